@@ -1,0 +1,2 @@
+//! The `barograph` command.
+fn main() {}

@@ -1,0 +1,263 @@
+//! The vocabulary of measurements: names, quantities, series, outcomes.
+
+use alloc::borrow::Cow;
+use alloc::string::{String, ToString};
+use core::fmt;
+
+/// What is measured of which pair: one series of measurements.
+///
+/// `source` is always the host that measured; `target` is what it measured. For a quantity of the
+/// host itself (`cpu_available`, `memory_free`) both are the host's own name.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Series {
+    /// The host that measured.
+    pub source: Name,
+    /// The host, URL or address that was measured.
+    pub target: Name,
+    /// What was measured.
+    pub quantity: Quantity,
+}
+
+impl fmt::Display for Series {
+    /// `quantity source → target`, for people and logs; not a parseable form.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} → {}", self.quantity, self.source, self.target)
+    }
+}
+
+/// A name of a source or target: 1 to 255 bytes, without white space or control characters.
+///
+/// The bound keeps keys, labels and log lines small whatever a peer sends; 255 bytes is the
+/// longest host name (RFC 1035 §2.3.4) and room enough for the URLs people probe.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Name(String);
+
+impl Name {
+    /// The longest name accepted, in bytes.
+    pub const BYTES_MAX: usize = 255;
+
+    /// Checks `text` and makes it a name.
+    ///
+    /// # Errors
+    /// [`NameError`] when the text is empty, too long, or has white space or control characters.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        if text.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if Self::BYTES_MAX < text.len() {
+            return Err(NameError::TooLong { bytes: text.len() });
+        }
+        match text.chars().find(|c| c.is_whitespace() || c.is_control()) {
+            Some(character) => Err(NameError::Character { character }),
+            None => Ok(Self(text.to_string())),
+        }
+    }
+
+    /// The name as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is measured, as a lower-case identifier; the constants are Barograph's own, and an
+/// application may record others.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Quantity(Cow<'static, str>);
+
+impl Quantity {
+    /// Round-trip time of a two-byte exchange over TCP without Nagle's algorithm, in seconds.
+    pub const RTT: Self = Self(Cow::Borrowed("rtt"));
+    /// The same as `rtt`, taken through TLS, in seconds.
+    pub const RTT_TLS: Self = Self(Cow::Borrowed("rtt_tls"));
+    /// Round-trip time of write–write–read with Nagle's algorithm on, in seconds.
+    pub const RTT_NAGLE: Self = Self(Cow::Borrowed("rtt_nagle"));
+    /// Round-trip time while this host ran a bulk test, in seconds.
+    pub const RTT_LOADED: Self = Self(Cow::Borrowed("rtt_loaded"));
+    /// Round-trip time of UDP datagrams, in seconds.
+    pub const RTT_UDP: Self = Self(Cow::Borrowed("rtt_udp"));
+    /// Share of UDP datagrams that did not come back, 0 to 1.
+    pub const LOSS: Self = Self(Cow::Borrowed("loss"));
+    /// TCP handshake time, in seconds.
+    pub const CONNECT: Self = Self(Cow::Borrowed("connect"));
+    /// Time from sending an HTTP request to the first byte of its response, in seconds.
+    pub const FIRST_BYTE: Self = Self(Cow::Borrowed("first_byte"));
+    /// Time from sending an HTTP request to the last byte of its response, in seconds.
+    pub const RESPONSE_TIME: Self = Self(Cow::Borrowed("response_time"));
+    /// Application bytes per time from source to target, in bit/s.
+    pub const GOODPUT: Self = Self(Cow::Borrowed("goodput"));
+    /// Application bytes per time from target to source, in bit/s.
+    pub const GOODPUT_DOWN: Self = Self(Cow::Borrowed("goodput_down"));
+    /// Share of one processor that a new process would get, 0 to 1.
+    pub const CPU_AVAILABLE: Self = Self(Cow::Borrowed("cpu_available"));
+    /// Memory that a new process could use without swapping, in bytes.
+    pub const MEMORY_FREE: Self = Self(Cow::Borrowed("memory_free"));
+
+    /// The longest quantity accepted, in bytes: it is a column name and a metric label.
+    pub const BYTES_MAX: usize = 64;
+
+    /// Checks `text` and makes it a quantity: `[a-z][a-z0-9_]*`, at most 64 bytes.
+    ///
+    /// # Errors
+    /// [`NameError`] saying what is wrong with it.
+    pub fn new(text: &str) -> Result<Self, NameError> {
+        if text.is_empty() {
+            return Err(NameError::Empty);
+        }
+        if Self::BYTES_MAX < text.len() {
+            return Err(NameError::TooLong { bytes: text.len() });
+        }
+        let bad = text.chars().enumerate().find(|(i, c)| {
+            let inner = *i != 0 && (c.is_ascii_digit() || *c == '_');
+            !(c.is_ascii_lowercase() || inner)
+        });
+        match bad {
+            Some((_, character)) => Err(NameError::Character { character }),
+            None => Ok(Self(Cow::Owned(text.to_string()))),
+        }
+    }
+
+    /// The quantity as text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Unit of its values: `s`, `bit/s`, `ratio`, `bytes`, or empty for an application's own.
+    #[must_use]
+    pub fn unit(&self) -> &'static str {
+        match self.as_str() {
+            "rtt" | "rtt_tls" | "rtt_nagle" | "rtt_loaded" | "rtt_udp" | "connect" | "first_byte"
+            | "response_time" => "s",
+            "goodput" | "goodput_down" => "bit/s",
+            "loss" | "cpu_available" => "ratio",
+            "memory_free" => "bytes",
+            _ => "",
+        }
+    }
+}
+
+impl fmt::Display for Quantity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What one experiment gave: a value, or a typed failure that never looks like one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Outcome {
+    /// A finite value in the quantity's unit.
+    Value(f64),
+    /// The experiment failed, `after_s` seconds after it began.
+    ///
+    /// For [`Failure::TimedOut`] the time is a right-censored observation: the true one is longer.
+    Failed {
+        /// Why.
+        failure: Failure,
+        /// Seconds from the beginning of the experiment to its failure.
+        after_s: f64,
+    },
+}
+
+/// Why an experiment gave no value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Failure {
+    /// The name of the target could not be resolved.
+    Unresolved,
+    /// The target, or a host on the way, refused the connection.
+    Refused,
+    /// No route to the target.
+    Unreachable,
+    /// The connection was reset or closed before the experiment ended.
+    Reset,
+    /// The deadline passed.
+    TimedOut,
+    /// The target answered with something that is not the protocol.
+    Garbage,
+    /// The target answered, and declined the experiment.
+    Declined,
+    /// The certificate or the TLS handshake failed.
+    Untrusted,
+    /// This host could not run the experiment (no descriptor, no memory, no permission).
+    Local,
+}
+
+impl Failure {
+    /// Every failure, in the order of their codes.
+    pub const ALL: [Self; 9] = [
+        Self::Unresolved,
+        Self::Refused,
+        Self::Unreachable,
+        Self::Reset,
+        Self::TimedOut,
+        Self::Garbage,
+        Self::Declined,
+        Self::Untrusted,
+        Self::Local,
+    ];
+
+    /// The failure as a lower-case word, as stored and shown.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Unresolved => "unresolved",
+            Self::Refused => "refused",
+            Self::Unreachable => "unreachable",
+            Self::Reset => "reset",
+            Self::TimedOut => "timed_out",
+            Self::Garbage => "garbage",
+            Self::Declined => "declined",
+            Self::Untrusted => "untrusted",
+            Self::Local => "local",
+        }
+    }
+
+    /// The failure that [`Failure::as_str`] names, or `None`.
+    #[must_use]
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|failure| failure.as_str() == word)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why a text is not a [`Name`] or a [`Quantity`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameError {
+    /// Nothing there.
+    Empty,
+    /// Longer than allowed.
+    TooLong {
+        /// How long it is.
+        bytes: usize,
+    },
+    /// A character that is not allowed there.
+    Character {
+        /// The first such character.
+        character: char,
+    },
+}
+
+impl fmt::Display for NameError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the name is empty"),
+            Self::TooLong { bytes } => write!(f, "the name is too long ({bytes} bytes)"),
+            Self::Character { character } => {
+                write!(f, "the name has a character that is not allowed: {character:?}")
+            }
+        }
+    }
+}
+
+impl core::error::Error for NameError {}

@@ -1,0 +1,1 @@
+//! The daemon: sensors, probing, storage, HTTP API, page and metrics.

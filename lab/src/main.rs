@@ -1,0 +1,2 @@
+//! The papers, reproduced.
+fn main() {}
