@@ -7,7 +7,7 @@ use std::io::{self, BufRead, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use barograph_forecast::{Battery, Config, NotFinite, Preset, Rule};
+use barograph_forecast::{Battery, Config, Lifetime, LifetimeError, NotFinite, Preset, Rule};
 use clap::ValueEnum;
 
 use crate::input::{Format, InputError, Sample, SeriesReader};
@@ -41,6 +41,9 @@ pub struct Args {
     /// Print JSON: one object, or with --steps one a line.
     #[arg(long)]
     pub json: bool,
+    /// Forecast the mean of the next so many seconds too, from the means of such periods before.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "steps")]
+    pub lifetime: Option<f64>,
     /// Show how much each method counts in the forecast.
     #[arg(long, conflicts_with = "steps")]
     pub weights: bool,
@@ -150,8 +153,9 @@ fn forecast(args: &Args) -> Result<(), Problem> {
 /// warning; in a file they are an error, because there they can be put right.
 fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<(), Problem> {
     let level = args.level();
-    let mut battery =
-        Battery::new(&Config { preset: args.preset.into(), rule: args.rule(), levels: vec![level] });
+    let config = Config { preset: args.preset.into(), rule: args.rule(), levels: vec![level] };
+    let mut battery = Battery::new(&config);
+    let mut lifetime = args.lifetime.and_then(|seconds| Lifetime::new(&config, seconds).ok());
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
     let mut recorder = args.plot.as_ref().map(|_| Recorder::default());
     let mut reader = SeriesReader::new(input);
@@ -161,11 +165,11 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
         print::header(&mut out, args.interval.is_some())?;
         flush_if(live, &mut out)?;
     }
-    for sample in reader.by_ref() {
+    while let Some(sample) = reader.next() {
         let sample = match sample {
             Ok(sample) => sample,
-            Err(error @ InputError::NotFinite { .. }) if live => {
-                let _ = writeln!(io::stderr(), "barograph: warning: {name}: {error}; skipped");
+            Err(error) if live && error.is_of_one_value() => {
+                warn(name, &error);
                 continue;
             }
             Err(error) => {
@@ -173,27 +177,29 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
                 return Err(Problem::Input { name: name.to_owned(), error });
             }
         };
-        if args.steps || recorder.is_some() {
-            let issued = print::Issued::of(&battery, level);
-            if let Some(recorder) = &mut recorder {
-                recorder.push(sample, issued.as_ref().map(|issued| (issued.median.value, issued.interval)));
-            }
-            if let (true, Some(issued)) = (args.steps, issued) {
-                let row = print::Row::new(sample, &issued, args.interval.is_some());
-                if args.json {
-                    row.json(&mut out)?
-                } else {
-                    row.csv(&mut out)?
-                }
-                flush_if(live, &mut out)?;
-            }
-        }
+        let observed = args.steps || recorder.is_some();
+        let issued = if observed { print::Issued::of(&battery, level) } else { None };
         battery.update(sample.value)?;
+        if let Some(lifetime) = &mut lifetime {
+            lifetime.update(sample.time_s, sample.value)?;
+        }
+        if let Some(recorder) = &mut recorder {
+            recorder.push(sample, issued.as_ref().map(|issued| (issued.median.value, issued.interval)));
+        }
+        if let (true, Some(issued)) = (args.steps, issued) {
+            let row = print::Row::new(sample, &issued, args.interval.is_some());
+            if args.json {
+                row.json(&mut out)?
+            } else {
+                row.csv(&mut out)?
+            }
+            flush_if(live, &mut out)?;
+        }
         last = Some(sample);
     }
     if let (Some(last), false) = (last, args.steps) {
         let counted = reader.format() != Some(Format::Csv) && reader.format() != Some(Format::JsonTimed);
-        let answer = print::Answer::of(&battery, last, args, counted);
+        let answer = print::Answer::of(&battery, lifetime.as_ref(), last, args, counted);
         if args.json { answer.json(&mut out)? } else { answer.text(&mut out)? }
     }
     out.flush()?;
@@ -223,6 +229,12 @@ fn draw(
     fs::write(path, svg).map_err(|error| Problem::Unwritten { path: path.to_owned(), error })
 }
 
+/// Tells of a value that is skipped.
+fn warn(name: &str, what: &dyn std::fmt::Display) {
+    // Standard error may be closed; the forecasts are what was asked for.
+    let _ = writeln!(io::stderr(), "barograph: warning: {name}: {what}; skipped");
+}
+
 /// Hands on what was printed where someone may be waiting for it.
 fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
     if live { out.flush() } else { Ok(()) }
@@ -243,14 +255,16 @@ enum Problem {
     Drawing(String),
     #[error("the battery refused a value: {0}")]
     Refused(#[from] NotFinite),
+    #[error("the mean of a period cannot be forecast: {0}")]
+    Lifetime(#[from] LifetimeError),
 }
 
 impl Problem {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Input { error: InputError::Io(_), .. } => 1,
-            Self::Unopened { .. } | Self::Input { .. } => 2,
-            Self::Unwritten { .. } | Self::Output(_) | Self::Drawing(_) | Self::Refused(_) => 1,
+            Self::Unopened { .. } | Self::Input { .. } | Self::Refused(_) | Self::Lifetime(_) => 2,
+            Self::Unwritten { .. } | Self::Output(_) | Self::Drawing(_) => 1,
         }
     }
 }
@@ -260,6 +274,14 @@ fn level(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(level) if (0.01..=0.999).contains(&level) => Ok(level),
         _ => Err("expected a number from 0.01 to 0.999".to_owned()),
+    }
+}
+
+/// A length of time on the command line.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if 0.0 < seconds && f64::is_finite(seconds) => Ok(seconds),
+        _ => Err("expected a positive number of seconds".to_owned()),
     }
 }
 

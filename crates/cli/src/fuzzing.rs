@@ -2,7 +2,7 @@
 
 use std::io::BufReader;
 
-use crate::input::{InputError, Sample, SeriesReader};
+use crate::input::{Sample, SeriesReader};
 
 /// Reads `data` as a series and checks what a reader promises of every input.
 ///
@@ -31,7 +31,7 @@ fn read<R: std::io::BufRead>(reader: SeriesReader<R>) -> (Vec<Sample>, Vec<Strin
         match result {
             Ok(sample) => samples.push(sample),
             Err(error) => {
-                last = !matches!(error, InputError::NotFinite { .. });
+                last = !error.is_of_one_value();
                 errors.push(error.to_string());
             }
         }

@@ -7,6 +7,7 @@
 use std::fmt;
 use std::io::{self, BufRead};
 
+use barograph_forecast::Battery;
 use serde::Deserialize;
 
 /// One measurement as it was read.
@@ -14,7 +15,7 @@ use serde::Deserialize;
 pub struct Sample {
     /// Seconds on the series' own clock; without times, how many values came before.
     pub time_s: f64,
-    /// The value, always finite.
+    /// The value: finite, and of a magnitude that a battery takes.
     pub value: f64,
 }
 
@@ -33,8 +34,8 @@ pub enum Format {
 
 /// Reads the measurements of one series, in order.
 ///
-/// As an iterator it gives every measurement, or the error of its line. After
-/// [`InputError::NotFinite`] reading may go on with the next line; every other error is final.
+/// As an iterator it gives every measurement, or the error of its line. Reading may go on after an
+/// error that [is of one value](InputError::is_of_one_value); every other is final.
 ///
 /// ```
 /// use barograph::input::SeriesReader;
@@ -109,6 +110,9 @@ impl<R: BufRead> SeriesReader<R> {
                 return Err(InputError::NotFinite { line, field, found: number.to_string() });
             }
         }
+        if Battery::VALUE_MAX < value.abs() {
+            return Err(InputError::TooLarge { line, value });
+        }
         if time_s < self.time_s {
             return Err(InputError::Decreasing { line, time_s, before_s: self.time_s });
         }
@@ -144,6 +148,14 @@ impl<R: BufRead> SeriesReader<R> {
     }
 }
 
+impl InputError {
+    /// Whether only this one measurement is bad, and reading may go on with the next line.
+    #[must_use]
+    pub fn is_of_one_value(&self) -> bool {
+        matches!(self, Self::NotFinite { .. } | Self::TooLarge { .. })
+    }
+}
+
 impl<R: BufRead> Iterator for SeriesReader<R> {
     type Item = Result<Sample, InputError>;
 
@@ -152,7 +164,11 @@ impl<R: BufRead> Iterator for SeriesReader<R> {
             return None;
         }
         let sample = self.sample().transpose();
-        self.finished = !matches!(sample, Some(Ok(_) | Err(InputError::NotFinite { .. })));
+        self.finished = match &sample {
+            Some(Ok(_)) => false,
+            Some(Err(error)) => !error.is_of_one_value(),
+            None => true,
+        };
         sample
     }
 }
@@ -182,6 +198,14 @@ pub enum InputError {
         field: &'static str,
         /// The number.
         found: String,
+    },
+    /// A value that no battery takes.
+    #[error("line {line}: value is {value:e}, expected at most {:e} either way", Battery::VALUE_MAX)]
+    TooLarge {
+        /// Counted from 1.
+        line: u64,
+        /// The value.
+        value: f64,
     },
     /// Time went back.
     #[error("line {line}: expected times that do not decrease, found {time_s} after {before_s}")]
@@ -369,7 +393,7 @@ mod tests {
             assert_eq!(read(text.as_bytes()).as_ref(), Ok(*samples), "{text:?}");
         }
         assert_eq!(read(b"5,1\n5,2\n"), Ok(vec![(5.0, 1.0), (5.0, 2.0)]), "equal times are fine");
-        assert_eq!(read(b"0,1e308\n1,-1e308\n"), Ok(vec![(0.0, 1e308), (1.0, -1e308)]));
+        assert_eq!(read(b"0,1e70\n1,-1e70\n"), Ok(vec![(0.0, 1e70), (1.0, -1e70)]));
     }
 
     #[test]
@@ -399,6 +423,7 @@ mod tests {
             (b"0,1\n1,-inf\n", "line 2: value is -inf"),
             (b"nan,1\n", "line 1: time_s is NaN"),
             (b"0,1e400\n", "line 1: value is inf"),
+            (b"0,-1e71\n", "line 1: value is -1e71, expected at most 1e70 either way"),
             (b"{\"value\":NaN}\n", "line 1: value is NaN"),
             (b"{\"value\": -Infinity}\n", "line 1: value is -Infinity"),
             (b"{\"value\":1, \"time_s\":  Infinity}\n", "line 1: time_s is Infinity"),
@@ -434,7 +459,7 @@ mod tests {
         #[test]
         fn what_is_written_is_read(
             mut times in prop::collection::vec(-1e12..1e12f64, 1..40),
-            values in prop::collection::vec(prop::num::f64::NORMAL | prop::num::f64::ZERO, 40),
+            values in prop::collection::vec(prop_oneof![-1e70..1e70, -1.0..1.0, Just(0.0), Just(5e-324)], 40),
             format in 0..4u8,
             end in prop::sample::select(vec!["\n", "\r\n", "\n\n# x\n"]),
             chunk in 1..20usize,

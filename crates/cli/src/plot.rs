@@ -63,17 +63,12 @@ impl Recorder {
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
             root.fill(&WHITE).map_err(|error| error.to_string())?;
-            let values = self.extent();
-            if LOGARITHMIC_FROM * values.0 < values.1 && 0.0 < values.0 {
-                let (low, high) = (values.0 / 1.3, values.1 * 1.3);
-                self.chart(&root, labels, (low..high).log_scale(), (low, high))?;
+            let (ruler, logarithmic) = Ruler::of(self.extent());
+            let (low, high) = (ruler.low, ruler.high);
+            if logarithmic {
+                self.chart(&root, labels, (low..high).log_scale(), &ruler)?;
             } else {
-                let margin = match values.1 - values.0 {
-                    span if 0.0 < span && span.is_finite() => span * 0.06,
-                    _ => values.0.abs().max(1e-6) * 0.06,
-                };
-                let (low, high) = (values.0 - margin, values.1 + margin);
-                self.chart(&root, labels, low..high, (low, high))?;
+                self.chart(&root, labels, low..high, &ruler)?;
             }
             root.present().map_err(|error| error.to_string())?;
         }
@@ -97,7 +92,7 @@ impl Recorder {
         root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
         labels: &Labels<'_>,
         scale: Y,
-        (low, high): (f64, f64),
+        ruler: &Ruler,
     ) -> Result<(), String>
     where
         Y: AsRangedCoord<Value = f64>,
@@ -105,7 +100,7 @@ impl Recorder {
     {
         let failed = |error: DrawingAreaErrorKind<std::io::Error>| error.to_string();
         let clock = Clock::of(&self.columns, labels.timed);
-        let times = clock.range(&self.columns);
+        let times = clock.range();
         let mut chart = ChartBuilder::on(root)
             .caption(labels.title, ("sans-serif", 26))
             .margin(14)
@@ -114,15 +109,13 @@ impl Recorder {
             .y_label_area_size(86)
             .build_cartesian_2d(times, scale)
             .map_err(failed)?;
-        let unit =
-            if labels.unit.is_empty() { "value".to_owned() } else { format!("value ({})", labels.unit) };
         chart
             .configure_mesh()
             .bold_line_style(BLACK.mix(0.12))
             .light_line_style(TRANSPARENT)
             .axis_style(BLACK.mix(0.5))
-            .x_desc(clock.name)
-            .y_desc(unit)
+            .x_desc(clock.name.as_str())
+            .y_desc(ruler.name(labels.unit))
             .axis_desc_style(("sans-serif", 19))
             .label_style(("sans-serif", 17))
             .x_labels(10)
@@ -135,7 +128,7 @@ impl Recorder {
         let issued = || self.columns.iter().filter_map(|column| column.issued.map(|issued| (column, issued)));
         let band =
             || issued().filter_map(|(column, issued)| issued.interval.map(|interval| (column, interval)));
-        let end = |time: f64, value: f64| (clock.at(time), value.clamp(low, high));
+        let end = |time: f64, value: f64| (clock.at(time), ruler.at(value));
         let upper = band().flat_map(|(c, i)| [end(c.first_s, i.high), end(c.last_s, i.high)]);
         let lower = band().flat_map(|(c, i)| [end(c.first_s, i.low), end(c.last_s, i.low)]);
         let outline: Vec<(f64, f64)> = upper.chain(lower.collect::<Vec<_>>().into_iter().rev()).collect();
@@ -253,36 +246,91 @@ fn either<T>(a: Option<T>, b: Option<T>, join: impl FnOnce(T, T) -> T) -> Option
     }
 }
 
-/// The unit of the time axis.
+/// The axis of values. The drawing library needs numbers of ordinary size and a range that is wider
+/// than their rounding errors, so others are scaled.
+struct Ruler {
+    /// Values are divided by ten to this power.
+    exponent: i32,
+    low: f64,
+    high: f64,
+}
+
+impl Ruler {
+    /// The axis for values in this range, and whether it is logarithmic.
+    fn of((least, greatest): (f64, f64)) -> (Self, bool) {
+        let size = least.abs().max(greatest.abs());
+        let exponent = if size == 0.0 || (1e-4..1e7).contains(&size) { 0 } else { magnitude(size) };
+        let mut ruler = Self { exponent, low: f64::NEG_INFINITY, high: f64::INFINITY };
+        let (least, greatest) = (ruler.at(least), ruler.at(greatest));
+        let logarithmic = 0.0 < least && least * LOGARITHMIC_FROM < greatest;
+        (ruler.low, ruler.high) = if logarithmic {
+            (least.max(greatest / LOGARITHMIC_TO) / 1.3, greatest * 1.3)
+        } else {
+            let margin = (greatest - least).max(greatest.abs() * 1e-6).max(1e-9) * 0.06;
+            (least - margin, greatest + margin)
+        };
+        (ruler, logarithmic)
+    }
+
+    /// A value on the axis; what lies outside is drawn at its end.
+    fn at(&self, value: f64) -> f64 {
+        (value / 10f64.powi(self.exponent)).clamp(self.low, self.high)
+    }
+
+    fn name(&self, unit: &str) -> String {
+        match (unit, self.exponent) {
+            ("", 0) => "value".to_owned(),
+            (unit, 0) => format!("value ({unit})"),
+            (unit, exponent) => {
+                format!("value (1e{exponent}{}{unit})", if unit.is_empty() { "" } else { " " })
+            }
+        }
+    }
+}
+
+/// The axis of time, from the first value on.
 struct Clock {
-    name: &'static str,
+    name: String,
     unit_s: f64,
+    first_s: f64,
+    last: f64,
 }
 
 impl Clock {
-    /// A unit that gives numbers of at most three digits or so.
+    /// A unit that gives numbers of a few digits.
     fn of(columns: &[Column], timed: bool) -> Self {
-        let last_s = columns.iter().map(|column| column.last_s.abs()).fold(0.0, f64::max);
-        let (name, unit_s) = match last_s {
-            _ if !timed => ("measurement", 1.0),
-            s if s <= 600.0 => ("time (s)", 1.0),
-            s if s <= 4.0 * 3600.0 => ("time (min)", 60.0),
-            s if s <= 4.0 * 86_400.0 => ("time (h)", 3600.0),
-            _ => ("time (days)", 86_400.0),
+        let first_s = columns.first().map_or(0.0, |column| column.first_s);
+        let last_s = columns.last().map_or(0.0, |column| column.last_s);
+        let span_s = last_s - first_s;
+        let (name, unit_s) = match span_s {
+            _ if !timed => ("measurement".to_owned(), 1.0),
+            s if s == 0.0 || (1e-2..=600.0).contains(&s) => ("time (s)".to_owned(), 1.0),
+            s if (600.0..=4.0 * 3600.0).contains(&s) => ("time (min)".to_owned(), 60.0),
+            s if (4.0 * 3600.0..=4.0 * 86_400.0).contains(&s) => ("time (h)".to_owned(), 3600.0),
+            s if (4.0 * 86_400.0..=1e10).contains(&s) => ("time (days)".to_owned(), 86_400.0),
+            s => {
+                let exponent = magnitude(s.min(f64::MAX));
+                (format!("time (1e{exponent} s)"), 10f64.powi(exponent))
+            }
         };
-        Self { name, unit_s }
+        let mut clock = Self { name, unit_s, first_s, last: 1.0 };
+        clock.last = clock.at(last_s);
+        clock
     }
 
     fn at(&self, time_s: f64) -> f64 {
-        time_s / self.unit_s
+        time_s / self.unit_s - self.first_s / self.unit_s
     }
 
-    fn range(&self, columns: &[Column]) -> std::ops::Range<f64> {
-        let first = columns.first().map_or(0.0, |column| self.at(column.first_s));
-        let last = columns.last().map_or(1.0, |column| self.at(column.last_s));
+    fn range(&self) -> std::ops::Range<f64> {
         // One point, or all at one time, still needs an axis.
-        if first < last { first..last } else { first - 0.5..first + 0.5 }
+        if 0.0 < self.last { 0.0..self.last } else { -0.5..0.5 }
     }
+}
+
+/// The power of ten below a positive number, within what `f64` can divide by.
+fn magnitude(number: f64) -> i32 {
+    (number.log10().floor() as i32).clamp(-300, 300)
 }
 
 /// A number on an axis.
@@ -308,6 +356,9 @@ const DOTS_MAX: usize = 150;
 /// Values that span more than this factor are drawn on a logarithmic scale, or all but the outliers
 /// would be one flat line.
 const LOGARITHMIC_FROM: f64 = 100.0;
+
+/// A logarithmic scale is cut after so many powers of ten, below which nobody would look.
+const LOGARITHMIC_TO: f64 = 1e12;
 
 /// Blue and orange of Okabe and Ito (2008), which people of all kinds of colour vision can tell apart.
 const MEASURED: RGBColor = RGBColor(0, 90, 150);
@@ -341,10 +392,22 @@ mod tests {
 
     #[test]
     fn odd_series_are_drawn() {
-        for values in [&[][..], &[0.0], &[5.0, 5.0], &[1e308, -1e308], &[5e-324, 1e300], &[-3.0]] {
+        let series: [&[(f64, f64)]; 10] = [
+            &[],
+            &[(0.0, 0.0)],
+            &[(7.0, -3.0)],
+            &[(0.0, 5.0), (0.0, 5.0)],
+            &[(0.0, 1e308), (1.0, -1e308)],
+            &[(0.0, 5e-324), (1.0, 1e300)],
+            &[(0.0, 5e-324), (1.0, 0.0)],
+            &[(-1e308, 1.0), (1e308, 2.0)],
+            &[(1e300, 1e9), (1e300, 1e9 + 1e-6)],
+            &[(1e9, 1.0), (1e9 + 1e-6, 2.0)],
+        ];
+        for values in series {
             let mut recorder = Recorder::default();
-            for value in values {
-                recorder.push(Sample { time_s: 0.0, value: *value }, None);
+            for (time_s, value) in values.iter().copied() {
+                recorder.push(Sample { time_s, value }, Some((value, None)));
             }
             let svg = recorder.svg(&labels()).unwrap();
             assert!(!svg.contains("NaN") && !svg.contains("inf"), "{values:?}");

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use barograph_forecast::{Battery, Forecast, Interval, Loss, Method};
+use barograph_forecast::{Battery, Forecast, Interval, Lifetime, Loss, Method};
 use serde::Serialize;
 
 use super::Args;
@@ -125,6 +125,8 @@ pub(super) struct Answer<'a> {
     ends: Ends,
     #[serde(skip_serializing_if = "Option::is_none")]
     weights: Option<Weights>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lifetime: Option<Period>,
     #[serde(skip)]
     last: f64,
     #[serde(skip)]
@@ -159,6 +161,31 @@ impl From<Forecast> for Next {
     }
 }
 
+/// The mean of the next `seconds`; the forecasts are absent until one such period is over.
+#[derive(Serialize)]
+struct Period {
+    seconds: f64,
+    /// How many periods were seen.
+    count: u64,
+    mean: Option<Next>,
+    median: Option<Next>,
+    #[serde(flatten)]
+    ends: Ends,
+}
+
+impl Period {
+    fn of(lifetime: &Lifetime, seconds: f64, level: f64) -> Self {
+        let (mean, median) = (lifetime.forecast(Loss::Squared), lifetime.forecast(Loss::Absolute));
+        Self {
+            seconds,
+            count: mean.map_or(0, |mean| mean.count),
+            mean: mean.map(Next::from),
+            median: median.map(Next::from),
+            ends: lifetime.interval(level).into(),
+        }
+    }
+}
+
 /// How much each method counts, 0 to 1.
 #[derive(Serialize)]
 struct Weights {
@@ -178,7 +205,13 @@ fn weights(battery: &Battery, loss: Loss) -> Vec<Weight> {
 }
 
 impl<'a> Answer<'a> {
-    pub(super) fn of(battery: &Battery, last: Sample, args: &'a Args, counted: bool) -> Self {
+    pub(super) fn of(
+        battery: &Battery,
+        lifetime: Option<&Lifetime>,
+        last: Sample,
+        args: &'a Args,
+        counted: bool,
+    ) -> Self {
         let issued = Issued::of(battery, args.level());
         Self {
             count: issued.as_ref().map_or(0, |issued| issued.mean.count),
@@ -191,6 +224,9 @@ impl<'a> Answer<'a> {
                 mean: weights(battery, Loss::Squared),
                 median: weights(battery, Loss::Absolute),
             }),
+            lifetime: lifetime
+                .zip(args.lifetime)
+                .map(|(lifetime, seconds)| Period::of(lifetime, seconds, args.level())),
             last: last.value,
             unit: &args.unit,
             counted,
@@ -211,26 +247,49 @@ impl<'a> Answer<'a> {
         } else {
             writeln!(out, " at {} s", Exact(self.time_s))?
         }
-        let (Some(mean), Some(median)) = (&self.mean, &self.median) else { return Ok(()) };
-
-        writeln!(out, "\nThe next{:>17}{:>18}{:>14}   method", "forecast", "error so far", "recently")?;
-        let root = |error: Option<f64>| error.map(f64::sqrt);
-        line(out, "mean", "RMSE", mean.value, root(mean.mse), root(mean.recent_mse), mean.method)?;
-        line(out, "median", "MAE", median.value, median.mae, median.recent_mae, median.method)?;
-        writeln!(out)?;
-        if mean.mse.is_none() {
-            return writeln!(out, "After one value there is a forecast, but no error yet.");
-        }
-        let percent = Short(self.level * 100.0);
-        match self.ends {
-            Ends { lower: Some(lower), upper: Some(upper) } => {
-                writeln!(out, "{percent} % interval: {} to {}{unit}", Short(lower), Short(upper))?;
-            }
-            Ends { .. } => writeln!(out, "{percent} % interval: none yet")?,
+        self.table(out, "The next value", self.mean.as_ref(), self.median.as_ref(), self.ends)?;
+        if let Some(period) = &self.lifetime {
+            let title = format!("The mean of the next {} s", Exact(period.seconds));
+            self.table(out, &title, period.mean.as_ref(), period.median.as_ref(), period.ends)?;
         }
         match &self.weights {
             None => Ok(()),
             Some(weights) => weights.text(out),
+        }
+    }
+
+    /// Forecasts of one thing, with their errors and interval.
+    fn table(
+        &self,
+        out: &mut impl Write,
+        title: &str,
+        mean: Option<&Next>,
+        median: Option<&Next>,
+        ends: Ends,
+    ) -> io::Result<()> {
+        let (Some(mean), Some(median)) = (mean, median) else {
+            return writeln!(out, "\n{title}: no forecast yet, for no such period is over.");
+        };
+        writeln!(out, "\n{title}\n{:>25}{:>18}{:>14}   method", "forecast", "error so far", "recently")?;
+        let root = |error: Option<f64>| error.map(f64::sqrt);
+        line(out, "mean", "RMSE", mean.value, root(mean.mse), root(mean.recent_mse), mean.method)?;
+        line(out, "median", "MAE", median.value, median.mae, median.recent_mae, median.method)?;
+        if mean.mse.is_none() {
+            return writeln!(out, "  After one value there is a forecast, but no error yet.");
+        }
+        match ends {
+            Ends { lower: Some(lower), upper: Some(upper) } => {
+                let percent = Short(self.level * 100.0);
+                let space = if self.unit.is_empty() { "" } else { " " };
+                writeln!(
+                    out,
+                    "  {percent} % interval: {} to {}{space}{}",
+                    Short(lower),
+                    Short(upper),
+                    self.unit
+                )
+            }
+            Ends { .. } => writeln!(out, "  No interval yet."),
         }
     }
 }
