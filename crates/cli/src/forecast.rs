@@ -165,7 +165,7 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
         print::header(&mut out, args.interval.is_some())?;
         flush_if(live, &mut out)?;
     }
-    while let Some(sample) = reader.next() {
+    for sample in reader.by_ref() {
         let sample = match sample {
             Ok(sample) => sample,
             Err(error) if live && error.is_of_one_value() => {
