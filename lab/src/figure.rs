@@ -68,7 +68,7 @@ struct Panel {
 impl Panel {
     fn draw(&self, root: &Area<'_>, title: &str, traces: &[Trace]) -> anyhow::Result<()> {
         let bottom = TOP + self.rows * ROW;
-        for tick in 2..=12 {
+        for tick in 2..=13 {
             let ratio = f64::from(tick) / 10.0;
             let style = if tick == 10 { BLACK.mix(0.6) } else { BLACK.mix(0.12) };
             root.draw(&PathElement::new(
@@ -86,6 +86,9 @@ impl Panel {
         }
         let at = (self.left + PANEL / 2, bottom + 34);
         root.draw(&Text::new(title.to_owned(), at, text(18, HPos::Center, VPos::Top, FontStyle::Normal)))?;
+        let above_means = bottom - ROW;
+        let line = [(self.left, above_means), (self.left + PANEL, above_means)];
+        root.draw(&PathElement::new(line, BLACK.mix(0.6)))?;
         for row in 0..self.rows {
             let line = [(self.left, middle(row)), (self.left + PANEL, middle(row))];
             root.draw(&PathElement::new(line, BLACK.mix(0.10)))?;
@@ -154,7 +157,7 @@ const BOTTOM: i32 = 66;
 
 /// The scale of ratios: 1 is the last value, and little lies beyond these on real series.
 const LOW: f64 = 0.2;
-const HIGH: f64 = 1.2;
+const HIGH: f64 = 1.3;
 
 /// `full blend` among the batteries.
 const DEFAULT: usize = 4;

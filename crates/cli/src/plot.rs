@@ -3,6 +3,7 @@
 use barograph_forecast::Interval;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::input::Sample;
 
@@ -63,6 +64,8 @@ impl Recorder {
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
             root.fill(&WHITE).map_err(|error| error.to_string())?;
+            let (head, root) = root.split_vertically(HEAD);
+            heading(&head, labels).map_err(|error| error.to_string())?;
             let (ruler, logarithmic) = Ruler::of(self.extent());
             let (low, high) = (ruler.low, ruler.high);
             if logarithmic {
@@ -75,16 +78,22 @@ impl Recorder {
         Ok(svg)
     }
 
-    /// The least and the greatest value or forecast. The interval is left out: its first guesses
-    /// may be wide, and the lines are what the eye looks for.
+    /// The least and the greatest value or forecast, with some room for the interval. It does not
+    /// get all it wants: its first guesses may be wide, and the lines are what the eye looks for.
     fn extent(&self) -> (f64, f64) {
-        let of = |column: &Column| {
-            let forecast = column.issued.map_or(column.value, |issued| issued.forecast);
-            (column.value.low.min(forecast.low), column.value.high.max(forecast.high))
+        let lines =
+            |column: &Column| column.issued.map_or(column.value, |issued| column.value.with(issued.forecast));
+        let Some(lines) = self.columns.iter().map(lines).reduce(Span::with) else { return (0.0, 1.0) };
+        let interval = self.columns.iter().filter_map(|column| column.issued?.interval);
+        let all = interval.fold(lines, Span::with);
+        // Halves, because the difference of two large numbers may overflow.
+        let room = (lines.high / 2.0 - lines.low / 2.0) * 0.4;
+        let low = if 0.0 < lines.low && LOGARITHMIC_FROM * lines.low < lines.high {
+            lines.low
+        } else {
+            all.low.max(lines.low - room)
         };
-        let whole = (f64::INFINITY, f64::NEG_INFINITY);
-        let (low, high) = self.columns.iter().map(of).fold(whole, |a, b| (a.0.min(b.0), a.1.max(b.1)));
-        if low <= high { (low, high) } else { (0.0, 1.0) }
+        (low, all.high.min(lines.high + room))
     }
 
     fn chart<Y>(
@@ -102,7 +111,6 @@ impl Recorder {
         let clock = Clock::of(&self.columns, labels.timed);
         let times = clock.range();
         let mut chart = ChartBuilder::on(root)
-            .caption(labels.title, ("sans-serif", 26))
             .margin(14)
             .margin_right(28)
             .x_label_area_size(52)
@@ -132,11 +140,7 @@ impl Recorder {
         let upper = band().flat_map(|(c, i)| [end(c.first_s, i.high), end(c.last_s, i.high)]);
         let lower = band().flat_map(|(c, i)| [end(c.first_s, i.low), end(c.last_s, i.low)]);
         let outline: Vec<(f64, f64)> = upper.chain(lower.collect::<Vec<_>>().into_iter().rev()).collect();
-        chart
-            .draw_series([Polygon::new(outline, BAND.mix(0.3))])
-            .map_err(failed)?
-            .label(format!("{} % interval", short(labels.level * 100.0)))
-            .legend(|(x, y)| Rectangle::new([(x, y - 6), (x + 24, y + 6)], BAND.mix(0.3).filled()));
+        chart.draw_series([Polygon::new(outline, BAND.mix(0.3))]).map_err(failed)?;
 
         let line = |column: &Column, span: Span| {
             // A column of one point is a point; a wider one is a stroke between its extremes.
@@ -147,9 +151,7 @@ impl Recorder {
                 self.columns.iter().flat_map(|column| line(column, column.value)),
                 MEASURED.stroke_width(1),
             ))
-            .map_err(failed)?
-            .label("measured")
-            .legend(|(x, y)| PathElement::new([(x, y), (x + 24, y)], MEASURED.stroke_width(2)));
+            .map_err(failed)?;
         if self.columns.len() <= DOTS_MAX {
             chart
                 .draw_series(
@@ -165,20 +167,42 @@ impl Recorder {
                 issued().flat_map(|(column, issued)| line(column, issued.forecast)),
                 FORECAST.stroke_width(1),
             ))
-            .map_err(failed)?
-            .label("forecast one step ahead")
-            .legend(|(x, y)| PathElement::new([(x, y), (x + 24, y)], FORECAST.stroke_width(2)));
-        chart
-            .configure_series_labels()
-            .position(SeriesLabelPosition::UpperRight)
-            .background_style(WHITE.mix(0.85))
-            .border_style(BLACK.mix(0.25))
-            .label_font(("sans-serif", 17))
-            .legend_area_size(34)
-            .margin(8)
-            .draw()
-            .map_err(failed)
+            .map_err(failed)?;
+        Ok(())
     }
+}
+
+/// The title and what the colours mean, above the chart so that they hide nothing of it.
+fn heading(
+    head: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    labels: &Labels<'_>,
+) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+    let middle = HEAD / 2 + 4;
+    let left = Pos::new(HPos::Left, VPos::Center);
+    let title: String = labels.title.chars().take(TITLE_CHARACTERS).collect();
+    head.draw(&Text::new(
+        title,
+        (24, middle),
+        ("sans-serif", 25).into_font().into_text_style(head).pos(left),
+    ))?;
+    let names = [
+        "measured".to_owned(),
+        "forecast one step ahead".to_owned(),
+        format!("{} % interval", short(labels.level * 100.0)),
+    ];
+    for (i, (name, x)) in names.into_iter().zip([700, 822, 1048]).enumerate() {
+        let ends = [(x, middle), (x + 22, middle)];
+        match i {
+            0 => head.draw(&PathElement::new(ends, MEASURED.stroke_width(2)))?,
+            1 => head.draw(&PathElement::new(ends, FORECAST.stroke_width(2)))?,
+            _ => {
+                head.draw(&Rectangle::new([(x, middle - 6), (x + 22, middle + 6)], BAND.mix(0.3).filled()))?
+            }
+        }
+        let style = ("sans-serif", 17).into_font().into_text_style(head).pos(left);
+        head.draw(&Text::new(name, (x + 28, middle), style))?;
+    }
+    Ok(())
 }
 
 /// Neighbouring points of a series.
@@ -344,6 +368,12 @@ fn short(number: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
+/// Height of the title and the legend, in pixels.
+const HEAD: i32 = 44;
+
+/// As many as fit beside the legend.
+const TITLE_CHARACTERS: usize = 50;
+
 /// Wide enough for a page, in pixels.
 const SIZE: (u32, u32) = (1200, 560);
 
@@ -384,7 +414,7 @@ mod tests {
             recorder.push(Sample { time_s: f64::from(i), value }, Some((value, Some(interval))));
         }
         assert!(recorder.columns.len() <= COLUMNS_MAX);
-        assert_eq!(recorder.extent(), (1.0, 1e6), "the outlier is kept");
+        assert_eq!(recorder.extent(), (1.0, 1e6 + 1.0), "the outlier is kept");
         let svg = recorder.svg(&labels()).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("a &lt;series&gt;") && svg.contains("value (ms)"));
         assert!(svg.len() < 300_000, "{}", svg.len());
