@@ -12,10 +12,7 @@ use std::{
     panic::resume_unwind,
     path::Path,
     process::{self, Command, Stdio},
-    sync::{
-        Once,
-        atomic::{AtomicU64, Ordering},
-    },
+    sync::atomic::{AtomicU64, Ordering},
     thread,
 };
 
@@ -26,13 +23,14 @@ pub(crate) struct Namespace {
 }
 
 impl Namespace {
-    /// Makes `count` namespaces that belong together.
+    /// Makes two namespaces that belong together.
     pub(crate) fn pair() -> Result<[Self; 2], Error> {
         if !geteuid().is_root() {
             return Err(Error::NotPermitted { action: "make network namespaces".into() });
         }
-        remove_leftovers_once();
-        let number = NEXT_NUMBER.fetch_add(1, Ordering::Relaxed);
+        remove_leftovers();
+        // Counted before it is made: what is there under a number yet to come is a leftover.
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::SeqCst);
         let add = |side: &str| {
             let name = format!("{PREFIX}{}-{number}{side}", process::id());
             locked(|| ip(&["netns", "add", &name], ""))?;
@@ -113,24 +111,26 @@ fn remove(name: &str) {
     let _ = locked(|| ip(&["netns", "del", name], ""));
 }
 
-/// Removes namespaces of this crate whose process is gone. One that bears our own process id before we made
-/// any is a leftover of an earlier process with the same id.
-fn remove_leftovers_once() {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        for entry in fs::read_dir(NAMESPACES).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            let Some(name) = name.to_str() else { continue };
-            if maker(name).is_some_and(|pid| pid == process::id() || !is_alive(pid)) {
-                remove(name);
-            }
+/// Removes namespaces of this crate that nobody will remove: their process is gone, or an earlier one had our
+/// process id and left numbers that we have not come to yet. Processes are told by their ids, so programs
+/// that share `/run/netns` must share the process table, too.
+fn remove_leftovers() {
+    for entry in fs::read_dir(NAMESPACES).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some((name, (pid, number))) = name.to_str().and_then(|name| Some((name, maker(name)?))) else {
+            continue;
+        };
+        let own_leftover = || pid == process::id() && number >= NEXT_NUMBER.load(Ordering::SeqCst);
+        if !is_alive(pid) || own_leftover() {
+            remove(name);
         }
-    });
+    }
 }
 
-/// The process that made a namespace of this name, if it is one of this crate's.
-fn maker(name: &str) -> Option<u32> {
-    name.strip_prefix(PREFIX)?.split('-').next()?.parse().ok()
+/// The process that made a namespace of this name, and its number there, if it is one of this crate's.
+fn maker(name: &str) -> Option<(u32, u64)> {
+    let (pid, number) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    Some((pid.parse().ok()?, number.strip_suffix(['a', 'b'])?.parse().ok()?))
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -161,8 +161,9 @@ mod tests {
 
     #[test]
     fn names_tell_their_maker() {
-        assert_eq!(maker("barograph-123-0a"), Some(123));
-        assert_eq!(maker("barograph-x-0a"), None);
-        assert_eq!(maker("other-123-0a"), None);
+        assert_eq!(maker("barograph-123-7a"), Some((123, 7)));
+        for other in ["barograph-x-0a", "barograph-123-0", "barograph-123", "other-123-0a"] {
+            assert_eq!(maker(other), None, "{other}");
+        }
     }
 }

@@ -25,6 +25,7 @@ pub const B_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 
 /// What joins the hosts.
 #[derive(Debug, Clone)]
+#[expect(clippy::large_enum_variant, reason = "a link is described once a run, and never kept in numbers")]
 pub enum Link {
     /// A relay in user space, for everything that a [`LinkSpec`] can say. It carries some 100 Mbit/s.
     Relay {
@@ -79,8 +80,13 @@ impl Link {
     /// A relay that treats both directions alike, with the default options. The seed of the way back is
     /// derived from the seed of the way there, so that the two are independent.
     pub fn symmetric(spec: LinkSpec) -> Self {
+        Self::symmetric_with(spec, RelayOptions::default())
+    }
+
+    /// As [`symmetric`](Self::symmetric), with other options.
+    pub fn symmetric_with(spec: LinkSpec, options: RelayOptions) -> Self {
         let back = LinkSpec { seed: spec.seed ^ BACK_SEED, ..spec.clone() };
-        Self::Relay { forward: spec, back, options: RelayOptions::default() }
+        Self::Relay { forward: spec, back, options }
     }
 }
 

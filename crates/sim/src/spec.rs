@@ -153,7 +153,7 @@ impl Loss {
             Self::None => 0.0,
             Self::Independent(p) => p,
             // A chain that never enters the bad state stays where it starts.
-            Self::Bursts { enter, good_loss, .. } if enter == 0.0 => good_loss,
+            Self::Bursts { enter: 0.0, good_loss, .. } => good_loss,
             Self::Bursts { enter, leave, good_loss, bad_loss } => {
                 let bad_share = enter / (enter + leave);
                 bad_share * bad_loss + (1.0 - bad_share) * good_loss
