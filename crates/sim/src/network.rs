@@ -27,7 +27,8 @@ pub const B_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 #[derive(Debug, Clone)]
 #[expect(clippy::large_enum_variant, reason = "a link is described once a run, and never kept in numbers")]
 pub enum Link {
-    /// A relay in user space, for everything that a [`LinkSpec`] can say. It carries some 100 Mbit/s.
+    /// A relay in user space, for everything that a [`LinkSpec`] can say. It carries some 200 Mbit/s of full
+    /// packets in a release build, half of that in a debug build.
     Relay {
         /// From A to B.
         forward: LinkSpec,

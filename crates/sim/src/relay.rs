@@ -17,6 +17,7 @@ use std::{
     collections::{BinaryHeap, binary_heap::PeekMut},
     fs::{self, File},
     io::{ErrorKind, PipeReader, PipeWriter, Read, Write, pipe},
+    ops::ControlFlow,
     os::fd::AsFd,
     sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc},
     thread::{self, JoinHandle},
@@ -65,6 +66,7 @@ impl Relay {
     pub(crate) fn report(&self) -> Report {
         let mut report = lock(&self.ledger).report();
         report.realtime = self.realtime;
+        report.running = self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
         report.mean_wait = mean_wait(self.thread_id);
         report
     }
@@ -116,7 +118,7 @@ impl Shuttle {
         }
     }
 
-    /// Moves packets until the other end of `stopped` closes.
+    /// Moves packets until the other end of `stopped` closes, or a device is gone.
     fn run(mut self, stopped: &PipeReader) {
         let mut spun = Duration::ZERO;
         let mut readable = [false; 2];
@@ -125,8 +127,8 @@ impl Shuttle {
                 let ledger = Arc::clone(&self.ledger);
                 let mut ledger = lock(&ledger);
                 for direction in [0, 1] {
-                    if readable[direction] {
-                        self.take_in(direction, &mut ledger);
+                    if readable[direction] && self.take_in(direction, &mut ledger).is_break() {
+                        return;
                     }
                 }
                 self.put_out(&mut ledger);
@@ -146,18 +148,19 @@ impl Shuttle {
         }
     }
 
-    /// Reads what has come, up to a batch, and lets the model decide.
-    fn take_in(&mut self, direction: usize, ledger: &mut Ledger) {
+    /// Reads what has come, up to a batch, and lets the model decide. Breaks when the device is gone: it would
+    /// be readable, and fail, for ever.
+    fn take_in(&mut self, direction: usize, ledger: &mut Ledger) -> ControlFlow<()> {
         let counts = &mut ledger.counts[direction];
         let mut buffer = [0; BUFFER_BYTES];
         for _ in 0..BATCH {
             let length = match self.tuns[direction].read(&mut buffer) {
                 Ok(length) => length,
-                Err(e) if e.kind() == ErrorKind::WouldBlock => return,
+                Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => {
                     counts.read_errors += 1;
-                    return;
+                    return ControlFlow::Break(());
                 }
             };
             let bytes = &buffer[..length];
@@ -179,6 +182,7 @@ impl Shuttle {
                 }
             }
         }
+        ControlFlow::Continue(())
     }
 
     /// Writes what is due.
@@ -300,6 +304,7 @@ impl Ledger {
             late_max: self.late_max,
             device_drops: 0,
             realtime: false,
+            running: true,
         }
     }
 }

@@ -28,6 +28,8 @@ pub struct Report {
     pub device_drops: u64,
     /// Whether the relay ran with real-time scheduling.
     pub realtime: bool,
+    /// Whether the relay is still at work; it ends early when a device goes away.
+    pub running: bool,
 }
 
 /// Packets of one direction.
@@ -47,7 +49,7 @@ pub struct Counts {
     pub overflow: u64,
     /// Multicast packets (neighbours and routers are looked for), which do not enter the model.
     pub ignored: u64,
-    /// Failed reads of the device.
+    /// Failed reads of the device, after which the relay ends.
     pub read_errors: u64,
     /// Failed writes to the device; the packet is gone.
     pub write_errors: u64,
@@ -56,6 +58,8 @@ pub struct Counts {
 /// Why a run is void: the emulator was the bottleneck, or failed, and not the link that it stood for.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Void {
+    /// The relay ended before the network was dropped.
+    Ended,
     /// It used more of a core than [`Report::CPU_LIMIT`].
     Busy {
         /// The largest share within a quarter of a second.
@@ -94,7 +98,9 @@ impl Report {
         let vanished = self.device_drops + self.forward.vanished() + self.back.vanished();
         let departed = self.forward.forwarded + self.back.forwarded;
         let late = self.forward.late + self.back.late;
-        if vanished > 0 {
+        if !self.running {
+            Some(Void::Ended)
+        } else if vanished > 0 {
             Some(Void::Vanished { packets: vanished })
         } else if self.cpu_peak > Self::CPU_LIMIT {
             Some(Void::Busy { share: self.cpu_peak })
@@ -146,6 +152,7 @@ impl fmt::Display for Counts {
 impl fmt::Display for Void {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Ended => write!(f, "the relay ended early"),
             Self::Busy { share } => write!(f, "the relay used {:.0} % of a core", 100.0 * share),
             Self::Late { p99, bound } => {
                 write!(f, "1 % of the packets departed {p99:?} late or more, over the bound of {bound:?}")

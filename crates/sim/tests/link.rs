@@ -4,8 +4,8 @@
 #![expect(clippy::unwrap_used)]
 
 use barograph_sim::{
-    Fate, Host, Jitter, Link, LinkSpec, Loss, Model, Network, Queue, RelayOptions, network_or_skip,
-    say_skipped,
+    Fate, Host, Jitter, Link, LinkSpec, Loss, Model, Network, Queue, RelayOptions, Void, network_or_say,
+    network_or_skip, say_skipped,
 };
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
@@ -54,7 +54,8 @@ fn median(mut times: Vec<Duration>) -> Duration {
 fn in_a_quiet_run(link: impl Fn() -> Link, attempt: impl Fn(&Network) -> Result<(), String>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     for _ in 0..RUNS {
-        let network = network_or_skip!(link());
+        let test = thread::current().name().unwrap_or(file!()).to_owned();
+        let Some(network) = network_or_say(link(), &test) else { return };
         let outcome = attempt(&network);
         let void = network.report().and_then(|report| report.void());
         match (outcome, void) {
@@ -192,7 +193,7 @@ fn the_seed_decides_which_packets_are_lost() {
     let p = 0.05;
     let spec = LinkSpec { loss: Loss::Independent(p), seed: 11, ..delayed(2 * MS) };
     let run = |spec: &LinkSpec| -> Option<Vec<bool>> {
-        let network = barograph_sim::network_or_say(Link::symmetric(spec.clone()), "loss")?;
+        let network = network_or_say(Link::symmetric(spec.clone()), "loss")?;
         let arrived = arrivals(&network, count);
         let report = network.report().unwrap();
         let lost = arrived.iter().filter(|&&arrived| !arrived).count() as u64;
@@ -358,6 +359,19 @@ fn nothing_is_left_behind() {
     assert!(!namespaces().contains(&name), "{}", namespaces());
     // The host's own interfaces never saw the link.
     assert!(!std::fs::read_to_string("/proc/net/dev").unwrap().contains("link0"));
+}
+
+#[test]
+fn a_device_that_goes_away_makes_the_run_void() {
+    let network = network_or_skip!(Link::symmetric(delayed(MS)));
+    let deleted = network.a.command("ip").args(["link", "del", "link0"]).status().unwrap();
+    assert!(deleted.success());
+    let started = Instant::now();
+    while network.report().unwrap().void() != Some(Void::Ended) {
+        assert!(started.elapsed() < LIMIT, "{}", network.report().unwrap());
+        thread::yield_now();
+    }
+    assert_eq!(network.report().unwrap().forward.read_errors, 1);
 }
 
 #[test]
