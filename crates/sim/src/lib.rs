@@ -27,7 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! This crate has no congestion, no routers and no more than two hosts.
+//! It is one link between two hosts: there are no routers, and no cross traffic but what the caller sends.
 
 mod chance;
 mod error;
