@@ -22,8 +22,9 @@ export class Store {
       series.unit = summary.unit;
       series.count = summary.count;
       series.failures = summary.failures;
-      series.last = summary.last;
-      series.next = summary.next;
+      series.last = summary.last ?? null;
+      series.listed = series.last;
+      series.next = summary.next ?? null;
       if (hasFailed(summary.last)) series.last_failure = summary.last;
       series.history = 'absent';
       series.pending = [];
@@ -73,14 +74,12 @@ export class Store {
       series = newSeries(event);
       this.series.set(key, series);
     }
+    const known = isSame(series.listed, event); // The list that was read meanwhile counts it already.
+    series.listed = null;
     series.last = event;
     series.next = event.next ?? null;
-    if (hasFailed(event)) {
-      series.failures += 1;
-      series.last_failure = event;
-    } else {
-      series.count += 1;
-    }
+    if (hasFailed(event)) series.last_failure = event;
+    if (!known) series[hasFailed(event) ? 'failures' : 'count'] += 1;
     if (series.history === 'present') appendPoint(series, event);
     else if (series.history === 'loading' && series.pending.length < POINTS_MAX) series.pending.push(event);
     return key;
@@ -151,6 +150,7 @@ function newSeries({ source, target, quantity, unit }) {
     count: 0,
     failures: 0,
     last: null,
+    listed: null,
     last_failure: null,
     next: null,
     history: 'absent',
@@ -159,6 +159,10 @@ function newSeries({ source, target, quantity, unit }) {
     appended: 0,
     revision: 0,
   };
+}
+
+function isSame(record, event) {
+  return record !== null && ['time_s', 'value', 'error'].every((name) => record[name] === event[name]);
 }
 
 function appendPoint(series, { time_s, value, error, forecast, lower, upper, method }) {
