@@ -45,6 +45,14 @@ export class Connection {
     stream.addEventListener('lag', (event) => this.#deliver('lag', event));
   }
 
+  /** Moves a planned attempt to `retry_ms` from now; returns whether one was planned. */
+  retryAfter(retry_ms) {
+    if (this.stream !== null) return false;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.connect(), retry_ms);
+    return true;
+  }
+
   async #opened(stream) {
     if (stream !== this.stream) return;
     clearTimeout(this.timer);
@@ -97,6 +105,11 @@ export class Connection {
     this.stream?.close();
     this.stream = null;
   }
+}
+
+/** Milliseconds between two readings where there is no stream: what the station asks for, within reason. */
+export function pollDelay({ page_period_s }) {
+  return Math.min(RETRY_MS_MAX, Math.max(RETRY_MS_MIN, page_period_s * 1000 || RETRY_MS_MAX));
 }
 
 /** Milliseconds before attempt `failures`, doubling to a bound; `chance` in 0…1 keeps pages from knocking together. */
