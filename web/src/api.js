@@ -22,7 +22,8 @@ export function fetchRecent({ source, target, quantity }) {
  *
  * `handlers`: `open()` when a stream stands (what was missed must be read again; if the promise it
  * returns fails, so has the stream), `point(data)`, `lag(data)`, `alive(station)` at every sign of
- * life, and `lost(retry_ms)` when the station is gone and will be tried again in so many milliseconds.
+ * life, and `lost(retry_ms, failures)` when the stream is gone after `failures` failures in a row, and
+ * will be tried again in so many milliseconds.
  */
 export class Connection {
   constructor(handlers) {
@@ -97,7 +98,7 @@ export class Connection {
     const retry_ms = retryDelay(this.failures, Math.random());
     this.failures += 1;
     this.timer = setTimeout(() => this.connect(), retry_ms);
-    this.handlers.lost(retry_ms);
+    this.handlers.lost(retry_ms, this.failures);
   }
 
   #close() {

@@ -18,8 +18,9 @@ const connection = new Connection({
   },
   lag: () => readAll().catch(() => {}), // The heartbeat finds out whether the station is gone.
   alive: (station) => view.setStation(station),
-  async lost(retry_ms) {
+  async lost(retry_ms, failures) {
     if (view.connection !== 'polling') view.setConnection('reconnecting', retry_ms);
+    if (failures < POLL_FAILURES_MIN) return;
     try {
       const station = await readAll();
       const poll_ms = pollDelay(station);
@@ -61,6 +62,8 @@ async function pump() {
   pump();
 }
 
+// One lost stream is a hiccup; a second in a row may be a station with too many of them, which still answers.
+const POLL_FAILURES_MIN = 2;
 // A browser keeps six connections to a host, and the stream holds one of them.
 const READS_MAX = 3;
 const wishes = [];
