@@ -1,10 +1,13 @@
 //! Draws a series with the forecasts issued for it, as SVG.
 
+mod axes;
+
 use barograph_forecast::Interval;
 use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
+use self::axes::{Clock, LOGARITHMIC_FROM, Ruler, short};
 use crate::input::Sample;
 
 /// Remembers a series of any length in bounded memory, for one drawing.
@@ -96,6 +99,36 @@ impl Recorder {
         (low, all.high.min(lines.high + room))
     }
 
+    /// The columns between pauses of the series, over which no line is drawn.
+    fn runs(&self) -> Vec<Vec<Column>> {
+        let mut pitches: Vec<f64> =
+            self.columns.windows(2).map(|pair| pair[1].first_s - pair[0].first_s).collect();
+        pitches.sort_by(f64::total_cmp);
+        let usual_s = pitches.get(pitches.len() / 2).copied().unwrap_or(0.0);
+        let whole_s = self.columns.last().map_or(0.0, |column| column.last_s)
+            - self.columns.first().map_or(0.0, |column| column.first_s);
+        let pause_s = (usual_s * 10.0).max(whole_s / 100.0);
+        let mut runs: Vec<Vec<Column>> = vec![Vec::new()];
+        let mut end_s = f64::NEG_INFINITY;
+        for column in &self.columns {
+            let mut column = *column;
+            let before_s = std::mem::replace(&mut end_s, column.last_s);
+            if let Some(run) = runs.last_mut() {
+                if pause_s < column.last_s - column.first_s {
+                    // The pause is inside, so the column ends one run and the next begins another.
+                    column.last_s = column.first_s;
+                    run.push(column);
+                    runs.push(Vec::new());
+                } else if pause_s < column.first_s - before_s && !run.is_empty() {
+                    runs.push(vec![column]);
+                } else {
+                    run.push(column);
+                }
+            }
+        }
+        runs
+    }
+
     fn chart<Y>(
         &self,
         root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
@@ -133,41 +166,30 @@ impl Recorder {
             .draw()
             .map_err(failed)?;
 
-        let issued = || self.columns.iter().filter_map(|column| column.issued.map(|issued| (column, issued)));
-        let band =
-            || issued().filter_map(|(column, issued)| issued.interval.map(|interval| (column, interval)));
         let end = |time: f64, value: f64| (clock.at(time), ruler.at(value));
-        let upper = band().flat_map(|(c, i)| [end(c.first_s, i.high), end(c.last_s, i.high)]);
-        let lower = band().flat_map(|(c, i)| [end(c.first_s, i.low), end(c.last_s, i.low)]);
-        let outline: Vec<(f64, f64)> = upper.chain(lower.collect::<Vec<_>>().into_iter().rev()).collect();
-        chart.draw_series([Polygon::new(outline, BAND.mix(0.3))]).map_err(failed)?;
+        for run in self.runs() {
+            let issued = || run.iter().filter_map(|column| column.issued.map(|issued| (column, issued)));
+            let band =
+                || issued().filter_map(|(column, issued)| issued.interval.map(|interval| (column, interval)));
+            let upper = band().flat_map(|(c, i)| [end(c.first_s, i.high), end(c.last_s, i.high)]);
+            let lower = band().flat_map(|(c, i)| [end(c.first_s, i.low), end(c.last_s, i.low)]);
+            let outline: Vec<(f64, f64)> = upper.chain(lower.collect::<Vec<_>>().into_iter().rev()).collect();
+            chart.draw_series([Polygon::new(outline, BAND.mix(0.3))]).map_err(failed)?;
 
-        let line = |column: &Column, span: Span| {
             // A column of one point is a point; a wider one is a stroke between its extremes.
-            [(column.first_s, span.low), (column.last_s, span.high)].map(|(time, value)| end(time, value))
-        };
-        chart
-            .draw_series(LineSeries::new(
-                self.columns.iter().flat_map(|column| line(column, column.value)),
-                MEASURED.stroke_width(1),
-            ))
-            .map_err(failed)?;
-        if self.columns.len() <= DOTS_MAX {
+            let stroke =
+                |column: &Column, span: Span| [end(column.first_s, span.low), end(column.last_s, span.high)];
+            let measured = || run.iter().flat_map(|column| stroke(column, column.value));
+            chart.draw_series(LineSeries::new(measured(), MEASURED.stroke_width(1))).map_err(failed)?;
+            if self.columns.len() <= DOTS_MAX {
+                let dots = measured().map(|point| Circle::new(point, 2, MEASURED.filled()));
+                chart.draw_series(dots).map_err(failed)?;
+            }
+            let forecasts = issued().flat_map(|(column, issued)| stroke(column, issued.forecast));
             chart
-                .draw_series(
-                    self.columns
-                        .iter()
-                        .flat_map(|column| line(column, column.value))
-                        .map(|point| Circle::new(point, 2, MEASURED.filled())),
-                )
+                .draw_series(LineSeries::new(forecasts, FORECAST.mix(0.8).stroke_width(1)))
                 .map_err(failed)?;
         }
-        chart
-            .draw_series(LineSeries::new(
-                issued().flat_map(|(column, issued)| line(column, issued.forecast)),
-                FORECAST.stroke_width(1),
-            ))
-            .map_err(failed)?;
         Ok(())
     }
 }
@@ -270,104 +292,6 @@ fn either<T>(a: Option<T>, b: Option<T>, join: impl FnOnce(T, T) -> T) -> Option
     }
 }
 
-/// The axis of values. The drawing library needs numbers of ordinary size and a range that is wider
-/// than their rounding errors, so others are scaled.
-struct Ruler {
-    /// Values are divided by ten to this power.
-    exponent: i32,
-    low: f64,
-    high: f64,
-}
-
-impl Ruler {
-    /// The axis for values in this range, and whether it is logarithmic.
-    fn of((least, greatest): (f64, f64)) -> (Self, bool) {
-        let size = least.abs().max(greatest.abs());
-        let exponent = if size == 0.0 || (1e-4..1e7).contains(&size) { 0 } else { magnitude(size) };
-        let mut ruler = Self { exponent, low: f64::NEG_INFINITY, high: f64::INFINITY };
-        let (least, greatest) = (ruler.at(least), ruler.at(greatest));
-        let logarithmic = 0.0 < least && least * LOGARITHMIC_FROM < greatest;
-        (ruler.low, ruler.high) = if logarithmic {
-            (least.max(greatest / LOGARITHMIC_TO) / 1.3, greatest * 1.3)
-        } else {
-            let margin = (greatest - least).max(greatest.abs() * 1e-6).max(1e-9) * 0.06;
-            (least - margin, greatest + margin)
-        };
-        (ruler, logarithmic)
-    }
-
-    /// A value on the axis; what lies outside is drawn at its end.
-    fn at(&self, value: f64) -> f64 {
-        (value / 10f64.powi(self.exponent)).clamp(self.low, self.high)
-    }
-
-    fn name(&self, unit: &str) -> String {
-        match (unit, self.exponent) {
-            ("", 0) => "value".to_owned(),
-            (unit, 0) => format!("value ({unit})"),
-            (unit, exponent) => {
-                format!("value (1e{exponent}{}{unit})", if unit.is_empty() { "" } else { " " })
-            }
-        }
-    }
-}
-
-/// The axis of time, from the first value on.
-struct Clock {
-    name: String,
-    unit_s: f64,
-    first_s: f64,
-    last: f64,
-}
-
-impl Clock {
-    /// A unit that gives numbers of a few digits.
-    fn of(columns: &[Column], timed: bool) -> Self {
-        let first_s = columns.first().map_or(0.0, |column| column.first_s);
-        let last_s = columns.last().map_or(0.0, |column| column.last_s);
-        let span_s = last_s - first_s;
-        let (name, unit_s) = match span_s {
-            _ if !timed => ("measurement".to_owned(), 1.0),
-            s if s == 0.0 || (1e-2..=600.0).contains(&s) => ("time (s)".to_owned(), 1.0),
-            s if (600.0..=4.0 * 3600.0).contains(&s) => ("time (min)".to_owned(), 60.0),
-            s if (4.0 * 3600.0..=4.0 * 86_400.0).contains(&s) => ("time (h)".to_owned(), 3600.0),
-            s if (4.0 * 86_400.0..=1e10).contains(&s) => ("time (days)".to_owned(), 86_400.0),
-            s => {
-                let exponent = magnitude(s.min(f64::MAX));
-                (format!("time (1e{exponent} s)"), 10f64.powi(exponent))
-            }
-        };
-        let mut clock = Self { name, unit_s, first_s, last: 1.0 };
-        clock.last = clock.at(last_s);
-        clock
-    }
-
-    fn at(&self, time_s: f64) -> f64 {
-        time_s / self.unit_s - self.first_s / self.unit_s
-    }
-
-    fn range(&self) -> std::ops::Range<f64> {
-        // One point, or all at one time, still needs an axis.
-        if 0.0 < self.last { 0.0..self.last } else { -0.5..0.5 }
-    }
-}
-
-/// The power of ten below a positive number, within what `f64` can divide by.
-fn magnitude(number: f64) -> i32 {
-    (number.log10().floor() as i32).clamp(-300, 300)
-}
-
-/// A number on an axis.
-fn short(number: f64) -> String {
-    let size = number.abs();
-    if size != 0.0 && !(1e-3..1e6).contains(&size) {
-        return format!("{number:.1e}");
-    }
-    let text = format!("{number:.4}");
-    let text = text.trim_end_matches('0').trim_end_matches('.');
-    if text == "-0" { "0".to_owned() } else { text.to_owned() }
-}
-
 /// Height of the title and the legend, in pixels.
 const HEAD: i32 = 44;
 
@@ -382,13 +306,6 @@ const COLUMNS_MAX: usize = 1200;
 
 /// Up to here single points can be told apart.
 const DOTS_MAX: usize = 150;
-
-/// Values that span more than this factor are drawn on a logarithmic scale, or all but the outliers
-/// would be one flat line.
-const LOGARITHMIC_FROM: f64 = 100.0;
-
-/// A logarithmic scale is cut after so many powers of ten, below which nobody would look.
-const LOGARITHMIC_TO: f64 = 1e12;
 
 /// Blue and orange of Okabe and Ito (2008), which people of all kinds of colour vision can tell apart.
 const MEASURED: RGBColor = RGBColor(0, 90, 150);
@@ -418,6 +335,20 @@ mod tests {
         let svg = recorder.svg(&labels()).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("a &lt;series&gt;") && svg.contains("value (ms)"));
         assert!(svg.len() < 300_000, "{}", svg.len());
+    }
+
+    #[test]
+    fn no_line_is_drawn_over_a_pause() {
+        let mut recorder = Recorder::default();
+        for i in 0..100_000 {
+            let time_s = if i < 30_000 { f64::from(i) } else { f64::from(i) + 50_000.0 };
+            recorder.push(Sample { time_s, value: 1.0 }, None);
+        }
+        let runs = recorder.runs();
+        assert_eq!(runs.len(), 2);
+        let end_s = runs[0].last().unwrap().last_s;
+        assert!((29_000.0..30_000.0).contains(&end_s), "{end_s}");
+        assert!(80_000.0 <= runs[1][0].first_s);
     }
 
     #[test]
