@@ -102,6 +102,33 @@ pub struct Statistics {
 }
 
 /// The engine of a single machine.
+///
+/// ```
+/// use barograph_engine::{Config, Engine, Local, Range, Record};
+/// use barograph_forecast::{Name, Outcome, Quantity, Series};
+/// # use std::time::SystemTime;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// # let state = tempfile::tempdir()?;
+/// # let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+///
+/// let engine = Local::open(Config::new(state.path()))?;
+/// let origin = Name::new("north.example.net")?;
+/// let series = Series { source: origin.clone(), target: Name::new("south")?, quantity: Quantity::RTT };
+/// let record = Record {
+///     seq: engine.next_seq(&origin).await?,
+///     origin,
+///     series: series.clone(),
+///     time_unix_ns: now.as_nanos().try_into()?,
+///     outcome: Outcome::Value(0.012),
+///     detail: String::new(),
+/// };
+/// engine.append(&[record.clone()]).await?; // It is durable now.
+/// assert_eq!(engine.history(&series, &Range::newest(10)).await?.items, [record]);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 pub struct Local {
     commands: Sender<Command>,
     thread: Option<JoinHandle<()>>,
