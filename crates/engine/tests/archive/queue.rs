@@ -104,3 +104,15 @@ async fn an_origin_that_counts_wrongly_is_refused() {
     // What closes a gap is welcome.
     engine.append(&[record(2)]).await.unwrap();
 }
+
+#[test]
+fn a_wait_without_end_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let waits = [
+        Config { commit_interval: Duration::MAX, ..config(directory.path()) },
+        Config { deadline: Duration::MAX, ..config(directory.path()) },
+    ];
+    for config in waits {
+        assert!(matches!(Local::open(config), Err(Error::Invalid(_))));
+    }
+}
