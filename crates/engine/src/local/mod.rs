@@ -1,0 +1,353 @@
+//! The engine of a single machine: SQLite in the state directory, no server.
+//!
+//! ```text
+//! append ─► queue (bounded) ─► storage thread: group ─► one transaction, fsync ─► acknowledged
+//!                                   │ between commits: retention, a step at a time
+//!                                   ▼
+//! history, latest, subscribe ─► a second connection; WAL lets it read while the thread writes
+//! ```
+
+mod backup;
+mod directory;
+mod files;
+mod held;
+mod read;
+mod store;
+mod subscribe;
+mod sweep;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use barograph_forecast::Series;
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time::{Instant, timeout_at};
+
+use self::directory::Directory;
+use self::files::Files;
+use self::read::Reader;
+use self::store::Store;
+use self::subscribe::Subscription;
+use self::sweep::Retention;
+use self::writer::{Append, Command, Shared, Writer};
+use crate::{
+    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record, Selector,
+};
+
+/// How a [`Local`] engine keeps its archive.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The state directory; made with mode 0700 when it is not there.
+    pub directory: PathBuf,
+    /// The shortest time between two transactions of a trickle of records; 0 = commit as soon as
+    /// the queue is drained. A thousand waiting records are committed at once.
+    ///
+    /// Default 1 s: an append waits no longer for its acknowledgement, and an idle disk is not
+    /// woken for every measurement. At most an hour.
+    pub commit_interval: Duration,
+    /// Records whose time label is older are removed.
+    ///
+    /// Default 400 days: a year and the month after it, so that today can be compared with the
+    /// same week of last year.
+    pub keep: Duration,
+    /// When the archive holds more bytes than this, the records stored first are removed.
+    ///
+    /// Default 1 GiB: at 66 bytes a record three months of 20 series measured every 10 s (records
+    /// with details take several times that), and a size that no disk minds. The file does not
+    /// shrink; what is removed makes room for what comes.
+    pub keep_bytes: u64,
+    /// The longest wait of an append beyond `commit_interval`, for room in the queue and for its
+    /// commit. Default 30 s: a disk that takes longer is broken. At most an hour.
+    pub deadline: Duration,
+    /// A live subscriber this many records behind skips to the present and is told so. Default
+    /// 10 000: an hour of a busy station.
+    pub lag: u64,
+}
+
+impl Config {
+    /// The defaults, with the archive in `directory`.
+    pub fn new(directory: impl Into<PathBuf>) -> Self {
+        Self {
+            directory: directory.into(),
+            commit_interval: Duration::from_secs(1),
+            keep: Duration::from_hours(400 * 24),
+            keep_bytes: 1 << 30,
+            deadline: Duration::from_secs(30),
+            lag: 10_000,
+        }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        for (what, duration) in [("commit interval", self.commit_interval), ("deadline", self.deadline)] {
+            if WAIT_MAX < duration {
+                return Err(Error::Invalid(format!("the {what} of {duration:?} is above {WAIT_MAX:?}")));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What `/metrics` and `/healthz` say of the archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Records kept.
+    pub records: u64,
+    /// Series kept.
+    pub series: u64,
+    /// Bytes in use in the archive file (its free pages and the write-ahead log not counted).
+    pub bytes: u64,
+    /// Bytes of records that wait for their commit.
+    pub queued_bytes: u64,
+    /// Transactions of appends since the start.
+    pub commits: u64,
+    /// How long the last commit took, fsync included; `None` = none yet.
+    pub last_commit: Option<Duration>,
+    /// Why the last commit failed; `None` = it did not.
+    pub last_error: Option<Error>,
+}
+
+/// The engine of a single machine.
+///
+/// ```
+/// use barograph_engine::{Config, Engine, Local, Range, Record};
+/// use barograph_forecast::{Name, Outcome, Quantity, Series};
+/// # use std::time::SystemTime;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// # let state = tempfile::tempdir()?;
+/// # let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+///
+/// let engine = Local::open(Config::new(state.path()))?;
+/// let origin = Name::new("north.example.net")?;
+/// let series = Series { source: origin.clone(), target: Name::new("south")?, quantity: Quantity::RTT };
+/// let record = Record {
+///     seq: engine.next_seq(&origin).await?,
+///     origin,
+///     series: series.clone(),
+///     time_unix_ns: now.as_nanos().try_into()?,
+///     outcome: Outcome::Value(0.012),
+///     detail: String::new(),
+/// };
+/// engine.append(&[record.clone()]).await?; // It is durable now.
+/// assert_eq!(engine.history(&series, &Range::newest(10)).await?.items, [record]);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
+pub struct Local {
+    commands: Sender<Command>,
+    thread: Option<JoinHandle<()>>,
+    queue: Arc<Semaphore>,
+    deadline: Duration,
+    lag: u64,
+    reader: Reader,
+    head: watch::Receiver<u64>,
+    statistics: Shared,
+    directory: Directory,
+}
+
+impl Local {
+    /// The archive's file name in the state directory.
+    pub const FILE: &'static str = "archive.db";
+
+    /// Opens the archive in `config.directory`, or makes a new one.
+    ///
+    /// Blocks for the disk; call it before the work begins.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a duration of `config` is out of range; [`Error::Unavailable`] when
+    /// another station uses the directory or it cannot be written; [`Error::TooNew`]; [`Error::Corrupt`] naming the file and what to do. Nothing is deleted.
+    pub fn open(config: Config) -> Result<Self, Error> {
+        config.check()?;
+        let files = Arc::new(Files::lock(&config.directory)?);
+        let store = Store::open(Arc::clone(&files))?;
+        let reader = Reader::open(files)?;
+        let (commands, receiver) = mpsc::channel();
+        let (head, watcher) = watch::channel(store.index().map_or(0, |index| index.cursor));
+        let statistics = Shared::default();
+        let writer = Writer {
+            store,
+            commands: receiver,
+            interval: config.commit_interval,
+            retention: Retention { keep: config.keep, keep_bytes: config.keep_bytes },
+            head,
+            statistics: statistics.clone(),
+        };
+        writer.publish();
+        let thread = thread::Builder::new()
+            .name("archive".into())
+            .spawn(move || writer.run())
+            .map_err(|error| Error::Unavailable(format!("no thread for the archive: {error}")))?;
+        Ok(Self {
+            commands,
+            thread: Some(thread),
+            queue: Arc::new(Semaphore::new(QUEUE_BYTES)),
+            deadline: config.commit_interval.saturating_add(config.deadline),
+            lag: config.lag,
+            reader,
+            head: watcher,
+            statistics,
+            directory: Directory::new(),
+        })
+    }
+
+    /// Figures about the archive; does not wait for the disk.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let queued_bytes = (QUEUE_BYTES - self.queue.available_permits()) as u64;
+        Statistics { queued_bytes, ..self.statistics.lock().clone() }
+    }
+
+    /// Writes a consistent copy of the archive to `path` while appends go on.
+    ///
+    /// The copy appears under its name when it is whole and durable.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when `path` exists; [`Error::Unavailable`] when it cannot be written.
+    pub async fn backup(&self, path: &Path) -> Result<(), Error> {
+        let (files, path) = (Arc::clone(&self.reader.files), path.to_path_buf());
+        tokio::task::spawn_blocking(move || backup::backup(&files, &path))
+            .await
+            .map_err(|error| Error::Unavailable(format!("the backup was cut short: {error}")))?
+    }
+
+    /// Every record kept at the time of the call, in the order in which they were stored; then the
+    /// stream ends.
+    #[must_use]
+    pub fn export(&self, selector: &Selector) -> BoxStream<(Cursor, Record)> {
+        self.subscription(selector, From::Oldest).until_now().into_stream()
+    }
+
+    /// Runs retention now, to its end, and returns how many records it removed.
+    ///
+    /// It runs by itself after appends, every minute at most and a step of milliseconds at a time.
+    ///
+    /// # Errors
+    /// As an append; what was removed before the error stays removed.
+    pub async fn sweep(&self) -> Result<u64, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Sweep(reply))?;
+        answer.await.map_err(|_| closed())?
+    }
+
+    /// Commits what waits and closes the archive; later appends are refused.
+    ///
+    /// Dropping the engine does the same, and blocks for that commit. The state directory is free
+    /// for another station when the engine and its streams are dropped.
+    pub async fn close(&self) {
+        let (reply, answer) = oneshot::channel();
+        if self.send(Command::Close(reply)).is_ok() {
+            // An error means that it was closed already.
+            let _ = answer.await;
+        }
+    }
+
+    fn subscription(&self, selector: &Selector, from: From) -> Subscription {
+        Subscription::new(self.reader.clone(), self.head.clone(), selector, from, self.lag)
+    }
+
+    fn send(&self, command: Command) -> Result<(), Error> {
+        self.commands.send(command).map_err(|_| closed())
+    }
+}
+
+#[async_trait::async_trait]
+impl Engine for Local {
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+        self.directory.register(entry, ttl)
+    }
+
+    fn watch(&self, group: &Group) -> BoxStream<Event> {
+        self.directory.watch(group)
+    }
+
+    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+        let bytes = check_batch(batch)?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + self.deadline;
+        let permit = timeout_at(deadline, Arc::clone(&self.queue).acquire_many_owned(bytes))
+            .await
+            .map_err(|_| Error::Unavailable(format!("no room in the queue within {:?}", self.deadline)))?
+            .map_err(|_| closed())?;
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Append(Append { batch: batch.to_vec(), permit, reply }))?;
+        timeout_at(deadline, answer)
+            .await
+            .map_err(|_| Error::Unknown(format!("no answer within {:?}", self.deadline)))?
+            .map_err(|_| Error::Unknown("the archive was closed".into()))?
+    }
+
+    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
+        self.subscription(selector, from).into_stream()
+    }
+
+    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
+        self.reader.history(series, range).await
+    }
+
+    async fn latest(
+        &self,
+        selector: &Selector,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<Record>, Error> {
+        self.reader.latest(selector, after, limit).await
+    }
+
+    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
+        self.reader.sequences(origin).await.map(|(watermark, _)| watermark)
+    }
+
+    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
+        self.reader.sequences(origin).await.map(|(_, highest)| highest + 1)
+    }
+}
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // The thread ends by itself when the last sender is gone; here it is told, and waited for,
+        // so that the archive is closed when the drop is over.
+        let (reply, _) = oneshot::channel();
+        let _ = self.commands.send(Command::Close(reply));
+        if let Some(thread) = self.thread.take() {
+            // A panic there was reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Checks a batch, and says what it takes of the queue, in bytes.
+fn check_batch(batch: &[Record]) -> Result<u32, Error> {
+    if Record::BATCH_MAX < batch.len() {
+        return Err(Error::Invalid(format!(
+            "a batch holds {} records at most, not {}",
+            Record::BATCH_MAX,
+            batch.len()
+        )));
+    }
+    let mut bytes = 0;
+    for record in batch {
+        record.check()?;
+        bytes += RECORD_BYTES + record.detail.len();
+    }
+    Ok(u32::try_from(bytes).expect("the largest batch has less than QUEUE_BYTES"))
+}
+
+fn closed() -> Error {
+    Error::Unavailable("the archive is closed".into())
+}
+
+/// Whoever waits longer than this does not wait for a disk.
+const WAIT_MAX: Duration = Duration::from_hours(1);
+
+/// What a record without detail is taken to occupy in memory.
+const RECORD_BYTES: usize = 256;
+
+/// Room for the largest batch there may be: 43.5 MB, of ordinary records 170 000.
+const QUEUE_BYTES: usize = Record::BATCH_MAX * (RECORD_BYTES + Record::DETAIL_BYTES_MAX);
