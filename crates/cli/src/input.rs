@@ -322,7 +322,9 @@ fn not_finite(text: &str, error: &serde_json::Error, line: u64) -> Option<InputE
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     let end = text.rfind(" at line ").unwrap_or(text.len());
-    format!(" ({})", &text[..end])
+    // It repeats a string that stands in the place of a number, however long.
+    let shown: String = text[..end].chars().take(REASON_CHARACTERS).collect();
+    format!(" ({shown}{})", if shown.len() < end { "…" } else { "" })
 }
 
 /// What a line should have been.
@@ -356,6 +358,9 @@ pub const LINE_BYTES_MAX: usize = 64 * 1024;
 
 /// Enough of a bad line to recognise it, short enough for one line of a terminal.
 const EXCERPT_CHARACTERS: usize = 40;
+
+/// Enough of what a parser says.
+const REASON_CHARACTERS: usize = 80;
 
 /// UTF-8's byte order mark, which some spreadsheets write.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
