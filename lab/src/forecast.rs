@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, ensure};
-use barograph::input::SeriesReader;
+use barograph::input::{Sample, SeriesReader};
+use barograph_forecast::Loss;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use crate::score::{BATTERIES, Score, score};
+use crate::cycle::{self, CycleScore};
 use crate::{figure, report};
 
 /// What `lab forecast` was asked.
@@ -33,6 +35,8 @@ pub(crate) struct Trace {
     pub(crate) name: String,
     pub(crate) count: usize,
     pub(crate) scores: Vec<Score>,
+    /// The daily and weekly members by MSE and by MAE, where the trace is a week long.
+    pub(crate) cycles: Option<[CycleScore; 2]>,
 }
 
 /// Reads, scores and prints.
@@ -59,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// The traces of a folder by name, in order.
-fn read_folder(folder: &Path) -> anyhow::Result<Vec<(String, Vec<f64>)>> {
+fn read_folder(folder: &Path) -> anyhow::Result<Vec<(String, Vec<Sample>)>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let path = entry?.path();
@@ -72,18 +76,17 @@ fn read_folder(folder: &Path) -> anyhow::Result<Vec<(String, Vec<f64>)>> {
     let read = |path: PathBuf| {
         let shown = path.display().to_string();
         let file = File::open(&path).with_context(|| format!("cannot open {shown}"))?;
-        let values = SeriesReader::new(BufReader::new(file))
-            .map(|sample| sample.map(|sample| sample.value))
-            .collect::<Result<Vec<f64>, _>>()
+        let samples = SeriesReader::new(BufReader::new(file))
+            .collect::<Result<Vec<Sample>, _>>()
             .with_context(|| format!("cannot read {shown}"))?;
         let name = path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        Ok((name, values))
+        Ok((name, samples))
     };
     paths.into_iter().map(read).collect()
 }
 
 /// Scores every battery on every trace, on all processors, with a bar on a terminal.
-fn score_all(series: Vec<(String, Vec<f64>)>) -> Vec<Trace> {
+fn score_all(series: Vec<(String, Vec<Sample>)>) -> Vec<Trace> {
     let jobs: Vec<(usize, usize)> = (0..series.len())
         .flat_map(|trace| (0..BATTERIES.len()).map(move |battery| (trace, battery)))
         .collect();
@@ -94,9 +97,10 @@ fn score_all(series: Vec<(String, Vec<f64>)>) -> Vec<Trace> {
     let work = || {
         let mut done = Vec::new();
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
-            let ((name, values), (preset, rule)) = (&series[job.0], BATTERIES[job.1]);
+            let ((name, samples), (preset, rule)) = (&series[job.0], BATTERIES[job.1]);
+            let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
             bar.set_message(name.clone());
-            done.push((job, score(preset, rule, values)));
+            done.push((job, score(preset, rule, &values)));
             bar.inc(1);
         }
         done
@@ -118,6 +122,10 @@ fn score_all(series: Vec<(String, Vec<f64>)>) -> Vec<Trace> {
     series
         .iter()
         .enumerate()
-        .map(|(i, (name, values))| Trace { name: name.clone(), count: values.len(), scores: of(i) })
+        .map(|(i, (name, samples))| {
+            let cycle = |loss| cycle::score(samples, loss);
+            let cycles = cycle(Loss::Squared).zip(cycle(Loss::Absolute)).map(<[CycleScore; 2]>::from);
+            Trace { name: name.clone(), count: samples.len(), scores: of(i), cycles }
+        })
         .collect()
 }

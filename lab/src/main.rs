@@ -1,5 +1,6 @@
 //! The papers' tables and figures, reproduced with this code: one file a question.
 
+mod cycle;
 mod figure;
 mod forecast;
 mod report;

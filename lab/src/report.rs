@@ -19,6 +19,7 @@ pub(crate) fn markdown(traces: &[Trace]) -> String {
     }
     let _ =
         write!(text, "\n## Intervals at {:.0} % of `full`, `blend`\n\n{}", LEVEL * 100.0, intervals(traces));
+    let _ = write!(text, "\n## A member that knows the time of day and of the week\n\n{}", cycles(traces));
     for (loss, title) in [(Loss::Squared, "mean squared error"), (Loss::Absolute, "mean absolute error")] {
         for (battery, (preset, _)) in BATTERIES.iter().enumerate() {
             // One battery of each preset tells of the preset's methods.
@@ -39,6 +40,24 @@ pub(crate) fn markdown(traces: &[Trace]) -> String {
 pub(crate) fn best_of_nws(trace: &Trace, loss: Loss) -> (&'static str, f64) {
     let methods = trace.scores[0].methods.iter().map(|method| (method.method, method.errors.of(loss)));
     methods.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("–", f64::NAN))
+}
+
+/// Each trace of a week or more with the daily and weekly members.
+fn cycles(traces: &[Trace]) -> String {
+    let columns = ["trace", "error", "full", "daily alone", "weekly alone", "full with both", "with ÷ without"];
+    let mut table = vec![columns.map(str::to_owned).to_vec()];
+    for trace in traces {
+        for (error, score) in ["MSE", "MAE"].into_iter().zip(trace.cycles.iter().flatten()) {
+            let mut row = vec![trace.name.clone(), error.to_owned()];
+            let with = score.with / score.full;
+            row.extend([score.full, score.day, score.week, score.with, with].map(ratio));
+            table.push(row);
+        }
+    }
+    if table.len() == 1 {
+        return "No trace is a week long.\n".to_owned();
+    }
+    aligned(&table)
 }
 
 /// Each trace with each battery.
