@@ -17,38 +17,38 @@ use barograph_probe::io::{Context, Limits, Listener};
 use barograph_probe::{Measured, ProbeError, Reading, Target};
 
 /// Long enough that no slow machine reaches it in a test that passes.
-pub const LONG: Duration = Duration::from_secs(20);
+pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-pub fn context(deadline: Duration) -> Context {
+pub(crate) fn context(deadline: Duration) -> Context {
     Context { deadline, ..Context::default() }
 }
 
-pub fn listener() -> Listener {
+pub(crate) fn listener() -> Listener {
     listener_with(Limits::default())
 }
 
-pub fn listener_with(limits: Limits) -> Listener {
+pub(crate) fn listener_with(limits: Limits) -> Listener {
     Listener::start("127.0.0.1:0".parse().unwrap(), limits).unwrap()
 }
 
-pub fn target(address: SocketAddr) -> Target {
+pub(crate) fn target(address: SocketAddr) -> Target {
     Target::parse(&address.to_string()).unwrap()
 }
 
-pub fn only(mut readings: Vec<Reading>) -> Result<Measured, ProbeError> {
+pub(crate) fn only(mut readings: Vec<Reading>) -> Result<Measured, ProbeError> {
     assert_eq!(readings.len(), 1, "{readings:?}");
     readings.remove(0).result
 }
 
 /// A TCP server on loopback that treats each connection as `behave` does, one after the other.
-pub struct Server {
-    pub address: SocketAddr,
+pub(crate) struct Server {
+    pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
-    pub fn start(mut behave: impl FnMut(TcpStream, &AtomicBool) + Send + 'static) -> Self {
+    pub(crate) fn start(mut behave: impl FnMut(TcpStream, &AtomicBool) + Send + 'static) -> Self {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = tcp.local_addr().unwrap();
         let stop = Arc::new(AtomicBool::new(false));
@@ -70,11 +70,11 @@ impl Server {
         Self { address, stop, thread: Some(thread) }
     }
 
-    pub fn target(&self) -> Target {
+    pub(crate) fn target(&self) -> Target {
         target(self.address)
     }
 
-    pub fn url(&self) -> Target {
+    pub(crate) fn url(&self) -> Target {
         Target::parse(&format!("http://{}/x", self.address)).unwrap()
     }
 }
@@ -92,7 +92,7 @@ impl Drop for Server {
 }
 
 /// Reads until an empty line, or the peer or the test ends.
-pub fn read_request(stream: &mut TcpStream, stop: &AtomicBool) -> Vec<u8> {
+pub(crate) fn read_request(stream: &mut TcpStream, stop: &AtomicBool) -> Vec<u8> {
     let mut request = Vec::new();
     while !request.ends_with(b"\r\n\r\n") {
         let mut byte = [0];
@@ -106,7 +106,7 @@ pub fn read_request(stream: &mut TcpStream, stop: &AtomicBool) -> Vec<u8> {
 }
 
 /// Reads and forgets until the peer or the test ends.
-pub fn swallow(stream: &mut TcpStream, stop: &AtomicBool) {
+pub(crate) fn swallow(stream: &mut TcpStream, stop: &AtomicBool) {
     let mut buffer = [0; 4096];
     while !stop.load(Ordering::Relaxed) {
         match stream.read(&mut buffer) {
@@ -118,7 +118,7 @@ pub fn swallow(stream: &mut TcpStream, stop: &AtomicBool) {
 }
 
 /// Writes `bytes` again and again until the peer or the test ends.
-pub fn pour(stream: &mut TcpStream, bytes: &[u8], stop: &AtomicBool) {
+pub(crate) fn pour(stream: &mut TcpStream, bytes: &[u8], stop: &AtomicBool) {
     while !stop.load(Ordering::Relaxed) {
         match stream.write(bytes) {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return,
@@ -128,6 +128,6 @@ pub fn pour(stream: &mut TcpStream, bytes: &[u8], stop: &AtomicBool) {
 }
 
 /// Closes with a reset: unread data and no lingering.
-pub fn reset(stream: TcpStream) {
+pub(crate) fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO)).unwrap();
 }
