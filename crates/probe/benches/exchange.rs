@@ -20,8 +20,8 @@ use barograph_probe::{Direction, Experiment, Measured, Target};
 const EXCHANGES: u32 = 2_000;
 const TURNS: u32 = 40;
 /// Bytes of one transfer: about a second on loopback.
-const BYTES: u64 = 4 << 30;
-const TRANSFERS: u32 = 5;
+const BYTES: u64 = 2 << 30;
+const TRANSFERS: u32 = 9;
 
 fn main() {
     let limits = Limits { transfer_bytes_max: BYTES, session_bytes_max: BYTES, ..Limits::default() };
@@ -35,25 +35,22 @@ fn main() {
 }
 
 fn exchanges(target: &Target) {
-    let mut bare = BarePingPong::start();
     let (mut ours_s, mut bare_s) = (Vec::new(), Vec::new());
-    let mut ratios = Vec::new();
     for _ in 0..TURNS {
-        let ours = ours(target, Experiment::Rtt { n: EXCHANGES }).samples;
-        let theirs = bare.exchange(EXCHANGES);
-        ratios.push(median(&ours).unwrap() / median(&theirs).unwrap());
-        ours_s.extend(ours);
-        bare_s.extend(theirs);
+        ours_s.push(ours(target, Experiment::Rtt { n: EXCHANGES }).value);
+        bare_s.push(median(&bare_ping_pong(EXCHANGES)).unwrap());
     }
-    let (ours, bare) = (median(&ours_s).unwrap(), median(&bare_s).unwrap());
-    println!(
-        "rtt: ours {:.2} us, bare ping-pong {:.2} us, ratio {:.3} (median of the turns' ratios {:.3}), {} exchanges each",
-        ours * 1e6,
-        bare * 1e6,
-        ours / bare,
-        median(&ratios).unwrap(),
-        ours_s.len(),
-    );
+    // On a machine with few processors the two ends share one or do not, as the scheduler likes,
+    // and that is most of the time: so the spread is shown beside the median.
+    let show = |name: &str, medians: &[f64]| {
+        let mut sorted: Vec<f64> = medians.iter().map(|s| s * 1e6).collect();
+        sorted.sort_by(f64::total_cmp);
+        let at = |share: usize| sorted[(sorted.len() - 1) * share / 4];
+        println!("rtt {name}: median {:.2} us (quartiles {:.2} and {:.2})", at(2), at(1), at(3));
+        at(2)
+    };
+    let ratio = show("ours", &ours_s) / show("bare", &bare_s);
+    println!("rtt ratio {ratio:.3}, {TURNS} turns of {EXCHANGES} exchanges each");
 }
 
 fn nagle(target: &Target) {
@@ -86,36 +83,32 @@ fn ours(target: &Target, experiment: Experiment) -> Measured {
     run_one(target, experiment, &context).remove(0).result.unwrap()
 }
 
-/// Two threads, two sockets, two bytes: nothing that could be left out.
-struct BarePingPong(TcpStream);
-
-impl BarePingPong {
-    fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = listener.local_addr().unwrap();
-        thread::spawn(move || {
-            let mut stream = listener.accept().unwrap().0;
-            stream.set_nodelay(true).unwrap();
-            let mut bytes = [0; 2];
-            while stream.read_exact(&mut bytes).is_ok() {
-                stream.write_all(&bytes).unwrap();
-            }
-        });
-        let stream = TcpStream::connect(address).unwrap();
+/// Two threads, two sockets, two bytes: nothing that could be left out. Fresh each time, as ours
+/// are, so that the scheduler deals with both alike.
+fn bare_ping_pong(n: u32) -> Vec<f64> {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let echo = thread::spawn(move || {
+        let mut stream = listener.accept().unwrap().0;
         stream.set_nodelay(true).unwrap();
-        Self(stream)
-    }
-
-    fn exchange(&mut self, n: u32) -> Vec<f64> {
         let mut bytes = [0; 2];
-        let one = |_| {
-            let began = Instant::now();
-            self.0.write_all(&bytes).unwrap();
-            self.0.read_exact(&mut bytes).unwrap();
-            began.elapsed().as_secs_f64()
-        };
-        (0..n).map(one).collect()
-    }
+        while stream.read_exact(&mut bytes).is_ok() {
+            stream.write_all(&bytes).unwrap();
+        }
+    });
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let mut bytes = [0; 2];
+    let one = |_| {
+        let began = Instant::now();
+        stream.write_all(&bytes).unwrap();
+        stream.read_exact(&mut bytes).unwrap();
+        began.elapsed().as_secs_f64()
+    };
+    let samples = (0..n).map(one).collect();
+    drop(stream);
+    echo.join().unwrap();
+    samples
 }
 
 /// The rate in bit/s that iperf3 sees at the receiver; `None` where there is no iperf3.
