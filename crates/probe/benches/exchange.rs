@@ -36,9 +36,10 @@ fn main() {
 
 fn exchanges(target: &Target) {
     let (mut ours_s, mut bare_s) = (Vec::new(), Vec::new());
+    let mut bare = BarePingPong::start();
     for _ in 0..TURNS {
         ours_s.push(ours(target, Experiment::Rtt { n: EXCHANGES }).value);
-        bare_s.push(median(&bare_ping_pong(EXCHANGES)).unwrap());
+        bare_s.push(median(&bare.exchange(EXCHANGES)).unwrap());
     }
     // On a machine with few processors the two ends share one or do not, as the scheduler likes,
     // and that is most of the time: so the spread is shown beside the median.
@@ -83,32 +84,37 @@ fn ours(target: &Target, experiment: Experiment) -> Measured {
     run_one(target, experiment, &context).remove(0).result.unwrap()
 }
 
-/// Two threads, two sockets, two bytes: nothing that could be left out. Fresh each time, as ours
-/// are, so that the scheduler deals with both alike.
-fn bare_ping_pong(n: u32) -> Vec<f64> {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    let echo = thread::spawn(move || {
-        let mut stream = listener.accept().unwrap().0;
+/// Two threads, one connection, two bytes: nothing that could be left out, and no thread or
+/// connection that is new.
+struct BarePingPong(TcpStream);
+
+impl BarePingPong {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            stream.set_nodelay(true).unwrap();
+            let mut bytes = [0; 2];
+            while stream.read_exact(&mut bytes).is_ok() {
+                stream.write_all(&bytes).unwrap();
+            }
+        });
+        let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
+        Self(stream)
+    }
+
+    fn exchange(&mut self, n: u32) -> Vec<f64> {
         let mut bytes = [0; 2];
-        while stream.read_exact(&mut bytes).is_ok() {
-            stream.write_all(&bytes).unwrap();
-        }
-    });
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_nodelay(true).unwrap();
-    let mut bytes = [0; 2];
-    let one = |_| {
-        let began = Instant::now();
-        stream.write_all(&bytes).unwrap();
-        stream.read_exact(&mut bytes).unwrap();
-        began.elapsed().as_secs_f64()
-    };
-    let samples = (0..n).map(one).collect();
-    drop(stream);
-    echo.join().unwrap();
-    samples
+        let one = |_| {
+            let began = Instant::now();
+            self.0.write_all(&bytes).unwrap();
+            self.0.read_exact(&mut bytes).unwrap();
+            began.elapsed().as_secs_f64()
+        };
+        (0..n).map(one).collect()
+    }
 }
 
 /// The rate in bit/s that iperf3 sees at the receiver; `None` where there is no iperf3.

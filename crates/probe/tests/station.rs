@@ -132,7 +132,7 @@ fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
                 vec![question.encode().to_vec(), forged.encode().to_vec(), ahead.encode().to_vec()];
             answers.push(b"garbage".to_vec());
             answers.push(vec![0xFF; 1400]);
-            if question.sequence % 5 != 0 {
+            if !question.sequence.is_multiple_of(5) {
                 answers.extend([answer.encode().to_vec(), answer.encode().to_vec()]);
             }
             for answer in answers {

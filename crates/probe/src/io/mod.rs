@@ -4,6 +4,7 @@
 //! wake-up by a runtime would be measured as network.
 
 mod clock;
+mod crew;
 mod datagrams;
 mod dial;
 mod http;
