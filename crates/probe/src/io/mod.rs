@@ -1,0 +1,230 @@
+//! Doing what was planned: blocking sockets, each experiment on the thread that asks for it.
+//!
+//! Blocking calls on a thread of one's own are the shortest way from the wire to the clock: a
+//! wake-up by a runtime would be measured as network.
+
+mod clock;
+mod crew;
+mod datagrams;
+mod dial;
+mod http;
+mod kernel;
+mod listener;
+mod payload;
+mod responder;
+mod serve;
+mod session;
+mod stream;
+mod tls;
+mod web;
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use barograph_forecast::{Failure, Quantity};
+
+use self::clock::Clock;
+use self::session::Answer;
+use crate::reading::Measured;
+use crate::target::Scheme;
+use crate::{Experiment, Plan, ProbeError, Reading, Target};
+
+pub use listener::Listener;
+pub use responder::{Limits, Responder, Seat};
+pub use stream::Upgraded;
+pub use tls::trusting;
+
+/// Everything an experiment needs to know beside its target.
+#[derive(Clone)]
+pub struct Context {
+    /// Each experiment, from resolving the name to its last byte, ends within this time.
+    pub deadline: Duration,
+    /// Presented to a station as `Authorization: Bearer …`; never to other servers.
+    pub token: Option<String>,
+    /// Forecast of the `rtt` series of this target, in seconds, subtracted from the time of a
+    /// transfer. Never that of `rtt_nagle`.
+    pub rtt_forecast_s: Option<f64>,
+    /// Stops the experiments of this context from outside.
+    pub cancel: Cancel,
+    /// Called a few times a second by long transfers, on the measuring thread.
+    pub progress: Option<ProgressFn>,
+    /// A response body longer than this ends the experiment as a failure.
+    pub body_bytes_max: u64,
+    /// Whom to trust over TLS; `None` is the system's certificates.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+/// A callback for the progress of a transfer.
+pub type ProgressFn = Arc<dyn Fn(Progress) + Send + Sync>;
+
+/// How far a transfer is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// What runs.
+    pub experiment: Experiment,
+    /// Bytes so far.
+    pub bytes: u64,
+    /// Bytes in all.
+    pub bytes_total: u64,
+}
+
+impl Default for Context {
+    /// 10 s for each experiment, bodies up to 64 MiB, no token, no forecast, the system's trust.
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_secs(10),
+            token: None,
+            rtt_forecast_s: None,
+            cancel: Cancel::default(),
+            progress: None,
+            body_bytes_max: 64 << 20,
+            tls: None,
+        }
+    }
+}
+
+impl fmt::Debug for Context {
+    /// Without the token.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Context")
+            .field("deadline", &self.deadline)
+            .field("rtt_forecast_s", &self.rtt_forecast_s)
+            .field("body_bytes_max", &self.body_bytes_max)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A switch that stops experiments from another thread; clones share it.
+///
+/// A blocked experiment notices within a tenth of a second.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Stops what runs, and what would start, under this switch.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was thrown.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What is at the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A station that answers probes.
+    Station,
+    /// Something that listens.
+    Plain,
+}
+
+/// Makes every experiment of `plan` with `target`, one after the other, each on a connection of
+/// its own; blocks for at most the deadline times the number of experiments.
+///
+/// Gives one reading for each of [`Experiment::quantities`], in order, whatever fails.
+#[must_use]
+pub fn run(target: &Target, plan: &Plan, context: &Context) -> Vec<Reading> {
+    plan.experiments.iter().flat_map(|experiment| run_one(target, *experiment, context)).collect()
+}
+
+/// Makes one experiment, as [`run`] does.
+#[must_use]
+pub fn run_one(target: &Target, experiment: Experiment, context: &Context) -> Vec<Reading> {
+    let clock = Clock::start(context.deadline, &context.cancel);
+    let results = measure(target, experiment, context, &clock);
+    let quantities = experiment.quantities().iter().cloned();
+    quantities.zip(results).map(|(quantity, result)| Reading { quantity, result }).collect()
+}
+
+/// Finds out whether `target` is a station, by asking it for an Upgrade.
+///
+/// What takes the connection but does not answer HTTP within 3 s (or half the deadline, if that is
+/// less) is none.
+///
+/// # Errors
+/// [`ProbeError`] when it cannot be reached at all, and when a station refuses (a token is
+/// missing, or it has no place): then it is a station, and other experiments would mislead.
+pub fn detect(target: &Target, context: &Context) -> Result<Peer, ProbeError> {
+    let clock = Clock::start(context.deadline, &context.cancel);
+    match session::ask_within(DETECT.min(context.deadline / 2), target, context, &clock) {
+        Ok(Answer::Upgraded(..) | Answer::Token(..)) => Ok(Peer::Station),
+        Ok(Answer::Refused(status)) => Err(session::refused(status, &clock)),
+        Ok(Answer::Plain(_)) => Ok(Peer::Plain),
+        Err(error) if error.stopped => Err(error),
+        // It took the connection and then said nothing that we understand, or it never took it:
+        // a second handshake, in the time that is left, tells which.
+        Err(ProbeError {
+            failure: Failure::Garbage | Failure::Reset | Failure::TimedOut | Failure::Untrusted,
+            ..
+        }) => dial::dial(target, &clock).map(|_| Peer::Plain),
+        Err(error) => Err(error),
+    }
+}
+
+/// Detects what `target` is and makes the experiments that it answers: [`Plan::station`] with
+/// `goodput_bytes` (and `rtt_tls` for `https`), [`Plan::web`] for a URL, [`Plan::address`] for `host:port`.
+///
+/// When it cannot be reached, or is a station that refuses, the one reading is a failed one, of
+/// `connect` or of `rtt`.
+#[must_use]
+pub fn probe(target: &Target, goodput_bytes: u64, context: &Context) -> Vec<Reading> {
+    let plan = match detect(target, context) {
+        Ok(Peer::Station) => {
+            let mut plan = Plan::station(goodput_bytes);
+            if target.scheme() == Scheme::Https {
+                plan.experiments.insert(1, Experiment::RttTls { n: Plan::RTT_EXCHANGES });
+            }
+            plan
+        }
+        Ok(Peer::Plain) if target.scheme() == Scheme::Address => Plan::address(),
+        Ok(Peer::Plain) => Plan::web(),
+        Err(error) => {
+            let quantity = match error.failure {
+                Failure::Declined => Quantity::RTT,
+                _ => Quantity::CONNECT,
+            };
+            return vec![Reading { quantity, result: Err(error) }];
+        }
+    };
+    run(target, &plan, context)
+}
+
+/// Results in the order of the experiment's quantities.
+fn measure(
+    target: &Target,
+    experiment: Experiment,
+    context: &Context,
+    clock: &Clock,
+) -> Vec<Result<Measured, ProbeError>> {
+    let plain = || session::open_plain(target, context, clock);
+    match experiment {
+        Experiment::Rtt { n } => vec![plain().and_then(|session| session::rtt(session, n, clock))],
+        Experiment::RttTls { n } => {
+            let session = session::open_tls(target, context, clock);
+            vec![session.and_then(|session| session::rtt(session, n, clock))]
+        }
+        Experiment::RttNagle { n } => vec![plain().and_then(|session| session::rtt_nagle(session, n, clock))],
+        Experiment::Goodput { direction, bytes } => {
+            vec![plain().and_then(|session| session::goodput(session, direction, bytes, context, clock))]
+        }
+        Experiment::Loss { n } => match plain().and_then(|session| datagrams::loss(session, n, clock)) {
+            Ok(returned) => vec![Ok(returned.loss), returned.rtt],
+            Err(error) => vec![Err(error.clone()), Err(error)],
+        },
+        Experiment::Connect { n } => vec![web::handshakes(target, n, clock)],
+        Experiment::ResponseTime => {
+            let (first_byte, last_byte) = web::response_time(target, context, clock);
+            vec![first_byte, last_byte]
+        }
+    }
+}
+
+/// A station answers an Upgrade in a round trip or two (four with TLS); nobody waits longer to
+/// learn that a silent listener is none.
+const DETECT: Duration = Duration::from_secs(3);

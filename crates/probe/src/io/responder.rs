@@ -1,0 +1,261 @@
+//! The other end of a probe: who is admitted, within which limits, and the threads that serve.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::clock::Clock;
+use super::crew::Crew;
+use super::stream::{Upgraded, Wire};
+use super::{Cancel, serve};
+use crate::TokenTable;
+use crate::token;
+use crate::wire::Declined;
+
+/// What one responder allows.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Sessions open at once.
+    pub sessions_max: usize,
+    /// Sessions open at once from one address.
+    pub sessions_per_peer_max: usize,
+    /// Bytes of one transfer.
+    pub transfer_bytes_max: u64,
+    /// Bytes of all transfers of one session.
+    pub session_bytes_max: u64,
+    /// Exchanges or datagrams of one request.
+    pub count_max: u32,
+    /// A session ends when its peer is silent, or takes nothing, for this long.
+    pub idle: Duration,
+    /// A session ends after this long, whatever happens.
+    pub session: Duration,
+}
+
+impl Default for Limits {
+    /// 64 sessions, 16 from one address; 1 GiB a transfer (10 s at 0.8 Gbit/s), 4 GiB a session;
+    /// 10 000 exchanges; 10 s of silence, two minutes in all.
+    fn default() -> Self {
+        Self {
+            sessions_max: 64,
+            sessions_per_peer_max: 16,
+            transfer_bytes_max: 1 << 30,
+            session_bytes_max: 4 << 30,
+            count_max: 10_000,
+            idle: Duration::from_secs(10),
+            session: Duration::from_secs(120),
+        }
+    }
+}
+
+/// Answers probe sessions, each on a small thread, and datagrams on one more.
+///
+/// The HTTP server in front does the Upgrade: it authorises, asks for a [`Seat`], answers `101`,
+/// and hands the raw stream over. Dropping the responder ends its sessions within a tenth of a
+/// second and joins their threads.
+#[derive(Debug)]
+pub struct Responder {
+    shared: Arc<Shared>,
+}
+
+impl Responder {
+    /// Starts a responder; `udp` is bound to the port of the same number as the TCP port, and
+    /// without it datagrams are declined.
+    ///
+    /// # Errors
+    /// When the thread for datagrams cannot be started.
+    pub fn start(limits: Limits, udp: Option<UdpSocket>) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            limits,
+            stop: Cancel::default(),
+            began: Instant::now(),
+            serves_datagrams: udp.is_some(),
+            bulk: AtomicBool::new(false),
+            seats: Mutex::default(),
+            tokens: Mutex::new(TokenTable::new(TOKEN_LIFETIME_S, TOKENS_MAX)),
+            leaves: Mutex::default(),
+            crew: Crew::new(),
+        });
+        let responder = Self { shared: Arc::clone(&shared) };
+        if let Some(udp) = udp {
+            serve::prepare_datagrams(&udp)?;
+            let ours = Arc::clone(&shared);
+            shared.crew.run(move || serve::datagrams(&udp, &ours))?;
+        }
+        Ok(responder)
+    }
+
+    /// Reserves a place for a session from `peer`, to be asked for before answering `101`.
+    ///
+    /// # Errors
+    /// [`Declined::Full`] or [`Declined::Stopping`]: answer 503, with `Upgrade: barograph-probe/1`.
+    pub fn admit(&self, peer: IpAddr) -> Result<Seat, Declined> {
+        let shared = &self.shared;
+        if shared.stop.is_cancelled() {
+            return Err(Declined::Stopping);
+        }
+        let peer = peer.to_canonical();
+        let mut seats = lock(&shared.seats);
+        let taken = seats.get(&peer).copied().unwrap_or(0);
+        let limits = &shared.limits;
+        if limits.sessions_per_peer_max <= taken || limits.sessions_max <= seats.values().sum() {
+            return Err(Declined::Full);
+        }
+        seats.insert(peer, taken + 1);
+        Ok(Seat { shared: Arc::clone(shared), peer })
+    }
+
+    /// A single-use token (32 hexadecimal digits, 30 s) for the answer to an Upgrade over TLS;
+    /// `None` when the system gives no randomness.
+    #[must_use]
+    pub fn issue_token(&self) -> Option<String> {
+        let mut token = token::Token::default();
+        rustls::crypto::ring::default_provider().secure_random.fill(&mut token).ok()?;
+        lock(&self.shared.tokens).issue(token, self.shared.now_s());
+        Some(token::to_hex(&token))
+    }
+
+    /// Whether `token`, from `Authorization: Probe TOKEN`, was issued here and is unspent; it is
+    /// spent by this call.
+    #[must_use]
+    pub fn redeem_token(&self, token: &str) -> bool {
+        let now_s = self.shared.now_s();
+        token::from_hex(token).is_some_and(|token| lock(&self.shared.tokens).redeem(&token, now_s))
+    }
+
+    /// Whether a transfer is running: what this host measures meanwhile is *loaded*.
+    #[must_use]
+    pub fn bulk_running(&self) -> bool {
+        self.shared.bulk.load(Ordering::Relaxed)
+    }
+
+    /// Sessions that are open, or have a place reserved.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        lock(&self.shared.seats).values().sum()
+    }
+
+    /// Ends all sessions and waits for their threads; the same as dropping.
+    pub fn stop(self) {}
+}
+
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+        self.shared.crew.stop();
+    }
+}
+
+/// A reserved place for one session; dropped unused, it is given back.
+#[derive(Debug)]
+pub struct Seat {
+    shared: Arc<Shared>,
+    peer: IpAddr,
+}
+
+impl Seat {
+    /// Serves the session on a thread of the responder's and returns at once. `already_read` are bytes
+    /// that the HTTP server read past the request's head.
+    ///
+    /// # Errors
+    /// When the responder is stopping or the thread cannot be started.
+    pub fn serve(self, stream: Upgraded, already_read: Vec<u8>) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        shared.crew.run(move || {
+            let limits = &self.shared.limits;
+            let clock = Clock::start(limits.session, &self.shared.stop);
+            // A client waits for `101` before it speaks; what came earlier is not the protocol.
+            if !already_read.is_empty() {
+                return;
+            }
+            if let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) {
+                // How a session ended matters to the client alone, and it knows.
+                let _ = serve::session(&mut wire, &self.shared);
+            }
+        })
+    }
+
+    /// Serves a connection on which nothing was read yet: does the Upgrade, then the session.
+    pub(super) fn serve_from_head(
+        self,
+        stream: Upgraded,
+        upgrade: impl FnOnce(&mut Wire) -> io::Result<bool> + Send + 'static,
+    ) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        shared.crew.run(move || {
+            let limits = &self.shared.limits;
+            let clock = Clock::start(limits.session, &self.shared.stop);
+            let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) else { return };
+            if upgrade(&mut wire).is_ok_and(|upgraded| upgraded) {
+                let _ = serve::session(&mut wire, &self.shared);
+            }
+        })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut seats = lock(&self.shared.seats);
+        match seats.get_mut(&self.peer) {
+            Some(taken) if 1 < *taken => *taken -= 1,
+            _ => {
+                seats.remove(&self.peer);
+            }
+        }
+    }
+}
+
+/// What the threads of one responder have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) limits: Limits,
+    pub(super) stop: Cancel,
+    pub(super) serves_datagrams: bool,
+    began: Instant,
+    /// One transfer at a time: two would measure each other.
+    bulk: AtomicBool,
+    /// Sessions by address.
+    seats: Mutex<HashMap<IpAddr, usize>>,
+    tokens: Mutex<TokenTable>,
+    leaves: Mutex<serve::Leaves>,
+    pub(super) crew: Arc<Crew>,
+}
+
+impl Shared {
+    /// Seconds on the responder's own monotonic clock.
+    pub(super) fn now_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    pub(super) fn leaves(&self) -> MutexGuard<'_, serve::Leaves> {
+        lock(&self.leaves)
+    }
+
+    /// The right to run the one transfer, given back when dropped.
+    pub(super) fn bulk(&self) -> Option<Bulk<'_>> {
+        let free = self.bulk.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        free.is_ok().then_some(Bulk(&self.bulk))
+    }
+}
+
+/// The one transfer.
+pub(super) struct Bulk<'a>(&'a AtomicBool);
+
+impl Drop for Bulk<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// The content of a lock whose holder may have panicked: every change under our locks is one
+/// statement, so what is inside is whole.
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A client that got a token connects at once: a few round trips of the slowest path.
+const TOKEN_LIFETIME_S: f64 = 30.0;
+/// Tokens unspent at once; 24 KB.
+const TOKENS_MAX: usize = 1024;
