@@ -1,9 +1,26 @@
-//! Directory, bus and archive behind one trait.
+//! Directory, bus and archive behind one trait, [`Engine`].
+//!
+//! A station registers itself, watches its peers, appends what it measured and reads history
+//! through the trait alone, so that the mesh can outgrow one implementation without the station
+//! noticing. This crate makes no measurement and no forecast.
+//!
+//! - `local` (feature): SQLite on a thread of its own; no server. See [`Local`].
+//! - `conformance` (feature): the suite that every implementation passes.
 #![forbid(unsafe_code)]
 
+mod engine;
+mod entry;
+mod error;
 mod record;
 
-pub use record::{
-    BoxStream, Capabilities, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range,
-    Record, Selector,
-};
+#[cfg(feature = "conformance")]
+pub mod conformance;
+#[cfg(feature = "local")]
+mod local;
+
+pub use engine::{BoxStream, Engine, Lease};
+pub use entry::{Capabilities, Entry, Event, Group, HostId};
+pub use error::Error;
+#[cfg(feature = "local")]
+pub use local::{Config, Local, Statistics};
+pub use record::{Cursor, From, Page, Range, Record, Selector};

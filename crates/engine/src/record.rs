@@ -1,16 +1,8 @@
-//! The trait and the values that cross it.
-
-use std::pin::Pin;
-use std::time::Duration;
+//! What the archive holds, and the ways to ask for it.
 
 use barograph_forecast::{Name, Outcome, Quantity, Series};
-use futures_core::Stream;
 
-/// A station's name; it is the source of its own measurements.
-pub type HostId = Name;
-
-/// A stream of results, boxed so that the trait can be a trait object.
-pub type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Error>> + Send>>;
+use crate::{Error, HostId};
 
 /// One measurement as stored: who says so, in which order, of what, when, and what came out.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,46 +17,63 @@ pub struct Record {
     pub time_unix_ns: i64,
     /// The value or the typed failure.
     pub outcome: Outcome,
-    /// Further facts beside the value (TCP_INFO, raw goodput) as a JSON text of at most 4 KiB; empty = none.
+    /// Further facts beside the value (TCP_INFO, raw goodput) as a JSON text of at most
+    /// [`Record::DETAIL_BYTES_MAX`]; empty = none.
     pub detail: String,
 }
 
-/// What a station tells the directory about itself.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Entry {
-    /// Its name.
-    pub host: HostId,
-    /// Where it listens.
-    pub addresses: Vec<std::net::SocketAddr>,
-    /// Its version, as `barograph version` prints it.
-    pub version: String,
-    /// The groups it belongs to.
-    pub groups: Vec<Group>,
-    /// What it can do.
-    pub capabilities: Capabilities,
-}
+impl Record {
+    /// The longest detail, in bytes: room for TCP_INFO several times over, and small enough that
+    /// a full queue of records stays a bounded piece of memory.
+    pub const DETAIL_BYTES_MAX: usize = 4096;
 
-/// What a station can do for its peers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub struct Capabilities {
-    /// It answers probes.
-    pub responder: bool,
-    /// It consents to bulk tests.
-    pub bulk: bool,
-}
+    /// The highest sequence: integers up to 2⁵³ survive JSON numbers (RFC 8259 §6), and a station
+    /// that makes a million records a second needs 285 years to get there.
+    pub const SEQ_MAX: u64 = 1 << 53;
 
-/// A named set of stations: `local` to a site, `global`, or any name.
-pub type Group = Name;
+    /// The latest time label, 2200-01-01 UTC: later ones are a wrong unit or a broken clock.
+    pub const TIME_MAX_UNIX_NS: i64 = 7_258_118_400_000_000_000;
 
-/// A change in the directory.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Event {
-    /// A station is there, or changed what it says of itself.
-    Up(Entry),
-    /// The snapshot is complete; what follows is live.
-    Synced,
-    /// A station is gone: it left, or its lease ran out.
-    Down(HostId),
+    /// The most records in one append: one transaction of them takes well under a second.
+    pub const BATCH_MAX: usize = 10_000;
+
+    /// Whether the record keeps the limits of an archive.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the value that does not: a sequence outside 1 to
+    /// [`Self::SEQ_MAX`], a time outside 1970 to 2200, a value or duration that is not finite, a
+    /// negative duration, a detail that is too long or holds control characters.
+    pub fn check(&self) -> Result<(), Error> {
+        let invalid =
+            |what: String| Err(Error::Invalid(format!("record {} of {}: {what}", self.seq, self.origin)));
+        if !(1..=Self::SEQ_MAX).contains(&self.seq) {
+            return invalid(format!("the sequence is not in 1 to {}", Self::SEQ_MAX));
+        }
+        if !(0..=Self::TIME_MAX_UNIX_NS).contains(&self.time_unix_ns) {
+            return invalid(format!("the time {} ns is not between 1970 and 2200", self.time_unix_ns));
+        }
+        match self.outcome {
+            Outcome::Value(value) if !value.is_finite() => {
+                return invalid(format!("the value {value} is not finite"));
+            }
+            Outcome::Failed { after_s, .. } if !(after_s.is_finite() && 0.0 <= after_s) => {
+                return invalid(format!("the failure's time {after_s} s is not a duration"));
+            }
+            _ => {}
+        }
+        if Self::DETAIL_BYTES_MAX < self.detail.len() {
+            return invalid(format!(
+                "the detail has {} bytes (at most {})",
+                self.detail.len(),
+                Self::DETAIL_BYTES_MAX
+            ));
+        }
+        // JSON text has no control characters but white space (RFC 8259 §2, §7).
+        match self.detail.chars().find(|c| c.is_control() && !matches!(c, '\t' | '\n' | '\r')) {
+            Some(character) => invalid(format!("the detail has the control character {character:?}")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// Which series, by any of source, target and quantity; `None` matches all.
@@ -78,16 +87,29 @@ pub struct Selector {
     pub quantity: Option<Quantity>,
 }
 
-/// A place in the order in which an engine stored its records; opaque outside its engine.
+impl Selector {
+    /// Whether `series` is one of those selected.
+    #[must_use]
+    pub fn matches(&self, series: &Series) -> bool {
+        self.source.as_ref().is_none_or(|source| *source == series.source)
+            && self.target.as_ref().is_none_or(|target| *target == series.target)
+            && self.quantity.as_ref().is_none_or(|quantity| *quantity == series.quantity)
+    }
+}
+
+/// A place in an engine's own order of records (or of series, for `latest`); opaque outside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Cursor(pub u64);
 
 /// Where a subscription begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum From {
-    /// With the next record to arrive.
+    /// With the next record to be stored. A subscriber that falls far behind skips to the present
+    /// and is told so.
     Now,
-    /// After this place.
+    /// With the oldest record kept; every record follows.
+    Oldest,
+    /// After this place; every record still kept follows.
     After(Cursor),
 }
 
@@ -98,10 +120,21 @@ pub struct Range {
     pub from_unix_ns: i64,
     /// Latest time, exclusive, Unix nanoseconds.
     pub until_unix_ns: i64,
-    /// At most so many records a page, 1 to 10 000.
+    /// At most so many records a page, 1 to [`Range::LIMIT_MAX`].
     pub limit: usize,
     /// Continue after this place, taken from [`Page::next`].
     pub after: Option<Cursor>,
+}
+
+impl Range {
+    /// The most records a page may hold: a few megabytes at most of ordinary records.
+    pub const LIMIT_MAX: usize = 10_000;
+
+    /// The newest `limit` records of all times.
+    #[must_use]
+    pub fn newest(limit: usize) -> Self {
+        Self { from_unix_ns: i64::MIN, until_unix_ns: i64::MAX, limit, after: None }
+    }
 }
 
 /// A page of an answer.
@@ -111,74 +144,4 @@ pub struct Page<T> {
     pub items: Vec<T>,
     /// Where the next page begins; `None` = there is no more.
     pub next: Option<Cursor>,
-}
-
-/// A registration, renewed until it is dropped.
-pub trait Lease: Send + Sync {
-    /// How long peers see the entry after its holder died.
-    fn ttl(&self) -> Duration;
-}
-
-/// Directory, bus and archive.
-#[async_trait::async_trait]
-pub trait Engine: Send + Sync {
-    /// Makes `entry` visible to peers when this returns; gone at most `ttl` + 1 s after the holder
-    /// dies, and at once when the lease is dropped.
-    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error>;
-
-    /// A snapshot of the group ([`Event::Up`] each), then [`Event::Synced`], then live changes.
-    fn watch(&self, group: &Group) -> BoxStream<Event>;
-
-    /// Ok = every record is durable. Idempotent on (origin, seq): a repeated record is stored once.
-    async fn append(&self, batch: &[Record]) -> Result<(), Error>;
-
-    /// Records as they are stored, in order per series, at least once; lag is reported as
-    /// [`Error::Lagged`], never silent.
-    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)>;
-
-    /// One series' records in a time range, newest first, paged.
-    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error>;
-
-    /// The newest record of every series matched, paged in a stable order of series.
-    async fn latest(&self, selector: &Selector, after: Option<Cursor>) -> Result<Page<Record>, Error>;
-
-    /// The highest sequence of `origin` below which nothing is missing; 0 = nothing stored.
-    async fn watermark(&self, origin: &HostId) -> Result<u64, Error>;
-}
-
-/// Why an engine could not do what was asked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// It may or may not have been stored: append the same batch again.
-    #[error("it is not known whether the records were stored ({0}); append the same batch again")]
-    Unknown(String),
-    /// Not allowed.
-    #[error("denied: {0}")]
-    Denied(String),
-    /// The engine cannot be reached or has stopped, or its disk is full.
-    #[error("the engine is not available: {0}")]
-    Unavailable(String),
-    /// The stored data cannot be read.
-    #[error("the stored data are damaged: {0}")]
-    Corrupt(String),
-    /// What was asked for is no longer kept.
-    #[error("too old: {0}")]
-    TooOld(String),
-    /// The archive was written by a newer Barograph.
-    #[error("the archive was written by a newer version (format {found}; this version knows {known})")]
-    TooNew {
-        /// The format found.
-        found: u32,
-        /// The newest format known.
-        known: u32,
-    },
-    /// The request breaks a stated limit.
-    #[error("{0}")]
-    Invalid(String),
-    /// A slow subscriber missed records.
-    #[error("{missed} records were missed by a slow subscriber")]
-    Lagged {
-        /// How many.
-        missed: u64,
-    },
 }

@@ -1,0 +1,70 @@
+//! The trait.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use barograph_forecast::Series;
+use futures_core::Stream;
+
+use crate::{Cursor, Entry, Error, Event, From, Group, HostId, Page, Range, Record, Selector};
+
+/// A stream of results, boxed so that the trait can be a trait object.
+pub type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Error>> + Send>>;
+
+/// A registration, renewed until it is dropped.
+pub trait Lease: Send + Sync {
+    /// How long peers may see the entry after its holder died.
+    fn ttl(&self) -> Duration;
+}
+
+/// Directory, bus and archive.
+///
+/// The module `conformance` (feature) holds what these lines promise as tests.
+#[async_trait::async_trait]
+pub trait Engine: Send + Sync {
+    /// Makes `entry` visible to peers when this returns; gone at most `ttl` + 1 s after the holder
+    /// dies, and at once when the lease is dropped. Registering a host again replaces its entry;
+    /// the older lease then holds nothing.
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error>;
+
+    /// A snapshot of the group ([`Event::Up`] each), then [`Event::Synced`], then live changes;
+    /// ends after an error.
+    fn watch(&self, group: &Group) -> BoxStream<Event>;
+
+    /// Ok = every record is durable. Idempotent on (origin, seq): a repeated record is stored once.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a record or the batch breaks a limit ([`Record::check`],
+    /// [`Record::BATCH_MAX`]), and then none is stored; [`Error::Unavailable`] when none was
+    /// stored; [`Error::Unknown`] when the same batch must be appended again.
+    async fn append(&self, batch: &[Record]) -> Result<(), Error>;
+
+    /// Records as they are stored, in order per series, at least once; what a slow subscriber
+    /// missed is reported as [`Error::Lagged`], after which the stream goes on. Any other error
+    /// ends it.
+    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)>;
+
+    /// One series' records in a time range, newest first, paged; equal times are ordered by their
+    /// place in the store, newest first.
+    ///
+    /// # Errors
+    /// [`Error::TooOld`] when the record at `range.after` is no longer kept.
+    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error>;
+
+    /// The newest record of every series matched, at most `limit` (1 to [`Range::LIMIT_MAX`]) a
+    /// page, in a stable order of series; continue with `after` taken from [`Page::next`].
+    async fn latest(
+        &self,
+        selector: &Selector,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<Record>, Error>;
+
+    /// The highest sequence of `origin` up to which nothing is missing; 0 = nothing stored. It
+    /// stands for what was stored once, also after retention removed it.
+    async fn watermark(&self, origin: &HostId) -> Result<u64, Error>;
+
+    /// The sequence that `origin` gives its next record: one above the highest ever stored, so
+    /// that a station that lost its memory never uses a number twice.
+    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error>;
+}

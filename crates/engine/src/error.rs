@@ -1,0 +1,38 @@
+//! Why an engine could not do what was asked.
+
+/// Why an engine could not do what was asked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It may or may not have been stored: append the same batch again.
+    #[error("it is not known whether the records were stored ({0}); append the same batch again")]
+    Unknown(String),
+    /// Not allowed.
+    #[error("denied: {0}")]
+    Denied(String),
+    /// The engine cannot be reached or has stopped, or its disk is full; nothing was stored.
+    #[error("the engine is not available: {0}")]
+    Unavailable(String),
+    /// The stored data cannot be read; nothing was deleted.
+    #[error("the stored data are damaged: {0}")]
+    Corrupt(String),
+    /// What was asked for is no longer kept.
+    #[error("too old: {0}")]
+    TooOld(String),
+    /// The archive was written by a newer Barograph.
+    #[error("the archive was written by a newer version (format {found}; this version knows {known})")]
+    TooNew {
+        /// The format found.
+        found: u32,
+        /// The newest format known.
+        known: u32,
+    },
+    /// The request breaks a stated limit.
+    #[error("{0}")]
+    Invalid(String),
+    /// A slow subscriber missed records.
+    #[error("a slow subscriber missed up to {missed} records")]
+    Lagged {
+        /// How many at most; records that its selector does not match are counted too.
+        missed: u64,
+    },
+}

@@ -1,0 +1,103 @@
+//! What an experiment gave: a value and what stands beside it, or a typed failure.
+
+use std::fmt;
+
+use barograph_forecast::{Failure, Outcome, Quantity};
+
+/// One quantity that an experiment measured, or failed to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reading {
+    /// What was measured.
+    pub quantity: Quantity,
+    /// The value and its circumstances, or why there is none.
+    pub result: Result<Measured, ProbeError>,
+}
+
+impl Reading {
+    /// The reading as a series stores it.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        match &self.result {
+            Ok(measured) => Outcome::Value(measured.value),
+            Err(error) => Outcome::Failed { failure: error.failure, after_s: error.after_s },
+        }
+    }
+}
+
+/// A measured value and what stands beside it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// The value, in the quantity's unit: the median of [`samples`](Self::samples), or for goodput
+    /// the rate corrected by the forecast of the round-trip time where one was given.
+    pub value: f64,
+    /// How many samples, exchanges, datagrams or transfers the value is made of.
+    pub n: u32,
+    /// Goodput without the correction, in bit/s; `None` for every other quantity.
+    pub raw: Option<f64>,
+    /// Every sample in the order taken, in the quantity's unit, so that stalls stay visible.
+    /// Empty where the value is not made of samples (loss).
+    pub samples: Vec<f64>,
+    /// The kernel's view of the connection at the end; `None` for UDP and where not known.
+    pub tcp_info: Option<TcpInfo>,
+}
+
+/// What the kernel knows of a TCP connection (Linux `TCP_INFO`), at the end that sent the bytes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TcpInfo {
+    /// Smallest round-trip time that the kernel saw, in seconds.
+    pub min_rtt_s: Option<f64>,
+    /// Segments sent again, over the life of the connection.
+    pub total_retrans: u32,
+    /// The congestion control algorithm, such as `cubic` or `bbr`.
+    pub congestion: Option<String>,
+    /// What held the sender back for most of the time.
+    pub limited_by: Option<Limit>,
+    /// The kernel's latest delivery rate in bit/s; `None` when the application limited the sample.
+    pub delivery_rate_bit_s: Option<f64>,
+}
+
+/// What held the sender of a TCP connection back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Limit {
+    /// The receiver's window.
+    ReceiveWindow,
+    /// The sender's own buffer.
+    SendBuffer,
+    /// The path: congestion window, pacing, losses.
+    Network,
+    /// The application had nothing to send.
+    Application,
+}
+
+impl Limit {
+    /// The limit as a lower-case word, as stored and shown: `rwnd`, `sndbuf`, `network`, `application`.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ReceiveWindow => "rwnd",
+            Self::SendBuffer => "sndbuf",
+            Self::Network => "network",
+            Self::Application => "application",
+        }
+    }
+}
+
+impl fmt::Display for Limit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// Why an experiment gave no value.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct ProbeError {
+    /// The kind of failure, as a series stores it.
+    pub failure: Failure,
+    /// Seconds from the beginning of the experiment to its failure.
+    pub after_s: f64,
+    /// One sentence for people, with the values in it.
+    pub message: String,
+    /// It was stopped from outside ([`Failure::Local`]): no word about the target, do not record it.
+    pub stopped: bool,
+}

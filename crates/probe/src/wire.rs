@@ -1,0 +1,410 @@
+//! The wire format, version 1: the frames of a probe session and the datagram (`docs/spec/probe.md`).
+//!
+//! Every frame has a fixed size and every field its bounds, so a decoder reads a known number of
+//! bytes and never allocates. All integers are big-endian.
+
+use crate::plan::Direction;
+use crate::reading::{Limit, TcpInfo};
+
+/// The protocol as the `Upgrade` header names it; the number is its version.
+pub const UPGRADE: &str = "barograph-probe/1";
+/// The request target of the Upgrade.
+pub const PATH: &str = "/v1/probe";
+/// The header in which an `https` station gives the single-use token for a plain connection.
+pub const TOKEN_HEADER: &str = "barograph-probe-token";
+/// The authentication scheme under which a plain connection presents that token.
+pub const TOKEN_SCHEME: &str = "Probe";
+
+/// Bytes of a [`Request`] on the wire.
+pub const REQUEST_BYTES: usize = 16;
+/// Bytes of a [`Reply`] on the wire.
+pub const REPLY_BYTES: usize = 16;
+/// Bytes of a [`Done`] on the wire.
+pub const DONE_BYTES: usize = 48;
+/// Bytes of one exchange, each way (JavaNws §2.1.1: "a two-byte packet is exchanged").
+pub const EXCHANGE_BYTES: usize = 2;
+/// Bytes of a [`Datagram`], each way: the answer is never longer than the question.
+pub const DATAGRAM_BYTES: usize = 24;
+/// The most exchanges or datagrams one request may ask for.
+pub const COUNT_MAX: u32 = 100_000;
+
+/// What the client asks of the responder; the first frame of every experiment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// `n` exchanges, each written at once.
+    Rtt {
+        /// 1 to [`COUNT_MAX`].
+        n: u32,
+    },
+    /// `n` exchanges, each written as two single bytes with Nagle's algorithm on.
+    RttNagle {
+        /// 1 to [`COUNT_MAX`].
+        n: u32,
+    },
+    /// A transfer.
+    Goodput {
+        /// Seen from the client.
+        direction: Direction,
+        /// At least 1; the responder's own limit decides the most.
+        bytes: u64,
+    },
+    /// Leave to send `n` datagrams to the UDP port of the same number.
+    Datagrams {
+        /// 1 to [`COUNT_MAX`].
+        n: u32,
+    },
+}
+
+/// What the responder answers to a [`Request`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Go on. The number is the nonce for [`Request::Datagrams`], else 0.
+    Ready {
+        /// Marks the datagrams of this experiment.
+        nonce: u64,
+    },
+    /// Not this one; the session ends.
+    Declined(Declined),
+}
+
+/// Why a responder declines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Declined {
+    /// Another bulk test is running there.
+    #[error("another bulk test is running there")]
+    Busy,
+    /// More bytes, exchanges or datagrams than the responder allows.
+    #[error("it allows at most {limit} in one test")]
+    TooLarge {
+        /// What it would allow.
+        limit: u64,
+    },
+    /// The session, or the peer, has used up its bytes.
+    #[error("the bytes it allows are used up")]
+    Spent,
+    /// The experiment is not served there (no UDP port, not over TLS).
+    #[error("it does not serve this experiment")]
+    NotServed,
+    /// Too many sessions, in all or from this peer.
+    #[error("too many probe sessions are open there")]
+    Full,
+    /// The request is not of this version of the protocol.
+    #[error("it does not understand the request")]
+    Malformed,
+    /// The responder is stopping.
+    #[error("it is stopping")]
+    Stopping,
+}
+
+/// The end of a transfer: what the responder counted, and its kernel's view where it was the sender.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Done {
+    /// Bytes that the responder received or sent.
+    pub bytes: u64,
+    /// Its `TCP_INFO`, or `None`.
+    pub tcp_info: Option<TcpInfo>,
+}
+
+/// A probe datagram; question and answer differ in one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Datagram {
+    /// Question or answer.
+    pub kind: DatagramKind,
+    /// From [`Reply::Ready`]; others are not answered.
+    pub nonce: u64,
+    /// Counts from 0.
+    pub sequence: u32,
+}
+
+/// Which way a datagram goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DatagramKind {
+    /// Client to responder.
+    Question,
+    /// Responder to client.
+    Answer,
+}
+
+/// Why bytes are not a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The length is not that of the frame.
+    #[error("{bytes} bytes are not a frame of {expected}")]
+    Length {
+        /// How many there are.
+        bytes: usize,
+        /// How many there should be.
+        expected: usize,
+    },
+    /// A frame does not begin with the protocol's mark, or is of another version.
+    #[error("this is not {UPGRADE}")]
+    Mark,
+    /// A field has a value that is not defined.
+    #[error("field `{field}` has the undefined value {value}")]
+    Undefined {
+        /// Which field.
+        field: &'static str,
+        /// What it holds.
+        value: u64,
+    },
+}
+
+impl Request {
+    /// The frame: mark, kind, 2 reserved, count, bytes.
+    #[must_use]
+    pub fn encode(self) -> [u8; REQUEST_BYTES] {
+        let (kind, count, bytes) = match self {
+            Self::Rtt { n } => (1, n, 0),
+            Self::RttNagle { n } => (2, n, 0),
+            Self::Goodput { direction: Direction::Up, bytes } => (3, 0, bytes),
+            Self::Goodput { direction: Direction::Down, bytes } => (4, 0, bytes),
+            Self::Datagrams { n } => (5, n, 0),
+        };
+        let mut frame = [0; REQUEST_BYTES];
+        frame[0] = MARK_REQUEST;
+        frame[1] = kind;
+        frame[4..8].copy_from_slice(&u32::to_be_bytes(count));
+        frame[8..16].copy_from_slice(&u64::to_be_bytes(bytes));
+        frame
+    }
+
+    /// Reads a frame.
+    ///
+    /// # Errors
+    /// [`WireError`] when it is none, or a count or a field is outside its bounds.
+    pub fn decode(frame: &[u8]) -> Result<Self, WireError> {
+        let frame: &[u8; REQUEST_BYTES] = exactly(frame)?;
+        if frame[0] != MARK_REQUEST {
+            return Err(WireError::Mark);
+        }
+        reserved(&frame[2..4])?;
+        let count = u32_at(frame, 4);
+        let bytes = u64_at(frame, 8);
+        let kind = frame[1];
+        match kind {
+            1 | 2 | 5 => {
+                if !(1..=COUNT_MAX).contains(&count) {
+                    return Err(WireError::Undefined { field: "count", value: count.into() });
+                }
+                zero("bytes", bytes)?;
+            }
+            3 | 4 => {
+                zero("count", count.into())?;
+                if bytes == 0 {
+                    return Err(WireError::Undefined { field: "bytes", value: 0 });
+                }
+            }
+            _ => return Err(WireError::Undefined { field: "kind", value: kind.into() }),
+        }
+        Ok(match kind {
+            1 => Self::Rtt { n: count },
+            2 => Self::RttNagle { n: count },
+            3 => Self::Goodput { direction: Direction::Up, bytes },
+            4 => Self::Goodput { direction: Direction::Down, bytes },
+            _ => Self::Datagrams { n: count },
+        })
+    }
+}
+
+impl Reply {
+    /// The frame: mark, status, 6 reserved, number (nonce or limit).
+    #[must_use]
+    pub fn encode(self) -> [u8; REPLY_BYTES] {
+        let (status, number) = match self {
+            Self::Ready { nonce } => (0, nonce),
+            Self::Declined(declined) => match declined {
+                Declined::Busy => (1, 0),
+                Declined::TooLarge { limit } => (2, limit),
+                Declined::Spent => (3, 0),
+                Declined::NotServed => (4, 0),
+                Declined::Full => (5, 0),
+                Declined::Malformed => (6, 0),
+                Declined::Stopping => (7, 0),
+            },
+        };
+        let mut frame = [0; REPLY_BYTES];
+        frame[0] = MARK_REPLY;
+        frame[1] = status;
+        frame[8..16].copy_from_slice(&u64::to_be_bytes(number));
+        frame
+    }
+
+    /// Reads a frame.
+    ///
+    /// # Errors
+    /// [`WireError`] when it is none.
+    pub fn decode(frame: &[u8]) -> Result<Self, WireError> {
+        let frame: &[u8; REPLY_BYTES] = exactly(frame)?;
+        if frame[0] != MARK_REPLY {
+            return Err(WireError::Mark);
+        }
+        reserved(&frame[2..8])?;
+        let number = u64_at(frame, 8);
+        let declined = match frame[1] {
+            0 => return Ok(Self::Ready { nonce: number }),
+            2 => return Ok(Self::Declined(Declined::TooLarge { limit: number })),
+            1 => Declined::Busy,
+            3 => Declined::Spent,
+            4 => Declined::NotServed,
+            5 => Declined::Full,
+            6 => Declined::Malformed,
+            7 => Declined::Stopping,
+            status => return Err(WireError::Undefined { field: "status", value: status.into() }),
+        };
+        zero("number", number)?;
+        Ok(Self::Declined(declined))
+    }
+}
+
+impl Done {
+    /// The frame; times are rounded to whole microseconds, rates to whole bit/s, and a congestion
+    /// algorithm's name is cut at 16 bytes (the kernel's own bound).
+    #[must_use]
+    pub fn encode(&self) -> [u8; DONE_BYTES] {
+        let mut frame = [0; DONE_BYTES];
+        frame[0] = MARK_DONE;
+        frame[8..16].copy_from_slice(&self.bytes.to_be_bytes());
+        let Some(info) = &self.tcp_info else { return frame };
+        frame[1] = 1;
+        frame[2] = match info.limited_by {
+            None => 0,
+            Some(Limit::ReceiveWindow) => 1,
+            Some(Limit::SendBuffer) => 2,
+            Some(Limit::Network) => 3,
+            Some(Limit::Application) => 4,
+        };
+        // `as` saturates: a time or rate beyond the field becomes its largest value.
+        let min_rtt_us = info.min_rtt_s.map_or(UNKNOWN, |s| (s * 1e6).round() as u32);
+        frame[16..20].copy_from_slice(&min_rtt_us.to_be_bytes());
+        frame[20..24].copy_from_slice(&info.total_retrans.to_be_bytes());
+        let rate = info.delivery_rate_bit_s.map_or(0, |rate| rate.round() as u64);
+        frame[24..32].copy_from_slice(&rate.to_be_bytes());
+        for (byte, letter) in frame[32..].iter_mut().zip(info.congestion.iter().flat_map(|name| name.bytes()))
+        {
+            *byte = letter;
+        }
+        frame
+    }
+
+    /// Reads a frame.
+    ///
+    /// # Errors
+    /// [`WireError`] when it is none, or the name is no ASCII word padded with zeros.
+    pub fn decode(frame: &[u8]) -> Result<Self, WireError> {
+        let frame: &[u8; DONE_BYTES] = exactly(frame)?;
+        if frame[0] != MARK_DONE {
+            return Err(WireError::Mark);
+        }
+        reserved(&frame[3..8])?;
+        let bytes = u64_at(frame, 8);
+        let tcp_info = match frame[1] {
+            0 => {
+                reserved(&frame[2..3])?;
+                reserved(&frame[16..])?;
+                None
+            }
+            1 => Some(decode_tcp_info(frame)?),
+            flags => return Err(WireError::Undefined { field: "flags", value: flags.into() }),
+        };
+        Ok(Self { bytes, tcp_info })
+    }
+}
+
+impl Datagram {
+    /// The datagram: mark `BGP`, version, kind, 3 reserved, nonce, sequence, 4 reserved.
+    #[must_use]
+    pub fn encode(self) -> [u8; DATAGRAM_BYTES] {
+        let mut bytes = [0; DATAGRAM_BYTES];
+        bytes[..4].copy_from_slice(&DATAGRAM_MARK);
+        bytes[4] = match self.kind {
+            DatagramKind::Question => 1,
+            DatagramKind::Answer => 2,
+        };
+        bytes[8..16].copy_from_slice(&self.nonce.to_be_bytes());
+        bytes[16..20].copy_from_slice(&self.sequence.to_be_bytes());
+        bytes
+    }
+
+    /// Reads a datagram.
+    ///
+    /// # Errors
+    /// [`WireError`] when it is none.
+    pub fn decode(bytes: &[u8]) -> Result<Self, WireError> {
+        let bytes: &[u8; DATAGRAM_BYTES] = exactly(bytes)?;
+        if bytes[..4] != DATAGRAM_MARK {
+            return Err(WireError::Mark);
+        }
+        let kind = match bytes[4] {
+            1 => DatagramKind::Question,
+            2 => DatagramKind::Answer,
+            kind => return Err(WireError::Undefined { field: "kind", value: kind.into() }),
+        };
+        reserved(&bytes[5..8])?;
+        reserved(&bytes[20..])?;
+        let sequence = u32_at(bytes, 16);
+        if COUNT_MAX <= sequence {
+            return Err(WireError::Undefined { field: "sequence", value: sequence.into() });
+        }
+        Ok(Self { kind, nonce: u64_at(bytes, 8), sequence })
+    }
+}
+
+fn decode_tcp_info(frame: &[u8; DONE_BYTES]) -> Result<TcpInfo, WireError> {
+    let limited_by = match frame[2] {
+        0 => None,
+        1 => Some(Limit::ReceiveWindow),
+        2 => Some(Limit::SendBuffer),
+        3 => Some(Limit::Network),
+        4 => Some(Limit::Application),
+        limit => return Err(WireError::Undefined { field: "limited_by", value: limit.into() }),
+    };
+    let name = &frame[32..];
+    let length = name.iter().position(|byte| *byte == 0).unwrap_or(name.len());
+    let (letters, padding) = name.split_at(length);
+    reserved(padding)?;
+    if let Some(bad) = letters.iter().find(|byte| !(byte.is_ascii_alphanumeric() || b"_-.".contains(byte))) {
+        return Err(WireError::Undefined { field: "congestion", value: u64::from(*bad) });
+    }
+    let min_rtt_us = u32_at(frame, 16);
+    let rate = u64_at(frame, 24);
+    Ok(TcpInfo {
+        min_rtt_s: (min_rtt_us != UNKNOWN).then(|| f64::from(min_rtt_us) / 1e6),
+        total_retrans: u32_at(frame, 20),
+        congestion: (!letters.is_empty()).then(|| letters.iter().copied().map(char::from).collect()),
+        limited_by,
+        delivery_rate_bit_s: (rate != 0).then_some(rate as f64),
+    })
+}
+
+fn exactly<const N: usize>(bytes: &[u8]) -> Result<&[u8; N], WireError> {
+    bytes.try_into().map_err(|_| WireError::Length { bytes: bytes.len(), expected: N })
+}
+
+/// Reserved bytes are zero in version 1, so that a later version can give them a meaning.
+fn reserved(bytes: &[u8]) -> Result<(), WireError> {
+    match bytes.iter().find(|byte| **byte != 0) {
+        None => Ok(()),
+        Some(byte) => Err(WireError::Undefined { field: "reserved", value: u64::from(*byte) }),
+    }
+}
+
+fn zero(field: &'static str, value: u64) -> Result<(), WireError> {
+    if value == 0 { Ok(()) } else { Err(WireError::Undefined { field, value }) }
+}
+
+fn u32_at<const N: usize>(frame: &[u8; N], at: usize) -> u32 {
+    u32::from_be_bytes(frame[at..at + 4].try_into().expect("a range of four is four bytes"))
+}
+
+fn u64_at<const N: usize>(frame: &[u8; N], at: usize) -> u64 {
+    u64::from_be_bytes(frame[at..at + 8].try_into().expect("a range of eight is eight bytes"))
+}
+
+/// First bytes of the frames: each frame says which it is, and none looks like text.
+const MARK_REQUEST: u8 = 0xB1;
+const MARK_REPLY: u8 = 0xB2;
+const MARK_DONE: u8 = 0xB3;
+/// First bytes of a datagram; the fourth is the version.
+const DATAGRAM_MARK: [u8; 4] = *b"BGP\x01";
+/// `min_rtt_us` that is not known; as a time it would be 71 minutes.
+const UNKNOWN: u32 = u32::MAX;
