@@ -139,7 +139,7 @@ impl Bank {
     #[must_use]
     pub fn select(&self, selector: &Selector) -> Vec<(&Series, &Account)> {
         let mut found: Vec<_> =
-            self.accounts.iter().filter(|(series, _)| matches(selector, series)).collect();
+            self.accounts.iter().filter(|(series, _)| selector.matches(series)).collect();
         found.sort_by(|(a, _), (b, _)| {
             (&a.quantity, &a.target, &a.source).cmp(&(&b.quantity, &b.target, &b.source))
         });
@@ -257,14 +257,6 @@ impl Account {
     pub fn failures(&self) -> u64 {
         self.failures
     }
-}
-
-/// Whether `selector` matches `series`.
-#[must_use]
-pub fn matches(selector: &Selector, series: &Series) -> bool {
-    selector.source.as_ref().is_none_or(|source| *source == series.source)
-        && selector.target.as_ref().is_none_or(|target| *target == series.target)
-        && selector.quantity.as_ref().is_none_or(|quantity| *quantity == series.quantity)
 }
 
 /// The place of `level` in [`LEVELS`], or `None` when its intervals are not kept.

@@ -2,14 +2,17 @@
 
 use std::time::Duration;
 
-use barograph_forecast::{Name, NameError, Quantity};
+use barograph_forecast::{Name, Quantity};
+use barograph_probe::{Direction, Experiment, Plan};
 
 /// Something to measure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// `host:port`, an `http(s)://` address, or `barograph://host:port` for another station.
-    pub address: Name,
-    /// What to measure of it.
+    /// Where it is.
+    pub address: barograph_probe::Target,
+    /// Its one spelling: the target of its series.
+    pub name: Name,
+    /// What to measure of it; empty = what it turns out to answer ([`Kind::usual`]).
     pub quantities: Vec<Quantity>,
     /// How often; `None` = the station's own periods.
     pub period: Option<Duration>,
@@ -40,51 +43,24 @@ impl Provenance {
     }
 }
 
-/// What sort of thing an address names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `host:port`: anything that accepts connections.
-    Tcp,
-    /// `http://…` or `https://…`.
-    Http,
-    /// `barograph://host:port`: a station, which answers every experiment.
-    Station,
-}
-
 /// Why a target is not one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TargetError {
-    /// The text is not a name.
-    #[error("`{text}` is not a target: {error}")]
-    Name {
-        /// What was given, cut to 80 characters.
-        text: String,
-        /// What is wrong with it.
-        error: NameError,
-    },
-    /// No form that is known.
-    #[error("`{0}` is not a target; give host:port, http://…, https://… or barograph://host:port")]
-    Form(String),
-    /// The port is not 1 to 65535.
-    #[error("`{0}` has no port from 1 to 65535")]
-    Port(String),
-    /// The quantity is not a word.
-    #[error("`{0}` is not a quantity")]
-    Quantity(String),
-    /// The quantity cannot be measured of such a target.
-    #[error("`{quantity}` cannot be measured of `{address}`; of this kind of target: {possible}")]
-    Impossible {
-        /// The quantity asked for.
-        quantity: String,
-        /// The target.
-        address: String,
-        /// What would be possible.
+    /// The address cannot be read.
+    #[error(transparent)]
+    Address(#[from] barograph_probe::TargetError),
+    /// The quantity is not one that can be measured of a target.
+    #[error("`{word}` cannot be measured of a target; possible: {possible}")]
+    Quantity {
+        /// What was given, shortened.
+        word: String,
+        /// What is possible.
         possible: String,
     },
 }
 
 impl Target {
-    /// Parses an address and quantities; without quantities, what suits the kind of address.
+    /// Parses an address and quantities.
     ///
     /// # Errors
     /// [`TargetError`], saying which part is wrong.
@@ -94,93 +70,116 @@ impl Target {
         period: Option<Duration>,
         from: Provenance,
     ) -> Result<Self, TargetError> {
-        let short = || address.chars().take(80).collect::<String>();
-        let name = Name::new(address).map_err(|error| TargetError::Name { text: short(), error })?;
-        let kind = kind(address)?;
+        let parsed = barograph_probe::Target::parse(address)?;
         let mut wanted = Vec::new();
         for word in quantities {
-            let quantity = Quantity::new(word).map_err(|_| TargetError::Quantity(word.chars().take(80).collect()))?;
-            if !kind.possible().contains(&quantity) {
-                let possible: Vec<String> = kind.possible().iter().map(ToString::to_string).collect();
-                let possible = possible.join(", ");
-                return Err(TargetError::Impossible { quantity: word.clone(), address: short(), possible });
-            }
-            if !wanted.contains(&quantity) {
-                wanted.push(quantity);
+            let quantity = Kind::ALL
+                .into_iter()
+                .flat_map(Kind::quantities)
+                .find(|quantity| quantity.as_str() == word)
+                .ok_or_else(|| unknown_quantity(word))?;
+            if !wanted.contains(quantity) {
+                wanted.push(quantity.clone());
             }
         }
-        let quantities = if wanted.is_empty() { kind.usual() } else { wanted };
-        Ok(Self { address: name, quantities, period, from })
+        let spelling = parsed.to_string();
+        // The canonical spelling may be longer than what was parsed (a path is added); then it is not a name.
+        let name = Name::new(&spelling).or_else(|_| Name::new(address)).map_err(|_| {
+            barograph_probe::TargetError { text: address.chars().take(80).collect(), expected: "a shorter target" }
+        })?;
+        Ok(Self { address: parsed, name, quantities: wanted, period, from })
     }
 
-    /// What sort of address it has.
+    /// The experiments that give the quantities asked for; empty = to be found out.
     #[must_use]
-    pub fn kind(&self) -> Kind {
-        // Parsed at construction; anything else would have been refused there.
-        kind(self.address.as_str()).unwrap_or(Kind::Tcp)
+    pub fn kinds(&self) -> Vec<Kind> {
+        let gives = |kind: &Kind| kind.quantities().iter().any(|given| self.quantities.contains(given));
+        Kind::ALL.into_iter().filter(gives).collect()
     }
+
+    /// Whether a reading of `quantity` was asked for.
+    #[must_use]
+    pub fn wants(&self, quantity: &Quantity) -> bool {
+        self.quantities.is_empty() || self.quantities.contains(quantity)
+    }
+}
+
+/// An experiment without its sizes: what a job of the timetable is named by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// Round-trip time to a station.
+    Rtt,
+    /// The same through TLS.
+    RttTls,
+    /// Round-trip time with Nagle's algorithm on.
+    RttNagle,
+    /// Loss and round-trip time of datagrams.
+    Loss,
+    /// TCP handshake.
+    Connect,
+    /// HTTP GET.
+    Response,
+    /// A transfer to a station.
+    Goodput,
+    /// A transfer from a station.
+    GoodputDown,
 }
 
 impl Kind {
-    /// What can be measured of it.
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Rtt,
+        Self::RttTls,
+        Self::RttNagle,
+        Self::Loss,
+        Self::Connect,
+        Self::Response,
+        Self::Goodput,
+        Self::GoodputDown,
+    ];
+
+    /// The experiment, with transfers of `bytes`.
     #[must_use]
-    pub fn possible(self) -> Vec<Quantity> {
+    pub fn experiment(self, bytes: u64) -> Experiment {
         match self {
-            Self::Tcp => vec![Quantity::CONNECT],
-            Self::Http => vec![Quantity::RESPONSE_TIME, Quantity::FIRST_BYTE, Quantity::CONNECT],
-            Self::Station => vec![
-                Quantity::RTT,
-                Quantity::RTT_NAGLE,
-                Quantity::RTT_UDP,
-                Quantity::LOSS,
-                Quantity::CONNECT,
-                Quantity::GOODPUT,
-                Quantity::GOODPUT_DOWN,
-            ],
+            Self::Rtt => Experiment::Rtt { n: Plan::RTT_EXCHANGES },
+            Self::RttTls => Experiment::RttTls { n: Plan::RTT_EXCHANGES },
+            Self::RttNagle => Experiment::RttNagle { n: Plan::NAGLE_EXCHANGES },
+            Self::Loss => Experiment::Loss { n: Plan::DATAGRAMS },
+            // One handshake a period: a watched third party sees no more connections than a reader's browser makes.
+            Self::Connect => Experiment::Connect { n: 1 },
+            Self::Response => Experiment::ResponseTime,
+            Self::Goodput => Experiment::Goodput { direction: Direction::Up, bytes },
+            Self::GoodputDown => Experiment::Goodput { direction: Direction::Down, bytes },
         }
     }
 
-    /// What is measured unless told otherwise: cheap, and never a bulk test.
+    /// The quantities it gives.
     #[must_use]
-    pub fn usual(self) -> Vec<Quantity> {
-        match self {
-            Self::Tcp => vec![Quantity::CONNECT],
-            Self::Http => vec![Quantity::RESPONSE_TIME],
-            Self::Station => vec![Quantity::RTT],
+    pub fn quantities(self) -> &'static [Quantity] {
+        self.experiment(1).quantities()
+    }
+
+    /// Whether it is a bulk test.
+    #[must_use]
+    pub fn is_bulk(self) -> bool {
+        self.experiment(1).is_bulk()
+    }
+
+    /// What is measured of a target of which nothing was said: cheap, and never a bulk test.
+    #[must_use]
+    pub fn usual(is_station: bool, is_url: bool) -> &'static [Self] {
+        match (is_station, is_url) {
+            (true, _) => &[Self::Rtt, Self::Loss],
+            (false, true) => &[Self::Connect, Self::Response],
+            (false, false) => &[Self::Connect],
         }
     }
 }
 
-/// The kind of an address, or what is wrong with it.
-///
-/// # Errors
-/// [`TargetError::Form`] and [`TargetError::Port`].
-pub fn kind(address: &str) -> Result<Kind, TargetError> {
-    let short = || address.chars().take(80).collect::<String>();
-    for scheme in ["http://", "https://"] {
-        if let Some(rest) = address.strip_prefix(scheme) {
-            let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
-            let plain = !authority.is_empty() && !authority.contains('@');
-            return if plain { Ok(Kind::Http) } else { Err(TargetError::Form(short())) };
-        }
-    }
-    if let Some(rest) = address.strip_prefix("barograph://") {
-        return host_and_port(rest.strip_suffix('/').unwrap_or(rest)).map(|()| Kind::Station);
-    }
-    host_and_port(address).map(|()| Kind::Tcp)
-}
-
-fn host_and_port(text: &str) -> Result<(), TargetError> {
-    let short = || text.chars().take(80).collect::<String>();
-    let (host, port) = text.rsplit_once(':').ok_or_else(|| TargetError::Port(short()))?;
-    let bracketed = host.starts_with('[') && host.ends_with(']');
-    if host.is_empty() || host.contains(['/', '@', '?', '#']) || (host.contains(':') && !bracketed) {
-        return Err(TargetError::Form(short()));
-    }
-    match port.parse::<u16>() {
-        Ok(1..) => Ok(()),
-        _ => Err(TargetError::Port(short())),
-    }
+fn unknown_quantity(word: &str) -> TargetError {
+    let all: Vec<&str> = Kind::ALL.into_iter().flat_map(Kind::quantities).map(Quantity::as_str).collect();
+    TargetError::Quantity { word: word.chars().take(80).collect(), possible: all.join(", ") }
 }
 
 #[cfg(test)]
@@ -188,40 +187,41 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn parse(address: &str, quantities: &[&str]) -> Result<Target, TargetError> {
+        let words: Vec<String> = quantities.iter().map(ToString::to_string).collect();
+        Target::parse(address, &words, None, Provenance::Config)
+    }
+
     #[test]
-    fn kinds_by_form() {
-        for (address, expected) in [
-            ("example.net:80", Kind::Tcp),
-            ("192.0.2.1:53", Kind::Tcp),
-            ("[2001:db8::1]:53", Kind::Tcp),
-            ("http://example.net", Kind::Http),
-            ("https://example.net:8443/a?b=c", Kind::Http),
-            ("barograph://far:10132", Kind::Station),
-            ("barograph://[::1]:10132/", Kind::Station),
-        ] {
-            assert_eq!(kind(address), Ok(expected), "{address}");
+    fn one_spelling_names_the_series() {
+        assert_eq!(parse("HTTP://Example.NET", &[]).unwrap().name.as_str(), "http://example.net/");
+        assert_eq!(parse("Example.net:080", &[]).unwrap().name.as_str(), "example.net:80");
+    }
+
+    #[test]
+    fn quantities_become_experiments_once_each() {
+        let target = parse("a:80", &["first_byte", "response_time", "connect", "connect"]).unwrap();
+        assert_eq!(target.quantities.len(), 3);
+        assert_eq!(target.kinds(), [Kind::Connect, Kind::Response]);
+        assert!(!target.wants(&Quantity::RTT));
+        assert!(parse("a:80", &[]).unwrap().kinds().is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_measured_is_refused_by_name() {
+        let error = parse("a:80", &["memory_free"]).unwrap_err().to_string();
+        assert!(error.contains("`memory_free`") && error.contains("response_time"), "{error}");
+        for address in ["", "example.net", "a:0", "ftp://a:1", "a b:1", "http://u:p@h/"] {
+            assert!(matches!(parse(address, &[]), Err(TargetError::Address(_))), "{address}");
         }
     }
 
     #[test]
-    fn broken_addresses_are_refused() {
-        for address in [
-            "", "example.net", ":80", "a:0", "a:65536", "a:b", "::1", "::1:80", "ftp://a:1", "a/b:80", "http://", "http:///x",
-            "http://u:p@h/", "barograph://far", "a b:80", "u@h:80",
-        ] {
-            assert!(Target::parse(address, &[], None, Provenance::Config).is_err(), "{address}");
+    fn nothing_usual_is_a_bulk_test() {
+        for station in [true, false] {
+            for url in [true, false] {
+                assert!(!Kind::usual(station, url).iter().any(|kind| kind.is_bulk()));
+            }
         }
-    }
-
-    #[test]
-    fn quantities_must_suit_the_kind() {
-        let parse = |quantities: &[&str]| {
-            let words: Vec<String> = quantities.iter().map(ToString::to_string).collect();
-            Target::parse("a:80", &words, None, Provenance::Config)
-        };
-        assert_eq!(parse(&[]).unwrap().quantities, [Quantity::CONNECT]);
-        assert_eq!(parse(&["connect", "connect"]).unwrap().quantities, [Quantity::CONNECT]);
-        assert!(matches!(parse(&["goodput"]), Err(TargetError::Impossible { .. })));
-        assert!(matches!(parse(&["Rtt"]), Err(TargetError::Quantity(_))));
     }
 }
