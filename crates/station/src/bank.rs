@@ -100,8 +100,19 @@ impl Bank {
 
     /// Takes a measurement: keeps the forecast that had been issued for it, then learns its value.
     ///
-    /// A failure is kept as a point and never learnt: it is not a number (invariant 4).
+    /// A failure is kept as a point and never learnt: it is not a number (invariant 4). The order of
+    /// arrival counts, whatever the time labels say: the wall clock may be set back under a station.
     pub fn observe(&mut self, measured: &Measured) -> Observed {
+        self.take(measured, false)
+    }
+
+    /// As [`Bank::observe`], for values that others made: one that is older than the newest of its
+    /// series comes too late to be forecast, and is left out.
+    pub fn observe_in_order(&mut self, measured: &Measured) -> Observed {
+        self.take(measured, true)
+    }
+
+    fn take(&mut self, measured: &Measured, in_order: bool) -> Observed {
         if !self.has_room_for(&measured.series) {
             self.refused += 1;
             return Observed::Refused;
@@ -110,7 +121,8 @@ impl Bank {
             .accounts
             .entry(measured.series.clone())
             .or_insert_with(|| Account::new(measured, &self.config));
-        let observed = account.observe(measured);
+        let is_late = in_order && measured.time_unix_ns < account.last.time_unix_ns;
+        let observed = if is_late { None } else { account.observe(measured) };
         if observed.is_none() {
             self.late += 1;
         }
@@ -183,9 +195,6 @@ impl Account {
     }
 
     fn observe(&mut self, measured: &Measured) -> Option<Point> {
-        if measured.time_unix_ns < self.last.time_unix_ns {
-            return None;
-        }
         let issued = self.issue();
         match measured.outcome {
             // The vocabulary promises finite values; one that is not is dropped rather than shown.
@@ -244,6 +253,13 @@ impl Account {
             Outcome::Value(value) => Some(value),
             Outcome::Failed { .. } => None,
         })
+    }
+
+    /// What watchers are told when `point` was added.
+    #[must_use]
+    pub fn event(&self, series: &Series, point: Point) -> crate::hub::Event {
+        let intervals = LEVELS.map(|level| self.interval(level));
+        crate::hub::Event { series: series.clone(), point, next: self.next(), intervals }
     }
 
     /// How many values were learnt, with those replayed at the start.
@@ -308,12 +324,13 @@ mod tests {
     fn late_and_infinite_values_change_nothing() {
         let mut bank = Bank::new(10);
         bank.observe(&measured("a", 5, Outcome::Value(5.0)));
-        assert_eq!(bank.observe(&measured("a", 4, Outcome::Value(1.0))), Observed::Late);
+        assert_eq!(bank.observe_in_order(&measured("a", 4, Outcome::Value(1.0))), Observed::Late);
         assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(f64::NAN))), Observed::Late);
         let account = bank.account(&measured("a", 0, Outcome::Value(0.0)).series).unwrap();
         assert_eq!((account.count(), account.points().count()), (1, 1));
         assert_eq!(bank.late(), 2);
-        assert!(matches!(bank.observe(&measured("a", 5, Outcome::Value(1.0))), Observed::New(_)));
+        assert!(matches!(bank.observe_in_order(&measured("a", 5, Outcome::Value(1.0))), Observed::New(_)));
+        assert!(matches!(bank.observe(&measured("a", 1, Outcome::Value(1.0))), Observed::New(_)), "a clock set back");
     }
 
     #[test]

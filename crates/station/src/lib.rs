@@ -8,3 +8,8 @@ pub mod sensor;
 pub mod surroundings;
 pub mod target;
 pub mod timetable;
+mod detail;
+mod health;
+mod prober;
+mod recorder;
+mod replay;
