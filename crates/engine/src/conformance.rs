@@ -1,1 +1,487 @@
-//! The suite that every implementation passes.
+//! The suite that every implementation passes: the promises of [`Engine`] as checks.
+//!
+//! An implementation brings a [`Fixture`] and expands [`conformance_tests!`](crate::conformance_tests)
+//! in a test file; each check then is a test of its own. A check panics where a promise is broken.
+//! Nothing waits longer than [`LIMIT`].
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
+use futures_util::StreamExt as _;
+
+use crate::{
+    BoxStream, Capabilities, Cursor, Engine, Entry, Error, Event, From, Group, Lease, Page, Range, Record,
+    Selector,
+};
+
+/// The engine under test.
+#[async_trait::async_trait]
+pub trait Fixture: Send + Sync {
+    /// An engine with nothing stored and nobody registered.
+    async fn fresh(&self) -> Arc<dyn Engine>;
+
+    /// Stops what stores and starts it again over the same data.
+    async fn restart(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine>;
+
+    /// Makes the holder of a lease die without a word: kills its process, or cuts its connection.
+    ///
+    /// An engine within one process has no such death, and drops the lease.
+    async fn lose(&self, lease: Box<dyn Lease>) {
+        drop(lease);
+    }
+}
+
+/// Makes one `#[tokio::test]` of every check; the argument makes a [`Fixture`].
+#[macro_export]
+macro_rules! conformance_tests {
+    ($fixture:expr) => {
+        $crate::conformance_tests!($fixture;
+            watch_gives_a_snapshot_then_synced_then_changes,
+            a_lost_holder_is_down_within_its_ttl_and_a_second,
+            an_older_lease_does_not_end_a_newer_registration,
+            a_record_comes_back_as_it_went_in,
+            a_record_appended_twice_is_stored_once,
+            a_batch_with_an_invalid_record_stores_nothing,
+            the_watermark_stops_at_the_first_gap,
+            history_pages_join_without_gap_or_overlap,
+            history_keeps_to_its_range,
+            latest_is_the_newest_by_time_of_every_series_matched,
+            a_page_has_between_one_and_the_most_records,
+            a_subscription_gives_the_order_of_each_series,
+            a_subscription_resumes_after_a_cursor,
+            a_slow_subscriber_is_told_what_it_missed,
+            what_was_acknowledged_survives_a_restart,
+        );
+    };
+    ($fixture:expr; $($check:ident),+ $(,)?) => {
+        $(
+            #[tokio::test]
+            async fn $check() {
+                $crate::conformance::$check(&$fixture).await;
+            }
+        )+
+    };
+}
+
+/// The longest wait of a check; far above what any engine needs.
+pub const LIMIT: Duration = Duration::from_secs(30);
+
+/// [`Engine::watch`]: `Up` for everyone there, `Synced`, then every change, for the one group asked for.
+pub async fn watch_gives_a_snapshot_then_synced_then_changes(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    let [north, south, other] = ["north", "south", "other"].map(|host| entry(host, &["local"]));
+    let elsewhere = entry("elsewhere", &["global"]);
+    let _elsewhere = register(&*engine, &elsewhere).await;
+    let _north = register(&*engine, &north).await;
+    let _south = register(&*engine, &south).await;
+
+    let mut events = engine.watch(&name("local"));
+    let mut snapshot = [next(&mut events).await, next(&mut events).await];
+    snapshot.sort_by_key(|event| format!("{event:?}"));
+    assert_eq!(snapshot, [Event::Up(north), Event::Up(south.clone())]);
+    assert_eq!(next(&mut events).await, Event::Synced);
+
+    let lease = register(&*engine, &other).await;
+    assert_eq!(next(&mut events).await, Event::Up(other.clone()));
+    drop(lease);
+    assert_eq!(next(&mut events).await, Event::Down(other.host));
+
+    let changed = Entry { version: "2".into(), ..south.clone() };
+    let _changed = register(&*engine, &changed).await;
+    assert_eq!(next(&mut events).await, Event::Up(changed));
+    let gone_over = Entry { groups: vec![name("global")], ..south };
+    let _gone_over = register(&*engine, &gone_over).await;
+    assert_eq!(next(&mut events).await, Event::Down(gone_over.host), "it left the group");
+}
+
+/// [`Engine::register`]: gone at most the TTL and a second after the holder died.
+pub async fn a_lost_holder_is_down_within_its_ttl_and_a_second(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    let north = entry("north", &["local"]);
+    let mut events = engine.watch(&name("local"));
+    assert_eq!(next(&mut events).await, Event::Synced);
+    let lease = register(&*engine, &north).await;
+    assert_eq!(next(&mut events).await, Event::Up(north.clone()));
+
+    let longest = lease.ttl() + Duration::from_secs(1);
+    fixture.lose(lease).await;
+    let event = tokio::time::timeout(longest, events.next()).await.expect("down within the TTL and a second");
+    assert_eq!(event, Some(Ok(Event::Down(north.host))));
+}
+
+/// [`Engine::register`]: registering a host again replaces its entry and its lease.
+pub async fn an_older_lease_does_not_end_a_newer_registration(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    let north = entry("north", &["local"]);
+    let older = register(&*engine, &north).await;
+    let newer = register(&*engine, &north).await;
+    let mut events = engine.watch(&name("local"));
+    assert_eq!(next(&mut events).await, Event::Up(north.clone()));
+    assert_eq!(next(&mut events).await, Event::Synced);
+
+    drop(older);
+    // A marker shows that nothing came in between.
+    let south = entry("south", &["local"]);
+    let _south = register(&*engine, &south).await;
+    assert_eq!(next(&mut events).await, Event::Up(south));
+    drop(newer);
+    assert_eq!(next(&mut events).await, Event::Down(north.host));
+}
+
+/// Values, failures, details and extremes are stored exactly.
+pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    let mut outcomes = vec![0.0, -1.5, 0.1, f64::MIN_POSITIVE, f64::MAX, 9_007_199_254_740_993.0].into_iter();
+    let mut records: Vec<Record> = (1..)
+        .zip(&mut outcomes)
+        .map(|(seq, value)| Record { outcome: Outcome::Value(value), ..record(seq) })
+        .collect();
+    for (seq, failure) in (100..).zip(Failure::ALL) {
+        records.push(Record { outcome: Outcome::Failed { failure, after_s: 0.25 }, ..record(seq) });
+    }
+    records.push(Record { time_unix_ns: Record::TIME_MAX_UNIX_NS, seq: Record::SEQ_MAX, ..record(1) });
+    records.push(Record { time_unix_ns: 0, ..record(200) });
+    records
+        .push(Record {
+            detail: "{\"min_rtt_s\": 1e-4, \"of\": \"Zürich \\u0000 🌩\"}".into(), ..record(201)
+        });
+    records.push(Record { detail: "x".repeat(Record::DETAIL_BYTES_MAX), ..record(202) });
+    append(&*engine, &records).await;
+
+    let mut found = history(&*engine, &Range::newest(Range::LIMIT_MAX)).await.items;
+    found.sort_by_key(|record| record.seq);
+    records.sort_by_key(|record| record.seq);
+    assert_eq!(found, records);
+}
+
+/// [`Engine::append`]: idempotent within a batch and between batches; the first one counts.
+pub async fn a_record_appended_twice_is_stored_once(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    append(&*engine, &[]).await;
+    append(&*engine, &[record(1), record(2), record(2)]).await;
+    append(&*engine, &[record(1), record(2)]).await;
+    let other_value = Record { outcome: Outcome::Value(7.0), ..record(2) };
+    append(&*engine, &[other_value, record(3)]).await;
+    // The identity is (origin, seq): the same number of another origin is another record.
+    append(&*engine, &[Record { origin: name("south"), ..record(3) }]).await;
+
+    let found = history(&*engine, &Range::newest(100)).await.items;
+    let identities: Vec<_> = found.iter().map(|record| (record.origin.as_str(), record.seq)).collect();
+    assert_eq!(identities, [("south", 3), ("north", 3), ("north", 2), ("north", 1)]);
+    assert_eq!(found[2], record(2));
+}
+
+/// [`Engine::append`]: a refused batch leaves no trace.
+pub async fn a_batch_with_an_invalid_record_stores_nothing(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    let failed = |after_s| Outcome::Failed { failure: Failure::TimedOut, after_s };
+    let invalid = [
+        Record { outcome: Outcome::Value(f64::NAN), ..record(2) },
+        Record { outcome: Outcome::Value(f64::INFINITY), ..record(2) },
+        Record { outcome: failed(f64::NAN), ..record(2) },
+        Record { outcome: failed(-1.0), ..record(2) },
+        Record { seq: 0, ..record(2) },
+        Record { seq: Record::SEQ_MAX + 1, ..record(2) },
+        Record { time_unix_ns: -1, ..record(2) },
+        Record { time_unix_ns: Record::TIME_MAX_UNIX_NS + 1, ..record(2) },
+        Record { detail: "x".repeat(Record::DETAIL_BYTES_MAX + 1), ..record(2) },
+        Record { detail: "\0".into(), ..record(2) },
+    ];
+    for invalid in invalid {
+        let refused = engine.append(&[record(1), invalid.clone()]).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "{invalid:?} gave {refused:?}");
+    }
+    let too_many: Vec<Record> = (1..=Record::BATCH_MAX as u64 + 1).map(record).collect();
+    assert!(matches!(engine.append(&too_many).await, Err(Error::Invalid(_))));
+    assert_eq!(history(&*engine, &Range::newest(100)).await.items, []);
+    assert_eq!(engine.next_seq(&name("north")).await, Ok(1));
+}
+
+/// [`Engine::watermark`] and [`Engine::next_seq`], with gaps and records out of order.
+pub async fn the_watermark_stops_at_the_first_gap(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    let steps: [(&[u64], u64, u64); 7] = [
+        (&[], 0, 1),
+        (&[2], 0, 3),
+        (&[1], 2, 3),
+        (&[6, 5], 2, 7),
+        (&[4, 9], 2, 10),
+        (&[3], 6, 10),
+        (&[8, 7, 3], 9, 10),
+    ];
+    for (seqs, watermark, next_seq) in steps {
+        append(&*engine, &seqs.iter().map(|&seq| record(seq)).collect::<Vec<_>>()).await;
+        assert_eq!(engine.watermark(&name("north")).await, Ok(watermark), "after {seqs:?}");
+        assert_eq!(engine.next_seq(&name("north")).await, Ok(next_seq), "after {seqs:?}");
+    }
+    assert_eq!(engine.watermark(&name("south")).await, Ok(0), "of an origin that wrote nothing");
+}
+
+/// [`Engine::history`]: newest first; stable with equal times and while newer records come.
+pub async fn history_pages_join_without_gap_or_overlap(fixture: &dyn Fixture) {
+    const LIMIT: usize = 4;
+    for count in [0, 1, LIMIT, LIMIT + 1, 3 * LIMIT] {
+        let engine = fixture.fresh().await;
+        // Pairs share a time, and they arrive oldest last.
+        let mut records: Vec<Record> = (1..=count as u64)
+            .map(|seq| Record { time_unix_ns: START_UNIX_NS + (seq / 2).cast_signed(), ..record(seq) })
+            .collect();
+        records.reverse();
+        for record in &records {
+            append(&*engine, std::slice::from_ref(record)).await;
+        }
+        let whole = history(&*engine, &Range::newest(100)).await;
+        assert_eq!((whole.items.len(), whole.next), (count, None));
+        assert!(whole.items.is_sorted_by(|a, b| b.time_unix_ns <= a.time_unix_ns), "newest first");
+
+        let mut joined = Vec::new();
+        let mut range = Range::newest(LIMIT);
+        for page_number in 1.. {
+            let page = history(&*engine, &range).await;
+            joined.extend(page.items);
+            // A newer record belongs before the first page, so the later ones do not change.
+            append(&*engine, &[Record { time_unix_ns: i64::MAX / 2, ..record(1000 + page_number) }]).await;
+            range.after = page.next;
+            if range.after.is_none() {
+                assert_eq!(page_number as usize, count.div_ceil(LIMIT).max(1), "pages of {count}");
+                break;
+            }
+        }
+        assert_eq!(joined, whole.items);
+    }
+}
+
+/// [`Engine::history`]: `from` belongs to the range and `until` does not; no other series shows.
+pub async fn history_keeps_to_its_range(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    append(&*engine, &(1..=9).map(record).collect::<Vec<_>>()).await;
+    append(&*engine, &[Record { series: series("elsewhere"), ..record(10) }]).await;
+    let cases = [(3, 6, vec![5, 4, 3]), (3, 3, vec![]), (6, 3, vec![]), (9, 100, vec![9]), (-5, 2, vec![1])];
+    for (from, until, expected) in cases {
+        let time = |seq: i64| START_UNIX_NS + seq * SECOND_NS;
+        let range = Range { from_unix_ns: time(from), until_unix_ns: time(until), ..Range::newest(100) };
+        assert_eq!(seqs(&history(&*engine, &range).await.items), expected, "from {from} until {until}");
+    }
+    let unknown = engine.history(&series("unknown"), &Range::newest(1)).await;
+    assert_eq!(unknown, Ok(Page { items: vec![], next: None }));
+}
+
+/// [`Engine::latest`]: by time and not by arrival; filtered; paged.
+pub async fn latest_is_the_newest_by_time_of_every_series_matched(fixture: &dyn Fixture) {
+    const SERIES: u64 = 5;
+    let engine = fixture.fresh().await;
+    let of = |target: u64, seq: u64| Record { series: series(&format!("target{target}")), ..record(seq) };
+    for target in 0..SERIES {
+        let base = 10 * target;
+        append(&*engine, &[of(target, base + 1), of(target, base + 3), of(target, base + 2)]).await;
+    }
+    for limit in [1, 2, 4, 5, 6] {
+        let mut newest = BTreeMap::new();
+        let mut after = None;
+        loop {
+            let page = engine.latest(&Selector::default(), after, limit).await.expect("a page of the newest");
+            assert!(page.items.len() <= limit);
+            for record in page.items {
+                assert_eq!(
+                    newest.insert(record.series.target.to_string(), record.seq),
+                    None,
+                    "a series came twice"
+                );
+            }
+            after = page.next;
+            if after.is_none() {
+                break;
+            }
+        }
+        let expected = (0..SERIES).map(|target| (format!("target{target}"), 10 * target + 3)).collect();
+        assert_eq!(newest, expected, "in pages of {limit}");
+    }
+    let all = series("target2");
+    let selectors = [
+        (Selector { target: Some(all.target), ..Selector::default() }, 1),
+        (Selector { source: Some(all.source), quantity: Some(all.quantity), ..Selector::default() }, SERIES),
+        (Selector { source: Some(name("nobody")), ..Selector::default() }, 0),
+        (Selector { quantity: Some(Quantity::LOSS), ..Selector::default() }, 0),
+    ];
+    for (selector, count) in selectors {
+        let page = engine.latest(&selector, None, 100).await.expect("the newest of the selected");
+        assert_eq!((page.items.len() as u64, page.next), (count, None), "{selector:?}");
+    }
+}
+
+/// [`Range::limit`]: outside its bounds it is refused.
+pub async fn a_page_has_between_one_and_the_most_records(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    for limit in [0, Range::LIMIT_MAX + 1] {
+        let refused = engine.history(&series("south"), &Range::newest(limit)).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "history of {limit} gave {refused:?}");
+        let refused = engine.latest(&Selector::default(), None, limit).await;
+        assert!(matches!(refused, Err(Error::Invalid(_))), "latest of {limit} gave {refused:?}");
+    }
+}
+
+/// [`Engine::subscribe`]: what was selected, in the order in which each series was appended.
+pub async fn a_subscription_gives_the_order_of_each_series(fixture: &dyn Fixture) {
+    const EACH: u64 = 50;
+    let engine = fixture.fresh().await;
+    append(&*engine, &[record(1)]).await;
+    let selector = Selector { quantity: Some(Quantity::RTT), ..Selector::default() };
+    let mut records = engine.subscribe(&selector, From::Now);
+    let writers = ["east", "west"].map(|origin| {
+        let engine = Arc::clone(&engine);
+        tokio::spawn(async move {
+            for seq in 1..=EACH {
+                let rtt = Record { origin: name(origin), series: series(origin), ..record(seq) };
+                let loss = Series { quantity: Quantity::LOSS, ..series(origin) };
+                let unwanted = Record { seq: EACH + seq, series: loss, ..rtt.clone() };
+                append(&*engine, &[rtt, unwanted]).await;
+            }
+        })
+    });
+    let mut seen: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    let mut last = Cursor(0);
+    for _ in 0..2 * EACH {
+        let (cursor, record) = next(&mut records).await;
+        assert!(last < cursor, "{cursor:?} came after {last:?}");
+        last = cursor;
+        seen.entry(record.series.target.to_string()).or_default().push(record.seq);
+    }
+    for writer in writers {
+        writer.await.expect("the writer finished");
+    }
+    let expected: Vec<u64> = (1..=EACH).collect();
+    assert_eq!(seen, BTreeMap::from(["east", "west"].map(|target| (target.to_string(), expected.clone()))));
+}
+
+/// [`Engine::subscribe`]: a cursor marks a place to which a subscriber can return.
+pub async fn a_subscription_resumes_after_a_cursor(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    append(&*engine, &(1..=6).map(record).collect::<Vec<_>>()).await;
+    let mut all = engine.subscribe(&Selector::default(), From::Oldest);
+    let mut place = Cursor(0);
+    for seq in 1..=3 {
+        let (cursor, record) = next(&mut all).await;
+        assert_eq!(record.seq, seq);
+        place = cursor;
+    }
+    drop(all);
+    append(&*engine, &[record(7)]).await;
+    let mut rest = engine.subscribe(&Selector::default(), From::After(place));
+    for seq in 4..=7 {
+        assert_eq!(next(&mut rest).await.1.seq, seq);
+    }
+    append(&*engine, &[record(8)]).await;
+    assert_eq!(next(&mut rest).await.1.seq, 8, "and goes on live");
+}
+
+/// [`Engine::subscribe`]: nothing is missed in silence.
+pub async fn a_slow_subscriber_is_told_what_it_missed(fixture: &dyn Fixture) {
+    const BATCHES: u64 = 24;
+    const EACH: u64 = 1000;
+    let engine = fixture.fresh().await;
+    let mut records = engine.subscribe(&Selector::default(), From::Now);
+    for batch in 0..BATCHES {
+        append(&*engine, &(1..=EACH).map(|seq| record(batch * EACH + seq)).collect::<Vec<_>>()).await;
+    }
+    let mut expected = 1;
+    while expected <= BATCHES * EACH {
+        match tokio::time::timeout(self::LIMIT, records.next()).await.expect("a record or a note in time") {
+            Some(Ok((_, record))) => {
+                assert_eq!(record.seq, expected, "a gap without a note");
+                expected += 1;
+            }
+            Some(Err(Error::Lagged { missed })) => expected += missed,
+            other => panic!("neither a record nor a note: {other:?}"),
+        }
+    }
+    let end = BATCHES * EACH + 1;
+    append(&*engine, &[record(end)]).await;
+    assert_eq!(next(&mut records).await.1.seq, end, "the stream goes on");
+}
+
+/// [`Engine::append`]: acknowledged is durable, and so is what makes it idempotent.
+pub async fn what_was_acknowledged_survives_a_restart(fixture: &dyn Fixture) {
+    let mut engine = fixture.fresh().await;
+    let mut records = Vec::new();
+    let mut place = Cursor(0);
+    for round in 0..3 {
+        let batch = [record(10 * round + 1), record(10 * round + 2)];
+        append(&*engine, &batch).await;
+        records.extend(batch);
+        engine = fixture.restart(engine).await;
+        append(&*engine, &records).await;
+
+        let mut found = history(&*engine, &Range::newest(100)).await.items;
+        found.reverse();
+        assert_eq!(found, records);
+        assert_eq!(engine.watermark(&name("north")).await, Ok(2));
+        assert_eq!(engine.next_seq(&name("north")).await, Ok(10 * round + 3));
+        let mut fresh = engine.subscribe(&Selector::default(), From::After(place));
+        for seq in [10 * round + 1, 10 * round + 2] {
+            let (cursor, record) = next(&mut fresh).await;
+            assert_eq!(record.seq, seq, "cursors outlive a restart");
+            place = cursor;
+        }
+    }
+}
+
+async fn register(engine: &dyn Engine, entry: &Entry) -> Box<dyn Lease> {
+    engine.register(entry, TTL).await.expect("registered")
+}
+
+async fn append(engine: &dyn Engine, batch: &[Record]) {
+    tokio::time::timeout(LIMIT, engine.append(batch)).await.expect("acknowledged in time").expect("appended");
+}
+
+async fn history(engine: &dyn Engine, range: &Range) -> Page<Record> {
+    engine.history(&series("south"), range).await.expect("a page of history")
+}
+
+async fn next<T>(stream: &mut BoxStream<T>) -> T {
+    let item = tokio::time::timeout(LIMIT, stream.next()).await.expect("an item in time");
+    item.expect("the stream goes on").expect("an item")
+}
+
+fn seqs(records: &[Record]) -> Vec<u64> {
+    records.iter().map(|record| record.seq).collect()
+}
+
+fn name(text: &str) -> Group {
+    Name::new(text).expect("a name")
+}
+
+fn series(target: &str) -> Series {
+    Series { source: name("north"), target: name(target), quantity: Quantity::RTT }
+}
+
+/// The record of `north` with this number; its time and value grow with it.
+fn record(seq: u64) -> Record {
+    Record {
+        origin: name("north"),
+        seq,
+        series: series("south"),
+        time_unix_ns: START_UNIX_NS.saturating_add(seq.cast_signed().saturating_mul(SECOND_NS)),
+        outcome: Outcome::Value(seq as f64 / 8.0),
+        detail: String::new(),
+    }
+}
+
+fn entry(host: &str, groups: &[&str]) -> Entry {
+    Entry {
+        host: name(host),
+        addresses: vec![std::net::SocketAddr::from(([127, 0, 0, 1], 9))],
+        version: "1".into(),
+        groups: groups.iter().map(|group| name(group)).collect(),
+        capabilities: Capabilities { responder: true, bulk: false },
+    }
+}
+
+/// The shortest that a clustered engine offers.
+const TTL: Duration = Duration::from_secs(1);
+
+/// 2026-01-01 UTC.
+const START_UNIX_NS: i64 = 1_767_225_600_000_000_000;
+
+const SECOND_NS: i64 = 1_000_000_000;

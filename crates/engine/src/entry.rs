@@ -4,6 +4,8 @@ use std::net::SocketAddr;
 
 use barograph_forecast::Name;
 
+use crate::Error;
+
 /// A station's name; it is the source of its own measurements.
 pub type HostId = Name;
 
@@ -23,6 +25,35 @@ pub struct Entry {
     pub groups: Vec<Group>,
     /// What it can do.
     pub capabilities: Capabilities,
+}
+
+impl Entry {
+    /// The most addresses of a station.
+    pub const ADDRESSES_MAX: usize = 16;
+
+    /// The most groups of a station.
+    pub const GROUPS_MAX: usize = 64;
+
+    /// The longest version, in bytes.
+    pub const VERSION_BYTES_MAX: usize = 64;
+
+    /// Whether the entry keeps the limits of a directory, which keep a peer from filling it.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] naming the limit.
+    pub fn check(&self) -> Result<(), Error> {
+        let counts = [
+            ("addresses", self.addresses.len(), Self::ADDRESSES_MAX),
+            ("groups", self.groups.len(), Self::GROUPS_MAX),
+            ("bytes of version", self.version.len(), Self::VERSION_BYTES_MAX),
+        ];
+        match counts.into_iter().find(|(_, count, max)| max < count) {
+            Some((what, count, max)) => {
+                Err(Error::Invalid(format!("{} has {count} {what} (at most {max})", self.host)))
+            }
+            None => Ok(()),
+        }
+    }
 }
 
 /// What a station can do for its peers.

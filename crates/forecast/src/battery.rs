@@ -1,7 +1,12 @@
 //! A battery of methods over one series, and the rule that chooses among them.
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
+
+use crate::banks::{Bank, CLASSIC, Classic, FULL, Full, NWS, Nws};
+use crate::pipeline::{Paired, Pipeline};
+use crate::rules::{Blend, Flat, TwoLevel};
 
 /// Which methods a battery has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -92,70 +97,121 @@ pub struct Forecast {
     pub count: u64,
 }
 
-/// NaN or infinity was offered as a value; the battery is unchanged.
+/// A value that no battery takes: NaN, infinite, or beyond [`Battery::VALUE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NotFinite(pub f64);
 
 impl fmt::Display for NotFinite {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} is not a finite number", self.0)
+        if self.0.is_finite() {
+            write!(f, "{:e} is out of range (at most {:e} either way)", self.0, Battery::VALUE_MAX)
+        } else {
+            write!(f, "{} is not a finite number", self.0)
+        }
     }
 }
 
 impl core::error::Error for NotFinite {}
 
 /// The forecasters of one series.
-#[derive(Clone, Debug)]
+///
+/// ```
+/// use barograph_forecast::{Battery, Config, Loss};
+///
+/// let mut battery = Battery::new(&Config::default());
+/// assert_eq!(battery.forecast(Loss::Squared), None);
+/// for value in [10.0, 12.0, 11.0, 10.5] {
+///     battery.update(value)?;
+/// }
+/// let next = battery.forecast(Loss::Squared).expect("it has seen values");
+/// assert_eq!(next.count, 4);
+/// # Ok::<(), barograph_forecast::NotFinite>(())
+/// ```
+#[derive(Debug)]
 pub struct Battery {
-    last: Option<f64>,
-    count: u64,
+    inner: Box<dyn Pipeline>,
+}
+
+impl Clone for Battery {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.boxed_clone() }
+    }
 }
 
 impl Battery {
+    /// The largest magnitude of a value: its fourth power, which the blend sums, stays finite.
+    pub const VALUE_MAX: f64 = 1e70;
+
     /// A battery that has seen nothing.
     #[must_use]
-    pub fn new(_config: &Config) -> Self {
-        Self { last: None, count: 0 }
+    pub fn new(config: &Config) -> Self {
+        fn of<B, const M: usize>(config: &Config) -> Box<dyn Pipeline>
+        where
+            B: Bank<M> + Clone + fmt::Debug + Send + Sync + 'static,
+            B::History: Clone + fmt::Debug + Send + Sync,
+        {
+            match config.rule {
+                Rule::TwoLevel => Box::new(Paired::<B, TwoLevel<B, M>, M>::new(&config.levels)),
+                Rule::Flat => Box::new(Paired::<B, Flat<M>, M>::new(&config.levels)),
+                Rule::Blend => Box::new(Paired::<B, Blend<M>, M>::new(&config.levels)),
+            }
+        }
+        let inner = match config.preset {
+            Preset::Nws => of::<Nws, NWS>(config),
+            Preset::Classic => of::<Classic, CLASSIC>(config),
+            Preset::Full => of::<Full, FULL>(config),
+        };
+        Self { inner }
     }
 
     /// Scores the issued forecasts on `value`, then lets every method learn it.
     ///
     /// # Errors
-    /// [`NotFinite`] for NaN and infinity; the battery is then unchanged.
+    /// [`NotFinite`] for NaN, infinity and magnitudes above [`Self::VALUE_MAX`]; the battery is
+    /// then unchanged.
     pub fn update(&mut self, value: f64) -> Result<(), NotFinite> {
-        if !value.is_finite() {
-            return Err(NotFinite(value));
-        }
-        self.last = Some(value);
-        self.count += 1;
+        self.inner.update(Self::accept(value)?);
         Ok(())
+    }
+
+    /// `value` itself, if a battery takes it.
+    pub(crate) fn accept(value: f64) -> Result<f64, NotFinite> {
+        // NaN fails the comparison too.
+        if value.abs() <= Self::VALUE_MAX { Ok(value) } else { Err(NotFinite(value)) }
     }
 
     /// The forecast of the next value under `loss`, or `None` before the first value.
     #[must_use]
-    pub fn forecast(&self, _loss: Loss) -> Option<Forecast> {
-        self.last.map(|value| Forecast {
-            value,
-            mse: 0.0,
-            mae: 0.0,
-            recent_mse: 0.0,
-            recent_mae: 0.0,
-            method: Method("Last Value"),
-            count: self.count,
-        })
+    pub fn forecast(&self, loss: Loss) -> Option<Forecast> {
+        self.inner.forecast(loss as usize)
     }
 
     /// The interval for the next value at `level`, around the forecast under absolute loss.
     ///
-    /// `None` before the first scored forecast, and for a level outside 0.01 ..= 0.999.
+    /// `None` before the first scored forecast, and for a level outside 0.01 ..= 0.999. Levels in
+    /// [`Config::levels`] are calibrated each on its own; others are read between them.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<Interval> {
-        self.last.map(|value| Interval { level, lower: value, upper: value })
+        self.inner.interval(level)
     }
 
-    /// Every method with its weight under `loss` (0 to 1, sum 1); the chosen method alone has
-    /// weight 1 under [`Rule::TwoLevel`] and [`Rule::Flat`].
-    pub fn weights(&self, _loss: Loss) -> Vec<(Method, f64)> {
-        [(Method("Last Value"), 1.0)].to_vec()
+    /// Every method with its weight under `loss` (0 to 1, sum 1), empty before the first value.
+    ///
+    /// Under [`Rule::TwoLevel`] and [`Rule::Flat`] the chosen method has all of it.
+    #[must_use]
+    pub fn weights(&self, loss: Loss) -> Vec<(Method, f64)> {
+        self.inner.weights(loss as usize)
+    }
+
+    /// Every method with its own forecast of the next value, empty before the first value.
+    #[must_use]
+    pub fn method_forecasts(&self) -> Vec<(Method, f64)> {
+        self.inner.method_forecasts()
+    }
+
+    /// Memory that this battery occupies, in bytes, heap included.
+    #[must_use]
+    pub fn size_bytes(&self) -> usize {
+        size_of::<Self>() + self.inner.size_bytes()
     }
 }

@@ -8,8 +8,16 @@
 
 extern crate alloc;
 
+mod banks;
 mod battery;
+mod interval;
+mod lifetime;
+mod methods;
+mod pipeline;
+mod rules;
 mod series;
 
 pub use battery::{Battery, Config, Forecast, Interval, Loss, Method, NotFinite, Preset, Rule};
+pub use interval::LEVELS;
+pub use lifetime::{Lifetime, LifetimeError};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, Series};

@@ -7,11 +7,33 @@
 //! history, latest, subscribe ─► a second connection; WAL lets it read while the thread writes
 //! ```
 
+mod backup;
+mod directory;
+mod files;
+mod held;
+mod read;
+mod store;
+mod subscribe;
+mod sweep;
+mod writer;
+
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Sender};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use barograph_forecast::Series;
+use tokio::sync::{Semaphore, oneshot, watch};
+use tokio::time::{Instant, timeout_at};
 
+use self::directory::Directory;
+use self::files::Files;
+use self::read::Reader;
+use self::store::Store;
+use self::subscribe::Subscription;
+use self::sweep::Retention;
+use self::writer::{Append, Command, Shared, Writer};
 use crate::{
     BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record, Selector,
 };
@@ -36,8 +58,8 @@ pub struct Config {
     ///
     /// Default 1 GiB: a month and more of 20 series measured every 10 s, and a size that no disk minds.
     pub keep_bytes: u64,
-    /// The longest wait of an append, for room in the queue and for its commit. Default 30 s: a disk
-    /// that takes longer is broken.
+    /// The longest wait of an append beyond `commit_interval`, for room in the queue and for its
+    /// commit. Default 30 s: a disk that takes longer is broken.
     pub deadline: Duration,
     /// A live subscriber this many records behind skips to the present and is told so. Default
     /// 10 000: an hour of a busy station.
@@ -78,7 +100,17 @@ pub struct Statistics {
 }
 
 /// The engine of a single machine.
-pub struct Local {}
+pub struct Local {
+    commands: Sender<Command>,
+    thread: Option<JoinHandle<()>>,
+    queue: Arc<Semaphore>,
+    deadline: Duration,
+    lag: u64,
+    reader: Reader,
+    head: watch::Receiver<u64>,
+    statistics: Shared,
+    directory: Directory,
+}
 
 impl Local {
     /// The archive's file name in the state directory.
@@ -92,14 +124,43 @@ impl Local {
     /// [`Error::Unavailable`] when another station uses the directory or it cannot be written;
     /// [`Error::TooNew`]; [`Error::Corrupt`] naming the file and what to do. Nothing is deleted.
     pub fn open(config: Config) -> Result<Self, Error> {
-        let _ = config;
-        Err(Error::Unavailable("the archive is not built yet".into()))
+        let files = Arc::new(Files::lock(&config.directory)?);
+        let store = Store::open(Arc::clone(&files))?;
+        let reader = Reader::open(files)?;
+        let (commands, receiver) = mpsc::channel();
+        let (head, watcher) = watch::channel(store.index().map_or(0, |index| index.cursor));
+        let statistics = Shared::default();
+        let writer = Writer {
+            store,
+            commands: receiver,
+            interval: config.commit_interval,
+            retention: Retention { keep: config.keep, keep_bytes: config.keep_bytes },
+            head,
+            statistics: statistics.clone(),
+        };
+        writer.publish();
+        let thread = thread::Builder::new()
+            .name("archive".into())
+            .spawn(move || writer.run())
+            .map_err(|error| Error::Unavailable(format!("no thread for the archive: {error}")))?;
+        Ok(Self {
+            commands,
+            thread: Some(thread),
+            queue: Arc::new(Semaphore::new(QUEUE_BYTES)),
+            deadline: config.commit_interval.saturating_add(config.deadline),
+            lag: config.lag,
+            reader,
+            head: watcher,
+            statistics,
+            directory: Directory::new(),
+        })
     }
 
     /// Figures about the archive; does not wait for the disk.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        Statistics::default()
+        let queued_bytes = (QUEUE_BYTES - self.queue.available_permits()) as u64;
+        Statistics { queued_bytes, ..self.statistics.lock().clone() }
     }
 
     /// Writes a consistent copy of the archive to `path` while appends go on.
@@ -109,59 +170,142 @@ impl Local {
     /// # Errors
     /// [`Error::Invalid`] when `path` exists; [`Error::Unavailable`] when it cannot be written.
     pub async fn backup(&self, path: &Path) -> Result<(), Error> {
-        let _ = path;
-        Err(Error::Unavailable("the archive is not built yet".into()))
+        let (files, path) = (Arc::clone(&self.reader.files), path.to_path_buf());
+        tokio::task::spawn_blocking(move || backup::backup(&files, &path))
+            .await
+            .map_err(|error| Error::Unavailable(format!("the backup was cut short: {error}")))?
     }
 
     /// Every record kept at the time of the call, in the order in which they were stored; then the
     /// stream ends.
     #[must_use]
     pub fn export(&self, selector: &Selector) -> BoxStream<(Cursor, Record)> {
-        self.subscribe(selector, From::Oldest)
+        self.subscription(selector, From::Oldest).until_now().into_stream()
     }
 
-    /// Runs retention now, to its end, and returns how many records it removed. It runs by itself
-    /// while records are appended.
+    /// Runs retention now, to its end, and returns how many records it removed.
+    ///
+    /// It runs by itself after appends, every minute at most and a step of milliseconds at a time.
+    ///
+    /// # Errors
+    /// As an append; what was removed before the error stays removed.
     pub async fn sweep(&self) -> Result<u64, Error> {
-        Ok(0)
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Sweep(reply))?;
+        answer.await.map_err(|_| closed())?
     }
 
-    /// Commits what waits and closes the archive; later appends are refused. Dropping the engine
-    /// does the same, and blocks for that commit.
-    pub async fn close(&self) {}
+    /// Commits what waits and closes the archive; later appends are refused.
+    ///
+    /// Dropping the engine does the same, and blocks for that commit. The state directory is free
+    /// for another station when the engine and its streams are dropped.
+    pub async fn close(&self) {
+        let (reply, answer) = oneshot::channel();
+        if self.send(Command::Close(reply)).is_ok() {
+            // An error means that it was closed already.
+            let _ = answer.await;
+        }
+    }
+
+    fn subscription(&self, selector: &Selector, from: From) -> Subscription {
+        Subscription::new(self.reader.clone(), self.head.clone(), selector, from, self.lag)
+    }
+
+    fn send(&self, command: Command) -> Result<(), Error> {
+        self.commands.send(command).map_err(|_| closed())
+    }
 }
 
 #[async_trait::async_trait]
 impl Engine for Local {
-    async fn register(&self, _entry: &Entry, _ttl: Duration) -> Result<Box<dyn Lease>, Error> {
-        Err(Error::Unavailable("the archive is not built yet".into()))
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+        self.directory.register(entry, ttl)
     }
 
-    fn watch(&self, _group: &Group) -> BoxStream<Event> {
-        Box::pin(futures_util::stream::empty())
+    fn watch(&self, group: &Group) -> BoxStream<Event> {
+        self.directory.watch(group)
     }
 
-    async fn append(&self, _batch: &[Record]) -> Result<(), Error> {
-        Err(Error::Unavailable("the archive is not built yet".into()))
+    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+        let bytes = check_batch(batch)?;
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let deadline = Instant::now() + self.deadline;
+        let permit = timeout_at(deadline, Arc::clone(&self.queue).acquire_many_owned(bytes))
+            .await
+            .map_err(|_| Error::Unavailable(format!("no room in the queue within {:?}", self.deadline)))?
+            .map_err(|_| closed())?;
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Append(Append { batch: batch.to_vec(), permit, reply }))?;
+        timeout_at(deadline, answer)
+            .await
+            .map_err(|_| Error::Unknown(format!("no answer within {:?}", self.deadline)))?
+            .map_err(|_| Error::Unknown("the archive was closed".into()))?
     }
 
-    fn subscribe(&self, _selector: &Selector, _from: From) -> BoxStream<(Cursor, Record)> {
-        Box::pin(futures_util::stream::empty())
+    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
+        self.subscription(selector, from).into_stream()
     }
 
-    async fn history(&self, _series: &Series, _range: &Range) -> Result<Page<Record>, Error> {
-        Err(Error::Unavailable("the archive is not built yet".into()))
+    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
+        self.reader.history(series, range).await
     }
 
-    async fn latest(&self, _: &Selector, _: Option<Cursor>, _: usize) -> Result<Page<Record>, Error> {
-        Err(Error::Unavailable("the archive is not built yet".into()))
+    async fn latest(
+        &self,
+        selector: &Selector,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<Record>, Error> {
+        self.reader.latest(selector, after, limit).await
     }
 
-    async fn watermark(&self, _origin: &HostId) -> Result<u64, Error> {
-        Err(Error::Unavailable("the archive is not built yet".into()))
+    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
+        self.reader.sequences(origin).await.map(|(watermark, _)| watermark)
     }
 
-    async fn next_seq(&self, _origin: &HostId) -> Result<u64, Error> {
-        Err(Error::Unavailable("the archive is not built yet".into()))
+    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
+        self.reader.sequences(origin).await.map(|(_, highest)| highest + 1)
     }
 }
+
+impl Drop for Local {
+    fn drop(&mut self) {
+        // The thread ends by itself when the last sender is gone; here it is told, and waited for,
+        // so that the archive is closed when the drop is over.
+        let (reply, _) = oneshot::channel();
+        let _ = self.commands.send(Command::Close(reply));
+        if let Some(thread) = self.thread.take() {
+            // A panic there was reported by the panic hook.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Checks a batch, and says what it takes of the queue, in bytes.
+fn check_batch(batch: &[Record]) -> Result<u32, Error> {
+    if Record::BATCH_MAX < batch.len() {
+        return Err(Error::Invalid(format!(
+            "a batch holds {} records at most, not {}",
+            Record::BATCH_MAX,
+            batch.len()
+        )));
+    }
+    let mut bytes = 0;
+    for record in batch {
+        record.check()?;
+        bytes += RECORD_BYTES + record.detail.len();
+    }
+    Ok(u32::try_from(bytes).expect("the largest batch has less than QUEUE_BYTES"))
+}
+
+fn closed() -> Error {
+    Error::Unavailable("the archive is closed".into())
+}
+
+/// What a record without detail is taken to occupy in memory.
+const RECORD_BYTES: usize = 256;
+
+/// Room for the largest batch there may be: 43.5 MB, of ordinary records 170 000.
+const QUEUE_BYTES: usize = Record::BATCH_MAX * (RECORD_BYTES + Record::DETAIL_BYTES_MAX);

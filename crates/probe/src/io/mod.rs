@@ -3,18 +3,37 @@
 //! Blocking calls on a thread of one's own are the shortest way from the wire to the clock: a
 //! wake-up by a runtime would be measured as network.
 
+mod clock;
+mod datagrams;
+mod dial;
+mod http;
+mod kernel;
+mod listener;
+mod payload;
 mod responder;
+mod serve;
+mod session;
+mod stream;
+mod tls;
+mod web;
 
 use std::fmt;
-use std::io::{Read, Write};
-use std::net::TcpStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use barograph_forecast::{Failure, Quantity};
+
+use self::clock::Clock;
+use self::session::Answer;
+use crate::reading::Measured;
+use crate::target::Scheme;
 use crate::{Experiment, Plan, ProbeError, Reading, Target};
 
-pub use responder::{Limits, Listener, Responder, Seat};
+pub use listener::Listener;
+pub use responder::{Limits, Responder, Seat};
+pub use stream::Upgraded;
+pub use tls::trusting;
 
 /// Everything an experiment needs to know beside its target.
 #[derive(Clone)]
@@ -104,30 +123,6 @@ pub enum Peer {
     Plain,
 }
 
-/// A byte stream over one TCP connection: the connection itself, or TLS on it.
-pub trait Transport: Read + Write + Send {
-    /// The connection beneath.
-    fn tcp(&self) -> &TcpStream;
-}
-
-impl Transport for TcpStream {
-    fn tcp(&self) -> &TcpStream {
-        self
-    }
-}
-
-impl Transport for rustls::StreamOwned<rustls::ClientConnection, TcpStream> {
-    fn tcp(&self) -> &TcpStream {
-        &self.sock
-    }
-}
-
-impl Transport for rustls::StreamOwned<rustls::ServerConnection, TcpStream> {
-    fn tcp(&self) -> &TcpStream {
-        &self.sock
-    }
-}
-
 /// Makes every experiment of `plan` with `target`, one after the other, each on a connection of
 /// its own; blocks for at most the deadline times the number of experiments.
 ///
@@ -140,26 +135,86 @@ pub fn run(target: &Target, plan: &Plan, context: &Context) -> Vec<Reading> {
 /// Makes one experiment, as [`run`] does.
 #[must_use]
 pub fn run_one(target: &Target, experiment: Experiment, context: &Context) -> Vec<Reading> {
-    let _ = (target, experiment, context);
-    Vec::new()
+    let clock = Clock::start(context.deadline, &context.cancel);
+    let results = measure(target, experiment, context, &clock);
+    let quantities = experiment.quantities().iter().cloned();
+    quantities.zip(results).map(|(quantity, result)| Reading { quantity, result }).collect()
 }
 
 /// Finds out whether `target` is a station, by asking it for an Upgrade.
+///
+/// What does not answer HTTP at all within 2 s is not one.
 ///
 /// # Errors
 /// [`ProbeError`] when it cannot be reached at all, and when a station refuses (a token is
 /// missing, or it has no place): then it is a station, and other experiments would mislead.
 pub fn detect(target: &Target, context: &Context) -> Result<Peer, ProbeError> {
-    let _ = (target, context);
-    Ok(Peer::Plain)
+    let clock = Clock::start(context.deadline, &context.cancel).within(DETECT);
+    match session::ask(target, context, &clock) {
+        Ok(Answer::Upgraded(..) | Answer::Token(..)) => Ok(Peer::Station),
+        Ok(Answer::Refused(status)) => Err(session::refused(status, &clock)),
+        Ok(Answer::Plain(_)) => Ok(Peer::Plain),
+        Err(error) if error.stopped => Err(error),
+        // It took the connection, and then said nothing that we understand: something that listens.
+        Err(ProbeError { failure: Failure::Garbage | Failure::Reset | Failure::TimedOut, .. }) => {
+            dial::dial(target, &Clock::start(context.deadline, &context.cancel)).map(|_| Peer::Plain)
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Detects what `target` is and makes the experiments that it answers: [`Plan::station`] with
 /// `goodput_bytes`, [`Plan::web`] for a URL, [`Plan::address`] for `host:port`.
 ///
-/// When it cannot be reached, the one reading is that of `connect`, failed.
+/// When it cannot be reached, or is a station that refuses, the one reading is a failed one, of
+/// `connect` or of `rtt`.
 #[must_use]
 pub fn probe(target: &Target, goodput_bytes: u64, context: &Context) -> Vec<Reading> {
-    let _ = (target, goodput_bytes, context);
-    Vec::new()
+    let plan = match detect(target, context) {
+        Ok(Peer::Station) => Plan::station(goodput_bytes),
+        Ok(Peer::Plain) if target.scheme() == Scheme::Address => Plan::address(),
+        Ok(Peer::Plain) => Plan::web(),
+        Err(error) => {
+            let quantity = match error.failure {
+                Failure::Declined => Quantity::RTT,
+                _ => Quantity::CONNECT,
+            };
+            return vec![Reading { quantity, result: Err(error) }];
+        }
+    };
+    run(target, &plan, context)
 }
+
+/// Results in the order of the experiment's quantities.
+fn measure(
+    target: &Target,
+    experiment: Experiment,
+    context: &Context,
+    clock: &Clock,
+) -> Vec<Result<Measured, ProbeError>> {
+    let plain = || session::open_plain(target, context, clock);
+    match experiment {
+        Experiment::Rtt { n } => vec![plain().and_then(|session| session::rtt(session, n, clock))],
+        Experiment::RttTls { n } => {
+            let session = session::open_tls(target, context, clock);
+            vec![session.and_then(|session| session::rtt(session, n, clock))]
+        }
+        Experiment::RttNagle { n } => vec![plain().and_then(|session| session::rtt_nagle(session, n, clock))],
+        Experiment::Goodput { direction, bytes } => {
+            vec![plain().and_then(|session| session::goodput(session, direction, bytes, context, clock))]
+        }
+        Experiment::Loss { n } => match plain().and_then(|session| datagrams::loss(session, n, clock)) {
+            Ok(returned) => vec![Ok(returned.loss), returned.rtt],
+            Err(error) => vec![Err(error.clone()), Err(error)],
+        },
+        Experiment::Connect { n } => vec![web::handshakes(target, n, clock)],
+        Experiment::ResponseTime => {
+            let (first_byte, last_byte) = web::response_time(target, context, clock);
+            vec![first_byte, last_byte]
+        }
+    }
+}
+
+/// A station answers an Upgrade in a round trip or two; nobody waits longer to learn that a
+/// silent listener is none.
+const DETECT: Duration = Duration::from_secs(2);

@@ -1,10 +1,18 @@
-//! The other end of a probe: admits sessions within its limits and answers them.
+//! The other end of a probe: who is admitted, within which limits, and the threads that serve.
 
+use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, UdpSocket};
-use std::time::Duration;
+use std::net::{IpAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
 
-use super::Transport;
+use super::clock::Clock;
+use super::stream::{Upgraded, Wire};
+use super::{Cancel, serve};
+use crate::TokenTable;
+use crate::token;
 use crate::wire::Declined;
 
 /// What one responder allows.
@@ -27,6 +35,8 @@ pub struct Limits {
 }
 
 impl Default for Limits {
+    /// 64 sessions, 16 from one address; 1 GiB a transfer (10 s at 0.8 Gbit/s), 4 GiB a session;
+    /// 10 000 exchanges; 10 s of silence, two minutes in all.
     fn default() -> Self {
         Self {
             sessions_max: 64,
@@ -47,7 +57,7 @@ impl Default for Limits {
 /// second and joins their threads.
 #[derive(Debug)]
 pub struct Responder {
-    _todo: (),
+    shared: Arc<Shared>,
 }
 
 impl Responder {
@@ -57,48 +67,97 @@ impl Responder {
     /// # Errors
     /// When the thread for datagrams cannot be started.
     pub fn start(limits: Limits, udp: Option<UdpSocket>) -> io::Result<Self> {
-        let _ = (limits, udp);
-        Ok(Self { _todo: () })
+        let shared = Arc::new(Shared {
+            limits,
+            stop: Cancel::default(),
+            began: Instant::now(),
+            serves_datagrams: udp.is_some(),
+            bulk: AtomicBool::new(false),
+            seats: Mutex::default(),
+            tokens: Mutex::new(TokenTable::new(TOKEN_LIFETIME_S, TOKENS_MAX)),
+            leaves: Mutex::default(),
+            threads: Mutex::new(Some(Vec::new())),
+        });
+        let responder = Self { shared: Arc::clone(&shared) };
+        if let Some(udp) = udp {
+            serve::prepare_datagrams(&udp)?;
+            let ours = Arc::clone(&shared);
+            shared.spawn("probe-udp", move || serve::datagrams(&udp, &ours))?;
+        }
+        Ok(responder)
     }
 
     /// Reserves a place for a session from `peer`, to be asked for before answering `101`.
     ///
     /// # Errors
-    /// [`Declined::Full`] or [`Declined::Stopping`]: answer 503.
+    /// [`Declined::Full`] or [`Declined::Stopping`]: answer 503, with `Upgrade: barograph-probe/1`.
     pub fn admit(&self, peer: IpAddr) -> Result<Seat, Declined> {
-        let _ = peer;
-        Err(Declined::Stopping)
+        let shared = &self.shared;
+        if shared.stop.is_cancelled() {
+            return Err(Declined::Stopping);
+        }
+        let peer = peer.to_canonical();
+        let mut seats = lock(&shared.seats);
+        let taken = seats.get(&peer).copied().unwrap_or(0);
+        let limits = &shared.limits;
+        if limits.sessions_per_peer_max <= taken || limits.sessions_max <= seats.values().sum() {
+            return Err(Declined::Full);
+        }
+        seats.insert(peer, taken + 1);
+        Ok(Seat { shared: Arc::clone(shared), peer })
     }
 
     /// A single-use token (32 hexadecimal digits, 30 s) for the answer to an Upgrade over TLS;
     /// `None` when the system gives no randomness.
     #[must_use]
     pub fn issue_token(&self) -> Option<String> {
-        None
+        let mut token = token::Token::default();
+        rustls::crypto::ring::default_provider().secure_random.fill(&mut token).ok()?;
+        lock(&self.shared.tokens).issue(token, self.shared.now_s());
+        Some(token::to_hex(&token))
     }
 
     /// Whether `token`, from `Authorization: Probe TOKEN`, was issued here and is unspent; it is
     /// spent by this call.
     #[must_use]
     pub fn redeem_token(&self, token: &str) -> bool {
-        let _ = token;
-        false
+        let now_s = self.shared.now_s();
+        token::from_hex(token).is_some_and(|token| lock(&self.shared.tokens).redeem(&token, now_s))
     }
 
     /// Whether a transfer is running: what this host measures meanwhile is *loaded*.
     #[must_use]
     pub fn bulk_running(&self) -> bool {
-        false
+        self.shared.bulk.load(Ordering::Relaxed)
+    }
+
+    /// Sessions that are open, or have a place reserved.
+    #[must_use]
+    pub fn sessions(&self) -> usize {
+        lock(&self.shared.seats).values().sum()
     }
 
     /// Ends all sessions and waits for their threads; the same as dropping.
     pub fn stop(self) {}
 }
 
+impl Drop for Responder {
+    fn drop(&mut self) {
+        self.shared.stop.cancel();
+        // Taken out of the lock first: a thread that ends may want it.
+        let threads = lock(&self.shared.threads).take();
+        for thread in threads.into_iter().flatten() {
+            // A session that panicked has told so on standard error, and ends alone.
+            let _ = thread.join();
+        }
+    }
+}
+
 /// A reserved place for one session; dropped unused, it is given back.
 #[derive(Debug)]
 pub struct Seat {
-    _todo: (),
+    shared: Arc<Shared>,
+    peer: IpAddr,
 }
 
 impl Seat {
@@ -106,33 +165,117 @@ impl Seat {
     /// that the HTTP server read past the request's head.
     ///
     /// # Errors
-    /// When the thread cannot be started or the socket not be set up.
-    pub fn serve(self, stream: impl Transport + 'static, already_read: Vec<u8>) -> io::Result<()> {
-        let _ = (stream, already_read);
+    /// When the responder is stopping or the thread cannot be started.
+    pub fn serve(self, stream: Upgraded, already_read: Vec<u8>) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        shared.spawn("probe", move || {
+            let limits = &self.shared.limits;
+            let clock = Clock::start(limits.session, &self.shared.stop);
+            // A client waits for `101` before it speaks; what came earlier is not the protocol.
+            if !already_read.is_empty() {
+                return;
+            }
+            if let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) {
+                // How a session ended matters to the client alone, and it knows.
+                let _ = serve::session(&mut wire, &self.shared);
+            }
+        })
+    }
+
+    /// Serves a connection on which nothing was read yet: does the Upgrade, then the session.
+    pub(super) fn serve_from_head(
+        self,
+        stream: Upgraded,
+        upgrade: impl FnOnce(&mut Wire) -> io::Result<bool> + Send + 'static,
+    ) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        shared.spawn("probe", move || {
+            let limits = &self.shared.limits;
+            let clock = Clock::start(limits.session, &self.shared.stop);
+            let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) else { return };
+            if upgrade(&mut wire).is_ok_and(|upgraded| upgraded) {
+                let _ = serve::session(&mut wire, &self.shared);
+            }
+        })
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let mut seats = lock(&self.shared.seats);
+        match seats.get_mut(&self.peer) {
+            Some(taken) if 1 < *taken => *taken -= 1,
+            _ => {
+                seats.remove(&self.peer);
+            }
+        }
+    }
+}
+
+/// What the threads of one responder have in common.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) limits: Limits,
+    pub(super) stop: Cancel,
+    pub(super) serves_datagrams: bool,
+    began: Instant,
+    /// One transfer at a time: two would measure each other.
+    bulk: AtomicBool,
+    /// Sessions by address.
+    seats: Mutex<HashMap<IpAddr, usize>>,
+    tokens: Mutex<TokenTable>,
+    leaves: Mutex<serve::Leaves>,
+    /// `None` once stopping: no thread starts after that.
+    threads: Mutex<Option<Vec<JoinHandle<()>>>>,
+}
+
+impl Shared {
+    /// Seconds on the responder's own monotonic clock.
+    pub(super) fn now_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    pub(super) fn leaves(&self) -> MutexGuard<'_, serve::Leaves> {
+        lock(&self.leaves)
+    }
+
+    /// The right to run the one transfer, given back when dropped.
+    pub(super) fn bulk(&self) -> Option<Bulk<'_>> {
+        let free = self.bulk.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+        free.is_ok().then_some(Bulk(&self.bulk))
+    }
+
+    /// Starts a thread that is joined when the responder stops.
+    pub(super) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let mut threads = lock(&self.threads);
+        let Some(threads) = threads.as_mut() else {
+            return Err(io::Error::other("the responder is stopping"));
+        };
+        threads.retain(|thread| !thread.is_finished());
+        let builder = thread::Builder::new().name(name.to_string()).stack_size(STACK_BYTES);
+        threads.push(builder.spawn(work)?);
         Ok(())
     }
 }
 
-/// A responder with a minimal HTTP front of its own, for tests, benchmarks and a bare `probe` end:
-/// it accepts everyone, does the Upgrade, and knows nothing else.
-#[derive(Debug)]
-pub struct Listener {
-    address: SocketAddr,
-}
+/// The one transfer.
+pub(super) struct Bulk<'a>(&'a AtomicBool);
 
-impl Listener {
-    /// Listens on `address` (TCP, and UDP on the same port; port 0 lets the system choose both).
-    ///
-    /// # Errors
-    /// When the port is taken or the threads cannot be started.
-    pub fn start(address: SocketAddr, limits: Limits) -> io::Result<Self> {
-        let _ = limits;
-        Ok(Self { address })
-    }
-
-    /// Where it listens.
-    #[must_use]
-    pub fn address(&self) -> SocketAddr {
-        self.address
+impl Drop for Bulk<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
     }
 }
+
+/// The content of a lock whose holder may have panicked: every change under our locks is one
+/// statement, so what is inside is whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Buffers are on the heap, TLS records included; what is left is shallow.
+const STACK_BYTES: usize = 256 * 1024;
+/// A client that got a token connects at once: a few round trips of the slowest path.
+const TOKEN_LIFETIME_S: f64 = 30.0;
+/// Tokens unspent at once; 24 KB.
+const TOKENS_MAX: usize = 1024;

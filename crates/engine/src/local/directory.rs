@@ -1,0 +1,144 @@
+//! The directory of a single machine: in memory, shared by whoever holds the engine.
+//!
+//! Within one process a holder cannot die and leave its lease behind: unwinding drops the lease,
+//! and the end of the process takes the directory with it. So no timer counts the TTL down.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::stream;
+use tokio::sync::broadcast::{self, error::RecvError};
+
+use crate::{BoxStream, Entry, Error, Event, Group, HostId, Lease};
+
+/// Stations and who watches them.
+#[derive(Clone)]
+pub(super) struct Directory(Arc<Mutex<State>>);
+
+struct State {
+    entries: BTreeMap<HostId, Held>,
+    registrations: u64,
+    changes: broadcast::Sender<Change>,
+}
+
+/// An entry and the registration that holds it.
+struct Held {
+    registration: u64,
+    entry: Arc<Entry>,
+}
+
+/// What a host said of itself before and after a change.
+#[derive(Clone)]
+struct Change {
+    before: Option<Arc<Entry>>,
+    after: Option<Arc<Entry>>,
+}
+
+impl Directory {
+    pub(super) fn new() -> Self {
+        let (changes, _) = broadcast::channel(CHANGES);
+        Self(Arc::new(Mutex::new(State { entries: BTreeMap::new(), registrations: 0, changes })))
+    }
+
+    pub(super) fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+        entry.check()?;
+        let mut state = self.lock();
+        if ENTRIES_MAX <= state.entries.len() && !state.entries.contains_key(&entry.host) {
+            return Err(Error::Invalid(format!("the directory takes no more than {ENTRIES_MAX} stations")));
+        }
+        state.registrations += 1;
+        let registration = state.registrations;
+        let after = Arc::new(entry.clone());
+        let held = Held { registration, entry: Arc::clone(&after) };
+        let before = state.entries.insert(entry.host.clone(), held).map(|held| held.entry);
+        state.tell(Change { before, after: Some(after) });
+        Ok(Box::new(LocalLease { directory: self.clone(), host: entry.host.clone(), registration, ttl }))
+    }
+
+    pub(super) fn watch(&self, group: &Group) -> BoxStream<Event> {
+        let state = self.lock();
+        let ups = state.entries.values().filter(|held| held.entry.groups.contains(group));
+        let mut ready: VecDeque<Event> = ups.map(|held| Event::Up((*held.entry).clone())).collect();
+        ready.push_back(Event::Synced);
+        let watch = Watch { group: group.clone(), ready, changes: Some(state.changes.subscribe()) };
+        Box::pin(stream::unfold(watch, |mut watch| async { Some((watch.next().await?, watch)) }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change below is one insert or one remove, so a panic leaves nothing half done.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn tell(&self, change: Change) {
+        // An error means that nobody watches.
+        let _ = self.changes.send(change);
+    }
+}
+
+struct Watch {
+    group: Group,
+    ready: VecDeque<Event>,
+    changes: Option<broadcast::Receiver<Change>>,
+}
+
+impl Watch {
+    async fn next(&mut self) -> Option<Result<Event, Error>> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(Ok(event));
+            }
+            match self.changes.as_mut()?.recv().await {
+                Ok(change) => self.ready.extend(change.seen_from(&self.group)),
+                Err(RecvError::Closed) => self.changes = None,
+                Err(RecvError::Lagged(missed)) => {
+                    self.changes = None;
+                    return Some(Err(Error::Lagged { missed }));
+                }
+            }
+        }
+    }
+}
+
+impl Change {
+    fn seen_from(&self, group: &Group) -> Option<Event> {
+        let member = |entry: &&Arc<Entry>| entry.groups.contains(group);
+        match (self.before.as_ref().filter(member), self.after.as_ref().filter(member)) {
+            (_, Some(after)) => Some(Event::Up((**after).clone())),
+            (Some(before), None) => Some(Event::Down(before.host.clone())),
+            (None, None) => None,
+        }
+    }
+}
+
+struct LocalLease {
+    directory: Directory,
+    host: HostId,
+    registration: u64,
+    ttl: Duration,
+}
+
+impl Lease for LocalLease {
+    fn ttl(&self) -> Duration {
+        self.ttl
+    }
+}
+
+impl Drop for LocalLease {
+    fn drop(&mut self) {
+        let mut state = self.directory.lock();
+        // A later registration of the same host is not ours to end.
+        if state.entries.get(&self.host).is_some_and(|held| held.registration == self.registration) {
+            let before = state.entries.remove(&self.host).map(|held| held.entry);
+            state.tell(Change { before, after: None });
+        }
+    }
+}
+
+/// Changes kept for a watcher that does not keep up; more, and its stream ends with `Lagged`.
+const CHANGES: usize = 1024;
+
+/// More than one machine can serve; a mesh of this size runs on another engine.
+const ENTRIES_MAX: usize = 10_000;

@@ -1,0 +1,179 @@
+//! The state directory: its lock, the archive file, its format, and what went wrong with it.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::{Error, Local};
+
+/// The state directory, locked for as long as this lives.
+pub(super) struct Files {
+    /// The archive file.
+    pub(super) archive: PathBuf,
+    _lock: File,
+}
+
+impl Files {
+    /// Makes the directory where it is missing, and locks it against a second station.
+    pub(super) fn lock(directory: &Path) -> Result<Self, Error> {
+        let lock = lock(directory)?;
+        let archive = directory.join(Local::FILE);
+        // SQLite gives its side files the mode of the archive.
+        OpenOptions::new()
+            .create(true)
+            .write(true)
+            .truncate(false)
+            .mode(0o600)
+            .open(&archive)
+            .and_then(|_| File::open(directory)?.sync_all())
+            .map_err(|error| {
+                Error::Unavailable(format!("{} cannot be written: {error}", archive.display()))
+            })?;
+        Ok(Self { archive, _lock: lock })
+    }
+
+    /// Opens the archive for writing; a file that is empty becomes a new archive.
+    pub(super) fn open(&self) -> Result<Connection, Error> {
+        let mut connection = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        self.identify(&connection)?;
+        self.prepare(&mut connection).map_err(|error| self.error(&error))?;
+        self.check(&connection)?;
+        Ok(connection)
+    }
+
+    /// A connection that only reads, for an archive that is open.
+    pub(super) fn open_reader(&self) -> Result<Connection, Error> {
+        let connection = self.connect(OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        Ok(connection)
+    }
+
+    /// What `error` means for the one who asked.
+    pub(super) fn error(&self, error: &rusqlite::Error) -> Error {
+        let path = self.archive.display();
+        match error.sqlite_error_code() {
+            Some(ErrorCode::DiskFull) => Error::Unavailable(format!(
+                "the disk that holds {path} is full; nothing was stored; make room and it goes on by itself"
+            )),
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => self.corrupt(&error.to_string()),
+            Some(_) => Error::Unavailable(format!("{path}: {error}")),
+            // What was read does not have the form in which it was written.
+            None => self.corrupt(&error.to_string()),
+        }
+    }
+
+    fn corrupt(&self, what: &str) -> Error {
+        Error::Corrupt(format!(
+            "{}: {what}; nothing was deleted: put a backup in its place, or move it away (with its -wal and -shm \
+             files) to begin a new archive",
+            self.archive.display()
+        ))
+    }
+
+    fn connect(&self, mode: OpenFlags) -> Result<Connection, Error> {
+        let connection = Connection::open_with_flags(&self.archive, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)
+            .map_err(|error| self.error(&error))?;
+        connection.busy_timeout(BUSY).map_err(|error| self.error(&error))?;
+        Ok(connection)
+    }
+
+    /// Refuses what is not an archive of a format known here, before anything is written.
+    fn identify(&self, connection: &Connection) -> Result<(), Error> {
+        let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let identity = || {
+            let tables =
+                connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))?;
+            Ok((pragma("application_id")?, pragma("user_version")?, tables))
+        };
+        let (application, format, tables) = identity().map_err(|error| self.error(&error))?;
+        match (application, u32::try_from(format)) {
+            (0, Ok(0)) if tables == 0 => Ok(()),
+            (APPLICATION, Ok(found)) if FORMAT < found => Err(Error::TooNew { found, known: FORMAT }),
+            (APPLICATION, Ok(FORMAT)) => Ok(()),
+            (APPLICATION, _) => Err(self.corrupt(&format!("unknown format {format}"))),
+            _ => Err(self.corrupt("this is an SQLite database, but not an archive of Barograph's")),
+        }
+    }
+
+    fn prepare(&self, connection: &mut Connection) -> rusqlite::Result<()> {
+        connection.set_prepared_statement_cache_capacity(STATEMENTS);
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(()))?;
+        connection.pragma_update(None, "synchronous", "FULL")?;
+        // On macOS fsync alone leaves data in the drive's cache; these have no effect elsewhere.
+        connection.pragma_update(None, "fullfsync", true)?;
+        connection.pragma_update(None, "checkpoint_fullfsync", true)?;
+        connection.pragma_update_and_check(None, "journal_size_limit", LOG_BYTES, |_| Ok(()))?;
+        let transaction = connection.transaction()?;
+        if transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))? == 0 {
+            transaction.execute_batch(include_str!("schema.sql"))?;
+            transaction.pragma_update(None, "application_id", APPLICATION)?;
+            transaction.pragma_update(None, "user_version", FORMAT)?;
+        }
+        transaction.commit()
+    }
+
+    /// Reads all of a small archive for damage. A large one would delay the start by seconds; there,
+    /// SQLite finds damage when it reads the page.
+    fn check(&self, connection: &Connection) -> Result<(), Error> {
+        if fs::metadata(&self.archive).is_ok_and(|file| CHECKED_BYTES < file.len()) {
+            return Ok(());
+        }
+        let found: String = connection
+            .query_row("PRAGMA quick_check(1)", [], |row| row.get(0))
+            .map_err(|error| self.error(&error))?;
+        if found == "ok" { Ok(()) } else { Err(self.corrupt(found.trim())) }
+    }
+}
+
+fn lock(directory: &Path) -> Result<File, Error> {
+    let unavailable =
+        |error: io::Error| Error::Unavailable(format!("{} cannot be written: {error}", directory.display()));
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unavailable)?;
+    let mut file = OpenOptions::new()
+        .create(true)
+        .read(true)
+        .write(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(directory.join("lock"))
+        .map_err(unavailable)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            let mut holder = String::new();
+            // Only for the message, so whatever cannot be read is left out.
+            let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut holder);
+            return Err(Error::Unavailable(format!(
+                "another station (process {}) uses {}; give this one a state directory of its own",
+                holder.trim(),
+                directory.display()
+            )));
+        }
+        Err(TryLockError::Error(error)) => return Err(unavailable(error)),
+    }
+    // The number serves the message above alone: a full disk must not keep the archive shut.
+    let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
+    Ok(file)
+}
+
+/// "baro" in ASCII, so that `file` and SQLite's tools can tell an archive from another database.
+const APPLICATION: i64 = 0x6261_726f;
+
+/// The format of `schema.sql`; raised with every change that an older version could not read.
+const FORMAT: u32 = 1;
+
+/// How long to wait for another program that holds the database, such as `sqlite3`.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// The write-ahead log is cut back to this after it grew (a long read, a large backup).
+const LOG_BYTES: i64 = 16 << 20;
+
+/// Archives up to this size are read whole at the start: about a tenth of a second.
+const CHECKED_BYTES: u64 = 64 << 20;
+
+/// Above the number of different statements there are, so that each is prepared once.
+const STATEMENTS: usize = 32;

@@ -1,0 +1,70 @@
+//! The sequences of one origin that were ever stored, as runs without a gap.
+//!
+//! This set is what makes appends idempotent and the watermark true, also after retention removed
+//! the records themselves. A healthy origin has one run, however many records it wrote.
+
+use std::collections::BTreeMap;
+
+/// A set of sequences, each from 1.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Held {
+    /// First sequence of a run → its last; runs neither overlap nor touch.
+    runs: BTreeMap<u64, u64>,
+}
+
+impl Held {
+    /// Adds `seq`; `false` when it was there already.
+    pub(super) fn insert(&mut self, seq: u64) -> bool {
+        let before = self.runs.range(..=seq).next_back().map(|(&first, &last)| (first, last));
+        let first = match before {
+            Some((_, last)) if seq <= last => return false,
+            Some((first, last)) if last + 1 == seq => first,
+            _ => seq,
+        };
+        let last = self.runs.remove(&(seq + 1)).unwrap_or(seq);
+        self.runs.insert(first, last);
+        true
+    }
+
+    /// Adds a run read from the archive; runs come in order and do not touch.
+    pub(super) fn push_run(&mut self, first: u64, last: u64) {
+        self.runs.insert(first, last);
+    }
+
+    /// Whether adding `seq` would begin a further run.
+    pub(super) fn would_begin_run(&self, seq: u64) -> bool {
+        let below = self.runs.range(..=seq).next_back().is_some_and(|(_, &last)| seq <= last + 1);
+        !below && !self.runs.contains_key(&(seq + 1))
+    }
+
+    /// The runs as (first, last), in order.
+    pub(super) fn runs(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
+        self.runs.iter().map(|(&first, &last)| (first, last))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn runs_equal_the_set_they_stand_for(seqs in proptest::collection::vec(1_u64..40, 0..80)) {
+            let mut held = Held::default();
+            let mut model = BTreeSet::new();
+            for seq in seqs {
+                let alone = [seq - 1, seq, seq + 1].iter().all(|near| !model.contains(near));
+                prop_assert_eq!(held.would_begin_run(seq), alone);
+                prop_assert_eq!(held.insert(seq), model.insert(seq));
+                let flat: Vec<u64> = held.runs().flat_map(|(first, last)| first..=last).collect();
+                prop_assert_eq!(flat, model.iter().copied().collect::<Vec<_>>());
+                let ends: Vec<_> = held.runs().collect();
+                prop_assert!(ends.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0), "runs touch: {:?}", ends);
+            }
+        }
+    }
+}

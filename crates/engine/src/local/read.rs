@@ -1,0 +1,264 @@
+//! The archive as its readers see it: pages of history, the newest of each series, what came after a place.
+
+use std::sync::Arc;
+
+use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
+use rusqlite::types::Type;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use tokio::sync::Mutex;
+
+use super::files::Files;
+use crate::{Cursor, Error, HostId, Page, Range, Record, Selector};
+
+/// A second connection; reads take turns on it, and never wait for a commit.
+#[derive(Clone)]
+pub(super) struct Reader {
+    pub(super) files: Arc<Files>,
+    connection: Arc<Mutex<Connection>>,
+}
+
+/// A stretch of the order of arrival.
+pub(super) struct Stretch {
+    /// The records matched, in order.
+    pub(super) records: Vec<(Cursor, Record)>,
+    /// The highest place that retention had removed when they were read.
+    pub(super) removed: u64,
+}
+
+impl Reader {
+    pub(super) fn open(files: Arc<Files>) -> Result<Self, Error> {
+        let connection = Arc::new(Mutex::new(files.open_reader()?));
+        Ok(Self { files, connection })
+    }
+
+    pub(super) async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
+        check_limit(range.limit)?;
+        let (series, range) = (series.clone(), *range);
+        self.read(move |connection| history(connection, &series, &range)).await?.map_err(|Gone(cursor)| {
+            Error::TooOld(format!("the record at {} is not kept; ask for the first page again", cursor.0))
+        })
+    }
+
+    pub(super) async fn latest(
+        &self,
+        selector: &Selector,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<Record>, Error> {
+        check_limit(limit)?;
+        let selector = selector.clone();
+        self.read(move |connection| latest(connection, &selector, after, limit)).await
+    }
+
+    /// The records matched with places in (`after`, `until`].
+    pub(super) async fn stretch(
+        &self,
+        selector: &Selector,
+        after: u64,
+        until: u64,
+    ) -> Result<Stretch, Error> {
+        let selector = selector.clone();
+        self.read(move |connection| stretch(connection, &selector, after, until)).await
+    }
+
+    /// (watermark, highest sequence) of `origin`, each 0 when nothing was stored.
+    pub(super) async fn sequences(&self, origin: &HostId) -> Result<(u64, u64), Error> {
+        let origin = origin.clone();
+        self.read(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT coalesce(max(last) FILTER (WHERE first = 1), 0), coalesce(max(last), 0)
+                 FROM held JOIN origin ON held.origin = origin.id WHERE name = ?1",
+            )?;
+            statement.query_row([origin.as_str()], |row| {
+                Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()))
+            })
+        })
+        .await
+    }
+
+    async fn read<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
+    ) -> Result<T, Error> {
+        let connection = Arc::clone(&self.connection).lock_owned().await;
+        tokio::task::spawn_blocking(move || work(&connection))
+            .await
+            .map_err(|error| Error::Unavailable(format!("the read was cut short: {error}")))?
+            .map_err(|error| self.files.error(&error))
+    }
+}
+
+/// The record at this place is not kept, or not of this series.
+struct Gone(Cursor);
+
+fn history(
+    connection: &Connection,
+    series: &Series,
+    range: &Range,
+) -> rusqlite::Result<Result<Page<Record>, Gone>> {
+    let Some(id) = series_id(connection, series)? else {
+        return Ok(Ok(Page { items: Vec::new(), next: None }));
+    };
+    // Records below this (time, cursor) are wanted; every cursor is above −1.
+    let mut below = (range.until_unix_ns, -1);
+    if let Some(after) = range.after {
+        let time = connection
+            .prepare_cached("SELECT time_unix_ns FROM record WHERE cursor = ?1 AND series = ?2")?
+            .query_row([after.0.cast_signed(), id], |row| row.get(0))
+            .optional()?;
+        let Some(time) = time else { return Ok(Err(Gone(after))) };
+        below = below.min((time, after.0.cast_signed()));
+    }
+    let mut statement = connection.prepare_cached(
+        "SELECT cursor, name, seq, time_unix_ns, value, failure, after_s, detail
+         FROM record CROSS JOIN origin ON origin.id = record.origin
+         WHERE series = ?1 AND ?2 <= time_unix_ns AND (time_unix_ns, cursor) < (?3, ?4)
+         ORDER BY time_unix_ns DESC, cursor DESC LIMIT ?5",
+    )?;
+    // One more than asked for tells whether there is a next page.
+    let mut rows =
+        statement.query(params![id, range.from_unix_ns, below.0, below.1, range.limit as i64 + 1])?;
+    let mut items = Vec::new();
+    let mut last = None;
+    while let Some(row) = rows.next()? {
+        if items.len() == range.limit {
+            return Ok(Ok(Page { items, next: last }));
+        }
+        last = Some(cursor(row)?);
+        items.push(record(row, series.clone())?);
+    }
+    Ok(Ok(Page { items, next: None }))
+}
+
+fn latest(
+    connection: &Connection,
+    selector: &Selector,
+    after: Option<Cursor>,
+    limit: usize,
+) -> rusqlite::Result<Page<Record>> {
+    let mut all = connection.prepare_cached(
+        "SELECT id, source, target, quantity FROM series
+         WHERE ?1 < id AND (?2 IS NULL OR ?2 = source) AND (?3 IS NULL OR ?3 = target)
+               AND (?4 IS NULL OR ?4 = quantity)
+         ORDER BY id",
+    )?;
+    let mut newest = connection.prepare_cached(
+        "SELECT cursor, name, seq, time_unix_ns, value, failure, after_s, detail
+         FROM record CROSS JOIN origin ON origin.id = record.origin
+         WHERE series = ?1 ORDER BY time_unix_ns DESC, cursor DESC LIMIT 1",
+    )?;
+    let (source, target, quantity) = words(selector);
+    let after = after.map_or(0, |cursor| cursor.0.cast_signed());
+    let mut rows = all.query(params![after, source, target, quantity])?;
+    let mut items = Vec::new();
+    let mut last = None;
+    while let Some(row) = rows.next()? {
+        let (id, series) = (row.get::<_, i64>(0)?, series(row, 1)?);
+        let Some(found) = newest.query_row([id], |row| record(row, series)).optional()? else { continue };
+        if items.len() == limit {
+            return Ok(Page { items, next: last });
+        }
+        last = Some(Cursor(id.cast_unsigned()));
+        items.push(found);
+    }
+    Ok(Page { items, next: None })
+}
+
+fn stretch(
+    connection: &Connection,
+    selector: &Selector,
+    after: u64,
+    until: u64,
+) -> rusqlite::Result<Stretch> {
+    // Both statements see one state of the archive.
+    let transaction = connection.unchecked_transaction()?;
+    let removed = transaction.query_row("SELECT removed FROM archive", [], |row| row.get::<_, i64>(0))?;
+    let mut statement = transaction.prepare_cached(
+        "SELECT cursor, name, seq, time_unix_ns, value, failure, after_s, detail, source, target, quantity
+         FROM record CROSS JOIN series ON series.id = record.series
+              CROSS JOIN origin ON origin.id = record.origin
+         WHERE ?1 < cursor AND cursor <= ?2 AND (?3 IS NULL OR ?3 = source)
+               AND (?4 IS NULL OR ?4 = target) AND (?5 IS NULL OR ?5 = quantity)
+         ORDER BY cursor",
+    )?;
+    let (source, target, quantity) = words(selector);
+    let records = statement
+        .query_map(params![after.cast_signed(), until.cast_signed(), source, target, quantity], |row| {
+            Ok((cursor(row)?, record(row, series(row, 8)?)?))
+        })?
+        .collect::<rusqlite::Result<_>>()?;
+    Ok(Stretch { records, removed: removed.cast_unsigned() })
+}
+
+fn series_id(connection: &Connection, series: &Series) -> rusqlite::Result<Option<i64>> {
+    connection
+        .prepare_cached("SELECT id FROM series WHERE source = ?1 AND target = ?2 AND quantity = ?3")?
+        .query_row([series.source.as_str(), series.target.as_str(), series.quantity.as_str()], |row| {
+            row.get(0)
+        })
+        .optional()
+}
+
+fn words(selector: &Selector) -> (Option<&str>, Option<&str>, Option<&str>) {
+    let Selector { source, target, quantity } = selector;
+    (
+        source.as_ref().map(Name::as_str),
+        target.as_ref().map(Name::as_str),
+        quantity.as_ref().map(Quantity::as_str),
+    )
+}
+
+fn cursor(row: &Row<'_>) -> rusqlite::Result<Cursor> {
+    row.get::<_, i64>(0).map(|cursor| Cursor(cursor.cast_unsigned()))
+}
+
+/// The record in columns 1 to 7.
+fn record(row: &Row<'_>, series: Series) -> rusqlite::Result<Record> {
+    let outcome = match row.get(4)? {
+        Some(value) => Outcome::Value(value),
+        None => {
+            let word: String = row.get(5)?;
+            let failure =
+                Failure::from_word(&word).ok_or_else(|| malformed(5, format!("unknown failure {word:?}")))?;
+            Outcome::Failed { failure, after_s: row.get(6)? }
+        }
+    };
+    Ok(Record {
+        origin: name(row, 1)?,
+        seq: row.get::<_, i64>(2)?.cast_unsigned(),
+        series,
+        time_unix_ns: row.get(3)?,
+        outcome,
+        detail: row.get(7)?,
+    })
+}
+
+/// The series in three columns from `first`.
+fn series(row: &Row<'_>, first: usize) -> rusqlite::Result<Series> {
+    Ok(Series {
+        source: name(row, first)?,
+        target: name(row, first + 1)?,
+        quantity: quantity(row, first + 2)?,
+    })
+}
+
+/// The name in a column.
+pub(super) fn name(row: &Row<'_>, column: usize) -> rusqlite::Result<Name> {
+    Name::new(row.get_ref(column)?.as_str()?).map_err(|error| malformed(column, error.to_string()))
+}
+
+/// The quantity in a column.
+pub(super) fn quantity(row: &Row<'_>, column: usize) -> rusqlite::Result<Quantity> {
+    Quantity::new(row.get_ref(column)?.as_str()?).map_err(|error| malformed(column, error.to_string()))
+}
+
+fn malformed(column: usize, what: String) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.into())
+}
+
+fn check_limit(limit: usize) -> Result<(), Error> {
+    if (1..=Range::LIMIT_MAX).contains(&limit) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("a page holds 1 to {} records, not {limit}", Range::LIMIT_MAX)))
+}

@@ -1,0 +1,273 @@
+//! The archive as its writer sees it: a group of batches becomes one transaction.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+use barograph_forecast::{Name, Outcome, Quantity, Series};
+use rusqlite::{Connection, Transaction, params};
+
+use super::files::Files;
+use super::held::Held;
+use super::read::{name, quantity};
+use crate::{Error, HostId, Record};
+
+/// The writing connection, and in memory what every append needs to know.
+pub(super) struct Store {
+    pub(super) files: Arc<Files>,
+    pub(super) connection: Connection,
+    /// `None` after a failed transaction, until it is read again.
+    index: Option<Index>,
+}
+
+/// What the archive holds, without the records.
+pub(super) struct Index {
+    origins: HashMap<HostId, Origin>,
+    pub(super) series: HashMap<Series, i64>,
+    /// The place of the record stored last.
+    pub(super) cursor: u64,
+    /// The highest place that retention removed.
+    pub(super) removed: u64,
+    /// How many records are kept.
+    pub(super) records: u64,
+}
+
+struct Origin {
+    id: i64,
+    held: Held,
+}
+
+/// A record on its way into the table.
+struct Row<'a> {
+    series: i64,
+    cursor: u64,
+    origin: i64,
+    record: &'a Record,
+}
+
+impl Store {
+    pub(super) fn open(files: Arc<Files>) -> Result<Self, Error> {
+        let connection = files.open()?;
+        let index = Index::load(&connection).map_err(|error| files.error(&error))?;
+        Ok(Self { files, connection, index: Some(index) })
+    }
+
+    /// Stores the batches in one durable transaction, and says of each whether it was accepted.
+    ///
+    /// # Errors
+    /// When the transaction failed; then nothing was stored, except with [`Error::Unknown`].
+    pub(super) fn append(&mut self, batches: &[&[Record]]) -> Result<Vec<Result<(), Error>>, Error> {
+        self.transact(|transaction, index| {
+            let mut rows = Vec::with_capacity(batches.iter().map(|batch| batch.len()).sum());
+            let mut touched = HashSet::new();
+            let mut verdicts = Vec::with_capacity(batches.len());
+            for &batch in batches {
+                let verdict = index.refusal(batch).map_or(Ok(()), Err);
+                if verdict.is_ok() {
+                    index.admit(transaction, batch, &mut rows, &mut touched)?;
+                }
+                verdicts.push(verdict);
+            }
+            index.insert(transaction, rows)?;
+            index.save_held(transaction, &touched)?;
+            Ok(verdicts)
+        })
+    }
+
+    /// Runs `work` in one durable transaction; the index follows it, or is read again when it failed.
+    pub(super) fn transact<T>(
+        &mut self,
+        work: impl FnOnce(&Transaction<'_>, &mut Index) -> rusqlite::Result<T>,
+    ) -> Result<T, Error> {
+        let mut index = match self.index.take() {
+            Some(index) => index,
+            None => Index::load(&self.connection).map_err(|error| self.files.error(&error))?,
+        };
+        let transaction = self.connection.transaction().map_err(|error| self.files.error(&error))?;
+        let done = work(&transaction, &mut index).map_err(|error| self.files.error(&error))?;
+        transaction.commit().map_err(|error| match self.files.error(&error) {
+            // The commit mark may be in the log although its fsync failed.
+            Error::Unavailable(_) if !is_full(&error) => Error::Unknown(error.to_string()),
+            error => error,
+        })?;
+        self.index = Some(index);
+        Ok(done)
+    }
+
+    /// The index as of the last transaction; `None` when that failed.
+    pub(super) fn index(&self) -> Option<&Index> {
+        self.index.as_ref()
+    }
+
+    /// Bytes in use in the archive file.
+    pub(super) fn bytes(&self) -> rusqlite::Result<u64> {
+        let pragma = |name| self.connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
+        let pages = pragma("page_count")? - pragma("freelist_count")?;
+        Ok((pages * pragma("page_size")?).cast_unsigned())
+    }
+}
+
+impl Index {
+    fn load(connection: &Connection) -> rusqlite::Result<Self> {
+        let mut origins = HashMap::new();
+        let mut statement = connection.prepare_cached(
+            "SELECT id, name, first, last FROM origin LEFT JOIN held ON held.origin = origin.id
+             ORDER BY id, first",
+        )?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            let id = row.get(0)?;
+            let origin = origins.entry(name(row, 1)?).or_insert_with(|| Origin { id, held: Held::default() });
+            if let (Some(first), Some(last)) = (row.get::<_, Option<i64>>(2)?, row.get::<_, Option<i64>>(3)?)
+            {
+                origin.held.push_run(first.cast_unsigned(), last.cast_unsigned());
+            }
+        }
+        let mut statement = connection.prepare_cached("SELECT id, source, target, quantity FROM series")?;
+        let series = statement
+            .query_map([], |row| {
+                let series =
+                    Series { source: name(row, 1)?, target: name(row, 2)?, quantity: quantity(row, 3)? };
+                Ok((series, row.get(0)?))
+            })?
+            .collect::<rusqlite::Result<_>>()?;
+        let (cursor, removed, records) =
+            connection.query_row("SELECT cursor, removed, records FROM archive", [], |row| {
+                Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+            })?;
+        Ok(Self {
+            origins,
+            series,
+            cursor: cursor.cast_unsigned(),
+            removed: removed.cast_unsigned(),
+            records: records.cast_unsigned(),
+        })
+    }
+
+    /// Writes the counters; part of every transaction that changes them.
+    pub(super) fn save_counters(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        transaction
+            .prepare_cached("UPDATE archive SET cursor = ?1, removed = ?2, records = ?3")?
+            .execute([self.cursor, self.removed, self.records].map(u64::cast_signed))
+            .map(drop)
+    }
+
+    /// Why the batch would grow the index beyond its bounds, if it would. A batch may overshoot a
+    /// bound by its own length.
+    fn refusal(&self, batch: &[Record]) -> Option<Error> {
+        let full = |what: String| Some(Error::Invalid(format!("the archive takes no further {what}")));
+        if ORIGINS_MAX <= self.origins.len()
+            && let Some(record) = batch.iter().find(|record| !self.origins.contains_key(&record.origin))
+        {
+            return full(format!("origin than its {ORIGINS_MAX}: {}", record.origin));
+        }
+        if SERIES_MAX <= self.series.len()
+            && let Some(record) = batch.iter().find(|record| !self.series.contains_key(&record.series))
+        {
+            return full(format!("series than its {SERIES_MAX}: {}", record.series));
+        }
+        let gap = batch.iter().find(|record| {
+            self.origins.get(&record.origin).is_some_and(|origin| {
+                GAPS_MAX < origin.held.runs().len() && origin.held.would_begin_run(record.seq)
+            })
+        })?;
+        full(format!("gap in the sequence of {} than its {GAPS_MAX}: {} would make one", gap.origin, gap.seq))
+    }
+
+    /// Gives every record that is new its place.
+    fn admit<'a>(
+        &mut self,
+        transaction: &Transaction<'_>,
+        batch: &'a [Record],
+        rows: &mut Vec<Row<'a>>,
+        touched: &mut HashSet<&'a HostId>,
+    ) -> rusqlite::Result<()> {
+        for record in batch {
+            let origin = match self.origins.get_mut(&record.origin) {
+                Some(origin) => origin,
+                None => {
+                    let id = add_origin(transaction, &record.origin)?;
+                    self.origins.entry(record.origin.clone()).or_insert(Origin { id, held: Held::default() })
+                }
+            };
+            if !origin.held.insert(record.seq) {
+                continue;
+            }
+            touched.insert(&record.origin);
+            let series = match self.series.get(&record.series) {
+                Some(&id) => id,
+                None => {
+                    let id = add_series(transaction, &record.series)?;
+                    self.series.insert(record.series.clone(), id);
+                    id
+                }
+            };
+            self.cursor += 1;
+            rows.push(Row { series, cursor: self.cursor, origin: origin.id, record });
+        }
+        Ok(())
+    }
+
+    fn insert(&mut self, transaction: &Transaction<'_>, mut rows: Vec<Row<'_>>) -> rusqlite::Result<()> {
+        // In the order of the table, so that each of its pages is visited once.
+        rows.sort_unstable_by_key(|row| (row.series, row.record.time_unix_ns, row.cursor));
+        let mut statement =
+            transaction.prepare_cached("INSERT INTO record VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)")?;
+        for Row { series, cursor, origin, record } in &rows {
+            let (value, failure, after_s) = match record.outcome {
+                Outcome::Value(value) => (Some(value), None, None),
+                Outcome::Failed { failure, after_s } => (None, Some(failure.as_str()), Some(after_s)),
+            };
+            statement.execute(params![
+                series,
+                record.time_unix_ns,
+                cursor.cast_signed(),
+                origin,
+                record.seq.cast_signed(),
+                value,
+                failure,
+                after_s,
+                record.detail,
+            ])?;
+        }
+        self.records += rows.len() as u64;
+        self.save_counters(transaction)
+    }
+
+    fn save_held(&self, transaction: &Transaction<'_>, touched: &HashSet<&HostId>) -> rusqlite::Result<()> {
+        let mut clear = transaction.prepare_cached("DELETE FROM held WHERE origin = ?1")?;
+        let mut add = transaction.prepare_cached("INSERT INTO held VALUES (?1, ?2, ?3)")?;
+        for Origin { id, held } in touched.iter().filter_map(|&name| self.origins.get(name)) {
+            clear.execute([id])?;
+            for (first, last) in held.runs() {
+                add.execute([*id, first.cast_signed(), last.cast_signed()])?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn add_origin(transaction: &Transaction<'_>, name: &Name) -> rusqlite::Result<i64> {
+    transaction.prepare_cached("INSERT INTO origin (name) VALUES (?1)")?.insert([name.as_str()])
+}
+
+fn add_series(transaction: &Transaction<'_>, series: &Series) -> rusqlite::Result<i64> {
+    let Series { source, target, quantity } = series;
+    transaction.prepare_cached("INSERT INTO series (source, target, quantity) VALUES (?1, ?2, ?3)")?.insert([
+        source.as_str(),
+        target.as_str(),
+        Quantity::as_str(quantity),
+    ])
+}
+
+fn is_full(error: &rusqlite::Error) -> bool {
+    error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
+}
+
+/// Ten times the largest mesh that the engine behind it is meant for.
+const ORIGINS_MAX: usize = 100_000;
+
+/// Ten thousand targets with ten quantities; the index of so many takes about 25 MB.
+const SERIES_MAX: usize = 100_000;
+
+/// Batches that overtake each other leave a few gaps; more come from an origin that counts wrongly.
+const GAPS_MAX: usize = 1000;

@@ -1,0 +1,218 @@
+//! The storage thread: gathers appends into groups, commits them, and does housekeeping in between.
+//!
+//! It sleeps without a timer while nothing waits.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
+use tracing::warn;
+
+use super::Statistics;
+use super::store::Store;
+use super::sweep::{Retention, Sweep};
+use crate::{Error, Record};
+
+/// What the storage thread is asked to do.
+pub(super) enum Command {
+    Append(Append),
+    /// Run retention to its end.
+    Sweep(SweepReply),
+    /// Commit and stop; answered when the archive is closed.
+    Close(oneshot::Sender<()>),
+}
+
+/// Where the number of records removed goes.
+pub(super) type SweepReply = oneshot::Sender<Result<u64, Error>>;
+
+/// A batch that waits for its commit.
+pub(super) struct Append {
+    pub(super) batch: Vec<Record>,
+    /// Its place in the queue, given back after the commit.
+    pub(super) permit: OwnedSemaphorePermit,
+    pub(super) reply: oneshot::Sender<Result<(), Error>>,
+}
+
+/// Figures shared with those who ask for them.
+#[derive(Clone, Default)]
+pub(super) struct Shared(Arc<Mutex<Statistics>>);
+
+impl Shared {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Statistics> {
+        // Each figure stands for itself, so a panic elsewhere does not spoil them.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The state of the storage thread.
+pub(super) struct Writer {
+    pub(super) store: Store,
+    pub(super) commands: Receiver<Command>,
+    pub(super) interval: Duration,
+    pub(super) retention: Retention,
+    /// The place of the record stored last, for subscribers.
+    pub(super) head: watch::Sender<u64>,
+    pub(super) statistics: Shared,
+}
+
+impl Writer {
+    /// Works until it is told to close or nobody is left to ask.
+    pub(super) fn run(mut self) {
+        let mut group = Group::default();
+        let mut sweeping: Option<(Sweep, Vec<SweepReply>)> = None;
+        let mut commit_at = Instant::now();
+        let mut sweep_at = Instant::now();
+        loop {
+            match self.next(&group, commit_at, sweeping.is_some()) {
+                Ok(Command::Append(append)) => {
+                    group.push(append);
+                    if group.bytes < GROUP_BYTES {
+                        continue;
+                    }
+                }
+                Ok(Command::Sweep(reply)) => {
+                    let (_, replies) =
+                        sweeping.get_or_insert_with(|| (Sweep::new(self.retention), Vec::new()));
+                    replies.push(reply);
+                    continue;
+                }
+                Ok(Command::Close(reply)) => {
+                    self.commit(&mut group);
+                    drop(self);
+                    // The one who asked may have stopped waiting.
+                    let _ = reply.send(());
+                    return;
+                }
+                Err(RecvTimeoutError::Disconnected) => return self.commit(&mut group),
+                Err(RecvTimeoutError::Timeout) => {}
+            }
+            let now = Instant::now();
+            if group.is_due(commit_at, now) {
+                commit_at = now + self.interval;
+                self.commit(&mut group);
+                if sweeping.is_none() && sweep_at <= now {
+                    sweeping = Some((Sweep::new(self.retention), Vec::new()));
+                }
+            }
+            if let Some((mut sweep, replies)) = sweeping.take() {
+                match self.step(&mut sweep) {
+                    None => sweeping = Some((sweep, replies)),
+                    Some(result) => {
+                        sweep_at = Instant::now() + SWEEP_EVERY;
+                        for reply in replies {
+                            let _ = reply.send(result.clone());
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next command; times out when it is time to do something else.
+    fn next(&self, group: &Group, commit_at: Instant, sweeping: bool) -> Result<Command, RecvTimeoutError> {
+        if group.is_empty() && !sweeping {
+            return self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected);
+        }
+        let wait = if sweeping || GROUP_RECORDS <= group.records {
+            Duration::ZERO
+        } else {
+            commit_at.saturating_duration_since(Instant::now())
+        };
+        self.commands.recv_timeout(wait)
+    }
+
+    fn commit(&mut self, group: &mut Group) {
+        if group.is_empty() {
+            return;
+        }
+        let began = Instant::now();
+        let batches: Vec<&[Record]> = group.appends.iter().map(|append| append.batch.as_slice()).collect();
+        let result = self.store.append(&batches);
+        {
+            let mut statistics = self.statistics.lock();
+            statistics.last_error = result.as_ref().err().cloned();
+            if result.is_ok() {
+                statistics.commits += 1;
+                statistics.last_commit = Some(began.elapsed());
+            }
+        }
+        self.publish();
+        let Group { appends, .. } = std::mem::take(group);
+        let verdicts = match result {
+            Ok(verdicts) => verdicts,
+            Err(error) => {
+                warn!(%error, "a commit failed");
+                vec![Err(error); appends.len()]
+            }
+        };
+        for (Append { permit, reply, .. }, verdict) in appends.into_iter().zip(verdicts) {
+            drop(permit);
+            // Whoever stopped waiting appends again, which is harmless.
+            let _ = reply.send(verdict);
+        }
+    }
+
+    /// One step of retention; its outcome when it is over.
+    fn step(&mut self, sweep: &mut Sweep) -> Option<Result<u64, Error>> {
+        match sweep.step(&mut self.store) {
+            Ok(false) => None,
+            Ok(true) => {
+                self.publish();
+                Some(Ok(sweep.removed))
+            }
+            Err(error) => {
+                warn!(%error, "retention stopped before its end");
+                self.statistics.lock().last_error = Some(error.clone());
+                Some(Err(error))
+            }
+        }
+    }
+
+    /// Tells subscribers and statistics what is stored now.
+    pub(super) fn publish(&self) {
+        let Some(index) = self.store.index() else { return };
+        {
+            let mut statistics = self.statistics.lock();
+            statistics.records = index.records;
+            statistics.series = index.series.len() as u64;
+            if let Ok(bytes) = self.store.bytes() {
+                statistics.bytes = bytes;
+            }
+        }
+        self.head.send_if_modified(|head| std::mem::replace(head, index.cursor) != index.cursor);
+    }
+}
+
+/// Appends that will share a transaction.
+#[derive(Default)]
+struct Group {
+    appends: Vec<Append>,
+    records: usize,
+    bytes: usize,
+}
+
+impl Group {
+    fn push(&mut self, append: Append) {
+        self.records += append.batch.len();
+        self.bytes += append.permit.num_permits();
+        self.appends.push(append);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.appends.is_empty()
+    }
+
+    fn is_due(&self, commit_at: Instant, now: Instant) -> bool {
+        !self.is_empty() && (commit_at <= now || GROUP_RECORDS <= self.records)
+    }
+}
+
+/// So many records are worth an fsync of their own: waiting for more saves nothing.
+const GROUP_RECORDS: usize = 1000;
+
+/// A group is closed at this size although more waits, so that a transaction stays below a second.
+const GROUP_BYTES: usize = 4 << 20;
+
+/// Often enough that an archive outgrows its limit by a minute's records at most.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);

@@ -1,0 +1,132 @@
+//! What a value costs: time warm and cold, callgrind instructions, and bytes of state.
+//!
+//! `cargo bench -p barograph-forecast` prints one row a preset and rule. Times are the best of
+//! five runs, because other work on the machine can only add to them; instruction counts do not
+//! depend on it. Instructions need `valgrind`; without it the column says so.
+
+use std::process::Command;
+use std::time::Instant;
+
+use barograph_forecast::{Battery, Config, Loss, Preset, Rule};
+
+/// The presets and rules that are promised a cost, and the papers' own rule.
+const CASES: [(&str, Preset, Rule); 5] = [
+    ("nws two-level", Preset::Nws, Rule::TwoLevel),
+    ("nws flat", Preset::Nws, Rule::Flat),
+    ("classic two-level", Preset::Classic, Rule::TwoLevel),
+    ("full blend", Preset::Full, Rule::Blend),
+    ("full two-level", Preset::Full, Rule::TwoLevel),
+];
+/// Values a warm run feeds: enough that start-up is lost in it.
+const VALUES: usize = 200_000;
+const RUNS: usize = 5;
+/// Series fed in turn for the cold column: their state is far larger than any cache.
+const SERIES: usize = 10_000;
+/// Values each of them has seen before the timed rounds: every window is full.
+const FILLED: usize = 130;
+const ROUNDS: usize = 4;
+/// Values of the two runs under callgrind, whose difference is reported.
+const COUNTED: [usize; 2] = [2_000, 12_000];
+
+fn main() {
+    let arguments: Vec<String> = std::env::args().collect();
+    if let [_, flag, case, values] = &arguments[..]
+        && flag == "--only"
+    {
+        let case: usize = case.parse().expect("the number of a case");
+        let mut battery = battery(case);
+        feed(&mut battery, &series(values.parse().expect("a number of values")));
+        return;
+    }
+    println!(
+        "{:<18} {:>8} {:>8} {:>13} {:>12}",
+        "preset, rule", "warm ns", "cold ns", "instructions", "state bytes"
+    );
+    for (case, (name, ..)) in CASES.iter().enumerate() {
+        let instructions = instructions(case).map_or_else(|| "no valgrind".to_owned(), |n| n.to_string());
+        let bytes = battery(case).size_bytes();
+        println!(
+            "{name:<18} {:>8.0} {:>8.0} {instructions:>13} {bytes:>12}",
+            best(|| warm_ns(case)),
+            best(|| cold_ns(case))
+        );
+    }
+}
+
+fn battery(case: usize) -> Battery {
+    let (_, preset, rule) = CASES[case];
+    Battery::new(&Config { preset, rule, levels: vec![0.9] })
+}
+
+/// Feeds every value and reads both forecasts, as a station does.
+fn feed(battery: &mut Battery, values: &[f64]) {
+    for value in values {
+        battery.update(*value).expect("the series is finite");
+        std::hint::black_box((battery.forecast(Loss::Squared), battery.forecast(Loss::Absolute)));
+    }
+}
+
+fn warm_ns(case: usize) -> f64 {
+    let values = series(VALUES);
+    let mut battery = battery(case);
+    let start = Instant::now();
+    feed(&mut battery, &values);
+    start.elapsed().as_nanos() as f64 / VALUES as f64
+}
+
+/// One value to each of many series in turn, so that each finds its state gone from the cache.
+fn cold_ns(case: usize) -> f64 {
+    let values = series(FILLED + ROUNDS);
+    let mut filled = battery(case);
+    feed(&mut filled, &values[..FILLED]);
+    let mut batteries = vec![filled; SERIES];
+    let start = Instant::now();
+    for round in 0..ROUNDS {
+        for battery in &mut batteries {
+            feed(battery, &values[FILLED + round..=FILLED + round]);
+        }
+    }
+    start.elapsed().as_nanos() as f64 / (SERIES * ROUNDS) as f64
+}
+
+fn best(run: impl Fn() -> f64) -> f64 {
+    (0..RUNS).map(|_| run()).fold(f64::INFINITY, f64::min)
+}
+
+/// Instructions per value, from the difference of two runs of different length.
+fn instructions(case: usize) -> Option<u64> {
+    let [short, long] = COUNTED.map(|values| callgrind(case, values));
+    Some((long? - short?) / (COUNTED[1] - COUNTED[0]) as u64)
+}
+
+fn callgrind(case: usize, values: usize) -> Option<u64> {
+    let output = Command::new("valgrind")
+        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
+        .arg(std::env::current_exe().ok()?)
+        .args(["--only", &case.to_string(), &values.to_string()])
+        .output()
+        .ok()?;
+    let report = String::from_utf8_lossy(&output.stderr);
+    let (_, count) = report.split_once("Collected :")?;
+    count.split_whitespace().next()?.parse().ok()
+}
+
+/// A series like a round-trip time in ms: a level that shifts, noise, and a heavy tail; from a
+/// fixed linear congruential generator (Knuth's MMIX), so that every run has the same.
+fn series(length: usize) -> Vec<f64> {
+    let mut state = 42u64;
+    let mut uniform = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 11) as f64 + 1.0) / (1u64 << 53) as f64
+    };
+    let mut level = 20.0;
+    (0..length)
+        .map(|_| {
+            if uniform() < 0.005 {
+                level = 10.0 + 40.0 * uniform();
+            }
+            let tail = if uniform() < 0.02 { 5.0 / uniform() } else { 0.0 };
+            level + (uniform() + uniform() + uniform() - 1.5) + tail
+        })
+        .collect()
+}

@@ -1,0 +1,80 @@
+//! Regressions on recent differences and on the distance to an average, learnt recursively.
+
+/// The scale of a series' steps: an average of |difference| that one jump cannot own.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct StepScale {
+    mean: f64,
+    count: u64,
+}
+
+impl StepScale {
+    pub(crate) fn learn(&mut self, difference: f64) {
+        let size = difference.abs();
+        self.count += 1;
+        if self.count <= SCALE_BURN_IN {
+            self.mean += (size - self.mean) / self.count as f64;
+        } else if self.mean == 0.0 {
+            self.mean = 0.1 * size;
+        } else {
+            self.mean += SCALE_GAIN * (size.min(SCALE_CAP * self.mean) - self.mean);
+        }
+    }
+
+    /// The scale; 1 while nothing moved, so that it can be divided by.
+    pub(crate) fn get(&self) -> f64 {
+        if self.mean == 0.0 { 1.0 } else { self.mean }
+    }
+}
+
+// `forecast_limit.md` §2: a mean of the first 20, then gain 0.03 with a cap of 5 scales.
+const SCALE_BURN_IN: u64 = 20;
+const SCALE_GAIN: f64 = 0.03;
+const SCALE_CAP: f64 = 5.0;
+
+/// Recursive least squares with two features (Haykin, Adaptive Filter Theory §10.3), in units of
+/// the step scale, with forgetting that stops while the data say nothing.
+#[derive(Clone, Debug)]
+pub(crate) struct TwoFeatureRegression {
+    weights: [f64; 2],
+    /// The inverse correlation matrix [a b; b c].
+    inverse: [f64; 3],
+    features: [f64; 2],
+    robust: bool,
+}
+
+impl TwoFeatureRegression {
+    /// `robust`: large errors count by Huber's weight and features are bounded.
+    pub(crate) fn new(robust: bool) -> Self {
+        Self { weights: [0.0; 2], inverse: [PRIOR, 0.0, PRIOR], features: [0.0; 2], robust }
+    }
+
+    /// Sets the features, in scales, and predicts the target, in scales.
+    pub(crate) fn predict(&mut self, features: [f64; 2]) -> f64 {
+        self.features =
+            if self.robust { features.map(|z| z.clamp(-FEATURE_MOST, FEATURE_MOST)) } else { features };
+        self.weights[0] * self.features[0] + self.weights[1] * self.features[1]
+    }
+
+    /// Learns what the target, in scales, was for the features set last.
+    pub(crate) fn learn(&mut self, target: f64) {
+        let [x, y] = self.features;
+        let error = target - (self.weights[0] * x + self.weights[1] * y);
+        let discount = if self.robust && HUBER < error.abs() { FORGET * error.abs() / HUBER } else { FORGET };
+        let [a, b, c] = self.inverse;
+        let (p, q) = (a * x + b * y, b * x + c * y);
+        let denominator = discount + x * p + y * q;
+        let step = error / denominator;
+        self.weights[0] += p * step;
+        self.weights[1] += q * step;
+        let (a, b, c) = (a - p * p / denominator, b - p * q / denominator, c - q * q / denominator);
+        let grow = if a + c < TRACE_MOST { 1.0 / FORGET } else { 1.0 };
+        self.inverse = [a * grow, b * grow, c * grow];
+    }
+}
+
+// `forecast_limit.md` §2, experts 11 and 12.
+const FORGET: f64 = 0.998;
+const PRIOR: f64 = 100.0;
+const TRACE_MOST: f64 = 10.0 * 2.0 * PRIOR;
+const HUBER: f64 = 3.0;
+const FEATURE_MOST: f64 = 20.0;

@@ -1,0 +1,108 @@
+//! Series that stand on a level, jump, and stand on another.
+
+/// The mean since the last level shift, which a two-sided CUSUM detects (Page 1954).
+#[derive(Clone, Debug)]
+pub(crate) struct ShiftMean {
+    mean: f64,
+    spread: f64,
+    count: f64,
+    up: f64,
+    down: f64,
+}
+
+// `forecast_limit.md` §2, expert 18; in spreads.
+const DEVIATION_MOST: f64 = 4.8;
+const SLACK: f64 = 0.5;
+const ALARM: f64 = 8.0;
+const SPREAD_GAIN: f64 = 0.03;
+const SPREAD_CAP: f64 = 4.0;
+const COUNT_MOST: f64 = 1000.0;
+const STEP_MOST: f64 = 3.0;
+
+impl ShiftMean {
+    pub(crate) fn new() -> Self {
+        Self { mean: 0.0, spread: 0.0, count: 0.0, up: 0.0, down: 0.0 }
+    }
+
+    /// Learns `value`; `median3` is the median of the last three values, `value` among them.
+    /// Returns the mean of the level.
+    pub(crate) fn learn(&mut self, value: f64, median3: f64) -> f64 {
+        if self.count == 0.0 {
+            (self.mean, self.count) = (value, 1.0);
+            return self.mean;
+        }
+        let deviation = (value - self.mean).abs();
+        if self.spread == 0.0 {
+            self.spread = deviation;
+        }
+        if self.spread != 0.0 {
+            let z = ((value - self.mean) / self.spread).clamp(-DEVIATION_MOST, DEVIATION_MOST);
+            self.up = (self.up + z - SLACK).max(0.0);
+            self.down = (self.down - z - SLACK).max(0.0);
+            let gain = SPREAD_GAIN.max(1.0 / (self.count + 1.0));
+            self.spread += gain * (deviation.min(SPREAD_CAP * self.spread) - self.spread);
+        }
+        if ALARM < self.up || ALARM < self.down {
+            (self.mean, self.count, self.up, self.down) = (median3, 2.0, 0.0, 0.0);
+        } else {
+            self.count = (self.count + 1.0).min(COUNT_MOST);
+            let most = STEP_MOST * self.spread;
+            self.mean += (value - self.mean).clamp(-most, most) / self.count;
+        }
+        self.mean
+    }
+}
+
+/// Remembers the levels a series returns to, and forecasts the one it is nearest to.
+#[derive(Clone, Debug)]
+pub(crate) struct Plateaus {
+    centers: [f64; SLOTS],
+    counts: [f64; SLOTS],
+}
+
+const SLOTS: usize = 16;
+// `forecast_limit.md` §2, expert 19; distances in step scales.
+const NEAR: f64 = 4.0;
+const CENTER_STEP_MOST: f64 = 12.0;
+const CENTER_COUNT_MOST: f64 = 50.0;
+const COUNT_FADE: f64 = 0.999;
+
+impl Plateaus {
+    pub(crate) fn new() -> Self {
+        // An empty slot is infinitely far from everything.
+        Self { centers: [f64::INFINITY; SLOTS], counts: [0.0; SLOTS] }
+    }
+
+    /// Learns `value`, of which `median3` is the median with the two before it, and returns the
+    /// centre nearest to that median.
+    pub(crate) fn learn(&mut self, value: f64, median3: f64, scale: f64) -> f64 {
+        let (nearest, distance) = self.nearest(median3);
+        let mut place = nearest;
+        if distance <= NEAR * scale {
+            self.counts[nearest] += 1.0;
+            let most = CENTER_STEP_MOST * scale;
+            self.centers[nearest] += (value - self.centers[nearest]).clamp(-most, most)
+                / self.counts[nearest].clamp(1.0, CENTER_COUNT_MOST);
+        } else {
+            place = self.rarest();
+            (self.centers[place], self.counts[place]) = (median3, 1.0);
+        }
+        for count in &mut self.counts {
+            *count *= COUNT_FADE;
+        }
+        // The centre just moved, so another may be nearer now; rarely, so it is looked up again.
+        let (again, _) = self.nearest(median3);
+        place = if self.centers[again].is_finite() { again } else { place };
+        self.centers[place]
+    }
+
+    fn nearest(&self, value: f64) -> (usize, f64) {
+        let distances = self.centers.map(|center| (value - center).abs());
+        let place = crate::rules::least(&distances);
+        (place, distances[place])
+    }
+
+    fn rarest(&self) -> usize {
+        crate::rules::least(&self.counts)
+    }
+}

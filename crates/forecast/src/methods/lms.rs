@@ -1,0 +1,75 @@
+//! Normalised least mean squares over many lags (Widrow & Hoff 1960; Nagumo & Noda 1967).
+
+/// A linear filter of the last 32 inputs, learnt by normalised gradient steps.
+///
+/// Inputs and errors are bounded in units of a scale the caller gives, so that one outlier
+/// neither moves the weights far nor stays in the input with its full size.
+#[derive(Clone, Debug)]
+pub(crate) struct LeastMeanSquares {
+    weights: [f64; LAGS],
+    /// The last 32 inputs twice over, so that any 32 in a row are one slice.
+    inputs: [f64; 2 * LAGS],
+    next: usize,
+    features: [f64; LAGS],
+    energy: f64,
+    step: f64,
+}
+
+/// How many lags the filter has.
+const LAGS: usize = 32;
+// `forecast_limit.md` §2, experts 14 and 15.
+const INPUT_MOST: f64 = 10.0;
+const ERROR_MOST: f64 = 3.0;
+
+impl LeastMeanSquares {
+    pub(crate) fn new(step: f64) -> Self {
+        Self {
+            weights: [0.0; LAGS],
+            inputs: [0.0; 2 * LAGS],
+            next: 0,
+            features: [0.0; LAGS],
+            energy: 0.0,
+            step,
+        }
+    }
+
+    /// Learns what the target, in scales, was for the features set last.
+    pub(crate) fn learn(&mut self, target: f64) {
+        let error = (target - self.product()).clamp(-ERROR_MOST, ERROR_MOST);
+        let rate = self.step * error / (1.0 + self.energy);
+        for (weight, feature) in self.weights.iter_mut().zip(&self.features) {
+            *weight += rate * feature;
+        }
+    }
+
+    /// Takes in an input, and predicts the target in units of `scale`.
+    pub(crate) fn predict(&mut self, input: f64, scale: f64) -> f64 {
+        self.inputs[self.next] = input;
+        self.inputs[self.next + LAGS] = input;
+        self.next = (self.next + 1) % LAGS;
+        let inverse = 1.0 / scale;
+        let recent = &self.inputs[self.next..self.next + LAGS];
+        for (feature, input) in self.features.iter_mut().zip(recent) {
+            let scaled = input * inverse;
+            let scaled = if scaled < INPUT_MOST { scaled } else { INPUT_MOST };
+            *feature = if -INPUT_MOST < scaled { scaled } else { -INPUT_MOST };
+        }
+        self.energy = dot(&self.features, &self.features);
+        self.product()
+    }
+
+    fn product(&self) -> f64 {
+        dot(&self.weights, &self.features)
+    }
+}
+
+/// A dot product in four fixed lanes: quick, and the same to the bit on every target.
+fn dot(a: &[f64; LAGS], b: &[f64; LAGS]) -> f64 {
+    let mut lanes = [0.0; 4];
+    for (a, b) in a.chunks_exact(4).zip(b.chunks_exact(4)) {
+        for lane in 0..4 {
+            lanes[lane] += a[lane] * b[lane];
+        }
+    }
+    (lanes[0] + lanes[1]) + (lanes[2] + lanes[3])
+}

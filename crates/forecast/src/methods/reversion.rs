@@ -1,0 +1,84 @@
+//! How much of its distance to a median a series gives back, learnt per size of the distance.
+
+/// Learns the mean next step for each cell of (distance to a short median, distance to a long
+/// median); a regressogram (Tukey 1961) with fading memory.
+#[derive(Clone, Debug)]
+pub(crate) struct StepTable {
+    /// Per cell: the sum of steps and the count, both fading.
+    cells: [[f64; 2]; SIDE * SIDE],
+    cell: usize,
+}
+
+const SIDE: usize = 7;
+// `forecast_limit.md` §2, expert 16; edges and steps in step scales.
+const TABLE_EDGES: [f64; SIDE - 1] = [-3.0, -1.2, -0.4, 0.4, 1.2, 3.0];
+const TABLE_FADE: f64 = 0.998;
+const TABLE_STEP_MOST: f64 = 10.0;
+/// Counts as so many observations of "no step".
+const TABLE_PRIOR: f64 = 3.0;
+
+impl StepTable {
+    pub(crate) fn new() -> Self {
+        Self { cells: [[0.0; 2]; SIDE * SIDE], cell: 0 }
+    }
+
+    /// The expected step, in scales, given both distances in scales.
+    pub(crate) fn predict(&mut self, short: f64, long: f64) -> f64 {
+        self.cell = place(&TABLE_EDGES, short) * SIDE + place(&TABLE_EDGES, long);
+        let [sum, count] = self.cells[self.cell];
+        sum / (count + TABLE_PRIOR)
+    }
+
+    /// Learns the step, in scales, that followed the distances given last.
+    pub(crate) fn learn(&mut self, step: f64) {
+        let [sum, count] = &mut self.cells[self.cell];
+        *sum = TABLE_FADE * *sum + step.clamp(-TABLE_STEP_MOST, TABLE_STEP_MOST);
+        *count = TABLE_FADE * *count + 1.0;
+    }
+}
+
+/// Learns which share of the distance to a median is given back in the next step, per class of
+/// that distance: threshold regression (Tong 1978) through the origin.
+#[derive(Clone, Debug)]
+pub(crate) struct ThresholdReversion {
+    /// Per class: Σ step·distance and Σ distance², both fading.
+    cells: [[f64; 2]; CLASSES],
+    cell: usize,
+    distance: f64,
+}
+
+const CLASSES: usize = 8;
+// `forecast_limit.md` §2, expert 17; in step scales.
+const CLASS_EDGES: [f64; CLASSES - 1] = [0.3, 0.7, 1.2, 2.0, 3.5, 6.0, 12.0];
+const REVERSION_FADE: f64 = 0.995;
+const REVERSION_STEP_MOST: f64 = 40.0;
+const DISTANCE_MOST: f64 = 30.0;
+const SHARE_MOST: f64 = 1.2;
+const ENERGY_START: f64 = 0.001;
+
+impl ThresholdReversion {
+    pub(crate) fn new() -> Self {
+        Self { cells: [[0.0, ENERGY_START]; CLASSES], cell: 0, distance: 0.0 }
+    }
+
+    /// The share of `distance` (in scales, from the value to the median) expected back.
+    pub(crate) fn predict(&mut self, distance: f64) -> f64 {
+        self.cell = place(&CLASS_EDGES, distance.abs());
+        self.distance = distance.clamp(-DISTANCE_MOST, DISTANCE_MOST);
+        let [product, energy] = self.cells[self.cell];
+        (product / (energy + 1.0)).clamp(-SHARE_MOST, SHARE_MOST)
+    }
+
+    /// Learns the step, in scales, that followed the distance given last.
+    pub(crate) fn learn(&mut self, step: f64) {
+        let step = step.clamp(-REVERSION_STEP_MOST, REVERSION_STEP_MOST);
+        let [product, energy] = &mut self.cells[self.cell];
+        *product = REVERSION_FADE * *product + step * self.distance;
+        *energy = REVERSION_FADE * *energy + self.distance * self.distance;
+    }
+}
+
+/// How many edges are at or below `value`.
+fn place<const N: usize>(edges: &[f64; N], value: f64) -> usize {
+    edges.iter().map(|edge| usize::from(*edge <= value)).sum()
+}

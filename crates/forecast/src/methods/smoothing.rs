@@ -1,0 +1,47 @@
+//! Means that need no window: of everything, and exponentially fading.
+
+/// Mean of all values (NWS 2.x `run_mean.c`; Wolski 1998 §3.1).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RunningMean {
+    total: f64,
+}
+
+impl RunningMean {
+    pub(crate) fn learn(&mut self, value: f64) {
+        self.total += value;
+    }
+
+    /// The mean, given that `count` ≥ 1 values were learnt.
+    pub(crate) fn predict(&self, count: u64) -> f64 {
+        self.total / count as f64
+    }
+}
+
+/// `N` exponential smoothers side by side: `s += g (v − s)`, started at the first value
+/// (NWS 2.x `exp_smooth.c`, less its start at 0, which is a defect).
+///
+/// They sit together so that the compiler works on several lanes at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Smoothers<const N: usize> {
+    levels: [f64; N],
+}
+
+impl<const N: usize> Smoothers<N> {
+    pub(crate) fn new() -> Self {
+        Self { levels: [0.0; N] }
+    }
+
+    pub(crate) fn start(&mut self, value: f64) {
+        self.levels = [value; N];
+    }
+
+    pub(crate) fn learn(&mut self, value: f64, gains: &[f64; N]) {
+        for (level, gain) in self.levels.iter_mut().zip(gains) {
+            *level += gain * (value - *level);
+        }
+    }
+
+    pub(crate) fn predict(&self) -> &[f64; N] {
+        &self.levels
+    }
+}

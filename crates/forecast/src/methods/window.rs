@@ -1,0 +1,267 @@
+//! The last `N` values in sorted order, and the statistics read off them.
+
+use crate::banks::Recent;
+
+/// The last `N` values, sorted; the caller keeps the arrival order and says which value leaves.
+///
+/// Equal values stand in the order of their arrival, so the first of them is the oldest.
+#[derive(Clone, Debug)]
+pub(crate) struct Sorted<const N: usize> {
+    values: [f64; N],
+    len: usize,
+}
+
+impl<const N: usize> Sorted<N> {
+    pub(crate) fn new() -> Self {
+        Self { values: [0.0; N], len: 0 }
+    }
+
+    /// Takes `value` in; `oldest` leaves if the window is full.
+    pub(crate) fn push(&mut self, value: f64, oldest: f64) {
+        if self.len < N {
+            let mut at = self.len;
+            while at != 0 && value < self.values[at - 1] {
+                self.values[at] = self.values[at - 1];
+                at -= 1;
+            }
+            self.values[at] = value;
+            self.len += 1;
+        } else {
+            let at = rank_below(&self.values, oldest).min(N - 1);
+            slide(&mut self.values, at, value);
+        }
+    }
+
+    /// The median; of an even count the mean of the two in the middle. 0 while empty.
+    pub(crate) fn median(&self) -> f64 {
+        let sorted = self.as_slice();
+        let middle = sorted.len() / 2;
+        match sorted.len() {
+            0 => 0.0,
+            n if n % 2 == 1 => sorted[middle],
+            _ => 0.5 * (sorted[middle - 1] + sorted[middle]),
+        }
+    }
+
+    /// The mean after `trim` values at each end are left out. 0 while empty.
+    ///
+    /// Summed from the least up: with identical values the rounding of the sum decides ties
+    /// between methods, so its order is part of the definition.
+    pub(crate) fn trimmed_mean(&self, trim: usize) -> f64 {
+        let kept = &self.as_slice()[trim..self.len.max(2 * trim) - trim];
+        if kept.is_empty() { 0.0 } else { kept.iter().sum::<f64>() / kept.len() as f64 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn as_slice(&self) -> &[f64] {
+        // The full window is the rule, and of known size.
+        if self.len == N { &self.values } else { &self.values[..self.len] }
+    }
+}
+
+/// How many values are below `value`; counted without branches.
+fn rank_below<const N: usize>(values: &[f64; N], value: f64) -> usize {
+    values.iter().map(|v| usize::from(*v < value)).sum()
+}
+
+/// Replaces the value at `at` by `value` and restores the order; returns where it came to stand.
+fn slide<const N: usize>(values: &mut [f64; N], mut at: usize, value: f64) -> usize {
+    while at + 1 < N && values[at + 1] <= value {
+        values[at] = values[at + 1];
+        at += 1;
+    }
+    while at != 0 && value < values[at - 1] {
+        values[at] = values[at - 1];
+        at -= 1;
+    }
+    values[at] = value;
+    at
+}
+
+/// How many values an [`Aged`] window holds.
+pub(crate) const AGED: usize = 51;
+/// Words of eight ages each.
+const WORDS: usize = AGED.div_ceil(8);
+/// The age of a slot that holds no value: never below a window's length.
+const NO_AGE: u8 = 127;
+const ONES: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = 0x8080_8080_8080_8080;
+
+/// The last 51 values sorted, each with its age, so that the median of any shorter window of the
+/// most recent values can be read without sorting again.
+///
+/// Ages are bytes, eight to a word; a median is found by counting, in whole words, the ages
+/// below the window's length until half of them are passed.
+#[derive(Clone, Debug)]
+pub(crate) struct Aged {
+    sorted: Sorted<AGED>,
+    ages: [u8; WORDS * 8],
+}
+
+impl Aged {
+    pub(crate) fn new() -> Self {
+        Self { sorted: Sorted::new(), ages: [NO_AGE; WORDS * 8] }
+    }
+
+    pub(crate) fn push(&mut self, value: f64, oldest: f64) {
+        let from = if self.sorted.len < AGED {
+            self.sorted.len
+        } else {
+            rank_below(&self.sorted.values, oldest).min(AGED - 1)
+        };
+        if self.sorted.len < AGED {
+            self.sorted.values[from] = f64::INFINITY;
+            self.sorted.len += 1;
+        }
+        self.grow_older();
+        let values = &mut self.sorted.values;
+        let mut at = from;
+        while at + 1 < self.sorted.len && values[at + 1] <= value {
+            values[at] = values[at + 1];
+            self.ages[at] = self.ages[at + 1];
+            at += 1;
+        }
+        while at != 0 && value < values[at - 1] {
+            values[at] = values[at - 1];
+            self.ages[at] = self.ages[at - 1];
+            at -= 1;
+        }
+        values[at] = value;
+        self.ages[at] = 0;
+    }
+
+    pub(crate) fn sorted(&self) -> &Sorted<AGED> {
+        &self.sorted
+    }
+
+    /// The median of the most recent `length` values, 1 ≤ `length` ≤ the values held.
+    pub(crate) fn median_of_last(&self, length: usize) -> f64 {
+        let length = length.clamp(1, self.sorted.len.max(1));
+        let lower = (length - 1) / 2;
+        let bound = ONES * length as u64;
+        let mut passed = 0;
+        for word in 0..WORDS {
+            let young = self.young(word, bound);
+            let count = (young.wrapping_mul(ONES) >> 56) as usize;
+            if lower < passed + count {
+                // Byte i of the product holds how many of bytes 0..=i are young.
+                let prefix = young.wrapping_mul(ONES);
+                let reached = ((prefix | HIGH) - ONES * (lower - passed + 1) as u64) & HIGH;
+                let at = reached.trailing_zeros() as usize / 8;
+                let first = self.sorted.values[(word * 8 + at).min(AGED - 1)];
+                if length % 2 == 1 {
+                    return first;
+                }
+                // Shifted twice, because a shift by 64 is none.
+                let rest = young >> (at * 8) >> 8 << 8 << (at * 8);
+                return 0.5 * (first + self.first_young(word, rest, bound));
+            }
+            passed += count;
+        }
+        0.0
+    }
+
+    fn first_young(&self, mut word: usize, mut young: u64, bound: u64) -> f64 {
+        while young == 0 && word + 1 < WORDS {
+            word += 1;
+            young = self.young(word, bound);
+        }
+        self.sorted.values[(word * 8 + young.trailing_zeros() as usize / 8).min(AGED - 1)]
+    }
+
+    /// A 1 in every byte of a word whose age is below the length that `bound` repeats.
+    fn young(&self, word: usize, bound: u64) -> u64 {
+        !((self.word(word) | HIGH) - bound) >> 7 & ONES
+    }
+
+    fn word(&self, word: usize) -> u64 {
+        let mut bytes = [0; 8];
+        bytes.copy_from_slice(&self.ages[word * 8..word * 8 + 8]);
+        u64::from_le_bytes(bytes)
+    }
+
+    fn grow_older(&mut self) {
+        let len = self.sorted.len;
+        for age in &mut self.ages {
+            *age = age.wrapping_add(1);
+        }
+        for age in &mut self.ages[len..] {
+            *age = NO_AGE;
+        }
+    }
+}
+
+/// Least and greatest of the last `N` values.
+#[derive(Clone, Debug)]
+pub(crate) struct Extremes<const N: usize> {
+    low: f64,
+    high: f64,
+}
+
+impl<const N: usize> Extremes<N> {
+    pub(crate) fn new() -> Self {
+        Self { low: f64::INFINITY, high: f64::NEG_INFINITY }
+    }
+
+    /// Takes in `value`, which `recent` holds already; looks over the window again only when an
+    /// extreme has left it.
+    pub(crate) fn push(&mut self, value: f64, recent: &Recent<128>) {
+        let gone = recent.ago(N);
+        let full = (N as u64) < recent.count();
+        if full && (gone <= self.low || self.high <= gone) {
+            (self.low, self.high) = (0..N).fold((value, value), |(low, high), back| {
+                let v = recent.ago(back);
+                (if v < low { v } else { low }, if high < v { v } else { high })
+            });
+        } else {
+            (self.low, self.high) = (self.low.min(value), self.high.max(value));
+        }
+    }
+
+    /// The range, widened by a quarter on both sides: where a forecast of the next value may lie.
+    pub(crate) fn widened(&self) -> (f64, f64) {
+        let quarter = 0.25 * (self.high - self.low);
+        (self.low - quarter, self.high + quarter)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec::Vec;
+    use proptest::prelude::*;
+
+    fn median(values: &[f64]) -> f64 {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let middle = sorted.len() / 2;
+        if sorted.len() % 2 == 1 { sorted[middle] } else { 0.5 * (sorted[middle - 1] + sorted[middle]) }
+    }
+
+    proptest! {
+        #[test]
+        fn windows_agree_with_sorting_the_last_values(
+            values in prop::collection::vec((0u8..20).prop_map(f64::from), 1..200)
+        ) {
+            let mut sorted = Sorted::<31>::new();
+            let mut aged = Aged::new();
+            for (i, value) in values.iter().enumerate() {
+                sorted.push(*value, if i < 31 { 0.0 } else { values[i - 31] });
+                aged.push(*value, if i < AGED { 0.0 } else { values[i - AGED] });
+                let tail = |n: usize| &values[(i + 1).saturating_sub(n)..=i];
+                prop_assert_eq!(sorted.median(), median(tail(31)));
+                for length in 1..=AGED.min(i + 1) {
+                    prop_assert_eq!(aged.median_of_last(length), median(tail(length)));
+                }
+                let mut kept: Vec<f64> = tail(AGED).to_vec();
+                kept.sort_by(f64::total_cmp);
+                let trim = kept.len() * 3 / 10;
+                let kept = &kept[trim..kept.len() - trim];
+                prop_assert_eq!(aged.sorted().trimmed_mean(trim), kept.iter().sum::<f64>() / kept.len() as f64);
+            }
+        }
+    }
+}

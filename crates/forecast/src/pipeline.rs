@@ -1,0 +1,137 @@
+//! One bank under one rule, with the scores of what they issued.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+
+use crate::banks::Bank;
+use crate::interval::Intervals;
+use crate::rules::{Choice, Choose};
+use crate::{Forecast, Interval, Method};
+
+/// What a battery needs of its bank and rule, whatever their types.
+pub(crate) trait Pipeline: fmt::Debug + Send + Sync {
+    fn update(&mut self, value: f64);
+    fn forecast(&self, loss: usize) -> Option<Forecast>;
+    fn interval(&self, level: f64) -> Option<Interval>;
+    fn weights(&self, loss: usize) -> Vec<(Method, f64)>;
+    fn method_forecasts(&self) -> Vec<(Method, f64)>;
+    fn size_bytes(&self) -> usize;
+    fn boxed_clone(&self) -> Box<dyn Pipeline>;
+}
+
+/// A bank, a rule, and the forecasts in force.
+#[derive(Clone, Debug)]
+pub(crate) struct Paired<B, R, const M: usize> {
+    bank: B,
+    rule: R,
+    count: u64,
+    issued: [Choice; 2],
+    scores: [Score; 2],
+    intervals: Intervals,
+}
+
+impl<B: Bank<M>, R: Choose<M>, const M: usize> Paired<B, R, M> {
+    pub(crate) fn new(levels: &[f64]) -> Self {
+        Self {
+            bank: B::new(),
+            rule: R::new(),
+            count: 0,
+            issued: [Choice::default(); 2],
+            scores: [Score::default(); 2],
+            intervals: Intervals::new(levels),
+        }
+    }
+}
+
+impl<B, R, const M: usize> Pipeline for Paired<B, R, M>
+where
+    B: Bank<M> + Clone + fmt::Debug + Send + Sync + 'static,
+    R: Choose<M> + Clone + fmt::Debug + Send + Sync + 'static,
+{
+    fn update(&mut self, value: f64) {
+        // First the issued forecasts are scored, then the methods, then all learn the value.
+        if self.count != 0 {
+            for (score, issued) in self.scores.iter_mut().zip(&self.issued) {
+                score.learn(issued.value - value);
+            }
+            self.intervals.learn(self.issued[ABSOLUTE].value - value);
+        }
+        self.rule.observe(self.count, self.bank.predictions(), value);
+        self.bank.learn(value);
+        self.count += 1;
+        self.issued = self.rule.choose(self.bank.predictions());
+    }
+
+    fn forecast(&self, loss: usize) -> Option<Forecast> {
+        let (issued, score) = (self.issued[loss], &self.scores[loss]);
+        (self.count != 0).then(|| Forecast {
+            value: issued.value,
+            mse: score.mean(score.squared),
+            mae: score.mean(score.absolute),
+            recent_mse: score.recent_squared,
+            recent_mae: score.recent_absolute,
+            method: B::METHODS[issued.method % M],
+            count: self.count,
+        })
+    }
+
+    fn interval(&self, level: f64) -> Option<Interval> {
+        self.intervals.around(self.issued[ABSOLUTE].value, level)
+    }
+
+    fn weights(&self, loss: usize) -> Vec<(Method, f64)> {
+        if self.count == 0 {
+            Vec::new()
+        } else {
+            B::METHODS.into_iter().zip(self.rule.weights(loss)).collect()
+        }
+    }
+
+    fn method_forecasts(&self) -> Vec<(Method, f64)> {
+        let predictions = self.bank.predictions().iter().copied();
+        if self.count == 0 { Vec::new() } else { B::METHODS.into_iter().zip(predictions).collect() }
+    }
+
+    fn size_bytes(&self) -> usize {
+        size_of::<Self>() + self.rule.heap_bytes() + self.intervals.heap_bytes()
+    }
+
+    fn boxed_clone(&self) -> Box<dyn Pipeline> {
+        Box::new(self.clone())
+    }
+}
+
+/// Place of the forecast under absolute loss; that under squared loss is 0.
+const ABSOLUTE: usize = 1;
+
+/// Errors of the forecasts one rule issued.
+#[derive(Clone, Copy, Debug, Default)]
+struct Score {
+    count: u64,
+    squared: f64,
+    absolute: f64,
+    recent_squared: f64,
+    recent_absolute: f64,
+}
+
+impl Score {
+    fn learn(&mut self, error: f64) {
+        let (squared, absolute) = (error * error, error.abs());
+        self.count += 1;
+        self.squared += squared;
+        self.absolute += absolute;
+        let gain = RECENT_GAIN.max(1.0 / self.count as f64);
+        self.recent_squared += gain * (squared - self.recent_squared);
+        self.recent_absolute += gain * (absolute - self.recent_absolute);
+    }
+
+    /// A sum's mean; 0 before the first error.
+    fn mean(&self, sum: f64) -> f64 {
+        sum / self.count.max(1) as f64
+    }
+}
+
+/// A half-life of 100 values, 1 − 2^(−1/100): long enough to be an average, and after one outlier
+/// of a thousand times the usual error the mean is back to twice the usual in some thousand values.
+const RECENT_GAIN: f64 = 0.006_907_504_562_964_2;

@@ -1,0 +1,179 @@
+//! Bernstein online aggregation (Wintenberger 2017, "Optimal learning with Bernstein online
+//! aggregation", Machine Learning 106), with a learning rate for every method.
+
+use libm::sqrt;
+
+/// What the gradient of the loss is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Gradient {
+    /// Of squared error: the error itself.
+    Error,
+    /// Of absolute error: its sign.
+    Sign,
+}
+
+/// The aggregation of `M` methods.
+#[derive(Clone, Debug)]
+pub(crate) struct Aggregation<const M: usize> {
+    gradient: Gradient,
+    /// Regrets are bounded to so many scales of the error.
+    clip: f64,
+    scale: f64,
+    combined: f64,
+    weights: [f64; M],
+    /// Per method: Σ (regret − η regret²), Σ regret², the largest |regret|.
+    advantage: [f64; M],
+    variance: [f64; M],
+    largest: [f64; M],
+}
+
+impl<const M: usize> Aggregation<M> {
+    pub(crate) fn new(gradient: Gradient, clip: f64) -> Self {
+        Self {
+            gradient,
+            clip,
+            scale: 0.0,
+            combined: 0.0,
+            weights: [1.0 / M as f64; M],
+            advantage: [0.0; M],
+            variance: [0.0; M],
+            largest: [0.0; M],
+        }
+    }
+
+    /// The weighted mean of the predictions.
+    pub(crate) fn combine(&mut self, predictions: &[f64; M]) -> f64 {
+        self.combined = predictions.iter().zip(&self.weights).map(|(p, w)| p * w).sum();
+        self.combined
+    }
+
+    /// Learns what `value`, the `number`th of the series, says of the predictions combined last.
+    pub(crate) fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
+        let error = self.combined - value;
+        let bound = if BURN_IN < number && 0.0 < self.scale { self.clip * self.scale } else { f64::INFINITY };
+        let gradient = match self.gradient {
+            Gradient::Error => error.clamp(-bound, bound),
+            Gradient::Sign if error == 0.0 => 0.0,
+            Gradient::Sign => 1f64.copysign(error),
+        };
+        self.learn_scale(number, error.abs().min(bound));
+        let eta = self.learn_regrets(predictions, gradient, bound);
+        self.weigh(&eta);
+    }
+
+    /// The weights; their sum is 1.
+    pub(crate) fn weights(&self) -> &[f64; M] {
+        &self.weights
+    }
+
+    fn learn_scale(&mut self, number: u64, size: f64) {
+        self.scale += SCALE_GAIN.max(1.0 / number as f64) * (size - self.scale);
+    }
+
+    /// Adds each method's regret, and returns the learning rates.
+    fn learn_regrets(&mut self, predictions: &[f64; M], gradient: f64, bound: f64) -> [f64; M] {
+        let (mut eta, mut regrets) = ([0.0; M], [0.0; M]);
+        let (mut variance_most, mut largest_most) = (0.0f64, 0.0f64);
+        for i in 0..M {
+            let distance = (self.combined - predictions[i]).min(bound).max(-bound);
+            let regret = gradient * distance;
+            self.variance[i] += regret * regret;
+            self.largest[i] = self.largest[i].max(regret.abs());
+            variance_most = variance_most.max(self.variance[i]);
+            largest_most = largest_most.max(self.largest[i]);
+            regrets[i] = regret;
+        }
+        let variance_least = (LEAST_SHARE * LEAST_SHARE * variance_most).max(f64::MIN_POSITIVE);
+        let largest_least = (LEAST_SHARE * largest_most).max(f64::MIN_POSITIVE);
+        for i in 0..M {
+            let rate = sqrt(self.log_count() / self.variance[i].max(variance_least));
+            eta[i] = rate.min(0.5 / self.largest[i].max(largest_least));
+            self.advantage[i] += regrets[i] - eta[i] * regrets[i] * regrets[i];
+        }
+        eta
+    }
+
+    fn log_count(&self) -> f64 {
+        const { assert!(M <= 18) }
+        // ln 8, ln 16, ln 18; other counts are not built.
+        match M {
+            8 => 2.079_441_541_679_835_7,
+            16 => 2.772_588_722_239_781,
+            _ => 2.890_371_757_896_165,
+        }
+    }
+
+    /// Weights ∝ η exp(η · advantage).
+    fn weigh(&mut self, eta: &[f64; M]) {
+        let mut exponents = [0.0; M];
+        let mut most = f64::NEG_INFINITY;
+        for i in 0..M {
+            exponents[i] = eta[i] * self.advantage[i];
+            most = if most < exponents[i] { exponents[i] } else { most };
+        }
+        let mut sum = 0.0;
+        for i in 0..M {
+            self.weights[i] = eta[i] * exp_of_negative(exponents[i] - most);
+            sum += self.weights[i];
+        }
+        for weight in &mut self.weights {
+            *weight /= sum;
+        }
+    }
+}
+
+/// e^x for x ≤ 0, relative error below 1e-13; made of additions and products alone, so that the
+/// compiler can do lanes of it and every target gives the same bits. 0 below −700.
+fn exp_of_negative(x: f64) -> f64 {
+    // Adding 1.5·2^52 rounds to an integer, which then stands in the low bits.
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    const LOG2_E: f64 = core::f64::consts::LOG2_E;
+    // ln 2 in two parts, the first exact in 32 bits (Cody & Waite 1980).
+    const LN2_HIGH: f64 = 0.693_147_180_369_123_8;
+    const LN2_LOW: f64 = 1.908_214_929_270_587_7e-10;
+    let bounded = if -700.0 < x { x } else { -700.0 };
+    let shifted = bounded * LOG2_E + ROUND;
+    let whole = shifted - ROUND;
+    let r = bounded - whole * LN2_HIGH - whole * LN2_LOW;
+    // Taylor's series to r^11 / 11!, |r| ≤ 0.347.
+    let mut sum = 1.0 / 39_916_800.0;
+    for coefficient in [
+        1.0 / 3_628_800.0,
+        1.0 / 362_880.0,
+        1.0 / 40_320.0,
+        1.0 / 5_040.0,
+        1.0 / 720.0,
+        1.0 / 120.0,
+        1.0 / 24.0,
+        1.0 / 6.0,
+        0.5,
+        1.0,
+        1.0,
+    ] {
+        sum = sum * r + coefficient;
+    }
+    let power = f64::from_bits(shifted.to_bits().wrapping_add(1023) << 52);
+    if -700.0 < x { sum * power } else { 0.0 }
+}
+
+// `forecast_limit.md` §2: clipping from value 21 on, in scales that follow with gain 0.01.
+const BURN_IN: u64 = 20;
+const SCALE_GAIN: f64 = 0.01;
+/// A method that has hardly differed from the blend is treated as if it had by a thousandth of the
+/// one that differed most; else its rate has no bound, and it would have all the weight for ever.
+const LEAST_SHARE: f64 = 1e-3;
+
+#[cfg(test)]
+mod tests {
+    use super::exp_of_negative;
+
+    #[test]
+    fn exponential_agrees_with_libm() {
+        for i in 0..70_000 {
+            let x = -f64::from(i) / 100.0;
+            let exact = libm::exp(x);
+            assert!((exp_of_negative(x) - exact).abs() <= 1e-13 * exact, "{x}");
+        }
+        assert_eq!(exp_of_negative(-1e300), 0.0);
+    }
+}

@@ -1,0 +1,54 @@
+//! Weights as a high power of how much worse than the best a method has been.
+
+/// Weights `(least loss / loss)^q` over discounted sums of losses.
+#[derive(Clone, Debug)]
+pub(crate) struct Power<const N: usize> {
+    losses: [f64; N],
+    weights: [f64; N],
+    fade: f64,
+}
+
+impl<const N: usize> Power<N> {
+    pub(crate) fn new(fade: f64) -> Self {
+        Self { losses: [0.0; N], weights: [1.0; N], fade }
+    }
+
+    /// Adds the losses of one step and reads the weights, with `Q` (a power of two) as exponent.
+    pub(crate) fn observe<const Q: u32>(&mut self, losses: &[f64; N]) {
+        let mut least = f64::INFINITY;
+        for (sum, loss) in self.losses.iter_mut().zip(losses) {
+            *sum = self.fade * *sum + loss;
+            least = if *sum < least { *sum } else { least };
+        }
+        // Who has never been wrong is infinitely better than who has.
+        let least = least.max(f64::MIN_POSITIVE);
+        for (weight, sum) in self.weights.iter_mut().zip(&self.losses) {
+            let mut ratio = least / sum.max(f64::MIN_POSITIVE);
+            let mut power = 1;
+            while power < Q {
+                ratio *= ratio;
+                power *= 2;
+            }
+            *weight = ratio;
+        }
+    }
+
+    /// The weights, of which the largest is 1.
+    pub(crate) fn weights(&self) -> &[f64; N] {
+        &self.weights
+    }
+}
+
+/// The least value at which half of the weight is reached; `order` sorts the values.
+pub(crate) fn weighted_median<const N: usize>(values: &[f64; N], weights: &[f64; N], order: &[u8; N]) -> f64 {
+    let half = 0.5 * weights.iter().sum::<f64>();
+    let mut sum = 0.0;
+    for place in order {
+        let place = usize::from(*place) % N;
+        sum += weights[place];
+        if half <= sum {
+            return values[place];
+        }
+    }
+    values[usize::from(order[N - 1]) % N]
+}

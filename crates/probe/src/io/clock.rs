@@ -1,0 +1,172 @@
+//! The deadline of one experiment, and a TCP stream that keeps it.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use barograph_forecast::Failure;
+
+use super::Cancel;
+use crate::ProbeError;
+use crate::wire::Declined;
+
+/// How long a blocked call may go without looking at the deadline and the switch.
+pub(super) const TICK: Duration = Duration::from_millis(100);
+
+/// When an experiment began and when it must end, and the switch that ends it earlier.
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
+    began: Instant,
+    ends: Instant,
+    cancel: Cancel,
+}
+
+impl Clock {
+    pub(super) fn start(deadline: Duration, cancel: &Cancel) -> Self {
+        let began = Instant::now();
+        // A deadline that the clock cannot express is cut to a century's hundredth.
+        let ends = began + deadline.min(Duration::from_secs(365 * 24 * 3600));
+        Self { began, ends, cancel: cancel.clone() }
+    }
+
+    /// The same experiment with an earlier end: `within` from now, but not later than before.
+    pub(super) fn within(&self, within: Duration) -> Self {
+        let earlier = Instant::now().checked_add(within).map_or(self.ends, |ends| ends.min(self.ends));
+        Self { ends: earlier, ..self.clone() }
+    }
+
+    /// Time until the end.
+    ///
+    /// # Errors
+    /// `TimedOut` when there is none, and a marked error when stopped from outside.
+    pub(super) fn left(&self) -> io::Result<Duration> {
+        if self.cancel.is_cancelled() {
+            return Err(io::Error::other(Stopped));
+        }
+        match self.ends.checked_duration_since(Instant::now()) {
+            Some(left) if !left.is_zero() => Ok(left),
+            _ => Err(io::ErrorKind::TimedOut.into()),
+        }
+    }
+
+    /// How long to block now: until the end, but no longer than a tick, and never zero.
+    pub(super) fn tick(&self) -> io::Result<Duration> {
+        Ok(self.left()?.clamp(Duration::from_millis(1), TICK))
+    }
+
+    /// The failure of this experiment, now.
+    pub(super) fn fail(&self, failure: Failure, message: impl Into<String>) -> ProbeError {
+        let after_s = self.began.elapsed().as_secs_f64();
+        ProbeError { failure, after_s, message: message.into(), stopped: false }
+    }
+
+    /// The failure that an error of the system means while `doing` something.
+    pub(super) fn io(&self, doing: &str, error: &io::Error) -> ProbeError {
+        if error.get_ref().is_some_and(|inner| inner.is::<Stopped>()) {
+            return ProbeError { stopped: true, ..self.fail(Failure::Local, format!("{doing}: {Stopped}")) };
+        }
+        match failure(error) {
+            Failure::TimedOut => {
+                let limit_s = (self.ends - self.began).as_secs_f64();
+                self.fail(Failure::TimedOut, format!("{doing}: no answer within {limit_s:.3} s"))
+            }
+            Failure::Reset => {
+                self.fail(Failure::Reset, format!("{doing}: the connection was closed too early"))
+            }
+            kind => self.fail(kind, format!("{doing}: {error}")),
+        }
+    }
+
+    pub(super) fn declined(&self, declined: Declined) -> ProbeError {
+        self.fail(Failure::Declined, format!("the station declines: {declined}"))
+    }
+}
+
+/// Ended from outside.
+#[derive(Debug, thiserror::Error)]
+#[error("stopped before it ended")]
+struct Stopped;
+
+/// The failure that an error of the system stands for.
+fn failure(error: &io::Error) -> Failure {
+    use io::ErrorKind as Kind;
+    match error.kind() {
+        Kind::ConnectionRefused => Failure::Refused,
+        Kind::NetworkUnreachable | Kind::HostUnreachable | Kind::NetworkDown => Failure::Unreachable,
+        Kind::ConnectionReset
+        | Kind::ConnectionAborted
+        | Kind::BrokenPipe
+        | Kind::NotConnected
+        | Kind::WriteZero
+        | Kind::UnexpectedEof => Failure::Reset,
+        Kind::TimedOut | Kind::WouldBlock => Failure::TimedOut,
+        // What rustls and our decoders say of bytes that do not belong.
+        Kind::InvalidData => Failure::Garbage,
+        _ => Failure::Local,
+    }
+}
+
+/// A TCP stream whose every call ends with the clock, and at the latest after `idle` without a byte.
+#[derive(Debug)]
+pub(super) struct Clocked {
+    pub(super) tcp: TcpStream,
+    clock: Clock,
+    idle: Option<Duration>,
+}
+
+impl Clocked {
+    /// Takes the stream over: blocking, with Nagle's algorithm off.
+    pub(super) fn new(tcp: TcpStream, clock: Clock, idle: Option<Duration>) -> io::Result<Self> {
+        tcp.set_nonblocking(false)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(TICK))?;
+        tcp.set_write_timeout(Some(TICK))?;
+        Ok(Self { tcp, clock, idle })
+    }
+
+    /// Repeats `call` until it does something. The clock is looked at before every call, so that
+    /// a peer that sends byte by byte for ever is ended too.
+    fn until_done(&mut self, mut call: impl FnMut(&mut TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+        let mut waited = Duration::ZERO;
+        loop {
+            self.clock.left()?;
+            match call(&mut self.tcp) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    waited += TICK;
+                    if self.idle.is_some_and(|idle| idle <= waited) {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    self.shorten_last_tick()?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// The last wait before the deadline is as short as what is left.
+    fn shorten_last_tick(&self) -> io::Result<()> {
+        let tick = self.clock.tick()?;
+        if tick < TICK {
+            self.tcp.set_read_timeout(Some(tick))?;
+            self.tcp.set_write_timeout(Some(tick))?;
+        }
+        Ok(())
+    }
+}
+
+impl Read for Clocked {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.until_done(|tcp| tcp.read(buffer))
+    }
+}
+
+impl Write for Clocked {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.until_done(|tcp| tcp.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

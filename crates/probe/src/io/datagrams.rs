@@ -1,0 +1,153 @@
+//! Loss and round-trip time of datagrams.
+
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use barograph_forecast::Failure;
+
+use super::clock::{Clock, TICK};
+use super::session::{Session, datagram_leave};
+use crate::reading::Measured;
+use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind};
+use crate::{ProbeError, reduce};
+
+/// What became of the datagrams.
+pub(super) struct Returned {
+    pub(super) loss: Measured,
+    pub(super) rtt: Result<Measured, ProbeError>,
+}
+
+/// Sends `n` datagrams at [`PACE`] to the station of this session, and waits for the last of them
+/// for [`PATIENCE`]; the session stays open meanwhile, for it carries the leave.
+pub(super) fn loss(mut session: Session, n: u32, clock: &Clock) -> Result<Returned, ProbeError> {
+    let nonce = datagram_leave(&mut session.wire, n, clock)?;
+    let volley = Volley::fire(session.address, nonce, n, clock);
+    let volley = volley.map_err(|error| clock.io("exchanging datagrams", &error))?;
+    let samples = volley.round_trips_s();
+    let returned = samples.len();
+    if returned == 0 && volley.refused {
+        return Err(
+            clock.fail(Failure::Refused, format!("nothing answers on UDP port {}", session.address.port()))
+        );
+    }
+    let rtt = reduce::median(&samples).map(|value| Measured {
+        value,
+        n: u32::try_from(returned).unwrap_or(n),
+        raw: None,
+        samples,
+        tcp_info: None,
+    });
+    let lost = f64::from(n) - returned as f64;
+    Ok(Returned {
+        loss: Measured { value: lost / f64::from(n), n, raw: None, samples: Vec::new(), tcp_info: None },
+        rtt: rtt.ok_or_else(|| clock.fail(Failure::TimedOut, format!("none of {n} datagrams came back"))),
+    })
+}
+
+/// Datagrams under way.
+struct Volley {
+    socket: UdpSocket,
+    nonce: u64,
+    /// When each was sent, and its round trip once it came back.
+    flights: Vec<(Instant, Option<Duration>)>,
+    /// The host said that nothing listens on the port.
+    refused: bool,
+}
+
+impl Volley {
+    fn fire(station: SocketAddr, nonce: u64, n: u32, clock: &Clock) -> io::Result<Self> {
+        let any: SocketAddr = if station.is_ipv4() {
+            (Ipv4Addr::UNSPECIFIED, 0).into()
+        } else {
+            (Ipv6Addr::UNSPECIFIED, 0).into()
+        };
+        let socket = UdpSocket::bind(any)?;
+        // Connected: the kernel drops what comes from anyone else, and tells of a closed port.
+        socket.connect(station)?;
+        let mut volley = Self { socket, nonce, flights: Vec::new(), refused: false };
+        let began = Instant::now();
+        for sequence in 0..n {
+            let due = began + PACE * sequence;
+            volley.receive_while(clock, |_| due.saturating_duration_since(Instant::now()))?;
+            volley.send(sequence)?;
+        }
+        // The last wait ends with the last answer. A deadline before that only makes it shorter.
+        let due = Instant::now() + PATIENCE.min(clock.left()?.mul_f64(0.9));
+        volley.receive_while(clock, |volley| match volley.all_back() {
+            true => Duration::ZERO,
+            false => due.saturating_duration_since(Instant::now()),
+        })?;
+        Ok(volley)
+    }
+
+    fn send(&mut self, sequence: u32) -> io::Result<()> {
+        let question = Datagram { kind: DatagramKind::Question, nonce: self.nonce, sequence };
+        self.flights.push((Instant::now(), None));
+        self.tolerate(|socket| socket.send(&question.encode()).map(|_| ()))
+    }
+
+    /// Takes in what comes back for as long as `wait` says, asked anew after each.
+    fn receive_while(&mut self, clock: &Clock, wait: impl Fn(&Self) -> Duration) -> io::Result<()> {
+        let mut bytes = [0; DATAGRAM_BYTES + 1];
+        loop {
+            let wait = wait(self);
+            if wait.is_zero() {
+                return Ok(());
+            }
+            let left = clock.left()?;
+            self.socket.set_read_timeout(Some(wait.min(left).clamp(Duration::from_micros(1), TICK)))?;
+            let mut read = None;
+            self.tolerate(|socket| {
+                read = Some(socket.recv(&mut bytes)?);
+                Ok(())
+            })?;
+            let now = Instant::now();
+            if let Some(answer) = read.and_then(|read| Datagram::decode(&bytes[..read]).ok()) {
+                self.land(answer, now);
+            }
+        }
+    }
+
+    fn all_back(&self) -> bool {
+        self.flights.iter().all(|(_, back)| back.is_some())
+    }
+
+    /// Counts an answer once, if it is one of ours.
+    fn land(&mut self, answer: Datagram, now: Instant) {
+        if answer.kind != DatagramKind::Answer || answer.nonce != self.nonce {
+            return;
+        }
+        let flight = usize::try_from(answer.sequence).ok().and_then(|at| self.flights.get_mut(at));
+        if let Some((sent, back @ None)) = flight {
+            *back = Some(now.duration_since(*sent));
+        }
+    }
+
+    /// A datagram that the network or the peer would not take is a lost one, not the end.
+    fn tolerate(&mut self, call: impl FnOnce(&UdpSocket) -> io::Result<()>) -> io::Result<()> {
+        use io::ErrorKind as Kind;
+        match call(&self.socket) {
+            Err(error) if error.kind() == Kind::ConnectionRefused => {
+                self.refused = true;
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), Kind::WouldBlock | Kind::TimedOut | Kind::Interrupted) => {
+                Ok(())
+            }
+            Err(error) if matches!(error.kind(), Kind::HostUnreachable | Kind::NetworkUnreachable) => Ok(()),
+            done => done,
+        }
+    }
+
+    fn round_trips_s(&self) -> Vec<f64> {
+        self.flights.iter().filter_map(|(_, back)| back.map(|back| back.as_secs_f64())).collect()
+    }
+}
+
+/// Between datagrams: apart enough that one burst of loss does not take them all, near enough that
+/// ten take a fifth of a second.
+const PACE: Duration = Duration::from_millis(20);
+/// How long the last datagram may take; a later one counts as lost. TCP's own first guess of a
+/// round trip is 1 s (RFC 6298 §2.1).
+const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,0 +1,113 @@
+//! The kernel's view of a connection: `TCP_INFO`, on Linux.
+
+use std::net::TcpStream;
+
+use crate::reading::TcpInfo;
+
+/// `TCP_INFO` of a connection whose measured part took `elapsed_s`; `None` where not known.
+#[cfg(target_os = "linux")]
+pub(super) fn tcp_info(tcp: &TcpStream, elapsed_s: f64) -> Option<TcpInfo> {
+    use nix::sys::socket::{getsockopt, sockopt};
+
+    let bytes = getsockopt(tcp, linux::Info).ok()?;
+    let congestion = getsockopt(tcp, sockopt::TcpCongestion).ok().and_then(|name| name.into_string().ok());
+    Some(linux::decode(&bytes, congestion.filter(|name| !name.is_empty()), elapsed_s))
+}
+
+/// `TCP_INFO` is Linux's own.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn tcp_info(_tcp: &TcpStream, _elapsed_s: f64) -> Option<TcpInfo> {
+    None
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use nix::{getsockopt_impl, libc, sockopt_impl};
+
+    use crate::reading::{Limit, TcpInfo};
+
+    /// `struct tcp_info` up to `tcpi_sndbuf_limited` (Linux 4.10, `include/uapi/linux/tcp.h`).
+    ///
+    /// The kernel fills what is asked for and no more, so later fields change nothing here.
+    const BYTES: usize = 192;
+
+    sockopt_impl!(
+        /// The first bytes of `struct tcp_info`.
+        Info, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, [u8; BYTES]
+    );
+
+    pub(super) fn decode(info: &[u8; BYTES], congestion: Option<String>, elapsed_s: f64) -> TcpInfo {
+        let app_limited = info[7] & if cfg!(target_endian = "little") { 0x01 } else { 0x80 } != 0;
+        let min_rtt_us = u32_at(info, 148);
+        let delivery_rate = u64_at(info, 160);
+        TcpInfo {
+            // All ones until the first sample.
+            min_rtt_s: (min_rtt_us != u32::MAX).then(|| f64::from(min_rtt_us) / 1e6),
+            total_retrans: u32_at(info, 100),
+            congestion,
+            limited_by: limit(
+                app_limited,
+                u64_at(info, 168),
+                u64_at(info, 176),
+                u64_at(info, 184),
+                elapsed_s,
+            ),
+            // Of an application-limited sample the kernel keeps only the largest: no rate of the path.
+            delivery_rate_bit_s: (!app_limited && delivery_rate != 0).then(|| delivery_rate as f64 * 8.0),
+        }
+    }
+
+    /// What held the sender for the largest part of the time in which it had data unacknowledged.
+    fn limit(app_limited: bool, busy_us: u64, rwnd_us: u64, sndbuf_us: u64, elapsed_s: f64) -> Option<Limit> {
+        let neither_us = busy_us.saturating_sub(rwnd_us).saturating_sub(sndbuf_us);
+        let busy_half = elapsed_s * 1e6 / 2.0 <= busy_us as f64;
+        Some(match rwnd_us.max(sndbuf_us) {
+            most if most <= neither_us && (app_limited || !busy_half) => Limit::Application,
+            most if most <= neither_us => Limit::Network,
+            most if most == rwnd_us => Limit::ReceiveWindow,
+            _ => Limit::SendBuffer,
+        })
+    }
+
+    fn u32_at(info: &[u8; BYTES], at: usize) -> u32 {
+        u32::from_ne_bytes(info[at..at + 4].try_into().expect("a range of four is four bytes"))
+    }
+
+    fn u64_at(info: &[u8; BYTES], at: usize) -> u64 {
+        u64::from_ne_bytes(info[at..at + 8].try_into().expect("a range of eight is eight bytes"))
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn the_largest_share_of_the_time_names_the_limit() {
+            for (app_limited, busy, rwnd, sndbuf, elapsed_s, expected) in [
+                (false, 1_000_000, 700_000, 100_000, 1.0, Limit::ReceiveWindow),
+                (false, 1_000_000, 100_000, 700_000, 1.0, Limit::SendBuffer),
+                (false, 1_000_000, 300_000, 300_000, 1.0, Limit::Network),
+                (true, 1_000_000, 0, 0, 1.0, Limit::Application),
+                (false, 100_000, 0, 0, 1.0, Limit::Application),
+                (true, 0, 0, 0, 1.0, Limit::Application),
+            ] {
+                assert_eq!(limit(app_limited, busy, rwnd, sndbuf, elapsed_s), Some(expected));
+            }
+        }
+
+        /// The C library's own declaration is the witness for every offset used above.
+        #[cfg(target_env = "gnu")]
+        #[test]
+        fn the_fields_are_where_the_kernel_puts_them() {
+            use std::mem::offset_of;
+            assert_eq!(offset_of!(libc::tcp_info, tcpi_snd_rcv_wscale), 6);
+            assert_eq!(offset_of!(libc::tcp_info, tcpi_total_retrans), 100);
+            assert_eq!(offset_of!(libc::tcp_info, tcpi_min_rtt), 148);
+            assert_eq!(offset_of!(libc::tcp_info, tcpi_delivery_rate), 160);
+            assert_eq!(offset_of!(libc::tcp_info, tcpi_busy_time), 168);
+            assert_eq!(offset_of!(libc::tcp_info, tcpi_rwnd_limited), 176);
+            assert_eq!(offset_of!(libc::tcp_info, tcpi_sndbuf_limited), 184);
+            assert_eq!(offset_of!(libc::tcp_info, tcpi_delivered), BYTES);
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The bytes of a transfer: noise, so that nothing on the way compresses them.
+
+/// Bytes written or read at once: a system call for each 128 KiB costs little beside copying them,
+/// and the block stays within a second-level cache.
+pub(super) const BLOCK_BYTES: usize = 128 * 1024;
+
+/// One block of noise (xorshift64*, Vigna 2016), the same every time.
+pub(super) fn block() -> Vec<u8> {
+    let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
+    let words = std::iter::repeat_with(|| {
+        state ^= state >> 12;
+        state ^= state << 25;
+        state ^= state >> 27;
+        state.wrapping_mul(0x2545_F491_4F6C_DD1D).to_le_bytes()
+    });
+    words.take(BLOCK_BYTES / 8).flatten().collect()
+}
+
+/// The next bytes to write when `left` are left.
+pub(super) fn next(block: &[u8], left: u64) -> &[u8] {
+    &block[..at_most(block.len(), left)]
+}
+
+/// `length`, or `left` if that is less.
+pub(super) fn at_most(length: usize, left: u64) -> usize {
+    usize::try_from(left).map_or(length, |left| length.min(left))
+}

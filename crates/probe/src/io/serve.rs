@@ -1,0 +1,245 @@
+//! The responder's end of a session, and of the datagrams.
+
+use std::collections::VecDeque;
+use std::hash::{BuildHasher, RandomState};
+use std::io::{self, Read, Write};
+use std::net::UdpSocket;
+use std::thread;
+use std::time::Instant;
+
+use super::clock::TICK;
+use super::responder::Shared;
+use super::stream::Wire;
+use super::{kernel, payload};
+use crate::plan::Direction;
+use crate::wire::{
+    DATAGRAM_BYTES, Datagram, DatagramKind, Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request,
+};
+
+/// Serves requests until the client closes, something is declined, or a limit is reached.
+pub(super) fn session(wire: &mut Wire, shared: &Shared) -> io::Result<()> {
+    let mut bytes_left = shared.limits.session_bytes_max;
+    loop {
+        let frame = wire.read_frame::<REQUEST_BYTES>()?;
+        let request = Request::decode(&frame).map_err(|_| Declined::Malformed);
+        let served =
+            request.and_then(|request| check(request, wire.is_tls(), bytes_left, shared).map(|()| request));
+        let request = match served {
+            Ok(request) => request,
+            Err(declined) => return wire.write_all(&Reply::Declined(declined).encode()),
+        };
+        match request {
+            Request::Rtt { n } => {
+                ready(wire, 0)?;
+                echo(wire, n)?;
+            }
+            Request::RttNagle { n } => {
+                ready(wire, 0)?;
+                echo_late(wire, n)?;
+            }
+            Request::Goodput { direction, bytes } => {
+                let Some(_bulk) = shared.bulk() else {
+                    return wire.write_all(&Reply::Declined(Declined::Busy).encode());
+                };
+                ready(wire, 0)?;
+                bytes_left -= bytes;
+                transfer(wire, direction, bytes)?;
+            }
+            Request::Datagrams { n } => {
+                let nonce = shared.leaves().give(n, shared.now_s());
+                ready(wire, nonce)?;
+            }
+        }
+    }
+}
+
+/// Whether a request is within the limits.
+fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Result<(), Declined> {
+    let limits = &shared.limits;
+    match request {
+        _ if shared.stop.is_cancelled() => Err(Declined::Stopping),
+        // Through TLS only the round trip is a quantity.
+        Request::RttNagle { .. } | Request::Goodput { .. } | Request::Datagrams { .. } if tls => {
+            Err(Declined::NotServed)
+        }
+        Request::Rtt { n } | Request::RttNagle { n } | Request::Datagrams { n } if limits.count_max < n => {
+            Err(Declined::TooLarge { limit: limits.count_max.into() })
+        }
+        Request::Goodput { bytes, .. } if limits.transfer_bytes_max < bytes => {
+            Err(Declined::TooLarge { limit: limits.transfer_bytes_max })
+        }
+        Request::Goodput { bytes, .. } if bytes_left < bytes => Err(Declined::Spent),
+        Request::Datagrams { .. } if !shared.serves_datagrams => Err(Declined::NotServed),
+        _ => Ok(()),
+    }
+}
+
+fn ready(wire: &mut Wire, nonce: u64) -> io::Result<()> {
+    wire.write_all(&Reply::Ready { nonce }.encode())
+}
+
+fn echo(wire: &mut Wire, n: u32) -> io::Result<()> {
+    for _ in 0..n {
+        let exchange = wire.read_frame::<EXCHANGE_BYTES>()?;
+        wire.write_all(&exchange)?;
+    }
+    Ok(())
+}
+
+/// Answers only when both bytes are there, and lets acknowledgements wait for that answer, as the
+/// kernel does on its own once it takes a connection for an interactive one.
+fn echo_late(wire: &mut Wire, n: u32) -> io::Result<()> {
+    for _ in 0..n {
+        delay_acknowledgements(wire)?;
+        let exchange = wire.read_frame::<EXCHANGE_BYTES>()?;
+        wire.write_all(&exchange)?;
+    }
+    Ok(())
+}
+
+/// Linux leaves that mode by itself after each acknowledgement that had to go alone (tcp(7), `TCP_QUICKACK`).
+#[cfg(target_os = "linux")]
+fn delay_acknowledgements(wire: &Wire) -> io::Result<()> {
+    socket2::SockRef::from(wire.tcp()).set_tcp_quickack(false)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn delay_acknowledgements(_wire: &Wire) -> io::Result<()> {
+    Ok(())
+}
+
+/// Bytes are counted where they arrive; the sender's kernel says what held it back.
+fn transfer(wire: &mut Wire, direction: Direction, bytes: u64) -> io::Result<()> {
+    let done = match direction {
+        Direction::Up => {
+            receive(wire, bytes)?;
+            Done { bytes, tcp_info: None }
+        }
+        Direction::Down => {
+            let _begin = wire.read_frame::<EXCHANGE_BYTES>()?;
+            let began = Instant::now();
+            send(wire, bytes)?;
+            Done { bytes, tcp_info: kernel::tcp_info(wire.tcp(), began.elapsed().as_secs_f64()) }
+        }
+    };
+    wire.write_all(&done.encode())
+}
+
+fn receive(wire: &mut Wire, bytes: u64) -> io::Result<()> {
+    let mut buffer = vec![0; payload::BLOCK_BYTES];
+    let mut left = bytes;
+    while 0 < left {
+        let most = payload::at_most(buffer.len(), left);
+        match wire.read(&mut buffer[..most])? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            read => left -= read as u64,
+        }
+    }
+    Ok(())
+}
+
+fn send(wire: &mut Wire, bytes: u64) -> io::Result<()> {
+    let block = payload::block();
+    let mut left = bytes;
+    while 0 < left {
+        left -= wire.write(payload::next(&block, left))? as u64;
+    }
+    Ok(())
+}
+
+/// Makes the socket's calls end now and then, so that a stop is noticed.
+pub(super) fn prepare_datagrams(udp: &UdpSocket) -> io::Result<()> {
+    udp.set_nonblocking(false)?;
+    udp.set_read_timeout(Some(TICK))?;
+    udp.set_write_timeout(Some(TICK))
+}
+
+/// Answers the datagrams of those who have leave, with the same number of bytes, and nobody else.
+pub(super) fn datagrams(udp: &UdpSocket, shared: &Shared) {
+    let mut bytes = [0; DATAGRAM_BYTES + 1];
+    while !shared.stop.is_cancelled() {
+        let (read, from) = match udp.recv_from(&mut bytes) {
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            // An error that comes at once and stays (an interface gone) must not spin.
+            Err(_) => {
+                thread::sleep(TICK);
+                continue;
+            }
+        };
+        let Ok(question) = Datagram::decode(&bytes[..read]) else { continue };
+        if question.kind == DatagramKind::Question && shared.leaves().take(question.nonce, shared.now_s()) {
+            let answer = Datagram { kind: DatagramKind::Answer, ..question };
+            // An answer that cannot be sent is a lost datagram, which is what is measured.
+            let _ = udp.send_to(&answer.encode(), from);
+        }
+    }
+}
+
+/// Who may send datagrams, and how many more; bounded.
+#[derive(Debug, Default)]
+pub(super) struct Leaves {
+    /// Oldest first.
+    given: VecDeque<Leave>,
+    /// Keyed at random by the system, so that nonces cannot be guessed.
+    keys: RandomState,
+    count: u64,
+}
+
+#[derive(Debug)]
+struct Leave {
+    nonce: u64,
+    left: u32,
+    given_s: f64,
+}
+
+impl Leaves {
+    /// As many as there may be sessions, and the room of a burst.
+    const COUNT_MAX: usize = 256;
+    /// Ten datagrams take a second; ten thousand at their pace over three minutes.
+    const LIFETIME_S: f64 = 300.0;
+
+    fn give(&mut self, n: u32, now_s: f64) -> u64 {
+        if Self::COUNT_MAX <= self.given.len() {
+            self.given.pop_front();
+        }
+        self.count += 1;
+        let nonce = self.keys.hash_one(self.count);
+        // The network may double a datagram; its copy is not taken from the others.
+        self.given.push_back(Leave { nonce, left: n.saturating_mul(2), given_s: now_s });
+        nonce
+    }
+
+    fn take(&mut self, nonce: u64, now_s: f64) -> bool {
+        while self.given.front().is_some_and(|leave| Self::LIFETIME_S < now_s - leave.given_s) {
+            self.given.pop_front();
+        }
+        match self.given.iter_mut().find(|leave| leave.nonce == nonce && 0 < leave.left) {
+            Some(leave) => {
+                leave.left -= 1;
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn leave_is_for_a_count_and_a_time() {
+        let mut leaves = Leaves::default();
+        let nonce = leaves.give(1, 0.0);
+        assert!(!leaves.take(nonce ^ 1, 0.0), "never given");
+        assert!(leaves.take(nonce, 1.0) && leaves.take(nonce, 1.0), "one and its copy");
+        assert!(!leaves.take(nonce, 1.0), "used up");
+        let late = leaves.give(1, 1.0);
+        assert!(!leaves.take(late, 302.0), "expired");
+        for _ in 0..Leaves::COUNT_MAX * 2 {
+            leaves.give(1, 302.0);
+        }
+        assert_eq!(leaves.given.len(), Leaves::COUNT_MAX);
+    }
+}

@@ -1,0 +1,129 @@
+//! Experiments with servers that have never heard of Barograph: `connect` and `response_time`.
+
+use std::io::{self, Read, Write};
+use std::time::Instant;
+
+use barograph_forecast::Failure;
+
+use super::clock::Clock;
+use super::dial::{connect, dial};
+use super::http::{self, ResponseHead};
+use super::stream::Wire;
+use super::{Context, kernel, tls};
+use crate::reading::Measured;
+use crate::target::Scheme;
+use crate::{ProbeError, Target, reduce};
+
+/// `n` TCP handshakes, one after the other, with the first address of the target that answers.
+pub(super) fn handshakes(target: &Target, n: u32, clock: &Clock) -> Result<Measured, ProbeError> {
+    let first = dial(target, clock)?;
+    let tcp_info = kernel::tcp_info(&first.tcp, first.handshake_s);
+    let mut samples = vec![first.handshake_s];
+    for _ in 1..n {
+        let next = connect(first.address, clock);
+        let next = next.map_err(|error| clock.io(&format!("connecting to {}", first.address), &error))?;
+        samples.push(next.handshake_s);
+    }
+    let value = reduce::median(&samples).unwrap_or(first.handshake_s);
+    let n = u32::try_from(samples.len()).unwrap_or(u32::MAX);
+    Ok(Measured { value, n, raw: None, samples, tcp_info })
+}
+
+/// One GET: the time from the request to the first byte, and to the last, of its response.
+///
+/// The name, the TCP handshake and that of TLS are done before the clock of the value starts.
+/// Redirects are not followed: their answer is the answer.
+pub(super) fn response_time(
+    target: &Target,
+    context: &Context,
+    clock: &Clock,
+) -> (Result<Measured, ProbeError>, Result<Measured, ProbeError>) {
+    let mut wire = match open(target, context, clock) {
+        Ok(wire) => wire,
+        Err(error) => return (Err(error.clone()), Err(error)),
+    };
+    let began = Instant::now();
+    let mut first_byte_s = None;
+    let last_byte = get(&mut wire, target, context, || first_byte_s = Some(began.elapsed().as_secs_f64()));
+    let elapsed_s = began.elapsed().as_secs_f64();
+    let tcp_info = kernel::tcp_info(wire.tcp(), elapsed_s);
+    let one = |value| Measured { value, n: 1, raw: None, samples: vec![value], tcp_info: tcp_info.clone() };
+    match (last_byte, first_byte_s) {
+        (Ok(()), first) => (Ok(one(first.unwrap_or(elapsed_s))), Ok(one(elapsed_s))),
+        (Err(trouble), first) => {
+            let error = trouble.into_error(clock, context);
+            // Bytes that are no HTTP are no first byte of a response.
+            let first = first.filter(|_| error.failure != Failure::Garbage);
+            (first.map(one).ok_or_else(|| error.clone()), Err(error))
+        }
+    }
+}
+
+fn open(target: &Target, context: &Context, clock: &Clock) -> Result<Wire, ProbeError> {
+    let dialled = dial(target, clock)?;
+    if target.scheme() == Scheme::Https {
+        return tls::connect(dialled.tcp, target, context, clock);
+    }
+    Wire::plain(dialled.tcp, clock).map_err(|error| clock.io("setting the connection up", &error))
+}
+
+/// Sends the request and reads its response to the end.
+fn get(wire: &mut Wire, target: &Target, context: &Context, first_byte: impl FnMut()) -> Result<(), Trouble> {
+    let request = format!(
+        "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: barograph/{}\r\nAccept: */*\r\nConnection: close\r\n\r\n",
+        target.path(),
+        target.authority(),
+        env!("CARGO_PKG_VERSION"),
+    );
+    wire.write_all(request.as_bytes())?;
+    let (head, rest) = http::read_head(wire, http::parse_response, first_byte)?;
+    read_body(wire, &head, rest.len() as u64, context.body_bytes_max)
+}
+
+fn read_body(wire: &mut Wire, head: &ResponseHead, mut received: u64, most: u64) -> Result<(), Trouble> {
+    let length = if head.has_no_body() { Some(0) } else { head.content_length };
+    let mut buffer = vec![0; 64 * 1024];
+    while length.is_none_or(|length| received < length) {
+        if most < received.max(length.unwrap_or(0)) {
+            return Err(Trouble::TooLong);
+        }
+        match wire.read(&mut buffer) {
+            Ok(0) if length.is_some() => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Ok(0) => return Ok(()),
+            Ok(read) => received += read as u64,
+            // Many servers end TLS without saying goodbye; where nothing announced a length, that
+            // is the end of the body all the same.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && length.is_none() => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Why a response did not end well.
+enum Trouble {
+    Io(io::Error),
+    TooLong,
+}
+
+impl From<io::Error> for Trouble {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+impl Trouble {
+    fn into_error(self, clock: &Clock, context: &Context) -> ProbeError {
+        match self {
+            Self::Io(error) => clock.io("waiting for the response", &error),
+            // Our own limit, and no fault of the server.
+            Self::TooLong => clock.fail(
+                Failure::Local,
+                format!(
+                    "the body of the response is longer than the {} bytes allowed",
+                    context.body_bytes_max
+                ),
+            ),
+        }
+    }
+}

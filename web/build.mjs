@@ -1,0 +1,59 @@
+// Builds the page into the station's crate, where it is embedded in the binary.
+// `node build.mjs` writes; `node build.mjs --check` fails when what is committed differs.
+import { mkdir, readFile, readdir, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { build } from 'esbuild';
+
+// Everything the browser loads, in bytes, uncompressed: small enough to open over the link being measured.
+const WEIGHT_MAX = 100_000;
+
+const here = fileURLToPath(new URL('.', import.meta.url));
+const out = join(here, '../crates/station/web');
+
+const bundle = await build({
+  absWorkingDir: here,
+  entryPoints: { app: 'src/main.js' },
+  outdir: out,
+  bundle: true,
+  minify: true,
+  format: 'iife',
+  target: ['chrome111', 'firefox113', 'safari16.4'],
+  charset: 'utf8',
+  legalComments: 'none',
+  write: false,
+});
+
+const notice = await readFile(join(here, 'node_modules/uplot/LICENSE'), 'utf8');
+const uplot = JSON.parse(await readFile(join(here, 'node_modules/uplot/package.json'), 'utf8'));
+const files = new Map([
+  ...bundle.outputFiles.map(({ path, contents }) => [path.slice(out.length + 1), Buffer.from(contents)]),
+  ['index.html', await readFile(join(here, 'src/index.html'))],
+  ['icon.svg', await readFile(join(here, 'src/icon.svg'))],
+  ['LICENSES.txt', Buffer.from(`The page contains uPlot ${uplot.version} (${uplot.homepage}):\n\n${notice.trim()}\n`)],
+]);
+
+const weight = [...files.values()].reduce((sum, contents) => sum + contents.length, 0);
+if (WEIGHT_MAX < weight) throw new Error(`the page weighs ${weight} bytes, more than ${WEIGHT_MAX}`);
+
+if (process.argv.includes('--check')) await check();
+else await write();
+for (const [name, contents] of files) console.log(`${String(contents.length).padStart(7)} ${name}`);
+console.log(`${String(weight).padStart(7)} bytes in all`);
+
+async function write() {
+  await mkdir(out, { recursive: true });
+  for (const [name, contents] of files) await writeFile(join(out, name), contents);
+}
+
+async function check() {
+  const stale = [];
+  for (const [name, contents] of files) {
+    const committed = await readFile(join(out, name)).catch(() => null);
+    if (!committed?.equals(contents)) stale.push(name);
+  }
+  for (const name of await readdir(out).catch(() => [])) {
+    if (!files.has(name)) stale.push(`${name} (not part of the page)`);
+  }
+  if (stale.length !== 0) throw new Error(`crates/station/web is not what web/ builds: ${stale.join(', ')}; run npm run build`);
+}

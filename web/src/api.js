@@ -1,0 +1,124 @@
+// The station's HTTP API as the page uses it: three questions and one stream (docs/spec/api.md).
+// Addresses are relative, so that the page works behind a proxy that serves it under a path.
+
+/** `GET /v1/station`. */
+export function fetchStation() {
+  return fetchJson('v1/station');
+}
+
+/** `GET /v1/series`: the list of series with their last values and forecasts. */
+export async function fetchSeries() {
+  const { series } = await fetchJson('v1/series');
+  return series;
+}
+
+/** `GET /v1/recent` of one series: its last points, each with the forecast issued for it. */
+export function fetchRecent({ source, target, quantity }) {
+  return fetchJson(`v1/recent?${new URLSearchParams({ source, target, quantity })}`);
+}
+
+/**
+ * Keeps one stream to the station open, and opens another, later and later, when it breaks.
+ *
+ * `handlers`: `open()` when a stream stands (what was missed must be read again; if the promise it
+ * returns fails, so has the stream), `point(data)`, `lag(data)`, `alive(station)` at every sign of
+ * life, and `lost(retry_ms)` when the station is gone and will be tried again in so many milliseconds.
+ */
+export class Connection {
+  constructor(handlers) {
+    this.handlers = handlers;
+    this.failures = 0;
+    this.stream = null;
+    this.timer = null;
+  }
+
+  /** Opens the stream now, also when a later attempt is already planned. */
+  connect() {
+    this.#close();
+    const stream = new EventSource('v1/stream');
+    this.stream = stream;
+    // A station that accepts and says nothing must not hold the page for ever.
+    this.timer = setTimeout(() => this.#lose(stream), ANSWER_MS_MAX);
+    stream.addEventListener('open', () => this.#opened(stream));
+    stream.addEventListener('error', () => this.#lose(stream));
+    stream.addEventListener('point', (event) => this.#deliver('point', event));
+    stream.addEventListener('lag', (event) => this.#deliver('lag', event));
+  }
+
+  async #opened(stream) {
+    if (stream !== this.stream) return;
+    clearTimeout(this.timer);
+    try {
+      await this.handlers.open();
+    } catch {
+      this.#lose(stream);
+      return;
+    }
+    if (stream !== this.stream) return;
+    this.failures = 0;
+    this.#watch(stream);
+  }
+
+  // A cable pulled out closes no connection; only a question that stays without answer shows it.
+  #watch(stream) {
+    this.timer = setTimeout(async () => {
+      try {
+        const station = await fetchStation();
+        if (stream !== this.stream) return;
+        this.handlers.alive(station);
+        this.#watch(stream);
+      } catch {
+        this.#lose(stream);
+      }
+    }, HEARTBEAT_MS);
+  }
+
+  #deliver(kind, event) {
+    let data;
+    try {
+      data = JSON.parse(event.data);
+    } catch {
+      return; // Half a message is no message; the next reading of the history mends it.
+    }
+    this.handlers[kind](data);
+  }
+
+  #lose(stream) {
+    if (stream !== this.stream) return;
+    this.#close();
+    const retry_ms = retryDelay(this.failures, Math.random());
+    this.failures += 1;
+    this.timer = setTimeout(() => this.connect(), retry_ms);
+    this.handlers.lost(retry_ms);
+  }
+
+  #close() {
+    clearTimeout(this.timer);
+    this.stream?.close();
+    this.stream = null;
+  }
+}
+
+/** Milliseconds before attempt `failures`, doubling to a bound; `chance` in 0…1 keeps pages from knocking together. */
+export function retryDelay(failures, chance) {
+  const whole_ms = Math.min(RETRY_MS_MAX, RETRY_MS_MIN * 2 ** Math.min(failures, 16));
+  return whole_ms * (0.75 + 0.25 * chance);
+}
+
+async function fetchJson(address) {
+  const response = await fetch(address, {
+    cache: 'no-store',
+    headers: { accept: 'application/json' },
+    signal: AbortSignal.timeout(ANSWER_MS_MAX),
+  });
+  if (!response.ok) throw new Error(`${address.split('?')[0]} answered ${response.status}`);
+  return response.json();
+}
+
+// Ten seconds is longer than any healthy answer, also over a satellite.
+const ANSWER_MS_MAX = 10_000;
+// Often enough to notice a lost station before a person does; one small request costs nothing.
+const HEARTBEAT_MS = 15_000;
+// A restart of the station takes about a second; a host that is off may stay off.
+const RETRY_MS_MIN = 1_000;
+const RETRY_MS_MAX = 30_000;

@@ -1,0 +1,292 @@
+// One graph: a strip of chart paper with what was measured, what had been forecast, and what comes next.
+import uPlot from 'uplot';
+import { formatClock, formatTicks } from './format.js';
+
+/**
+ * A graph inside `place`, as wide as it and `GRAPH_HEIGHT` high.
+ *
+ * The forecast for the coming measurement stands alone in a margin to the right of the paper: it has
+ * no time yet, and its distance from the last point is one step, whatever the step.
+ */
+export class Graph {
+  /** `hovered(index)` is told which row the pointer is on, or `null`. */
+  constructor(place, hovered) {
+    this.place = place;
+    this.trace = null;
+    this.ink = readInk(place);
+    this.plot = new uPlot(this.#options(hovered), [[], [], [], [], []], place);
+    this.resizer = new ResizeObserver(() => this.#fit());
+    this.resizer.observe(place);
+  }
+
+  /** Draws a trace (see `traceOf`). */
+  draw(trace) {
+    this.trace = trace;
+    this.plot.setData(trace.columns);
+  }
+
+  /** Reads the colours again, after the theme changed. */
+  recolour() {
+    this.ink = readInk(this.place);
+    this.plot.redraw(false, true);
+  }
+
+  /** Gives everything back. */
+  destroy() {
+    this.resizer.disconnect();
+    this.plot.destroy();
+  }
+
+  #fit() {
+    const width = this.place.clientWidth;
+    if (0 < width && width !== this.plot.width) this.plot.setSize({ width, height: GRAPH_HEIGHT });
+  }
+
+  #options(hovered) {
+    const ink = (name) => () => this.ink[name];
+    const axis = (more) => ({
+      stroke: ink('label'),
+      font: FONT,
+      grid: { stroke: ink('major'), width: 1 },
+      ticks: { show: false },
+      ...more,
+    });
+    const hidden = { stroke: 'transparent', width: 0, points: { show: false } };
+    return {
+      width: this.place.clientWidth || 320,
+      height: GRAPH_HEIGHT,
+      padding: [6, AHEAD_WIDTH, 0, 0],
+      legend: { show: false },
+      cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
+      scales: {
+        x: { time: true, range: (u, low, high) => (low === null ? [0, 1] : low < high ? [low, high] : [low - 30, high]) },
+        y: { auto: false, range: () => this.trace?.range ?? [0, 1] },
+      },
+      axes: [
+        axis({
+          size: 22,
+          gap: 5,
+          space: 62,
+          values: (u, splits, i, space, step_s) => {
+            if (!this.#hasRows()) return splits.map(() => '');
+            this.minor_x = between(splits, 6);
+            const end = u.bbox.width / uPlot.pxRatio - LABEL_WIDTH / 2; // There stands "next".
+            return splits.map((time_s) =>
+              end < u.valToPos(time_s, 'x') ? '' : formatClock(new Date(time_s * 1000), step_s < 60),
+            );
+          },
+        }),
+        axis({
+          size: 46,
+          gap: 6,
+          space: 30,
+          values: (u, splits) => {
+            if (!this.#hasRows()) return splits.map(() => '');
+            this.minor_y = between(splits, 5);
+            return formatTicks(splits);
+          },
+        }),
+      ],
+      series: [
+        {},
+        { ...hidden },
+        { ...hidden },
+        { stroke: ink('forecast'), width: 1.25, points: { show: false } },
+        {
+          stroke: ink('measured'),
+          width: 1,
+          points: { show: true, size: 3.2, width: 0, fill: ink('measured') },
+        },
+      ],
+      bands: [{ series: [1, 2], fill: ink('band') }],
+      hooks: {
+        drawClear: [(u) => this.#drawPaper(u)],
+        draw: [(u) => this.#drawMarks(u)],
+        setCursor: [(u) => hovered(u.cursor.left < 0 ? null : (u.cursor.idx ?? null))],
+      },
+    };
+  }
+
+  #hasRows() {
+    return this.trace !== null && 0 < this.trace.columns[0].length;
+  }
+
+  // The paper under the axes: its sheet, the fine ruling, and the margin ahead in another tint.
+  #drawPaper(u) {
+    const { ctx } = u;
+    const { left, top, width, height } = u.bbox;
+    const ratio = uPlot.pxRatio;
+    ctx.save();
+    ctx.fillStyle = this.ink.sheet;
+    ctx.fillRect(left, top, width, height);
+    ctx.fillStyle = this.ink.ahead;
+    ctx.fillRect(left + width, top, AHEAD_WIDTH * ratio, height);
+
+    ctx.strokeStyle = this.ink.minor;
+    ctx.lineWidth = Math.max(1, Math.round(ratio));
+    const offset = (ctx.lineWidth % 2) / 2;
+    ctx.beginPath();
+    for (const value of this.minor_y ?? []) {
+      const y = Math.round(u.valToPos(value, 'y', true)) + offset;
+      if (y < top || top + height < y) continue;
+      ctx.moveTo(left, y);
+      ctx.lineTo(left + width + AHEAD_WIDTH * ratio, y);
+    }
+    for (const value of this.minor_x ?? []) {
+      const x = Math.round(u.valToPos(value, 'x', true)) + offset;
+      if (x < left || left + width < x) continue;
+      ctx.moveTo(x, top);
+      ctx.lineTo(x, top + height);
+    }
+    ctx.stroke();
+    ctx.restore();
+  }
+
+  // What is not a line: failures, values off the paper, the pen, and the forecast ahead.
+  #drawMarks(u) {
+    if (!this.#hasRows()) return;
+    const { ctx } = u;
+    ctx.save();
+    this.#drawFailures(u, ctx);
+    this.#drawOffPaper(u, ctx);
+    this.#drawAhead(u, ctx);
+    ctx.restore();
+  }
+
+  // A failure is a cross on the upper edge and a hair line down: no height, so no value.
+  #drawFailures(u, ctx) {
+    const { top, height } = u.bbox;
+    const arm = 3 * uPlot.pxRatio;
+    ctx.strokeStyle = this.ink.failure;
+    for (const time_s of this.trace.failures) {
+      const x = u.valToPos(time_s, 'x', true);
+      const y = top + arm + uPlot.pxRatio;
+      ctx.globalAlpha = 1;
+      ctx.lineWidth = 1.5 * uPlot.pxRatio;
+      ctx.beginPath();
+      ctx.moveTo(x - arm, y - arm);
+      ctx.lineTo(x + arm, y + arm);
+      ctx.moveTo(x - arm, y + arm);
+      ctx.lineTo(x + arm, y - arm);
+      ctx.stroke();
+      ctx.globalAlpha = 0.35;
+      ctx.lineWidth = uPlot.pxRatio;
+      ctx.beginPath();
+      ctx.moveTo(x, y + arm);
+      ctx.lineTo(x, top + height);
+      ctx.stroke();
+    }
+    ctx.globalAlpha = 1;
+  }
+
+  // Values beyond the paper's range: an arrow head on the edge they left by.
+  #drawOffPaper(u, ctx) {
+    const [times, , , , measured] = this.trace.columns;
+    const [low, high] = this.trace.range;
+    const { top, height } = u.bbox;
+    const size = 4 * uPlot.pxRatio;
+    ctx.fillStyle = this.ink.measured;
+    measured.forEach((value, i) => {
+      if (value === null || (low <= value && value <= high)) return;
+      const x = u.valToPos(times[i], 'x', true);
+      const [edge, inward] = high < value ? [top, size * 1.5] : [top + height, -size * 1.5];
+      ctx.beginPath();
+      ctx.moveTo(x, edge);
+      ctx.lineTo(x - size, edge + inward);
+      ctx.lineTo(x + size, edge + inward);
+      ctx.fill();
+    });
+  }
+
+  #drawAhead(u, ctx) {
+    const ratio = uPlot.pxRatio;
+    const { left, top, width, height } = u.bbox;
+    const now = left + width;
+    const x = now + (AHEAD_WIDTH / 2) * ratio;
+
+    ctx.fillStyle = this.ink.label;
+    ctx.font = scaleFont(FONT, ratio);
+    ctx.textAlign = 'center';
+    ctx.textBaseline = 'top';
+    ctx.fillText('next', x, top + height + 5 * ratio);
+
+    // The pen rests where the last value was drawn.
+    const [times, , , , measured] = this.trace.columns;
+    const last = measured.at(-1);
+    if (last !== null) {
+      ctx.fillStyle = this.ink.measured;
+      ctx.beginPath();
+      ctx.arc(u.valToPos(times.at(-1), 'x', true), clamp(u.valToPos(last, 'y', true), top, top + height), 3.2 * ratio, 0, 7);
+      ctx.fill();
+    }
+    ctx.strokeStyle = this.ink.edge;
+    ctx.lineWidth = ratio;
+    ctx.beginPath();
+    ctx.moveTo(now, top);
+    ctx.lineTo(now, top + height);
+    ctx.stroke();
+
+    const { ahead } = this.trace;
+    if (!ahead || ahead.value === null) return;
+    const position = (value) => clamp(u.valToPos(value, 'y', true), top, top + height);
+    if (ahead.lower !== null && ahead.upper !== null) {
+      const [upper, lower] = [position(ahead.upper), position(ahead.lower)];
+      const half = 6 * ratio;
+      ctx.fillStyle = this.ink.band;
+      ctx.fillRect(x - half, upper, 2 * half, lower - upper);
+      ctx.strokeStyle = this.ink.forecast;
+      ctx.lineWidth = ratio;
+      ctx.beginPath();
+      ctx.moveTo(x - half, upper);
+      ctx.lineTo(x + half, upper);
+      ctx.moveTo(x - half, lower);
+      ctx.lineTo(x + half, lower);
+      ctx.stroke();
+    }
+    const y = position(ahead.value);
+    const arm = 5 * ratio;
+    ctx.fillStyle = this.ink.forecast;
+    ctx.beginPath();
+    ctx.moveTo(x, y - arm);
+    ctx.lineTo(x + arm, y);
+    ctx.lineTo(x, y + arm);
+    ctx.lineTo(x - arm, y);
+    ctx.fill();
+  }
+}
+
+/** The height of a graph with its time axis, in CSS pixels; the style sheet reserves the same. */
+export const GRAPH_HEIGHT = 176;
+
+// Room for one mark and its label, in CSS pixels.
+const AHEAD_WIDTH = 34;
+// Half a time label and a little air, in CSS pixels.
+const LABEL_WIDTH = 64;
+const FONT = '11px system-ui, sans-serif';
+
+/** The fine ruling: each field between two lines of the axis in `parts`, also beyond the outer lines. */
+function between(splits, parts) {
+  if (splits.length < 2) return [];
+  const field = splits[1] - splits[0];
+  const lines = [];
+  for (let i = -1; i < splits.length; i += 1) {
+    for (let part = 1; part < parts; part += 1) lines.push(splits[0] + field * (i + part / parts));
+  }
+  return lines;
+}
+
+function readInk(place) {
+  const style = getComputedStyle(place);
+  return Object.fromEntries(INKS.map((name) => [name, style.getPropertyValue(`--${name}`).trim()]));
+}
+
+function scaleFont(font, ratio) {
+  return font.replace(/^\d+/, (size) => String(Number(size) * ratio));
+}
+
+function clamp(value, low, high) {
+  return Math.min(high, Math.max(low, value));
+}
+
+// The colours that the style sheet names.
+const INKS = ['sheet', 'ahead', 'minor', 'major', 'edge', 'label', 'measured', 'forecast', 'band', 'failure'];

@@ -1,0 +1,69 @@
+// The page of a station: asks what it has measured, then listens.
+import './page.css';
+import { Connection, fetchRecent, fetchSeries, fetchStation } from './api.js';
+import { Store } from './store.js';
+import { followTheme } from './theme.js';
+import { View } from './view.js';
+
+const store = new Store();
+const view = new View(store, { seen: readHistory, retry: () => connection.connect() });
+const connection = new Connection({
+  async open() {
+    await readAll();
+    view.setConnection('live');
+  },
+  point(event) {
+    const key = store.addPoint(event);
+    if (key !== null) view.redraw(key);
+  },
+  lag: () => readAll().catch(() => {}), // The heartbeat finds out whether the station is gone.
+  alive: (station) => view.setStation(station),
+  async lost(retry_ms) {
+    view.setConnection('reconnecting', retry_ms);
+    try {
+      await readAll();
+      if (connection.stream === null) view.setConnection('polling', retry_ms);
+    } catch {
+      // It said so already.
+    }
+  },
+});
+
+/** Reads everything that is shown; what is not in view is read when it comes into view. */
+async function readAll() {
+  const [station, series] = await Promise.all([fetchStation(), fetchSeries()]);
+  view.setStation(station);
+  store.replaceSeries(series);
+  view.arrange();
+  for (const key of view.inView()) readHistory(key);
+}
+
+/** Reads a series' history unless it is there or on its way; a few at a time, oldest wish first. */
+function readHistory(key) {
+  if (store.series.get(key)?.history !== 'absent') return;
+  store.startHistory(key);
+  wishes.push(key);
+  pump();
+}
+
+async function pump() {
+  if (READS_MAX <= reading || wishes.length === 0) return;
+  reading += 1;
+  const key = wishes.shift();
+  try {
+    store.putHistory(key, await fetchRecent(store.series.get(key)));
+    view.redraw(key);
+  } catch {
+    store.failHistory(key);
+  }
+  reading -= 1;
+  pump();
+}
+
+// A browser keeps six connections to a host, and the stream holds one of them.
+const READS_MAX = 3;
+const wishes = [];
+let reading = 0;
+
+followTheme(document.getElementById('theme'), () => view.recolour());
+connection.connect();

@@ -1,0 +1,189 @@
+// What the page knows: the station and its series, each with a bounded history.
+// Nothing here touches the page or the network; what arrives goes in, plain state comes out.
+
+/** The station's series as they are known so far. */
+export class Store {
+  constructor() {
+    /** Series by key. */
+    this.series = new Map();
+    /** How many series the station has beyond `SERIES_MAX`. */
+    this.left_out = 0;
+  }
+
+  /**
+   * Takes the answer of `/v1/series`: adds what is new, forgets what is gone, updates the rest.
+   * Histories become stale, because points may have been missed since they were read.
+   */
+  replaceSeries(list) {
+    const kept = new Map();
+    for (const summary of list.slice(0, SERIES_MAX)) {
+      const key = keyOf(summary);
+      const series = this.series.get(key) ?? newSeries(summary);
+      series.unit = summary.unit;
+      series.count = summary.count;
+      series.failures = summary.failures;
+      series.last = summary.last ?? null;
+      series.listed = series.last;
+      series.next = summary.next ?? null;
+      if (hasFailed(summary.last)) series.last_failure = summary.last;
+      series.history = 'absent';
+      series.pending = [];
+      kept.set(key, series);
+    }
+    this.series = kept;
+    this.left_out = Math.max(0, list.length - SERIES_MAX);
+  }
+
+  /** Says that a history is being read: points that arrive meanwhile wait for it. */
+  startHistory(key) {
+    const series = this.series.get(key);
+    if (!series) return;
+    series.history = 'loading';
+    series.pending = [];
+  }
+
+  /** Takes the answer of `/v1/recent`, and after it the points that arrived while it travelled. */
+  putHistory(key, recent) {
+    const series = this.series.get(key);
+    if (!series || series.history !== 'loading') return;
+    series.points = recent.points.slice(-POINTS_MAX);
+    series.appended += 1;
+    series.revision += 1;
+    const failed = series.points.findLast(hasFailed);
+    if (failed) series.last_failure = failed;
+    const end_s = series.points.at(-1)?.time_s ?? -Infinity;
+    for (const point of series.pending) {
+      if (end_s < point.time_s) appendPoint(series, point);
+    }
+    series.pending = [];
+    series.history = 'present';
+  }
+
+  /** Says that a history could not be read; it may be asked for again. */
+  failHistory(key) {
+    const series = this.series.get(key);
+    if (series?.history === 'loading') series.history = 'absent';
+  }
+
+  /** Takes a `point` event; returns its series' key, or `null` when there is no room for it. */
+  addPoint(event) {
+    const key = keyOf(event);
+    let series = this.series.get(key);
+    if (!series) {
+      if (SERIES_MAX <= this.series.size) return null;
+      series = newSeries(event);
+      this.series.set(key, series);
+    }
+    const known = isSame(series.listed, event); // The list that was read meanwhile counts it already.
+    series.listed = null;
+    series.last = event;
+    series.next = event.next ?? null;
+    if (hasFailed(event)) series.last_failure = event;
+    if (!known) series[hasFailed(event) ? 'failures' : 'count'] += 1;
+    if (series.history === 'present') appendPoint(series, event);
+    else if (series.history === 'loading' && series.pending.length < POINTS_MAX) series.pending.push(event);
+    return key;
+  }
+
+  /**
+   * The series in groups of one source and target, those of the station itself first.
+   * Order is by name, so that nothing moves when points arrive.
+   */
+  groups(host) {
+    const groups = new Map();
+    for (const [key, series] of this.series) {
+      const id = JSON.stringify([series.source, series.target]);
+      if (!groups.has(id)) {
+        const own = series.source === host && series.target === host;
+        groups.set(id, { id, source: series.source, target: series.target, own, keys: [] });
+      }
+      groups.get(id).keys.push(key);
+    }
+    const rank = (key) => {
+      const at = ORDER.indexOf(this.series.get(key).quantity);
+      return at < 0 ? ORDER.length : at;
+    };
+    for (const group of groups.values()) {
+      group.keys.sort((a, b) => rank(a) - rank(b) || a.localeCompare(b));
+    }
+    return [...groups.values()].sort(
+      (a, b) =>
+        Number(b.own) - Number(a.own) ||
+        Number(b.source === host) - Number(a.source === host) ||
+        a.target.localeCompare(b.target) ||
+        a.source.localeCompare(b.source),
+    );
+  }
+}
+
+/** The identity of a series: its source, target and quantity as one text. */
+export function keyOf({ source, target, quantity }) {
+  return JSON.stringify([source, target, quantity]);
+}
+
+/** Whether a record or point is of an experiment that failed; such a point has no value. */
+export function hasFailed(point) {
+  return typeof point?.error === 'string';
+}
+
+/** Whether every word of `query` occurs in the series' names. */
+export function matches(series, title, query) {
+  const text = `${series.source} ${series.target} ${series.quantity} ${title}`.toLowerCase();
+  return query
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
+}
+
+/** Points kept of a series: what `/v1/recent` gives, so that ten hours at 1 s stay as small as ten minutes. */
+export const POINTS_MAX = 512;
+
+/** Series kept: each costs the page a card; beyond that, narrower questions belong to the API. */
+export const SERIES_MAX = 1000;
+
+function newSeries({ source, target, quantity, unit }) {
+  return {
+    source,
+    target,
+    quantity,
+    unit,
+    count: 0,
+    failures: 0,
+    last: null,
+    listed: null,
+    last_failure: null,
+    next: null,
+    history: 'absent',
+    points: [],
+    pending: [],
+    appended: 0,
+    revision: 0,
+  };
+}
+
+function isSame(record, event) {
+  return record !== null && ['time_s', 'value', 'error'].every((name) => record[name] === event[name]);
+}
+
+function appendPoint(series, { time_s, value, error, forecast, lower, upper, method }) {
+  series.points.push({ time_s, value, error, forecast, lower, upper, method });
+  if (POINTS_MAX < series.points.length) series.points.shift();
+  series.appended += 1;
+}
+
+// Within a group: what people look for first comes first.
+const ORDER = [
+  'cpu_available',
+  'memory_free',
+  'rtt',
+  'rtt_nagle',
+  'rtt_loaded',
+  'rtt_tls',
+  'rtt_udp',
+  'loss',
+  'connect',
+  'first_byte',
+  'response_time',
+  'goodput',
+  'goodput_down',
+];

@@ -1,0 +1,52 @@
+// The table view of a series: the same points as its graph, newest first, for reading and listening.
+import { element } from './dom.js';
+import { ABSENT, formatFailure, formatInterval, formatTime, formatValue } from './format.js';
+import { hasFailed } from './store.js';
+
+/** A table that follows its series; rows are added above, so that a reader's place is not torn away. */
+export class Table {
+  constructor(caption) {
+    this.revision = -1;
+    this.appended = 0;
+    this.rows = element('tbody');
+    const heads = ['Time', 'Measured', 'Had been forecast', 'Interval', 'Method'];
+    this.root = element(
+      'div',
+      { class: 'table', tabindex: '0', role: 'region', 'aria-label': caption },
+      element(
+        'table',
+        {},
+        element('caption', { class: 'unseen' }, caption),
+        element('thead', {}, element('tr', {}, ...heads.map((head) => element('th', { scope: 'col' }, head)))),
+        this.rows,
+      ),
+    );
+  }
+
+  /** Shows the series' points as they are now. */
+  update(series) {
+    const { points } = series;
+    const fresh =
+      series.revision === this.revision ? Math.min(series.appended - this.appended, points.length) : points.length;
+    if (fresh === 0) return;
+    const added = points.slice(points.length - fresh).reverse().map((point) => rowOf(point, series.unit));
+    if (series.revision === this.revision) this.rows.prepend(...added);
+    else this.rows.replaceChildren(...added);
+    while (points.length < this.rows.childElementCount) this.rows.lastElementChild.remove();
+    this.revision = series.revision;
+    this.appended = series.appended;
+  }
+}
+
+function rowOf(point, unit) {
+  const failed = hasFailed(point);
+  return element(
+    'tr',
+    failed ? { class: 'failed' } : {},
+    element('th', { scope: 'row' }, formatTime(point.time_s)),
+    element('td', {}, failed ? formatFailure(point.error) : formatValue(point.value, unit)),
+    element('td', {}, formatValue(point.forecast, unit)),
+    element('td', {}, formatInterval(point.lower, point.upper, unit) || ABSENT),
+    element('td', {}, point.method ?? ABSENT),
+  );
+}

@@ -1,0 +1,101 @@
+// From a series' points to what a graph draws: columns, gaps and the range of the paper. Pure.
+import { scaleFor } from './format.js';
+import { hasFailed } from './store.js';
+
+/**
+ * The columns of a graph, in a scale that suits them.
+ *
+ * `columns` are `[time_s, upper, lower, forecast, measured]`; a failure, a forecast never issued and
+ * a hole in time are `null`, which the graph leaves empty. `failures` are the times of failures.
+ */
+export function traceOf(points, next, unit, points_shown) {
+  const shown = points.slice(-points_shown);
+  const scale = scaleFor(unit, typical(shown, next));
+  const hole_s = HOLE_STEPS * typicalStep(shown);
+  const columns = [[], [], [], [], []];
+  const failures = [];
+  const scaled = (value) => (Number.isFinite(value) ? value * scale.factor : null);
+
+  let before_s = null;
+  for (const point of shown) {
+    if (before_s !== null && hole_s < point.time_s - before_s) {
+      pushRow(columns, (before_s + point.time_s) / 2, null, null, null, null);
+    }
+    const failed = hasFailed(point);
+    if (failed) failures.push(point.time_s);
+    pushRow(
+      columns,
+      point.time_s,
+      scaled(point.upper),
+      scaled(point.lower),
+      scaled(point.forecast),
+      failed ? null : scaled(point.value),
+    );
+    before_s = point.time_s;
+  }
+
+  const ahead = next?.median
+    ? { value: scaled(next.median.value), lower: scaled(next.lower), upper: scaled(next.upper) }
+    : null;
+  return { columns, failures, ahead, scale, range: rangeOf(columns, ahead, unit, scale) };
+}
+
+/**
+ * The range of the paper, `[low, high]` in the trace's scale.
+ *
+ * Measured values and the forecast ahead decide. Rare outliers beyond `OUTLIER_SPREADS` times the
+ * spread of the rest are left off the paper (the graph marks them at its edge), so that one
+ * stalled exchange does not flatten the hour around it.
+ */
+export function rangeOf(columns, ahead, unit, scale) {
+  const values = [...columns[3], ...columns[4], ahead?.value, ahead?.lower, ahead?.upper]
+    .filter(Number.isFinite)
+    .sort((a, b) => a - b);
+  if (values.length === 0) return [0, 1];
+
+  const low_usual = quantile(values, 0.03);
+  const high_usual = quantile(values, 0.97);
+  const reach = OUTLIER_SPREADS * (high_usual - low_usual || Math.abs(high_usual) * 0.02);
+  let low = values.find((value) => low_usual - reach <= value);
+  let high = values.findLast((value) => value <= high_usual + reach);
+
+  const spread = high - low || Math.abs(high) * 0.1 || 1;
+  const floor = 0 <= values[0] ? 0 : -Infinity;
+  const ceiling = unit === 'ratio' ? scale.factor : Infinity;
+  // Near enough to zero, zero belongs on the paper: then heights can be compared.
+  low = floor === 0 && low < 0.4 * high ? 0 : Math.max(floor, low - PADDING * spread);
+  high = Math.min(Math.max(ceiling, values.at(-1)), high + PADDING * spread);
+  return [low, low < high ? high : low + 1];
+}
+
+/** The usual time from one point to the next, in seconds; infinite when there are fewer than two. */
+export function typicalStep(points) {
+  const steps = [];
+  for (let i = 1; i < points.length; i += 1) steps.push(points[i].time_s - points[i - 1].time_s);
+  steps.sort((a, b) => a - b);
+  return steps.length === 0 ? Infinity : quantile(steps, 0.5) || Infinity;
+}
+
+function typical(points, next) {
+  const sizes = points
+    .map((point) => (hasFailed(point) ? NaN : Math.abs(point.value)))
+    .concat(next?.median ? Math.abs(next.median.value) : NaN)
+    .filter(Number.isFinite)
+    .sort((a, b) => a - b);
+  return sizes.length === 0 ? 0 : quantile(sizes, 0.5);
+}
+
+function pushRow(columns, ...row) {
+  row.forEach((value, i) => columns[i].push(value));
+}
+
+function quantile(sorted, share) {
+  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
+}
+
+// Probes run with jitter and failures take their deadline; four usual steps without any record is a hole.
+const HOLE_STEPS = 4;
+// Wide enough that level shifts and bursts stay on the paper; only lone spikes leave it.
+const OUTLIER_SPREADS = 4;
+// Room above and below the trace, as a share of its spread.
+const PADDING = 0.1;

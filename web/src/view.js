@@ -1,0 +1,227 @@
+// The whole page: header, groups of cards, filter, and what is said when there is nothing to show.
+import { Card } from './card.js';
+import { element, setText } from './dom.js';
+import { formatDuration, quantityTitle } from './format.js';
+import { matches } from './store.js';
+
+/** The page of a store. It draws in animation frames, and only what changed and is in view. */
+export class View {
+  /** `seen(key)` is called when a card in view is drawn: its history may be wanted. */
+  constructor(store, { seen, retry }) {
+    this.store = store;
+    this.seen = seen;
+    this.cards = new Map();
+    this.sections = new Map();
+    this.dirty = new Set();
+    this.frame = null;
+    this.station = null;
+    this.parts = Object.fromEntries(PARTS.map((id) => [id, document.getElementById(id)]));
+    this.watcher = new IntersectionObserver((entries) => this.#watch(entries), { rootMargin: '160px' });
+    this.parts.filter.addEventListener('input', () => this.#filter());
+    this.parts.span.addEventListener('change', () => this.redrawAll());
+    this.parts.retry.addEventListener('click', retry);
+    setInterval(() => this.#tick(), 1000);
+  }
+
+  /** Shows which station this is. */
+  setStation(station) {
+    this.station = station;
+    this.started_ms = Date.now() - station.uptime_s * 1000;
+    setText(this.parts.host, station.host);
+    setText(this.parts.version, station.version);
+    document.title = `${station.host} · Barograph`;
+    this.#tick();
+  }
+
+  /** Shows the state of the connection: `live`, `connecting`, `polling` or `reconnecting`. */
+  setConnection(state, retry_ms = 0) {
+    this.retry_at_ms = Date.now() + retry_ms;
+    this.connection = state;
+    document.body.dataset.connection = state;
+    setText(this.parts.connection, state === 'polling' ? 'no live stream' : state);
+    this.parts.trouble.hidden = state !== 'reconnecting' && state !== 'polling';
+    setText(
+      this.parts.trouble_text,
+      state === 'polling'
+        ? 'The station answers, but gives no live stream. What you see is from its last answer.'
+        : 'The station does not answer. What you see is what it said last.',
+    );
+    this.#tick();
+    this.#showEmpty();
+  }
+
+  /** Makes groups and cards agree with the store's series, and draws them. */
+  arrange() {
+    const groups = this.store.groups(this.station?.host);
+    const known = new Set(groups.map((group) => group.id));
+    for (const [id, section] of this.sections) {
+      if (!known.has(id)) {
+        section.root.remove();
+        this.sections.delete(id);
+      }
+    }
+    for (const [key, card] of this.cards) {
+      if (this.store.series.has(key)) continue;
+      this.watcher.unobserve(card.root);
+      card.destroy();
+      this.cards.delete(key);
+    }
+    groups.forEach((group, i) => {
+      const section = this.#section(group);
+      placeAt(this.parts.groups, section.root, i);
+      group.keys.forEach((key, j) => placeAt(section.cards, this.#card(key).root, j));
+    });
+    this.#filter();
+    this.redrawAll();
+  }
+
+  /** Asks for a series to be drawn in the next frame. */
+  redraw(key) {
+    if (!this.cards.has(key)) {
+      this.arrange(); // A series nobody knew: its card has a place to find first.
+      return;
+    }
+    this.dirty.add(key);
+    this.frame ??= requestAnimationFrame(() => this.#draw());
+  }
+
+  /** Asks for every series to be drawn. */
+  redrawAll() {
+    for (const key of this.cards.keys()) this.dirty.add(key);
+    this.frame ??= requestAnimationFrame(() => this.#draw());
+  }
+
+  /** Reads the theme's colours again. */
+  recolour() {
+    for (const card of this.cards.values()) card.recolour();
+  }
+
+  /** The keys of the cards in view. */
+  inView() {
+    return [...this.cards].filter(([, card]) => card.in_view).map(([key]) => key);
+  }
+
+  #draw() {
+    this.frame = null;
+    const points_shown = Number(this.parts.span.value);
+    for (const key of this.dirty) {
+      const series = this.store.series.get(key);
+      const card = this.cards.get(key);
+      if (!series || !card) continue;
+      card.render(series, points_shown);
+      if (card.in_view) this.seen(key);
+    }
+    this.dirty.clear();
+  }
+
+  #watch(entries) {
+    for (const entry of entries) {
+      const key = this.keys.get(entry.target);
+      const card = this.cards.get(key);
+      if (!card) continue;
+      card.setInView(entry.isIntersecting);
+      if (entry.isIntersecting) this.redraw(key);
+    }
+  }
+
+  #section(group) {
+    if (!this.sections.has(group.id)) {
+      const id = `group-${(next_id += 1)}`;
+      const cards = element('div', { class: 'cards' });
+      const from = group.source === this.station?.host ? '' : group.source;
+      const heading = element(
+        'h2',
+        { id },
+        element('small', {}, group.own ? 'this host' : from ? `${from} to` : 'target'),
+        ' ',
+        element('span', {}, group.target),
+      );
+      this.sections.set(group.id, { root: element('section', { 'aria-labelledby': id }, heading, cards), cards });
+    }
+    return this.sections.get(group.id);
+  }
+
+  #card(key) {
+    let card = this.cards.get(key);
+    if (!card) {
+      const series = this.store.series.get(key);
+      card = new Card(series);
+      card.series = series;
+      card.changed = () => this.redraw(key);
+      this.cards.set(key, card);
+      this.keys.set(card.root, key);
+      this.watcher.observe(card.root);
+    }
+    return card;
+  }
+
+  #filter() {
+    const query = this.parts.filter.value.trim();
+    let shown = 0;
+    for (const [key, card] of this.cards) {
+      const series = this.store.series.get(key);
+      const hidden = !series || !matches(series, quantityTitle(series.quantity), query);
+      card.root.hidden = hidden;
+      if (!hidden) shown += 1;
+    }
+    for (const { root, cards } of this.sections.values()) {
+      const count = [...cards.children].filter((card) => !card.hidden).length;
+      root.hidden = count === 0;
+      root.style.setProperty('--cards', count);
+    }
+    const total = this.cards.size;
+    const more = this.store.left_out ? `, ${this.store.left_out} more only through the API` : '';
+    setText(this.parts.tally, `${shown === total ? total : `${shown} of ${total}`} series${more}`);
+    this.#showEmpty();
+  }
+
+  #showEmpty() {
+    const total = this.cards.size;
+    const hidden = 0 < total && [...this.cards.values()].some((card) => !card.root.hidden);
+    this.parts.empty.hidden = hidden;
+    setText(
+      this.parts.empty,
+      0 < total
+        ? 'No series has these words.'
+        : this.connection === 'live' || this.connection === 'polling'
+          ? 'No measurements yet… The first ones come within a minute.'
+          : this.connection === 'reconnecting'
+            ? 'Nothing to show until the station answers.'
+            : 'Asking the station…',
+    );
+  }
+
+  #tick() {
+    if (this.station && this.connection !== 'reconnecting') {
+      setText(this.parts.uptime, formatDuration((Date.now() - this.started_ms) / 1000));
+    }
+    const wait_s = Math.max(0, Math.ceil((this.retry_at_ms - Date.now()) / 1000));
+    setText(this.parts.countdown, 0 < wait_s ? `Trying again in ${wait_s}\u202fs.` : 'Trying again…');
+  }
+
+  keys = new WeakMap();
+  connection = 'connecting';
+  retry_at_ms = 0;
+}
+
+function placeAt(parent, child, index) {
+  if (parent.children[index] !== child) parent.insertBefore(child, parent.children[index] ?? null);
+}
+
+const PARTS = [
+  'host',
+  'version',
+  'uptime',
+  'connection',
+  'filter',
+  'tally',
+  'span',
+  'trouble',
+  'trouble_text',
+  'countdown',
+  'retry',
+  'groups',
+  'empty',
+];
+
+let next_id = 0;

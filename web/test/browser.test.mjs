@@ -1,0 +1,240 @@
+// The built page in a real browser, against the mock station.
+import assert from 'node:assert/strict';
+import { access } from 'node:fs/promises';
+import { after, before, describe, test } from 'node:test';
+import { chromium } from 'playwright-core';
+import { startMock } from '../mock.mjs';
+
+const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
+const FLAGS = [
+  '--headless',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+];
+const WAIT_MS_MAX = 15_000;
+
+const present = await access(CHROMIUM).then(
+  () => true,
+  () => false,
+);
+if (!present) console.log(`SKIPPED: browser tests, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
+
+describe('the page', { skip: !present && `${CHROMIUM} is absent`, timeout: 120_000 }, () => {
+  let browser;
+  before(async () => {
+    browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+  });
+  after(() => browser?.close());
+
+  test('shows a graph for each series, and only talks to its station', async () => {
+    await withPage(browser, {}, async ({ page, mock, requests, complaints }) => {
+      const card = cardOf(page, 'rtt', '127.0.0.1:7311');
+      await inked(card);
+      assert.match(await card.locator('[role=img]').getAttribute('aria-label'), /^rtt to 127\.0\.0\.1:7311: last .*µs; next .*µs, 90.% interval .* method median/);
+      assert.equal(await page.locator('#host').textContent(), 'aneroid');
+      assert.equal(await page.locator('article.card').count(), mock.series.length);
+      assert.equal(await page.locator('#groups section').first().locator('h2 span').textContent(), 'aneroid');
+      assert.deepEqual(requests.filter((url) => !url.startsWith(mock.url)), []);
+      assert.deepEqual(complaints, [], 'no error, and nothing against the content security policy');
+    });
+  });
+
+  test('numbers change when points arrive', async () => {
+    await withPage(browser, {}, async ({ page, mock }) => {
+      const card = cardOf(page, 'connect', '192.168.1.1:80');
+      await inked(card);
+      mock.put('connect', { value: 0.123 });
+      await eventually(page, card.locator('.last .figure'), /^123\u202fms$/);
+      const before = await card.locator('.next .figure').textContent();
+      for (let i = 0; i < 8; i += 1) mock.put('connect', { value: 0.321 });
+      await eventually(page, card.locator('.next .figure'), /^321\u202fms$/);
+      assert.notEqual(before, await card.locator('.next .figure').textContent());
+    });
+  });
+
+  test('a failure is said in words and is no value', async () => {
+    await withPage(browser, {}, async ({ page, mock }) => {
+      const card = cardOf(page, 'connect', '192.168.1.1:80');
+      await inked(card);
+      mock.put('connect', { error: 'timed_out' });
+      await eventually(page, card.locator('.last .figure'), /^timed out$/);
+      await eventually(page, card.locator('footer'), /failed, last: timed out at \d\d:\d\d:\d\d/);
+    });
+  });
+
+  test('the table shows the same points and follows them', async () => {
+    await withPage(browser, {}, async ({ page, mock }) => {
+      const card = cardOf(page, 'rtt', '127.0.0.1:7311');
+      await inked(card);
+      await card.getByRole('button', { name: /^Table of/ }).press('Enter');
+      await card.locator('tbody tr').first().waitFor({ timeout: WAIT_MS_MAX });
+      assert.equal(await card.locator('canvas').count(), 0);
+      mock.put('rtt', { value: 0.5 });
+      await eventually(page, card.locator('tbody tr').first(), /500\u202fms/);
+      for (let i = 0; i < 200; i += 1) mock.put('rtt', { error: 'refused' });
+      await eventually(page, card.locator('tbody tr').first(), /connection refused/);
+      await eventually(page, card.locator('footer'), /200 failed/);
+      assert.equal(await card.locator('tbody tr').count(), 512);
+      await card.getByRole('button', { name: /^Table of/ }).click();
+      await card.locator('canvas').waitFor({ timeout: WAIT_MS_MAX });
+    });
+  });
+
+  test('says when the station is gone, and comes back by itself', async () => {
+    await withPage(browser, {}, async ({ page, mock }) => {
+      await eventually(page, page.locator('#connection'), /^live$/);
+      await mock.stop();
+      await eventually(page, page.locator('#connection'), /^reconnecting$/);
+      assert.ok(await page.getByRole('alert').isVisible());
+      assert.notEqual(await page.locator('article.card .last .figure').first().textContent(), '–', 'what was known stays');
+      await mock.start();
+      await eventually(page, page.locator('#connection'), /^live$/);
+      assert.ok(!(await page.getByRole('alert').isVisible()));
+      mock.put('cpu_available', { value: 0.125 });
+      await eventually(page, cardOf(page, 'cpu_available', 'aneroid').locator('.last .figure'), /^12\.5\u202f%$/);
+    });
+  });
+
+  test('without a stream it reads now and then, and says so', async () => {
+    await withPage(browser, { mock: { stream: false } }, async ({ page }) => {
+      await eventually(page, page.locator('#connection'), /^no live stream$/);
+      await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
+    });
+  });
+
+  test('reads the histories again when it missed something', async () => {
+    await withPage(browser, {}, async ({ page, mock }) => {
+      await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
+      const before = mock.requests.filter((path) => path === '/v1/recent').length;
+      mock.lag(12);
+      await until(() => before < mock.requests.filter((path) => path === '/v1/recent').length);
+    });
+  });
+
+  test('an empty station says so, until the first series arrives', async () => {
+    await withPage(browser, { mock: { empty: true } }, async ({ page, mock }) => {
+      await eventually(page, page.locator('#empty'), /^No measurements yet/);
+      mock.add({ target: '<b>bold</b>', quantity: 'queue_length', unit: '', period_s: 1, weather: () => () => ({ value: 42 }) });
+      await eventually(page, page.locator('section h2 span'), /^<b>bold<\/b>$/);
+      assert.equal(await page.locator('b').count(), 0, 'names are text, never markup');
+      await eventually(page, page.locator('.last .figure'), /^42\.0$/);
+      assert.ok(!(await page.locator('#empty').isVisible()));
+    });
+  });
+
+  test('the filter hides what does not match, and draws only what is in view', async () => {
+    await withPage(browser, { mock: { many: 60 } }, async ({ page, mock }) => {
+      await eventually(page, page.locator('#tally'), new RegExp(`^${mock.series.length} series$`));
+      await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
+      const drawn = await page.locator('canvas').count();
+      assert.ok(drawn < 30, `${drawn} graphs at once`);
+      await page.getByLabel('Filter').fill('host-042');
+      await eventually(page, page.locator('#tally'), /^1 of \d+ series$/);
+      await inked(cardOf(page, 'rtt', 'host-042.example.org:7311'));
+      await page.getByLabel('Filter').fill('nothing like it');
+      await eventually(page, page.locator('#empty'), /^No series has these words/);
+    });
+  });
+
+  test('dark and light: the system decides until the reader does, and the choice stays', async () => {
+    await withPage(browser, { colorScheme: 'dark' }, async ({ page }) => {
+      const theme = () => page.evaluate(() => document.documentElement.dataset.theme);
+      await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
+      assert.equal(await theme(), 'dark');
+      await page.getByRole('button', { name: 'Use the light theme' }).click();
+      assert.equal(await theme(), 'light');
+      await page.reload();
+      await eventually(page, page.locator('#connection'), /^live$/);
+      assert.equal(await theme(), 'light');
+    });
+  });
+
+  test('on a phone nothing is wider than the screen', async () => {
+    await withPage(browser, { viewport: { width: 360, height: 740 } }, async ({ page }) => {
+      await inked(cardOf(page, 'cpu_available', 'aneroid'));
+      const [wide, screen] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+      assert.ok(wide <= screen, `${wide} px on a screen of ${screen}`);
+    });
+  });
+
+  test('the pointer reads single points', async () => {
+    await withPage(browser, {}, async ({ page }) => {
+      const card = cardOf(page, 'rtt', '127.0.0.1:7311');
+      await inked(card);
+      await card.locator('.u-over').hover();
+      await eventually(page, card.locator('.read-out'), /\d\d:\d\d:\d\d.*µs/);
+    });
+  });
+});
+
+/** Runs `body` with a fresh mock and a fresh page on it, and takes both away. */
+async function withPage(browser, { mock: options, ...context }, body) {
+  const mock = await startMock(options);
+  const place = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...context });
+  try {
+    const page = await place.newPage();
+    page.setDefaultTimeout(WAIT_MS_MAX);
+    const requests = [];
+    const complaints = [];
+    page.on('request', (request) => requests.push(request.url()));
+    page.on('console', (message) => message.type() === 'error' && complaints.push(message.text()));
+    page.on('pageerror', (error) => complaints.push(String(error)));
+    await page.goto(mock.url);
+    await body({ page, mock, requests, complaints });
+  } finally {
+    await place.close();
+    await mock.stop().catch(() => {});
+  }
+}
+
+function cardOf(page, quantity, target) {
+  return page
+    .locator('section')
+    .filter({ has: page.locator('h2 span', { hasText: new RegExp(`^${target.replaceAll('.', '\\.')}$`) }) })
+    .locator('article')
+    .filter({ has: page.locator('code', { hasText: new RegExp(`^${quantity}$`) }) });
+}
+
+/** Waits until a card's graph has the ink of measured points and of forecasts on it. */
+async function inked(card) {
+  const canvas = card.locator('canvas');
+  await canvas.waitFor({ timeout: WAIT_MS_MAX });
+  const handle = await canvas.elementHandle();
+  await card.page().waitForFunction(
+    (canvas) => {
+      const style = getComputedStyle(canvas);
+      const wanted = ['--measured', '--forecast'].map((name) => style.getPropertyValue(name).trim());
+      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+      return wanted.every((colour) => {
+        const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
+        let seen = 0;
+        for (let i = 0; i < data.length; i += 4) seen += data[i] === r && data[i + 1] === g && data[i + 2] === b;
+        return 20 < seen;
+      });
+    },
+    handle,
+    { timeout: WAIT_MS_MAX },
+  );
+}
+
+/** Waits until a locator's text matches. */
+async function eventually(page, locator, pattern) {
+  let text = '';
+  await until(async () => {
+    text = (await locator.first().textContent()) ?? '';
+    return pattern.test(text);
+  }).catch(() => assert.match(text, pattern));
+}
+
+async function until(condition) {
+  const end_ms = Date.now() + WAIT_MS_MAX;
+  while (!(await condition())) {
+    if (end_ms < Date.now()) throw new Error(`not within ${WAIT_MS_MAX} ms`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}

@@ -1,0 +1,134 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { retryDelay } from '../src/api.js';
+import { POINTS_MAX, SERIES_MAX, Store, keyOf, matches } from '../src/store.js';
+
+const RTT = { source: 'a', target: 'b', quantity: 'rtt', unit: 's' };
+const KEY = keyOf(RTT);
+const summary = (more) => ({ ...RTT, count: 0, failures: 0, last: null, next: null, ...more });
+const point = (time_s, more = { value: time_s }) => ({ ...RTT, time_s, ...more });
+
+function storeWith(points) {
+  const store = new Store();
+  store.replaceSeries([summary()]);
+  store.startHistory(KEY);
+  store.putHistory(KEY, { points });
+  return store;
+}
+
+test('points that arrive while the history travels follow it, once', () => {
+  const store = new Store();
+  store.replaceSeries([summary()]);
+  store.addPoint(point(1)); // Before anybody asked: the history will have it.
+  store.startHistory(KEY);
+  store.addPoint(point(2));
+  store.addPoint(point(3));
+  store.putHistory(KEY, { points: [point(1), point(2)] });
+  assert.deepEqual(store.series.get(KEY).points.map((p) => p.time_s), [1, 2, 3]);
+});
+
+test('history is bounded however long it runs', () => {
+  const store = storeWith([point(0)]);
+  for (let i = 1; i < 3 * POINTS_MAX; i += 1) store.addPoint(point(i));
+  const { points, count, appended } = store.series.get(KEY);
+  assert.equal(points.length, POINTS_MAX);
+  assert.equal(points.at(-1).time_s, 3 * POINTS_MAX - 1);
+  assert.equal(count, 3 * POINTS_MAX - 1);
+  assert.equal(appended, 3 * POINTS_MAX);
+});
+
+test('waiting points are bounded when the history never comes', () => {
+  const store = new Store();
+  store.replaceSeries([summary()]);
+  store.startHistory(KEY);
+  for (let i = 0; i < 2 * POINTS_MAX; i += 1) store.addPoint(point(i));
+  assert.equal(store.series.get(KEY).pending.length, POINTS_MAX);
+});
+
+test('a failure counts as a failure and has no value', () => {
+  const store = storeWith([point(1)]);
+  store.addPoint(point(2, { error: 'timed_out', after_s: 1 }));
+  const series = store.series.get(KEY);
+  assert.deepEqual([series.count, series.failures], [0, 1]);
+  assert.equal(series.last_failure.error, 'timed_out');
+  assert.equal(series.points.at(-1).value, undefined);
+  store.addPoint(point(3));
+  assert.deepEqual([series.count, series.failures], [1, 1]);
+  assert.equal(series.last_failure.time_s, 2);
+});
+
+test('a point that the list had already is counted once', () => {
+  const store = new Store();
+  store.replaceSeries([summary({ count: 5, last: point(1) })]);
+  store.addPoint(point(1));
+  assert.equal(store.series.get(KEY).count, 5);
+  store.addPoint(point(2));
+  store.addPoint(point(2));
+  assert.equal(store.series.get(KEY).count, 7, 'equal points of an application are two points');
+});
+
+test('the last failure is found in the history', () => {
+  const store = storeWith([point(1, { error: 'refused' }), point(2, { error: 'reset' }), point(3)]);
+  assert.equal(store.series.get(KEY).last_failure.error, 'reset');
+});
+
+test('a series nobody announced gets its place', () => {
+  const store = new Store();
+  assert.equal(store.addPoint(point(1)), KEY);
+  assert.equal(store.series.get(KEY).last.time_s, 1);
+});
+
+test('after a new list, histories are asked for again, and old answers do not count', () => {
+  const store = storeWith([point(1)]);
+  store.startHistory(KEY);
+  store.replaceSeries([summary({ count: 9 })]);
+  store.putHistory(KEY, { points: [point(8)] });
+  assert.equal(store.series.get(KEY).history, 'absent');
+  assert.equal(store.series.get(KEY).count, 9);
+  assert.deepEqual(store.series.get(KEY).points.map((p) => p.time_s), [1], 'the old graph stays until the new comes');
+  store.replaceSeries([]);
+  assert.equal(store.series.size, 0);
+});
+
+test('series beyond the bound are counted, not kept', () => {
+  const store = new Store();
+  const list = Array.from({ length: SERIES_MAX + 7 }, (_, i) => summary({ target: `t${i}` }));
+  store.replaceSeries(list);
+  assert.equal(store.series.size, SERIES_MAX);
+  assert.equal(store.left_out, 7);
+  assert.equal(store.addPoint(point(1)), null);
+});
+
+test('groups: this host first, then its targets by name, then what others measured', () => {
+  const store = new Store();
+  const of = (source, target, quantity) => summary({ source, target, quantity });
+  store.replaceSeries([
+    of('other', 'a', 'rtt'),
+    of('me', 'z', 'rtt'),
+    of('me', 'b', 'zebra'),
+    of('me', 'b', 'goodput'),
+    of('me', 'b', 'rtt'),
+    of('me', 'me', 'memory_free'),
+    of('me', 'me', 'cpu_available'),
+  ]);
+  const groups = store.groups('me').map(({ source, target, own, keys }) => [source, target, own, keys.map((key) => JSON.parse(key)[2])]);
+  assert.deepEqual(groups, [
+    ['me', 'me', true, ['cpu_available', 'memory_free']],
+    ['me', 'b', false, ['rtt', 'goodput', 'zebra']],
+    ['me', 'z', false, ['rtt']],
+    ['other', 'a', false, ['rtt']],
+  ]);
+});
+
+test('the filter wants every word, anywhere', () => {
+  const series = { source: 'me', target: 'mirror.example.org', quantity: 'rtt' };
+  assert.ok(matches(series, 'Round-trip time', ''));
+  assert.ok(matches(series, 'Round-trip time', 'MIRROR trip'));
+  assert.ok(!matches(series, 'Round-trip time', 'mirror goodput'));
+});
+
+test('attempts come later and later, never later than the bound', () => {
+  const delays = [0, 1, 2, 3, 4, 5, 6, 100, 1e9].map((failures) => retryDelay(failures, 1));
+  assert.deepEqual(delays, [1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000]);
+  assert.equal(retryDelay(0, 0), 750);
+});

@@ -1,0 +1,68 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { traceOf, typicalStep } from '../src/trace.js';
+
+const at = (time_s, value, more = {}) => ({ time_s, value, ...more });
+
+test('columns are scaled, and absent things are null', () => {
+  const points = [
+    at(10, 0.002),
+    at(20, 0.003, { forecast: 0.002, lower: 0.001, upper: 0.004, method: 'm' }),
+    { time_s: 30, error: 'timed_out', forecast: 0.0025 },
+  ];
+  const next = { median: { value: 0.0026 }, lower: 0.001, upper: 0.004 };
+  const { columns, failures, ahead, scale } = traceOf(points, next, 's', 512);
+  assert.equal(scale.label, 'ms');
+  assert.deepEqual(columns[0], [10, 20, 30]);
+  assert.deepEqual(columns[1], [null, 4, null]);
+  assert.deepEqual(columns[2], [null, 1, null]);
+  assert.deepEqual(columns[3], [null, 2, 2.5]);
+  assert.deepEqual(columns[4], [2, 3, null]);
+  assert.deepEqual(failures, [30]);
+  assert.deepEqual(ahead, { value: 2.6, lower: 1, upper: 4 });
+});
+
+test('a failure is no value even when somebody sends one with it', () => {
+  const { columns } = traceOf([at(1, 5), { time_s: 2, value: 0, error: 'reset' }], null, '', 512);
+  assert.deepEqual(columns[4], [5, null]);
+});
+
+test('a hole in time breaks every line', () => {
+  const points = [0, 1, 2, 3, 60, 61].map((time_s) => at(time_s, 1, { forecast: 1 }));
+  const { columns } = traceOf(points, null, '', 512);
+  assert.deepEqual(columns[0], [0, 1, 2, 3, 31.5, 60, 61]);
+  for (const column of columns.slice(1)) assert.equal(column[4], null);
+});
+
+test('only the newest points asked for are drawn', () => {
+  const points = Array.from({ length: 100 }, (_, i) => at(i, i));
+  assert.deepEqual(traceOf(points, null, '', 60).columns[0].length, 60);
+});
+
+test('nothing, one point and a flat line have a range', () => {
+  for (const points of [[], [at(1, 0)], [at(1, 7), at(2, 7)], [{ time_s: 1, error: 'refused' }]]) {
+    const [low, high] = traceOf(points, null, 's', 512).range;
+    assert.ok(low < high, JSON.stringify(points));
+  }
+});
+
+test('a lone spike leaves the paper, a level shift stays on it', () => {
+  const calm = Array.from({ length: 100 }, (_, i) => at(i, 50 + (i % 5)));
+  const spiked = traceOf([...calm, at(100, 5000)], null, '', 512).range;
+  assert.ok(spiked[1] < 100);
+  const shifted = traceOf([...calm, ...calm.map((p) => at(100 + p.time_s, p.value * 40))], null, '', 512).range;
+  assert.ok(2160 <= shifted[1]);
+});
+
+test('the forecast ahead and its interval are on the paper; shares end at 0 and 100 %', () => {
+  const points = Array.from({ length: 20 }, (_, i) => at(i, 0.95 + 0.001 * i));
+  const { range, ahead } = traceOf(points, { median: { value: 0.97 }, lower: 0.9, upper: 0.999 }, 'ratio', 512);
+  assert.ok(range[0] <= ahead.lower && ahead.upper <= range[1]);
+  assert.equal(range[1], 100);
+});
+
+test('the usual step is the median', () => {
+  assert.equal(typicalStep([at(0), at(1), at(2), at(50)]), 1);
+  assert.equal(typicalStep([at(0)]), Infinity);
+  assert.equal(typicalStep([at(5), at(5)]), Infinity);
+});
