@@ -22,7 +22,8 @@ export function fetchRecent({ source, target, quantity }) {
  *
  * `handlers`: `open()` when a stream stands (what was missed must be read again; if the promise it
  * returns fails, so has the stream), `point(data)`, `lag(data)`, `alive(station)` at every sign of
- * life, and `lost(retry_ms)` when the station is gone and will be tried again in so many milliseconds.
+ * life, and `lost(retry_ms, failures)` when the stream is gone after `failures` failures in a row, and
+ * will be tried again in so many milliseconds.
  */
 export class Connection {
   constructor(handlers) {
@@ -43,6 +44,14 @@ export class Connection {
     stream.addEventListener('error', () => this.#lose(stream));
     stream.addEventListener('point', (event) => this.#deliver('point', event));
     stream.addEventListener('lag', (event) => this.#deliver('lag', event));
+  }
+
+  /** Moves a planned attempt to `retry_ms` from now; returns whether one was planned. */
+  retryAfter(retry_ms) {
+    if (this.stream !== null) return false;
+    clearTimeout(this.timer);
+    this.timer = setTimeout(() => this.connect(), retry_ms);
+    return true;
   }
 
   async #opened(stream) {
@@ -89,7 +98,7 @@ export class Connection {
     const retry_ms = retryDelay(this.failures, Math.random());
     this.failures += 1;
     this.timer = setTimeout(() => this.connect(), retry_ms);
-    this.handlers.lost(retry_ms);
+    this.handlers.lost(retry_ms, this.failures);
   }
 
   #close() {
@@ -97,6 +106,11 @@ export class Connection {
     this.stream?.close();
     this.stream = null;
   }
+}
+
+/** Milliseconds between two readings where there is no stream: what the station asks for, within reason. */
+export function pollDelay({ page_period_s }) {
+  return Math.min(RETRY_MS_MAX, Math.max(RETRY_MS_MIN, page_period_s * 1000 || RETRY_MS_MAX));
 }
 
 /** Milliseconds before attempt `failures`, doubling to a bound; `chance` in 0…1 keeps pages from knocking together. */

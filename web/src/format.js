@@ -88,6 +88,7 @@ export function formatFailure(error) {
 
 /** The name people know a quantity by; an application's own quantity speaks for itself. */
 export function quantityTitle(quantity) {
+  if (quantity.endsWith('_loaded')) return `${quantityTitle(quantity.slice(0, -'_loaded'.length))} under load`;
   return Object.hasOwn(TITLES, quantity) ? TITLES[quantity] : quantity.replaceAll('_', ' ');
 }
 
@@ -171,7 +172,6 @@ const TITLES = {
   rtt: 'Round-trip time',
   rtt_tls: 'Round-trip time through TLS',
   rtt_nagle: 'Round-trip time with Nagle',
-  rtt_loaded: 'Round-trip time under load',
   rtt_udp: 'Round-trip time over UDP',
   loss: 'Datagrams lost',
   connect: 'Time to connect',

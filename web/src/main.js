@@ -1,6 +1,6 @@
 // The page of a station: asks what it has measured, then listens.
 import './page.css';
-import { Connection, fetchRecent, fetchSeries, fetchStation } from './api.js';
+import { Connection, fetchRecent, fetchSeries, fetchStation, pollDelay } from './api.js';
 import { Store } from './store.js';
 import { followTheme } from './theme.js';
 import { View } from './view.js';
@@ -18,24 +18,26 @@ const connection = new Connection({
   },
   lag: () => readAll().catch(() => {}), // The heartbeat finds out whether the station is gone.
   alive: (station) => view.setStation(station),
-  async lost(retry_ms) {
-    view.setConnection('reconnecting', retry_ms);
+  async lost(retry_ms, failures) {
+    if (view.connection !== 'polling') view.setConnection('reconnecting', retry_ms);
+    if (failures < POLL_FAILURES_MIN) return;
     try {
-      await readAll();
-      if (connection.stream === null) view.setConnection('polling', retry_ms);
+      const station = await readAll();
+      const poll_ms = pollDelay(station);
+      if (connection.retryAfter(poll_ms)) view.setConnection('polling', poll_ms);
     } catch {
-      // It said so already.
+      if (connection.stream === null) view.setConnection('reconnecting', retry_ms);
     }
   },
 });
 
-/** Reads everything that is shown; what is not in view is read when it comes into view. */
+/** Reads what there is; the histories follow as the cards in view are drawn. */
 async function readAll() {
   const [station, series] = await Promise.all([fetchStation(), fetchSeries()]);
   view.setStation(station);
   store.replaceSeries(series);
   view.arrange();
-  for (const key of view.inView()) readHistory(key);
+  return station;
 }
 
 /** Reads a series' history unless it is there or on its way; a few at a time, oldest wish first. */
@@ -60,6 +62,8 @@ async function pump() {
   pump();
 }
 
+// One lost stream is a hiccup; a second in a row may be a station with too many of them, which still answers.
+const POLL_FAILURES_MIN = 2;
 // A browser keeps six connections to a host, and the stream holds one of them.
 const READS_MAX = 3;
 const wishes = [];

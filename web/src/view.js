@@ -50,8 +50,46 @@ export class View {
     this.#showEmpty();
   }
 
-  /** Makes groups and cards agree with the store's series, and draws them. */
+  /** Asks for groups and cards that agree with the store's series, and for all to be drawn. */
   arrange() {
+    this.disordered = true;
+    this.frame ??= requestAnimationFrame(() => this.#draw());
+  }
+
+  /** Asks for a series to be drawn in the next frame. */
+  redraw(key) {
+    this.disordered ||= !this.cards.has(key); // A series nobody knew has a place to find first.
+    this.dirty.add(key);
+    this.frame ??= requestAnimationFrame(() => this.#draw());
+  }
+
+  /** Asks for every series to be drawn. */
+  redrawAll() {
+    for (const key of this.cards.keys()) this.dirty.add(key);
+    this.frame ??= requestAnimationFrame(() => this.#draw());
+  }
+
+  /** Reads the theme's colours again. */
+  recolour() {
+    for (const card of this.cards.values()) card.recolour();
+  }
+
+  #draw() {
+    this.frame = null;
+    if (this.disordered) this.#arrange();
+    const points_shown = Number(this.parts.span.value);
+    for (const key of this.dirty) {
+      const series = this.store.series.get(key);
+      const card = this.cards.get(key);
+      if (!series || !card) continue;
+      card.render(series, points_shown);
+      if (card.in_view) this.seen(key);
+    }
+    this.dirty.clear();
+  }
+
+  #arrange() {
+    this.disordered = false;
     const groups = this.store.groups(this.station?.host);
     const known = new Set(groups.map((group) => group.id));
     for (const [id, section] of this.sections) {
@@ -69,49 +107,12 @@ export class View {
     groups.forEach((group, i) => {
       const section = this.#section(group);
       placeAt(this.parts.groups, section.root, i);
-      group.keys.forEach((key, j) => placeAt(section.cards, this.#card(key).root, j));
+      group.keys.forEach((key, j) => {
+        placeAt(section.cards, this.#card(key).root, j);
+        this.dirty.add(key);
+      });
     });
     this.#filter();
-    this.redrawAll();
-  }
-
-  /** Asks for a series to be drawn in the next frame. */
-  redraw(key) {
-    if (!this.cards.has(key)) {
-      this.arrange(); // A series nobody knew: its card has a place to find first.
-      return;
-    }
-    this.dirty.add(key);
-    this.frame ??= requestAnimationFrame(() => this.#draw());
-  }
-
-  /** Asks for every series to be drawn. */
-  redrawAll() {
-    for (const key of this.cards.keys()) this.dirty.add(key);
-    this.frame ??= requestAnimationFrame(() => this.#draw());
-  }
-
-  /** Reads the theme's colours again. */
-  recolour() {
-    for (const card of this.cards.values()) card.recolour();
-  }
-
-  /** The keys of the cards in view. */
-  inView() {
-    return [...this.cards].filter(([, card]) => card.in_view).map(([key]) => key);
-  }
-
-  #draw() {
-    this.frame = null;
-    const points_shown = Number(this.parts.span.value);
-    for (const key of this.dirty) {
-      const series = this.store.series.get(key);
-      const card = this.cards.get(key);
-      if (!series || !card) continue;
-      card.render(series, points_shown);
-      if (card.in_view) this.seen(key);
-    }
-    this.dirty.clear();
   }
 
   #watch(entries) {
@@ -176,6 +177,7 @@ export class View {
   }
 
   #showEmpty() {
+    if (this.disordered) return; // The next frame knows better.
     const total = this.cards.size;
     const hidden = 0 < total && [...this.cards.values()].some((card) => !card.root.hidden);
     this.parts.empty.hidden = hidden;
@@ -200,6 +202,7 @@ export class View {
   }
 
   keys = new WeakMap();
+  disordered = false;
   connection = 'connecting';
   retry_at_ms = 0;
 }

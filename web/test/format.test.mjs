@@ -80,6 +80,7 @@ test('failures are words, and bounded', () => {
 
 test('a quantity nobody knows speaks for itself', () => {
   assert.equal(quantityTitle('rtt'), 'Round-trip time');
+  assert.equal(quantityTitle('connect_loaded'), 'Time to connect under load');
   assert.equal(quantityTitle('queue_length'), 'queue length');
   assert.equal(quantityTitle('constructor'), 'constructor');
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { retryDelay } from '../src/api.js';
+import { pollDelay, retryDelay } from '../src/api.js';
 import { POINTS_MAX, SERIES_MAX, Store, keyOf, matches } from '../src/store.js';
 
 const RTT = { source: 'a', target: 'b', quantity: 'rtt', unit: 's' };
@@ -131,4 +131,8 @@ test('attempts come later and later, never later than the bound', () => {
   const delays = [0, 1, 2, 3, 4, 5, 6, 100, 1e9].map((failures) => retryDelay(failures, 1));
   assert.deepEqual(delays, [1000, 2000, 4000, 8000, 16000, 30000, 30000, 30000, 30000]);
   assert.equal(retryDelay(0, 0), 750);
+});
+
+test('readings without a stream keep the pace the station asks for, within bounds', () => {
+  assert.deepEqual([5, 0, 1e9, undefined, 0.001].map((page_period_s) => pollDelay({ page_period_s })), [5000, 30000, 30000, 30000, 1000]);
 });

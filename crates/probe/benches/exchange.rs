@@ -1,2 +1,169 @@
-//! To come.
-fn main() {}
+//! What our exchanges cost beside a bare blocking ping-pong, and our goodput beside iperf3, each
+//! pair interleaved in the same run on loopback: `cargo bench -p barograph-probe --features io`.
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a benchmark may panic and reads the clock"
+)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use barograph_probe::io::{Context, Limits, Listener, run_one};
+use barograph_probe::reduce::median;
+use barograph_probe::{Direction, Experiment, Measured, Target};
+
+/// Exchanges of one turn; turns alternate, so that both see the same weather.
+const EXCHANGES: u32 = 2_000;
+const TURNS: u32 = 40;
+/// Bytes of one transfer: about a second on loopback.
+const BYTES: u64 = 4 << 30;
+const TRANSFERS: u32 = 5;
+
+fn main() {
+    let limits = Limits { transfer_bytes_max: BYTES, session_bytes_max: BYTES, ..Limits::default() };
+    let listener = Listener::start("127.0.0.1:0".parse().unwrap(), limits).unwrap();
+    let target = Target::parse(&listener.address().to_string()).unwrap();
+    exchanges(&target);
+    nagle(&target);
+    for direction in [Direction::Up, Direction::Down] {
+        goodput(&target, direction);
+    }
+}
+
+fn exchanges(target: &Target) {
+    let mut bare = BarePingPong::start();
+    let (mut ours_s, mut bare_s) = (Vec::new(), Vec::new());
+    let mut ratios = Vec::new();
+    for _ in 0..TURNS {
+        let ours = ours(target, Experiment::Rtt { n: EXCHANGES }).samples;
+        let theirs = bare.exchange(EXCHANGES);
+        ratios.push(median(&ours).unwrap() / median(&theirs).unwrap());
+        ours_s.extend(ours);
+        bare_s.extend(theirs);
+    }
+    let (ours, bare) = (median(&ours_s).unwrap(), median(&bare_s).unwrap());
+    println!(
+        "rtt: ours {:.2} us, bare ping-pong {:.2} us, ratio {:.3} (median of the turns' ratios {:.3}), {} exchanges each",
+        ours * 1e6,
+        bare * 1e6,
+        ours / bare,
+        median(&ratios).unwrap(),
+        ours_s.len(),
+    );
+}
+
+fn nagle(target: &Target) {
+    let stalled = ours(target, Experiment::RttNagle { n: 20 });
+    println!("rtt_nagle: median {:.1} ms of {} exchanges", stalled.value * 1e3, stalled.n);
+}
+
+fn goodput(target: &Target, direction: Direction) {
+    let (mut ours_rate, mut iperf_rate) = (Vec::new(), Vec::new());
+    let mut limited_by = None;
+    for _ in 0..TRANSFERS {
+        let measured = ours(target, Experiment::Goodput { direction, bytes: BYTES });
+        limited_by = measured.tcp_info.and_then(|info| info.limited_by);
+        ours_rate.push(measured.value);
+        iperf_rate.extend(iperf3(direction));
+    }
+    let ours = median(&ours_rate).unwrap() / 1e9;
+    match median(&iperf_rate) {
+        Some(iperf) => println!(
+            "goodput {direction:?}: ours {ours:.2} Gbit/s, iperf3 {:.2} Gbit/s, ratio {:.3} ({limited_by:?})",
+            iperf / 1e9,
+            ours * 1e9 / iperf,
+        ),
+        None => println!("goodput {direction:?}: ours {ours:.2} Gbit/s (SKIPPED: no iperf3 here)"),
+    }
+}
+
+fn ours(target: &Target, experiment: Experiment) -> Measured {
+    let context = Context { deadline: Duration::from_secs(120), ..Context::default() };
+    run_one(target, experiment, &context).remove(0).result.unwrap()
+}
+
+/// Two threads, two sockets, two bytes: nothing that could be left out.
+struct BarePingPong(TcpStream);
+
+impl BarePingPong {
+    fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            stream.set_nodelay(true).unwrap();
+            let mut bytes = [0; 2];
+            while stream.read_exact(&mut bytes).is_ok() {
+                stream.write_all(&bytes).unwrap();
+            }
+        });
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self(stream)
+    }
+
+    fn exchange(&mut self, n: u32) -> Vec<f64> {
+        let mut bytes = [0; 2];
+        let one = |_| {
+            let began = Instant::now();
+            self.0.write_all(&bytes).unwrap();
+            self.0.read_exact(&mut bytes).unwrap();
+            began.elapsed().as_secs_f64()
+        };
+        (0..n).map(one).collect()
+    }
+}
+
+/// The rate in bit/s that iperf3 sees at the receiver; `None` where there is no iperf3.
+fn iperf3(direction: Direction) -> Option<f64> {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut server = Server(
+        Command::new("iperf3")
+            .args(["-s", "-1", "-p", &port.to_string()])
+            .stdout(Stdio::null())
+            .spawn()
+            .ok()?,
+    );
+    wait_for(&mut server.0, port);
+    let mut client = Command::new("iperf3");
+    client.args(["-c", "127.0.0.1", "-J", "-p", &port.to_string(), "-n", &BYTES.to_string()]);
+    if direction == Direction::Down {
+        client.arg("-R");
+    }
+    let output = client.output().ok()?;
+    let report = String::from_utf8(output.stdout).ok()?;
+    let sum = report.split("\"sum_received\"").nth(1)?;
+    sum.split("\"bits_per_second\":").nth(1)?.split([',', '}']).next()?.trim().parse().ok()
+}
+
+/// Until the server listens, seen in the kernel's own table: a connection would be its one test.
+fn wait_for(server: &mut Child, port: u16) {
+    let listening = format!(":{port:04X} ");
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_secs(5) && server.try_wait().unwrap().is_none() {
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"]
+            .map(|table| std::fs::read_to_string(table).unwrap_or_default());
+        if tables
+            .iter()
+            .flat_map(|table| table.lines())
+            .any(|line| line.contains(&listening) && line.contains(" 0A "))
+        {
+            return;
+        }
+        thread::yield_now();
+    }
+}
+
+/// Ends with us.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,1 +1,459 @@
-//! To come.
+//! The experiments against a real responder on loopback.
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may panic and read the clock")]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{Ipv6Addr, TcpListener, TcpStream, UdpSocket};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use barograph_forecast::Failure;
+use barograph_probe::io::{
+    Context, Limits, Listener, Peer, Responder, Upgraded, detect, probe, run, run_one, trusting,
+};
+use barograph_probe::wire::{self, Datagram, DatagramKind, Reply, Request};
+use barograph_probe::{Direction, Experiment, Plan, Target};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use common::{LONG, Server, context, listener, listener_with, only, read_request, target};
+
+#[test]
+fn round_trips_are_measured_one_by_one() {
+    let listener = listener();
+    let rtt = only(run_one(&target(listener.address()), Experiment::Rtt { n: 51 }, &context(LONG))).unwrap();
+    assert_eq!((rtt.n, rtt.samples.len(), rtt.raw), (51, 51, None));
+    assert!(0.0 < rtt.value && rtt.value < 0.01, "{}", rtt.value);
+    if cfg!(target_os = "linux") {
+        let info = rtt.tcp_info.unwrap();
+        assert!(info.min_rtt_s.unwrap() < 0.01, "{info:?}");
+        assert!(info.congestion.is_some_and(|name| !name.is_empty()));
+        assert!(info.limited_by.is_some());
+    }
+}
+
+/// Two small writes meet a delayed acknowledgement: about 40 ms, a thousand loopback round trips.
+#[test]
+fn the_stall_of_nagle_is_seen() {
+    let listener = listener();
+    let target = target(listener.address());
+    let rtt = only(run_one(&target, Experiment::Rtt { n: 11 }, &context(LONG))).unwrap();
+    let nagle = only(run_one(&target, Experiment::RttNagle { n: 3 }, &context(LONG))).unwrap();
+    assert_eq!((nagle.n, nagle.samples.len()), (3, 3), "the first exchange is discarded");
+    assert!(10.0 * rtt.value < nagle.value, "{} against {}", nagle.value, rtt.value);
+    assert!((0.02..0.3).contains(&nagle.value), "{}", nagle.value);
+}
+
+#[test]
+fn goodput_is_corrected_by_the_forecast_and_keeps_the_raw_rate() {
+    let listener = listener();
+    let bytes = 3_000_001;
+    for direction in [Direction::Up, Direction::Down] {
+        let experiment = Experiment::Goodput { direction, bytes };
+        let without = only(run_one(&target(listener.address()), experiment, &context(LONG))).unwrap();
+        assert_eq!(without.raw.map(f64::to_bits), Some(without.value.to_bits()));
+
+        let forecast_s = 20e-6;
+        let context = Context { rtt_forecast_s: Some(forecast_s), ..context(LONG) };
+        let with = only(run_one(&target(listener.address()), experiment, &context)).unwrap();
+        let bits = bytes as f64 * 8.0;
+        let (raw_s, corrected_s) = (bits / with.raw.unwrap(), bits / with.value);
+        assert!((raw_s - corrected_s - forecast_s).abs() < 1e-9, "{raw_s} {corrected_s}");
+        assert_eq!(with.tcp_info.is_some(), cfg!(target_os = "linux"));
+    }
+}
+
+#[test]
+fn one_byte_is_a_transfer_too() {
+    let listener = listener();
+    for direction in [Direction::Up, Direction::Down] {
+        let one = Experiment::Goodput { direction, bytes: 1 };
+        assert!(only(run_one(&target(listener.address()), one, &context(LONG))).unwrap().value > 0.0);
+    }
+}
+
+#[test]
+fn progress_is_told_and_ends_with_the_last_byte() {
+    let listener = listener();
+    let seen = Arc::new(AtomicU64::new(0));
+    let progress = {
+        let seen = Arc::clone(&seen);
+        move |progress: barograph_probe::io::Progress| {
+            assert!(progress.bytes <= progress.bytes_total);
+            seen.store(progress.bytes, Ordering::Relaxed);
+        }
+    };
+    let context = Context { progress: Some(Arc::new(progress)), ..context(LONG) };
+    for direction in [Direction::Up, Direction::Down] {
+        let experiment = Experiment::Goodput { direction, bytes: 2_000_000 };
+        only(run_one(&target(listener.address()), experiment, &context)).unwrap();
+        assert_eq!(seen.swap(0, Ordering::Relaxed), 2_000_000);
+    }
+}
+
+#[test]
+fn datagrams_return() {
+    let listener = listener();
+    let readings = run_one(&target(listener.address()), Experiment::Loss { n: 10 }, &context(LONG));
+    let loss = readings[0].result.as_ref().unwrap();
+    let rtt = readings[1].result.as_ref().unwrap();
+    // Loopback may drop on a machine out of memory; it does not make datagrams up.
+    assert!(loss.n == 10 && loss.value <= 0.5, "{loss:?}");
+    assert_eq!(f64::from(rtt.n), (10.0 * (1.0 - loss.value)).round());
+    assert!(0.0 < rtt.value && rtt.value < 0.1, "{rtt:?}");
+}
+
+/// A station whose UDP end loses some, doubles some and lies in between.
+#[test]
+fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
+    let (tcp, udp) = tcp_and_udp();
+    let address = tcp.local_addr().unwrap();
+    let nonce = 0xFEED;
+    let station = thread::spawn(move || {
+        let (mut stream, _) = tcp.accept().unwrap();
+        read_upgrade(&mut stream);
+        let mut request = [0; wire::REQUEST_BYTES];
+        stream.read_exact(&mut request).unwrap();
+        assert_eq!(Request::decode(&request), Ok(Request::Datagrams { n: 10 }));
+        stream.write_all(&Reply::Ready { nonce }.encode()).unwrap();
+        udp.set_read_timeout(Some(LONG)).unwrap();
+        for _ in 0..10 {
+            let mut bytes = [0; 64];
+            let (read, from) = udp.recv_from(&mut bytes).unwrap();
+            let question = Datagram::decode(&bytes[..read]).unwrap();
+            assert_eq!((read, question.nonce), (wire::DATAGRAM_BYTES, nonce));
+            let answer = Datagram { kind: DatagramKind::Answer, ..question };
+            let forged = Datagram { nonce: nonce + 1, ..answer };
+            let ahead = Datagram { sequence: 9_999, ..answer };
+            let mut answers =
+                vec![question.encode().to_vec(), forged.encode().to_vec(), ahead.encode().to_vec()];
+            answers.push(b"garbage".to_vec());
+            answers.push(vec![0xFF; 1400]);
+            if question.sequence % 5 != 0 {
+                answers.extend([answer.encode().to_vec(), answer.encode().to_vec()]);
+            }
+            for answer in answers {
+                udp.send_to(&answer, from).unwrap();
+            }
+        }
+        // The session stays open until the client has done its counting.
+        let _ = stream.read(&mut [0]);
+    });
+    let readings = run_one(&target(address), Experiment::Loss { n: 10 }, &context(LONG));
+    station.join().unwrap();
+    assert_eq!(readings[0].result.as_ref().unwrap().value, 0.2);
+    assert_eq!(readings[1].result.as_ref().unwrap().n, 8);
+}
+
+#[test]
+fn datagrams_without_leave_are_not_answered() {
+    let listener = listener();
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.connect(listener.address()).unwrap();
+    for bytes in [&b"garbage"[..], &[0; 1400], &[]] {
+        socket.send(bytes).unwrap();
+    }
+    let stray = Datagram { kind: DatagramKind::Question, nonce: 1, sequence: 0 };
+    socket.send(&stray.encode()).unwrap();
+    // The responder has seen all four once it has answered a fifth that came after them.
+    let readings = run_one(&target(listener.address()), Experiment::Loss { n: 1 }, &context(LONG));
+    assert!(readings[1].result.is_ok());
+    socket.set_nonblocking(true).unwrap();
+    assert!(socket.recv(&mut [0; 64]).is_err());
+}
+
+#[test]
+fn ipv6_loopback_works() {
+    let Ok(listener) = Listener::start((Ipv6Addr::LOCALHOST, 0).into(), Limits::default()) else {
+        println!("SKIPPED: this host has no ::1");
+        return;
+    };
+    let target = Target::parse(&listener.address().to_string()).unwrap();
+    assert_eq!(target.host(), "::1");
+    for reading in run(&target, &Plan::station(100_000), &context(LONG)) {
+        assert!(reading.result.is_ok(), "{reading:?}");
+    }
+}
+
+#[test]
+fn a_station_is_detected_and_probed_with_everything() {
+    let listener = listener();
+    for target in
+        [target(listener.address()), Target::parse(&format!("http://{}", listener.address())).unwrap()]
+    {
+        assert_eq!(detect(&target, &context(LONG)), Ok(Peer::Station));
+        let readings = probe(&target, 100_000, &context(LONG));
+        let quantities: Vec<_> = readings.iter().map(|reading| reading.quantity.as_str()).collect();
+        assert_eq!(quantities, ["rtt", "rtt_nagle", "loss", "rtt_udp", "goodput", "goodput_down"]);
+        assert!(readings.iter().all(|reading| reading.result.is_ok()), "{readings:?}");
+    }
+}
+
+#[test]
+fn what_is_beyond_the_limits_is_declined_with_the_limit() {
+    let limits =
+        Limits { transfer_bytes_max: 1000, session_bytes_max: 1500, count_max: 10, ..Limits::default() };
+    let listener = listener_with(limits);
+    for (experiment, limit) in [
+        (Experiment::Goodput { direction: Direction::Up, bytes: 1001 }, "1000"),
+        (Experiment::Goodput { direction: Direction::Down, bytes: u64::MAX }, "1000"),
+        (Experiment::Rtt { n: 11 }, "at most 10"),
+        (Experiment::Loss { n: 11 }, "at most 10"),
+    ] {
+        for reading in run_one(&target(listener.address()), experiment, &context(LONG)) {
+            let error = reading.result.unwrap_err();
+            assert_eq!(error.failure, Failure::Declined);
+            assert!(error.message.contains(limit), "{error}");
+        }
+    }
+    // Within one session the bytes add up.
+    let mut stream = session(&listener);
+    let up = Request::Goodput { direction: Direction::Up, bytes: 1000 };
+    stream.write_all(&up.encode()).unwrap();
+    assert_eq!(reply(&mut stream), Reply::Ready { nonce: 0 });
+    stream.write_all(&[0; 1000]).unwrap();
+    stream.read_exact(&mut [0; wire::DONE_BYTES]).unwrap();
+    stream.write_all(&up.encode()).unwrap();
+    assert_eq!(reply(&mut stream), Reply::Declined(wire::Declined::Spent));
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the session ends");
+}
+
+#[test]
+fn one_transfer_at_a_time() {
+    let listener = listener();
+    let mut first = session(&listener);
+    first.write_all(&Request::Goodput { direction: Direction::Up, bytes: 1000 }.encode()).unwrap();
+    assert_eq!(reply(&mut first), Reply::Ready { nonce: 0 });
+    assert!(listener.responder().bulk_running());
+
+    let second = Experiment::Goodput { direction: Direction::Down, bytes: 1000 };
+    let error = only(run_one(&target(listener.address()), second, &context(LONG))).unwrap_err();
+    assert_eq!(error.failure, Failure::Declined);
+    assert!(error.message.contains("another bulk test"), "{error}");
+    // Small experiments go on beside it.
+    only(run_one(&target(listener.address()), Experiment::Rtt { n: 3 }, &context(LONG))).unwrap();
+
+    drop(first);
+    until("the transfer is given up", || !listener.responder().bulk_running());
+    only(run_one(&target(listener.address()), second, &context(LONG))).unwrap();
+}
+
+#[test]
+fn one_peer_cannot_take_every_place() {
+    let limits = Limits { sessions_per_peer_max: 2, ..Limits::default() };
+    let responder = Responder::start(limits, None).unwrap();
+    let one = "192.0.2.1".parse().unwrap();
+    let mapped = "::ffff:192.0.2.1".parse().unwrap();
+    let seats = [responder.admit(one).unwrap(), responder.admit(mapped).unwrap()];
+    assert_eq!(responder.admit(one).unwrap_err(), wire::Declined::Full);
+    assert!(responder.admit("192.0.2.2".parse().unwrap()).is_ok());
+    drop(seats);
+    assert!(responder.admit(one).is_ok());
+    assert_eq!(responder.sessions(), 0);
+}
+
+#[test]
+fn a_client_that_says_nothing_or_garbage_is_put_out() {
+    let limits = Limits { idle: Duration::from_millis(200), ..Limits::default() };
+    let listener = listener_with(limits);
+    let mut silent = session(&listener);
+    assert_eq!(silent.read(&mut [0]).unwrap(), 0, "put out");
+    let mut garbage = session(&listener);
+    garbage.write_all(&[0xEE; wire::REQUEST_BYTES]).unwrap();
+    assert_eq!(reply(&mut garbage), Reply::Declined(wire::Declined::Malformed));
+    until("all places are given back", || listener.responder().sessions() == 0);
+}
+
+#[test]
+fn a_stop_ends_open_sessions_at_once() {
+    let listener = listener();
+    let mut open = session(&listener);
+    let began = Instant::now();
+    drop(listener);
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    assert!(matches!(open.read(&mut [0]), Ok(0) | Err(_)));
+}
+
+#[test]
+fn an_experiment_is_stopped_from_outside() {
+    // The peer takes the connection, says nothing, and tells when it is asked.
+    let (asked, was_asked) = mpsc::channel();
+    let server = Server::start(move |mut stream, stop| {
+        read_request(&mut stream, stop);
+        let _ = asked.send(());
+        common::swallow(&mut stream, stop);
+    });
+    let context = context(LONG);
+    let (cancel, target) = (context.cancel.clone(), server.target());
+    let experiment = thread::spawn(move || only(run_one(&target, Experiment::Rtt { n: 3 }, &context)));
+    was_asked.recv_timeout(LONG).unwrap();
+    let began = Instant::now();
+    cancel.cancel();
+    let error = experiment.join().unwrap().unwrap_err();
+    assert!(error.stopped && error.failure == Failure::Local, "{error:?}");
+    assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+}
+
+#[test]
+fn through_tls_the_upgrade_authorises_and_the_plain_connection_measures() {
+    let station = TlsStation::start("secret");
+    let target = Target::parse(&format!("https://localhost:{}", station.address.port())).unwrap();
+    let context = Context { token: Some("secret".into()), tls: Some(trust()), ..context(LONG) };
+    assert_eq!(detect(&target, &context), Ok(Peer::Station));
+
+    let plan = Plan {
+        experiments: vec![
+            Experiment::Rtt { n: 5 },
+            Experiment::RttTls { n: 5 },
+            Experiment::Goodput { direction: Direction::Down, bytes: 100_000 },
+        ],
+    };
+    let readings = run(&target, &plan, &context);
+    assert!(readings.iter().all(|reading| reading.result.is_ok()), "{readings:?}");
+    assert_eq!(readings[1].quantity.as_str(), "rtt_tls");
+
+    let wrong = Context { token: Some("guess".into()), ..context.clone() };
+    let error = detect(&target, &wrong).unwrap_err();
+    assert_eq!(error.failure, Failure::Declined);
+    assert!(error.message.contains("token"), "{error}");
+
+    // A certificate that nobody vouches for.
+    let distrustful =
+        Context { tls: Some(Arc::new(trusting(rustls::RootCertStore::empty()).unwrap())), ..context };
+    let error = only(run_one(&target, Experiment::Rtt { n: 5 }, &distrustful)).unwrap_err();
+    assert_eq!(error.failure, Failure::Untrusted, "{error:?}");
+}
+
+#[test]
+fn measuring_through_tls_needs_an_https_target() {
+    let listener = listener();
+    let error =
+        only(run_one(&target(listener.address()), Experiment::RttTls { n: 1 }, &context(LONG))).unwrap_err();
+    assert_eq!(error.failure, Failure::Local);
+}
+
+/// A session opened by hand.
+fn session(listener: &Listener) -> TcpStream {
+    let mut stream = TcpStream::connect(listener.address()).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let request =
+        "GET /v1/probe HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: barograph-probe/1\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
+    stream
+}
+
+fn reply(stream: &mut TcpStream) -> Reply {
+    let mut frame = [0; wire::REPLY_BYTES];
+    stream.read_exact(&mut frame).unwrap();
+    Reply::decode(&frame).unwrap()
+}
+
+/// Reads the head of an Upgrade and grants it.
+fn read_upgrade(stream: &mut TcpStream) {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        head.push(byte[0]);
+    }
+    stream.write_all(SWITCHING.as_bytes()).unwrap();
+}
+
+const SWITCHING: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: barograph-probe/1\r\n\r\n";
+
+fn tcp_and_udp() -> (TcpListener, UdpSocket) {
+    loop {
+        let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
+        if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()) {
+            return (tcp, udp);
+        }
+    }
+}
+
+/// Waits for a state of another thread that nothing announces; never longer than [`LONG`].
+fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < LONG, "in vain: {what}");
+        thread::yield_now();
+    }
+}
+
+fn trust() -> Arc<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(include_bytes!("data/ca.pem")).unwrap()).unwrap();
+    Arc::new(trusting(roots).unwrap())
+}
+
+/// The front of a station as far as probes see it: plain HTTP and TLS on one port, a token.
+struct TlsStation {
+    address: std::net::SocketAddr,
+    _server: Server,
+}
+
+impl TlsStation {
+    fn start(secret: &'static str) -> Self {
+        let responder = Responder::start(Limits::default(), None).unwrap();
+        let chain = vec![CertificateDer::from_pem_slice(include_bytes!("data/localhost.pem")).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(include_bytes!("data/localhost.key")).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config =
+            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+        let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
+        let config = Arc::new(config);
+        let server = Server::start(move |mut stream, stop| {
+            stream.set_read_timeout(Some(LONG)).unwrap();
+            let mut first = [0];
+            // TLS begins with a handshake record (RFC 8446 §5.1).
+            if stream.peek(&mut first).unwrap_or(0) == 1 && first[0] == 22 {
+                let tls = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+                let mut tls = rustls::StreamOwned::new(tls, stream);
+                let Some(head) = tls_head(&mut tls) else { return };
+                if !head.contains(&format!("Authorization: Bearer {secret}\r\n")) {
+                    let refusal = "HTTP/1.1 401 Unauthorized\r\nUpgrade: barograph-probe/1\r\nContent-Length: 0\r\n\r\n";
+                    tls.write_all(refusal.as_bytes()).unwrap();
+                    return;
+                }
+                let token = responder.issue_token().unwrap();
+                let answer = SWITCHING
+                    .replace("Upgrade\r\n", &format!("Upgrade\r\nBarograph-Probe-Token: {token}\r\n"));
+                tls.write_all(answer.as_bytes()).unwrap();
+                let seat = responder.admit("127.0.0.1".parse().unwrap()).unwrap();
+                let rustls::StreamOwned { conn, sock } = tls;
+                seat.serve(Upgraded::Tls(Box::new(conn), sock), Vec::new()).unwrap();
+            } else {
+                let head = String::from_utf8(read_request(&mut stream, stop)).unwrap();
+                let token =
+                    head.split("Authorization: Probe ").nth(1).and_then(|rest| rest.split("\r\n").next());
+                if token.is_some_and(|token| responder.redeem_token(token)) {
+                    assert!(!responder.redeem_token(token.unwrap()), "a token opens one connection");
+                    stream.write_all(SWITCHING.as_bytes()).unwrap();
+                    let seat = responder.admit("127.0.0.1".parse().unwrap()).unwrap();
+                    seat.serve(Upgraded::Plain(stream), Vec::new()).unwrap();
+                }
+            }
+        });
+        Self { address: server.address, _server: server }
+    }
+}
+
+fn tls_head(tls: &mut impl Read) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        tls.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()
+}

@@ -1,1 +1,166 @@
-//! To come.
+//! `response_time` and `connect` with HTTP servers that know nothing of Barograph.
+#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may panic and read the clock")]
+
+mod common;
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use barograph_forecast::Failure;
+use barograph_probe::io::{probe, run, run_one, trusting};
+use barograph_probe::{Experiment, Plan, Reading, Target};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use common::{LONG, Server, context, read_request};
+
+/// Between the first and the last byte of the slow server's response.
+const PAUSE: Duration = Duration::from_millis(150);
+
+#[test]
+fn the_first_and_the_last_byte_are_timed_apart() {
+    let server = Server::start(|mut stream, stop| {
+        read_request(&mut stream, stop);
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na").unwrap();
+        // What is measured is a pause, so there has to be one.
+        thread::sleep(PAUSE);
+        stream.write_all(b"b").unwrap();
+        common::swallow(&mut stream, stop);
+    });
+    let [first, last] = times(&server.url()).map(|time| time.unwrap());
+    assert!(first < PAUSE.as_secs_f64(), "{first}");
+    assert!((PAUSE.as_secs_f64()..5.0).contains(&last), "{last}");
+}
+
+#[test]
+fn the_end_of_a_body_is_found_however_it_is_told() {
+    for (name, response) in [
+        ("a length", &b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"[..]),
+        ("no body", b"HTTP/1.1 204 No Content\r\n\r\n"),
+        ("the end of the connection", b"HTTP/1.0 200 OK\r\n\r\nhello"),
+        ("chunks", b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"),
+        (
+            "an interim response first",
+            b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        ),
+        ("a redirect", b"HTTP/1.1 301 Moved\r\nLocation: http://192.0.2.1/\r\nContent-Length: 0\r\n\r\n"),
+        ("an error", b"HTTP/1.1 500 Oh\r\nContent-Length: 2\r\n\r\nno"),
+    ] {
+        let server = answering(response);
+        for time in times(&server.url()) {
+            assert!(time.as_ref().is_ok_and(|s| 0.0 < *s && *s < 5.0), "{name}: {time:?}");
+        }
+    }
+}
+
+#[test]
+fn a_body_cut_short_is_a_reset() {
+    let server = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 50\r\n\r\nhello");
+    let [first, last] = times(&server.url());
+    assert!(first.is_ok());
+    assert_eq!(last.unwrap_err(), Failure::Reset);
+}
+
+#[test]
+fn a_body_announced_too_long_is_not_even_begun() {
+    let server = answering(b"HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\nhello");
+    let [_, last] = times(&server.url());
+    assert_eq!(last.unwrap_err(), Failure::Local);
+}
+
+#[test]
+fn the_request_is_what_a_server_expects() {
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let server = Server::start(move |mut stream, stop| {
+        let _ = sender.send(String::from_utf8(read_request(&mut stream, stop)).unwrap());
+        let _ = stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n");
+    });
+    let target = Target::parse(&format!("http://{}/a/b?c=d#e", server.address)).unwrap();
+    let context = barograph_probe::io::Context { token: Some("secret".into()), ..context(LONG) };
+    let readings = run_one(&target, Experiment::ResponseTime, &context);
+    assert!(readings.iter().all(|reading| reading.result.is_ok()), "{readings:?}");
+    let request = receiver.recv_timeout(LONG).unwrap();
+    assert!(request.starts_with("GET /a/b?c=d HTTP/1.1\r\n"), "{request}");
+    assert!(request.contains(&format!("\r\nHost: {}\r\n", server.address)), "{request}");
+    assert!(request.contains("\r\nConnection: close\r\n"), "{request}");
+    assert!(!request.contains("secret"), "a token is for stations: {request}");
+}
+
+#[test]
+fn a_plain_server_is_probed_with_what_it_answers() {
+    let server = answering(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(
+        quantities(&probe(&server.url(), 1000, &context(LONG))),
+        ["connect", "first_byte", "response_time"]
+    );
+    assert_eq!(quantities(&probe(&server.target(), 1000, &context(LONG))), ["connect"]);
+}
+
+#[test]
+fn https_is_timed_after_its_handshake() {
+    let chain = vec![CertificateDer::from_pem_slice(include_bytes!("data/localhost.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(include_bytes!("data/localhost.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = Arc::new(config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap());
+    let server = Server::start(move |stream: TcpStream, _| {
+        stream.set_read_timeout(Some(LONG)).unwrap();
+        let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
+        let mut tls = rustls::StreamOwned::new(connection, stream);
+        let mut byte = [0];
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            match std::io::Read::read(&mut tls, &mut byte) {
+                Ok(1) => head.push(byte[0]),
+                _ => return,
+            }
+        }
+        // No length, and no goodbye of TLS either: the end of the connection is all there is.
+        let _ = tls.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello");
+    });
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(include_bytes!("data/ca.pem")).unwrap()).unwrap();
+    let tls = Some(Arc::new(trusting(roots).unwrap()));
+    let context = barograph_probe::io::Context { tls, ..context(LONG) };
+    for host in ["localhost", "127.0.0.1"] {
+        let target = Target::parse(&format!("https://{host}:{}/", server.address.port())).unwrap();
+        let readings = run(&target, &Plan::web(), &context);
+        assert!(readings.iter().all(|reading| reading.result.is_ok()), "{readings:?}");
+    }
+}
+
+#[test]
+fn https_to_a_server_without_tls_is_untrusted() {
+    let server = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+    let target = Target::parse(&format!("https://localhost:{}/", server.address.port())).unwrap();
+    let tls = Some(Arc::new(trusting(rustls::RootCertStore::empty()).unwrap()));
+    let context = barograph_probe::io::Context { tls, ..context(Duration::from_millis(500)) };
+    for reading in run_one(&target, Experiment::ResponseTime, &context) {
+        let error = reading.result.unwrap_err();
+        assert!(matches!(error.failure, Failure::Untrusted | Failure::TimedOut), "{error:?}");
+    }
+}
+
+fn answering(response: &'static [u8]) -> Server {
+    Server::start(move |mut stream, stop| {
+        read_request(&mut stream, stop);
+        let _ = stream.write_all(response);
+    })
+}
+
+/// First and last byte.
+fn times(target: &Target) -> [Result<f64, Failure>; 2] {
+    let readings = run_one(target, Experiment::ResponseTime, &context(LONG));
+    let times = readings
+        .into_iter()
+        .map(|reading| reading.result.map(|measured| measured.value).map_err(|error| error.failure));
+    times.collect::<Vec<_>>().try_into().unwrap()
+}
+
+fn quantities(readings: &[Reading]) -> Vec<&str> {
+    assert!(readings.iter().all(|reading| reading.result.is_ok()), "{readings:?}");
+    readings.iter().map(|reading| reading.quantity.as_str()).collect()
+}

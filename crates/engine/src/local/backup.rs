@@ -19,7 +19,7 @@ pub(super) fn backup(files: &Files, path: &Path) -> Result<(), Error> {
     if path.try_exists().map_err(refused)? {
         return Err(Error::Invalid(format!("{} exists; a backup overwrites nothing", path.display())));
     }
-    let partial = Partial::create(path).map_err(refused)?;
+    let partial = Partial::create(path)?;
     copy(files, &partial.path).map_err(|error| match error.sqlite_error_code() {
         // Errors of the copy are about its own file; damage is in the one that is read.
         Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => files.error(&error),
@@ -55,18 +55,24 @@ struct Partial {
 }
 
 impl Partial {
-    fn create(path: &Path) -> io::Result<Self> {
+    fn create(path: &Path) -> Result<Self, Error> {
         let mut name = path.as_os_str().to_owned();
         name.push(".partial");
         let path = PathBuf::from(name);
-        OpenOptions::new().create(true).write(true).truncate(true).mode(0o600).open(&path)?;
-        Ok(Self { path })
+        match OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path) {
+            Ok(_) => Ok(Self { path }),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Error::Invalid(format!(
+                "{} exists: another backup is under way, or was cut short and its remnant must be removed",
+                path.display()
+            ))),
+            Err(error) => Err(Error::Unavailable(format!("{} cannot be written: {error}", path.display()))),
+        }
     }
 }
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // What is left behind on a failing disk is overwritten by the next backup.
+        // If it cannot be removed, the next backup names it.
         let _ = fs::remove_file(&self.path);
     }
 }

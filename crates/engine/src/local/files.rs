@@ -4,7 +4,8 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
@@ -38,6 +39,7 @@ impl Files {
 
     /// Opens the archive for writing; a file that is empty becomes a new archive.
     pub(super) fn open(&self) -> Result<Connection, Error> {
+        self.look()?;
         let mut connection = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         self.identify(&connection)?;
         self.prepare(&mut connection).map_err(|error| self.error(&error))?;
@@ -79,6 +81,23 @@ impl Files {
             .map_err(|error| self.error(&error))?;
         connection.busy_timeout(BUSY).map_err(|error| self.error(&error))?;
         Ok(connection)
+    }
+
+    /// Refuses what SQLite would take for an empty database, and write over: a remnant of a file
+    /// shorter than a page, and an empty file beside a log that holds the data.
+    fn look(&self) -> Result<(), Error> {
+        let bytes = |path: &Path| match fs::metadata(path) {
+            Ok(file) => Ok(file.len()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(0),
+            Err(error) => Err(Error::Unavailable(format!("{}: {error}", path.display()))),
+        };
+        let log = self.archive.with_extension("db-wal");
+        match (bytes(&self.archive)?, bytes(&log)?) {
+            (0, 0) => Ok(()),
+            (0, _) => Err(self.corrupt("the file is empty, but its log is not")),
+            (1..PAGE_BYTES_MIN, _) => Err(self.corrupt("the file is too short to be an archive")),
+            _ => Ok(()),
+        }
     }
 
     /// Refuses what is not an archive of a format known here, before anything is written.
@@ -141,19 +160,22 @@ fn lock(directory: &Path) -> Result<File, Error> {
         .mode(0o600)
         .open(directory.join("lock"))
         .map_err(unavailable)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            let mut holder = String::new();
-            // Only for the message, so whatever cannot be read is left out.
-            let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut holder);
-            return Err(Error::Unavailable(format!(
-                "another station (process {}) uses {}; give this one a state directory of its own",
-                holder.trim(),
-                directory.display()
-            )));
+    let give_up = Instant::now() + LOCK_WAIT;
+    while let Err(refused) = file.try_lock() {
+        match refused {
+            TryLockError::WouldBlock if Instant::now() < give_up => thread::sleep(LOCK_RETRY),
+            TryLockError::WouldBlock => {
+                let mut holder = String::new();
+                // Only for the message, so whatever cannot be read is left out.
+                let _ = Read::by_ref(&mut file).take(20).read_to_string(&mut holder);
+                return Err(Error::Unavailable(format!(
+                    "another station (process {}) uses {}; give this one a state directory of its own",
+                    holder.trim(),
+                    directory.display()
+                )));
+            }
+            TryLockError::Error(error) => return Err(unavailable(error)),
         }
-        Err(TryLockError::Error(error)) => return Err(unavailable(error)),
     }
     // The number serves the message above alone: a full disk must not keep the archive shut.
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
@@ -168,6 +190,15 @@ const FORMAT: u32 = 1;
 
 /// How long to wait for another program that holds the database, such as `sqlite3`.
 const BUSY: Duration = Duration::from_secs(5);
+
+/// The smallest page of an SQLite database (its file format, §1.3.2).
+const PAGE_BYTES_MIN: u64 = 512;
+
+/// A station that is being stopped may need a moment to let go of its archive.
+const LOCK_WAIT: Duration = Duration::from_secs(2);
+
+/// How often to look whether it did.
+const LOCK_RETRY: Duration = Duration::from_millis(20);
 
 /// The write-ahead log is cut back to this after it grew (a long read, a large backup).
 const LOG_BYTES: i64 = 16 << 20;

@@ -56,7 +56,9 @@ pub struct Config {
     pub keep: Duration,
     /// When the archive holds more bytes than this, the records stored first are removed.
     ///
-    /// Default 1 GiB: a month and more of 20 series measured every 10 s, and a size that no disk minds.
+    /// Default 1 GiB: at 66 bytes a record three months of 20 series measured every 10 s (records
+    /// with details take several times that), and a size that no disk minds. The file does not
+    /// shrink; what is removed makes room for what comes.
     pub keep_bytes: u64,
     /// The longest wait of an append beyond `commit_interval`, for room in the queue and for its
     /// commit. Default 30 s: a disk that takes longer is broken.

@@ -67,6 +67,7 @@ impl Writer {
             match self.next(&group, commit_at, sweeping.is_some()) {
                 Ok(Command::Append(append)) => {
                     group.push(append);
+                    // More may be queued, and shares the commit unless the group is full.
                     if group.bytes < GROUP_BYTES {
                         continue;
                     }
@@ -114,7 +115,7 @@ impl Writer {
         if group.is_empty() && !sweeping {
             return self.commands.recv().map_err(|_| RecvTimeoutError::Disconnected);
         }
-        let wait = if sweeping || GROUP_RECORDS <= group.records {
+        let wait = if sweeping || group.is_worth_it() {
             Duration::ZERO
         } else {
             commit_at.saturating_duration_since(Instant::now())
@@ -203,12 +204,17 @@ impl Group {
         self.appends.is_empty()
     }
 
+    /// Whether it is large enough that waiting for more saves nothing.
+    fn is_worth_it(&self) -> bool {
+        GROUP_RECORDS <= self.records || GROUP_BYTES <= self.bytes
+    }
+
     fn is_due(&self, commit_at: Instant, now: Instant) -> bool {
-        !self.is_empty() && (commit_at <= now || GROUP_RECORDS <= self.records)
+        !self.is_empty() && (commit_at <= now || self.is_worth_it())
     }
 }
 
-/// So many records are worth an fsync of their own: waiting for more saves nothing.
+/// So many records are worth an fsync of their own.
 const GROUP_RECORDS: usize = 1000;
 
 /// A group is closed at this size although more waits, so that a transaction stays below a second.

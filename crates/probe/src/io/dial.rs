@@ -90,8 +90,11 @@ pub(super) fn connect(address: SocketAddr, clock: &Clock) -> io::Result<Dialled>
         done => done?,
     }
     let handshake_s = began.elapsed().as_secs_f64();
-    if let Some(error) = socket.take_error()? {
-        return Err(error);
+    match socket.take_error()? {
+        // Refused during the handshake is `ConnectionRefused`; a reset comes after it is complete
+        // (RFC 9293 §3.10.7), and what is done next on the connection will meet it.
+        Some(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error),
+        _ => {}
     }
     socket.set_nonblocking(false)?;
     Ok(Dialled { tcp: socket.into(), address, handshake_s })

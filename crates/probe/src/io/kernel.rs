@@ -53,7 +53,7 @@ mod linux {
                 elapsed_s,
             ),
             // Of an application-limited sample the kernel keeps only the largest: no rate of the path.
-            delivery_rate_bit_s: (!app_limited && delivery_rate != 0).then(|| delivery_rate as f64 * 8.0),
+            delivery_rate_bit_s: (!app_limited && delivery_rate != 0).then_some(delivery_rate as f64 * 8.0),
         }
     }
 

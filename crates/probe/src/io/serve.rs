@@ -38,12 +38,15 @@ pub(super) fn session(wire: &mut Wire, shared: &Shared) -> io::Result<()> {
                 echo_late(wire, n)?;
             }
             Request::Goodput { direction, bytes } => {
-                let Some(_bulk) = shared.bulk() else {
+                let Some(bulk) = shared.bulk() else {
                     return wire.write_all(&Reply::Declined(Declined::Busy).encode());
                 };
                 ready(wire, 0)?;
                 bytes_left -= bytes;
-                transfer(wire, direction, bytes)?;
+                let done = transfer(wire, direction, bytes)?;
+                // Given back first: the client may begin its next transfer as soon as it has read this.
+                drop(bulk);
+                wire.write_all(&done.encode())?;
             }
             Request::Datagrams { n } => {
                 let nonce = shared.leaves().give(n, shared.now_s());
@@ -109,20 +112,19 @@ fn delay_acknowledgements(_wire: &Wire) -> io::Result<()> {
 }
 
 /// Bytes are counted where they arrive; the sender's kernel says what held it back.
-fn transfer(wire: &mut Wire, direction: Direction, bytes: u64) -> io::Result<()> {
-    let done = match direction {
+fn transfer(wire: &mut Wire, direction: Direction, bytes: u64) -> io::Result<Done> {
+    match direction {
         Direction::Up => {
             receive(wire, bytes)?;
-            Done { bytes, tcp_info: None }
+            Ok(Done { bytes, tcp_info: None })
         }
         Direction::Down => {
             let _begin = wire.read_frame::<EXCHANGE_BYTES>()?;
             let began = Instant::now();
             send(wire, bytes)?;
-            Done { bytes, tcp_info: kernel::tcp_info(wire.tcp(), began.elapsed().as_secs_f64()) }
+            Ok(Done { bytes, tcp_info: kernel::tcp_info(wire.tcp(), began.elapsed().as_secs_f64()) })
         }
-    };
-    wire.write_all(&done.encode())
+    }
 }
 
 fn receive(wire: &mut Wire, bytes: u64) -> io::Result<()> {

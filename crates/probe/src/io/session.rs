@@ -249,6 +249,9 @@ fn upgrade(
             Session { wire, address },
             token.filter(|_| target.scheme() == Scheme::Https),
         )),
+        (101, _) if head.is_station() => {
+            Err(clock.fail(Failure::Garbage, "the server speaks before it is asked"))
+        }
         (101, _) => Err(clock.fail(Failure::Garbage, "the server upgrades to another protocol")),
         (200..=299, Some(token)) if head.is_station() && wire.is_tls() => Ok(Answer::Token(address, token)),
         (status, _) if head.is_station() => Ok(Answer::Refused(status)),

@@ -1,0 +1,70 @@
+//! The archive on disk: crashes, damage, full disks, retention, the queue, copies.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod copies;
+mod crash;
+mod damage;
+mod disk;
+mod model;
+mod queue;
+mod retention;
+
+use std::path::Path;
+use std::time::Duration;
+
+use barograph_engine::{Config, Cursor, Error, Local, Record, Selector};
+use barograph_forecast::{Name, Outcome, Quantity, Series};
+use futures_util::StreamExt as _;
+
+/// An archive that commits at once and removes nothing by age.
+fn config(directory: &Path) -> Config {
+    Config { commit_interval: Duration::ZERO, keep: Duration::MAX, ..Config::new(directory) }
+}
+
+fn open(directory: &Path) -> Local {
+    Local::open(config(directory)).unwrap()
+}
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn series(target: &str) -> Series {
+    Series { source: name("north"), target: name(target), quantity: Quantity::RTT }
+}
+
+/// The record of `north` with this number; everything in it follows from the number.
+fn record(seq: u64) -> Record {
+    Record {
+        origin: name("north"),
+        seq,
+        series: series(&format!("target{}", seq % 7)),
+        time_unix_ns: seq.cast_signed() * 1_000_000_000,
+        outcome: Outcome::Value(seq as f64 / 8.0),
+        detail: "{}".repeat((seq % 5) as usize),
+    }
+}
+
+fn records(seqs: std::ops::RangeInclusive<u64>) -> Vec<Record> {
+    seqs.map(record).collect()
+}
+
+/// Everything stored, in the order of arrival.
+async fn stored(engine: &Local) -> Vec<(Cursor, Record)> {
+    engine.export(&Selector::default()).map(Result::unwrap).collect().await
+}
+
+async fn stored_seqs(engine: &Local) -> Vec<u64> {
+    let mut seqs: Vec<u64> = stored(engine).await.into_iter().map(|(_, record)| record.seq).collect();
+    seqs.sort_unstable();
+    seqs
+}
+
+/// The sentence of an archive that would not open.
+fn refusal(directory: &Path) -> Error {
+    match Local::open(config(directory)) {
+        Ok(_) => panic!("the archive in {} was opened", directory.display()),
+        Err(error) => error,
+    }
+}

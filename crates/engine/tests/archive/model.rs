@@ -1,0 +1,87 @@
+//! Any order of appends, restarts and retention leaves what a set would hold.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use barograph_engine::{Config, Engine as _, Local, Record};
+use proptest::prelude::*;
+
+use crate::{config, name, record, stored};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Append(Vec<(bool, u64)>),
+    Restart,
+    RemoveAll,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => proptest::collection::vec((any::<bool>(), 1_u64..30), 0..12).prop_map(Step::Append),
+        1 => Just(Step::Restart),
+        1 => Just(Step::RemoveAll),
+    ]
+}
+
+fn origin(south: bool) -> &'static str {
+    if south { "south" } else { "north" }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+
+    #[test]
+    fn the_archive_equals_its_model(steps in proptest::collection::vec(step(), 1..12)) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(check(steps))?;
+    }
+}
+
+async fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let directory = tempfile::tempdir().unwrap();
+    let keeps_all = || Local::open(config(directory.path())).unwrap();
+    let mut engine = Some(keeps_all());
+    let mut ever = [BTreeSet::new(), BTreeSet::new()];
+    let mut kept = BTreeSet::new();
+    for step in steps {
+        match step {
+            Step::Append(identities) => {
+                let batch: Vec<Record> = identities
+                    .iter()
+                    .map(|&(south, seq)| Record { origin: name(origin(south)), ..record(seq) })
+                    .collect();
+                engine.as_ref().unwrap().append(&batch).await.unwrap();
+                for (south, seq) in identities {
+                    if ever[usize::from(south)].insert(seq) {
+                        kept.insert((origin(south).to_string(), seq));
+                    }
+                }
+            }
+            Step::Restart => {
+                drop(engine.take());
+                engine = Some(keeps_all());
+            }
+            Step::RemoveAll => {
+                drop(engine.take());
+                let keeps_none = Config { keep: Duration::ZERO, ..config(directory.path()) };
+                let removed = Local::open(keeps_none).unwrap().sweep().await.unwrap();
+                prop_assert_eq!(removed, kept.len() as u64);
+                kept.clear();
+                engine = Some(keeps_all());
+            }
+        }
+        let engine = engine.as_ref().unwrap();
+        for (south, ever) in [false, true].into_iter().zip(&ever) {
+            let contiguous = (1..).take_while(|seq| ever.contains(seq)).count() as u64;
+            prop_assert_eq!(engine.watermark(&name(origin(south))).await.unwrap(), contiguous);
+            let next = ever.last().map_or(1, |last| last + 1);
+            prop_assert_eq!(engine.next_seq(&name(origin(south))).await.unwrap(), next);
+        }
+        let found = stored(engine).await;
+        prop_assert!(found.is_sorted_by(|a, b| a.0 < b.0), "cursors rise");
+        prop_assert_eq!(found.len() as u64, engine.statistics().records);
+        let found: BTreeSet<_> = found.into_iter().map(|(_, r)| (r.origin.to_string(), r.seq)).collect();
+        prop_assert_eq!(&found, &kept);
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The way of an append: gathered, bounded, and never waited for without end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_engine::{Config, Engine as _, Error, Local, Range, Record};
+use rusqlite::Connection;
+
+use crate::{config, open, record, records, stored_seqs};
+
+#[tokio::test]
+async fn a_trickle_shares_its_commits() {
+    let directory = tempfile::tempdir().unwrap();
+    let commit_interval = Duration::from_millis(500);
+    let engine = Local::open(Config { commit_interval, ..config(directory.path()) }).unwrap();
+    // The first finds the interval long past, and is committed at once.
+    engine.append(&[record(1)]).await.unwrap();
+    assert_eq!(engine.statistics().commits, 1);
+    let batches: Vec<_> = (2..=20).map(|seq| [record(seq)]).collect();
+    let appends = batches.iter().map(|batch| engine.append(batch));
+    for result in futures_util::future::join_all(appends).await {
+        result.unwrap();
+    }
+    let statistics = engine.statistics();
+    assert_eq!((statistics.commits, statistics.records, statistics.queued_bytes), (2, 20, 0));
+    assert!(statistics.last_commit.is_some());
+}
+
+#[tokio::test]
+async fn many_records_do_not_wait_for_the_interval() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine =
+        Local::open(Config { commit_interval: Duration::from_secs(3600), ..config(directory.path()) })
+            .unwrap();
+    for batch in 0..5 {
+        let batch = records(batch * 1000 + 1..=(batch + 1) * 1000);
+        tokio::time::timeout(Duration::from_secs(30), engine.append(&batch)).await.unwrap().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn reads_do_not_wait_for_the_commit_and_closing_does_not_lose_what_waits() {
+    let directory = tempfile::tempdir().unwrap();
+    let hour = Duration::from_secs(3600);
+    let engine = Arc::new(Local::open(Config { commit_interval: hour, ..config(directory.path()) }).unwrap());
+    engine.append(&[record(1)]).await.unwrap();
+    let waiting = tokio::spawn({
+        let engine = Arc::clone(&engine);
+        async move { engine.append(&[record(2)]).await }
+    });
+    while engine.statistics().queued_bytes == 0 {
+        tokio::task::yield_now().await;
+    }
+    let page = engine.history(&record(1).series, &Range::newest(10)).await.unwrap();
+    assert_eq!(page.items, [record(1)]);
+    engine.close().await;
+    waiting.await.unwrap().unwrap();
+    assert!(matches!(engine.append(&[record(3)]).await, Err(Error::Unavailable(_))));
+    drop(engine);
+    assert_eq!(stored_seqs(&open(directory.path())).await, [1, 2]);
+}
+
+/// Another program that locks the database stands for a disk that does not answer.
+#[tokio::test]
+async fn a_disk_that_hangs_is_reported_and_the_queue_stays_bounded() {
+    let directory = tempfile::tempdir().unwrap();
+    let deadline = Duration::from_millis(200);
+    let engine = Local::open(Config { deadline, ..config(directory.path()) }).unwrap();
+    let other = Connection::open(directory.path().join(Local::FILE)).unwrap();
+    other.execute_batch("BEGIN IMMEDIATE").unwrap();
+
+    // The largest batch there is fills the queue.
+    let detail = "x".repeat(Record::DETAIL_BYTES_MAX);
+    let largest: Vec<Record> =
+        (1..=Record::BATCH_MAX as u64).map(|seq| Record { detail: detail.clone(), ..record(seq) }).collect();
+    let unknown = engine.append(&largest).await;
+    assert!(matches!(unknown, Err(Error::Unknown(_))), "{unknown:?}");
+    let refused = engine.append(&[record(20_000)]).await;
+    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+
+    other.execute_batch("ROLLBACK").unwrap();
+    // What was unknown is appended again until it is acknowledged, and is there once.
+    let mut outcome = unknown;
+    for _ in 0..100 {
+        if outcome.is_ok() {
+            break;
+        }
+        outcome = engine.append(&largest).await;
+    }
+    outcome.unwrap();
+    assert_eq!(stored_seqs(&engine).await, (1..=Record::BATCH_MAX as u64).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn an_origin_that_counts_wrongly_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let odd: Vec<Record> = (1..2010).step_by(2).map(record).collect();
+    engine.append(&odd).await.unwrap();
+    let refused = engine.append(&[record(4001)]).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    // What closes a gap is welcome.
+    engine.append(&[record(2)]).await.unwrap();
+}

@@ -1,0 +1,87 @@
+//! Retention by age and by size.
+
+use std::time::{Duration, SystemTime};
+
+use barograph_engine::{Config, Cursor, Engine as _, Error, From, Local, Range, Record, Selector};
+use futures_util::StreamExt as _;
+
+use crate::{config, name, record, records, series, stored_seqs};
+
+const DAY_NS: i64 = 86_400_000_000_000;
+
+/// The record with this number, so many days old, of one series.
+fn aged(seq: u64, days: i64) -> Record {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
+    let time_unix_ns = i64::try_from(now).unwrap() - days * DAY_NS;
+    Record { series: series("aged"), time_unix_ns, ..record(seq) }
+}
+
+#[tokio::test]
+async fn old_records_go_and_the_watermark_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let keep = Duration::from_secs(10 * 86_400);
+    let config = Config { keep, ..config(directory.path()) };
+    let engine = Local::open(config.clone()).unwrap();
+    // The first pass runs after the first commit, and finds nothing to do.
+    engine.append(&[aged(1, 1)]).await.unwrap();
+    engine.sweep().await.unwrap();
+
+    let dead = Record { series: series("dead"), ..aged(9, 12) };
+    engine.append(&[aged(4, 20), aged(2, 11), aged(3, 9), dead]).await.unwrap();
+    let oldest = engine.history(&series("aged"), &Range::newest(3)).await.unwrap();
+    let subscriber = engine.subscribe(&Selector::default(), From::After(Cursor(1)));
+    assert_eq!(engine.sweep().await, Ok(3));
+    assert_eq!(stored_seqs(&engine).await, [1, 3]);
+    assert_eq!((engine.statistics().records, engine.statistics().series), (2, 1));
+
+    // The third record of the page is gone, and with it the place where the next one begins.
+    let next = Range { after: oldest.next, ..Range::newest(3) };
+    let gone = engine.history(&series("aged"), &next).await;
+    assert!(matches!(gone, Err(Error::TooOld(_))), "{gone:?}");
+    let items: Vec<_> = subscriber.take(2).collect().await;
+    assert_eq!(items[0], Err(Error::Lagged { missed: 4 }), "up to four of those after the first are gone");
+    assert_eq!(items[1].as_ref().unwrap().1.seq, 3);
+
+    // What was removed is not stored again, and its numbers count.
+    engine.append(&[aged(2, 0), aged(4, 0)]).await.unwrap();
+    drop(engine);
+    let engine = Local::open(config).unwrap();
+    assert_eq!(stored_seqs(&engine).await, [1, 3]);
+    assert_eq!(engine.watermark(&name("north")).await, Ok(4));
+    assert_eq!(engine.next_seq(&name("north")).await, Ok(10));
+    engine.append(&[Record { series: series("dead"), ..aged(10, 0) }]).await.unwrap();
+    assert_eq!(stored_seqs(&engine).await, [1, 3, 10], "a series may come back");
+}
+
+#[tokio::test]
+async fn a_full_archive_loses_what_came_first_while_appends_go_on() {
+    const LIMIT: u64 = 512 << 10;
+    const RECORDS: u64 = 30_000;
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Local::open(config(directory.path())).unwrap();
+    for batch in 0..RECORDS / 5000 {
+        engine.append(&records(batch * 5000 + 1..=(batch + 1) * 5000)).await.unwrap();
+    }
+    assert!(2 * LIMIT < engine.statistics().bytes);
+    drop(engine);
+
+    let engine = Local::open(Config { keep_bytes: LIMIT, ..config(directory.path()) }).unwrap();
+    let sweep = engine.sweep();
+    let appends = async {
+        for seq in RECORDS + 1..=RECORDS + 3 {
+            engine.append(&[record(seq)]).await.unwrap();
+        }
+    };
+    tokio::select! {
+        biased;
+        _ = sweep => panic!("retention kept three appends waiting until its end"),
+        () = appends => {}
+    }
+    engine.sweep().await.unwrap();
+    assert!(engine.statistics().bytes <= LIMIT, "{} bytes are left", engine.statistics().bytes);
+    let seqs = stored_seqs(&engine).await;
+    assert!(1000 < seqs.len(), "it removed far too much: {} are left", seqs.len());
+    assert_eq!(seqs, (seqs[0]..=RECORDS + 3).collect::<Vec<_>>(), "the last ones are left");
+    assert_eq!(engine.statistics().records, seqs.len() as u64);
+    assert_eq!(engine.watermark(&name("north")).await, Ok(RECORDS + 3));
+}
