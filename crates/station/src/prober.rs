@@ -316,14 +316,17 @@ impl Worker {
         }
     }
 
-    /// Finds out what the target is; when it cannot be reached, that is a failed `connect`.
+    /// Finds out what the target is; when it cannot be reached, that is a failed `connect`, and a
+    /// station that refuses is a failed `rtt`.
     fn detect(&self) -> Option<Peer> {
         match detect(&self.target.address, &self.context) {
             Ok(peer) => Some(peer),
             Err(error) if error.stopped => None,
             Err(error) => {
                 let outcome = Outcome::Failed { failure: error.failure, after_s: error.after_s };
-                self.record(Quantity::CONNECT, outcome, error_detail(&error));
+                let refused = error.failure == Failure::Declined;
+                let quantity = if refused { Quantity::RTT } else { Quantity::CONNECT };
+                self.record(quantity, outcome, error_detail(&error));
                 None
             }
         }

@@ -30,6 +30,22 @@ pub fn token(directory: &Path) -> std::io::Result<String> {
     }
 }
 
+/// Says in the directory where its station is reached.
+pub(crate) fn announce(directory: &Path, url: &str) -> std::io::Result<()> {
+    write_whole(&directory.join(URL_FILE), format!("{url}\n").as_bytes())
+}
+
+/// The opposite of [`announce`]; a file that stays behind only leads to a refused connection.
+pub(crate) fn withdraw(directory: &Path) {
+    let _ = std::fs::remove_file(directory.join(URL_FILE));
+}
+
+/// Where the station of a state directory is reached, if one runs.
+#[must_use]
+pub fn announced(directory: &Path) -> Option<String> {
+    std::fs::read_to_string(directory.join(URL_FILE)).ok().map(|text| text.trim().to_string())
+}
+
 /// Writes a file so that it is there as a whole, for its owner alone, or not changed at all.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let new = path.with_extension("new");
@@ -58,6 +74,7 @@ fn usable(token: &str) -> std::io::Result<String> {
     }
 }
 
+const URL_FILE: &str = "url";
 /// The token's file name.
 pub const TOKEN_FILE: &str = "token";
 /// An own token must not be guessable over the network…

@@ -181,7 +181,11 @@ impl Station {
         let address = ports.address;
         let http = serve(server, ports.tcp)?;
         shared.targets.set_given(given(&config, &shared.host, address, speaks_tls));
-        Ok(Self { address, shared, prober, stopping, certificates, recorder, http })
+        let station = Self { address, shared, prober, stopping, certificates, recorder, http };
+        // Other verbs on this host find the station by it, whatever its port.
+        state::announce(&config.state, &station.url())
+            .map_err(|error| StartError::State { path: config.state.clone(), error })?;
+        Ok(station)
     }
 
     /// Where it listens.
@@ -190,11 +194,11 @@ impl Station {
         self.address
     }
 
-    /// The page's address, as the first line of `barograph up` prints it.
+    /// The page's address for a client on this host.
     #[must_use]
     pub fn url(&self) -> String {
         let scheme = if self.certificates.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}/", self.address)
+        format!("{scheme}://{}/", server::reachable(self.address))
     }
 
     /// The station's name.
@@ -232,6 +236,7 @@ impl Station {
         }
         self.shared.inbox.stop(deadline.saturating_duration_since(Instant::now()));
         let lost = self.recorder.join().unwrap_or(0);
+        state::withdraw(&self.shared.config().state);
         // Answers that wait for the recorder have theirs now.
         let _ = self.stopping.send(true);
         let _ = self.http.join();
