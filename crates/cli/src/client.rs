@@ -43,7 +43,9 @@ impl Client {
         let url = url.unwrap_or_else(|| format!("http://127.0.0.1:{}/", barograph_station::config::PORT));
         let target = Target::parse(&url).map_err(|error| error.to_string())?;
         if target.scheme() == Scheme::Https {
-            return Err(format!("{url}: this verb does not speak HTTPS; use a client that does, such as curl"));
+            return Err(format!(
+                "{url}: this verb does not speak HTTPS; use a client that does, such as curl"
+            ));
         }
         // The token is shown to the station that it belongs to, and to no other without being asked.
         let token = args.token.clone().or_else(|| if is_local { token_of(&state) } else { None });

@@ -81,7 +81,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
                 say("stopped");
                 return ExitCode::from(1);
             }
-            if !args.quantity.is_empty() && !args.quantity.iter().any(|word| word == reading.quantity.as_str()) {
+            if !args.quantity.is_empty()
+                && !args.quantity.iter().any(|word| word == reading.quantity.as_str())
+            {
                 continue;
             }
             any_failed |= reading.result.is_err();
@@ -98,7 +100,12 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 }
 
 /// The experiments to make; asks the target what it is where nothing was asked for.
-fn plan(args: &Args, target: &Target, wanted: &[Kind], context: &Context) -> Result<Vec<Experiment>, Reading> {
+fn plan(
+    args: &Args,
+    target: &Target,
+    wanted: &[Kind],
+    context: &Context,
+) -> Result<Vec<Experiment>, Box<Reading>> {
     let experiments = if wanted.is_empty() {
         match detect(target, context) {
             Ok(Peer::Station) => Plan::station(args.bytes).experiments,
@@ -107,7 +114,7 @@ fn plan(args: &Args, target: &Target, wanted: &[Kind], context: &Context) -> Res
             Err(error) => {
                 let refused = error.failure == Failure::Declined;
                 let quantity = if refused { Quantity::RTT } else { Quantity::CONNECT };
-                return Err(Reading { quantity, result: Err(error) });
+                return Err(Box::new(Reading { quantity, result: Err(error) }));
             }
         }
     } else {
@@ -136,7 +143,8 @@ fn kinds(words: &[String]) -> Result<Vec<Kind>, String> {
     let gives = |kind: &Kind, word: &str| kind.quantities().iter().any(|quantity| quantity.as_str() == word);
     for word in words {
         if !Kind::ALL.iter().any(|kind| gives(kind, word)) {
-            let all: Vec<&str> = Kind::ALL.iter().flat_map(|kind| kind.quantities()).map(Quantity::as_str).collect();
+            let all: Vec<&str> =
+                Kind::ALL.iter().flat_map(|kind| kind.quantities()).map(Quantity::as_str).collect();
             return Err(format!("`{word}` cannot be measured of a target; possible: {}", all.join(", ")));
         }
     }
@@ -232,10 +240,9 @@ fn show(args: &Args, reading: &Reading) -> bool {
 /// What stands beside a value, for people.
 fn circumstances(measured: &Measured, unit: &str) -> String {
     let mut parts = vec![format!("n {}", measured.n)];
-    if let (Some(least), Some(most)) = (
-        measured.samples.iter().copied().reduce(f64::min),
-        measured.samples.iter().copied().reduce(f64::max),
-    ) && 1 < measured.samples.len()
+    if let (Some(least), Some(most)) =
+        (measured.samples.iter().copied().reduce(f64::min), measured.samples.iter().copied().reduce(f64::max))
+        && 1 < measured.samples.len()
     {
         parts.push(format!("{} to {}", scaled(least, unit), scaled(most, unit)));
     }
@@ -259,8 +266,12 @@ fn scaled(value: f64, unit: &str) -> String {
         "ratio" => return format!("{:.1} %", value * 100.0),
         _ => return format!("{value} {unit}"),
     };
-    let (scale, name) =
-        steps.iter().find(|(scale, _)| *scale <= value.abs()).or(steps.last()).copied().unwrap_or((1.0, unit));
+    let (scale, name) = steps
+        .iter()
+        .find(|(scale, _)| *scale <= value.abs())
+        .or(steps.last())
+        .copied()
+        .unwrap_or((1.0, unit));
     let number = value / scale;
     let decimals = if number.abs() < 10.0 { 2 } else { usize::from(number.abs() < 100.0) };
     format!("{number:.decimals$} {name}")

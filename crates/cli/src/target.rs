@@ -93,8 +93,10 @@ fn table(answer: &str) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_string();
     let mut rows = vec![["TARGET".to_string(), "FROM".into(), "PERIOD".into(), "QUANTITIES".into()]];
     for target in answer["targets"].as_array().into_iter().flatten() {
-        let quantities: Vec<String> = target["quantities"].as_array().into_iter().flatten().map(text).collect();
-        let quantities = if quantities.is_empty() { "(what it answers)".into() } else { quantities.join(" ") };
+        let quantities: Vec<String> =
+            target["quantities"].as_array().into_iter().flatten().map(text).collect();
+        let quantities =
+            if quantities.is_empty() { "(what it answers)".into() } else { quantities.join(" ") };
         let period = target["period_s"].as_f64().map_or("?".into(), |seconds| format!("{seconds} s"));
         rows.push([text(&target["target"]), text(&target["from"]), period, quantities]);
     }

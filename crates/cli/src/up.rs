@@ -77,11 +77,8 @@ fn attend(station: Station, sources: &Sources, signals: Receiver<Signal>) -> Exi
     let scheme = if station.url().starts_with("https:") { "https" } else { "http" };
     // Nobody need read it: a station goes on without its standard output.
     print(format_args!("listening on {scheme}://{}/", station.address()));
-    loop {
-        match signals.recv() {
-            Ok(Signal::Reload) => reload(&station, sources),
-            Ok(Signal::Stop) | Err(_) => break,
-        }
+    while let Ok(Signal::Reload) = signals.recv() {
+        reload(&station, sources);
     }
     tracing::info!("stopping; once more stops at once");
     std::thread::spawn(move || {
@@ -100,7 +97,9 @@ fn attend(station: Station, sources: &Sources, signals: Receiver<Signal>) -> Exi
 fn reload(station: &Station, sources: &Sources) {
     match sources.read() {
         Ok(config) => match station.reload(config) {
-            Ok(needs_restart) if needs_restart.is_empty() => tracing::info!("the configuration was read again"),
+            Ok(needs_restart) if needs_restart.is_empty() => {
+                tracing::info!("the configuration was read again")
+            }
             Ok(needs_restart) => {
                 let keys = needs_restart.join(", ");
                 tracing::warn!("the configuration was read again; changes of {keys} need a restart");
@@ -132,7 +131,12 @@ fn sources(args: &Args) -> Result<Sources, String> {
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
         .filter(|(name, _)| name.starts_with("BAROGRAPH_"))
         .collect();
-    Ok(Sources { file: args.config.clone().or_else(usual_file), variables, flags, targets: args.target.clone() })
+    Ok(Sources {
+        file: args.config.clone().or_else(usual_file),
+        variables,
+        flags,
+        targets: args.target.clone(),
+    })
 }
 
 /// `$XDG_CONFIG_HOME/barograph/barograph.toml`, else under `~/.config`, where it exists.

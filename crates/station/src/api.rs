@@ -82,7 +82,9 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
 pub(crate) fn router(shared: Arc<Shared>) -> Router {
     let api = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
     page::routes(api)
-        .fallback(|uri: Uri| async move { Refusal::new(StatusCode::NOT_FOUND, format!("nothing is at {}", uri.path())) })
+        .fallback(|uri: Uri| async move {
+            Refusal::new(StatusCode::NOT_FOUND, format!("nothing is at {}", uri.path()))
+        })
         .method_not_allowed_fallback(|| async {
             Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not for this address")
         })
@@ -120,7 +122,9 @@ impl IntoResponse for Refusal {
         }
         if self.status == StatusCode::UNAUTHORIZED {
             // RFC 9110 §11.6.1: a 401 says how to authenticate.
-            response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
         }
         response
     }
@@ -155,11 +159,7 @@ fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
 }
 
 /// `source`, `target` and `quantity`, each optional.
-fn selector(
-    source: Option<&str>,
-    target: Option<&str>,
-    quantity: Option<&str>,
-) -> Result<Selector, Refusal> {
+fn selector(source: Option<&str>, target: Option<&str>, quantity: Option<&str>) -> Result<Selector, Refusal> {
     let name = |key: &str, text: Option<&str>| {
         text.map(Name::new).transpose().map_err(|error| Refusal::bad(format!("`{key}`: {error}")))
     };

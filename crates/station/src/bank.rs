@@ -150,8 +150,7 @@ impl Bank {
     /// The series that `selector` matches, ordered by quantity, target, source.
     #[must_use]
     pub fn select(&self, selector: &Selector) -> Vec<(&Series, &Account)> {
-        let mut found: Vec<_> =
-            self.accounts.iter().filter(|(series, _)| selector.matches(series)).collect();
+        let mut found: Vec<_> = self.accounts.iter().filter(|(series, _)| selector.matches(series)).collect();
         found.sort_by(|(a, _), (b, _)| {
             (&a.quantity, &a.target, &a.source).cmp(&(&b.quantity, &b.target, &b.source))
         });
@@ -330,7 +329,10 @@ mod tests {
         assert_eq!((account.count(), account.points().count()), (1, 1));
         assert_eq!(bank.late(), 2);
         assert!(matches!(bank.observe_in_order(&measured("a", 5, Outcome::Value(1.0))), Observed::New(_)));
-        assert!(matches!(bank.observe(&measured("a", 1, Outcome::Value(1.0))), Observed::New(_)), "a clock set back");
+        assert!(
+            matches!(bank.observe(&measured("a", 1, Outcome::Value(1.0))), Observed::New(_)),
+            "a clock set back"
+        );
     }
 
     #[test]

@@ -217,7 +217,9 @@ impl Config {
         let refuse = |message| ConfigError::Value { place: place.clone(), key: key.to_string(), message };
         match self.assign(key, value) {
             Some(result) => result.map_err(refuse),
-            None => Err(ConfigError::UnknownKey { place, key: key.to_string(), suggestion: nearest(key, KEYS) }),
+            None => {
+                Err(ConfigError::UnknownKey { place, key: key.to_string(), suggestion: nearest(key, KEYS) })
+            }
         }
     }
 
@@ -333,7 +335,8 @@ const PREFIX: &str = "BAROGRAPH_";
 
 /// Variables with our prefix that are not settings of the station: the file's path, the log's level,
 /// and what other verbs read.
-const OTHER_VARIABLES: &[&str] = &["BAROGRAPH_CONFIG", "BAROGRAPH_LOG", "BAROGRAPH_TOKEN", "BAROGRAPH_STATION"];
+const OTHER_VARIABLES: &[&str] =
+    &["BAROGRAPH_CONFIG", "BAROGRAPH_LOG", "BAROGRAPH_TOKEN", "BAROGRAPH_STATION"];
 
 const DAY_S: f64 = 86_400.0;
 
@@ -360,10 +363,8 @@ mod tests {
         let text = include_str!("../../../docs/barograph.toml");
         assert_eq!(read(text).unwrap(), Config::default());
         // The same with every example switched on: nothing in it may have become stale.
-        let all: String = text
-            .lines()
-            .map(|line| line.strip_prefix("#:").unwrap_or(line).to_string() + "\n")
-            .collect();
+        let all: String =
+            text.lines().map(|line| line.strip_prefix("#:").unwrap_or(line).to_string() + "\n").collect();
         read(&all).unwrap();
         for key in KEYS {
             let last = key.rsplit('.').next().unwrap();
@@ -420,7 +421,8 @@ mod tests {
 
     #[test]
     fn targets_are_tables_with_their_own_keys() {
-        let config = read("[[target]]\ntarget = \"a:1\"\nquantities = [\"connect\"]\nperiod_s = 3\n").unwrap();
+        let config =
+            read("[[target]]\ntarget = \"a:1\"\nquantities = [\"connect\"]\nperiod_s = 3\n").unwrap();
         assert_eq!(config.targets[0].period, Some(Duration::from_secs(3)));
         for (text, line) in [
             ("[[target]]\nquantities = []", 1),

@@ -48,7 +48,8 @@ struct Message<'a> {
 /// The detail of a measured value: how many samples, their extremes, the uncorrected rate, TCP_INFO.
 pub(crate) fn of(measured: &Measured) -> String {
     let several = 1 < measured.samples.len();
-    let extreme = |pick: fn(f64, f64) -> f64| measured.samples.iter().copied().reduce(pick).filter(|_| several);
+    let extreme =
+        |pick: fn(f64, f64) -> f64| measured.samples.iter().copied().reduce(pick).filter(|_| several);
     let detail = Detail {
         n: measured.n,
         raw: measured.raw,

@@ -104,7 +104,8 @@ impl Health {
         }
         let dropped = self.spool_dropped.load(Ordering::Relaxed);
         if 0 < dropped {
-            reasons.push(format!("{dropped} records were dropped because the archive took none for too long"));
+            reasons
+                .push(format!("{dropped} records were dropped because the archive took none for too long"));
         }
         let silence = last_measurement_age.unwrap_or(self.uptime());
         if sensor_period * SILENT_PERIODS + SLACK < silence {

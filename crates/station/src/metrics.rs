@@ -41,6 +41,7 @@ pub(crate) fn exposition(bank: &Bank, health: &Health) -> String {
     text
 }
 
+type Counter = (&'static str, &'static str, fn(&Account) -> u64);
 type Gauge = (&'static str, &'static str, fn(&Account) -> Option<f64>);
 
 /// One family for each of these and each unit.
@@ -63,9 +64,11 @@ const GAUGES: &[Gauge] = &[
     ("barograph_forecast_mae", "Mean absolute error of all forecasts issued.", |account| {
         account.next().map(|next| next.median.mae)
     }),
-    ("barograph_forecast_recent_mae", "Mean absolute error of recent forecasts (half-life 100 values).", |account| {
-        account.next().map(|next| next.median.recent_mae)
-    }),
+    (
+        "barograph_forecast_recent_mae",
+        "Mean absolute error of recent forecasts (half-life 100 values).",
+        |account| account.next().map(|next| next.median.recent_mae),
+    ),
 ];
 
 /// Units of the vocabulary, and how a metric's name says them.
@@ -73,7 +76,7 @@ const UNITS: &[(&str, &str)] =
     &[("s", "seconds"), ("bit/s", "bits_per_second"), ("ratio", "ratio"), ("bytes", "bytes"), ("", "")];
 
 fn counters(text: &mut String, accounts: &[(&Series, &Account)]) {
-    let families: [(&str, &str, fn(&Account) -> u64); 2] = [
+    let families: [Counter; 2] = [
         ("barograph_values", "Values learnt, with those replayed at the start.", Account::count),
         ("barograph_failures", "Failed experiments, with those replayed at the start.", Account::failures),
     ];
@@ -105,11 +108,27 @@ fn station(text: &mut String, bank: &Bank, health: &Health) {
         sample(text, family, "", value);
     }
     let counters = [
-        ("barograph_series_refused", "Measurements refused because there are too many series.", bank.refused() as f64),
-        ("barograph_late_values", "Values that came later than newer ones, and were not learnt.", bank.late() as f64),
+        (
+            "barograph_series_refused",
+            "Measurements refused because there are too many series.",
+            bank.refused() as f64,
+        ),
+        (
+            "barograph_late_values",
+            "Values that came later than newer ones, and were not learnt.",
+            bank.late() as f64,
+        ),
         ("barograph_spool_dropped", "Records dropped before they were stored.", count(&health.spool_dropped)),
-        ("barograph_probes_skipped", "Experiments skipped for want of a worker.", count(&health.probes_skipped)),
-        ("barograph_requests_refused", "Requests refused for want of authority.", count(&health.requests_refused)),
+        (
+            "barograph_probes_skipped",
+            "Experiments skipped for want of a worker.",
+            count(&health.probes_skipped),
+        ),
+        (
+            "barograph_requests_refused",
+            "Requests refused for want of authority.",
+            count(&health.requests_refused),
+        ),
         (
             "barograph_connections_refused",
             "Connections refused because there were too many.",
@@ -201,7 +220,9 @@ mod tests {
         let line = r#"barograph_measured_seconds{quantity="rtt",source="here",target="a\"b\\c"} 0.25"#;
         assert!(text.contains(line), "{text}");
         assert!(!text.contains("barograph_measured_seconds{quantity=\"connect\""));
-        assert!(text.contains("barograph_failures_total{quantity=\"connect\",source=\"here\",target=\"a\"} 1.0"));
+        assert!(
+            text.contains("barograph_failures_total{quantity=\"connect\",source=\"here\",target=\"a\"} 1.0")
+        );
         assert!(text.contains("barograph_measured{quantity=\"queue_length\""));
         assert!(text.contains("barograph_measured_seconds{quantity=\"rtt_loaded\""));
     }

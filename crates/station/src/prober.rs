@@ -250,7 +250,8 @@ impl State {
         let work = {
             let job = job.clone();
             move || {
-                let done = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.work(job.clone())));
+                let done =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.work(job.clone())));
                 if is_bulk {
                     bulk.running.fetch_sub(1, Ordering::SeqCst);
                 }
@@ -289,7 +290,12 @@ impl State {
     fn record_own(&self, quantity: Quantity, outcome: Outcome) {
         let host = self.parts.host.clone();
         let series = Series { source: host.clone(), target: host, quantity };
-        self.parts.inbox.offer(Measured { series, time_unix_ns: now_unix_ns(), outcome, detail: String::new() });
+        self.parts.inbox.offer(Measured {
+            series,
+            time_unix_ns: now_unix_ns(),
+            outcome,
+            detail: String::new(),
+        });
     }
 }
 
@@ -337,9 +343,8 @@ impl Worker {
         let own_bulk_before = self.bulk.begun.load(Ordering::SeqCst);
         let loaded_before = self.is_loaded();
         let readings = run_one(&self.target.address, kind.experiment(self.bytes), &self.context);
-        let loaded = loaded_before
-            || self.is_loaded()
-            || own_bulk_before != self.bulk.begun.load(Ordering::SeqCst);
+        let loaded =
+            loaded_before || self.is_loaded() || own_bulk_before != self.bulk.begun.load(Ordering::SeqCst);
         let mut mistaken = false;
         for reading in readings {
             let Reading { quantity, result } = &reading;
@@ -352,7 +357,8 @@ impl Worker {
                 Ok(measured) => crate::detail::of(measured),
             };
             if self.target.wants(quantity) {
-                let quantity = if loaded && !kind.is_bulk() { loaded_form(quantity) } else { quantity.clone() };
+                let quantity =
+                    if loaded && !kind.is_bulk() { loaded_form(quantity) } else { quantity.clone() };
                 self.record(quantity, reading.outcome(), detail);
             }
         }
@@ -364,8 +370,7 @@ impl Worker {
     }
 
     fn record(&self, quantity: Quantity, outcome: Outcome, detail: String) {
-        let series =
-            Series { source: self.parts.host.clone(), target: self.target.name.clone(), quantity };
+        let series = Series { source: self.parts.host.clone(), target: self.target.name.clone(), quantity };
         self.parts.inbox.offer(Measured { series, time_unix_ns: now_unix_ns(), outcome, detail });
     }
 }

@@ -15,8 +15,7 @@ pub(crate) async fn replay(engine: &dyn Engine, bank: &mut Bank) -> Result<usize
     let mut count = 0;
     for series in all {
         for (time_unix_ns, outcome) in newest_records(engine, &series, each).await? {
-            let measured =
-                Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() };
+            let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() };
             count += usize::from(matches!(bank.observe_in_order(&measured), Observed::New(_)));
         }
     }

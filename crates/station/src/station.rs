@@ -82,8 +82,7 @@ impl From<TargetsError> for StartError {
 /// # Errors
 /// [`StartError::State`] and [`StartError::Archive`].
 pub fn open_archive(config: &Config) -> Result<Local, StartError> {
-    state::prepare(&config.state)
-        .map_err(|error| StartError::State { path: config.state.clone(), error })?;
+    state::prepare(&config.state).map_err(|error| StartError::State { path: config.state.clone(), error })?;
     let mut archive = barograph_engine::Config::new(&config.state);
     archive.commit_interval = config.commit;
     archive.keep = config.keep;
@@ -105,8 +104,7 @@ impl Station {
         let ports = server::bind(config.listen)
             .map_err(|error| StartError::Listen { address: config.listen, error })?;
         let host = config.host.clone().unwrap_or_else(host_name);
-        let responder =
-            Arc::new(Responder::start(Limits::default(), ports.udp).map_err(StartError::Thread)?);
+        let responder = Arc::new(Responder::start(Limits::default(), ports.udp).map_err(StartError::Thread)?);
         let health = Arc::new(Health::new());
         let hub = Hub::new();
         let bank = Arc::new(Mutex::new(Bank::new(config.series_max)));
@@ -126,9 +124,10 @@ impl Station {
             spawn("recorder", move || runtime.block_on(recorder::run(parts, outbox)))?
         };
 
-        let other_token = config.token_file.as_ref().map(std::fs::read_to_string).transpose().map_err(|error| {
-            StartError::State { path: config.token_file.clone().unwrap_or_default(), error }
-        })?;
+        let other_token =
+            config.token_file.as_ref().map(std::fs::read_to_string).transpose().map_err(|error| {
+                StartError::State { path: config.token_file.clone().unwrap_or_default(), error }
+            })?;
         let prober = Prober::start(prober::Parts {
             host: host.clone(),
             inbox: inbox.clone(),
@@ -223,7 +222,12 @@ impl Station {
         }
         let new = Arc::new(new);
         *self.shared.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
-        self.shared.targets.set_given(given(&new, &self.shared.host, self.address, self.certificates.is_some()));
+        self.shared.targets.set_given(given(
+            &new,
+            &self.shared.host,
+            self.address,
+            self.certificates.is_some(),
+        ));
         Ok(needs_restart)
     }
 

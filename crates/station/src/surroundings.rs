@@ -109,7 +109,8 @@ mod tests {
 
     #[test]
     fn broken_texts_give_nothing() {
-        for text in ["", "\n\n", "a b c", "Iface\nx 0 0 0 0 0 0 0", "Iface\nx zz zz zz zz zz zz zz", "\u{0}"] {
+        for text in ["", "\n\n", "a b c", "Iface\nx 0 0 0 0 0 0 0", "Iface\nx zz zz zz zz zz zz zz", "\u{0}"]
+        {
             assert!(gateways(text, text).is_empty(), "{text:?}");
             assert!(resolvers(text).is_empty(), "{text:?}");
         }

@@ -85,7 +85,10 @@ impl Target {
         let spelling = parsed.to_string();
         // The canonical spelling may be longer than what was parsed (a path is added); then it is not a name.
         let name = Name::new(&spelling).or_else(|_| Name::new(address)).map_err(|_| {
-            barograph_probe::TargetError { text: address.chars().take(80).collect(), expected: "a shorter target" }
+            barograph_probe::TargetError {
+                text: address.chars().take(80).collect(),
+                expected: "a shorter target",
+            }
         })?;
         Ok(Self { address: parsed, name, quantities: wanted, period, from })
     }

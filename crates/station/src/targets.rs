@@ -141,7 +141,8 @@ fn read(bytes: &[u8]) -> std::io::Result<BTreeMap<String, Target>> {
     let kept: Vec<Kept> = serde_json::from_slice(bytes)?;
     let mut added = BTreeMap::new();
     for kept in kept.into_iter().take(ADDED_MAX) {
-        let period = kept.period_s.map(Duration::try_from_secs_f64).transpose().map_err(std::io::Error::other)?;
+        let period =
+            kept.period_s.map(Duration::try_from_secs_f64).transpose().map_err(std::io::Error::other)?;
         let target = Target::parse(&kept.target, &kept.quantities, period, Provenance::Added)
             .map_err(std::io::Error::other)?;
         added.insert(target.name.as_str().to_string(), target);

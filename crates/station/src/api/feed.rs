@@ -69,7 +69,8 @@ pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Bo
     if !media_type.eq_ignore_ascii_case("application/json") {
         return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
     }
-    let too_large = || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body has at most {BODY_BYTES_MAX} bytes"));
+    let too_large =
+        || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body has at most {BODY_BYTES_MAX} bytes"));
     let length = headers.get("content-length").and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| BODY_BYTES_MAX < length) {
         return Err(too_large());
@@ -88,16 +89,20 @@ fn checked(shared: &Shared, feed: Feed) -> Result<Vec<Fed>, Refusal> {
     if RECORDS_MAX < feed.records.len() {
         return Err(Refusal::bad(format!("at most {RECORDS_MAX} records, found {}", feed.records.len())));
     }
-    let name = |what: &str, text: &str| Name::new(text).map_err(|error| Refusal::bad(format!("`{what}`: {error}")));
+    let name =
+        |what: &str, text: &str| Name::new(text).map_err(|error| Refusal::bad(format!("`{what}`: {error}")));
     let origin = feed.origin.as_deref().map(|text| name("origin", text)).transpose()?;
     if origin.as_ref() == Some(&shared.host) {
-        return Err(Refusal::bad("`origin` is this station's own name: leave it out, and the station numbers the records"));
+        return Err(Refusal::bad(
+            "`origin` is this station's own name: leave it out, and the station numbers the records",
+        ));
     }
     let mut records = Vec::with_capacity(feed.records.len());
     let mut new_series: HashSet<Series> = HashSet::new();
     let now = now_unix_ns();
     for (index, record) in feed.records.into_iter().enumerate() {
-        let at = |refusal: Refusal| Refusal { error: format!("record {index}: {}", refusal.error), ..refusal };
+        let at =
+            |refusal: Refusal| Refusal { error: format!("record {index}: {}", refusal.error), ..refusal };
         let identity = identity(origin.as_ref(), record.seq).map_err(at)?;
         let time_unix_ns = time(record.time_s, now).map_err(at)?;
         let source = match &record.source {
@@ -141,7 +146,9 @@ fn time(time_s: Option<f64>, now: i64) -> Result<i64, Refusal> {
     if time_s.is_finite() && 0.0 <= time_s && time_ns <= now.saturating_add(AHEAD_NS_MAX) {
         Ok(time_ns)
     } else {
-        Err(Refusal::bad(format!("`time_s`: expected seconds since 1970, at most a minute ahead, found {time_s}")))
+        Err(Refusal::bad(format!(
+            "`time_s`: expected seconds since 1970, at most a minute ahead, found {time_s}"
+        )))
     }
 }
 

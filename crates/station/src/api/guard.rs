@@ -156,7 +156,8 @@ fn is_from_other_site(headers: &HeaderMap, host: Option<&str>) -> bool {
     let other_origin = text("origin").is_some_and(|origin| {
         let authority = origin.parse::<Uri>().ok().and_then(|uri| uri.authority().cloned());
         // `null` and what cannot be read belong to no one.
-        authority.is_none_or(|authority| host.is_none_or(|host| !authority.as_str().eq_ignore_ascii_case(host)))
+        authority
+            .is_none_or(|authority| host.is_none_or(|host| !authority.as_str().eq_ignore_ascii_case(host)))
     });
     // Fetch Metadata: `same-site` is another port or another name of the domain.
     let other_site = text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
@@ -185,10 +186,27 @@ mod tests {
     #[test]
     fn addresses_and_known_names_are_own_and_rebound_names_are_not() {
         let allowed = ["weather.example".to_string()];
-        for host in ["127.0.0.1:10132", "[::1]:1", "[::1]", "LOCALHOST:1", "localhost", "office", "weather.example:443"] {
+        for host in [
+            "127.0.0.1:10132",
+            "[::1]:1",
+            "[::1]",
+            "LOCALHOST:1",
+            "localhost",
+            "office",
+            "weather.example:443",
+        ] {
             assert!(is_own_name(host, "office", &allowed), "{host}");
         }
-        for host in ["evil.example", "evil.example:10132", "127.0.0.1.evil.example", "localhost.evil", "", ":1", "[", "[evil]"] {
+        for host in [
+            "evil.example",
+            "evil.example:10132",
+            "127.0.0.1.evil.example",
+            "localhost.evil",
+            "",
+            ":1",
+            "[",
+            "[evil]",
+        ] {
             assert!(!is_own_name(host, "office", &allowed), "{host}");
         }
     }
@@ -196,7 +214,10 @@ mod tests {
     #[test]
     fn other_sites_are_told_by_origin_or_fetch_metadata() {
         let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
-            pairs.iter().map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_static(value))).collect()
+            pairs
+                .iter()
+                .map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_static(value)))
+                .collect()
         };
         let host = Some("127.0.0.1:1");
         assert!(!is_from_other_site(&headers(&[]), host));

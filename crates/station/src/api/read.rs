@@ -55,8 +55,7 @@ struct SeriesListJson<'a> {
 
 pub(super) async fn series(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let which: Which = query(&uri)?;
-    let selector =
-        selector(which.source.as_deref(), which.target.as_deref(), which.quantity.as_deref())?;
+    let selector = selector(which.source.as_deref(), which.target.as_deref(), which.quantity.as_deref())?;
     let bank = lock(&shared.bank);
     let found = bank.select(&selector);
     let series = found.into_iter().map(|(series, account)| SeriesJson::new(series, account)).collect();
@@ -80,8 +79,7 @@ struct LatestJson<'a> {
 
 pub(super) async fn latest(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let asked: LatestQuery = query(&uri)?;
-    let selector =
-        selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
+    let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let page = shared.engine.latest(&selector, asked.after.map(Cursor), LIMIT_DEFAULT).await?;
     let (latest, next) = shown(&page);
     Ok(json(StatusCode::OK, &LatestJson { latest, next }))
@@ -166,8 +164,7 @@ struct ForecastListJson<'a> {
 
 pub(super) async fn forecast(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let asked: LevelQuery = query(&uri)?;
-    let selector =
-        selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
+    let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = asked.level.unwrap_or(DEFAULT_LEVEL);
     if !(0.01..=0.999).contains(&level) {
         return Err(Refusal::bad(format!("`level`: expected 0.01 to 0.999, found {level}")));

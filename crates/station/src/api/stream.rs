@@ -42,12 +42,11 @@ struct Watcher {
 
 pub(super) async fn stream(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let asked: StreamQuery = query(&uri)?;
-    let selector =
-        selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
+    let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = kept_level(asked.level)?;
-    let permit = Arc::clone(&shared.streams)
-        .try_acquire_owned()
-        .map_err(|_| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open (limits.streams_max)"))?;
+    let permit = Arc::clone(&shared.streams).try_acquire_owned().map_err(|_| {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open (limits.streams_max)")
+    })?;
     let watcher = Watcher {
         points: shared.hub.watch(),
         stopping: shared.stopping.clone(),

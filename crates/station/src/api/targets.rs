@@ -76,7 +76,9 @@ pub(super) async fn add(
     }
     let new: NewTarget = feed::json_body(&headers, body).await?;
     let period = match new.period_s {
-        Some(seconds) if (PERIOD_S_MIN..=PERIOD_S_MAX).contains(&seconds) => Some(Duration::from_secs_f64(seconds)),
+        Some(seconds) if (PERIOD_S_MIN..=PERIOD_S_MAX).contains(&seconds) => {
+            Some(Duration::from_secs_f64(seconds))
+        }
         Some(seconds) => {
             let error = format!("`period_s`: expected {PERIOD_S_MIN} to {PERIOD_S_MAX}, found {seconds}");
             return Err(Refusal::bad(error));
@@ -92,7 +94,8 @@ pub(super) async fn add(
 pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let asked: RemoveQuery = query(&uri)?;
     // The same spelling as its series, whatever spelling was given.
-    let spelling = barograph_probe::Target::parse(&asked.target).map_or(asked.target, |target| target.to_string());
+    let spelling =
+        barograph_probe::Target::parse(&asked.target).map_or(asked.target, |target| target.to_string());
     shared.targets.remove(&spelling).map_err(refusal)?;
     Ok(json(StatusCode::OK, &RemovedJson { removed: spelling }))
 }

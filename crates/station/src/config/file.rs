@@ -70,17 +70,24 @@ pub(super) fn entries(path: &Path, text: &str) -> Result<Entries, ConfigError> {
                     let DeValue::Table(table) = item.get_ref() else { return Err(not_tables(place)) };
                     // An array of tables has no span of its own in every form; its first key is near enough.
                     let first = table.iter().map(|(key, _)| key.span().start).min();
-                    let start = if text[item.span()].is_empty() { first.unwrap_or(0) } else { item.span().start };
-                    found.targets.push(TargetTable { place: lines.place(start), entries: lines.entries("", table) });
+                    let start =
+                        if text[item.span()].is_empty() { first.unwrap_or(0) } else { item.span().start };
+                    found
+                        .targets
+                        .push(TargetTable { place: lines.place(start), entries: lines.entries("", table) });
                 }
             }
             _ if key.get_ref() == "target" => return Err(not_tables(place)),
-            DeValue::Table(table) => found.values.extend(lines.entries(&format!("{}.", key.get_ref()), table)),
+            DeValue::Table(table) => {
+                found.values.extend(lines.entries(&format!("{}.", key.get_ref()), table))
+            }
             other if KEYS.iter().any(|known| known.starts_with(&format!("{}.", key.get_ref()))) => {
                 let message = format!("expected a table `[{}]`, found {}", key.get_ref(), other.type_str());
                 return Err(ConfigError::Value { place, key: key.get_ref().to_string(), message });
             }
-            other => found.values.push(Entry { key: key.get_ref().to_string(), value: convert(other), place }),
+            other => {
+                found.values.push(Entry { key: key.get_ref().to_string(), value: convert(other), place })
+            }
         }
     }
     Ok(found)
@@ -155,11 +162,12 @@ impl Lines<'_> {
     }
 
     fn entries(&self, prefix: &str, table: &DeTable<'_>) -> Vec<Entry> {
-        let entry = |(key, value): (&toml::Spanned<std::borrow::Cow<'_, str>>, &toml::Spanned<DeValue<'_>>)| Entry {
-            key: format!("{prefix}{}", key.get_ref()),
-            value: convert(value.get_ref()),
-            place: self.place(key.span().start),
-        };
+        let entry =
+            |(key, value): (&toml::Spanned<std::borrow::Cow<'_, str>>, &toml::Spanned<DeValue<'_>>)| Entry {
+                key: format!("{prefix}{}", key.get_ref()),
+                value: convert(value.get_ref()),
+                place: self.place(key.span().start),
+            };
         let mut entries: Vec<Entry> = table.iter().map(entry).collect();
         // Tables are kept in the order of their keys; people read errors in the order of lines.
         entries.sort_by_key(|entry| match &entry.place {

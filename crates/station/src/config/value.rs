@@ -46,7 +46,8 @@ impl Value {
 
     pub(crate) fn address(&self) -> Result<SocketAddr> {
         let text = self.text()?;
-        text.parse().map_err(|_| format!("expected ADDRESS:PORT such as 127.0.0.1:10132, found `{}`", short(&text)))
+        text.parse()
+            .map_err(|_| format!("expected ADDRESS:PORT such as 127.0.0.1:10132, found `{}`", short(&text)))
     }
 
     pub(crate) fn flag(&self) -> Result<bool> {
