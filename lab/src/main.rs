@@ -1,2 +1,29 @@
-//! The papers, reproduced.
-fn main() {}
+//! The papers' tables and figures, reproduced with this code: one file a question.
+
+mod cycle;
+mod figure;
+mod forecast;
+mod report;
+mod score;
+
+use clap::{Parser, Subcommand};
+
+/// Experiments with Barograph's parts.
+#[derive(Parser)]
+#[command(name = "lab", version)]
+struct Cli {
+    #[command(subcommand)]
+    experiment: Experiment,
+}
+
+#[derive(Subcommand)]
+enum Experiment {
+    /// How well each preset, rule and method forecasts the traces of a folder.
+    Forecast(forecast::Args),
+}
+
+fn main() -> anyhow::Result<()> {
+    match Cli::parse().experiment {
+        Experiment::Forecast(args) => forecast::run(&args),
+    }
+}

@@ -1,1 +1,7 @@
-//! The `barograph` command.
+//! The `barograph` command: one file a verb.
+
+pub mod forecast;
+#[doc(hidden)]
+pub mod fuzzing;
+pub mod input;
+pub mod plot;

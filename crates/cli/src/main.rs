@@ -27,6 +27,8 @@ enum Verb {
     Up(up::Args),
     /// Measure a target once: a station, a web server, or anything that listens.
     Probe(probe::Args),
+    /// Forecast the next value of a series in a file or on a pipe.
+    Forecast(barograph::forecast::Args),
     /// Feed an application's own values to a running station.
     Record(record::Args),
     /// Show or change what a running station measures.
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
     match Cli::parse().verb {
         Verb::Up(args) => up::run(&args),
         Verb::Probe(args) => probe::run(&args),
+        Verb::Forecast(args) => barograph::forecast::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Target(args) => target::run(&args),
         Verb::Version(args) => version::run(&args),

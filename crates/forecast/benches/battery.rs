@@ -4,6 +4,8 @@
 //! five runs, because other work on the machine can only add to them; instruction counts do not
 //! depend on it. Instructions need `valgrind`; without it the column says so.
 
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
 use std::process::Command;
 use std::time::Instant;
 

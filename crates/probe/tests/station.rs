@@ -132,7 +132,7 @@ fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
                 vec![question.encode().to_vec(), forged.encode().to_vec(), ahead.encode().to_vec()];
             answers.push(b"garbage".to_vec());
             answers.push(vec![0xFF; 1400]);
-            if question.sequence % 5 != 0 {
+            if !question.sequence.is_multiple_of(5) {
                 answers.extend([answer.encode().to_vec(), answer.encode().to_vec()]);
             }
             for answer in answers {
@@ -146,6 +146,24 @@ fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
     station.join().unwrap();
     assert_eq!(readings[0].result.as_ref().unwrap().value, 0.2);
     assert_eq!(readings[1].result.as_ref().unwrap().n, 8);
+}
+
+#[test]
+fn when_no_datagram_returns_all_are_lost_and_there_is_no_round_trip() {
+    let (tcp, udp) = tcp_and_udp();
+    let address = tcp.local_addr().unwrap();
+    let station = thread::spawn(move || {
+        let (mut stream, _) = tcp.accept().unwrap();
+        read_upgrade(&mut stream);
+        stream.read_exact(&mut [0; wire::REQUEST_BYTES]).unwrap();
+        stream.write_all(&Reply::Ready { nonce: 1 }.encode()).unwrap();
+        let _ = stream.read(&mut [0]);
+        drop(udp);
+    });
+    let readings = run_one(&target(address), Experiment::Loss { n: 3 }, &context(LONG));
+    station.join().unwrap();
+    assert_eq!(readings[0].result.as_ref().unwrap().value, 1.0);
+    assert_eq!(readings[1].result.as_ref().unwrap_err().failure, Failure::TimedOut);
 }
 
 #[test]
@@ -320,11 +338,15 @@ fn through_tls_the_upgrade_authorises_and_the_plain_connection_measures() {
     assert_eq!(error.failure, Failure::Declined);
     assert!(error.message.contains("token"), "{error}");
 
+    let quantities: Vec<_> = probe(&target, 1000, &context).iter().map(|r| r.quantity.to_string()).collect();
+    assert_eq!(quantities[..3], ["rtt", "rtt_tls", "rtt_nagle"]);
+
     // A certificate that nobody vouches for.
     let distrustful =
         Context { tls: Some(Arc::new(trusting(rustls::RootCertStore::empty()).unwrap())), ..context };
     let error = only(run_one(&target, Experiment::Rtt { n: 5 }, &distrustful)).unwrap_err();
     assert_eq!(error.failure, Failure::Untrusted, "{error:?}");
+    assert_eq!(detect(&target, &distrustful), Ok(Peer::Plain), "it can still be connected to");
 }
 
 #[test]

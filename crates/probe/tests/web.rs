@@ -1,5 +1,5 @@
 //! `response_time` and `connect` with HTTP servers that know nothing of Barograph.
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may panic and read the clock")]
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod common;
 

@@ -157,6 +157,12 @@ impl Bank {
         found
     }
 
+    /// The most series there may be.
+    #[must_use]
+    pub fn series_max(&self) -> usize {
+        self.series_max
+    }
+
     /// How many series there are.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -27,10 +27,12 @@ pub fn listen() -> std::io::Result<Receiver<Signal>> {
     std::thread::Builder::new().name("signals".into()).spawn(move || {
         runtime.block_on(async move {
             loop {
+                // Who asks to reload and then to stop has both done, in that order.
                 let signal = tokio::select! {
+                    biased;
+                    _ = hangup.recv() => Signal::Reload,
                     _ = interrupt.recv() => Signal::Stop,
                     _ = terminate.recv() => Signal::Stop,
-                    _ = hangup.recv() => Signal::Reload,
                 };
                 if sender.send(signal).is_err() {
                     return;

@@ -31,6 +31,8 @@ use crate::{state, surroundings};
 pub struct Station {
     address: SocketAddr,
     shared: Arc<Shared>,
+    /// As it was started: what needs a restart is compared with it.
+    initial: Arc<Config>,
     prober: Arc<Mutex<Option<Prober>>>,
     stopping: watch::Sender<bool>,
     certificates: Option<watch::Sender<Arc<rustls::ServerConfig>>>,
@@ -180,10 +182,11 @@ impl Station {
         let address = ports.address;
         let http = serve(server, ports.tcp)?;
         shared.targets.set_given(given(&config, &shared.host, address, speaks_tls));
-        let station = Self { address, shared, prober, stopping, certificates, recorder, http };
+        let station =
+            Self { address, shared, initial: config, prober, stopping, certificates, recorder, http };
         // Other verbs on this host find the station by it, whatever its port.
-        state::announce(&config.state, &station.url())
-            .map_err(|error| StartError::State { path: config.state.clone(), error })?;
+        state::announce(&station.initial.state, &station.url())
+            .map_err(|error| StartError::State { path: station.initial.state.clone(), error })?;
         Ok(station)
     }
 
@@ -213,8 +216,7 @@ impl Station {
     /// When the new certificates cannot be used; nothing has changed then.
     pub fn reload(&self, new: Config) -> Result<Vec<&'static str>, TlsError> {
         let tls = tls::load(new.tls_certificate.as_deref(), new.tls_key.as_deref())?;
-        let old = self.shared.config();
-        let mut needs_restart = old.needs_restart(&new);
+        let mut needs_restart = self.initial.needs_restart(&new);
         match (&self.certificates, tls) {
             (Some(certificates), Some(tls)) => drop(certificates.send(tls)),
             (None, None) => {}
@@ -240,7 +242,7 @@ impl Station {
         }
         self.shared.inbox.stop(deadline.saturating_duration_since(Instant::now()));
         let lost = self.recorder.join().unwrap_or(0);
-        state::withdraw(&self.shared.config().state);
+        state::withdraw(&self.initial.state);
         // Answers that wait for the recorder have theirs now.
         let _ = self.stopping.send(true);
         let _ = self.http.join();

@@ -37,9 +37,15 @@ impl Held {
         !below && !self.runs.contains_key(&(seq + 1))
     }
 
-    /// The runs as (first, last), in order.
-    pub(super) fn runs(&self) -> impl ExactSizeIterator<Item = (u64, u64)> {
-        self.runs.iter().map(|(&first, &last)| (first, last))
+    /// How many runs there are.
+    pub(super) fn run_count(&self) -> usize {
+        self.runs.len()
+    }
+
+    /// The runs that hold or lie between the two sequences, as (first, last), in order.
+    pub(super) fn runs_between(&self, lowest: u64, highest: u64) -> impl Iterator<Item = (u64, u64)> {
+        let before = self.runs.range(..lowest).next_back().filter(|&(_, &last)| lowest <= last);
+        before.into_iter().chain(self.runs.range(lowest..=highest)).map(|(&first, &last)| (first, last))
     }
 }
 
@@ -60,9 +66,13 @@ mod tests {
                 let alone = [seq - 1, seq, seq + 1].iter().all(|near| !model.contains(near));
                 prop_assert_eq!(held.would_begin_run(seq), alone);
                 prop_assert_eq!(held.insert(seq), model.insert(seq));
-                let flat: Vec<u64> = held.runs().flat_map(|(first, last)| first..=last).collect();
+                let flat: Vec<u64> = held.runs_between(0, 99).flat_map(|(first, last)| first..=last).collect();
                 prop_assert_eq!(flat, model.iter().copied().collect::<Vec<_>>());
-                let ends: Vec<_> = held.runs().collect();
+                let ends: Vec<_> = held.runs_between(0, 99).collect();
+                prop_assert_eq!(ends.len(), held.run_count());
+                let near: Vec<_> = held.runs_between(seq, seq + 5).collect();
+                let expected = ends.iter().copied().filter(|&(first, last)| seq <= last && first <= seq + 5);
+                prop_assert_eq!(near, expected.collect::<Vec<_>>());
                 prop_assert!(ends.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0), "runs touch: {:?}", ends);
             }
         }

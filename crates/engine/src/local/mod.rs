@@ -47,7 +47,7 @@ pub struct Config {
     /// the queue is drained. A thousand waiting records are committed at once.
     ///
     /// Default 1 s: an append waits no longer for its acknowledgement, and an idle disk is not
-    /// woken for every measurement.
+    /// woken for every measurement. At most an hour.
     pub commit_interval: Duration,
     /// Records whose time label is older are removed.
     ///
@@ -61,7 +61,7 @@ pub struct Config {
     /// shrink; what is removed makes room for what comes.
     pub keep_bytes: u64,
     /// The longest wait of an append beyond `commit_interval`, for room in the queue and for its
-    /// commit. Default 30 s: a disk that takes longer is broken.
+    /// commit. Default 30 s: a disk that takes longer is broken. At most an hour.
     pub deadline: Duration,
     /// A live subscriber this many records behind skips to the present and is told so. Default
     /// 10 000: an hour of a busy station.
@@ -79,6 +79,15 @@ impl Config {
             deadline: Duration::from_secs(30),
             lag: 10_000,
         }
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        for (what, duration) in [("commit interval", self.commit_interval), ("deadline", self.deadline)] {
+            if WAIT_MAX < duration {
+                return Err(Error::Invalid(format!("the {what} of {duration:?} is above {WAIT_MAX:?}")));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -102,6 +111,33 @@ pub struct Statistics {
 }
 
 /// The engine of a single machine.
+///
+/// ```
+/// use barograph_engine::{Config, Engine, Local, Range, Record};
+/// use barograph_forecast::{Name, Outcome, Quantity, Series};
+/// # use std::time::SystemTime;
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # tokio::runtime::Builder::new_current_thread().enable_time().build()?.block_on(async {
+/// # let state = tempfile::tempdir()?;
+/// # let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?;
+///
+/// let engine = Local::open(Config::new(state.path()))?;
+/// let origin = Name::new("north.example.net")?;
+/// let series = Series { source: origin.clone(), target: Name::new("south")?, quantity: Quantity::RTT };
+/// let record = Record {
+///     seq: engine.next_seq(&origin).await?,
+///     origin,
+///     series: series.clone(),
+///     time_unix_ns: now.as_nanos().try_into()?,
+///     outcome: Outcome::Value(0.012),
+///     detail: String::new(),
+/// };
+/// engine.append(&[record.clone()]).await?; // It is durable now.
+/// assert_eq!(engine.history(&series, &Range::newest(10)).await?.items, [record]);
+/// # Ok(())
+/// # })
+/// # }
+/// ```
 pub struct Local {
     commands: Sender<Command>,
     thread: Option<JoinHandle<()>>,
@@ -123,9 +159,10 @@ impl Local {
     /// Blocks for the disk; call it before the work begins.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when another station uses the directory or it cannot be written;
-    /// [`Error::TooNew`]; [`Error::Corrupt`] naming the file and what to do. Nothing is deleted.
+    /// [`Error::Invalid`] when a duration of `config` is out of range; [`Error::Unavailable`] when
+    /// another station uses the directory or it cannot be written; [`Error::TooNew`]; [`Error::Corrupt`] naming the file and what to do. Nothing is deleted.
     pub fn open(config: Config) -> Result<Self, Error> {
+        config.check()?;
         let files = Arc::new(Files::lock(&config.directory)?);
         let store = Store::open(Arc::clone(&files))?;
         let reader = Reader::open(files)?;
@@ -305,6 +342,9 @@ fn check_batch(batch: &[Record]) -> Result<u32, Error> {
 fn closed() -> Error {
     Error::Unavailable("the archive is closed".into())
 }
+
+/// Whoever waits longer than this does not wait for a disk.
+const WAIT_MAX: Duration = Duration::from_hours(1);
 
 /// What a record without detail is taken to occupy in memory.
 const RECORD_BYTES: usize = 256;

@@ -1,6 +1,6 @@
 //! The archive as its writer sees it: a group of batches becomes one transaction.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use barograph_forecast::{Name, Outcome, Quantity, Series};
@@ -36,6 +36,9 @@ struct Origin {
     held: Held,
 }
 
+/// The lowest and highest sequence of each origin that a transaction added.
+type Touched<'a> = HashMap<&'a HostId, (u64, u64)>;
+
 /// A record on its way into the table.
 struct Row<'a> {
     series: i64,
@@ -58,7 +61,7 @@ impl Store {
     pub(super) fn append(&mut self, batches: &[&[Record]]) -> Result<Vec<Result<(), Error>>, Error> {
         self.transact(|transaction, index| {
             let mut rows = Vec::with_capacity(batches.iter().map(|batch| batch.len()).sum());
-            let mut touched = HashSet::new();
+            let mut touched = Touched::new();
             let mut verdicts = Vec::with_capacity(batches.len());
             for &batch in batches {
                 let verdict = index.refusal(batch).map_or(Ok(()), Err);
@@ -167,7 +170,7 @@ impl Index {
         }
         let gap = batch.iter().find(|record| {
             self.origins.get(&record.origin).is_some_and(|origin| {
-                GAPS_MAX < origin.held.runs().len() && origin.held.would_begin_run(record.seq)
+                GAPS_MAX < origin.held.run_count() && origin.held.would_begin_run(record.seq)
             })
         })?;
         full(format!("gap in the sequence of {} than its {GAPS_MAX}: {} would make one", gap.origin, gap.seq))
@@ -179,7 +182,7 @@ impl Index {
         transaction: &Transaction<'_>,
         batch: &'a [Record],
         rows: &mut Vec<Row<'a>>,
-        touched: &mut HashSet<&'a HostId>,
+        touched: &mut Touched<'a>,
     ) -> rusqlite::Result<()> {
         for record in batch {
             let origin = match self.origins.get_mut(&record.origin) {
@@ -192,7 +195,9 @@ impl Index {
             if !origin.held.insert(record.seq) {
                 continue;
             }
-            touched.insert(&record.origin);
+            let (lowest, highest) = touched.entry(&record.origin).or_insert((record.seq, record.seq));
+            *lowest = record.seq.min(*lowest);
+            *highest = record.seq.max(*highest);
             let series = match self.series.get(&record.series) {
                 Some(&id) => id,
                 None => {
@@ -233,12 +238,18 @@ impl Index {
         self.save_counters(transaction)
     }
 
-    fn save_held(&self, transaction: &Transaction<'_>, touched: &HashSet<&HostId>) -> rusqlite::Result<()> {
-        let mut clear = transaction.prepare_cached("DELETE FROM held WHERE origin = ?1")?;
+    /// Writes the runs that changed, and no others: there may be thousands.
+    fn save_held(&self, transaction: &Transaction<'_>, touched: &Touched<'_>) -> rusqlite::Result<()> {
+        let mut clear =
+            transaction.prepare_cached("DELETE FROM held WHERE origin = ?1 AND first BETWEEN ?2 AND ?3")?;
         let mut add = transaction.prepare_cached("INSERT INTO held VALUES (?1, ?2, ?3)")?;
-        for Origin { id, held } in touched.iter().filter_map(|&name| self.origins.get(name)) {
-            clear.execute([id])?;
-            for (first, last) in held.runs() {
+        for (&name, &(lowest, highest)) in touched {
+            let Some(Origin { id, held }) = self.origins.get(name) else { continue };
+            let runs: Vec<_> = held.runs_between(lowest, highest).collect();
+            let from = runs.first().map_or(lowest, |&(first, _)| first);
+            // The run that began right above the highest has become part of one of these.
+            clear.execute([*id, from.cast_signed(), highest.cast_signed() + 1])?;
+            for (first, last) in runs {
                 add.execute([*id, first.cast_signed(), last.cast_signed()])?;
             }
         }
@@ -269,5 +280,6 @@ const ORIGINS_MAX: usize = 100_000;
 /// Ten thousand targets with ten quantities; the index of so many takes about 25 MB.
 const SERIES_MAX: usize = 100_000;
 
-/// Batches that overtake each other leave a few gaps; more come from an origin that counts wrongly.
-const GAPS_MAX: usize = 1000;
+/// Batches that overtake each other, and numbers given to what was never stored, leave a few gaps;
+/// so many come from an origin that counts wrongly. A set of them takes half a megabyte.
+const GAPS_MAX: usize = 10_000;

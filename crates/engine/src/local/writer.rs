@@ -60,7 +60,7 @@ impl Writer {
     /// Works until it is told to close or nobody is left to ask.
     pub(super) fn run(mut self) {
         let mut group = Group::default();
-        let mut sweeping: Option<(Sweep, Vec<SweepReply>)> = None;
+        let mut sweeping: Option<Sweeping> = None;
         let mut commit_at = Instant::now();
         let mut sweep_at = Instant::now();
         loop {
@@ -73,9 +73,7 @@ impl Writer {
                     }
                 }
                 Ok(Command::Sweep(reply)) => {
-                    let (_, replies) =
-                        sweeping.get_or_insert_with(|| (Sweep::new(self.retention), Vec::new()));
-                    replies.push(reply);
+                    sweeping.get_or_insert_with(|| Sweeping::new(self.retention)).replies.push(reply);
                     continue;
                 }
                 Ok(Command::Close(reply)) => {
@@ -93,19 +91,11 @@ impl Writer {
                 commit_at = now + self.interval;
                 self.commit(&mut group);
                 if sweeping.is_none() && sweep_at <= now {
-                    sweeping = Some((Sweep::new(self.retention), Vec::new()));
+                    sweeping = Some(Sweeping::new(self.retention));
                 }
             }
-            if let Some((mut sweep, replies)) = sweeping.take() {
-                match self.step(&mut sweep) {
-                    None => sweeping = Some((sweep, replies)),
-                    Some(result) => {
-                        sweep_at = Instant::now() + SWEEP_EVERY;
-                        for reply in replies {
-                            let _ = reply.send(result.clone());
-                        }
-                    }
-                }
+            if self.step(&mut sweeping) {
+                sweep_at = now + SWEEP_EVERY;
             }
         }
     }
@@ -130,22 +120,12 @@ impl Writer {
         let began = Instant::now();
         let batches: Vec<&[Record]> = group.appends.iter().map(|append| append.batch.as_slice()).collect();
         let result = self.store.append(&batches);
-        {
-            let mut statistics = self.statistics.lock();
-            statistics.last_error = result.as_ref().err().cloned();
-            if result.is_ok() {
-                statistics.commits += 1;
-                statistics.last_commit = Some(began.elapsed());
-            }
-        }
+        self.note(began.elapsed(), result.as_ref().err());
         self.publish();
         let Group { appends, .. } = std::mem::take(group);
         let verdicts = match result {
             Ok(verdicts) => verdicts,
-            Err(error) => {
-                warn!(%error, "a commit failed");
-                vec![Err(error); appends.len()]
-            }
+            Err(error) => vec![Err(error); appends.len()],
         };
         for (Append { permit, reply, .. }, verdict) in appends.into_iter().zip(verdicts) {
             drop(permit);
@@ -154,20 +134,38 @@ impl Writer {
         }
     }
 
-    /// One step of retention; its outcome when it is over.
-    fn step(&mut self, sweep: &mut Sweep) -> Option<Result<u64, Error>> {
-        match sweep.step(&mut self.store) {
-            Ok(false) => None,
-            Ok(true) => {
-                self.publish();
-                Some(Ok(sweep.removed))
+    /// Keeps account of a commit.
+    fn note(&self, duration: Duration, error: Option<&Error>) {
+        let mut statistics = self.statistics.lock();
+        match error {
+            None => {
+                statistics.commits += 1;
+                statistics.last_commit = Some(duration);
             }
+            // A disk that stays full is reported once.
+            Some(error) if statistics.last_error.as_ref() != Some(error) => warn!(%error, "a commit failed"),
+            Some(_) => {}
+        }
+        statistics.last_error = error.cloned();
+    }
+
+    /// Takes one step of retention if it is running; `true` when that ended it.
+    fn step(&mut self, sweeping: &mut Option<Sweeping>) -> bool {
+        let Some(running) = sweeping else { return false };
+        let result = match running.sweep.step(&mut self.store) {
+            Ok(false) => return false,
+            Ok(true) => Ok(running.sweep.removed),
             Err(error) => {
                 warn!(%error, "retention stopped before its end");
                 self.statistics.lock().last_error = Some(error.clone());
-                Some(Err(error))
+                Err(error)
             }
+        };
+        self.publish();
+        for reply in sweeping.take().into_iter().flat_map(|ended| ended.replies) {
+            let _ = reply.send(result.clone());
         }
+        true
     }
 
     /// Tells subscribers and statistics what is stored now.
@@ -182,6 +180,18 @@ impl Writer {
             }
         }
         self.head.send_if_modified(|head| std::mem::replace(head, index.cursor) != index.cursor);
+    }
+}
+
+/// Retention under way, and who waits for its end.
+struct Sweeping {
+    sweep: Sweep,
+    replies: Vec<SweepReply>,
+}
+
+impl Sweeping {
+    fn new(retention: Retention) -> Self {
+        Self { sweep: Sweep::new(retention), replies: Vec::new() }
     }
 }
 

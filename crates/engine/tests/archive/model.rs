@@ -1,10 +1,12 @@
 //! Any order of appends, restarts and retention leaves what a set would hold.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::time::Duration;
 
 use barograph_engine::{Config, Engine as _, Local, Record};
 use proptest::prelude::*;
+use rusqlite::Connection;
 
 use crate::{config, name, record, stored};
 
@@ -76,6 +78,7 @@ async fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
             prop_assert_eq!(engine.watermark(&name(origin(south))).await.unwrap(), contiguous);
             let next = ever.last().map_or(1, |last| last + 1);
             prop_assert_eq!(engine.next_seq(&name(origin(south))).await.unwrap(), next);
+            prop_assert_eq!(&runs(directory.path(), origin(south)), &runs_of(ever));
         }
         let found = stored(engine).await;
         prop_assert!(found.is_sorted_by(|a, b| a.0 < b.0), "cursors rise");
@@ -84,4 +87,25 @@ async fn check(steps: Vec<Step>) -> Result<(), TestCaseError> {
         prop_assert_eq!(&found, &kept);
     }
     Ok(())
+}
+
+/// The sequences that the archive says it holds, as written in it.
+fn runs(directory: &Path, origin: &str) -> Vec<(i64, i64)> {
+    let connection = Connection::open(directory.join(Local::FILE)).unwrap();
+    let mut statement = connection
+        .prepare("SELECT first, last FROM held JOIN origin ON id = origin WHERE name = ? ORDER BY first")
+        .unwrap();
+    let rows = statement.query_map([origin], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+    rows.map(Result::unwrap).collect()
+}
+
+fn runs_of(set: &BTreeSet<u64>) -> Vec<(i64, i64)> {
+    let mut runs: Vec<(i64, i64)> = Vec::new();
+    for seq in set.iter().map(|seq| seq.cast_signed()) {
+        match runs.last_mut() {
+            Some((_, last)) if *last + 1 == seq => *last = seq,
+            _ => runs.push((seq, seq)),
+        }
+    }
+    runs
 }

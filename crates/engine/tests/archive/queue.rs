@@ -11,7 +11,7 @@ use crate::{config, open, record, records, stored_seqs};
 #[tokio::test]
 async fn a_trickle_shares_its_commits() {
     let directory = tempfile::tempdir().unwrap();
-    let commit_interval = Duration::from_millis(500);
+    let commit_interval = Duration::from_secs(2);
     let engine = Local::open(Config { commit_interval, ..config(directory.path()) }).unwrap();
     // The first finds the interval long past, and is committed at once.
     engine.append(&[record(1)]).await.unwrap();
@@ -95,10 +95,24 @@ async fn a_disk_that_hangs_is_reported_and_the_queue_stays_bounded() {
 async fn an_origin_that_counts_wrongly_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     let engine = open(directory.path());
-    let odd: Vec<Record> = (1..2010).step_by(2).map(record).collect();
-    engine.append(&odd).await.unwrap();
-    let refused = engine.append(&[record(4001)]).await;
+    for start in [1, 12_001] {
+        let odd: Vec<Record> = (start..start + 12_000).step_by(2).map(record).collect();
+        engine.append(&odd).await.unwrap();
+    }
+    let refused = engine.append(&[record(40_001)]).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
     // What closes a gap is welcome.
     engine.append(&[record(2)]).await.unwrap();
+}
+
+#[test]
+fn a_wait_without_end_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let waits = [
+        Config { commit_interval: Duration::MAX, ..config(directory.path()) },
+        Config { deadline: Duration::MAX, ..config(directory.path()) },
+    ];
+    for config in waits {
+        assert!(matches!(Local::open(config), Err(Error::Invalid(_))));
+    }
 }

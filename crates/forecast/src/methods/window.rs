@@ -62,9 +62,9 @@ impl<const N: usize> Sorted<N> {
     }
 }
 
-/// How many values are below `value`; counted without branches.
+/// How many values are below `value`.
 fn rank_below<const N: usize>(values: &[f64; N], value: f64) -> usize {
-    values.iter().map(|v| usize::from(*v < value)).sum()
+    values.partition_point(|v| *v < value)
 }
 
 /// Replaces the value at `at` by `value` and restores the order; returns where it came to stand.
@@ -140,16 +140,16 @@ impl Aged {
     /// The median of the most recent `length` values, 1 ≤ `length` ≤ the values held.
     pub(crate) fn median_of_last(&self, length: usize) -> f64 {
         let length = length.clamp(1, self.sorted.len.max(1));
-        let lower = (length - 1) / 2;
         let bound = ONES * length as u64;
-        let mut passed = 0;
+        // How many young values are still to be passed before the (lower) middle one.
+        let mut left = (length as u64 - 1) / 2;
         for word in 0..WORDS {
             let young = self.young(word, bound);
-            let count = (young.wrapping_mul(ONES) >> 56) as usize;
-            if lower < passed + count {
-                // Byte i of the product holds how many of bytes 0..=i are young.
-                let prefix = young.wrapping_mul(ONES);
-                let reached = ((prefix | HIGH) - ONES * (lower - passed + 1) as u64) & HIGH;
+            // Byte i of the product holds how many of bytes 0..=i are young.
+            let prefix = young.wrapping_mul(ONES);
+            let count = prefix >> 56;
+            if left < count {
+                let reached = ((prefix | HIGH) - ONES * (left + 1)) & HIGH;
                 let at = reached.trailing_zeros() as usize / 8;
                 let first = self.sorted.values[(word * 8 + at).min(AGED - 1)];
                 if length % 2 == 1 {
@@ -159,7 +159,7 @@ impl Aged {
                 let rest = young >> (at * 8) >> 8 << 8 << (at * 8);
                 return 0.5 * (first + self.first_young(word, rest, bound));
             }
-            passed += count;
+            left -= count;
         }
         0.0
     }

@@ -1,4 +1,4 @@
-//! Picking one method: the least wrong so far, or the two levels of NWS 2.x.
+//! Picking one method: selectors name the least wrong, and the least wrong selector speaks.
 
 use super::{Choice, Choose, History, LAGS, least};
 use crate::banks::Bank;
@@ -40,27 +40,61 @@ impl<const M: usize> Cumulative<M> {
     }
 }
 
-/// The papers' rule: the method with the least cumulative error (JavaNws §2.1.2).
+/// Selectors, each naming a method, and what their forecasts have cost so far.
+#[derive(Clone, Debug)]
+struct Selectors<const S: usize> {
+    picks: [u8; S],
+    squared: [f64; S],
+    absolute: [f64; S],
+}
+
+impl<const S: usize> Selectors<S> {
+    fn new() -> Self {
+        Self { picks: [0; S], squared: [0.0; S], absolute: [0.0; S] }
+    }
+
+    /// Scores what the methods named last have done.
+    fn score<const M: usize>(&mut self, errors: &[f64; M]) {
+        for (i, pick) in self.picks.iter().enumerate() {
+            let error = errors[usize::from(*pick) % M];
+            self.squared[i] += error * error;
+            self.absolute[i] += error.abs();
+        }
+    }
+
+    /// The methods named by the selectors that cost least, by squared and by absolute error.
+    fn chosen(&self) -> [u8; 2] {
+        [self.picks[least(&self.squared)], self.picks[least(&self.absolute)]]
+    }
+}
+
+/// The papers' rule: the methods with the least cumulative squared and absolute error (JavaNws
+/// §2.1.2), and of these two the one that has cost less under the loss asked for.
 #[derive(Clone, Debug)]
 pub(crate) struct Flat<const M: usize> {
     total: Cumulative<M>,
-    picks: [u8; 2],
+    selectors: Selectors<2>,
+    chosen: [u8; 2],
 }
 
 impl<const M: usize> Choose<M> for Flat<M> {
     fn new() -> Self {
-        Self { total: Cumulative::ZERO, picks: [0; 2] }
+        Self { total: Cumulative::ZERO, selectors: Selectors::new(), chosen: [0; 2] }
     }
 
     fn observe(&mut self, number: u64, predictions: &[f64; M], value: f64) {
-        if number != 0 {
-            self.total.add(&predictions.map(|prediction| prediction - value));
-            self.picks = self.total.least();
+        if number == 0 {
+            return;
         }
+        let errors = predictions.map(|prediction| prediction - value);
+        self.selectors.score(&errors);
+        self.total.add(&errors);
+        self.selectors.picks = self.total.least();
+        self.chosen = self.selectors.chosen();
     }
 
     fn choose(&mut self, predictions: &[f64; M]) -> [Choice; 2] {
-        self.picks.map(|pick| choice(predictions, pick))
+        self.chosen.map(|pick| choice(predictions, pick))
     }
 
     fn heap_bytes(&self) -> usize {
@@ -68,7 +102,7 @@ impl<const M: usize> Choose<M> for Flat<M> {
     }
 
     fn weights(&self, loss: usize) -> [f64; M] {
-        indicator(self.picks[loss])
+        indicator(self.chosen[loss])
     }
 }
 
@@ -88,37 +122,28 @@ pub(crate) struct TwoLevel<B: Bank<M>, const M: usize> {
     lagged: [Cumulative<M>; LAGS.len()],
     history: B::History,
     /// Of window `w`: place `w` by squared error, `WINDOWS + w` by absolute.
-    picks: [u8; SELECTORS],
-    squared: [f64; SELECTORS],
-    absolute: [f64; SELECTORS],
+    selectors: Selectors<SELECTORS>,
     chosen: [u8; 2],
     bank: PhantomData<B>,
 }
 
 impl<B: Bank<M>, const M: usize> TwoLevel<B, M> {
-    fn score_selectors(&mut self, errors: &[f64; M]) {
-        for (i, pick) in self.picks.iter().enumerate() {
-            let error = errors[usize::from(*pick) % M];
-            self.squared[i] += error * error;
-            self.absolute[i] += error.abs();
-        }
-    }
-
-    fn pick(&mut self, window: usize, [squared, absolute]: [u8; 2]) {
-        self.picks[window] = squared;
-        self.picks[WINDOWS + window] = absolute;
+    fn name(&mut self, window: usize, [squared, absolute]: [u8; 2]) {
+        self.selectors.picks[window] = squared;
+        self.selectors.picks[WINDOWS + window] = absolute;
     }
 }
 
 impl<B: Bank<M>, const M: usize> Choose<M> for TwoLevel<B, M> {
     fn new() -> Self {
+        // Selectors that the bank has not are infinitely bad, so that they never speak.
+        let start = |i: usize| if B::WINDOWS.contains(&ALL[i % WINDOWS]) { 0.0 } else { f64::INFINITY };
+        let scores = core::array::from_fn(start);
         Self {
             total: Cumulative::ZERO,
             lagged: [Cumulative::ZERO; LAGS.len()],
             history: B::History::new(),
-            picks: [0; SELECTORS],
-            squared: selector_scores::<B, M>(),
-            absolute: selector_scores::<B, M>(),
+            selectors: Selectors { picks: [0; SELECTORS], squared: scores, absolute: scores },
             chosen: [0; 2],
             bank: PhantomData,
         }
@@ -130,18 +155,18 @@ impl<B: Bank<M>, const M: usize> Choose<M> for TwoLevel<B, M> {
             self.history.record(number, value, &errors);
             return;
         }
-        self.score_selectors(&errors);
+        self.selectors.score(&errors);
         let before = self.total;
         self.total.add(&errors);
         let overall = self.total.least();
-        self.pick(0, overall);
+        self.name(0, overall);
         // A window needs two scored values; until then the whole series decides.
         let last = if number == 1 { overall } else { self.total.least_since(&before) };
-        self.pick(1, last);
+        self.name(1, last);
         for (lag, back) in LAGS.iter().enumerate().filter(|(_, back)| B::WINDOWS.contains(back)) {
             if number == 1 {
                 self.lagged[lag] = self.total;
-                self.pick(2 + lag, overall);
+                self.name(2 + lag, overall);
                 continue;
             }
             if let Some(past) = number.checked_sub(*back as u64).filter(|past| 2 <= *past) {
@@ -149,10 +174,10 @@ impl<B: Bank<M>, const M: usize> Choose<M> for TwoLevel<B, M> {
                 self.lagged[lag].add(&errors);
             }
             let picks = self.total.least_since(&self.lagged[lag]);
-            self.pick(2 + lag, picks);
+            self.name(2 + lag, picks);
         }
         self.history.record(number, value, &errors);
-        self.chosen = [self.picks[least(&self.squared)], self.picks[least(&self.absolute)]];
+        self.chosen = self.selectors.chosen();
     }
 
     fn choose(&mut self, predictions: &[f64; M]) -> [Choice; 2] {
@@ -166,11 +191,6 @@ impl<B: Bank<M>, const M: usize> Choose<M> for TwoLevel<B, M> {
     fn weights(&self, loss: usize) -> [f64; M] {
         indicator(self.chosen[loss])
     }
-}
-
-/// 0 for the selectors a bank has, and infinity for those it has not, so that these never speak.
-fn selector_scores<B: Bank<M>, const M: usize>() -> [f64; SELECTORS] {
-    core::array::from_fn(|i| if B::WINDOWS.contains(&ALL[i % WINDOWS]) { 0.0 } else { f64::INFINITY })
 }
 
 fn choice<const M: usize>(predictions: &[f64; M], pick: u8) -> Choice {

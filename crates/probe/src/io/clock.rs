@@ -24,7 +24,7 @@ pub(super) struct Clock {
 impl Clock {
     pub(super) fn start(deadline: Duration, cancel: &Cancel) -> Self {
         let began = Instant::now();
-        // A deadline that the clock cannot express is cut to a century's hundredth.
+        // Cut to a year, so that no deadline is beyond what the clock can express.
         let ends = began + deadline.min(Duration::from_secs(365 * 24 * 3600));
         Self { began, ends, cancel: cancel.clone() }
     }

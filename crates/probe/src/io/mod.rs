@@ -4,6 +4,7 @@
 //! wake-up by a runtime would be measured as network.
 
 mod clock;
+mod crew;
 mod datagrams;
 mod dial;
 mod http;
@@ -143,35 +144,44 @@ pub fn run_one(target: &Target, experiment: Experiment, context: &Context) -> Ve
 
 /// Finds out whether `target` is a station, by asking it for an Upgrade.
 ///
-/// What does not answer HTTP at all within 2 s is not one.
+/// What takes the connection but does not answer HTTP within 3 s (or half the deadline, if that is
+/// less) is none.
 ///
 /// # Errors
 /// [`ProbeError`] when it cannot be reached at all, and when a station refuses (a token is
 /// missing, or it has no place): then it is a station, and other experiments would mislead.
 pub fn detect(target: &Target, context: &Context) -> Result<Peer, ProbeError> {
-    let clock = Clock::start(context.deadline, &context.cancel).within(DETECT);
-    match session::ask(target, context, &clock) {
+    let clock = Clock::start(context.deadline, &context.cancel);
+    match session::ask_within(DETECT.min(context.deadline / 2), target, context, &clock) {
         Ok(Answer::Upgraded(..) | Answer::Token(..)) => Ok(Peer::Station),
         Ok(Answer::Refused(status)) => Err(session::refused(status, &clock)),
         Ok(Answer::Plain(_)) => Ok(Peer::Plain),
         Err(error) if error.stopped => Err(error),
-        // It took the connection, and then said nothing that we understand: something that listens.
-        Err(ProbeError { failure: Failure::Garbage | Failure::Reset | Failure::TimedOut, .. }) => {
-            dial::dial(target, &Clock::start(context.deadline, &context.cancel)).map(|_| Peer::Plain)
-        }
+        // It took the connection and then said nothing that we understand, or it never took it:
+        // a second handshake, in the time that is left, tells which.
+        Err(ProbeError {
+            failure: Failure::Garbage | Failure::Reset | Failure::TimedOut | Failure::Untrusted,
+            ..
+        }) => dial::dial(target, &clock).map(|_| Peer::Plain),
         Err(error) => Err(error),
     }
 }
 
 /// Detects what `target` is and makes the experiments that it answers: [`Plan::station`] with
-/// `goodput_bytes`, [`Plan::web`] for a URL, [`Plan::address`] for `host:port`.
+/// `goodput_bytes` (and `rtt_tls` for `https`), [`Plan::web`] for a URL, [`Plan::address`] for `host:port`.
 ///
 /// When it cannot be reached, or is a station that refuses, the one reading is a failed one, of
 /// `connect` or of `rtt`.
 #[must_use]
 pub fn probe(target: &Target, goodput_bytes: u64, context: &Context) -> Vec<Reading> {
     let plan = match detect(target, context) {
-        Ok(Peer::Station) => Plan::station(goodput_bytes),
+        Ok(Peer::Station) => {
+            let mut plan = Plan::station(goodput_bytes);
+            if target.scheme() == Scheme::Https {
+                plan.experiments.insert(1, Experiment::RttTls { n: Plan::RTT_EXCHANGES });
+            }
+            plan
+        }
         Ok(Peer::Plain) if target.scheme() == Scheme::Address => Plan::address(),
         Ok(Peer::Plain) => Plan::web(),
         Err(error) => {
@@ -215,6 +225,6 @@ fn measure(
     }
 }
 
-/// A station answers an Upgrade in a round trip or two; nobody waits longer to learn that a
-/// silent listener is none.
-const DETECT: Duration = Duration::from_secs(2);
+/// A station answers an Upgrade in a round trip or two (four with TLS); nobody waits longer to
+/// learn that a silent listener is none.
+const DETECT: Duration = Duration::from_secs(3);

@@ -5,10 +5,10 @@ use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
+use super::crew::Crew;
 use super::stream::{Upgraded, Wire};
 use super::{Cancel, serve};
 use crate::TokenTable;
@@ -50,7 +50,7 @@ impl Default for Limits {
     }
 }
 
-/// Answers probe sessions, each on a small thread of its own, and datagrams on one more.
+/// Answers probe sessions, each on a small thread, and datagrams on one more.
 ///
 /// The HTTP server in front does the Upgrade: it authorises, asks for a [`Seat`], answers `101`,
 /// and hands the raw stream over. Dropping the responder ends its sessions within a tenth of a
@@ -76,13 +76,13 @@ impl Responder {
             seats: Mutex::default(),
             tokens: Mutex::new(TokenTable::new(TOKEN_LIFETIME_S, TOKENS_MAX)),
             leaves: Mutex::default(),
-            threads: Mutex::new(Some(Vec::new())),
+            crew: Crew::new(),
         });
         let responder = Self { shared: Arc::clone(&shared) };
         if let Some(udp) = udp {
             serve::prepare_datagrams(&udp)?;
             let ours = Arc::clone(&shared);
-            shared.spawn("probe-udp", move || serve::datagrams(&udp, &ours))?;
+            shared.crew.run(move || serve::datagrams(&udp, &ours))?;
         }
         Ok(responder)
     }
@@ -144,12 +144,7 @@ impl Responder {
 impl Drop for Responder {
     fn drop(&mut self) {
         self.shared.stop.cancel();
-        // Taken out of the lock first: a thread that ends may want it.
-        let threads = lock(&self.shared.threads).take();
-        for thread in threads.into_iter().flatten() {
-            // A session that panicked has told so on standard error, and ends alone.
-            let _ = thread.join();
-        }
+        self.shared.crew.stop();
     }
 }
 
@@ -161,14 +156,14 @@ pub struct Seat {
 }
 
 impl Seat {
-    /// Serves the session on a thread of its own and returns at once. `already_read` are bytes
+    /// Serves the session on a thread of the responder's and returns at once. `already_read` are bytes
     /// that the HTTP server read past the request's head.
     ///
     /// # Errors
     /// When the responder is stopping or the thread cannot be started.
     pub fn serve(self, stream: Upgraded, already_read: Vec<u8>) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        shared.spawn("probe", move || {
+        shared.crew.run(move || {
             let limits = &self.shared.limits;
             let clock = Clock::start(limits.session, &self.shared.stop);
             // A client waits for `101` before it speaks; what came earlier is not the protocol.
@@ -189,7 +184,7 @@ impl Seat {
         upgrade: impl FnOnce(&mut Wire) -> io::Result<bool> + Send + 'static,
     ) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        shared.spawn("probe", move || {
+        shared.crew.run(move || {
             let limits = &self.shared.limits;
             let clock = Clock::start(limits.session, &self.shared.stop);
             let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) else { return };
@@ -225,8 +220,7 @@ pub(super) struct Shared {
     seats: Mutex<HashMap<IpAddr, usize>>,
     tokens: Mutex<TokenTable>,
     leaves: Mutex<serve::Leaves>,
-    /// `None` once stopping: no thread starts after that.
-    threads: Mutex<Option<Vec<JoinHandle<()>>>>,
+    pub(super) crew: Arc<Crew>,
 }
 
 impl Shared {
@@ -244,18 +238,6 @@ impl Shared {
         let free = self.bulk.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
         free.is_ok().then_some(Bulk(&self.bulk))
     }
-
-    /// Starts a thread that is joined when the responder stops.
-    pub(super) fn spawn(&self, name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let mut threads = lock(&self.threads);
-        let Some(threads) = threads.as_mut() else {
-            return Err(io::Error::other("the responder is stopping"));
-        };
-        threads.retain(|thread| !thread.is_finished());
-        let builder = thread::Builder::new().name(name.to_string()).stack_size(STACK_BYTES);
-        threads.push(builder.spawn(work)?);
-        Ok(())
-    }
 }
 
 /// The one transfer.
@@ -269,12 +251,10 @@ impl Drop for Bulk<'_> {
 
 /// The content of a lock whose holder may have panicked: every change under our locks is one
 /// statement, so what is inside is whole.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Buffers are on the heap, TLS records included; what is left is shallow.
-const STACK_BYTES: usize = 256 * 1024;
 /// A client that got a token connects at once: a few round trips of the slowest path.
 const TOKEN_LIFETIME_S: f64 = 30.0;
 /// Tokens unspent at once; 24 KB.

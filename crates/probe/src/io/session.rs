@@ -67,6 +67,16 @@ pub(super) fn open_tls(target: &Target, context: &Context, clock: &Clock) -> Res
 
 /// Connects as the scheme says and asks for the Upgrade with the user's own token.
 pub(super) fn ask(target: &Target, context: &Context, clock: &Clock) -> Result<Answer, ProbeError> {
+    ask_within(context.deadline, target, context, clock)
+}
+
+/// The same, but the server has only `patience` to answer once it took the connection.
+pub(super) fn ask_within(
+    patience: Duration,
+    target: &Target,
+    context: &Context,
+    clock: &Clock,
+) -> Result<Answer, ProbeError> {
     let authorization = match &context.token {
         Some(token) if http::is_header_word(token) => Some(format!("Bearer {token}")),
         Some(_) => {
@@ -75,13 +85,14 @@ pub(super) fn ask(target: &Target, context: &Context, clock: &Clock) -> Result<A
         None => None,
     };
     let dialled = dial(target, clock)?;
+    let clock = clock.within(patience);
     let wire = match target.scheme() {
-        Scheme::Https => tls::connect(dialled.tcp, target, context, clock)?,
+        Scheme::Https => tls::connect(dialled.tcp, target, context, &clock)?,
         Scheme::Http | Scheme::Address => {
-            Wire::plain(dialled.tcp, clock).map_err(|error| clock.io(UPGRADING, &error))?
+            Wire::plain(dialled.tcp, &clock).map_err(|error| clock.io(UPGRADING, &error))?
         }
     };
-    upgrade(wire, dialled.address, target, authorization.as_deref(), clock)
+    upgrade(wire, dialled.address, target, authorization.as_deref(), &clock)
 }
 
 /// `n` exchanges of two bytes: JavaNws §2.1.1, with Nagle's algorithm off.

@@ -9,6 +9,7 @@ use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use super::clock::{Clock, Clocked};
 
 /// The raw stream of a connection that was upgraded to `barograph-probe/1`.
+#[derive(Debug)]
 pub enum Upgraded {
     /// A plain connection.
     Plain(TcpStream),

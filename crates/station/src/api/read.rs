@@ -27,7 +27,10 @@ struct StationJson<'a> {
 
 pub(super) async fn station(axum::extract::State(shared): State) -> Response {
     let started = shared.started.duration_since(UNIX_EPOCH).unwrap_or_default();
-    let series = lock(&shared.bank).len();
+    let (series, series_max) = {
+        let bank = lock(&shared.bank);
+        (bank.len(), bank.series_max())
+    };
     let answer = StationJson {
         host: shared.host.as_str(),
         version: env!("CARGO_PKG_VERSION"),
@@ -35,7 +38,7 @@ pub(super) async fn station(axum::extract::State(shared): State) -> Response {
         started_s: started.as_secs_f64(),
         page_period_s: PAGE_PERIOD_S,
         series,
-        series_max: shared.config().series_max,
+        series_max,
     };
     json(StatusCode::OK, &answer)
 }

@@ -111,7 +111,7 @@ fn a_reload_changes_targets_and_says_what_needs_a_restart() {
     until(station.address(), "/v1/series?quantity=connect", |answer| {
         !answer.json()["series"].as_array().unwrap().is_empty()
     });
-    assert!(station.reload(config).unwrap().is_empty() || station.address().port() != 0);
+    assert!(station.reload(config).unwrap().is_empty(), "it is as it was started");
     assert_eq!(get(station.address(), "/v1/targets").json()["targets"], serde_json::json!([]));
     station.stop(crate::LIMIT);
 }

@@ -1,0 +1,292 @@
+//! `barograph forecast`: the next value of a series in a file or on a pipe, with its error.
+
+mod print;
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use barograph_forecast::{Battery, Config, Lifetime, LifetimeError, NotFinite, Preset, Rule};
+use clap::ValueEnum;
+
+use crate::input::{Format, InputError, Sample, SeriesReader};
+use crate::plot::Recorder;
+
+/// What `barograph forecast` was asked.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// The series: CSV (`time_s,value`), JSON lines or numbers; `-` is standard input.
+    #[arg(value_name = "FILE|-")]
+    pub file: PathBuf,
+    /// The forecasting methods.
+    #[arg(long, value_enum, default_value_t = PresetName::Full)]
+    pub preset: PresetName,
+    /// How the methods' forecasts become one [default: blend for full, two-level for nws and classic].
+    #[arg(long, value_enum, value_name = "RULE")]
+    pub select: Option<RuleName>,
+    /// Print the forecast of every value as it was before the value was seen, as CSV.
+    #[arg(long)]
+    pub steps: bool,
+    /// Level of the prediction interval, 0.01 to 0.999 [default: 0.9]; with --steps, adds the
+    /// columns lower and upper.
+    #[arg(long, value_name = "LEVEL", value_parser = level)]
+    pub interval: Option<f64>,
+    /// Draw the series, the forecasts and the interval.
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// The unit of the values, for the drawing and the readable answer.
+    #[arg(long, default_value = "", hide_default_value = true)]
+    pub unit: String,
+    /// Print JSON: one object, or with --steps one a line.
+    #[arg(long)]
+    pub json: bool,
+    /// Forecast the mean of the next so many seconds too, from the means of such periods before.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "steps")]
+    pub lifetime: Option<f64>,
+    /// Show how much each method counts in the forecast.
+    #[arg(long, conflicts_with = "steps")]
+    pub weights: bool,
+}
+
+/// [`Preset`] as it is written on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum PresetName {
+    /// The 18 methods of the Network Weather Service 2.x
+    Nws,
+    /// The 8 methods of the Network Weather Service 1.x
+    Classic,
+    /// What earns its place on real series
+    Full,
+}
+
+impl From<PresetName> for Preset {
+    fn from(name: PresetName) -> Self {
+        match name {
+            PresetName::Nws => Self::Nws,
+            PresetName::Classic => Self::Classic,
+            PresetName::Full => Self::Full,
+        }
+    }
+}
+
+/// [`Rule`] as it is written on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RuleName {
+    /// The selector that has been least wrong, of sixteen that look back over different times
+    TwoLevel,
+    /// The method that has been least wrong since the beginning
+    Flat,
+    /// A weighted mean of all methods
+    Blend,
+}
+
+impl From<RuleName> for Rule {
+    fn from(name: RuleName) -> Self {
+        match name {
+            RuleName::TwoLevel => Self::TwoLevel,
+            RuleName::Flat => Self::Flat,
+            RuleName::Blend => Self::Blend,
+        }
+    }
+}
+
+impl Args {
+    /// The rule asked for, or the one the preset is made for.
+    #[must_use]
+    pub fn rule(&self) -> Rule {
+        match (self.select, self.preset) {
+            (Some(name), _) => name.into(),
+            (None, PresetName::Full) => Rule::Blend,
+            (None, PresetName::Nws | PresetName::Classic) => Rule::TwoLevel,
+        }
+    }
+
+    /// The level asked for, or the usual one.
+    #[must_use]
+    pub fn level(&self) -> f64 {
+        self.interval.unwrap_or(LEVEL)
+    }
+}
+
+/// Forecasts as asked; what goes wrong is one line on standard error.
+///
+/// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the
+/// input is not a series.
+#[must_use]
+pub fn run(args: &Args) -> ExitCode {
+    match forecast(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough (`| head`).
+        Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(problem) => {
+            // Standard error may be closed; there is nothing left to tell that to.
+            let _ = writeln!(io::stderr(), "barograph: {problem}");
+            ExitCode::from(problem.exit_code())
+        }
+    }
+}
+
+/// Opens the input and goes through it.
+fn forecast(args: &Args) -> Result<(), Problem> {
+    let name = if args.file == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        args.file.to_string_lossy().into_owned()
+    };
+    if args.file == Path::new("-") {
+        return follow(args, &name, io::stdin().lock(), true);
+    }
+    let unopened = |error| Problem::Unopened { name: name.clone(), error };
+    let kind = fs::metadata(&args.file).map_err(unopened)?.file_type();
+    if kind.is_dir() {
+        return Err(unopened(io::ErrorKind::IsADirectory.into()));
+    }
+    let file = File::open(&args.file).map_err(unopened)?;
+    // A named pipe or a device is as live as standard input.
+    follow(args, &name, BufReader::with_capacity(BUFFER_BYTES, file), !kind.is_file())
+}
+
+/// Feeds the battery with every value of `input`, and prints what was asked.
+///
+/// A `live` input is answered value by value, and its values that are not finite are skipped with a
+/// warning; in a file they are an error, because there they can be put right.
+fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<(), Problem> {
+    let level = args.level();
+    let config = Config { preset: args.preset.into(), rule: args.rule(), levels: vec![level] };
+    let mut battery = Battery::new(&config);
+    let mut lifetime = args.lifetime.and_then(|seconds| Lifetime::new(&config, seconds).ok());
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
+    let mut recorder = args.plot.as_ref().map(|_| Recorder::default());
+    let mut reader = SeriesReader::new(input);
+    let mut last: Option<Sample> = None;
+
+    if args.steps && !args.json {
+        print::header(&mut out, args.interval.is_some())?;
+        flush_if(live, &mut out)?;
+    }
+    for sample in reader.by_ref() {
+        let sample = match sample {
+            Ok(sample) => sample,
+            Err(error) if live && error.is_of_one_value() => {
+                warn(name, &error);
+                continue;
+            }
+            Err(error) => {
+                out.flush()?;
+                return Err(Problem::Input { name: name.to_owned(), error });
+            }
+        };
+        let observed = args.steps || recorder.is_some();
+        let issued = if observed { print::Issued::of(&battery, level) } else { None };
+        battery.update(sample.value)?;
+        if let Some(lifetime) = &mut lifetime {
+            lifetime.update(sample.time_s, sample.value)?;
+        }
+        if let Some(recorder) = &mut recorder {
+            recorder.push(sample, issued.as_ref().map(|issued| (issued.median.value, issued.interval)));
+        }
+        if let (true, Some(issued)) = (args.steps, issued) {
+            let row = print::Row::new(sample, &issued, args.interval.is_some());
+            if args.json {
+                row.json(&mut out)?
+            } else {
+                row.csv(&mut out)?
+            }
+            flush_if(live, &mut out)?;
+        }
+        last = Some(sample);
+    }
+    if let (Some(last), false) = (last, args.steps) {
+        let counted = reader.format() != Some(Format::Csv) && reader.format() != Some(Format::JsonTimed);
+        let answer = print::Answer::of(&battery, lifetime.as_ref(), last, args, counted);
+        if args.json { answer.json(&mut out)? } else { answer.text(&mut out)? }
+    }
+    out.flush()?;
+    if let (Some(path), Some(recorder)) = (&args.plot, recorder) {
+        draw(args, path, name, &recorder, reader.format())?;
+    }
+    Ok(())
+}
+
+/// Writes the drawing.
+fn draw(
+    args: &Args,
+    path: &Path,
+    name: &str,
+    recorder: &Recorder,
+    format: Option<Format>,
+) -> Result<(), Problem> {
+    let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
+    let svg = recorder
+        .svg(&crate::plot::Labels {
+            title: &file,
+            unit: &args.unit,
+            level: args.level(),
+            timed: matches!(format, Some(Format::Csv | Format::JsonTimed)),
+        })
+        .map_err(Problem::Drawing)?;
+    fs::write(path, svg).map_err(|error| Problem::Unwritten { path: path.to_owned(), error })
+}
+
+/// Tells of a value that is skipped.
+fn warn(name: &str, what: &dyn std::fmt::Display) {
+    // Standard error may be closed; the forecasts are what was asked for.
+    let _ = writeln!(io::stderr(), "barograph: warning: {name}: {what}; skipped");
+}
+
+/// Hands on what was printed where someone may be waiting for it.
+fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
+    if live { out.flush() } else { Ok(()) }
+}
+
+/// Why there is no forecast.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error("{name}: cannot be opened: {}", print::cause(error))]
+    Unopened { name: String, error: io::Error },
+    #[error("{name}: {error}")]
+    Input { name: String, error: InputError },
+    #[error("{}: cannot be written: {}", path.display(), print::cause(error))]
+    Unwritten { path: PathBuf, error: io::Error },
+    #[error("the output cannot be written: {}", print::cause(.0))]
+    Output(#[from] io::Error),
+    #[error("the series cannot be drawn: {0}")]
+    Drawing(String),
+    #[error("the battery refused a value: {0}")]
+    Refused(#[from] NotFinite),
+    #[error("the mean of a period cannot be forecast: {0}")]
+    Lifetime(#[from] LifetimeError),
+}
+
+impl Problem {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Input { error: InputError::Io(_), .. } => 1,
+            Self::Unopened { .. } | Self::Input { .. } | Self::Refused(_) | Self::Lifetime(_) => 2,
+            Self::Unwritten { .. } | Self::Output(_) | Self::Drawing(_) => 1,
+        }
+    }
+}
+
+/// A level on the command line.
+fn level(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(level) if (0.01..=0.999).contains(&level) => Ok(level),
+        _ => Err("expected a number from 0.01 to 0.999".to_owned()),
+    }
+}
+
+/// A length of time on the command line.
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if 0.0 < seconds && f64::is_finite(seconds) => Ok(seconds),
+        _ => Err("expected a positive number of seconds".to_owned()),
+    }
+}
+
+/// The level of an interval unless another is asked for: the one the page shows too.
+const LEVEL: f64 = 0.9;
+
+/// Large enough that reading and writing files costs few system calls.
+const BUFFER_BYTES: usize = 64 * 1024;

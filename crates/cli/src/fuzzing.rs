@@ -1,0 +1,61 @@
+//! What the fuzzers run, as plain functions, so that `cargo test` can replay their corpora.
+
+use std::io::BufReader;
+
+use crate::input::{Sample, SeriesReader};
+
+/// Reads `data` as a series and checks what a reader promises of every input.
+///
+/// # Panics
+/// When the reader breaks a promise.
+pub fn fuzz_series_reader(data: &[u8]) {
+    let whole = read(SeriesReader::new(data));
+    let piecewise = read(SeriesReader::new(BufReader::with_capacity(3, data)));
+    assert_eq!(whole, piecewise, "how the bytes arrive makes no difference");
+
+    let (samples, errors) = whole;
+    let lines = data.iter().filter(|byte| **byte == b'\n').count() + 1;
+    assert!(samples.len() + errors.len() <= lines + 1, "at most one result a line, and the end");
+    assert!(!samples.is_empty() || !errors.is_empty(), "an empty series is an error");
+    assert!(samples.iter().all(|sample| sample.time_s.is_finite() && sample.value.is_finite()));
+    assert!(samples.is_sorted_by(|a, b| a.time_s <= b.time_s), "times do not decrease");
+    assert!(errors.iter().all(|error| error.lines().count() == 1 && error.len() < 600));
+}
+
+/// The measurements and the messages of what was refused, of at most `RESULTS_MAX` lines.
+fn read<R: std::io::BufRead>(reader: SeriesReader<R>) -> (Vec<Sample>, Vec<String>) {
+    let (mut samples, mut errors) = (Vec::new(), Vec::new());
+    let mut last = false;
+    for result in reader.take(RESULTS_MAX) {
+        assert!(!last, "nothing follows a final error");
+        match result {
+            Ok(sample) => samples.push(sample),
+            Err(error) => {
+                last = !error.is_of_one_value();
+                errors.push(error.to_string());
+            }
+        }
+    }
+    (samples, errors)
+}
+
+/// Bounds one run of a fuzzer; longer inputs find nothing new.
+const RESULTS_MAX: usize = 10_000;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn the_corpus_holds() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/series");
+        let mut replayed = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            fuzz_series_reader(&std::fs::read(entry.unwrap().path()).unwrap());
+            replayed += 1;
+        }
+        assert!(10 <= replayed, "the corpus is there, not {replayed} files");
+    }
+}

@@ -1,0 +1,490 @@
+//! Reads a series of measurements, line by line: CSV, JSON lines or bare numbers.
+//!
+//! The format is taken from the first line that carries data and kept; a change is an error. Only
+//! one line is in memory at a time, and lines are bounded, so a reader costs the same on a pipe
+//! that never ends as on a small file. Nothing here opens a file or looks at a clock.
+
+use std::fmt;
+use std::io::{self, BufRead};
+
+use barograph_forecast::Battery;
+use serde::Deserialize;
+
+/// One measurement as it was read.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// Seconds on the series' own clock; without times, how many values came before.
+    pub time_s: f64,
+    /// The value: finite, and of a magnitude that a battery takes.
+    pub value: f64,
+}
+
+/// How a series is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// `time_s,value` on each line.
+    Csv,
+    /// A JSON object with `time_s` and `value` on each line.
+    JsonTimed,
+    /// A JSON object with `value` alone on each line; time is the count.
+    Json,
+    /// A number on each line; time is the count.
+    Bare,
+}
+
+/// Reads the measurements of one series, in order.
+///
+/// As an iterator it gives every measurement, or the error of its line. Reading may go on after an
+/// error that [is of one value](InputError::is_of_one_value); every other is final.
+///
+/// ```
+/// use barograph::input::SeriesReader;
+///
+/// let text = "time_s,value\n# a comment\n0,1.5\n10,1.25\n";
+/// let values: Vec<f64> = SeriesReader::new(text.as_bytes()).map(|sample| sample.unwrap().value).collect();
+/// assert_eq!(values, [1.5, 1.25]);
+/// ```
+#[derive(Debug)]
+pub struct SeriesReader<R> {
+    reader: R,
+    line: Vec<u8>,
+    number: u64,
+    format: Option<Format>,
+    count: u64,
+    time_s: f64,
+    finished: bool,
+}
+
+impl<R: BufRead> SeriesReader<R> {
+    /// A reader at the beginning of a series.
+    pub fn new(reader: R) -> Self {
+        Self {
+            reader,
+            line: Vec::new(),
+            number: 0,
+            format: None,
+            count: 0,
+            time_s: f64::NEG_INFINITY,
+            finished: false,
+        }
+    }
+
+    /// The format, once the first line of data was read.
+    pub fn format(&self) -> Option<Format> {
+        self.format
+    }
+
+    /// The next measurement, or `None` at the end of a series that had at least one.
+    fn sample(&mut self) -> Result<Option<Sample>, InputError> {
+        while self.read_line()? {
+            let line = self.number;
+            let bytes = match self.number {
+                1 => self.line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(&self.line),
+                _ => &self.line,
+            };
+            let text = str::from_utf8(bytes).map_err(|_| InputError::NotText { line })?.trim();
+            if text.is_empty() || text.starts_with('#') {
+                continue;
+            }
+            if self.format.is_none()
+                && let Some(format) = header(text)
+            {
+                self.format = Some(format);
+                continue;
+            }
+            let format = self.format;
+            let (format, time_s, value) = parse(text, format, line)?;
+            self.format = Some(format);
+            return self.accept(time_s, value).map(Some);
+        }
+        if self.count == 0 { Err(InputError::Empty) } else { Ok(None) }
+    }
+
+    /// Checks a measurement against those before it.
+    fn accept(&mut self, time_s: Option<f64>, value: f64) -> Result<Sample, InputError> {
+        let line = self.number;
+        // The count is far below 2⁵³, where `f64` begins to lose whole numbers.
+        let time_s = time_s.unwrap_or(self.count as f64);
+        for (field, number) in [("time_s", time_s), ("value", value)] {
+            if !number.is_finite() {
+                return Err(InputError::NotFinite { line, field, found: number.to_string() });
+            }
+        }
+        if Battery::VALUE_MAX < value.abs() {
+            return Err(InputError::TooLarge { line, value });
+        }
+        if time_s < self.time_s {
+            return Err(InputError::Decreasing { line, time_s, before_s: self.time_s });
+        }
+        self.time_s = time_s;
+        self.count += 1;
+        Ok(Sample { time_s, value })
+    }
+
+    /// Reads one line into `self.line`; false at the end of the input.
+    fn read_line(&mut self) -> Result<bool, InputError> {
+        self.line.clear();
+        self.number += 1;
+        loop {
+            let available = match self.reader.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(InputError::Io(error)),
+            };
+            if available.is_empty() {
+                return Ok(!self.line.is_empty());
+            }
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let taken = end.map_or(available.len(), |end| end + 1);
+            if LINE_BYTES_MAX < self.line.len() + taken {
+                return Err(InputError::TooLong { line: self.number });
+            }
+            self.line.extend_from_slice(&available[..taken]);
+            self.reader.consume(taken);
+            if end.is_some() {
+                return Ok(true);
+            }
+        }
+    }
+}
+
+impl InputError {
+    /// Whether only this one measurement is bad, and reading may go on with the next line.
+    #[must_use]
+    pub fn is_of_one_value(&self) -> bool {
+        matches!(self, Self::NotFinite { .. } | Self::TooLarge { .. })
+    }
+}
+
+impl<R: BufRead> Iterator for SeriesReader<R> {
+    type Item = Result<Sample, InputError>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.finished {
+            return None;
+        }
+        let sample = self.sample().transpose();
+        self.finished = match &sample {
+            Some(Ok(_)) => false,
+            Some(Err(error)) => !error.is_of_one_value(),
+            None => true,
+        };
+        sample
+    }
+}
+
+/// Why a series could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum InputError {
+    /// The bytes could not be read.
+    #[error("cannot be read: {0}")]
+    Io(#[source] io::Error),
+    /// A line is not what its format asks for.
+    #[error("line {line}: expected {expected}, found {found}")]
+    Unexpected {
+        /// Counted from 1.
+        line: u64,
+        /// What should have been there.
+        expected: &'static str,
+        /// The beginning of what was there, and what was wrong with it.
+        found: String,
+    },
+    /// NaN or infinity, or a number too large for a double.
+    #[error("line {line}: {field} is {found}, expected a finite number")]
+    NotFinite {
+        /// Counted from 1.
+        line: u64,
+        /// `time_s` or `value`.
+        field: &'static str,
+        /// The number.
+        found: String,
+    },
+    /// A value that no battery takes.
+    #[error("line {line}: value is {value:e}, expected at most {:e} either way", Battery::VALUE_MAX)]
+    TooLarge {
+        /// Counted from 1.
+        line: u64,
+        /// The value.
+        value: f64,
+    },
+    /// Time went back.
+    #[error("line {line}: expected times that do not decrease, found {time_s} after {before_s}")]
+    Decreasing {
+        /// Counted from 1.
+        line: u64,
+        /// The time of this line, in seconds.
+        time_s: f64,
+        /// The time of the measurement before, in seconds.
+        before_s: f64,
+    },
+    /// A line without end.
+    #[error("line {line}: expected at most {LINE_BYTES_MAX} bytes a line")]
+    TooLong {
+        /// Counted from 1.
+        line: u64,
+    },
+    /// Bytes that are not text.
+    #[error("line {line}: expected UTF-8 text")]
+    NotText {
+        /// Counted from 1.
+        line: u64,
+    },
+    /// No measurement at all.
+    #[error("no values: expected lines of time_s,value or JSON objects or numbers")]
+    Empty,
+}
+
+/// The format that a header line announces.
+fn header(text: &str) -> Option<Format> {
+    let names: Vec<String> =
+        text.split(',').take(3).map(|name| unquoted(name).to_ascii_lowercase()).collect();
+    match names.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["time_s", "value"] => Some(Format::Csv),
+        ["value"] => Some(Format::Bare),
+        _ => None,
+    }
+}
+
+/// Format, time and value of a line of data; a time is absent where the format has none.
+fn parse(text: &str, format: Option<Format>, line: u64) -> Result<(Format, Option<f64>, f64), InputError> {
+    let unexpected = |found: &dyn fmt::Display| InputError::Unexpected {
+        line,
+        expected: expected(format),
+        found: format!("{}{found}", excerpt(text)),
+    };
+    let looks = match text.as_bytes() {
+        [b'{', ..] => Format::Json,
+        bytes if bytes.contains(&b',') => Format::Csv,
+        _ => Format::Bare,
+    };
+    let same = match format {
+        None => true,
+        Some(Format::JsonTimed | Format::Json) => looks == Format::Json,
+        Some(format) => looks == format,
+    };
+    if !same {
+        return Err(unexpected(&""));
+    }
+    match looks {
+        Format::Csv => {
+            let mut fields = text.split(',');
+            let mut number = || fields.next().and_then(|field| unquoted(field).parse().ok());
+            match (number(), number(), fields.next()) {
+                (Some(time_s), Some(value), None) => Ok((Format::Csv, Some(time_s), value)),
+                _ => Err(unexpected(&"")),
+            }
+        }
+        Format::Bare => {
+            let value = unquoted(text).parse().map_err(|_| unexpected(&""))?;
+            Ok((Format::Bare, None, value))
+        }
+        Format::Json | Format::JsonTimed => {
+            let object: Object = serde_json::from_str(text).map_err(|error| {
+                not_finite(text, &error, line).unwrap_or_else(|| unexpected(&reason(&error)))
+            })?;
+            let timed = if object.time_s.is_some() { Format::JsonTimed } else { Format::Json };
+            if format.is_some_and(|format| format != timed) {
+                return Err(unexpected(&""));
+            }
+            Ok((timed, object.time_s, object.value))
+        }
+    }
+}
+
+/// A line of JSON; other keys are ignored.
+#[derive(Deserialize)]
+struct Object {
+    time_s: Option<f64>,
+    value: f64,
+}
+
+/// The error of a JSON line whose fault is NaN, infinity or a number beyond the range of a double.
+///
+/// JSON has no such numbers, but common writers (Python's `json` is one) produce them, and they
+/// must be treated as in the other formats.
+fn not_finite(text: &str, error: &serde_json::Error, line: u64) -> Option<InputError> {
+    let at = text.get(error.column().saturating_sub(2)..).unwrap_or("");
+    let word = ["NaN", "Infinity"].into_iter().find(|word| {
+        // The column of the error lies on the first letter, or right after a minus sign.
+        at.starts_with(word) || at.get(1..).is_some_and(|rest| rest.starts_with(word))
+    });
+    let word = word.or_else(|| error.to_string().contains("out of range").then_some("out of range"))?;
+    let minus = at.starts_with('-') || at.get(1..).is_some_and(|rest| rest.starts_with('-'));
+    let before = text.get(..error.column().saturating_sub(1)).unwrap_or("");
+    let field = match (before.rfind("\"time_s\""), before.rfind("\"value\"")) {
+        (Some(time), value) if value.is_none_or(|value| value < time) => "time_s",
+        _ => "value",
+    };
+    Some(InputError::NotFinite { line, field, found: format!("{}{word}", if minus { "-" } else { "" }) })
+}
+
+/// What serde_json found wrong, without its own line number, which is always 1 here.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let end = text.rfind(" at line ").unwrap_or(text.len());
+    // It repeats a string that stands in the place of a number, however long.
+    let shown: String = text[..end].chars().take(REASON_CHARACTERS).collect();
+    format!(" ({shown}{})", if shown.len() < end { "…" } else { "" })
+}
+
+/// What a line should have been.
+fn expected(format: Option<Format>) -> &'static str {
+    match format {
+        None => "two numbers time_s,value or a JSON object with value or a number",
+        Some(Format::Csv) => "two numbers time_s,value",
+        Some(Format::JsonTimed) => "a JSON object with the numbers time_s and value, as before",
+        Some(Format::Json) => "a JSON object with the number value and no time_s, as before",
+        Some(Format::Bare) => "a number, as before",
+    }
+}
+
+/// A field without surrounding space and without the quotes that spreadsheets put around it.
+fn unquoted(field: &str) -> &str {
+    let field = field.trim();
+    field.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(field).trim()
+}
+
+/// The beginning of a line, quoted, with control characters made visible.
+fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(EXCERPT_CHARACTERS) {
+        Some((end, _)) => format!("{:?}…", &text[..end]),
+        None => format!("{text:?}"),
+    }
+}
+
+/// The longest line read, in bytes with its end: a thousand times what a measurement needs, and
+/// small enough that a file without line ends costs nothing.
+pub const LINE_BYTES_MAX: usize = 64 * 1024;
+
+/// Enough of a bad line to recognise it, short enough for one line of a terminal.
+const EXCERPT_CHARACTERS: usize = 40;
+
+/// Enough of what a parser says.
+const REASON_CHARACTERS: usize = 80;
+
+/// UTF-8's byte order mark, which some spreadsheets write.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn read(bytes: &[u8]) -> Result<Vec<(f64, f64)>, String> {
+        SeriesReader::new(bytes)
+            .map(|sample| sample.map(|s| (s.time_s, s.value)).map_err(|e| e.to_string()))
+            .collect()
+    }
+
+    #[test]
+    fn accepted() {
+        let two = vec![(0.0, 1.5), (10.0, -2e3)];
+        let counted = vec![(0.0, 1.5), (1.0, -2e3)];
+        let cases: &[(&str, &Vec<(f64, f64)>)] = &[
+            ("time_s,value\n0,1.5\n10,-2e3\n", &two),
+            ("0,1.5\n10,-2e3", &two),
+            ("\u{feff}time_s,value\r\n0,1.5\r\n10,-2e3\r\n", &two),
+            ("\n# made by hand\n time_s , value \n\n  0 , 1.5\t\n#x\n10,-2000\n\n", &two),
+            ("\"time_s\",\"value\"\n\"0\",\"1.5\"\n10,-2e3\n", &two),
+            ("{\"time_s\":0,\"value\":1.5,\"host\":{\"a\":[1]}}\n{\"value\":-2000,\"time_s\":10}\n", &two),
+            ("{\"value\":1.5}\n\n{\"value\":-2e3}\n", &counted),
+            ("1.5\n-2e3\n", &counted),
+            ("# bare\n 1.5 \r\n-2000", &counted),
+            ("value\n1.5\n-2e3\n", &counted),
+        ];
+        for (text, samples) in cases {
+            assert_eq!(read(text.as_bytes()).as_ref(), Ok(*samples), "{text:?}");
+        }
+        assert_eq!(read(b"5,1\n5,2\n"), Ok(vec![(5.0, 1.0), (5.0, 2.0)]), "equal times are fine");
+        assert_eq!(read(b"0,1e70\n1,-1e70\n"), Ok(vec![(0.0, 1e70), (1.0, -1e70)]));
+    }
+
+    #[test]
+    fn refused() {
+        let cases: &[(&[u8], &str)] = &[
+            (b"", "no values"),
+            (b"# nothing\n\n", "no values"),
+            (b"time_s,value\n", "no values"),
+            (b"time_s,value\n0,1\nx,2\n", "line 3: expected two numbers time_s,value, found \"x,2\""),
+            (b"0,1\n1\n", "line 2: expected two numbers time_s,value, found \"1\""),
+            (b"0,1\n1,2,3\n", "line 2: expected two numbers"),
+            (b"0,1\n1,\n", "line 2: expected two numbers"),
+            (b"0,1\n\ntime_s,value\n", "line 3: expected two numbers"),
+            (b"time_s,value\ntime_s,value\n", "line 2: expected two numbers"),
+            (b"when,what\n", "line 1: expected two numbers time_s,value or a JSON object"),
+            (b"1\n2,3\n", "line 2: expected a number, as before, found \"2,3\""),
+            (b"1\n{\"value\":2}\n", "line 2: expected a number, as before"),
+            (b"{\"value\":2}\n3\n", "line 2: expected a JSON object with the number value and no time_s"),
+            (b"{\"value\":2}\n{\"time_s\":1,\"value\":2}\n", "line 2: expected a JSON object"),
+            (b"{\"time_s\":1,\"value\":2}\n{\"value\":2}\n", "line 2: expected a JSON object"),
+            (b"{\"time_s\":1}\n", "missing field `value`"),
+            (b"{\"value\":\"1\"}\n", "invalid type: string"),
+            (b"{\"value\":1\n", "line 1: expected"),
+            (b"[1,2]\n", "line 1: expected"),
+            (b"0,1\n5,1\n4,1\n", "line 3: expected times that do not decrease, found 4 after 5"),
+            (b"0,NaN\n", "line 1: value is NaN, expected a finite number"),
+            (b"0,1\n1,-inf\n", "line 2: value is -inf"),
+            (b"nan,1\n", "line 1: time_s is NaN"),
+            (b"0,1e400\n", "line 1: value is inf"),
+            (b"0,-1e71\n", "line 1: value is -1e71, expected at most 1e70 either way"),
+            (b"{\"value\":NaN}\n", "line 1: value is NaN"),
+            (b"{\"value\": -Infinity}\n", "line 1: value is -Infinity"),
+            (b"{\"value\":1, \"time_s\":  Infinity}\n", "line 1: time_s is Infinity"),
+            (b"{\"time_s\":1,\"value\":1e400}\n", "line 1: value is out of range"),
+            (b"0,1\n\xff\xfe,2\n", "line 2: expected UTF-8 text"),
+        ];
+        for (bytes, message) in cases {
+            let text = String::from_utf8_lossy(bytes);
+            let error = read(bytes).expect_err(&text);
+            assert!(error.contains(message), "{text:?}: {error:?} lacks {message:?}");
+            assert!(!error.contains('\n') && error.len() < 200, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn a_line_without_end_is_refused_before_it_fills_the_memory() {
+        let mut endless = io::BufReader::new(io::repeat(b'7'));
+        let error = SeriesReader::new(&mut endless).next().unwrap().unwrap_err();
+        assert!(matches!(error, InputError::TooLong { line: 1 }), "{error}");
+    }
+
+    #[test]
+    fn reading_goes_on_after_a_value_that_is_not_finite() {
+        let mut reader = SeriesReader::new(&b"1\nNaN\n2\nx\n3\n"[..]);
+        assert_eq!(reader.next().unwrap().unwrap().value, 1.0);
+        assert!(matches!(reader.next(), Some(Err(InputError::NotFinite { line: 2, .. }))));
+        assert_eq!(reader.next().unwrap().unwrap(), Sample { time_s: 1.0, value: 2.0 });
+        assert!(matches!(reader.next(), Some(Err(InputError::Unexpected { line: 4, .. }))));
+        assert!(reader.next().is_none(), "the other errors are final");
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_written_is_read(
+            mut times in prop::collection::vec(-1e12..1e12f64, 1..40),
+            values in prop::collection::vec(prop_oneof![-1e70..1e70, -1.0..1.0, Just(0.0), Just(5e-324)], 40),
+            format in 0..4u8,
+            end in prop::sample::select(vec!["\n", "\r\n", "\n\n# x\n"]),
+            chunk in 1..20usize,
+        ) {
+            times.sort_by(f64::total_cmp);
+            let mut text = String::new();
+            let mut samples = Vec::new();
+            for (i, (time, value)) in times.into_iter().zip(values).enumerate() {
+                let (line, time) = match format {
+                    0 => (format!("{time},{value}"), time),
+                    1 => (format!("{{\"value\":{value:e},\"time_s\":{time}}}"), time),
+                    2 => (format!("{{\"value\":{value:e}}}"), i as f64),
+                    _ => (format!(" {value:e}"), i as f64),
+                };
+                text = text + &line + end;
+                samples.push(Sample { time_s: time, value });
+            }
+            let reader = SeriesReader::new(io::BufReader::with_capacity(chunk, text.as_bytes()));
+            let read: Vec<Sample> = reader.collect::<Result<_, _>>().unwrap();
+            prop_assert_eq!(read, samples);
+        }
+    }
+}

@@ -1,0 +1,399 @@
+//! Draws a series with the forecasts issued for it, as SVG.
+
+mod axes;
+
+use barograph_forecast::Interval;
+use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use self::axes::{Clock, LOGARITHMIC_FROM, Ruler, short};
+use crate::input::Sample;
+
+/// Remembers a series of any length in bounded memory, for one drawing.
+///
+/// Points are gathered in columns of equal counts; when there are more columns than a drawing can
+/// show, neighbours are merged. Of each column the extremes remain, so no outlier is lost.
+#[derive(Debug)]
+pub struct Recorder {
+    columns: Vec<Column>,
+    per_column: u64,
+    in_last: u64,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self { columns: Vec::new(), per_column: 1, in_last: 0 }
+    }
+}
+
+/// What a drawing says beside its lines.
+#[derive(Clone, Copy, Debug)]
+pub struct Labels<'a> {
+    /// The name of the series.
+    pub title: &'a str,
+    /// The unit of its values, or empty.
+    pub unit: &'a str,
+    /// The level of the interval.
+    pub level: f64,
+    /// Whether times are seconds, not counts.
+    pub timed: bool,
+}
+
+impl Recorder {
+    /// Adds a value and the median forecast issued for it, with its interval.
+    pub fn push(&mut self, sample: Sample, issued: Option<(f64, Option<Interval>)>) {
+        let column = Column::new(sample, issued);
+        if self.columns.len() == COLUMNS_MAX {
+            self.halve();
+        }
+        let pause_s = self.pause_s();
+        match self.columns.last_mut() {
+            Some(last) if self.in_last < self.per_column && column.first_s - last.last_s <= pause_s => {
+                *last = last.with(&column);
+                self.in_last += 1;
+            }
+            _ => {
+                self.columns.push(column);
+                self.in_last = 1;
+            }
+        }
+    }
+
+    /// Merges neighbours, but over a pause only where nothing else makes room: a merged column has
+    /// one place in time.
+    fn halve(&mut self) {
+        let pause_s = self.pause_s();
+        let merge = |limit_s: f64| {
+            let mut merged: Vec<Column> = Vec::with_capacity(COLUMNS_MAX);
+            let mut columns = self.columns.iter().peekable();
+            while let Some(column) = columns.next() {
+                let partner = columns.next_if(|next| next.first_s - column.last_s <= limit_s);
+                merged.push(partner.map_or(*column, |partner| column.with(partner)));
+            }
+            merged
+        };
+        let merged = merge(pause_s);
+        self.columns = if merged.len() <= COLUMNS_MAX / 4 * 3 { merged } else { merge(f64::INFINITY) };
+        self.per_column *= 2;
+        self.in_last = self.per_column;
+    }
+
+    /// A time without values that is worth showing: ten times what usually lies between columns, and
+    /// a hundredth of the whole.
+    fn pause_s(&self) -> f64 {
+        let (Some(first), Some(last)) = (self.columns.first(), self.columns.last()) else { return 0.0 };
+        let mean_s = (last.last_s - first.first_s) / self.columns.len() as f64;
+        (mean_s * 10.0).max((last.last_s - first.first_s) / 100.0)
+    }
+
+    /// The drawing.
+    ///
+    /// # Errors
+    /// What the drawing library could not do.
+    pub fn svg(&self, labels: &Labels<'_>) -> Result<String, String> {
+        let mut svg = String::new();
+        {
+            let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
+            root.fill(&WHITE).map_err(|error| error.to_string())?;
+            let (head, root) = root.split_vertically(HEAD);
+            heading(&head, labels).map_err(|error| error.to_string())?;
+            let (ruler, logarithmic) = Ruler::of(self.extent());
+            let (low, high) = (ruler.low, ruler.high);
+            if logarithmic {
+                self.chart(&root, labels, (low..high).log_scale(), &ruler)?;
+            } else {
+                self.chart(&root, labels, low..high, &ruler)?;
+            }
+            root.present().map_err(|error| error.to_string())?;
+        }
+        Ok(svg)
+    }
+
+    /// The least and the greatest value or forecast, with some room for the interval. It does not
+    /// get all it wants: its first guesses may be wide, and the lines are what the eye looks for.
+    fn extent(&self) -> (f64, f64) {
+        let lines =
+            |column: &Column| column.issued.map_or(column.value, |issued| column.value.with(issued.forecast));
+        let Some(lines) = self.columns.iter().map(lines).reduce(Span::with) else { return (0.0, 1.0) };
+        let interval = self.columns.iter().filter_map(|column| column.issued?.interval);
+        let all = interval.fold(lines, Span::with);
+        // Halves, because the difference of two large numbers may overflow.
+        let room = (lines.high / 2.0 - lines.low / 2.0) * 0.4;
+        let low = if 0.0 < lines.low && LOGARITHMIC_FROM * lines.low < lines.high {
+            lines.low
+        } else {
+            all.low.max(lines.low - room)
+        };
+        (low, all.high.min(lines.high + room))
+    }
+
+    /// The columns between pauses of the series, over which no line is drawn.
+    fn runs(&self) -> Vec<Vec<Column>> {
+        let pause_s = self.pause_s();
+        let mut runs: Vec<Vec<Column>> = vec![Vec::new()];
+        let mut end_s = f64::NEG_INFINITY;
+        for column in &self.columns {
+            let mut column = *column;
+            let before_s = std::mem::replace(&mut end_s, column.last_s);
+            if let Some(run) = runs.last_mut() {
+                if pause_s < column.last_s - column.first_s {
+                    // The pause is inside, so the column ends one run and the next begins another.
+                    column.last_s = column.first_s;
+                    run.push(column);
+                    runs.push(Vec::new());
+                } else if pause_s < column.first_s - before_s && !run.is_empty() {
+                    runs.push(vec![column]);
+                } else {
+                    run.push(column);
+                }
+            }
+        }
+        runs
+    }
+
+    fn chart<Y>(
+        &self,
+        root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+        labels: &Labels<'_>,
+        scale: Y,
+        ruler: &Ruler,
+    ) -> Result<(), String>
+    where
+        Y: AsRangedCoord<Value = f64>,
+        Y::CoordDescType: ValueFormatter<f64>,
+    {
+        let failed = |error: DrawingAreaErrorKind<std::io::Error>| error.to_string();
+        let clock = Clock::of(&self.columns, labels.timed);
+        let times = clock.range();
+        let mut chart = ChartBuilder::on(root)
+            .margin(14)
+            .margin_right(28)
+            .x_label_area_size(52)
+            .y_label_area_size(86)
+            .build_cartesian_2d(times, scale)
+            .map_err(failed)?;
+        chart
+            .configure_mesh()
+            .bold_line_style(BLACK.mix(0.12))
+            .light_line_style(TRANSPARENT)
+            .axis_style(BLACK.mix(0.5))
+            .x_desc(clock.name.as_str())
+            .y_desc(ruler.name(labels.unit))
+            .axis_desc_style(("sans-serif", 19))
+            .label_style(("sans-serif", 17))
+            .x_labels(10)
+            .y_labels(8)
+            .x_label_formatter(&|time| short(*time))
+            .y_label_formatter(&|value| short(*value))
+            .draw()
+            .map_err(failed)?;
+
+        let end = |time: f64, value: f64| (clock.at(time), ruler.at(value));
+        for run in self.runs() {
+            let issued = || run.iter().filter_map(|column| column.issued.map(|issued| (column, issued)));
+            let band =
+                || issued().filter_map(|(column, issued)| issued.interval.map(|interval| (column, interval)));
+            let upper = band().flat_map(|(c, i)| [end(c.first_s, i.high), end(c.last_s, i.high)]);
+            let lower = band().flat_map(|(c, i)| [end(c.first_s, i.low), end(c.last_s, i.low)]);
+            let outline: Vec<(f64, f64)> = upper.chain(lower.collect::<Vec<_>>().into_iter().rev()).collect();
+            chart.draw_series([Polygon::new(outline, BAND.mix(0.3))]).map_err(failed)?;
+
+            // A column of one point is a point; a wider one is a stroke between its extremes.
+            let stroke =
+                |column: &Column, span: Span| [end(column.first_s, span.low), end(column.last_s, span.high)];
+            let measured = || run.iter().flat_map(|column| stroke(column, column.value));
+            chart.draw_series(LineSeries::new(measured(), MEASURED.stroke_width(1))).map_err(failed)?;
+            if self.columns.len() <= DOTS_MAX {
+                let dots = measured().map(|point| Circle::new(point, 2, MEASURED.filled()));
+                chart.draw_series(dots).map_err(failed)?;
+            }
+            let forecasts = issued().flat_map(|(column, issued)| stroke(column, issued.forecast));
+            chart
+                .draw_series(LineSeries::new(forecasts, FORECAST.mix(0.8).stroke_width(1)))
+                .map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// The title and what the colours mean, above the chart so that they hide nothing of it.
+fn heading(
+    head: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+    labels: &Labels<'_>,
+) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
+    let middle = HEAD / 2 + 4;
+    let left = Pos::new(HPos::Left, VPos::Center);
+    let title: String = labels.title.chars().take(TITLE_CHARACTERS).collect();
+    head.draw(&Text::new(
+        title,
+        (24, middle),
+        ("sans-serif", 25).into_font().into_text_style(head).pos(left),
+    ))?;
+    let names = [
+        "measured".to_owned(),
+        "forecast one step ahead".to_owned(),
+        format!("{} % interval", short(labels.level * 100.0)),
+    ];
+    for (i, (name, x)) in names.into_iter().zip([700, 822, 1048]).enumerate() {
+        let ends = [(x, middle), (x + 22, middle)];
+        match i {
+            0 => head.draw(&PathElement::new(ends, MEASURED.stroke_width(2)))?,
+            1 => head.draw(&PathElement::new(ends, FORECAST.stroke_width(2)))?,
+            _ => {
+                head.draw(&Rectangle::new([(x, middle - 6), (x + 22, middle + 6)], BAND.mix(0.3).filled()))?
+            }
+        }
+        let style = ("sans-serif", 17).into_font().into_text_style(head).pos(left);
+        head.draw(&Text::new(name, (x + 28, middle), style))?;
+    }
+    Ok(())
+}
+
+/// Neighbouring points of a series.
+#[derive(Clone, Copy, Debug)]
+struct Column {
+    first_s: f64,
+    last_s: f64,
+    value: Span,
+    issued: Option<IssuedSpan>,
+}
+
+/// The forecasts and intervals of a column.
+#[derive(Clone, Copy, Debug)]
+struct IssuedSpan {
+    forecast: Span,
+    interval: Option<Span>,
+}
+
+/// From the least to the greatest of some numbers.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    low: f64,
+    high: f64,
+}
+
+impl Span {
+    fn with(self, other: Self) -> Self {
+        Self { low: self.low.min(other.low), high: self.high.max(other.high) }
+    }
+}
+
+impl Column {
+    fn new(sample: Sample, issued: Option<(f64, Option<Interval>)>) -> Self {
+        let point = |value| Span { low: value, high: value };
+        Self {
+            first_s: sample.time_s,
+            last_s: sample.time_s,
+            value: point(sample.value),
+            issued: issued.map(|(forecast, interval)| IssuedSpan {
+                forecast: point(forecast),
+                interval: interval.map(|interval| Span { low: interval.lower, high: interval.upper }),
+            }),
+        }
+    }
+
+    /// This column and a later one as one.
+    fn with(self, later: &Self) -> Self {
+        Self {
+            first_s: self.first_s,
+            last_s: later.last_s,
+            value: self.value.with(later.value),
+            issued: either(self.issued, later.issued, |a, b| IssuedSpan {
+                forecast: a.forecast.with(b.forecast),
+                interval: either(a.interval, b.interval, Span::with),
+            }),
+        }
+    }
+}
+
+/// Both joined, or the one there is.
+fn either<T>(a: Option<T>, b: Option<T>, join: impl FnOnce(T, T) -> T) -> Option<T> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(join(a, b)),
+        (a, b) => a.or(b),
+    }
+}
+
+/// Height of the title and the legend, in pixels.
+const HEAD: i32 = 44;
+
+/// As many as fit beside the legend.
+const TITLE_CHARACTERS: usize = 50;
+
+/// Wide enough for a page, in pixels.
+const SIZE: (u32, u32) = (1200, 560);
+
+/// About one column a pixel; merging halves their number.
+const COLUMNS_MAX: usize = 1200;
+
+/// Up to here single points can be told apart.
+const DOTS_MAX: usize = 150;
+
+/// Blue and orange of Okabe and Ito (2008), which people of all kinds of colour vision can tell apart.
+const MEASURED: RGBColor = RGBColor(0, 90, 150);
+const FORECAST: RGBColor = RGBColor(213, 94, 0);
+const BAND: RGBColor = RGBColor(230, 159, 0);
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    fn labels() -> Labels<'static> {
+        Labels { title: "a <series>", unit: "ms", level: 0.9, timed: true }
+    }
+
+    #[test]
+    fn any_series_is_drawn_in_bounded_memory() {
+        let mut recorder = Recorder::default();
+        for i in 0..100_000 {
+            let value = if i == 54_321 { 1e6 } else { f64::from(i % 7) + 1.0 };
+            let interval = Interval { level: 0.9, lower: value - 1.0, upper: value + 1.0 };
+            recorder.push(Sample { time_s: f64::from(i), value }, Some((value, Some(interval))));
+        }
+        assert!(recorder.columns.len() <= COLUMNS_MAX);
+        assert_eq!(recorder.extent(), (1.0, 1e6 + 1.0), "the outlier is kept");
+        let svg = recorder.svg(&labels()).unwrap();
+        assert!(svg.starts_with("<svg") && svg.contains("a &lt;series&gt;") && svg.contains("value (ms)"));
+        assert!(svg.len() < 300_000, "{}", svg.len());
+    }
+
+    #[test]
+    fn no_line_is_drawn_over_a_pause() {
+        let mut recorder = Recorder::default();
+        for i in 0..100_000 {
+            let time_s = if i < 30_000 { f64::from(i) } else { f64::from(i) + 50_000.0 };
+            recorder.push(Sample { time_s, value: 1.0 }, None);
+        }
+        let runs = recorder.runs();
+        assert_eq!(runs.len(), 2);
+        let end_s = runs[0].last().unwrap().last_s;
+        assert_eq!((end_s, runs[1][0].first_s), (29_999.0, 80_000.0));
+    }
+
+    #[test]
+    fn odd_series_are_drawn() {
+        let series: [&[(f64, f64)]; 10] = [
+            &[],
+            &[(0.0, 0.0)],
+            &[(7.0, -3.0)],
+            &[(0.0, 5.0), (0.0, 5.0)],
+            &[(0.0, 1e308), (1.0, -1e308)],
+            &[(0.0, 5e-324), (1.0, 1e300)],
+            &[(0.0, 5e-324), (1.0, 0.0)],
+            &[(-1e308, 1.0), (1e308, 2.0)],
+            &[(1e300, 1e9), (1e300, 1e9 + 1e-6)],
+            &[(1e9, 1.0), (1e9 + 1e-6, 2.0)],
+        ];
+        for values in series {
+            let mut recorder = Recorder::default();
+            for (time_s, value) in values.iter().copied() {
+                recorder.push(Sample { time_s, value }, Some((value, None)));
+            }
+            let svg = recorder.svg(&labels()).unwrap();
+            assert!(!svg.contains("NaN") && !svg.contains("inf"), "{values:?}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Axes with numbers of a few digits, whatever the series' magnitude.
+
+use super::Column;
+
+/// The axis of values. The drawing library needs numbers of ordinary size and a range that is wider
+/// than their rounding errors, so others are scaled.
+pub(super) struct Ruler {
+    /// Values are divided by ten to this power.
+    exponent: i32,
+    pub(super) low: f64,
+    pub(super) high: f64,
+}
+
+impl Ruler {
+    /// The axis for values in this range, and whether it is logarithmic.
+    pub(super) fn of((least, greatest): (f64, f64)) -> (Self, bool) {
+        let size = least.abs().max(greatest.abs());
+        let exponent = if size == 0.0 || (1e-4..1e7).contains(&size) { 0 } else { magnitude(size) };
+        let mut ruler = Self { exponent, low: f64::NEG_INFINITY, high: f64::INFINITY };
+        let (least, greatest) = (ruler.at(least), ruler.at(greatest));
+        let logarithmic = 0.0 < least && least * LOGARITHMIC_FROM < greatest;
+        (ruler.low, ruler.high) = if logarithmic {
+            (least.max(greatest / LOGARITHMIC_TO) / 1.3, greatest * 1.3)
+        } else {
+            let margin = (greatest - least).max(greatest.abs() * 1e-6).max(1e-9) * 0.06;
+            (least - margin, greatest + margin)
+        };
+        (ruler, logarithmic)
+    }
+
+    /// A value on the axis; what lies outside is drawn at its end.
+    pub(super) fn at(&self, value: f64) -> f64 {
+        (value / 10f64.powi(self.exponent)).clamp(self.low, self.high)
+    }
+
+    pub(super) fn name(&self, unit: &str) -> String {
+        match (unit, self.exponent) {
+            ("", 0) => "value".to_owned(),
+            (unit, 0) => format!("value ({unit})"),
+            (unit, exponent) => {
+                format!("value (1e{exponent}{}{unit})", if unit.is_empty() { "" } else { " " })
+            }
+        }
+    }
+}
+
+/// The axis of time, from the first value on.
+pub(super) struct Clock {
+    pub(super) name: String,
+    unit_s: f64,
+    first_s: f64,
+    last: f64,
+}
+
+impl Clock {
+    /// A unit that gives numbers of a few digits.
+    pub(super) fn of(columns: &[Column], timed: bool) -> Self {
+        let first_s = columns.first().map_or(0.0, |column| column.first_s);
+        let last_s = columns.last().map_or(0.0, |column| column.last_s);
+        let span_s = last_s - first_s;
+        let (name, unit_s) = match span_s {
+            _ if !timed => ("measurement".to_owned(), 1.0),
+            s if s == 0.0 || (1e-2..=600.0).contains(&s) => ("time (s)".to_owned(), 1.0),
+            s if (600.0..=4.0 * 3600.0).contains(&s) => ("time (min)".to_owned(), 60.0),
+            s if (4.0 * 3600.0..=4.0 * 86_400.0).contains(&s) => ("time (h)".to_owned(), 3600.0),
+            s if (4.0 * 86_400.0..=1e10).contains(&s) => ("time (days)".to_owned(), 86_400.0),
+            s => {
+                let exponent = magnitude(s.min(f64::MAX));
+                (format!("time (1e{exponent} s)"), 10f64.powi(exponent))
+            }
+        };
+        let mut clock = Self { name, unit_s, first_s, last: 1.0 };
+        clock.last = clock.at(last_s);
+        clock
+    }
+
+    pub(super) fn at(&self, time_s: f64) -> f64 {
+        time_s / self.unit_s - self.first_s / self.unit_s
+    }
+
+    pub(super) fn range(&self) -> std::ops::Range<f64> {
+        // One point, or all at one time, still needs an axis.
+        if 0.0 < self.last { 0.0..self.last } else { -0.5..0.5 }
+    }
+}
+
+/// The power of ten below a positive number, within what `f64` can divide by.
+fn magnitude(number: f64) -> i32 {
+    (number.log10().floor() as i32).clamp(-300, 300)
+}
+
+/// A number on an axis.
+pub(super) fn short(number: f64) -> String {
+    let size = number.abs();
+    if size != 0.0 && !(1e-3..1e6).contains(&size) {
+        return format!("{number:.1e}");
+    }
+    let text = format!("{number:.4}");
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    if text == "-0" { "0".to_owned() } else { text.to_owned() }
+}
+
+/// Values that span more than this factor are drawn on a logarithmic scale, or all but the outliers
+/// would be one flat line.
+pub(super) const LOGARITHMIC_FROM: f64 = 100.0;
+
+/// A logarithmic scale is cut after so many powers of ten, below which nobody would look.
+const LOGARITHMIC_TO: f64 = 1e12;

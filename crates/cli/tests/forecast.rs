@@ -1,0 +1,243 @@
+//! `barograph forecast` as its users meet it: the built binary, its output, messages and exit codes.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+
+/// Runs `barograph forecast` with `input` on a pipe.
+fn piped(arguments: &[&str], input: &[u8]) -> Output {
+    let mut child = command(arguments).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    // The child may stop reading at the first error.
+    let _ = stdin.write_all(input);
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
+/// Runs `barograph forecast` on a file with these bytes.
+fn filed(arguments: &[&str], input: &[u8]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("series.csv");
+    std::fs::write(&path, input).unwrap();
+    command(arguments).arg(path).output().unwrap()
+}
+
+fn command(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
+    command.arg("forecast").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+fn text(bytes: &[u8]) -> &str {
+    str::from_utf8(bytes).unwrap()
+}
+
+#[test]
+fn bad_input_in_a_file_is_one_sentence_and_exit_2() {
+    let long = [b"0,1\n1,".as_slice(), &b"1".repeat(70_000)].concat();
+    let cases: &[(&[u8], &str)] = &[
+        (b"time_s,value\n0,1\n1;2\n", "line 3: expected two numbers time_s,value, found \"1;2\""),
+        (b"0,1\n1,2,3\n", "line 2: expected two numbers time_s,value"),
+        (b"host,value\n0,1\n", "line 1: expected two numbers time_s,value or a JSON object"),
+        (b"", "no values"),
+        (b"time_s,value\n", "no values"),
+        (b"# nothing\n", "no values"),
+        (b"0,1\n1,NaN\n2,3\n", "line 2: value is NaN, expected a finite number"),
+        (b"0,1\n1,-inf\n", "line 2: value is -inf"),
+        (b"0,1\n1,1e999\n", "line 2: value is inf"),
+        (b"0,1\n1,1e200\n", "line 2: value is 1e200, expected at most 1e70"),
+        (b"5,1\n4,1\n", "line 2: expected times that do not decrease, found 4 after 5"),
+        (b"0,1\n{\"value\":3}\n", "line 2: expected two numbers"),
+        (
+            b"{\"time_s\":0,\"value\":\"high\"}\n",
+            "line 1: expected two numbers time_s,value or a JSON object",
+        ),
+        (b"0,1\n\xff,1\n", "line 2: expected UTF-8 text"),
+        (&long, "line 2: expected at most 65536 bytes a line"),
+    ];
+    for (input, message) in cases {
+        for arguments in [&["--json"][..], &["--steps"], &[]] {
+            let output = filed(arguments, input);
+            let error = text(&output.stderr);
+            assert_eq!(output.status.code(), Some(2), "{error}");
+            assert!(error.starts_with("barograph: ") && error.contains("series.csv: "), "{error}");
+            assert!(error.contains(message), "{error:?} lacks {message:?}");
+            assert_eq!(error.lines().count(), 1, "{error}");
+        }
+    }
+}
+
+#[test]
+fn bad_usage_is_exit_2() {
+    for (arguments, message) in [
+        (&["--interval", "1"][..], "0.01 to 0.999"),
+        (&["--interval", "0.001"], "0.01 to 0.999"),
+        (&["--interval", "NaN"], "0.01 to 0.999"),
+        (&["--interval", "most"], "0.01 to 0.999"),
+        (&["--lifetime", "0"], "positive number of seconds"),
+        (&["--lifetime", "inf"], "positive number of seconds"),
+        (&["--preset", "best"], "possible values: nws, classic, full"),
+        (&["--select", "best"], "possible values: two-level, flat, blend"),
+        (&["--unknown"], "unexpected argument"),
+    ] {
+        let output = filed(arguments, b"1\n2\n");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+        assert!(output.stdout.is_empty());
+    }
+    let output = command(&["/nowhere/at all"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    let expected = "barograph: /nowhere/at all: cannot be opened: No such file or directory\n";
+    assert_eq!(text(&output.stderr), expected);
+    let output = command(&["/"]).output().unwrap();
+    assert_eq!(output.status.code(), Some(2));
+    assert_eq!(text(&output.stderr), "barograph: /: cannot be opened: is a directory\n");
+}
+
+#[test]
+fn a_pipe_skips_what_is_not_finite_with_a_warning() {
+    for input in [
+        "1\nNaN\n2\n-inf\n3\n",
+        "{\"value\":1}\n{\"value\":NaN}\n{\"value\":2}\n{\"value\":-Infinity}\n{\"value\":3}\n",
+    ] {
+        let output = piped(&["-", "--steps"], input.as_bytes());
+        assert!(output.status.success());
+        assert_eq!(text(&output.stdout).lines().count(), 3, "the header and two rows");
+        let warnings: Vec<&str> = text(&output.stderr).lines().collect();
+        assert_eq!(warnings.len(), 2, "{warnings:?}");
+        assert!(warnings[0].starts_with("barograph: warning: standard input: line 2: value is NaN"));
+        assert!(warnings[1].contains("line 4: value is -") && warnings[1].ends_with("; skipped"));
+    }
+    let output = piped(&["-"], b"nan\nnan\n");
+    assert_eq!(output.status.code(), Some(2), "nothing but NaN is an empty series");
+    assert!(text(&output.stderr).ends_with("number a line\n") || text(&output.stderr).contains("no values"));
+    let output = piped(&["-"], b"0,1\n1,x\n");
+    assert_eq!(output.status.code(), Some(2), "a broken line ends a pipe too");
+    assert!(text(&output.stderr).starts_with("barograph: standard input: line 2: expected two numbers"));
+}
+
+#[test]
+fn each_step_is_printed_as_its_value_arrives() {
+    let mut child = command(&["-", "--steps"]).stdin(Stdio::piped()).spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+    assert!(lines.next().unwrap().unwrap().starts_with("index,time_s,value,"));
+    stdin.write_all(b"5\n").unwrap();
+    for i in 1..4 {
+        stdin.write_all(b"7\n").unwrap();
+        // This read would wait for ever if the row came only at the end of the input.
+        let row = lines.next().unwrap().unwrap();
+        assert!(row.starts_with(&format!("{i},{i},7,")), "{row}");
+    }
+    drop(stdin);
+    assert!(lines.next().is_none());
+    assert!(child.wait().unwrap().success());
+}
+
+#[test]
+fn a_reader_that_has_seen_enough_is_no_error() {
+    let rows: String = (0..200_000).map(|i| format!("{}\n", i % 10)).collect();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("long");
+    std::fs::write(&path, rows).unwrap();
+    let mut child = command(&["--steps", "--preset", "classic"]).arg(path).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(text(&output.stderr), "");
+}
+
+#[test]
+fn one_value_has_a_forecast_and_no_error_yet() {
+    let output = filed(&[], b"0,5\n");
+    assert!(output.status.success());
+    assert!(text(&output.stdout).contains("a forecast, but no error yet"), "{}", text(&output.stdout));
+    let output = filed(&["--json"], b"0,5\n");
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(answer["count"], 1);
+    assert_eq!(answer["mean"]["value"], 5.0);
+    assert!(answer["mean"]["mse"].is_null() && answer["lower"].is_null());
+    let output = filed(&["--steps"], b"0,5\n");
+    assert_eq!(text(&output.stdout).lines().count(), 1, "the header alone");
+}
+
+#[test]
+fn the_answer_as_json() {
+    let series = b"0,5\n10,6\n10,5\n30,6\n45,5\n";
+    let output = filed(&["--json", "--weights", "--interval", "0.8", "--lifetime", "20"], series);
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((answer["count"].as_u64(), answer["time_s"].as_f64()), (Some(5), Some(45.0)));
+    assert_eq!(answer["level"], 0.8);
+    for forecast in ["mean", "median"] {
+        for key in ["value", "mse", "mae", "recent_mse", "recent_mae"] {
+            assert!(answer[forecast][key].is_f64(), "{forecast}.{key} in {answer}");
+        }
+        assert!(answer[forecast]["method"].is_string());
+        let weights = answer["weights"][forecast].as_array().unwrap();
+        let sum: f64 = weights.iter().map(|weight| weight["weight"].as_f64().unwrap()).sum();
+        assert!((sum - 1.0).abs() < 1e-9, "{answer}");
+    }
+    assert!(answer["lower"].as_f64() < answer["upper"].as_f64());
+    assert_eq!(answer["lifetime"]["seconds"], 20.0);
+    assert_eq!(answer["lifetime"]["count"], 2, "the third period of 20 s is not yet over");
+    let first = (5.0 + 6.0 + 5.0) / 3.0;
+    let mae = answer["lifetime"]["median"]["mae"].as_f64().unwrap();
+    assert!((mae - (6.0 - first)).abs() < 1e-12, "{answer}");
+}
+
+#[test]
+fn steps_are_the_same_in_every_form() {
+    let csv: String = (0..300).map(|i| format!("{},{}\n", i * 10, f64::from(i * i % 17) / 3.0)).collect();
+    let json: String = (0..300)
+        .map(|i| format!("{{\"value\":{},\"time_s\":{}}}\n", f64::from(i * i % 17) / 3.0, i * 10))
+        .collect();
+    let arguments = ["--steps", "--interval", "0.9"];
+    let table = filed(&arguments, csv.as_bytes()).stdout;
+    assert_eq!(text(&table), text(&filed(&arguments, json.as_bytes()).stdout), "CSV and JSON lines in");
+
+    let objects = filed(&["--steps", "--interval", "0.9", "--json"], csv.as_bytes()).stdout;
+    let mut rows = text(&table).lines().map(|row| row.split(',').collect::<Vec<_>>());
+    let names = rows.next().unwrap();
+    assert_eq!(names.len(), 11);
+    assert_eq!((names[9], names[10]), ("lower", "upper"));
+    let mut compared = 0;
+    for (row, object) in rows.zip(text(&objects).lines()) {
+        let object: serde_json::Value = serde_json::from_str(object).unwrap();
+        for (name, cell) in names.iter().zip(row) {
+            match &object[*name] {
+                serde_json::Value::Null => assert_eq!(cell, "", "{name}"),
+                serde_json::Value::String(method) => assert_eq!(cell, method),
+                number => assert_eq!(cell.parse::<f64>().ok(), number.as_f64(), "{name}"),
+            }
+        }
+        compared += 1;
+    }
+    assert_eq!(compared, 299, "a row for each value but the first");
+}
+
+#[test]
+fn a_drawing_is_written_or_the_reason_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path: PathBuf = folder.path().join("out.svg");
+    let output = filed(&["--unit", "ms", "--plot", path.to_str().unwrap()], b"0,5\n10,6\n20,5\n");
+    assert!(output.status.success());
+    let svg = std::fs::read_to_string(&path).unwrap();
+    assert!(svg.starts_with("<svg") && svg.contains("value (ms)") && svg.contains("90 % interval"));
+    let output = filed(&["--plot", "/nowhere/out.svg"], b"0,5\n10,6\n");
+    assert_eq!(output.status.code(), Some(1));
+    let expected = "barograph: /nowhere/out.svg: cannot be written: No such file or directory\n";
+    assert_eq!(text(&output.stderr), expected);
+}
+
+#[test]
+fn twelve_thousand_rows_take_no_time_worth_mentioning() {
+    let series: String =
+        (0..12_000).map(|i| format!("{},{}\n", i, f64::from(i * 7919 % 1000) / 7.0)).collect();
+    let begun = std::time::Instant::now();
+    let output = filed(&["--steps", "--interval", "0.9"], series.as_bytes());
+    assert_eq!(text(&output.stdout).lines().count(), 12_000);
+    // Far above what an unoptimised build on a busy machine needs, far below anything quadratic.
+    assert!(begun.elapsed().as_secs() < 10, "{:?}", begun.elapsed());
+}

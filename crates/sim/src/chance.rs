@@ -1,0 +1,90 @@
+//! A small seeded source of random numbers, equal on every platform and in every release.
+
+use std::f64::consts::TAU;
+
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014, §2).
+#[derive(Debug, Clone)]
+pub(crate) struct Chance {
+    state: u64,
+}
+
+impl Chance {
+    /// A source for one purpose: different streams of one seed are independent of each other.
+    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+        let mut mixer = Self { state: seed ^ stream.wrapping_mul(GOLDEN_GAMMA).rotate_left(32) };
+        Self { state: mixer.next() }
+    }
+
+    fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(GOLDEN_GAMMA);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    /// A number in [0, 1), from the 53 bits that an `f64` holds.
+    pub(crate) fn uniform(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// True with the probability `p`; one draw whatever `p` is, so that streams stay aligned.
+    pub(crate) fn happens(&mut self, p: f64) -> bool {
+        self.uniform() < p
+    }
+
+    /// A standard normal number (Box and Muller, 1958); always two draws.
+    pub(crate) fn normal(&mut self) -> f64 {
+        // 1 − u lies in (0, 1], so the logarithm is finite.
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (TAU * self.uniform()).cos()
+    }
+
+    /// A Lomax (shifted Pareto) number of scale 1, which starts at 0.
+    pub(crate) fn pareto(&mut self, shape: f64) -> f64 {
+        (1.0 - self.uniform()).powf(-1.0 / shape) - 1.0
+    }
+}
+
+/// 2^64 divided by the golden ratio, made odd: the increment of SplitMix64.
+const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_numbers_are_those_of_the_reference() {
+        // Published test vector for seed 1234567.
+        let mut chance = Chance { state: 1_234_567 };
+        assert_eq!(chance.next(), 6_457_827_717_110_365_317);
+        assert_eq!(chance.next(), 3_203_168_211_198_807_973);
+    }
+
+    #[test]
+    fn normal_and_pareto_have_their_moments() {
+        let mut chance = Chance::new(1, 0);
+        let n = 100_000;
+        let normal: Vec<f64> = (0..n).map(|_| chance.normal()).collect();
+        let mean = normal.iter().sum::<f64>() / n as f64;
+        let variance = normal.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / n as f64;
+        assert!(mean.abs() < 0.02, "mean {mean}");
+        assert!((variance - 1.0).abs() < 0.03, "variance {variance}");
+        // The median of a Lomax distribution is 2^(1/shape) − 1.
+        let mut pareto: Vec<f64> = (0..n).map(|_| chance.pareto(3.0)).collect();
+        pareto.sort_by(f64::total_cmp);
+        let expected = 2_f64.powf(1.0 / 3.0) - 1.0;
+        assert!((pareto[n / 2] - expected).abs() < 0.01, "median {}", pareto[n / 2]);
+        assert!(pareto[0] >= 0.0);
+    }
+
+    #[test]
+    fn streams_of_one_seed_differ() {
+        let draws = |stream| -> Vec<u64> {
+            let mut chance = Chance::new(9, stream);
+            (0..4).map(|_| chance.next()).collect()
+        };
+        assert_eq!(draws(1), draws(1));
+        assert_ne!(draws(1), draws(2));
+    }
+}

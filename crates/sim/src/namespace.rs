@@ -1,0 +1,169 @@
+//! Network namespaces with a name, removed when dropped, and after a killed process by its successor.
+
+use crate::Error;
+use nix::{
+    sched::{CloneFlags, setns},
+    sys::signal::{Signal, kill},
+    unistd::{Pid, geteuid},
+};
+use std::{
+    fs::{self, File},
+    io::Write,
+    panic::resume_unwind,
+    path::Path,
+    process::{self, Command, Stdio},
+    sync::atomic::{AtomicU64, Ordering},
+    thread,
+};
+
+/// A network namespace of this process.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    name: String,
+}
+
+impl Namespace {
+    /// Makes two namespaces that belong together.
+    pub(crate) fn pair() -> Result<[Self; 2], Error> {
+        if !geteuid().is_root() {
+            return Err(Error::NotPermitted { action: "make network namespaces".into() });
+        }
+        remove_leftovers();
+        // Counted before it is made: what is there under a number yet to come is a leftover.
+        let number = NEXT_NUMBER.fetch_add(1, Ordering::SeqCst);
+        let add = |side: &str| {
+            let name = format!("{PREFIX}{}-{number}{side}", process::id());
+            locked(|| ip(&["netns", "add", &name], ""))?;
+            Ok(Self { name })
+        };
+        Ok([add("a")?, add("b")?])
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs `work` on a fresh thread inside the namespace; a panic in it continues in the caller.
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Error> {
+        let path = Path::new(NAMESPACES).join(&self.name);
+        let enter = || -> Result<(), Error> {
+            let file = File::open(&path).map_err(|e| Error::io(format!("open {}", path.display()), e))?;
+            // Only the calling thread moves, and it ends with the work.
+            setns(file, CloneFlags::CLONE_NEWNET).map_err(|e| Error::io(format!("enter {}", self.name), e))
+        };
+        let inside = || enter().map(|()| work());
+        thread::scope(|scope| scope.spawn(inside).join()).unwrap_or_else(|panic| resume_unwind(panic))
+    }
+
+    /// Runs lines of `ip` commands inside the namespace, in one process.
+    pub(crate) fn configure(&self, lines: &str) -> Result<(), Error> {
+        ip(&["-n", &self.name, "-batch", "-"], lines)
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        remove(&self.name);
+    }
+}
+
+/// Runs `ip` with bounded time, `input` on its standard input.
+fn ip(arguments: &[&str], input: &str) -> Result<(), Error> {
+    system("ip", arguments, input).map(drop)
+}
+
+/// Runs a program of the system to its end, at most [`COMMAND_LIMIT_S`]; returns its standard output.
+pub(crate) fn system(program: &str, arguments: &[&str], input: &str) -> Result<String, Error> {
+    let shown = || format!("{program} {}", arguments.join(" "));
+    let io = |source| Error::io(format!("run `{}`", shown()), source);
+    let mut child = Command::new("timeout")
+        .args([COMMAND_LIMIT_S, program])
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(io)?;
+    let sent = child.stdin.take().map_or(Ok(()), |mut pipe| pipe.write_all(input.as_bytes()));
+    let output = child.wait_with_output().map_err(io)?;
+    if output.status.success() && sent.is_ok() {
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+    }
+    let stderr = String::from_utf8_lossy(&output.stderr).trim().to_owned();
+    // Root in a container may still lack the capability.
+    if stderr.contains("Operation not permitted") || stderr.contains("Permission denied") {
+        return Err(Error::NotPermitted { action: format!("run `{}`", shown()) });
+    }
+    let stderr = if stderr.is_empty() { output.status.to_string() } else { stderr };
+    Err(Error::Command { command: shown(), stderr })
+}
+
+/// Ends what still runs in the namespace, then removes it. Errors are passed over: it may be half made, or
+/// another process may be removing the same leftover.
+fn remove(name: &str) {
+    let own = process::id() as i32;
+    for pid in system("ip", &["netns", "pids", name], "").unwrap_or_default().split_whitespace() {
+        match pid.parse() {
+            Ok(pid) if pid > 1 && pid != own => drop(kill(Pid::from_raw(pid), Signal::SIGKILL)),
+            _ => {}
+        }
+    }
+    let _ = locked(|| ip(&["netns", "del", name], ""));
+}
+
+/// Removes namespaces of this crate that nobody will remove: their process is gone, or an earlier one had our
+/// process id and left numbers that we have not come to yet. Processes are told by their ids, so programs
+/// that share `/run/netns` must share the process table, too.
+fn remove_leftovers() {
+    for entry in fs::read_dir(NAMESPACES).into_iter().flatten().flatten() {
+        let name = entry.file_name();
+        let Some((name, (pid, number))) = name.to_str().and_then(|name| Some((name, maker(name)?))) else {
+            continue;
+        };
+        let own_leftover = || pid == process::id() && number >= NEXT_NUMBER.load(Ordering::SeqCst);
+        if !is_alive(pid) || own_leftover() {
+            remove(name);
+        }
+    }
+}
+
+/// The process that made a namespace of this name, and its number there, if it is one of this crate's.
+fn maker(name: &str) -> Option<(u32, u64)> {
+    let (pid, number) = name.strip_prefix(PREFIX)?.split_once('-')?;
+    Some((pid.parse().ok()?, number.strip_suffix(['a', 'b'])?.parse().ok()?))
+}
+
+fn is_alive(pid: u32) -> bool {
+    Path::new("/proc").join(pid.to_string()).exists()
+}
+
+/// Keeps processes and threads from making or removing namespaces at the same time: the first `ip netns
+/// add` after boot remounts the folder, and a second one in that moment fails.
+fn locked<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
+    let lock = File::create(LOCK).map_err(|e| Error::io(format!("open {LOCK}"), e))?;
+    // Bounded, because whoever holds it runs one command of bounded time.
+    lock.lock().map_err(|e| Error::io(format!("lock {LOCK}"), e))?;
+    work()
+}
+
+static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
+
+const PREFIX: &str = "barograph-";
+const NAMESPACES: &str = "/run/netns";
+const LOCK: &str = "/run/barograph-sim.lock";
+
+/// `ip` and `tc` take milliseconds; a busy machine may take a second.
+const COMMAND_LIMIT_S: &str = "10";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_their_maker() {
+        assert_eq!(maker("barograph-123-7a"), Some((123, 7)));
+        for other in ["barograph-x-0a", "barograph-123-0", "barograph-123", "other-123-0a"] {
+            assert_eq!(maker(other), None, "{other}");
+        }
+    }
+}

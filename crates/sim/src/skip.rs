@@ -1,0 +1,45 @@
+//! Skipping loudly where emulated links are not permitted.
+
+use crate::{Error, Link, Network};
+use std::io::Write;
+
+/// The network for a test, or an early return from the test after a line `SKIPPED: …` where the process may
+/// not make one.
+///
+/// ```
+/// # use barograph_sim::{Link, LinkSpec, network_or_skip};
+/// fn test() {
+///     let network = network_or_skip!(Link::symmetric(LinkSpec::default()));
+///     // …
+/// }
+/// ```
+#[macro_export]
+macro_rules! network_or_skip {
+    ($link:expr) => {
+        match $crate::network_or_say($link, concat!(file!(), ":", line!())) {
+            Some(network) => network,
+            None => return,
+        }
+    };
+}
+
+/// The network; or `None` after having said that `test` is skipped, where it is not permitted.
+///
+/// # Panics
+/// When the network fails for another reason, which a test must not pass over.
+pub fn network_or_say(link: Link, test: &str) -> Option<Network> {
+    match Network::new(link) {
+        Ok(network) => Some(network),
+        Err(error @ Error::NotPermitted { .. }) => {
+            say_skipped(&format!("{test}: {error}"));
+            None
+        }
+        Err(error) => panic!("{test}: no emulated network: {error:?}"),
+    }
+}
+
+/// Writes `SKIPPED: reason` where the test harness does not swallow it.
+pub fn say_skipped(reason: &str) {
+    // `eprintln!` is captured in a test that passes; the stream itself is not. A closed stream is no failure.
+    let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
+}

@@ -1,0 +1,60 @@
+//! Opening a TUN device in the calling thread's network namespace.
+
+use crate::Error;
+use nix::libc;
+use std::{
+    fs::{File, OpenOptions},
+    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+};
+
+/// Makes the TUN device `name` and returns its packet side: one read or write is one IP packet, and
+/// neither blocks. The device vanishes when the file is closed.
+pub(crate) fn open(name: &str) -> Result<File, Error> {
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .custom_flags(libc::O_NONBLOCK)
+        .open(TUN_CLONE)
+        .map_err(|e| Error::io(format!("open {TUN_CLONE}"), e))?;
+    let request = InterfaceRequest::new(name);
+    attach(file.as_raw_fd(), &request).map_err(|e| Error::io(format!("make the TUN device {name}"), e))?;
+    Ok(file)
+}
+
+/// `struct ifreq` as TUNSETIFF reads it: a name, flags, and what pads the kernel's union.
+#[repr(C)]
+struct InterfaceRequest {
+    name: [u8; libc::IFNAMSIZ],
+    flags: libc::c_short,
+    padding: [u8; size_of::<libc::ifreq>() - libc::IFNAMSIZ - size_of::<libc::c_short>()],
+}
+
+impl InterfaceRequest {
+    /// # Panics
+    /// When the name is longer than an interface's may be; names come from this crate.
+    fn new(name: &str) -> Self {
+        assert!(name.len() < libc::IFNAMSIZ, "an interface name has at most 15 bytes");
+        let mut request = Self {
+            name: [0; _],
+            // Without IFF_NO_PI each packet would have four bytes of header before it.
+            flags: (libc::IFF_TUN | libc::IFF_NO_PI) as libc::c_short,
+            padding: [0; _],
+        };
+        request.name[..name.len()].copy_from_slice(name.as_bytes());
+        request
+    }
+}
+
+#[expect(unsafe_code, reason = "no safe wrapper of TUNSETIFF exists among the dependencies")]
+fn attach(tun: libc::c_int, request: &InterfaceRequest) -> nix::Result<()> {
+    mod raw {
+        nix::ioctl_write_ptr_bad!(tun_set_interface, nix::libc::TUNSETIFF, super::InterfaceRequest);
+    }
+    // SAFETY: the descriptor is open for the whole call, and the request is a live object of the size and
+    // layout of `struct ifreq` (checked below), which the kernel copies before it returns.
+    unsafe { raw::tun_set_interface(tun, request) }.map(drop)
+}
+
+const _: () = assert!(size_of::<InterfaceRequest>() == size_of::<libc::ifreq>());
+
+const TUN_CLONE: &str = "/dev/net/tun";

@@ -1,0 +1,212 @@
+//! Scores one battery on one trace.
+
+use barograph_forecast::{Battery, Config, Loss, Preset, Rule};
+use serde::Serialize;
+
+/// Steps before this one are not scored: every method still learns there.
+pub(crate) const FIRST_STEP: usize = 100;
+
+/// Coverage must hold in every disjoint block of so many values, not only on the whole.
+pub(crate) const BLOCK: usize = 500;
+
+/// The level of the intervals that are scored.
+pub(crate) const LEVEL: f64 = 0.9;
+
+/// Every preset and rule that is compared.
+pub(crate) const BATTERIES: [(Preset, Rule); 7] = [
+    (Preset::Nws, Rule::TwoLevel),
+    (Preset::Nws, Rule::Flat),
+    (Preset::Classic, Rule::TwoLevel),
+    (Preset::Classic, Rule::Flat),
+    (Preset::Full, Rule::Blend),
+    (Preset::Full, Rule::TwoLevel),
+    (Preset::Full, Rule::Flat),
+];
+
+/// Mean squared and mean absolute error, each divided by that of the last value.
+///
+/// Not a number where the last value is never wrong.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Errors {
+    pub(crate) mse: f64,
+    pub(crate) mae: f64,
+}
+
+impl Errors {
+    /// One of the two.
+    pub(crate) fn of(self, loss: Loss) -> f64 {
+        match loss {
+            Loss::Squared => self.mse,
+            Loss::Absolute => self.mae,
+        }
+    }
+}
+
+/// How one battery did on one trace.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct Score {
+    pub(crate) preset: &'static str,
+    pub(crate) rule: &'static str,
+    /// Of the forecast under squared loss the MSE, of that under absolute loss the MAE.
+    pub(crate) errors: Errors,
+    pub(crate) interval: IntervalScore,
+    /// Each single method of the preset.
+    pub(crate) methods: Vec<MethodScore>,
+}
+
+/// How one method alone did.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct MethodScore {
+    pub(crate) method: &'static str,
+    pub(crate) errors: Errors,
+}
+
+/// How the intervals did; shares from 0 to 1.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct IntervalScore {
+    /// Share of values inside.
+    pub(crate) coverage: f64,
+    /// The least share in a disjoint block of [`BLOCK`] values.
+    pub(crate) worst_block: f64,
+    /// Mean half-width, divided by the constant that would have covered as many with hindsight.
+    pub(crate) width: f64,
+}
+
+/// Runs one battery through a trace; `None` when it is too short to be scored.
+pub(crate) fn score(preset: Preset, rule: Rule, values: &[f64]) -> Option<Score> {
+    let mut battery = Battery::new(&Config { preset, rule, levels: vec![LEVEL] });
+    let mut last_value = Sums::default();
+    let mut issued = Sums::default();
+    let mut methods: Vec<(&'static str, Sums)> = Vec::new();
+    let mut inside = Vec::new();
+    let mut half_width = 0.0;
+    let mut absolute_errors = Vec::new();
+
+    let mut before = 0.0;
+    for (step, value) in values.iter().copied().enumerate() {
+        if FIRST_STEP <= step {
+            let mean = battery.forecast(Loss::Squared)?;
+            let median = battery.forecast(Loss::Absolute)?;
+            let interval = battery.interval(LEVEL)?;
+            last_value.add(before - value, before - value);
+            issued.add(mean.value - value, median.value - value);
+            let forecasts = battery.method_forecasts();
+            if methods.is_empty() {
+                methods = forecasts.iter().map(|(method, _)| (method.0, Sums::default())).collect();
+            }
+            for ((_, sums), (_, forecast)) in methods.iter_mut().zip(forecasts) {
+                sums.add(forecast - value, forecast - value);
+            }
+            inside.push((interval.lower..=interval.upper).contains(&value));
+            half_width += (interval.upper - interval.lower) / 2.0;
+            absolute_errors.push((median.value - value).abs());
+        }
+        battery.update(value).ok()?;
+        before = value;
+    }
+    let count = inside.len();
+    if count == 0 {
+        return None;
+    }
+    let hindsight = quantile(&mut absolute_errors, LEVEL);
+    Some(Score {
+        preset: preset_name(preset),
+        rule: rule_name(rule),
+        errors: issued.relative_to(&last_value),
+        interval: IntervalScore {
+            coverage: share(&inside),
+            worst_block: inside.chunks_exact(BLOCK).map(share).fold(share(&inside), f64::min),
+            width: half_width / count as f64 / hindsight,
+        },
+        methods: methods
+            .into_iter()
+            .map(|(method, sums)| MethodScore { method, errors: sums.relative_to(&last_value) })
+            .collect(),
+    })
+}
+
+/// Sums of squared and of absolute errors.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    squared: f64,
+    absolute: f64,
+}
+
+impl Sums {
+    fn add(&mut self, error_of_mean: f64, error_of_median: f64) {
+        self.squared += error_of_mean * error_of_mean;
+        self.absolute += error_of_median.abs();
+    }
+
+    fn relative_to(self, other: &Self) -> Errors {
+        Errors { mse: self.squared / other.squared, mae: self.absolute / other.absolute }
+    }
+}
+
+fn share(inside: &[bool]) -> f64 {
+    inside.iter().filter(|inside| **inside).count() as f64 / inside.len() as f64
+}
+
+/// The least number that is not below the share `level` of `numbers`.
+fn quantile(numbers: &mut [f64], level: f64) -> f64 {
+    numbers.sort_by(f64::total_cmp);
+    let rank = (level * numbers.len() as f64).ceil() as usize;
+    numbers[rank.clamp(1, numbers.len()) - 1]
+}
+
+/// The geometric mean of the numbers there are; ratios must not be averaged otherwise.
+pub(crate) fn geometric_mean(ratios: impl Iterator<Item = f64>) -> f64 {
+    let (sum, count) = ratios
+        .filter(|ratio| ratio.is_finite() && 0.0 < *ratio)
+        .fold((0.0, 0.0), |(sum, count), ratio| (sum + ratio.ln(), count + 1.0));
+    (sum / count).exp()
+}
+
+pub(crate) fn preset_name(preset: Preset) -> &'static str {
+    match preset {
+        Preset::Nws => "nws",
+        Preset::Classic => "classic",
+        Preset::Full => "full",
+    }
+}
+
+fn rule_name(rule: Rule) -> &'static str {
+    match rule {
+        Rule::TwoLevel => "two-level",
+        Rule::Flat => "flat",
+        Rule::Blend => "blend",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn the_last_value_is_as_wrong_as_itself() {
+        let values: Vec<f64> = (0..1200).map(|i| f64::from(i * 7919 % 101)).collect();
+        for (preset, rule) in BATTERIES {
+            let score = score(preset, rule, &values).unwrap();
+            let last = score.methods.iter().find(|method| method.method == "Last Value").unwrap();
+            assert_eq!((last.errors.mse, last.errors.mae), (1.0, 1.0));
+            assert!(score.interval.worst_block <= score.interval.coverage);
+            let best = score.methods.iter().map(|method| method.errors.mse).fold(f64::INFINITY, f64::min);
+            assert!(score.errors.mse < best * 1.5, "{preset:?} {rule:?} {}", score.errors.mse);
+        }
+    }
+
+    #[test]
+    fn a_trace_without_scored_steps_has_no_score() {
+        assert!(score(Preset::Nws, Rule::Flat, &[1.0; FIRST_STEP]).is_none());
+        assert!(score(Preset::Nws, Rule::Flat, &[1.0; FIRST_STEP + 1]).is_some());
+    }
+
+    #[test]
+    fn quantiles_and_means() {
+        assert_eq!(quantile(&mut [3.0, 1.0, 2.0, 5.0, 4.0, 6.0, 7.0, 8.0, 10.0, 9.0], 0.9), 9.0);
+        assert_eq!(quantile(&mut [3.0], 0.9), 3.0);
+        assert!((geometric_mean([0.5, 2.0, f64::NAN].into_iter()) - 1.0).abs() < 1e-15);
+    }
+}
