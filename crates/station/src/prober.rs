@@ -41,7 +41,7 @@ pub(crate) struct Parts {
     pub(crate) health: Arc<Health>,
     pub(crate) responder: Arc<Responder>,
     pub(crate) workers_max: usize,
-    /// Trust for own `https` responder and others; `None` = the system's.
+    /// Presented to other stations.
     pub(crate) token: Option<String>,
 }
 
@@ -236,7 +236,7 @@ impl State {
         let name = target.name.clone();
         let worker = Worker {
             parts: self.parts.clone(),
-            context: self.context(&target),
+            context: self.context(),
             bytes: self.config.goodput_bytes,
             bulk: Arc::clone(&self.bulk),
             target,
@@ -274,14 +274,10 @@ impl State {
         }
     }
 
-    fn context(&self, target: &Target) -> Context {
-        let series =
-            Series { source: self.parts.host.clone(), target: target.name.clone(), quantity: Quantity::RTT };
-        let next = lock(&self.parts.bank).account(&series).and_then(crate::bank::Account::next);
+    fn context(&self) -> Context {
         Context {
             deadline: self.config.probe_timeout,
             token: self.parts.token.clone(),
-            rtt_forecast_s: next.map(|next| next.median.value),
             cancel: self.cancel.clone(),
             ..Context::default()
         }
@@ -342,7 +338,10 @@ impl Worker {
     fn measure(&self, kind: Kind) -> bool {
         let own_bulk_before = self.bulk.begun.load(Ordering::SeqCst);
         let loaded_before = self.is_loaded();
-        let readings = run_one(&self.target.address, kind.experiment(self.bytes), &self.context);
+        // The bank's lock is taken here, on the experiment's own thread: the timetable waits for nobody.
+        let rtt_forecast_s = if kind.is_bulk() { self.rtt_forecast_s() } else { None };
+        let context = Context { rtt_forecast_s, ..self.context.clone() };
+        let readings = run_one(&self.target.address, kind.experiment(self.bytes), &context);
         let loaded =
             loaded_before || self.is_loaded() || own_bulk_before != self.bulk.begun.load(Ordering::SeqCst);
         let mut mistaken = false;
@@ -363,6 +362,14 @@ impl Worker {
             }
         }
         mistaken
+    }
+
+    /// The forecast of the idle round-trip time, which a transfer's time is corrected by (JavaNws §2.1.1).
+    fn rtt_forecast_s(&self) -> Option<f64> {
+        let (source, target) = (self.parts.host.clone(), self.target.name.clone());
+        let series = Series { source, target, quantity: Quantity::RTT };
+        let next = lock(&self.parts.bank).account(&series).and_then(crate::bank::Account::next);
+        next.map(|next| next.median.value)
     }
 
     fn is_loaded(&self) -> bool {

@@ -98,39 +98,50 @@ impl Station {
     /// # Errors
     /// [`StartError`], in one sentence with the value that cannot be used.
     pub fn start(config: Config, engine: Arc<dyn Engine>) -> Result<Self, StartError> {
-        state::prepare(&config.state)
-            .map_err(|error| StartError::State { path: config.state.clone(), error })?;
-        let token = state::token(&config.state)
-            .map_err(|error| StartError::State { path: config.state.join(state::TOKEN_FILE), error })?;
+        // Everything that can be refused comes before the first thread.
+        let refuse = |path: PathBuf| move |error| StartError::State { path, error };
+        state::prepare(&config.state).map_err(refuse(config.state.clone()))?;
+        let token = state::token(&config.state).map_err(refuse(config.state.join(state::TOKEN_FILE)))?;
+        let other_token = match &config.token_file {
+            Some(path) => Some(std::fs::read_to_string(path).map_err(refuse(path.clone()))?),
+            None => None,
+        };
         let tls = tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref())?;
+        let config = Arc::new(config);
+        let current = Arc::new(RwLock::new(Arc::clone(&config)));
+        let prober = Arc::new(Mutex::new(None::<Prober>));
+        let targets = open_targets(&config, &current, &prober)?;
         let ports = server::bind(config.listen)
             .map_err(|error| StartError::Listen { address: config.listen, error })?;
+        let address = ports.address;
+        // Other verbs on this host find the station by it, whatever its port.
+        state::announce(&config.state, &url(address, tls.is_some())).map_err(refuse(config.state.clone()))?;
+        if !address.ip().is_loopback() {
+            let token = config.state.join(state::TOKEN_FILE);
+            tracing::info!(
+                "reachable from elsewhere; changes and probes need the token in {}",
+                token.display()
+            );
+        }
+
         let host = config.host.clone().unwrap_or_else(host_name);
         let responder = Arc::new(Responder::start(Limits::default(), ports.udp).map_err(StartError::Thread)?);
         let health = Arc::new(Health::new());
         let hub = Hub::new();
         let bank = Arc::new(Mutex::new(Bank::new(config.series_max)));
         let (inbox, outbox) = Inbox::new(Arc::clone(&health));
-
-        let recorder = {
-            let parts = recorder::Parts {
+        let recorder = start_recorder(
+            recorder::Parts {
                 host: host.clone(),
                 engine: Arc::clone(&engine),
                 bank: Arc::clone(&bank),
                 hub: hub.clone(),
                 health: Arc::clone(&health),
                 spool_records_max: config.spool_records_max,
-            };
-            let runtime = runtime()?;
-            runtime.block_on(replay(&parts));
-            spawn("recorder", move || runtime.block_on(recorder::run(parts, outbox)))?
-        };
-
-        let other_token =
-            config.token_file.as_ref().map(std::fs::read_to_string).transpose().map_err(|error| {
-                StartError::State { path: config.token_file.clone().unwrap_or_default(), error }
-            })?;
-        let prober = Prober::start(prober::Parts {
+            },
+            outbox,
+        )?;
+        let measuring = Prober::start(prober::Parts {
             host: host.clone(),
             inbox: inbox.clone(),
             bank: Arc::clone(&bank),
@@ -140,20 +151,8 @@ impl Station {
             token: other_token.map(|text| text.trim().to_string()),
         })
         .map_err(StartError::Thread)?;
-        let prober = Arc::new(Mutex::new(Some(prober)));
+        *lock(&prober) = Some(measuring);
 
-        let config = Arc::new(config);
-        let current = Arc::new(RwLock::new(Arc::clone(&config)));
-        let targets = {
-            let prober = Arc::clone(&prober);
-            let current = Arc::clone(&current);
-            Targets::open(&config.state, move |targets| {
-                let config = Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
-                if let Some(prober) = lock(&prober).as_ref() {
-                    prober.plan(config, targets);
-                }
-            })?
-        };
         let (stopping, stopped) = watch::channel(false);
         let shared = Arc::new(Shared {
             host,
@@ -172,22 +171,11 @@ impl Station {
         });
         let (certificates, tls) = tls.map(watch::channel).unzip();
         let speaks_tls = tls.is_some();
-        let server = Server {
-            router: api::router(Arc::clone(&shared)),
-            health,
-            connections_max: config.connections_max,
-            tls,
-            stopping: stopped,
-        };
-        let address = ports.address;
-        let http = serve(server, ports.tcp)?;
+        let router = api::router(Arc::clone(&shared));
+        let connections_max = config.connections_max;
+        let http = serve(Server { router, health, connections_max, tls, stopping: stopped }, ports.tcp)?;
         shared.targets.set_given(given(&config, &shared.host, address, speaks_tls));
-        let station =
-            Self { address, shared, initial: config, prober, stopping, certificates, recorder, http };
-        // Other verbs on this host find the station by it, whatever its port.
-        state::announce(&station.initial.state, &station.url())
-            .map_err(|error| StartError::State { path: station.initial.state.clone(), error })?;
-        Ok(station)
+        Ok(Self { address, shared, initial: config, prober, stopping, certificates, recorder, http })
     }
 
     /// Where it listens.
@@ -199,8 +187,7 @@ impl Station {
     /// The page's address for a client on this host.
     #[must_use]
     pub fn url(&self) -> String {
-        let scheme = if self.certificates.is_some() { "https" } else { "http" };
-        format!("{scheme}://{}/", server::reachable(self.address))
+        url(self.address, self.certificates.is_some())
     }
 
     /// The station's name.
@@ -237,7 +224,8 @@ impl Station {
     /// allows. Gives how many records could not be stored.
     pub fn stop(self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
-        if let Some(prober) = lock(&self.prober).take() {
+        let prober = lock(&self.prober).take();
+        if let Some(prober) = prober {
             prober.stop();
         }
         self.shared.inbox.stop(deadline.saturating_duration_since(Instant::now()));
@@ -248,6 +236,33 @@ impl Station {
         let _ = self.http.join();
         lost
     }
+}
+
+fn url(address: SocketAddr, speaks_tls: bool) -> String {
+    let scheme = if speaks_tls { "https" } else { "http" };
+    format!("{scheme}://{}/", server::reachable(address))
+}
+
+/// The list of targets, which gives every change to the prober, if one runs.
+fn open_targets(
+    config: &Config,
+    current: &Arc<RwLock<Arc<Config>>>,
+    prober: &Arc<Mutex<Option<Prober>>>,
+) -> Result<Targets, TargetsError> {
+    let (current, prober) = (Arc::clone(current), Arc::clone(prober));
+    Targets::open(&config.state, move |targets| {
+        let config = Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
+        if let Some(prober) = lock(&prober).as_ref() {
+            prober.plan(config, targets);
+        }
+    })
+}
+
+/// Replays history, then records on a thread of its own.
+fn start_recorder(parts: recorder::Parts, outbox: recorder::Outbox) -> Result<JoinHandle<usize>, StartError> {
+    let runtime = runtime()?;
+    runtime.block_on(replay(&parts));
+    spawn("recorder", move || runtime.block_on(recorder::run(parts, outbox)))
 }
 
 /// What the station measures without being asked, and what its configuration asks for.

@@ -1,5 +1,6 @@
 //! `/v1/targets`: what the station measures.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
@@ -87,7 +88,8 @@ pub(super) async fn add(
     };
     let target = Target::parse(&new.target, &new.quantities, period, Provenance::Added)
         .map_err(|error| Refusal::bad(error.to_string()))?;
-    shared.targets.add(target.clone()).map_err(refusal)?;
+    let (list, new) = (Arc::clone(&shared), target.clone());
+    on_disk(move || list.targets.add(new)).await?;
     Ok(json(StatusCode::CREATED, &TargetJson::new(&target, shared.config().probe_period)))
 }
 
@@ -96,8 +98,17 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
     // The same spelling as its series, whatever spelling was given.
     let spelling =
         barograph_probe::Target::parse(&asked.target).map_or(asked.target, |target| target.to_string());
-    shared.targets.remove(&spelling).map_err(refusal)?;
+    let (list, name) = (shared, spelling.clone());
+    on_disk(move || list.targets.remove(&name)).await?;
     Ok(json(StatusCode::OK, &RemovedJson { removed: spelling }))
+}
+
+/// The list is kept on disk; other requests do not wait for it.
+async fn on_disk(change: impl FnOnce() -> Result<(), TargetsError> + Send + 'static) -> Result<(), Refusal> {
+    match tokio::task::spawn_blocking(change).await {
+        Ok(result) => result.map_err(refusal),
+        Err(_) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")),
+    }
 }
 
 fn refusal(error: TargetsError) -> Refusal {

@@ -115,3 +115,28 @@ fn a_reload_changes_targets_and_says_what_needs_a_restart() {
     assert_eq!(get(station.address(), "/v1/targets").json()["targets"], serde_json::json!([]));
     station.stop(crate::LIMIT);
 }
+
+#[test]
+fn a_slow_watcher_is_told_what_it_missed() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let mut events = Events::open(address, "/v1/stream?quantity=depth");
+    let records: Vec<_> = (0..1000).map(|i| serde_json::json!({ "quantity": "depth", "value": i })).collect();
+    let body = serde_json::json!({ "records": records }).to_string();
+    // More than the sockets between take, while the watcher reads nothing.
+    for _ in 0..24 {
+        assert_eq!(crate::http::post(address, "/v1/measurements", &body).status, 201);
+    }
+    let mut points = 0;
+    let missed = loop {
+        let (name, data) = events.next().unwrap();
+        if name == "lag" {
+            break data["missed"].as_u64().unwrap();
+        }
+        points += 1;
+        assert!(points < 24_000, "nothing was missed");
+    };
+    assert!(0 < missed && missed < 24_000, "{missed}");
+    station.stop(crate::LIMIT);
+}
