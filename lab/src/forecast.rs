@@ -11,8 +11,8 @@ use barograph_forecast::Loss;
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
-use crate::score::{BATTERIES, Score, score};
 use crate::cycle::{self, CycleScore};
+use crate::score::{BATTERIES, Score, score};
 use crate::{figure, report};
 
 /// What `lab forecast` was asked.

@@ -44,7 +44,8 @@ pub(crate) fn best_of_nws(trace: &Trace, loss: Loss) -> (&'static str, f64) {
 
 /// Each trace of a week or more with the daily and weekly members.
 fn cycles(traces: &[Trace]) -> String {
-    let columns = ["trace", "error", "full", "daily alone", "weekly alone", "full with both", "with ÷ without"];
+    let columns =
+        ["trace", "error", "full", "daily alone", "weekly alone", "full with both", "with ÷ without"];
     let mut table = vec![columns.map(str::to_owned).to_vec()];
     for trace in traces {
         for (error, score) in ["MSE", "MAE"].into_iter().zip(trace.cycles.iter().flatten()) {
