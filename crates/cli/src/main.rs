@@ -1,8 +1,17 @@
-//! The `barograph` command.
+//! The `barograph` command: one file a verb.
 
+mod client;
+mod exit;
+mod probe;
+mod record;
+mod target;
+mod up;
+mod version;
+
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Network weather you can act on: measure, record, forecast and see.
 #[derive(Parser)]
@@ -14,12 +23,47 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Verb {
+    /// Run a station: measure, record, forecast, and show it all on one port.
+    Up(up::Args),
+    /// Measure a target once: a station, a web server, or anything that listens.
+    Probe(probe::Args),
     /// Forecast the next value of a series in a file or on a pipe.
     Forecast(barograph::forecast::Args),
+    /// Feed an application's own values to a running station.
+    Record(record::Args),
+    /// Show or change what a running station measures.
+    Target(target::Args),
+    /// Print the version.
+    Version(version::Args),
+    /// Print the completions of a shell.
+    #[command(hide = true)]
+    Completions {
+        /// Which shell.
+        shell: clap_complete::Shell,
+    },
+    /// Write the man pages into a directory.
+    #[command(hide = true)]
+    Man {
+        /// Where to; it must exist.
+        directory: PathBuf,
+    },
 }
 
 fn main() -> ExitCode {
     match Cli::parse().verb {
+        Verb::Up(args) => up::run(&args),
+        Verb::Probe(args) => probe::run(&args),
         Verb::Forecast(args) => barograph::forecast::run(&args),
+        Verb::Record(args) => record::run(&args),
+        Verb::Target(args) => target::run(&args),
+        Verb::Version(args) => version::run(&args),
+        Verb::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "barograph", &mut std::io::stdout());
+            ExitCode::SUCCESS
+        }
+        Verb::Man { directory } => match clap_mangen::generate_to(Cli::command(), &directory) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => exit::failed(format!("{}: {error}", directory.display())),
+        },
     }
 }

@@ -1,1 +1,37 @@
 //! The daemon: sensors, probing, storage, HTTP API, page and metrics.
+//!
+//! ```text
+//! sensors, probes ─► recorder ─► batteries ─► API, stream, metrics
+//!  (prober)              └─────► spool ─► archive
+//! ```
+//!
+//! Each arrow crosses a bounded queue or a short lock; measuring never waits for HTTP or storage.
+#![forbid(unsafe_code)]
+
+pub mod bank;
+pub mod config;
+pub mod detail;
+pub mod sensor;
+pub mod signals;
+pub mod state;
+pub mod surroundings;
+pub mod target;
+pub mod timetable;
+pub mod tls;
+
+pub mod hub;
+
+mod api;
+mod health;
+mod metrics;
+mod prober;
+mod recorder;
+mod replay;
+mod server;
+mod station;
+mod targets;
+
+pub(crate) use api::unit;
+pub use config::{Config, ConfigError, Sources};
+pub use signals::Signal;
+pub use station::{StartError, Station, open_archive};

@@ -1,0 +1,335 @@
+//! `barograph probe`: measures a target once and shows what came out.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use barograph_forecast::{Failure, Quantity};
+use barograph_probe::io::{Cancel, Context, Peer, Progress, detect, run_one};
+use barograph_probe::target::Scheme;
+use barograph_probe::{Experiment, Measured, Plan, ProbeError, Reading, Target};
+use barograph_station::detail::TcpInfoJson;
+use barograph_station::signals;
+use barograph_station::target::Kind;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use crate::exit::{bad_input, failed, print, say};
+
+/// Arguments of `barograph probe`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// host:port, [v6]:port, http://… or https://…
+    target: String,
+    /// Print one JSON object a line.
+    #[arg(long)]
+    json: bool,
+    /// What to measure [default: what the target answers]; may be repeated, or a list with commas
+    #[arg(long, value_name = "Q", value_delimiter = ',')]
+    quantity: Vec<String>,
+    /// Bytes of each transfer, such as 65536, 64k or 16M
+    #[arg(long, value_name = "N", default_value = "1M", value_parser = parse_bytes)]
+    bytes: u64,
+    /// Exchanges, handshakes or datagrams of each experiment [default: 11, 3, 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    count: Option<u32>,
+    /// Seconds for each experiment
+    #[arg(long, value_name = "S", default_value = "10", value_parser = parse_timeout)]
+    timeout: Duration,
+    /// The other station's token; needed where it is not on this host
+    #[arg(long, value_name = "TOKEN", env = "BAROGRAPH_TOKEN", hide_env_values = true)]
+    token: Option<String>,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let target = match Target::parse(&args.target) {
+        Ok(target) => target,
+        Err(error) => return bad_input(error),
+    };
+    let wanted = match kinds(&args.quantity) {
+        Ok(wanted) => wanted,
+        Err(message) => return bad_input(message),
+    };
+    let cancel = Cancel::default();
+    if let Err(error) = stop_on_signal(cancel.clone()) {
+        return failed(format!("signals cannot be handled: {error}"));
+    }
+    let bar = Arc::new(Mutex::new(None));
+    let mut context = Context {
+        deadline: args.timeout,
+        token: args.token.clone(),
+        cancel: cancel.clone(),
+        progress: std::io::stderr().is_terminal().then(|| progress(Arc::clone(&bar))),
+        ..Context::default()
+    };
+    let experiments = match plan(args, &target, &wanted, &context) {
+        Ok(experiments) => experiments,
+        Err(reading) => {
+            show(args, &reading);
+            return ExitCode::from(1);
+        }
+    };
+    let mut any_failed = false;
+    for experiment in experiments {
+        let readings = run_one(&target, experiment, &context);
+        if let Some(bar) = bar.lock().ok().and_then(|mut bar| bar.take()) {
+            ProgressBar::finish_and_clear(&bar);
+        }
+        for reading in &readings {
+            if cancel.is_cancelled() {
+                say("stopped");
+                return ExitCode::from(1);
+            }
+            if !args.quantity.is_empty()
+                && !args.quantity.iter().any(|word| word == reading.quantity.as_str())
+            {
+                continue;
+            }
+            any_failed |= reading.result.is_err();
+            if let (Ok(measured), true) = (&reading.result, reading.quantity == Quantity::RTT) {
+                // JavaNws §2.1.1: a transfer's time is corrected by the expected round-trip time.
+                context.rtt_forecast_s = Some(measured.value);
+            }
+            if !show(args, reading) {
+                return ExitCode::from(1);
+            }
+        }
+    }
+    if any_failed { ExitCode::from(1) } else { ExitCode::SUCCESS }
+}
+
+/// The experiments to make; asks the target what it is where nothing was asked for.
+fn plan(
+    args: &Args,
+    target: &Target,
+    wanted: &[Kind],
+    context: &Context,
+) -> Result<Vec<Experiment>, Box<Reading>> {
+    let experiments = if wanted.is_empty() {
+        match detect(target, context) {
+            Ok(Peer::Station) => Plan::station(args.bytes).experiments,
+            Ok(Peer::Plain) if target.scheme() == Scheme::Address => Plan::address().experiments,
+            Ok(Peer::Plain) => Plan::web().experiments,
+            Err(error) => {
+                let refused = error.failure == Failure::Declined;
+                let quantity = if refused { Quantity::RTT } else { Quantity::CONNECT };
+                return Err(Box::new(Reading { quantity, result: Err(error) }));
+            }
+        }
+    } else {
+        wanted.iter().map(|kind| kind.experiment(args.bytes)).collect()
+    };
+    let usual = |experiment| match experiment {
+        Experiment::Connect { .. } => Experiment::Connect { n: Plan::HANDSHAKES },
+        other => other,
+    };
+    Ok(experiments.into_iter().map(usual).map(|experiment| with_count(experiment, args.count)).collect())
+}
+
+fn with_count(experiment: Experiment, count: Option<u32>) -> Experiment {
+    let Some(count) = count else { return experiment };
+    match experiment {
+        Experiment::Rtt { .. } => Experiment::Rtt { n: count },
+        Experiment::RttTls { .. } => Experiment::RttTls { n: count },
+        Experiment::RttNagle { .. } => Experiment::RttNagle { n: count },
+        Experiment::Loss { .. } => Experiment::Loss { n: count },
+        Experiment::Connect { .. } => Experiment::Connect { n: count },
+        Experiment::Goodput { .. } | Experiment::ResponseTime => experiment,
+    }
+}
+
+fn kinds(words: &[String]) -> Result<Vec<Kind>, String> {
+    let gives = |kind: &Kind, word: &str| kind.quantities().iter().any(|quantity| quantity.as_str() == word);
+    for word in words {
+        if !Kind::ALL.iter().any(|kind| gives(kind, word)) {
+            let all: Vec<&str> =
+                Kind::ALL.iter().flat_map(|kind| kind.quantities()).map(Quantity::as_str).collect();
+            return Err(format!("`{word}` cannot be measured of a target; possible: {}", all.join(", ")));
+        }
+    }
+    Ok(Kind::ALL.into_iter().filter(|kind| words.iter().any(|word| gives(kind, word))).collect())
+}
+
+fn stop_on_signal(cancel: Cancel) -> std::io::Result<()> {
+    let signals = signals::listen()?;
+    std::thread::spawn(move || {
+        if signals.recv().is_ok() {
+            cancel.cancel();
+        }
+        // Whoever asks twice does not want to wait.
+        if signals.recv().is_ok() {
+            std::process::exit(1);
+        }
+    });
+    Ok(())
+}
+
+fn progress(bar: Arc<Mutex<Option<ProgressBar>>>) -> barograph_probe::io::ProgressFn {
+    Arc::new(move |progress: Progress| {
+        let Ok(mut bar) = bar.lock() else { return };
+        let bar = bar.get_or_insert_with(|| {
+            let style = "{msg:<12} [{bar:32}] {bytes} of {total_bytes}, {bytes_per_sec}, {eta} left";
+            let bar = ProgressBar::new(progress.bytes_total);
+            if let Ok(style) = ProgressStyle::with_template(style) {
+                bar.set_style(style.progress_chars("=> "));
+            }
+            bar.set_message(progress.experiment.quantities()[0].to_string());
+            bar
+        });
+        bar.set_position(progress.bytes);
+    })
+}
+
+#[derive(Serialize)]
+struct MeasuredJson<'a> {
+    quantity: &'a str,
+    target: &'a str,
+    value: f64,
+    unit: &'static str,
+    n: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raw: Option<f64>,
+    tcp_info: Option<TcpInfoJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct FailedJson<'a> {
+    quantity: &'a str,
+    target: &'a str,
+    error: &'static str,
+    after_s: f64,
+    message: &'a str,
+}
+
+/// Prints a reading; false when nobody reads any more.
+fn show(args: &Args, reading: &Reading) -> bool {
+    let quantity = reading.quantity.as_str();
+    let target = args.target.as_str();
+    if args.json {
+        let line = match &reading.result {
+            Ok(Measured { value, n, raw, tcp_info, .. }) => serde_json::to_string(&MeasuredJson {
+                quantity,
+                target,
+                value: *value,
+                unit: reading.quantity.unit(),
+                n: *n,
+                raw: *raw,
+                tcp_info: tcp_info.as_ref().map(TcpInfoJson::from),
+            }),
+            Err(ProbeError { failure, after_s, message, .. }) => serde_json::to_string(&FailedJson {
+                quantity,
+                target,
+                error: failure.as_str(),
+                after_s: *after_s,
+                message,
+            }),
+        };
+        return print(line.unwrap_or_default());
+    }
+    match &reading.result {
+        Ok(measured) => print(format_args!(
+            "{quantity:<14} {:>14}   {}",
+            scaled(measured.value, reading.quantity.unit()),
+            circumstances(measured, reading.quantity.unit())
+        )),
+        Err(error) => print(format_args!("{quantity:<14} {:>14}   {error}", error.failure.as_str())),
+    }
+}
+
+/// What stands beside a value, for people.
+fn circumstances(measured: &Measured, unit: &str) -> String {
+    let mut parts = vec![format!("n {}", measured.n)];
+    if let (Some(least), Some(most)) =
+        (measured.samples.iter().copied().reduce(f64::min), measured.samples.iter().copied().reduce(f64::max))
+        && 1 < measured.samples.len()
+    {
+        parts.push(format!("{} to {}", scaled(least, unit), scaled(most, unit)));
+    }
+    if let Some(raw) = measured.raw {
+        parts.push(format!("{} uncorrected", scaled(raw, unit)));
+    }
+    if let Some(info) = &measured.tcp_info {
+        parts.extend(info.min_rtt_s.map(|rtt| format!("least RTT {}", scaled(rtt, "s"))));
+        parts.push(format!("{} sent again", info.total_retrans));
+        parts.extend(info.congestion.clone());
+        parts.extend(info.limited_by.map(|limit| format!("limited by {limit}")));
+    }
+    parts.join(", ")
+}
+
+/// A value with three or four digits and a unit that suits its size.
+fn scaled(value: f64, unit: &str) -> String {
+    let steps: &[(f64, &str)] = match unit {
+        "s" => &[(1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns")],
+        "bit/s" => &[(1e9, "Gbit/s"), (1e6, "Mbit/s"), (1e3, "kbit/s"), (1.0, "bit/s")],
+        "ratio" => return format!("{:.1} %", value * 100.0),
+        _ => return format!("{value} {unit}"),
+    };
+    let (scale, name) = steps
+        .iter()
+        .find(|(scale, _)| *scale <= value.abs())
+        .or(steps.last())
+        .copied()
+        .unwrap_or((1.0, unit));
+    let number = value / scale;
+    let decimals = if number.abs() < 10.0 { 2 } else { usize::from(number.abs() < 100.0) };
+    format!("{number:.decimals$} {name}")
+}
+
+/// A number of bytes, with k, M or G for powers of 1024.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.as_bytes().last() {
+        Some(b'k' | b'K') => (&text[..text.len() - 1], 1 << 10),
+        Some(b'M') => (&text[..text.len() - 1], 1 << 20),
+        Some(b'G') => (&text[..text.len() - 1], 1 << 30),
+        _ => (text, 1),
+    };
+    let bytes = digits.parse::<u64>().ok().and_then(|number| number.checked_mul(factor));
+    match bytes {
+        Some(bytes @ 1..) => Ok(bytes),
+        _ => Err("expected a number of bytes such as 65536, 64k or 16M".into()),
+    }
+}
+
+fn parse_timeout(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected seconds from 0.001 to 3600".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_scaled_to_their_size() {
+        for (value, unit, shown) in [
+            (0.0421, "s", "42.1 ms"),
+            (1.5, "s", "1.50 s"),
+            (0.000_004_2, "s", "4.20 µs"),
+            (0.0, "s", "0.00 ns"),
+            (934_000_000.0, "bit/s", "934 Mbit/s"),
+            (0.1, "ratio", "10.0 %"),
+        ] {
+            assert_eq!(scaled(value, unit), shown);
+        }
+    }
+
+    #[test]
+    fn bytes_have_suffixes_and_bounds() {
+        assert_eq!(parse_bytes("64k"), Ok(65_536));
+        assert_eq!(parse_bytes("16M"), Ok(16 << 20));
+        for bad in ["", "0", "k", "-1", "1.5M", "99999999999999999999", "99999999999G", "64µ"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn quantities_choose_experiments_once() {
+        let words = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert_eq!(kinds(&words(&["loss", "rtt_udp"])), Ok(vec![Kind::Loss]));
+        assert!(kinds(&words(&["memory_free"])).is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! `barograph record`: an application's own values, one or a stream of them.
+
+use std::io::BufRead;
+use std::process::ExitCode;
+use std::sync::mpsc::{Receiver, sync_channel};
+
+use serde_json::{Value, json};
+
+use crate::client::{Client, StationArgs};
+use crate::exit::{bad_input, failed, say};
+
+/// Arguments of `barograph record`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What was measured [default: the source itself]
+    #[arg(long, value_name = "T")]
+    target: Option<String>,
+    /// Which quantity: a lower-case word such as queue_length
+    #[arg(long, value_name = "Q")]
+    quantity: String,
+    /// Who measured [default: the station's host]
+    #[arg(long, value_name = "S")]
+    source: Option<String>,
+    /// The value, or - to read values, or time_s,value pairs, one a line from standard input
+    #[arg(value_name = "VALUE", allow_hyphen_values = true)]
+    value: String,
+    #[command(flatten)]
+    station: StationArgs,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let client = match Client::new(&args.station) {
+        Ok(client) => client,
+        Err(message) => return bad_input(message),
+    };
+    if args.value == "-" {
+        return stream(args, &client);
+    }
+    match parse(&args.value) {
+        Ok(sample) => match post(args, &client, &[sample]) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(message) => failed(message),
+        },
+        Err(message) => bad_input(message),
+    }
+}
+
+/// A value, with its time if it has one.
+#[derive(Debug, PartialEq)]
+struct Sample {
+    time_s: Option<f64>,
+    value: f64,
+}
+
+/// Sends lines as they arrive; those that wait go together. A line that is no value is warned of and left out.
+fn stream(args: &Args, client: &Client) -> ExitCode {
+    let lines = read_lines();
+    let mut skipped = 0_u64;
+    let mut number = 0_u64;
+    while let Ok(first) = lines.recv() {
+        let mut batch = Vec::new();
+        for line in std::iter::once(first).chain(lines.try_iter().take(BATCH_MAX - 1)) {
+            number += 1;
+            if line.trim().is_empty() || line.starts_with('#') {
+                continue;
+            }
+            match parse(&line) {
+                Ok(sample) => batch.push(sample),
+                Err(message) => {
+                    skipped += 1;
+                    say(format_args!("line {number}: {message}; skipped"));
+                }
+            }
+        }
+        if batch.is_empty() {
+            continue;
+        }
+        if let Err(message) = post(args, client, &batch) {
+            return failed(format_args!("line {number}: {message}"));
+        }
+    }
+    if 0 < skipped {
+        say(format_args!("{skipped} lines were skipped"));
+    }
+    ExitCode::SUCCESS
+}
+
+/// A thread reads, so that a slow answer does not stop the pipe and waiting lines go together.
+fn read_lines() -> Receiver<String> {
+    let (sender, receiver) = sync_channel(BATCH_MAX);
+    std::thread::spawn(move || {
+        let mut input = std::io::stdin().lock();
+        loop {
+            let mut bytes = Vec::new();
+            match std::io::Read::take(&mut input, LINE_BYTES_MAX).read_until(b'\n', &mut bytes) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+            if sender.send(String::from_utf8_lossy(&bytes).trim_end().to_string()).is_err() {
+                return;
+            }
+        }
+    });
+    receiver
+}
+
+fn post(args: &Args, client: &Client, samples: &[Sample]) -> Result<(), String> {
+    let record = |sample: &Sample| {
+        let mut record = json!({ "quantity": args.quantity, "value": sample.value });
+        let optional = [
+            ("target", args.target.as_deref().map(Value::from)),
+            ("source", args.source.as_deref().map(Value::from)),
+            ("time_s", sample.time_s.map(Value::from)),
+        ];
+        for (key, value) in optional {
+            if let Some(value) = value {
+                record[key] = value;
+            }
+        }
+        record
+    };
+    let records: Vec<Value> = samples.iter().map(record).collect();
+    client.ask("POST", "/v1/measurements", Some(&json!({ "records": records }).to_string())).map(|_| ())
+}
+
+/// `value` or `time_s,value`, both finite.
+fn parse(text: &str) -> Result<Sample, String> {
+    let number = |text: &str| {
+        let text = text.trim();
+        let shown = || text.chars().take(40).collect::<String>();
+        match text.parse::<f64>() {
+            Ok(value) if value.is_finite() => Ok(value),
+            Ok(_) => Err(format!("`{}` is not a finite number", shown())),
+            Err(_) => Err(format!("`{}` is not a number", shown())),
+        }
+    };
+    match text.split_once(',') {
+        Some((time_s, value)) => Ok(Sample { time_s: Some(number(time_s)?), value: number(value)? }),
+        None => Ok(Sample { time_s: None, value: number(text)? }),
+    }
+}
+
+/// Half of what the station takes in one request.
+const BATCH_MAX: usize = 500;
+/// No number is longer; the rest of a longer line is read as further lines and refused.
+const LINE_BYTES_MAX: u64 = 4096;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_and_pairs_are_read() {
+        assert_eq!(parse("1.5"), Ok(Sample { time_s: None, value: 1.5 }));
+        assert_eq!(parse("-3e2"), Ok(Sample { time_s: None, value: -300.0 }));
+        assert_eq!(parse("10, 2"), Ok(Sample { time_s: Some(10.0), value: 2.0 }));
+        for bad in ["", "x", "nan", "inf", "1e999", "1,nan", "1,2,3", "-"] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

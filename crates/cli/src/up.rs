@@ -1,0 +1,150 @@
+//! `barograph up`: runs a station until it is told to stop.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::Receiver;
+use std::time::Duration;
+
+use barograph_station::{Config, ConfigError, Signal, Sources, StartError, Station, open_archive, signals};
+
+use crate::exit::{bad_input, failed, print};
+
+/// Arguments of `barograph up`.
+///
+/// Every setting of the configuration file is also a variable and a flag:
+/// `probe.period_s` in the file is `BAROGRAPH_PROBE_PERIOD_S` and `--set probe.period_s=…`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Where to listen; port 0 lets the system choose [default: 127.0.0.1:10132]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Option<String>,
+    /// Directory of archive, token and added targets [default: ~/.local/state/barograph]
+    #[arg(long, value_name = "DIR")]
+    state: Option<String>,
+    /// Configuration file [default: ~/.config/barograph/barograph.toml, if it is there]
+    #[arg(long, value_name = "FILE", env = "BAROGRAPH_CONFIG")]
+    config: Option<PathBuf>,
+    /// Measure this too: host:port, http://…, https://…; may be repeated
+    #[arg(long, value_name = "T")]
+    target: Vec<String>,
+    /// The station's name [default: the host's]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Measure neither the own responder, nor the gateway, nor the resolver
+    #[arg(long)]
+    no_default_targets: bool,
+    /// Any setting of the configuration file, such as probe.period_s=30; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    /// What to log on standard error: error, warn, info, debug, trace, or a filter by module
+    #[arg(long, value_name = "LEVEL", env = "BAROGRAPH_LOG", default_value = "info")]
+    log: String,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let filter = match tracing_subscriber::EnvFilter::try_new(&args.log) {
+        Ok(filter) => filter,
+        Err(error) => return bad_input(format!("--log `{}`: {error}", args.log)),
+    };
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    let sources = match sources(args) {
+        Ok(sources) => sources,
+        Err(message) => return bad_input(message),
+    };
+    let config = match sources.read() {
+        Ok(config) => config,
+        Err(error) => return refuse_config(&error),
+    };
+    // Before anything is started, so that no signal finds a half-made station.
+    let signals = match signals::listen() {
+        Ok(signals) => signals,
+        Err(error) => return failed(format!("signals cannot be handled: {error}")),
+    };
+    match start(config) {
+        Ok(station) => attend(station, &sources, signals),
+        Err(error) => failed(error),
+    }
+}
+
+fn start(config: Config) -> Result<Station, StartError> {
+    let archive = open_archive(&config)?;
+    Station::start(config, Arc::new(archive))
+}
+
+/// Says where it listens, then waits for signals.
+fn attend(station: Station, sources: &Sources, signals: Receiver<Signal>) -> ExitCode {
+    let scheme = if station.url().starts_with("https:") { "https" } else { "http" };
+    // Nobody need read it: a station goes on without its standard output.
+    print(format_args!("listening on {scheme}://{}/", station.address()));
+    while let Ok(Signal::Reload) = signals.recv() {
+        reload(&station, sources);
+    }
+    tracing::info!("stopping; once more stops at once");
+    std::thread::spawn(move || {
+        while let Ok(signal) = signals.recv() {
+            if signal == Signal::Stop {
+                std::process::exit(1);
+            }
+        }
+    });
+    match station.stop(STOP_LIMIT) {
+        0 => ExitCode::SUCCESS,
+        lost => failed(format!("{lost} measurements could not be stored")),
+    }
+}
+
+fn reload(station: &Station, sources: &Sources) {
+    match sources.read() {
+        Ok(config) => match station.reload(config) {
+            Ok(needs_restart) if needs_restart.is_empty() => {
+                tracing::info!("the configuration was read again")
+            }
+            Ok(needs_restart) => {
+                let keys = needs_restart.join(", ");
+                tracing::warn!("the configuration was read again; changes of {keys} need a restart");
+            }
+            Err(error) => tracing::error!("the old configuration stays: {error}"),
+        },
+        Err(error) => tracing::error!("the old configuration stays: {error}"),
+    }
+}
+
+fn refuse_config(error: &ConfigError) -> ExitCode {
+    bad_input(error)
+}
+
+fn sources(args: &Args) -> Result<Sources, String> {
+    let mut flags = Vec::new();
+    for pair in &args.set {
+        let (key, value) =
+            pair.split_once('=').ok_or_else(|| format!("--set `{pair}`: expected KEY=VALUE"))?;
+        flags.push((key.trim().to_string(), value.trim().to_string()));
+    }
+    let named = [("listen", &args.listen), ("state", &args.state), ("host", &args.host)];
+    flags.extend(named.into_iter().filter_map(|(key, value)| Some((key.to_string(), value.clone()?))));
+    if args.no_default_targets {
+        flags.push(("default_targets".into(), "false".into()));
+    }
+    // A variable that is not text cannot be one of ours.
+    let variables = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .filter(|(name, _)| name.starts_with("BAROGRAPH_"))
+        .collect();
+    Ok(Sources {
+        file: args.config.clone().or_else(usual_file),
+        variables,
+        flags,
+        targets: args.target.clone(),
+    })
+}
+
+/// `$XDG_CONFIG_HOME/barograph/barograph.toml`, else under `~/.config`, where it exists.
+fn usual_file() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = variable("XDG_CONFIG_HOME").or_else(|| variable("HOME").map(|home| home.join(".config")))?;
+    Some(base.join("barograph/barograph.toml")).filter(|path| path.exists())
+}
+
+/// Measurements wait at most a second for their commit; a disk that needs more than this is broken.
+const STOP_LIMIT: Duration = Duration::from_secs(5);

@@ -1,0 +1,322 @@
+//! The `barograph` binary as people run it: start, kill, restart, reload, stop, and mistakes.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Every wait ends after this.
+const LIMIT: Duration = Duration::from_secs(30);
+
+fn barograph() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
+    // Neither the user's settings nor those of whoever runs the tests.
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with("BAROGRAPH_") {
+            command.env_remove(name);
+        }
+    }
+    command.env("XDG_CONFIG_HOME", "/nonexistent");
+    command
+}
+
+/// A running station, killed when dropped.
+struct Up {
+    child: Child,
+    address: SocketAddr,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl Up {
+    fn start(state: &Path, arguments: &[&str]) -> Self {
+        let mut child = barograph()
+            .args(["up", "--listen", "127.0.0.1:0", "--no-default-targets", "--state"])
+            .arg(state)
+            .args(arguments)
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        let address = line.strip_prefix("listening on http://").and_then(|rest| rest.strip_suffix("/\n"));
+        let address = address.unwrap_or_else(|| panic!("the first line is {line:?}")).parse().unwrap();
+        Self { child, address, _stdout: stdout }
+    }
+
+    fn get(&self, path: &str) -> Value {
+        let mut stream = TcpStream::connect_timeout(&self.address, LIMIT).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+    }
+
+    fn until(&self, path: &str, satisfied: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let answer = self.get(path);
+            if satisfied(&answer) {
+                return answer;
+            }
+            assert!(began.elapsed() < LIMIT, "{path} still answers {answer}");
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// Waits for the end; gives the exit code and standard error.
+    fn end(mut self) -> (Option<i32>, String) {
+        let mut stderr = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        (self.child.wait().unwrap().code(), stderr)
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn run(command: &mut Command) -> Output {
+    command.stdin(Stdio::null()).output().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn record(state: &Path, value: &str) -> Output {
+    run(barograph()
+        .args(["record", "--target", "queue", "--quantity", "length", "--state"])
+        .arg(state)
+        .arg(value))
+}
+
+#[test]
+fn killed_and_restarted_it_has_its_history_and_forecasts() {
+    let state = tempfile::tempdir().unwrap();
+    let mut up = Up::start(state.path(), &["--host", "here", "--set", "sensors.period_s=0.1"]);
+    let series = "source=here&target=queue&quantity=length";
+    for value in ["3", "-1.5", "4e2", "7"] {
+        let output = record(state.path(), value);
+        assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    }
+    let before = up.get(&format!("/v1/recent?{series}"));
+    assert_eq!(before["points"].as_array().unwrap().len(), 4);
+    assert!(before["points"][3]["forecast"].is_number());
+    // SIGKILL: no flush, no farewell. What was acknowledged is on disk.
+    up.child.kill().unwrap();
+    up.child.wait().unwrap();
+
+    let up = Up::start(state.path(), &["--host", "here"]);
+    assert_eq!(up.get(&format!("/v1/recent?{series}")), before);
+    let history = up.get(&format!("/v1/history?{series}"));
+    assert_eq!(history["records"].as_array().unwrap().len(), 4);
+}
+
+#[test]
+fn it_stops_cleanly_and_keeps_what_it_measured() {
+    for signal in ["TERM", "INT"] {
+        let state = tempfile::tempdir().unwrap();
+        let up = Up::start(
+            state.path(),
+            &["--host", "here", "--set", "sensors.period_s=0.1", "--set", "archive.commit_s=1"],
+        );
+        let memory = "/v1/series?quantity=memory_free";
+        let seen = up.until(memory, |answer| 3 <= answer["series"][0]["count"].as_u64().unwrap_or(0));
+        up.signal(signal);
+        let (code, stderr) = up.end();
+        assert_eq!(code, Some(0), "{stderr}");
+        let again = Up::start(state.path(), &["--host", "here", "--set", "sensors.period_s=3600"]);
+        let kept = again.get(memory)["series"][0]["count"].as_u64().unwrap();
+        assert!(seen["series"][0]["count"].as_u64().unwrap() <= kept, "{kept}");
+    }
+}
+
+#[test]
+fn a_hangup_reads_the_file_again_and_a_bad_file_changes_nothing() {
+    let state = tempfile::tempdir().unwrap();
+    let file = state.path().join("b.toml");
+    std::fs::write(&file, "").unwrap();
+    let listening = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listening.local_addr().unwrap().to_string();
+    let up = Up::start(state.path(), &["--config", file.to_str().unwrap()]);
+    assert_eq!(up.get("/v1/targets")["targets"].as_array().unwrap().len(), 0);
+    let target = format!("[[target]]\ntarget = \"{address}\"\nquantities = [\"connect\"]\n");
+    std::fs::write(&file, &target).unwrap();
+    up.signal("HUP");
+    up.until("/v1/targets", |answer| answer["targets"][0]["target"] == address.as_str());
+    std::fs::write(&file, format!("{target}\n[probe]\nperoid_s = 1\n")).unwrap();
+    up.signal("HUP");
+    // A hangup that came first is done first.
+    up.signal("TERM");
+    let (code, stderr) = up.end();
+    assert_eq!(code, Some(0));
+    assert!(
+        stderr.contains("b.toml:6: unknown key `probe.peroid_s`; did you mean `probe.period_s`?"),
+        "{stderr}"
+    );
+    assert!(stderr.contains("the old configuration stays"), "{stderr}");
+}
+
+#[test]
+fn mistakes_are_one_sentence_and_an_exit_code() {
+    let state = tempfile::tempdir().unwrap();
+    let file = state.path().join("b.toml");
+    std::fs::write(&file, "\nlisen = \"127.0.0.1:0\"\n").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = taken.local_addr().unwrap().to_string();
+    let state_text = state.path().to_str().unwrap();
+    let damaged = tempfile::tempdir().unwrap();
+    std::fs::write(
+        damaged.path().join("archive.db"),
+        "this is not a database, and long enough to be looked at",
+    )
+    .unwrap();
+    for (arguments, code, words) in [
+        (
+            vec!["up", "--state", state_text, "--config", file.to_str().unwrap()],
+            2,
+            "b.toml:2: unknown key `lisen`; did you mean `listen`?",
+        ),
+        (vec!["up", "--state", state_text, "--config", "/nowhere.toml"], 2, "/nowhere.toml"),
+        (vec!["up", "--state", state_text, "--listen", "here"], 2, "ADDRESS:PORT"),
+        (vec!["up", "--state", state_text, "--set", "nonsense"], 2, "KEY=VALUE"),
+        (vec!["up", "--state", state_text, "--set", "probe.period=1"], 2, "probe.period_s"),
+        (vec!["up", "--state", state_text, "--target", "nowhere"], 2, "`nowhere`"),
+        (vec!["up", "--state", state_text, "--log", "a=b=c"], 2, "--log"),
+        (vec!["up", "--state", state_text, "--listen", &taken], 1, &taken),
+        (vec!["up", "--state", "/proc/nowhere"], 1, "/proc/nowhere"),
+        (vec!["up", "--state", damaged.path().to_str().unwrap(), "--listen", "127.0.0.1:0"], 1, "archive.db"),
+        (vec!["up", "--nonsense"], 2, "--nonsense"),
+        (vec!["probe"], 2, "TARGET"),
+        (vec!["probe", "nowhere"], 2, "`nowhere`"),
+        (vec!["probe", "a:1", "--quantity", "color"], 2, "`color`"),
+        (vec!["probe", "a:1", "--timeout", "0"], 2, "seconds"),
+        (vec!["probe", "a:1", "--bytes", "0"], 2, "bytes"),
+        (vec!["record", "--quantity", "q", "nan", "--station", "http://127.0.0.1:1"], 2, "`nan`"),
+        (
+            vec!["record", "--quantity", "q", "1", "--station", "http://127.0.0.1:1"],
+            1,
+            "is `barograph up` running?",
+        ),
+        (vec!["target", "add", "nowhere"], 2, "`nowhere`"),
+        (vec!["target", "list", "--station", "https://127.0.0.1:1"], 2, "HTTPS"),
+    ] {
+        let output = run(barograph().args(&arguments));
+        let said = stderr(&output);
+        assert_eq!(output.status.code(), Some(code), "{arguments:?}: {said}");
+        assert!(said.contains(words), "{arguments:?}: {said}");
+        assert!(!said.contains("panicked"), "{said}");
+        assert!(output.stdout.is_empty(), "{arguments:?}");
+    }
+    let output =
+        run(barograph().arg("up").env("BAROGRAPH_PROBE_PERIOD_S", "fast").args(["--state", state_text]));
+    assert_eq!(output.status.code(), Some(2));
+    assert!(stderr(&output).contains("variable BAROGRAPH_PROBE_PERIOD_S"), "{}", stderr(&output));
+}
+
+#[test]
+fn values_on_a_pipe_are_recorded_and_bad_lines_skipped() {
+    let state = tempfile::tempdir().unwrap();
+    let up = Up::start(state.path(), &["--host", "here"]);
+    let mut child = barograph()
+        .args(["record", "--quantity", "depth", "-", "--state"])
+        .arg(state.path())
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(b"1\n\n# comment\nnan\n2\nx\n3").unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(stderr(&output).contains("line 4: `nan` is not a finite number; skipped"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("2 lines were skipped"), "{}", stderr(&output));
+    assert_eq!(up.get("/v1/series?quantity=depth")["series"][0]["count"], 3);
+}
+
+#[test]
+fn probing_a_station_prints_one_object_a_line() {
+    let state = tempfile::tempdir().unwrap();
+    let up = Up::start(state.path(), &[]);
+    let address = up.address.to_string();
+    let output = run(barograph().args(["probe", &address, "--json", "--bytes", "64k"]));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let mut quantities = Vec::new();
+    for line in String::from_utf8(output.stdout).unwrap().lines() {
+        let reading: Value = serde_json::from_str(line).unwrap();
+        for key in ["quantity", "target", "value", "unit", "n", "tcp_info"] {
+            assert!(reading.get(key).is_some(), "{key} is missing: {line}");
+        }
+        assert_eq!(reading["target"], address.as_str());
+        if reading["quantity"] == "goodput" {
+            for key in ["min_rtt_s", "total_retrans", "congestion", "limited_by"] {
+                assert!(reading["tcp_info"].get(key).is_some(), "{key} is missing: {line}");
+            }
+        }
+        quantities.push(reading["quantity"].as_str().unwrap().to_string());
+    }
+    assert_eq!(quantities, ["rtt", "rtt_nagle", "loss", "rtt_udp", "goodput", "goodput_down"]);
+}
+
+#[test]
+fn a_probe_that_fails_says_why_and_exits_with_1() {
+    let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let output = run(barograph().args(["probe", &refusing, "--json"]));
+    assert_eq!(output.status.code(), Some(1));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((line["quantity"].as_str(), line["error"].as_str()), (Some("connect"), Some("refused")));
+    // It accepts by its backlog, and never answers.
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}/", silent.local_addr().unwrap());
+    let output =
+        run(barograph().args(["probe", &url, "--json", "--quantity", "response_time", "--timeout", "0.3"]));
+    assert_eq!(output.status.code(), Some(1));
+    let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(line["error"], "timed_out");
+}
+
+#[test]
+fn targets_are_added_listed_and_removed() {
+    let state = tempfile::tempdir().unwrap();
+    let up = Up::start(state.path(), &[]);
+    let target =
+        |arguments: &[&str]| run(barograph().arg("target").args(arguments).arg("--state").arg(state.path()));
+    assert_eq!(
+        target(&["add", "127.0.0.1:9", "--quantity", "connect", "--period", "3600"]).status.code(),
+        Some(0)
+    );
+    let list = target(&["list"]);
+    let shown = String::from_utf8(list.stdout).unwrap();
+    assert!(shown.contains("127.0.0.1:9") && shown.contains("added") && shown.contains("3600 s"), "{shown}");
+    assert_eq!(target(&["rm", "127.0.0.1:9"]).status.code(), Some(0));
+    let gone = target(&["rm", "127.0.0.1:9"]);
+    assert_eq!(gone.status.code(), Some(1));
+    assert!(stderr(&gone).contains("is not a target"), "{}", stderr(&gone));
+    assert_eq!(up.get("/v1/targets")["targets"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn version_completions_and_man_pages_are_made() {
+    let version: Value =
+        serde_json::from_slice(&run(barograph().args(["version", "--json"])).stdout).unwrap();
+    assert_eq!(version["version"], env!("CARGO_PKG_VERSION"));
+    let completions = run(barograph().args(["completions", "bash"]));
+    assert!(String::from_utf8(completions.stdout).unwrap().contains("_barograph"));
+    let directory = tempfile::tempdir().unwrap();
+    assert!(run(barograph().arg("man").arg(directory.path())).status.success());
+    assert!(directory.path().join("barograph-up.1").exists());
+}

@@ -1,0 +1,187 @@
+//! The HTTP API (docs/spec/api.md): one file for each group of requests.
+
+mod feed;
+mod guard;
+mod json;
+mod page;
+mod probe;
+mod read;
+mod stream;
+mod targets;
+
+use std::sync::{Arc, Mutex, RwLock};
+use std::time::SystemTime;
+
+use axum::Router;
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post};
+use barograph_engine::{Engine, Selector};
+use barograph_forecast::{Name, Quantity};
+use barograph_probe::io::Responder;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::{Semaphore, watch};
+
+use crate::bank::Bank;
+use crate::config::Config;
+use crate::health::Health;
+use crate::hub::Hub;
+use crate::recorder::Inbox;
+use crate::targets::Targets;
+
+pub(crate) use guard::{Channel, Peer};
+pub(crate) use json::unit;
+
+/// What requests work with.
+pub(crate) struct Shared {
+    pub(crate) host: Name,
+    pub(crate) config: Arc<RwLock<Arc<Config>>>,
+    pub(crate) bank: Arc<Mutex<Bank>>,
+    pub(crate) hub: Hub,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) inbox: Inbox,
+    pub(crate) health: Arc<Health>,
+    pub(crate) targets: Targets,
+    pub(crate) token: String,
+    pub(crate) responder: Arc<Responder>,
+    pub(crate) started: SystemTime,
+    pub(crate) streams: Arc<Semaphore>,
+    /// Becomes true when the station stops: streams then end.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+type State = axum::extract::State<Arc<Shared>>;
+
+impl Shared {
+    pub(crate) fn config(&self) -> Arc<Config> {
+        Arc::clone(&self.config.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+}
+
+/// Every route with its methods, in one place: the router, and the test against `openapi.json`.
+fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
+    vec![
+        ("/v1/station", get(read::station)),
+        ("/v1/series", get(read::series)),
+        ("/v1/latest", get(read::latest)),
+        ("/v1/history", get(read::history)),
+        ("/v1/recent", get(read::recent)),
+        ("/v1/forecast", get(read::forecast)),
+        ("/v1/stream", get(stream::stream)),
+        ("/v1/measurements", post(feed::measurements)),
+        ("/v1/targets", get(targets::list).post(targets::add).delete(targets::remove)),
+        ("/v1/openapi.json", get(page::openapi)),
+        ("/v1/probe", get(probe::probe)),
+        ("/metrics", get(read::metrics)),
+        ("/healthz", get(read::health)),
+    ]
+}
+
+/// The router with its guard.
+pub(crate) fn router(shared: Arc<Shared>) -> Router {
+    let api = routes().into_iter().fold(Router::new(), |router, (path, methods)| router.route(path, methods));
+    page::routes(api)
+        .fallback(|uri: Uri| async move {
+            Refusal::new(StatusCode::NOT_FOUND, format!("nothing is at {}", uri.path()))
+        })
+        .method_not_allowed_fallback(|| async {
+            Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "this method is not for this address")
+        })
+        .layer(axum::middleware::from_fn_with_state(Arc::clone(&shared), guard::guard))
+        .with_state(shared)
+}
+
+/// An error answer: a status and one sentence.
+#[derive(Debug)]
+pub(crate) struct Refusal {
+    status: StatusCode,
+    error: String,
+}
+
+#[derive(Serialize)]
+struct ErrorJson<'a> {
+    error: &'a str,
+}
+
+impl Refusal {
+    pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
+        Self { status, error: error.into() }
+    }
+
+    fn bad(error: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, error)
+    }
+}
+
+impl IntoResponse for Refusal {
+    fn into_response(self) -> Response {
+        let mut response = json(self.status, &ErrorJson { error: &self.error });
+        if self.status == StatusCode::SERVICE_UNAVAILABLE {
+            response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from_static("5"));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            // RFC 9110 §11.6.1: a 401 says how to authenticate.
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+impl From<barograph_engine::Error> for Refusal {
+    fn from(error: barograph_engine::Error) -> Self {
+        use barograph_engine::Error;
+        let status = match &error {
+            Error::Invalid(_) => StatusCode::BAD_REQUEST,
+            Error::TooOld(_) => StatusCode::GONE,
+            Error::Denied(_) => StatusCode::FORBIDDEN,
+            _ => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Self::new(status, error.to_string())
+    }
+}
+
+/// A JSON answer that nobody caches.
+fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
+    // Our own shapes have text keys and no failing serializers.
+    let text = serde_json::to_string(value).unwrap_or_else(|_| r#"{"error":"not JSON"}"#.into());
+    let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
+    (status, headers, text).into_response()
+}
+
+/// The query of `uri`; an unknown parameter or one that does not parse is a 400 that names it.
+fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
+    axum::extract::Query::<T>::try_from_uri(uri)
+        .map(|query| query.0)
+        .map_err(|rejection| Refusal::bad(rejection.body_text()))
+}
+
+/// `source`, `target` and `quantity`, each optional.
+fn selector(source: Option<&str>, target: Option<&str>, quantity: Option<&str>) -> Result<Selector, Refusal> {
+    let name = |key: &str, text: Option<&str>| {
+        text.map(Name::new).transpose().map_err(|error| Refusal::bad(format!("`{key}`: {error}")))
+    };
+    let quantity = quantity
+        .map(Quantity::new)
+        .transpose()
+        .map_err(|error| Refusal::bad(format!("`quantity`: {error}")))?;
+    Ok(Selector { source: name("source", source)?, target: name("target", target)?, quantity })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    #[test]
+    fn the_openapi_document_names_every_route_and_no_other() {
+        let document: serde_json::Value = serde_json::from_str(crate::api::page::OPENAPI).unwrap();
+        let mut documented: Vec<&str> =
+            document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+        let mut routed: Vec<&str> = super::routes().iter().map(|(path, _)| *path).collect();
+        documented.sort_unstable();
+        routed.sort_unstable();
+        assert_eq!(documented, routed);
+    }
+}

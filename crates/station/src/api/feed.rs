@@ -1,0 +1,162 @@
+//! `POST /v1/measurements`: an application feeds its own values.
+
+use std::collections::HashSet;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use barograph_engine::Record;
+use barograph_forecast::{Name, Outcome, Quantity, Series};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::{Refusal, Shared, State, json};
+use crate::bank::Measured;
+use crate::health::lock;
+use crate::prober::now_unix_ns;
+use crate::recorder::{Fed, FeedError};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Feed {
+    origin: Option<String>,
+    records: Vec<FedJson>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FedJson {
+    seq: Option<u64>,
+    source: Option<String>,
+    target: Option<String>,
+    quantity: String,
+    time_s: Option<f64>,
+    value: f64,
+}
+
+#[derive(Serialize)]
+struct StoredJson {
+    stored: usize,
+}
+
+pub(super) async fn measurements(
+    axum::extract::State(shared): State,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let feed: Feed = json_body(&headers, body).await?;
+    let records = checked(&shared, feed)?;
+    if records.is_empty() {
+        return Ok(json(StatusCode::CREATED, &StoredJson { stored: 0 }));
+    }
+    let stored = shared.inbox.feed(records).await.map_err(|error| {
+        let status = match error {
+            FeedError::Invalid(_) => StatusCode::BAD_REQUEST,
+            FeedError::TooManyOrigins => StatusCode::TOO_MANY_REQUESTS,
+            FeedError::Unavailable(_) | FeedError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        };
+        Refusal::new(status, error.to_string())
+    })?;
+    Ok(json(StatusCode::CREATED, &StoredJson { stored }))
+}
+
+/// A JSON body within its bounds.
+pub(super) async fn json_body<T: DeserializeOwned>(headers: &HeaderMap, body: Body) -> Result<T, Refusal> {
+    let content_type = headers.get("content-type").and_then(|value| value.to_str().ok()).unwrap_or_default();
+    // A page of another site can send any other type without asking first (Fetch, §3.2.2 "CORS-safelisted").
+    let media_type = content_type.split(';').next().unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case("application/json") {
+        return Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "the body must be application/json"));
+    }
+    let too_large =
+        || Refusal::new(StatusCode::PAYLOAD_TOO_LARGE, format!("a body has at most {BODY_BYTES_MAX} bytes"));
+    let length = headers.get("content-length").and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    if length.is_some_and(|length| BODY_BYTES_MAX < length) {
+        return Err(too_large());
+    }
+    let read = axum::body::to_bytes(body, BODY_BYTES_MAX);
+    let bytes = match tokio::time::timeout(BODY_TIMEOUT, read).await {
+        Ok(Ok(bytes)) => bytes,
+        Ok(Err(_)) => return Err(too_large()),
+        Err(_) => return Err(Refusal::new(StatusCode::REQUEST_TIMEOUT, "the body did not arrive in time")),
+    };
+    serde_json::from_slice(&bytes).map_err(|error| Refusal::bad(format!("the body: {error}")))
+}
+
+/// The records with every bound checked, so that none is stored when one is wrong.
+fn checked(shared: &Shared, feed: Feed) -> Result<Vec<Fed>, Refusal> {
+    if RECORDS_MAX < feed.records.len() {
+        return Err(Refusal::bad(format!("at most {RECORDS_MAX} records, found {}", feed.records.len())));
+    }
+    let name =
+        |what: &str, text: &str| Name::new(text).map_err(|error| Refusal::bad(format!("`{what}`: {error}")));
+    let origin = feed.origin.as_deref().map(|text| name("origin", text)).transpose()?;
+    if origin.as_ref() == Some(&shared.host) {
+        return Err(Refusal::bad(
+            "`origin` is this station's own name: leave it out, and the station numbers the records",
+        ));
+    }
+    let mut records = Vec::with_capacity(feed.records.len());
+    let mut new_series: HashSet<Series> = HashSet::new();
+    let now = now_unix_ns();
+    for (index, record) in feed.records.into_iter().enumerate() {
+        let at =
+            |refusal: Refusal| Refusal { error: format!("record {index}: {}", refusal.error), ..refusal };
+        let identity = identity(origin.as_ref(), record.seq).map_err(at)?;
+        let time_unix_ns = time(record.time_s, now).map_err(at)?;
+        let source = match &record.source {
+            Some(text) => name("source", text).map_err(at)?,
+            None => origin.clone().unwrap_or_else(|| shared.host.clone()),
+        };
+        let target = match &record.target {
+            Some(text) => name("target", text).map_err(at)?,
+            None => source.clone(),
+        };
+        let quantity = Quantity::new(&record.quantity)
+            .map_err(|error| at(Refusal::bad(format!("`quantity`: {error}"))))?;
+        let series = Series { source, target, quantity };
+        let outcome = Outcome::Value(record.value);
+        let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() };
+        if lock(&shared.bank).account(&series).is_none() {
+            new_series.insert(series);
+        }
+        records.push(Fed { measured, identity });
+    }
+    if lock(&shared.bank).room() < new_series.len() {
+        let error = "the station keeps no more series (limits.series_max)";
+        return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, error));
+    }
+    Ok(records)
+}
+
+fn identity(origin: Option<&Name>, seq: Option<u64>) -> Result<Option<(Name, u64)>, Refusal> {
+    match (origin, seq) {
+        (None, None) => Ok(None),
+        (Some(origin), Some(seq)) if (1..=Record::SEQ_MAX).contains(&seq) => Ok(Some((origin.clone(), seq))),
+        (Some(_), Some(seq)) => Err(Refusal::bad(format!("`seq`: expected 1 to 2^53, found {seq}"))),
+        (Some(_), None) => Err(Refusal::bad("`seq` is missing; with `origin` every record needs one")),
+        (None, Some(_)) => Err(Refusal::bad("`seq` needs an `origin`")),
+    }
+}
+
+fn time(time_s: Option<f64>, now: i64) -> Result<i64, Refusal> {
+    let Some(time_s) = time_s else { return Ok(now) };
+    let time_ns = (time_s * 1e9) as i64;
+    if time_s.is_finite() && 0.0 <= time_s && time_ns <= now.saturating_add(AHEAD_NS_MAX) {
+        Ok(time_ns)
+    } else {
+        Err(Refusal::bad(format!(
+            "`time_s`: expected seconds since 1970, at most a minute ahead, found {time_s}"
+        )))
+    }
+}
+
+/// Bodies: a thousand records of 250 bytes.
+const BODY_BYTES_MAX: usize = 256 * 1024;
+/// Records of one request: they are committed at once.
+const RECORDS_MAX: usize = 1000;
+/// A body that takes longer is a slow attack or a broken client.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Clocks of hosts differ by seconds; by more than a minute one of them is wrong.
+const AHEAD_NS_MAX: i64 = 60_000_000_000;

@@ -1,0 +1,249 @@
+//! Who may ask for what: names, other sites' pages, and the token (docs/spec/api.md, "Who may do what").
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::Ordering;
+
+use axum::body::Body;
+use axum::extract::{Extension, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header};
+use axum::middleware::Next;
+use axum::response::{IntoResponse, Response};
+use barograph_probe::wire;
+use subtle::ConstantTimeEq;
+
+use super::{Refusal, Shared, State};
+
+/// The other end of a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    /// Its address.
+    pub(crate) address: SocketAddr,
+    /// How it speaks to us.
+    pub(crate) channel: Channel,
+}
+
+/// How a connection came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Channel {
+    /// Plainly, and nothing else is offered.
+    Plain,
+    /// Through TLS.
+    Tls,
+    /// Plainly, to a station that has certificates: only for probes with a single-use token.
+    PlainBesideTls,
+}
+
+impl Peer {
+    /// Whether the request was made on this host, as far as can be known.
+    ///
+    /// A proxy on this host makes every request look local; the headers that proxies add tell.
+    pub(crate) fn is_local(&self, headers: &HeaderMap) -> bool {
+        let forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
+        self.address.ip().to_canonical().is_loopback() && !forwarded
+    }
+}
+
+/// Lets a request pass or refuses it, and adds the headers that keep browsers careful.
+pub(super) async fn guard(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    request: Request<Body>,
+    next: Next,
+) -> Response {
+    let verdict = judge(&shared, &peer, &request);
+    let is_probe = request.uri().path() == wire::PATH;
+    let mut response = match verdict {
+        Ok(()) => next.run(request).await,
+        Err(refusal) => {
+            shared.health.requests_refused.fetch_add(1, Ordering::Relaxed);
+            refusal.into_response()
+        }
+    };
+    let headers = response.headers_mut();
+    for (name, value) in SAFETY_HEADERS {
+        headers.insert(*name, HeaderValue::from_static(value));
+    }
+    if is_probe {
+        // Also a refusal says that here is a station.
+        headers.insert(header::UPGRADE, HeaderValue::from_static(wire::UPGRADE));
+    }
+    response
+}
+
+fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(), Refusal> {
+    let is_probe = request.uri().path() == wire::PATH;
+    if peer.channel == Channel::PlainBesideTls && !is_probe {
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "this station speaks HTTPS"));
+    }
+    let host = asked_host(request)?;
+    let config = shared.config();
+    if host.is_some_and(|host| !is_own_name(host, shared.host.as_str(), &config.allowed_hosts)) {
+        let error = format!(
+            "this station is not called `{}` (allowed_hosts)",
+            host.unwrap_or_default().chars().take(80).collect::<String>()
+        );
+        return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, error));
+    }
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD) && !is_probe;
+    if reads {
+        return Ok(());
+    }
+    if is_from_other_site(request.headers(), host) {
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "pages of other sites may not do this"));
+    }
+    authorise(shared, peer, request.headers(), is_probe)
+}
+
+/// The caller is on this host, or has the token; a probe may have a single-use token instead.
+fn authorise(shared: &Shared, peer: &Peer, headers: &HeaderMap, is_probe: bool) -> Result<(), Refusal> {
+    let given = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
+    let unauthorised = |error: &str| Err(Refusal::new(StatusCode::UNAUTHORIZED, error));
+    match given.map(|value| value.split_once(' ').unwrap_or((value, ""))) {
+        Some((scheme, token)) if is_probe && scheme.eq_ignore_ascii_case(wire::TOKEN_SCHEME) => {
+            if shared.responder.redeem_token(token.trim()) {
+                Ok(())
+            } else {
+                unauthorised("the probe token is unknown, spent or expired")
+            }
+        }
+        _ if peer.channel == Channel::PlainBesideTls => {
+            unauthorised("this station speaks HTTPS; a plain probe needs a token from there")
+        }
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case("Bearer") => {
+            if bool::from(token.trim().as_bytes().ct_eq(shared.token.as_bytes())) {
+                Ok(())
+            } else {
+                unauthorised("the token is wrong")
+            }
+        }
+        // A header that is wrong is a mistake to tell, also to a caller who would need none.
+        Some(_) => unauthorised("expected `Authorization: Bearer TOKEN`"),
+        None if peer.is_local(headers) => Ok(()),
+        None => unauthorised("a token is needed: Authorization: Bearer TOKEN"),
+    }
+}
+
+/// The host asked for, with its port; `None` for HTTP/1.0 without one.
+fn asked_host(request: &Request<Body>) -> Result<Option<&str>, Refusal> {
+    // RFC 9112 §3.2.2: an absolute request target overrides the header.
+    if let Some(authority) = request.uri().authority() {
+        return Ok(Some(authority.as_str()));
+    }
+    let mut all = request.headers().get_all(header::HOST).iter();
+    let first = all.next();
+    let several = all.next().is_some();
+    match first.map(|value| value.to_str()) {
+        Some(Ok(host)) if !several => Ok(Some(host)),
+        None if request.version() < Version::HTTP_11 => Ok(None),
+        _ => Err(Refusal::bad("the request needs one Host header")),
+    }
+}
+
+/// Whether `host` (with or without port) names this station: an address cannot be rebound, names
+/// only where the station knows them.
+fn is_own_name(host: &str, own: &str, allowed: &[String]) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.rsplit_once(':').map_or(host, |(name, _)| name),
+    };
+    let is = |known: &str| name.eq_ignore_ascii_case(known);
+    name.parse::<IpAddr>().is_ok() || is("localhost") || is(own) || allowed.iter().any(|known| is(known))
+}
+
+/// Whether a page of another site sent the request; programs send neither header.
+fn is_from_other_site(headers: &HeaderMap, host: Option<&str>) -> bool {
+    let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
+    let other_origin = text("origin").is_some_and(|origin| {
+        let authority = origin.parse::<Uri>().ok().and_then(|uri| uri.authority().cloned());
+        // `null` and what cannot be read belong to no one.
+        authority
+            .is_none_or(|authority| host.is_none_or(|host| !authority.as_str().eq_ignore_ascii_case(host)))
+    });
+    // Fetch Metadata: `same-site` is another port or another name of the domain.
+    let other_site = text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
+    other_origin || other_site
+}
+
+const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
+
+/// The page loads only its own files, nobody frames it, and types are not guessed.
+const SAFETY_HEADERS: &[(&str, &str)] = &[
+    (
+        "content-security-policy",
+        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
+         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
+    ("x-content-type-options", "nosniff"),
+    ("referrer-policy", "no-referrer"),
+    ("cross-origin-resource-policy", "same-origin"),
+];
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn addresses_and_known_names_are_own_and_rebound_names_are_not() {
+        let allowed = ["weather.example".to_string()];
+        for host in [
+            "127.0.0.1:10132",
+            "[::1]:1",
+            "[::1]",
+            "LOCALHOST:1",
+            "localhost",
+            "office",
+            "weather.example:443",
+        ] {
+            assert!(is_own_name(host, "office", &allowed), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "evil.example:10132",
+            "127.0.0.1.evil.example",
+            "localhost.evil",
+            "",
+            ":1",
+            "[",
+            "[evil]",
+        ] {
+            assert!(!is_own_name(host, "office", &allowed), "{host}");
+        }
+    }
+
+    #[test]
+    fn other_sites_are_told_by_origin_or_fetch_metadata() {
+        let headers = |pairs: &[(&'static str, &'static str)]| -> HeaderMap {
+            pairs
+                .iter()
+                .map(|(name, value)| ((*name).parse().unwrap(), HeaderValue::from_static(value)))
+                .collect()
+        };
+        let host = Some("127.0.0.1:1");
+        assert!(!is_from_other_site(&headers(&[]), host));
+        assert!(!is_from_other_site(&headers(&[("origin", "http://127.0.0.1:1")]), host));
+        assert!(!is_from_other_site(&headers(&[("sec-fetch-site", "same-origin")]), host));
+        for bad in [
+            ("origin", "http://evil.example"),
+            ("origin", "http://127.0.0.1:2"),
+            ("origin", "null"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-site", "same-site"),
+        ] {
+            assert!(is_from_other_site(&headers(&[bad]), host), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_does_not_make_a_caller_local() {
+        let at = |text: &str| Peer { address: text.parse().unwrap(), channel: Channel::Plain };
+        let none = HeaderMap::new();
+        assert!(at("127.0.0.1:1").is_local(&none));
+        assert!(at("[::1]:1").is_local(&none));
+        assert!(at("[::ffff:127.0.0.1]:1").is_local(&none));
+        assert!(!at("192.0.2.1:1").is_local(&none));
+        let mut forwarded = HeaderMap::new();
+        forwarded.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
+        assert!(!at("127.0.0.1:1").is_local(&forwarded));
+    }
+}

@@ -1,0 +1,224 @@
+//! The shapes of docs/spec/api.md. Core types carry no serde; this is where they become JSON.
+
+use barograph_engine::Record;
+use barograph_forecast::{Forecast, Outcome, Quantity, Series};
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::bank::{Account, LEVELS, Measured, Next, Point};
+
+#[derive(Serialize)]
+pub(super) struct SeriesJson<'a> {
+    #[serde(flatten)]
+    id: Id<'a>,
+    count: u64,
+    failures: u64,
+    last: Option<RecordJson<'a>>,
+    next: Option<ForecastsJson<'a>>,
+}
+
+/// What every object about a series begins with.
+#[derive(Serialize, Clone, Copy)]
+pub(super) struct Id<'a> {
+    source: &'a str,
+    target: &'a str,
+    quantity: &'a str,
+    unit: &'static str,
+}
+
+#[derive(Serialize)]
+pub(super) struct RecordJson<'a> {
+    #[serde(flatten)]
+    id: Id<'a>,
+    time_s: f64,
+    #[serde(flatten)]
+    outcome: OutcomeJson,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    detail: Option<&'a RawValue>,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum OutcomeJson {
+    Value { value: f64 },
+    Failed { error: &'static str, after_s: f64 },
+}
+
+#[derive(Serialize)]
+pub(super) struct PointJson {
+    time_s: f64,
+    #[serde(flatten)]
+    outcome: OutcomeJson,
+    #[serde(flatten)]
+    issued: Option<IssuedJson>,
+}
+
+#[derive(Serialize)]
+struct IssuedJson {
+    forecast: f64,
+    #[serde(flatten)]
+    ends: Option<Ends>,
+    method: &'static str,
+}
+
+#[derive(Serialize)]
+struct Ends {
+    lower: f64,
+    upper: f64,
+}
+
+#[derive(Serialize)]
+pub(super) struct EventJson<'a> {
+    #[serde(flatten)]
+    id: Id<'a>,
+    #[serde(flatten)]
+    point: PointJson,
+    next: Option<ForecastsJson<'a>>,
+}
+
+#[derive(Serialize)]
+pub(super) struct ForecastsJson<'a> {
+    #[serde(flatten)]
+    id: Id<'a>,
+    time_s: f64,
+    count: u64,
+    level: f64,
+    mean: ForecastJson,
+    median: ForecastJson,
+    #[serde(flatten)]
+    ends: Option<Ends>,
+}
+
+#[derive(Serialize)]
+struct ForecastJson {
+    value: f64,
+    mse: f64,
+    mae: f64,
+    recent_mse: f64,
+    recent_mae: f64,
+    method: &'static str,
+}
+
+/// The unit of a quantity; a loaded form has that of the plain one.
+pub(crate) fn unit(quantity: &Quantity) -> &'static str {
+    let plain = quantity.as_str().strip_suffix("_loaded").and_then(|word| Quantity::new(word).ok());
+    plain.as_ref().unwrap_or(quantity).unit()
+}
+
+/// Nanoseconds as seconds; exact to a microsecond in this century.
+pub(super) fn seconds(unix_ns: i64) -> f64 {
+    unix_ns as f64 / 1e9
+}
+
+impl<'a> From<&'a Series> for Id<'a> {
+    fn from(series: &'a Series) -> Self {
+        Self {
+            source: series.source.as_str(),
+            target: series.target.as_str(),
+            quantity: series.quantity.as_str(),
+            unit: unit(&series.quantity),
+        }
+    }
+}
+
+impl<'a> SeriesJson<'a> {
+    pub(super) fn new(series: &'a Series, account: &'a Account) -> Self {
+        let Measured { time_unix_ns, outcome, detail, .. } = account.last();
+        Self {
+            id: Id::from(series),
+            count: account.count(),
+            failures: account.failures(),
+            last: Some(RecordJson::of(series, *time_unix_ns, outcome, detail)),
+            next: ForecastsJson::of(series, account, DEFAULT_LEVEL),
+        }
+    }
+}
+
+impl<'a> RecordJson<'a> {
+    pub(super) fn new(record: &'a Record) -> Self {
+        Self::of(&record.series, record.time_unix_ns, &record.outcome, &record.detail)
+    }
+
+    fn of(series: &'a Series, time_unix_ns: i64, outcome: &Outcome, detail: &'a str) -> Self {
+        Self {
+            id: Id::from(series),
+            time_s: seconds(time_unix_ns),
+            outcome: OutcomeJson::from(outcome),
+            // A detail that is not JSON (another writer's) is left out rather than breaking the answer.
+            detail: serde_json::from_str(detail).ok(),
+        }
+    }
+}
+
+impl PointJson {
+    /// The point with the interval at `LEVELS[level]`.
+    pub(super) fn new(point: &Point, level: usize) -> Self {
+        let issued = point.issued.map(|issued| IssuedJson {
+            forecast: issued.forecast,
+            ends: issued.intervals[level].map(Ends::from),
+            method: issued.method,
+        });
+        Self { time_s: seconds(point.time_unix_ns), outcome: OutcomeJson::from(&point.outcome), issued }
+    }
+}
+
+impl<'a> EventJson<'a> {
+    pub(super) fn new(event: &'a crate::hub::Event, level: usize) -> Self {
+        let ends = event.intervals[level];
+        let next = event.next.as_ref();
+        Self {
+            id: Id::from(&event.series),
+            point: PointJson::new(&event.point, level),
+            next: next.map(|next| ForecastsJson::new(&event.series, next, LEVELS[level], ends)),
+        }
+    }
+}
+
+impl<'a> ForecastsJson<'a> {
+    pub(super) fn of(series: &'a Series, account: &Account, level: f64) -> Option<Self> {
+        account.next().map(|next| Self::new(series, &next, level, account.interval(level)))
+    }
+
+    fn new(series: &'a Series, next: &Next, level: f64, ends: Option<(f64, f64)>) -> Self {
+        Self {
+            id: Id::from(series),
+            time_s: seconds(next.time_unix_ns),
+            count: next.median.count,
+            level,
+            mean: ForecastJson::from(&next.mean),
+            median: ForecastJson::from(&next.median),
+            ends: ends.map(Ends::from),
+        }
+    }
+}
+
+impl From<&Outcome> for OutcomeJson {
+    fn from(outcome: &Outcome) -> Self {
+        match *outcome {
+            Outcome::Value(value) => Self::Value { value },
+            Outcome::Failed { failure, after_s } => Self::Failed { error: failure.as_str(), after_s },
+        }
+    }
+}
+
+impl From<&Forecast> for ForecastJson {
+    fn from(forecast: &Forecast) -> Self {
+        Self {
+            value: forecast.value,
+            mse: forecast.mse,
+            mae: forecast.mae,
+            recent_mse: forecast.recent_mse,
+            recent_mae: forecast.recent_mae,
+            method: forecast.method.0,
+        }
+    }
+}
+
+impl From<(f64, f64)> for Ends {
+    fn from((lower, upper): (f64, f64)) -> Self {
+        Self { lower, upper }
+    }
+}
+
+/// The level of intervals unless another is asked for.
+pub(super) const DEFAULT_LEVEL: f64 = 0.9;

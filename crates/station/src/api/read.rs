@@ -1,0 +1,259 @@
+//! What can be read: the station, its series, history, forecasts, health, metrics.
+
+use std::sync::atomic::Ordering;
+use std::time::UNIX_EPOCH;
+
+use axum::http::{StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use barograph_engine::{Cursor, Page, Range, Record};
+use barograph_forecast::Series;
+use serde::{Deserialize, Serialize};
+
+use super::json::{DEFAULT_LEVEL, ForecastsJson, Id, PointJson, RecordJson, SeriesJson};
+use super::{Refusal, State, json, query, selector};
+use crate::bank::{LEVELS, level_index};
+use crate::health::lock;
+
+#[derive(Serialize)]
+struct StationJson<'a> {
+    host: &'a str,
+    version: &'static str,
+    uptime_s: f64,
+    started_s: f64,
+    page_period_s: f64,
+    series: usize,
+    series_max: usize,
+}
+
+pub(super) async fn station(axum::extract::State(shared): State) -> Response {
+    let started = shared.started.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let (series, series_max) = {
+        let bank = lock(&shared.bank);
+        (bank.len(), bank.series_max())
+    };
+    let answer = StationJson {
+        host: shared.host.as_str(),
+        version: env!("CARGO_PKG_VERSION"),
+        uptime_s: shared.health.uptime().as_secs_f64(),
+        started_s: started.as_secs_f64(),
+        page_period_s: PAGE_PERIOD_S,
+        series,
+        series_max,
+    };
+    json(StatusCode::OK, &answer)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Which {
+    source: Option<String>,
+    target: Option<String>,
+    quantity: Option<String>,
+}
+
+#[derive(Serialize)]
+struct SeriesListJson<'a> {
+    series: Vec<SeriesJson<'a>>,
+}
+
+pub(super) async fn series(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let which: Which = query(&uri)?;
+    let selector = selector(which.source.as_deref(), which.target.as_deref(), which.quantity.as_deref())?;
+    let bank = lock(&shared.bank);
+    let found = bank.select(&selector);
+    let series = found.into_iter().map(|(series, account)| SeriesJson::new(series, account)).collect();
+    Ok(json(StatusCode::OK, &SeriesListJson { series }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LatestQuery {
+    source: Option<String>,
+    target: Option<String>,
+    quantity: Option<String>,
+    after: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct LatestJson<'a> {
+    latest: Vec<RecordJson<'a>>,
+    next: Option<String>,
+}
+
+pub(super) async fn latest(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let asked: LatestQuery = query(&uri)?;
+    let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
+    let page = shared.engine.latest(&selector, asked.after.map(Cursor), LIMIT_DEFAULT).await?;
+    let (latest, next) = shown(&page);
+    Ok(json(StatusCode::OK, &LatestJson { latest, next }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryQuery {
+    source: Option<String>,
+    target: Option<String>,
+    quantity: Option<String>,
+    from_s: Option<f64>,
+    until_s: Option<f64>,
+    limit: Option<usize>,
+    after: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct HistoryJson<'a> {
+    records: Vec<RecordJson<'a>>,
+    next: Option<String>,
+}
+
+pub(super) async fn history(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let asked: HistoryQuery = query(&uri)?;
+    let series = one(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
+    let limit = asked.limit.unwrap_or(LIMIT_DEFAULT);
+    if !(1..=Range::LIMIT_MAX).contains(&limit) {
+        return Err(Refusal::bad(format!("`limit`: expected 1 to {}, found {limit}", Range::LIMIT_MAX)));
+    }
+    let range = Range {
+        from_unix_ns: asked.from_s.map_or(Ok(i64::MIN), |s| nanoseconds("from_s", s))?,
+        until_unix_ns: asked.until_s.map_or(Ok(i64::MAX), |s| nanoseconds("until_s", s))?,
+        limit,
+        after: asked.after.map(Cursor),
+    };
+    let page = shared.engine.history(&series, &range).await?;
+    if page.items.is_empty() && lock(&shared.bank).account(&series).is_none() {
+        return Err(unknown(&series));
+    }
+    let (records, next) = shown(&page);
+    Ok(json(StatusCode::OK, &HistoryJson { records, next }))
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LevelQuery {
+    source: Option<String>,
+    target: Option<String>,
+    quantity: Option<String>,
+    level: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct RecentJson<'a> {
+    #[serde(flatten)]
+    id: Id<'a>,
+    level: f64,
+    points: Vec<PointJson>,
+    next: Option<ForecastsJson<'a>>,
+}
+
+pub(super) async fn recent(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let asked: LevelQuery = query(&uri)?;
+    let series = one(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
+    let level = kept_level(asked.level)?;
+    let bank = lock(&shared.bank);
+    let account = bank.account(&series).ok_or_else(|| unknown(&series))?;
+    let answer = RecentJson {
+        id: Id::from(&series),
+        level: LEVELS[level],
+        points: account.points().map(|point| PointJson::new(point, level)).collect(),
+        next: ForecastsJson::of(&series, account, LEVELS[level]),
+    };
+    Ok(json(StatusCode::OK, &answer))
+}
+
+#[derive(Serialize)]
+struct ForecastListJson<'a> {
+    forecasts: Vec<ForecastsJson<'a>>,
+}
+
+pub(super) async fn forecast(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let asked: LevelQuery = query(&uri)?;
+    let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
+    let level = asked.level.unwrap_or(DEFAULT_LEVEL);
+    if !(0.01..=0.999).contains(&level) {
+        return Err(Refusal::bad(format!("`level`: expected 0.01 to 0.999, found {level}")));
+    }
+    let bank = lock(&shared.bank);
+    let found = bank.select(&selector);
+    let forecasts =
+        found.into_iter().filter_map(|(series, account)| ForecastsJson::of(series, account, level)).collect();
+    Ok(json(StatusCode::OK, &ForecastListJson { forecasts }))
+}
+
+#[derive(Serialize)]
+struct HealthJson {
+    status: &'static str,
+    reasons: Vec<String>,
+    uptime_s: f64,
+    last_measurement_age_s: Option<f64>,
+    last_append_age_s: Option<f64>,
+    spool_records: u64,
+    spool_dropped: u64,
+    series: usize,
+    series_refused: u64,
+}
+
+pub(super) async fn health(axum::extract::State(shared): State) -> Response {
+    let report = shared.health.report(shared.config().sensor_period);
+    let well = report.reasons.is_empty();
+    let (series, series_refused) = {
+        let bank = lock(&shared.bank);
+        (bank.len(), bank.refused())
+    };
+    let answer = HealthJson {
+        status: if well { "ok" } else { "degraded" },
+        reasons: report.reasons,
+        uptime_s: report.uptime.as_secs_f64(),
+        last_measurement_age_s: report.last_measurement_age.map(|age| age.as_secs_f64()),
+        last_append_age_s: report.last_append_age.map(|age| age.as_secs_f64()),
+        spool_records: shared.health.spool_records.load(Ordering::Relaxed),
+        spool_dropped: shared.health.spool_dropped.load(Ordering::Relaxed),
+        series,
+        series_refused,
+    };
+    json(if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &answer)
+}
+
+pub(super) async fn metrics(axum::extract::State(shared): State) -> Response {
+    let text = crate::metrics::exposition(&lock(&shared.bank), &shared.health);
+    ([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response()
+}
+
+/// The place of an asked level among those whose intervals are kept.
+pub(super) fn kept_level(level: Option<f64>) -> Result<usize, Refusal> {
+    let level = level.unwrap_or(DEFAULT_LEVEL);
+    level_index(level)
+        .ok_or_else(|| Refusal::bad(format!("`level`: expected one of {LEVELS:?}, found {level}")))
+}
+
+/// One series, of which all three parts are required.
+fn one(source: Option<&str>, target: Option<&str>, quantity: Option<&str>) -> Result<Series, Refusal> {
+    let selector = selector(source, target, quantity)?;
+    match (selector.source, selector.target, selector.quantity) {
+        (Some(source), Some(target), Some(quantity)) => Ok(Series { source, target, quantity }),
+        _ => Err(Refusal::bad("one series is needed: give source, target and quantity")),
+    }
+}
+
+fn unknown(series: &Series) -> Refusal {
+    Refusal::new(StatusCode::NOT_FOUND, format!("there is no series {series}"))
+}
+
+fn shown(page: &Page<Record>) -> (Vec<RecordJson<'_>>, Option<String>) {
+    let records = page.items.iter().map(RecordJson::new).collect();
+    (records, page.next.map(|cursor| cursor.0.to_string()))
+}
+
+/// Seconds as nanoseconds; a time beyond what nanoseconds can hold becomes the nearest that they can.
+fn nanoseconds(key: &str, seconds: f64) -> Result<i64, Refusal> {
+    if seconds.is_finite() {
+        Ok((seconds * 1e9) as i64)
+    } else {
+        Err(Refusal::bad(format!("`{key}`: expected a time, found {seconds}")))
+    }
+}
+
+/// Records a page unless asked otherwise: some hundred kilobytes.
+const LIMIT_DEFAULT: usize = 1000;
+
+/// A page that cannot stream asks this often: half of the default period of measurements.
+const PAGE_PERIOD_S: f64 = 5.0;

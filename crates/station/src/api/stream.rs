@@ -1,0 +1,93 @@
+//! `GET /v1/stream`: points as they come, as server-sent events (WHATWG HTML, §9.2).
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::http::{StatusCode, Uri};
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use barograph_engine::Selector;
+use futures_util::stream::unfold;
+use serde::{Deserialize, Serialize};
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::json::EventJson;
+use super::read::kept_level;
+use super::{Refusal, State, query, selector};
+use crate::hub;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct StreamQuery {
+    source: Option<String>,
+    target: Option<String>,
+    quantity: Option<String>,
+    level: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct LagJson {
+    missed: u64,
+}
+
+struct Watcher {
+    points: Receiver<Arc<hub::Event>>,
+    stopping: watch::Receiver<bool>,
+    selector: Selector,
+    level: usize,
+    _permit: OwnedSemaphorePermit,
+}
+
+pub(super) async fn stream(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let asked: StreamQuery = query(&uri)?;
+    let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
+    let level = kept_level(asked.level)?;
+    let permit = Arc::clone(&shared.streams).try_acquire_owned().map_err(|_| {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open (limits.streams_max)")
+    })?;
+    let watcher = Watcher {
+        points: shared.hub.watch(),
+        stopping: shared.stopping.clone(),
+        selector,
+        level,
+        _permit: permit,
+    };
+    let events = unfold(watcher, |mut watcher| async move {
+        let event = watcher.next().await?;
+        Some((Ok::<Event, Infallible>(event), watcher))
+    });
+    let keep_alive = KeepAlive::new().interval(KEEP_ALIVE);
+    let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
+    // Reverse proxies must pass points on as they come.
+    response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+impl Watcher {
+    /// The next event that was asked for; `None` when the station stops.
+    async fn next(&mut self) -> Option<Event> {
+        loop {
+            let received = tokio::select! {
+                received = self.points.recv() => received,
+                _ = self.stopping.wait_for(|stopping| *stopping) => return None,
+            };
+            match received {
+                Ok(event) if self.selector.matches(&event.series) => {
+                    let data = serde_json::to_string(&EventJson::new(&event, self.level)).ok()?;
+                    return Some(Event::default().event("point").data(data));
+                }
+                Ok(_) => {}
+                Err(RecvError::Lagged(missed)) => {
+                    let data = serde_json::to_string(&LagJson { missed }).ok()?;
+                    return Some(Event::default().event("lag").data(data));
+                }
+                Err(RecvError::Closed) => return None,
+            }
+        }
+    }
+}
+
+/// A comment this often keeps the connection through proxies that close what is silent (60 s is usual).
+const KEEP_ALIVE: Duration = Duration::from_secs(15);

@@ -1,0 +1,127 @@
+//! `/v1/targets`: what the station measures.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::Extension;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::guard::Peer;
+use super::{Refusal, State, feed, json, query};
+use crate::target::{Provenance, Target};
+use crate::targets::TargetsError;
+
+#[derive(Serialize)]
+struct TargetJson<'a> {
+    target: &'a str,
+    quantities: Vec<&'a str>,
+    period_s: f64,
+    from: &'static str,
+}
+
+#[derive(Serialize)]
+struct TargetsJson<'a> {
+    targets: Vec<TargetJson<'a>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTarget {
+    target: String,
+    #[serde(default)]
+    quantities: Vec<String>,
+    period_s: Option<f64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RemoveQuery {
+    target: String,
+}
+
+#[derive(Serialize)]
+struct RemovedJson {
+    removed: String,
+}
+
+impl<'a> TargetJson<'a> {
+    fn new(target: &'a Target, usual: Duration) -> Self {
+        Self {
+            target: target.name.as_str(),
+            quantities: target.quantities.iter().map(barograph_forecast::Quantity::as_str).collect(),
+            period_s: target.period.unwrap_or(usual).as_secs_f64(),
+            from: target.from.as_str(),
+        }
+    }
+}
+
+pub(super) async fn list(axum::extract::State(shared): State) -> Response {
+    let usual = shared.config().probe_period;
+    let targets = shared.targets.all();
+    let targets = targets.iter().map(|target| TargetJson::new(target, usual)).collect();
+    json(StatusCode::OK, &TargetsJson { targets })
+}
+
+pub(super) async fn add(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    if !peer.is_local(&headers) && !shared.config().allow_remote_targets {
+        let error = "targets are not taken from elsewhere (allow_remote_targets = false)";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, error));
+    }
+    let new: NewTarget = feed::json_body(&headers, body).await?;
+    let period = match new.period_s {
+        Some(seconds) if (PERIOD_S_MIN..=PERIOD_S_MAX).contains(&seconds) => {
+            Some(Duration::from_secs_f64(seconds))
+        }
+        Some(seconds) => {
+            let error = format!("`period_s`: expected {PERIOD_S_MIN} to {PERIOD_S_MAX}, found {seconds}");
+            return Err(Refusal::bad(error));
+        }
+        None => None,
+    };
+    let target = Target::parse(&new.target, &new.quantities, period, Provenance::Added)
+        .map_err(|error| Refusal::bad(error.to_string()))?;
+    let (list, new) = (Arc::clone(&shared), target.clone());
+    on_disk(move || list.targets.add(new)).await?;
+    Ok(json(StatusCode::CREATED, &TargetJson::new(&target, shared.config().probe_period)))
+}
+
+pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let asked: RemoveQuery = query(&uri)?;
+    // The same spelling as its series, whatever spelling was given.
+    let spelling =
+        barograph_probe::Target::parse(&asked.target).map_or(asked.target, |target| target.to_string());
+    let (list, name) = (shared, spelling.clone());
+    on_disk(move || list.targets.remove(&name)).await?;
+    Ok(json(StatusCode::OK, &RemovedJson { removed: spelling }))
+}
+
+/// The list is kept on disk; other requests do not wait for it.
+async fn on_disk(change: impl FnOnce() -> Result<(), TargetsError> + Send + 'static) -> Result<(), Refusal> {
+    match tokio::task::spawn_blocking(change).await {
+        Ok(result) => result.map_err(refusal),
+        Err(_) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")),
+    }
+}
+
+fn refusal(error: TargetsError) -> Refusal {
+    let status = match &error {
+        TargetsError::Exists(_) | TargetsError::NotAdded { .. } => StatusCode::CONFLICT,
+        TargetsError::Unknown(_) => StatusCode::NOT_FOUND,
+        TargetsError::TooMany => StatusCode::TOO_MANY_REQUESTS,
+        TargetsError::Store { .. } => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Refusal::new(status, error.to_string())
+}
+
+/// A faster target would be a load test.
+const PERIOD_S_MIN: f64 = 0.1;
+/// A day.
+const PERIOD_S_MAX: f64 = 86_400.0;

@@ -1,0 +1,389 @@
+//! A battery of forecasters for every series, with the newest points and the forecasts issued for them.
+//!
+//! Pure: no clock, no lock, no storage. The recorder feeds it, the API reads it.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use barograph_engine::Selector;
+use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Outcome, Series};
+
+/// Levels whose intervals are kept with every point; the API offers these for history.
+pub const LEVELS: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
+
+/// Points kept of each series: at a period of 10 s the last hour and a half, a page's width.
+pub const POINTS_MAX: usize = 512;
+
+/// One measurement on its way through the station.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Measured {
+    /// What was measured.
+    pub series: Series,
+    /// Wall-clock label, nanoseconds since 1970-01-01 UTC.
+    pub time_unix_ns: i64,
+    /// The value or the typed failure.
+    pub outcome: Outcome,
+    /// Further facts as a JSON text; empty = none.
+    pub detail: String,
+}
+
+/// The forecast that was issued before a point was seen.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Issued {
+    /// Under absolute loss, in the series' unit.
+    pub forecast: f64,
+    /// The method that made it.
+    pub method: &'static str,
+    /// Lower and upper end at each of [`LEVELS`], where calibrated.
+    pub intervals: [Option<(f64, f64)>; LEVELS.len()],
+}
+
+/// A point of a series and what had been expected of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Point {
+    /// Wall-clock label, nanoseconds since 1970-01-01 UTC.
+    pub time_unix_ns: i64,
+    /// The value or the typed failure.
+    pub outcome: Outcome,
+    /// `None` = no forecast had been issued.
+    pub issued: Option<Issued>,
+}
+
+/// The forecasts of a series' next value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Next {
+    /// Time of the newest value they were made from.
+    pub time_unix_ns: i64,
+    /// Aims at the mean: least squared error.
+    pub mean: Forecast,
+    /// Aims at the median: least absolute error.
+    pub median: Forecast,
+}
+
+/// What became of a measurement offered to the bank.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Observed {
+    /// It is the newest of its series; here is its point.
+    New(Point),
+    /// It is older than the newest of its series, and was not learnt.
+    Late,
+    /// Its series would be one too many.
+    Refused,
+}
+
+/// Everything the bank knows of one series.
+#[derive(Clone, Debug)]
+pub struct Account {
+    battery: Battery,
+    points: VecDeque<Point>,
+    failures: u64,
+    last: Measured,
+    value_time_unix_ns: i64,
+}
+
+/// All series, at most so many.
+#[derive(Clone, Debug)]
+pub struct Bank {
+    accounts: BTreeMap<Series, Account>,
+    series_max: usize,
+    refused: u64,
+    late: u64,
+    config: Config,
+}
+
+impl Bank {
+    /// An empty bank for at most `series_max` series.
+    #[must_use]
+    pub fn new(series_max: usize) -> Self {
+        let config = Config { levels: LEVELS.to_vec(), ..Config::default() };
+        Self { accounts: BTreeMap::new(), series_max, refused: 0, late: 0, config }
+    }
+
+    /// Takes a measurement: keeps the forecast that had been issued for it, then learns its value.
+    ///
+    /// A failure is kept as a point and never learnt: it is not a number (invariant 4). The order of
+    /// arrival counts, whatever the time labels say: the wall clock may be set back under a station.
+    pub fn observe(&mut self, measured: &Measured) -> Observed {
+        self.take(measured, false)
+    }
+
+    /// As [`Bank::observe`], for values that others made: one that is older than the newest of its
+    /// series comes too late to be forecast, and is left out.
+    pub fn observe_in_order(&mut self, measured: &Measured) -> Observed {
+        self.take(measured, true)
+    }
+
+    fn take(&mut self, measured: &Measured, in_order: bool) -> Observed {
+        if !self.has_room_for(&measured.series) {
+            self.refused += 1;
+            return Observed::Refused;
+        }
+        let account = self
+            .accounts
+            .entry(measured.series.clone())
+            .or_insert_with(|| Account::new(measured, &self.config));
+        let is_late = in_order && measured.time_unix_ns < account.last.time_unix_ns;
+        let observed = if is_late { None } else { account.observe(measured) };
+        if observed.is_none() {
+            self.late += 1;
+        }
+        observed.map_or(Observed::Late, Observed::New)
+    }
+
+    /// Whether a measurement of `series` would be accepted.
+    #[must_use]
+    pub fn has_room_for(&self, series: &Series) -> bool {
+        self.accounts.len() < self.series_max || self.accounts.contains_key(series)
+    }
+
+    /// How many series may still be added.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.series_max.saturating_sub(self.accounts.len())
+    }
+
+    /// One series.
+    #[must_use]
+    pub fn account(&self, series: &Series) -> Option<&Account> {
+        self.accounts.get(series)
+    }
+
+    /// The series that `selector` matches, ordered by quantity, target, source.
+    #[must_use]
+    pub fn select(&self, selector: &Selector) -> Vec<(&Series, &Account)> {
+        let mut found: Vec<_> = self.accounts.iter().filter(|(series, _)| selector.matches(series)).collect();
+        found.sort_by(|(a, _), (b, _)| {
+            (&a.quantity, &a.target, &a.source).cmp(&(&b.quantity, &b.target, &b.source))
+        });
+        found
+    }
+
+    /// The most series there may be.
+    #[must_use]
+    pub fn series_max(&self) -> usize {
+        self.series_max
+    }
+
+    /// How many series there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.accounts.len()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.accounts.is_empty()
+    }
+
+    /// Measurements refused because their series would have been one too many.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Measurements not learnt because they were older than the newest of their series.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        self.late
+    }
+}
+
+impl Account {
+    fn new(measured: &Measured, config: &Config) -> Self {
+        Self {
+            battery: Battery::new(config),
+            points: VecDeque::new(),
+            failures: 0,
+            last: Measured { time_unix_ns: i64::MIN, ..measured.clone() },
+            value_time_unix_ns: 0,
+        }
+    }
+
+    fn observe(&mut self, measured: &Measured) -> Option<Point> {
+        let issued = self.issue();
+        match measured.outcome {
+            // The vocabulary promises finite values; one that is not is dropped rather than shown.
+            Outcome::Value(value) => match self.battery.update(value) {
+                Ok(()) => self.value_time_unix_ns = measured.time_unix_ns,
+                Err(_) => return None,
+            },
+            Outcome::Failed { .. } => self.failures += 1,
+        }
+        let point = Point { time_unix_ns: measured.time_unix_ns, outcome: measured.outcome, issued };
+        if self.points.len() == POINTS_MAX {
+            self.points.pop_front();
+        }
+        self.points.push_back(point.clone());
+        self.last = measured.clone();
+        Some(point)
+    }
+
+    fn issue(&self) -> Option<Issued> {
+        let median = self.battery.forecast(Loss::Absolute)?;
+        let ends = |level| self.battery.interval(level).map(|i: Interval| (i.lower, i.upper));
+        Some(Issued { forecast: median.value, method: median.method.0, intervals: LEVELS.map(ends) })
+    }
+
+    /// The forecasts of the next value; `None` before the first value.
+    #[must_use]
+    pub fn next(&self) -> Option<Next> {
+        Some(Next {
+            time_unix_ns: self.value_time_unix_ns,
+            mean: self.battery.forecast(Loss::Squared)?,
+            median: self.battery.forecast(Loss::Absolute)?,
+        })
+    }
+
+    /// The interval for the next value at `level`, where calibrated.
+    #[must_use]
+    pub fn interval(&self, level: f64) -> Option<(f64, f64)> {
+        self.battery.interval(level).map(|interval| (interval.lower, interval.upper))
+    }
+
+    /// The newest points, oldest first, at most [`POINTS_MAX`].
+    pub fn points(&self) -> impl Iterator<Item = &Point> {
+        self.points.iter()
+    }
+
+    /// The newest measurement, value or failure.
+    #[must_use]
+    pub fn last(&self) -> &Measured {
+        &self.last
+    }
+
+    /// The newest value, if it is among the points kept.
+    #[must_use]
+    pub fn last_value(&self) -> Option<f64> {
+        self.points.iter().rev().find_map(|point| match point.outcome {
+            Outcome::Value(value) => Some(value),
+            Outcome::Failed { .. } => None,
+        })
+    }
+
+    /// What watchers are told when `point` was added.
+    #[must_use]
+    pub fn event(&self, series: &Series, point: Point) -> crate::hub::Event {
+        let intervals = LEVELS.map(|level| self.interval(level));
+        crate::hub::Event { series: series.clone(), point, next: self.next(), intervals }
+    }
+
+    /// How many values were learnt, with those replayed at the start.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.battery.forecast(Loss::Absolute).map_or(0, |forecast| forecast.count)
+    }
+
+    /// How many failures were seen, with those replayed at the start.
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.failures
+    }
+}
+
+/// The place of `level` in [`LEVELS`], or `None` when its intervals are not kept.
+#[must_use]
+pub fn level_index(level: f64) -> Option<usize> {
+    LEVELS.iter().position(|known| (known - level).abs() < 1e-9)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use barograph_forecast::{Failure, Name, Quantity};
+
+    fn measured(target: &str, second: i64, outcome: Outcome) -> Measured {
+        let series = Series {
+            source: Name::new("here").unwrap(),
+            target: Name::new(target).unwrap(),
+            quantity: Quantity::RTT,
+        };
+        Measured { series, time_unix_ns: second * 1_000_000_000, outcome, detail: String::new() }
+    }
+
+    #[test]
+    fn the_first_point_has_no_forecast_and_the_second_has_the_one_issued_for_it() {
+        let mut bank = Bank::new(10);
+        let Observed::New(first) = bank.observe(&measured("a", 1, Outcome::Value(5.0))) else { panic!() };
+        assert_eq!(first.issued, None);
+        let before = bank.account(&measured("a", 0, Outcome::Value(0.0)).series).unwrap().next().unwrap();
+        let Observed::New(second) = bank.observe(&measured("a", 2, Outcome::Value(9.0))) else { panic!() };
+        assert_eq!(second.issued.unwrap().forecast, before.median.value);
+    }
+
+    #[test]
+    fn failures_are_points_but_never_values() {
+        let mut bank = Bank::new(10);
+        bank.observe(&measured("a", 1, Outcome::Value(5.0)));
+        let failed = Outcome::Failed { failure: Failure::TimedOut, after_s: 3.0 };
+        let Observed::New(point) = bank.observe(&measured("a", 2, failed)) else { panic!() };
+        assert_eq!(point.outcome, failed);
+        let account = bank.account(&measured("a", 0, failed).series).unwrap();
+        assert_eq!((account.count(), account.failures()), (1, 1));
+        assert_eq!(account.last_value(), Some(5.0));
+        assert_eq!(account.next().unwrap().time_unix_ns, 1_000_000_000);
+        assert_eq!(account.last().outcome, failed);
+    }
+
+    #[test]
+    fn late_and_infinite_values_change_nothing() {
+        let mut bank = Bank::new(10);
+        bank.observe(&measured("a", 5, Outcome::Value(5.0)));
+        assert_eq!(bank.observe_in_order(&measured("a", 4, Outcome::Value(1.0))), Observed::Late);
+        assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(f64::NAN))), Observed::Late);
+        let account = bank.account(&measured("a", 0, Outcome::Value(0.0)).series).unwrap();
+        assert_eq!((account.count(), account.points().count()), (1, 1));
+        assert_eq!(bank.late(), 2);
+        assert!(matches!(bank.observe_in_order(&measured("a", 5, Outcome::Value(1.0))), Observed::New(_)));
+        assert!(
+            matches!(bank.observe(&measured("a", 1, Outcome::Value(1.0))), Observed::New(_)),
+            "a clock set back"
+        );
+    }
+
+    #[test]
+    fn the_number_of_series_is_bounded_and_refusals_are_counted() {
+        let mut bank = Bank::new(2);
+        bank.observe(&measured("a", 1, Outcome::Value(1.0)));
+        bank.observe(&measured("b", 1, Outcome::Value(1.0)));
+        assert_eq!(bank.observe(&measured("c", 1, Outcome::Value(1.0))), Observed::Refused);
+        assert!(matches!(bank.observe(&measured("a", 2, Outcome::Value(1.0))), Observed::New(_)));
+        assert_eq!((bank.len(), bank.refused(), bank.room()), (2, 1, 0));
+    }
+
+    #[test]
+    fn points_are_bounded_and_oldest_go_first() {
+        let mut bank = Bank::new(1);
+        for second in 0..600 {
+            bank.observe(&measured("a", second, Outcome::Value(second as f64)));
+        }
+        let account = bank.account(&measured("a", 0, Outcome::Value(0.0)).series).unwrap();
+        assert_eq!(account.points().count(), POINTS_MAX);
+        assert_eq!(account.points().next().unwrap().outcome, Outcome::Value(88.0));
+        assert_eq!(account.count(), 600);
+    }
+
+    #[test]
+    fn selection_filters_and_orders_by_quantity_then_target() {
+        let mut bank = Bank::new(9);
+        for target in ["b", "a"] {
+            bank.observe(&measured(target, 1, Outcome::Value(1.0)));
+            let mut other = measured(target, 1, Outcome::Value(1.0));
+            other.series.quantity = Quantity::CONNECT;
+            bank.observe(&other);
+        }
+        let names = |selector: &Selector| -> Vec<String> {
+            bank.select(selector).iter().map(|(s, _)| format!("{} {}", s.quantity, s.target)).collect()
+        };
+        assert_eq!(names(&Selector::default()), ["connect a", "connect b", "rtt a", "rtt b"]);
+        let only = Selector { target: Some(Name::new("a").unwrap()), ..Selector::default() };
+        assert_eq!(names(&only), ["connect a", "rtt a"]);
+    }
+
+    #[test]
+    fn levels_are_found_by_value() {
+        assert_eq!(level_index(0.9), Some(2));
+        assert_eq!(level_index(0.91), None);
+        assert_eq!(level_index(f64::NAN), None);
+    }
+}

@@ -1,0 +1,70 @@
+//! What stands beside a value in the archive, as JSON: the form of `detail` in the API and of
+//! `tcp_info` in `barograph probe --json`.
+
+use barograph_probe::{Measured, TcpInfo};
+use serde::Serialize;
+
+/// The kernel's view of a connection.
+#[derive(Serialize)]
+pub struct TcpInfoJson<'a> {
+    min_rtt_s: Option<f64>,
+    total_retrans: u32,
+    congestion: Option<&'a str>,
+    limited_by: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    delivery_rate_bit_s: Option<f64>,
+}
+
+impl<'a> From<&'a TcpInfo> for TcpInfoJson<'a> {
+    fn from(info: &'a TcpInfo) -> Self {
+        Self {
+            min_rtt_s: info.min_rtt_s,
+            total_retrans: info.total_retrans,
+            congestion: info.congestion.as_deref(),
+            limited_by: info.limited_by.map(barograph_probe::reading::Limit::as_str),
+            delivery_rate_bit_s: info.delivery_rate_bit_s,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Detail<'a> {
+    n: u32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    raw: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    min: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    tcp_info: Option<TcpInfoJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct Message<'a> {
+    message: &'a str,
+}
+
+/// The detail of a measured value: how many samples, their extremes, the uncorrected rate, TCP_INFO.
+pub(crate) fn of(measured: &Measured) -> String {
+    let several = 1 < measured.samples.len();
+    let extreme =
+        |pick: fn(f64, f64) -> f64| measured.samples.iter().copied().reduce(pick).filter(|_| several);
+    let detail = Detail {
+        n: measured.n,
+        raw: measured.raw,
+        min: extreme(f64::min),
+        max: extreme(f64::max),
+        tcp_info: measured.tcp_info.as_ref().map(TcpInfoJson::from),
+    };
+    serde_json::to_string(&detail).unwrap_or_default()
+}
+
+/// The detail of a failure: its sentence, cut so that it always fits.
+pub(crate) fn message(text: &str) -> String {
+    let message: String = text.chars().take(MESSAGE_CHARACTERS_MAX).collect();
+    serde_json::to_string(&Message { message: &message }).unwrap_or_default()
+}
+
+/// With every character escaped as six bytes it stays under the archive's 4 KiB.
+const MESSAGE_CHARACTERS_MAX: usize = 400;

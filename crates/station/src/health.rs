@@ -1,0 +1,159 @@
+//! What the station knows of its own work: counters and times that `/healthz` and `/metrics` show.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Shared by all threads of a station.
+#[derive(Debug)]
+pub(crate) struct Health {
+    started: Instant,
+    last_measurement: Mutex<Option<Instant>>,
+    archive: Mutex<ArchiveHealth>,
+    /// Records in memory that the archive has not acknowledged.
+    pub(crate) spool_records: AtomicU64,
+    /// Records dropped because the spool was full.
+    pub(crate) spool_dropped: AtomicU64,
+    /// Experiments skipped because all workers were busy.
+    pub(crate) probes_skipped: AtomicU64,
+    last_skip: Mutex<Option<Instant>>,
+    /// Requests refused for want of authority.
+    pub(crate) requests_refused: AtomicU64,
+    /// Connections refused because there were too many.
+    pub(crate) connections_refused: AtomicU64,
+}
+
+/// How the archive does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct ArchiveHealth {
+    /// When the last append was acknowledged.
+    pub(crate) last_append: Option<Instant>,
+    /// Why the last append failed; `None` = it did not.
+    pub(crate) error: Option<String>,
+    /// Why history could not be replayed at the start.
+    pub(crate) replay_error: Option<String>,
+}
+
+/// A judgement, with its reasons.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// One sentence each; empty = all is well.
+    pub(crate) reasons: Vec<String>,
+    pub(crate) uptime: Duration,
+    pub(crate) last_measurement_age: Option<Duration>,
+    pub(crate) last_append_age: Option<Duration>,
+}
+
+impl Health {
+    pub(crate) fn new() -> Self {
+        Self {
+            started: Instant::now(),
+            last_measurement: Mutex::default(),
+            archive: Mutex::default(),
+            spool_records: AtomicU64::new(0),
+            spool_dropped: AtomicU64::new(0),
+            probes_skipped: AtomicU64::new(0),
+            last_skip: Mutex::default(),
+            requests_refused: AtomicU64::new(0),
+            connections_refused: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn uptime(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    pub(crate) fn measured(&self) {
+        *lock(&self.last_measurement) = Some(Instant::now());
+    }
+
+    pub(crate) fn skipped(&self) {
+        self.probes_skipped.fetch_add(1, Ordering::Relaxed);
+        *lock(&self.last_skip) = Some(Instant::now());
+    }
+
+    pub(crate) fn appended(&self) {
+        let mut archive = lock(&self.archive);
+        archive.last_append = Some(Instant::now());
+        archive.error = None;
+    }
+
+    pub(crate) fn append_failed(&self, error: &str) {
+        lock(&self.archive).error = Some(error.to_string());
+    }
+
+    pub(crate) fn replay_failed(&self, error: &str) {
+        lock(&self.archive).replay_error = Some(error.to_string());
+    }
+
+    /// Why the archive does not take records now.
+    pub(crate) fn archive_error(&self) -> Option<String> {
+        lock(&self.archive).error.clone()
+    }
+
+    /// Judges; `sensor_period` is how often a measurement is made at least.
+    pub(crate) fn report(&self, sensor_period: Duration) -> Report {
+        let archive = lock(&self.archive).clone();
+        let last_measurement_age = lock(&self.last_measurement).map(|at| at.elapsed());
+        let mut reasons = Vec::new();
+        if let Some(error) = &archive.error {
+            reasons.push(format!("the archive takes no records: {error}"));
+        }
+        if let Some(error) = &archive.replay_error {
+            reasons.push(format!("history could not be replayed at the start: {error}"));
+        }
+        let dropped = self.spool_dropped.load(Ordering::Relaxed);
+        if 0 < dropped {
+            reasons
+                .push(format!("{dropped} records were dropped because the archive took none for too long"));
+        }
+        let silence = last_measurement_age.unwrap_or(self.uptime());
+        if sensor_period * SILENT_PERIODS + SLACK < silence {
+            reasons.push(format!("no measurement for {} s", silence.as_secs()));
+        }
+        let skipped_lately = lock(&self.last_skip).is_some_and(|at| at.elapsed() < SKIPS_MATTER_FOR);
+        if skipped_lately {
+            reasons.push("probes are skipped because all workers are busy (probe.workers_max)".into());
+        }
+        Report {
+            reasons,
+            uptime: self.uptime(),
+            last_measurement_age,
+            last_append_age: archive.last_append.map(|at| at.elapsed()),
+        }
+    }
+}
+
+/// Takes a lock whoever panicked under it: the values here are whole at every moment.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Sensor periods without any measurement after which measuring is considered dead.
+const SILENT_PERIODS: u32 = 3;
+/// A busy host may be late by this much without being ill.
+const SLACK: Duration = Duration::from_secs(2);
+/// A skipped probe is a reason to worry for this long.
+const SKIPS_MATTER_FOR: Duration = Duration::from_mins(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fresh_station_is_well_and_each_trouble_is_a_reason() {
+        let health = Health::new();
+        let period = Duration::from_secs(10);
+        assert!(health.report(period).reasons.is_empty());
+        health.append_failed("disk full");
+        health.skipped();
+        health.spool_dropped.store(3, Ordering::Relaxed);
+        health.replay_failed("damaged");
+        let reasons = health.report(period).reasons;
+        assert_eq!(reasons.len(), 4, "{reasons:?}");
+        assert!(reasons[0].contains("disk full"));
+        health.appended();
+        assert_eq!(health.report(period).reasons.len(), 3);
+        assert!(health.report(period).last_append_age.is_some());
+    }
+}

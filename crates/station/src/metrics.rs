@@ -1,0 +1,229 @@
+//! `/metrics` in the OpenMetrics text format, version 1.0.0 (openmetrics.io; RFC draft-richih-opsawg-openmetrics-00).
+//!
+//! A small writer: families are known at compile time, and the samples come from the bank in one pass,
+//! so that nothing has to be kept twice.
+
+use std::fmt::Write;
+use std::sync::atomic::Ordering;
+
+use barograph_engine::Selector;
+use barograph_forecast::{Outcome, Series};
+
+use crate::bank::{Account, Bank};
+use crate::health::Health;
+
+/// As the specification says it (§"Overall Structure").
+pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// All metrics of a station.
+pub(crate) fn exposition(bank: &Bank, health: &Health) -> String {
+    let mut text = String::with_capacity(4096 + 1024 * bank.len());
+    let accounts = bank.select(&Selector::default());
+    for (unit, suffix) in UNITS {
+        let of_unit: Vec<_> =
+            accounts.iter().filter(|(series, _)| crate::unit(&series.quantity) == *unit).collect();
+        if of_unit.is_empty() {
+            continue;
+        }
+        for (name, help, value) in GAUGES {
+            let family = if suffix.is_empty() { (*name).to_string() } else { format!("{name}_{suffix}") };
+            head(&mut text, &family, "gauge", suffix, help);
+            for (series, account) in &of_unit {
+                if let Some(value) = value(account) {
+                    sample(&mut text, &family, &labels(series), value);
+                }
+            }
+        }
+    }
+    counters(&mut text, &accounts);
+    station(&mut text, bank, health);
+    text.push_str("# EOF\n");
+    text
+}
+
+type Counter = (&'static str, &'static str, fn(&Account) -> u64);
+type Gauge = (&'static str, &'static str, fn(&Account) -> Option<f64>);
+
+/// One family for each of these and each unit.
+const GAUGES: &[Gauge] = &[
+    ("barograph_measured", "The newest measurement; absent after a failure.", |account| {
+        match account.last().outcome {
+            Outcome::Value(value) => Some(value),
+            Outcome::Failed { .. } => None,
+        }
+    }),
+    ("barograph_forecast", "Forecast of the next value, for least absolute error.", |account| {
+        account.next().map(|next| next.median.value)
+    }),
+    ("barograph_forecast_lower", "Lower end of the 90 % prediction interval.", |account| {
+        account.interval(0.9).map(|(lower, _)| lower)
+    }),
+    ("barograph_forecast_upper", "Upper end of the 90 % prediction interval.", |account| {
+        account.interval(0.9).map(|(_, upper)| upper)
+    }),
+    ("barograph_forecast_mae", "Mean absolute error of all forecasts issued.", |account| {
+        account.next().map(|next| next.median.mae)
+    }),
+    (
+        "barograph_forecast_recent_mae",
+        "Mean absolute error of recent forecasts (half-life 100 values).",
+        |account| account.next().map(|next| next.median.recent_mae),
+    ),
+];
+
+/// Units of the vocabulary, and how a metric's name says them.
+const UNITS: &[(&str, &str)] =
+    &[("s", "seconds"), ("bit/s", "bits_per_second"), ("ratio", "ratio"), ("bytes", "bytes"), ("", "")];
+
+fn counters(text: &mut String, accounts: &[(&Series, &Account)]) {
+    let families: [Counter; 2] = [
+        ("barograph_values", "Values learnt, with those replayed at the start.", Account::count),
+        ("barograph_failures", "Failed experiments, with those replayed at the start.", Account::failures),
+    ];
+    for (family, help, value) in families {
+        head(text, family, "counter", "", help);
+        for (series, account) in accounts {
+            sample(text, &format!("{family}_total"), &labels(series), value(account) as f64);
+        }
+    }
+}
+
+fn station(text: &mut String, bank: &Bank, health: &Health) {
+    head(text, "barograph_build", "info", "", "The version that runs.");
+    let _ = writeln!(text, "barograph_build_info{{version=\"{}\"}} 1", env!("CARGO_PKG_VERSION"));
+    let count = |atomic: &std::sync::atomic::AtomicU64| atomic.load(Ordering::Relaxed) as f64;
+    let gauges = [
+        ("barograph_uptime_seconds", "seconds", "Time since the start.", health.uptime().as_secs_f64()),
+        ("barograph_series", "", "Series kept.", bank.len() as f64),
+        ("barograph_spool_records", "", "Records that wait for the archive.", count(&health.spool_records)),
+        (
+            "barograph_archive_up",
+            "",
+            "1 = the archive takes records.",
+            f64::from(u8::from(health.archive_error().is_none())),
+        ),
+    ];
+    for (family, unit, help, value) in gauges {
+        head(text, family, "gauge", unit, help);
+        sample(text, family, "", value);
+    }
+    let counters = [
+        (
+            "barograph_series_refused",
+            "Measurements refused because there are too many series.",
+            bank.refused() as f64,
+        ),
+        (
+            "barograph_late_values",
+            "Values that came later than newer ones, and were not learnt.",
+            bank.late() as f64,
+        ),
+        ("barograph_spool_dropped", "Records dropped before they were stored.", count(&health.spool_dropped)),
+        (
+            "barograph_probes_skipped",
+            "Experiments skipped for want of a worker.",
+            count(&health.probes_skipped),
+        ),
+        (
+            "barograph_requests_refused",
+            "Requests refused for want of authority.",
+            count(&health.requests_refused),
+        ),
+        (
+            "barograph_connections_refused",
+            "Connections refused because there were too many.",
+            count(&health.connections_refused),
+        ),
+    ];
+    for (family, help, value) in counters {
+        head(text, family, "counter", "", help);
+        sample(text, &format!("{family}_total"), "", value);
+    }
+}
+
+fn head(text: &mut String, family: &str, kind: &str, unit: &str, help: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(text, "# TYPE {family} {kind}");
+    if !unit.is_empty() {
+        let _ = writeln!(text, "# UNIT {family} {unit}");
+    }
+    let _ = writeln!(text, "# HELP {family} {help}");
+}
+
+fn sample(text: &mut String, name: &str, labels: &str, value: f64) {
+    // Rust prints the shortest decimal that reads back as the same number.
+    let _ = writeln!(text, "{name}{labels} {value:?}");
+}
+
+fn labels(series: &Series) -> String {
+    format!(
+        "{{quantity=\"{}\",source=\"{}\",target=\"{}\"}}",
+        escaped(series.quantity.as_str()),
+        escaped(series.source.as_str()),
+        escaped(series.target.as_str())
+    )
+}
+
+/// `\`, `"` and line feed are escaped (ABNF `escaped-string`).
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::bank::Measured;
+    use barograph_forecast::{Failure, Name, Quantity};
+
+    fn bank() -> Bank {
+        let mut bank = Bank::new(10);
+        let mut observe = |target: &str, quantity: &str, outcome| {
+            let series = Series {
+                source: Name::new("here").unwrap(),
+                target: Name::new(target).unwrap(),
+                quantity: Quantity::new(quantity).unwrap(),
+            };
+            bank.observe(&Measured { series, time_unix_ns: 1, outcome, detail: String::new() });
+        };
+        observe("a\"b\\c", "rtt", Outcome::Value(0.25));
+        observe("a", "connect", Outcome::Failed { failure: Failure::Refused, after_s: 0.1 });
+        observe("x", "queue_length", Outcome::Value(7.0));
+        observe("x", "rtt_loaded", Outcome::Value(1e-9));
+        bank
+    }
+
+    #[test]
+    fn every_line_parses_and_families_stay_together() {
+        let text = exposition(&bank(), &Health::new());
+        assert!(text.ends_with("# EOF\n"));
+        let mut family = String::new();
+        let mut seen = std::collections::BTreeSet::new();
+        for line in text.lines().take_while(|line| *line != "# EOF") {
+            if let Some(rest) = line.strip_prefix("# TYPE ") {
+                family = rest.split(' ').next().unwrap().to_string();
+                assert!(seen.insert(family.clone()), "{family} comes twice");
+            } else if let Some(rest) = line.strip_prefix("# UNIT ") {
+                let unit = rest.split(' ').nth(1).unwrap();
+                assert!(family.ends_with(&format!("_{unit}")), "{line}");
+            } else if !line.starts_with("# HELP ") {
+                assert!(line.starts_with(&family), "{line} stands under {family}");
+                let value: f64 = line.rsplit(' ').next().unwrap().parse().unwrap();
+                assert!(value.is_finite());
+            }
+        }
+    }
+
+    #[test]
+    fn labels_are_escaped_and_failures_are_absent() {
+        let text = exposition(&bank(), &Health::new());
+        let line = r#"barograph_measured_seconds{quantity="rtt",source="here",target="a\"b\\c"} 0.25"#;
+        assert!(text.contains(line), "{text}");
+        assert!(!text.contains("barograph_measured_seconds{quantity=\"connect\""));
+        assert!(
+            text.contains("barograph_failures_total{quantity=\"connect\",source=\"here\",target=\"a\"} 1.0")
+        );
+        assert!(text.contains("barograph_measured{quantity=\"queue_length\""));
+        assert!(text.contains("barograph_measured_seconds{quantity=\"rtt_loaded\""));
+    }
+}

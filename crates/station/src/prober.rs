@@ -1,0 +1,474 @@
+//! Measuring: one thread with a timetable, and a bounded number of short-lived threads that experiment.
+//!
+//! Nothing here waits for HTTP or storage (invariant 12), and no target waits for another: every
+//! experiment blocks a thread of its own until its deadline. Of one target at most one experiment runs
+//! at a time, and at most one bulk test on this host.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
+use barograph_probe::io::{Cancel, Context, Peer, Responder, detect, run_one};
+use barograph_probe::target::Scheme;
+use barograph_probe::{ProbeError, Reading};
+
+use crate::bank::{Bank, Measured};
+use crate::config::Config;
+use crate::health::{Health, lock};
+use crate::recorder::Inbox;
+use crate::sensor::Sensors;
+use crate::target::{Kind, Target};
+use crate::timetable::Timetable;
+
+/// The measuring thread.
+#[derive(Debug)]
+pub(crate) struct Prober {
+    commands: Sender<Command>,
+    cancel: Cancel,
+    thread: JoinHandle<()>,
+}
+
+/// What the prober works with.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) host: Name,
+    pub(crate) inbox: Inbox,
+    pub(crate) bank: Arc<Mutex<Bank>>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) responder: Arc<Responder>,
+    pub(crate) workers_max: usize,
+    /// Presented to other stations.
+    pub(crate) token: Option<String>,
+}
+
+enum Command {
+    Plan { config: Arc<Config>, targets: Vec<Target> },
+    Finished(Finished),
+    Stop,
+}
+
+/// What a worker tells when it is done.
+struct Finished {
+    job: Job,
+    /// What a target turned out to be.
+    peer: Option<Peer>,
+    /// The target did not answer as it did when it was found out what it is.
+    mistaken: bool,
+}
+
+/// What the timetable is made of.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Job {
+    Cpu,
+    Memory,
+    Detect(Name),
+    Probe(Name, Kind),
+}
+
+impl Prober {
+    /// Starts measuring as soon as it is given a plan.
+    pub(crate) fn start(parts: Parts) -> std::io::Result<Self> {
+        let (commands, receiver) = channel();
+        let cancel = Cancel::default();
+        let state = State {
+            parts,
+            cancel: cancel.clone(),
+            finished: commands.clone(),
+            config: Arc::new(Config::default()),
+            targets: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            timetable: Timetable::new(),
+            sensors: Sensors::default(),
+            busy: BTreeSet::new(),
+            waiting: Vec::new(),
+            bulk: Arc::new(Bulk::default()),
+            began: Instant::now(),
+        };
+        let thread = std::thread::Builder::new().name("prober".into()).spawn(move || state.run(&receiver))?;
+        Ok(Self { commands, cancel, thread })
+    }
+
+    /// Measures `targets` from now on, and nothing else.
+    pub(crate) fn plan(&self, config: Arc<Config>, targets: Vec<Target>) {
+        // The thread ends only by `stop`.
+        let _ = self.commands.send(Command::Plan { config, targets });
+    }
+
+    /// Stops all experiments; what they had not finished is not recorded.
+    pub(crate) fn stop(self) {
+        self.cancel.cancel();
+        let _ = self.commands.send(Command::Stop);
+        let _ = self.thread.join();
+    }
+}
+
+struct State {
+    parts: Parts,
+    cancel: Cancel,
+    finished: Sender<Command>,
+    config: Arc<Config>,
+    targets: BTreeMap<Name, Target>,
+    /// What targets without quantities turned out to be.
+    peers: BTreeMap<Name, Peer>,
+    timetable: Timetable<Job>,
+    sensors: Sensors,
+    /// Targets of which an experiment runs.
+    busy: BTreeSet<Name>,
+    /// Due, but its target is busy or a bulk test runs.
+    waiting: Vec<Job>,
+    bulk: Arc<Bulk>,
+    began: Instant,
+}
+
+/// Bulk tests of this host.
+#[derive(Debug, Default)]
+struct Bulk {
+    running: AtomicU64,
+    /// Bulk tests begun so far.
+    begun: AtomicU64,
+}
+
+impl State {
+    fn run(mut self, commands: &Receiver<Command>) {
+        loop {
+            let now = self.began.elapsed();
+            let next = self.timetable.next_due().map_or(IDLE, |due| due.saturating_sub(now));
+            match commands.recv_timeout(Duration::min(next, IDLE)) {
+                Ok(Command::Plan { config, targets }) => self.set_plan(config, targets),
+                Ok(Command::Finished(finished)) => self.finish(finished),
+                Ok(Command::Stop) => break,
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+            }
+            for job in self.timetable.take_due(self.began.elapsed()) {
+                self.begin(job);
+            }
+        }
+        self.drain(commands);
+    }
+
+    /// Waits for the workers, which notice the switch within a tenth of a second, but not for ever.
+    fn drain(&mut self, commands: &Receiver<Command>) {
+        let limit = Instant::now() + DRAIN;
+        while !self.busy.is_empty() {
+            match commands.recv_timeout(limit.saturating_duration_since(Instant::now())) {
+                Ok(Command::Finished(finished)) => {
+                    self.busy.remove(target_of(&finished.job).unwrap_or(&self.parts.host));
+                }
+                Ok(_) => {}
+                Err(_) => break,
+            }
+        }
+    }
+
+    fn set_plan(&mut self, config: Arc<Config>, targets: Vec<Target>) {
+        self.config = config;
+        self.targets = targets.into_iter().map(|target| (target.name.clone(), target)).collect();
+        self.peers.retain(|name, _| self.targets.contains_key(name));
+        let now = self.began.elapsed();
+        let mut jobs = vec![(Job::Cpu, self.config.sensor_period), (Job::Memory, self.config.sensor_period)];
+        for target in self.targets.values() {
+            jobs.extend(jobs_of(target, self.peers.get(&target.name).copied(), &self.config));
+        }
+        let wanted: BTreeSet<&Job> = jobs.iter().map(|(job, _)| job).collect();
+        self.timetable.retain(|job| wanted.contains(job));
+        self.waiting.retain(|job| wanted.contains(job));
+        for (job, period) in jobs {
+            let name = format!("{} {job:?}", self.parts.host);
+            if matches!(&job, Job::Probe(_, kind) if kind.is_bulk()) {
+                self.timetable.set_patient(job, &name, period, now);
+            } else {
+                self.timetable.set(job, &name, period, now);
+            }
+        }
+    }
+
+    fn finish(&mut self, finished: Finished) {
+        if let Some(name) = target_of(&finished.job) {
+            self.busy.remove(name);
+            let undecided = self.targets.get(name).is_some_and(|target| target.quantities.is_empty());
+            let changed = match finished.peer {
+                Some(peer) => self.peers.insert(name.clone(), peer) != Some(peer),
+                None => finished.mistaken && self.peers.remove(name).is_some(),
+            };
+            if undecided && changed {
+                let targets = self.targets.values().cloned().collect();
+                self.set_plan(Arc::clone(&self.config), targets);
+            }
+        }
+        for job in std::mem::take(&mut self.waiting) {
+            self.begin(job);
+        }
+    }
+
+    fn begin(&mut self, job: Job) {
+        match &job {
+            Job::Cpu => {
+                if let Some(outcome) = self.sensors.cpu_available() {
+                    self.record_own(Quantity::CPU_AVAILABLE, outcome);
+                } else {
+                    // The first reading begins the interval; the first value follows soon.
+                    self.timetable.postpone(&job, self.began.elapsed() + FIRST_CPU_INTERVAL);
+                }
+            }
+            Job::Memory => self.record_own(Quantity::MEMORY_FREE, self.sensors.memory_free()),
+            Job::Detect(name) | Job::Probe(name, _) => {
+                let Some(target) = self.targets.get(name).cloned() else { return };
+                let is_bulk = matches!(&job, Job::Probe(_, kind) if kind.is_bulk());
+                let bulk_runs = 0 < self.bulk.running.load(Ordering::SeqCst);
+                if self.busy.contains(name) || (is_bulk && bulk_runs) {
+                    if !self.waiting.contains(&job) {
+                        self.waiting.push(job);
+                    }
+                } else if self.parts.workers_max <= self.busy.len() {
+                    self.parts.health.skipped();
+                } else {
+                    self.spawn(job, target, is_bulk);
+                }
+            }
+        }
+    }
+
+    fn spawn(&mut self, job: Job, target: Target, is_bulk: bool) {
+        let name = target.name.clone();
+        let worker = Worker {
+            parts: self.parts.clone(),
+            context: self.context(),
+            bytes: self.config.goodput_bytes,
+            bulk: Arc::clone(&self.bulk),
+            target,
+        };
+        if is_bulk {
+            self.bulk.begun.fetch_add(1, Ordering::SeqCst);
+            self.bulk.running.fetch_add(1, Ordering::SeqCst);
+        }
+        let finished = self.finished.clone();
+        let bulk = Arc::clone(&self.bulk);
+        let work = {
+            let job = job.clone();
+            move || {
+                let done =
+                    std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.work(job.clone())));
+                if is_bulk {
+                    bulk.running.fetch_sub(1, Ordering::SeqCst);
+                }
+                // A panicking experiment is a defect, but must not make its target busy for ever.
+                let done = done.unwrap_or(Finished { job, peer: None, mistaken: false });
+                let _ = finished.send(Command::Finished(done));
+            }
+        };
+        match std::thread::Builder::new().name("probe".into()).stack_size(STACK_BYTES).spawn(work) {
+            Ok(_) => {
+                self.busy.insert(name);
+            }
+            Err(error) => {
+                tracing::warn!("no thread for an experiment with {name}: {error}");
+                if is_bulk {
+                    self.bulk.running.fetch_sub(1, Ordering::SeqCst);
+                }
+                self.parts.health.skipped();
+            }
+        }
+    }
+
+    fn context(&self) -> Context {
+        Context {
+            deadline: self.config.probe_timeout,
+            token: self.parts.token.clone(),
+            cancel: self.cancel.clone(),
+            ..Context::default()
+        }
+    }
+
+    fn record_own(&self, quantity: Quantity, outcome: Outcome) {
+        let host = self.parts.host.clone();
+        let series = Series { source: host.clone(), target: host, quantity };
+        self.parts.inbox.offer(Measured {
+            series,
+            time_unix_ns: now_unix_ns(),
+            outcome,
+            detail: String::new(),
+        });
+    }
+}
+
+/// One experiment on its own thread.
+struct Worker {
+    parts: Parts,
+    context: Context,
+    bytes: u64,
+    bulk: Arc<Bulk>,
+    target: Target,
+}
+
+impl Worker {
+    fn work(&self, job: Job) -> Finished {
+        match job {
+            Job::Probe(_, kind) => {
+                let mistaken = self.measure(kind);
+                Finished { job, peer: None, mistaken }
+            }
+            _ => {
+                let peer = self.detect();
+                Finished { job, peer, mistaken: false }
+            }
+        }
+    }
+
+    /// Finds out what the target is; when it cannot be reached, that is a failed `connect`, and a
+    /// station that refuses is a failed `rtt`.
+    fn detect(&self) -> Option<Peer> {
+        match detect(&self.target.address, &self.context) {
+            Ok(peer) => Some(peer),
+            Err(error) if error.stopped => None,
+            Err(error) => {
+                let outcome = Outcome::Failed { failure: error.failure, after_s: error.after_s };
+                let refused = error.failure == Failure::Declined;
+                let quantity = if refused { Quantity::RTT } else { Quantity::CONNECT };
+                self.record(quantity, outcome, error_detail(&error));
+                None
+            }
+        }
+    }
+
+    /// Measures and records; returns whether the answer shows that the target is not what it was.
+    fn measure(&self, kind: Kind) -> bool {
+        let own_bulk_before = self.bulk.begun.load(Ordering::SeqCst);
+        let loaded_before = self.is_loaded();
+        // The bank's lock is taken here, on the experiment's own thread: the timetable waits for nobody.
+        let rtt_forecast_s = if kind.is_bulk() { self.rtt_forecast_s() } else { None };
+        let context = Context { rtt_forecast_s, ..self.context.clone() };
+        let readings = run_one(&self.target.address, kind.experiment(self.bytes), &context);
+        let loaded =
+            loaded_before || self.is_loaded() || own_bulk_before != self.bulk.begun.load(Ordering::SeqCst);
+        let mut mistaken = false;
+        for reading in readings {
+            let Reading { quantity, result } = &reading;
+            let detail = match result {
+                Err(error) if error.stopped => continue,
+                Err(error) => {
+                    mistaken |= error.failure == Failure::Garbage;
+                    error_detail(error)
+                }
+                Ok(measured) => crate::detail::of(measured),
+            };
+            if self.target.wants(quantity) {
+                let quantity =
+                    if loaded && !kind.is_bulk() { loaded_form(quantity) } else { quantity.clone() };
+                self.record(quantity, reading.outcome(), detail);
+            }
+        }
+        mistaken
+    }
+
+    /// The forecast of the idle round-trip time, which a transfer's time is corrected by (JavaNws §2.1.1).
+    fn rtt_forecast_s(&self) -> Option<f64> {
+        let (source, target) = (self.parts.host.clone(), self.target.name.clone());
+        let series = Series { source, target, quantity: Quantity::RTT };
+        let next = lock(&self.parts.bank).account(&series).and_then(crate::bank::Account::next);
+        next.map(|next| next.median.value)
+    }
+
+    fn is_loaded(&self) -> bool {
+        0 < self.bulk.running.load(Ordering::SeqCst) || self.parts.responder.bulk_running()
+    }
+
+    fn record(&self, quantity: Quantity, outcome: Outcome, detail: String) {
+        let series = Series { source: self.parts.host.clone(), target: self.target.name.clone(), quantity };
+        self.parts.inbox.offer(Measured { series, time_unix_ns: now_unix_ns(), outcome, detail });
+    }
+}
+
+/// The jobs that measure a target, with their periods.
+fn jobs_of(target: &Target, peer: Option<Peer>, config: &Config) -> Vec<(Job, Duration)> {
+    let probe_period = target.period.unwrap_or(config.probe_period);
+    let is_url = target.address.scheme() != Scheme::Address;
+    let kinds = match (target.quantities.is_empty(), peer) {
+        (false, _) => target.kinds(),
+        // A page somewhere on a server is no station, and need not be asked.
+        (true, None) if is_url && target.address.path() != "/" => Kind::usual(false, true).to_vec(),
+        (true, None) => return vec![(Job::Detect(target.name.clone()), probe_period)],
+        (true, Some(peer)) => Kind::usual(peer == Peer::Station, is_url).to_vec(),
+    };
+    let period = |kind: Kind| if kind.is_bulk() { config.goodput_period } else { probe_period };
+    kinds.into_iter().map(|kind| (Job::Probe(target.name.clone(), kind), period(kind))).collect()
+}
+
+fn target_of(job: &Job) -> Option<&Name> {
+    match job {
+        Job::Detect(name) | Job::Probe(name, _) => Some(name),
+        Job::Cpu | Job::Memory => None,
+    }
+}
+
+/// The series of what is measured while this host runs a bulk test (invariant 5).
+fn loaded_form(quantity: &Quantity) -> Quantity {
+    Quantity::new(&format!("{quantity}_loaded")).unwrap_or(Quantity::RTT_LOADED)
+}
+
+fn error_detail(error: &ProbeError) -> String {
+    crate::detail::message(&error.message)
+}
+
+/// Wall-clock label of now.
+pub(crate) fn now_unix_ns() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// The loop looks around at least so often.
+const IDLE: Duration = Duration::from_secs(60);
+/// How long stopping waits for experiments that were told to stop.
+const DRAIN: Duration = Duration::from_secs(1);
+/// The first share of the processor is measured over one second, so that a page is not empty for ten.
+const FIRST_CPU_INTERVAL: Duration = Duration::from_secs(1);
+/// A TLS handshake fits; the pages that are not touched cost nothing.
+const STACK_BYTES: usize = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::target::Provenance;
+
+    fn target(address: &str, quantities: &[&str]) -> Target {
+        let words: Vec<String> = quantities.iter().map(ToString::to_string).collect();
+        Target::parse(address, &words, None, Provenance::Config).unwrap()
+    }
+
+    fn kinds(target: &Target, peer: Option<Peer>) -> Vec<Option<Kind>> {
+        let jobs = jobs_of(target, peer, &Config::default());
+        let kind = |job| match job {
+            Job::Probe(_, kind) => Some(kind),
+            _ => None,
+        };
+        jobs.into_iter().map(|(job, _)| kind(job)).collect()
+    }
+
+    #[test]
+    fn a_target_is_asked_what_it_is_unless_quantities_say() {
+        assert_eq!(kinds(&target("a:1", &[]), None), [None]);
+        assert_eq!(kinds(&target("a:1", &[]), Some(Peer::Plain)), [Some(Kind::Connect)]);
+        assert_eq!(kinds(&target("a:1", &[]), Some(Peer::Station)), [Some(Kind::Rtt), Some(Kind::Loss)]);
+        assert_eq!(kinds(&target("http://a/b", &[]), None), [Some(Kind::Connect), Some(Kind::Response)]);
+        assert_eq!(kinds(&target("http://a/", &[]), None), [None]);
+        assert_eq!(kinds(&target("a:1", &["connect"]), None), [Some(Kind::Connect)]);
+    }
+
+    #[test]
+    fn bulk_tests_have_their_own_period() {
+        let target = target("a:1", &["rtt", "goodput"]);
+        let config = Config::default();
+        let periods: Vec<Duration> = jobs_of(&target, None, &config).into_iter().map(|(_, p)| p).collect();
+        assert_eq!(periods, [config.probe_period, config.goodput_period]);
+    }
+
+    #[test]
+    fn loaded_measurements_are_their_own_series() {
+        assert_eq!(loaded_form(&Quantity::RTT), Quantity::RTT_LOADED);
+        assert_eq!(loaded_form(&Quantity::CONNECT).as_str(), "connect_loaded");
+    }
+}

@@ -1,0 +1,442 @@
+//! The way of a measurement: learnt by its battery, shown to watchers, spooled, stored.
+//!
+//! One thread does it all, so that batteries, streams and archive see one order. Measuring threads only
+//! put a measurement into its bounded inbox and never wait. While the archive does not work,
+//! measurements are still learnt and shown, and wait in the bounded spool.
+//!
+//! ```text
+//! prober ─► inbox ─► battery ─► hub ─► spool ─► append ─► acknowledged
+//! API ─────► inbox ─────────────────► spool ─► append ─► battery ─► hub ─► answer 201
+//! ```
+//!
+//! A record of this station gets its sequence when its append begins, and keeps it until the append is
+//! known to be stored: dropping from the spool leaves no gap, and repeating stores nothing twice.
+
+use std::collections::{HashMap, VecDeque};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use barograph_engine::{Engine, Error, Record};
+use barograph_forecast::Name;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+
+use crate::bank::{Bank, Measured, Observed};
+use crate::health::{Health, lock};
+use crate::hub::Hub;
+
+/// Where measurements are handed in; clones share the recorder.
+#[derive(Clone, Debug)]
+pub(crate) struct Inbox {
+    sender: mpsc::Sender<Message>,
+    health: Arc<Health>,
+}
+
+/// A record that somebody handed in; without an identity it is this station's own.
+#[derive(Clone, Debug)]
+pub(crate) struct Fed {
+    pub(crate) measured: Measured,
+    pub(crate) identity: Option<(Name, u64)>,
+}
+
+/// Why records that were handed in were not stored.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum FeedError {
+    #[error("the archive takes no records now: {0}")]
+    Unavailable(String),
+    #[error("the station is stopping")]
+    Stopping,
+    #[error("{0}")]
+    Invalid(String),
+    #[error("more than {ORIGINS_MAX} origins have handed in records")]
+    TooManyOrigins,
+}
+
+enum Message {
+    Own(Measured),
+    Feed { records: Vec<Fed>, answer: oneshot::Sender<Result<usize, FeedError>> },
+    Stop { deadline: Instant },
+}
+
+/// What is appended or dropped as a whole.
+struct Entry {
+    /// Own records have sequence 0 until their append begins.
+    records: Vec<Record>,
+    /// `None` = measured here: already learnt, nobody waits.
+    answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
+}
+
+/// What the recorder works with.
+pub(crate) struct Parts {
+    pub(crate) host: Name,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) bank: Arc<Mutex<Bank>>,
+    pub(crate) hub: Hub,
+    pub(crate) health: Arc<Health>,
+    pub(crate) spool_records_max: usize,
+}
+
+impl Inbox {
+    /// An inbox and what the recorder reads from it.
+    pub(crate) fn new(health: Arc<Health>) -> (Self, Outbox) {
+        let (sender, receiver) = mpsc::channel(INBOX_MESSAGES);
+        (Self { sender, health }, Outbox(receiver))
+    }
+
+    /// Hands a measurement in without waiting; when the recorder is far behind it is dropped and counted.
+    pub(crate) fn offer(&self, measured: Measured) {
+        self.health.measured();
+        if self.sender.try_send(Message::Own(measured)).is_err() {
+            self.health.spool_dropped.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Hands records in and waits until all are durable; gives how many there were.
+    pub(crate) async fn feed(&self, records: Vec<Fed>) -> Result<usize, FeedError> {
+        let (answer, stored) = oneshot::channel();
+        let message = Message::Feed { records, answer };
+        self.sender.try_send(message).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => FeedError::Unavailable("too much is waiting".into()),
+            mpsc::error::TrySendError::Closed(_) => FeedError::Stopping,
+        })?;
+        match tokio::time::timeout(FEED_TIMEOUT, stored).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(FeedError::Stopping),
+            Err(_) => Err(FeedError::Unavailable("it is not known whether they were stored".into())),
+        }
+    }
+
+    /// Asks the recorder to store what it has, until `limit` has passed, and to end.
+    pub(crate) fn stop(&self, limit: Duration) {
+        let mut message = Message::Stop { deadline: Instant::now() + limit };
+        // A full inbox is emptied all the time; the loop ends with the recorder.
+        while let Err(mpsc::error::TrySendError::Full(back)) = self.sender.try_send(message) {
+            message = back;
+            std::thread::yield_now();
+        }
+    }
+}
+
+/// The recorder's end of the inbox.
+pub(crate) struct Outbox(mpsc::Receiver<Message>);
+
+/// Records until it is stopped; returns how many records could not be stored.
+pub(crate) async fn run(parts: Parts, inbox: Outbox) -> usize {
+    let mut recorder = Recorder {
+        next_seq: None,
+        highest: HashMap::new(),
+        parts,
+        spool: VecDeque::new(),
+        spooled: 0,
+        singly: 0,
+        delay: Duration::ZERO,
+    };
+    recorder.run(inbox.0).await
+}
+
+struct Recorder {
+    parts: Parts,
+    spool: VecDeque<Entry>,
+    /// Records in the spool.
+    spooled: usize,
+    /// So many entries are appended one by one, because one of them was refused.
+    singly: usize,
+    /// The sequence of this station's next record; `None` = the archive has not said yet.
+    next_seq: Option<u64>,
+    /// Highest sequence seen of each other origin.
+    highest: HashMap<Name, u64>,
+    /// Wait before the next append, after failures.
+    delay: Duration,
+}
+
+/// A running append.
+type Append = Pin<Box<dyn Future<Output = Appended> + Send>>;
+
+/// An append on its way, and what came of it.
+struct Appended {
+    entries: Vec<Entry>,
+    next_seq: Option<u64>,
+    /// Other origins of which the archive was asked, with the highest sequence it had before.
+    origins: Vec<(Name, Option<u64>)>,
+    result: Result<(), Error>,
+}
+
+impl Recorder {
+    async fn run(&mut self, mut inbox: mpsc::Receiver<Message>) -> usize {
+        let mut append: Option<Append> = None;
+        let mut deadline: Option<Instant> = None;
+        loop {
+            if append.is_none() && !self.spool.is_empty() {
+                append = Some(self.begin_append());
+            }
+            if deadline.is_some() && append.is_none() && inbox.is_empty() {
+                return 0;
+            }
+            let running = append.is_some();
+            let stop_at = deadline.unwrap_or_else(|| Instant::now() + Duration::from_hours(1));
+            tokio::select! {
+                message = inbox.recv() => match message {
+                    Some(Message::Own(measured)) => self.take_own(measured),
+                    Some(Message::Feed { records, answer }) => self.take_feed(records, answer),
+                    Some(Message::Stop { deadline: at }) => {
+                        deadline = Some(at);
+                        self.delay = Duration::ZERO;
+                        inbox.close();
+                    }
+                    // Closed and drained; what runs or waits is finished below.
+                    None if running => {
+                        let finished = async { append.as_mut().expect("an append is running").await };
+                        match tokio::time::timeout_at(stop_at, finished).await {
+                            Ok(done) => { append = None; self.finish_append(done); }
+                            Err(_) => return usize::max(1, self.spooled),
+                        }
+                    }
+                    None => return 0,
+                },
+                done = async { append.as_mut().expect("guarded by `running`").await }, if running => {
+                    append = None;
+                    self.finish_append(done);
+                }
+                () = tokio::time::sleep_until(stop_at), if deadline.is_some() => {
+                    return usize::max(1, self.spooled);
+                }
+            }
+            self.parts.health.spool_records.store(self.spooled as u64, Ordering::Relaxed);
+        }
+    }
+
+    fn take_own(&mut self, measured: Measured) {
+        if self.learn(&measured, false) == Learnt::Refused {
+            return;
+        }
+        let record = record(&self.parts.host, 0, measured);
+        while self.parts.spool_records_max <= self.spooled && self.drop_oldest_own() {}
+        self.push(Entry { records: vec![record], answer: None });
+    }
+
+    fn take_feed(&mut self, records: Vec<Fed>, answer: oneshot::Sender<Result<usize, FeedError>>) {
+        let refusal = if let Some(error) = self.parts.health.archive_error() {
+            Some(FeedError::Unavailable(error))
+        } else if self.parts.spool_records_max < self.spooled + records.len() {
+            Some(FeedError::Unavailable("too much is waiting".into()))
+        } else if ORIGINS_MAX <= self.highest.len()
+            && records.iter().any(|fed| {
+                fed.identity.as_ref().is_some_and(|(origin, _)| !self.highest.contains_key(origin))
+            })
+        {
+            Some(FeedError::TooManyOrigins)
+        } else {
+            None
+        };
+        if let Some(error) = refusal {
+            // Whoever asked may be gone.
+            let _ = answer.send(Err(error));
+            return;
+        }
+        let host = &self.parts.host;
+        let records = records.into_iter().map(|fed| match fed.identity {
+            Some((origin, seq)) => record(&origin, seq, fed.measured),
+            None => record(host, 0, fed.measured),
+        });
+        let entry = Entry { records: records.collect(), answer: Some(answer) };
+        self.push(entry);
+    }
+
+    fn push(&mut self, entry: Entry) {
+        self.spooled += entry.records.len();
+        self.spool.push_back(entry);
+    }
+
+    /// Drops the oldest entry for which nobody waits.
+    fn drop_oldest_own(&mut self) -> bool {
+        let Some(at) = self.spool.iter().position(|entry| entry.answer.is_none()) else { return false };
+        let dropped = self.spool.remove(at).map_or(0, |entry| entry.records.len());
+        self.spooled -= dropped;
+        self.parts.health.spool_dropped.fetch_add(dropped as u64, Ordering::Relaxed);
+        true
+    }
+
+    /// Takes the oldest entries and begins to append them, after the delay that failures earned.
+    fn begin_append(&mut self) -> Append {
+        let mut entries = Vec::new();
+        let mut count = 0;
+        while let Some(entry) = self.spool.front() {
+            let full = BATCH_RECORDS < count + entry.records.len() || 0 < self.singly;
+            if !entries.is_empty() && full {
+                break;
+            }
+            count += entry.records.len();
+            entries.extend(self.spool.pop_front());
+        }
+        let mut origins: Vec<(Name, Option<u64>)> = Vec::new();
+        for record in entries.iter().flat_map(|entry| &entry.records) {
+            let known = record.origin == self.parts.host
+                || self.highest.contains_key(&record.origin)
+                || origins.iter().any(|(origin, _)| *origin == record.origin);
+            if !known {
+                origins.push((record.origin.clone(), None));
+            }
+        }
+        let engine = Arc::clone(&self.parts.engine);
+        let delay = self.delay;
+        let mut append = Appended { entries, next_seq: self.next_seq, origins, result: Ok(()) };
+        let host = self.parts.host.clone();
+        Box::pin(async move {
+            tokio::time::sleep(delay).await;
+            append.result = store(engine.as_ref(), &host, &mut append).await;
+            append
+        })
+    }
+
+    fn finish_append(&mut self, done: Appended) {
+        let Appended { entries, next_seq, origins, result } = done;
+        self.next_seq = next_seq;
+        for (origin, highest) in origins {
+            if let Some(highest) = highest {
+                self.highest.insert(origin, highest);
+            }
+        }
+        self.singly = self.singly.saturating_sub(1);
+        match result {
+            Ok(()) => {
+                self.delay = Duration::ZERO;
+                self.parts.health.appended();
+                self.acknowledge(entries);
+            }
+            Err(Error::Invalid(message)) if entries.len() == 1 => {
+                tracing::error!("a record breaks a limit of the archive and is dropped: {message}");
+                self.parts.health.appended();
+                for entry in entries {
+                    self.spooled -= entry.records.len();
+                    if let Some(answer) = entry.answer {
+                        let _ = answer.send(Err(FeedError::Invalid(message.clone())));
+                    }
+                }
+            }
+            Err(error) => {
+                if let Error::Invalid(_) = error {
+                    self.singly = entries.len();
+                } else {
+                    self.fail(&error);
+                }
+                for entry in entries.into_iter().rev() {
+                    self.spool.push_front(entry);
+                }
+            }
+        }
+    }
+
+    fn fail(&mut self, error: &Error) {
+        let message = error.to_string();
+        if self.parts.health.archive_error().as_ref() != Some(&message) {
+            tracing::error!("{message}; measuring goes on, records wait in memory");
+        }
+        self.parts.health.append_failed(&message);
+        self.delay = (self.delay * 2).clamp(DELAY_MIN, DELAY_MAX);
+    }
+
+    /// Answers those who wait, and learns what they handed in.
+    fn acknowledge(&mut self, entries: Vec<Entry>) {
+        for entry in entries {
+            self.spooled -= entry.records.len();
+            let Some(answer) = entry.answer else { continue };
+            for record in &entry.records {
+                if self.is_new(record) {
+                    self.learn(&measured(record), true);
+                }
+            }
+            // Whoever asked may be gone.
+            let _ = answer.send(Ok(entry.records.len()));
+        }
+    }
+
+    /// Whether a stored record was not seen before; remembers its sequence.
+    fn is_new(&mut self, record: &Record) -> bool {
+        if record.origin == self.parts.host {
+            return true;
+        }
+        let highest = self.highest.entry(record.origin.clone()).or_insert(0);
+        let is_new = *highest < record.seq;
+        *highest = u64::max(*highest, record.seq);
+        is_new
+    }
+
+    fn learn(&self, measured: &Measured, in_order: bool) -> Learnt {
+        let mut bank = lock(&self.parts.bank);
+        let observed = if in_order { bank.observe_in_order(measured) } else { bank.observe(measured) };
+        match observed {
+            Observed::Refused => return Learnt::Refused,
+            Observed::Late => {}
+            Observed::New(point) => {
+                if self.parts.hub.is_watched() {
+                    let account = bank.account(&measured.series).expect("the bank has just taken it");
+                    self.parts.hub.publish(account.event(&measured.series, point));
+                }
+            }
+        }
+        Learnt::Kept
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Learnt {
+    Kept,
+    Refused,
+}
+
+/// Numbers what has no number yet, and appends.
+async fn store(engine: &dyn Engine, host: &Name, append: &mut Appended) -> Result<(), Error> {
+    for (origin, highest) in &mut append.origins {
+        *highest = Some(within_limit(engine.next_seq(origin)).await?.saturating_sub(1));
+    }
+    for record in append.entries.iter_mut().flat_map(|entry| &mut entry.records) {
+        if record.seq == 0 && record.origin == *host {
+            let next = match append.next_seq {
+                Some(next) => next,
+                None => within_limit(engine.next_seq(host)).await?,
+            };
+            record.seq = next;
+            append.next_seq = Some(next + 1);
+        }
+    }
+    let batch: Vec<Record> = append.entries.iter().flat_map(|entry| entry.records.iter().cloned()).collect();
+    within_limit(engine.append(&batch)).await
+}
+
+async fn within_limit<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(APPEND_TIMEOUT, future).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::Unknown(format!("no answer for {} s", APPEND_TIMEOUT.as_secs()))),
+    }
+}
+
+fn record(origin: &Name, seq: u64, measured: Measured) -> Record {
+    let Measured { series, time_unix_ns, outcome, detail } = measured;
+    Record { origin: origin.clone(), seq, series, time_unix_ns, outcome, detail }
+}
+
+fn measured(record: &Record) -> Measured {
+    Measured {
+        series: record.series.clone(),
+        time_unix_ns: record.time_unix_ns,
+        outcome: record.outcome,
+        detail: record.detail.clone(),
+    }
+}
+
+/// Messages that wait for the recorder; it handles one in microseconds, so this is seconds of a flood.
+const INBOX_MESSAGES: usize = 4096;
+/// Records in one append: small enough that one commit stays well under a second.
+const BATCH_RECORDS: usize = 2000;
+/// First and longest wait after a failed append.
+const DELAY_MIN: Duration = Duration::from_millis(200);
+const DELAY_MAX: Duration = Duration::from_secs(5);
+/// An archive that does not answer for so long is taken as not working; longer than its own deadline.
+const APPEND_TIMEOUT: Duration = Duration::from_secs(40);
+/// Whoever hands records in is told after this long that their fate is not known.
+const FEED_TIMEOUT: Duration = Duration::from_secs(10);
+/// Other origins whose sequences are remembered; each costs about 300 bytes.
+const ORIGINS_MAX: usize = 10_000;

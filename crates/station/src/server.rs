@@ -1,0 +1,212 @@
+//! Accepts connections and serves HTTP on them, within limits; one port for everything.
+
+use std::net::{IpAddr, SocketAddr, TcpListener as StdListener, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::{Extension, Router};
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+#[cfg(target_os = "linux")]
+use nix::sys::socket::{setsockopt, sockopt};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Semaphore, watch};
+use tokio_rustls::TlsAcceptor;
+
+use crate::api::{Channel, Peer};
+use crate::health::Health;
+
+/// A TCP listener, and a UDP socket of the same number where there is one.
+pub(crate) struct Ports {
+    pub(crate) tcp: StdListener,
+    pub(crate) udp: Option<UdpSocket>,
+    pub(crate) address: SocketAddr,
+}
+
+/// Binds TCP, then UDP on the same number; port 0 is tried again until both are free.
+pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
+    for _ in 0..PORT_TRIES {
+        let tcp = StdListener::bind(listen)?;
+        let address = tcp.local_addr()?;
+        match UdpSocket::bind(address) {
+            Ok(udp) => return Ok(Ports { tcp, udp: Some(udp), address }),
+            Err(_) if listen.port() == 0 => {}
+            Err(error) => {
+                tracing::warn!("no UDP port {address}: {error}; datagram probes are declined");
+                return Ok(Ports { tcp, udp: None, address });
+            }
+        }
+    }
+    Err(std::io::Error::other("no port is free for both TCP and UDP"))
+}
+
+/// What a server works with.
+pub(crate) struct Server {
+    pub(crate) router: Router,
+    pub(crate) health: Arc<Health>,
+    pub(crate) connections_max: usize,
+    /// Where the certificates are found at each connection; `None` = plain HTTP.
+    pub(crate) tls: Option<watch::Receiver<Arc<rustls::ServerConfig>>>,
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+impl Server {
+    /// Serves until told to stop, then gives running answers a moment to end.
+    pub(crate) async fn run(mut self, listener: TcpListener) {
+        let permits = Arc::new(Semaphore::new(self.connections_max));
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = self.stopping.wait_for(|stopping| *stopping) => break,
+            };
+            let (stream, address) = match accepted {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    // Out of descriptors, or the peer is gone already; do not spin.
+                    tracing::debug!("a connection was not accepted: {error}");
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
+                    continue;
+                }
+            };
+            match Arc::clone(&permits).try_acquire_owned() {
+                Ok(permit) => {
+                    let connection = Connection {
+                        router: self.router.clone(),
+                        address,
+                        tls: self.tls.as_ref().map(|tls| Arc::clone(&tls.borrow())),
+                        stopping: self.stopping.clone(),
+                    };
+                    tokio::spawn(async move {
+                        connection.serve(stream).await;
+                        drop(permit);
+                    });
+                }
+                Err(_) => {
+                    self.health.connections_refused.fetch_add(1, Ordering::Relaxed);
+                    refuse(stream, self.tls.is_some());
+                }
+            }
+        }
+        let all = u32::try_from(self.connections_max).unwrap_or(u32::MAX);
+        let _ = tokio::time::timeout(LINGER, permits.acquire_many(all)).await;
+    }
+}
+
+struct Connection {
+    router: Router,
+    address: SocketAddr,
+    tls: Option<Arc<rustls::ServerConfig>>,
+    stopping: watch::Receiver<bool>,
+}
+
+impl Connection {
+    async fn serve(self, stream: TcpStream) {
+        let _ = stream.set_nodelay(true);
+        // A peer that takes nothing is cut off, also in the middle of an answer (RFC 5482).
+        #[cfg(target_os = "linux")]
+        let _ = setsockopt(&stream, sockopt::TcpUserTimeout, &USER_TIMEOUT_MS);
+        let Some(tls) = self.tls.clone() else {
+            return self.serve_http(stream, Channel::Plain).await;
+        };
+        match tokio::time::timeout(HEADER_TIMEOUT, first_byte(&stream)).await {
+            Ok(Some(TLS_HANDSHAKE)) => {
+                let handshake = TlsAcceptor::from(tls).accept(stream);
+                if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, handshake).await {
+                    self.serve_http(stream, Channel::Tls).await;
+                }
+            }
+            Ok(Some(_)) => self.serve_http(stream, Channel::PlainBesideTls).await,
+            Ok(None) | Err(_) => {}
+        }
+    }
+
+    async fn serve_http<S>(mut self, stream: S, channel: Channel)
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let peer = Peer { address: self.address, channel };
+        let service = TowerToHyperService::new(self.router.layer(Extension(peer)));
+        let mut connection = std::pin::pin!(
+            http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(HEADER_TIMEOUT)
+                .max_headers(HEADERS_MAX)
+                .max_buf_size(HEAD_BYTES_MAX)
+                .serve_connection(TokioIo::new(stream), service)
+                .with_upgrades()
+        );
+        let finished = tokio::select! {
+            result = connection.as_mut() => Some(result),
+            // The guard that `wait_for` gives must not live on: it is bound to this thread.
+            () = async { drop(self.stopping.wait_for(|stopping| *stopping).await) } => None,
+        };
+        let result = match finished {
+            Some(result) => result,
+            None => {
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!("connection of {} ended: {error}", self.address);
+        }
+    }
+}
+
+/// Looks at the first byte without taking it.
+async fn first_byte(stream: &TcpStream) -> Option<u8> {
+    let mut byte = [0];
+    match stream.peek(&mut byte).await {
+        Ok(1) => Some(byte[0]),
+        _ => None,
+    }
+}
+
+/// One sentence for the peer, if it takes it at once; it must not cost more than that.
+fn refuse(stream: TcpStream, speaks_tls: bool) {
+    const BODY: &str = "{\"error\":\"too many connections are open (limits.connections_max)\"}";
+    if speaks_tls {
+        return;
+    }
+    tokio::spawn(async move {
+        let answer = format!(
+            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+             Retry-After: 5\r\nConnection: close\r\n\r\n{BODY}",
+            BODY.len()
+        );
+        // A fresh connection has room for it; whatever it does not take is not sent.
+        if let Ok(Ok(())) = tokio::time::timeout(ACCEPT_PAUSE, stream.writable()).await {
+            let _ = stream.try_write(answer.as_bytes());
+        }
+    });
+}
+
+/// Where a client on this host reaches a listener.
+pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+/// The first byte of a TLS connection: content type handshake (RFC 8446 §5.1).
+const TLS_HANDSHAKE: u8 = 0x16;
+/// A request's head must arrive within this time, and the next one on an idle connection too.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(20);
+/// Many times what a browser sends.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+const HEADERS_MAX: usize = 64;
+/// Data that a peer does not take for so long ends the connection.
+#[cfg(target_os = "linux")]
+const USER_TIMEOUT_MS: u32 = 30_000;
+/// How long running answers may take when the station stops.
+const LINGER: Duration = Duration::from_secs(1);
+/// After a failed accept.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Tries to find a number that is free for TCP and UDP.
+const PORT_TRIES: usize = 16;

@@ -1,0 +1,115 @@
+//! The state directory: private, with the token and files that are whole or not there.
+
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+
+/// Makes the directory, for its owner alone (mode 0700), where it is not there.
+///
+/// # Errors
+/// What the system says.
+pub fn prepare(directory: &Path) -> std::io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+}
+
+/// The station's token: read from the directory, or made at the first start (mode 0600).
+///
+/// # Errors
+/// What the system says; a token file that holds no usable token is an error, not replaced.
+pub fn token(directory: &Path) -> std::io::Result<String> {
+    let path = directory.join(TOKEN_FILE);
+    match std::fs::read_to_string(&path) {
+        Ok(text) => usable(text.trim()),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let token = random_token()?;
+            write_whole(&path, format!("{token}\n").as_bytes())?;
+            Ok(token)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Says in the directory where its station is reached.
+pub(crate) fn announce(directory: &Path, url: &str) -> std::io::Result<()> {
+    write_whole(&directory.join(URL_FILE), format!("{url}\n").as_bytes())
+}
+
+/// The opposite of [`announce`]; a file that stays behind only leads to a refused connection.
+pub(crate) fn withdraw(directory: &Path) {
+    let _ = std::fs::remove_file(directory.join(URL_FILE));
+}
+
+/// Where the station of a state directory is reached, if one runs.
+#[must_use]
+pub fn announced(directory: &Path) -> Option<String> {
+    std::fs::read_to_string(directory.join(URL_FILE)).ok().map(|text| text.trim().to_string())
+}
+
+/// Writes a file so that it is there as a whole, for its owner alone, or not changed at all.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    let new = path.with_extension("new");
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    std::fs::rename(&new, path)?;
+    // The name is durable when its directory is.
+    path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
+}
+
+fn random_token() -> std::io::Result<String> {
+    let mut bytes = [0_u8; 32];
+    // The kernel's generator, without a dependency; seeded long before a station starts.
+    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn usable(token: &str) -> std::io::Result<String> {
+    let visible = token.bytes().all(|byte| byte.is_ascii_graphic());
+    if visible && (TOKEN_BYTES_MIN..=TOKEN_BYTES_MAX).contains(&token.len()) {
+        Ok(token.to_string())
+    } else {
+        let message = format!("a token has {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} visible ASCII characters");
+        Err(std::io::Error::new(std::io::ErrorKind::InvalidData, message))
+    }
+}
+
+const URL_FILE: &str = "url";
+/// The token's file name.
+pub const TOKEN_FILE: &str = "token";
+/// An own token must not be guessable over the network…
+const TOKEN_BYTES_MIN: usize = 16;
+/// …and must fit into a header.
+const TOKEN_BYTES_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn the_token_is_private_random_and_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        let state = directory.path().join("a/b");
+        prepare(&state).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&state), 0o700);
+        let first = token(&state).unwrap();
+        assert_eq!(first.len(), 64);
+        assert_eq!(mode(&state.join(TOKEN_FILE)), 0o600);
+        assert_eq!(token(&state).unwrap(), first);
+        let other = directory.path().join("c");
+        prepare(&other).unwrap();
+        assert_ne!(token(&other).unwrap(), first);
+    }
+
+    #[test]
+    fn a_useless_token_is_refused_and_kept() {
+        let directory = tempfile::tempdir().unwrap();
+        for text in ["", "short", "with a space in it, and long enough"] {
+            std::fs::write(directory.path().join(TOKEN_FILE), text).unwrap();
+            assert!(token(directory.path()).is_err(), "{text:?}");
+        }
+    }
+}

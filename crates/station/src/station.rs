@@ -1,0 +1,342 @@
+//! A station: its threads put together, reloaded, and stopped in order.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime};
+
+use barograph_engine::{Engine, Local};
+use barograph_forecast::{Name, Quantity};
+use barograph_probe::io::{Limits, Responder};
+use tokio::sync::{Semaphore, watch};
+
+use crate::api::{self, Shared};
+use crate::bank::Bank;
+use crate::config::Config;
+use crate::health::{Health, lock};
+use crate::hub::Hub;
+use crate::prober::{self, Prober};
+use crate::recorder::{self, Inbox};
+use crate::server::{self, Server};
+use crate::target::{Provenance, Target};
+use crate::targets::{Targets, TargetsError};
+use crate::tls::{self, TlsError};
+use crate::{state, surroundings};
+
+/// A running station.
+///
+/// Threads: `http` (a current-thread runtime), `recorder` (another), `prober` with its short-lived
+/// experiments, the responder's sessions, and the archive's own.
+pub struct Station {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    /// As it was started: what needs a restart is compared with it.
+    initial: Arc<Config>,
+    prober: Arc<Mutex<Option<Prober>>>,
+    stopping: watch::Sender<bool>,
+    certificates: Option<watch::Sender<Arc<rustls::ServerConfig>>>,
+    recorder: JoinHandle<usize>,
+    http: JoinHandle<()>,
+}
+
+/// Why a station did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("cannot listen on {address}: {error}")]
+    Listen {
+        /// Which address.
+        address: SocketAddr,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The state directory, or a file in it, cannot be used.
+    #[error("{path}: {error}", path = path.display())]
+    State {
+        /// Which path.
+        path: PathBuf,
+        /// Why.
+        error: std::io::Error,
+    },
+    /// The archive cannot be used.
+    #[error(transparent)]
+    Archive(#[from] barograph_engine::Error),
+    /// The list of targets cannot be read.
+    #[error("{0}")]
+    Targets(String),
+    /// The certificates cannot be used.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// A thread or a runtime could not be made.
+    #[error("a thread could not be started: {0}")]
+    Thread(std::io::Error),
+}
+
+impl From<TargetsError> for StartError {
+    fn from(error: TargetsError) -> Self {
+        Self::Targets(error.to_string())
+    }
+}
+
+/// Opens the archive in the configured state directory.
+///
+/// # Errors
+/// [`StartError::State`] and [`StartError::Archive`].
+pub fn open_archive(config: &Config) -> Result<Local, StartError> {
+    state::prepare(&config.state).map_err(|error| StartError::State { path: config.state.clone(), error })?;
+    let mut archive = barograph_engine::Config::new(&config.state);
+    archive.commit_interval = config.commit;
+    archive.keep = config.keep;
+    archive.keep_bytes = config.keep_bytes;
+    Ok(Local::open(archive)?)
+}
+
+impl Station {
+    /// Starts a station on `engine`; when this returns it listens, and history was replayed.
+    ///
+    /// # Errors
+    /// [`StartError`], in one sentence with the value that cannot be used.
+    pub fn start(config: Config, engine: Arc<dyn Engine>) -> Result<Self, StartError> {
+        // Everything that can be refused comes before the first thread.
+        let refuse = |path: PathBuf| move |error| StartError::State { path, error };
+        state::prepare(&config.state).map_err(refuse(config.state.clone()))?;
+        let token = state::token(&config.state).map_err(refuse(config.state.join(state::TOKEN_FILE)))?;
+        let other_token = match &config.token_file {
+            Some(path) => Some(std::fs::read_to_string(path).map_err(refuse(path.clone()))?),
+            None => None,
+        };
+        let tls = tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref())?;
+        let config = Arc::new(config);
+        let current = Arc::new(RwLock::new(Arc::clone(&config)));
+        let prober = Arc::new(Mutex::new(None::<Prober>));
+        let targets = open_targets(&config, &current, &prober)?;
+        let ports = server::bind(config.listen)
+            .map_err(|error| StartError::Listen { address: config.listen, error })?;
+        let address = ports.address;
+        // Other verbs on this host find the station by it, whatever its port.
+        state::announce(&config.state, &url(address, tls.is_some())).map_err(refuse(config.state.clone()))?;
+        if !address.ip().is_loopback() {
+            let token = config.state.join(state::TOKEN_FILE);
+            tracing::info!(
+                "reachable from elsewhere; changes and probes need the token in {}",
+                token.display()
+            );
+        }
+
+        let host = config.host.clone().unwrap_or_else(host_name);
+        let responder = Arc::new(Responder::start(Limits::default(), ports.udp).map_err(StartError::Thread)?);
+        let health = Arc::new(Health::new());
+        let hub = Hub::new();
+        let bank = Arc::new(Mutex::new(Bank::new(config.series_max)));
+        let (inbox, outbox) = Inbox::new(Arc::clone(&health));
+        let recorder = start_recorder(
+            recorder::Parts {
+                host: host.clone(),
+                engine: Arc::clone(&engine),
+                bank: Arc::clone(&bank),
+                hub: hub.clone(),
+                health: Arc::clone(&health),
+                spool_records_max: config.spool_records_max,
+            },
+            outbox,
+        )?;
+        let measuring = Prober::start(prober::Parts {
+            host: host.clone(),
+            inbox: inbox.clone(),
+            bank: Arc::clone(&bank),
+            health: Arc::clone(&health),
+            responder: Arc::clone(&responder),
+            workers_max: config.workers_max,
+            token: other_token.map(|text| text.trim().to_string()),
+        })
+        .map_err(StartError::Thread)?;
+        *lock(&prober) = Some(measuring);
+
+        let (stopping, stopped) = watch::channel(false);
+        let shared = Arc::new(Shared {
+            host,
+            config: current,
+            bank,
+            hub,
+            engine,
+            inbox,
+            health: Arc::clone(&health),
+            targets,
+            token,
+            responder,
+            started: SystemTime::now(),
+            streams: Arc::new(Semaphore::new(config.streams_max)),
+            stopping: stopped.clone(),
+        });
+        let (certificates, tls) = tls.map(watch::channel).unzip();
+        let speaks_tls = tls.is_some();
+        let router = api::router(Arc::clone(&shared));
+        let connections_max = config.connections_max;
+        let http = serve(Server { router, health, connections_max, tls, stopping: stopped }, ports.tcp)?;
+        shared.targets.set_given(given(&config, &shared.host, address, speaks_tls));
+        Ok(Self { address, shared, initial: config, prober, stopping, certificates, recorder, http })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// The page's address for a client on this host.
+    #[must_use]
+    pub fn url(&self) -> String {
+        url(self.address, self.certificates.is_some())
+    }
+
+    /// The station's name.
+    #[must_use]
+    pub fn host(&self) -> &Name {
+        &self.shared.host
+    }
+
+    /// Uses a new configuration from now on, as far as that goes without a restart; gives the keys
+    /// that have changed and need one.
+    ///
+    /// # Errors
+    /// When the new certificates cannot be used; nothing has changed then.
+    pub fn reload(&self, new: Config) -> Result<Vec<&'static str>, TlsError> {
+        let tls = tls::load(new.tls_certificate.as_deref(), new.tls_key.as_deref())?;
+        let mut needs_restart = self.initial.needs_restart(&new);
+        match (&self.certificates, tls) {
+            (Some(certificates), Some(tls)) => drop(certificates.send(tls)),
+            (None, None) => {}
+            _ => needs_restart.push("tls"),
+        }
+        let new = Arc::new(new);
+        *self.shared.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
+        self.shared.targets.set_given(given(
+            &new,
+            &self.shared.host,
+            self.address,
+            self.certificates.is_some(),
+        ));
+        Ok(needs_restart)
+    }
+
+    /// Stops measuring, stores what was measured, ends all answers; within `limit` where the archive
+    /// allows. Gives how many records could not be stored.
+    pub fn stop(self, limit: Duration) -> usize {
+        let deadline = Instant::now() + limit;
+        let prober = lock(&self.prober).take();
+        if let Some(prober) = prober {
+            prober.stop();
+        }
+        self.shared.inbox.stop(deadline.saturating_duration_since(Instant::now()));
+        let lost = self.recorder.join().unwrap_or(0);
+        state::withdraw(&self.initial.state);
+        // Answers that wait for the recorder have theirs now.
+        let _ = self.stopping.send(true);
+        let _ = self.http.join();
+        lost
+    }
+}
+
+fn url(address: SocketAddr, speaks_tls: bool) -> String {
+    let scheme = if speaks_tls { "https" } else { "http" };
+    format!("{scheme}://{}/", server::reachable(address))
+}
+
+/// The list of targets, which gives every change to the prober, if one runs.
+fn open_targets(
+    config: &Config,
+    current: &Arc<RwLock<Arc<Config>>>,
+    prober: &Arc<Mutex<Option<Prober>>>,
+) -> Result<Targets, TargetsError> {
+    let (current, prober) = (Arc::clone(current), Arc::clone(prober));
+    Targets::open(&config.state, move |targets| {
+        let config = Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
+        if let Some(prober) = lock(&prober).as_ref() {
+            prober.plan(config, targets);
+        }
+    })
+}
+
+/// Replays history, then records on a thread of its own.
+fn start_recorder(parts: recorder::Parts, outbox: recorder::Outbox) -> Result<JoinHandle<usize>, StartError> {
+    let runtime = runtime()?;
+    runtime.block_on(replay(&parts));
+    spawn("recorder", move || runtime.block_on(recorder::run(parts, outbox)))
+}
+
+/// What the station measures without being asked, and what its configuration asks for.
+fn given(config: &Config, host: &Name, address: SocketAddr, speaks_tls: bool) -> Vec<Target> {
+    let mut given = Vec::new();
+    if config.default_targets {
+        given.extend(own_responder(host, address, speaks_tls));
+        let around = surroundings::discover(config.gateway_port);
+        given.extend(around.into_iter().filter_map(|address| {
+            let connect = [Quantity::CONNECT.as_str().to_string()];
+            Target::parse(&address.to_string(), &connect, None, Provenance::Default).ok()
+        }));
+    }
+    given.extend(config.targets.iter().cloned());
+    given
+}
+
+/// The own responder under the host's name: its port may change, its series should not. With TLS the
+/// certificate need not fit the address, so that it is left out.
+fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<Target> {
+    if speaks_tls {
+        return None;
+    }
+    let address = server::reachable(address).to_string();
+    let rtt = [Quantity::RTT.as_str().to_string()];
+    let target = Target::parse(&address, &rtt, None, Provenance::Default).ok()?;
+    Some(Target { name: host.clone(), ..target })
+}
+
+async fn replay(parts: &recorder::Parts) {
+    // Nobody else has the bank yet: it is filled outside of its lock.
+    let mut bank = std::mem::replace(&mut *lock(&parts.bank), Bank::new(0));
+    let began = Instant::now();
+    let replayed = crate::replay::replay(parts.engine.as_ref(), &mut bank).await;
+    let series = bank.len();
+    *lock(&parts.bank) = bank;
+    match replayed {
+        Ok(0) => {}
+        Ok(records) => {
+            tracing::info!("replayed {records} records of {series} series in {:.1?}", began.elapsed());
+        }
+        Err(error) => {
+            tracing::error!("history could not be replayed: {error}");
+            parts.health.replay_failed(&error.to_string());
+        }
+    }
+}
+
+fn serve(server: Server, listener: std::net::TcpListener) -> Result<JoinHandle<()>, StartError> {
+    let runtime = runtime()?;
+    listener.set_nonblocking(true).map_err(StartError::Thread)?;
+    let listener = {
+        let _inside = runtime.enter();
+        tokio::net::TcpListener::from_std(listener).map_err(StartError::Thread)?
+    };
+    spawn("http", move || runtime.block_on(server.run(listener)))
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, StartError> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(StartError::Thread)
+}
+
+fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<JoinHandle<T>, StartError> {
+    std::thread::Builder::new().name(name.into()).spawn(work).map_err(StartError::Thread)
+}
+
+/// The system's host name; a station on a host without a usable one is called `localhost`.
+fn host_name() -> Name {
+    let name = nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok());
+    name.and_then(|name| Name::new(&name).ok()).unwrap_or_else(|| {
+        tracing::warn!("this host has no usable name; the station is called localhost (host = …)");
+        Name::new("localhost").expect("a plain word is a name")
+    })
+}

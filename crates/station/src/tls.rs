@@ -1,0 +1,56 @@
+//! Certificates for the one port.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+/// Why the certificates cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    /// One of the two files is named, the other is not.
+    #[error("tls.certificate and tls.key belong together: one of them is missing")]
+    Half,
+    /// A file cannot be read, or holds no PEM of its kind.
+    #[error("{path}: {message}", path = path.display())]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        message: String,
+    },
+    /// They do not fit together, or the key is of an unknown kind.
+    #[error("the certificate and the key cannot be used: {0}")]
+    Unusable(rustls::Error),
+}
+
+/// A server's TLS from a certificate chain and a private key in PEM; `None` when neither is configured.
+///
+/// # Errors
+/// [`TlsError`], naming the file.
+pub fn load(certificate: Option<&Path>, key: Option<&Path>) -> Result<Option<Arc<ServerConfig>>, TlsError> {
+    let (certificate, key) = match (certificate, key) {
+        (None, None) => return Ok(None),
+        (Some(certificate), Some(key)) => (certificate, key),
+        _ => return Err(TlsError::Half),
+    };
+    let refuse = |path: &Path, message: String| TlsError::File { path: path.to_path_buf(), message };
+    let chain = CertificateDer::pem_file_iter(certificate)
+        .and_then(Iterator::collect::<Result<Vec<_>, _>>)
+        .map_err(|error| refuse(certificate, error.to_string()))?;
+    if chain.is_empty() {
+        return Err(refuse(certificate, "there is no certificate in it".into()));
+    }
+    let key = PrivateKeyDer::from_pem_file(key).map_err(|error| refuse(key, error.to_string()))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(TlsError::Unusable)?
+        .with_no_client_auth()
+        .with_single_cert(chain, key)
+        .map_err(TlsError::Unusable)?;
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Some(Arc::new(config)))
+}

@@ -1,0 +1,286 @@
+//! Reading and feeding.
+
+use serde_json::{Value, json};
+
+use crate::http::{Events, get, post, send};
+use crate::{quiet, start};
+
+const SERIES: &str = "source=here&target=queue&quantity=length";
+
+fn feed(values: &[f64]) -> String {
+    let record = |value: &f64| json!({ "target": "queue", "quantity": "length", "value": value });
+    json!({ "records": values.iter().map(record).collect::<Vec<_>>() }).to_string()
+}
+
+#[test]
+fn a_fed_value_is_stored_forecast_and_streamed() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let mut events = Events::open(address, "/v1/stream?quantity=length");
+    let answer = post(address, "/v1/measurements", &feed(&[1.0, 2.0, 0.1]));
+    assert_eq!((answer.status, answer.json()), (201, json!({ "stored": 3 })));
+
+    for (index, value) in [1.0, 2.0, 0.1].into_iter().enumerate() {
+        let (name, point) = events.next().unwrap();
+        assert_eq!(name, "point");
+        assert_eq!((point["value"].as_f64(), point["target"].as_str()), (Some(value), Some("queue")));
+        assert_eq!(point.get("forecast").is_some(), 0 < index, "{point}");
+        assert!(point["next"]["median"]["method"].is_string());
+    }
+    let recent = get(address, &format!("/v1/recent?{SERIES}")).json();
+    assert_eq!(recent["points"].as_array().unwrap().len(), 3);
+    assert!(recent["points"][2]["forecast"].is_number());
+    assert_eq!(recent["next"]["count"], 3);
+    let history = get(address, &format!("/v1/history?{SERIES}")).json();
+    let values: Vec<f64> = history["records"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|record| record["value"].as_f64().unwrap())
+        .collect();
+    assert_eq!(values, [0.1, 2.0, 1.0], "newest first");
+    assert_eq!(station.stop(crate::LIMIT), 0);
+    assert!(events.next().is_none(), "the stream ends with the station");
+}
+
+#[test]
+fn history_is_paged() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    post(address, "/v1/measurements", &feed(&[1.0, 2.0, 3.0, 4.0, 5.0]));
+    let mut path = format!("/v1/history?{SERIES}&limit=2");
+    let mut pages = Vec::new();
+    loop {
+        let page = get(address, &path).json();
+        pages.push(page["records"].as_array().unwrap().len());
+        let Some(next) = page["next"].as_str() else { break };
+        path = format!("/v1/history?{SERIES}&limit=2&after={next}");
+    }
+    assert_eq!(pages, [2, 2, 1]);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn records_of_an_origin_can_be_repeated() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let body = |seqs: &[u64]| {
+        let record = |seq: &u64| json!({ "seq": seq, "quantity": "load", "value": *seq });
+        json!({ "origin": "app", "records": seqs.iter().map(record).collect::<Vec<_>>() }).to_string()
+    };
+    for _ in 0..3 {
+        assert_eq!(post(address, "/v1/measurements", &body(&[1, 2])).status, 201);
+    }
+    assert_eq!(post(address, "/v1/measurements", &body(&[2, 3])).status, 201);
+    let load = "source=app&target=app&quantity=load";
+    assert_eq!(get(address, &format!("/v1/history?{load}")).json()["records"].as_array().unwrap().len(), 3);
+    assert_eq!(
+        get(address, &format!("/v1/series?{load}")).json()["series"][0]["count"],
+        3,
+        "learnt once each"
+    );
+    station.stop(crate::LIMIT);
+
+    // The archive remembers which sequences there were.
+    let station = start(quiet(state.path()));
+    assert_eq!(post(station.address(), "/v1/measurements", &body(&[3])).status, 201);
+    assert_eq!(get(station.address(), &format!("/v1/series?{load}")).json()["series"][0]["count"], 3);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn bad_feeds_are_refused_whole_and_named() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    config.series_max = 3;
+    let station = start(config);
+    let address = station.address();
+    let ahead =
+        json!({ "records": [{ "quantity": "a", "value": 1, "time_s": 99_999_999_999.0 }] }).to_string();
+    let many = feed(&vec![1.0; 1001]);
+    let large = format!("{{\"records\": [], \"origin\": \"{}\"}}", "x".repeat(300_000));
+    let fourth =
+        json!({ "records": [{ "quantity": "a", "value": 1 }, { "quantity": "b", "value": 1 }] }).to_string();
+    for (body, status, word) in [
+        ("", 400, "body"),
+        ("{", 400, "body"),
+        ("[]", 400, "body"),
+        (r#"{"records": [{"quantity": "a", "value": "1"}]}"#, 400, "body"),
+        (r#"{"records": [{"quantity": "a", "value": 1e999}]}"#, 400, "body"),
+        (r#"{"records": [{"quantity": "a", "value": NaN}]}"#, 400, "body"),
+        (r#"{"records": [{"quantity": "a", "valu": 1}]}"#, 400, "valu"),
+        (r#"{"records": [{"quantity": "A b", "value": 1}]}"#, 400, "record 0: `quantity`"),
+        (
+            r#"{"records": [{"quantity": "a", "value": 1}, {"quantity": "a", "target": "", "value": 1}]}"#,
+            400,
+            "record 1",
+        ),
+        (r#"{"records": [{"quantity": "a", "value": 1, "seq": 1}]}"#, 400, "origin"),
+        (r#"{"origin": "x", "records": [{"quantity": "a", "value": 1}]}"#, 400, "seq"),
+        (r#"{"origin": "x", "records": [{"quantity": "a", "value": 1, "seq": 0}]}"#, 400, "seq"),
+        (r#"{"origin": "here", "records": [{"quantity": "a", "value": 1, "seq": 1}]}"#, 400, "own name"),
+        (r#"{"records": [{"quantity": "a", "value": 1, "time_s": -1}]}"#, 400, "time_s"),
+        (&ahead, 400, "time_s"),
+        (&many, 400, "1000"),
+        (&large, 413, "bytes"),
+        (&fourth, 429, "series_max"),
+    ] {
+        // Two series are the host's own sensors.
+        crate::http::until(address, "/v1/station", |answer| answer.json()["series"] == 2);
+        let answer = post(address, "/v1/measurements", body);
+        let shown = &body[..body.len().min(100)];
+        assert_eq!(answer.status, status, "{shown}: {}", answer.body);
+        assert!(answer.error().contains(word), "{shown}: {}", answer.error());
+    }
+    let text = send(address, "POST", "/v1/measurements", &[("Content-Type", "text/plain")], "{}");
+    assert_eq!(text.status, 415);
+    assert_eq!(get(address, "/v1/series?quantity=a").json()["series"], json!([]), "nothing was stored");
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn late_values_are_stored_and_not_learnt() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    for ago in [50.0, 100.0, 50.0] {
+        let record = json!({ "target": "queue", "quantity": "length", "value": ago, "time_s": now - ago });
+        let body = json!({ "records": [record] }).to_string();
+        assert_eq!(post(address, "/v1/measurements", &body).status, 201);
+    }
+    assert_eq!(get(address, &format!("/v1/history?{SERIES}")).json()["records"].as_array().unwrap().len(), 3);
+    assert_eq!(get(address, &format!("/v1/series?{SERIES}")).json()["series"][0]["count"], 2);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn bad_questions_are_named() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    post(address, "/v1/measurements", &feed(&[1.0]));
+    for (path, status, word) in [
+        ("/v1/series?sorce=x".to_string(), 400, "sorce"),
+        ("/v1/series?source=a%20b".into(), 400, "source"),
+        ("/v1/series?quantity=A".into(), 400, "quantity"),
+        ("/v1/history".into(), 400, "source, target and quantity"),
+        ("/v1/history?source=here&target=nowhere&quantity=rtt".into(), 404, "no series"),
+        (format!("/v1/history?{SERIES}&limit=0"), 400, "limit"),
+        (format!("/v1/history?{SERIES}&limit=10001"), 400, "limit"),
+        (format!("/v1/history?{SERIES}&limit=x"), 400, "limit"),
+        (format!("/v1/history?{SERIES}&from_s=nan"), 400, "from_s"),
+        (format!("/v1/recent?{SERIES}&level=0.7"), 400, "level"),
+        ("/v1/forecast?level=1".into(), 400, "level"),
+        ("/v1/stream?level=0.123".into(), 400, "level"),
+        ("/v1/nothing".into(), 404, "/v1/nothing"),
+        ("/v1/measurements".into(), 405, "method"),
+    ] {
+        let answer = get(address, &path);
+        assert_eq!(answer.status, status, "{path}: {}", answer.body);
+        assert!(answer.error().contains(word), "{path}: {}", answer.error());
+    }
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn real_answers_have_what_the_openapi_document_requires() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let many: Vec<f64> = (0..60).map(|i| f64::from(i % 7)).collect();
+    post(address, "/v1/measurements", &feed(&many));
+    let document = get(address, "/v1/openapi.json").json();
+    for path in [
+        "/v1/station".to_string(),
+        "/v1/series".into(),
+        "/v1/latest".into(),
+        format!("/v1/history?{SERIES}"),
+        format!("/v1/recent?{SERIES}"),
+        "/v1/forecast".into(),
+        "/v1/targets".into(),
+        "/healthz".into(),
+    ] {
+        let answer = get(address, &path);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        let plain = path.split('?').next().unwrap();
+        let schema =
+            &document["paths"][plain]["get"]["responses"]["200"]["content"]["application/json"]["schema"];
+        assert!(schema.is_object(), "{path} is not documented");
+        conforms(&document, schema, &answer.json(), &path);
+    }
+    let recent = get(address, &format!("/v1/recent?{SERIES}&level=0.5")).json();
+    let newest = recent["points"].as_array().unwrap().last().unwrap().clone();
+    assert!(newest["lower"].as_f64() <= newest["upper"].as_f64() && newest["lower"].is_number(), "{newest}");
+    station.stop(crate::LIMIT);
+}
+
+/// The parts of JSON Schema that the document uses.
+fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) {
+    if let Some(reference) = schema["$ref"].as_str() {
+        let pointer = reference.strip_prefix('#').unwrap();
+        return conforms(document, document.pointer(pointer).unwrap(), value, place);
+    }
+    if let Some(choices) = schema["oneOf"].as_array().filter(|_| schema["type"].is_null()) {
+        let choice = choices.iter().find(|choice| (choice["type"] == "null") == value.is_null());
+        return conforms(document, choice.unwrap(), value, place);
+    }
+    let kinds: Vec<&str> = match &schema["type"] {
+        Value::Array(kinds) => kinds.iter().filter_map(Value::as_str).collect(),
+        kind => kind.as_str().into_iter().collect(),
+    };
+    let fits = |kind: &&str| match *kind {
+        "object" => value.is_object(),
+        "array" => value.is_array(),
+        "string" => value.is_string(),
+        "integer" => value.is_u64(),
+        "number" => value.is_number(),
+        "null" => value.is_null(),
+        other => panic!("{other}"),
+    };
+    assert!(kinds.iter().any(fits), "{place}: {value} is not {kinds:?}");
+    if let Some(allowed) = schema["enum"].as_array() {
+        assert!(allowed.contains(value), "{place}: {value}");
+    }
+    for key in schema["required"].as_array().into_iter().flatten() {
+        assert!(value.get(key.as_str().unwrap()).is_some(), "{place}: {key} is missing in {value}");
+    }
+    if let Some(object) = value.as_object() {
+        for (key, inner) in object {
+            let known = &schema["properties"][key];
+            if schema["properties"].is_object() {
+                assert!(known.is_object(), "{place}: {key} is not documented");
+                conforms(document, known, inner, &format!("{place}.{key}"));
+            }
+        }
+    }
+    for item in value.as_array().into_iter().flatten() {
+        conforms(document, &schema["items"], item, &format!("{place}[]"));
+    }
+}
+
+#[test]
+fn the_page_and_the_metrics_are_served() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    post(address, "/v1/measurements", &feed(&[1.0, 2.0]));
+    for (path, content_type) in [("/", "text/html"), ("/app.js", "text/javascript"), ("/app.css", "text/css")]
+    {
+        let answer = get(address, path);
+        assert_eq!(answer.status, 200);
+        assert!(answer.head.contains(&format!("content-type: {content_type}")), "{}", answer.head);
+        assert!(answer.head.contains("content-security-policy: default-src 'none'"));
+    }
+    let metrics = get(address, "/metrics");
+    assert!(metrics.head.contains("application/openmetrics-text; version=1.0.0"), "{}", metrics.head);
+    assert!(metrics.body.ends_with("# EOF\n"));
+    assert!(
+        metrics.body.contains("barograph_measured{quantity=\"length\",source=\"here\",target=\"queue\"} 2.0")
+    );
+    assert!(metrics.body.contains("barograph_forecast_mae{quantity=\"length\""));
+    station.stop(crate::LIMIT);
+}

@@ -1,0 +1,188 @@
+//! An archive that fails, comes back, repeats and forgets; and one that is there after a restart.
+
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use barograph_engine::{
+    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record, Selector,
+};
+use barograph_forecast::Series;
+use barograph_station::Station;
+
+use crate::http::{get, post, until};
+use crate::{quiet, start};
+
+/// An engine in memory whose appends fail as long as it is told to.
+#[derive(Default)]
+struct Failing {
+    fails: AtomicBool,
+    /// Store, and then say that it is not known.
+    forgets_to_answer: AtomicBool,
+    appends: AtomicU64,
+    records: Mutex<Vec<Record>>,
+}
+
+#[async_trait::async_trait]
+impl Engine for Failing {
+    async fn register(&self, _: &Entry, _: Duration) -> Result<Box<dyn Lease>, Error> {
+        Err(Error::Unavailable("no directory".into()))
+    }
+    fn watch(&self, _: &Group) -> BoxStream<Event> {
+        Box::pin(futures_util::stream::empty())
+    }
+    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+        self.appends.fetch_add(1, Ordering::SeqCst);
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(Error::Unavailable("the disk is full".into()));
+        }
+        let mut records = self.records.lock().unwrap();
+        for record in batch {
+            record.check()?;
+            if !records.iter().any(|known| (&known.origin, known.seq) == (&record.origin, record.seq)) {
+                records.push(record.clone());
+            }
+        }
+        if self.forgets_to_answer.swap(false, Ordering::SeqCst) {
+            return Err(Error::Unknown("the answer was lost".into()));
+        }
+        Ok(())
+    }
+    fn subscribe(&self, _: &Selector, _: From) -> BoxStream<(Cursor, Record)> {
+        Box::pin(futures_util::stream::empty())
+    }
+    async fn history(&self, _: &Series, _: &Range) -> Result<Page<Record>, Error> {
+        Err(Error::Corrupt("page 7".into()))
+    }
+    async fn latest(&self, _: &Selector, _: Option<Cursor>, _: usize) -> Result<Page<Record>, Error> {
+        Err(Error::Corrupt("page 7".into()))
+    }
+    async fn watermark(&self, _: &HostId) -> Result<u64, Error> {
+        Ok(0)
+    }
+    async fn next_seq(&self, _: &HostId) -> Result<u64, Error> {
+        Ok(1)
+    }
+}
+
+fn sensing(state: &std::path::Path) -> barograph_station::Config {
+    barograph_station::Config { sensor_period: Duration::from_millis(100), ..quiet(state) }
+}
+
+#[test]
+fn a_station_without_its_archive_measures_on_and_says_so() {
+    let state = tempfile::tempdir().unwrap();
+    let engine = Arc::new(Failing::default());
+    engine.fails.store(true, Ordering::SeqCst);
+    let mut config = sensing(state.path());
+    config.spool_records_max = 5;
+    let station = Station::start(config, Arc::clone(&engine) as Arc<dyn Engine>).unwrap();
+    let address = station.address();
+
+    let degraded = until(address, "/healthz", |answer| {
+        let health = answer.json();
+        answer.status == 503 && 0 < health["spool_dropped"].as_u64().unwrap()
+    });
+    let health = degraded.json();
+    assert_eq!(health["status"], "degraded");
+    let reasons = health["reasons"].to_string();
+    for word in ["the disk is full", "history could not be replayed", "dropped"] {
+        assert!(reasons.contains(word), "{reasons}");
+    }
+    // In memory measuring goes on: the series grows.
+    until(address, "/v1/series?quantity=memory_free", |answer| {
+        3 <= answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
+    });
+    let refused = post(address, "/v1/measurements", r#"{"records": [{"quantity": "a", "value": 1}]}"#);
+    assert_eq!(refused.status, 503);
+    assert!(refused.head.contains("retry-after"), "{}", refused.head);
+    assert!(get(address, "/metrics").body.contains("barograph_archive_up 0.0"));
+    assert_eq!(get(address, "/v1/latest").status, 503);
+
+    engine.fails.store(false, Ordering::SeqCst);
+    until(address, "/metrics", |answer| answer.body.contains("barograph_archive_up 1.0"));
+    assert_eq!(
+        post(address, "/v1/measurements", r#"{"records": [{"quantity": "a", "value": 1}]}"#).status,
+        201
+    );
+    assert_eq!(station.stop(crate::LIMIT), 0);
+    let records = engine.records.lock().unwrap();
+    let sequences: Vec<u64> = records.iter().map(|record| record.seq).collect();
+    assert_eq!(sequences, (1..=sequences.len() as u64).collect::<Vec<_>>(), "no gap for what was dropped");
+}
+
+#[test]
+fn an_append_of_unknown_fate_is_repeated_and_stored_once() {
+    let state = tempfile::tempdir().unwrap();
+    let engine = Arc::new(Failing::default());
+    engine.forgets_to_answer.store(true, Ordering::SeqCst);
+    let station = Station::start(sensing(state.path()), Arc::clone(&engine) as Arc<dyn Engine>).unwrap();
+    until(station.address(), "/healthz", |answer| {
+        2 < engine.appends.load(Ordering::SeqCst) && answer.body.contains("last_append_age_s\":0")
+    });
+    assert_eq!(station.stop(crate::LIMIT), 0);
+    let records = engine.records.lock().unwrap();
+    let mut identities: Vec<(u64, i64)> =
+        records.iter().map(|record| (record.seq, record.time_unix_ns)).collect();
+    identities.dedup_by_key(|(_, time)| *time);
+    assert_eq!(identities.len(), records.len(), "nothing twice");
+}
+
+#[test]
+fn stopping_with_a_dead_archive_keeps_its_limit_and_says_what_is_lost() {
+    let state = tempfile::tempdir().unwrap();
+    let engine = Arc::new(Failing::default());
+    engine.fails.store(true, Ordering::SeqCst);
+    let station = Station::start(sensing(state.path()), Arc::clone(&engine) as Arc<dyn Engine>).unwrap();
+    until(station.address(), "/healthz", |answer| {
+        answer.status == 503 && !answer.body.contains("\"spool_records\":0")
+    });
+    let began = std::time::Instant::now();
+    let lost = station.stop(Duration::from_secs(1));
+    assert!(0 < lost);
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
+#[test]
+fn history_and_forecasts_survive_a_restart() {
+    let state = tempfile::tempdir().unwrap();
+    let series = "source=here&target=here&quantity=depth";
+    let values: Vec<_> =
+        (0..50).map(|i| serde_json::json!({ "quantity": "depth", "value": (i * 7) % 11 })).collect();
+    let station = start(quiet(state.path()));
+    post(station.address(), "/v1/measurements", &serde_json::json!({ "records": values }).to_string());
+    let recent = get(station.address(), &format!("/v1/recent?{series}")).json();
+    assert_eq!(station.stop(crate::LIMIT), 0);
+
+    let station = start(quiet(state.path()));
+    let again = get(station.address(), &format!("/v1/recent?{series}")).json();
+    assert_eq!(again, recent, "points, forecasts issued for them, and the next");
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn what_cannot_be_used_is_named_and_left_alone() {
+    let state = tempfile::tempdir().unwrap();
+    let config = quiet(state.path());
+    let running = start(config.clone());
+    let second = barograph_station::open_archive(&config).err().unwrap().to_string();
+    assert!(second.contains("another"), "{second}");
+
+    let other = tempfile::tempdir().unwrap();
+    let mut taken = quiet(other.path());
+    taken.listen = running.address();
+    let error = Station::start(taken, Arc::new(Failing::default())).err().unwrap().to_string();
+    assert!(error.starts_with(&format!("cannot listen on {}", running.address())), "{error}");
+
+    let mut no_token = quiet(other.path());
+    std::fs::write(other.path().join("token"), "").unwrap();
+    no_token.listen = "127.0.0.1:0".parse().unwrap();
+    let error = Station::start(no_token, Arc::new(Failing::default())).err().unwrap().to_string();
+    assert!(error.contains("token"), "{error}");
+
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let error = barograph_station::open_archive(&quiet(file.path())).err().unwrap().to_string();
+    assert!(error.contains(file.path().to_str().unwrap()), "{error}");
+    running.stop(crate::LIMIT);
+}

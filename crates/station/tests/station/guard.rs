@@ -1,0 +1,189 @@
+//! Who may do what, and what a hostile peer can not do.
+
+use std::io::{Read, Write};
+
+use serde_json::json;
+
+use crate::http::{Events, connect, get, post, raw, send};
+use crate::{quiet, start};
+
+const TYPE: (&str, &str) = ("Content-Type", "application/json");
+
+#[test]
+fn a_caller_from_elsewhere_needs_the_token() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let token = std::fs::read_to_string(state.path().join("token")).unwrap();
+    let bearer = format!("Bearer {}", token.trim());
+    // A proxy's header makes a request on loopback one from elsewhere.
+    let elsewhere = ("X-Forwarded-For", "192.0.2.9");
+    let body = r#"{"records": []}"#;
+    let ask = |headers: &[(&str, &str)]| send(address, "POST", "/v1/measurements", headers, body).status;
+    assert_eq!(ask(&[TYPE]), 201);
+    assert_eq!(ask(&[TYPE, elsewhere]), 401);
+    assert_eq!(ask(&[TYPE, elsewhere, ("Authorization", "Bearer wrong")]), 401);
+    assert_eq!(ask(&[TYPE, elsewhere, ("Authorization", "Basic eDp5")]), 401);
+    assert_eq!(
+        ask(&[TYPE, ("Authorization", "Bearer wrong")]),
+        401,
+        "a wrong token is told also on loopback"
+    );
+    assert_eq!(ask(&[TYPE, elsewhere, ("Authorization", &bearer)]), 201);
+    assert_eq!(send(address, "GET", "/v1/series", &[elsewhere], "").status, 200, "reading is free");
+    assert_eq!(send(address, "DELETE", "/v1/targets?target=a:1", &[elsewhere], "").status, 401);
+    let upgrade = [("Connection", "Upgrade"), ("Upgrade", "barograph-probe/1"), elsewhere];
+    let refused = send(address, "GET", "/v1/probe", &upgrade, "");
+    assert_eq!(refused.status, 401);
+    assert!(refused.head.contains("upgrade: barograph-probe/1"), "a refusal says that here is a station");
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn targets_are_not_taken_from_elsewhere_unless_allowed() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let token = std::fs::read_to_string(state.path().join("token")).unwrap();
+    let bearer = format!("Bearer {}", token.trim());
+    let headers = [TYPE, ("X-Forwarded-For", "192.0.2.9"), ("Authorization", bearer.as_str())];
+    let body = json!({ "target": "192.0.2.1:80", "quantities": ["connect"], "period_s": 86400 }).to_string();
+    let add = || send(station.address(), "POST", "/v1/targets", &headers, &body);
+    let refused = add();
+    assert_eq!(refused.status, 403);
+    assert!(refused.error().contains("allow_remote_targets"));
+    let mut config = quiet(state.path());
+    config.allow_remote_targets = true;
+    assert!(station.reload(config).unwrap().is_empty());
+    assert_eq!(add().status, 201);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn pages_of_other_sites_can_do_nothing() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    config.allowed_hosts = vec!["weather.example".into()];
+    let station = start(config);
+    let address = station.address();
+    let status = |method: &str, headers: &[(&str, &str)]| {
+        let path = if method == "GET" { "/v1/series" } else { "/v1/measurements" };
+        send(address, method, path, headers, r#"{"records": []}"#).status
+    };
+    // A name that was rebound to 127.0.0.1.
+    assert_eq!(status("GET", &[("Host", "evil.example")]), 421);
+    assert_eq!(status("GET", &[("Host", &format!("evil.example:{}", address.port()))]), 421);
+    for host in ["localhost", "here", "weather.example", "[::1]:7", "127.0.0.1"] {
+        assert_eq!(status("GET", &[("Host", host)]), 200, "{host}");
+    }
+    let own = format!("http://{address}");
+    assert_eq!(status("POST", &[TYPE, ("Origin", "http://evil.example")]), 403);
+    assert_eq!(status("POST", &[TYPE, ("Origin", "null")]), 403);
+    assert_eq!(status("POST", &[TYPE, ("Sec-Fetch-Site", "cross-site")]), 403);
+    assert_eq!(status("POST", &[TYPE, ("Origin", &own), ("Sec-Fetch-Site", "same-origin")]), 201);
+    assert_eq!(
+        status("POST", &[("Content-Type", "text/plain")]),
+        415,
+        "a form needs no permission to be sent"
+    );
+    for hosts in ["", "Host: a\r\nHost: localhost\r\n"] {
+        let bad = format!("GET / HTTP/1.1\r\n{hosts}Connection: close\r\n\r\n");
+        assert_eq!(raw(address, bad.as_bytes()).status, 400, "{bad}");
+    }
+    assert_eq!(
+        raw(address, b"GET http://evil.example/ HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+            .status,
+        421
+    );
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn heads_streams_and_connections_are_bounded() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    config.connections_max = 3;
+    config.streams_max = 1;
+    let station = start(config);
+    let address = station.address();
+    let long = format!("GET / HTTP/1.1\r\nHost: localhost\r\nX: {}\r\n\r\n", "x".repeat(40_000));
+    assert_eq!(raw(address, long.as_bytes()).status, 431);
+    let many: String = (0..100).map(|i| format!("X-{i}: y\r\n")).collect();
+    assert_eq!(
+        raw(address, format!("GET / HTTP/1.1\r\nHost: localhost\r\n{many}\r\n").as_bytes()).status,
+        431
+    );
+    assert_eq!(raw(address, b"\x00\x01garbage\r\n\r\n").status, 400);
+
+    let events = Events::open(address, "/v1/stream");
+    let second = crate::http::until(address, "/v1/stream", |answer| answer.status == 503);
+    assert!(second.error().contains("streams_max"));
+    // Two more that say nothing fill the connections; the next is told so.
+    let silent = [connect(address), connect(address)];
+    let mut refused = String::new();
+    connect(address).read_to_string(&mut refused).unwrap();
+    assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("connections_max"), "{refused}");
+    drop((events, silent));
+    crate::http::until_reachable(address);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_probe_needs_its_upgrade_and_then_has_the_connection() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    assert_eq!(get(address, "/v1/probe").status, 426);
+    let target = barograph_probe::Target::parse(&format!("http://{address}/")).unwrap();
+    let context = barograph_probe::io::Context::default();
+    let readings = barograph_probe::io::probe(&target, 65_536, &context);
+    let quantities: Vec<&str> = readings.iter().map(|reading| reading.quantity.as_str()).collect();
+    assert_eq!(quantities, ["rtt", "rtt_nagle", "loss", "rtt_udp", "goodput", "goodput_down"]);
+    for reading in readings {
+        assert!(reading.result.is_ok(), "{reading:?}");
+    }
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn targets_can_be_added_listed_and_removed_and_survive() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let body =
+        json!({ "target": "HTTP://127.0.0.1:9", "quantities": ["connect"], "period_s": 86400 }).to_string();
+    let added = post(address, "/v1/targets", &body);
+    assert_eq!((added.status, added.json()["target"].as_str()), (201, Some("http://127.0.0.1:9/")));
+    assert_eq!(post(address, "/v1/targets", &body).status, 409);
+    for (body, word) in [
+        (r#"{"target": "nowhere"}"#, "nowhere"),
+        (r#"{"target": "a:1", "period_s": 0}"#, "period_s"),
+        (r#"{"target": "a:1", "quantities": ["x"]}"#, "`x`"),
+        (r#"{"target": "a:1", "perod_s": 1}"#, "perod_s"),
+    ] {
+        let refused = post(address, "/v1/targets", body);
+        assert!(refused.status == 400 && refused.error().contains(word), "{body}: {}", refused.body);
+    }
+    station.stop(crate::LIMIT);
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let list = get(address, "/v1/targets").json();
+    assert_eq!(list["targets"][0]["target"], "http://127.0.0.1:9/");
+    assert_eq!(list["targets"][0]["from"], "added");
+    let remove = || send(address, "DELETE", "/v1/targets?target=http%3A%2F%2F127.0.0.1%3A9", &[], "");
+    assert_eq!(remove().status, 200);
+    assert_eq!(remove().status, 404);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_peer_that_sends_half_a_request_does_not_stop_the_station() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let mut slow = connect(address);
+    slow.write_all(b"POST /v1/measurements HTTP/1.1\r\nHost: localhost\r\n").unwrap();
+    assert_eq!(get(address, "/healthz").status, 200);
+    let began = std::time::Instant::now();
+    station.stop(crate::LIMIT);
+    assert!(began.elapsed() < std::time::Duration::from_secs(5), "it waited for the slow peer");
+}

@@ -1,0 +1,142 @@
+//! A client of a few lines: it sends exactly what a test says, and waits with a limit.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::LIMIT;
+
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) head: String,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> Value {
+        serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {}", self.body))
+    }
+
+    pub(crate) fn error(&self) -> String {
+        self.json()["error"].as_str().unwrap().to_string()
+    }
+}
+
+pub(crate) fn get(address: SocketAddr, path: &str) -> Answer {
+    send(address, "GET", path, &[], "")
+}
+
+pub(crate) fn post(address: SocketAddr, path: &str, body: &str) -> Answer {
+    send(address, "POST", path, &[("Content-Type", "application/json")], body)
+}
+
+pub(crate) fn send(
+    address: SocketAddr,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &str,
+) -> Answer {
+    let mut head =
+        format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {}\r\n", body.len());
+    if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("host")) {
+        head += &format!("Host: {address}\r\n");
+    }
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    raw(address, format!("{head}\r\n{body}").as_bytes())
+}
+
+pub(crate) fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
+    let mut stream = connect(address);
+    // The station may answer and close before it has read everything.
+    let _ = stream.write_all(bytes);
+    let mut answer = Vec::new();
+    let _ = stream.read_to_end(&mut answer);
+    let text = String::from_utf8(answer).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap_or_else(|| panic!("no answer: {text:?}"));
+    let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+    Answer { status, head: head.to_ascii_lowercase(), body: body.to_string() }
+}
+
+pub(crate) fn connect(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect_timeout(&address, LIMIT).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    stream
+}
+
+/// Server-sent events of an open stream.
+pub(crate) struct Events {
+    lines: BufReader<TcpStream>,
+    opened: Instant,
+}
+
+impl Events {
+    /// Opens a stream; when this returns the station sends every later point.
+    pub(crate) fn open(address: SocketAddr, path: &str) -> Self {
+        let mut stream = connect(address);
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+        let mut lines = BufReader::new(stream);
+        let mut status = String::new();
+        lines.read_line(&mut status).unwrap();
+        assert!(status.starts_with("HTTP/1.1 200"), "{status}");
+        let mut line = String::new();
+        while line != "\r\n" {
+            line.clear();
+            lines.read_line(&mut line).unwrap();
+        }
+        Self { lines, opened: Instant::now() }
+    }
+
+    /// The next event: its name and data. The framing of chunks and comments are passed over.
+    pub(crate) fn next(&mut self) -> Option<(String, Value)> {
+        let mut name = None;
+        loop {
+            assert!(self.opened.elapsed() < LIMIT, "no event in time");
+            let mut line = String::new();
+            if self.lines.read_line(&mut line).unwrap() == 0 {
+                return None;
+            }
+            if let Some(rest) = line.trim_end().strip_prefix("event: ") {
+                name = Some(rest.to_string());
+            } else if let Some(rest) = line.trim_end().strip_prefix("data: ") {
+                return Some((name.take().unwrap(), serde_json::from_str(rest).unwrap()));
+            }
+        }
+    }
+}
+
+/// Asks until the answer satisfies, or the limit passes; the station changes at its own pace.
+pub(crate) fn until(address: SocketAddr, path: &str, satisfied: impl Fn(&Answer) -> bool) -> Answer {
+    let began = Instant::now();
+    loop {
+        let answer = get(address, path);
+        if satisfied(&answer) {
+            return answer;
+        }
+        assert!(began.elapsed() < LIMIT, "{path} still answers {} {}", answer.status, answer.body);
+        std::thread::park_timeout(POLL);
+    }
+}
+
+/// Waits until the station takes connections again.
+pub(crate) fn until_reachable(address: SocketAddr) {
+    let began = Instant::now();
+    loop {
+        let mut stream = connect(address);
+        let _ = write!(stream, "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let mut answer = String::new();
+        let _ = stream.read_to_string(&mut answer);
+        if answer.starts_with("HTTP/1.1 200") {
+            return;
+        }
+        assert!(began.elapsed() < LIMIT, "{answer:?}");
+        std::thread::park_timeout(POLL);
+    }
+}
+
+/// Between two questions of one who waits: it spares the processor that the station needs.
+const POLL: Duration = Duration::from_millis(10);

@@ -1,0 +1,142 @@
+//! Measuring: sensors, targets that answer, hang and refuse, and a configuration that changes.
+
+use std::net::TcpListener;
+use std::time::Duration;
+
+use barograph_station::target::{Provenance, Target};
+
+use crate::http::{Events, get, until};
+use crate::{quiet, start};
+
+fn target(address: &str, quantities: &[&str]) -> Target {
+    let words: Vec<String> = quantities.iter().map(ToString::to_string).collect();
+    Target::parse(address, &words, Some(Duration::from_millis(100)), Provenance::Config).unwrap()
+}
+
+#[test]
+fn the_host_and_its_own_responder_are_measured_and_streamed_with_forecasts() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    config.default_targets = true;
+    config.probe_period = Duration::from_millis(200);
+    config.sensor_period = Duration::from_millis(200);
+    let station = start(config);
+    let mut events = Events::open(station.address(), "/v1/stream?target=here");
+    let mut forecast = std::collections::BTreeSet::new();
+    while forecast.len() < 3 {
+        let (_, point) = events.next().unwrap();
+        assert!(point["value"].is_number(), "{point}");
+        if point.get("forecast").is_some() {
+            forecast.insert(point["quantity"].as_str().unwrap().to_string());
+        }
+    }
+    assert_eq!(forecast.into_iter().collect::<Vec<_>>(), ["cpu_available", "memory_free", "rtt"]);
+    let recent = "/v1/recent?source=here&target=here&quantity=rtt";
+    until(station.address(), recent, |answer| {
+        answer.json()["points"].as_array().unwrap().iter().any(|point| point.get("lower").is_some())
+    });
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_target_that_hangs_delays_no_other_and_a_refusal_is_no_value() {
+    let state = tempfile::tempdir().unwrap();
+    // It accepts by its backlog and never answers.
+    let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
+    let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let listening = TcpListener::bind("127.0.0.1:0").unwrap();
+    let hanging_name = format!("http://{}/x", hanging.local_addr().unwrap());
+    let mut config = quiet(state.path());
+    config.probe_timeout = Duration::from_millis(700);
+    config.targets = vec![
+        target(&hanging_name, &["response_time"]),
+        target(&refusing.to_string(), &["connect"]),
+        target(&listening.local_addr().unwrap().to_string(), &["connect"]),
+    ];
+    let station = start(config);
+    let address = station.address();
+    let of = |name: &str, quantity: &str| {
+        let name = name.replace(':', "%3A").replace('/', "%2F");
+        format!("/v1/series?target={name}&quantity={quantity}")
+    };
+    let series =
+        |answer: &crate::http::Answer, key: &str| answer.json()["series"][0][key].as_u64().unwrap_or(0);
+    let hung = until(address, &of(&hanging_name, "response_time"), |answer| 2 <= series(answer, "failures"));
+    assert_eq!(hung.json()["series"][0]["last"]["error"], "timed_out");
+    assert!(hung.json()["series"][0]["next"].is_null(), "no forecast from failures");
+    let well = get(address, &of(&listening.local_addr().unwrap().to_string(), "connect"));
+    assert!(5 <= series(&well, "count"), "delayed by the one that hangs: {}", well.body);
+    let refused =
+        until(address, &of(&refusing.to_string(), "connect"), |answer| 2 <= series(answer, "failures"));
+    assert_eq!(refused.json()["series"][0]["count"], 0);
+    assert_eq!(refused.json()["series"][0]["last"]["error"], "refused");
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_station_is_found_out_and_measured_as_one() {
+    let far_state = tempfile::tempdir().unwrap();
+    let far = start(quiet(far_state.path()));
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    config.goodput_period = Duration::from_secs(1);
+    config.targets = vec![target(&far.address().to_string(), &[])];
+    let station = start(config.clone());
+    let name = far.address().to_string().replace(':', "%3A");
+    for quantity in ["rtt", "loss", "rtt_udp"] {
+        until(station.address(), &format!("/v1/series?target={name}&quantity={quantity}"), |answer| {
+            0 < answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
+        });
+    }
+    // A new configuration asks for a bulk test; what runs meanwhile is its own series.
+    config.targets = vec![target(&far.address().to_string(), &["rtt", "goodput"])];
+    assert!(station.reload(config).unwrap().is_empty());
+    until(station.address(), &format!("/v1/series?target={name}&quantity=goodput"), |answer| {
+        0 < answer.json()["series"][0]["count"].as_u64().unwrap_or(0)
+    });
+    station.stop(crate::LIMIT);
+    far.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_reload_changes_targets_and_says_what_needs_a_restart() {
+    let state = tempfile::tempdir().unwrap();
+    let config = quiet(state.path());
+    let station = start(config.clone());
+    let listening = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut new = config.clone();
+    new.targets = vec![target(&listening.local_addr().unwrap().to_string(), &["connect"])];
+    new.series_max = 7;
+    assert_eq!(station.reload(new).unwrap(), ["limits"]);
+    until(station.address(), "/v1/series?quantity=connect", |answer| {
+        !answer.json()["series"].as_array().unwrap().is_empty()
+    });
+    assert!(station.reload(config).unwrap().is_empty(), "it is as it was started");
+    assert_eq!(get(station.address(), "/v1/targets").json()["targets"], serde_json::json!([]));
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_slow_watcher_is_told_what_it_missed() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let mut events = Events::open(address, "/v1/stream?quantity=depth");
+    let records: Vec<_> = (0..1000).map(|i| serde_json::json!({ "quantity": "depth", "value": i })).collect();
+    let body = serde_json::json!({ "records": records }).to_string();
+    // More than the sockets between take, while the watcher reads nothing.
+    for _ in 0..24 {
+        assert_eq!(crate::http::post(address, "/v1/measurements", &body).status, 201);
+    }
+    let mut points = 0;
+    let missed = loop {
+        let (name, data) = events.next().unwrap();
+        if name == "lag" {
+            break data["missed"].as_u64().unwrap();
+        }
+        points += 1;
+        assert!(points < 24_000, "nothing was missed");
+    };
+    assert!(0 < missed && missed < 24_000, "{missed}");
+    station.stop(crate::LIMIT);
+}

@@ -1,0 +1,35 @@
+//! A whole station on loopback: real sockets, a real archive, ports from the system, no sleeps.
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod api;
+mod archive;
+mod guard;
+mod http;
+mod live;
+mod tls;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_station::{Config, Station, open_archive};
+
+/// Every wait of these tests ends after this.
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// A quiet configuration: nothing is measured but the host itself, and that seldom.
+fn quiet(state: &Path) -> Config {
+    Config {
+        listen: "127.0.0.1:0".parse().unwrap(),
+        state: state.to_path_buf(),
+        host: Some(barograph_forecast::Name::new("here").unwrap()),
+        default_targets: false,
+        commit: Duration::ZERO,
+        ..Config::default()
+    }
+}
+
+fn start(config: Config) -> Station {
+    let archive = open_archive(&config).unwrap();
+    Station::start(config, Arc::new(archive)).unwrap()
+}

@@ -1,0 +1,88 @@
+//! HTTPS on the same port, with a certificate that openssl makes for the test.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use barograph_probe::io::{Context, Peer, detect, run_one, trusting};
+use barograph_probe::{Experiment, Target};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject;
+
+use crate::http::{raw, send};
+use crate::{quiet, start};
+
+/// Makes `cert.pem` and `key.pem` for 127.0.0.1; false where there is no openssl.
+fn make_certificate(directory: &Path) -> bool {
+    let made = Command::new("openssl")
+        .current_dir(directory)
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"])
+        .args(["-days", "2", "-subj", "/CN=barograph test", "-addext", "subjectAltName=IP:127.0.0.1"])
+        .args(["-addext", "basicConstraints=critical,CA:FALSE"])
+        .args(["-keyout", "key.pem", "-out", "cert.pem"])
+        .output();
+    made.is_ok_and(|output| output.status.success())
+}
+
+#[test]
+fn https_and_plain_probes_share_the_port() {
+    let state = tempfile::tempdir().unwrap();
+    if !make_certificate(state.path()) {
+        eprintln!("SKIPPED: no openssl to make a certificate with");
+        return;
+    }
+    let certificate = state.path().join("cert.pem");
+    let mut config = quiet(state.path());
+    config.tls_certificate = Some(certificate.clone());
+    config.tls_key = Some(state.path().join("key.pem"));
+    let station = start(config);
+    let address = station.address();
+    assert!(station.url().starts_with("https://"));
+
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_file(&certificate).unwrap()).unwrap();
+    let context = Context { tls: Some(Arc::new(trusting(roots).unwrap())), ..Context::default() };
+    let target = Target::parse(&format!("https://{address}/healthz")).unwrap();
+    assert_eq!(detect(&target, &context).unwrap(), Peer::Station);
+    for experiment in [
+        Experiment::ResponseTime,
+        Experiment::RttTls { n: 3 },
+        // The Upgrade over TLS gives a token, and the exchanges go over a plain connection.
+        Experiment::Rtt { n: 3 },
+        Experiment::Loss { n: 3 },
+    ] {
+        for reading in run_one(&target, experiment, &context) {
+            assert!(reading.result.is_ok(), "{experiment:?}: {reading:?}");
+        }
+    }
+
+    // Without that token a plain connection gets nothing, also on loopback.
+    let plain = send(address, "GET", "/v1/series", &[], "");
+    assert_eq!(plain.status, 403);
+    assert!(plain.error().contains("HTTPS"));
+    let upgrade = [("Connection", "Upgrade"), ("Upgrade", "barograph-probe/1")];
+    assert_eq!(send(address, "GET", "/v1/probe", &upgrade, "").status, 401);
+    let spent = ("Authorization", "Probe 00000000000000000000000000000000");
+    assert_eq!(send(address, "GET", "/v1/probe", &[upgrade[0], upgrade[1], spent], "").status, 401);
+    assert_eq!(raw(address, b"garbage\r\n\r\n").status, 400);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn certificates_that_cannot_be_used_are_named() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    let file = state.path().join("empty.pem");
+    std::fs::write(&file, "no certificate\n").unwrap();
+    config.tls_certificate = Some(file.clone());
+    let refusal = |config: &barograph_station::Config| {
+        let archive = barograph_station::open_archive(config).unwrap();
+        barograph_station::Station::start(config.clone(), Arc::new(archive)).err().unwrap().to_string()
+    };
+    let error = refusal(&config);
+    assert!(error.contains("tls.key"), "{error}");
+    config.tls_key = Some(file.clone());
+    let error = refusal(&config);
+    assert!(error.starts_with(file.to_str().unwrap()), "{error}");
+}
