@@ -20,9 +20,9 @@ impl StepScale {
         }
     }
 
-    /// The scale; 1 while nothing moved, so that it can be divided by.
+    /// The scale; 1 while nothing moved or moves any more, so that it can be divided by.
     pub(crate) fn get(&self) -> f64 {
-        if self.mean == 0.0 { 1.0 } else { self.mean }
+        if self.mean < SCALE_LEAST { 1.0 } else { self.mean }
     }
 }
 
@@ -30,6 +30,8 @@ impl StepScale {
 const SCALE_BURN_IN: u64 = 20;
 const SCALE_GAIN: f64 = 0.03;
 const SCALE_CAP: f64 = 5.0;
+/// On a plateau the scale fades towards 0; below this a quotient of it could overflow.
+const SCALE_LEAST: f64 = 1e-300;
 
 /// Recursive least squares with two features (Haykin, Adaptive Filter Theory §10.3), in units of
 /// the step scale, with forgetting that stops while the data say nothing.
@@ -50,13 +52,14 @@ impl TwoFeatureRegression {
 
     /// Sets the features, in scales, and predicts the target, in scales.
     pub(crate) fn predict(&mut self, features: [f64; 2]) -> f64 {
-        self.features =
-            if self.robust { features.map(|z| z.clamp(-FEATURE_MOST, FEATURE_MOST)) } else { features };
+        let most = if self.robust { FEATURE_MOST } else { STEP_MOST };
+        self.features = features.map(|z| z.clamp(-most, most));
         self.weights[0] * self.features[0] + self.weights[1] * self.features[1]
     }
 
     /// Learns what the target, in scales, was for the features set last.
     pub(crate) fn learn(&mut self, target: f64) {
+        let target = target.clamp(-STEP_MOST, STEP_MOST);
         let [x, y] = self.features;
         let error = target - (self.weights[0] * x + self.weights[1] * y);
         let discount = if self.robust && HUBER < error.abs() { FORGET * error.abs() / HUBER } else { FORGET };
@@ -78,3 +81,6 @@ const PRIOR: f64 = 100.0;
 const TRACE_MOST: f64 = 10.0 * 2.0 * PRIOR;
 const HUBER: f64 = 3.0;
 const FEATURE_MOST: f64 = 20.0;
+/// A step of a thousand scales is a jump off a plateau, of which nothing is to be learnt but that;
+/// unbounded, its square would end the regression in infinities.
+const STEP_MOST: f64 = 1e3;

@@ -76,24 +76,21 @@ impl Plateaus {
     /// Learns `value`, of which `median3` is the median with the two before it, and returns the
     /// centre nearest to that median.
     pub(crate) fn learn(&mut self, value: f64, median3: f64, scale: f64) -> f64 {
-        let (nearest, distance) = self.nearest(median3);
-        let mut place = nearest;
+        let (place, distance) = self.nearest(median3);
         if distance <= NEAR * scale {
-            self.counts[nearest] += 1.0;
+            self.counts[place] += 1.0;
             let most = CENTER_STEP_MOST * scale;
-            self.centers[nearest] += (value - self.centers[nearest]).clamp(-most, most)
-                / self.counts[nearest].clamp(1.0, CENTER_COUNT_MOST);
+            self.centers[place] += (value - self.centers[place]).clamp(-most, most)
+                / self.counts[place].clamp(1.0, CENTER_COUNT_MOST);
         } else {
-            place = self.rarest();
+            let place = self.rarest();
             (self.centers[place], self.counts[place]) = (median3, 1.0);
         }
         for count in &mut self.counts {
             *count *= COUNT_FADE;
         }
-        // The centre just moved, so another may be nearer now; rarely, so it is looked up again.
-        let (again, _) = self.nearest(median3);
-        place = if self.centers[again].is_finite() { again } else { place };
-        self.centers[place]
+        // The centre just moved, so another may be nearer now.
+        self.centers[self.nearest(median3).0]
     }
 
     fn nearest(&self, value: f64) -> (usize, f64) {

@@ -1,7 +1,7 @@
 //! Bernstein online aggregation (Wintenberger 2017, "Optimal learning with Bernstein online
 //! aggregation", Machine Learning 106), with a learning rate for every method.
 
-use libm::sqrt;
+use libm::{log, sqrt};
 
 /// What the gradient of the loss is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -18,6 +18,7 @@ pub(crate) struct Aggregation<const M: usize> {
     gradient: Gradient,
     /// Regrets are bounded to so many scales of the error.
     clip: f64,
+    log_count: f64,
     scale: f64,
     combined: f64,
     weights: [f64; M],
@@ -32,6 +33,7 @@ impl<const M: usize> Aggregation<M> {
         Self {
             gradient,
             clip,
+            log_count: log(M as f64),
             scale: 0.0,
             combined: 0.0,
             weights: [1.0 / M as f64; M],
@@ -86,21 +88,11 @@ impl<const M: usize> Aggregation<M> {
         let variance_least = (LEAST_SHARE * LEAST_SHARE * variance_most).max(f64::MIN_POSITIVE);
         let largest_least = (LEAST_SHARE * largest_most).max(f64::MIN_POSITIVE);
         for i in 0..M {
-            let rate = sqrt(self.log_count() / self.variance[i].max(variance_least));
+            let rate = sqrt(self.log_count / self.variance[i].max(variance_least));
             eta[i] = rate.min(0.5 / self.largest[i].max(largest_least));
             self.advantage[i] += regrets[i] - eta[i] * regrets[i] * regrets[i];
         }
         eta
-    }
-
-    fn log_count(&self) -> f64 {
-        const { assert!(M <= 18) }
-        // ln 8, ln 16, ln 18; other counts are not built.
-        match M {
-            8 => 2.079_441_541_679_835_7,
-            16 => 2.772_588_722_239_781,
-            _ => 2.890_371_757_896_165,
-        }
     }
 
     /// Weights ∝ η exp(η · advantage).

@@ -29,7 +29,7 @@ pub(crate) struct Blend<const M: usize> {
 impl<const M: usize> Choose<M> for Blend<M> {
     fn new() -> Self {
         Self {
-            squared: Aggregation::new(Gradient::Error, f64::INFINITY),
+            squared: Aggregation::new(Gradient::Error, SQUARED_CLIP),
             absolute: [
                 Aggregation::new(Gradient::Sign, f64::INFINITY),
                 Aggregation::new(Gradient::Sign, CLIP),
@@ -118,5 +118,8 @@ fn sort_by_value<const N: usize>(order: &mut [u8; N], values: &[f64; N]) {
 // `forecast_limit.md` §2, rule B: losses clipped at 10 scales; half-lives of 20 and 500 values,
 // 2^(−1/20) and 2^(−1/500).
 const CLIP: f64 = 10.0;
+/// Regrets of squared error are summed as fourth powers of the error and never forgotten, so one
+/// outlier beyond all measure would level the weights for ever; 50 scales leave real tails alone.
+const SQUARED_CLIP: f64 = 50.0;
 const QUICK_FADE: f64 = 0.965_936_328_924_845_5;
 const STEADY_FADE: f64 = 0.998_614_665_550_938_1;
