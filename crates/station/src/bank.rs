@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use barograph_engine::Selector;
-use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Outcome, Series};
+use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Outcome, Quantity, Series};
 
 /// Levels whose intervals are kept with every point; the API offers these for history.
 pub const LEVELS: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
@@ -220,8 +220,8 @@ impl Account {
 
     fn issue(&self) -> Option<Issued> {
         let median = self.battery.forecast(Loss::Absolute)?;
-        let ends = |level| self.battery.interval(level).map(|i: Interval| (i.lower, i.upper));
-        Some(Issued { forecast: median.value, method: median.method.0, intervals: LEVELS.map(ends) })
+        let intervals = LEVELS.map(|level| self.interval(level));
+        Some(Issued { forecast: median.value, method: median.method.0, intervals })
     }
 
     /// The forecasts of the next value; `None` before the first value.
@@ -234,10 +234,14 @@ impl Account {
         })
     }
 
-    /// The interval for the next value at `level`, where calibrated.
+    /// The interval for the next value at `level`, where calibrated, as far as values can lie: no time
+    /// is negative, and no share exceeds 1. What is cut off holds no value, so that the level stays.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<(f64, f64)> {
-        self.battery.interval(level).map(|interval| (interval.lower, interval.upper))
+        let (least, most) = bounds(&self.last.series.quantity);
+        let ends =
+            |interval: Interval| (interval.lower.clamp(least, most), interval.upper.clamp(least, most));
+        self.battery.interval(level).map(ends)
     }
 
     /// The newest points, oldest first, at most [`POINTS_MAX`].
@@ -280,6 +284,15 @@ impl Account {
     }
 }
 
+/// Between which values a quantity can lie; an application's own can be anything.
+fn bounds(quantity: &Quantity) -> (f64, f64) {
+    match crate::unit(quantity) {
+        "ratio" => (0.0, 1.0),
+        "" => (f64::NEG_INFINITY, f64::INFINITY),
+        _ => (0.0, f64::INFINITY),
+    }
+}
+
 /// The place of `level` in [`LEVELS`], or `None` when its intervals are not kept.
 #[must_use]
 pub fn level_index(level: f64) -> Option<usize> {
@@ -290,7 +303,7 @@ pub fn level_index(level: f64) -> Option<usize> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use barograph_forecast::{Failure, Name, Quantity};
+    use barograph_forecast::{Failure, Name};
 
     fn measured(target: &str, second: i64, outcome: Outcome) -> Measured {
         let series = Series {
@@ -378,6 +391,25 @@ mod tests {
         assert_eq!(names(&Selector::default()), ["connect a", "connect b", "rtt a", "rtt b"]);
         let only = Selector { target: Some(Name::new("a").unwrap()), ..Selector::default() };
         assert_eq!(names(&only), ["connect a", "rtt a"]);
+    }
+
+    #[test]
+    fn intervals_stay_where_values_can_lie() {
+        let mut bank = Bank::new(2);
+        let mut shares = measured("a", 0, Outcome::Value(0.0));
+        shares.series.quantity = Quantity::CPU_AVAILABLE;
+        for second in 0..60 {
+            let value = f64::from(u8::from(second % 7 == 0));
+            for series in [&shares, &measured("a", 0, Outcome::Value(0.0))] {
+                let outcome = Outcome::Value(value);
+                bank.observe(&Measured { outcome, time_unix_ns: second, ..series.clone() });
+            }
+        }
+        let (lower, upper) = bank.account(&shares.series).unwrap().interval(0.99).unwrap();
+        assert!(0.0 <= lower && lower <= upper && upper <= 1.0, "{lower} to {upper}");
+        let rtt = measured("a", 0, Outcome::Value(0.0)).series;
+        assert!(0.0 <= bank.account(&rtt).unwrap().interval(0.99).unwrap().0);
+        assert_eq!(bounds(&Quantity::new("own").unwrap()), (f64::NEG_INFINITY, f64::INFINITY));
     }
 
     #[test]
