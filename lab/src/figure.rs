@@ -1,13 +1,13 @@
 //! The scores as a figure: a row for each trace, a dot for each battery.
 
-use barograph_forecast::Loss;
+use barograph_forecast::{Loss, Preset, Rule};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use crate::forecast::Trace;
 use crate::report::best_of_nws;
-use crate::score::geometric_mean;
+use crate::score::{BATTERIES, geometric_mean};
 
 /// Two panels, MSE and MAE, as SVG.
 pub(crate) fn svg(traces: &[Trace]) -> anyhow::Result<String> {
@@ -46,14 +46,14 @@ fn names(root: &Area<'_>, traces: &[Trace]) -> anyhow::Result<()> {
 fn legend(root: &Area<'_>, traces: &[Trace]) -> anyhow::Result<()> {
     let marks = traces[0].scores.iter().map(|score| format!("{} {}", score.preset, score.rule));
     let mut x = 30;
-    for (i, name) in marks.chain(["best single nws method in hindsight".to_owned()]).enumerate() {
+    for (i, name) in marks.chain(["best of nws in hindsight".to_owned()]).enumerate() {
         mark(root, (x, 28), i)?;
         root.draw(&Text::new(
             name.clone(),
             (x + 14, 28),
             text(17, HPos::Left, VPos::Center, FontStyle::Normal),
         ))?;
-        x += 40 + (name.chars().count() as f64 * 8.0) as i32;
+        x += 30 + (name.chars().count() as f64 * 7.5) as i32;
     }
     Ok(())
 }
@@ -110,7 +110,8 @@ impl Panel {
 
     fn row(&self, root: &Area<'_>, row: i32, ratios: &[f64]) -> anyhow::Result<()> {
         // The default comes last, over the others.
-        let order = (0..ratios.len()).filter(|i| *i != DEFAULT).chain([DEFAULT]);
+        let default = |i: &usize| BATTERIES.get(*i) == Some(&(Preset::Full, Rule::Blend));
+        let order = (0..ratios.len()).filter(|i| !default(i)).chain((0..ratios.len()).filter(default));
         for i in order.filter(|i| ratios[*i].is_finite()) {
             mark(root, (self.x(ratios[i]), middle(row)), i)?;
         }
@@ -124,16 +125,22 @@ impl Panel {
     }
 }
 
-/// The mark of a battery, or of the best single method after them.
+/// The mark of a battery – the colour tells the preset, the shape the rule – or, after all of them, of
+/// the best single method.
 fn mark(root: &Area<'_>, (x, y): (i32, i32), i: usize) -> anyhow::Result<()> {
-    let colour = COLOURS[(i / 2).min(COLOURS.len() - 1)];
-    match i {
-        7 => root.draw(&PathElement::new([(x, y - 10), (x, y + 10)], BLACK.stroke_width(2)))?,
-        DEFAULT => root.draw(&Circle::new((x, y), 7, FULL.filled()))?,
-        5 => root.draw(&Circle::new((x, y), 5, FULL.stroke_width(2)))?,
-        6 => root.draw(&Cross::new((x, y), 5, FULL.stroke_width(2)))?,
-        i if i % 2 == 0 => root.draw(&Circle::new((x, y), 5, colour.stroke_width(2)))?,
-        _ => root.draw(&Cross::new((x, y), 5, colour.stroke_width(2)))?,
+    let Some((preset, rule)) = BATTERIES.get(i).copied() else {
+        root.draw(&PathElement::new([(x, y - 10), (x, y + 10)], BLACK.stroke_width(2)))?;
+        return Ok(());
+    };
+    let colour = match preset {
+        Preset::Nws => BLUE,
+        Preset::Classic => GREEN,
+        Preset::Full => VERMILION,
+    };
+    match rule {
+        Rule::TwoLevel => root.draw(&Circle::new((x, y), 5, colour.stroke_width(2)))?,
+        Rule::Flat => root.draw(&Cross::new((x, y), 5, colour.stroke_width(2)))?,
+        Rule::Blend => root.draw(&Circle::new((x, y), 6, colour.filled()))?,
     }
     Ok(())
 }
@@ -159,9 +166,7 @@ const BOTTOM: i32 = 66;
 const LOW: f64 = 0.2;
 const HIGH: f64 = 1.3;
 
-/// `full blend` among the batteries.
-const DEFAULT: usize = 4;
-
-/// Colours of Okabe and Ito (2008): NWS, classic.
-const COLOURS: [RGBColor; 2] = [RGBColor(0, 114, 178), RGBColor(0, 158, 115)];
-const FULL: RGBColor = RGBColor(213, 94, 0);
+/// Colours of Okabe and Ito (2008).
+const BLUE: RGBColor = RGBColor(0, 114, 178);
+const GREEN: RGBColor = RGBColor(0, 158, 115);
+const VERMILION: RGBColor = RGBColor(213, 94, 0);

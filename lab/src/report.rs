@@ -91,7 +91,11 @@ fn rules(traces: &[Trace], loss: Loss) -> String {
 
 /// The scores of the default battery.
 pub(crate) fn blend(trace: &Trace) -> &Score {
-    trace.scores.iter().find(|score| score.rule == "blend").unwrap_or(&trace.scores[0])
+    trace
+        .scores
+        .iter()
+        .find(|score| (score.preset, score.rule) == ("full", "blend"))
+        .unwrap_or(&trace.scores[0])
 }
 
 /// The intervals of the default battery.
@@ -116,8 +120,8 @@ fn intervals(traces: &[Trace]) -> String {
         bold(&ratio(geometric_mean(traces.iter().map(|trace| of(trace).width)))),
     ]);
     aligned(&table)
-        + "\nWidth is the mean half-width divided by the constant half-width that covers as many values around the \
-           same forecasts, taken with hindsight.\n"
+        + "\nWidth is the mean half-width divided by the constant that covers that share of the values around the same \
+           forecasts, taken with hindsight.\n"
 }
 
 /// Each method of a preset on each trace, the best on the mean first.

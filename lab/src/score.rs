@@ -13,11 +13,13 @@ pub(crate) const BLOCK: usize = 500;
 pub(crate) const LEVEL: f64 = 0.9;
 
 /// Every preset and rule that is compared.
-pub(crate) const BATTERIES: [(Preset, Rule); 7] = [
+pub(crate) const BATTERIES: [(Preset, Rule); 9] = [
     (Preset::Nws, Rule::TwoLevel),
     (Preset::Nws, Rule::Flat),
+    (Preset::Nws, Rule::Blend),
     (Preset::Classic, Rule::TwoLevel),
     (Preset::Classic, Rule::Flat),
+    (Preset::Classic, Rule::Blend),
     (Preset::Full, Rule::Blend),
     (Preset::Full, Rule::TwoLevel),
     (Preset::Full, Rule::Flat),
@@ -68,7 +70,7 @@ pub(crate) struct IntervalScore {
     pub(crate) coverage: f64,
     /// The least share in a disjoint block of [`BLOCK`] values.
     pub(crate) worst_block: f64,
-    /// Mean half-width, divided by the constant that would have covered as many with hindsight.
+    /// Mean half-width, divided by the constant that would have covered the level with hindsight.
     pub(crate) width: f64,
 }
 

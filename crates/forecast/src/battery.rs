@@ -47,13 +47,14 @@ pub struct Config {
     pub preset: Preset,
     /// The rule; `Preset::Full` is made for [`Rule::Blend`].
     pub rule: Rule,
-    /// Levels whose intervals are calibrated, each in 0.01 ..= 0.999.
+    /// Levels whose intervals are calibrated each on its own, beside 0.1, 0.5, 0.8, 0.9, 0.95, 0.99 and
+    /// 0.999, which always are. One outside [`LEVELS`](crate::LEVELS) has no interval and is left out.
     pub levels: Vec<f64>,
 }
 
 impl Default for Config {
     fn default() -> Self {
-        Self { preset: Preset::Full, rule: Rule::Blend, levels: [0.5, 0.8, 0.9, 0.95, 0.99].to_vec() }
+        Self { preset: Preset::Full, rule: Rule::Blend, levels: Vec::new() }
     }
 }
 
@@ -140,6 +141,9 @@ impl Clone for Battery {
 
 impl Battery {
     /// The largest magnitude of a value: its fourth power, which the blend sums, stays finite.
+    ///
+    /// At the other end, errors below about 1e-77 vanish in that power, and the blend under squared
+    /// loss becomes a plain mean; choose a unit in which the series is not that small.
     pub const VALUE_MAX: f64 = 1e70;
 
     /// A battery that has seen nothing.
@@ -188,8 +192,9 @@ impl Battery {
 
     /// The interval for the next value at `level`, around the forecast under absolute loss.
     ///
-    /// `None` before the first scored forecast, and for a level outside 0.01 ..= 0.999. Levels in
-    /// [`Config::levels`] are calibrated each on its own; others are read between them.
+    /// `None` before the first scored forecast, and for a level outside [`LEVELS`](crate::LEVELS). Levels
+    /// that are not calibrated on their own are read between those that are. The lower end is not below 0
+    /// while no value was.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<Interval> {
         self.inner.interval(level)

@@ -1,8 +1,9 @@
 //! Prediction intervals, calibrated online from the errors of the issued forecasts.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 
-use libm::{log, pow, sqrt};
+use libm::{exp, log, sqrt};
 
 use crate::Interval;
 
@@ -11,6 +12,9 @@ use crate::Interval;
 /// Below 1 % an interval says nothing; above 99.9 % a track would need thousands of values to be
 /// touched at all.
 pub const LEVELS: core::ops::RangeInclusive<f64> = 0.01..=0.999;
+
+/// Levels that are always tracked; what lies between is read between them.
+const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
 
 /// Half-widths of symmetric intervals by quantile tracking on normalised errors.
 ///
@@ -22,6 +26,8 @@ pub const LEVELS: core::ops::RangeInclusive<f64> = 0.01..=0.999;
 pub(crate) struct Intervals {
     quick: Scale,
     slow: Scale,
+    /// Remembers through a plateau how large errors had been.
+    memory: Scale,
     tracks: Box<[Track]>,
 }
 
@@ -33,15 +39,27 @@ struct Track {
     /// What the factor is multiplied by after a miss, and after a hit.
     on_miss: f64,
     on_hit: f64,
+    /// Misses in a row, and how many of them are nothing unusual.
+    misses: u32,
+    usual_misses: u32,
+    /// A factor below this has shrunk on a plateau.
+    collapsed: f64,
 }
 
 impl Intervals {
+    /// Tracks for the fixed grid and for `levels`; of these, any outside [`LEVELS`] are left out, as
+    /// no interval is given for them.
     pub(crate) fn new(levels: &[f64]) -> Self {
-        let mut tracks: alloc::vec::Vec<Track> =
-            levels.iter().filter(|level| LEVELS.contains(level)).map(|level| Track::new(*level)).collect();
-        tracks.sort_by(|a, b| a.level.total_cmp(&b.level));
-        tracks.dedup_by(|a, b| a.level == b.level);
-        Self { quick: Scale::new(QUICK_GAIN), slow: Scale::new(SLOW_GAIN), tracks: tracks.into_boxed_slice() }
+        let mut levels: Vec<f64> =
+            GRID.iter().chain(levels).copied().filter(|level| LEVELS.contains(level)).collect();
+        levels.sort_by(f64::total_cmp);
+        levels.dedup();
+        Self {
+            quick: Scale::new(QUICK_GAIN),
+            slow: Scale::new(SLOW_GAIN),
+            memory: Scale::new(MEMORY_GAIN),
+            tracks: levels.into_iter().map(Track::new).collect(),
+        }
     }
 
     /// Scores the intervals that stood on the error of the issued forecast, then learns it.
@@ -50,13 +68,16 @@ impl Intervals {
         if BURN_IN <= self.slow.count {
             let scale = self.scale();
             for track in &mut self.tracks {
-                let miss = track.factor * scale < size;
-                track.factor *= if miss { track.on_miss } else { track.on_hit };
-                track.factor = track.factor.clamp(FACTOR_LEAST, FACTOR_MOST);
+                track.learn(track.factor * scale < size);
             }
         }
-        self.quick.learn(size);
-        self.slow.learn(size);
+        let known = CAP_FROM < self.slow.count;
+        let remembered = REMEMBERED * self.memory.mean;
+        for scale in [&mut self.quick, &mut self.slow, &mut self.memory] {
+            // An outlier counts as ten scales, so that it does not own the average.
+            let most = CAP * scale.mean.max(remembered);
+            scale.learn(if known && 0.0 < most { size.min(most) } else { size });
+        }
     }
 
     /// The interval around `center`; `None` before the first error and outside [`LEVELS`].
@@ -65,7 +86,7 @@ impl Intervals {
             return None;
         }
         let half = if self.slow.count < BURN_IN {
-            BURN_IN_FACTOR * self.quick.mean
+            BURN_IN_FACTOR * laplace(level) * self.quick.mean
         } else {
             self.factor(level) * self.scale()
         };
@@ -81,24 +102,18 @@ impl Intervals {
         sqrt(self.quick.mean * self.slow.mean)
     }
 
-    /// The factor at a level: its own track's, or between tracks along the logarithms of miss rate
-    /// and factor (a line there is a power-law tail); beyond them the nearest line is continued.
+    /// The factor at a level: its own track's, or between tracks along −ln(miss rate), in which the
+    /// quantiles of an exponential tail are a line.
     fn factor(&self, level: f64) -> f64 {
         // A wider level's track must not be inside a narrower one's.
         let factor_at = |i: usize| self.tracks[..=i].iter().fold(0.0, |most: f64, t| most.max(t.factor));
-        match self.tracks.binary_search_by(|track| track.level.total_cmp(&level)) {
-            Ok(i) => factor_at(i),
-            Err(_) if self.tracks.is_empty() => Track::new(level).factor,
-            Err(_) if self.tracks.len() == 1 => factor_at(0),
-            Err(above) => {
-                let above = above.clamp(1, self.tracks.len() - 1);
-                let (low, high) = (above - 1, above);
-                let miss = |level: f64| log(1.0 - level);
-                let share = (miss(level) - miss(self.tracks[low].level))
-                    / (miss(self.tracks[high].level) - miss(self.tracks[low].level));
-                factor_at(low) * pow(factor_at(high) / factor_at(low), share)
-            }
-        }
+        let above = self.tracks.partition_point(|track| track.level < level).min(self.tracks.len() - 1);
+        let wide = (laplace(self.tracks[above].level), factor_at(above));
+        let narrow = match above {
+            0 => (0.0, 0.0),
+            _ => (laplace(self.tracks[above - 1].level), factor_at(above - 1)),
+        };
+        narrow.1 + (wide.1 - narrow.1) * (laplace(level) - narrow.0) / (wide.0 - narrow.0)
     }
 }
 
@@ -108,13 +123,35 @@ impl Track {
         Self {
             level,
             factor: FACTOR_START,
-            on_miss: libm::exp(STEP * (1.0 - miss)),
-            on_hit: libm::exp(-STEP * miss),
+            on_miss: exp(STEP * (1.0 - miss)),
+            on_hit: exp(-STEP * miss),
+            misses: 0,
+            usual_misses: (log(RARE) / log(miss)) as u32,
+            collapsed: COLLAPSED * laplace(level),
         }
+    }
+
+    fn learn(&mut self, miss: bool) {
+        if !miss {
+            self.misses = 0;
+            self.factor = (self.factor * self.on_hit).max(FACTOR_LEAST);
+            return;
+        }
+        self.misses += 1;
+        let hurried = self.usual_misses < self.misses && self.factor < self.collapsed;
+        for _ in 0..if hurried { self.misses.min(FIRMEST) } else { 1 } {
+            self.factor *= self.on_miss;
+        }
+        self.factor = self.factor.min(FACTOR_MOST);
     }
 }
 
-/// An average of absolute errors that one outlier cannot own.
+/// How wide a level is beside 90 % under Laplace's law of errors.
+fn laplace(level: f64) -> f64 {
+    log(1.0 - level) / log(1.0 - 0.9)
+}
+
+/// An average of absolute errors.
 #[derive(Clone, Copy, Debug)]
 struct Scale {
     mean: f64,
@@ -129,24 +166,35 @@ impl Scale {
 
     fn learn(&mut self, size: f64) {
         self.count += 1;
-        let capped = if CAP_FROM < self.count && 0.0 < self.mean { size.min(CAP * self.mean) } else { size };
-        let gain = self.gain.max(1.0 / self.count as f64);
-        self.mean += gain * (capped - self.mean);
+        self.mean += self.gain.max(1.0 / self.count as f64) * (size - self.mean);
     }
 }
 
-// Constants of `forecast_limit.md` §4 (chosen there on the open traces): half-lives of 10 and 300
-// values; an error counts at most 10 scales once 20 are known; a step of 0.1.
+// `docs/spec/full.md`, intervals: half-lives of 10 and 300 values; an error counts at most 10 scales
+// once 20 are known; a step of 0.1.
 const QUICK_GAIN: f64 = 0.067;
 const SLOW_GAIN: f64 = 0.0023;
 const CAP: f64 = 10.0;
 const CAP_FROM: u64 = 20;
 const STEP: f64 = 0.1;
 const FACTOR_START: f64 = 2.0;
-/// Below this an interval on a plateau would never open again within sensible time.
-const FACTOR_LEAST: f64 = 1e-3;
-/// e²⁰ times the scale: beyond it the track would not come back within a thousand values.
+/// A half-life of 14 000 values: a day and a half at a period of 10 s.
+const MEMORY_GAIN: f64 = 0.000_05;
+/// After a plateau an error counts as soon as it is within ten times this share of what errors had
+/// been before.
+const REMEMBERED: f64 = 0.1;
+/// On a plateau every interval is a hit, and the factor shrinks; no further than it can grow back
+/// within some ten values.
+const FACTOR_LEAST: f64 = 0.1;
+/// Beyond it the track of a wide level would not come back within ten thousand values.
 const FACTOR_MOST: f64 = 1e6;
-/// While no factor can be known, three mean absolute errors either way.
+/// When a plateau ends, misses follow each other: once as many as chance gives in one of a thousand,
+/// and while the factor is below three quarters of where it starts, each further one is answered as
+/// so many, nine at most. On series without plateaus the second condition does not occur.
+const RARE: f64 = 1e-3;
+const COLLAPSED: f64 = 1.5;
+const FIRMEST: u32 = 9;
+/// While no factor can be known, three mean absolute errors either way at 90 %, and at other levels
+/// as much more or less as under Laplace's law.
 const BURN_IN: u64 = 10;
 const BURN_IN_FACTOR: f64 = 3.0;

@@ -4,11 +4,12 @@ use core::fmt;
 
 use crate::{Battery, Config, Forecast, Interval, Loss, NotFinite};
 
-/// A battery over epochs of fixed length: values are averaged per epoch, and what is forecast is
-/// the average of the epoch that is not yet over (the "lifetime" variant of NWS 2.x).
+/// A battery over epochs of fixed length: values are averaged per epoch, and what is forecast, from
+/// the epochs that are over, is the average of the one in progress (the "lifetime" variant of NWS 2.x).
 ///
 /// Use it where the decision lasts: a transfer of ten minutes cares for the mean goodput of ten
-/// minutes, not for the next probe's. Epochs without a value are left out.
+/// minutes, not for the next probe's. Epochs begin with the first value; one is over when a value
+/// of a later one arrives, and epochs without a value are left out.
 #[derive(Clone, Debug)]
 pub struct Lifetime {
     battery: Battery,
@@ -64,6 +65,10 @@ impl Lifetime {
             return Err(LifetimeError::Time(time_s));
         }
         let number = libm::floor((time_s - epoch.first_time_s) / self.epoch_s);
+        // Beyond 2^53 epochs their numbers run together.
+        if EPOCHS_MAX <= number {
+            return Err(LifetimeError::Time(time_s));
+        }
         if number != epoch.number {
             self.battery.update(epoch.sum / epoch.count).map_err(LifetimeError::Value)?;
             (epoch.number, epoch.sum, epoch.count) = (number, 0.0, 0.0);
@@ -74,25 +79,28 @@ impl Lifetime {
         Ok(())
     }
 
-    /// The forecast of the next epoch's mean, or `None` until one epoch is over.
+    /// The forecast of the mean of the epoch in progress, or `None` until one epoch is over.
     #[must_use]
     pub fn forecast(&self, loss: Loss) -> Option<Forecast> {
         self.battery.forecast(loss)
     }
 
-    /// As [`Battery::interval`], for the next epoch's mean.
+    /// As [`Battery::interval`], for the mean of the epoch in progress.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<Interval> {
         self.battery.interval(level)
     }
 }
 
+/// The largest number up to which every epoch has a number of its own.
+const EPOCHS_MAX: f64 = 9_007_199_254_740_992.0;
+
 /// Why a [`Lifetime`] refused its input.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum LifetimeError {
     /// The epoch's length is not a positive number of seconds.
     Epoch(f64),
-    /// The time is not finite, or before the last.
+    /// The time is not finite, before the last, or more than 2^53 epochs after the first.
     Time(f64),
     /// The value is not one a battery takes.
     Value(NotFinite),
@@ -102,7 +110,9 @@ impl fmt::Display for LifetimeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Epoch(seconds) => write!(f, "an epoch of {seconds} s is not a positive number of seconds"),
-            Self::Time(seconds) => write!(f, "the time {seconds} s is not finite or before the last"),
+            Self::Time(seconds) => {
+                write!(f, "the time {seconds} s is not finite, before the last, or too far after the first")
+            }
             Self::Value(refused) => refused.fmt(f),
         }
     }

@@ -29,6 +29,7 @@ pub(crate) struct Paired<B, R, const M: usize> {
     issued: [Choice; 2],
     scores: [Score; 2],
     intervals: Intervals,
+    least: f64,
 }
 
 impl<B: Bank<M>, R: Choose<M>, const M: usize> Paired<B, R, M> {
@@ -40,6 +41,7 @@ impl<B: Bank<M>, R: Choose<M>, const M: usize> Paired<B, R, M> {
             issued: [Choice::default(); 2],
             scores: [Score::default(); 2],
             intervals: Intervals::new(levels),
+            least: f64::INFINITY,
         }
     }
 }
@@ -59,6 +61,7 @@ where
         }
         self.rule.observe(self.count, self.bank.predictions(), value);
         self.bank.learn(value);
+        self.least = if value < self.least { value } else { self.least };
         self.count += 1;
         self.issued = self.rule.choose(self.bank.predictions());
     }
@@ -77,7 +80,14 @@ where
     }
 
     fn interval(&self, level: f64) -> Option<Interval> {
-        self.intervals.around(self.issued[ABSOLUTE].value, level)
+        let center = self.issued[ABSOLUTE].value;
+        let interval = self.intervals.around(center, level)?;
+        // A series that was never below 0 – most quantities cannot be – is not expected there.
+        let floor = if 0.0 <= self.least { 0.0 } else { f64::NEG_INFINITY };
+        Some(Interval {
+            lower: if interval.lower < floor { floor.min(center) } else { interval.lower },
+            ..interval
+        })
     }
 
     fn weights(&self, loss: usize) -> Vec<(Method, f64)> {

@@ -25,7 +25,8 @@ impl fmt::Display for Series {
     }
 }
 
-/// A name of a source or target: 1 to 255 bytes, without white space or control characters.
+/// A name of a source or target: 1 to 255 bytes, without white space, control characters, or
+/// characters that are not seen or turn the direction of a text (so that no label shows as another).
 ///
 /// The bound keeps keys, labels and log lines small whatever a peer sends; 255 bytes is the
 /// longest host name (RFC 1035 §2.3.4) and room enough for the URLs people probe.
@@ -39,7 +40,7 @@ impl Name {
     /// Checks `text` and makes it a name.
     ///
     /// # Errors
-    /// [`NameError`] when the text is empty, too long, or has white space or control characters.
+    /// [`NameError`] when the text is empty, too long, or has a character that is not allowed.
     pub fn new(text: &str) -> Result<Self, NameError> {
         if text.is_empty() {
             return Err(NameError::Empty);
@@ -47,7 +48,7 @@ impl Name {
         if Self::BYTES_MAX < text.len() {
             return Err(NameError::TooLong { bytes: text.len() });
         }
-        match text.chars().find(|c| c.is_whitespace() || c.is_control()) {
+        match text.chars().find(|c| c.is_whitespace() || c.is_control() || is_invisible(*c)) {
             Some(character) => Err(NameError::Character { character }),
             None => Ok(Self(text.to_string())),
         }
@@ -64,6 +65,12 @@ impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.0)
     }
+}
+
+/// Unicode's format characters that are invisible or reorder text (UAX #9, UTR #36 §2).
+fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}')
 }
 
 /// What is measured, as a lower-case identifier; the constants are Barograph's own, and an
@@ -261,3 +268,39 @@ impl fmt::Display for NameError {
 }
 
 impl core::error::Error for NameError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_what_can_be_shown_on_one_line() {
+        for good in ["a", "host:80", "[::1]:80", "https://例え.jp/ä?x=1", &"n".repeat(255)] {
+            assert_eq!(Name::new(good).expect("it is a name").as_str(), good);
+        }
+        assert_eq!(Name::new(""), Err(NameError::Empty));
+        assert_eq!(Name::new(&"n".repeat(256)), Err(NameError::TooLong { bytes: 256 }));
+        for bad in [' ', '\n', '\0', '\u{7f}', '\u{202e}', '\u{200b}', '\u{feff}'] {
+            let text = alloc::format!("a{bad}b");
+            assert_eq!(Name::new(&text), Err(NameError::Character { character: bad }), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn quantities_are_identifiers_and_ours_have_units() {
+        assert_eq!(Quantity::new("query_time2").expect("it is one").unit(), "");
+        assert_eq!(Quantity::new("rtt").expect("it is one"), Quantity::RTT);
+        for bad in ["2fast", "_x", "Rtt", "rtt-nagle", "ü"] {
+            assert!(matches!(Quantity::new(bad), Err(NameError::Character { .. })), "{bad}");
+        }
+        assert_eq!(Quantity::new(&"q".repeat(65)), Err(NameError::TooLong { bytes: 65 }));
+    }
+
+    #[test]
+    fn failures_are_found_by_their_words() {
+        for failure in Failure::ALL {
+            assert_eq!(Failure::from_word(failure.as_str()), Some(failure));
+        }
+        assert_eq!(Failure::from_word("tired"), None);
+    }
+}

@@ -1,6 +1,6 @@
 //! Laws that hold for every preset and rule.
 
-use barograph_forecast::{Battery, Config, Loss, Preset, Rule};
+use barograph_forecast::{Battery, Config, Lifetime, LifetimeError, Loss, Preset, Rule};
 use proptest::prelude::*;
 
 fn configs() -> impl Iterator<Item = Config> {
@@ -121,23 +121,29 @@ fn no_value_no_forecast_and_one_value_no_error() {
 }
 
 #[test]
-fn one_outlier_fades_from_the_recent_error() {
-    let mut battery = Battery::new(&Config::default());
-    let mut noise = noise();
-    for i in 0..3000 {
-        battery.update(if i == 1000 { 20_000.0 } else { 20.0 + noise() }).expect("finite");
+fn one_outlier_is_forgotten_by_forecasts_and_recent_errors() {
+    for (size, near) in [(1e3, 1.0), (1e4, 1.0), (1e6, 5.0)] {
+        let mut battery = Battery::new(&Config::default());
+        let mut noise = noise();
+        for i in 0..3000 {
+            battery.update(if i == 1000 { 20.0 * size } else { 20.0 + noise() }).expect("finite");
+        }
+        for loss in [Loss::Squared, Loss::Absolute] {
+            let forecast = battery.forecast(loss).expect("values were seen");
+            assert!((forecast.value - 20.0).abs() < near, "after ×{size}: {loss:?} {forecast:?}");
+        }
+        let forecast = battery.forecast(Loss::Absolute).expect("values were seen");
+        assert!(forecast.recent_mae < 0.1 * forecast.mae, "after ×{size}: {forecast:?}");
     }
-    let forecast = battery.forecast(Loss::Absolute).expect("values were seen");
-    assert!(1.0 < forecast.mae, "the lifetime error keeps the outlier: {forecast:?}");
-    assert!(forecast.recent_mae < 0.6, "the recent error forgot it: {forecast:?}");
 }
 
+/// Coverage in every block of 500 values, not only on the whole.
 #[test]
-fn intervals_hold_their_level_through_level_shifts() {
+fn intervals_hold_their_level_through_shifts_of_level_and_noise() {
     for level in [0.5, 0.8, 0.9, 0.95] {
         let mut battery = Battery::new(&Config::default());
         let mut noise = noise();
-        let (mut hits, mut scored) = (0u32, 0u32);
+        let mut inside = Vec::new();
         for i in 0..20_000u32 {
             // Every 200 values the level jumps by up to a hundred noises, and the noise by up to 16.
             let regime = f64::from((i / 200).wrapping_mul(2_654_435_761) % 101);
@@ -145,14 +151,143 @@ fn intervals_hold_their_level_through_level_shifts() {
             if let Some(interval) = battery.interval(level)
                 && 100 <= i
             {
-                scored += 1;
-                hits += u32::from(interval.lower <= value && value <= interval.upper);
+                inside.push(interval.lower <= value && value <= interval.upper);
             }
             battery.update(value).expect("finite");
         }
-        let coverage = f64::from(hits) / f64::from(scored);
-        assert!((coverage - level).abs() < 0.02, "at {level}: {coverage}");
+        assert!((share(&inside) - level).abs() < 0.02, "at {level}: {}", share(&inside));
+        let worst = inside.chunks_exact(500).map(share).fold(1.0, f64::min);
+        assert!(level - 0.06 < worst, "at {level}: {worst} in a block");
     }
+}
+
+/// A plateau (an idle processor, no loss all night) and what follows: nothing becomes NaN, and the
+/// interval, which has shrunk to nothing, opens at once.
+#[test]
+fn plateaus_end_without_harm() {
+    for length in [100, 1000, 10_000, 30_000] {
+        for config in configs() {
+            let mut battery = Battery::new(&config);
+            let mut noise = noise();
+            let mut inside = Vec::new();
+            for i in 0..length + 1500 {
+                let plateau = (500..500 + length).contains(&i);
+                let value = if plateau { 20.0 } else { 20.0 + noise() };
+                if 500 + length <= i {
+                    let interval = battery.interval(0.9).expect("errors were seen");
+                    inside.push(interval.lower <= value && value <= interval.upper);
+                }
+                battery.update(value).expect("finite");
+                for loss in [Loss::Squared, Loss::Absolute] {
+                    let forecast = battery.forecast(loss).expect("values were seen");
+                    assert!((forecast.value - 20.0).abs() < 2.0, "{length} {config:?} at {i}: {forecast:?}");
+                }
+            }
+            let worst = inside.chunks_exact(500).map(share).fold(1.0, f64::min);
+            assert!(0.85 <= worst, "after {length}, {config:?}: {worst} in a block");
+        }
+    }
+}
+
+/// As a loss rate may be: nothing for long, then a little, then nothing.
+#[test]
+fn rare_jumps_off_a_long_plateau_stay_finite() {
+    let mut battery = Battery::new(&Config::default());
+    let zeros = |n| std::iter::repeat_n(0.0, n);
+    for value in zeros(500).chain([0.1]).chain(zeros(40_000)).chain([0.1]).chain(zeros(50)) {
+        battery.update(value).expect("finite");
+    }
+    for (method, forecast) in battery.method_forecasts() {
+        assert!((0.0..=0.1).contains(&forecast), "{method}: {forecast}");
+    }
+}
+
+#[test]
+fn a_series_never_below_zero_is_not_expected_there() {
+    let mut battery = Battery::new(&Config::default());
+    let mut noise = noise();
+    for i in 0..2000 {
+        let burst = if i % 7 == 0 { 50.0 * (1.0 + noise()) } else { 0.0 };
+        battery.update(burst).expect("finite");
+        assert!(battery.method_forecasts().iter().all(|(_, forecast)| 0.0 <= *forecast));
+        assert!(battery.interval(0.99).is_none_or(|interval| 0.0 <= interval.lower));
+    }
+    battery.update(-5.0).expect("finite");
+    assert!(battery.interval(0.99).is_some_and(|interval| interval.lower < 0.0));
+}
+
+#[test]
+fn levels_that_are_not_tracked_cover_what_they_say() {
+    let levels = [0.05, 0.3, 0.6, 0.7, 0.85, 0.93, 0.97];
+    let mut battery = Battery::new(&Config::default());
+    let mut noise = noise();
+    let mut inside = levels.map(|_| Vec::new());
+    for i in 0..10_000 {
+        // A sum of three is close to the normal law.
+        let value = noise() + noise() + noise();
+        for (level, inside) in levels.iter().zip(&mut inside) {
+            if let Some(interval) = battery.interval(*level)
+                && 500 <= i
+            {
+                inside.push(interval.lower <= value && value <= interval.upper);
+            }
+        }
+        battery.update(value).expect("finite");
+    }
+    for (level, inside) in levels.iter().zip(&inside) {
+        assert!((share(inside) - level).abs() < 0.03, "at {level}: {}", share(inside));
+    }
+    assert_eq!(battery.interval(0.0), None);
+    assert_eq!(battery.interval(0.9999), None);
+    assert_eq!(battery.interval(f64::NAN), None);
+}
+
+#[test]
+fn a_lifetime_forecasts_means_of_epochs() {
+    assert!(matches!(Lifetime::new(&Config::default(), 0.0), Err(LifetimeError::Epoch(_))));
+    assert!(matches!(Lifetime::new(&Config::default(), f64::NAN), Err(LifetimeError::Epoch(_))));
+    let mut lifetime = Lifetime::new(&Config::default(), 10.0).expect("a length");
+    // Means 2 and 6; the epoch from 20 s to 30 s has no value; that from 30 s is in progress.
+    for (time_s, value) in [(0.0, 1.0), (4.0, 3.0), (10.0, 5.0), (19.0, 7.0), (30.0, 100.0)] {
+        lifetime.update(time_s, value).expect("in order");
+    }
+    let forecast = lifetime.forecast(Loss::Squared).expect("two epochs are over");
+    assert_eq!((forecast.count, forecast.mse), (2, 16.0));
+    let before = lifetime.clone();
+    assert!(matches!(lifetime.update(29.0, 1.0), Err(LifetimeError::Time(_))));
+    assert!(matches!(lifetime.update(f64::INFINITY, 1.0), Err(LifetimeError::Time(_))));
+    assert!(matches!(lifetime.update(1e300, 1.0), Err(LifetimeError::Time(_))));
+    assert!(matches!(lifetime.update(31.0, f64::NAN), Err(LifetimeError::Value(_))));
+    assert_eq!(lifetime.forecast(Loss::Absolute), before.forecast(Loss::Absolute));
+}
+
+/// Results are the same to the bit on every target and in every version that does not say otherwise
+/// in CHANGELOG.md: a digest (FNV-1a) of what every preset and rule says of one series.
+#[test]
+fn forecasts_are_equal_to_the_bit() {
+    let series = include_str!("reference/series.csv").lines().skip(1);
+    let values: Vec<f64> = series.filter_map(|line| line.split(',').nth(1)?.parse().ok()).collect();
+    let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+    for config in configs() {
+        let mut battery = Battery::new(&config);
+        for value in &values {
+            battery.update(*value).expect("finite");
+            let forecasts =
+                [Loss::Squared, Loss::Absolute].map(|loss| battery.forecast(loss).expect("seen").value);
+            let upper = battery.interval(0.9).map_or(0.0, |interval| interval.upper);
+            for byte in forecasts.into_iter().chain([upper]).flat_map(f64::to_le_bytes) {
+                digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        }
+    }
+    assert_eq!(values.len(), 700);
+    assert_eq!(digest, DIGEST, "{digest:#x}");
+}
+
+const DIGEST: u64 = 0xfc1c_86da_9ce8_5bb1;
+
+fn share(inside: &[bool]) -> f64 {
+    inside.iter().filter(|inside| **inside).count() as f64 / inside.len() as f64
 }
 
 /// Uniform noise in ±1 from a fixed generator (Knuth's MMIX).

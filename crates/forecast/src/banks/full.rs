@@ -5,6 +5,7 @@ use super::nws::thirty_percent;
 use super::recent::Recent;
 use crate::Method;
 use crate::methods::autoregressive::{StepScale, TwoFeatureRegression};
+use crate::methods::cascade::Cascade;
 use crate::methods::level::{Plateaus, ShiftMean};
 use crate::methods::lms::LeastMeanSquares;
 use crate::methods::reversion::{StepTable, ThresholdReversion};
@@ -34,14 +35,8 @@ pub(crate) struct Full {
     /// The scale in which the regressions' features in force are expressed.
     unit: f64,
     autoregression: TwoFeatureRegression,
-    robust: TwoFeatureRegression,
     differences: LeastMeanSquares,
-    residuals: LeastMeanSquares,
-    residual_scale: StepScale,
-    /// The scale in which the features of `residuals` are expressed.
-    residual_unit: f64,
-    /// What `robust` alone predicts.
-    robust_prediction: f64,
+    cascade: Cascade,
     table: StepTable,
     threshold: ThresholdReversion,
     shift: ShiftMean,
@@ -86,12 +81,8 @@ impl Bank<FULL> for Full {
             scale: StepScale::default(),
             unit: 1.0,
             autoregression: TwoFeatureRegression::new(false),
-            robust: TwoFeatureRegression::new(true),
             differences: LeastMeanSquares::new(DIFFERENCES_STEP),
-            residuals: LeastMeanSquares::new(RESIDUALS_STEP),
-            residual_scale: StepScale::default(),
-            residual_unit: 1.0,
-            robust_prediction: 0.0,
+            cascade: Cascade::new(),
             table: StepTable::new(),
             threshold: ThresholdReversion::new(),
             shift: ShiftMean::new(),
@@ -108,15 +99,15 @@ impl Bank<FULL> for Full {
         if first {
             self.smoothers.start(value);
         }
-        let before = self.recent.ago(0);
-        let difference = if first { 0.0 } else { value - before };
-        if REGRESSION_FROM <= self.recent.count() {
-            self.learn_steps(difference);
+        let difference = if first { 0.0 } else { value - self.recent.ago(0) };
+        if !first {
+            self.cascade.see(value);
         }
-        let residual = if first { 0.0 } else { value - self.robust_prediction };
+        if STEPS_FROM <= self.recent.count() {
+            self.learn_step(difference / self.unit);
+        }
         if !first {
             self.scale.learn(difference);
-            self.residual_scale.learn(residual);
         }
         self.mean.learn(value);
         self.smoothers.learn(value, &GAINS);
@@ -126,36 +117,30 @@ impl Bank<FULL> for Full {
         self.window51.push(value, self.recent.ago(50));
         self.recent.push(value);
         self.extremes.push(value, &self.recent);
-        self.predict(value, difference, residual);
+        self.predict(value, difference);
     }
 }
 
 impl Full {
-    /// Lets the methods that predict a step learn the one that was made.
-    fn learn_steps(&mut self, difference: f64) {
-        let step = difference / self.unit;
+    /// Lets the methods that predict a step learn the one that was made, in scales.
+    fn learn_step(&mut self, step: f64) {
         self.autoregression.learn(step);
-        self.robust.learn(step);
         self.differences.learn(step);
+        self.cascade.learn(step);
         self.table.learn(step);
         self.threshold.learn(step);
-        let residual = difference - (self.robust_prediction - self.recent.ago(0));
-        self.residuals.learn(residual / self.residual_unit);
     }
 
-    fn predict(&mut self, value: f64, difference: f64, residual: f64) {
+    fn predict(&mut self, value: f64, difference: f64) {
         let [smooth05, smooth20, smooth50, smooth02] = *self.smoothers.predict();
         let (median3, median5, median31) =
             (self.window3.median(), self.window5.median(), self.window31.median());
         self.unit = self.scale.get();
-        self.residual_unit = self.residual_scale.get();
-        let (unit, (low, high)) = (self.unit, self.extremes.widened());
-        let stepped = |step: f64| (value + step).clamp(low, high);
+        let (unit, bounds) = (self.unit, self.extremes.widened());
+        let stepped = |step: f64| (value + step).clamp(bounds.0, bounds.1);
 
         let features = [difference / unit, (smooth02 - value) / unit];
         let autoregression = stepped(unit * self.autoregression.predict(features));
-        self.robust_prediction = stepped(unit * self.robust.predict(features));
-        let residual = self.residual_unit * self.residuals.predict(residual, self.residual_unit);
         let (to_short, to_long) = ((value - median5) / unit, (value - median31) / unit);
         self.predictions = [
             value,
@@ -169,7 +154,7 @@ impl Full {
             median3,
             autoregression,
             stepped(unit * self.differences.predict(difference, unit)),
-            (self.robust_prediction + residual).clamp(low, high),
+            self.cascade.predict(value, features, unit, bounds),
             stepped(unit * self.table.predict(to_short, to_long)),
             stepped(self.threshold.predict(-to_short) * (median5 - value)),
             self.shift.learn(value, median3),
@@ -178,7 +163,6 @@ impl Full {
     }
 }
 
-// `forecast_limit.md` §2: experts 14 and 15, and "not updated before 4 values".
+// `docs/spec/full.md`, method 11, and the scale: it is known well enough after four values.
 const DIFFERENCES_STEP: f64 = 0.05;
-const RESIDUALS_STEP: f64 = 0.02;
-const REGRESSION_FROM: u64 = 4;
+const STEPS_FROM: u64 = 4;

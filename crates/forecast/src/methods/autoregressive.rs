@@ -26,7 +26,7 @@ impl StepScale {
     }
 }
 
-// `forecast_limit.md` §2: a mean of the first 20, then gain 0.03 with a cap of 5 scales.
+// `docs/spec/full.md`, scale: a mean of the first 20, then gain 0.03 with a cap of 5 scales.
 const SCALE_BURN_IN: u64 = 20;
 const SCALE_GAIN: f64 = 0.03;
 const SCALE_CAP: f64 = 5.0;
@@ -75,7 +75,7 @@ impl TwoFeatureRegression {
     }
 }
 
-// `forecast_limit.md` §2, experts 11 and 12.
+// `docs/spec/full.md`, methods 10 and 12.
 const FORGET: f64 = 0.998;
 const PRIOR: f64 = 100.0;
 const TRACE_MOST: f64 = 10.0 * 2.0 * PRIOR;

@@ -10,7 +10,7 @@ pub(crate) struct ShiftMean {
     down: f64,
 }
 
-// `forecast_limit.md` §2, expert 18; in spreads.
+// `docs/spec/full.md`, method 15; in spreads.
 const DEVIATION_MOST: f64 = 4.8;
 const SLACK: f64 = 0.5;
 const ALARM: f64 = 8.0;
@@ -61,7 +61,7 @@ pub(crate) struct Plateaus {
 }
 
 const SLOTS: usize = 16;
-// `forecast_limit.md` §2, expert 19; distances in step scales.
+// `docs/spec/full.md`, method 16; distances in step scales.
 const NEAR: f64 = 4.0;
 const CENTER_STEP_MOST: f64 = 12.0;
 const CENTER_COUNT_MOST: f64 = 50.0;

@@ -17,7 +17,7 @@ pub(crate) struct LeastMeanSquares {
 
 /// How many lags the filter has.
 const LAGS: usize = 32;
-// `forecast_limit.md` §2, experts 14 and 15.
+// `docs/spec/full.md`, methods 11 and 12.
 const INPUT_MOST: f64 = 10.0;
 const ERROR_MOST: f64 = 3.0;
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod adaptive;
 pub(crate) mod autoregressive;
+pub(crate) mod cascade;
 pub(crate) mod level;
 pub(crate) mod lms;
 pub(crate) mod reversion;

@@ -10,7 +10,7 @@ pub(crate) struct StepTable {
 }
 
 const SIDE: usize = 7;
-// `forecast_limit.md` §2, expert 16; edges and steps in step scales.
+// `docs/spec/full.md`, method 13; edges and steps in step scales.
 const TABLE_EDGES: [f64; SIDE - 1] = [-3.0, -1.2, -0.4, 0.4, 1.2, 3.0];
 const TABLE_FADE: f64 = 0.998;
 const TABLE_STEP_MOST: f64 = 10.0;
@@ -48,7 +48,7 @@ pub(crate) struct ThresholdReversion {
 }
 
 const CLASSES: usize = 8;
-// `forecast_limit.md` §2, expert 17; in step scales.
+// `docs/spec/full.md`, method 14; in step scales.
 const CLASS_EDGES: [f64; CLASSES - 1] = [0.3, 0.7, 1.2, 2.0, 3.5, 6.0, 12.0];
 const REVERSION_FADE: f64 = 0.995;
 const REVERSION_STEP_MOST: f64 = 40.0;

@@ -199,16 +199,21 @@ impl Aged {
 pub(crate) struct Extremes<const N: usize> {
     low: f64,
     high: f64,
+    /// 0 while no value was below it, else no bound.
+    floor: f64,
 }
 
 impl<const N: usize> Extremes<N> {
     pub(crate) fn new() -> Self {
-        Self { low: f64::INFINITY, high: f64::NEG_INFINITY }
+        Self { low: f64::INFINITY, high: f64::NEG_INFINITY, floor: 0.0 }
     }
 
     /// Takes in `value`, which `recent` holds already; looks over the window again only when an
     /// extreme has left it.
     pub(crate) fn push(&mut self, value: f64, recent: &Recent<128>) {
+        if value < 0.0 {
+            self.floor = f64::NEG_INFINITY;
+        }
         let gone = recent.ago(N);
         let full = (N as u64) < recent.count();
         if full && (gone <= self.low || self.high <= gone) {
@@ -221,10 +226,12 @@ impl<const N: usize> Extremes<N> {
         }
     }
 
-    /// The range, widened by a quarter on both sides: where a forecast of the next value may lie.
+    /// The range, widened by a quarter on both sides, but not below 0 where no value ever was: where
+    /// a forecast of the next value may lie.
     pub(crate) fn widened(&self) -> (f64, f64) {
         let quarter = 0.25 * (self.high - self.low);
-        (self.low - quarter, self.high + quarter)
+        let low = self.low - quarter;
+        (if low < self.floor { self.floor } else { low }, self.high + quarter)
     }
 }
 

@@ -148,7 +148,7 @@ fn exp_of_negative(x: f64) -> f64 {
     if -700.0 < x { sum * power } else { 0.0 }
 }
 
-// `forecast_limit.md` §2: clipping from value 21 on, in scales that follow with gain 0.01.
+// `docs/spec/full.md`, the rule: clipping from value 21 on, in scales that follow with gain 0.01.
 const BURN_IN: u64 = 20;
 const SCALE_GAIN: f64 = 0.01;
 /// A method that has hardly differed from the blend is treated as if it had by a thousandth of the

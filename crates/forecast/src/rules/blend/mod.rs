@@ -2,7 +2,7 @@
 //!
 //! Under squared error, Bernstein online aggregation alone; under absolute error, four rules
 //! (aggregation with and without clipped losses, and weighted medians with a short and a long
-//! memory) that are combined in turn by a weighted median (`forecast_limit.md` §2, rules A and B).
+//! memory) that are combined in turn by a weighted median (`docs/spec/full.md`, the rule).
 
 mod aggregation;
 mod power;
@@ -115,7 +115,7 @@ fn sort_by_value<const N: usize>(order: &mut [u8; N], values: &[f64; N]) {
     }
 }
 
-// `forecast_limit.md` §2, rule B: losses clipped at 10 scales; half-lives of 20 and 500 values,
+// `docs/spec/full.md`, the rule: losses clipped at 10 scales; half-lives of 20 and 500 values,
 // 2^(−1/20) and 2^(−1/500).
 const CLIP: f64 = 10.0;
 /// Regrets of squared error are summed as fourth powers of the error and never forgotten, so one
