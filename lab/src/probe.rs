@@ -51,7 +51,6 @@ mod linux {
     #[derive(Serialize)]
     struct Findings {
         processors: usize,
-        congestion: String,
         load_before: String,
         load_after: String,
         rows: Vec<Row>,
@@ -70,7 +69,6 @@ mod linux {
         let rows = measure(args.quick);
         let findings = Findings {
             processors: std::thread::available_parallelism().map_or(1, usize::from),
-            congestion: read("/proc/sys/net/ipv4/tcp_congestion_control"),
             load_before,
             load_after: load(),
             rows,
@@ -92,23 +90,19 @@ mod linux {
     }
 
     fn report(findings: &Findings) -> String {
-        let Findings { processors, congestion, load_before, load_after, rows } = findings;
+        let Findings { processors, load_before, load_after, rows } = findings;
         format!(
             "# Probes on emulated paths\n\n\
-             {processors} processors, load {load_before} before and {load_after} after; TCP sends with \
-             {congestion}. Numbers are medians; what an overloaded emulator spoilt was repeated or is \
-             void.\n\n{}",
+             {processors} processors, load {load_before} before and {load_after} after. Numbers are medians; \
+             what an overloaded emulator spoilt was repeated or is void.\n\n{}",
             markdown(rows)
         )
     }
 
     /// The machine's load over the last minute.
     fn load() -> String {
-        read("/proc/loadavg").split(' ').next().unwrap_or_default().to_owned()
-    }
-
-    fn read(path: &str) -> String {
-        std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
+        let loads = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+        loads.split(' ').next().unwrap_or_default().to_owned()
     }
 
     /// After so long nothing is repeated any more, so that the whole ends in a minute, or in four.

@@ -17,19 +17,25 @@ pub(crate) struct Path {
     rtt: Duration,
     rate_bps: Option<u64>,
     loss: f64,
+    /// With what TCP sends, where it matters.
+    congestion: Option<String>,
 }
 
 impl Path {
     /// A delay and nothing else.
     pub(crate) fn of_ms(rtt_ms: u64) -> Self {
         let rtt = Duration::from_millis(rtt_ms);
-        Self { name: format!("{rtt_ms} ms"), rtt, rate_bps: None, loss: 0.0 }
+        Self { name: format!("{rtt_ms} ms"), rtt, rate_bps: None, loss: 0.0, congestion: None }
     }
 
-    /// A delay and a rate, with a queue of one bandwidth–delay product.
-    pub(crate) fn shaped(rtt_ms: u64, rate_bps: u64) -> Self {
-        let name = format!("{rtt_ms} ms, {} Mbit/s", rate_bps / 1_000_000);
-        Self { name, rate_bps: Some(rate_bps), ..Self::of_ms(rtt_ms) }
+    /// A delay and a rate, with a queue of one bandwidth–delay product; TCP sends with `congestion`, or with the
+    /// kernel's default.
+    pub(crate) fn shaped(rtt_ms: u64, rate_bps: u64, congestion: Option<&str>) -> Self {
+        let default = || std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control").ok();
+        let congestion = congestion.map(str::to_owned).or_else(default);
+        let congestion = congestion.map_or_else(String::new, |name| name.trim().to_owned());
+        let name = format!("{rtt_ms} ms, {} Mbit/s, {congestion}", rate_bps / 1_000_000);
+        Self { name, rate_bps: Some(rate_bps), congestion: Some(congestion), ..Self::of_ms(rtt_ms) }
     }
 
     /// A delay and independent loss on the way there, so that a question is lost with this probability
@@ -116,7 +122,12 @@ pub(crate) fn once<T>(
     let failed = |error: anyhow::Error| Unanswered { verdict: Verdict::Failed, why: format!("{error:#}") };
     let network = Network::new(path.link(seed)).map_err(|error| failed(error.into()))?;
     for host in [&network.a, &network.b] {
-        forget_connections(host).map_err(failed)?;
+        // The kernel starts a connection with what it learnt from earlier ones to the same address, so that of
+        // two programs the second would be helped, or hampered, by the first. Both begin knowing nothing.
+        set(host, "tcp_no_metrics_save", "1").map_err(failed)?;
+        if let Some(congestion) = &path.congestion {
+            set(host, "tcp_congestion_control", congestion).map_err(failed)?;
+        }
     }
     let result = work(&network);
     match network.report().and_then(|report| report.void()) {
@@ -125,11 +136,10 @@ pub(crate) fn once<T>(
     }
 }
 
-/// The kernel starts a connection with what it learnt from earlier ones to the same address, so that of two
-/// programs the second would be helped, or hampered, by the first. Both begin knowing nothing.
-fn forget_connections(host: &Host) -> anyhow::Result<()> {
-    const SETTING: &str = "/proc/sys/net/ipv4/tcp_no_metrics_save";
-    host.run(|| std::fs::write(SETTING, "1"))?.with_context(|| format!("cannot write {SETTING}"))
+/// Changes a setting of TCP in one host alone.
+fn set(host: &Host, setting: &str, value: &str) -> anyhow::Result<()> {
+    let path = format!("/proc/sys/net/ipv4/{setting}");
+    host.run(|| std::fs::write(&path, value))?.with_context(|| format!("cannot write {path}"))
 }
 
 /// A responder in the far host, and how it is addressed from the near one.

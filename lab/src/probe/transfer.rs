@@ -12,31 +12,57 @@ use super::row::{Goal, Question, Row, Unit, Verdict};
 
 /// Progress: one for each pair of transfers.
 pub(crate) fn steps(quick: bool) -> u64 {
-    let size = Size::of(quick);
-    (size.rates_bps.len() * DIRECTIONS.len()) as u64 * u64::from(size.pairs)
+    cases(quick).iter().map(|case| u64::from(case.pairs) * DIRECTIONS.len() as u64).sum()
 }
 
-/// Both directions on paths of several rates.
+/// Both directions in each case.
 pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
-    let size = Size::of(quick);
     let present = has_iperf3();
     if !present {
         say_skipped("iperf3 is not installed");
     }
-    let mut rows = Vec::new();
-    for &rate_bps in size.rates_bps {
-        let path = Path::shaped(RTT_MS, rate_bps);
-        for direction in DIRECTIONS {
-            let [raw, corrected] = questions(direction, &path);
-            if present {
-                let bytes = (rate_bps as f64 / 8.0 * size.seconds) as u64;
-                rows.extend(compare(bench, &path, direction, (bytes, size.pairs), [raw, corrected]));
-            } else {
-                rows.push(corrected.unanswered(Verdict::Skipped, "iperf3 is not installed".to_owned()));
-            }
+    let compare_or_skip = |(case, direction): (&Case, Direction)| {
+        if present {
+            return compare(bench, case, direction);
         }
+        let [_, corrected] = questions(direction, &case.path());
+        vec![corrected.unanswered(Verdict::Skipped, "iperf3 is not installed".to_owned())]
+    };
+    let cases = cases(quick).iter().flat_map(|case| DIRECTIONS.map(|direction| (case, direction)));
+    cases.flat_map(compare_or_skip).collect()
+}
+
+/// A path, and how much is transferred on it.
+struct Case {
+    rate_bps: u64,
+    /// The sender's algorithm; `None` is the kernel's default.
+    congestion: Option<&'static str>,
+    /// What the bytes take at the path's rate.
+    seconds: f64,
+    /// Transfers of each, in each direction.
+    pairs: u32,
+}
+
+impl Case {
+    fn path(&self) -> Path {
+        Path::shaped(RTT_MS, self.rate_bps, self.congestion)
     }
-    rows
+
+    fn bytes(&self) -> u64 {
+        (self.rate_bps as f64 / 8.0 * self.seconds) as u64
+    }
+}
+
+/// With the kernel's default, and with the algorithm that every kernel has, which loses once a queue is full.
+fn cases(quick: bool) -> &'static [Case] {
+    if quick {
+        return &[Case { rate_bps: 50_000_000, congestion: None, seconds: 1.5, pairs: 3 }];
+    }
+    &[
+        Case { rate_bps: 50_000_000, congestion: Some("reno"), seconds: 2.5, pairs: 3 },
+        Case { rate_bps: 50_000_000, congestion: None, seconds: 2.5, pairs: 5 },
+        Case { rate_bps: 100_000_000, congestion: None, seconds: 2.5, pairs: 5 },
+    ]
 }
 
 /// One transfer of each.
@@ -49,22 +75,18 @@ struct Pair {
 }
 
 /// Pairs, each on a fresh network, until enough are good.
-fn compare(
-    bench: &Bench,
-    path: &Path,
-    direction: Direction,
-    (bytes, wanted): (u64, u32),
-    [raw, corrected]: [Question; 2],
-) -> Vec<Row> {
+fn compare(bench: &Bench, case: &Case, direction: Direction) -> Vec<Row> {
+    let (path, bytes) = (case.path(), case.bytes());
+    let [raw, corrected] = questions(direction, &path);
     let (mut pairs, mut void, mut why) = (Vec::new(), 0, String::new());
-    for attempt in 0..2 * wanted {
-        if wanted <= pairs.len() as u32 || (wanted <= attempt && !bench.may_repeat()) {
+    for attempt in 0..2 * case.pairs {
+        if case.pairs <= pairs.len() as u32 || (case.pairs <= attempt && !bench.may_repeat()) {
             break;
         }
         bench.begin(&format!("{}, {}", corrected.measure, path.name));
         // Each goes first as often as the other.
         let ours_first = attempt % 2 == 0;
-        match once(path, attempt.into(), &|network: &Network| pair(network, direction, bytes, ours_first)) {
+        match once(&path, attempt.into(), &|network: &Network| pair(network, direction, bytes, ours_first)) {
             Ok(pair) => {
                 pairs.push(pair);
                 bench.done();
@@ -77,7 +99,7 @@ fn compare(
         }
     }
     let note = format!("{} pairs of {:.1} MB, {void} void", pairs.len(), bytes as f64 / 1e6);
-    if (pairs.len() as u32) < wanted.div_ceil(2) {
+    if (pairs.len() as u32) < case.pairs.div_ceil(2) {
         return vec![corrected.unanswered(Verdict::Void, format!("{note}; {why}"))];
     }
     let of =
@@ -127,25 +149,6 @@ fn questions(direction: Direction, path: &Path) -> [Question; 2] {
         peer: "iperf3",
         goal: Goal::Within(0.05),
     })
-}
-
-/// How much is transferred.
-struct Size {
-    rates_bps: &'static [u64],
-    /// What the bytes take at the path's rate.
-    seconds: f64,
-    /// Pairs for each rate and direction.
-    pairs: u32,
-}
-
-impl Size {
-    fn of(quick: bool) -> Self {
-        if quick {
-            Self { rates_bps: &[50_000_000], seconds: 2.0, pairs: 3 }
-        } else {
-            Self { rates_bps: &[50_000_000, 100_000_000], seconds: 3.0, pairs: 5 }
-        }
-    }
 }
 
 const DIRECTIONS: [Direction; 2] = [Direction::Up, Direction::Down];
