@@ -3,6 +3,7 @@
 mod cycle;
 mod figure;
 mod forecast;
+mod probe;
 mod report;
 mod score;
 
@@ -20,10 +21,13 @@ struct Cli {
 enum Experiment {
     /// How well each preset, rule and method forecasts the traces of a folder.
     Forecast(forecast::Args),
+    /// How near the probes come to what others measure on the same emulated paths; needs root.
+    Probe(probe::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().experiment {
         Experiment::Forecast(args) => forecast::run(&args),
+        Experiment::Probe(args) => probe::run(&args),
     }
 }

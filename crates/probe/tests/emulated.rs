@@ -1,0 +1,164 @@
+//! The probes on emulated paths with known delay and loss; skipped loudly without root. `lab probe` is the
+//! long version, with numbers.
+
+#![cfg(target_os = "linux")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a test may panic, and its peer reads the clock"
+)]
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use barograph_probe::io::{Context, Limits, Listener, run_one};
+use barograph_probe::reduce::median;
+use barograph_probe::{Experiment, Measured, Target};
+use barograph_sim::{Link, LinkSpec, Loss, Network, network_or_say};
+
+/// One way; a round trip takes twice as long.
+const DELAY: Duration = Duration::from_millis(5);
+const RTT_S: f64 = 0.010;
+
+/// A busy machine spoils some runs; so many in a row are a failure.
+const ATTEMPTS: usize = 6;
+
+/// Nothing here takes longer when it works.
+const LIMIT: Duration = Duration::from_secs(15);
+
+/// Tests that look at times do not disturb each other.
+static ALONE: Mutex<()> = Mutex::new(());
+
+#[test]
+fn rtt_is_that_of_a_bare_ping_pong() {
+    const EXCHANGES: u32 = 11;
+    in_a_quiet_run("rtt", Loss::None, |network, target| {
+        let mut bare = BarePingPong::start(network);
+        let (mut ours_s, mut bare_s) = (Vec::new(), Vec::new());
+        for _ in 0..4 {
+            ours_s.extend(only(measure(network, target, Experiment::Rtt { n: EXCHANGES })?).samples);
+            bare_s.extend((0..EXCHANGES).map(|_| bare.exchange()));
+        }
+        let (ours, bare) = (median(&ours_s).unwrap(), median(&bare_s).unwrap());
+        assert!(RTT_S <= ours, "{ours} s is less than the path takes");
+        expect((ours / bare - 1.0).abs() <= 0.05, format!("rtt {ours} s, bare {bare} s"))
+    });
+}
+
+#[test]
+fn rtt_nagle_shows_the_delayed_acknowledgement() {
+    in_a_quiet_run("rtt_nagle", Loss::None, |network, target| {
+        let rtt = only(measure(network, target, Experiment::Rtt { n: 5 })?).value;
+        let nagle = only(measure(network, target, Experiment::RttNagle { n: 3 })?).value;
+        // The second byte waits for the acknowledgement of the first: a round trip, and the stall.
+        let stall = nagle - 2.0 * rtt;
+        expect((0.035..0.080).contains(&stall), format!("rtt_nagle {nagle} s, rtt {rtt} s"))
+    });
+}
+
+#[test]
+fn a_path_without_loss_has_none_and_its_round_trip_over_udp() {
+    in_a_quiet_run("rtt_udp", Loss::None, |network, target| {
+        let measured = measure(network, target, Experiment::Loss { n: 10 })?;
+        let [loss, rtt] = &measured[..] else { panic!("{measured:?}") };
+        assert_eq!(loss.value, 0.0);
+        assert!(RTT_S <= rtt.value, "{} s is less than the path takes", rtt.value);
+        expect(rtt.value < RTT_S * 1.1, format!("rtt_udp {} s", rtt.value))
+    });
+}
+
+#[test]
+fn a_handshake_takes_a_round_trip() {
+    in_a_quiet_run("connect", Loss::None, |network, target| {
+        let connect = only(measure(network, target, Experiment::Connect { n: 5 })?).value;
+        assert!(RTT_S <= connect, "{connect} s is less than the path takes");
+        expect(connect < RTT_S * 1.1, format!("connect {connect} s"))
+    });
+}
+
+#[test]
+fn a_lossy_path_loses_its_share() {
+    const DATAGRAMS: u32 = 100;
+    // So few that the session over TCP comes through, so many that none at all would be no chance.
+    let (share, n) = (0.2, f64::from(DATAGRAMS));
+    let deviation = (share * (1.0 - share) / n).sqrt();
+    in_a_quiet_run("loss", Loss::Independent(share), |network, target| {
+        let measured = measure(network, target, Experiment::Loss { n: DATAGRAMS })?;
+        let [loss, rtt] = &measured[..] else { panic!("{measured:?}") };
+        assert_eq!(f64::from(rtt.n), (n * (1.0 - loss.value)).round(), "what is not lost has a round trip");
+        // Four standard deviations of the binomial distribution.
+        expect((loss.value - share).abs() < 4.0 * deviation, format!("{} lost, not {share}", loss.value))
+    });
+}
+
+/// Tries `attempt` on fresh networks with a responder in the far host until a run is good. A busy machine
+/// makes a run void or adds time to it, which `attempt` tells as an error; what no load excuses, it asserts.
+fn in_a_quiet_run(test: &str, loss: Loss, attempt: impl Fn(&Network, &Target) -> Result<(), String>) {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for seed in 0..ATTEMPTS as u64 {
+        let back = LinkSpec { delay: DELAY, seed: !seed, ..LinkSpec::default() };
+        // The questions are lost and the answers never, so that the share is the path's.
+        let forward = LinkSpec { loss, seed, ..back.clone() };
+        let link = Link::Relay { forward, back, options: Default::default() };
+        let Some(network) = network_or_say(link, test) else { return };
+        let at = (network.b.v4(), 0).into();
+        let listener = network.b.run(|| Listener::start(at, Limits::default())).unwrap().unwrap();
+        let target = Target::parse(&listener.address().to_string()).unwrap();
+        let outcome = attempt(&network, &target);
+        match (outcome, network.report().and_then(|report| report.void())) {
+            (Ok(()), None) => return,
+            (outcome, void) => eprintln!("again: {outcome:?}, {void:?}"),
+        }
+    }
+    panic!("none of {ATTEMPTS} runs was good");
+}
+
+fn expect(holds: bool, else_say: String) -> Result<(), String> {
+    if holds { Ok(()) } else { Err(else_say) }
+}
+
+/// What an experiment from the near host gives; a lossy path may take longer than the limit.
+fn measure(network: &Network, target: &Target, experiment: Experiment) -> Result<Vec<Measured>, String> {
+    let context = Context { deadline: LIMIT, ..Context::default() };
+    let readings = network.a.run(|| run_one(target, experiment, &context)).unwrap();
+    readings.into_iter().map(|reading| reading.result.map_err(|error| error.to_string())).collect()
+}
+
+fn only(mut measured: Vec<Measured>) -> Measured {
+    assert_eq!(measured.len(), 1, "{measured:?}");
+    measured.remove(0)
+}
+
+/// Two threads, one connection, two bytes, blocking.
+struct BarePingPong(TcpStream);
+
+impl BarePingPong {
+    fn start(network: &Network) -> Self {
+        let listener = network.b.run(|| TcpListener::bind((network.b.v4(), 0))).unwrap().unwrap();
+        let address = listener.local_addr().unwrap();
+        // Ends with the connection.
+        thread::spawn(move || {
+            let mut stream = listener.accept().unwrap().0;
+            stream.set_nodelay(true).unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            let mut bytes = [0; 2];
+            while stream.read_exact(&mut bytes).is_ok() && stream.write_all(&bytes).is_ok() {}
+        });
+        let stream = network.a.run(|| TcpStream::connect_timeout(&address, LIMIT)).unwrap().unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        Self(stream)
+    }
+
+    /// The time of one exchange, in seconds.
+    fn exchange(&mut self) -> f64 {
+        let mut bytes = [0; 2];
+        let began = Instant::now();
+        self.0.write_all(&bytes).unwrap();
+        self.0.read_exact(&mut bytes).unwrap();
+        began.elapsed().as_secs_f64()
+    }
+}

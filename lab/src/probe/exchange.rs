@@ -1,0 +1,244 @@
+//! Everything that takes a round trip: `rtt`, `rtt_nagle`, `connect`, `response_time`, `rtt_udp` and `loss`.
+
+use anyhow::{Context, ensure};
+use barograph_probe::reduce::median;
+use barograph_probe::{Experiment, Measured, Target};
+use barograph_sim::{Network, say_skipped};
+
+use super::path::{Bench, Path, Station, Unanswered, measure};
+use super::peer::{BarePingPong, Nginx};
+use super::row::{Goal, Question, Row, Unit, Verdict};
+
+/// Progress: two on each path, then handshakes, datagrams, two responses and the loss.
+pub(crate) const STEPS: u64 = 2 * PATHS_MS.len() as u64 + 5;
+
+/// All of them.
+pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for rtt_ms in PATHS_MS {
+        let path = Path::of_ms(rtt_ms);
+        rows.push(round_trip(bench, &path, turns(rtt_ms, quick)));
+        rows.extend(stall(bench, &path, if quick { 5 } else { 11 }));
+    }
+    let path = Path::of_ms(SIMPLE_MS);
+    let n = if quick { 11 } else { 51 };
+    rows.push(against_path(bench, &path, "connect", |network| {
+        let station = Station::start(network)?;
+        Ok(median_of(measure(network, &station.target()?, Experiment::Connect { n }, None)?.remove(0)))
+    }));
+    rows.push(against_path(bench, &path, "rtt_udp", |network| {
+        let station = Station::start(network)?;
+        let mut measured = measure(network, &station.target()?, Experiment::Loss { n }, None)?;
+        let lost = measured.remove(0).value;
+        ensure!(lost == 0.0, "{:.0} % lost on a path without loss", lost * 100.0);
+        Ok(median_of(measured.remove(0)))
+    }));
+    rows.push(against_path(bench, &path, "response_time of a responder", |network| {
+        responses(network, &Station::start(network)?.url()?, n)
+    }));
+    rows.push(response_of_nginx(bench, &path, n));
+    rows.push(loss(bench, if quick { 2 } else { 6 }));
+    rows
+}
+
+/// `rtt` in turns with the bare ping-pong on the same path.
+fn round_trip(bench: &Bench, path: &Path, turns: u32) -> Row {
+    let question = Question {
+        measure: "rtt".to_owned(),
+        path: path.name.clone(),
+        unit: Unit::Milliseconds,
+        peer: "bare ping-pong",
+        goal: Goal::Within(0.01),
+    };
+    let exchanges = |network: &Network| {
+        let (station, mut bare) = (Station::start(network)?, BarePingPong::start(network)?);
+        let target = station.target()?;
+        let (mut ours_s, mut bare_s) = (Vec::new(), Vec::new());
+        for turn in 0..turns {
+            let mut ours = || -> anyhow::Result<()> {
+                let experiment = Experiment::Rtt { n: EXCHANGES };
+                ours_s.extend(measure(network, &target, experiment, None)?.remove(0).samples);
+                Ok(())
+            };
+            // Each goes first as often as the other.
+            if turn % 2 == 0 {
+                ours()?;
+                bare_s.extend(bare.exchange(EXCHANGES)?);
+            } else {
+                bare_s.extend(bare.exchange(EXCHANGES)?);
+                ours()?;
+            }
+        }
+        Ok((median(&ours_s).context("nothing measured")?, median(&bare_s).context("nothing measured")?))
+    };
+    bench.begin(&format!("rtt, {}", path.name));
+    let outcome = bench.on(path, exchanges);
+    bench.done();
+    match outcome {
+        Ok(((ours, bare), void)) => {
+            let note = format!("{turns} turns of {EXCHANGES} each{}", repeated(void));
+            question.answered(ours, bare, note)
+        }
+        Err(Unanswered { verdict, why }) => question.unanswered(verdict, why),
+    }
+}
+
+/// `rtt_nagle`, and what of it is the delayed acknowledgement: the second byte waits for the acknowledgement
+/// of the first, so that an exchange is two round trips and the stall.
+fn stall(bench: &Bench, path: &Path, n: u32) -> Vec<Row> {
+    let nagle = Question {
+        measure: "rtt_nagle".to_owned(),
+        path: path.name.clone(),
+        unit: Unit::Milliseconds,
+        peer: "rtt",
+        goal: Goal::None,
+    };
+    let stall = Question {
+        measure: "rtt_nagle − 2 rtt".to_owned(),
+        peer: "40 ms",
+        goal: Goal::Between(0.035, 0.060),
+        ..nagle.clone()
+    };
+    bench.begin(&format!("rtt_nagle, {}", path.name));
+    let outcome = bench.on(path, |network| {
+        let station = Station::start(network)?;
+        let target = station.target()?;
+        let rtt = measure(network, &target, Experiment::Rtt { n: EXCHANGES }, None)?.remove(0).value;
+        let nagle = measure(network, &target, Experiment::RttNagle { n }, None)?.remove(0).value;
+        Ok((nagle, rtt))
+    });
+    bench.done();
+    match outcome {
+        Ok(((value, rtt), void)) => {
+            let note = format!("{n} exchanges{}", repeated(void));
+            let of_stall = stall.answered(value - 2.0 * rtt, DELAYED_ACK_S, note.clone());
+            vec![nagle.answered(value, rtt, note), of_stall]
+        }
+        Err(Unanswered { verdict, why }) => vec![stall.unanswered(verdict, why)],
+    }
+}
+
+/// What takes one round trip, against the path's own.
+fn against_path(
+    bench: &Bench,
+    path: &Path,
+    name: &str,
+    work: impl Fn(&Network) -> anyhow::Result<(f64, u32)>,
+) -> Row {
+    let question = one_round_trip(name, path);
+    bench.begin(&format!("{name}, {}", path.name));
+    let outcome = bench.on(path, work);
+    bench.done();
+    match outcome {
+        Ok(((value, n), void)) => question.answered(value, path.rtt_s(), format!("{n}{}", repeated(void))),
+        Err(Unanswered { verdict, why }) => question.unanswered(verdict, why),
+    }
+}
+
+fn one_round_trip(name: &str, path: &Path) -> Question {
+    Question {
+        measure: name.to_owned(),
+        path: path.name.clone(),
+        unit: Unit::Milliseconds,
+        peer: "the path",
+        goal: Goal::Within(0.05),
+    }
+}
+
+fn response_of_nginx(bench: &Bench, path: &Path, n: u32) -> Row {
+    const NAME: &str = "response_time of nginx";
+    let Some(program) = Nginx::program() else {
+        say_skipped("nginx is not installed");
+        bench.done();
+        return one_round_trip(NAME, path).unanswered(Verdict::Skipped, "nginx is not installed".to_owned());
+    };
+    against_path(bench, path, NAME, |network| responses(network, &Nginx::start(network, program)?.url()?, n))
+}
+
+/// The median of `n` requests, each on a connection of its own.
+fn responses(network: &Network, url: &Target, n: u32) -> anyhow::Result<(f64, u32)> {
+    let last_byte = |_| {
+        let mut measured = measure(network, url, Experiment::ResponseTime, None)?;
+        measured.pop().map(|last_byte| last_byte.value).context("nothing measured")
+    };
+    let times: Vec<f64> = (0..n).map(last_byte).collect::<anyhow::Result<_>>()?;
+    Ok((median(&times).context("nothing measured")?, n))
+}
+
+/// The share of the datagrams that were lost, over many runs, against the binomial distribution.
+fn loss(bench: &Bench, rounds: u32) -> Row {
+    let path = Path::lossy(SIMPLE_MS, LOSS);
+    let datagrams = rounds * AT_ONCE * DATAGRAMS;
+    let deviation = (LOSS * (1.0 - LOSS) / f64::from(datagrams)).sqrt();
+    let question = Question {
+        measure: "loss".to_owned(),
+        path: path.name.clone(),
+        unit: Unit::Percent,
+        peer: "the path",
+        goal: Goal::Between(LOSS - DEVIATIONS * deviation, LOSS + DEVIATIONS * deviation),
+    };
+    bench.begin(&format!("loss, {}", path.name));
+    let outcome = bench.on(&path, |network| {
+        let station = Station::start(network)?;
+        let target = station.target()?;
+        let many = || -> anyhow::Result<f64> {
+            let one =
+                |_| Ok(measure(network, &target, Experiment::Loss { n: DATAGRAMS }, None)?.remove(0).value);
+            (0..rounds).map(one).sum()
+        };
+        // Side by side: most of a run is waiting.
+        let sum: anyhow::Result<f64> = std::thread::scope(|scope| {
+            let runs: Vec<_> = (0..AT_ONCE).map(|_| scope.spawn(many)).collect();
+            runs.into_iter().map(|run| run.join().expect("measuring does not panic")).sum()
+        });
+        Ok(sum? / f64::from(rounds * AT_ONCE))
+    });
+    bench.done();
+    match outcome {
+        Ok((share, void)) => {
+            let runs = rounds * AT_ONCE;
+            question.answered(
+                share,
+                LOSS,
+                format!("{runs} runs of {DATAGRAMS}, {DEVIATIONS} deviations{}", repeated(void)),
+            )
+        }
+        Err(Unanswered { verdict, why }) => question.unanswered(verdict, why),
+    }
+}
+
+/// More of them on a shorter path, where the machine's own noise is a larger share and a turn costs less.
+fn turns(rtt_ms: u64, quick: bool) -> u32 {
+    let (fewest, sum_ms) = if quick { (4, 80) } else { (12, 240) };
+    u32::try_from(sum_ms / rtt_ms).unwrap_or(fewest).max(fewest)
+}
+
+fn median_of(measured: Measured) -> (f64, u32) {
+    (measured.value, measured.n)
+}
+
+fn repeated(void: u32) -> String {
+    if void == 0 { String::new() } else { format!(", after {void} void") }
+}
+
+/// The round-trip times of the paths.
+const PATHS_MS: [u64; 3] = [5, 20, 50];
+
+/// The path of everything that is measured on one path only.
+const SIMPLE_MS: u64 = 20;
+
+/// Exchanges of one turn: what a station makes at a time.
+const EXCHANGES: u32 = barograph_probe::Plan::RTT_EXCHANGES;
+
+/// Linux's shortest delay of an acknowledgement (`TCP_DELACK_MIN`, `include/net/tcp.h`).
+const DELAYED_ACK_S: f64 = 0.040;
+
+/// The share of the datagrams that the lossy path loses.
+const LOSS: f64 = 0.1;
+
+/// Datagrams of one run, and runs side by side, fewer than a responder admits from one address.
+const DATAGRAMS: u32 = 50;
+const AT_ONCE: u32 = 8;
+
+/// Four standard deviations are exceeded by chance once in 16 000 times.
+const DEVIATIONS: f64 = 4.0;
