@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 /// The default gateway and the resolvers of this host, as far as its files say.
 ///
-/// At most one gateway of each address family and the first [`RESOLVERS_MAX`] resolvers. Addresses of the
+/// At most one gateway of each address family and the first `RESOLVERS_MAX` resolvers. Addresses of the
 /// host itself (a stub resolver on loopback) are left out: they tell nothing of the network.
 #[must_use]
 pub fn discover(gateway_port: u16) -> Vec<SocketAddr> {

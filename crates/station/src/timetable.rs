@@ -1,6 +1,6 @@
 //! When each job is due: periods with jitter, seeded by the job's name. Pure; the caller has the clock.
 //!
-//! The jitter keeps stations from probing in step. It is uniform within ±[`JITTER`] of the period and
+//! The jitter keeps stations from probing in step. It is uniform within ±`JITTER` of the period and
 //! drawn from the job's own generator, so that a job keeps its phase whatever other jobs do.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ impl<J: Ord + Clone> Timetable<J> {
     }
 
     /// Adds a job, or changes the period of one that is there. A new job is due within
-    /// [`FIRST_WITHIN`] (or its period, if shorter), so that something is seen soon after the start.
+    /// `FIRST_WITHIN` (or its period, if shorter), so that something is seen soon after the start.
     pub fn set(&mut self, job: J, name: &str, period: Duration, now: Duration) {
         match self.jobs.get_mut(&job) {
             Some(row) if row.period == period => {}
