@@ -55,11 +55,11 @@ export function rangeOf(columns, ahead, unit, scale) {
 
   const low_usual = quantile(values, 0.03);
   const high_usual = quantile(values, 0.97);
-  const reach = OUTLIER_SPREADS * (high_usual - low_usual || Math.abs(high_usual) * 0.02);
+  const reach = OUTLIER_SPREADS * (between(low_usual, high_usual) || Math.abs(high_usual) * 0.02);
   let low = values.find((value) => low_usual - reach <= value);
   let high = values.findLast((value) => value <= high_usual + reach);
 
-  const spread = high - low || Math.abs(high) * 0.1 || 1;
+  const spread = between(low, high) || Math.abs(high) * 0.1 || 1;
   const floor = 0 <= values[0] ? 0 : -Infinity;
   const ceiling = unit === 'ratio' ? scale.factor : Infinity;
   // Near enough to zero, zero belongs on the paper: then heights can be compared.
@@ -89,10 +89,17 @@ function pushRow(columns, ...row) {
   row.forEach((value, i) => columns[i].push(value));
 }
 
+/** The distance of two values; 0 where only rounding tells them apart. */
+function between(low, high) {
+  return high - low <= ROUNDING * Math.abs(high) ? 0 : high - low;
+}
+
 function quantile(sorted, share) {
   return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))];
 }
 
+// A blend of equal forecasts differs from them in the last digits.
+const ROUNDING = 1e-9;
 // Probes run with jitter and failures take their deadline; four usual steps without any record is a hole.
 const HOLE_STEPS = 4;
 // Wide enough that level shifts and bursts stay on the paper; only lone spikes leave it.

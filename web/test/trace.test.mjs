@@ -46,6 +46,11 @@ test('nothing, one point and a flat line have a range', () => {
   }
 });
 
+test('a forecast that differs by rounding does not stretch the paper', () => {
+  const [low, high] = traceOf([at(1, 0.0132)], { median: { value: 0.013200000000000002 } }, '', 512).range;
+  assert.ok(low < 0.013 && 0.0134 < high);
+});
+
 test('a lone spike leaves the paper, a level shift stays on it', () => {
   const calm = Array.from({ length: 100 }, (_, i) => at(i, 50 + (i % 5)));
   const spiked = traceOf([...calm, at(100, 5000)], null, '', 512).range;

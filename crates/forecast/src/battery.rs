@@ -98,6 +98,14 @@ pub struct Forecast {
     pub count: u64,
 }
 
+impl Forecast {
+    /// Whether a forecast of this series was ever scored; until then its errors are 0 and say nothing.
+    #[must_use]
+    pub fn is_scored(&self) -> bool {
+        1 < self.count
+    }
+}
+
 /// A value that no battery takes: NaN, infinite, or beyond [`Battery::VALUE_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct NotFinite(pub f64);

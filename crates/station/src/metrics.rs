@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::atomic::Ordering;
 
 use barograph_engine::Selector;
-use barograph_forecast::{Outcome, Series};
+use barograph_forecast::{Forecast, Outcome, Series};
 
 use crate::bank::{Account, Bank};
 use crate::health::Health;
@@ -62,12 +62,14 @@ const GAUGES: &[Gauge] = &[
         account.interval(0.9).map(|(_, upper)| upper)
     }),
     ("barograph_forecast_mae", "Mean absolute error of all forecasts issued.", |account| {
-        account.next().map(|next| next.median.mae)
+        account.next().map(|next| next.median).filter(Forecast::is_scored).map(|median| median.mae)
     }),
     (
         "barograph_forecast_recent_mae",
         "Mean absolute error of recent forecasts (half-life 100 values).",
-        |account| account.next().map(|next| next.median.recent_mae),
+        |account| {
+            account.next().map(|next| next.median).filter(Forecast::is_scored).map(|median| median.recent_mae)
+        },
     ),
 ];
 

@@ -92,10 +92,10 @@ pub(super) struct ForecastsJson<'a> {
 #[derive(Serialize)]
 struct ForecastJson {
     value: f64,
-    mse: f64,
-    mae: f64,
-    recent_mse: f64,
-    recent_mae: f64,
+    mse: Option<f64>,
+    mae: Option<f64>,
+    recent_mse: Option<f64>,
+    recent_mae: Option<f64>,
     method: &'static str,
 }
 
@@ -203,12 +203,13 @@ impl From<&Outcome> for OutcomeJson {
 
 impl From<&Forecast> for ForecastJson {
     fn from(forecast: &Forecast) -> Self {
+        let scored = |error: f64| forecast.is_scored().then_some(error);
         Self {
             value: forecast.value,
-            mse: forecast.mse,
-            mae: forecast.mae,
-            recent_mse: forecast.recent_mse,
-            recent_mae: forecast.recent_mae,
+            mse: scored(forecast.mse),
+            mae: scored(forecast.mae),
+            recent_mse: scored(forecast.recent_mse),
+            recent_mae: scored(forecast.recent_mae),
             method: forecast.method.0,
         }
     }
