@@ -99,7 +99,7 @@ impl<'a> SmallDisk<'a> {
     fn mount(path: &'a Path) -> Option<Self> {
         let mount =
             Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "barograph"]).arg(path).output();
-        mount.is_ok_and(|output| output.status.success()).then_some(Self(path))
+        mount.is_ok_and(|output| output.status.success()).then(|| Self(path))
     }
 }
 
