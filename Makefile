@@ -1,5 +1,5 @@
 # `make up` needs git and cargo alone; `make test` installs what tests need. See CONTRIBUTING.md.
-.PHONY: up test lint web bench lab install-test-needs
+.PHONY: up test lint fuzz web bench lab install-test-needs
 
 # Build and run a station on its defaults; stop it with Ctrl-C. ARGS="--target host:port" adds to them.
 up:
@@ -16,6 +16,10 @@ install-test-needs:
 lint:
 	scripts/lint
 
+# Run the fuzzers for SECONDS each; needs a nightly toolchain, see fuzz/README.md.
+fuzz:
+	scripts/fuzz $(SECONDS)
+
 # Rebuild the page that is embedded in the binary.
 web:
 	npm ci --prefix web --no-audit --no-fund
@@ -25,3 +29,8 @@ bench:
 	cargo bench -p barograph-forecast --bench battery
 	cargo bench -p barograph-engine --features local --bench append
 	cargo bench -p barograph-probe --features io --bench exchange
+
+# Score the forecasts on a folder of series of your own.
+lab:
+	@test -n "$(TRACES)" || { echo 'usage: make lab TRACES=FOLDER, a folder of .csv series' >&2; exit 2; }
+	cargo run --release --locked -p lab -- forecast "$(TRACES)"

@@ -2,15 +2,18 @@
 
 mod print;
 
-use std::fs::{self, File};
+use std::convert::Infallible;
+use std::fs::{self, File, Metadata};
 use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use barograph_forecast::{Battery, Config, Lifetime, LifetimeError, NotFinite, Preset, Rule};
+use barograph_forecast::{Battery, Config, LEVELS, Lifetime, LifetimeError, NotFinite, Preset, Rule};
 use clap::ValueEnum;
 
-use crate::input::{Format, InputError, Sample, SeriesReader};
+use crate::input::{Format, InputError, Sample, SeriesReader, cause};
 use crate::plot::Recorder;
 
 /// What `barograph forecast` was asked.
@@ -28,17 +31,19 @@ pub struct Args {
     /// Print the forecast of every value as it was before the value was seen, as CSV.
     #[arg(long)]
     pub steps: bool,
-    /// Level of the prediction interval, 0.01 to 0.999 [default: 0.9]; with --steps, adds the
-    /// columns lower and upper.
+    /// Level of the prediction interval around the median forecast, 0.01 to 0.999 [default: 0.9];
+    /// with --steps, adds the columns lower and upper.
     #[arg(long, value_name = "LEVEL", value_parser = level)]
     pub interval: Option<f64>,
-    /// Draw the series, the forecasts and the interval.
+    /// Draw the series, its median forecasts and the interval around them; never over the series
+    /// itself.
     #[arg(long, value_name = "FILE.svg")]
     pub plot: Option<PathBuf>,
     /// The unit of the values, for the drawing and the readable answer.
-    #[arg(long, default_value = "", hide_default_value = true)]
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
     pub unit: String,
-    /// Print JSON: one object, or with --steps one a line.
+    /// Print JSON: one object, or with --steps one a line. The keys lower and upper are the ends of
+    /// the interval around the median forecast, and level is the share of values meant to lie inside.
     #[arg(long)]
     pub json: bool,
     /// Forecast the mean of the next so many seconds too, from the means of such periods before.
@@ -129,18 +134,23 @@ pub fn run(args: &Args) -> ExitCode {
 
 /// Opens the input and goes through it.
 fn forecast(args: &Args) -> Result<(), Problem> {
-    let name = if args.file == Path::new("-") {
-        "standard input".to_owned()
-    } else {
-        args.file.to_string_lossy().into_owned()
-    };
+    let name = if args.file == Path::new("-") { "standard input".to_owned() } else { shown(&args.file) };
     if args.file == Path::new("-") {
+        // A descriptor that cannot be looked at is no file that a drawing could replace.
+        let input = io::stdin().as_fd().try_clone_to_owned().and_then(|input| File::from(input).metadata());
+        if input.is_ok_and(|input| is_plot(args, &input)) {
+            return Err(Problem::Overwriting { name });
+        }
         return follow(args, &name, io::stdin().lock(), true);
     }
     let unopened = |error| Problem::Unopened { name: name.clone(), error };
-    let kind = fs::metadata(&args.file).map_err(unopened)?.file_type();
+    let metadata = fs::metadata(&args.file).map_err(unopened)?;
+    let kind = metadata.file_type();
     if kind.is_dir() {
         return Err(unopened(io::ErrorKind::IsADirectory.into()));
+    }
+    if is_plot(args, &metadata) {
+        return Err(Problem::Overwriting { name });
     }
     let file = File::open(&args.file).map_err(unopened)?;
     // A named pipe or a device is as live as standard input.
@@ -156,7 +166,8 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
     let config = Config { preset: args.preset.into(), rule: args.rule(), levels: vec![level] };
     let mut battery = Battery::new(&config);
     let mut lifetime = args.lifetime.and_then(|seconds| Lifetime::new(&config, seconds).ok());
-    let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
+    let listener = Listener { out: io::stdout().lock(), may_leave: args.plot.is_some(), has_left: false };
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, listener);
     let mut recorder = args.plot.as_ref().map(|_| Recorder::default());
     let mut reader = SeriesReader::new(input);
     let mut last: Option<Sample> = None;
@@ -229,6 +240,58 @@ fn draw(
     fs::write(path, svg).map_err(|error| Problem::Unwritten { path: path.to_owned(), error })
 }
 
+/// Whoever reads standard output; when there is a drawing to be made too, they may leave before the
+/// end (`| head`) and the work goes on without them.
+struct Listener<W> {
+    out: W,
+    may_leave: bool,
+    has_left: bool,
+}
+
+impl<W: Write> Write for Listener<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.has_left {
+            return Ok(bytes.len());
+        }
+        match self.out.write(bytes) {
+            Err(error) if self.may_leave && error.kind() == io::ErrorKind::BrokenPipe => {
+                self.has_left = true;
+                Ok(bytes.len())
+            }
+            written => written,
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self.out.flush() {
+            Err(error) if self.may_leave && error.kind() == io::ErrorKind::BrokenPipe => {
+                self.has_left = true;
+                Ok(())
+            }
+            flushed => flushed,
+        }
+    }
+}
+
+/// Whether the drawing would go into the file that is read, under whatever name.
+fn is_plot(args: &Args, input: &Metadata) -> bool {
+    let plot = args.plot.as_ref().and_then(|path| fs::metadata(path).ok());
+    plot.is_some_and(|plot| input.is_file() && (plot.dev(), plot.ino()) == (input.dev(), input.ino()))
+}
+
+/// A path on one line: control characters in it are escaped.
+fn shown(path: &Path) -> String {
+    let mut shown = String::new();
+    for character in path.to_string_lossy().chars() {
+        if character.is_control() {
+            shown.extend(character.escape_default());
+        } else {
+            shown.push(character);
+        }
+    }
+    shown
+}
+
 /// Tells of a value that is skipped.
 fn warn(name: &str, what: &dyn std::fmt::Display) {
     // Standard error may be closed; the forecasts are what was asked for.
@@ -243,13 +306,15 @@ fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
 /// Why there is no forecast.
 #[derive(Debug, thiserror::Error)]
 enum Problem {
-    #[error("{name}: cannot be opened: {}", print::cause(error))]
+    #[error("{name}: cannot be opened: {}", cause(error))]
     Unopened { name: String, error: io::Error },
     #[error("{name}: {error}")]
     Input { name: String, error: InputError },
-    #[error("{}: cannot be written: {}", path.display(), print::cause(error))]
+    #[error("{name}: is the series itself; draw into another file")]
+    Overwriting { name: String },
+    #[error("{}: cannot be written: {}", shown(path), cause(error))]
     Unwritten { path: PathBuf, error: io::Error },
-    #[error("the output cannot be written: {}", print::cause(.0))]
+    #[error("the output cannot be written: {}", cause(.0))]
     Output(#[from] io::Error),
     #[error("the series cannot be drawn: {0}")]
     Drawing(String),
@@ -263,7 +328,11 @@ impl Problem {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Input { error: InputError::Io(_), .. } => 1,
-            Self::Unopened { .. } | Self::Input { .. } | Self::Refused(_) | Self::Lifetime(_) => 2,
+            Self::Unopened { .. }
+            | Self::Overwriting { .. }
+            | Self::Input { .. }
+            | Self::Refused(_)
+            | Self::Lifetime(_) => 2,
             Self::Unwritten { .. } | Self::Output(_) | Self::Drawing(_) => 1,
         }
     }
@@ -272,9 +341,14 @@ impl Problem {
 /// A level on the command line.
 fn level(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(level) if (0.01..=0.999).contains(&level) => Ok(level),
-        _ => Err("expected a number from 0.01 to 0.999".to_owned()),
+        Ok(level) if LEVELS.contains(&level) => Ok(level),
+        _ => Err(format!("expected a number from {} to {}", LEVELS.start(), LEVELS.end())),
     }
+}
+
+/// A unit on the command line, as it can be printed on a line.
+fn unit(text: &str) -> Result<String, Infallible> {
+    Ok(text.chars().filter(|character| !character.is_control()).collect())
 }
 
 /// A length of time on the command line.

@@ -8,7 +8,8 @@ use std::fmt;
 use std::io::{self, BufRead};
 
 use barograph_forecast::Battery;
-use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 
 /// One measurement as it was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -93,8 +94,10 @@ impl<R: BufRead> SeriesReader<R> {
                 continue;
             }
             let format = self.format;
-            let (format, time_s, value) = parse(text, format, line)?;
+            let (format, numbers) = parse(text, format, line)?;
+            // A line whose number is bad still says how the series is written.
             self.format = Some(format);
+            let (time_s, value) = numbers?;
             return self.accept(time_s, value).map(Some);
         }
         if self.count == 0 { Err(InputError::Empty) } else { Ok(None) }
@@ -177,7 +180,7 @@ impl<R: BufRead> Iterator for SeriesReader<R> {
 #[derive(Debug, thiserror::Error)]
 pub enum InputError {
     /// The bytes could not be read.
-    #[error("cannot be read: {0}")]
+    #[error("cannot be read: {}", cause(.0))]
     Io(#[source] io::Error),
     /// A line is not what its format asks for.
     #[error("line {line}: expected {expected}, found {found}")]
@@ -245,8 +248,18 @@ fn header(text: &str) -> Option<Format> {
     }
 }
 
-/// Format, time and value of a line of data; a time is absent where the format has none.
-fn parse(text: &str, format: Option<Format>, line: u64) -> Result<(Format, Option<f64>, f64), InputError> {
+/// What a system's error says, without its number, which tells a reader nothing.
+pub(crate) fn cause(error: &io::Error) -> String {
+    let text = error.to_string();
+    let end = text.find(" (os error").unwrap_or(text.len());
+    text[..end].to_owned()
+}
+
+/// Time and value of a line whose form is right; a time is absent where the format has none.
+type Numbers = Result<(Option<f64>, f64), InputError>;
+
+/// Format and numbers of a line of data.
+fn parse(text: &str, format: Option<Format>, line: u64) -> Result<(Format, Numbers), InputError> {
     let unexpected = |found: &dyn fmt::Display| InputError::Unexpected {
         line,
         expected: expected(format),
@@ -270,33 +283,75 @@ fn parse(text: &str, format: Option<Format>, line: u64) -> Result<(Format, Optio
             let mut fields = text.split(',');
             let mut number = || fields.next().and_then(|field| unquoted(field).parse().ok());
             match (number(), number(), fields.next()) {
-                (Some(time_s), Some(value), None) => Ok((Format::Csv, Some(time_s), value)),
+                (Some(time_s), Some(value), None) => Ok((Format::Csv, Ok((Some(time_s), value)))),
                 _ => Err(unexpected(&"")),
             }
         }
         Format::Bare => {
             let value = unquoted(text).parse().map_err(|_| unexpected(&""))?;
-            Ok((Format::Bare, None, value))
+            Ok((Format::Bare, Ok((None, value))))
         }
         Format::Json | Format::JsonTimed => {
-            let object: Object = serde_json::from_str(text).map_err(|error| {
-                not_finite(text, &error, line).unwrap_or_else(|| unexpected(&reason(&error)))
-            })?;
-            let timed = if object.time_s.is_some() { Format::JsonTimed } else { Format::Json };
-            if format.is_some_and(|format| format != timed) {
+            let (is_timed, numbers) = match serde_json::from_str::<Object>(text) {
+                Ok(Object { time_s, value }) => (time_s.is_some(), Ok((time_s, value))),
+                Err(error) => match (not_finite(text, &error, line), is_timed(text)) {
+                    (Some(not_finite), Some(is_timed)) => (is_timed, Err(not_finite)),
+                    _ => return Err(unexpected(&reason(&error))),
+                },
+            };
+            let format_here = if is_timed { Format::JsonTimed } else { Format::Json };
+            if format.is_some_and(|format| format != format_here) {
                 return Err(unexpected(&""));
             }
-            Ok((timed, object.time_s, object.value))
+            Ok((format_here, numbers))
         }
     }
 }
 
-/// A line of JSON; other keys are ignored.
+/// A line of JSON; other keys are ignored. A time that is there is a number, not null.
 #[derive(Deserialize)]
 struct Object {
+    #[serde(default, deserialize_with = "present")]
     time_s: Option<f64>,
     value: f64,
 }
+
+/// A line of JSON whose numbers may be anything.
+#[derive(Deserialize)]
+struct Keys {
+    #[serde(default, deserialize_with = "present")]
+    time_s: Option<IgnoredAny>,
+}
+
+/// What stands at a key that is there.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(input: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(input).map(Some)
+}
+
+/// Whether a line has a time, be its numbers NaN, infinite or too large; `None` = it is no JSON even so.
+fn is_timed(text: &str) -> Option<bool> {
+    let mut json = String::with_capacity(text.len());
+    let mut rest = text;
+    let (mut in_string, mut is_escaped) = (false, false);
+    while let Some(character) = rest.chars().next() {
+        let word = if in_string { None } else { WORDS.into_iter().find(|word| rest.starts_with(word)) };
+        if let Some(word) = word {
+            json.push('0');
+            rest = &rest[word.len()..];
+            continue;
+        }
+        if character == '"' && !is_escaped {
+            in_string = !in_string;
+        }
+        is_escaped = in_string && character == '\\' && !is_escaped;
+        json.push(character);
+        rest = &rest[character.len_utf8()..];
+    }
+    serde_json::from_str::<Keys>(&json).ok().map(|keys| keys.time_s.is_some())
+}
+
+/// Numbers that common writers produce and JSON does not have.
+const WORDS: [&str; 2] = ["NaN", "Infinity"];
 
 /// The error of a JSON line whose fault is NaN, infinity or a number beyond the range of a double.
 ///
@@ -304,7 +359,7 @@ struct Object {
 /// must be treated as in the other formats.
 fn not_finite(text: &str, error: &serde_json::Error, line: u64) -> Option<InputError> {
     let at = text.get(error.column().saturating_sub(2)..).unwrap_or("");
-    let word = ["NaN", "Infinity"].into_iter().find(|word| {
+    let word = WORDS.into_iter().find(|word| {
         // The column of the error lies on the first letter, or right after a minus sign.
         at.starts_with(word) || at.get(1..).is_some_and(|rest| rest.starts_with(word))
     });
@@ -430,6 +485,12 @@ mod tests {
             (b"0,1e400\n", "line 1: value is inf"),
             (b"0,-1e71\n", "line 1: value is -1e71, expected at most 1e70 either way"),
             (b"{\"value\":NaN}\n", "line 1: value is NaN"),
+            (b"{\"value\":NaN,,}\n", "line 1: expected"),
+            (
+                b"{\"value\":1}\n{\"time_s\":1,\"value\":NaN}\n",
+                "line 2: expected a JSON object with the number",
+            ),
+            (b"{\"time_s\":null,\"value\":2}\n", "invalid type: null"),
             (b"{\"value\": -Infinity}\n", "line 1: value is -Infinity"),
             (b"{\"value\":1, \"time_s\":  Infinity}\n", "line 1: time_s is Infinity"),
             (b"{\"time_s\":1,\"value\":1e400}\n", "line 1: value is out of range"),
@@ -458,6 +519,31 @@ mod tests {
         assert_eq!(reader.next().unwrap().unwrap(), Sample { time_s: 1.0, value: 2.0 });
         assert!(matches!(reader.next(), Some(Err(InputError::Unexpected { line: 4, .. }))));
         assert!(reader.next().is_none(), "the other errors are final");
+    }
+
+    #[test]
+    fn a_first_line_without_a_number_says_the_format_all_the_same() {
+        let cases: [(&[u8], Format); 8] = [
+            (b"0,NaN\n", Format::Csv),
+            (b"NaN\n", Format::Bare),
+            (b"{\"value\":NaN}\n", Format::Json),
+            (b"{\"value\":-Infinity,\"of\":{\"time_s\":\"\\\"NaN\"}}\n", Format::Json),
+            (b"{\"value\":1e400}\n", Format::Json),
+            (b"{\"value\":NaN,\"time_s\":3}\n", Format::JsonTimed),
+            (b"{\"time_s\":NaN,\"value\":3}\n", Format::JsonTimed),
+            (b"{\"time_s\":1e400,\"value\":3}\n", Format::JsonTimed),
+        ];
+        for (line, format) in cases {
+            let text = [line, b"x\n"].concat();
+            let mut reader = SeriesReader::new(&text[..]);
+            let what = String::from_utf8_lossy(line);
+            assert!(matches!(reader.next(), Some(Err(InputError::NotFinite { line: 1, .. }))), "{what}");
+            assert_eq!(reader.format(), Some(format), "{what}");
+            assert!(matches!(reader.next(), Some(Err(InputError::Unexpected { line: 2, .. }))), "{what}");
+        }
+        let mut reader = SeriesReader::new(&b"{\"value\":NaN}\n1,2\n"[..]);
+        assert!(reader.next().is_some_and(|first| first.is_err_and(|error| error.is_of_one_value())));
+        assert!(matches!(reader.next(), Some(Err(InputError::Unexpected { line: 2, .. }))), "CSV after JSON");
     }
 
     proptest! {

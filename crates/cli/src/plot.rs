@@ -92,6 +92,8 @@ impl Recorder {
     /// # Errors
     /// What the drawing library could not do.
     pub fn svg(&self, labels: &Labels<'_>) -> Result<String, String> {
+        let (title, unit) = (drawable(labels.title), drawable(labels.unit));
+        let labels = &Labels { title: &title, unit: &unit, ..*labels };
         let mut svg = String::new();
         {
             let root = SVGBackend::with_string(&mut svg, SIZE).into_drawing_area();
@@ -224,9 +226,8 @@ fn heading(
 ) -> Result<(), DrawingAreaErrorKind<std::io::Error>> {
     let middle = HEAD / 2 + 4;
     let left = Pos::new(HPos::Left, VPos::Center);
-    let title: String = labels.title.chars().take(TITLE_CHARACTERS).collect();
     head.draw(&Text::new(
-        title,
+        labels.title.to_owned(),
         (24, middle),
         ("sans-serif", 25).into_font().into_text_style(head).pos(left),
     ))?;
@@ -248,6 +249,13 @@ fn heading(
         head.draw(&Text::new(name, (x + 28, middle), style))?;
     }
     Ok(())
+}
+
+/// The beginning of a text without what XML has no place for, escaped or not (XML 1.0 §2.2), and without
+/// other control characters.
+fn drawable(text: &str) -> String {
+    let is_drawn = |c: &char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}');
+    text.chars().filter(is_drawn).take(LABEL_CHARACTERS).collect()
 }
 
 /// Neighbouring points of a series.
@@ -318,8 +326,8 @@ fn either<T>(a: Option<T>, b: Option<T>, join: impl FnOnce(T, T) -> T) -> Option
 /// Height of the title and the legend, in pixels.
 const HEAD: i32 = 44;
 
-/// As many as fit beside the legend.
-const TITLE_CHARACTERS: usize = 50;
+/// As many as fit beside the legend, or along an axis.
+const LABEL_CHARACTERS: usize = 50;
 
 /// Wide enough for a page, in pixels.
 const SIZE: (u32, u32) = (1200, 560);
@@ -358,6 +366,18 @@ mod tests {
         let svg = recorder.svg(&labels()).unwrap();
         assert!(svg.starts_with("<svg") && svg.contains("a &lt;series&gt;") && svg.contains("value (ms)"));
         assert!(svg.len() < 300_000, "{}", svg.len());
+    }
+
+    #[test]
+    fn labels_keep_to_what_xml_allows() {
+        let mut recorder = Recorder::default();
+        recorder.push(Sample { time_s: 0.0, value: 1.0 }, None);
+        let long = "x".repeat(1000);
+        for (title, unit) in [("a\u{0}b\n\u{1b}[1m\u{85}", "\u{8}<&>\"'\u{ffff}"), (&long, &long), ("", "")] {
+            let svg = recorder.svg(&Labels { title, unit, ..labels() }).unwrap();
+            assert!(!svg.contains(|c: char| c != '\n' && c.is_control() || c == '\u{ffff}'), "{svg:?}");
+            assert!(!svg.contains("<&>") && svg.len() < 10_000, "{svg}");
+        }
     }
 
     #[test]

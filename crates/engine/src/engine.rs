@@ -35,8 +35,9 @@ pub trait Engine: Send + Sync {
     ///
     /// # Errors
     /// [`Error::Invalid`] when a record or the batch breaks a limit ([`Record::check`],
-    /// [`Record::BATCH_MAX`]), and then none is stored; [`Error::Unavailable`] when none was
-    /// stored; [`Error::Unknown`] when the same batch must be appended again.
+    /// [`Record::BATCH_MAX`]), or when a record not yet stored has a time older than what retention
+    /// keeps, which the next pass would remove; then none is stored. [`Error::Unavailable`] when
+    /// none was stored; [`Error::Unknown`] when the same batch must be appended again.
     async fn append(&self, batch: &[Record]) -> Result<(), Error>;
 
     /// Records as they are stored, in order per series, at least once; what a slow subscriber
@@ -66,5 +67,9 @@ pub trait Engine: Send + Sync {
 
     /// The sequence that `origin` gives its next record: one above the highest ever stored, so
     /// that a station that lost its memory never uses a number twice.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when the origin has used the highest sequence there is,
+    /// [`Record::SEQ_MAX`], and so has no next one.
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error>;
 }

@@ -1,6 +1,6 @@
 //! What the archive holds, and the ways to ask for it.
 
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::{Battery, Name, Outcome, Quantity, Series};
 
 use crate::{Error, HostId};
 
@@ -41,8 +41,9 @@ impl Record {
     ///
     /// # Errors
     /// [`Error::Invalid`] naming the value that does not: a sequence outside 1 to
-    /// [`Self::SEQ_MAX`], a time outside 1970 to 2200, a value or duration that is not finite, a
-    /// negative duration, a detail that is too long or holds control characters.
+    /// [`Self::SEQ_MAX`], a time outside 1970 to 2200, a value that is not finite or beyond
+    /// [`Battery::VALUE_MAX`] (it could be stored, but never be forecast from), a duration that is
+    /// negative or not finite, a detail that is too long or holds control characters.
     pub fn check(&self) -> Result<(), Error> {
         let invalid =
             |what: String| Err(Error::Invalid(format!("record {} of {}: {what}", self.seq, self.origin)));
@@ -55,6 +56,12 @@ impl Record {
         match self.outcome {
             Outcome::Value(value) if !value.is_finite() => {
                 return invalid(format!("the value {value} is not finite"));
+            }
+            Outcome::Value(value) if Battery::VALUE_MAX < value.abs() => {
+                return invalid(format!(
+                    "the value {value:e} is out of range (at most {:e} either way)",
+                    Battery::VALUE_MAX
+                ));
             }
             Outcome::Failed { after_s, .. } if !(after_s.is_finite() && 0.0 <= after_s) => {
                 return invalid(format!("the failure's time {after_s} s is not a duration"));

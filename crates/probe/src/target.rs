@@ -76,7 +76,9 @@ impl Target {
             return refuse("a path in ASCII, with %XX for other characters");
         }
         let path = if path.starts_with('/') { path.to_string() } else { format!("/{path}") };
-        Ok(Self { scheme, host: host.to_ascii_lowercase(), port, path })
+        let target = Self { scheme, host: host.to_ascii_lowercase(), port, path };
+        // The one spelling may be longer by the `/` of an empty path.
+        if Self::BYTES_MAX < target.to_string().len() { refuse("at most 255 bytes") } else { Ok(target) }
     }
 
     /// How it is spoken to.

@@ -19,7 +19,7 @@ use barograph_probe::{Direction, Experiment, Plan, Target};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use common::{LONG, Server, context, listener, listener_with, only, read_request, target};
+use common::{LONG, Server, context, listener, listener_with, only, read_request, say, target};
 
 #[test]
 fn round_trips_are_measured_one_by_one() {
@@ -186,7 +186,7 @@ fn datagrams_without_leave_are_not_answered() {
 #[test]
 fn ipv6_loopback_works() {
     let Ok(listener) = Listener::start((Ipv6Addr::LOCALHOST, 0).into(), Limits::default()) else {
-        println!("SKIPPED: this host has no ::1");
+        say("SKIPPED: this host has no ::1");
         return;
     };
     let target = Target::parse(&listener.address().to_string()).unwrap();

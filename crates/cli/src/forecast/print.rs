@@ -283,7 +283,7 @@ impl<'a> Answer<'a> {
                 let space = if self.unit.is_empty() { "" } else { " " };
                 writeln!(
                     out,
-                    "  {percent} % interval: {} to {}{space}{}",
+                    "  {percent} % interval around the median: {} to {}{space}{}",
                     Short(lower),
                     Short(upper),
                     self.unit
@@ -355,13 +355,6 @@ impl fmt::Display for Short {
         let short = if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
         f.write_str(short)
     }
-}
-
-/// An error of the system without its number, which says nothing to a reader.
-pub(super) fn cause(error: &io::Error) -> String {
-    let text = error.to_string();
-    let end = text.find(" (os error").unwrap_or(text.len());
-    text[..end].to_owned()
 }
 
 #[cfg(test)]

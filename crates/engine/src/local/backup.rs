@@ -4,7 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rusqlite::backup::{Backup, StepResult};
 use rusqlite::{Connection, OpenFlags};
@@ -17,21 +17,43 @@ pub(super) fn backup(files: &Files, path: &Path) -> Result<(), Error> {
     let refused =
         |error: io::Error| Error::Unavailable(format!("{} cannot be written: {error}", path.display()));
     if path.try_exists().map_err(refused)? {
-        return Err(Error::Invalid(format!("{} exists; a backup overwrites nothing", path.display())));
+        return Err(exists(path));
     }
     let partial = Partial::create(path)?;
-    copy(files, &partial.path).map_err(|error| match error.sqlite_error_code() {
+    copy(files, &partial.path, BUSY_MAX).map_err(|error| match error.sqlite_error_code() {
         // Errors of the copy are about its own file; damage is in the one that is read.
         Some(rusqlite::ErrorCode::DatabaseCorrupt | rusqlite::ErrorCode::NotADatabase) => files.error(&error),
         _ => Error::Unavailable(format!("{} cannot be written: {error}", path.display())),
     })?;
-    // Unlike a rename, a link does not replace a file that appeared in the meantime.
-    fs::hard_link(&partial.path, path).map_err(refused)?;
+    publish(&partial.path, path, |from, to| fs::hard_link(from, to)).map_err(|error| match error.kind() {
+        io::ErrorKind::AlreadyExists => exists(path),
+        _ => refused(error),
+    })?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(parent).and_then(|directory| directory.sync_all()).map_err(refused)
 }
 
-fn copy(files: &Files, path: &Path) -> rusqlite::Result<()> {
+fn exists(path: &Path) -> Error {
+    Error::Invalid(format!("{} exists; a backup overwrites nothing", path.display()))
+}
+
+/// Gives the whole copy its good name, and replaces nothing that appeared in the meantime.
+fn publish(partial: &Path, path: &Path, link: impl FnOnce(&Path, &Path) -> io::Result<()>) -> io::Result<()> {
+    match link(partial, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+            // FAT and some network disks have no links. There an empty file of our own takes the
+            // name, which the copy then replaces.
+            OpenOptions::new().create_new(true).write(true).mode(0o600).open(path)?;
+            fs::rename(partial, path).inspect_err(|_| {
+                let _ = fs::remove_file(path);
+            })
+        }
+        done => done,
+    }
+}
+
+/// Copies page by page; gives up when it cannot go on for `busy_max` because of another program's lock.
+fn copy(files: &Files, path: &Path, busy_max: Duration) -> rusqlite::Result<()> {
     let flags = OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let from = Connection::open_with_flags(&files.archive, flags | OpenFlags::SQLITE_OPEN_READ_ONLY)?;
     let mut to = Connection::open_with_flags(path, flags | OpenFlags::SQLITE_OPEN_READ_WRITE)?;
@@ -39,12 +61,19 @@ fn copy(files: &Files, path: &Path) -> rusqlite::Result<()> {
     // show in the copy nor make it begin anew; and they do not wait for it (WAL).
     let snapshot = from.unchecked_transaction()?;
     snapshot.query_row("SELECT count(*) FROM archive", [], |_| Ok(()))?;
+    to.busy_timeout(Duration::ZERO)?;
     let backup = Backup::new(&from, &mut to)?;
+    let mut moved = Instant::now();
     loop {
         match backup.step(PAGES)? {
             StepResult::Done => return Ok(()),
-            StepResult::More => {}
-            _ => std::thread::sleep(Duration::from_millis(10)),
+            StepResult::More => moved = Instant::now(),
+            _ if busy_max < moved.elapsed() => {
+                let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_BUSY);
+                let what = format!("another program has locked it for {busy_max:?}");
+                return Err(rusqlite::Error::SqliteFailure(code, Some(what)));
+            }
+            _ => std::thread::sleep(BUSY_RETRY),
         }
     }
 }
@@ -56,26 +85,80 @@ struct Partial {
 
 impl Partial {
     fn create(path: &Path) -> Result<Self, Error> {
-        let mut name = path.as_os_str().to_owned();
-        name.push(".partial");
-        let path = PathBuf::from(name);
-        match OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path) {
-            Ok(_) => Ok(Self { path }),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(Error::Invalid(format!(
-                "{} exists: another backup is under way, or was cut short and its remnant must be removed",
-                path.display()
-            ))),
-            Err(error) => Err(Error::Unavailable(format!("{} cannot be written: {error}", path.display()))),
+        // A backup that was killed leaves its name behind, which must not stop the next one.
+        for number in 1..=REMNANTS_MAX {
+            let mut name = path.as_os_str().to_owned();
+            name.push(format!(".partial{number}"));
+            let path = PathBuf::from(name);
+            match OpenOptions::new().create_new(true).write(true).mode(0o600).open(&path) {
+                Ok(_) => return Ok(Self { path }),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => {
+                    return Err(Error::Unavailable(format!("{} cannot be written: {error}", path.display())));
+                }
+            }
         }
+        Err(Error::Invalid(format!(
+            "{REMNANTS_MAX} backups to {0} were cut short: remove what they left, {0}.partial1 and so on",
+            path.display()
+        )))
     }
 }
 
 impl Drop for Partial {
     fn drop(&mut self) {
-        // If it cannot be removed, the next backup names it.
+        // If it cannot be removed, or was renamed, there is nothing left to do.
         let _ = fs::remove_file(&self.path);
     }
 }
 
 /// Pages copied in one step: 4 MiB.
 const PAGES: i32 = 1024;
+
+/// How long another program may hold the copy or the archive before the backup gives up.
+const BUSY_MAX: Duration = Duration::from_secs(30);
+
+/// How often to look whether it let go.
+const BUSY_RETRY: Duration = Duration::from_millis(10);
+
+/// So many remnants are a sign that no backup ever ends, and each takes room.
+const REMNANTS_MAX: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+    use super::*;
+    use crate::{Config, Local};
+
+    #[test]
+    fn where_there_are_no_links_the_copy_is_renamed_and_still_replaces_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let (partial, path) = (directory.path().join("partial"), directory.path().join("backup"));
+        let no_links = |_: &Path, _: &Path| Err(io::Error::from(io::ErrorKind::PermissionDenied));
+        fs::write(&partial, "whole").unwrap();
+        publish(&partial, &path, no_links).unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+
+        fs::write(&partial, "another").unwrap();
+        for refused in
+            [publish(&partial, &path, no_links), publish(&partial, &path, |from, to| fs::hard_link(from, to))]
+        {
+            assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        }
+        assert_eq!(fs::read(&path).unwrap(), b"whole");
+    }
+
+    #[test]
+    fn a_copy_that_another_program_holds_is_given_up() {
+        let directory = tempfile::tempdir().unwrap();
+        drop(Local::open(Config::new(directory.path())).unwrap());
+        let files = Files::lock(directory.path()).unwrap();
+        let path = directory.path().join("copy");
+        let other = Connection::open(&path).unwrap();
+        other.execute_batch("CREATE TABLE other (x); BEGIN EXCLUSIVE").unwrap();
+        let refused = copy(&files, &path, Duration::from_millis(50)).unwrap_err();
+        assert_eq!(refused.sqlite_error_code(), Some(rusqlite::ErrorCode::DatabaseBusy), "{refused}");
+        assert!(refused.to_string().contains("another program"), "{refused}");
+    }
+}

@@ -61,7 +61,10 @@ impl Files {
             Some(ErrorCode::DiskFull) => Error::Unavailable(format!(
                 "the disk that holds {path} is full; nothing was stored; make room and it goes on by itself"
             )),
-            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => self.corrupt(&error.to_string()),
+            // Every key is made here and is new, so one that is there already contradicts the rest.
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase | ErrorCode::ConstraintViolation) => {
+                self.corrupt(&error.to_string())
+            }
             Some(_) => Error::Unavailable(format!("{path}: {error}")),
             // What was read does not have the form in which it was written.
             None => self.corrupt(&error.to_string()),

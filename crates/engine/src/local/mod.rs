@@ -8,6 +8,7 @@
 //! ```
 
 mod backup;
+mod clock;
 mod directory;
 mod files;
 mod held;
@@ -49,7 +50,10 @@ pub struct Config {
     /// Default 1 s: an append waits no longer for its acknowledgement, and an idle disk is not
     /// woken for every measurement. At most an hour.
     pub commit_interval: Duration,
-    /// Records whose time label is older are removed.
+    /// Records whose time label is older are removed, and refused when they are appended.
+    ///
+    /// Age is counted from the newest label stored, or from the wall clock where that is earlier;
+    /// a clock that jumps ahead by more than a day is believed after a day.
     ///
     /// Default 400 days: a year and the month after it, so that today can be compared with the
     /// same week of last year.
@@ -164,7 +168,8 @@ impl Local {
     pub fn open(config: Config) -> Result<Self, Error> {
         config.check()?;
         let files = Arc::new(Files::lock(&config.directory)?);
-        let store = Store::open(Arc::clone(&files))?;
+        let retention = Retention { keep: config.keep, keep_bytes: config.keep_bytes };
+        let store = Store::open(Arc::clone(&files), retention)?;
         let reader = Reader::open(files)?;
         let (commands, receiver) = mpsc::channel();
         let (head, watcher) = watch::channel(store.index().map_or(0, |index| index.cursor));
@@ -173,7 +178,6 @@ impl Local {
             store,
             commands: receiver,
             interval: config.commit_interval,
-            retention: Retention { keep: config.keep, keep_bytes: config.keep_bytes },
             head,
             statistics: statistics.clone(),
         };
@@ -305,7 +309,14 @@ impl Engine for Local {
     }
 
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
-        self.reader.sequences(origin).await.map(|(_, highest)| highest + 1)
+        let (_, highest) = self.reader.sequences(origin).await?;
+        if Record::SEQ_MAX <= highest {
+            return Err(Error::Invalid(format!(
+                "{origin} has used the highest sequence, {}; it can only go on under another name",
+                Record::SEQ_MAX
+            )));
+        }
+        Ok(highest + 1)
     }
 }
 

@@ -2,19 +2,24 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Instant, SystemTime};
 
 use barograph_forecast::{Name, Outcome, Quantity, Series};
 use rusqlite::{Connection, Transaction, params};
 
+use super::clock::Clock;
 use super::files::Files;
 use super::held::Held;
 use super::read::{name, quantity};
+use super::sweep::Retention;
 use crate::{Error, HostId, Record};
 
 /// The writing connection, and in memory what every append needs to know.
 pub(super) struct Store {
     pub(super) files: Arc<Files>,
     pub(super) connection: Connection,
+    pub(super) retention: Retention,
+    clock: Clock,
     /// `None` after a failed transaction, until it is read again.
     index: Option<Index>,
 }
@@ -29,6 +34,10 @@ pub(super) struct Index {
     pub(super) removed: u64,
     /// How many records are kept.
     pub(super) records: u64,
+    /// The latest time label stored, as far as it is known; `None` = no record yet.
+    newest_unix_ns: Option<i64>,
+    /// Runs of all origins together.
+    runs: usize,
 }
 
 struct Origin {
@@ -48,10 +57,18 @@ struct Row<'a> {
 }
 
 impl Store {
-    pub(super) fn open(files: Arc<Files>) -> Result<Self, Error> {
+    pub(super) fn open(files: Arc<Files>, retention: Retention) -> Result<Self, Error> {
         let connection = files.open()?;
         let index = Index::load(&connection).map_err(|error| files.error(&error))?;
-        Ok(Self { files, connection, index: Some(index) })
+        let clock = Clock::new(wall_unix_ns(), index.newest_unix_ns, Instant::now());
+        Ok(Self { files, connection, retention, clock, index: Some(index) })
+    }
+
+    /// Records before this time are too old.
+    pub(super) fn cutoff_unix_ns(&mut self) -> i64 {
+        let newest_unix_ns = self.index.as_ref().and_then(|index| index.newest_unix_ns);
+        let present = self.clock.tell(wall_unix_ns(), newest_unix_ns, Instant::now());
+        self.retention.cutoff_unix_ns(present)
     }
 
     /// Stores the batches in one durable transaction, and says of each whether it was accepted.
@@ -59,14 +76,21 @@ impl Store {
     /// # Errors
     /// When the transaction failed; then nothing was stored, except with [`Error::Unknown`].
     pub(super) fn append(&mut self, batches: &[&[Record]]) -> Result<Vec<Result<(), Error>>, Error> {
+        let (retention, wall_unix_ns, now) = (self.retention, wall_unix_ns(), Instant::now());
+        let clock = self.clock.clone();
         self.transact(|transaction, index| {
             let mut rows = Vec::with_capacity(batches.iter().map(|batch| batch.len()).sum());
             let mut touched = Touched::new();
             let mut verdicts = Vec::with_capacity(batches.len());
             for &batch in batches {
-                let verdict = index.refusal(batch).map_or(Ok(()), Err);
+                let newest_unix_ns = index.newest_with(batch);
+                let present = clock.clone().tell(wall_unix_ns, newest_unix_ns, now);
+                let refusal =
+                    index.too_old(batch, retention.cutoff_unix_ns(present)).or_else(|| index.refusal(batch));
+                let verdict = refusal.map_or(Ok(()), Err);
                 if verdict.is_ok() {
                     index.admit(transaction, batch, &mut rows, &mut touched)?;
+                    index.newest_unix_ns = newest_unix_ns;
                 }
                 verdicts.push(verdict);
             }
@@ -125,6 +149,13 @@ impl Index {
                 origin.held.push_run(first.cast_unsigned(), last.cast_unsigned());
             }
         }
+        let runs = origins.values().map(|origin: &Origin| origin.held.run_count()).sum();
+        // One look at the end of each series.
+        let newest_unix_ns = connection.query_row(
+            "SELECT max((SELECT max(time_unix_ns) FROM record WHERE series = id)) FROM series",
+            [],
+            |row| row.get(0),
+        )?;
         let mut statement = connection.prepare_cached("SELECT id, source, target, quantity FROM series")?;
         let series = statement
             .query_map([], |row| {
@@ -143,6 +174,8 @@ impl Index {
             cursor: cursor.cast_unsigned(),
             removed: removed.cast_unsigned(),
             records: records.cast_unsigned(),
+            newest_unix_ns,
+            runs,
         })
     }
 
@@ -168,12 +201,41 @@ impl Index {
         {
             return full(format!("series than its {SERIES_MAX}: {}", record.series));
         }
-        let gap = batch.iter().find(|record| {
-            self.origins.get(&record.origin).is_some_and(|origin| {
-                GAPS_MAX < origin.held.run_count() && origin.held.would_begin_run(record.seq)
-            })
+        let gaps = self.runs.saturating_sub(self.origins.len());
+        let mut after: HashMap<&HostId, Held> = HashMap::new();
+        for record in batch {
+            let held = self.origins.get(&record.origin).map(|origin| &origin.held);
+            let full_alone = held.is_some_and(|held| GAPS_MAX < held.run_count());
+            if full_alone || GAPS_ALL_MAX <= gaps {
+                let after = after.entry(&record.origin).or_insert_with(|| held.cloned().unwrap_or_default());
+                after.insert(record.seq);
+            }
+        }
+        let (origin, _) = after.iter().find(|&(origin, after)| {
+            let runs = self.origins.get(*origin).map_or(1, |origin| origin.held.run_count());
+            runs < after.run_count()
         })?;
-        full(format!("gap in the sequence of {} than its {GAPS_MAX}: {} would make one", gap.origin, gap.seq))
+        full(format!(
+            "gap in the sequence of {origin}: it holds {GAPS_MAX} of one origin and {GAPS_ALL_MAX} of all"
+        ))
+    }
+
+    /// The latest label there is once the batch is stored.
+    fn newest_with(&self, batch: &[Record]) -> Option<i64> {
+        batch.iter().map(|record| record.time_unix_ns).max().max(self.newest_unix_ns)
+    }
+
+    /// Why the next pass of retention would remove a record of the batch, if it would. What was
+    /// stored before is appended again without effect, however old it is by now.
+    fn too_old(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<Error> {
+        let is_held = |record: &Record| {
+            self.origins.get(&record.origin).is_some_and(|origin| origin.held.contains(record.seq))
+        };
+        let old = batch.iter().find(|record| record.time_unix_ns < cutoff_unix_ns && !is_held(record))?;
+        Some(Error::Invalid(format!(
+            "record {} of {}: the time {} ns is older than what is kept, which begins at {cutoff_unix_ns} ns",
+            old.seq, old.origin, old.time_unix_ns
+        )))
     }
 
     /// Gives every record that is new its place.
@@ -192,9 +254,11 @@ impl Index {
                     self.origins.entry(record.origin.clone()).or_insert(Origin { id, held: Held::default() })
                 }
             };
+            let runs_before = origin.held.run_count();
             if !origin.held.insert(record.seq) {
                 continue;
             }
+            self.runs = self.runs - runs_before + origin.held.run_count();
             let (lowest, highest) = touched.entry(&record.origin).or_insert((record.seq, record.seq));
             *lowest = record.seq.min(*lowest);
             *highest = record.seq.max(*highest);
@@ -274,6 +338,12 @@ fn is_full(error: &rusqlite::Error) -> bool {
     error.sqlite_error_code() == Some(rusqlite::ErrorCode::DiskFull)
 }
 
+/// The wall clock, which labels; 0 where it is before 1970.
+fn wall_unix_ns() -> i64 {
+    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
+}
+
 /// Ten times the largest mesh that the engine behind it is meant for.
 const ORIGINS_MAX: usize = 100_000;
 
@@ -283,3 +353,6 @@ const SERIES_MAX: usize = 100_000;
 /// Batches that overtake each other, and numbers given to what was never stored, leave a few gaps;
 /// so many come from an origin that counts wrongly. A set of them takes half a megabyte.
 const GAPS_MAX: usize = 10_000;
+
+/// Gaps of all origins together: 5 MB, when each origin alone could have its [`GAPS_MAX`].
+const GAPS_ALL_MAX: usize = 100_000;

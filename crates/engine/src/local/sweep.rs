@@ -3,7 +3,7 @@
 //! One step removes at most [`STEP`] records, so that an append waits for milliseconds at most.
 
 use std::collections::HashSet;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rusqlite::{Transaction, params};
 
@@ -17,9 +17,15 @@ pub(super) struct Retention {
     pub(super) keep_bytes: u64,
 }
 
+impl Retention {
+    /// The earliest time kept when it is `present_unix_ns`.
+    pub(super) fn cutoff_unix_ns(self, present_unix_ns: i64) -> i64 {
+        present_unix_ns.saturating_sub(i64::try_from(self.keep.as_nanos()).unwrap_or(i64::MAX))
+    }
+}
+
 /// One pass over the archive, taken in steps.
 pub(super) struct Sweep {
-    retention: Retention,
     /// Records before this time are too old.
     cutoff_unix_ns: i64,
     /// Series up to this one are done; `None` = all are, and the size comes next.
@@ -29,10 +35,8 @@ pub(super) struct Sweep {
 }
 
 impl Sweep {
-    pub(super) fn new(retention: Retention) -> Self {
-        let age = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        let cutoff_unix_ns = i64::try_from(age.saturating_sub(retention.keep).as_nanos()).unwrap_or(i64::MAX);
-        Self { retention, cutoff_unix_ns, visited: Some(0), removed: 0 }
+    pub(super) fn new(store: &mut Store) -> Self {
+        Self { cutoff_unix_ns: store.cutoff_unix_ns(), visited: Some(0), removed: 0 }
     }
 
     /// Takes one step; `true` when the pass is over.
@@ -45,7 +49,7 @@ impl Sweep {
             self.removed += removed;
             return Ok(false);
         }
-        if store.bytes().map_err(|error| store.files.error(&error))? <= self.retention.keep_bytes {
+        if store.bytes().map_err(|error| store.files.error(&error))? <= store.retention.keep_bytes {
             return Ok(true);
         }
         let removed = store.transact(remove_first)?;

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::Statistics;
 use super::store::Store;
-use super::sweep::{Retention, Sweep};
+use super::sweep::Sweep;
 use crate::{Error, Record};
 
 /// What the storage thread is asked to do.
@@ -50,7 +50,6 @@ pub(super) struct Writer {
     pub(super) store: Store,
     pub(super) commands: Receiver<Command>,
     pub(super) interval: Duration,
-    pub(super) retention: Retention,
     /// The place of the record stored last, for subscribers.
     pub(super) head: watch::Sender<u64>,
     pub(super) statistics: Shared,
@@ -73,7 +72,7 @@ impl Writer {
                     }
                 }
                 Ok(Command::Sweep(reply)) => {
-                    sweeping.get_or_insert_with(|| Sweeping::new(self.retention)).replies.push(reply);
+                    sweeping.get_or_insert_with(|| Sweeping::new(&mut self.store)).replies.push(reply);
                     continue;
                 }
                 Ok(Command::Close(reply)) => {
@@ -91,7 +90,7 @@ impl Writer {
                 commit_at = now + self.interval;
                 self.commit(&mut group);
                 if sweeping.is_none() && sweep_at <= now {
-                    sweeping = Some(Sweeping::new(self.retention));
+                    sweeping = Some(Sweeping::new(&mut self.store));
                 }
             }
             if self.step(&mut sweeping) {
@@ -190,8 +189,8 @@ struct Sweeping {
 }
 
 impl Sweeping {
-    fn new(retention: Retention) -> Self {
-        Self { sweep: Sweep::new(retention), replies: Vec::new() }
+    fn new(store: &mut Store) -> Self {
+        Self { sweep: Sweep::new(store), replies: Vec::new() }
     }
 }
 

@@ -39,6 +39,11 @@ async fn a_backup_taken_under_load_is_a_whole_archive() {
     assert_eq!(names, [Local::FILE], "nothing unfinished is left");
     let again = engine.backup(&path).await;
     assert!(matches!(again, Err(Error::Invalid(_))), "{again:?}");
+    for remnant in ["second.db.partial", "second.db.partial1"].map(|file| copy.path().join(file)) {
+        fs::write(remnant, "cut short").unwrap();
+    }
+    engine.backup(&copy.path().join("second.db")).await.unwrap();
+    assert_eq!(fs::read(copy.path().join("second.db.partial1")).unwrap(), b"cut short", "it was not ours");
     let nowhere = engine.backup(&copy.path().join("missing/backup.db")).await;
     assert!(matches!(nowhere, Err(Error::Unavailable(_))), "{nowhere:?}");
 

@@ -5,7 +5,8 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use barograph_engine::{Config, Engine as _, Local};
@@ -14,6 +15,9 @@ use crate::{name, open, record, records, stored};
 
 const KILLS: u64 = 20;
 const BATCH: u64 = 25;
+
+/// The longest wait for a line of the child; an append there takes milliseconds.
+const LIMIT: Duration = Duration::from_secs(60);
 
 #[tokio::test]
 async fn nothing_acknowledged_is_lost_by_kill_9() {
@@ -53,7 +57,9 @@ fn append_until_killed(directory: &Path, wanted: u64, pause: Duration) -> Vec<u6
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let mut lines = BufReader::new(child.stdout.take().unwrap()).split(b'\n');
+    let stdout = BufReader::new(child.stdout.take().unwrap());
+    let (sender, lines) = mpsc::channel();
+    let reader = thread::spawn(move || stdout.split(b'\n').try_for_each(|line| sender.send(line.unwrap())));
     let mut acknowledged = Vec::new();
     let mut batches = 0;
     let mut note = |line: Vec<u8>| {
@@ -66,9 +72,17 @@ fn append_until_killed(directory: &Path, wanted: u64, pause: Duration) -> Vec<u6
         }
         batches
     };
-    for line in lines.by_ref() {
-        if wanted <= note(line.unwrap()) {
-            break;
+    loop {
+        match lines.recv_timeout(LIMIT) {
+            Ok(line) => {
+                if wanted <= note(line) {
+                    break;
+                }
+            }
+            Err(error) => {
+                child.kill().unwrap();
+                panic!("the child said nothing for {LIMIT:?}: {error}, {:?}", child.wait());
+            }
         }
     }
     let until = Instant::now() + pause;
@@ -78,8 +92,9 @@ fn append_until_killed(directory: &Path, wanted: u64, pause: Duration) -> Vec<u6
     child.kill().unwrap();
     assert_eq!(child.wait().unwrap().signal(), Some(9), "the child ended by itself");
     for line in lines {
-        note(line.unwrap());
+        note(line);
     }
+    reader.join().unwrap().unwrap();
     acknowledged
 }
 

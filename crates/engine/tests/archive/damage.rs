@@ -79,6 +79,21 @@ async fn damage_found_while_reading_is_an_error_and_no_panic() {
     assert!(matches!(read, Err(Error::Corrupt(_))), "{read:?}");
 }
 
+/// Counters that went back give a record the place of another.
+#[tokio::test]
+async fn keys_that_contradict_each_other_are_damage() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(Local::FILE);
+    open(directory.path()).append(&records(1..=10)).await.unwrap();
+    let other = Connection::open(&path).unwrap();
+    other.execute_batch("UPDATE archive SET cursor = 0").unwrap();
+    let engine = open(directory.path());
+    let refused = engine.append(&records(11..=20)).await;
+    assert!(matches!(&refused, Err(Error::Corrupt(sentence)) if sentence.contains("backup")), "{refused:?}");
+    let left: i64 = other.query_row("SELECT count(*) FROM record", [], |row| row.get(0)).unwrap();
+    assert_eq!(left, 10, "nothing was stored or deleted");
+}
+
 /// The write-ahead log may end anywhere after a power failure; whole transactions remain.
 #[tokio::test]
 async fn a_log_cut_or_damaged_anywhere_leaves_the_commits_before() {

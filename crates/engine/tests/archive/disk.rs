@@ -7,7 +7,7 @@ use std::process::Command;
 
 use barograph_engine::{Engine as _, Error, Record};
 
-use crate::{open, record, refusal, stored_seqs};
+use crate::{open, record, refusal, say, stored_seqs};
 
 #[tokio::test]
 async fn the_archive_is_private_to_its_user() {
@@ -47,7 +47,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     fs::create_dir(&locked).unwrap();
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).unwrap();
     if fs::write(locked.join("probe"), "").is_ok() {
-        println!("SKIPPED: a directory without write permission, as root writes to it all the same");
+        say("SKIPPED: a directory without write permission, as root writes to it all the same");
     } else {
         unwritable.push(locked);
     }
@@ -61,7 +61,7 @@ fn a_directory_that_cannot_be_written_is_named() {
 async fn a_full_disk_refuses_whole_batches_and_recovers() {
     let directory = tempfile::tempdir().unwrap();
     let Some(_disk) = SmallDisk::mount(directory.path()) else {
-        println!("SKIPPED: a full disk, because mounting a small one needs root");
+        say("SKIPPED: a full disk, because mounting a small one needs root");
         return;
     };
     let ballast = directory.path().join("ballast");
@@ -99,7 +99,7 @@ impl<'a> SmallDisk<'a> {
     fn mount(path: &'a Path) -> Option<Self> {
         let mount =
             Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "barograph"]).arg(path).output();
-        mount.is_ok_and(|output| output.status.success()).then_some(Self(path))
+        mount.is_ok_and(|output| output.status.success()).then(|| Self(path))
     }
 }
 

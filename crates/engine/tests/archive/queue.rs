@@ -6,7 +6,7 @@ use std::time::Duration;
 use barograph_engine::{Config, Engine as _, Error, Local, Range, Record};
 use rusqlite::Connection;
 
-use crate::{config, open, record, records, stored_seqs};
+use crate::{config, name, open, record, records, stored_seqs};
 
 #[tokio::test]
 async fn a_trickle_shares_its_commits() {
@@ -101,8 +101,31 @@ async fn an_origin_that_counts_wrongly_is_refused() {
     }
     let refused = engine.append(&[record(40_001)]).await;
     assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
-    // What closes a gap is welcome.
+    // What closes a gap is welcome, and what goes on from the highest.
     engine.append(&[record(2)]).await.unwrap();
+    engine.append(&records(24_000..=24_010)).await.unwrap();
+}
+
+#[tokio::test]
+async fn many_origins_that_count_wrongly_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let odd = |origin: usize, count: u64| -> Vec<Record> {
+        let origin = name(&format!("origin{origin}"));
+        (1..=count).map(|i| Record { origin: origin.clone(), ..record(2 * i) }).collect()
+    };
+    // Each keeps to what one origin may do.
+    for origin in 0..11 {
+        engine.append(&odd(origin, 10_000)).await.unwrap();
+    }
+    let refused = engine.append(&odd(11, 2)).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "{refused:?}");
+    // An origin that counts as it should is welcome.
+    engine.append(&odd(12, 1)).await.unwrap();
+    engine.append(&[Record { origin: name("origin12"), ..record(3) }]).await.unwrap();
+    drop(engine);
+    let refused = open(directory.path()).append(&odd(13, 2)).await;
+    assert!(matches!(refused, Err(Error::Invalid(_))), "after a restart: {refused:?}");
 }
 
 #[test]

@@ -19,15 +19,13 @@ fn aged(seq: u64, days: i64) -> Record {
 #[tokio::test]
 async fn old_records_go_and_the_watermark_stays() {
     let directory = tempfile::tempdir().unwrap();
+    let dead = Record { series: series("dead"), ..aged(9, 12) };
+    let keeps_all = Local::open(config(directory.path())).unwrap();
+    keeps_all.append(&[aged(1, 0), aged(4, 20), aged(2, 11), aged(3, 9), dead]).await.unwrap();
+    drop(keeps_all);
     let keep = Duration::from_secs(10 * 86_400);
     let config = Config { keep, ..config(directory.path()) };
     let engine = Local::open(config.clone()).unwrap();
-    // The first pass runs after the first commit, and finds nothing to do.
-    engine.append(&[aged(1, 1)]).await.unwrap();
-    engine.sweep().await.unwrap();
-
-    let dead = Record { series: series("dead"), ..aged(9, 12) };
-    engine.append(&[aged(4, 20), aged(2, 11), aged(3, 9), dead]).await.unwrap();
     let oldest = engine.history(&series("aged"), &Range::newest(3)).await.unwrap();
     let subscriber = engine.subscribe(&Selector::default(), From::After(Cursor(1)));
     assert_eq!(engine.sweep().await, Ok(3));
@@ -51,6 +49,37 @@ async fn old_records_go_and_the_watermark_stays() {
     assert_eq!(engine.next_seq(&name("north")).await, Ok(10));
     engine.append(&[Record { series: series("dead"), ..aged(10, 0) }]).await.unwrap();
     assert_eq!(stored_seqs(&engine).await, [1, 3, 10], "a series may come back");
+}
+
+#[tokio::test]
+async fn what_is_too_old_already_is_refused_and_not_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let keep = Duration::from_secs(10 * 86_400);
+    let engine = Local::open(Config { keep, ..config(directory.path()) }).unwrap();
+    let refused = engine.append(&[aged(1, 0), aged(2, 11)]).await;
+    assert!(matches!(&refused, Err(Error::Invalid(what)) if what.contains("record 2")), "{refused:?}");
+    assert_eq!(stored_seqs(&engine).await, [], "none of the batch");
+    engine.append(&[aged(1, 0), aged(3, 9)]).await.unwrap();
+    // What is stored already has grown old, and is appended again by one that missed the answer.
+    engine.append(&[aged(3, 30)]).await.unwrap();
+    engine.sweep().await.unwrap();
+    assert_eq!(stored_seqs(&engine).await, [1, 3]);
+}
+
+#[tokio::test]
+async fn a_clock_far_ahead_of_the_records_removes_none() {
+    let directory = tempfile::tempdir().unwrap();
+    let old = [aged(1, 1000), aged(2, 995), aged(3, 980)];
+    let keeps_all = Local::open(config(directory.path())).unwrap();
+    keeps_all.append(&old).await.unwrap();
+    drop(keeps_all);
+    // As if the clock were 980 days ahead of all that was measured, and went on measuring so.
+    let keep = Duration::from_secs(10 * 86_400);
+    let engine = Local::open(Config { keep, ..config(directory.path()) }).unwrap();
+    assert_eq!(engine.sweep().await, Ok(2), "what is old by the labels themselves");
+    engine.append(&[aged(4, 0)]).await.unwrap();
+    assert_eq!(engine.sweep().await, Ok(0));
+    assert_eq!(stored_seqs(&engine).await, [3, 4]);
 }
 
 #[tokio::test]

@@ -1,0 +1,102 @@
+//! What time it is, for retention: a clock that jumps ahead must not make everything old.
+//!
+//! The wall clock is not believed further than the labels of the records stored (a clock that is
+//! wrong while nothing is stored changes nothing), nor, for a day, a jump of more than a day: a
+//! wrong clock is mostly put right within hours, and a station that was off for long can wait.
+
+use std::time::{Duration, Instant};
+
+/// The present as far as it is believed.
+#[derive(Clone, Debug)]
+pub(super) struct Clock {
+    believed_unix_ns: i64,
+    as_of: Instant,
+    /// Since when the time claimed was too far ahead; `None` = it is not.
+    doubted_since: Option<Instant>,
+}
+
+impl Clock {
+    /// The clock of an archive that is opened with this newest label.
+    pub(super) fn new(wall_unix_ns: i64, newest_unix_ns: Option<i64>, now: Instant) -> Self {
+        let believed_unix_ns = claimed(wall_unix_ns, newest_unix_ns);
+        Self { believed_unix_ns, as_of: now, doubted_since: None }
+    }
+
+    /// The present, in nanoseconds since 1970.
+    pub(super) fn tell(&mut self, wall_unix_ns: i64, newest_unix_ns: Option<i64>, now: Instant) -> i64 {
+        let claimed = claimed(wall_unix_ns, newest_unix_ns);
+        let expected = self.believed_unix_ns.saturating_add(nanoseconds(now - self.as_of));
+        if claimed > expected.saturating_add(nanoseconds(JUMP_MAX)) {
+            let since = *self.doubted_since.get_or_insert(now);
+            if now - since < BELIEVED_AFTER {
+                return expected;
+            }
+        }
+        *self = Self { believed_unix_ns: claimed, as_of: now, doubted_since: None };
+        claimed
+    }
+}
+
+fn claimed(wall_unix_ns: i64, newest_unix_ns: Option<i64>) -> i64 {
+    newest_unix_ns.map_or(wall_unix_ns, |newest| newest.min(wall_unix_ns))
+}
+
+fn nanoseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
+
+/// A larger jump is not what keeping a clock in step looks like.
+const JUMP_MAX: Duration = Duration::from_hours(24);
+
+/// Long enough that someone notices a wrong clock, and short beside what is kept.
+const BELIEVED_AFTER: Duration = Duration::from_hours(24);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOUR: Duration = Duration::from_hours(1);
+    const HOUR_NS: i64 = 3_600_000_000_000;
+    const YEAR_NS: i64 = 365 * 24 * HOUR_NS;
+
+    #[test]
+    fn time_goes_on_with_the_records() {
+        let start = Instant::now();
+        let mut clock = Clock::new(YEAR_NS, Some(YEAR_NS), start);
+        assert_eq!(
+            clock.tell(YEAR_NS + HOUR_NS, Some(YEAR_NS), start + HOUR),
+            YEAR_NS,
+            "nothing new is stored"
+        );
+        let newest = Some(YEAR_NS + 2 * HOUR_NS);
+        assert_eq!(clock.tell(YEAR_NS + 3 * HOUR_NS, newest, start + 3 * HOUR), YEAR_NS + 2 * HOUR_NS);
+        assert_eq!(clock.tell(HOUR_NS, newest, start + 4 * HOUR), HOUR_NS, "a clock set back is believed");
+        // An archive without records follows the wall clock.
+        assert_eq!(Clock::new(5, None, start).tell(7, None, start), 7);
+    }
+
+    #[test]
+    fn a_jump_ahead_is_believed_after_a_day() {
+        let start = Instant::now();
+        let mut clock = Clock::new(YEAR_NS, Some(YEAR_NS), start);
+        for hours in 1..=24 {
+            // Records are stored under the wrong time, too.
+            let wall = 10 * YEAR_NS + i64::from(hours) * HOUR_NS;
+            let told = clock.tell(wall, Some(wall), start + hours * HOUR);
+            assert_eq!(told, YEAR_NS + i64::from(hours) * HOUR_NS);
+        }
+        let wall = 10 * YEAR_NS + 25 * HOUR_NS;
+        assert_eq!(clock.tell(wall, Some(wall), start + 25 * HOUR), wall);
+    }
+
+    #[test]
+    fn a_jump_that_is_put_right_leaves_no_trace() {
+        let start = Instant::now();
+        let mut clock = Clock::new(YEAR_NS, Some(YEAR_NS), start);
+        let ahead = 10 * YEAR_NS;
+        assert_eq!(clock.tell(ahead, Some(ahead), start + HOUR), YEAR_NS + HOUR_NS);
+        let right = YEAR_NS + 2 * HOUR_NS;
+        assert_eq!(clock.tell(right, Some(ahead), start + 2 * HOUR), right);
+        assert_eq!(clock.tell(ahead, Some(ahead), start + 26 * HOUR), YEAR_NS + 26 * HOUR_NS);
+    }
+}
