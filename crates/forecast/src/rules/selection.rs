@@ -54,11 +54,11 @@ impl Least {
     /// Compares with the sums at `place`; there is no branch in it, for none could be foretold.
     #[inline(always)]
     fn meet(&mut self, place: f64, sums: [f64; 2]) {
-        for loss in 0..2 {
+        for (loss, sum) in sums.into_iter().enumerate() {
             // Places rise, so the greater is the later.
-            let better = if sums[loss] < self.sums[loss] { place } else { 0.0 };
+            let better = if sum < self.sums[loss] { place } else { 0.0 };
             self.places[loss] = if self.places[loss] < better { better } else { self.places[loss] };
-            self.sums[loss] = if sums[loss] < self.sums[loss] { sums[loss] } else { self.sums[loss] };
+            self.sums[loss] = if sum < self.sums[loss] { sum } else { self.sums[loss] };
         }
     }
 }
