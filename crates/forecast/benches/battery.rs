@@ -1,8 +1,9 @@
 //! What a value costs: time warm and cold, callgrind instructions, and bytes of state.
 //!
-//! `cargo bench -p barograph-forecast` prints one row a preset and rule. Times are the best of
-//! five runs, because other work on the machine can only add to them; instruction counts do not
-//! depend on it. Instructions need `valgrind`; without it the column says so.
+//! `cargo bench -p barograph-forecast` prints one row a preset and rule. Times are wall-clock times of
+//! one thread per value, both forecasts read, and the best of many short runs, because other work on
+//! the machine can only add to them; building the series is not in them. Instruction counts do not
+//! depend on other work, but they foretell times badly: what costs is waiting and wrong guesses. Instructions need `valgrind`; without it the column says so.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -19,9 +20,11 @@ const CASES: [(&str, Preset, Rule); 5] = [
     ("full blend", Preset::Full, Rule::Blend),
     ("full two-level", Preset::Full, Rule::TwoLevel),
 ];
-/// Values a warm run feeds: enough that start-up is lost in it.
-const VALUES: usize = 200_000;
-const RUNS: usize = 5;
+/// Values a warm run feeds: enough that start-up is lost in it, and few enough that some runs are
+/// not interrupted.
+const VALUES: usize = 20_000;
+const WARM_RUNS: usize = 50;
+const COLD_RUNS: usize = 5;
 /// Series fed in turn for the cold column: their state is far larger than any cache.
 const SERIES: usize = 10_000;
 /// Values each of them has seen before the timed rounds: every window is full.
@@ -49,8 +52,8 @@ fn main() {
         let bytes = battery(case).size_bytes();
         println!(
             "{name:<18} {:>8.0} {:>8.0} {instructions:>13} {bytes:>12}",
-            best(|| warm_ns(case)),
-            best(|| cold_ns(case))
+            best(WARM_RUNS, || warm_ns(case)),
+            best(COLD_RUNS, || cold_ns(case))
         );
     }
 }
@@ -91,8 +94,8 @@ fn cold_ns(case: usize) -> f64 {
     start.elapsed().as_nanos() as f64 / (SERIES * ROUNDS) as f64
 }
 
-fn best(run: impl Fn() -> f64) -> f64 {
-    (0..RUNS).map(|_| run()).fold(f64::INFINITY, f64::min)
+fn best(runs: usize, run: impl Fn() -> f64) -> f64 {
+    (0..runs).map(|_| run()).fold(f64::INFINITY, f64::min)
 }
 
 /// Instructions per value, from the difference of two runs of different length.

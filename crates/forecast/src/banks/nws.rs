@@ -119,7 +119,7 @@ const RING: usize = LAGS[LAGS.len() - 1];
 ///
 /// The ten recursive methods are cheaper to run again: for every lag a copy of them follows the
 /// series that many values behind, doing the same operations in the same order, so the error it
-/// makes is to the bit the one made then. This is what keeps a series within 12 KB.
+/// makes is to the bit the one made then. This is what keeps a series within 15 KB.
 #[derive(Clone, Debug)]
 pub(crate) struct NwsHistory {
     values: [f64; 128],

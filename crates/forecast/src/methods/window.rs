@@ -27,8 +27,9 @@ impl<const N: usize> Sorted<N> {
             self.values[at] = value;
             self.len += 1;
         } else {
-            let at = rank_below(&self.values, oldest).min(N - 1);
-            slide(&mut self.values, at, value);
+            let (from, to) = places(&self.values, oldest, value);
+            slide(&mut self.values, from, to);
+            self.values[to] = value;
         }
     }
 
@@ -62,23 +63,23 @@ impl<const N: usize> Sorted<N> {
     }
 }
 
-/// How many values are below `value`.
-fn rank_below<const N: usize>(values: &[f64; N], value: f64) -> usize {
-    values.partition_point(|v| *v < value)
+/// Where in full sorted values `oldest` stands, and where `value` will once that has left.
+///
+/// Both searches are without branches and do not wait for each other, so what follows them does not
+/// begin with a wrong guess.
+fn places<const N: usize>(values: &[f64; N], oldest: f64, value: f64) -> (usize, usize) {
+    let from = values.partition_point(|v| *v < oldest).min(N - 1);
+    let to = values.partition_point(|v| *v <= value);
+    (from, if from < to { to - 1 } else { to })
 }
 
-/// Replaces the value at `at` by `value` and restores the order; returns where it came to stand.
-fn slide<const N: usize>(values: &mut [f64; N], mut at: usize, value: f64) -> usize {
-    while at + 1 < N && values[at + 1] <= value {
-        values[at] = values[at + 1];
-        at += 1;
+/// Moves what stands between two places by one, so that `from` is overwritten and `to` is free.
+fn slide<T: Copy>(values: &mut [T], from: usize, to: usize) {
+    if from < to {
+        values.copy_within(from + 1..=to, from);
+    } else {
+        values.copy_within(to..from, to + 1);
     }
-    while at != 0 && value < values[at - 1] {
-        values[at] = values[at - 1];
-        at -= 1;
-    }
-    values[at] = value;
-    at
 }
 
 /// How many values an [`Aged`] window holds.
@@ -107,30 +108,18 @@ impl Aged {
     }
 
     pub(crate) fn push(&mut self, value: f64, oldest: f64) {
-        let from = if self.sorted.len < AGED {
-            self.sorted.len
-        } else {
-            rank_below(&self.sorted.values, oldest).min(AGED - 1)
-        };
-        if self.sorted.len < AGED {
-            self.sorted.values[from] = f64::INFINITY;
+        let (from, to) = if self.sorted.len < AGED {
+            let held = self.sorted.len;
             self.sorted.len += 1;
-        }
+            (held, self.sorted.values[..held].partition_point(|v| *v <= value))
+        } else {
+            places(&self.sorted.values, oldest, value)
+        };
         self.grow_older();
-        let values = &mut self.sorted.values;
-        let mut at = from;
-        while at + 1 < self.sorted.len && values[at + 1] <= value {
-            values[at] = values[at + 1];
-            self.ages[at] = self.ages[at + 1];
-            at += 1;
-        }
-        while at != 0 && value < values[at - 1] {
-            values[at] = values[at - 1];
-            self.ages[at] = self.ages[at - 1];
-            at -= 1;
-        }
-        values[at] = value;
-        self.ages[at] = 0;
+        slide(&mut self.sorted.values, from, to);
+        slide(&mut self.ages, from, to);
+        self.sorted.values[to] = value;
+        self.ages[to] = 0;
     }
 
     pub(crate) fn sorted(&self) -> &Sorted<AGED> {

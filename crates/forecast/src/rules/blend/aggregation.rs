@@ -73,23 +73,25 @@ impl<const M: usize> Aggregation<M> {
     }
 
     /// Adds each method's regret, and returns the learning rates.
+    ///
+    /// One loop for each step, so that the compiler works on several methods at once in all but the
+    /// roots, whose function it does not look into.
     fn learn_regrets(&mut self, predictions: &[f64; M], gradient: f64, bound: f64) -> [f64; M] {
-        let (mut eta, mut regrets) = ([0.0; M], [0.0; M]);
-        let (mut variance_most, mut largest_most) = (0.0f64, 0.0f64);
+        let mut regrets = [0.0; M];
         for i in 0..M {
-            let distance = (self.combined - predictions[i]).min(bound).max(-bound);
-            let regret = gradient * distance;
-            self.variance[i] += regret * regret;
-            self.largest[i] = self.largest[i].max(regret.abs());
-            variance_most = variance_most.max(self.variance[i]);
-            largest_most = largest_most.max(self.largest[i]);
-            regrets[i] = regret;
+            let distance = greater(lesser(self.combined - predictions[i], bound), -bound);
+            regrets[i] = gradient * distance;
+            self.variance[i] += regrets[i] * regrets[i];
+            self.largest[i] = greater(self.largest[i], regrets[i].abs());
         }
-        let variance_least = (LEAST_SHARE * LEAST_SHARE * variance_most).max(f64::MIN_POSITIVE);
-        let largest_least = (LEAST_SHARE * largest_most).max(f64::MIN_POSITIVE);
+        let variance_least = (LEAST_SHARE * LEAST_SHARE * greatest(&self.variance)).max(f64::MIN_POSITIVE);
+        let largest_least = (LEAST_SHARE * greatest(&self.largest)).max(f64::MIN_POSITIVE);
+        let mut eta = self.variance.map(|variance| self.log_count / greater(variance, variance_least));
+        for rate in &mut eta {
+            *rate = sqrt(*rate);
+        }
         for i in 0..M {
-            let rate = sqrt(self.log_count / self.variance[i].max(variance_least));
-            eta[i] = rate.min(0.5 / self.largest[i].max(largest_least));
+            eta[i] = lesser(eta[i], 0.5 / greater(self.largest[i], largest_least));
             self.advantage[i] += regrets[i] - eta[i] * regrets[i] * regrets[i];
         }
         eta
@@ -98,20 +100,39 @@ impl<const M: usize> Aggregation<M> {
     /// Weights ∝ η exp(η · advantage).
     fn weigh(&mut self, eta: &[f64; M]) {
         let mut exponents = [0.0; M];
-        let mut most = f64::NEG_INFINITY;
         for i in 0..M {
             exponents[i] = eta[i] * self.advantage[i];
-            most = if most < exponents[i] { exponents[i] } else { most };
         }
-        let mut sum = 0.0;
+        let most = greatest(&exponents);
         for i in 0..M {
             self.weights[i] = eta[i] * exp_of_negative(exponents[i] - most);
-            sum += self.weights[i];
         }
+        // Apart from the loop above, because a sum in order would keep that from lanes.
+        let sum: f64 = self.weights.iter().sum();
         for weight in &mut self.weights {
             *weight /= sum;
         }
     }
+}
+
+/// The greatest of values that are no NaN, found in four lanes.
+fn greatest<const M: usize>(values: &[f64; M]) -> f64 {
+    let mut lanes = [f64::NEG_INFINITY; 4];
+    for values in values.chunks(4) {
+        for (lane, value) in lanes.iter_mut().zip(values) {
+            *lane = greater(*lane, *value);
+        }
+    }
+    greater(greater(lanes[0], lanes[1]), greater(lanes[2], lanes[3]))
+}
+
+/// As `f64::max` without its care for NaN, which takes several instructions.
+fn greater(a: f64, b: f64) -> f64 {
+    if a < b { b } else { a }
+}
+
+fn lesser(a: f64, b: f64) -> f64 {
+    if b < a { b } else { a }
 }
 
 /// e^x for x ≤ 0, relative error below 1e-13; made of additions and products alone, so that the

@@ -22,8 +22,6 @@ pub(crate) struct Blend<const M: usize> {
     /// The four rules' forecasts under absolute error, and who of them has been right.
     rules: [f64; 4],
     combiner: Power<4>,
-    /// Methods by their latest predictions, least first.
-    order: [u8; M],
 }
 
 impl<const M: usize> Choose<M> for Blend<M> {
@@ -38,7 +36,6 @@ impl<const M: usize> Choose<M> for Blend<M> {
             steady: Power::new(STEADY_FADE),
             rules: [0.0; 4],
             combiner: Power::new(1.0),
-            order: core::array::from_fn(|i| i as u8),
         }
     }
 
@@ -57,18 +54,16 @@ impl<const M: usize> Choose<M> for Blend<M> {
     }
 
     fn choose(&mut self, predictions: &[f64; M]) -> [Choice; 2] {
-        sort_by_value(&mut self.order, predictions);
+        let order = sorted_by_value(predictions);
         let squared = self.squared.combine(predictions);
         let [plain, clipped] = &mut self.absolute;
         self.rules = [
             plain.combine(predictions),
             clipped.combine(predictions),
-            weighted_median(predictions, self.quick.weights(), &self.order),
-            weighted_median(predictions, self.steady.weights(), &self.order),
+            weighted_median(predictions, self.quick.weights(), &order),
+            weighted_median(predictions, self.steady.weights(), &order),
         ];
-        let mut order = [0, 1, 2, 3];
-        sort_by_value(&mut order, &self.rules);
-        let absolute = weighted_median(&self.rules, self.combiner.weights(), &order);
+        let absolute = weighted_median(&self.rules, self.combiner.weights(), &sorted_by_value(&self.rules));
         [
             Choice { value: squared, method: most(self.squared.weights()) },
             Choice { value: absolute, method: most(&self.absolute_weights()) },
@@ -101,18 +96,23 @@ impl<const M: usize> Blend<M> {
     }
 }
 
-/// Sorts places by their values; nearly sorted from the step before, so by insertion.
-fn sort_by_value<const N: usize>(order: &mut [u8; N], values: &[f64; N]) {
+/// The places of values, least value first; ties go to the first.
+///
+/// Every pair is compared: that is quicker than a sort that stops early where nobody can foretell.
+fn sorted_by_value<const N: usize>(values: &[f64; N]) -> [u8; N] {
+    let mut ranks = [0u64; N];
     for i in 1..N {
-        let place = order[i];
-        let value = values[usize::from(place) % N];
-        let mut at = i;
-        while at != 0 && value < values[usize::from(order[at - 1]) % N] {
-            order[at] = order[at - 1];
-            at -= 1;
+        for j in 0..i {
+            let before = values[i] < values[j];
+            ranks[j] += u64::from(before);
+            ranks[i] += u64::from(!before);
         }
-        order[at] = place;
     }
+    let mut order = [0; N];
+    for (place, rank) in ranks.iter().enumerate() {
+        order[*rank as usize % N] = place as u8;
+    }
+    order
 }
 
 // `docs/spec/full.md`, the rule: losses clipped at 10 scales; half-lives of 20 and 500 values,
