@@ -198,8 +198,8 @@ impl<B: Bank<M>, const M: usize> Choose<M> for TwoLevel<B, M> {
         let picks = &mut self.selectors.picks;
         Self::name(picks, 0, &self.total, &Sums::ZERO);
         for (window, _, back) in Self::windows(1, &RECENT) {
-            let past = (number + LONGEST_RECENT as u64 - back) as usize % LONGEST_RECENT;
-            Self::name(picks, window, &self.total, &self.recent[past]);
+            let past = &self.recent[recent_place(number + LONGEST_RECENT as u64 - back)];
+            Self::name(picks, window, &self.total, past);
         }
         for (window, lag, back) in Self::windows(1 + RECENT.len(), &LAGS) {
             if let Some(past) = number.checked_sub(back).filter(|past| 2 <= *past) {
@@ -212,7 +212,7 @@ impl<B: Bank<M>, const M: usize> Choose<M> for TwoLevel<B, M> {
             self.recent.fill(self.total);
             self.lagged.fill(self.total);
         }
-        self.recent[number as usize % LONGEST_RECENT] = self.total;
+        self.recent[recent_place(number)] = self.total;
         self.history.record(number, value, &errors);
         self.chosen = self.selectors.chosen();
     }
@@ -228,6 +228,11 @@ impl<B: Bank<M>, const M: usize> Choose<M> for TwoLevel<B, M> {
     fn weights(&self, loss: usize) -> [f64; M] {
         indicator(self.chosen[loss])
     }
+}
+
+/// Where the sums after value `number` are kept.
+fn recent_place(number: u64) -> usize {
+    (number % LONGEST_RECENT as u64) as usize
 }
 
 fn choice<const M: usize>(predictions: &[f64; M], pick: u8) -> Choice {
