@@ -349,6 +349,48 @@ fn through_tls_the_upgrade_authorises_and_the_plain_connection_measures() {
     assert_eq!(detect(&target, &distrustful), Ok(Peer::Plain), "it can still be connected to");
 }
 
+/// Answers every request with `status`, and keeps what it was asked.
+fn refusing(answer: &'static str) -> (Server, mpsc::Receiver<String>) {
+    let (sender, requests) = mpsc::channel();
+    let server = Server::start(move |mut stream, stop| {
+        let request = read_request(&mut stream, stop);
+        if request.is_empty() {
+            return;
+        }
+        let _ = sender.send(String::from_utf8(request).unwrap());
+        let _ = stream.write_all(answer.as_bytes());
+    });
+    (server, requests)
+}
+
+#[test]
+fn only_a_station_that_refuses_sees_the_token() {
+    let holder = Context { token: Some("secret".into()), ..context(LONG) };
+    for plain in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 403 Forbidden\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 503 Full\r\nUpgrade: barograph-probe/1\r\nContent-Length: 0\r\n\r\n",
+        "no HTTP at all\r\n\r\n",
+    ] {
+        let (server, requests) = refusing(plain);
+        let _ = detect(&server.url(), &holder);
+        let _ = run_one(&server.target(), Experiment::Rtt { n: 1 }, &holder);
+        drop(server);
+        let requests: Vec<String> = requests.iter().collect();
+        assert_eq!(requests.len(), 2, "{plain}: {requests:?}");
+        assert!(requests.iter().all(|request| !request.contains("secret")), "{plain}: {requests:?}");
+    }
+    let (server, requests) =
+        refusing("HTTP/1.1 401 No\r\nUpgrade: barograph-probe/1\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(detect(&server.url(), &holder).unwrap_err().failure, Failure::Declined);
+    drop(server);
+    let requests: Vec<String> = requests.iter().collect();
+    assert_eq!(requests.len(), 2, "{requests:?}");
+    assert!(!requests[0].contains("Authorization"), "{requests:?}");
+    assert!(requests[1].contains("\r\nAuthorization: Bearer secret\r\n"), "{requests:?}");
+}
+
 #[test]
 fn measuring_through_tls_needs_an_https_target() {
     let listener = listener();
