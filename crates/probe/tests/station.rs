@@ -148,22 +148,59 @@ fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
     assert_eq!(readings[1].result.as_ref().unwrap().n, 8);
 }
 
-#[test]
-fn when_no_datagram_returns_all_are_lost_and_there_is_no_round_trip() {
+/// A station that swallows all datagrams; afterwards it is `alive` or gone.
+fn swallowing(alive: bool) -> Vec<barograph_probe::Reading> {
     let (tcp, udp) = tcp_and_udp();
     let address = tcp.local_addr().unwrap();
     let station = thread::spawn(move || {
         let (mut stream, _) = tcp.accept().unwrap();
         read_upgrade(&mut stream);
-        stream.read_exact(&mut [0; wire::REQUEST_BYTES]).unwrap();
+        let mut request = [0; wire::REQUEST_BYTES];
+        stream.read_exact(&mut request).unwrap();
         stream.write_all(&Reply::Ready { nonce: 1 }.encode()).unwrap();
-        let _ = stream.read(&mut [0]);
+        stream.read_exact(&mut request).unwrap();
+        assert_eq!(Request::decode(&request), Ok(Request::Rtt { n: 1 }));
+        if alive {
+            stream.write_all(&Reply::Ready { nonce: 0 }.encode()).unwrap();
+            let mut exchange = [0; wire::EXCHANGE_BYTES];
+            stream.read_exact(&mut exchange).unwrap();
+            stream.write_all(&exchange).unwrap();
+        }
         drop(udp);
     });
     let readings = run_one(&target(address), Experiment::Loss { n: 3 }, &context(LONG));
     station.join().unwrap();
+    readings
+}
+
+#[test]
+fn when_no_datagram_returns_all_are_lost_and_there_is_no_round_trip() {
+    let readings = swallowing(true);
     assert_eq!(readings[0].result.as_ref().unwrap().value, 1.0);
     assert_eq!(readings[1].result.as_ref().unwrap_err().failure, Failure::TimedOut);
+}
+
+#[test]
+fn a_station_that_is_gone_lost_nothing() {
+    for reading in swallowing(false) {
+        assert_eq!(reading.result.unwrap_err().failure, Failure::Reset);
+    }
+}
+
+/// The route back from 127.0.0.2 prefers 127.0.0.1, and the client would drop what comes from there.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_wildcard_listener_answers_from_the_address_asked() {
+    let listening = |any: &str| Listener::start(any.parse().unwrap(), Limits::default());
+    let Ok(dual) = listening("[::]:0") else {
+        say("SKIPPED: this host has no IPv6");
+        return;
+    };
+    for listener in [listening("0.0.0.0:0").unwrap(), dual] {
+        let target = Target::parse(&format!("127.0.0.2:{}", listener.address().port())).unwrap();
+        let readings = run_one(&target, Experiment::Loss { n: 5 }, &context(LONG));
+        assert!(readings[0].result.as_ref().unwrap().value <= 0.4, "{readings:?}");
+    }
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod dial;
 mod http;
 mod kernel;
 mod listener;
+mod mail;
 mod payload;
 mod responder;
 mod serve;

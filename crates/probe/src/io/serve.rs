@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::clock::TICK;
 use super::responder::Shared;
 use super::stream::Wire;
-use super::{kernel, payload};
+use super::{kernel, mail, payload};
 use crate::plan::Direction;
 use crate::wire::{
     DATAGRAM_BYTES, Datagram, DatagramKind, Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request,
@@ -151,6 +151,7 @@ fn send(wire: &mut Wire, bytes: u64) -> io::Result<()> {
 
 /// Makes the socket's calls end now and then, so that a stop is noticed.
 pub(super) fn prepare_datagrams(udp: &UdpSocket) -> io::Result<()> {
+    mail::prepare(udp)?;
     udp.set_nonblocking(false)?;
     udp.set_read_timeout(Some(TICK))?;
     udp.set_write_timeout(Some(TICK))
@@ -160,9 +161,11 @@ pub(super) fn prepare_datagrams(udp: &UdpSocket) -> io::Result<()> {
 pub(super) fn datagrams(udp: &UdpSocket, shared: &Shared) {
     let mut bytes = [0; DATAGRAM_BYTES + 1];
     while !shared.stop.is_cancelled() {
-        let (read, from) = match udp.recv_from(&mut bytes) {
+        let (read, envelope) = match mail::receive(udp, &mut bytes) {
             Ok(received) => received,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                continue;
+            }
             // An error that comes at once and stays (an interface gone) must not spin.
             Err(_) => {
                 thread::sleep(TICK);
@@ -173,7 +176,7 @@ pub(super) fn datagrams(udp: &UdpSocket, shared: &Shared) {
         if question.kind == DatagramKind::Question && shared.leaves().take(question.nonce, shared.now_s()) {
             let answer = Datagram { kind: DatagramKind::Answer, ..question };
             // An answer that cannot be sent is a lost datagram, which is what is measured.
-            let _ = udp.send_to(&answer.encode(), from);
+            let _ = mail::answer(udp, &answer.encode(), &envelope);
         }
     }
 }

@@ -185,6 +185,13 @@ pub(super) fn datagram_leave(wire: &mut Wire, n: u32, clock: &Clock) -> Result<u
     request(wire, Request::Datagrams { n }, clock)
 }
 
+/// One exchange more: the station is alive and the path to it open.
+pub(super) fn still_there(wire: &mut Wire, clock: &Clock) -> Result<(), ProbeError> {
+    request(wire, Request::Rtt { n: 1 }, clock)?;
+    let exchanged = exchange(wire, 0, |wire, bytes| wire.write_all(&bytes));
+    exchanged.map(|_| ()).map_err(|error| clock.io("asking whether the station is still there", &error))
+}
+
 /// From the first byte written to the acknowledgement of the last.
 fn upload(wire: &mut Wire, bytes: u64, meter: &mut Meter) -> io::Result<(f64, [u8; wire::DONE_BYTES])> {
     let block = payload::block();
