@@ -283,6 +283,7 @@ fn one_transfer_at_a_time() {
     first.write_all(&Request::Goodput { direction: Direction::Up, bytes: 1000 }.encode()).unwrap();
     assert_eq!(reply(&mut first), Reply::Ready { nonce: 0 });
     assert!(listener.responder().bulk_running());
+    assert_eq!(listener.responder().bulk_begun(), 1);
 
     let second = Experiment::Goodput { direction: Direction::Down, bytes: 1000 };
     let error = only(run_one(&target(listener.address()), second, &context(LONG))).unwrap_err();
@@ -294,6 +295,34 @@ fn one_transfer_at_a_time() {
     drop(first);
     until("the transfer is given up", || !listener.responder().bulk_running());
     only(run_one(&target(listener.address()), second, &context(LONG))).unwrap();
+}
+
+#[test]
+fn a_transfer_that_trickles_gives_its_place_up() {
+    let limits = Limits {
+        transfer_grace: Duration::from_millis(200),
+        transfer_bit_s_min: 100_000_000_000,
+        idle: LONG,
+        ..Limits::default()
+    };
+    for direction in [Direction::Up, Direction::Down] {
+        let listener = listener_with(limits.clone());
+        let mut slow = session(&listener);
+        slow.write_all(&Request::Goodput { direction, bytes: 1 << 30 }.encode()).unwrap();
+        assert_eq!(reply(&mut slow), Reply::Ready { nonce: 0 });
+        slow.write_all(&[0; wire::EXCHANGE_BYTES]).unwrap();
+        let began = Instant::now();
+        let mut ended = false;
+        while !ended {
+            assert!(began.elapsed() < LONG / 2, "it still has its place");
+            ended = match direction {
+                Direction::Up => slow.write_all(&[0]).is_err(),
+                Direction::Down => !matches!(slow.read(&mut [0]), Ok(1)),
+            };
+        }
+        until("the place is free", || !listener.responder().bulk_running());
+        assert_eq!(listener.responder().bulk_begun(), 1, "what is over has begun all the same");
+    }
 }
 
 #[test]
