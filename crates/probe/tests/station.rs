@@ -220,6 +220,45 @@ fn datagrams_without_leave_are_not_answered() {
     assert!(socket.recv(&mut [0; 64]).is_err());
 }
 
+/// One that another address uses, or that outlives its session, would be a stranger's.
+#[test]
+#[cfg(target_os = "linux")]
+fn leave_to_send_datagrams_is_bound_to_its_session() {
+    let listener = listener();
+    let mut owner = session(&listener);
+    let mut leave = || {
+        owner.write_all(&Request::Datagrams { n: 10 }.encode()).unwrap();
+        let Reply::Ready { nonce } = reply(&mut owner) else { panic!("declined") };
+        nonce
+    };
+    let (replaced, nonce) = (leave(), leave());
+    let socket = |address: &str| {
+        let socket = UdpSocket::bind(address).unwrap();
+        socket.connect(listener.address()).unwrap();
+        socket
+    };
+    let (own, strange) = (socket("127.0.0.1:0"), socket("127.0.0.2:0"));
+    let question = |nonce, sequence| Datagram { kind: DatagramKind::Question, nonce, sequence }.encode();
+    strange.send(&question(nonce, 0)).unwrap();
+    own.send(&question(replaced, 1)).unwrap();
+    own.send(&question(nonce, 2)).unwrap();
+    own.set_read_timeout(Some(LONG)).unwrap();
+    let mut bytes = [0; wire::DATAGRAM_BYTES];
+    own.recv(&mut bytes).unwrap();
+    assert_eq!(Datagram::decode(&bytes).unwrap().sequence, 2);
+    strange.set_nonblocking(true).unwrap();
+    assert!(strange.recv(&mut bytes).is_err(), "another address");
+
+    drop(owner);
+    until("the session is over", || listener.responder().sessions() == 0);
+    own.send(&question(nonce, 3)).unwrap();
+    // The responder has seen it once it has answered another that came after it.
+    let readings = run_one(&target(listener.address()), Experiment::Loss { n: 1 }, &context(LONG));
+    assert!(readings[1].result.is_ok());
+    own.set_nonblocking(true).unwrap();
+    assert!(own.recv(&mut bytes).is_err(), "after the session");
+}
+
 #[test]
 fn ipv6_loopback_works() {
     let Ok(listener) = Listener::start((Ipv6Addr::LOCALHOST, 0).into(), Limits::default()) else {

@@ -192,7 +192,7 @@ impl Seat {
             }
             if let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) {
                 // How a session ended matters to the client alone, and it knows.
-                let _ = serve::session(&mut wire, &self.shared);
+                let _ = serve::session(&mut wire, self.peer, &self.shared);
             }
         })
     }
@@ -209,7 +209,7 @@ impl Seat {
             let clock = Clock::start(limits.session, &self.shared.stop);
             let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) else { return };
             if upgrade(&mut wire).is_ok_and(|upgraded| upgraded) {
-                let _ = serve::session(&mut wire, &self.shared);
+                let _ = serve::session(&mut wire, self.peer, &self.shared);
             }
         })
     }
