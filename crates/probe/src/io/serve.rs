@@ -121,7 +121,7 @@ fn transfer(wire: &mut Wire, direction: Direction, bytes: u64, hurry: &Hurry) ->
             let _begin = wire.read_frame::<EXCHANGE_BYTES>()?;
             let began = Instant::now();
             send(wire, bytes, hurry)?;
-            Ok(Done { bytes, tcp_info: kernel::tcp_info(wire.tcp(), began.elapsed().as_secs_f64()) })
+            Ok(Done { bytes, tcp_info: kernel::bulk_tcp_info(wire.tcp(), began.elapsed().as_secs_f64()) })
         }
     }
 }

@@ -170,7 +170,7 @@ pub(super) fn goodput(
         return Err(clock.fail(Failure::Garbage, message));
     }
     // The end that sent the bytes knows what held them back.
-    let own = kernel::tcp_info(wire.tcp(), elapsed_s);
+    let own = kernel::bulk_tcp_info(wire.tcp(), elapsed_s);
     let tcp_info = match direction {
         Direction::Up => own,
         Direction::Down => done.tcp_info.or(own),
