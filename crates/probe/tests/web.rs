@@ -137,7 +137,7 @@ fn https_is_timed_after_its_handshake() {
 fn https_to_a_server_without_tls_is_garbage() {
     for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-OpenSSH_9.2\r\n"] {
         let server = Server::start(move |mut stream, stop| {
-            // A hello of TLS is no request with an end: whatever comes is answered.
+            // Without waiting: a hello of TLS does not end as a request does.
             let _ = stream.write_all(answer);
             common::swallow(&mut stream, stop);
         });
