@@ -5,9 +5,8 @@ use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use barograph_forecast::{Failure, Quantity};
-use barograph_probe::io::{Cancel, Context, Peer, Progress, detect, run_one};
-use barograph_probe::target::Scheme;
+use barograph_forecast::Quantity;
+use barograph_probe::io::{Cancel, Context, Progress, run_one};
 use barograph_probe::{Experiment, Measured, Plan, ProbeError, Reading, Target};
 use barograph_station::detail::TcpInfoJson;
 use barograph_station::signals;
@@ -107,16 +106,7 @@ fn plan(
     context: &Context,
 ) -> Result<Vec<Experiment>, Box<Reading>> {
     let experiments = if wanted.is_empty() {
-        match detect(target, context) {
-            Ok(Peer::Station) => Plan::station(args.bytes).experiments,
-            Ok(Peer::Plain) if target.scheme() == Scheme::Address => Plan::address().experiments,
-            Ok(Peer::Plain) => Plan::web().experiments,
-            Err(error) => {
-                let refused = error.failure == Failure::Declined;
-                let quantity = if refused { Quantity::RTT } else { Quantity::CONNECT };
-                return Err(Box::new(Reading { quantity, result: Err(error) }));
-            }
-        }
+        barograph_probe::io::plan(target, args.bytes, context)?.experiments
     } else {
         wanted.iter().map(|kind| kind.experiment(args.bytes)).collect()
     };

@@ -4,9 +4,10 @@ use std::io::BufRead;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, sync_channel};
 
+use barograph_forecast::{Battery, Name, Quantity};
 use serde_json::{Value, json};
 
-use crate::client::{Client, StationArgs};
+use crate::client::{Client, StationArgs, Trouble, printable};
 use crate::exit::{bad_input, failed, say};
 
 /// Arguments of `barograph record`.
@@ -22,6 +23,9 @@ pub(crate) struct Args {
     #[arg(long, value_name = "S")]
     source: Option<String>,
     /// The value, or - to read values, or time_s,value pairs, one a line from standard input
+    ///
+    /// A line that is no value, or that the station does not take, is named and skipped, and the
+    /// others are recorded; then the exit code is 1.
     #[arg(value_name = "VALUE", allow_hyphen_values = true)]
     value: String,
     #[command(flatten)]
@@ -29,6 +33,9 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
+    if let Err(message) = check(args) {
+        return bad_input(message);
+    }
     let client = match Client::new(&args.station) {
         Ok(client) => client,
         Err(message) => return bad_input(message),
@@ -37,12 +44,23 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         return stream(args, &client);
     }
     match parse(&args.value) {
-        Ok(sample) => match post(args, &client, &[sample]) {
+        Ok(sample) => match post(args, &client, &[&sample]) {
             Ok(()) => ExitCode::SUCCESS,
-            Err(message) => failed(message),
+            Err(trouble) => trouble.exit(),
         },
         Err(message) => bad_input(message),
     }
+}
+
+/// The names, which are the same for every record.
+fn check(args: &Args) -> Result<(), String> {
+    Quantity::new(&args.quantity).map_err(|error| format!("--quantity: {error}"))?;
+    for (option, name) in [("--target", &args.target), ("--source", &args.source)] {
+        if let Some(name) = name {
+            Name::new(name).map_err(|error| format!("{option}: {error}"))?;
+        }
+    }
+    Ok(())
 }
 
 /// A value, with its time if it has one.
@@ -65,24 +83,55 @@ fn stream(args: &Args, client: &Client) -> ExitCode {
                 continue;
             }
             match parse(&line) {
-                Ok(sample) => batch.push(sample),
+                Ok(sample) => batch.push((number, sample)),
                 Err(message) => {
                     skipped += 1;
                     say(format_args!("line {number}: {message}; skipped"));
                 }
             }
         }
-        if batch.is_empty() {
-            continue;
-        }
-        if let Err(message) = post(args, client, &batch) {
-            return failed(format_args!("line {number}: {message}"));
+        match send(args, client, &batch) {
+            Ok(refused) => skipped += refused,
+            Err((line, trouble)) => return failed(format_args!("line {line}: {trouble}")),
         }
     }
-    if 0 < skipped {
-        say(format_args!("{skipped} lines were skipped"));
+    if skipped == 0 {
+        return ExitCode::SUCCESS;
     }
-    ExitCode::SUCCESS
+    failed(match skipped {
+        1 => "1 line was skipped".to_string(),
+        _ => format!("{skipped} lines were skipped"),
+    })
+}
+
+/// Sends samples with their line numbers; gives how many the station did not take.
+///
+/// It takes all of a request or nothing. So where it calls something a mistake, each goes alone,
+/// and the bad ones are named.
+fn send(args: &Args, client: &Client, batch: &[(u64, Sample)]) -> Result<u64, (u64, Trouble)> {
+    let Some((last, _)) = batch.last() else { return Ok(0) };
+    let all: Vec<&Sample> = batch.iter().map(|(_, sample)| sample).collect();
+    match post(args, client, &all) {
+        Ok(()) => return Ok(0),
+        Err(trouble) if !trouble.is_mistake() => return Err((*last, trouble)),
+        Err(trouble) if batch.len() == 1 => {
+            say(format_args!("line {last}: {trouble}; skipped"));
+            return Ok(1);
+        }
+        Err(_) => {}
+    }
+    let mut skipped = 0;
+    for (line, sample) in batch {
+        match post(args, client, &[sample]) {
+            Ok(()) => {}
+            Err(trouble) if trouble.is_mistake() => {
+                skipped += 1;
+                say(format_args!("line {line}: {trouble}; skipped"));
+            }
+            Err(trouble) => return Err((*line, trouble)),
+        }
+    }
+    Ok(skipped)
 }
 
 /// A thread reads, so that a slow answer does not stop the pipe and waiting lines go together.
@@ -104,8 +153,8 @@ fn read_lines() -> Receiver<String> {
     receiver
 }
 
-fn post(args: &Args, client: &Client, samples: &[Sample]) -> Result<(), String> {
-    let record = |sample: &Sample| {
+fn post(args: &Args, client: &Client, samples: &[&Sample]) -> Result<(), Trouble> {
+    let record = |sample: &&Sample| {
         let mut record = json!({ "quantity": args.quantity, "value": sample.value });
         let optional = [
             ("target", args.target.as_deref().map(Value::from)),
@@ -123,20 +172,27 @@ fn post(args: &Args, client: &Client, samples: &[Sample]) -> Result<(), String> 
     client.ask("POST", "/v1/measurements", Some(&json!({ "records": records }).to_string())).map(|_| ())
 }
 
-/// `value` or `time_s,value`, both finite.
+/// `value` or `time_s,value`, both finite, and the value one that can be forecast from.
 fn parse(text: &str) -> Result<Sample, String> {
     let number = |text: &str| {
         let text = text.trim();
-        let shown = || text.chars().take(40).collect::<String>();
+        let shown = || printable(&text.chars().take(40).collect::<String>());
         match text.parse::<f64>() {
             Ok(value) if value.is_finite() => Ok(value),
             Ok(_) => Err(format!("`{}` is not a finite number", shown())),
             Err(_) => Err(format!("`{}` is not a number", shown())),
         }
     };
+    let value = |text: &str| {
+        let value = number(text)?;
+        if Battery::VALUE_MAX < value.abs() {
+            return Err(format!("{value:e} is out of range (at most {:e} either way)", Battery::VALUE_MAX));
+        }
+        Ok(value)
+    };
     match text.split_once(',') {
-        Some((time_s, value)) => Ok(Sample { time_s: Some(number(time_s)?), value: number(value)? }),
-        None => Ok(Sample { time_s: None, value: number(text)? }),
+        Some((time_s, text)) => Ok(Sample { time_s: Some(number(time_s)?), value: value(text)? }),
+        None => Ok(Sample { time_s: None, value: value(text)? }),
     }
 }
 
@@ -154,7 +210,7 @@ mod tests {
         assert_eq!(parse("1.5"), Ok(Sample { time_s: None, value: 1.5 }));
         assert_eq!(parse("-3e2"), Ok(Sample { time_s: None, value: -300.0 }));
         assert_eq!(parse("10, 2"), Ok(Sample { time_s: Some(10.0), value: 2.0 }));
-        for bad in ["", "x", "nan", "inf", "1e999", "1,nan", "1,2,3", "-"] {
+        for bad in ["", "x", "nan", "inf", "1e999", "1e200", "5,-1e200", "1,nan", "1,2,3", "-"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

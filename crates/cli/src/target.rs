@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
+use barograph_station::target::{Provenance, Target};
 use clap::Subcommand;
 use serde_json::{Value, json};
 
-use crate::client::{Client, StationArgs, escaped};
-use crate::exit::{bad_input, failed, print};
+use crate::client::{Client, StationArgs, escaped, printable};
+use crate::exit::{bad_input, print};
 
 /// Arguments of `barograph target`.
 #[derive(clap::Args)]
@@ -52,8 +53,8 @@ enum Action {
 pub(crate) fn run(args: &Args) -> ExitCode {
     let (station, method, path, body) = match &args.action {
         Action::Add { target, quantity, period, station } => {
-            if let Err(error) = barograph_probe::Target::parse(target) {
-                return bad_input(error);
+            if let Err(message) = check(target, quantity, *period) {
+                return bad_input(message);
             }
             let mut body = json!({ "target": target, "quantities": quantity });
             if let Some(period) = period {
@@ -75,8 +76,20 @@ pub(crate) fn run(args: &Args) -> ExitCode {
             show(&args.action, &answer);
             ExitCode::SUCCESS
         }
-        Err(message) => failed(message),
+        Err(trouble) => trouble.exit(),
     }
+}
+
+/// What can be known without the station, so that a mistake is one whether it runs or not.
+fn check(target: &str, quantities: &[String], period_s: Option<f64>) -> Result<(), String> {
+    if let Some(seconds) = period_s
+        && !(seconds.is_finite() && 0.0 < seconds)
+    {
+        return Err(format!("--period: expected seconds, more than 0, found {seconds}"));
+    }
+    Target::parse(target, quantities, None, Provenance::Added)
+        .map(|_| ())
+        .map_err(|error| printable(&error.to_string()))
 }
 
 fn show(action: &Action, answer: &str) {
@@ -90,7 +103,7 @@ fn show(action: &Action, answer: &str) {
 
 fn table(answer: &str) -> String {
     let answer: Value = serde_json::from_str(answer).unwrap_or_default();
-    let text = |value: &Value| value.as_str().unwrap_or("?").to_string();
+    let text = |value: &Value| printable(value.as_str().unwrap_or("?"));
     let mut rows = vec![["TARGET".to_string(), "FROM".into(), "PERIOD".into(), "QUANTITIES".into()]];
     for target in answer["targets"].as_array().into_iter().flatten() {
         let quantities: Vec<String> =

@@ -44,7 +44,10 @@ impl Up {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        let address = line.strip_prefix("listening on http://").and_then(|rest| rest.strip_suffix("/\n"));
+        let address = line
+            .strip_prefix("listening on http://")
+            .or_else(|| line.strip_prefix("listening on https://"))
+            .and_then(|rest| rest.strip_suffix("/\n"));
         let address = address.unwrap_or_else(|| panic!("the first line is {line:?}")).parse().unwrap();
         Self { child, address, _stdout: stdout }
     }
@@ -214,7 +217,11 @@ fn mistakes_are_one_sentence_and_an_exit_code() {
             "is `barograph up` running?",
         ),
         (vec!["target", "add", "nowhere"], 2, "`nowhere`"),
-        (vec!["target", "list", "--station", "https://127.0.0.1:1"], 2, "HTTPS"),
+        (vec!["target", "add", "a:1", "--quantity", "color"], 2, "`color`"),
+        (vec!["target", "add", "a:1", "--period", "0"], 2, "--period"),
+        (vec!["record", "--quantity", "Bad Q", "1"], 2, "--quantity"),
+        (vec!["record", "--quantity", "q", "1e200"], 2, "out of range"),
+        (vec!["target", "list", "--station", "https://127.0.0.1:1"], 1, "is `barograph up` running?"),
     ] {
         let output = run(barograph().args(&arguments));
         let said = stderr(&output);
@@ -242,10 +249,55 @@ fn values_on_a_pipe_are_recorded_and_bad_lines_skipped() {
         .unwrap();
     child.stdin.take().unwrap().write_all(b"1\n\n# comment\nnan\n2\nx\n3").unwrap();
     let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("line 4: `nan` is not a finite number; skipped"), "{}", stderr(&output));
     assert!(stderr(&output).contains("2 lines were skipped"), "{}", stderr(&output));
     assert_eq!(up.get("/v1/series?quantity=depth")["series"][0]["count"], 3);
+}
+
+/// The station takes a whole request or nothing; one bad line must not take the good ones with it.
+#[test]
+fn a_line_that_the_station_refuses_costs_no_other() {
+    let state = tempfile::tempdir().unwrap();
+    let up = Up::start(state.path(), &["--host", "here"]);
+    let mut child = barograph()
+        .args(["record", "--quantity", "depth", "-", "--state"])
+        .arg(state.path())
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // Line 2 is long after any clock, line 4 beyond what can be forecast from.
+    child.stdin.take().unwrap().write_all(b"1\n9e9,2\n3\n1e200\n5\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("line 2: ") && said.contains("line 4: "), "{said}");
+    assert!(!["line 1:", "line 3:", "line 5:"].iter().any(|good| said.contains(good)), "{said}");
+    assert!(said.contains("2 lines were skipped"), "{said}");
+    assert_eq!(up.get("/v1/series?quantity=depth")["series"][0]["count"], 3);
+}
+
+#[test]
+fn a_station_with_a_private_certificate_is_asked_through_tls() {
+    let data = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../probe/tests/data");
+    let state = tempfile::tempdir().unwrap();
+    let certificate = format!("tls.certificate={}", data.join("localhost.pem").display());
+    let key = format!("tls.key={}", data.join("localhost.key").display());
+    let up = Up::start(state.path(), &["--set", &certificate, "--set", &key]);
+    let url = format!("https://localhost:{}/", up.address.port());
+    let token = std::fs::read_to_string(state.path().join("token")).unwrap();
+    let record = |extra: &[&str]| {
+        let station = ["record", "--quantity", "q", "1", "--station", &url, "--token", token.trim()];
+        run(barograph().args(station).args(extra).env_remove("BAROGRAPH_CA"))
+    };
+    let ca = data.join("ca.pem");
+    let output = record(&["--ca", ca.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let untrusted = record(&[]);
+    assert_eq!(untrusted.status.code(), Some(1), "{}", stderr(&untrusted));
+    let missing = record(&["--ca", "/nowhere.pem"]);
+    assert_eq!(missing.status.code(), Some(2), "{}", stderr(&missing));
 }
 
 #[test]
@@ -303,6 +355,9 @@ fn targets_are_added_listed_and_removed() {
     let shown = String::from_utf8(list.stdout).unwrap();
     assert!(shown.contains("127.0.0.1:9") && shown.contains("added") && shown.contains("3600 s"), "{shown}");
     assert_eq!(target(&["rm", "127.0.0.1:9"]).status.code(), Some(0));
+    // Only the station knows how fast is too fast.
+    let hasty = target(&["add", "127.0.0.1:9", "--period", "0.001"]);
+    assert_eq!(hasty.status.code(), Some(2), "{}", stderr(&hasty));
     let gone = target(&["rm", "127.0.0.1:9"]);
     assert_eq!(gone.status.code(), Some(1));
     assert!(stderr(&gone).contains("is not a target"), "{}", stderr(&gone));

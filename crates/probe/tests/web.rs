@@ -5,6 +5,7 @@ mod common;
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -133,15 +134,86 @@ fn https_is_timed_after_its_handshake() {
 }
 
 #[test]
-fn https_to_a_server_without_tls_is_untrusted() {
-    let server = answering(b"HTTP/1.1 400 Bad Request\r\n\r\n");
-    let target = Target::parse(&format!("https://localhost:{}/", server.address.port())).unwrap();
-    let tls = Some(Arc::new(trusting(rustls::RootCertStore::empty()).unwrap()));
-    let context = barograph_probe::io::Context { tls, ..context(Duration::from_millis(500)) };
-    for reading in run_one(&target, Experiment::ResponseTime, &context) {
-        let error = reading.result.unwrap_err();
-        assert!(matches!(error.failure, Failure::Untrusted | Failure::TimedOut), "{error:?}");
+fn https_to_a_server_without_tls_is_garbage() {
+    for answer in [&b"HTTP/1.1 400 Bad Request\r\n\r\n"[..], b"SSH-2.0-OpenSSH_9.2\r\n"] {
+        let server = Server::start(move |mut stream, stop| {
+            // Without waiting: a hello of TLS does not end as a request does.
+            let _ = stream.write_all(answer);
+            common::swallow(&mut stream, stop);
+        });
+        let target = Target::parse(&format!("https://localhost:{}/", server.address.port())).unwrap();
+        let tls = Some(Arc::new(trusting(rustls::RootCertStore::empty()).unwrap()));
+        let context = barograph_probe::io::Context { tls, ..context(LONG) };
+        for reading in run_one(&target, Experiment::ResponseTime, &context) {
+            assert_eq!(reading.result.unwrap_err().failure, Failure::Garbage);
+        }
     }
+}
+
+/// A server of the real world, if this host has it.
+struct Nginx {
+    child: std::process::Child,
+    address: std::net::SocketAddr,
+    directory: std::path::PathBuf,
+}
+
+impl Nginx {
+    fn start() -> Option<Self> {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let directory = std::env::temp_dir().join(format!("barograph-nginx-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let place = directory.display();
+        let configuration = format!(
+            "daemon off; master_process off; pid {place}/pid; error_log {place}/error.log;\n\
+             events {{}}\n\
+             http {{ access_log off; client_body_temp_path {place}/a; proxy_temp_path {place}/b;\n\
+             fastcgi_temp_path {place}/c; uwsgi_temp_path {place}/d; scgi_temp_path {place}/e;\n\
+             server {{ listen 127.0.0.1:{port}; location / {{ return 200 'fair weather'; }} }} }}\n"
+        );
+        let file = directory.join("nginx.conf");
+        std::fs::write(&file, configuration).unwrap();
+        let mut command = std::process::Command::new("nginx");
+        command.arg("-p").arg(&directory).arg("-c").arg(&file).arg("-e").arg(directory.join("error.log"));
+        let Ok(child) = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn() else {
+            let _ = std::fs::remove_dir_all(&directory);
+            return None;
+        };
+        let mut nginx = Self { child, address: ([127, 0, 0, 1], port).into(), directory };
+        for _ in 0..400 {
+            if TcpStream::connect(nginx.address).is_ok() {
+                return Some(nginx);
+            }
+            if let Some(status) = nginx.child.try_wait().unwrap() {
+                let log = std::fs::read_to_string(nginx.directory.join("error.log")).unwrap_or_default();
+                panic!("nginx ended with {status}: {log}");
+            }
+            thread::park_timeout(Duration::from_millis(25));
+        }
+        panic!("nginx does not listen");
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+#[test]
+fn nginx_is_measured() {
+    let Some(nginx) = Nginx::start() else {
+        common::say("SKIPPED: this host has no nginx");
+        return;
+    };
+    let url = Target::parse(&format!("http://{}/", nginx.address)).unwrap();
+    let readings = probe(&url, 1000, &context(LONG));
+    assert_eq!(quantities(&readings), ["connect", "first_byte", "response_time"]);
+    let values: Vec<f64> = readings.iter().map(|reading| reading.result.as_ref().unwrap().value).collect();
+    assert!(values.iter().all(|s| 0.0 < *s && *s < 5.0), "{values:?}");
+    assert!(values[1] <= values[2], "the last byte is not before the first: {values:?}");
+    assert_eq!(quantities(&probe(&common::target(nginx.address), 1000, &context(LONG))), ["connect"]);
 }
 
 fn answering(response: &'static [u8]) -> Server {

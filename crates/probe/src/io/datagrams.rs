@@ -1,13 +1,13 @@
 //! Loss and round-trip time of datagrams.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 
 use super::clock::{Clock, TICK};
-use super::session::{Session, datagram_leave};
+use super::session::{self, Session, datagram_leave};
 use crate::reading::Measured;
 use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind};
 use crate::{ProbeError, reduce};
@@ -18,18 +18,35 @@ pub(super) struct Returned {
     pub(super) rtt: Result<Measured, ProbeError>,
 }
 
-/// Sends `n` datagrams at [`PACE`] to the station of this session, and waits for the last of them
+/// Sends `n` datagrams, [`PACE`] apart or as near as they must be, to the station of this session, and waits for the last of them
 /// for [`PATIENCE`]; the session stays open meanwhile, for it carries the leave.
 pub(super) fn loss(mut session: Session, n: u32, clock: &Clock) -> Result<Returned, ProbeError> {
+    let left = clock.left().map_err(|error| clock.io("asking for leave", &error))?;
+    let pace = pace(n, left).map_err(|needed| {
+        let message = format!(
+            "{n} datagrams take at least {:.1} s, and there are {:.1} s for them",
+            needed.as_secs_f64(),
+            room(left).as_secs_f64()
+        );
+        clock.fail(Failure::Local, message)
+    })?;
     let nonce = datagram_leave(&mut session.wire, n, clock)?;
-    let volley = Volley::fire(session.address, nonce, n, clock);
-    let volley = volley.map_err(|error| clock.io("exchanging datagrams", &error))?;
+    let doing = "exchanging datagrams";
+    // From the address that the session has: the responder answers no other.
+    let mut own = session.wire.tcp().local_addr().map_err(|error| clock.io(doing, &error))?;
+    own.set_port(0);
+    let volley = Volley::fire(own, session.address, nonce, n, pace, clock);
+    let volley = volley.map_err(|error| clock.io(doing, &error))?;
     let samples = volley.round_trips_s();
     let returned = samples.len();
     if returned == 0 && volley.refused {
         return Err(
             clock.fail(Failure::Refused, format!("nothing answers on UDP port {}", session.address.port()))
         );
+    }
+    if returned == 0 {
+        // Of a station that is gone, silence says nothing about the path of datagrams.
+        session::still_there(&mut session.wire, clock)?;
     }
     let rtt = reduce::median(&samples).map(|value| Measured {
         value,
@@ -45,6 +62,17 @@ pub(super) fn loss(mut session: Session, n: u32, clock: &Clock) -> Result<Return
     })
 }
 
+/// Between `n` datagrams when `left` is the time until the deadline; an error is the time they need.
+fn pace(n: u32, left: Duration) -> Result<Duration, Duration> {
+    let pace = PACE.min(room(left) / n.max(1));
+    if PACE_MIN <= pace { Ok(pace) } else { Err(PACE_MIN * n) }
+}
+
+/// For sending: what the wait for the last leaves, and no longer than a session may be silent.
+fn room(left: Duration) -> Duration {
+    (left - PATIENCE.min(left / 2)).min(VOLLEY_MAX)
+}
+
 /// Datagrams under way.
 struct Volley {
     socket: UdpSocket,
@@ -56,19 +84,21 @@ struct Volley {
 }
 
 impl Volley {
-    fn fire(station: SocketAddr, nonce: u64, n: u32, clock: &Clock) -> io::Result<Self> {
-        let any: SocketAddr = if station.is_ipv4() {
-            (Ipv4Addr::UNSPECIFIED, 0).into()
-        } else {
-            (Ipv6Addr::UNSPECIFIED, 0).into()
-        };
-        let socket = UdpSocket::bind(any)?;
+    fn fire(
+        own: SocketAddr,
+        station: SocketAddr,
+        nonce: u64,
+        n: u32,
+        pace: Duration,
+        clock: &Clock,
+    ) -> io::Result<Self> {
+        let socket = UdpSocket::bind(own)?;
         // Connected: the kernel drops what comes from anyone else, and tells of a closed port.
         socket.connect(station)?;
         let mut volley = Self { socket, nonce, flights: Vec::new(), refused: false };
         let began = Instant::now();
         for sequence in 0..n {
-            let due = began + PACE * sequence;
+            let due = began + pace * sequence;
             volley.receive_while(clock, |_| due.saturating_duration_since(Instant::now()))?;
             volley.send(sequence)?;
         }
@@ -148,6 +178,33 @@ impl Volley {
 /// Between datagrams: apart enough that one burst of loss does not take them all, near enough that
 /// ten take a fifth of a second.
 const PACE: Duration = Duration::from_millis(20);
+/// Nearer than this they would measure their own queue.
+const PACE_MIN: Duration = Duration::from_millis(1);
+/// A responder ends a session that is silent for 10 s, and with it the leave; the wait for the last
+/// datagram is silent too.
+const VOLLEY_MAX: Duration = Duration::from_secs(8);
 /// How long the last datagram may take; a later one counts as lost. TCP's own first guess of a
 /// round trip is 1 s (RFC 6298 §2.1).
 const PATIENCE: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_pace_suits_the_number_and_the_deadline() {
+        let s = Duration::from_secs_f64;
+        for (n, left_s, pace_s) in [
+            (10, 10.0, Ok(0.02)),
+            (400, 10.0, Ok(0.02)),
+            (1000, 10.0, Ok(0.008)),
+            (1000, 3600.0, Ok(0.008)),
+            (1000, 5.0, Ok(0.004)),
+            (10, 0.1, Ok(0.005)),
+            (10_000, 10.0, Err(10.0)),
+            (1000, 1.5, Err(1.0)),
+        ] {
+            assert_eq!(pace(n, s(left_s)), pace_s.map(s).map_err(s), "{n} in {left_s} s");
+        }
+    }
+}

@@ -5,18 +5,28 @@ use std::net::TcpStream;
 use crate::reading::TcpInfo;
 
 /// `TCP_INFO` of a connection whose measured part took `elapsed_s`; `None` where not known.
-#[cfg(target_os = "linux")]
 pub(super) fn tcp_info(tcp: &TcpStream, elapsed_s: f64) -> Option<TcpInfo> {
+    read(tcp, elapsed_s, false)
+}
+
+/// The same after a transfer, whose sender always had data: where the time was too short for the
+/// kernel's clock, nothing is said of what limited it.
+pub(super) fn bulk_tcp_info(tcp: &TcpStream, elapsed_s: f64) -> Option<TcpInfo> {
+    read(tcp, elapsed_s, true)
+}
+
+#[cfg(target_os = "linux")]
+fn read(tcp: &TcpStream, elapsed_s: f64, bulk: bool) -> Option<TcpInfo> {
     use nix::sys::socket::{getsockopt, sockopt};
 
     let bytes = getsockopt(tcp, linux::Info).ok()?;
     let congestion = getsockopt(tcp, sockopt::TcpCongestion).ok().and_then(|name| name.into_string().ok());
-    Some(linux::decode(&bytes, congestion.filter(|name| !name.is_empty()), elapsed_s))
+    Some(linux::decode(&bytes, congestion.filter(|name| !name.is_empty()), elapsed_s, bulk))
 }
 
 /// `TCP_INFO` is Linux's own.
 #[cfg(not(target_os = "linux"))]
-pub(super) fn tcp_info(_tcp: &TcpStream, _elapsed_s: f64) -> Option<TcpInfo> {
+fn read(_tcp: &TcpStream, _elapsed_s: f64, _bulk: bool) -> Option<TcpInfo> {
     None
 }
 
@@ -36,7 +46,12 @@ mod linux {
         Info, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, [u8; BYTES]
     );
 
-    pub(super) fn decode(info: &[u8; BYTES], congestion: Option<String>, elapsed_s: f64) -> TcpInfo {
+    pub(super) fn decode(
+        info: &[u8; BYTES],
+        congestion: Option<String>,
+        elapsed_s: f64,
+        bulk: bool,
+    ) -> TcpInfo {
         let app_limited = info[7] & if cfg!(target_endian = "little") { 0x01 } else { 0x80 } != 0;
         let min_rtt_us = u32_at(info, 148);
         let delivery_rate = u64_at(info, 160);
@@ -47,6 +62,7 @@ mod linux {
             congestion,
             limited_by: limit(
                 app_limited,
+                bulk,
                 u64_at(info, 168),
                 u64_at(info, 176),
                 u64_at(info, 184),
@@ -58,7 +74,17 @@ mod linux {
     }
 
     /// What held the sender for the largest part of the time in which it had data unacknowledged.
-    fn limit(app_limited: bool, busy_us: u64, rwnd_us: u64, sndbuf_us: u64, elapsed_s: f64) -> Option<Limit> {
+    fn limit(
+        app_limited: bool,
+        bulk: bool,
+        busy_us: u64,
+        rwnd_us: u64,
+        sndbuf_us: u64,
+        elapsed_s: f64,
+    ) -> Option<Limit> {
+        if bulk && busy_us < BUSY_US_MIN {
+            return None;
+        }
         let neither_us = busy_us.saturating_sub(rwnd_us).saturating_sub(sndbuf_us);
         let busy_half = elapsed_s * 1e6 / 2.0 <= busy_us as f64;
         Some(match rwnd_us.max(sndbuf_us) {
@@ -68,6 +94,9 @@ mod linux {
             _ => Limit::SendBuffer,
         })
     }
+
+    /// The kernel counts these times in jiffies of 1 to 10 ms: of less than one it knows nothing.
+    const BUSY_US_MIN: u64 = 10_000;
 
     fn u32_at(info: &[u8; BYTES], at: usize) -> u32 {
         u32::from_ne_bytes(info[at..at + 4].try_into().expect("a range of four is four bytes"))
@@ -91,8 +120,13 @@ mod linux {
                 (false, 100_000, 0, 0, 1.0, Limit::Application),
                 (true, 0, 0, 0, 1.0, Limit::Application),
             ] {
-                assert_eq!(limit(app_limited, busy, rwnd, sndbuf, elapsed_s), Some(expected));
+                for bulk in [false, true] {
+                    let expected = (!bulk || 0 < busy).then_some(expected);
+                    assert_eq!(limit(app_limited, bulk, busy, rwnd, sndbuf, elapsed_s), expected);
+                }
             }
+            assert_eq!(limit(true, true, 9_999, 0, 0, 0.003), None, "too short to tell");
+            assert_eq!(limit(true, false, 9_999, 0, 0, 0.003), Some(Limit::Application));
         }
 
         /// The C library's own declaration is the witness for every offset used above.

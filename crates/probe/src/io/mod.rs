@@ -10,6 +10,7 @@ mod dial;
 mod http;
 mod kernel;
 mod listener;
+mod mail;
 mod payload;
 mod responder;
 mod serve;
@@ -41,7 +42,8 @@ pub use tls::trusting;
 pub struct Context {
     /// Each experiment, from resolving the name to its last byte, ends within this time.
     pub deadline: Duration,
-    /// Presented to a station as `Authorization: Bearer …`; never to other servers.
+    /// Presented as `Authorization: Bearer …`, and only to a target that first refused, with 401 or
+    /// 403, as a station does. Anyone can imitate that, so the token must be meant for this target.
     pub token: Option<String>,
     /// Forecast of the `rtt` series of this target, in seconds, subtracted from the time of a
     /// transfer. Never that of `rtt_nagle`.
@@ -167,32 +169,39 @@ pub fn detect(target: &Target, context: &Context) -> Result<Peer, ProbeError> {
     }
 }
 
-/// Detects what `target` is and makes the experiments that it answers: [`Plan::station`] with
+/// Detects what `target` is, and gives the experiments that it answers: [`Plan::station`] with
 /// `goodput_bytes` (and `rtt_tls` for `https`), [`Plan::web`] for a URL, [`Plan::address`] for `host:port`.
 ///
-/// When it cannot be reached, or is a station that refuses, the one reading is a failed one, of
-/// `connect` or of `rtt`.
-#[must_use]
-pub fn probe(target: &Target, goodput_bytes: u64, context: &Context) -> Vec<Reading> {
-    let plan = match detect(target, context) {
+/// # Errors
+/// When it cannot be reached, or is a station that refuses: a failed reading, of `connect` or of `rtt`.
+pub fn plan(target: &Target, goodput_bytes: u64, context: &Context) -> Result<Plan, Box<Reading>> {
+    match detect(target, context) {
         Ok(Peer::Station) => {
             let mut plan = Plan::station(goodput_bytes);
             if target.scheme() == Scheme::Https {
                 plan.experiments.insert(1, Experiment::RttTls { n: Plan::RTT_EXCHANGES });
             }
-            plan
+            Ok(plan)
         }
-        Ok(Peer::Plain) if target.scheme() == Scheme::Address => Plan::address(),
-        Ok(Peer::Plain) => Plan::web(),
+        Ok(Peer::Plain) if target.scheme() == Scheme::Address => Ok(Plan::address()),
+        Ok(Peer::Plain) => Ok(Plan::web()),
         Err(error) => {
             let quantity = match error.failure {
                 Failure::Declined => Quantity::RTT,
                 _ => Quantity::CONNECT,
             };
-            return vec![Reading { quantity, result: Err(error) }];
+            Err(Box::new(Reading { quantity, result: Err(error) }))
         }
-    };
-    run(target, &plan, context)
+    }
+}
+
+/// Makes the experiments of [`plan`]; where there is none, the one reading is the failed one.
+#[must_use]
+pub fn probe(target: &Target, goodput_bytes: u64, context: &Context) -> Vec<Reading> {
+    match plan(target, goodput_bytes, context) {
+        Ok(plan) => run(target, &plan, context),
+        Err(reading) => vec![*reading],
+    }
 }
 
 /// Results in the order of the experiment's quantities.

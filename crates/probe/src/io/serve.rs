@@ -1,23 +1,23 @@
 //! The responder's end of a session, and of the datagrams.
 
-use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
-use std::net::UdpSocket;
+use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::Instant;
 
 use super::clock::TICK;
-use super::responder::Shared;
+use super::responder::{Limits, Shared};
 use super::stream::Wire;
-use super::{kernel, payload};
+use super::{kernel, mail, payload};
 use crate::plan::Direction;
 use crate::wire::{
     DATAGRAM_BYTES, Datagram, DatagramKind, Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request,
 };
 
-/// Serves requests until the client closes, something is declined, or a limit is reached.
-pub(super) fn session(wire: &mut Wire, shared: &Shared) -> io::Result<()> {
+/// Serves the requests of `peer` until the client closes, something is declined, or a limit is reached.
+pub(super) fn session(wire: &mut Wire, peer: IpAddr, shared: &Shared) -> io::Result<()> {
+    let leave = SessionLeave::new(peer, shared);
     let mut bytes_left = shared.limits.session_bytes_max;
     loop {
         let frame = wire.read_frame::<REQUEST_BYTES>()?;
@@ -43,14 +43,13 @@ pub(super) fn session(wire: &mut Wire, shared: &Shared) -> io::Result<()> {
                 };
                 ready(wire, 0)?;
                 bytes_left -= bytes;
-                let done = transfer(wire, direction, bytes)?;
+                let done = transfer(wire, direction, bytes, &Hurry::begin(&shared.limits))?;
                 // Given back first: the client may begin its next transfer as soon as it has read this.
                 drop(bulk);
                 wire.write_all(&done.encode())?;
             }
             Request::Datagrams { n } => {
-                let nonce = shared.leaves().give(n, shared.now_s());
-                ready(wire, nonce)?;
+                ready(wire, leave.give(n))?;
             }
         }
     }
@@ -112,22 +111,22 @@ fn delay_acknowledgements(_wire: &Wire) -> io::Result<()> {
 }
 
 /// Bytes are counted where they arrive; the sender's kernel says what held it back.
-fn transfer(wire: &mut Wire, direction: Direction, bytes: u64) -> io::Result<Done> {
+fn transfer(wire: &mut Wire, direction: Direction, bytes: u64, hurry: &Hurry) -> io::Result<Done> {
     match direction {
         Direction::Up => {
-            receive(wire, bytes)?;
+            receive(wire, bytes, hurry)?;
             Ok(Done { bytes, tcp_info: None })
         }
         Direction::Down => {
             let _begin = wire.read_frame::<EXCHANGE_BYTES>()?;
             let began = Instant::now();
-            send(wire, bytes)?;
-            Ok(Done { bytes, tcp_info: kernel::tcp_info(wire.tcp(), began.elapsed().as_secs_f64()) })
+            send(wire, bytes, hurry)?;
+            Ok(Done { bytes, tcp_info: kernel::bulk_tcp_info(wire.tcp(), began.elapsed().as_secs_f64()) })
         }
     }
 }
 
-fn receive(wire: &mut Wire, bytes: u64) -> io::Result<()> {
+fn receive(wire: &mut Wire, bytes: u64, hurry: &Hurry) -> io::Result<()> {
     let mut buffer = vec![0; payload::BLOCK_BYTES];
     let mut left = bytes;
     while 0 < left {
@@ -136,21 +135,48 @@ fn receive(wire: &mut Wire, bytes: u64) -> io::Result<()> {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => left -= read as u64,
         }
+        hurry.check(bytes - left)?;
     }
     Ok(())
 }
 
-fn send(wire: &mut Wire, bytes: u64) -> io::Result<()> {
+fn send(wire: &mut Wire, bytes: u64, hurry: &Hurry) -> io::Result<()> {
     let block = payload::block();
     let mut left = bytes;
     while 0 < left {
         left -= wire.write(payload::next(&block, left))? as u64;
+        hurry.check(bytes - left)?;
     }
     Ok(())
 }
 
+/// How slow a transfer may be: there is one place for transfers, and a slow peer would keep it.
+struct Hurry {
+    began: Instant,
+    grace_s: f64,
+    bit_s_min: f64,
+}
+
+impl Hurry {
+    fn begin(limits: &Limits) -> Self {
+        let grace_s = limits.transfer_grace.as_secs_f64();
+        Self { began: Instant::now(), grace_s, bit_s_min: limits.transfer_bit_s_min as f64 }
+    }
+
+    /// # Errors
+    /// `TimedOut` when `moved` bytes are too few by now.
+    fn check(&self, moved: u64) -> io::Result<()> {
+        let allowed_s = self.grace_s + moved as f64 * 8.0 / self.bit_s_min;
+        if allowed_s < self.began.elapsed().as_secs_f64() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+}
+
 /// Makes the socket's calls end now and then, so that a stop is noticed.
 pub(super) fn prepare_datagrams(udp: &UdpSocket) -> io::Result<()> {
+    mail::prepare(udp)?;
     udp.set_nonblocking(false)?;
     udp.set_read_timeout(Some(TICK))?;
     udp.set_write_timeout(Some(TICK))
@@ -160,9 +186,11 @@ pub(super) fn prepare_datagrams(udp: &UdpSocket) -> io::Result<()> {
 pub(super) fn datagrams(udp: &UdpSocket, shared: &Shared) {
     let mut bytes = [0; DATAGRAM_BYTES + 1];
     while !shared.stop.is_cancelled() {
-        let (read, from) = match udp.recv_from(&mut bytes) {
+        let (read, envelope) = match mail::receive(udp, &mut bytes) {
             Ok(received) => received,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                continue;
+            }
             // An error that comes at once and stays (an interface gone) must not spin.
             Err(_) => {
                 thread::sleep(TICK);
@@ -170,53 +198,82 @@ pub(super) fn datagrams(udp: &UdpSocket, shared: &Shared) {
             }
         };
         let Ok(question) = Datagram::decode(&bytes[..read]) else { continue };
-        if question.kind == DatagramKind::Question && shared.leaves().take(question.nonce, shared.now_s()) {
+        if question.kind == DatagramKind::Question && shared.leaves().take(question.nonce, envelope.from.ip())
+        {
             let answer = Datagram { kind: DatagramKind::Answer, ..question };
             // An answer that cannot be sent is a lost datagram, which is what is measured.
-            let _ = udp.send_to(&answer.encode(), from);
+            let _ = mail::answer(udp, &answer.encode(), &envelope);
         }
     }
 }
 
-/// Who may send datagrams, and how many more; bounded.
+/// The leave of one session: at most one at a time, and none once the session is over.
+struct SessionLeave<'a> {
+    session: u64,
+    peer: IpAddr,
+    shared: &'a Shared,
+}
+
+impl<'a> SessionLeave<'a> {
+    fn new(peer: IpAddr, shared: &'a Shared) -> Self {
+        Self { session: shared.leaves().session(), peer, shared }
+    }
+
+    fn give(&self, n: u32) -> u64 {
+        self.shared.leaves().give(self.session, self.peer, n)
+    }
+}
+
+impl Drop for SessionLeave<'_> {
+    fn drop(&mut self) {
+        self.shared.leaves().end(self.session);
+    }
+}
+
+/// Who may send datagrams, and how many more; as many as there are sessions.
 #[derive(Debug, Default)]
 pub(super) struct Leaves {
-    /// Oldest first.
-    given: VecDeque<Leave>,
+    given: Vec<Leave>,
     /// Keyed at random by the system, so that nonces cannot be guessed.
     keys: RandomState,
+    sessions: u64,
     count: u64,
 }
 
 #[derive(Debug)]
 struct Leave {
+    session: u64,
+    peer: IpAddr,
     nonce: u64,
     left: u32,
-    given_s: f64,
 }
 
 impl Leaves {
-    /// As many as there may be sessions, and the room of a burst.
-    const COUNT_MAX: usize = 256;
-    /// Ten datagrams take a second; ten thousand at their pace over three minutes.
-    const LIFETIME_S: f64 = 300.0;
+    /// The number of a new session.
+    fn session(&mut self) -> u64 {
+        self.sessions += 1;
+        self.sessions
+    }
 
-    fn give(&mut self, n: u32, now_s: f64) -> u64 {
-        if Self::COUNT_MAX <= self.given.len() {
-            self.given.pop_front();
-        }
+    /// Leave for `n` datagrams from `peer`, in place of what `session` had before.
+    fn give(&mut self, session: u64, peer: IpAddr, n: u32) -> u64 {
+        self.end(session);
         self.count += 1;
         let nonce = self.keys.hash_one(self.count);
         // The network may double a datagram; its copy is not taken from the others.
-        self.given.push_back(Leave { nonce, left: n.saturating_mul(2), given_s: now_s });
+        let left = n.saturating_mul(2);
+        self.given.push(Leave { session, peer: peer.to_canonical(), nonce, left });
         nonce
     }
 
-    fn take(&mut self, nonce: u64, now_s: f64) -> bool {
-        while self.given.front().is_some_and(|leave| Self::LIFETIME_S < now_s - leave.given_s) {
-            self.given.pop_front();
-        }
-        match self.given.iter_mut().find(|leave| leave.nonce == nonce && 0 < leave.left) {
+    fn end(&mut self, session: u64) {
+        self.given.retain(|leave| leave.session != session);
+    }
+
+    fn take(&mut self, nonce: u64, peer: IpAddr) -> bool {
+        let peer = peer.to_canonical();
+        let ours = |leave: &&mut Leave| leave.nonce == nonce && leave.peer == peer && 0 < leave.left;
+        match self.given.iter_mut().find(ours) {
             Some(leave) => {
                 leave.left -= 1;
                 true
@@ -228,20 +285,30 @@ impl Leaves {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
-    fn leave_is_for_a_count_and_a_time() {
+    fn leave_is_for_a_count_an_address_and_a_session() {
+        let here = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+        let mapped = IpAddr::V6(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped());
+        let elsewhere = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
         let mut leaves = Leaves::default();
-        let nonce = leaves.give(1, 0.0);
-        assert!(!leaves.take(nonce ^ 1, 0.0), "never given");
-        assert!(leaves.take(nonce, 1.0) && leaves.take(nonce, 1.0), "one and its copy");
-        assert!(!leaves.take(nonce, 1.0), "used up");
-        let late = leaves.give(1, 1.0);
-        assert!(!leaves.take(late, 302.0), "expired");
-        for _ in 0..Leaves::COUNT_MAX * 2 {
-            leaves.give(1, 302.0);
+        let (one, other) = (leaves.session(), leaves.session());
+        let nonce = leaves.give(one, here, 1);
+        let theirs = leaves.give(other, elsewhere, 1);
+        assert!(!leaves.take(nonce ^ 1, here), "never given");
+        assert!(!leaves.take(nonce, elsewhere), "given to another address");
+        assert!(leaves.take(nonce, here) && leaves.take(nonce, mapped), "one and its copy");
+        assert!(!leaves.take(nonce, here), "used up");
+        let mut last = 0;
+        for _ in 0..1000 {
+            last = leaves.give(one, here, 1);
         }
-        assert_eq!(leaves.given.len(), Leaves::COUNT_MAX);
+        assert_eq!(leaves.given.len(), 2, "a new leave replaces the session's own");
+        assert!(leaves.take(theirs, elsewhere), "and no other's");
+        leaves.end(one);
+        assert!(!leaves.take(last, here), "the session is over");
     }
 }

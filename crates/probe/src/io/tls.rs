@@ -29,8 +29,13 @@ pub(super) fn connect(
         .map_err(|_| untrusted("the host is no name that a certificate can have".to_string()))?;
     let connection = ClientConnection::new(config, name).map_err(|error| untrusted(error.to_string()))?;
     Wire::client(tcp, connection, clock).map_err(|error| {
-        // rustls wraps its own errors so; a server that speaks no TLS gives one too.
+        // rustls wraps its own errors so.
         match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            Some(
+                cause @ (rustls::Error::InvalidMessage(_)
+                | rustls::Error::InappropriateMessage { .. }
+                | rustls::Error::InappropriateHandshakeMessage { .. }),
+            ) => clock.fail(Failure::Garbage, format!("{doing}: the server does not speak it ({cause})")),
             Some(cause) => untrusted(cause.to_string()),
             None => clock.io(&doing, &error),
         }
