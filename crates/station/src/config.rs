@@ -30,6 +30,8 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// Whether targets may be added by others than this host.
     pub allow_remote_targets: bool,
+    /// Whether callers on this host need the token too: behind a reverse proxy they are anybody.
+    pub loopback_needs_token: bool,
     /// Whether the own responder, the gateway and the resolver are measured.
     pub default_targets: bool,
     /// TCP port of the gateway that is connected to.
@@ -46,7 +48,7 @@ pub struct Config {
     pub goodput_bytes: u64,
     /// Most experiments at once.
     pub workers_max: usize,
-    /// File with the token presented to other stations.
+    /// File with the token presented to the targets of the configuration that name none themselves.
     pub token_file: Option<PathBuf>,
     /// Shortest time between two commits of the archive.
     pub commit: Duration,
@@ -78,6 +80,7 @@ impl Default for Config {
             host: None,
             allowed_hosts: Vec::new(),
             allow_remote_targets: false,
+            loopback_needs_token: false,
             default_targets: true,
             gateway_port: 80,
             sensor_period: Duration::from_secs(10),
@@ -231,6 +234,7 @@ impl Config {
             "host" => value.name().map(|v| self.host = Some(v)),
             "allowed_hosts" => value.words().map(|v| self.allowed_hosts = v),
             "allow_remote_targets" => value.flag().map(|v| self.allow_remote_targets = v),
+            "loopback_needs_token" => value.flag().map(|v| self.loopback_needs_token = v),
             "default_targets" => value.flag().map(|v| self.default_targets = v),
             "gateway_port" => value.integer(1, 65_535).map(|v| self.gateway_port = v as u16),
             "sensors.period_s" => value.seconds(0.1, DAY_S).map(|v| self.sensor_period = v),
@@ -282,6 +286,7 @@ pub const KEYS: &[&str] = &[
     "host",
     "allowed_hosts",
     "allow_remote_targets",
+    "loopback_needs_token",
     "default_targets",
     "gateway_port",
     "sensors.period_s",
@@ -430,6 +435,7 @@ mod tests {
             ("[[target]]\ntarget = \"a\"", 2),
             ("[[target]]\ntarget = \"a:1\"\nquantities = [\"x\"]", 3),
             ("[[target]]\ntarget = \"a:1\"\nperiod_s = 0", 3),
+            ("[[target]]\ntarget = \"a:1\"\ntoken_file = 0", 3),
             ("target = \"a:1\"", 1),
         ] {
             let error = read(text).unwrap_err().to_string();

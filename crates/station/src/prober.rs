@@ -41,8 +41,6 @@ pub(crate) struct Parts {
     pub(crate) health: Arc<Health>,
     pub(crate) responder: Arc<Responder>,
     pub(crate) workers_max: usize,
-    /// Presented to other stations.
-    pub(crate) token: Option<String>,
 }
 
 enum Command {
@@ -66,6 +64,8 @@ enum Job {
     Cpu,
     Memory,
     Detect(Name),
+    /// What was no station may have become one.
+    DetectAgain(Name),
     Probe(Name, Kind),
 }
 
@@ -178,7 +178,12 @@ impl State {
         self.waiting.retain(|job| wanted.contains(job));
         for (job, period) in jobs {
             let name = format!("{} {job:?}", self.parts.host);
-            if matches!(&job, Job::Probe(_, kind) if kind.is_bulk()) {
+            let patient = match &job {
+                Job::Probe(_, kind) => kind.is_bulk(),
+                Job::DetectAgain(_) => true,
+                _ => false,
+            };
+            if patient {
                 self.timetable.set_patient(job, &name, period, now);
             } else {
                 self.timetable.set(job, &name, period, now);
@@ -215,7 +220,7 @@ impl State {
                 }
             }
             Job::Memory => self.record_own(Quantity::MEMORY_FREE, self.sensors.memory_free()),
-            Job::Detect(name) | Job::Probe(name, _) => {
+            Job::Detect(name) | Job::DetectAgain(name) | Job::Probe(name, _) => {
                 let Some(target) = self.targets.get(name).cloned() else { return };
                 let is_bulk = matches!(&job, Job::Probe(_, kind) if kind.is_bulk());
                 let bulk_runs = 0 < self.bulk.running.load(Ordering::SeqCst);
@@ -236,7 +241,7 @@ impl State {
         let name = target.name.clone();
         let worker = Worker {
             parts: self.parts.clone(),
-            context: self.context(),
+            context: self.context(&target),
             bytes: self.config.goodput_bytes,
             bulk: Arc::clone(&self.bulk),
             target,
@@ -274,10 +279,11 @@ impl State {
         }
     }
 
-    fn context(&self) -> Context {
+    fn context(&self, target: &Target) -> Context {
         Context {
             deadline: self.config.probe_timeout,
-            token: self.parts.token.clone(),
+            // Its own or none: whoever adds a target must not be shown the token of another.
+            token: target.token.as_ref().map(|token| token.reveal().to_string()),
             cancel: self.cancel.clone(),
             ..Context::default()
         }
@@ -324,14 +330,30 @@ impl Worker {
         match detect(&self.target.address, &self.context) {
             Ok(peer) => Some(peer),
             Err(error) if error.stopped => None,
-            Err(error) => {
+            Err(error) if error.failure == Failure::Declined => {
                 let outcome = Outcome::Failed { failure: error.failure, after_s: error.after_s };
-                let refused = error.failure == Failure::Declined;
-                let quantity = if refused { Quantity::RTT } else { Quantity::CONNECT };
-                self.record(quantity, outcome, error_detail(&error));
+                self.record(Quantity::RTT, outcome, error_detail(&error));
                 None
             }
+            Err(_) => self.connects().then_some(Peer::Plain),
         }
+    }
+
+    /// Whether a target that answers no question can be connected to, which is recorded: a server
+    /// that hangs at a GET is still one, and its `connect` a measurement.
+    fn connects(&self) -> bool {
+        let readings = run_one(&self.target.address, Kind::Connect.experiment(self.bytes), &self.context);
+        let mut connects = false;
+        for reading in readings {
+            let detail = match &reading.result {
+                Err(error) if error.stopped => continue,
+                Err(error) => error_detail(error),
+                Ok(measured) => crate::detail::of(measured),
+            };
+            connects |= reading.result.is_ok();
+            self.record(reading.quantity.clone(), reading.outcome(), detail);
+        }
+        connects
     }
 
     /// Measures and records; returns whether the answer shows that the target is not what it was.
@@ -394,12 +416,17 @@ fn jobs_of(target: &Target, peer: Option<Peer>, config: &Config) -> Vec<(Job, Du
         (true, Some(peer)) => Kind::usual(peer == Peer::Station, is_url).to_vec(),
     };
     let period = |kind: Kind| if kind.is_bulk() { config.goodput_period } else { probe_period };
-    kinds.into_iter().map(|kind| (Job::Probe(target.name.clone(), kind), period(kind))).collect()
+    let mut jobs: Vec<(Job, Duration)> =
+        kinds.into_iter().map(|kind| (Job::Probe(target.name.clone(), kind), period(kind))).collect();
+    if target.quantities.is_empty() && peer == Some(Peer::Plain) {
+        jobs.push((Job::DetectAgain(target.name.clone()), DETECT_AGAIN));
+    }
+    jobs
 }
 
 fn target_of(job: &Job) -> Option<&Name> {
     match job {
-        Job::Detect(name) | Job::Probe(name, _) => Some(name),
+        Job::Detect(name) | Job::DetectAgain(name) | Job::Probe(name, _) => Some(name),
         Job::Cpu | Job::Memory => None,
     }
 }
@@ -421,6 +448,8 @@ pub(crate) fn now_unix_ns() -> i64 {
 
 /// The loop looks around at least so often.
 const IDLE: Duration = Duration::from_secs(60);
+/// A target that was no station is asked again so often: somebody may have started one there.
+const DETECT_AGAIN: Duration = Duration::from_hours(1);
 /// How long stopping waits for experiments that were told to stop.
 const DRAIN: Duration = Duration::from_secs(1);
 /// The first share of the processor is measured over one second, so that a page is not empty for ten.
@@ -451,7 +480,7 @@ mod tests {
     #[test]
     fn a_target_is_asked_what_it_is_unless_quantities_say() {
         assert_eq!(kinds(&target("a:1", &[]), None), [None]);
-        assert_eq!(kinds(&target("a:1", &[]), Some(Peer::Plain)), [Some(Kind::Connect)]);
+        assert_eq!(kinds(&target("a:1", &[]), Some(Peer::Plain)), [Some(Kind::Connect), None]);
         assert_eq!(kinds(&target("a:1", &[]), Some(Peer::Station)), [Some(Kind::Rtt), Some(Kind::Loss)]);
         assert_eq!(kinds(&target("http://a/b", &[]), None), [Some(Kind::Connect), Some(Kind::Response)]);
         assert_eq!(kinds(&target("http://a/", &[]), None), [None]);

@@ -105,29 +105,35 @@ struct Connection {
 impl Connection {
     async fn serve(self, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
+        let Ok(own) = stream.local_addr() else { return };
+        let peer = |channel| Peer { address: self.address, own: own.ip(), channel };
         // A peer that takes nothing is cut off, also in the middle of an answer (RFC 5482).
         #[cfg(target_os = "linux")]
         let _ = setsockopt(&stream, sockopt::TcpUserTimeout, &USER_TIMEOUT_MS);
         let Some(tls) = self.tls.clone() else {
-            return self.serve_http(stream, Channel::Plain).await;
+            let peer = peer(Channel::Plain);
+            return self.serve_http(stream, peer).await;
         };
         match tokio::time::timeout(HEADER_TIMEOUT, first_byte(&stream)).await {
             Ok(Some(TLS_HANDSHAKE)) => {
                 let handshake = TlsAcceptor::from(tls).accept(stream);
                 if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, handshake).await {
-                    self.serve_http(stream, Channel::Tls).await;
+                    let peer = peer(Channel::Tls);
+                    self.serve_http(stream, peer).await;
                 }
             }
-            Ok(Some(_)) => self.serve_http(stream, Channel::PlainBesideTls).await,
+            Ok(Some(_)) => {
+                let peer = peer(Channel::PlainBesideTls);
+                self.serve_http(stream, peer).await;
+            }
             Ok(None) | Err(_) => {}
         }
     }
 
-    async fn serve_http<S>(mut self, stream: S, channel: Channel)
+    async fn serve_http<S>(mut self, stream: S, peer: Peer)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let peer = Peer { address: self.address, channel };
         let service = TowerToHyperService::new(self.router.layer(Extension(peer)));
         let mut connection = std::pin::pin!(
             http1::Builder::new()

@@ -30,6 +30,14 @@ pub fn token(directory: &Path) -> std::io::Result<String> {
     }
 }
 
+/// A token for another station, from a file.
+///
+/// # Errors
+/// What the system says, or that there is no usable token in it.
+pub(crate) fn other_token(path: &Path) -> std::io::Result<String> {
+    usable(std::fs::read_to_string(path)?.trim())
+}
+
 /// Says in the directory where its station is reached.
 pub(crate) fn announce(directory: &Path, url: &str) -> std::io::Result<()> {
     write_whole(&directory.join(URL_FILE), format!("{url}\n").as_bytes())

@@ -36,6 +36,9 @@ fn a_caller_from_elsewhere_needs_the_token() {
     let refused = send(address, "GET", "/v1/probe", &upgrade, "");
     assert_eq!(refused.status, 401);
     assert!(refused.head.contains("upgrade: barograph-probe/1"), "a refusal says that here is a station");
+    let old =
+        "POST /v1/measurements HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n";
+    assert_eq!(raw(address, format!("{old}{body}").as_bytes()).status, 401, "as proxies speak by default");
     station.stop(crate::LIMIT);
 }
 
