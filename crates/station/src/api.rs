@@ -28,6 +28,7 @@ use crate::config::Config;
 use crate::health::Health;
 use crate::hub::Hub;
 use crate::recorder::Inbox;
+use crate::seats::Seats;
 use crate::targets::Targets;
 
 pub(crate) use guard::{Channel, Peer};
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) responder: Arc<Responder>,
     pub(crate) started: SystemTime,
     pub(crate) streams: Arc<Semaphore>,
+    pub(crate) stream_seats: Seats,
     /// Becomes true when the station stops: streams then end.
     pub(crate) stopping: watch::Receiver<bool>,
 }

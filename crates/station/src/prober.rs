@@ -301,6 +301,14 @@ impl State {
     }
 }
 
+/// What an experiment says of its target.
+struct Measurement {
+    /// The answer shows that the target is not what it was.
+    mistaken: bool,
+    /// Something was measured.
+    answered: bool,
+}
+
 /// One experiment on its own thread.
 struct Worker {
     parts: Parts,
@@ -314,7 +322,7 @@ impl Worker {
     fn work(&self, job: Job) -> Finished {
         match job {
             Job::Probe(_, kind) => {
-                let mistaken = self.measure(kind);
+                let Measurement { mistaken, .. } = self.measure(kind);
                 Finished { job, peer: None, mistaken }
             }
             _ => {
@@ -342,22 +350,11 @@ impl Worker {
     /// Whether a target that answers no question can be connected to, which is recorded: a server
     /// that hangs at a GET is still one, and its `connect` a measurement.
     fn connects(&self) -> bool {
-        let readings = run_one(&self.target.address, Kind::Connect.experiment(self.bytes), &self.context);
-        let mut connects = false;
-        for reading in readings {
-            let detail = match &reading.result {
-                Err(error) if error.stopped => continue,
-                Err(error) => error_detail(error),
-                Ok(measured) => crate::detail::of(measured),
-            };
-            connects |= reading.result.is_ok();
-            self.record(reading.quantity.clone(), reading.outcome(), detail);
-        }
-        connects
+        self.measure(Kind::Connect).answered
     }
 
-    /// Measures and records; returns whether the answer shows that the target is not what it was.
-    fn measure(&self, kind: Kind) -> bool {
+    /// Measures and records.
+    fn measure(&self, kind: Kind) -> Measurement {
         let own_bulk_before = self.bulk.begun.load(Ordering::SeqCst);
         let loaded_before = self.is_loaded();
         // The bank's lock is taken here, on the experiment's own thread: the timetable waits for nobody.
@@ -366,7 +363,7 @@ impl Worker {
         let readings = run_one(&self.target.address, kind.experiment(self.bytes), &context);
         let loaded =
             loaded_before || self.is_loaded() || own_bulk_before != self.bulk.begun.load(Ordering::SeqCst);
-        let mut mistaken = false;
+        let (mut mistaken, mut answered) = (false, false);
         for reading in readings {
             let Reading { quantity, result } = &reading;
             let detail = match result {
@@ -375,7 +372,10 @@ impl Worker {
                     mistaken |= error.failure == Failure::Garbage;
                     error_detail(error)
                 }
-                Ok(measured) => crate::detail::of(measured),
+                Ok(measured) => {
+                    answered = true;
+                    crate::detail::of(measured)
+                }
             };
             if self.target.wants(quantity) {
                 let quantity =
@@ -383,7 +383,7 @@ impl Worker {
                 self.record(quantity, reading.outcome(), detail);
             }
         }
-        mistaken
+        Measurement { mistaken, answered }
     }
 
     /// The forecast of the idle round-trip time, which a transfer's time is corrected by (JavaNws §2.1.1).

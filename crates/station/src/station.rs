@@ -18,6 +18,7 @@ use crate::health::{Health, lock};
 use crate::hub::Hub;
 use crate::prober::{self, Prober};
 use crate::recorder::{self, Inbox};
+use crate::seats::Seats;
 use crate::server::{self, Server};
 use crate::target::{Provenance, Secret, Target};
 use crate::targets::{Targets, TargetsError};
@@ -99,6 +100,7 @@ impl Station {
     /// [`StartError`], in one sentence with the value that cannot be used.
     pub fn start(config: Config, engine: Arc<dyn Engine>) -> Result<Self, StartError> {
         // Everything that can be refused comes before the first thread.
+        tracing::info!("archive, token and added targets are in {}", config.state.display());
         let refuse = |path: PathBuf| move |error| StartError::State { path, error };
         state::prepare(&config.state).map_err(refuse(config.state.clone()))?;
         let token = state::token(&config.state).map_err(refuse(config.state.join(state::TOKEN_FILE)))?;
@@ -163,6 +165,7 @@ impl Station {
             responder,
             started: SystemTime::now(),
             streams: Arc::new(Semaphore::new(config.streams_max)),
+            stream_seats: Seats::new(config.streams_max),
             stopping: stopped.clone(),
         });
         let (certificates, tls) = tls.map(watch::channel).unzip();

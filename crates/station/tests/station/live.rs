@@ -74,6 +74,21 @@ fn a_target_that_hangs_delays_no_other_and_a_refusal_is_no_value() {
 }
 
 #[test]
+fn a_server_that_hangs_at_every_question_still_has_its_connect() {
+    let state = tempfile::tempdir().unwrap();
+    let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut config = quiet(state.path());
+    config.probe_timeout = Duration::from_millis(300);
+    config.targets = vec![target(&format!("http://{}/", hanging.local_addr().unwrap()), &[])];
+    let station = start(config);
+    let answer = until(station.address(), "/v1/series?quantity=connect", |answer| {
+        answer.json()["series"][0]["count"].as_u64().is_some_and(|count| 0 < count)
+    });
+    assert_eq!(answer.json()["series"][0]["failures"], 0, "{}", answer.body);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
 fn a_station_is_found_out_and_measured_as_one() {
     let far_state = tempfile::tempdir().unwrap();
     let far = start(quiet(far_state.path()));
