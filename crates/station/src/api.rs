@@ -19,8 +19,8 @@ use axum::routing::{MethodRouter, get, post};
 use barograph_engine::{Engine, Selector};
 use barograph_forecast::{Name, Quantity};
 use barograph_probe::io::Responder;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, watch};
 
 use crate::bank::Bank;
@@ -152,6 +152,11 @@ fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     (status, headers, text).into_response()
 }
+
+/// The query of a request that takes no parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
 
 /// The query of `uri`; an unknown parameter or one that does not parse is a 400 that names it.
 fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {

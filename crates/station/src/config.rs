@@ -165,15 +165,19 @@ impl Sources {
     /// [`ConfigError`], naming the file and line, the variable or the flag.
     pub fn read(&self) -> Result<Config, ConfigError> {
         let mut config = Config::default();
+        let mut tls = None;
         if let Some(path) = &self.file {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| ConfigError::Unreadable { path: path.clone(), error })?;
-            config.apply_file(path, &text)?;
+            config.apply_noting(path, &text, &mut tls)?;
         }
         for (name, text) in &self.variables {
             let place = Place::Variable(name.clone());
             match key_of_variable(name) {
-                Some(key) => config.set(key, &Value::Raw(text.clone()), place)?,
+                Some(key) => {
+                    note(&mut tls, key, &place);
+                    config.set(key, &Value::Raw(text.clone()), place)?;
+                }
                 None if name.starts_with(PREFIX) && !OTHER_VARIABLES.contains(&name.as_str()) => {
                     let suggestion = None;
                     return Err(ConfigError::UnknownKey { place, key: name.clone(), suggestion });
@@ -182,7 +186,9 @@ impl Sources {
             }
         }
         for (key, text) in &self.flags {
-            config.set(key, &Value::Raw(text.clone()), Place::Flag(key.clone()))?;
+            let place = Place::Flag(key.clone());
+            note(&mut tls, key, &place);
+            config.set(key, &Value::Raw(text.clone()), place)?;
         }
         for text in &self.targets {
             let target = Target::parse(text, &[], None, Provenance::Config).map_err(|error| {
@@ -190,6 +196,14 @@ impl Sources {
                 ConfigError::Value { place, key: "target".into(), message: error.to_string() }
             })?;
             config.targets.push(target);
+        }
+        if let Some(place) = tls {
+            let loaded = crate::tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref());
+            loaded.map_err(|error| ConfigError::Value {
+                place,
+                key: "tls".into(),
+                message: error.to_string(),
+            })?;
         }
         Ok(config)
     }
@@ -201,12 +215,23 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with the line.
     pub fn apply_file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
+        self.apply_noting(path, text, &mut None)
+    }
+
+    /// The same, noting in `tls` where certificates were last spoken of.
+    fn apply_noting(&mut self, path: &Path, text: &str, tls: &mut Option<Place>) -> Result<(), ConfigError> {
         let entries = file::entries(path, text)?;
         for entry in entries.values {
+            note(tls, &entry.key, &entry.place);
             self.set(&entry.key, &entry.value, entry.place)?;
         }
         for table in entries.targets {
             let target = file::target(&table)?;
+            if self.targets.iter().any(|other| other.name == target.name) {
+                let message = format!("`{}` has a table already; name all its quantities there", target.name);
+                let place = table.place().clone();
+                return Err(ConfigError::Value { place, key: "target".into(), message });
+            }
             self.targets.push(target);
         }
         Ok(())
@@ -317,6 +342,13 @@ pub const PORT: u16 = 10132;
 #[must_use]
 pub fn variable_of_key(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "_").to_ascii_uppercase())
+}
+
+/// Notes where certificates were spoken of: what is wrong with them shows when all was read.
+fn note(tls: &mut Option<Place>, key: &str, place: &Place) {
+    if key.starts_with("tls.") {
+        *tls = Some(place.clone());
+    }
 }
 
 fn key_of_variable(name: &str) -> Option<&'static str> {
@@ -440,6 +472,30 @@ mod tests {
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(error.starts_with(&format!("b.toml:{line}: ")), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_target_has_one_table() {
+        let text = "[[target]]\ntarget = \"http://A:1\"\n[[target]]\ntarget = \"http://a:1/\"\n";
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.starts_with("b.toml:3: ") && error.contains("`http://a:1/`"), "{error}");
+    }
+
+    #[test]
+    fn certificates_that_cannot_be_used_name_their_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("b.toml");
+        let pem = directory.path().join("empty.pem");
+        std::fs::write(&pem, "no certificate").unwrap();
+        let half = format!("[tls]\ncertificate = {pem:?}\n");
+        for (text, line, word) in
+            [(half.clone(), 2, "tls.key"), (format!("{half}key = {pem:?}\n"), 3, "empty.pem")]
+        {
+            std::fs::write(&file, text).unwrap();
+            let error = Sources { file: Some(file.clone()), ..Sources::default() }.read().unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains(&format!("b.toml:{line}: ")) && error.contains(word), "{error}");
         }
     }
 

@@ -95,7 +95,7 @@ impl Inbox {
     pub(crate) fn offer(&self, measured: Measured) {
         self.health.measured();
         if self.sender.try_send(Message::Own(measured)).is_err() {
-            self.health.spool_dropped.fetch_add(1, Ordering::Relaxed);
+            self.health.dropped_at_inbox();
         }
     }
 
@@ -266,7 +266,7 @@ impl Recorder {
         let Some(at) = self.spool.iter().position(|entry| entry.answer.is_none()) else { return false };
         let dropped = self.spool.remove(at).map_or(0, |entry| entry.records.len());
         self.spooled -= dropped;
-        self.parts.health.spool_dropped.fetch_add(dropped as u64, Ordering::Relaxed);
+        self.parts.health.dropped(dropped as u64);
         true
     }
 

@@ -61,7 +61,7 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// The archive cannot be used.
-    #[error(transparent)]
+    #[error("{}", one_line(.0))]
     Archive(#[from] barograph_engine::Error),
     /// The list of targets cannot be read.
     #[error("{0}")]
@@ -232,6 +232,11 @@ impl Station {
         let _ = self.http.join();
         lost
     }
+}
+
+/// A message in one line; SQLite's may have several.
+fn one_line(error: &barograph_engine::Error) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn url(address: SocketAddr, speaks_tls: bool) -> String {

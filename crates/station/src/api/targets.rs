@@ -10,7 +10,7 @@ use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::guard::Peer;
-use super::{Refusal, State, feed, json, query};
+use super::{Nothing, Refusal, State, feed, json, query};
 use crate::target::{Provenance, Target};
 use crate::targets::TargetsError;
 
@@ -58,11 +58,12 @@ impl<'a> TargetJson<'a> {
     }
 }
 
-pub(super) async fn list(axum::extract::State(shared): State) -> Response {
+pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let Nothing {} = query(&uri)?;
     let usual = shared.config().probe_period;
     let targets = shared.targets.all();
     let targets = targets.iter().map(|target| TargetJson::new(target, usual)).collect();
-    json(StatusCode::OK, &TargetsJson { targets })
+    Ok(json(StatusCode::OK, &TargetsJson { targets }))
 }
 
 pub(super) async fn add(

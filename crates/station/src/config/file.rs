@@ -47,6 +47,12 @@ pub(super) struct TargetTable {
     entries: Vec<Entry>,
 }
 
+impl TargetTable {
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
 /// What a file says.
 #[derive(Default)]
 pub(super) struct Entries {

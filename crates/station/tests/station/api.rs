@@ -116,6 +116,19 @@ fn another_content_for_a_known_identity_is_a_conflict() {
 }
 
 #[test]
+fn unknown_parameters_are_refused_also_where_none_are_taken() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    for path in ["/v1/station?foo=1", "/v1/targets?foo=1", "/v1/series?foo=1"] {
+        let refused = get(station.address(), path);
+        assert_eq!(refused.status, 400, "{path}");
+        assert!(refused.error().contains("foo"), "{path}: {}", refused.error());
+    }
+    assert_eq!(get(station.address(), "/v1/targets").status, 200);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
 fn bad_feeds_are_refused_whole_and_named() {
     let state = tempfile::tempdir().unwrap();
     let mut config = quiet(state.path());
