@@ -148,22 +148,59 @@ fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
     assert_eq!(readings[1].result.as_ref().unwrap().n, 8);
 }
 
-#[test]
-fn when_no_datagram_returns_all_are_lost_and_there_is_no_round_trip() {
+/// A station that swallows all datagrams; afterwards it is `alive` or gone.
+fn swallowing(alive: bool) -> Vec<barograph_probe::Reading> {
     let (tcp, udp) = tcp_and_udp();
     let address = tcp.local_addr().unwrap();
     let station = thread::spawn(move || {
         let (mut stream, _) = tcp.accept().unwrap();
         read_upgrade(&mut stream);
-        stream.read_exact(&mut [0; wire::REQUEST_BYTES]).unwrap();
+        let mut request = [0; wire::REQUEST_BYTES];
+        stream.read_exact(&mut request).unwrap();
         stream.write_all(&Reply::Ready { nonce: 1 }.encode()).unwrap();
-        let _ = stream.read(&mut [0]);
+        stream.read_exact(&mut request).unwrap();
+        assert_eq!(Request::decode(&request), Ok(Request::Rtt { n: 1 }));
+        if alive {
+            stream.write_all(&Reply::Ready { nonce: 0 }.encode()).unwrap();
+            let mut exchange = [0; wire::EXCHANGE_BYTES];
+            stream.read_exact(&mut exchange).unwrap();
+            stream.write_all(&exchange).unwrap();
+        }
         drop(udp);
     });
     let readings = run_one(&target(address), Experiment::Loss { n: 3 }, &context(LONG));
     station.join().unwrap();
+    readings
+}
+
+#[test]
+fn when_no_datagram_returns_all_are_lost_and_there_is_no_round_trip() {
+    let readings = swallowing(true);
     assert_eq!(readings[0].result.as_ref().unwrap().value, 1.0);
     assert_eq!(readings[1].result.as_ref().unwrap_err().failure, Failure::TimedOut);
+}
+
+#[test]
+fn a_station_that_is_gone_lost_nothing() {
+    for reading in swallowing(false) {
+        assert_eq!(reading.result.unwrap_err().failure, Failure::Reset);
+    }
+}
+
+/// The route back from 127.0.0.2 prefers 127.0.0.1, and the client would drop what comes from there.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_wildcard_listener_answers_from_the_address_asked() {
+    let listening = |any: &str| Listener::start(any.parse().unwrap(), Limits::default());
+    let Ok(dual) = listening("[::]:0") else {
+        say("SKIPPED: this host has no IPv6");
+        return;
+    };
+    for listener in [listening("0.0.0.0:0").unwrap(), dual] {
+        let target = Target::parse(&format!("127.0.0.2:{}", listener.address().port())).unwrap();
+        let readings = run_one(&target, Experiment::Loss { n: 5 }, &context(LONG));
+        assert!(readings[0].result.as_ref().unwrap().value <= 0.4, "{readings:?}");
+    }
 }
 
 #[test]
@@ -246,6 +283,7 @@ fn one_transfer_at_a_time() {
     first.write_all(&Request::Goodput { direction: Direction::Up, bytes: 1000 }.encode()).unwrap();
     assert_eq!(reply(&mut first), Reply::Ready { nonce: 0 });
     assert!(listener.responder().bulk_running());
+    assert_eq!(listener.responder().bulk_begun(), 1);
 
     let second = Experiment::Goodput { direction: Direction::Down, bytes: 1000 };
     let error = only(run_one(&target(listener.address()), second, &context(LONG))).unwrap_err();
@@ -257,6 +295,34 @@ fn one_transfer_at_a_time() {
     drop(first);
     until("the transfer is given up", || !listener.responder().bulk_running());
     only(run_one(&target(listener.address()), second, &context(LONG))).unwrap();
+}
+
+#[test]
+fn a_transfer_that_trickles_gives_its_place_up() {
+    let limits = Limits {
+        transfer_grace: Duration::from_millis(200),
+        transfer_bit_s_min: 100_000_000_000,
+        idle: LONG,
+        ..Limits::default()
+    };
+    for direction in [Direction::Up, Direction::Down] {
+        let listener = listener_with(limits.clone());
+        let mut slow = session(&listener);
+        slow.write_all(&Request::Goodput { direction, bytes: 1 << 30 }.encode()).unwrap();
+        assert_eq!(reply(&mut slow), Reply::Ready { nonce: 0 });
+        slow.write_all(&[0; wire::EXCHANGE_BYTES]).unwrap();
+        let began = Instant::now();
+        let mut ended = false;
+        while !ended {
+            assert!(began.elapsed() < LONG / 2, "it still has its place");
+            ended = match direction {
+                Direction::Up => slow.write_all(&[0]).is_err(),
+                Direction::Down => !matches!(slow.read(&mut [0]), Ok(1)),
+            };
+        }
+        until("the place is free", || !listener.responder().bulk_running());
+        assert_eq!(listener.responder().bulk_begun(), 1, "what is over has begun all the same");
+    }
 }
 
 #[test]
@@ -347,6 +413,48 @@ fn through_tls_the_upgrade_authorises_and_the_plain_connection_measures() {
     let error = only(run_one(&target, Experiment::Rtt { n: 5 }, &distrustful)).unwrap_err();
     assert_eq!(error.failure, Failure::Untrusted, "{error:?}");
     assert_eq!(detect(&target, &distrustful), Ok(Peer::Plain), "it can still be connected to");
+}
+
+/// Answers every request with `status`, and keeps what it was asked.
+fn refusing(answer: &'static str) -> (Server, mpsc::Receiver<String>) {
+    let (sender, requests) = mpsc::channel();
+    let server = Server::start(move |mut stream, stop| {
+        let request = read_request(&mut stream, stop);
+        if request.is_empty() {
+            return;
+        }
+        let _ = sender.send(String::from_utf8(request).unwrap());
+        let _ = stream.write_all(answer.as_bytes());
+    });
+    (server, requests)
+}
+
+#[test]
+fn only_a_station_that_refuses_sees_the_token() {
+    let holder = Context { token: Some("secret".into()), ..context(LONG) };
+    for plain in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 401 Unauthorized\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 403 Forbidden\r\nUpgrade: h2c\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 503 Full\r\nUpgrade: barograph-probe/1\r\nContent-Length: 0\r\n\r\n",
+        "no HTTP at all\r\n\r\n",
+    ] {
+        let (server, requests) = refusing(plain);
+        let _ = detect(&server.url(), &holder);
+        let _ = run_one(&server.target(), Experiment::Rtt { n: 1 }, &holder);
+        drop(server);
+        let requests: Vec<String> = requests.iter().collect();
+        assert_eq!(requests.len(), 2, "{plain}: {requests:?}");
+        assert!(requests.iter().all(|request| !request.contains("secret")), "{plain}: {requests:?}");
+    }
+    let (server, requests) =
+        refusing("HTTP/1.1 401 No\r\nUpgrade: barograph-probe/1\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(detect(&server.url(), &holder).unwrap_err().failure, Failure::Declined);
+    drop(server);
+    let requests: Vec<String> = requests.iter().collect();
+    assert_eq!(requests.len(), 2, "{requests:?}");
+    assert!(!requests[0].contains("Authorization"), "{requests:?}");
+    assert!(requests[1].contains("\r\nAuthorization: Bearer secret\r\n"), "{requests:?}");
 }
 
 #[test]

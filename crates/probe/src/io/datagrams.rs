@@ -1,13 +1,13 @@
 //! Loss and round-trip time of datagrams.
 
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 
 use super::clock::{Clock, TICK};
-use super::session::{Session, datagram_leave};
+use super::session::{self, Session, datagram_leave};
 use crate::reading::Measured;
 use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind};
 use crate::{ProbeError, reduce};
@@ -22,14 +22,22 @@ pub(super) struct Returned {
 /// for [`PATIENCE`]; the session stays open meanwhile, for it carries the leave.
 pub(super) fn loss(mut session: Session, n: u32, clock: &Clock) -> Result<Returned, ProbeError> {
     let nonce = datagram_leave(&mut session.wire, n, clock)?;
-    let volley = Volley::fire(session.address, nonce, n, clock);
-    let volley = volley.map_err(|error| clock.io("exchanging datagrams", &error))?;
+    let doing = "exchanging datagrams";
+    // From the address that the session has: the responder answers no other.
+    let mut own = session.wire.tcp().local_addr().map_err(|error| clock.io(doing, &error))?;
+    own.set_port(0);
+    let volley = Volley::fire(own, session.address, nonce, n, clock);
+    let volley = volley.map_err(|error| clock.io(doing, &error))?;
     let samples = volley.round_trips_s();
     let returned = samples.len();
     if returned == 0 && volley.refused {
         return Err(
             clock.fail(Failure::Refused, format!("nothing answers on UDP port {}", session.address.port()))
         );
+    }
+    if returned == 0 {
+        // Of a station that is gone, silence says nothing about the path of datagrams.
+        session::still_there(&mut session.wire, clock)?;
     }
     let rtt = reduce::median(&samples).map(|value| Measured {
         value,
@@ -56,13 +64,8 @@ struct Volley {
 }
 
 impl Volley {
-    fn fire(station: SocketAddr, nonce: u64, n: u32, clock: &Clock) -> io::Result<Self> {
-        let any: SocketAddr = if station.is_ipv4() {
-            (Ipv4Addr::UNSPECIFIED, 0).into()
-        } else {
-            (Ipv6Addr::UNSPECIFIED, 0).into()
-        };
-        let socket = UdpSocket::bind(any)?;
+    fn fire(own: SocketAddr, station: SocketAddr, nonce: u64, n: u32, clock: &Clock) -> io::Result<Self> {
+        let socket = UdpSocket::bind(own)?;
         // Connected: the kernel drops what comes from anyone else, and tells of a closed port.
         socket.connect(station)?;
         let mut volley = Self { socket, nonce, flights: Vec::new(), refused: false };

@@ -10,6 +10,7 @@ mod dial;
 mod http;
 mod kernel;
 mod listener;
+mod mail;
 mod payload;
 mod responder;
 mod serve;
@@ -41,7 +42,8 @@ pub use tls::trusting;
 pub struct Context {
     /// Each experiment, from resolving the name to its last byte, ends within this time.
     pub deadline: Duration,
-    /// Presented to a station as `Authorization: Bearer …`; never to other servers.
+    /// Presented as `Authorization: Bearer …`, and only to a target that first refused, with 401 or
+    /// 403, as a station does. Anyone can imitate that, so the token must be meant for this target.
     pub token: Option<String>,
     /// Forecast of the `rtt` series of this target, in seconds, subtracted from the time of a
     /// transfer. Never that of `rtt_nagle`.

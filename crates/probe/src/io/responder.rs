@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,11 +32,21 @@ pub struct Limits {
     pub idle: Duration,
     /// A session ends after this long, whatever happens.
     pub session: Duration,
+    /// A transfer may go on for this long, and for as much longer as the bytes that it has moved
+    /// so far take at `transfer_bit_s_min`; a slower one is ended, and its place is free.
+    pub transfer_grace: Duration,
+    /// Slowest average rate of a transfer beyond its grace, in bit/s.
+    pub transfer_bit_s_min: u64,
 }
 
 impl Default for Limits {
     /// 64 sessions, 16 from one address; 1 GiB a transfer (10 s at 0.8 Gbit/s), 4 GiB a session;
-    /// 10 000 exchanges; 10 s of silence, two minutes in all.
+    /// 10 000 exchanges; 10 s of silence, two minutes in all; transfers of 15 s, longer only at
+    /// 10 Mbit/s and more.
+    ///
+    /// There is one place for a transfer. The reference client gives up after 10 s by itself, so 15 s
+    /// cut nobody honest short (the usual MiB needs 0.6 Mbit/s), while a peer that asks for a GiB and
+    /// trickles would else keep all others out for the two minutes of its session.
     fn default() -> Self {
         Self {
             sessions_max: 64,
@@ -46,6 +56,8 @@ impl Default for Limits {
             count_max: 10_000,
             idle: Duration::from_secs(10),
             session: Duration::from_secs(120),
+            transfer_grace: Duration::from_secs(15),
+            transfer_bit_s_min: 10_000_000,
         }
     }
 }
@@ -73,6 +85,7 @@ impl Responder {
             began: Instant::now(),
             serves_datagrams: udp.is_some(),
             bulk: AtomicBool::new(false),
+            bulk_begun: AtomicU64::new(0),
             seats: Mutex::default(),
             tokens: Mutex::new(TokenTable::new(TOKEN_LIFETIME_S, TOKENS_MAX)),
             leaves: Mutex::default(),
@@ -129,6 +142,13 @@ impl Responder {
     #[must_use]
     pub fn bulk_running(&self) -> bool {
         self.shared.bulk.load(Ordering::Relaxed)
+    }
+
+    /// How many transfers began since the start. Where it is the same before and after a measurement
+    /// of one's own, and none was running at the start, no transfer fell within.
+    #[must_use]
+    pub fn bulk_begun(&self) -> u64 {
+        self.shared.bulk_begun.load(Ordering::Relaxed)
     }
 
     /// Sessions that are open, or have a place reserved.
@@ -216,6 +236,7 @@ pub(super) struct Shared {
     began: Instant,
     /// One transfer at a time: two would measure each other.
     bulk: AtomicBool,
+    bulk_begun: AtomicU64,
     /// Sessions by address.
     seats: Mutex<HashMap<IpAddr, usize>>,
     tokens: Mutex<TokenTable>,
@@ -236,7 +257,9 @@ impl Shared {
     /// The right to run the one transfer, given back when dropped.
     pub(super) fn bulk(&self) -> Option<Bulk<'_>> {
         let free = self.bulk.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        free.is_ok().then_some(Bulk(&self.bulk))
+        free.ok()?;
+        self.bulk_begun.fetch_add(1, Ordering::Relaxed);
+        Some(Bulk(&self.bulk))
     }
 }
 

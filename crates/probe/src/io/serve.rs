@@ -8,9 +8,9 @@ use std::thread;
 use std::time::Instant;
 
 use super::clock::TICK;
-use super::responder::Shared;
+use super::responder::{Limits, Shared};
 use super::stream::Wire;
-use super::{kernel, payload};
+use super::{kernel, mail, payload};
 use crate::plan::Direction;
 use crate::wire::{
     DATAGRAM_BYTES, Datagram, DatagramKind, Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request,
@@ -43,7 +43,7 @@ pub(super) fn session(wire: &mut Wire, shared: &Shared) -> io::Result<()> {
                 };
                 ready(wire, 0)?;
                 bytes_left -= bytes;
-                let done = transfer(wire, direction, bytes)?;
+                let done = transfer(wire, direction, bytes, &Hurry::begin(&shared.limits))?;
                 // Given back first: the client may begin its next transfer as soon as it has read this.
                 drop(bulk);
                 wire.write_all(&done.encode())?;
@@ -112,22 +112,22 @@ fn delay_acknowledgements(_wire: &Wire) -> io::Result<()> {
 }
 
 /// Bytes are counted where they arrive; the sender's kernel says what held it back.
-fn transfer(wire: &mut Wire, direction: Direction, bytes: u64) -> io::Result<Done> {
+fn transfer(wire: &mut Wire, direction: Direction, bytes: u64, hurry: &Hurry) -> io::Result<Done> {
     match direction {
         Direction::Up => {
-            receive(wire, bytes)?;
+            receive(wire, bytes, hurry)?;
             Ok(Done { bytes, tcp_info: None })
         }
         Direction::Down => {
             let _begin = wire.read_frame::<EXCHANGE_BYTES>()?;
             let began = Instant::now();
-            send(wire, bytes)?;
+            send(wire, bytes, hurry)?;
             Ok(Done { bytes, tcp_info: kernel::tcp_info(wire.tcp(), began.elapsed().as_secs_f64()) })
         }
     }
 }
 
-fn receive(wire: &mut Wire, bytes: u64) -> io::Result<()> {
+fn receive(wire: &mut Wire, bytes: u64, hurry: &Hurry) -> io::Result<()> {
     let mut buffer = vec![0; payload::BLOCK_BYTES];
     let mut left = bytes;
     while 0 < left {
@@ -136,21 +136,48 @@ fn receive(wire: &mut Wire, bytes: u64) -> io::Result<()> {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => left -= read as u64,
         }
+        hurry.check(bytes - left)?;
     }
     Ok(())
 }
 
-fn send(wire: &mut Wire, bytes: u64) -> io::Result<()> {
+fn send(wire: &mut Wire, bytes: u64, hurry: &Hurry) -> io::Result<()> {
     let block = payload::block();
     let mut left = bytes;
     while 0 < left {
         left -= wire.write(payload::next(&block, left))? as u64;
+        hurry.check(bytes - left)?;
     }
     Ok(())
 }
 
+/// How slow a transfer may be: there is one place for transfers, and a slow peer would keep it.
+struct Hurry {
+    began: Instant,
+    grace_s: f64,
+    bit_s_min: f64,
+}
+
+impl Hurry {
+    fn begin(limits: &Limits) -> Self {
+        let grace_s = limits.transfer_grace.as_secs_f64();
+        Self { began: Instant::now(), grace_s, bit_s_min: limits.transfer_bit_s_min as f64 }
+    }
+
+    /// # Errors
+    /// `TimedOut` when `moved` bytes are too few by now.
+    fn check(&self, moved: u64) -> io::Result<()> {
+        let allowed_s = self.grace_s + moved as f64 * 8.0 / self.bit_s_min;
+        if allowed_s < self.began.elapsed().as_secs_f64() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        Ok(())
+    }
+}
+
 /// Makes the socket's calls end now and then, so that a stop is noticed.
 pub(super) fn prepare_datagrams(udp: &UdpSocket) -> io::Result<()> {
+    mail::prepare(udp)?;
     udp.set_nonblocking(false)?;
     udp.set_read_timeout(Some(TICK))?;
     udp.set_write_timeout(Some(TICK))
@@ -160,9 +187,11 @@ pub(super) fn prepare_datagrams(udp: &UdpSocket) -> io::Result<()> {
 pub(super) fn datagrams(udp: &UdpSocket, shared: &Shared) {
     let mut bytes = [0; DATAGRAM_BYTES + 1];
     while !shared.stop.is_cancelled() {
-        let (read, from) = match udp.recv_from(&mut bytes) {
+        let (read, envelope) = match mail::receive(udp, &mut bytes) {
             Ok(received) => received,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                continue;
+            }
             // An error that comes at once and stays (an interface gone) must not spin.
             Err(_) => {
                 thread::sleep(TICK);
@@ -173,7 +202,7 @@ pub(super) fn datagrams(udp: &UdpSocket, shared: &Shared) {
         if question.kind == DatagramKind::Question && shared.leaves().take(question.nonce, shared.now_s()) {
             let answer = Datagram { kind: DatagramKind::Answer, ..question };
             // An answer that cannot be sent is a lost datagram, which is what is measured.
-            let _ = udp.send_to(&answer.encode(), from);
+            let _ = mail::answer(udp, &answer.encode(), &envelope);
         }
     }
 }

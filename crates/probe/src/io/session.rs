@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use barograph_forecast::Failure;
 
 use super::clock::Clock;
-use super::dial::{connect_any, dial};
+use super::dial::{Dialled, connect_any, dial};
 use super::stream::Wire;
 use super::{Context, Progress, http, kernel, payload, tls};
 use crate::plan::Direction;
@@ -65,12 +65,15 @@ pub(super) fn open_tls(target: &Target, context: &Context, clock: &Clock) -> Res
     }
 }
 
-/// Connects as the scheme says and asks for the Upgrade with the user's own token.
+/// Connects as the scheme says and asks for the Upgrade; shows the user's token if it is asked for.
 pub(super) fn ask(target: &Target, context: &Context, clock: &Clock) -> Result<Answer, ProbeError> {
     ask_within(context.deadline, target, context, clock)
 }
 
 /// The same, but the server has only `patience` to answer once it took the connection.
+///
+/// The first request carries no token: a server that is no station must not see it. Only one that
+/// answers `401` or `403` in the name of the protocol gets it, in a second request.
 pub(super) fn ask_within(
     patience: Duration,
     target: &Target,
@@ -86,13 +89,32 @@ pub(super) fn ask_within(
     };
     let dialled = dial(target, clock)?;
     let clock = clock.within(patience);
+    let address = dialled.address;
+    let answer = ask_on(dialled, target, context, None, &clock)?;
+    match (&answer, authorization) {
+        (Answer::Refused(401 | 403), Some(authorization)) => {
+            let again = connect_any(&[address], &clock)?;
+            ask_on(again, target, context, Some(&authorization), &clock)
+        }
+        _ => Ok(answer),
+    }
+}
+
+/// Asks for the Upgrade on a fresh connection.
+fn ask_on(
+    dialled: Dialled,
+    target: &Target,
+    context: &Context,
+    authorization: Option<&str>,
+    clock: &Clock,
+) -> Result<Answer, ProbeError> {
     let wire = match target.scheme() {
-        Scheme::Https => tls::connect(dialled.tcp, target, context, &clock)?,
+        Scheme::Https => tls::connect(dialled.tcp, target, context, clock)?,
         Scheme::Http | Scheme::Address => {
-            Wire::plain(dialled.tcp, &clock).map_err(|error| clock.io(UPGRADING, &error))?
+            Wire::plain(dialled.tcp, clock).map_err(|error| clock.io(UPGRADING, &error))?
         }
     };
-    upgrade(wire, dialled.address, target, authorization.as_deref(), &clock)
+    upgrade(wire, dialled.address, target, authorization, clock)
 }
 
 /// `n` exchanges of two bytes: JavaNws §2.1.1, with Nagle's algorithm off.
@@ -161,6 +183,13 @@ pub(super) fn goodput(
 /// Leave to send `n` datagrams: the nonce that marks them.
 pub(super) fn datagram_leave(wire: &mut Wire, n: u32, clock: &Clock) -> Result<u64, ProbeError> {
     request(wire, Request::Datagrams { n }, clock)
+}
+
+/// One exchange more: the station is alive and the path to it open.
+pub(super) fn still_there(wire: &mut Wire, clock: &Clock) -> Result<(), ProbeError> {
+    request(wire, Request::Rtt { n: 1 }, clock)?;
+    let exchanged = exchange(wire, 0, |wire, bytes| wire.write_all(&bytes));
+    exchanged.map(|_| ()).map_err(|error| clock.io("asking whether the station is still there", &error))
 }
 
 /// From the first byte written to the acknowledgement of the last.
