@@ -355,14 +355,13 @@ impl Worker {
 
     /// Measures and records.
     fn measure(&self, kind: Kind) -> Measurement {
-        let own_bulk_before = self.bulk.begun.load(Ordering::SeqCst);
+        let bulk_before = self.bulk_begun();
         let loaded_before = self.is_loaded();
         // The bank's lock is taken here, on the experiment's own thread: the timetable waits for nobody.
         let rtt_forecast_s = if kind.is_bulk() { self.rtt_forecast_s() } else { None };
         let context = Context { rtt_forecast_s, ..self.context.clone() };
         let readings = run_one(&self.target.address, kind.experiment(self.bytes), &context);
-        let loaded =
-            loaded_before || self.is_loaded() || own_bulk_before != self.bulk.begun.load(Ordering::SeqCst);
+        let loaded = loaded_before || self.is_loaded() || bulk_before != self.bulk_begun();
         let (mut mistaken, mut answered) = (false, false);
         for reading in readings {
             let Reading { quantity, result } = &reading;
@@ -392,6 +391,11 @@ impl Worker {
         let series = Series { source, target, quantity: Quantity::RTT };
         let next = lock(&self.parts.bank).account(&series).and_then(crate::bank::Account::next);
         next.map(|next| next.median.value)
+    }
+
+    /// Transfers begun so far, ours and those that the responder serves: one may begin and end meanwhile.
+    fn bulk_begun(&self) -> (u64, u64) {
+        (self.bulk.begun.load(Ordering::SeqCst), self.parts.responder.bulk_begun())
     }
 
     fn is_loaded(&self) -> bool {
