@@ -43,7 +43,7 @@ export class Card {
     if (waiting) return;
     this.graph ??= new Graph(this.paper, (index) => this.#readOut(index));
     this.trace = traceOf(series.points, series.next, series.unit, points_shown);
-    setText(this.axis_unit, this.trace.scale.label);
+    setText(this.axis_unit, this.trace.has_values ? this.trace.scale.label : '');
     this.graph.draw(this.trace);
   }
 

@@ -81,7 +81,10 @@ export class Graph {
           gap: 6,
           space: 30,
           values: (u, splits) => {
-            if (!this.#hasRows()) return splits.map(() => '');
+            if (!this.trace?.has_values) {
+              this.minor_y = [];
+              return splits.map(() => ''); // Failures have no height to read off.
+            }
             this.minor_y = between(splits, 5);
             return formatTicks(splits);
           },

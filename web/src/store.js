@@ -51,9 +51,11 @@ export class Store {
     series.revision += 1;
     const failed = series.points.findLast(hasFailed);
     if (failed) series.last_failure = failed;
-    const end_s = series.points.at(-1)?.time_s ?? -Infinity;
-    for (const point of series.pending) {
-      if (end_s < point.time_s) appendPoint(series, point);
+    // Times do not tell which of them the history has: a clock may be set back, and an application may
+    // give several points one time.
+    const had = series.points;
+    for (const point of series.pending.filter((point) => !had.some((one) => isSame(one, point)))) {
+      appendPoint(series, point);
     }
     series.pending = [];
     series.history = 'present';

@@ -7,6 +7,9 @@ import { hasFailed } from './store.js';
  *
  * `columns` are `[time_s, upper, lower, forecast, measured]`; a failure, a forecast never issued and
  * a hole in time are `null`, which the graph leaves empty. `failures` are the times of failures.
+ * Times ascend, as the graph needs them: where a clock was set back, what it had labelled later
+ * gives way to what came after, and a gap shows the place. `has_values` says whether the paper's
+ * range comes from values; without any it has no numbers to show.
  */
 export function traceOf(points, next, unit, points_shown) {
   const shown = points.slice(-points_shown);
@@ -18,7 +21,13 @@ export function traceOf(points, next, unit, points_shown) {
 
   let before_s = null;
   for (const point of shown) {
-    if (before_s !== null && hole_s < point.time_s - before_s) {
+    const set_back = before_s !== null && point.time_s < before_s;
+    if (set_back) {
+      while (point.time_s <= columns[0].at(-1)) columns.forEach((column) => column.pop());
+      while (point.time_s <= failures.at(-1)) failures.pop();
+      before_s = columns[0].at(-1) ?? null;
+    }
+    if (before_s !== null && (set_back || hole_s < point.time_s - before_s)) {
       pushRow(columns, (before_s + point.time_s) / 2, null, null, null, null);
     }
     const failed = hasFailed(point);
@@ -37,7 +46,8 @@ export function traceOf(points, next, unit, points_shown) {
   const ahead = next?.median
     ? { value: scaled(next.median.value), lower: scaled(next.lower), upper: scaled(next.upper) }
     : null;
-  return { columns, failures, ahead, scale, range: rangeOf(columns, ahead, unit, scale) };
+  const has_values = [...columns[3], ...columns[4], ahead?.value].some(Number.isFinite);
+  return { columns, failures, ahead, scale, has_values, range: rangeOf(columns, ahead, unit, scale) };
 }
 
 /**
@@ -71,7 +81,10 @@ export function rangeOf(columns, ahead, unit, scale) {
 /** The usual time from one point to the next, in seconds; infinite when there are fewer than two. */
 export function typicalStep(points) {
   const steps = [];
-  for (let i = 1; i < points.length; i += 1) steps.push(points[i].time_s - points[i - 1].time_s);
+  for (let i = 1; i < points.length; i += 1) {
+    const step = points[i].time_s - points[i - 1].time_s;
+    if (0 <= step) steps.push(step); // Less is a clock that was set back.
+  }
   steps.sort((a, b) => a - b);
   return steps.length === 0 ? Infinity : quantile(steps, 0.5) || Infinity;
 }

@@ -27,6 +27,17 @@ test('points that arrive while the history travels follow it, once', () => {
   assert.deepEqual(store.series.get(KEY).points.map((p) => p.time_s), [1, 2, 3]);
 });
 
+test('points that wait follow the history whatever their time, unless it has them', () => {
+  const store = new Store();
+  store.replaceSeries([summary()]);
+  store.startHistory(KEY);
+  store.addPoint(point(9));
+  store.addPoint(point(9, { value: 1 })); // Another point of that time.
+  store.addPoint(point(5)); // The clock was set back.
+  store.putHistory(KEY, { points: [point(8), point(9)] });
+  assert.deepEqual(store.series.get(KEY).points.map((p) => [p.time_s, p.value]), [[8, 8], [9, 9], [9, 1], [5, 5]]);
+});
+
 test('history is bounded however long it runs', () => {
   const store = storeWith([point(0)]);
   for (let i = 1; i < 3 * POINTS_MAX; i += 1) store.addPoint(point(i));

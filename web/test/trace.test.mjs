@@ -47,8 +47,11 @@ test('nothing, one point and a flat line have a range', () => {
 });
 
 test('a forecast that differs by rounding does not stretch the paper', () => {
-  const [low, high] = traceOf([at(1, 0.0132)], { median: { value: 0.013200000000000002 } }, '', 512).range;
-  assert.ok(low < 0.013 && 0.0134 < high);
+  const range = (forecast) => traceOf([at(1, 0.0132)], { median: { value: forecast } }, '', 512).range;
+  const [low, high] = range(0.013200000000000002);
+  assert.ok(low < 0.0131 && 0.0133 < high, `${low} to ${high}`);
+  const [flat_low, flat_high] = range(0.0132);
+  assert.ok(Math.abs(low - flat_low) < 1e-9 && Math.abs(high - flat_high) < 1e-9, 'as for equal ones');
 });
 
 test('a lone spike leaves the paper, a level shift stays on it', () => {
@@ -70,4 +73,24 @@ test('the usual step is the median', () => {
   assert.equal(typicalStep([at(0), at(1), at(2), at(50)]), 1);
   assert.equal(typicalStep([at(0)]), Infinity);
   assert.equal(typicalStep([at(5), at(5)]), Infinity);
+});
+
+test('a clock set back leaves times that ascend, and a gap', () => {
+  const points = [10, 20, 30, 40, 25, 35].map((time_s) => at(time_s, time_s));
+  points[3] = { time_s: 40, error: 'reset' };
+  const { columns, failures } = traceOf(points, null, '', 512);
+  assert.deepEqual(columns[0], [10, 20, 22.5, 25, 35]);
+  assert.deepEqual(columns[4], [10, 20, null, 25, 35]);
+  assert.deepEqual(failures, []);
+  const far_back = traceOf([at(100, 1), at(110, 2), at(1, 3)], null, '', 512);
+  assert.deepEqual(far_back.columns[0], [1]);
+});
+
+test('points of one time are all drawn', () => {
+  assert.deepEqual(traceOf([at(1, 1), at(1, 2), at(2, 3)], null, '', 512).columns[0], [1, 1, 2]);
+});
+
+test('failures alone give the paper no numbers', () => {
+  assert.equal(traceOf([{ time_s: 1, error: 'reset' }], null, 's', 512).has_values, false);
+  assert.equal(traceOf([at(1, 0)], null, 's', 512).has_values, true);
 });

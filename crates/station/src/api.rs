@@ -19,8 +19,8 @@ use axum::routing::{MethodRouter, get, post};
 use barograph_engine::{Engine, Selector};
 use barograph_forecast::{Name, Quantity};
 use barograph_probe::io::Responder;
-use serde::Serialize;
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, watch};
 
 use crate::bank::Bank;
@@ -28,6 +28,7 @@ use crate::config::Config;
 use crate::health::Health;
 use crate::hub::Hub;
 use crate::recorder::Inbox;
+use crate::seats::Seats;
 use crate::targets::Targets;
 
 pub(crate) use guard::{Channel, Peer};
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub(crate) responder: Arc<Responder>,
     pub(crate) started: SystemTime,
     pub(crate) streams: Arc<Semaphore>,
+    pub(crate) stream_seats: Seats,
     /// Becomes true when the station stops: streams then end.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -150,6 +152,11 @@ fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     (status, headers, text).into_response()
 }
+
+/// The query of a request that takes no parameters.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Nothing {}
 
 /// The query of `uri`; an unknown parameter or one that does not parse is a 400 that names it.
 fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {

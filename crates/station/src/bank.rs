@@ -66,7 +66,7 @@ pub enum Observed {
     New(Point),
     /// It is older than the newest of its series, and was not learnt.
     Late,
-    /// Its series would be one too many.
+    /// Its series would be one too many, or its value is one that no battery takes.
     Refused,
 }
 
@@ -117,16 +117,18 @@ impl Bank {
             self.refused += 1;
             return Observed::Refused;
         }
-        let account = self
-            .accounts
-            .entry(measured.series.clone())
-            .or_insert_with(|| Account::new(measured, &self.config));
-        let is_late = in_order && measured.time_unix_ns < account.last.time_unix_ns;
-        let observed = if is_late { None } else { account.observe(measured) };
-        if observed.is_none() {
-            self.late += 1;
+        if let Some(account) = self.accounts.get_mut(&measured.series) {
+            if in_order && measured.time_unix_ns < account.last.time_unix_ns {
+                self.late += 1;
+                return Observed::Late;
+            }
+            return account.observe(measured).map_or(Observed::Refused, Observed::New);
         }
-        observed.map_or(Observed::Late, Observed::New)
+        // There is an account only of what was taken: one without any point would be shown as a series.
+        let mut account = Account::new(measured, &self.config);
+        let Some(point) = account.observe(measured) else { return Observed::Refused };
+        self.accounts.insert(measured.series.clone(), account);
+        Observed::New(point)
     }
 
     /// Whether a measurement of `series` would be accepted.
@@ -202,7 +204,7 @@ impl Account {
     fn observe(&mut self, measured: &Measured) -> Option<Point> {
         let issued = self.issue();
         match measured.outcome {
-            // The vocabulary promises finite values; one that is not is dropped rather than shown.
+            // A value out of a battery's range could be shown, but never be forecast from.
             Outcome::Value(value) => match self.battery.update(value) {
                 Ok(()) => self.value_time_unix_ns = measured.time_unix_ns,
                 Err(_) => return None,
@@ -285,7 +287,7 @@ impl Account {
 }
 
 /// Between which values a quantity can lie; an application's own can be anything.
-fn bounds(quantity: &Quantity) -> (f64, f64) {
+pub(crate) fn bounds(quantity: &Quantity) -> (f64, f64) {
     match crate::unit(quantity) {
         "ratio" => (0.0, 1.0),
         "" => (f64::NEG_INFINITY, f64::INFINITY),
@@ -343,10 +345,12 @@ mod tests {
         let mut bank = Bank::new(10);
         bank.observe(&measured("a", 5, Outcome::Value(5.0)));
         assert_eq!(bank.observe_in_order(&measured("a", 4, Outcome::Value(1.0))), Observed::Late);
-        assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(f64::NAN))), Observed::Late);
+        assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(f64::NAN))), Observed::Refused);
+        assert_eq!(bank.observe(&measured("ghost", 6, Outcome::Value(1e71))), Observed::Refused);
+        assert_eq!(bank.len(), 1, "a value that is not taken makes no series");
         let account = bank.account(&measured("a", 0, Outcome::Value(0.0)).series).unwrap();
         assert_eq!((account.count(), account.points().count()), (1, 1));
-        assert_eq!(bank.late(), 2);
+        assert_eq!(bank.late(), 1);
         assert!(matches!(bank.observe_in_order(&measured("a", 5, Outcome::Value(1.0))), Observed::New(_)));
         assert!(
             matches!(bank.observe(&measured("a", 1, Outcome::Value(1.0))), Observed::New(_)),

@@ -30,6 +30,8 @@ pub struct Config {
     pub allowed_hosts: Vec<String>,
     /// Whether targets may be added by others than this host.
     pub allow_remote_targets: bool,
+    /// Whether callers on this host need the token too: behind a reverse proxy they are anybody.
+    pub loopback_needs_token: bool,
     /// Whether the own responder, the gateway and the resolver are measured.
     pub default_targets: bool,
     /// TCP port of the gateway that is connected to.
@@ -46,7 +48,7 @@ pub struct Config {
     pub goodput_bytes: u64,
     /// Most experiments at once.
     pub workers_max: usize,
-    /// File with the token presented to other stations.
+    /// File with the token presented to the targets of the configuration that name none themselves.
     pub token_file: Option<PathBuf>,
     /// Shortest time between two commits of the archive.
     pub commit: Duration,
@@ -78,6 +80,7 @@ impl Default for Config {
             host: None,
             allowed_hosts: Vec::new(),
             allow_remote_targets: false,
+            loopback_needs_token: false,
             default_targets: true,
             gateway_port: 80,
             sensor_period: Duration::from_secs(10),
@@ -162,15 +165,19 @@ impl Sources {
     /// [`ConfigError`], naming the file and line, the variable or the flag.
     pub fn read(&self) -> Result<Config, ConfigError> {
         let mut config = Config::default();
+        let mut tls = None;
         if let Some(path) = &self.file {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| ConfigError::Unreadable { path: path.clone(), error })?;
-            config.apply_file(path, &text)?;
+            config.apply_noting(path, &text, &mut tls)?;
         }
         for (name, text) in &self.variables {
             let place = Place::Variable(name.clone());
             match key_of_variable(name) {
-                Some(key) => config.set(key, &Value::Raw(text.clone()), place)?,
+                Some(key) => {
+                    note(&mut tls, key, &place);
+                    config.set(key, &Value::Raw(text.clone()), place)?;
+                }
                 None if name.starts_with(PREFIX) && !OTHER_VARIABLES.contains(&name.as_str()) => {
                     let suggestion = None;
                     return Err(ConfigError::UnknownKey { place, key: name.clone(), suggestion });
@@ -179,7 +186,9 @@ impl Sources {
             }
         }
         for (key, text) in &self.flags {
-            config.set(key, &Value::Raw(text.clone()), Place::Flag(key.clone()))?;
+            let place = Place::Flag(key.clone());
+            note(&mut tls, key, &place);
+            config.set(key, &Value::Raw(text.clone()), place)?;
         }
         for text in &self.targets {
             let target = Target::parse(text, &[], None, Provenance::Config).map_err(|error| {
@@ -187,6 +196,14 @@ impl Sources {
                 ConfigError::Value { place, key: "target".into(), message: error.to_string() }
             })?;
             config.targets.push(target);
+        }
+        if let Some(place) = tls {
+            let loaded = crate::tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref());
+            loaded.map_err(|error| ConfigError::Value {
+                place,
+                key: "tls".into(),
+                message: error.to_string(),
+            })?;
         }
         Ok(config)
     }
@@ -198,12 +215,23 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with the line.
     pub fn apply_file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
+        self.apply_noting(path, text, &mut None)
+    }
+
+    /// The same, noting in `tls` where certificates were last spoken of.
+    fn apply_noting(&mut self, path: &Path, text: &str, tls: &mut Option<Place>) -> Result<(), ConfigError> {
         let entries = file::entries(path, text)?;
         for entry in entries.values {
+            note(tls, &entry.key, &entry.place);
             self.set(&entry.key, &entry.value, entry.place)?;
         }
         for table in entries.targets {
             let target = file::target(&table)?;
+            if self.targets.iter().any(|other| other.name == target.name) {
+                let message = format!("`{}` has a table already; name all its quantities there", target.name);
+                let place = table.place().clone();
+                return Err(ConfigError::Value { place, key: "target".into(), message });
+            }
             self.targets.push(target);
         }
         Ok(())
@@ -231,6 +259,7 @@ impl Config {
             "host" => value.name().map(|v| self.host = Some(v)),
             "allowed_hosts" => value.words().map(|v| self.allowed_hosts = v),
             "allow_remote_targets" => value.flag().map(|v| self.allow_remote_targets = v),
+            "loopback_needs_token" => value.flag().map(|v| self.loopback_needs_token = v),
             "default_targets" => value.flag().map(|v| self.default_targets = v),
             "gateway_port" => value.integer(1, 65_535).map(|v| self.gateway_port = v as u16),
             "sensors.period_s" => value.seconds(0.1, DAY_S).map(|v| self.sensor_period = v),
@@ -282,6 +311,7 @@ pub const KEYS: &[&str] = &[
     "host",
     "allowed_hosts",
     "allow_remote_targets",
+    "loopback_needs_token",
     "default_targets",
     "gateway_port",
     "sensors.period_s",
@@ -312,6 +342,13 @@ pub const PORT: u16 = 10132;
 #[must_use]
 pub fn variable_of_key(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "_").to_ascii_uppercase())
+}
+
+/// Notes where certificates were spoken of: what is wrong with them shows when all was read.
+fn note(tls: &mut Option<Place>, key: &str, place: &Place) {
+    if key.starts_with("tls.") {
+        *tls = Some(place.clone());
+    }
 }
 
 fn key_of_variable(name: &str) -> Option<&'static str> {
@@ -430,10 +467,35 @@ mod tests {
             ("[[target]]\ntarget = \"a\"", 2),
             ("[[target]]\ntarget = \"a:1\"\nquantities = [\"x\"]", 3),
             ("[[target]]\ntarget = \"a:1\"\nperiod_s = 0", 3),
+            ("[[target]]\ntarget = \"a:1\"\ntoken_file = 0", 3),
             ("target = \"a:1\"", 1),
         ] {
             let error = read(text).unwrap_err().to_string();
             assert!(error.starts_with(&format!("b.toml:{line}: ")), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_target_has_one_table() {
+        let text = "[[target]]\ntarget = \"http://A:1\"\n[[target]]\ntarget = \"http://a:1/\"\n";
+        let error = read(text).unwrap_err().to_string();
+        assert!(error.starts_with("b.toml:3: ") && error.contains("`http://a:1/`"), "{error}");
+    }
+
+    #[test]
+    fn certificates_that_cannot_be_used_name_their_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("b.toml");
+        let pem = directory.path().join("empty.pem");
+        std::fs::write(&pem, "no certificate").unwrap();
+        let half = format!("[tls]\ncertificate = {pem:?}\n");
+        for (text, line, word) in
+            [(half.clone(), 2, "tls.key"), (format!("{half}key = {pem:?}\n"), 3, "empty.pem")]
+        {
+            std::fs::write(&file, text).unwrap();
+            let error = Sources { file: Some(file.clone()), ..Sources::default() }.read().unwrap_err();
+            let error = error.to_string();
+            assert!(error.contains(&format!("b.toml:{line}: ")) && error.contains(word), "{error}");
         }
     }
 

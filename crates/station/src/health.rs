@@ -14,6 +14,10 @@ pub(crate) struct Health {
     pub(crate) spool_records: AtomicU64,
     /// Records dropped because the spool was full.
     pub(crate) spool_dropped: AtomicU64,
+    last_drop: Mutex<Option<Instant>>,
+    /// Measurements dropped because the recorder was behind, whatever the archive did.
+    pub(crate) inbox_dropped: AtomicU64,
+    last_inbox_drop: Mutex<Option<Instant>>,
     /// Experiments skipped because all workers were busy.
     pub(crate) probes_skipped: AtomicU64,
     last_skip: Mutex<Option<Instant>>,
@@ -52,6 +56,9 @@ impl Health {
             archive: Mutex::default(),
             spool_records: AtomicU64::new(0),
             spool_dropped: AtomicU64::new(0),
+            last_drop: Mutex::default(),
+            inbox_dropped: AtomicU64::new(0),
+            last_inbox_drop: Mutex::default(),
             probes_skipped: AtomicU64::new(0),
             last_skip: Mutex::default(),
             requests_refused: AtomicU64::new(0),
@@ -70,6 +77,18 @@ impl Health {
     pub(crate) fn skipped(&self) {
         self.probes_skipped.fetch_add(1, Ordering::Relaxed);
         *lock(&self.last_skip) = Some(Instant::now());
+    }
+
+    /// The spool was full, and `records` of it were dropped.
+    pub(crate) fn dropped(&self, records: u64) {
+        self.spool_dropped.fetch_add(records, Ordering::Relaxed);
+        *lock(&self.last_drop) = Some(Instant::now());
+    }
+
+    /// The recorder was behind, and a measurement was not handed to it.
+    pub(crate) fn dropped_at_inbox(&self) {
+        self.inbox_dropped.fetch_add(1, Ordering::Relaxed);
+        *lock(&self.last_inbox_drop) = Some(Instant::now());
     }
 
     pub(crate) fn appended(&self) {
@@ -102,17 +121,21 @@ impl Health {
         if let Some(error) = &archive.replay_error {
             reasons.push(format!("history could not be replayed at the start: {error}"));
         }
-        let dropped = self.spool_dropped.load(Ordering::Relaxed);
-        if 0 < dropped {
+        let lately = |at: &Mutex<Option<Instant>>, limit| lock(at).is_some_and(|at| at.elapsed() < limit);
+        if lately(&self.last_drop, DROPS_MATTER_FOR) {
+            let dropped = self.spool_dropped.load(Ordering::Relaxed);
             reasons
                 .push(format!("{dropped} records were dropped because the archive took none for too long"));
+        }
+        if lately(&self.last_inbox_drop, DROPS_MATTER_FOR) {
+            let dropped = self.inbox_dropped.load(Ordering::Relaxed);
+            reasons.push(format!("{dropped} measurements were dropped because the recorder was behind"));
         }
         let silence = last_measurement_age.unwrap_or(self.uptime());
         if sensor_period * SILENT_PERIODS + SLACK < silence {
             reasons.push(format!("no measurement for {} s", silence.as_secs()));
         }
-        let skipped_lately = lock(&self.last_skip).is_some_and(|at| at.elapsed() < SKIPS_MATTER_FOR);
-        if skipped_lately {
+        if lately(&self.last_skip, SKIPS_MATTER_FOR) {
             reasons.push("probes are skipped because all workers are busy (probe.workers_max)".into());
         }
         Report {
@@ -133,6 +156,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 const SILENT_PERIODS: u32 = 3;
 /// A busy host may be late by this much without being ill.
 const SLACK: Duration = Duration::from_secs(2);
+/// Dropped records are a reason to worry for this long; the counters keep them.
+const DROPS_MATTER_FOR: Duration = Duration::from_mins(10);
 /// A skipped probe is a reason to worry for this long.
 const SKIPS_MATTER_FOR: Duration = Duration::from_mins(1);
 
@@ -147,7 +172,7 @@ mod tests {
         assert!(health.report(period).reasons.is_empty());
         health.append_failed("disk full");
         health.skipped();
-        health.spool_dropped.store(3, Ordering::Relaxed);
+        health.dropped(3);
         health.replay_failed("damaged");
         let reasons = health.report(period).reasons;
         assert_eq!(reasons.len(), 4, "{reasons:?}");
@@ -155,5 +180,15 @@ mod tests {
         health.appended();
         assert_eq!(health.report(period).reasons.len(), 3);
         assert!(health.report(period).last_append_age.is_some());
+        *lock(&health.last_drop) = Instant::now().checked_sub(DROPS_MATTER_FOR);
+        let reasons = health.report(period).reasons;
+        assert_eq!(reasons.len(), 2, "a drop is over some time after: {reasons:?}");
+        health.dropped_at_inbox();
+        assert_eq!(health.report(period).reasons.len(), 3);
+        assert_eq!(
+            health.spool_dropped.load(Ordering::Relaxed),
+            3,
+            "a recorder that is behind is no full spool"
+        );
     }
 }

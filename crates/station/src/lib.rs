@@ -27,6 +27,7 @@ mod metrics;
 mod prober;
 mod recorder;
 mod replay;
+mod seats;
 mod server;
 mod station;
 mod targets;

@@ -122,6 +122,11 @@ fn station(text: &mut String, bank: &Bank, health: &Health) {
         ),
         ("barograph_spool_dropped", "Records dropped before they were stored.", count(&health.spool_dropped)),
         (
+            "barograph_inbox_dropped",
+            "Measurements dropped because the recorder was behind.",
+            count(&health.inbox_dropped),
+        ),
+        (
             "barograph_probes_skipped",
             "Experiments skipped for want of a worker.",
             count(&health.probes_skipped),

@@ -41,8 +41,6 @@ pub(crate) struct Parts {
     pub(crate) health: Arc<Health>,
     pub(crate) responder: Arc<Responder>,
     pub(crate) workers_max: usize,
-    /// Presented to other stations.
-    pub(crate) token: Option<String>,
 }
 
 enum Command {
@@ -66,6 +64,8 @@ enum Job {
     Cpu,
     Memory,
     Detect(Name),
+    /// What was no station may have become one.
+    DetectAgain(Name),
     Probe(Name, Kind),
 }
 
@@ -178,7 +178,12 @@ impl State {
         self.waiting.retain(|job| wanted.contains(job));
         for (job, period) in jobs {
             let name = format!("{} {job:?}", self.parts.host);
-            if matches!(&job, Job::Probe(_, kind) if kind.is_bulk()) {
+            let patient = match &job {
+                Job::Probe(_, kind) => kind.is_bulk(),
+                Job::DetectAgain(_) => true,
+                _ => false,
+            };
+            if patient {
                 self.timetable.set_patient(job, &name, period, now);
             } else {
                 self.timetable.set(job, &name, period, now);
@@ -215,7 +220,7 @@ impl State {
                 }
             }
             Job::Memory => self.record_own(Quantity::MEMORY_FREE, self.sensors.memory_free()),
-            Job::Detect(name) | Job::Probe(name, _) => {
+            Job::Detect(name) | Job::DetectAgain(name) | Job::Probe(name, _) => {
                 let Some(target) = self.targets.get(name).cloned() else { return };
                 let is_bulk = matches!(&job, Job::Probe(_, kind) if kind.is_bulk());
                 let bulk_runs = 0 < self.bulk.running.load(Ordering::SeqCst);
@@ -236,7 +241,7 @@ impl State {
         let name = target.name.clone();
         let worker = Worker {
             parts: self.parts.clone(),
-            context: self.context(),
+            context: self.context(&target),
             bytes: self.config.goodput_bytes,
             bulk: Arc::clone(&self.bulk),
             target,
@@ -274,10 +279,11 @@ impl State {
         }
     }
 
-    fn context(&self) -> Context {
+    fn context(&self, target: &Target) -> Context {
         Context {
             deadline: self.config.probe_timeout,
-            token: self.parts.token.clone(),
+            // Its own or none: whoever adds a target must not be shown the token of another.
+            token: target.token.as_ref().map(|token| token.reveal().to_string()),
             cancel: self.cancel.clone(),
             ..Context::default()
         }
@@ -295,6 +301,14 @@ impl State {
     }
 }
 
+/// What an experiment says of its target.
+struct Measurement {
+    /// The answer shows that the target is not what it was.
+    mistaken: bool,
+    /// Something was measured.
+    answered: bool,
+}
+
 /// One experiment on its own thread.
 struct Worker {
     parts: Parts,
@@ -308,7 +322,7 @@ impl Worker {
     fn work(&self, job: Job) -> Finished {
         match job {
             Job::Probe(_, kind) => {
-                let mistaken = self.measure(kind);
+                let Measurement { mistaken, .. } = self.measure(kind);
                 Finished { job, peer: None, mistaken }
             }
             _ => {
@@ -324,27 +338,31 @@ impl Worker {
         match detect(&self.target.address, &self.context) {
             Ok(peer) => Some(peer),
             Err(error) if error.stopped => None,
-            Err(error) => {
+            Err(error) if error.failure == Failure::Declined => {
                 let outcome = Outcome::Failed { failure: error.failure, after_s: error.after_s };
-                let refused = error.failure == Failure::Declined;
-                let quantity = if refused { Quantity::RTT } else { Quantity::CONNECT };
-                self.record(quantity, outcome, error_detail(&error));
+                self.record(Quantity::RTT, outcome, error_detail(&error));
                 None
             }
+            Err(_) => self.connects().then_some(Peer::Plain),
         }
     }
 
-    /// Measures and records; returns whether the answer shows that the target is not what it was.
-    fn measure(&self, kind: Kind) -> bool {
-        let own_bulk_before = self.bulk.begun.load(Ordering::SeqCst);
+    /// Whether a target that answers no question can be connected to, which is recorded: a server
+    /// that hangs at a GET is still one, and its `connect` a measurement.
+    fn connects(&self) -> bool {
+        self.measure(Kind::Connect).answered
+    }
+
+    /// Measures and records.
+    fn measure(&self, kind: Kind) -> Measurement {
+        let bulk_before = self.bulk_begun();
         let loaded_before = self.is_loaded();
         // The bank's lock is taken here, on the experiment's own thread: the timetable waits for nobody.
         let rtt_forecast_s = if kind.is_bulk() { self.rtt_forecast_s() } else { None };
         let context = Context { rtt_forecast_s, ..self.context.clone() };
         let readings = run_one(&self.target.address, kind.experiment(self.bytes), &context);
-        let loaded =
-            loaded_before || self.is_loaded() || own_bulk_before != self.bulk.begun.load(Ordering::SeqCst);
-        let mut mistaken = false;
+        let loaded = loaded_before || self.is_loaded() || bulk_before != self.bulk_begun();
+        let (mut mistaken, mut answered) = (false, false);
         for reading in readings {
             let Reading { quantity, result } = &reading;
             let detail = match result {
@@ -353,7 +371,10 @@ impl Worker {
                     mistaken |= error.failure == Failure::Garbage;
                     error_detail(error)
                 }
-                Ok(measured) => crate::detail::of(measured),
+                Ok(measured) => {
+                    answered = true;
+                    crate::detail::of(measured)
+                }
             };
             if self.target.wants(quantity) {
                 let quantity =
@@ -361,7 +382,7 @@ impl Worker {
                 self.record(quantity, reading.outcome(), detail);
             }
         }
-        mistaken
+        Measurement { mistaken, answered }
     }
 
     /// The forecast of the idle round-trip time, which a transfer's time is corrected by (JavaNws §2.1.1).
@@ -370,6 +391,11 @@ impl Worker {
         let series = Series { source, target, quantity: Quantity::RTT };
         let next = lock(&self.parts.bank).account(&series).and_then(crate::bank::Account::next);
         next.map(|next| next.median.value)
+    }
+
+    /// Transfers begun so far, ours and those that the responder serves: one may begin and end meanwhile.
+    fn bulk_begun(&self) -> (u64, u64) {
+        (self.bulk.begun.load(Ordering::SeqCst), self.parts.responder.bulk_begun())
     }
 
     fn is_loaded(&self) -> bool {
@@ -394,12 +420,17 @@ fn jobs_of(target: &Target, peer: Option<Peer>, config: &Config) -> Vec<(Job, Du
         (true, Some(peer)) => Kind::usual(peer == Peer::Station, is_url).to_vec(),
     };
     let period = |kind: Kind| if kind.is_bulk() { config.goodput_period } else { probe_period };
-    kinds.into_iter().map(|kind| (Job::Probe(target.name.clone(), kind), period(kind))).collect()
+    let mut jobs: Vec<(Job, Duration)> =
+        kinds.into_iter().map(|kind| (Job::Probe(target.name.clone(), kind), period(kind))).collect();
+    if target.quantities.is_empty() && peer == Some(Peer::Plain) {
+        jobs.push((Job::DetectAgain(target.name.clone()), DETECT_AGAIN));
+    }
+    jobs
 }
 
 fn target_of(job: &Job) -> Option<&Name> {
     match job {
-        Job::Detect(name) | Job::Probe(name, _) => Some(name),
+        Job::Detect(name) | Job::DetectAgain(name) | Job::Probe(name, _) => Some(name),
         Job::Cpu | Job::Memory => None,
     }
 }
@@ -421,6 +452,8 @@ pub(crate) fn now_unix_ns() -> i64 {
 
 /// The loop looks around at least so often.
 const IDLE: Duration = Duration::from_secs(60);
+/// A target that was no station is asked again so often: somebody may have started one there.
+const DETECT_AGAIN: Duration = Duration::from_hours(1);
 /// How long stopping waits for experiments that were told to stop.
 const DRAIN: Duration = Duration::from_secs(1);
 /// The first share of the processor is measured over one second, so that a page is not empty for ten.
@@ -451,7 +484,7 @@ mod tests {
     #[test]
     fn a_target_is_asked_what_it_is_unless_quantities_say() {
         assert_eq!(kinds(&target("a:1", &[]), None), [None]);
-        assert_eq!(kinds(&target("a:1", &[]), Some(Peer::Plain)), [Some(Kind::Connect)]);
+        assert_eq!(kinds(&target("a:1", &[]), Some(Peer::Plain)), [Some(Kind::Connect), None]);
         assert_eq!(kinds(&target("a:1", &[]), Some(Peer::Station)), [Some(Kind::Rtt), Some(Kind::Loss)]);
         assert_eq!(kinds(&target("http://a/b", &[]), None), [Some(Kind::Connect), Some(Kind::Response)]);
         assert_eq!(kinds(&target("http://a/", &[]), None), [None]);

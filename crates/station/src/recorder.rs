@@ -14,13 +14,14 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
+use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_engine::{Engine, Error, Record};
-use barograph_forecast::Name;
+use barograph_forecast::{Name, Outcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
@@ -40,6 +41,8 @@ pub(crate) struct Inbox {
 pub(crate) struct Fed {
     pub(crate) measured: Measured,
     pub(crate) identity: Option<(Name, u64)>,
+    /// The time was given; else it is when the record came in, and says nothing of its content.
+    pub(crate) time_given: bool,
 }
 
 /// Why records that were handed in were not stored.
@@ -51,6 +54,8 @@ pub(crate) enum FeedError {
     Stopping,
     #[error("{0}")]
     Invalid(String),
+    #[error("record {seq} of `{origin}` is there already with another content")]
+    Conflict { origin: Name, seq: u64 },
     #[error("more than {ORIGINS_MAX} origins have handed in records")]
     TooManyOrigins,
 }
@@ -90,7 +95,7 @@ impl Inbox {
     pub(crate) fn offer(&self, measured: Measured) {
         self.health.measured();
         if self.sender.try_send(Message::Own(measured)).is_err() {
-            self.health.spool_dropped.fetch_add(1, Ordering::Relaxed);
+            self.health.dropped_at_inbox();
         }
     }
 
@@ -130,6 +135,7 @@ pub(crate) async fn run(parts: Parts, inbox: Outbox) -> usize {
         highest: HashMap::new(),
         parts,
         spool: VecDeque::new(),
+        contents: Contents::default(),
         spooled: 0,
         singly: 0,
         delay: Duration::ZERO,
@@ -140,6 +146,8 @@ pub(crate) async fn run(parts: Parts, inbox: Outbox) -> usize {
 struct Recorder {
     parts: Parts,
     spool: VecDeque<Entry>,
+    /// What the newest identities stand for.
+    contents: Contents,
     /// Records in the spool.
     spooled: usize,
     /// So many entries are appended one by one, because one of them was refused.
@@ -220,6 +228,8 @@ impl Recorder {
     fn take_feed(&mut self, records: Vec<Fed>, answer: oneshot::Sender<Result<usize, FeedError>>) {
         let refusal = if let Some(error) = self.parts.health.archive_error() {
             Some(FeedError::Unavailable(error))
+        } else if let Some((origin, seq)) = self.contents.conflict(&records) {
+            Some(FeedError::Conflict { origin, seq })
         } else if self.parts.spool_records_max < self.spooled + records.len() {
             Some(FeedError::Unavailable("too much is waiting".into()))
         } else if ORIGINS_MAX <= self.highest.len()
@@ -236,6 +246,7 @@ impl Recorder {
             let _ = answer.send(Err(error));
             return;
         }
+        self.contents.remember(&records);
         let host = &self.parts.host;
         let records = records.into_iter().map(|fed| match fed.identity {
             Some((origin, seq)) => record(&origin, seq, fed.measured),
@@ -255,7 +266,7 @@ impl Recorder {
         let Some(at) = self.spool.iter().position(|entry| entry.answer.is_none()) else { return false };
         let dropped = self.spool.remove(at).map_or(0, |entry| entry.records.len());
         self.spooled -= dropped;
-        self.parts.health.spool_dropped.fetch_add(dropped as u64, Ordering::Relaxed);
+        self.parts.health.dropped(dropped as u64);
         true
     }
 
@@ -311,6 +322,7 @@ impl Recorder {
                 self.parts.health.appended();
                 for entry in entries {
                     self.spooled -= entry.records.len();
+                    self.contents.forget(&entry.records);
                     if let Some(answer) = entry.answer {
                         let _ = answer.send(Err(FeedError::Invalid(message.clone())));
                     }
@@ -381,6 +393,69 @@ impl Recorder {
     }
 }
 
+/// Digests of the newest [`CONTENTS_MAX`] records that were handed in with an identity.
+///
+/// The archive stores an identity once and says nothing of a second content for it; whoever hands that
+/// in must not be told that it is stored.
+#[derive(Default)]
+struct Contents {
+    hasher: RandomState,
+    /// From the hash of an identity to that of its content.
+    digests: HashMap<u64, u64>,
+    /// Keys of `digests`, oldest first.
+    order: VecDeque<u64>,
+}
+
+impl Contents {
+    /// The first identity that stands for another content already.
+    fn conflict(&self, records: &[Fed]) -> Option<(Name, u64)> {
+        let differs = |fed: &&Fed| {
+            let key = fed.identity.as_ref().map(|(origin, seq)| self.key(origin, *seq));
+            key.and_then(|key| self.digests.get(&key)).is_some_and(|known| *known != self.digest(fed))
+        };
+        records.iter().find(differs).and_then(|fed| fed.identity.clone())
+    }
+
+    fn remember(&mut self, records: &[Fed]) {
+        for fed in records {
+            let Some((origin, seq)) = &fed.identity else { continue };
+            let key = self.key(origin, *seq);
+            if self.digests.insert(key, self.digest(fed)).is_none() {
+                self.order.push_back(key);
+            }
+            while CONTENTS_MAX < self.order.len() {
+                if let Some(oldest) = self.order.pop_front() {
+                    self.digests.remove(&oldest);
+                }
+            }
+        }
+    }
+
+    /// Forgets records that were not stored after all.
+    fn forget(&mut self, records: &[Record]) {
+        for record in records {
+            let key = self.key(&record.origin, record.seq);
+            if self.digests.remove(&key).is_some() {
+                self.order.retain(|known| *known != key);
+            }
+        }
+    }
+
+    fn key(&self, origin: &Name, seq: u64) -> u64 {
+        self.hasher.hash_one((origin.as_str(), seq))
+    }
+
+    fn digest(&self, fed: &Fed) -> u64 {
+        let Measured { series, time_unix_ns, outcome, .. } = &fed.measured;
+        let value = match outcome {
+            Outcome::Value(value) => value.to_bits(),
+            Outcome::Failed { .. } => 0,
+        };
+        let names = (series.source.as_str(), series.target.as_str(), series.quantity.as_str());
+        self.hasher.hash_one((names, fed.time_given.then_some(*time_unix_ns), value))
+    }
+}
+
 #[derive(PartialEq, Eq)]
 enum Learnt {
     Kept,
@@ -438,5 +513,7 @@ const DELAY_MAX: Duration = Duration::from_secs(5);
 const APPEND_TIMEOUT: Duration = Duration::from_secs(40);
 /// Whoever hands records in is told after this long that their fate is not known.
 const FEED_TIMEOUT: Duration = Duration::from_secs(10);
+/// Records whose contents are remembered to tell a repetition from a contradiction: about 3 MB.
+const CONTENTS_MAX: usize = 65_536;
 /// Other origins whose sequences are remembered; each costs about 300 bytes.
 const ORIGINS_MAX: usize = 10_000;

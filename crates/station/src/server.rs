@@ -11,13 +11,14 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 #[cfg(target_os = "linux")]
 use nix::sys::socket::{setsockopt, sockopt};
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::api::{Channel, Peer};
 use crate::health::Health;
+use crate::seats::Seats;
 
 /// A TCP listener, and a UDP socket of the same number where there is one.
 pub(crate) struct Ports {
@@ -57,6 +58,8 @@ impl Server {
     /// Serves until told to stop, then gives running answers a moment to end.
     pub(crate) async fn run(mut self, listener: TcpListener) {
         let permits = Arc::new(Semaphore::new(self.connections_max));
+        let seats = Seats::new(self.connections_max);
+        let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -71,22 +74,31 @@ impl Server {
                     continue;
                 }
             };
-            match Arc::clone(&permits).try_acquire_owned() {
-                Ok(permit) => {
+            let Ok(own) = stream.local_addr() else { continue };
+            let peer = Peer { address, own: own.ip(), channel: Channel::Plain };
+            let permit = Arc::clone(&permits).try_acquire_owned().ok();
+            match permit.zip(seats.take(address.ip(), peer.is_here())) {
+                Some(place) => {
                     let connection = Connection {
                         router: self.router.clone(),
-                        address,
+                        peer,
                         tls: self.tls.as_ref().map(|tls| Arc::clone(&tls.borrow())),
                         stopping: self.stopping.clone(),
                     };
                     tokio::spawn(async move {
                         connection.serve(stream).await;
-                        drop(permit);
+                        drop(place);
                     });
                 }
-                Err(_) => {
+                None => {
                     self.health.connections_refused.fetch_add(1, Ordering::Relaxed);
-                    refuse(stream, self.tls.is_some());
+                    // Beyond, or with TLS, closing must do: telling costs a descriptor for a moment.
+                    if let (Ok(turn), None) = (Arc::clone(&refusals).try_acquire_owned(), &self.tls) {
+                        tokio::spawn(async move {
+                            let _ = tokio::time::timeout(REFUSAL_TIMEOUT, refuse(stream)).await;
+                            drop(turn);
+                        });
+                    }
                 }
             }
         }
@@ -97,7 +109,7 @@ impl Server {
 
 struct Connection {
     router: Router,
-    address: SocketAddr,
+    peer: Peer,
     tls: Option<Arc<rustls::ServerConfig>>,
     stopping: watch::Receiver<bool>,
 }
@@ -105,29 +117,34 @@ struct Connection {
 impl Connection {
     async fn serve(self, stream: TcpStream) {
         let _ = stream.set_nodelay(true);
+        let peer = |channel| Peer { channel, ..self.peer };
         // A peer that takes nothing is cut off, also in the middle of an answer (RFC 5482).
         #[cfg(target_os = "linux")]
         let _ = setsockopt(&stream, sockopt::TcpUserTimeout, &USER_TIMEOUT_MS);
         let Some(tls) = self.tls.clone() else {
-            return self.serve_http(stream, Channel::Plain).await;
+            let peer = peer(Channel::Plain);
+            return self.serve_http(stream, peer).await;
         };
         match tokio::time::timeout(HEADER_TIMEOUT, first_byte(&stream)).await {
             Ok(Some(TLS_HANDSHAKE)) => {
                 let handshake = TlsAcceptor::from(tls).accept(stream);
                 if let Ok(Ok(stream)) = tokio::time::timeout(HEADER_TIMEOUT, handshake).await {
-                    self.serve_http(stream, Channel::Tls).await;
+                    let peer = peer(Channel::Tls);
+                    self.serve_http(stream, peer).await;
                 }
             }
-            Ok(Some(_)) => self.serve_http(stream, Channel::PlainBesideTls).await,
+            Ok(Some(_)) => {
+                let peer = peer(Channel::PlainBesideTls);
+                self.serve_http(stream, peer).await;
+            }
             Ok(None) | Err(_) => {}
         }
     }
 
-    async fn serve_http<S>(mut self, stream: S, channel: Channel)
+    async fn serve_http<S>(mut self, stream: S, peer: Peer)
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let peer = Peer { address: self.address, channel };
         let service = TowerToHyperService::new(self.router.layer(Extension(peer)));
         let mut connection = std::pin::pin!(
             http1::Builder::new()
@@ -151,7 +168,7 @@ impl Connection {
             }
         };
         if let Err(error) = result {
-            tracing::debug!("connection of {} ended: {error}", self.address);
+            tracing::debug!("connection of {} ended: {error}", peer.address);
         }
     }
 }
@@ -165,23 +182,20 @@ async fn first_byte(stream: &TcpStream) -> Option<u8> {
     }
 }
 
-/// One sentence for the peer, if it takes it at once; it must not cost more than that.
-fn refuse(stream: TcpStream, speaks_tls: bool) {
+/// One sentence for the peer. What it sends is taken until it closes: closing first would make the system
+/// answer with a reset, which takes the sentence away from it (RFC 9112 §9.6).
+async fn refuse(mut stream: TcpStream) {
     const BODY: &str = "{\"error\":\"too many connections are open (limits.connections_max)\"}";
-    if speaks_tls {
+    let answer = format!(
+        "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+         Retry-After: 5\r\nConnection: close\r\n\r\n{BODY}",
+        BODY.len()
+    );
+    if stream.write_all(answer.as_bytes()).await.is_err() || stream.shutdown().await.is_err() {
         return;
     }
-    tokio::spawn(async move {
-        let answer = format!(
-            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
-             Retry-After: 5\r\nConnection: close\r\n\r\n{BODY}",
-            BODY.len()
-        );
-        // A fresh connection has room for it; whatever it does not take is not sent.
-        if let Ok(Ok(())) = tokio::time::timeout(ACCEPT_PAUSE, stream.writable()).await {
-            let _ = stream.try_write(answer.as_bytes());
-        }
-    });
+    let mut rest = [0; 4096];
+    while let Ok(1..) = stream.read(&mut rest).await {}
 }
 
 /// Where a client on this host reaches a listener.
@@ -206,6 +220,9 @@ const HEADERS_MAX: usize = 64;
 const USER_TIMEOUT_MS: u32 = 30_000;
 /// How long running answers may take when the station stops.
 const LINGER: Duration = Duration::from_secs(1);
+/// Refused connections that are told why at once, and how long each may take.
+const REFUSALS_MAX: usize = 64;
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Tries to find a number that is free for TCP and UDP.

@@ -2,15 +2,22 @@
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{Read, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
 /// Makes the directory, for its owner alone (mode 0700), where it is not there.
 ///
 /// # Errors
-/// What the system says.
+/// What the system says; a directory in which others can write is refused: they could replace the token.
 pub fn prepare(directory: &Path) -> std::io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(directory)
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
+    let mode = std::fs::metadata(directory)?.permissions().mode();
+    if mode & WRITABLE_BY_OTHERS == 0 {
+        return Ok(());
+    }
+    let message =
+        format!("others can write in it (mode {:04o}): chmod go-w {}", mode & 0o7777, directory.display());
+    Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, message))
 }
 
 /// The station's token: read from the directory, or made at the first start (mode 0600).
@@ -28,6 +35,14 @@ pub fn token(directory: &Path) -> std::io::Result<String> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// A token for another station, from a file.
+///
+/// # Errors
+/// What the system says, or that there is no usable token in it.
+pub(crate) fn other_token(path: &Path) -> std::io::Result<String> {
+    usable(std::fs::read_to_string(path)?.trim())
 }
 
 /// Says in the directory where its station is reached.
@@ -49,7 +64,12 @@ pub fn announced(directory: &Path) -> Option<String> {
 /// Writes a file so that it is there as a whole, for its owner alone, or not changed at all.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let new = path.with_extension("new");
-    let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+    // What a crash left behind goes; a link that somebody else puts there in between is not followed.
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;
@@ -74,6 +94,8 @@ fn usable(token: &str) -> std::io::Result<String> {
     }
 }
 
+/// Write permission of the group and of others.
+const WRITABLE_BY_OTHERS: u32 = 0o022;
 const URL_FILE: &str = "url";
 /// The token's file name.
 pub const TOKEN_FILE: &str = "token";
@@ -86,7 +108,6 @@ const TOKEN_BYTES_MAX: usize = 1024;
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
 
     #[test]
     fn the_token_is_private_random_and_kept() {
@@ -102,6 +123,26 @@ mod tests {
         let other = directory.path().join("c");
         prepare(&other).unwrap();
         assert_ne!(token(&other).unwrap(), first);
+    }
+
+    #[test]
+    fn a_directory_that_others_can_write_in_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        for (mode, fine) in [(0o755, true), (0o700, true), (0o770, false), (0o777, false)] {
+            std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(mode)).unwrap();
+            assert_eq!(prepare(directory.path()).is_ok(), fine, "{mode:o}");
+        }
+    }
+
+    #[test]
+    fn a_link_in_the_way_is_replaced_and_not_followed() {
+        let directory = tempfile::tempdir().unwrap();
+        let elsewhere = directory.path().join("elsewhere");
+        std::fs::write(&elsewhere, "mine").unwrap();
+        std::os::unix::fs::symlink(&elsewhere, directory.path().join("url.new")).unwrap();
+        announce(directory.path(), "http://127.0.0.1:1/").unwrap();
+        assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "mine");
+        assert_eq!(announced(directory.path()).unwrap(), "http://127.0.0.1:1/");
     }
 
     #[test]

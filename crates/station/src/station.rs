@@ -18,8 +18,9 @@ use crate::health::{Health, lock};
 use crate::hub::Hub;
 use crate::prober::{self, Prober};
 use crate::recorder::{self, Inbox};
+use crate::seats::Seats;
 use crate::server::{self, Server};
-use crate::target::{Provenance, Target};
+use crate::target::{Provenance, Secret, Target};
 use crate::targets::{Targets, TargetsError};
 use crate::tls::{self, TlsError};
 use crate::{state, surroundings};
@@ -60,7 +61,7 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// The archive cannot be used.
-    #[error(transparent)]
+    #[error("{}", one_line(.0))]
     Archive(#[from] barograph_engine::Error),
     /// The list of targets cannot be read.
     #[error("{0}")]
@@ -99,13 +100,11 @@ impl Station {
     /// [`StartError`], in one sentence with the value that cannot be used.
     pub fn start(config: Config, engine: Arc<dyn Engine>) -> Result<Self, StartError> {
         // Everything that can be refused comes before the first thread.
+        tracing::info!("archive, token and added targets are in {}", config.state.display());
         let refuse = |path: PathBuf| move |error| StartError::State { path, error };
         state::prepare(&config.state).map_err(refuse(config.state.clone()))?;
         let token = state::token(&config.state).map_err(refuse(config.state.join(state::TOKEN_FILE)))?;
-        let other_token = match &config.token_file {
-            Some(path) => Some(std::fs::read_to_string(path).map_err(refuse(path.clone()))?),
-            None => None,
-        };
+        let configured = with_tokens(&config)?;
         let tls = tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref())?;
         let config = Arc::new(config);
         let current = Arc::new(RwLock::new(Arc::clone(&config)));
@@ -148,7 +147,6 @@ impl Station {
             health: Arc::clone(&health),
             responder: Arc::clone(&responder),
             workers_max: config.workers_max,
-            token: other_token.map(|text| text.trim().to_string()),
         })
         .map_err(StartError::Thread)?;
         *lock(&prober) = Some(measuring);
@@ -167,6 +165,7 @@ impl Station {
             responder,
             started: SystemTime::now(),
             streams: Arc::new(Semaphore::new(config.streams_max)),
+            stream_seats: Seats::new(config.streams_max),
             stopping: stopped.clone(),
         });
         let (certificates, tls) = tls.map(watch::channel).unzip();
@@ -174,7 +173,7 @@ impl Station {
         let router = api::router(Arc::clone(&shared));
         let connections_max = config.connections_max;
         let http = serve(Server { router, health, connections_max, tls, stopping: stopped }, ports.tcp)?;
-        shared.targets.set_given(given(&config, &shared.host, address, speaks_tls));
+        shared.targets.set_given(given(&config, configured, &shared, address, speaks_tls));
         Ok(Self { address, shared, initial: config, prober, stopping, certificates, recorder, http })
     }
 
@@ -200,8 +199,9 @@ impl Station {
     /// that have changed and need one.
     ///
     /// # Errors
-    /// When the new certificates cannot be used; nothing has changed then.
-    pub fn reload(&self, new: Config) -> Result<Vec<&'static str>, TlsError> {
+    /// When new certificates or tokens cannot be used; nothing has changed then.
+    pub fn reload(&self, new: Config) -> Result<Vec<&'static str>, StartError> {
+        let configured = with_tokens(&new)?;
         let tls = tls::load(new.tls_certificate.as_deref(), new.tls_key.as_deref())?;
         let mut needs_restart = self.initial.needs_restart(&new);
         match (&self.certificates, tls) {
@@ -211,12 +211,8 @@ impl Station {
         }
         let new = Arc::new(new);
         *self.shared.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
-        self.shared.targets.set_given(given(
-            &new,
-            &self.shared.host,
-            self.address,
-            self.certificates.is_some(),
-        ));
+        let speaks_tls = self.certificates.is_some();
+        self.shared.targets.set_given(given(&new, configured, &self.shared, self.address, speaks_tls));
         Ok(needs_restart)
     }
 
@@ -236,6 +232,11 @@ impl Station {
         let _ = self.http.join();
         lost
     }
+}
+
+/// A message in one line; SQLite's may have several.
+fn one_line(error: &barograph_engine::Error) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn url(address: SocketAddr, speaks_tls: bool) -> String {
@@ -266,18 +267,40 @@ fn start_recorder(parts: recorder::Parts, outbox: recorder::Outbox) -> Result<Jo
 }
 
 /// What the station measures without being asked, and what its configuration asks for.
-fn given(config: &Config, host: &Name, address: SocketAddr, speaks_tls: bool) -> Vec<Target> {
+fn given(
+    config: &Config,
+    configured: Vec<Target>,
+    shared: &Shared,
+    address: SocketAddr,
+    speaks_tls: bool,
+) -> Vec<Target> {
     let mut given = Vec::new();
     if config.default_targets {
-        given.extend(own_responder(host, address, speaks_tls));
+        let own = own_responder(&shared.host, address, speaks_tls);
+        // It may need it: behind a proxy also callers on this host do.
+        let token = Some(Secret::new(shared.token.clone()));
+        given.extend(own.map(|target| Target { token, ..target }));
         let around = surroundings::discover(config.gateway_port);
         given.extend(around.into_iter().filter_map(|address| {
             let connect = [Quantity::CONNECT.as_str().to_string()];
             Target::parse(&address.to_string(), &connect, None, Provenance::Default).ok()
         }));
     }
-    given.extend(config.targets.iter().cloned());
+    given.extend(configured);
     given
+}
+
+/// The configured targets, each with the token that its own file, else the one for all, holds now.
+fn with_tokens(config: &Config) -> Result<Vec<Target>, StartError> {
+    let with_token = |target: &Target| {
+        let Some(path) = target.token_file.as_ref().or(config.token_file.as_ref()) else {
+            return Ok(target.clone());
+        };
+        let refuse = |error| StartError::State { path: path.clone(), error };
+        let token = Secret::new(state::other_token(path).map_err(refuse)?);
+        Ok(Target { token: Some(token), ..target.clone() })
+    };
+    config.targets.iter().map(with_token).collect()
 }
 
 /// The own responder under the host's name: its port may change, its series should not. With TLS the

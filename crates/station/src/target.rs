@@ -1,5 +1,7 @@
 //! What a station is asked to measure, and how often.
 
+use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use barograph_forecast::{Name, Quantity};
@@ -18,6 +20,34 @@ pub struct Target {
     pub period: Option<Duration>,
     /// Who asked.
     pub from: Provenance,
+    /// File with the token presented to it.
+    pub token_file: Option<PathBuf>,
+    /// The token presented to it; `None` = it gets none.
+    pub token: Option<Secret>,
+}
+
+/// A token that is not shown when what holds it is.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(String);
+
+impl Secret {
+    /// Keeps `text` from being shown.
+    #[must_use]
+    pub fn new(text: String) -> Self {
+        Self(text)
+    }
+
+    /// The token itself.
+    #[must_use]
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(…)")
+    }
 }
 
 /// Who asked for a target.
@@ -90,7 +120,8 @@ impl Target {
                 expected: "a shorter target",
             }
         })?;
-        Ok(Self { address: parsed, name, quantities: wanted, period, from })
+        let (token_file, token) = (None, None);
+        Ok(Self { address: parsed, name, quantities: wanted, period, from, token_file, token })
     }
 
     /// The experiments that give the quantities asked for; empty = to be found out.

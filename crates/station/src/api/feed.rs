@@ -7,12 +7,12 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::Response;
 use barograph_engine::Record;
-use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_forecast::{Battery, Name, Outcome, Quantity, Series};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::{Refusal, Shared, State, json};
-use crate::bank::Measured;
+use crate::bank::{Measured, bounds};
 use crate::health::lock;
 use crate::prober::now_unix_ns;
 use crate::recorder::{Fed, FeedError};
@@ -53,6 +53,7 @@ pub(super) async fn measurements(
     let stored = shared.inbox.feed(records).await.map_err(|error| {
         let status = match error {
             FeedError::Invalid(_) => StatusCode::BAD_REQUEST,
+            FeedError::Conflict { .. } => StatusCode::CONFLICT,
             FeedError::TooManyOrigins => StatusCode::TOO_MANY_REQUESTS,
             FeedError::Unavailable(_) | FeedError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
         };
@@ -99,11 +100,15 @@ fn checked(shared: &Shared, feed: Feed) -> Result<Vec<Fed>, Refusal> {
     }
     let mut records = Vec::with_capacity(feed.records.len());
     let mut new_series: HashSet<Series> = HashSet::new();
+    let mut seqs: HashSet<u64> = HashSet::new();
     let now = now_unix_ns();
     for (index, record) in feed.records.into_iter().enumerate() {
         let at =
             |refusal: Refusal| Refusal { error: format!("record {index}: {}", refusal.error), ..refusal };
         let identity = identity(origin.as_ref(), record.seq).map_err(at)?;
+        if let Some(seq) = record.seq.filter(|seq| !seqs.insert(*seq)) {
+            return Err(at(Refusal::bad(format!("`seq`: {seq} stands in this request twice"))));
+        }
         let time_unix_ns = time(record.time_s, now).map_err(at)?;
         let source = match &record.source {
             Some(text) => name("source", text).map_err(at)?,
@@ -115,13 +120,14 @@ fn checked(shared: &Shared, feed: Feed) -> Result<Vec<Fed>, Refusal> {
         };
         let quantity = Quantity::new(&record.quantity)
             .map_err(|error| at(Refusal::bad(format!("`quantity`: {error}"))))?;
+        check_value(&quantity, record.value).map_err(at)?;
         let series = Series { source, target, quantity };
         let outcome = Outcome::Value(record.value);
         let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() };
         if lock(&shared.bank).account(&series).is_none() {
             new_series.insert(series);
         }
-        records.push(Fed { measured, identity });
+        records.push(Fed { measured, identity, time_given: record.time_s.is_some() });
     }
     if lock(&shared.bank).room() < new_series.len() {
         let error = "the station keeps no more series (limits.series_max)";
@@ -138,6 +144,20 @@ fn identity(origin: Option<&Name>, seq: Option<u64>) -> Result<Option<(Name, u64
         (Some(_), None) => Err(Refusal::bad("`seq` is missing; with `origin` every record needs one")),
         (None, Some(_)) => Err(Refusal::bad("`seq` needs an `origin`")),
     }
+}
+
+/// A value must be one that can be forecast from, and one that its quantity can have.
+fn check_value(quantity: &Quantity, value: f64) -> Result<(), Refusal> {
+    if !value.is_finite() || Battery::VALUE_MAX < value.abs() {
+        let most = Battery::VALUE_MAX;
+        return Err(Refusal::bad(format!("`value`: expected at most {most:e} either way, found {value:e}")));
+    }
+    let (least, most) = bounds(quantity);
+    if (least..=most).contains(&value) {
+        return Ok(());
+    }
+    let possible = if most.is_finite() { format!("{least} to {most}") } else { format!("at least {least}") };
+    Err(Refusal::bad(format!("`value`: {quantity} is {possible}, found {value}")))
 }
 
 fn time(time_s: Option<f64>, now: i64) -> Result<i64, Refusal> {

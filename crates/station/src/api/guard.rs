@@ -12,12 +12,15 @@ use barograph_probe::wire;
 use subtle::ConstantTimeEq;
 
 use super::{Refusal, Shared, State};
+use crate::config::Config;
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer {
     /// Its address.
     pub(crate) address: SocketAddr,
+    /// The address of this host that it came to.
+    pub(crate) own: IpAddr,
     /// How it speaks to us.
     pub(crate) channel: Channel,
 }
@@ -34,12 +37,24 @@ pub(crate) enum Channel {
 }
 
 impl Peer {
+    /// Whether the connection comes from this host: over loopback, or from the address it came to, which
+    /// no one else can hold a connection from.
+    pub(crate) fn is_here(&self) -> bool {
+        let ip = self.address.ip().to_canonical();
+        ip.is_loopback() || ip == self.own.to_canonical()
+    }
+
     /// Whether the request was made on this host, as far as can be known.
     ///
-    /// A proxy on this host makes every request look local; the headers that proxies add tell.
-    pub(crate) fn is_local(&self, headers: &HeaderMap) -> bool {
-        let forwarded = FORWARDED.iter().any(|name| headers.contains_key(*name));
-        self.address.ip().to_canonical().is_loopback() && !forwarded
+    /// A proxy on this host makes every request look local. The headers that most proxies add tell, and
+    /// HTTP/1.0, which proxies speak unless told otherwise; of one that says nothing the operator must
+    /// (`loopback_needs_token`).
+    pub(crate) fn is_local(&self, version: Version, headers: &HeaderMap, config: &Config) -> bool {
+        let forwarded = headers.keys().any(|name| {
+            let name = name.as_str();
+            FORWARDED.contains(&name) || name.starts_with(FORWARDED_PREFIX)
+        });
+        self.is_here() && !forwarded && Version::HTTP_11 <= version && !config.loopback_needs_token
     }
 }
 
@@ -91,11 +106,18 @@ fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(), Re
     if is_from_other_site(request.headers(), host) {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "pages of other sites may not do this"));
     }
-    authorise(shared, peer, request.headers(), is_probe)
+    let is_local = peer.is_local(request.version(), request.headers(), &config);
+    authorise(shared, peer, request.headers(), is_probe, is_local)
 }
 
 /// The caller is on this host, or has the token; a probe may have a single-use token instead.
-fn authorise(shared: &Shared, peer: &Peer, headers: &HeaderMap, is_probe: bool) -> Result<(), Refusal> {
+fn authorise(
+    shared: &Shared,
+    peer: &Peer,
+    headers: &HeaderMap,
+    is_probe: bool,
+    is_local: bool,
+) -> Result<(), Refusal> {
     let given = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
     let unauthorised = |error: &str| Err(Refusal::new(StatusCode::UNAUTHORIZED, error));
     match given.map(|value| value.split_once(' ').unwrap_or((value, ""))) {
@@ -118,7 +140,7 @@ fn authorise(shared: &Shared, peer: &Peer, headers: &HeaderMap, is_probe: bool) 
         }
         // A header that is wrong is a mistake to tell, also to a caller who would need none.
         Some(_) => unauthorised("expected `Authorization: Bearer TOKEN`"),
-        None if peer.is_local(headers) => Ok(()),
+        None if is_local => Ok(()),
         None => unauthorised("a token is needed: Authorization: Bearer TOKEN"),
     }
 }
@@ -164,7 +186,9 @@ fn is_from_other_site(headers: &HeaderMap, host: Option<&str>) -> bool {
     other_origin || other_site
 }
 
-const FORWARDED: [&str; 3] = ["forwarded", "x-forwarded-for", "x-real-ip"];
+/// What proxies add (RFC 9110 §7.6.3, RFC 7239 §4, and custom).
+const FORWARDED: [&str; 3] = ["forwarded", "via", "x-real-ip"];
+const FORWARDED_PREFIX: &str = "x-forwarded-";
 
 /// The page loads only its own files, nobody frames it, and types are not guessed.
 const SAFETY_HEADERS: &[(&str, &str)] = &[
@@ -236,14 +260,25 @@ mod tests {
 
     #[test]
     fn a_proxy_does_not_make_a_caller_local() {
-        let at = |text: &str| Peer { address: text.parse().unwrap(), channel: Channel::Plain };
+        let at = |text: &str| Peer {
+            address: text.parse().unwrap(),
+            own: "192.0.2.7".parse().unwrap(),
+            channel: Channel::Plain,
+        };
+        let config = Config::default();
         let none = HeaderMap::new();
-        assert!(at("127.0.0.1:1").is_local(&none));
-        assert!(at("[::1]:1").is_local(&none));
-        assert!(at("[::ffff:127.0.0.1]:1").is_local(&none));
-        assert!(!at("192.0.2.1:1").is_local(&none));
-        let mut forwarded = HeaderMap::new();
-        forwarded.insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
-        assert!(!at("127.0.0.1:1").is_local(&forwarded));
+        let local = |text: &str| at(text).is_local(Version::HTTP_11, &none, &config);
+        assert!(local("127.0.0.1:1") && local("[::1]:1") && local("[::ffff:127.0.0.1]:1"));
+        assert!(local("192.0.2.7:1"), "the address it came to is this host's own");
+        assert!(!local("192.0.2.1:1"));
+        let here = at("127.0.0.1:1");
+        assert!(!here.is_local(Version::HTTP_10, &none, &config), "what proxies speak by default");
+        for name in ["x-forwarded-for", "x-forwarded-proto", "forwarded", "via", "x-real-ip"] {
+            let mut headers = HeaderMap::new();
+            headers.insert(name, HeaderValue::from_static("192.0.2.1"));
+            assert!(!here.is_local(Version::HTTP_11, &headers, &config), "{name}");
+        }
+        let behind_a_proxy = Config { loopback_needs_token: true, ..Config::default() };
+        assert!(!here.is_local(Version::HTTP_11, &none, &behind_a_proxy));
     }
 }

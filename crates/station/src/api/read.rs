@@ -10,7 +10,7 @@ use barograph_forecast::Series;
 use serde::{Deserialize, Serialize};
 
 use super::json::{DEFAULT_LEVEL, ForecastsJson, Id, PointJson, RecordJson, SeriesJson};
-use super::{Refusal, State, json, query, selector};
+use super::{Nothing, Refusal, State, json, query, selector};
 use crate::bank::{LEVELS, level_index};
 use crate::health::lock;
 
@@ -25,7 +25,8 @@ struct StationJson<'a> {
     series_max: usize,
 }
 
-pub(super) async fn station(axum::extract::State(shared): State) -> Response {
+pub(super) async fn station(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let Nothing {} = query(&uri)?;
     let started = shared.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (series, series_max) = {
         let bank = lock(&shared.bank);
@@ -40,7 +41,7 @@ pub(super) async fn station(axum::extract::State(shared): State) -> Response {
         series,
         series_max,
     };
-    json(StatusCode::OK, &answer)
+    Ok(json(StatusCode::OK, &answer))
 }
 
 #[derive(Deserialize)]
@@ -188,6 +189,7 @@ struct HealthJson {
     last_append_age_s: Option<f64>,
     spool_records: u64,
     spool_dropped: u64,
+    inbox_dropped: u64,
     series: usize,
     series_refused: u64,
 }
@@ -207,6 +209,7 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
         last_append_age_s: report.last_append_age.map(|age| age.as_secs_f64()),
         spool_records: shared.health.spool_records.load(Ordering::Relaxed),
         spool_dropped: shared.health.spool_dropped.load(Ordering::Relaxed),
+        inbox_dropped: shared.health.inbox_dropped.load(Ordering::Relaxed),
         series,
         series_refused,
     };

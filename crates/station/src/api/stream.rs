@@ -4,6 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::extract::Extension;
 use axum::http::{StatusCode, Uri};
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
@@ -15,8 +16,9 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 
 use super::json::EventJson;
 use super::read::kept_level;
-use super::{Refusal, State, query, selector};
+use super::{Peer, Refusal, State, query, selector};
 use crate::hub;
+use crate::seats::Seat;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -37,14 +39,19 @@ struct Watcher {
     stopping: watch::Receiver<bool>,
     selector: Selector,
     level: usize,
-    _permit: OwnedSemaphorePermit,
+    _place: (OwnedSemaphorePermit, Seat),
 }
 
-pub(super) async fn stream(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn stream(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    uri: Uri,
+) -> Result<Response, Refusal> {
     let asked: StreamQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = kept_level(asked.level)?;
-    let permit = Arc::clone(&shared.streams).try_acquire_owned().map_err(|_| {
+    let permit = Arc::clone(&shared.streams).try_acquire_owned().ok();
+    let place = permit.zip(shared.stream_seats.take(peer.address.ip(), peer.is_here())).ok_or_else(|| {
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open (limits.streams_max)")
     })?;
     let watcher = Watcher {
@@ -52,7 +59,7 @@ pub(super) async fn stream(axum::extract::State(shared): State, uri: Uri) -> Res
         stopping: shared.stopping.clone(),
         selector,
         level,
-        _permit: permit,
+        _place: place,
     };
     let events = unfold(watcher, |mut watcher| async move {
         let event = watcher.next().await?;

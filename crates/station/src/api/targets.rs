@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::Extension;
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, StatusCode, Uri, Version};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
 use super::guard::Peer;
-use super::{Refusal, State, feed, json, query};
+use super::{Nothing, Refusal, State, feed, json, query};
 use crate::target::{Provenance, Target};
 use crate::targets::TargetsError;
 
@@ -58,20 +58,23 @@ impl<'a> TargetJson<'a> {
     }
 }
 
-pub(super) async fn list(axum::extract::State(shared): State) -> Response {
+pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let Nothing {} = query(&uri)?;
     let usual = shared.config().probe_period;
     let targets = shared.targets.all();
     let targets = targets.iter().map(|target| TargetJson::new(target, usual)).collect();
-    json(StatusCode::OK, &TargetsJson { targets })
+    Ok(json(StatusCode::OK, &TargetsJson { targets }))
 }
 
 pub(super) async fn add(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
+    version: Version,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Refusal> {
-    if !peer.is_local(&headers) && !shared.config().allow_remote_targets {
+    let config = shared.config();
+    if !peer.is_local(version, &headers, &config) && !config.allow_remote_targets {
         let error = "targets are not taken from elsewhere (allow_remote_targets = false)";
         return Err(Refusal::new(StatusCode::FORBIDDEN, error));
     }
@@ -90,7 +93,7 @@ pub(super) async fn add(
         .map_err(|error| Refusal::bad(error.to_string()))?;
     let (list, new) = (Arc::clone(&shared), target.clone());
     on_disk(move || list.targets.add(new)).await?;
-    Ok(json(StatusCode::CREATED, &TargetJson::new(&target, shared.config().probe_period)))
+    Ok(json(StatusCode::CREATED, &TargetJson::new(&target, config.probe_period)))
 }
 
 pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {

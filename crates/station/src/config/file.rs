@@ -47,6 +47,12 @@ pub(super) struct TargetTable {
     entries: Vec<Entry>,
 }
 
+impl TargetTable {
+    pub(super) fn place(&self) -> &Place {
+        &self.place
+    }
+}
+
 /// What a file says.
 #[derive(Default)]
 pub(super) struct Entries {
@@ -98,6 +104,7 @@ pub(super) fn target(table: &TargetTable) -> Result<Target, ConfigError> {
     let mut address = None;
     let mut quantities = Vec::new();
     let mut period = None;
+    let mut token_file = None;
     for entry in &table.entries {
         let refuse =
             |message| ConfigError::Value { place: entry.place.clone(), key: entry.key.clone(), message };
@@ -105,8 +112,9 @@ pub(super) fn target(table: &TargetTable) -> Result<Target, ConfigError> {
             "target" => address = Some((entry.value.text().map_err(refuse)?, entry)),
             "quantities" => quantities = entry.value.words().map_err(refuse)?,
             "period_s" => period = Some(entry.value.seconds(0.1, super::DAY_S).map_err(refuse)?),
+            "token_file" => token_file = Some(entry.value.path().map_err(refuse)?),
             key => {
-                let suggestion = nearest(key, &["target", "quantities", "period_s"]);
+                let suggestion = nearest(key, &["target", "quantities", "period_s", "token_file"]);
                 let place = entry.place.clone();
                 return Err(ConfigError::UnknownKey { place, key: format!("target.{key}"), suggestion });
             }
@@ -116,7 +124,8 @@ pub(super) fn target(table: &TargetTable) -> Result<Target, ConfigError> {
         let message = "the address is missing: target = \"host:port\"".to_string();
         return Err(ConfigError::Value { place: table.place.clone(), key: "target".into(), message });
     };
-    Target::parse(&address, &quantities, period, Provenance::Config).map_err(|error| {
+    let parsed = Target::parse(&address, &quantities, period, Provenance::Config);
+    parsed.map(|target| Target { token_file, ..target }).map_err(|error| {
         let wrong_quantity = matches!(error, crate::target::TargetError::Quantity { .. });
         let culprit = table.entries.iter().find(|entry| wrong_quantity && entry.key == "quantities");
         let entry = culprit.unwrap_or(entry);

@@ -92,6 +92,43 @@ fn records_of_an_origin_can_be_repeated() {
 }
 
 #[test]
+fn another_content_for_a_known_identity_is_a_conflict() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let body = |value: f64, time_s: Option<f64>| {
+        let mut record = json!({ "seq": 5, "quantity": "load", "value": value });
+        if let Some(time_s) = time_s {
+            record["time_s"] = json!(time_s);
+        }
+        json!({ "origin": "app", "records": [record] }).to_string()
+    };
+    assert_eq!(post(address, "/v1/measurements", &body(1.0, None)).json(), json!({ "stored": 1 }));
+    assert_eq!(post(address, "/v1/measurements", &body(1.0, None)).json(), json!({ "stored": 1 }));
+    let refused = post(address, "/v1/measurements", &body(2.0, None));
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    assert!(refused.error().contains("record 5 of `app`"), "{}", refused.error());
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs_f64();
+    assert_eq!(post(address, "/v1/measurements", &body(1.0, Some(now_s - 9.0))).status, 409);
+    let load = get(address, "/v1/history?source=app&target=app&quantity=load").json();
+    assert_eq!(load["records"].as_array().unwrap().len(), 1);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn unknown_parameters_are_refused_also_where_none_are_taken() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    for path in ["/v1/station?foo=1", "/v1/targets?foo=1", "/v1/series?foo=1"] {
+        let refused = get(station.address(), path);
+        assert_eq!(refused.status, 400, "{path}");
+        assert!(refused.error().contains("foo"), "{path}: {}", refused.error());
+    }
+    assert_eq!(get(station.address(), "/v1/targets").status, 200);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
 fn bad_feeds_are_refused_whole_and_named() {
     let state = tempfile::tempdir().unwrap();
     let mut config = quiet(state.path());
@@ -123,6 +160,15 @@ fn bad_feeds_are_refused_whole_and_named() {
         (r#"{"origin": "x", "records": [{"quantity": "a", "value": 1, "seq": 0}]}"#, 400, "seq"),
         (r#"{"origin": "here", "records": [{"quantity": "a", "value": 1, "seq": 1}]}"#, 400, "own name"),
         (r#"{"records": [{"quantity": "a", "value": 1, "time_s": -1}]}"#, 400, "time_s"),
+        (r#"{"records": [{"quantity": "a", "value": 1e71}]}"#, 400, "1e70"),
+        (r#"{"records": [{"quantity": "rtt", "value": -5}]}"#, 400, "rtt"),
+        (r#"{"records": [{"quantity": "loss", "value": 7}]}"#, 400, "0 to 1"),
+        (
+            r#"{"origin": "x", "records": [{"quantity": "a", "value": 1, "seq": 7},
+                {"quantity": "a", "value": 2, "seq": 7}]}"#,
+            400,
+            "record 1: `seq`: 7",
+        ),
         (&ahead, 400, "time_s"),
         (&many, 400, "1000"),
         (&large, 413, "bytes"),

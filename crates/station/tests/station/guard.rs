@@ -36,6 +36,9 @@ fn a_caller_from_elsewhere_needs_the_token() {
     let refused = send(address, "GET", "/v1/probe", &upgrade, "");
     assert_eq!(refused.status, 401);
     assert!(refused.head.contains("upgrade: barograph-probe/1"), "a refusal says that here is a station");
+    let old =
+        "POST /v1/measurements HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 15\r\n\r\n";
+    assert_eq!(raw(address, format!("{old}{body}").as_bytes()).status, 401, "as proxies speak by default");
     station.stop(crate::LIMIT);
 }
 
@@ -120,7 +123,10 @@ fn heads_streams_and_connections_are_bounded() {
     // Two more that say nothing fill the connections; the next is told so.
     let silent = [connect(address), connect(address)];
     let mut refused = String::new();
-    connect(address).read_to_string(&mut refused).unwrap();
+    let mut asking = connect(address);
+    // Who has sent a request is told too: no reset may take the answer away.
+    asking.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    asking.read_to_string(&mut refused).unwrap();
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("connections_max"), "{refused}");
     drop((events, silent));
     crate::http::until_reachable(address);

@@ -74,6 +74,21 @@ fn a_target_that_hangs_delays_no_other_and_a_refusal_is_no_value() {
 }
 
 #[test]
+fn a_server_that_hangs_at_every_question_still_has_its_connect() {
+    let state = tempfile::tempdir().unwrap();
+    let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut config = quiet(state.path());
+    config.probe_timeout = Duration::from_millis(300);
+    config.targets = vec![target(&format!("http://{}/", hanging.local_addr().unwrap()), &[])];
+    let station = start(config);
+    let answer = until(station.address(), "/v1/series?quantity=connect", |answer| {
+        answer.json()["series"][0]["count"].as_u64().is_some_and(|count| 0 < count)
+    });
+    assert_eq!(answer.json()["series"][0]["failures"], 0, "{}", answer.body);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
 fn a_station_is_found_out_and_measured_as_one() {
     let far_state = tempfile::tempdir().unwrap();
     let far = start(quiet(far_state.path()));
@@ -139,4 +154,91 @@ fn a_slow_watcher_is_told_what_it_missed() {
     };
     assert!(0 < missed && missed < 24_000, "{missed}");
     station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_token_goes_to_the_target_it_was_given_for_and_to_no_other() {
+    let (far_state, other_state, state) =
+        (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let behind_a_proxy = |state: &std::path::Path| {
+        let mut config = quiet(state);
+        config.loopback_needs_token = true;
+        config
+    };
+    let far = start(behind_a_proxy(far_state.path()));
+    let other = start(behind_a_proxy(other_state.path()));
+    // The same token in both, so that whoever is shown it would take it.
+    let mut config = quiet(state.path());
+    config.token_file = Some(far_state.path().join("token"));
+    config.targets = vec![target(&far.address().to_string(), &["rtt"])];
+    let station = start(config);
+    let added = serde_json::json!({ "target": other.address().to_string(), "quantities": ["rtt"],
+        "period_s": 0.1 });
+    assert_eq!(crate::http::post(station.address(), "/v1/targets", &added.to_string()).status, 201);
+    let series = |target: std::net::SocketAddr| {
+        format!("/v1/series?quantity=rtt&target={}", target.to_string().replace(':', "%3A"))
+    };
+    let count = |answer: &crate::http::Answer, key: &str| answer.json()["series"][0][key].as_u64();
+    until(station.address(), &series(far.address()), |answer| Some(1) <= count(answer, "count"));
+    until(station.address(), &series(other.address()), |answer| Some(1) <= count(answer, "failures"));
+    let refused = get(station.address(), &series(other.address())).json();
+    assert_eq!(refused["series"][0]["last"]["error"], "declined");
+    for station in [station, far, other] {
+        station.stop(crate::LIMIT);
+    }
+}
+
+#[test]
+fn a_token_file_is_read_again_and_a_bad_one_changes_nothing() {
+    let far_state = tempfile::tempdir().unwrap();
+    let mut config = quiet(far_state.path());
+    config.loopback_needs_token = true;
+    let far = start(config);
+    let state = tempfile::tempdir().unwrap();
+    let file = state.path().join("other-token");
+    std::fs::write(&file, "0000000000000000000000\n").unwrap();
+    let mut config = quiet(state.path());
+    let mut watched = target(&far.address().to_string(), &["rtt"]);
+    watched.token_file = Some(file.clone());
+    config.targets = vec![watched];
+    let station = start(config.clone());
+    let rtt = "/v1/series?quantity=rtt";
+    let count = |answer: &crate::http::Answer, key: &str| answer.json()["series"][0][key].as_u64();
+    until(station.address(), rtt, |answer| Some(1) <= count(answer, "failures"));
+    std::fs::write(&file, "short\n").unwrap();
+    assert!(station.reload(config.clone()).unwrap_err().to_string().contains("other-token"));
+    std::fs::copy(far_state.path().join("token"), &file).unwrap();
+    assert!(station.reload(config).unwrap().is_empty());
+    until(station.address(), rtt, |answer| Some(1) <= count(answer, "count"));
+    station.stop(crate::LIMIT);
+    far.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_station_on_a_concrete_address_measures_itself_and_takes_targets_from_its_host() {
+    let Some(ip) = own_address() else {
+        use std::io::Write;
+        let _ = writeln!(std::io::stderr(), "SKIPPED: this host has no address but loopback");
+        return;
+    };
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    config.listen = std::net::SocketAddr::new(ip, 0);
+    config.default_targets = true;
+    config.probe_period = Duration::from_millis(200);
+    let station = start(config);
+    until(station.address(), "/v1/series?target=here&quantity=rtt", |answer| {
+        answer.json()["series"][0]["count"].as_u64().is_some_and(|count| 0 < count)
+    });
+    let body = r#"{"target": "192.0.2.1:9", "quantities": ["connect"], "period_s": 86400}"#;
+    assert_eq!(crate::http::post(station.address(), "/v1/targets", body).status, 201);
+    station.stop(crate::LIMIT);
+}
+
+/// An address of this host that others reach, found by choosing a route; nothing is sent.
+fn own_address() -> Option<std::net::IpAddr> {
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").ok()?;
+    socket.connect("192.0.2.1:9").ok()?;
+    let ip = socket.local_addr().ok()?.ip();
+    (!ip.is_loopback()).then_some(ip)
 }
