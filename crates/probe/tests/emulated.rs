@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use barograph_probe::io::{Context, Limits, Listener, run_one};
 use barograph_probe::reduce::median;
 use barograph_probe::{Experiment, Measured, Target};
-use barograph_sim::{Link, LinkSpec, Loss, Network, network_or_say};
+use barograph_sim::{Link, LinkSpec, Loss, Network, network_or_say, say_skipped};
 
 /// One way; a round trip takes twice as long.
 const DELAY: Duration = Duration::from_millis(5);
@@ -98,6 +98,7 @@ fn a_lossy_path_loses_its_share() {
 /// makes a run void or adds time to it, which `attempt` tells as an error; what no load excuses, it asserts.
 fn in_a_quiet_run(test: &str, loss: Loss, attempt: impl Fn(&Network, &Target) -> Result<(), String>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut all_void = true;
     for seed in 0..ATTEMPTS as u64 {
         let back = LinkSpec { delay: DELAY, seed: !seed, ..LinkSpec::default() };
         // The questions are lost and the answers never, so that the share is the path's.
@@ -110,10 +111,15 @@ fn in_a_quiet_run(test: &str, loss: Loss, attempt: impl Fn(&Network, &Target) ->
         let outcome = attempt(&network, &target);
         match (outcome, network.report().and_then(|report| report.void())) {
             (Ok(()), None) => return,
-            (outcome, void) => eprintln!("again: {outcome:?}, {void:?}"),
+            (outcome, void) => {
+                all_void &= void.is_some();
+                eprintln!("again: {outcome:?}, {void:?}");
+            }
         }
     }
-    panic!("none of {ATTEMPTS} runs was good");
+    // A run in which the emulator was the bottleneck proves nothing, neither for nor against.
+    assert!(all_void, "none of {ATTEMPTS} runs was good");
+    say_skipped(&format!("{test}: this machine was too busy to emulate the link in {ATTEMPTS} runs"));
 }
 
 fn expect(holds: bool, else_say: String) -> Result<(), String> {

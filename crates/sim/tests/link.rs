@@ -53,17 +53,35 @@ fn median(mut times: Vec<Duration>) -> Duration {
 /// or adds time to it, which `attempt` tells as an error; what no load excuses, it asserts.
 fn in_a_quiet_run(link: impl Fn() -> Link, attempt: impl Fn(&Network) -> Result<(), String>) {
     let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let test = thread::current().name().unwrap_or(file!()).to_owned();
+    let mut all_void = true;
     for _ in 0..RUNS {
-        let test = thread::current().name().unwrap_or(file!()).to_owned();
         let Some(network) = network_or_say(link(), &test) else { return };
         let outcome = attempt(&network);
         let void = network.report().and_then(|report| report.void());
         match (outcome, void) {
             (Ok(()), None) => return,
-            (outcome, void) => eprintln!("again: {outcome:?}, {void:?}"),
+            (outcome, void) => {
+                all_void &= void.is_some();
+                eprintln!("again: {outcome:?}, {void:?}");
+            }
         }
     }
-    panic!("none of {RUNS} runs was good");
+    // A run in which the emulator was the bottleneck proves nothing, neither for nor against.
+    assert!(all_void, "none of {RUNS} runs was good");
+    say_skipped(&format!("{test}: this machine was too busy to emulate the link in {RUNS} runs"));
+}
+
+/// How much more than the path a round trip may take: half a millisecond, and four times what a timer of
+/// this machine is late just now, as the relay waits for a timer each way and wakes two programs.
+fn overhead() -> Duration {
+    let (_sender, receiver) = std::sync::mpsc::channel::<()>();
+    let late = (0..21).map(|_| {
+        let start = Instant::now();
+        let _ = receiver.recv_timeout(5 * MS);
+        start.elapsed().saturating_sub(5 * MS)
+    });
+    MS / 2 + 4 * median(late.collect())
 }
 
 fn expect(holds: bool, else_say: String) -> Result<(), String> {
@@ -136,7 +154,7 @@ fn a_round_trip_takes_twice_the_delay() {
             |network| {
                 let median = median(measure(network));
                 assert!(median >= 20 * MS, "{name}: {median:?} is less than the path takes");
-                expect(median < 20 * MS + MS / 2, format!("{name}: median {median:?}"))
+                expect(median < 20 * MS + overhead(), format!("{name}: median {median:?}"))
             },
         );
     }
@@ -229,7 +247,7 @@ fn replayed_jitter_follows_its_values() {
             let of_value: Vec<Duration> = times.iter().skip(n).step_by(delays.len()).copied().collect();
             assert!(of_value.iter().all(|&time| time >= expected), "value {n}: {of_value:?}");
             let time = median(of_value);
-            expect(time < expected + MS, format!("value {n}: {time:?}, not {expected:?}"))?;
+            expect(time < expected + MS + overhead(), format!("value {n}: {time:?}, not {expected:?}"))?;
         }
         Ok(())
     });
@@ -308,7 +326,7 @@ fn a_veth_carries_packets_with_and_without_a_rate() {
     in_a_quiet_run(plain, |network| {
         assert!(network.report().is_none());
         let median = median(udp_round_trips(network, true, 20));
-        expect(median < MS, format!("median {median:?}"))
+        expect(median < MS + overhead(), format!("median {median:?}"))
     });
     let rate = 200_000_000;
     let shaped = || Link::Veth { rate_bps: Some(rate) };
