@@ -240,19 +240,24 @@ fn mistakes_are_one_sentence_and_an_exit_code() {
 fn values_on_a_pipe_are_recorded_and_bad_lines_skipped() {
     let state = tempfile::tempdir().unwrap();
     let up = Up::start(state.path(), &["--host", "here"]);
-    let mut child = barograph()
-        .args(["record", "--quantity", "depth", "-", "--state"])
-        .arg(state.path())
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(b"1\n\n# comment\nnan\n2\nx\n3").unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = record_lines(state.path(), b"1\n\n# comment\nnan\n2\nx\n3");
     assert_eq!(output.status.code(), Some(1), "{}", stderr(&output));
     assert!(stderr(&output).contains("line 4: `nan` is not a finite number; skipped"), "{}", stderr(&output));
     assert!(stderr(&output).contains("2 lines were skipped"), "{}", stderr(&output));
     assert_eq!(up.get("/v1/series?quantity=depth")["series"][0]["count"], 3);
+}
+
+/// Runs `barograph record --quantity depth -` with these lines on its standard input.
+fn record_lines(state: &Path, lines: &[u8]) -> Output {
+    let mut child = barograph()
+        .args(["record", "--quantity", "depth", "-", "--state"])
+        .arg(state)
+        .stdin(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(lines).unwrap();
+    child.wait_with_output().unwrap()
 }
 
 /// The station takes a whole request or nothing; one bad line must not take the good ones with it.
@@ -260,16 +265,8 @@ fn values_on_a_pipe_are_recorded_and_bad_lines_skipped() {
 fn a_line_that_the_station_refuses_costs_no_other() {
     let state = tempfile::tempdir().unwrap();
     let up = Up::start(state.path(), &["--host", "here"]);
-    let mut child = barograph()
-        .args(["record", "--quantity", "depth", "-", "--state"])
-        .arg(state.path())
-        .stdin(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
     // Line 2 is long after any clock, line 4 beyond what can be forecast from.
-    child.stdin.take().unwrap().write_all(b"1\n9e9,2\n3\n1e200\n5\n").unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = record_lines(state.path(), b"1\n9e9,2\n3\n1e200\n5\n");
     let said = stderr(&output);
     assert_eq!(output.status.code(), Some(1), "{said}");
     assert!(said.contains("line 2: ") && said.contains("line 4: "), "{said}");

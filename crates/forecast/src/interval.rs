@@ -186,7 +186,7 @@ const REMEMBERED: f64 = 0.1;
 /// On a plateau every interval is a hit, and the factor shrinks; no further than it can grow back
 /// within some ten values.
 const FACTOR_LEAST: f64 = 0.1;
-/// Beyond it the track of a wide level would not come back within ten thousand values.
+/// Errors a million times their own averages have no use for more; it keeps products finite.
 const FACTOR_MOST: f64 = 1e6;
 /// When a plateau ends, misses follow each other: once as many as chance gives in one of a thousand,
 /// and while the factor is below three quarters of where it starts, each further one is answered as

@@ -4,8 +4,8 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 /// The longer of the windows, in values, over which the selectors of NWS 2.x compare methods
-/// (`forecasting.md` of NWS: 1, 5, 10, 20, 30, 50, 100): where these begin is found by adding up the
-/// errors once more, that many values later.
+/// (`forc.c`: 1, 5, 10, 20, 30, 50, 100): where these begin is found by adding up the errors once
+/// more, that many values later.
 pub(crate) const LAGS: [usize; 4] = [20, 30, 50, 100];
 
 /// Remembers errors for as long as the longest lag.
