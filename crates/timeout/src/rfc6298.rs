@@ -1,0 +1,76 @@
+//! The retransmission timer of TCP (RFC 6298).
+
+use core::time::Duration;
+
+use crate::time::bounded;
+use crate::{Attempt, Decision, Ended, LIMIT, Reason, Timeout};
+
+/// SRTT + 4·RTTVAR, doubled with every timeout until an answer comes (RFC 6298 §2, §5.5).
+///
+/// Retransmissions are not measured (Karn's algorithm, §3) unless the caller can tell which attempt was
+/// answered; here it can, so every answer is a sample. There is no minimum of 1 s (§2.4) unless one is set.
+#[derive(Clone, Debug, Default)]
+pub struct Rfc6298 {
+    /// SRTT and RTTVAR in seconds, after the first sample.
+    smoothed: Option<(f64, f64)>,
+    /// Timeouts since the last answer.
+    backoff: u32,
+    floor: Duration,
+}
+
+impl Rfc6298 {
+    /// A minimum, as RFC 6298 §2.4 asks for (1 s); none unless set.
+    #[must_use]
+    pub fn with_floor(self, floor: Duration) -> Self {
+        Self { floor, ..self }
+    }
+}
+
+impl Timeout for Rfc6298 {
+    fn decide(&self, _attempt: &Attempt) -> Decision {
+        let doubled = 2_u32.saturating_pow(self.backoff.min(BACKOFF_MAX));
+        let Some((srtt, rttvar)) = self.smoothed else {
+            return Decision::bare(INITIAL.saturating_mul(doubled).max(self.floor), Reason::Start);
+        };
+        // RFC 6298 §2.3, with a clock granularity G of nothing.
+        let rto = bounded(srtt + 4.0 * rttvar, LIMIT);
+        Decision {
+            timeout: rto.max(self.floor).saturating_mul(doubled).min(LIMIT),
+            forecast: Some(bounded(srtt, LIMIT)),
+            error: Some(bounded(rttvar, LIMIT)),
+            expected_timeouts: f64::NAN,
+            help: f64::NAN,
+            reason: match self.backoff {
+                0 if rto < self.floor => Reason::Floor,
+                0 => Reason::Error,
+                _ => Reason::Escalated,
+            },
+        }
+    }
+
+    fn record(&mut self, _attempt: &Attempt, ended: Ended) {
+        match ended {
+            Ended::Answered(took) => {
+                let sample = took.as_secs_f64();
+                self.smoothed = Some(match self.smoothed {
+                    // RFC 6298 §2.2.
+                    None => (sample, sample / 2.0),
+                    // RFC 6298 §2.3: RTTVAR before SRTT.
+                    Some((srtt, rttvar)) => {
+                        (srtt + (sample - srtt) / 8.0, rttvar + (libm::fabs(srtt - sample) - rttvar) / 4.0)
+                    }
+                });
+                self.backoff = 0;
+            }
+            Ended::TimedOut(_) => self.backoff = (self.backoff + 1).min(BACKOFF_MAX),
+            Ended::Superseded(_) | Ended::Failed(_) => {}
+        }
+    }
+}
+
+/// RFC 6298 §2.1 says 1 s for a round trip; §5.7 says 3 s where the first exchange was lost. Messages are
+/// larger than a SYN: the longer.
+const INITIAL: Duration = Duration::from_secs(3);
+
+/// 64 times at most, as TCP stacks bound it.
+const BACKOFF_MAX: u32 = 6;
