@@ -4,6 +4,7 @@ mod cycle;
 mod figure;
 mod forecast;
 mod probe;
+mod reduction;
 mod report;
 mod score;
 
@@ -23,11 +24,14 @@ enum Experiment {
     Forecast(forecast::Args),
     /// How near the probes come to what others measure on the same emulated paths; needs root.
     Probe(probe::Args),
+    /// What timeouts do to a reduction over 31 nodes: the paper's strategies, and ours.
+    Reduction(reduction::Args),
 }
 
 fn main() -> anyhow::Result<()> {
     match Cli::parse().experiment {
         Experiment::Forecast(args) => forecast::run(&args),
         Experiment::Probe(args) => probe::run(&args),
+        Experiment::Reduction(args) => reduction::run(&args),
     }
 }

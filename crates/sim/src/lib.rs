@@ -34,6 +34,9 @@ mod error;
 mod model;
 mod replay;
 mod spec;
+mod weather;
+
+pub mod scenario;
 
 #[cfg(target_os = "linux")]
 mod namespace;
@@ -51,7 +54,9 @@ mod tun;
 pub use error::Error;
 pub use model::{Fate, Model};
 pub use replay::{delays_from_file, delays_from_text};
+pub use scenario::Scenario;
 pub use spec::{Jitter, LinkSpec, Loss, Queue, Reorder};
+pub use weather::{Response, Try, Weather};
 
 #[cfg(target_os = "linux")]
 pub use network::{A_V4, A_V6, B_V4, B_V6, Host, Link, Network, RelayOptions};

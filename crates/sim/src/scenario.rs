@@ -1,0 +1,428 @@
+//! A scenario: what the links of a distributed program are like, as plain data that TOML can hold.
+
+use serde::Deserialize;
+use std::path::{Path, PathBuf};
+
+/// What [`crate::Weather`] and the program that runs under it are made of. An absent key leaves its effect
+/// out. All times are seconds.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Scenario {
+    /// What it is called.
+    pub name: String,
+    /// What it is like, in a sentence.
+    pub about: String,
+    /// Processes, the root included.
+    pub nodes: usize,
+    /// How many reductions are run.
+    pub reductions: usize,
+    /// Sizes of messages in bytes; one is drawn for every send.
+    pub message_bytes: Vec<u64>,
+    /// Instead of the list: log-uniform between these.
+    pub message_bytes_range: Option<Range>,
+    /// Whether all sends of a reduction have the size that one draw gave.
+    pub same_size_in_reduction: bool,
+    /// How many attempts a send has.
+    pub tries: u32,
+    /// To set up a connection anew takes this…
+    pub reconnect_s: f64,
+    /// …and this many times the link's base.
+    pub reconnect_factor: f64,
+    /// Between the end of a reduction and the start of the next one.
+    pub pause_s: f64,
+    /// Reductions start at least so far apart, from start to start, instead of a pause.
+    pub period_s: Option<f64>,
+    /// The seed of all that is random.
+    pub seed: u64,
+    /// The response time of an attempt without anything else.
+    pub link: LinkLaw,
+    /// Now and then an attempt takes much longer.
+    pub stall: Option<Stall>,
+    /// Further kinds of stalls, each drawn on its own.
+    pub more_stalls: Vec<Stall>,
+    /// A state in which all attempts are slow.
+    pub congestion: Option<Congestion>,
+    /// The base changes for good.
+    pub regime: Option<Regime>,
+    /// The base is multiplied during some reductions.
+    pub shifts: Vec<Shift>,
+}
+
+/// The response time of an attempt: base × law × (1 − `size_share` + `size_share` × bytes ÷ 65 536).
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LinkLaw {
+    /// The base of a link. Both directions between two nodes have the same.
+    pub base_s: Base,
+    /// A direction's base differs from the link's by a lognormal factor with this sigma.
+    pub direction_sigma: f64,
+    /// The share of the response time that grows with the size, 0 to 1.
+    pub size_share: f64,
+    /// The variation from attempt to attempt.
+    pub law: Law,
+}
+
+/// The base of links in seconds: log-uniform from `min` to `max`, or lognormal around `median`.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Base {
+    /// Log-uniform.
+    Uniform(Range),
+    /// Uniform (not log-uniform).
+    Flat {
+        /// The least and the greatest.
+        uniform: Range,
+    },
+    /// Lognormal.
+    Lognormal {
+        /// The median.
+        median: f64,
+        /// The deviation of the logarithm.
+        sigma: f64,
+    },
+    /// All the same.
+    Constant(f64),
+}
+
+/// From `min` to `max`.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Range {
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+}
+
+/// The variation of the response time from attempt to attempt; every law has median 1.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
+pub enum Law {
+    /// None.
+    Constant {},
+    /// The logarithm is normal.
+    Lognormal {
+        /// Deviation of the logarithm.
+        sigma: f64,
+        /// Some attempts are slower by `slow_factor`: their share.
+        #[serde(default)]
+        slow_share: f64,
+        /// How much slower.
+        #[serde(default = "one")]
+        slow_factor: f64,
+    },
+    /// A tail that falls as a power: ((1 − share) + share × u^(−1/alpha)) × lognormal(sigma), ÷ the median.
+    Pareto {
+        /// The tail's exponent; below 1 there is no mean.
+        alpha: f64,
+        /// The part that varies.
+        #[serde(default = "one")]
+        share: f64,
+        /// A lognormal factor on top.
+        #[serde(default)]
+        sigma: f64,
+        /// No response takes longer than this many seconds.
+        #[serde(default = "boundless")]
+        cap_s: f64,
+    },
+    /// The numbers of a file, divided by their median; each link starts somewhere in it, every reduction
+    /// takes the next one, a retry those after it.
+    Trace {
+        /// Its path.
+        file: PathBuf,
+        /// The numbers, once read.
+        #[serde(skip)]
+        values: Vec<f64>,
+    },
+}
+
+/// A stall: independent in each attempt, adds a duration.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stall {
+    /// The share of attempts that stall.
+    pub probability: f64,
+    /// For how long.
+    pub duration_s: Duration,
+}
+
+/// The law of a stall's duration.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
+pub enum Duration {
+    /// Always the same.
+    Constant {
+        /// How long.
+        #[serde(alias = "s", alias = "seconds", alias = "duration", alias = "mean", alias = "min")]
+        value: f64,
+    },
+    /// Uniform.
+    Uniform {
+        /// The least.
+        min: f64,
+        /// The greatest.
+        max: f64,
+    },
+    /// Exponential, cut off at `max` if there is one.
+    Exponential {
+        /// Its mean.
+        #[serde(alias = "mean_s", alias = "scale")]
+        mean: f64,
+        /// The greatest.
+        #[serde(default = "boundless")]
+        max: f64,
+    },
+    /// Pareto from `min` on, cut off at `max`.
+    Pareto {
+        /// The tail's exponent.
+        alpha: f64,
+        /// The least.
+        min: f64,
+        /// The greatest.
+        #[serde(default = "boundless")]
+        max: f64,
+    },
+}
+
+/// A state of each link, shared by both directions and by retries.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Congestion {
+    /// Mean stay in the good state, exponential; links start in it. Endless unless given.
+    pub good_s: f64,
+    /// Mean stay in the bad state, exponential.
+    pub bad_s: f64,
+    /// The response time is so many times longer in the bad state.
+    pub factor: f64,
+    /// Each cancelled copy still in flight multiplies the response time by 1 + this.
+    pub load_feedback: f64,
+    /// Instead: cancelled copies count for this long (their weight falls by e in it), whether in flight or
+    /// not, and the response time is multiplied by 1 + `load_feedback` × their weight.
+    pub load_fade_s: Option<f64>,
+    /// Load counts in the bad state only.
+    pub load_when_bad: bool,
+}
+
+/// The base of each link is multiplied anew, log-uniformly.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Regime {
+    /// How often.
+    pub every_s: f64,
+    /// By what.
+    pub factor: Range,
+}
+
+/// The base of some links is multiplied during some reductions.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Shift {
+    /// The first reduction it touches, from 0.
+    pub from: usize,
+    /// The first one after it; to the end unless given.
+    #[serde(default = "never")]
+    pub until: usize,
+    /// By what.
+    pub factor: f64,
+    /// Every other link only.
+    #[serde(default)]
+    pub every_other_link: bool,
+}
+
+impl Scenario {
+    /// Checks every field, and gets the trace, if there is one, from `read`, which is given its path.
+    ///
+    /// # Errors
+    /// A sentence that names the key and its range, or that of `read`.
+    pub fn ready(mut self, read: impl Fn(&Path) -> Result<Vec<f64>, String>) -> Result<Self, String> {
+        if let Law::Trace { file, values } = &mut self.link.law {
+            *values = read(file)?;
+            normalise(values).ok_or_else(|| format!("{}: needs positive numbers", file.display()))?;
+        }
+        self.check()?;
+        Ok(self)
+    }
+
+    fn check(&self) -> Result<(), String> {
+        within("nodes", self.nodes as f64, 2.0, 100_001.0)?;
+        within("reductions", self.reductions as f64, 1.0, 1e6)?;
+        within("tries", f64::from(self.tries), 1.0, 100.0)?;
+        if self.message_bytes.is_empty() {
+            return Err("message_bytes: at least one size".to_owned());
+        }
+        for bytes in &self.message_bytes {
+            within("message_bytes", *bytes as f64, 1.0, 1e12)?;
+        }
+        range("message_bytes_range", self.message_bytes_range, 1.0, 1e12)?;
+        for (key, value) in [
+            ("reconnect_s", self.reconnect_s),
+            ("reconnect_factor", self.reconnect_factor),
+            ("pause_s", self.pause_s),
+            ("period_s", self.period_s.unwrap_or(0.0)),
+        ] {
+            within(key, value, 0.0, 1e6)?;
+        }
+        self.link.check()?;
+        for stall in self.stalls() {
+            within("stall.probability", stall.probability, 0.0, 1.0)?;
+            stall.duration_s.check()?;
+        }
+        if let Some(congestion) = &self.congestion {
+            congestion.check()?;
+        }
+        if let Some(regime) = &self.regime {
+            within("regime.every_s", regime.every_s, 1e-3, 1e12)?;
+            range("regime.factor", Some(regime.factor), 1e-6, 1e6)?;
+        }
+        for shift in &self.shifts {
+            within("shifts.factor", shift.factor, 1e-6, 1e6)?;
+        }
+        Ok(())
+    }
+
+    /// All kinds of stalls.
+    pub(crate) fn stalls(&self) -> impl Iterator<Item = &Stall> {
+        self.stall.iter().chain(&self.more_stalls)
+    }
+}
+
+impl LinkLaw {
+    fn check(&self) -> Result<(), String> {
+        match self.base_s {
+            Base::Uniform(base) | Base::Flat { uniform: base } => {
+                range("link.base_s", Some(base), 1e-6, 1e6)?
+            }
+            Base::Lognormal { median, sigma } => {
+                within("link.base_s.median", median, 1e-6, 1e6)?;
+                within("link.base_s.sigma", sigma, 0.0, 5.0)?;
+            }
+            Base::Constant(base) => within("link.base_s", base, 1e-6, 1e6)?,
+        }
+        within("link.direction_sigma", self.direction_sigma, 0.0, 5.0)?;
+        within("link.size_share", self.size_share, 0.0, 1.0)?;
+        match &self.law {
+            Law::Constant {} | Law::Trace { .. } => Ok(()),
+            Law::Lognormal { sigma, slow_share, slow_factor } => {
+                within("link.law.sigma", *sigma, 0.0, 10.0)?;
+                within("link.law.slow_share", *slow_share, 0.0, 0.5)?;
+                within("link.law.slow_factor", *slow_factor, 1e-3, 1e6)
+            }
+            Law::Pareto { alpha, share, sigma, cap_s } => {
+                within("link.law.alpha", *alpha, 0.1, 100.0)?;
+                within("link.law.share", *share, 0.0, 1.0)?;
+                within("link.law.sigma", *sigma, 0.0, 10.0)?;
+                within("link.law.cap_s", *cap_s, 1e-6, f64::INFINITY)
+            }
+        }
+    }
+}
+
+impl Congestion {
+    fn check(&self) -> Result<(), String> {
+        within("congestion.good_s", self.good_s, 1e-6, f64::INFINITY)?;
+        within("congestion.bad_s", self.bad_s, 1e-6, 1e12)?;
+        within("congestion.factor", self.factor, 1e-6, 1e6)?;
+        within("congestion.load_feedback", self.load_feedback, 0.0, 100.0)?;
+        within("congestion.load_fade_s", self.load_fade_s.unwrap_or(1.0), 1e-6, 1e12)
+    }
+}
+
+impl Duration {
+    fn check(self) -> Result<(), String> {
+        let key = "stall.duration_s";
+        match self {
+            Self::Constant { value } => within(key, value, 0.0, 1e6),
+            Self::Uniform { min, max } => range(key, Some(Range { min, max }), 0.0, 1e6),
+            Self::Exponential { mean, max } => {
+                within(key, mean, 0.0, 1e6)?;
+                within(key, max, 0.0, f64::INFINITY)
+            }
+            Self::Pareto { alpha, min, max } => {
+                within("stall.duration_s.alpha", alpha, 0.1, 100.0)?;
+                range(key, Some(Range { min, max }), 0.0, f64::INFINITY)
+            }
+        }
+    }
+}
+
+impl Default for Scenario {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            about: String::new(),
+            nodes: 31,
+            reductions: 1000,
+            message_bytes: vec![65_536],
+            message_bytes_range: None,
+            same_size_in_reduction: false,
+            tries: 5,
+            reconnect_s: 0.0,
+            reconnect_factor: 0.0,
+            pause_s: 0.0,
+            period_s: None,
+            seed: 1,
+            link: LinkLaw::default(),
+            stall: None,
+            more_stalls: Vec::new(),
+            congestion: None,
+            regime: None,
+            shifts: Vec::new(),
+        }
+    }
+}
+
+impl Default for LinkLaw {
+    fn default() -> Self {
+        Self { base_s: Base::Constant(1.0), direction_sigma: 0.0, size_share: 0.0, law: Law::Constant {} }
+    }
+}
+
+impl Default for Congestion {
+    fn default() -> Self {
+        Self {
+            good_s: f64::INFINITY,
+            bad_s: 1.0,
+            factor: 1.0,
+            load_feedback: 0.0,
+            load_fade_s: None,
+            load_when_bad: false,
+        }
+    }
+}
+
+/// Divides by the median; `None` unless all numbers are positive and finite.
+fn normalise(values: &mut [f64]) -> Option<()> {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let median = *sorted.get(sorted.len() / 2)?;
+    let sound = sorted.iter().all(|value| value.is_finite() && 0.0 < *value);
+    values.iter_mut().for_each(|value| *value /= median);
+    sound.then_some(())
+}
+
+fn within(key: &str, value: f64, min: f64, max: f64) -> Result<(), String> {
+    // NaN is within nothing.
+    if min <= value && value <= max {
+        Ok(())
+    } else {
+        Err(format!("{key} = {value}: must be {min} to {max}"))
+    }
+}
+
+fn range(key: &str, range: Option<Range>, min: f64, max: f64) -> Result<(), String> {
+    let Some(range) = range else { return Ok(()) };
+    within(&format!("{key}.min"), range.min, min, max)?;
+    within(&format!("{key}.max"), range.max, range.min, max)
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+fn boundless() -> f64 {
+    f64::INFINITY
+}
+
+fn never() -> usize {
+    usize::MAX
+}

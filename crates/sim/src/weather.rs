@@ -1,0 +1,268 @@
+//! The weather of a scenario's links in virtual time: how long each attempt takes.
+
+use crate::chance::Chance;
+use crate::scenario::{Base, Duration, Law, Scenario};
+
+/// The links of a scenario. A link joins two nodes; each of its directions is a path of its own.
+///
+/// The luck of an attempt hangs on the seed, the reduction, the path and the attempt's number alone, so
+/// that all strategies meet the same weather (common random numbers).
+#[derive(Debug, Clone)]
+pub struct Weather<'a> {
+    scenario: &'a Scenario,
+    links: Vec<Link>,
+    paths: Vec<Path>,
+    /// The median of the law before it is divided by it.
+    median: f64,
+}
+
+/// One attempt, before it is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Try {
+    /// The path it takes: twice the link, plus 1 for the way back.
+    pub path: usize,
+    /// The reduction that it belongs to.
+    pub reduction: usize,
+    /// 0 for the first attempt.
+    pub number: u32,
+    /// When it starts, in seconds.
+    pub at: f64,
+    /// The size of the message.
+    pub bytes: u64,
+}
+
+/// What the network does to an attempt.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Response {
+    /// From its start to its acknowledgement, in seconds.
+    pub takes_s: f64,
+    /// Whether the link was congested.
+    pub congested: bool,
+}
+
+#[derive(Debug, Clone)]
+struct Link {
+    base: f64,
+    /// When the state changes, from good to bad and back.
+    changes: Vec<f64>,
+    sojourns: Chance,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Path {
+    /// The base's factor of this direction.
+    factor: f64,
+    /// When the cancelled copies end that are still in flight.
+    in_flight: Vec<f64>,
+    /// The weight of cancelled copies, and when it was worked out.
+    fading: (f64, f64),
+}
+
+impl<'a> Weather<'a> {
+    /// The weather on `links` links under `scenario`, at time 0.
+    #[must_use]
+    pub fn new(scenario: &'a Scenario, links: usize) -> Self {
+        let mut chance = Chance::new(scenario.seed, BASES);
+        let link = |index: usize| Link {
+            base: base(scenario.link.base_s, &mut chance),
+            changes: Vec::new(),
+            sojourns: Chance::new(scenario.seed, SOJOURNS + index as u64),
+        };
+        let links: Vec<Link> = (0..links).map(link).collect();
+        let mut chance = Chance::new(scenario.seed, DIRECTIONS);
+        let factors = |index: usize| {
+            let factor = (scenario.link.direction_sigma * chance.normal()).exp();
+            Path { factor: if index % 2 == 0 { 1.0 } else { factor }, ..Path::default() }
+        };
+        let paths = (0..2 * links.len()).map(factors).collect();
+        let median = match scenario.link.law {
+            Law::Pareto { alpha, share, .. } => 1.0 - share + share * 2_f64.powf(1.0 / alpha),
+            _ => 1.0,
+        };
+        Self { scenario, links, paths, median }
+    }
+
+    /// The base of a path at the start, in seconds.
+    #[must_use]
+    pub fn base_s(&self, path: usize) -> f64 {
+        self.links[path / 2].base * self.paths[path].factor
+    }
+
+    /// How long it takes to connect anew.
+    #[must_use]
+    pub fn reconnect_s(&self, path: usize) -> f64 {
+        self.scenario.reconnect_s + self.scenario.reconnect_factor * self.base_s(path)
+    }
+
+    /// The size of the message that is sent on `path` in `reduction`.
+    #[must_use]
+    pub fn bytes(&self, path: usize, reduction: usize) -> u64 {
+        let path = if self.scenario.same_size_in_reduction { 0 } else { path };
+        let u = self.luck(SIZES, reduction, path, 0).uniform();
+        if let Some(range) = self.scenario.message_bytes_range {
+            return between(range.min, range.max, u).round() as u64;
+        }
+        let sizes = &self.scenario.message_bytes;
+        sizes[((u * sizes.len() as f64) as usize).min(sizes.len() - 1)]
+    }
+
+    /// How long an attempt takes, if nobody cuts it off. Time never goes back on one link.
+    pub fn respond(&mut self, attempt: &Try) -> Response {
+        let congested = self.is_congested(attempt.path / 2, attempt.at);
+        let luck = self.luck(ATTEMPTS, attempt.reduction, attempt.path, attempt.number);
+        let scenario = self.scenario;
+        let mut base = self.base_s(attempt.path) * self.regime(attempt) * self.shift(attempt);
+        if let (true, Some(congestion)) = (congested, &scenario.congestion) {
+            base *= congestion.factor;
+        }
+        let sized = 1.0 - scenario.link.size_share
+            + scenario.link.size_share * attempt.bytes as f64 / REFERENCE_BYTES;
+        let load = self.load(attempt, congested);
+        let mut luck = luck;
+        let law = self.law(attempt, &mut luck);
+        let mut takes_s = base * sized * law * load;
+        if let Law::Pareto { cap_s, .. } = scenario.link.law {
+            takes_s = takes_s.min(cap_s);
+        }
+        for stall in scenario.stalls() {
+            let (happens, duration) =
+                (luck.happens(stall.probability), draw(stall.duration_s, luck.uniform()));
+            if happens {
+                takes_s += duration;
+            }
+        }
+        Response { takes_s, congested }
+    }
+
+    /// An attempt that would have ended at `ends` was cancelled at `at`: its copy is still in flight.
+    pub fn cancelled(&mut self, path: usize, at: f64, ends: f64) {
+        let Some(congestion) = &self.scenario.congestion else { return };
+        if congestion.load_feedback == 0.0 {
+            return;
+        }
+        let path = &mut self.paths[path];
+        match congestion.load_fade_s {
+            Some(fade) => path.fading = (path.weight(at, fade) + 1.0, at),
+            None => path.in_flight.push(ends),
+        }
+    }
+
+    /// What the cancelled copies multiply the response time by.
+    fn load(&mut self, attempt: &Try, congested: bool) -> f64 {
+        let Some(congestion) = &self.scenario.congestion else { return 1.0 };
+        if congestion.load_feedback == 0.0 || congestion.load_when_bad && !congested {
+            return 1.0;
+        }
+        let path = &mut self.paths[attempt.path];
+        if let Some(fade) = congestion.load_fade_s {
+            return 1.0 + congestion.load_feedback * path.weight(attempt.at, fade);
+        }
+        path.in_flight.retain(|ends| attempt.at < *ends);
+        // A collapse beyond this is one already, and the numbers stay finite.
+        (1.0 + congestion.load_feedback).powi(path.in_flight.len().min(1000) as i32).min(1e9)
+    }
+
+    fn law(&self, attempt: &Try, luck: &mut Chance) -> f64 {
+        let (normal, u) = (luck.normal(), luck.uniform());
+        match &self.scenario.link.law {
+            Law::Constant {} => 1.0,
+            Law::Lognormal { sigma, slow_share, slow_factor } => {
+                (sigma * normal).exp() * if u < *slow_share { *slow_factor } else { 1.0 }
+            }
+            Law::Pareto { alpha, share, sigma, .. } => {
+                let varying = 1.0 - share + share * (1.0 - u).powf(-1.0 / alpha);
+                varying * (sigma * normal).exp() / self.median
+            }
+            Law::Trace { values, .. } => {
+                let mut offset = Chance::new(self.scenario.seed, TRACES + attempt.path as u64);
+                let offset = (offset.uniform() * values.len() as f64) as usize;
+                values[(offset + attempt.reduction + attempt.number as usize) % values.len()]
+            }
+        }
+    }
+
+    fn regime(&self, attempt: &Try) -> f64 {
+        let Some(regime) = &self.scenario.regime else { return 1.0 };
+        let epoch = (attempt.at / regime.every_s) as usize;
+        if epoch == 0 {
+            return 1.0;
+        }
+        let u = self.luck(REGIMES, epoch, attempt.path / 2, 0).uniform();
+        between(regime.factor.min, regime.factor.max, u)
+    }
+
+    fn shift(&self, attempt: &Try) -> f64 {
+        let touches = |shift: &&crate::scenario::Shift| {
+            (shift.from..shift.until).contains(&attempt.reduction)
+                && !(shift.every_other_link && (attempt.path / 2) % 2 == 1)
+        };
+        self.scenario.shifts.iter().filter(touches).map(|shift| shift.factor).product()
+    }
+
+    fn is_congested(&mut self, link: usize, at: f64) -> bool {
+        let Some(congestion) = &self.scenario.congestion else { return false };
+        if congestion.good_s.is_infinite() {
+            return false;
+        }
+        let link = &mut self.links[link];
+        while link.changes.last().is_none_or(|last| *last <= at) {
+            let stay =
+                if link.changes.len().is_multiple_of(2) { congestion.good_s } else { congestion.bad_s };
+            let last = link.changes.last().copied().unwrap_or(0.0);
+            link.changes.push(last - stay * (1.0 - link.sojourns.uniform()).ln());
+        }
+        link.changes.partition_point(|change| *change <= at) % 2 == 1
+    }
+
+    /// A source of its own for each purpose, reduction, place and attempt.
+    fn luck(&self, purpose: u64, reduction: usize, place: usize, number: u32) -> Chance {
+        let stream = [reduction as u64, place as u64, u64::from(number)]
+            .iter()
+            .fold(purpose, |stream, part| (stream ^ part).wrapping_mul(MIX).rotate_left(23) ^ stream);
+        Chance::new(self.scenario.seed, stream)
+    }
+}
+
+impl Path {
+    fn weight(&self, at: f64, fade: f64) -> f64 {
+        self.fading.0 * (-(at - self.fading.1) / fade).exp()
+    }
+}
+
+fn base(base: Base, chance: &mut Chance) -> f64 {
+    match base {
+        Base::Uniform(range) => between(range.min, range.max, chance.uniform()),
+        Base::Flat { uniform } => uniform.min + (uniform.max - uniform.min) * chance.uniform(),
+        Base::Lognormal { median, sigma } => median * (sigma * chance.normal()).exp(),
+        Base::Constant(base) => base,
+    }
+}
+
+/// Log-uniform.
+fn between(min: f64, max: f64, u: f64) -> f64 {
+    min * (max / min).powf(u)
+}
+
+fn draw(duration: Duration, u: f64) -> f64 {
+    match duration {
+        Duration::Constant { value } => value,
+        Duration::Uniform { min, max } => min + (max - min) * u,
+        Duration::Exponential { mean, max } => (-mean * (1.0 - u).ln()).min(max),
+        Duration::Pareto { alpha, min, max } => (min * (1.0 - u).powf(-1.0 / alpha)).min(max),
+    }
+}
+
+/// The size of the paper's messages: 16 k integers.
+const REFERENCE_BYTES: f64 = 65_536.0;
+
+/// Purposes, each with random numbers of its own.
+const BASES: u64 = 1 << 56;
+const DIRECTIONS: u64 = 2 << 56;
+const SOJOURNS: u64 = 3 << 56;
+const SIZES: u64 = 4 << 56;
+const ATTEMPTS: u64 = 5 << 56;
+const REGIMES: u64 = 6 << 56;
+const TRACES: u64 = 7 << 56;
+
+/// An odd multiplier with well-mixed bits (from the finaliser of MurmurHash3).
+const MIX: u64 = 0xff51_afd7_ed55_8ccd;

@@ -1,0 +1,180 @@
+//! The reduction in virtual time: a binary tree of nodes, each send under its link's timeout.
+
+use barograph_sim::{Response, Scenario, Try, Weather};
+use barograph_timeout::{Ended, Exchange, LIMIT, Timeout};
+use std::time::Duration;
+
+/// What a strategy made of a scenario.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Run {
+    /// The time of each reduction in seconds: the longest, over all nodes, from sending to the parent until
+    /// the final result arrives.
+    pub(crate) times: Vec<f64>,
+    /// Messages sent.
+    pub(crate) sends: u64,
+    /// Messages sent more than once.
+    pub(crate) retried: u64,
+    /// Copies beyond the first.
+    pub(crate) retries: u64,
+    /// Bytes of messages, and of copies beyond the first.
+    pub(crate) bytes: (u64, u64),
+    /// Reductions in which a send used up its tries.
+    pub(crate) abandoned: u64,
+}
+
+/// One send, for those who look on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Sent {
+    pub(crate) path: usize,
+    pub(crate) reduction: usize,
+    /// The timeout of its first attempt.
+    pub(crate) timeout_s: f64,
+    /// From the start of its first attempt to its acknowledgement.
+    pub(crate) took_s: f64,
+    pub(crate) attempts: u32,
+}
+
+/// Runs the scenario with a timeout for each path (twice the link, plus 1 for the way down).
+///
+/// A send that used up its tries counts its reduction as abandoned; it is then sent once more and waited
+/// for, so that every reduction has a time and enters the means.
+pub(crate) fn run<T: Timeout>(
+    scenario: &Scenario,
+    paths: &mut [T],
+    hedged: bool,
+    mut look_on: impl FnMut(Sent),
+) -> Run {
+    let links = scenario.nodes - 1;
+    assert_eq!(paths.len(), 2 * links, "a timeout for each way of each link");
+    let weather = Weather::new(scenario, links);
+    let mut program = Program { scenario, weather, paths, hedged, run: Run::default(), abandoning: false };
+    let mut start = 0.0;
+    for reduction in 0..scenario.reductions {
+        let end = program.reduce(reduction, start, &mut look_on);
+        program.run.times.push(end - start);
+        start = match scenario.period_s {
+            Some(period) => end.max((reduction + 1) as f64 * period),
+            None => end + scenario.pause_s,
+        };
+    }
+    program.run
+}
+
+struct Program<'a, T> {
+    scenario: &'a Scenario,
+    weather: Weather<'a>,
+    paths: &'a mut [T],
+    hedged: bool,
+    run: Run,
+    /// Whether a send of this reduction used up its tries.
+    abandoning: bool,
+}
+
+impl<T: Timeout> Program<'_, T> {
+    /// When the last node has the result.
+    fn reduce(&mut self, reduction: usize, start: f64, look_on: &mut impl FnMut(Sent)) -> f64 {
+        self.abandoning = false;
+        let nodes = self.scenario.nodes;
+        // When a node may send to its parent: the leaves at once, the others when both children have sent.
+        let mut ready = vec![start; nodes];
+        for child in (1..nodes).rev() {
+            let sent = self.send(2 * (child - 1), reduction, ready[child], look_on);
+            let parent = (child - 1) / 2;
+            ready[parent] = ready[parent].max(sent);
+        }
+        let mut end = start;
+        let mut arrived = ready;
+        for child in 1..nodes {
+            let from = arrived[(child - 1) / 2];
+            arrived[child] = self.send(2 * (child - 1) + 1, reduction, from, look_on);
+            end = end.max(arrived[child]);
+        }
+        self.run.abandoned += u64::from(self.abandoning);
+        end
+    }
+
+    /// Sends one message at `start`; when its acknowledgement comes.
+    fn send(&mut self, path: usize, reduction: usize, start: f64, look_on: &mut impl FnMut(Sent)) -> f64 {
+        let bytes = self.weather.bytes(path, reduction);
+        let reconnect_s = self.weather.reconnect_s(path);
+        let mut exchange = Exchange::begun_at(bytes, self.scenario.tries, seconds(start));
+        let (mut at, mut attempts, mut given_up, mut first_timeout) = (start, 0, false, 0.0);
+        loop {
+            let attempt = exchange.attempt(seconds(at));
+            let timeout =
+                if given_up { f64::INFINITY } else { self.paths[path].timeout(&attempt).as_secs_f64() };
+            if attempts == 0 {
+                first_timeout = timeout;
+            }
+            let try_ = Try { path, reduction, number: attempts, at, bytes };
+            let response = self.weather.respond(&try_);
+            attempts += 1;
+            if response.takes_s <= timeout {
+                at += response.takes_s;
+                if !given_up {
+                    self.paths[path].record(&attempt, Ended::Answered(seconds(response.takes_s)));
+                }
+                break;
+            }
+            if self.hedged && attempt.number == 0 && !attempt.is_last() {
+                exchange.again();
+                at += self.hedge(&try_, response, timeout, &exchange);
+                attempts += 1;
+                break;
+            }
+            self.weather.cancelled(path, at + timeout, at + response.takes_s);
+            self.paths[path].record(&attempt, Ended::TimedOut(seconds(timeout)));
+            self.paths[path].connected(seconds(reconnect_s));
+            at += timeout + reconnect_s;
+            given_up = !exchange.again();
+            self.abandoning |= given_up;
+        }
+        self.count(bytes, attempts);
+        look_on(Sent { path, reduction, timeout_s: first_timeout, took_s: at - start, attempts });
+        at
+    }
+
+    /// Sends a copy at the timeout and keeps the first attempt running; how long the quicker one took, from
+    /// the start of the first. Where the link is congested both go through the same bottleneck, each at half
+    /// its rate.
+    fn hedge(&mut self, first: &Try, response: Response, timeout: f64, exchange: &Exchange) -> f64 {
+        let Try { path, at, .. } = *first;
+        let reconnect_s = self.weather.reconnect_s(path);
+        let copy_at = at + timeout + reconnect_s;
+        let copy = self.weather.respond(&Try { number: 1, at: copy_at, ..*first });
+        let shared = if response.congested || copy.congested { 2.0 } else { 1.0 };
+        // From the moment at which the copy is decided on.
+        let first_rest = shared * (response.takes_s - timeout);
+        let copy_rest = shared * (reconnect_s + copy.takes_s);
+        let link = &mut self.paths[path];
+        link.connected(seconds(reconnect_s));
+        let first_attempt =
+            Exchange::begun_at(first.bytes, self.scenario.tries, seconds(at)).attempt(seconds(at));
+        let copy_attempt = exchange.attempt(seconds(copy_at));
+        let took = timeout + first_rest.min(copy_rest);
+        let copy_ran = (took - timeout - reconnect_s).max(0.0);
+        if copy_rest < first_rest {
+            link.record(&copy_attempt, Ended::Answered(seconds(copy_ran)));
+            link.record(&first_attempt, Ended::Superseded(seconds(took)));
+            self.weather.cancelled(path, at + took, at + response.takes_s);
+        } else {
+            link.record(&copy_attempt, Ended::Superseded(seconds(copy_ran)));
+            link.record(&first_attempt, Ended::Answered(seconds(took)));
+            self.weather.cancelled(path, at + took, copy_at + copy.takes_s);
+        }
+        took
+    }
+
+    fn count(&mut self, bytes: u64, attempts: u32) {
+        let extra = u64::from(attempts - 1);
+        self.run.sends += 1;
+        self.run.retried += u64::from(1 < attempts);
+        self.run.retries += extra;
+        self.run.bytes.0 += bytes;
+        self.run.bytes.1 += extra * bytes;
+    }
+}
+
+fn seconds(seconds: f64) -> Duration {
+    Duration::try_from_secs_f64(seconds.max(0.0)).unwrap_or(LIMIT)
+}
