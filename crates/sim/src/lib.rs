@@ -27,6 +27,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The feature `stream` adds `stream`: connections in virtual time, for code written against tokio.
+//!
 //! It is one link between two hosts: there are no routers, and no cross traffic but what the caller sends.
 
 mod chance;
@@ -34,6 +36,9 @@ mod error;
 mod model;
 mod replay;
 mod spec;
+
+#[cfg(feature = "stream")]
+pub mod stream;
 
 #[cfg(target_os = "linux")]
 mod namespace;
