@@ -75,16 +75,16 @@ impl State {
 
     /// Reads what has arrived at `now`; else says when to look again, if anything is known to come.
     fn read(&mut self, now: Instant, buffer: &mut ReadBuf<'_>) -> Result<io::Result<()>, Option<Instant>> {
-        if let Some((at, bytes)) = self.pieces.front_mut().filter(|(at, _)| *at <= now) {
-            if self.reset.is_none_or(|reset| *at <= reset) {
-                let n = bytes.len().min(buffer.remaining());
-                buffer.put_slice(&bytes[..n]);
-                bytes.drain(..n);
-                if bytes.is_empty() {
-                    self.pieces.pop_front();
-                }
-                return Ok(Ok(()));
+        if let Some((at, bytes)) = self.pieces.front_mut().filter(|(at, _)| *at <= now)
+            && self.reset.is_none_or(|reset| *at <= reset)
+        {
+            let n = bytes.len().min(buffer.remaining());
+            buffer.put_slice(&bytes[..n]);
+            bytes.drain(..n);
+            if bytes.is_empty() {
+                self.pieces.pop_front();
             }
+            return Ok(Ok(()));
         }
         if self.reset.is_some_and(|reset| reset <= now) {
             return Ok(Err(io::ErrorKind::ConnectionReset.into()));
