@@ -7,7 +7,7 @@ use std::time::Duration;
 use barograph_timeout::link::{
     Accept, Connect, Link, LinkConfig, ListenConfig, Listener, SendError, Tcp, TryError,
 };
-use barograph_timeout::{Adaptive, Ended, Static};
+use barograph_timeout::{Ended, Static};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -28,7 +28,7 @@ async fn ten_messages(address: SocketAddr) {
     };
     let target = listener.local_addr().unwrap().to_string();
     let serving = serve(listener);
-    let mut link = Link::tcp(target, LinkConfig::default(), Adaptive::default());
+    let mut link = Link::tcp(target, LinkConfig::default(), Static(LONG));
     for n in 1..=10 {
         // Below and above what is joined with its header, and beyond what sockets buffer.
         let message = vec![n as u8; if n == 10 { 8 << 20 } else { n * 5000 }];
