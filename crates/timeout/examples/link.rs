@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 /// Works for 20 ms on a message, but every tenth takes it ten times as long.
 async fn handle(message: Message) -> Result<(), Infallible> {
-    let slow = if message.id % 10 == 0 { 10 } else { 1 };
+    let slow = if message.id.is_multiple_of(10) { 10 } else { 1 };
     sleep(Duration::from_millis(20 * slow)).await;
     Ok(())
 }

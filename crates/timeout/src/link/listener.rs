@@ -18,14 +18,14 @@ use tokio::time::{sleep, timeout};
 use super::connect::{Accept, listen};
 use super::memory::Memory;
 use super::serve::{Shared, serve};
-use super::wire::{SenderId, Welcome};
+use super::wire::{HEADER_BYTES, SenderId, Welcome};
 
 /// What a [`Listener`] allows. Each bound is on what peers can make it hold.
 #[derive(Clone, Debug)]
 pub struct ListenConfig {
     /// Connections at a time; more are declined.
     pub connections_max: usize,
-    /// The longest message, in bytes.
+    /// The longest message, in bytes; it must fit into `buffered_bytes_max`, too.
     pub message_bytes_max: u32,
     /// What the messages of all connections may take together, in bytes, from their first byte until the
     /// handler has returned; a connection that would need more is closed, and its sender tries again.
@@ -143,7 +143,10 @@ impl Listener<TcpListener> {
 impl<A: Accept> Listener<A> {
     /// Takes the connections that `accept` gives.
     #[must_use]
-    pub fn new(accept: A, config: ListenConfig) -> Self {
+    pub fn new(accept: A, mut config: ListenConfig) -> Self {
+        // What could never be buffered is better refused beforehand than again and again.
+        let room = u32::try_from(config.buffered_bytes_max.saturating_sub(HEADER_BYTES)).unwrap_or(u32::MAX);
+        config.message_bytes_max = config.message_bytes_max.min(room);
         Self {
             accept,
             memory: Arc::new(Memory::new(config.senders_max)),

@@ -62,7 +62,8 @@ pub struct Receipt {
     pub timeouts: u32,
     /// From the call of [`Link::send`] to the acknowledgement, connections and waits included.
     pub took: Duration,
-    /// The response time of the last try.
+    /// The response time of the last try. That of a duplicate is the time to its acknowledgement, not what the
+    /// copy that was handled took.
     pub response: Duration,
     /// Whether the receiver had handled an earlier copy, and acknowledged this one as its duplicate.
     pub duplicate: bool,

@@ -42,10 +42,13 @@ impl<E: Timeout> Timeout for Tape<E> {
     }
 }
 
+/// Identifiers and contents of messages.
+pub(crate) type Handled = Vec<(u64, Vec<u8>)>;
+
 /// A listener at work, and what its handler has accepted, in order.
 pub(crate) struct Serving<A> {
     pub(crate) listener: Arc<Listener<A>>,
-    pub(crate) handled: Arc<Mutex<Vec<(u64, Vec<u8>)>>>,
+    pub(crate) handled: Arc<Mutex<Handled>>,
     stop: oneshot::Sender<()>,
     task: JoinHandle<()>,
 }

@@ -28,7 +28,7 @@ fn law(mut luck: TestRng) -> impl FnMut(&AttemptInfo) -> Fate + Send + 'static {
 }
 
 fn set_up(mut luck: TestRng) -> impl FnMut(Duration) -> SetUp + Send + 'static {
-    move |_| if luck.next_u32() % 8 == 0 { Err(5 * MS) } else { Ok(2 * MS) }
+    move |_| if luck.next_u32().is_multiple_of(8) { Err(5 * MS) } else { Ok(2 * MS) }
 }
 
 async fn thousand_messages(seed: u64) {
@@ -40,7 +40,8 @@ async fn thousand_messages(seed: u64) {
     let (connector, listener) = simulated(law(luck(1)), set_up(luck(2)), ListenConfig::default());
     // One in 32 is not accepted at first sight.
     let refuse = std::sync::Arc::new(std::sync::Mutex::new(luck(3)));
-    let serving = serve_if(listener, Duration::ZERO, move |_| refuse.lock().unwrap().next_u32() % 32 != 0);
+    let serving =
+        serve_if(listener, Duration::ZERO, move |_| !refuse.lock().unwrap().next_u32().is_multiple_of(32));
     let config = LinkConfig { tries: 60, seed: Some(seed), ..LinkConfig::default() };
     let mut link = Link::new(connector, config, Tape::new(Static(200 * MS)));
     for n in 1..=MESSAGES {

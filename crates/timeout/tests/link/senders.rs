@@ -78,11 +78,11 @@ async fn announces_a_giant_length() {
     assert_eq!(serving.stop().await, []);
 }
 
-/// Five hundred announce 64 MiB each, 32 GB in all, and send a byte: no one's memory is at stake, nor the
-/// place of those who mean well.
+/// Five hundred announce 64 MiB each, of which there is room for one, and send a byte: that takes nothing
+/// from those who mean well.
 #[tokio::test(start_paused = true)]
 async fn announce_much_and_send_nothing() {
-    let config = ListenConfig { buffered_bytes_max: 20_000, ..ListenConfig::default() };
+    let config = ListenConfig { buffered_bytes_max: (64 << 20) + 16, ..ListenConfig::default() };
     let (door, serving) = serving(config);
     let mut liars = Vec::new();
     for n in 0..500 {
@@ -121,6 +121,20 @@ async fn what_all_messages_take_is_bounded() {
     assert_eq!(verdict(&mut second).await.unwrap(), (1, Verdict::Handled));
     assert_eq!(serving.listener.counters().declined, 1);
     serving.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_never_be_buffered_is_not_allowed() {
+    let config = ListenConfig { buffered_bytes_max: 1016, ..ListenConfig::default() };
+    let (door, serving) = serving(config);
+    let mut stream = door.open();
+    stream.write_all(&Hello { sender: SenderId([1; 16]) }.encode()).await.unwrap();
+    assert_eq!(welcome(&mut stream).await.unwrap(), Welcome::Ready { message_bytes_max: 1000 });
+    stream.write_all(&frame(1, &[0; 1000])).await.unwrap();
+    assert_eq!(verdict(&mut stream).await.unwrap(), (1, Verdict::Handled));
+    stream.write_all(&frame(2, &[0; 1001])).await.unwrap();
+    assert!(is_closed(&mut stream).await);
+    assert_eq!(serving.stop().await, [1]);
 }
 
 #[tokio::test(start_paused = true)]

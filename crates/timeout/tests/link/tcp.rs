@@ -7,7 +7,7 @@ use std::time::Duration;
 use barograph_timeout::link::{
     Accept, Connect, Link, LinkConfig, ListenConfig, Listener, SendError, Tcp, TryError,
 };
-use barograph_timeout::{Ended, Static};
+use barograph_timeout::{Ended, Static, Timeout};
 use socket2::SockRef;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
@@ -77,6 +77,27 @@ async fn nobody_listens() {
         .await
         .unwrap_err();
     assert!(matches!(nameless, SendError::Unacknowledged { last: TryError::Connect(_), .. }), "{nameless:?}");
+}
+
+/// A link can be moved to another thread, and with it a send that is under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_links_at_once() {
+    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0), ListenConfig::default()).await.unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let serving = serve(listener);
+    let mut senders = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let estimator: Box<dyn Timeout + Send> = Box::new(Static(LONG));
+        let mut link = Link::tcp(target.clone(), LinkConfig::default(), estimator);
+        senders.spawn(async move {
+            for _ in 0..20 {
+                link.send(&[1; 100]).await.unwrap();
+            }
+        });
+    }
+    timeout(LONG, senders.join_all()).await.unwrap();
+    assert_eq!(serving.listener.senders(), 50);
+    assert_eq!(serving.stop().await.len(), 1000);
 }
 
 /// The first connection is swallowed by a socket that never answers; the link finds the second.
