@@ -164,10 +164,18 @@ where
         self.shared.room.clone().try_acquire_many_owned(bytes).map_err(|_| Closed::Full)
     }
 
-    /// Handles a message unless it was handled before. A copy waits here for the outcome of the one before it.
+    /// Handles a message unless it was handled before. A copy waits here for the outcome of the one before
+    /// it, but not for longer than its sender does: else an impatient one would fill all places with copies.
     async fn judge(&mut self, message: Message, last: &Last) -> Result<Verdict, Closed> {
         let id = message.id;
-        let mut last = last.lock().await;
+        let mut byte = [0];
+        let mut last = tokio::select! {
+            biased;
+            last = last.lock() => last,
+            heard = self.stream.read(&mut byte) => {
+                return Err(if let Ok(1..) = heard { Closed::Protocol } else { Closed::Ended });
+            }
+        };
         if id == *last {
             count(&self.shared.counts.duplicates);
             return Ok(Verdict::Duplicate);

@@ -107,6 +107,20 @@ async fn the_next_message_waits_for_one_that_was_given_up() {
     assert_eq!(serving.stop().await, [1, 2]);
 }
 
+/// Copies that nobody waits for any more do not fill the places of the receiver.
+#[tokio::test(start_paused = true)]
+async fn an_impatient_sender_takes_up_two_places() {
+    let config = ListenConfig { connections_max: 3, ..ListenConfig::default() };
+    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, config);
+    let serving = serve_if(listener, 100 * SECOND, |_| true);
+    let mut link = link(connector, SECOND, 20);
+    let error = link.send(b"a").await.unwrap_err();
+    assert!(matches!(error, SendError::Unacknowledged { attempts: 20, timeouts: 20, .. }), "{error:?}");
+    assert_eq!(serving.listener.counters().declined, 0);
+    sleep(100 * SECOND).await;
+    assert_eq!(serving.stop().await, [1]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_handler_that_fails_is_asked_again() {
     let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
