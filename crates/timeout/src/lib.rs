@@ -29,6 +29,8 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(feature = "tower")]
+extern crate std;
 
 mod adaptive;
 mod attempt;
@@ -37,6 +39,8 @@ mod fixed;
 mod nws;
 mod rfc6298;
 mod time;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use adaptive::{Adaptive, Config, Host, StateError};
 pub use attempt::{Attempt, Ended, Exchange};
