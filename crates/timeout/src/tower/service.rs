@@ -11,7 +11,7 @@ use tower_service::Service;
 
 use super::BoxError;
 use super::call::{Again, Call};
-use super::classify::Classify;
+use super::classify::{Classify, Successes};
 use super::flight::{Flight, Plan};
 use super::layer::{How, Policy};
 use super::table::Seen;
@@ -21,7 +21,7 @@ use super::table::Seen;
 /// Its calls need a tokio runtime with time enabled, and
 /// an inner service that can be cloned, for the attempts after the first; others go behind
 /// `tower::buffer::Buffer`.
-pub struct AdaptiveTimeout<S, K, Req, C> {
+pub struct AdaptiveTimeout<S, K, Req, C = Successes> {
     inner: S,
     policy: Arc<Policy<K, Req>>,
     seen: Seen<K>,
