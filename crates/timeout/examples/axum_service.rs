@@ -12,6 +12,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::{Router, routing::get};
 use barograph_timeout::tower::{AdaptiveTimeout, AdaptiveTimeoutLayer, BoxError, Elapsed, Targets};
+use bytes::Bytes;
 use http::{Request, StatusCode};
 use http_body_util::{BodyExt, Empty};
 use hyper_util::client::legacy::{Client, connect::HttpConnector};
@@ -19,8 +20,8 @@ use hyper_util::rt::TokioExecutor;
 use tokio::net::TcpListener;
 use tower::{Layer, Service, ServiceExt};
 
-type Get = Request<Empty<&'static [u8]>>;
-type Http = Client<HttpConnector, Empty<&'static [u8]>>;
+type Get = Request<Empty<Bytes>>;
+type Http = Client<HttpConnector, Empty<Bytes>>;
 
 #[derive(Clone)]
 struct Front {

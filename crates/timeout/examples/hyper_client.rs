@@ -5,7 +5,7 @@
 
 use std::future::IntoFuture;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::{Router, routing::any};
 use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError};
@@ -14,6 +14,7 @@ use http::{Method, Request};
 use http_body_util::Full;
 use hyper_util::{client::legacy::Client, rt::TokioExecutor};
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tower::{Service, ServiceBuilder, ServiceExt};
 
 #[tokio::main(flavor = "current_thread")]

@@ -5,12 +5,13 @@
 //! A codec for plain text stands in for generated code, so that no `protoc` is needed.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::{Router, routing::any};
 use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError};
 use bytes::{Buf, BufMut};
 use http::uri::PathAndQuery;
+use tokio::time::Instant;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::transport::server::TcpIncoming;
 use tonic::transport::{Endpoint, Server};

@@ -52,13 +52,13 @@
 //! A call locks its own target twice, for as long as an estimator computes (tens to hundreds of ns), and
 //! takes no other lock: its target is found in a table that is read without one. Targets share, in memory
 //! that calls write to, only the budget's counter, which a target touches once for each whole copy that its
-//! calls have earned (every fifth, by default; never without retry and hedge). A call to a target never seen,
-//! and the first of each service after there was one that needed more room, lock the table for a moment.
-//! Cloning a service, as many stacks do for each request, and calls that may be copied, count references of
-//! what all clones share. What a [`Host`](crate::Host) shares is the estimator's.
+//! calls have earned (every fifth, by default; never without retry and hedge). A call to a target not seen
+//! before locks the table to write to it. Cloning a service, as many stacks do for each request, and calls
+//! that may be copied, count references to what all clones share. What a [`Host`](crate::Host) shares is the
+//! estimator's.
 //!
 //! The number of targets is bounded ([`Settings::max_targets`]): the eighth that was idle longest is
-//! forgotten when there is no room. A service that is kept unused keeps the table it saw last in memory.
+//! forgotten when there is no room.
 //!
 //! [`retry`]: AdaptiveTimeoutLayer::retry
 //! [`hedge`]: AdaptiveTimeoutLayer::hedge

@@ -14,7 +14,6 @@ use super::call::{Again, Call};
 use super::classify::{Classify, Successes};
 use super::flight::{Flight, Plan};
 use super::layer::{How, Policy};
-use super::table::Seen;
 
 /// A service each of whose calls has a timeout that is learned for its target; see the [module](super).
 ///
@@ -24,14 +23,12 @@ use super::table::Seen;
 pub struct AdaptiveTimeout<S, K, Req, C = Successes> {
     inner: S,
     policy: Arc<Policy<K, Req>>,
-    seen: Seen<K>,
     classify: C,
 }
 
-impl<S, K: Clone + Eq + Hash, Req, C> AdaptiveTimeout<S, K, Req, C> {
+impl<S, K, Req, C> AdaptiveTimeout<S, K, Req, C> {
     pub(super) fn new(inner: S, policy: Arc<Policy<K, Req>>, classify: C) -> Self {
-        let seen = policy.targets.see();
-        Self { inner, policy, seen, classify }
+        Self { inner, policy, classify }
     }
 }
 
@@ -62,7 +59,7 @@ where
             Some(_) => (1, policy.targets.bucket().per_call),
         };
         let now = Instant::now();
-        let target = policy.targets.find(&mut self.seen, (policy.key)(&request), now);
+        let target = policy.targets.find((policy.key)(&request), now);
         let plan = Plan { bytes, tries, deadline: policy.deadline };
         let (flight, earned) = Flight::begin(target, &plan, now, earns);
         if earned > 0 {
@@ -83,12 +80,7 @@ where
 
 impl<S: Clone, K, Req, C: Clone> Clone for AdaptiveTimeout<S, K, Req, C> {
     fn clone(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            policy: self.policy.clone(),
-            seen: self.seen.clone(),
-            classify: self.classify.clone(),
-        }
+        Self { inner: self.inner.clone(), policy: self.policy.clone(), classify: self.classify.clone() }
     }
 }
 

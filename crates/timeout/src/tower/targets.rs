@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 use super::budget::{Bucket, Budget};
 use super::metrics::{Metrics, TargetMetrics};
-use super::table::{Directory, Seen};
+use super::table::Directory;
 use super::target::Target;
 use crate::{Adaptive, Config, Host, StateError};
 
@@ -87,7 +87,7 @@ impl<K: Clone + Eq + Hash> Targets<K> {
     }
 
     /// Setting up a connection to `key` took so long, which is no part of any attempt's time; ignored for a
-    /// target to which there was no call yet. For connectors: this takes a lock that all targets share.
+    /// target to which there was no call yet.
     pub fn connected(&self, key: &K, took: Duration) {
         if let Some(target) = self.0.directory.peek(key) {
             target.connected(took);
@@ -97,7 +97,7 @@ impl<K: Clone + Eq + Hash> Targets<K> {
     /// Starts a target from a forecast made elsewhere, such as a station's for this pair, and its error;
     /// ignored once the target has answers of its own.
     pub fn start_from(&self, key: K, forecast: Duration, error: Duration) {
-        self.find(&mut self.see(), key, Instant::now()).start_from(forecast, error);
+        self.find(key, Instant::now()).start_from(forecast, error);
     }
 
     /// What has been learned of each target, as [`Adaptive::save`] saves it, for [`Targets::load_all`].
@@ -112,23 +112,18 @@ impl<K: Clone + Eq + Hash> Targets<K> {
     #[must_use = "it tells which targets were not loaded"]
     pub fn load_all<B: AsRef<[u8]>>(&self, saved: impl IntoIterator<Item = (K, B)>) -> Vec<(K, StateError)> {
         let mut refused = Vec::new();
-        let mut seen = self.see();
         for (key, bytes) in saved {
             match Adaptive::load(bytes.as_ref(), &self.0.config, &self.0.host) {
-                Ok(estimator) => self.find(&mut seen, key, Instant::now()).replace(estimator),
+                Ok(estimator) => self.find(key, Instant::now()).replace(estimator),
                 Err(error) => refused.push((key, error)),
             }
         }
         refused
     }
 
-    pub(super) fn see(&self) -> Seen<K> {
-        self.0.directory.see()
-    }
-
-    pub(super) fn find(&self, seen: &mut Seen<K>, key: K, now: Instant) -> Arc<Target> {
+    pub(super) fn find(&self, key: K, now: Instant) -> Arc<Target> {
         let make = || Target::new(Adaptive::new(&self.0.config, &self.0.host), now);
-        self.0.directory.find(seen, key, make)
+        self.0.directory.find(key, make)
     }
 }
 

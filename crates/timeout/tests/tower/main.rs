@@ -1,5 +1,7 @@
 //! The layer over services that are as slow as a test says, in virtual time.
 
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
 mod bad;
 mod learning;
 mod many;
