@@ -48,7 +48,7 @@ fn estimator<T: Timeout>(name: &str, new: impl Fn() -> T, size: impl Fn(&T) -> u
     let mut link = new();
     feed(&mut link, &times);
     let bytes = size(&link);
-    let clock = best(RUNS, || clock_ns());
+    let clock = best(RUNS, clock_ns);
     let amortised = best(RUNS, || {
         let start = Instant::now();
         feed(&mut link, &times);

@@ -169,3 +169,56 @@ impl<K: Clone + Eq> Table<K> {
 
 /// A power of two; enough for most programs, and a kilobyte.
 const FIRST_BUCKETS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::string::{String, ToString};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::Adaptive;
+
+    fn target() -> Target {
+        Target::new(Adaptive::default(), Instant::now())
+    }
+
+    #[test]
+    fn a_target_that_is_there_is_found_while_the_table_is_locked() {
+        let directory: Directory<String> = Directory::new(1000);
+        (0..1000).for_each(|n: u32| drop(directory.find(n.to_string(), target)));
+        let locked = directory.lock();
+        std::thread::scope(|threads| {
+            let (found, wait) = mpsc::channel();
+            let directory = &directory;
+            threads.spawn(move || {
+                for n in 0..1000_u32 {
+                    directory.find(n.to_string(), || unreachable!("it is known"));
+                }
+                found.send(())
+            });
+            let found = wait.recv_timeout(Duration::from_secs(20));
+            // Unlocked before any panic, or the scope would wait for ever.
+            drop(locked);
+            assert_eq!(found, Ok(()));
+        });
+    }
+
+    #[test]
+    fn those_idle_longest_are_forgotten() {
+        let directory = Directory::new(80);
+        let began = Instant::now();
+        for n in 0..80_u32 {
+            // The later the key, the longer idle.
+            let used = began - Duration::from_secs(n.into());
+            directory.find(n, || Target::new(Adaptive::default(), used));
+        }
+        directory.find(80, target);
+        let mut keys: Vec<_> = directory.all().into_iter().map(|(key, _)| key).collect();
+        keys.sort_unstable();
+        assert!(keys.into_iter().eq((0..70).chain([80])), "an eighth of 80 makes room for one");
+        assert_eq!((directory.length(), directory.forgotten()), (71, 10));
+    }
+}

@@ -34,10 +34,13 @@ pub(crate) struct Request {
 pub(crate) const SAFE: Request = Request { to: "a", twice: true };
 pub(crate) const UNSAFE: Request = Request { to: "a", twice: false };
 
-/// Answers, in order: how long each takes, and whether it is one. Usual ones when they run out.
+/// How long an answer takes, and whether it is one.
+type Answer = (Duration, Result<u32, &'static str>);
+
+/// Gives its answers in order. Usual ones when they run out.
 #[derive(Clone, Default)]
 pub(crate) struct Server {
-    script: Arc<Mutex<VecDeque<(Duration, Result<u32, &'static str>)>>>,
+    script: Arc<Mutex<VecDeque<Answer>>>,
     calls: Arc<AtomicUsize>,
     under_way: Arc<AtomicUsize>,
 }
