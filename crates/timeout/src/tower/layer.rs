@@ -83,7 +83,7 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
     /// place of a [`hedge`](Self::hedge) set before.
     ///
     /// Only requests that are `idempotent` – the server may receive them twice without harm – are sent
-    /// again, and only if `copy` gives a copy.
+    /// again, and only if `copy` gives a copy (`http::Request::clone`, `reqwest::Request::try_clone`).
     #[must_use]
     pub fn retry(
         self,

@@ -115,6 +115,14 @@ async fn an_error_while_getting_ready_passes_through() {
         }
         assert_eq!(server.calls(), 1);
     }
+
+    let (targets, server) = (Targets::default(), Server::default());
+    let mut client = hedging(&targets).layer(Door::new(&server, USUAL));
+    server.next(10 * LIMIT, Ok(1));
+    let (request, began) = (Request { to: "breaks", twice: true }, Instant::now());
+    let error = client.ready().await.unwrap().call(request).await.unwrap_err();
+    assert_eq!(Elapsed::find(&*error).map(|elapsed| elapsed.by), Some(Cause::Timeout));
+    assert!(began.elapsed() < 2 * LIMIT, "it was alone, and ran to the limit");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use barograph_timeout::tower::{Budget, Cause, Elapsed, Settings, Targets};
 use barograph_timeout::{Config, LIMIT};
 use tokio::time::{Instant, timeout};
 
-use crate::{LEARNED, SAFE, STUCK, Server, UNSAFE, call, cold, counts, hedging, over, retrying, warm};
+use crate::{LEARNED, SAFE, STUCK, Server, UNSAFE, USUAL, call, cold, counts, hedging, over, retrying, warm};
 
 fn budget(share: f64, burst: u32) -> Targets<&'static str> {
     Targets::new(Settings { budget: Budget { share, burst }, ..Settings::default() })
@@ -141,15 +141,21 @@ async fn an_empty_budget_sends_no_copies_and_cuts_nothing_off() {
 
 #[tokio::test(start_paused = true)]
 async fn calls_earn_copies() {
-    let (targets, server) = (budget(0.1, 1), Server::default());
-    let mut client = warm(retrying(&targets, 2), &server).await;
-    for _ in 0..50 {
-        server.next(STUCK, Ok(1)).next(Duration::ZERO, Ok(1));
-        // What was withheld leaves the second answer to the next call.
-        call(&mut client, SAFE).await.unwrap();
+    for (share, earned) in [(0.05, 20), (0.025, 10)] {
+        let (targets, server) = (budget(share, 1), Server::default());
+        let mut client = warm(retrying(&targets, 2), &server).await;
+        for _round in 0..20 {
+            for _ in 0..19 {
+                call(&mut client, SAFE).await.unwrap();
+            }
+            // If no copy is sent, the second answer is the next call's.
+            server.next(STUCK, Ok(1)).next(USUAL, Ok(1));
+            call(&mut client, SAFE).await.unwrap();
+        }
+        let counts = counts(&targets);
+        assert!((earned - 1..=earned + 1).contains(&counts.retries), "{share}: {counts:?}");
+        assert_eq!(counts.retries + counts.withheld, 20);
     }
-    let copies = counts(&targets).retries;
-    assert!((2..=1 + 5).contains(&copies), "{copies} copies of 50 calls, after a burst of 1");
 }
 
 #[tokio::test(start_paused = true)]
