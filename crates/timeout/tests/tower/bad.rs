@@ -28,7 +28,7 @@ async fn endless_and_empty_times_are_borne() {
                 Ok(_) => {}
                 Err(error) => assert!(Elapsed::find(&*error).is_some(), "{error}"),
             }
-            server.script.lock().unwrap().clear();
+            server.forget();
             assert_eq!(server.under_way(), 0);
         }
         let counts = counts(&targets);

@@ -51,6 +51,11 @@ impl Server {
         self
     }
 
+    /// The answers that are left will not be given.
+    pub(crate) fn forget(&self) {
+        self.script.lock().unwrap().clear();
+    }
+
     pub(crate) fn calls(&self) -> usize {
         self.calls.load(Ordering::SeqCst)
     }

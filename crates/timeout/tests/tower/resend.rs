@@ -6,7 +6,9 @@ use barograph_timeout::tower::{Budget, Cause, Elapsed, Settings, Targets};
 use barograph_timeout::{Config, LIMIT};
 use tokio::time::{Instant, timeout};
 
-use crate::{LEARNED, SAFE, STUCK, Server, UNSAFE, USUAL, call, cold, counts, hedging, over, retrying, warm};
+use crate::{
+    LEARNED, Request, SAFE, STUCK, Server, UNSAFE, USUAL, call, cold, counts, hedging, over, retrying, warm,
+};
 
 fn budget(share: f64, burst: u32) -> Targets<&'static str> {
     Targets::new(Settings { budget: Budget { share, burst }, ..Settings::default() })
@@ -155,6 +157,21 @@ async fn calls_earn_copies() {
         let counts = counts(&targets);
         assert!((earned - 1..=earned + 1).contains(&counts.retries), "{share}: {counts:?}");
         assert_eq!(counts.retries + counts.withheld, 20);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_targets_earn_adds_up() {
+    let (targets, server) = (budget(0.5, 1), Server::default());
+    let mut client = cold(retrying(&targets, 2), &server);
+    for (to, answer, calls) in
+        [("spends the burst", 2, 2), ("earns a half", 1, 1), ("earns a half as well", 2, 2)]
+    {
+        let before = server.calls();
+        server.next(STUCK, Ok(1)).next(USUAL, Ok(2));
+        assert_eq!(call(&mut client, Request { to, twice: true }).await.unwrap(), answer, "{to}");
+        assert_eq!(server.calls() - before, calls, "{to}");
+        server.forget();
     }
 }
 
