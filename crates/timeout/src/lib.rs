@@ -31,7 +31,7 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
-#[cfg(feature = "link")]
+#[cfg(any(feature = "link", feature = "tower"))]
 extern crate std;
 
 mod adaptive;
@@ -43,6 +43,8 @@ pub mod link;
 mod nws;
 mod rfc6298;
 mod time;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use adaptive::{Adaptive, Config, Host, StateError};
 pub use attempt::{Attempt, Ended, Exchange};
