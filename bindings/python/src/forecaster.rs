@@ -19,7 +19,10 @@ pub(crate) struct Forecaster {
 #[pymethods]
 impl Forecaster {
     #[new]
-    #[pyo3(signature = (preset="full", rule=None, levels=Vec::new()))]
+    #[pyo3(
+        signature = (preset="full", rule=None, levels=Vec::new()),
+        text_signature = "(preset='full', rule=None, levels=())"
+    )]
     fn new(preset: &str, rule: Option<&str>, levels: Vec<f64>) -> PyResult<Self> {
         for &level in &levels {
             in_range(level)?;

@@ -11,7 +11,7 @@ pub(crate) fn positive(name: &str, seconds: f64) -> PyResult<Duration> {
         // Less than a nanosecond rounds to nothing, and is as wrong as nothing.
         Ok(duration) if duration != Duration::ZERO => Ok(duration),
         _ => Err(PyValueError::new_err(format!(
-            "{name} must be a positive, finite time in seconds, not {seconds}"
+            "{name} must be a positive, finite time in seconds, not {seconds:?}"
         ))),
     }
 }
@@ -19,6 +19,6 @@ pub(crate) fn positive(name: &str, seconds: f64) -> PyResult<Duration> {
 /// A time that may be nothing.
 pub(crate) fn not_negative(name: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds).map_err(|_| {
-        PyValueError::new_err(format!("{name} must be a finite time in seconds from 0, not {seconds}"))
+        PyValueError::new_err(format!("{name} must be a finite time in seconds from 0, not {seconds:?}"))
     })
 }

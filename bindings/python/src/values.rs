@@ -69,6 +69,10 @@ fn many(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
 /// The elements of a buffer of `T`, however it is laid out; `None` if this is no such buffer.
 fn buffer<T: Element>(given: &Bound<'_, PyAny>, float: impl Fn(T) -> f64) -> Option<PyResult<Vec<f64>>> {
     let buffer = PyBuffer::<T>::get(given).ok().filter(|buffer| buffer.dimensions() == 1)?;
+    // A byte order may be named before the type; another than this machine's must not be read as if it were.
+    if !matches!(buffer.format().to_bytes(), [_] | [b'@', _]) {
+        return None;
+    }
     Some(buffer.to_vec(given.py()).map(|values| values.into_iter().map(float).collect()))
 }
 

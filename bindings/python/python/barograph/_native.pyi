@@ -6,6 +6,8 @@ from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, final, over
 import numpy
 from numpy.typing import NDArray
 
+__all__ = ["AdaptiveTimeout", "Decision", "Forecast", "Forecaster", "Host", "Interval"]
+
 _Preset = Literal["full", "nws", "classic"]
 _Rule = Literal["blend", "two-level", "flat"]
 _Loss = Literal["squared", "absolute"]
@@ -28,7 +30,7 @@ class Forecaster:
         """
 
     @overload
-    def predict(self, series: NDArray[Any], loss: _Loss = "squared") -> NDArray[numpy.float64]: ...
+    def predict(self, series: NDArray[Any], loss: _Loss = "squared") -> NDArray[numpy.float64]: ...  # type: ignore[overload-overlap]
     @overload
     def predict(self, series: Iterable[_Number], loss: _Loss = "squared") -> list[float]:
         """Learns a series, and gives for each value the forecast issued before it was seen (NaN for none)."""

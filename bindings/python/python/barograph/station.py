@@ -43,18 +43,10 @@ def start_from_station(
         answer = ask(f"{base(url)}/v1/forecast?{query}", None, None, wait)
     except Unknown:
         return False
-    for series in answer.get("forecasts", ()):
-        if series["unit"] != "s":
-            raise StationError(f"{quantity} is in {series['unit']}, not in seconds")
-        forecast = series["mean"]
-        if forecast is None or forecast["mse"] is None:
-            return False
-        value, mse = float(forecast["value"]), float(forecast["mse"])
-        if not (0.0 < value < math.inf and 0.0 <= mse < math.inf):
-            raise StationError(f"a forecast of {value} s with a squared error of {mse} is none")
-        link.start_from(value, math.sqrt(mse))
-        return True
-    return False
+    forecast = forecast_in(answer, quantity)
+    if forecast is not None:
+        link.start_from(*forecast)
+    return forecast is not None
 
 
 def feed_station(
@@ -147,6 +139,24 @@ def base(url: str) -> str:
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"a station is at http://… or https://…, not {url!r}")
     return f"{parts.scheme}://{parts.netloc}"
+
+
+def forecast_in(answer: dict[str, Any], quantity: str) -> tuple[float, float] | None:
+    """The forecast and its error in seconds, if the answer has one that was scored."""
+    try:
+        for series in answer["forecasts"]:
+            mean, unit = series["mean"], series["unit"]
+            if unit != "s":
+                raise StationError(f"{quantity} is in {unit}, not in seconds")
+            if mean["mse"] is None:
+                return None
+            value, mse = float(mean["value"]), float(mean["mse"])
+            if not (0.0 < value < math.inf and 0.0 <= mse < math.inf):
+                raise StationError(f"a time of {value} s with a squared error of {mse} is no forecast")
+            return value, math.sqrt(mse)
+    except (KeyError, TypeError, ValueError) as error:
+        raise StationError(f"the station's answer is no forecast: {error!r}") from error
+    return None
 
 
 def post(url: str, body: dict[str, Any], token: str | None, wait: float) -> int:
