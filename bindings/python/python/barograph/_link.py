@@ -8,7 +8,6 @@ from typing import Any, Self, TypedDict, TypeVar
 
 from barograph import _native
 from barograph._attempt import AsyncAttempt, BlockingAttempt, Timeout
-from barograph._native import Host
 
 T = TypeVar("T")
 
@@ -103,6 +102,3 @@ def exchange(bytes: int, tries: int) -> Iterator[About]:
 def is_to_repeat(cut: Timeout, attempt: AsyncAttempt | BlockingAttempt) -> bool:
     """Whether `cut` ended this very attempt (a call inside may have a link of its own), and more are left."""
     return cut.decision is attempt.decision and cut.number + 1 < cut.tries
-
-
-__all__ = ["AdaptiveTimeout", "Host"]
