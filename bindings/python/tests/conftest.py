@@ -15,6 +15,10 @@ STALL_MAX = 20.0
 """Stalls end when the test does; this bounds them should it not."""
 
 
+PATIENCE = 0.4
+"""Seconds: long for a server on this machine, even a busy one, and short for a test."""
+
+
 class Server(http.server.ThreadingHTTPServer):
     """Answers every request at once, but for those whose numbers (from 0) are in `stalls`.
 
@@ -54,7 +58,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.flush()
         if is_stalled and self.server.stalls_body:
-            self.server.over.wait(0.6)
+            self.server.over.wait(2 * PATIENCE)
         if self.command != "HEAD":
             self.wfile.write(b"well")
 
@@ -116,5 +120,5 @@ class Watched(AdaptiveTimeout):
 
 @pytest.fixture
 def link() -> Watched:
-    """A link that cuts off after 0.2 s, which is long on this machine and short for a test."""
-    return Watched.make("static", seconds=0.2, tries=3)
+    """A link that cuts off what stalls, and nothing else."""
+    return Watched.make("static", seconds=PATIENCE, tries=3)

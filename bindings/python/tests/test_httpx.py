@@ -7,7 +7,7 @@ import pytest
 
 import barograph
 from barograph.httpx import AdaptiveTransport, AsyncAdaptiveTransport
-from conftest import Watched
+from conftest import PATIENCE
 
 
 class Client:
@@ -59,7 +59,7 @@ def test_a_post_is_sent_once(server, link, client):
     with pytest.raises(barograph.Timeout) as cut:
         client.ask(("POST", server.url), content=b"body")
     assert isinstance(cut.value, httpx.ReadTimeout) and cut.value.request.method == "POST"
-    assert cut.value.decision.timeout == 0.2 and cut.value.tries == 1
+    assert cut.value.decision.timeout == PATIENCE and cut.value.tries == 1
     assert len(server.requests) == 1 and link.ends == [("timed_out", 0)]
 
 
@@ -70,23 +70,22 @@ def test_a_body_that_cannot_be_sent_again_is_sent_once(server, link, client):
         yield b"body"
 
     with pytest.raises(httpx.ReadTimeout):
-        client.ask(
-            ("PUT", server.url), content=later() if client.is_async else iter([b"body"]), headers={"Content-Length": "4"}
-        )
+        body = later() if client.is_async else iter([b"body"])
+        client.ask(("PUT", server.url), content=body, headers={"Content-Length": "4"})
     assert len(server.requests) == 1
 
 
 def test_the_body_is_read_under_the_clients_own_timeout(server, link, client):
     server.stalls, server.stalls_body = {0}, True
     assert client.ask(("GET", server.url)).text == "well"
-    assert link.ends == [("answered", 0)] and link.times[0] < 0.2
+    assert link.ends == [("answered", 0)] and link.times[0] < PATIENCE
 
 
 def test_the_clients_guess_does_not_cut_off_what_takes_long(server, client):
     server.stalls = {0}
     with pytest.raises(barograph.Timeout) as cut:
         client.ask(("POST", server.url), timeout=0.01)
-    assert 0.19 <= cut.value.seconds
+    assert 0.99 * PATIENCE <= cut.value.seconds
 
 
 def test_only_new_connections_count_as_set_up(server, link, client):
