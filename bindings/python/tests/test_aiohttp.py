@@ -129,6 +129,17 @@ def test_only_new_connections_count_as_set_up(link):
     assert link.ends == [("answered", 0)] * 3 and len(link.set_ups) == 1
 
 
+def test_a_stall_on_a_connection_used_before_is_cut_off_too(link):
+    site = Site(1)
+
+    async def work(session):
+        for _ in range(2):
+            assert await text(session, "GET", site.url) == "well"
+
+    run(site, link, work)
+    assert link.ends == [("answered", 0), ("timed_out", 0), ("answered", 1)]
+
+
 def test_every_redirect_is_an_exchange(link):
     site = Site()
 

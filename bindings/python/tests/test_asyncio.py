@@ -81,10 +81,15 @@ def test_other_errors_pass_unchanged_and_are_not_retried(link):
 def test_a_timeout_of_a_link_inside_is_not_ours(link):
     inner = Watched.make("static", seconds=0.05)
     service = Service(0, 1, 2)
+
+    async def inside():
+        async with inner.attempt():
+            await service()
+
     with pytest.raises(Timeout) as cut:
-        run(link.call(lambda: inner.call(service), idempotent=True))
-    assert cut.value.decision.timeout == 0.05 and service.calls == 1
-    assert inner.ends == [("timed_out", 0)] and link.ends == [("failed", 0)]
+        run(link.call(inside, idempotent=True))
+    assert (cut.value.decision.timeout, cut.value.number, cut.value.tries) == (0.05, 0, 3)
+    assert service.calls == 1 and inner.ends == [("timed_out", 0)] and link.ends == [("failed", 0)]
 
 
 def test_cancellation_from_outside_stays_one():
