@@ -8,6 +8,7 @@ up:
 test: install-test-needs
 	cargo test --workspace --all-features --locked
 	scripts/test-web
+	scripts/test-python
 
 install-test-needs:
 	scripts/install-test-needs

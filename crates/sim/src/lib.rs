@@ -27,6 +27,8 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! The feature `stream` adds `stream`: connections in virtual time, for code written against tokio.
+//!
 //! It is one link between two hosts: there are no routers, and no cross traffic but what the caller sends.
 
 mod chance;
@@ -37,6 +39,9 @@ mod spec;
 mod weather;
 
 pub mod scenario;
+
+#[cfg(feature = "stream")]
+pub mod stream;
 
 #[cfg(target_os = "linux")]
 mod namespace;

@@ -11,6 +11,8 @@
 //! - [`Adaptive`], the default: it learns from what it cut off as well, asks whether a retry helps at all,
 //!   knows sizes, and keeps a budget.
 //!
+//! The feature `link` adds `link`: messages over TCP that are cut off, sent again and handled once.
+//!
 //! ```
 //! use barograph_timeout::{Adaptive, Ended, Exchange, Timeout};
 //! use std::time::Duration;
@@ -29,14 +31,20 @@
 #![forbid(unsafe_code)]
 
 extern crate alloc;
+#[cfg(any(feature = "link", feature = "tower"))]
+extern crate std;
 
 mod adaptive;
 mod attempt;
 mod decision;
 mod fixed;
+#[cfg(feature = "link")]
+pub mod link;
 mod nws;
 mod rfc6298;
 mod time;
+#[cfg(feature = "tower")]
+pub mod tower;
 
 pub use adaptive::{Adaptive, Config, Host, StateError};
 pub use attempt::{Attempt, Ended, Exchange};

@@ -1,0 +1,24 @@
+"""Forecasts with their own error, and timeouts that set themselves.
+
+`Forecaster` is a battery of forecasting methods over one series; `AdaptiveTimeout` learns how long one link
+takes to answer and says how long to wait for it. Times are seconds; clocks are monotonic.
+"""
+
+from barograph._attempt import Attempt, AsyncAttempt, BlockingAttempt, Timeout
+from barograph._link import AdaptiveTimeout
+from barograph._native import Decision, Forecast, Forecaster, Host, Interval
+from barograph._timeouts import Timeouts
+
+__all__ = [
+    "AdaptiveTimeout",
+    "AsyncAttempt",
+    "Attempt",
+    "BlockingAttempt",
+    "Decision",
+    "Forecast",
+    "Forecaster",
+    "Host",
+    "Interval",
+    "Timeout",
+    "Timeouts",
+]

@@ -1,0 +1,184 @@
+"""The native half of barograph. Times are seconds."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, final, overload
+
+import numpy
+from numpy.typing import NDArray
+
+__all__ = ["AdaptiveTimeout", "Decision", "Forecast", "Forecaster", "Host", "Interval"]
+
+_Preset = Literal["full", "nws", "classic"]
+_Rule = Literal["blend", "two-level", "flat"]
+_Loss = Literal["squared", "absolute"]
+_Strategy = Literal["default", "nws", "nws-escalating", "rfc6298", "static"]
+_Number = SupportsFloat | SupportsIndex
+
+@final
+class Forecaster:
+    """A battery of forecasters over one series, and the rule that chooses among them.
+
+    Without a rule each preset has its own: blend for full, two-level for nws, flat for classic. The intervals
+    of `levels` (0.01 to 0.999) are calibrated each on its own, beside the usual ones.
+    """
+
+    def __new__(cls, preset: _Preset = "full", rule: _Rule | None = None, levels: Sequence[float] = ()) -> Self: ...
+    def update(self, series: _Number | Iterable[_Number]) -> None:
+        """Learns a value, or all of a sequence, an array of one dimension or an iterator, in order.
+
+        If one of them is no finite number, ValueError names it and nothing is learnt.
+        """
+
+    @overload
+    def predict(self, series: NDArray[Any], loss: _Loss = "squared") -> NDArray[numpy.float64]: ...  # type: ignore[overload-overlap]
+    @overload
+    def predict(self, series: Iterable[_Number], loss: _Loss = "squared") -> list[float]:
+        """Learns a series, and gives for each value the forecast issued before it was seen (NaN for none)."""
+
+    def forecast(self, loss: _Loss = "squared") -> Forecast | None:
+        """The forecast of the next value, or None before the first."""
+
+    def interval(self, level: float = 0.9) -> Interval | None:
+        """What the next value should fall into with probability `level` (0.01 to 0.999).
+
+        None before the first scored forecast.
+        """
+
+    def method_forecasts(self) -> dict[str, float]:
+        """Every method with its own forecast of the next value; empty before the first value."""
+
+    def weights(self, loss: _Loss = "squared") -> dict[str, float]:
+        """Every method with its weight (0 to 1, sum 1); empty before the first value."""
+
+@final
+class Forecast:
+    """A forecast in the series' unit, and the errors of those issued so far (None until one is scored)."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def mse(self) -> float | None: ...
+    @property
+    def mae(self) -> float | None: ...
+    @property
+    def recent_mse(self) -> float | None: ...
+    @property
+    def recent_mae(self) -> float | None: ...
+    @property
+    def rmse(self) -> float | None: ...
+    @property
+    def method(self) -> str: ...
+    @property
+    def count(self) -> int: ...
+
+@final
+class Interval:
+    """A prediction interval, in the series' unit."""
+
+    @property
+    def level(self) -> float: ...
+    @property
+    def lower(self) -> float: ...
+    @property
+    def upper(self) -> float: ...
+
+@final
+class Host:
+    """What the links of this host learn together."""
+
+    def __new__(cls) -> Self: ...
+
+@final
+class Decision:
+    """A timeout, what it is based on, and why it is not another."""
+
+    @property
+    def timeout(self) -> float:
+        """How long the attempt may take."""
+
+    @property
+    def forecast(self) -> float | None:
+        """The forecast of the response time."""
+
+    @property
+    def error(self) -> float | None:
+        """The forecast's typical error."""
+
+    @property
+    def expected_timeouts(self) -> float | None:
+        """The share of such attempts that is expected to run into this timeout, 0 to 1."""
+
+    @property
+    def help(self) -> float | None:
+        """How likely a retry is to be a fresh draw rather than to meet the same slowness, 0 to 1."""
+
+    @property
+    def reason(self) -> str:
+        """Why, in a few words."""
+
+class AdaptiveTimeout:
+    """Decides how long an attempt on one link may take, and learns how attempts ended.
+
+    `k` is for the strategies nws (2 unless told), `seconds` for static, `budget` (the largest share of attempts
+    that may be cut off) and `host` for default, `start` (the timeout while nothing is known, 45 s) for
+    default and nws. No timeout is longer than `limit`, two hours unless told.
+    """
+
+    def __new__(
+        cls,
+        strategy: _Strategy = "default",
+        *,
+        k: float | None = None,
+        seconds: float | None = None,
+        budget: float | None = None,
+        tries: int = 3,
+        limit: float | None = None,
+        start: float | None = None,
+        host: Host | None = None,
+        saved: bytes | None = None,
+    ) -> Self: ...
+    @property
+    def tries(self) -> int:
+        """How many attempts an exchange makes, unless it says otherwise."""
+
+    @property
+    def limit(self) -> float:
+        """The longest that any attempt may take."""
+
+    def timeout(self, bytes: int = 0, number: int = 0, tries: int | None = None, elapsed: float = 0.0) -> float:
+        """How long an attempt may take.
+
+        It is the `number`th (from 0) of `tries` of an exchange that moves `bytes` and began `elapsed` ago.
+        """
+
+    def decide(self, bytes: int = 0, number: int = 0, tries: int | None = None, elapsed: float = 0.0) -> Decision:
+        """As `timeout`, with the grounds."""
+
+    def answered(
+        self, seconds: float, bytes: int = 0, number: int = 0, tries: int | None = None, elapsed: float = 0.0
+    ) -> None:
+        """The answer came after so long."""
+
+    def timed_out(
+        self, seconds: float, bytes: int = 0, number: int = 0, tries: int | None = None, elapsed: float = 0.0
+    ) -> None:
+        """The attempt was cut off after so long, because its timeout had passed."""
+
+    def superseded(
+        self, seconds: float, bytes: int = 0, number: int = 0, tries: int | None = None, elapsed: float = 0.0
+    ) -> None:
+        """The attempt was given up after so long for another reason than its timeout."""
+
+    def failed(
+        self, seconds: float, bytes: int = 0, number: int = 0, tries: int | None = None, elapsed: float = 0.0
+    ) -> None:
+        """The attempt failed after so long: refused, reset, broken."""
+
+    def connected(self, seconds: float) -> None:
+        """Setting up a connection took so long, which is no part of any attempt."""
+
+    def start_from(self, forecast: float, error: float) -> None:
+        """Starts from a forecast made elsewhere, and its error; ignored once there are answers of its own."""
+
+    def save(self) -> bytes:
+        """All that the link has learned."""

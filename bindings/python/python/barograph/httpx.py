@@ -1,0 +1,177 @@
+"""Transports for httpx whose timeouts set themselves, one for each target.
+
+    client = httpx.AsyncClient(transport=AsyncAdaptiveTransport())
+
+An attempt lasts from sending the request, with the connection set up, until the headers of the response are
+there. Its timeout takes the place of the client's `read` and `write` for so long; the client's own hold for
+setting up connections and for the body of the response. Only requests with an idempotent method and a body
+that can be sent again are tried again. Give `Timeouts` that make links with a `limit` to bound the last try.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import TracebackType
+from typing import Any, Self
+
+try:
+    import httpx
+except ImportError as missing:
+    raise ImportError("barograph.httpx needs httpx: pip install 'barograph[httpx]'") from missing
+
+from barograph._attempt import Attempt, Timeout
+from barograph._http import is_idempotent, length
+from barograph._link import exchange
+from barograph._timeouts import Timeouts
+
+
+class ReadTimeout(httpx.ReadTimeout, Timeout):
+    """No answer within the timeout of the last try; both httpx's and barograph's."""
+
+
+class AdaptiveTransport(httpx.BaseTransport):
+    """For `httpx.Client`: around `wrapped`, an `httpx.HTTPTransport` unless told."""
+
+    def __init__(self, timeouts: Timeouts | None = None, *, wrapped: httpx.BaseTransport | None = None) -> None:
+        self.timeouts = Timeouts() if timeouts is None else timeouts
+        self._wrapped = httpx.HTTPTransport() if wrapped is None else wrapped
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        link = self.timeouts.link(target(request.url))
+        own = request.extensions
+        try:
+            for about in exchange(*size_and_tries(request, link.tries)):
+                attempt = Sent(Attempt(link, **about), request, own)
+                request.extensions = attempt.extensions(attempt.traced)
+                try:
+                    response = self._wrapped.handle_request(request)
+                except BaseException as error:
+                    attempt.ended_by(error)
+                else:
+                    return attempt.answered(response)
+        finally:
+            request.extensions = own
+        raise AssertionError("the last try returns or raises")
+
+    def close(self) -> None:
+        self._wrapped.close()
+
+    def __enter__(self) -> Self:
+        self._wrapped.__enter__()
+        return self
+
+    def __exit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        self._wrapped.__exit__(exc_type, exc_value, traceback)
+
+
+class AsyncAdaptiveTransport(httpx.AsyncBaseTransport):
+    """For `httpx.AsyncClient`: around `wrapped`, an `httpx.AsyncHTTPTransport` unless told."""
+
+    def __init__(self, timeouts: Timeouts | None = None, *, wrapped: httpx.AsyncBaseTransport | None = None) -> None:
+        self.timeouts = Timeouts() if timeouts is None else timeouts
+        self._wrapped = httpx.AsyncHTTPTransport() if wrapped is None else wrapped
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        link = self.timeouts.link(target(request.url))
+        own = request.extensions
+        try:
+            for about in exchange(*size_and_tries(request, link.tries)):
+                attempt = Sent(Attempt(link, **about), request, own)
+                request.extensions = attempt.extensions(attempt.async_traced)
+                try:
+                    response = await self._wrapped.handle_async_request(request)
+                except BaseException as error:
+                    attempt.ended_by(error)
+                else:
+                    return attempt.answered(response)
+        finally:
+            request.extensions = own
+        raise AssertionError("the last try returns or raises")
+
+    async def aclose(self) -> None:
+        await self._wrapped.aclose()
+
+    async def __aenter__(self) -> Self:
+        await self._wrapped.__aenter__()
+        return self
+
+    async def __aexit__(
+        self,
+        exc_type: type[BaseException] | None = None,
+        exc_value: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        await self._wrapped.__aexit__(exc_type, exc_value, traceback)
+
+
+class Sent:
+    """An attempt as httpx carries it out."""
+
+    def __init__(self, attempt: Attempt, request: httpx.Request, own: Any) -> None:
+        self._attempt = attempt
+        self._request = request
+        self._own = dict(own)
+        self._own_timeout = dict(own.get("timeout", {}))
+        self._timeout = {**self._own_timeout, "read": attempt.timeout, "write": attempt.timeout}
+        self._connects = False
+
+    def extensions(self, trace: Callable[..., Any]) -> dict[str, Any]:
+        """What makes the transport keep to the attempt's timeout and say when it begins."""
+        return {**self._own, "timeout": self._timeout, "trace": trace}
+
+    def traced(self, event: str, info: dict[str, Any]) -> None:
+        self._notice(event)
+        if (trace := self._own.get("trace")) is not None:
+            trace(event, info)
+
+    async def async_traced(self, event: str, info: dict[str, Any]) -> None:
+        self._notice(event)
+        if (trace := self._own.get("trace")) is not None:
+            await trace(event, info)
+
+    def _notice(self, event: str) -> None:
+        if event.startswith("connection.connect_"):
+            self._connects = True
+        elif event.endswith(".send_request_headers.started"):
+            # Through a proxy it comes twice, and the later is ours.
+            self._attempt.connected() if self._connects else self._attempt.started()
+
+    def answered(self, response: httpx.Response) -> httpx.Response:
+        self._attempt.end("answered")
+        # The body is read under the client's own timeouts; whoever reads it looks them up here.
+        self._timeout.clear()
+        self._timeout.update(self._own_timeout)
+        return response
+
+    def ended_by(self, error: BaseException) -> None:
+        """Records the end, and raises unless there is to be another attempt."""
+        attempt, seconds = self._attempt, self._attempt.seconds
+        if not isinstance(error, (httpx.ReadTimeout, httpx.WriteTimeout)) or not attempt.has_run_out():
+            attempt.ended_by(error)
+            raise error
+        attempt.end("timed_out", seconds)
+        if attempt.is_last:
+            cut = attempt.as_error(ReadTimeout, seconds)
+            cut.request = self._request
+            raise cut from error
+
+
+def target(url: httpx.URL) -> str:
+    """Host and port, as a name for the link."""
+    return f"{url.host}:{url.port or PORTS.get(url.scheme, 0)}"
+
+
+def size_and_tries(request: httpx.Request, tries: int) -> tuple[int, int]:
+    """How many bytes the request moves as far as is known, and how often it may be tried."""
+    is_repeatable = is_idempotent(request.method) and isinstance(request.stream, httpx.ByteStream)
+    return length(request.headers.get("content-length")), tries if is_repeatable else 1
+
+
+PORTS = {"http": 80, "https": 443}
+
+__all__ = ["AdaptiveTransport", "AsyncAdaptiveTransport", "ReadTimeout"]

@@ -1,0 +1,308 @@
+//! `AdaptiveTimeout`: the estimator of one link.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use barograph_timeout::{
+    Adaptive, Attempt, Config, Ended, LIMIT, Nws, NwsEscalating, Rfc6298, START, Static, Timeout,
+};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use pyo3::sync::MutexExt;
+use pyo3::types::PyBytes;
+
+use crate::decision::Decision;
+use crate::seconds::{not_negative, positive};
+
+/// What the links of this host learn together.
+#[pyclass(frozen, module = "barograph")]
+pub(crate) struct Host {
+    inner: barograph_timeout::Host,
+}
+
+#[pymethods]
+impl Host {
+    #[new]
+    fn new() -> Self {
+        Self { inner: barograph_timeout::Host::default() }
+    }
+}
+
+/// Decides how long an attempt on one link may take, and learns how attempts ended.
+#[pyclass(frozen, subclass, module = "barograph._native")]
+pub(crate) struct AdaptiveTimeout {
+    inner: Mutex<Estimator>,
+    /// Attempts of an exchange, unless it says otherwise.
+    #[pyo3(get)]
+    tries: u32,
+    limit: Duration,
+}
+
+/// The default, which can do more, or another.
+enum Estimator {
+    Adaptive(Adaptive),
+    Other(Box<dyn Timeout + Send>),
+}
+
+impl Estimator {
+    fn as_timeout(&self) -> &dyn Timeout {
+        match self {
+            Self::Adaptive(adaptive) => adaptive,
+            Self::Other(other) => other,
+        }
+    }
+
+    fn as_timeout_mut(&mut self) -> &mut dyn Timeout {
+        match self {
+            Self::Adaptive(adaptive) => adaptive,
+            Self::Other(other) => other,
+        }
+    }
+}
+
+#[pymethods]
+impl AdaptiveTimeout {
+    #[new]
+    #[pyo3(signature = (
+        strategy="default", *, k=None, seconds=None, budget=None, tries=3, limit=None, start=None, host=None, saved=None
+    ))]
+    #[expect(clippy::too_many_arguments, reason = "Python names them at the call")]
+    fn new(
+        strategy: &str,
+        k: Option<f64>,
+        seconds: Option<f64>,
+        budget: Option<f64>,
+        tries: u32,
+        limit: Option<f64>,
+        start: Option<f64>,
+        host: Option<&Host>,
+        saved: Option<&[u8]>,
+    ) -> PyResult<Self> {
+        let limit = limit.map_or(Ok(LIMIT), |limit| positive("limit", limit))?;
+        let is_nws = matches!(strategy, "nws" | "nws-escalating");
+        for (name, is_given, is_used) in [
+            ("k", k.is_some(), is_nws),
+            ("seconds", seconds.is_some(), strategy == "static"),
+            ("budget", budget.is_some(), strategy == "default"),
+            ("start", start.is_some(), strategy == "default" || is_nws),
+            ("host", host.is_some(), strategy == "default"),
+            ("a saved state", saved.is_some(), strategy == "default"),
+        ] {
+            if is_given && !is_used {
+                return Err(PyValueError::new_err(format!("strategy '{strategy}' has no use for {name}")));
+            }
+        }
+        let start = start.map_or(Ok(START), |start| positive("start", start))?;
+        let nws = || Ok::<_, PyErr>(Nws::new(deviations(k.unwrap_or(K))?).with_start(start));
+        let inner = match strategy {
+            "default" => Estimator::Adaptive(adaptive(budget, start, limit, host, saved)?),
+            "nws" => Estimator::Other(Box::new(nws()?)),
+            "nws-escalating" => Estimator::Other(Box::new(NwsEscalating(nws()?))),
+            "rfc6298" => Estimator::Other(Box::new(Rfc6298::default())),
+            "static" => {
+                let seconds =
+                    seconds.ok_or_else(|| PyValueError::new_err("strategy 'static' needs seconds"))?;
+                Estimator::Other(Box::new(Static(positive("seconds", seconds)?)))
+            }
+            _ => {
+                return Err(PyValueError::new_err(format!(
+                    "strategy must be one of {STRATEGIES}, not '{strategy}'"
+                )));
+            }
+        };
+        Ok(Self { inner: Mutex::new(inner), tries: at_least_one(tries)?, limit })
+    }
+
+    /// How long an attempt may take, in seconds: `decide(…).timeout`.
+    #[pyo3(signature = (bytes=0, number=0, tries=None, elapsed=0.0))]
+    fn timeout(
+        &self,
+        py: Python<'_>,
+        bytes: u64,
+        number: u32,
+        tries: Option<u32>,
+        elapsed: f64,
+    ) -> PyResult<f64> {
+        let attempt = self.attempt_of(bytes, number, tries, elapsed)?;
+        Ok(self.estimator(py).as_timeout().timeout(&attempt).min(self.limit).as_secs_f64())
+    }
+
+    /// How long an attempt may take, on what grounds.
+    #[pyo3(signature = (bytes=0, number=0, tries=None, elapsed=0.0))]
+    fn decide(
+        &self,
+        py: Python<'_>,
+        bytes: u64,
+        number: u32,
+        tries: Option<u32>,
+        elapsed: f64,
+    ) -> PyResult<Decision> {
+        let attempt = self.attempt_of(bytes, number, tries, elapsed)?;
+        let decision = self.estimator(py).as_timeout().decide(&attempt);
+        let timeout = decision.timeout.min(self.limit);
+        Ok(barograph_timeout::Decision { timeout, ..decision }.into())
+    }
+
+    /// The answer came after so many seconds.
+    #[pyo3(signature = (seconds, bytes=0, number=0, tries=None, elapsed=0.0))]
+    fn answered(
+        &self,
+        py: Python<'_>,
+        seconds: f64,
+        bytes: u64,
+        number: u32,
+        tries: Option<u32>,
+        elapsed: f64,
+    ) -> PyResult<()> {
+        let attempt = self.attempt_of(bytes, number, tries, elapsed)?;
+        self.record(py, &attempt, Ended::Answered(positive("seconds", seconds)?));
+        Ok(())
+    }
+
+    /// The attempt was cut off after so many seconds, because its timeout had passed.
+    #[pyo3(signature = (seconds, bytes=0, number=0, tries=None, elapsed=0.0))]
+    fn timed_out(
+        &self,
+        py: Python<'_>,
+        seconds: f64,
+        bytes: u64,
+        number: u32,
+        tries: Option<u32>,
+        elapsed: f64,
+    ) -> PyResult<()> {
+        let attempt = self.attempt_of(bytes, number, tries, elapsed)?;
+        self.record(py, &attempt, Ended::TimedOut(positive("seconds", seconds)?));
+        Ok(())
+    }
+
+    /// The attempt was given up after so many seconds for another reason than its timeout.
+    #[pyo3(signature = (seconds, bytes=0, number=0, tries=None, elapsed=0.0))]
+    fn superseded(
+        &self,
+        py: Python<'_>,
+        seconds: f64,
+        bytes: u64,
+        number: u32,
+        tries: Option<u32>,
+        elapsed: f64,
+    ) -> PyResult<()> {
+        let attempt = self.attempt_of(bytes, number, tries, elapsed)?;
+        self.record(py, &attempt, Ended::Superseded(positive("seconds", seconds)?));
+        Ok(())
+    }
+
+    /// The attempt failed after so many seconds: refused, reset, broken.
+    #[pyo3(signature = (seconds, bytes=0, number=0, tries=None, elapsed=0.0))]
+    fn failed(
+        &self,
+        py: Python<'_>,
+        seconds: f64,
+        bytes: u64,
+        number: u32,
+        tries: Option<u32>,
+        elapsed: f64,
+    ) -> PyResult<()> {
+        let attempt = self.attempt_of(bytes, number, tries, elapsed)?;
+        self.record(py, &attempt, Ended::Failed(positive("seconds", seconds)?));
+        Ok(())
+    }
+
+    /// Setting up a connection took so many seconds, which are no part of any attempt.
+    fn connected(&self, py: Python<'_>, seconds: f64) -> PyResult<()> {
+        let took = positive("seconds", seconds)?;
+        self.estimator(py).as_timeout_mut().connected(took);
+        Ok(())
+    }
+
+    /// Starts from a forecast made elsewhere, and its error, both in seconds; ignored once this link has
+    /// answers of its own.
+    fn start_from(&self, py: Python<'_>, forecast: f64, error: f64) -> PyResult<()> {
+        let (forecast, error) = (positive("forecast", forecast)?, not_negative("error", error)?);
+        match &mut *self.estimator(py) {
+            Estimator::Adaptive(adaptive) => adaptive.start_from(forecast, error),
+            Estimator::Other(_) => return Err(only_default("starts from a forecast")),
+        }
+        Ok(())
+    }
+
+    /// All that the link has learned, for `AdaptiveTimeout.load`.
+    fn save<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        match &*self.estimator(py) {
+            Estimator::Adaptive(adaptive) => Ok(PyBytes::new(py, &adaptive.save())),
+            Estimator::Other(_) => Err(only_default("is saved")),
+        }
+    }
+
+    /// The longest that any attempt may take, in seconds.
+    #[getter]
+    fn limit(&self) -> f64 {
+        self.limit.as_secs_f64()
+    }
+}
+
+impl AdaptiveTimeout {
+    fn estimator(&self, py: Python<'_>) -> MutexGuard<'_, Estimator> {
+        self.inner.lock_py_attached(py).unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn attempt_of(&self, bytes: u64, number: u32, tries: Option<u32>, elapsed: f64) -> PyResult<Attempt> {
+        let tries = at_least_one(tries.unwrap_or(self.tries))?;
+        if tries <= number {
+            return Err(PyValueError::new_err(format!("number must be below tries ({tries}), not {number}")));
+        }
+        Ok(Attempt { bytes, number, tries, elapsed: not_negative("elapsed", elapsed)? })
+    }
+
+    fn record(&self, py: Python<'_>, attempt: &Attempt, ended: Ended) {
+        self.estimator(py).as_timeout_mut().record(attempt, ended);
+    }
+}
+
+/// The default estimator, as new or as it was saved.
+fn adaptive(
+    budget: Option<f64>,
+    start: Duration,
+    limit: Duration,
+    host: Option<&Host>,
+    saved: Option<&[u8]>,
+) -> PyResult<Adaptive> {
+    let mut config = Config::default();
+    if let Some(budget) = budget {
+        config.budget = budget;
+    }
+    if !(0.0..=1.0).contains(&config.budget) {
+        return Err(PyValueError::new_err(format!(
+            "budget must be a share from 0 to 1, not {}",
+            config.budget
+        )));
+    }
+    config.start = start.min(limit);
+    config.limit = limit;
+    let host = host.map_or_else(barograph_timeout::Host::default, |host| host.inner.clone());
+    match saved {
+        None => Ok(Adaptive::new(&config, &host)),
+        Some(saved) => {
+            Adaptive::load(saved, &config, &host).map_err(|error| PyValueError::new_err(error.to_string()))
+        }
+    }
+}
+
+fn deviations(k: f64) -> PyResult<f64> {
+    if k.is_finite() && 0.0 <= k {
+        return Ok(k);
+    }
+    Err(PyValueError::new_err(format!("k must be a finite number from 0, not {k}")))
+}
+
+fn at_least_one(tries: u32) -> PyResult<u32> {
+    if tries == 0 { Err(PyValueError::new_err("tries must be at least 1, not 0")) } else { Ok(tries) }
+}
+
+fn only_default(does: &str) -> PyErr {
+    PyValueError::new_err(format!("only the strategy 'default' {does}"))
+}
+
+const STRATEGIES: &str = "'default', 'nws', 'nws-escalating', 'rfc6298', 'static'";
+
+/// The better of the two that the paper tried (Allen, Wolski, Plank 2002, §4.3).
+const K: f64 = 2.0;

@@ -1,0 +1,82 @@
+//! Values from Python: a number, a buffer such as a NumPy array, or anything that can be iterated.
+
+use barograph_forecast::{Battery, NotFinite};
+use pyo3::buffer::{Element, PyBuffer};
+use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyString};
+
+/// One value or many, each one that a battery takes.
+pub(crate) fn values(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
+    // Text and bytes can be iterated too, but were hardly meant.
+    if given.is_instance_of::<PyString>()
+        || given.is_instance_of::<PyBytes>()
+        || given.is_instance_of::<PyByteArray>()
+    {
+        let kind = given.get_type().name()?.to_string();
+        return Err(PyTypeError::new_err(format!("values must be numbers, not {kind}")));
+    }
+    if !is_many(given)? {
+        let value = given.extract()?;
+        return if takes(value) {
+            Ok(vec![value])
+        } else {
+            Err(PyValueError::new_err(NotFinite(value).to_string()))
+        };
+    }
+    let values = many(given)?;
+    match values.iter().position(|&value| !takes(value)) {
+        None => Ok(values),
+        Some(index) => Err(PyValueError::new_err(format!("value {index}: {}", NotFinite(values[index])))),
+    }
+}
+
+/// Whether `given` has elements: a NumPy scalar or an array of no dimension has none, though it has a buffer.
+fn is_many(given: &Bound<'_, PyAny>) -> PyResult<bool> {
+    match given.getattr_opt("ndim")? {
+        Some(dimensions) => match dimensions.extract::<u32>()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            more => Err(PyValueError::new_err(format!("a series has one dimension, not {more}"))),
+        },
+        None => Ok(given.hasattr("__iter__")? || given.hasattr("__getitem__")?),
+    }
+}
+
+/// All elements; those of the usual arrays without making a Python object of each.
+fn many(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
+    if let Some(values) = buffer::<f64>(given, |value| value)
+        .or_else(|| buffer::<f32>(given, f64::from))
+        .or_else(|| buffer::<i32>(given, f64::from))
+        // As Python's own float(): the nearest there is.
+        .or_else(|| buffer::<i64>(given, |value| value as f64))
+    {
+        return values;
+    }
+    given
+        .try_iter()?
+        .enumerate()
+        .map(|(index, value)| {
+            let value = value?;
+            value.extract().map_err(|error: PyErr| {
+                let error = error.value(value.py()).to_string();
+                PyTypeError::new_err(format!("value {index} is not a number: {error}"))
+            })
+        })
+        .collect()
+}
+
+/// The elements of a buffer of `T`, however it is laid out; `None` if this is no such buffer.
+fn buffer<T: Element>(given: &Bound<'_, PyAny>, float: impl Fn(T) -> f64) -> Option<PyResult<Vec<f64>>> {
+    let buffer = PyBuffer::<T>::get(given).ok().filter(|buffer| buffer.dimensions() == 1)?;
+    // A byte order may be named before the type; another than this machine's must not be read as if it were.
+    if !matches!(buffer.format().to_bytes(), [_] | [b'@', _]) {
+        return None;
+    }
+    Some(buffer.to_vec(given.py()).map(|values| values.into_iter().map(float).collect()))
+}
+
+/// Whether a battery takes `value`; NaN fails the comparison.
+fn takes(value: f64) -> bool {
+    value.abs() <= Battery::VALUE_MAX
+}

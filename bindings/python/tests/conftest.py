@@ -1,0 +1,124 @@
+"""A real HTTP server that stalls when told, and a link that remembers what it was told."""
+
+from __future__ import annotations
+
+import http.server
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from barograph import AdaptiveTimeout
+
+STALL_MAX = 20.0
+"""Stalls end when the test does; this bounds them should it not."""
+
+
+PATIENCE = 0.4
+"""Seconds: long for a server on this machine, even a busy one, and short for a test."""
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Answers every request at once, but for those whose numbers (from 0) are in `stalls`.
+
+    With `stalls_body` the headers of such an answer still come at once.
+    """
+
+    daemon_threads = True
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.stalls: set[int] = set()
+        self.stalls_body = False
+        self.requests: list[tuple[str, str, bytes]] = []
+        self.lock = threading.Lock()
+        self.over = threading.Event()
+        self.port = int(self.server_address[1])
+        self.url = f"http://127.0.0.1:{self.port}"
+
+    def handle_error(self, *_: Any) -> None:
+        """A client that cut off the connection is what these tests are about."""
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    server: Server
+
+    def answer(self) -> None:
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        with self.server.lock:
+            number = len(self.server.requests)
+            self.server.requests.append((self.command, self.path, body))
+        is_stalled = number in self.server.stalls
+        if is_stalled and not self.server.stalls_body:
+            self.server.over.wait(STALL_MAX)
+        self.send_response(200)
+        self.send_header("Content-Length", "4")
+        self.end_headers()
+        self.wfile.flush()
+        if is_stalled and self.server.stalls_body:
+            self.server.over.wait(2 * PATIENCE)
+        if self.command != "HEAD":
+            self.wfile.write(b"well")
+
+    do_GET = do_POST = do_PUT = do_HEAD = answer
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    server = Server()
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.over.set()
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+class Watched(AdaptiveTimeout):
+    """Remembers what was recorded, as (how, number) and as seconds."""
+
+    ends: list[tuple[str, int]]
+    times: list[float]
+    set_ups: list[float]
+
+    @classmethod
+    def make(cls, *args: Any, **settings: Any) -> Watched:
+        link = cls(*args, **settings)
+        link.ends, link.times, link.set_ups = [], [], []
+        return link
+
+    def _remember(self, how: str, seconds: float, number: int) -> None:
+        self.ends.append((how, number))
+        self.times.append(seconds)
+
+    def answered(self, seconds: float, bytes: int = 0, number: int = 0, *more: Any) -> None:  # type: ignore[override]
+        super().answered(seconds, bytes, number, *more)
+        self._remember("answered", seconds, number)
+
+    def timed_out(self, seconds: float, bytes: int = 0, number: int = 0, *more: Any) -> None:  # type: ignore[override]
+        super().timed_out(seconds, bytes, number, *more)
+        self._remember("timed_out", seconds, number)
+
+    def superseded(self, seconds: float, bytes: int = 0, number: int = 0, *more: Any) -> None:  # type: ignore[override]
+        super().superseded(seconds, bytes, number, *more)
+        self._remember("superseded", seconds, number)
+
+    def failed(self, seconds: float, bytes: int = 0, number: int = 0, *more: Any) -> None:  # type: ignore[override]
+        super().failed(seconds, bytes, number, *more)
+        self._remember("failed", seconds, number)
+
+    def connected(self, seconds: float) -> None:
+        super().connected(seconds)
+        self.set_ups.append(seconds)
+
+
+@pytest.fixture
+def link() -> Watched:
+    """A link that cuts off what stalls, and nothing else."""
+    return Watched.make("static", seconds=PATIENCE, tries=3)

@@ -1,0 +1,202 @@
+import asyncio
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+import barograph
+import barograph.aiohttp
+from conftest import PATIENCE
+
+
+class Site:
+    """A real aiohttp server that stalls on the requests whose numbers are in `stalls`."""
+
+    def __init__(self, *stalls, body_stalls=False):
+        self.stalls, self.body_stalls, self.requests = stalls, body_stalls, []
+
+    async def __aenter__(self):
+        app = web.Application()
+        app.router.add_route("*", "/{path:.*}", self.answer)
+        self.runner = web.AppRunner(app, shutdown_timeout=0.1, handler_cancellation=True)
+        await self.runner.setup()
+        await web.TCPSite(self.runner, "127.0.0.1", 0).start()
+        self.port = self.runner.addresses[0][1]
+        self.url = f"http://127.0.0.1:{self.port}/"
+        return self
+
+    async def __aexit__(self, *_):
+        await self.runner.cleanup()
+
+    async def answer(self, request):
+        number = len(self.requests)
+        self.requests.append((request.method, await request.text()))
+        if request.path == "/moved":
+            raise web.HTTPFound("/")
+        response = web.StreamResponse(headers={"Content-Length": "4"})
+        if number in self.stalls and not self.body_stalls:
+            await asyncio.sleep(20)
+        await response.prepare(request)
+        if number in self.stalls:
+            await asyncio.sleep(2 * PATIENCE)
+        if request.method != "HEAD":
+            await response.write(b"well")
+        return response
+
+
+def run(site, link, work, **settings):
+    timeouts = barograph.Timeouts(lambda host: link)
+
+    async def main():
+        async with site, barograph.aiohttp.session(timeouts, **settings) as session:
+            await work(session)
+        assert list(timeouts.links()) in ([f"127.0.0.1:{site.port}"], ["127.0.0.1:1"])
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+
+
+async def text(session, method, url, **settings):
+    async with session.request(method, url, **settings) as response:
+        return await response.text()
+
+
+def test_a_get_is_tried_again(link):
+    site = Site(0, 1)
+
+    async def work(session):
+        assert await text(session, "GET", site.url) == "well"
+
+    run(site, link, work)
+    assert link.ends == [("timed_out", 0), ("timed_out", 1), ("answered", 2)]
+
+
+def test_a_put_with_a_body_in_memory_is_tried_again(link):
+    site = Site(0)
+
+    async def work(session):
+        assert await text(session, "PUT", site.url, data="body") == "well"
+        assert await text(session, "PUT", site.url, json={"a": 1}) == "well"
+
+    run(site, link, work)
+    assert site.requests == [("PUT", "body"), ("PUT", "body"), ("PUT", '{"a": 1}')]
+
+
+def test_a_post_is_sent_once(link):
+    site = Site(0)
+
+    async def work(session):
+        with pytest.raises(barograph.Timeout) as cut:
+            await text(session, "POST", site.url, data=b"body")
+        assert isinstance(cut.value, aiohttp.ServerTimeoutError) and isinstance(cut.value, aiohttp.ClientError)
+        assert cut.value.decision.timeout == PATIENCE and cut.value.tries == 1
+
+    run(site, link, work)
+    assert site.requests == [("POST", "body")] and link.ends == [("timed_out", 0)]
+
+
+def test_a_body_that_cannot_be_sent_again_is_sent_once(link):
+    site = Site(0)
+
+    async def body():
+        yield b"body"
+
+    async def work(session):
+        with pytest.raises(barograph.Timeout):
+            await text(session, "PUT", site.url, data=body())
+
+    run(site, link, work)
+    assert len(site.requests) == 1
+
+
+def test_the_body_is_not_cut_off(link):
+    site = Site(0, body_stalls=True)
+
+    async def work(session):
+        assert await text(session, "GET", site.url) == "well"
+
+    run(site, link, work)
+    assert link.ends == [("answered", 0)] and link.times[0] < PATIENCE
+
+
+def test_only_new_connections_count_as_set_up(link):
+    site = Site()
+
+    async def work(session):
+        for _ in range(3):
+            await text(session, "GET", site.url)
+
+    run(site, link, work)
+    assert link.ends == [("answered", 0)] * 3 and len(link.set_ups) == 1
+
+
+def test_a_stall_on_a_connection_used_before_is_cut_off_too(link):
+    site = Site(1)
+
+    async def work(session):
+        for _ in range(2):
+            assert await text(session, "GET", site.url) == "well"
+
+    run(site, link, work)
+    assert link.ends == [("answered", 0), ("timed_out", 0), ("answered", 1)]
+
+
+def test_every_redirect_is_an_exchange(link):
+    site = Site()
+
+    async def work(session):
+        assert await text(session, "GET", site.url + "moved") == "well"
+
+    run(site, link, work)
+    assert link.ends == [("answered", 0)] * 2
+
+
+def test_the_callers_own_middlewares_and_traces_stay(link):
+    site, seen = Site(), []
+
+    async def middleware(request, handler):
+        seen.append("middleware")
+        return await handler(request)
+
+    async def started(*_):
+        seen.append("trace")
+
+    trace = aiohttp.TraceConfig()
+    trace.on_request_start.append(started)
+
+    async def work(session):
+        await text(session, "GET", site.url)
+
+    run(site, link, work, middlewares=(middleware,), trace_configs=[trace])
+    assert sorted(seen) == ["middleware", "trace"] and link.ends == [("answered", 0)]
+
+
+def test_refused_is_passed_on(link):
+    async def work(session):
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await text(session, "GET", "http://127.0.0.1:1/")
+
+    run(Site(), link, work)
+    assert link.ends == [("failed", 0)]
+
+
+def test_requests_at_once_do_not_mix_up_their_attempts(link):
+    site = Site(3)
+
+    async def work(session):
+        bodies = await asyncio.gather(*(text(session, "GET", site.url) for _ in range(8)))
+        assert bodies == ["well"] * 8
+
+    run(site, link, work)
+    assert sorted(link.ends) == [("answered", 0)] * 7 + [("answered", 1), ("timed_out", 0)]
+
+
+def test_the_middleware_works_alone(link):
+    site = Site(0)
+
+    async def main():
+        middleware = barograph.aiohttp.AdaptiveMiddleware(barograph.Timeouts(lambda host: link))
+        async with site, aiohttp.ClientSession(middlewares=(middleware,)) as session:
+            assert await text(session, "GET", site.url) == "well"
+
+    asyncio.run(asyncio.wait_for(main(), 10))
+    assert link.ends == [("timed_out", 0), ("answered", 1)]

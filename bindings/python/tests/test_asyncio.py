@@ -1,0 +1,172 @@
+import asyncio
+
+import pytest
+
+from barograph import AdaptiveTimeout, Timeout
+from conftest import PATIENCE, Watched
+
+FOREVER = 20.0
+
+
+def run(coroutine):
+    """Runs it, within a limit, and sees that no task is left behind."""
+
+    async def main():
+        result = await asyncio.wait_for(coroutine, 10)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        return result
+
+    return asyncio.run(main())
+
+
+class Service:
+    """Stalls on the calls whose numbers are in `stalls`, and counts those that were cancelled."""
+
+    def __init__(self, *stalls):
+        self.stalls, self.calls, self.cancelled = stalls, 0, 0
+
+    async def __call__(self):
+        number = self.calls
+        self.calls += 1
+        try:
+            if number in self.stalls:
+                await asyncio.sleep(FOREVER)
+            return number
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+
+def test_an_idempotent_call_is_cancelled_and_made_again(link):
+    service = Service(0, 1)
+    assert run(link.call(service, idempotent=True)) == 2
+    assert (service.calls, service.cancelled) == (3, 2)
+    assert link.ends == [("timed_out", 0), ("timed_out", 1), ("answered", 2)]
+    assert all(0.99 * PATIENCE <= seconds < 5 for seconds in link.times[:2])
+
+
+def test_a_call_that_may_not_be_repeated_is_not(link):
+    service = Service(0)
+    with pytest.raises(Timeout) as cut:
+        run(link.call(service))
+    assert (service.calls, service.cancelled, link.ends) == (1, 1, [("timed_out", 0)])
+    assert cut.value.decision.timeout == PATIENCE and 0.99 * PATIENCE <= cut.value.seconds
+    assert (cut.value.number, cut.value.tries) == (0, 1) and "set by hand" in str(cut.value)
+    assert isinstance(cut.value, TimeoutError)
+
+
+def test_the_last_try_raises(link):
+    service = Service(0, 1)
+    with pytest.raises(Timeout) as cut:
+        run(link.call(service, tries=2, idempotent=True))
+    assert service.calls == 2 and (cut.value.number, cut.value.tries) == (1, 2)
+
+
+def test_other_errors_pass_unchanged_and_are_not_retried(link):
+    async def refused():
+        raise ConnectionRefusedError("no")
+
+    with pytest.raises(ConnectionRefusedError):
+        run(link.call(refused, idempotent=True))
+
+    async def inner_timeout():
+        raise TimeoutError("of something else")
+
+    with pytest.raises(TimeoutError, match="of something else") as error:
+        run(link.call(inner_timeout, idempotent=True))
+    assert not isinstance(error.value, Timeout)
+    assert link.ends == [("failed", 0), ("failed", 0)]
+
+
+def test_a_timeout_of_a_link_inside_is_not_ours(link):
+    inner = Watched.make("static", seconds=0.05)
+    service = Service(0, 1, 2)
+
+    async def inside():
+        async with inner.attempt():
+            await service()
+
+    with pytest.raises(Timeout) as cut:
+        run(link.call(inside, idempotent=True))
+    assert (cut.value.decision.timeout, cut.value.number, cut.value.tries) == (0.05, 0, 3)
+    assert service.calls == 1 and inner.ends == [("timed_out", 0)] and link.ends == [("failed", 0)]
+
+
+def test_cancellation_from_outside_stays_one():
+    link = Watched.make("static", seconds=FOREVER)
+
+    async def main():
+        task = asyncio.create_task(link.call(Service(0), idempotent=True))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    run(main())
+    assert link.ends == [("superseded", 0)]
+
+
+def test_thousands_of_cancels_leave_nothing_behind():
+    link = Watched.make("static", seconds=FOREVER)
+
+    async def main():
+        tasks = [asyncio.create_task(link.call(Service(0))) for _ in range(2000)]
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        for task in tasks:
+            task.cancel()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+        assert all(isinstance(result, asyncio.CancelledError) for result in results)
+
+    run(main())
+    assert link.ends == [("superseded", 0)] * 2000
+
+
+def test_a_single_attempt_is_like_asyncio_timeout(link):
+    async def main():
+        async with link.attempt(bytes=10) as attempt:
+            assert attempt.timeout == attempt.decision.timeout == PATIENCE
+        with pytest.raises(Timeout):
+            async with link.attempt():
+                await asyncio.sleep(FOREVER)
+
+    run(main())
+    assert link.ends == [("answered", 0), ("timed_out", 0)]
+
+
+def test_setting_up_a_connection_is_no_part_of_an_attempt(link):
+    async def main():
+        async with link.attempt(connects=True) as attempt:
+            await asyncio.sleep(1.5 * PATIENCE)  # longer than the timeout, which has not begun
+            attempt.connected()
+        with pytest.raises(Timeout):
+            async with link.attempt(connects=True) as attempt:
+                attempt.started()
+                await asyncio.sleep(FOREVER)
+
+    run(main())
+    assert link.ends == [("answered", 0), ("timed_out", 0)]
+    assert link.times[0] < PATIENCE and len(link.set_ups) == 1 and PATIENCE < link.set_ups[0]
+
+
+def test_it_learns_from_what_it_awaits():
+    link = AdaptiveTimeout()
+    answers = []
+    link.on_answer = answers.append
+
+    async def main():
+        for _ in range(20):
+            await link.call(lambda: asyncio.sleep(0.002))
+
+    run(main())
+    assert link.decide().forecast < 1.0 and link.timeout() < 45.0
+    assert len(answers) == 20 and all(0.001 < seconds for seconds in answers)
+
+
+def test_a_clock_that_stands_still_is_no_error(link, monkeypatch):
+    monkeypatch.setattr("barograph._attempt.time.monotonic", lambda: 5.0)
+    attempt = link.attempt_blocking()
+    with attempt:
+        attempt.connected()
+    assert link.ends == [("answered", 0)] and 0 < link.times[0] < 1e-3 and len(link.set_ups) == 1

@@ -1,0 +1,163 @@
+import array
+import math
+import threading
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from barograph import Forecaster
+
+SERIES = [10.0, 12.0, 11.0, 10.5, 13.0, 9.0, 11.5]
+
+
+def value_after(series):
+    forecaster = Forecaster()
+    forecaster.update(series)
+    return forecaster.forecast().value
+
+
+@pytest.mark.parametrize(
+    "series",
+    [
+        tuple(SERIES),
+        iter(SERIES),
+        (value for value in SERIES),
+        [Decimal(value) for value in SERIES],
+        np.array(SERIES),
+        np.array(SERIES, dtype="f4"),
+        np.array(SERIES, dtype="f2"),
+        np.array(SERIES, dtype=">f8"),
+        np.repeat(np.array(SERIES), 2)[::2],
+        array.array("d", SERIES),
+        memoryview(array.array("f", SERIES)),
+    ],
+)
+def test_every_kind_of_series_is_the_same_series(series):
+    assert value_after(series) == value_after(SERIES)
+
+
+@pytest.mark.parametrize("kind", ["i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8"])
+def test_whole_numbers_are_values(kind):
+    assert value_after(np.arange(9, dtype=kind)) == value_after(list(range(9)))
+
+
+def test_values_one_by_one_are_the_same_as_together():
+    forecaster = Forecaster()
+    for value in [10, 12.0, np.float64(11), np.float32(10.5), np.int64(13), np.array(9.0), Decimal("11.5")]:
+        forecaster.update(value)
+    assert forecaster.forecast().value == value_after(SERIES)
+    assert forecaster.forecast().count == 7
+
+
+def test_a_forecast_carries_its_errors_once_one_was_scored():
+    forecaster = Forecaster()
+    assert forecaster.forecast() is None and forecaster.interval() is None
+    assert forecaster.method_forecasts() == {} and forecaster.weights() == {}
+    forecaster.update(10.0)
+    first = forecaster.forecast("absolute")
+    assert (first.value, first.mse, first.mae, first.rmse, first.recent_mse) == (10.0, None, None, None, None)
+    forecaster.update(14.0)
+    second = forecaster.forecast()
+    assert (second.mse, second.mae, second.rmse, second.count) == (16.0, 4.0, 4.0, 2)
+    assert second.method in forecaster.weights() and "rmse=4" in repr(second)
+    assert math.isclose(sum(forecaster.weights("absolute").values()), 1.0)
+    assert forecaster.method_forecasts().keys() == forecaster.weights().keys()
+    interval = forecaster.interval(0.8)
+    assert interval.level == 0.8 and interval.lower < interval.upper
+
+
+def test_predict_gives_what_was_issued_before_each_value():
+    by_hand, issued = Forecaster(), []
+    for value in SERIES:
+        forecast = by_hand.forecast("absolute")
+        issued.append(math.nan if forecast is None else forecast.value)
+        by_hand.update(value)
+    at_once = Forecaster()
+    predicted = at_once.predict(np.array(SERIES), loss="absolute")
+    assert isinstance(predicted, np.ndarray) and predicted.dtype == np.float64
+    np.testing.assert_array_equal(predicted, np.array(issued))
+    predicted[0] = 0.0  # it is the caller's own
+    assert at_once.forecast().value == by_hand.forecast().value
+    as_list = Forecaster().predict(SERIES, "absolute")
+    assert isinstance(as_list, list) and as_list[1:] == issued[1:] and math.isnan(as_list[0])
+    assert Forecaster().predict([]) == [] and Forecaster().predict(np.array([])).shape == (0,)
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, 1e71])
+@pytest.mark.parametrize("wrap", [list, np.array, iter])
+def test_a_value_that_is_not_finite_is_named_and_nothing_is_learnt(bad, wrap):
+    forecaster = Forecaster()
+    forecaster.update(SERIES)
+    for learn in (forecaster.update, forecaster.predict):
+        with pytest.raises(ValueError, match="value 2: "):
+            learn(wrap([1.0, 2.0, bad, 3.0]))
+    with pytest.raises(ValueError, match="not a finite number|out of range"):
+        forecaster.update(bad)
+    assert forecaster.forecast().count == len(SERIES)
+
+
+@pytest.mark.parametrize("bad", ["10", b"10", bytearray(2), None, object(), [1.0, "2"], [[1.0]], np.array([1j])])
+def test_what_is_no_number_is_a_type_error(bad):
+    forecaster = Forecaster()
+    with pytest.raises(TypeError):
+        forecaster.update(bad)
+    assert forecaster.forecast() is None
+
+
+def test_a_series_has_one_dimension():
+    with pytest.raises(ValueError, match="one dimension, not 2"):
+        Forecaster().update(np.zeros((2, 2)))
+
+
+def test_the_error_of_an_iterator_is_passed_on():
+    def broken():
+        yield 1.0
+        raise OSError("the sensor is gone")
+
+    forecaster = Forecaster()
+    with pytest.raises(OSError, match="the sensor is gone"):
+        forecaster.update(broken())
+    assert forecaster.forecast() is None
+
+
+@pytest.mark.parametrize("preset", ["full", "nws", "classic"])
+@pytest.mark.parametrize("rule", [None, "blend", "two-level", "flat"])
+def test_presets_and_rules(preset, rule):
+    forecaster = Forecaster(preset, rule=rule, levels=[0.42])
+    forecaster.update(SERIES)
+    assert 9.0 <= forecaster.forecast().value <= 13.0 and forecaster.interval(0.42).level == 0.42
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: Forecaster("best"), "preset must be .* not 'best'"),
+        (lambda: Forecaster(rule="vote"), "rule must be .* not 'vote'"),
+        (lambda: Forecaster(levels=[2.0]), "level must be from 0.01 to 0.999, not 2"),
+        (lambda: Forecaster().forecast("cubed"), "loss must be .* not 'cubed'"),
+        (lambda: Forecaster().interval(math.nan), "level must be from 0.01 to 0.999, not NaN"),
+    ],
+)
+def test_clear_errors(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()
+
+
+def test_threads_may_share_a_forecaster():
+    forecaster, errors = Forecaster("nws"), []
+
+    def work():
+        try:
+            for _ in range(20):
+                forecaster.update(np.ones(100))
+                assert forecaster.forecast().value == 1.0
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors and forecaster.forecast().count == 4 * 20 * 100

@@ -1,0 +1,123 @@
+import asyncio
+import importlib
+import sys
+
+import httpx
+import pytest
+
+import barograph
+from barograph.httpx import AdaptiveTransport, AsyncAdaptiveTransport
+from conftest import PATIENCE
+
+
+class Client:
+    """The same questions to both of httpx's clients."""
+
+    def __init__(self, is_async, link):
+        timeouts = barograph.Timeouts(lambda host: link)
+        self.is_async = is_async
+        self.transport = AsyncAdaptiveTransport(timeouts) if is_async else AdaptiveTransport(timeouts)
+        self.timeouts = timeouts
+
+    def ask(self, *requests, timeout=5.0, **settings):
+        """The status and body of the last of the requests, made one after the other by one client."""
+        if not self.is_async:
+            with httpx.Client(transport=self.transport, timeout=timeout) as client:
+                answers = [client.request(*request, **settings) for request in requests]
+            return answers[-1]
+
+        async def main():
+            async with httpx.AsyncClient(transport=self.transport, timeout=timeout) as client:
+                answers = [await client.request(*request, **settings) for request in requests]
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            return answers[-1]
+
+        return asyncio.run(main())
+
+
+@pytest.fixture(params=[False, True], ids=["sync", "async"])
+def client(request, link):
+    return Client(request.param, link)
+
+
+def test_a_get_is_tried_again(server, link, client):
+    server.stalls = {0, 1}
+    answer = client.ask(("GET", server.url))
+    assert (answer.status_code, answer.text) == (200, "well")
+    assert link.ends == [("timed_out", 0), ("timed_out", 1), ("answered", 2)]
+    assert list(client.timeouts.links()) == [f"127.0.0.1:{server.port}"]
+
+
+def test_a_put_with_a_body_in_memory_is_tried_again(server, link, client):
+    server.stalls = {0}
+    assert client.ask(("PUT", server.url), content=b"body").status_code == 200
+    assert server.requests == [("PUT", "/", b"body")] * 2
+
+
+def test_a_post_is_sent_once(server, link, client):
+    server.stalls = {0}
+    with pytest.raises(barograph.Timeout) as cut:
+        client.ask(("POST", server.url), content=b"body")
+    assert isinstance(cut.value, httpx.ReadTimeout) and cut.value.request.method == "POST"
+    assert cut.value.decision.timeout == PATIENCE and cut.value.tries == 1
+    assert len(server.requests) == 1 and link.ends == [("timed_out", 0)]
+
+
+def test_a_body_that_cannot_be_sent_again_is_sent_once(server, link, client):
+    server.stalls = {0}
+
+    async def later():
+        yield b"body"
+
+    with pytest.raises(httpx.ReadTimeout):
+        body = later() if client.is_async else iter([b"body"])
+        client.ask(("PUT", server.url), content=body, headers={"Content-Length": "4"})
+    assert len(server.requests) == 1
+
+
+def test_the_body_is_read_under_the_clients_own_timeout(server, link, client):
+    server.stalls, server.stalls_body = {0}, True
+    assert client.ask(("GET", server.url)).text == "well"
+    assert link.ends == [("answered", 0)] and link.times[0] < PATIENCE
+
+
+def test_the_clients_guess_does_not_cut_off_what_takes_long(server, client):
+    server.stalls = {0}
+    with pytest.raises(barograph.Timeout) as cut:
+        client.ask(("POST", server.url), timeout=0.01)
+    assert 0.99 * PATIENCE <= cut.value.seconds
+
+
+def test_only_new_connections_count_as_set_up(server, link, client):
+    seen = []
+    trace = seen.append
+
+    async def async_trace(event, info):
+        trace(event)
+
+    client.ask(
+        ("GET", server.url),
+        ("GET", server.url),
+        extensions={"trace": async_trace if client.is_async else lambda event, info: trace(event)},
+    )
+    assert link.ends == [("answered", 0)] * 2 and len(link.set_ups) == 1
+    assert "http11.send_request_headers.started" in seen  # the caller's own trace is called too
+
+
+def test_refused_is_passed_on(server, link, client):
+    with pytest.raises(httpx.ConnectError):
+        client.ask(("GET", "http://127.0.0.1:1"))
+    assert link.ends == [("failed", 0)]
+
+
+def test_the_request_is_given_back_as_it_was(server, client):
+    answer = client.ask(("GET", server.url), timeout=3.0)
+    assert answer.request.extensions["timeout"]["read"] == 3.0 and "trace" not in answer.request.extensions
+
+
+@pytest.mark.parametrize("name", ["httpx", "aiohttp"])
+def test_without_the_library_the_helper_says_so(name, monkeypatch):
+    monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.delitem(sys.modules, f"barograph.{name}", raising=False)
+    with pytest.raises(ImportError, match=rf"barograph\.{name} needs {name}.*pip install"):
+        importlib.import_module(f"barograph.{name}")

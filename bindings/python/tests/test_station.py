@@ -1,0 +1,214 @@
+import http.server
+import json
+import math
+import os
+import subprocess
+import sys
+import threading
+import time
+import urllib.parse
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from barograph import AdaptiveTimeout
+from barograph.station import Feed, StationError, feed_station, start_from_station
+
+FORECAST = {"value": 0.25, "mse": 0.0004, "mae": 0.015, "recent_mse": 0.0004, "recent_mae": 0.015, "method": "m"}
+
+
+class Station(http.server.ThreadingHTTPServer):
+    """Speaks the two requests of docs/spec/api.md, or answers `instead` (status, body)."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Requests)
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.mean, self.unit, self.instead = FORECAST, "s", None
+        self.queries, self.stored, self.tokens = [], [], []
+
+
+class Requests(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        path, _, query = self.path.partition("?")
+        assert path == "/v1/forecast"
+        query = dict(urllib.parse.parse_qsl(query))
+        self.server.queries.append(query)
+        series = {"unit": self.server.unit, "time_s": 1.0, "count": 9, "level": 0.9, "mean": self.server.mean}
+        if query["target"] == "unknown":
+            self.answer(404, {"error": "no such series"})
+        else:
+            self.answer(200, {"forecasts": [query | series] if query["target"] != "none" else []})
+
+    def do_POST(self):
+        assert self.path == "/v1/measurements" and self.headers["Content-Type"] == "application/json"
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.server.tokens.append(self.headers["Authorization"])
+        if self.server.instead is None:
+            self.server.stored += [record | {"origin": body.get("origin")} for record in body["records"]]
+        self.answer(201, {"stored": len(body["records"])})
+
+    def answer(self, status, value):
+        status, value = self.server.instead or (status, value)
+        body = value if isinstance(value, bytes) else json.dumps(value).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        if status == 302:
+            self.send_header("Location", self.server.url + "/elsewhere")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def station():
+    station = Station()
+    thread = threading.Thread(target=station.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield station
+    station.shutdown()
+    thread.join()
+    station.server_close()
+
+
+def test_a_cold_link_starts_from_the_forecast_for_its_pair(station):
+    link = AdaptiveTimeout()
+    assert start_from_station(link, station.url + "/", "here & now", "db:5432")
+    assert station.queries == [{"source": "here & now", "target": "db:5432", "quantity": "response_time"}]
+    assert link.decide().forecast == pytest.approx(0.25, rel=0.2) and link.timeout() < 45.0
+
+
+@pytest.mark.parametrize("target", ["unknown", "none"])
+def test_without_a_forecast_the_link_stays_cold(station, target):
+    link = AdaptiveTimeout()
+    assert not start_from_station(link, station.url, "here", target)
+    assert link.timeout() == 45.0
+
+
+def test_a_forecast_whose_error_is_not_known_is_not_used(station):
+    station.mean = FORECAST | {"mse": None}
+    link = AdaptiveTimeout()
+    assert not start_from_station(link, station.url, "here", "there")
+    assert link.timeout() == 45.0
+
+
+@pytest.mark.parametrize(
+    ("instead", "says"),
+    [
+        ((500, {"error": "the archive is gone"}), "500: the archive is gone"),
+        ((502, b"<html>"), "502: <html>"),
+        ((200, b"what?"), "no JSON"),
+        ((200, b"[]"), "no JSON object"),
+        ((200, b" " * 2_000_000), "longer than"),
+        ((200, {"forecasts": 7}), "no forecast"),
+        ((200, {"forecasts": [{"unit": "s", "mean": {"mse": "x", "value": []}}]}), "no forecast"),
+        ((200, {"forecasts": [{"unit": "s", "mean": FORECAST | {"value": -1}}]}), "-1"),
+        ((200, {"forecasts": [{"unit": "s", "mean": FORECAST | {"value": math.nan}}]}), "nan"),
+        ((200, {"forecasts": [{"unit": "bit/s", "mean": FORECAST}]}), "bit/s, not in seconds"),
+        ((302, b""), "302"),
+    ],
+)
+def test_answers_that_are_none(station, instead, says):
+    station.instead = instead
+    link = AdaptiveTimeout()
+    with pytest.raises(StationError, match=says):
+        start_from_station(link, station.url, "here", "there")
+    assert link.timeout() == 45.0
+    if instead[0] == 302:
+        with pytest.raises(StationError, match="302"):
+            feed_station(station.url, "there", 0.1, token="secret")
+
+
+def test_nobody_there(station):
+    with pytest.raises(StationError, match="no answer from the station"):
+        start_from_station(AdaptiveTimeout(), "http://127.0.0.1:1", "here", "there")
+    for url in ("file:///etc/passwd", "127.0.0.1:10132", "http://"):
+        with pytest.raises(ValueError, match="a station is at"):
+            start_from_station(AdaptiveTimeout(), url, "here", "there")
+
+
+def test_times_are_fed(station):
+    assert feed_station(station.url, "db:5432", 0.25) == 1
+    assert feed_station(station.url, "db:5432", [0.5, 1], source="here", token="secret") == 2
+    plain = {"origin": None, "target": "db:5432", "quantity": "response_time"}
+    here = plain | {"source": "here"}
+    assert station.stored == [plain | {"value": 0.25}, here | {"value": 0.5}, here | {"value": 1.0}]
+    assert station.tokens == [None, "Bearer secret"]
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_a_time_that_is_none_is_not_fed(station, bad):
+    with pytest.raises(ValueError, match=f"not {bad}"):
+        feed_station(station.url, "there", [0.1, bad])
+    with pytest.raises(ValueError, match="at most 1000"):
+        feed_station(station.url, "there", [0.1] * 1001)
+    with pytest.raises(ValueError, match=f"not {bad}"):
+        Feed(station.url, "me", "there")(bad)
+    assert station.stored == []
+
+
+def test_a_feed_hands_over_each_answer_once(station):
+    link = AdaptiveTimeout()
+    link.on_answer = feed = Feed(station.url, "me", "there")
+    for _ in range(3):
+        with link.attempt_blocking():
+            pass
+    station.instead = (503, {"error": "try again"})
+    with pytest.raises(StationError, match="503: try again"):
+        feed.flush()
+    station.instead = None
+    assert len(feed) == 3 and feed.flush() == 3 and feed.flush() == 0
+    numbers = [record["seq"] for record in station.stored]
+    assert numbers == list(range(numbers[0], numbers[0] + 3))
+    assert {record["origin"] for record in station.stored} == {"me"}
+    assert all(abs(record["time_s"] - time.time()) < 60 for record in station.stored)
+
+
+def test_a_feed_is_bounded(station):
+    feed = Feed(station.url, "me", "there")
+    for number in range(1, 1006):
+        feed(float(number))
+    assert (len(feed), feed.dropped) == (1000, 5) and feed.flush() == 1000
+    assert station.stored[0]["value"] == 6.0 and len(feed) == 0
+
+
+def test_with_a_real_station(tmp_path, capfd):
+    target = Path(os.environ.get("CARGO_TARGET_DIR", Path(__file__).parents[3] / "target"))
+    binary = next((path for kind in ("debug", "release") if (path := target / kind / "barograph").exists()), None)
+    if binary is None:
+        with capfd.disabled():
+            print("SKIPPED: a link and a real station: target has no barograph", file=sys.stderr)
+        pytest.skip("target has no barograph")
+    command = [binary, "up", "--listen", "127.0.0.1:0", "--state", tmp_path, "--host", "here", "--no-default-targets"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL) as process:
+        try:
+            url = url_of_station(tmp_path, process)
+            feed = Feed(url, "me", "db:5432", source="here")
+            for number in range(50):
+                feed(0.2 + number % 2 * 0.01)
+            assert feed.flush() == 50
+            assert feed_station(url, "other", [0.1, 0.2]) == 2
+            link = AdaptiveTimeout()
+            deadline = time.monotonic() + 20
+            while not start_from_station(link, url, "here", "db:5432") and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert 0.19 < link.decide().forecast < 0.22
+            assert not start_from_station(AdaptiveTimeout(), url, "here", "nobody:1")
+        finally:
+            process.terminate()
+
+
+def url_of_station(state, process):
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and process.poll() is None:
+        try:
+            url = (state / "url").read_text().strip()
+            urllib.request.urlopen(url + "v1/station", timeout=1).close()
+            return url
+        except OSError:
+            time.sleep(0.05)
+    raise AssertionError("the station did not come up")

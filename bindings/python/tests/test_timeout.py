@@ -1,0 +1,159 @@
+import math
+import threading
+
+import pytest
+
+from barograph import AdaptiveTimeout, Host, Timeouts
+
+BAD_TIMES = [0.0, -1.0, math.nan, math.inf, -math.inf, 1e30, 1e-12]
+
+
+def test_it_starts_generously_and_learns():
+    link = AdaptiveTimeout()
+    first = link.decide()
+    assert (first.timeout, first.forecast, first.error, first.help) == (45.0, None, None, None)
+    assert first.reason == "nothing known yet" and "timeout=45" in repr(first)
+    for _ in range(100):
+        link.answered(0.02)
+    then = link.decide()
+    assert then.timeout < 0.4 and 0.015 < then.forecast < 0.025
+    assert link.timeout() == then.timeout
+
+
+def test_retries_wait_longer_and_the_last_runs_to_the_limit():
+    link = AdaptiveTimeout(tries=3, limit=90)
+    for _ in range(100):
+        link.answered(0.02)
+    assert link.timeout(number=0) < link.timeout(number=1, elapsed=0.1) < link.timeout(number=2) == 90.0
+    assert (link.timeout(tries=1), link.limit, link.tries) == (90.0, 90.0, 3)
+    assert AdaptiveTimeout(limit=7).timeout() == 7.0
+
+
+def test_every_strategy_decides_and_learns():
+    assert AdaptiveTimeout("static", seconds=5).timeout() == 5.0
+    assert AdaptiveTimeout("static", seconds=5, limit=2).timeout() == 2.0
+    assert AdaptiveTimeout("nws", start=9).timeout() == 9.0
+    assert AdaptiveTimeout("rfc6298").timeout() == 3.0
+    for strategy in ("default", "nws", "nws-escalating", "rfc6298"):
+        link = AdaptiveTimeout(strategy)
+        before = link.timeout()
+        for _ in range(50):
+            link.answered(0.1, bytes=1000)
+        link.connected(0.01)
+        link.timed_out(1.0, number=1, elapsed=0.2)
+        link.superseded(0.1)
+        link.failed(0.1)
+        assert link.timeout(bytes=1000) < before, strategy
+
+
+def test_the_papers_k_is_2():
+    links = [AdaptiveTimeout("nws"), AdaptiveTimeout("nws", k=2.0), AdaptiveTimeout("nws", k=1.0)]
+    for seconds in (1.0, 2.0, 1.5, 3.0):
+        for link in links:
+            link.answered(seconds)
+    default, two, one = (link.decide() for link in links)
+    assert default.timeout == two.timeout == pytest.approx(two.forecast + 2 * two.error)
+    assert one.timeout == pytest.approx(one.forecast + one.error)
+
+
+@pytest.mark.parametrize("end", ["answered", "timed_out", "superseded", "failed", "connected"])
+@pytest.mark.parametrize("bad", BAD_TIMES)
+def test_a_time_that_is_none_is_refused_and_changes_nothing(end, bad):
+    link = AdaptiveTimeout()
+    link.answered(0.5)
+    before = link.save()
+    with pytest.raises(ValueError, match="not ") as error:
+        getattr(link, end)(bad)
+    assert str(error.value).endswith(f"not {bad!r}".replace("nan", "NaN").replace("e+", "e"))
+    assert link.save() == before
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        (lambda: AdaptiveTimeout("guess"), "strategy must be one of .* not 'guess'"),
+        (lambda: AdaptiveTimeout("static"), "needs seconds"),
+        (lambda: AdaptiveTimeout("static", seconds=0), "seconds must be .* not 0"),
+        (lambda: AdaptiveTimeout(seconds=1), "'default' has no use for seconds"),
+        (lambda: AdaptiveTimeout(k=1), "'default' has no use for k"),
+        (lambda: AdaptiveTimeout("nws", k=-1), "k must be .* not -1"),
+        (lambda: AdaptiveTimeout("nws", k=math.nan), "k must be .* not NaN"),
+        (lambda: AdaptiveTimeout("rfc6298", host=Host()), "no use for host"),
+        (lambda: AdaptiveTimeout(budget=1.5), "budget must be .* not 1.5"),
+        (lambda: AdaptiveTimeout(budget=math.nan), "budget must be .* not NaN"),
+        (lambda: AdaptiveTimeout(tries=0), "tries must be at least 1, not 0"),
+        (lambda: AdaptiveTimeout(limit=math.inf), "limit must be .* not inf"),
+        (lambda: AdaptiveTimeout(start=-3), "start must be .* not -3"),
+        (lambda: AdaptiveTimeout().timeout(number=3, tries=3), "number must be below tries"),
+        (lambda: AdaptiveTimeout().timeout(tries=0), "tries must be at least 1"),
+        (lambda: AdaptiveTimeout().timeout(elapsed=-1.0), "elapsed must be .* not -1"),
+        (lambda: AdaptiveTimeout().attempt_blocking(tries=0), "tries must be at least 1"),
+        (lambda: AdaptiveTimeout().call_blocking(abs, tries=0, idempotent=True), "tries must be at least 1"),
+        (lambda: AdaptiveTimeout().start_from(0.0, 1.0), "forecast must be .* not 0"),
+        (lambda: AdaptiveTimeout().start_from(1.0, -1.0), "error must be .* not -1"),
+        (lambda: AdaptiveTimeout("nws").start_from(1.0, 1.0), "only the strategy 'default'"),
+        (lambda: AdaptiveTimeout("nws").save(), "only the strategy 'default'"),
+        (lambda: AdaptiveTimeout.load(b"what?"), "saved timeout"),
+        (lambda: AdaptiveTimeout.load(b""), "saved timeout"),
+        (lambda: Timeouts(targets_max=0), "targets_max must be at least 1"),
+    ],
+)
+def test_clear_errors(make, says):
+    with pytest.raises(ValueError, match=says):
+        make()
+
+
+def test_sizes_beyond_64_bits_overflow():
+    with pytest.raises(OverflowError):
+        AdaptiveTimeout().timeout(bytes=-1)
+    assert AdaptiveTimeout().timeout(bytes=2**64 - 1) > 0
+
+
+def test_what_was_learnt_survives():
+    link = AdaptiveTimeout()
+    for _ in range(50):
+        link.answered(0.02)
+    again = AdaptiveTimeout.load(link.save(), tries=5)
+    assert again.decide().forecast == pytest.approx(link.decide().forecast, rel=0.01)
+    assert again.tries == 5 and isinstance(again, AdaptiveTimeout)
+
+
+def test_a_cold_link_starts_from_a_forecast():
+    link = AdaptiveTimeout(host=Host())
+    link.start_from(0.1, 0.01)
+    assert link.decide().forecast == pytest.approx(0.1, rel=0.2) and link.timeout() < 45.0
+    warm = AdaptiveTimeout()
+    for _ in range(20):
+        warm.answered(2.0)
+    before = warm.timeout()
+    warm.start_from(0.1, 0.01)
+    assert warm.timeout() == before
+
+
+def test_threads_may_share_a_link():
+    link, errors = AdaptiveTimeout(), []
+
+    def work():
+        try:
+            for _ in range(500):
+                link.answered(0.05)
+                link.decide()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert not errors and link.decide().forecast == pytest.approx(0.05, rel=0.1)
+
+
+def test_timeouts_are_one_a_target_and_bounded():
+    timeouts = Timeouts(lambda host: AdaptiveTimeout(host=host, limit=9), targets_max=2)
+    a = timeouts.link("a:1")
+    timeouts.link("b:1")
+    assert timeouts.link("a:1") is a and a.limit == 9.0
+    timeouts.link("c:1")
+    assert list(timeouts.links()) == ["a:1", "c:1"] and len(timeouts) == 2
+    assert "b:1" not in timeouts and timeouts.link("b:1") is not None

@@ -1,0 +1,151 @@
+//! One direction of a connection: pieces that arrive at their times, in their order.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use tokio::io::ReadBuf;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+/// What the two ends share.
+#[derive(Default)]
+pub(super) struct Pipe(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    pieces: VecDeque<(Instant, Vec<u8>)>,
+    /// When the last piece arrives: none overtakes it.
+    last: Option<Instant>,
+    /// When the reader hears that nothing more comes.
+    closed: Option<Instant>,
+    reset: Option<Instant>,
+    /// Nobody reads any more.
+    abandoned: bool,
+    reader: Option<Waker>,
+}
+
+impl Pipe {
+    /// `bytes` arrive at `at`, or with the piece before them if that is later.
+    pub(super) fn push(&self, bytes: Vec<u8>, at: Instant) {
+        let mut state = self.state();
+        let at = state.last.map_or(at, |last| last.max(at));
+        state.last = Some(at);
+        if !state.abandoned {
+            state.pieces.push_back((at, bytes));
+        }
+        state.wake();
+    }
+
+    /// Nothing more is written. What is under way arrives if `late`, else it is gone.
+    pub(super) fn close(&self, late: bool) {
+        let now = Instant::now();
+        let mut state = self.state();
+        if !late {
+            state.pieces.retain(|&(at, _)| at <= now);
+        }
+        state.closed = Some(state.pieces.back().map_or(now, |&(at, _)| at.max(now)));
+        state.wake();
+    }
+
+    /// From `at` on the reader gets an error, whatever has not arrived.
+    pub(super) fn reset(&self, at: Instant) {
+        let mut state = self.state();
+        state.reset = Some(at);
+        state.wake();
+    }
+
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.state().abandoned
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn wake(&mut self) {
+        if let Some(reader) = self.reader.take() {
+            reader.wake();
+        }
+    }
+
+    /// Reads what has arrived at `now`; else says when to look again, if anything is known to come.
+    fn read(&mut self, now: Instant, buffer: &mut ReadBuf<'_>) -> Result<io::Result<()>, Option<Instant>> {
+        if let Some((at, bytes)) = self.pieces.front_mut().filter(|(at, _)| *at <= now)
+            && self.reset.is_none_or(|reset| *at <= reset)
+        {
+            let n = bytes.len().min(buffer.remaining());
+            buffer.put_slice(&bytes[..n]);
+            bytes.drain(..n);
+            if bytes.is_empty() {
+                self.pieces.pop_front();
+            }
+            return Ok(Ok(()));
+        }
+        if self.reset.is_some_and(|reset| reset <= now) {
+            return Ok(Err(io::ErrorKind::ConnectionReset.into()));
+        }
+        if self.pieces.is_empty() && self.closed.is_some_and(|closed| closed <= now) {
+            return Ok(Ok(()));
+        }
+        let next = self.pieces.front().map(|&(at, _)| at).or(self.closed);
+        Err(next.into_iter().chain(self.reset).min())
+    }
+}
+
+/// The reading end.
+pub(super) struct Reader {
+    pipe: Arc<Pipe>,
+    sleep: Option<Pin<Box<Sleep>>>,
+}
+
+impl Reader {
+    pub(super) fn new(pipe: Arc<Pipe>) -> Self {
+        Self { pipe, sleep: None }
+    }
+
+    pub(super) fn pipe(&self) -> &Pipe {
+        &self.pipe
+    }
+
+    pub(super) fn poll_read(
+        &mut self,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        loop {
+            let next = {
+                let mut state = self.pipe.state();
+                match state.read(Instant::now(), buffer) {
+                    Ok(read) => return Poll::Ready(read),
+                    Err(next) => {
+                        state.reader = Some(context.waker().clone());
+                        next
+                    }
+                }
+            };
+            let Some(next) = next else { return Poll::Pending };
+            let sleep = self.sleep.get_or_insert_with(|| Box::pin(sleep_until(next)));
+            if sleep.deadline() != next {
+                sleep.as_mut().reset(next);
+            }
+            if sleep.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            self.sleep = None;
+        }
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut state = self.pipe.state();
+        state.abandoned = true;
+        // With TCP, what arrives where nobody reads is dropped.
+        state.pieces.clear();
+    }
+}

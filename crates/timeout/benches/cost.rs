@@ -1,0 +1,242 @@
+//! What a timeout costs: per message, per link, and per call of a tower service.
+//!
+//! `cargo bench -p barograph-timeout --features tower --bench cost` prints three tables. Times are
+//! wall-clock times, the best of many short runs, because other work on the machine can only add to them;
+//! building the series is not in them. Calls run on a service that answers at once, so that what is left
+//! is what the layers cost.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use std::future::{Ready, ready};
+use std::hint::black_box;
+use std::io;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use barograph_forecast::{Battery, Config, Preset, Rule};
+use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError, Settings, Targets};
+use barograph_timeout::{Adaptive, Ended, Exchange, Nws, Rfc6298, Static, Timeout};
+use tower::hedge::{Hedge, Policy};
+use tower::timeout::Timeout as Fixed;
+use tower::{Layer, Service, ServiceExt};
+
+/// Messages or calls of a run: enough that start-up is lost in it, few enough that some runs are not
+/// interrupted.
+const MESSAGES: usize = 20_000;
+const RUNS: usize = 40;
+/// The place of the median: how often an estimator computes its timeout anew is its own affair, but not on
+/// every second message.
+const HALF: usize = MESSAGES / 2;
+/// Links of one process whose state is far larger than any cache.
+const LINKS: usize = 10_000;
+const MANY_RUNS: usize = 10;
+const ROUNDS: u32 = 10;
+
+fn main() {
+    println!("{:<12} {:>11} {:>13} {:>12}", "per message", "median ns", "amortised ns", "bytes a link");
+    estimator("static", || Static(Duration::from_secs(1)), |_| size_of::<Static>());
+    estimator("rfc6298", Rfc6298::default, |_| size_of::<Rfc6298>());
+    estimator("nws", || Nws::new(2.0), |_| nws_bytes());
+    estimator("adaptive", Adaptive::default, Adaptive::size_bytes);
+    calls();
+    links();
+}
+
+/// One row: decide and record for each message of a link.
+fn estimator<T: Timeout>(name: &str, new: impl Fn() -> T, size: impl Fn(&T) -> usize) {
+    let times = series();
+    let mut link = new();
+    feed(&mut link, &times);
+    let bytes = size(&link);
+    let clock = best(RUNS, clock_ns);
+    let amortised = best(RUNS, || {
+        let start = Instant::now();
+        feed(&mut link, &times);
+        start.elapsed().as_nanos() as f64 / MESSAGES as f64
+    });
+    let median = best(RUNS, || median_ns(&mut link, &times)) - clock;
+    println!("{name:<12} {median:>11.0} {amortised:>13.0} {bytes:>12}");
+}
+
+/// What the two-level battery of [`Nws`] holds, which does not tell itself.
+fn nws_bytes() -> usize {
+    let battery = Battery::new(&Config { preset: Preset::Nws, rule: Rule::TwoLevel, levels: Vec::new() });
+    size_of::<Nws>() - size_of::<Battery>() + battery.size_bytes()
+}
+
+fn feed<T: Timeout>(link: &mut T, times: &[Duration]) {
+    for took in times {
+        message(link, *took);
+    }
+}
+
+/// What a link does for one message. Sizes differ, as those of messages do.
+fn message<T: Timeout>(link: &mut T, took: Duration) {
+    let exchange = Exchange::new(u64::from(took.subsec_nanos() & 0xFFFF), 3);
+    let attempt = exchange.attempt(Duration::ZERO);
+    let timeout = link.timeout(black_box(&attempt));
+    link.record(&attempt, if took <= timeout { Ended::Answered(took) } else { Ended::TimedOut(timeout) });
+}
+
+/// The median message, so that those on which a timeout is computed anew are left out.
+fn median_ns<T: Timeout>(link: &mut T, times: &[Duration]) -> f64 {
+    let mut costs: Vec<_> = times
+        .iter()
+        .map(|took| {
+            let start = Instant::now();
+            message(link, *took);
+            start.elapsed().as_nanos()
+        })
+        .collect();
+    *costs.select_nth_unstable(HALF).1 as f64
+}
+
+/// What the clock itself adds to a message timed alone.
+fn clock_ns() -> f64 {
+    let mut costs: Vec<_> = (0..MESSAGES).map(|_| Instant::now().elapsed().as_nanos()).collect();
+    *costs.select_nth_unstable(HALF).1 as f64
+}
+
+/// What layers cost, on a service that is ready and answers at once.
+fn calls() {
+    let runtime = runtime();
+    let layer = || AdaptiveTimeoutLayer::new(|key: &u32| *key);
+    let retry = layer().retry(3, |_| true, |key| Some(*key));
+    let hedge = layer().hedge(|_| true, |key| Some(*key));
+    let again = Hedge::new(Echo, Always, 10, 0.95, Duration::from_secs(60));
+    runtime.block_on(async {
+        println!("\n{:<28} {:>8} {:>14}", "per call, one target", "ns", "over tower's");
+        let bare = call_ns(Echo).await;
+        let fixed = call_ns(Fixed::new(Echo, Duration::from_secs(1))).await;
+        for (name, ns) in [
+            ("no layer", bare),
+            ("tower::timeout", fixed),
+            ("adaptive", call_ns(layer().layer(Echo)).await),
+            ("adaptive, retry", call_ns(retry.layer(Echo)).await),
+            ("adaptive, hedge", call_ns(hedge.layer(Echo)).await),
+            ("tower::hedge", call_ns(again).await),
+        ] {
+            println!("{name:<28} {ns:>8.0} {:>+14.0}", ns - fixed);
+        }
+    });
+}
+
+async fn call_ns<S>(mut service: S) -> f64
+where
+    S: Service<u32>,
+    S::Error: Into<BoxError>,
+{
+    let mut least = f64::INFINITY;
+    for _ in 0..RUNS {
+        let start = Instant::now();
+        for _ in 0..MESSAGES {
+            if let Err(error) = call(&mut service, 7).await {
+                panic!("the service answers at once: {}", error.into());
+            }
+        }
+        least = least.min(start.elapsed().as_nanos() as f64 / MESSAGES as f64);
+    }
+    least
+}
+
+async fn call<S: Service<u32>>(service: &mut S, key: u32) -> Result<S::Response, S::Error> {
+    service.ready().await?.call(black_box(key)).await
+}
+
+/// Calls to many targets in turn: by one thread, by two that share the targets, and by two that share
+/// nothing at all, which is what this machine makes of two threads.
+fn links() {
+    println!("\n{:<28} {:>8} {:>9}", format!("{LINKS} targets"), "M calls/s", "ratio");
+    let [one, shared, apart] = [(1, true), (2, true), (2, false)]
+        .map(|(threads, shared)| best(MANY_RUNS, || ns_per_call(threads, shared)));
+    for (name, ns) in
+        [("1 thread", one), ("2 threads, same targets", shared), ("2 threads, own targets", apart)]
+    {
+        println!("{name:<28} {:>9.2} {:>9.2}", 1e3 / ns, one / ns);
+    }
+}
+
+/// The time from one call to the next, of all threads together.
+fn ns_per_call(threads: u32, shared: bool) -> f64 {
+    let targets = || Targets::new(Settings { max_targets: LINKS, ..Settings::default() });
+    let common = targets();
+    let of_thread: Vec<_> = (0..threads).map(|_| if shared { common.clone() } else { targets() }).collect();
+    of_thread.iter().for_each(|targets| round(targets, 0, 1));
+    let start = Instant::now();
+    std::thread::scope(|scope| {
+        for (thread, targets) in of_thread.iter().enumerate() {
+            scope.spawn(move || round(targets, (thread * LINKS) as u32 / threads, ROUNDS));
+        }
+    });
+    start.elapsed().as_nanos() as f64 / f64::from(threads * ROUNDS * LINKS as u32)
+}
+
+fn round(targets: &Targets<u32>, from: u32, rounds: u32) {
+    let mut client = AdaptiveTimeoutLayer::sharing(targets, |key: &u32| *key).layer(Echo);
+    runtime().block_on(async {
+        for n in 0..rounds * LINKS as u32 {
+            let answer = call(&mut client, (n + from) % LINKS as u32).await;
+            assert!(answer.is_ok(), "the service answers at once");
+        }
+    });
+}
+
+/// A service that is ready and answers at once.
+#[derive(Clone)]
+struct Echo;
+
+impl Service<u32> for Echo {
+    type Response = u32;
+    type Error = io::Error;
+    type Future = Ready<io::Result<u32>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: u32) -> Self::Future {
+        ready(Ok(request))
+    }
+}
+
+/// Everything may be hedged.
+#[derive(Clone)]
+struct Always;
+
+impl Policy<u32> for Always {
+    fn clone_request(&self, request: &u32) -> Option<u32> {
+        Some(*request)
+    }
+
+    fn can_retry(&self, _: &u32) -> bool {
+        true
+    }
+}
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a timer needs no permission")
+}
+
+fn best(runs: usize, mut run: impl FnMut() -> f64) -> f64 {
+    (0..runs).map(|_| run()).fold(f64::INFINITY, f64::min)
+}
+
+/// Response times like a WAN's: a level that shifts, noise, and a heavy tail; from a fixed linear
+/// congruential generator (Knuth's MMIX), so that every run has the same.
+fn series() -> Vec<Duration> {
+    let mut state = 42_u64;
+    let mut uniform = move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        ((state >> 11) as f64 + 1.0) / (1_u64 << 53) as f64
+    };
+    let mut level = 0.02;
+    (0..MESSAGES)
+        .map(|_| {
+            if uniform() < 0.005 {
+                level = 0.01 + 0.04 * uniform();
+            }
+            let tail = if uniform() < 0.02 { 0.005 / uniform() } else { 0.0 };
+            Duration::from_secs_f64(level * (0.9 + 0.2 * uniform()) + tail)
+        })
+        .collect()
+}

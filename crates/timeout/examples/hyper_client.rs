@@ -1,0 +1,62 @@
+//! A hyper client whose calls are cancelled and sent again when they take longer than this server's do.
+//!
+//! `cargo run -p barograph-timeout --features tower --example hyper_client` starts a server on this host
+//! that sticks now and then, and calls it: first calls that may be sent again, then ones that may not.
+
+use std::future::IntoFuture;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use axum::{Router, routing::any};
+use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError};
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::Full;
+use hyper_util::{client::legacy::Client, rt::TokioExecutor};
+use tokio::net::TcpListener;
+use tokio::time::Instant;
+use tower::{Service, ServiceBuilder, ServiceExt};
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), BoxError> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let server = format!("http://{}/", listener.local_addr()?);
+    tokio::spawn(axum::serve(listener, Router::new().route("/", any(answer))).into_future());
+
+    let layer = AdaptiveTimeoutLayer::new(|request: &Request<Full<Bytes>>| {
+        request.uri().authority().map_or_else(String::new, ToString::to_string)
+    })
+    .retry(3, |request| request.method().is_idempotent(), |request| Some(request.clone()))
+    .deadline(Duration::from_secs(10));
+    let targets = layer.targets();
+    let http = Client::builder(TokioExecutor::new()).build_http();
+    let mut client = ServiceBuilder::new().layer(layer).service(http);
+
+    for (method, calls) in [(Method::GET, 300), (Method::POST, 100)] {
+        let mut longest = Duration::ZERO;
+        for _ in 0..calls {
+            let request = Request::builder().method(&method).uri(&server).body(Full::default())?;
+            let began = Instant::now();
+            client.ready().await?.call(request).await?;
+            longest = longest.max(began.elapsed());
+        }
+        println!("{calls} × {method}: the longest took {longest:.1?}");
+    }
+    for target in targets.metrics().targets {
+        let (decision, counts) = (target.decision, target.counts);
+        println!("{}: timeout {:.1?} ({})", target.key, decision.timeout, decision.reason);
+        println!(
+            "forecast {:.1?}, {} retries of {} attempts",
+            decision.forecast, counts.retries, counts.attempts
+        );
+    }
+    Ok(())
+}
+
+/// Answers at once; every fiftieth sticks for a second.
+async fn answer() {
+    static CALLS: AtomicU32 = AtomicU32::new(1);
+    if CALLS.fetch_add(1, Ordering::Relaxed).is_multiple_of(50) {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}

@@ -1,0 +1,58 @@
+//! How long to wait after a failure: twice as long each time, within bounds, with jitter from a seed.
+
+use std::time::Duration;
+
+/// The waits of one link; equal seeds give equal waits.
+#[derive(Debug)]
+pub(super) struct Backoff {
+    min: Duration,
+    max: Duration,
+    state: u64,
+}
+
+impl Backoff {
+    pub(super) fn new(min: Duration, max: Duration, seed: u64) -> Self {
+        Self { min, max, state: seed }
+    }
+
+    /// The wait after the given number of failures in a row, at least 1: between half and the whole of
+    /// `min · 2^(failures − 1)`, at most `max` (and two hours). The jitter keeps links apart that failed together.
+    pub(super) fn wait(&mut self, failures: u32) -> Duration {
+        let doubled = 2_u32.saturating_pow(failures.saturating_sub(1));
+        let whole = self.min.saturating_mul(doubled).min(self.max).min(crate::LIMIT);
+        let share = (self.draw() >> 11) as f64 / (1_u64 << 53) as f64;
+        whole.mul_f64(0.5 + 0.5 * share)
+    }
+
+    /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014, §2).
+    fn draw(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_within_their_bounds_and_jitter() {
+        let (min, max) = (Duration::from_millis(100), Duration::from_secs(1));
+        let mut backoff = Backoff::new(min, max, 7);
+        for failures in 1..200 {
+            let whole = min.saturating_mul(2_u32.saturating_pow(failures - 1)).min(max);
+            let wait = backoff.wait(failures);
+            assert!((whole / 2..=whole).contains(&wait), "{wait:?} after {failures}");
+        }
+        assert_ne!(backoff.wait(1), backoff.wait(1));
+    }
+
+    #[test]
+    fn no_bound_makes_it_panic() {
+        assert_eq!(Backoff::new(Duration::ZERO, Duration::ZERO, 1).wait(u32::MAX), Duration::ZERO);
+        assert!(Backoff::new(Duration::MAX, Duration::MAX, 1).wait(9) <= crate::LIMIT);
+    }
+}

@@ -1,0 +1,112 @@
+//! Which messages were handled: one number a sender, for a bounded number of senders.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex as Lock, MutexGuard, PoisonError};
+
+use tokio::sync::Mutex;
+
+use super::wire::SenderId;
+
+/// The identifier of the last message of one sender that was handled, 0 before the first. Whoever handles a
+/// message holds it locked, so that a copy waits for the outcome of the copy before it.
+pub(super) type Last = Arc<Mutex<u64>>;
+
+/// As a sender has one message under way at a time, the last identifier tells all: an equal one is a
+/// duplicate, and a smaller one is of a message that its sender has done with.
+#[derive(Debug)]
+pub(super) struct Memory {
+    senders_max: usize,
+    known: Lock<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    senders: HashMap<SenderId, (Last, u64)>,
+    /// The senders by when they were last here, on a clock that ticks with every use.
+    order: BTreeMap<u64, SenderId>,
+    tick: u64,
+}
+
+impl Memory {
+    pub(super) fn new(senders_max: usize) -> Self {
+        Self { senders_max, known: Lock::default() }
+    }
+
+    /// What is known of `sender`, which is now the latest. For a new one that sender is forgotten which was
+    /// not here for longest; a sender that is connected – whose [`Last`] someone holds – never is. `None`
+    /// if all are connected.
+    pub(super) fn of(&self, sender: SenderId) -> Option<Last> {
+        let mut known = self.known();
+        known.tick += 1;
+        let tick = known.tick;
+        if let Some((last, used)) = known.senders.get_mut(&sender) {
+            let (last, before) = (last.clone(), std::mem::replace(used, tick));
+            known.order.remove(&before);
+            known.order.insert(tick, sender);
+            return Some(last);
+        }
+        if self.senders_max <= known.senders.len() && !known.forget_one() {
+            return None;
+        }
+        let last = Last::default();
+        known.senders.insert(sender, (last.clone(), tick));
+        known.order.insert(tick, sender);
+        Some(last)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.known().senders.len()
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        // Nothing in here panics half-way; and if it did, a forgotten sender is the worst.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn forget_one(&mut self) -> bool {
+        let idle =
+            |sender: &SenderId| self.senders.get(sender).is_none_or(|(last, _)| Arc::strong_count(last) == 1);
+        let Some((&tick, &sender)) = self.order.iter().find(|(_, sender)| idle(sender)) else {
+            return false;
+        };
+        self.order.remove(&tick);
+        self.senders.remove(&sender);
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sender(n: u8) -> SenderId {
+        SenderId([n; 16])
+    }
+
+    #[tokio::test]
+    async fn the_longest_idle_is_forgotten_and_the_connected_never() {
+        let memory = Memory::new(3);
+        let connected = memory.of(sender(1)).expect("room");
+        *connected.lock().await = 7;
+        *memory.of(sender(2)).expect("room").lock().await = 8;
+        *memory.of(sender(3)).expect("room").lock().await = 9;
+        // Sender 2 is here again, so 3 is the longest idle.
+        assert_eq!(*memory.of(sender(2)).expect("known").lock().await, 8);
+        assert_eq!(*memory.of(sender(4)).expect("room is made").lock().await, 0);
+        assert_eq!(memory.len(), 3);
+        assert_eq!(*memory.of(sender(1)).expect("known").lock().await, 7);
+        assert_eq!(*memory.of(sender(2)).expect("known").lock().await, 8);
+        assert_eq!(*memory.of(sender(3)).expect("room is made").lock().await, 0, "it was forgotten");
+    }
+
+    #[test]
+    fn when_all_are_connected_there_is_no_room() {
+        let memory = Memory::new(2);
+        let (a, b) = (memory.of(sender(1)), memory.of(sender(2)));
+        assert!(a.is_some() && b.is_some() && memory.of(sender(3)).is_none());
+        drop(a);
+        assert!(memory.of(sender(3)).is_some());
+    }
+}

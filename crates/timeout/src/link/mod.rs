@@ -1,0 +1,55 @@
+//! Messages over TCP, each cut off when its timeout has passed, sent again, and handled once.
+//!
+//! This is the messaging of Allen, Wolski and Plank (2002, §3): a message is acknowledged by the receiving
+//! application. When the acknowledgement does not come in the time that the link's estimator gives, the
+//! sender closes the connection, makes another, and sends the message again. Messages carry identifiers, so
+//! that one that arrives twice is handled once. `docs/spec/link.md` specifies what goes over the wire, and
+//! what is promised.
+//!
+//! ```
+//! use barograph_timeout::link::{Link, LinkConfig, ListenConfig, Listener, Message};
+//! use barograph_timeout::Adaptive;
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let listener = Listener::bind("127.0.0.1:0", ListenConfig::default()).await?;
+//! let target = listener.local_addr()?.to_string();
+//! let (hand_on, mut messages) = tokio::sync::mpsc::channel(16);
+//! let handler = move |message: Message| {
+//!     let hand_on = hand_on.clone();
+//!     async move { hand_on.send(message.bytes).await }
+//! };
+//! let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+//! let serving = tokio::spawn(async move { listener.serve(handler, async { _ = stopped.await }).await });
+//!
+//! let mut link = Link::tcp(target, LinkConfig::default(), Adaptive::default());
+//! let receipt = link.send(b"17 hPa and falling").await?;
+//! assert_eq!((receipt.attempts, receipt.duplicate), (1, false));
+//! assert_eq!(messages.recv().await.as_deref(), Some(&b"17 hPa and falling"[..]));
+//!
+//! drop(stop);
+//! serving.await?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! It does not authenticate or encrypt, and a receiver that restarts has forgotten what it handled.
+
+mod backoff;
+mod connect;
+mod conversation;
+mod error;
+mod listener;
+mod memory;
+mod sender;
+mod serve;
+mod trial;
+pub mod wire;
+
+#[doc(hidden)]
+pub mod fuzzing;
+
+pub use connect::{Accept, Connect, Tcp};
+pub use error::{SendError, TryError};
+pub use listener::{ListenConfig, ListenCounters, Listener, Message};
+pub use sender::{Link, LinkConfig, LinkCounters, Receipt};
+pub use wire::SenderId;

@@ -1,0 +1,316 @@
+//! The wire format of the link protocol (`docs/spec/link.md`): pure, and bounded by what has arrived.
+
+use std::array;
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::mem;
+use std::vec::Vec;
+
+/// Opens the first frame of each direction.
+pub const MAGIC: [u8; 4] = *b"BGLK";
+/// The version of the protocol that this code speaks.
+pub const VERSION: u8 = 1;
+/// Size of a [`Hello`], in bytes.
+pub const HELLO_BYTES: usize = 24;
+/// Size of a [`Welcome`], in bytes.
+pub const WELCOME_BYTES: usize = 16;
+/// Size of a message's [`Header`], in bytes.
+pub const HEADER_BYTES: usize = 16;
+/// Size of an [`Acknowledgement`], in bytes.
+pub const ACKNOWLEDGEMENT_BYTES: usize = 16;
+/// How much of a message is read at a time: what a peer can make the receiver set aside unsent.
+pub const CHUNK_BYTES: usize = 16 * 1024;
+
+const MESSAGE_MARK: u8 = 0xC1;
+const ACKNOWLEDGEMENT_MARK: u8 = 0xC2;
+
+/// Who sends: 128 bits drawn once for each link, under which message identifiers are counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct SenderId(pub [u8; 16]);
+
+impl SenderId {
+    /// A fresh one, from the randomness with which the system seeds hash maps: unique, but no secret.
+    #[must_use]
+    pub fn random() -> Self {
+        let half = || RandomState::new().build_hasher().finish().to_be_bytes();
+        let halves = [half(), half()];
+        Self(array::from_fn(|i| halves[i / 8][i % 8]))
+    }
+}
+
+/// The sender's first frame: who it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hello {
+    /// Who sends on this connection.
+    pub sender: SenderId,
+}
+
+/// The receiver's answer to a [`Hello`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Welcome {
+    /// Messages may come.
+    Ready {
+        /// The longest message that the receiver takes, in bytes.
+        message_bytes_max: u32,
+    },
+    /// The sender's version is not spoken here; the receiver's is in the frame.
+    OtherVersion,
+    /// There is no room for another connection.
+    Full,
+    /// The receiver is shutting down.
+    Stopping,
+}
+
+/// Stands before each message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Header {
+    /// The message's identifier: at least 1, and greater than those before it of the same sender.
+    pub id: u64,
+    /// Length of the message that follows, in bytes.
+    pub length: u32,
+}
+
+/// What the receiver did with a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It was handled now.
+    Handled,
+    /// It had been handled before, and was not handled again.
+    Duplicate,
+    /// A later message of the same sender was handled already; this one was not handled, and will not be.
+    Stale,
+}
+
+/// The receiver's answer to a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Acknowledgement {
+    /// The message's identifier.
+    pub id: u64,
+    /// What was done with it.
+    pub verdict: Verdict,
+}
+
+/// Why bytes are no frame of this protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum WireError {
+    /// The peer does not speak this protocol.
+    #[error("the first bytes are {0:02x?}, which is not the link protocol")]
+    Magic([u8; 4]),
+    /// The peer speaks another version of it.
+    #[error("version {0} of the link protocol is not version {VERSION}")]
+    Version(u8),
+    /// No such frame is defined.
+    #[error("no frame of the link protocol has the mark or status {0:#04x} here")]
+    Undefined(u8),
+    /// A reserved byte is not zero.
+    #[error("a reserved byte is not zero")]
+    Reserved,
+    /// Messages are counted from 1.
+    #[error("a message has the identifier 0")]
+    NoId,
+    /// A message is longer than allowed. Nothing was set aside for it.
+    #[error("a message of {length} bytes is longer than {max}")]
+    TooLong {
+        /// What its header says, in bytes.
+        length: u32,
+        /// What is allowed, in bytes.
+        max: u32,
+    },
+}
+
+impl Hello {
+    /// As it goes over the wire.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HELLO_BYTES] {
+        let mut frame = [0; HELLO_BYTES];
+        frame[..4].copy_from_slice(&MAGIC);
+        frame[4] = VERSION;
+        frame[8..].copy_from_slice(&self.sender.0);
+        frame
+    }
+
+    /// # Errors
+    /// [`WireError`] when it is no hello of this version.
+    pub fn decode(frame: &[u8; HELLO_BYTES]) -> Result<Self, WireError> {
+        opening(frame[..5].try_into().expect("five bytes"))?;
+        zero(&frame[5..8])?;
+        Ok(Self { sender: SenderId(frame[8..].try_into().expect("sixteen bytes")) })
+    }
+}
+
+impl Welcome {
+    /// As it goes over the wire.
+    #[must_use]
+    pub fn encode(&self) -> [u8; WELCOME_BYTES] {
+        let (status, number) = match *self {
+            Self::Ready { message_bytes_max } => (0, message_bytes_max),
+            Self::OtherVersion => (1, 0),
+            Self::Full => (2, 0),
+            Self::Stopping => (3, 0),
+        };
+        let mut frame = [0; WELCOME_BYTES];
+        frame[..4].copy_from_slice(&MAGIC);
+        frame[4] = VERSION;
+        frame[5] = status;
+        frame[8..12].copy_from_slice(&number.to_be_bytes());
+        frame
+    }
+
+    /// # Errors
+    /// [`WireError`] when it is no welcome of this version.
+    pub fn decode(frame: &[u8; WELCOME_BYTES]) -> Result<Self, WireError> {
+        opening(frame[..5].try_into().expect("five bytes"))?;
+        zero(&frame[6..8])?;
+        zero(&frame[12..])?;
+        let number = u32::from_be_bytes(frame[8..12].try_into().expect("four bytes"));
+        match (frame[5], number) {
+            (0, message_bytes_max) => Ok(Self::Ready { message_bytes_max }),
+            (1, 0) => Ok(Self::OtherVersion),
+            (2, 0) => Ok(Self::Full),
+            (3, 0) => Ok(Self::Stopping),
+            (1..=3, _) => Err(WireError::Reserved),
+            (status, _) => Err(WireError::Undefined(status)),
+        }
+    }
+}
+
+impl Header {
+    /// As it goes over the wire.
+    #[must_use]
+    pub fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut frame = [0; HEADER_BYTES];
+        frame[0] = MESSAGE_MARK;
+        frame[4..8].copy_from_slice(&self.length.to_be_bytes());
+        frame[8..].copy_from_slice(&self.id.to_be_bytes());
+        frame
+    }
+
+    /// # Errors
+    /// [`WireError`] when it is no header, or announces more than `max` bytes.
+    pub fn decode(frame: &[u8; HEADER_BYTES], max: u32) -> Result<Self, WireError> {
+        if frame[0] != MESSAGE_MARK {
+            return Err(WireError::Undefined(frame[0]));
+        }
+        zero(&frame[1..4])?;
+        let length = u32::from_be_bytes(frame[4..8].try_into().expect("four bytes"));
+        if max < length {
+            return Err(WireError::TooLong { length, max });
+        }
+        Ok(Self { id: id(frame[8..].try_into().expect("eight bytes"))?, length })
+    }
+}
+
+impl Acknowledgement {
+    /// As it goes over the wire.
+    #[must_use]
+    pub fn encode(&self) -> [u8; ACKNOWLEDGEMENT_BYTES] {
+        let mut frame = [0; ACKNOWLEDGEMENT_BYTES];
+        frame[0] = ACKNOWLEDGEMENT_MARK;
+        frame[1] = match self.verdict {
+            Verdict::Handled => 0,
+            Verdict::Duplicate => 1,
+            Verdict::Stale => 2,
+        };
+        frame[8..].copy_from_slice(&self.id.to_be_bytes());
+        frame
+    }
+
+    /// # Errors
+    /// [`WireError`] when it is no acknowledgement.
+    pub fn decode(frame: &[u8; ACKNOWLEDGEMENT_BYTES]) -> Result<Self, WireError> {
+        if frame[0] != ACKNOWLEDGEMENT_MARK {
+            return Err(WireError::Undefined(frame[0]));
+        }
+        let verdict = match frame[1] {
+            0 => Verdict::Handled,
+            1 => Verdict::Duplicate,
+            2 => Verdict::Stale,
+            status => return Err(WireError::Undefined(status)),
+        };
+        zero(&frame[2..8])?;
+        Ok(Self { id: id(frame[8..].try_into().expect("eight bytes"))?, verdict })
+    }
+}
+
+/// Puts messages together from whatever pieces arrive. It never holds much more than has arrived, whatever
+/// length was announced.
+#[derive(Debug)]
+pub struct Assembler {
+    max: u32,
+    head: [u8; HEADER_BYTES],
+    head_have: usize,
+    body: Option<(Header, Vec<u8>)>,
+}
+
+impl Assembler {
+    /// For messages of at most `max` bytes.
+    #[must_use]
+    pub fn new(max: u32) -> Self {
+        Self { max, head: [0; HEADER_BYTES], head_have: 0, body: None }
+    }
+
+    /// How many bytes to read next: at least 1, at most [`CHUNK_BYTES`], and none of the message after this.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        match &self.body {
+            None => HEADER_BYTES - self.head_have,
+            Some((header, bytes)) => (header.length as usize - bytes.len()).min(CHUNK_BYTES),
+        }
+    }
+
+    /// Whether a message has begun and is not complete.
+    #[must_use]
+    pub fn is_amid(&self) -> bool {
+        self.head_have != 0
+    }
+
+    /// Takes bytes from the front of `input`, up to the end of a message, which is returned.
+    ///
+    /// # Errors
+    /// [`WireError`] when this is no message; the connection is of no use afterwards.
+    pub fn push(&mut self, input: &mut &[u8]) -> Result<Option<(Header, Vec<u8>)>, WireError> {
+        if self.body.is_none() {
+            let taken = take(input, HEADER_BYTES - self.head_have);
+            self.head[self.head_have..][..taken.len()].copy_from_slice(taken);
+            self.head_have += taken.len();
+            if self.head_have < HEADER_BYTES {
+                return Ok(None);
+            }
+            self.body = Some((Header::decode(&self.head, self.max)?, Vec::new()));
+        }
+        let Some((header, bytes)) = &mut self.body else { return Ok(None) };
+        bytes.extend_from_slice(take(input, header.length as usize - bytes.len()));
+        if bytes.len() < header.length as usize {
+            return Ok(None);
+        }
+        self.head_have = 0;
+        Ok(mem::take(&mut self.body))
+    }
+}
+
+fn take<'a>(input: &mut &'a [u8], most: usize) -> &'a [u8] {
+    let (taken, rest) = input.split_at(most.min(input.len()));
+    *input = rest;
+    taken
+}
+
+/// The first five bytes of either direction are the same in every version.
+fn opening(bytes: [u8; 5]) -> Result<(), WireError> {
+    let [magic @ .., version] = bytes;
+    match (magic == MAGIC, version == VERSION) {
+        (true, true) => Ok(()),
+        (true, false) => Err(WireError::Version(version)),
+        (false, _) => Err(WireError::Magic(magic)),
+    }
+}
+
+fn zero(reserved: &[u8]) -> Result<(), WireError> {
+    if reserved.iter().all(|&byte| byte == 0) { Ok(()) } else { Err(WireError::Reserved) }
+}
+
+fn id(bytes: [u8; 8]) -> Result<u64, WireError> {
+    match u64::from_be_bytes(bytes) {
+        0 => Err(WireError::NoId),
+        id => Ok(id),
+    }
+}

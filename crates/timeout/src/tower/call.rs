@@ -1,0 +1,218 @@
+//! A call under way, as a future.
+
+use core::future::Future;
+use core::pin::Pin;
+use core::task::{Context, Poll, ready};
+use std::sync::Arc;
+
+use pin_project_lite::pin_project;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tower_service::Service;
+
+use super::BoxError;
+use super::classify::Classify;
+use super::flight::{Flight, Which};
+use super::layer::Policy;
+
+pin_project! {
+    /// A call to an [`AdaptiveTimeout`](super::AdaptiveTimeout). Dropping it drops what is under way.
+    #[project = Parts]
+    pub struct Call<S, K, Req, C>
+    where
+        S: Service<Req>,
+    {
+        // The attempt sent first, or its retry.
+        #[pin]
+        first: Option<S::Future>,
+        // The copy beside it.
+        #[pin]
+        copy: Option<S::Future>,
+        // Made when the call has to wait; most calls to a service at hand need none.
+        #[pin]
+        alarm: Option<Sleep>,
+        flight: Flight,
+        again: Option<Again<S, K, Req>>,
+        getting_ready: bool,
+        // What was no answer, while the other copy may yet bring one.
+        held: Option<Result<S::Response, S::Error>>,
+        classify: C,
+    }
+}
+
+/// What another attempt needs.
+pub(super) struct Again<S, K, Req> {
+    pub(super) service: S,
+    pub(super) request: Req,
+    pub(super) policy: Arc<Policy<K, Req>>,
+    pub(super) hedge: bool,
+}
+
+/// What came of something that was polled: the call's result, or a change after which all is polled anew.
+enum Step<T> {
+    Done(T),
+    Changed,
+}
+
+impl<S: Service<Req>, K, Req, C> Call<S, K, Req, C> {
+    pub(super) fn new(
+        first: S::Future,
+        flight: Flight,
+        again: Option<Again<S, K, Req>>,
+        classify: C,
+    ) -> Self {
+        Self {
+            first: Some(first),
+            copy: None,
+            alarm: None,
+            flight,
+            again,
+            getting_ready: false,
+            held: None,
+            classify,
+        }
+    }
+}
+
+impl<S, K, Req, C> Future for Call<S, K, Req, C>
+where
+    S: Service<Req>,
+    S::Error: Into<BoxError>,
+    C: Classify<S::Response, S::Error>,
+{
+    type Output = Result<S::Response, BoxError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut parts = self.project();
+        loop {
+            // An answer that is there is taken, even if it is overdue.
+            if let Poll::Ready(result) = parts.poll_attempts(context) {
+                return Poll::Ready(result.map_err(Into::into));
+            }
+            if *parts.getting_ready
+                && let Poll::Ready(step) = parts.poll_ready(context)
+            {
+                match step {
+                    Step::Done(error) => return Poll::Ready(Err(error.into())),
+                    Step::Changed => continue,
+                }
+            }
+            if parts.alarm.is_none() {
+                parts.alarm.set(Some(sleep_until(parts.flight.alarm())));
+            }
+            if let Some(alarm) = parts.alarm.as_mut().as_pin_mut() {
+                ready!(alarm.poll(context));
+            }
+            parts.alarm.set(None);
+            if let Step::Done(result) = parts.ring() {
+                return Poll::Ready(result);
+            }
+        }
+    }
+}
+
+impl<S, K, Req, C> Parts<'_, S, K, Req, C>
+where
+    S: Service<Req>,
+    S::Error: Into<BoxError>,
+    C: Classify<S::Response, S::Error>,
+{
+    /// The first result that ends the call, if there is one.
+    fn poll_attempts(&mut self, context: &mut Context<'_>) -> Poll<Result<S::Response, S::Error>> {
+        for which in [Which::First, Which::Copy] {
+            let slot = match which {
+                Which::First => &mut self.first,
+                Which::Copy => &mut self.copy,
+            };
+            if let Some(attempt) = slot.as_mut().as_pin_mut()
+                && let Poll::Ready(result) = attempt.poll(context)
+            {
+                slot.set(None);
+                if let Some(result) = self.settle(which, result) {
+                    return Poll::Ready(result);
+                }
+            }
+        }
+        Poll::Pending
+    }
+
+    /// An attempt came to an end: the call's result, unless another attempt may bring a better one.
+    fn settle(
+        &mut self,
+        which: Which,
+        result: Result<S::Response, S::Error>,
+    ) -> Option<Result<S::Response, S::Error>> {
+        let now = Instant::now();
+        if self.classify.is_answer(result.as_ref()) {
+            self.flight.answered(which, now);
+            self.first.set(None);
+            self.copy.set(None);
+            return Some(result);
+        }
+        self.flight.failed(which, now);
+        if self.flight.is_running() {
+            *self.held = Some(result);
+            return None;
+        }
+        Some(result)
+    }
+
+    /// Sends the next attempt when the service is ready for it. Done is the service's error.
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Step<S::Error>> {
+        let Some(again) = self.again else { return Poll::Pending };
+        let ready = ready!(again.service.poll_ready(context));
+        *self.getting_ready = false;
+        self.alarm.set(None);
+        if let Err(error) = ready {
+            *self.again = None;
+            self.flight.make_last();
+            return Poll::Ready(if self.flight.is_running() { Step::Changed } else { Step::Done(error) });
+        }
+        self.send();
+        Poll::Ready(Step::Changed)
+    }
+
+    fn send(&mut self) {
+        let Some(Again { mut service, request, policy, hedge }) = self.again.take() else { return };
+        let copy = if self.flight.is_next_last() { None } else { policy.copy(&request) };
+        if copy.is_none() {
+            self.flight.make_next_last();
+        }
+        self.flight.begin_again(hedge, Instant::now());
+        let attempt = Some(service.call(request));
+        if hedge {
+            self.copy.set(attempt)
+        } else {
+            self.first.set(attempt)
+        }
+        *self.again = copy.map(|request| Again { service, request, policy, hedge });
+    }
+
+    /// There is no answer by the time that was set: cut off, send again, or run on. Done is the error.
+    fn ring(&mut self) -> Step<Result<S::Response, BoxError>> {
+        let now = Instant::now();
+        let elapsed = match (self.flight.deadline_passed(now), &self.again) {
+            (Some(elapsed), _) => elapsed,
+            (None, Some(_)) if *self.getting_ready => self.flight.give_up_getting_ready(now),
+            (None, None) => self.flight.time_out(now),
+            (None, Some(again)) => {
+                let bucket = again.policy.targets.bucket();
+                bucket.put(self.flight.target().hand_in());
+                if bucket.take() {
+                    self.flight.overdue(again.hedge, now, again.policy.targets.limit());
+                    if !again.hedge {
+                        self.first.set(None);
+                    }
+                    *self.getting_ready = true;
+                } else {
+                    self.flight.run_on(now);
+                    *self.again = None;
+                }
+                return Step::Changed;
+            }
+        };
+        self.first.set(None);
+        self.copy.set(None);
+        // A response that was no answer says more than that there was none.
+        Step::Done(self.held.take().map_or(Err(elapsed.into()), |held| held.map_err(Into::into)))
+    }
+}

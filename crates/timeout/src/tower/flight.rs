@@ -1,0 +1,218 @@
+//! What is known of a call under way: which attempts run, since when, how long they may. It tells the target
+//! how each ended – also those that run when the call is dropped.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use tokio::time::Instant;
+
+use super::error::{Cause, Elapsed};
+use super::target::{Kind, Target};
+use crate::{Attempt, Decision, Ended};
+
+/// A call under way.
+pub(super) struct Flight {
+    target: Arc<Target>,
+    bytes: u64,
+    tries: u32,
+    /// Attempts begun, at least 1.
+    attempts: u32,
+    began: Instant,
+    /// The end of all attempts, if one was set.
+    deadline: Option<Instant>,
+    /// The attempt sent first, or its retry.
+    first: Option<Running>,
+    /// The copy beside it.
+    copy: Option<Running>,
+    /// The decision for the newest attempt.
+    decision: Decision,
+    /// The timeout that the attempt before the newest ran into, if one did.
+    passed: Option<Duration>,
+    /// When to do something about a call that has no answer by then.
+    alarm: Instant,
+}
+
+/// What a call sets out with.
+pub(super) struct Plan {
+    pub(super) bytes: u64,
+    pub(super) tries: u32,
+    pub(super) deadline: Option<Duration>,
+}
+
+#[derive(Clone, Copy)]
+struct Running {
+    attempt: Attempt,
+    since: Instant,
+}
+
+/// Which of two attempts that run side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Which {
+    First,
+    Copy,
+}
+
+impl Flight {
+    /// The first attempt begins; also what is to be put into the budget.
+    pub(super) fn begin(target: Arc<Target>, plan: &Plan, now: Instant, earns: u64) -> (Self, u64) {
+        let attempt = Attempt { bytes: plan.bytes, number: 0, tries: plan.tries, elapsed: Duration::ZERO };
+        let (decision, earned) = target.begin(&attempt, Kind::First, now, earns);
+        let mut flight = Self {
+            target,
+            bytes: plan.bytes,
+            tries: plan.tries,
+            attempts: 1,
+            began: now,
+            deadline: plan.deadline.map(|deadline| later(now, deadline)),
+            first: Some(Running { attempt, since: now }),
+            copy: None,
+            decision,
+            passed: None,
+            alarm: now,
+        };
+        flight.set_alarm(now, decision.timeout);
+        (flight, earned)
+    }
+
+    /// Another attempt begins.
+    pub(super) fn begin_again(&mut self, hedge: bool, now: Instant) {
+        let attempt = self.attempt(self.attempts, now);
+        let kind = if hedge { Kind::Hedge } else { Kind::Retry };
+        (self.decision, _) = self.target.begin(&attempt, kind, now, 0);
+        self.attempts += 1;
+        let slot = if hedge { &mut self.copy } else { &mut self.first };
+        *slot = Some(Running { attempt, since: now });
+        self.set_alarm(now, self.decision.timeout);
+    }
+
+    /// No attempt comes after this one.
+    pub(super) fn make_last(&mut self) {
+        self.tries = self.attempts;
+    }
+
+    /// The same for the attempt that would begin next.
+    pub(super) fn make_next_last(&mut self) {
+        self.tries = self.attempts + 1;
+    }
+
+    pub(super) fn is_next_last(&self) -> bool {
+        self.attempts + 1 >= self.tries
+    }
+
+    pub(super) fn alarm(&self) -> Instant {
+        self.alarm
+    }
+
+    pub(super) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// The deadline has passed: every attempt is given up.
+    pub(super) fn deadline_passed(&mut self, now: Instant) -> Option<Elapsed> {
+        self.deadline.is_some_and(|deadline| deadline <= now).then(|| {
+            self.end_all(now, Ended::Superseded);
+            Elapsed::new(&self.decision, self.attempts, now - self.began, Cause::Deadline)
+        })
+    }
+
+    /// The newest attempt has passed its timeout and is the last: every attempt is cut off.
+    pub(super) fn time_out(&mut self, now: Instant) -> Elapsed {
+        self.end_all(now, Ended::TimedOut);
+        Elapsed::new(&self.decision, self.attempts, now - self.began, Cause::Timeout)
+    }
+
+    /// The service did not become ready for the next attempt.
+    pub(super) fn give_up_getting_ready(&mut self, now: Instant) -> Elapsed {
+        self.end_all(now, Ended::TimedOut);
+        Elapsed::new(&self.decision, self.attempts, now - self.began, Cause::NotReady)
+    }
+
+    /// The attempt is overdue: it is cut off, or left running while a copy is sent, which may wait for the
+    /// service to get ready for as long as a last try may take.
+    pub(super) fn overdue(&mut self, hedge: bool, now: Instant, limit: Duration) {
+        self.passed = Some(self.decision.timeout);
+        if !hedge {
+            self.end(Which::First, now, Ended::TimedOut);
+        }
+        self.set_alarm(now, limit);
+    }
+
+    /// The attempt is overdue and no copy may be sent: it runs on, as the last.
+    pub(super) fn run_on(&mut self, now: Instant) {
+        self.make_last();
+        if let Some(running) = &mut self.first {
+            running.attempt.tries = self.tries;
+            self.decision = self.target.withhold(&running.attempt);
+            let since = running.since;
+            self.set_alarm(since, self.decision.timeout);
+        } else {
+            self.alarm = now;
+        }
+    }
+
+    pub(super) fn is_running(&self) -> bool {
+        self.first.is_some() || self.copy.is_some()
+    }
+
+    /// An attempt was answered, so any other is dropped.
+    pub(super) fn answered(&mut self, which: Which, now: Instant) {
+        let running = match which {
+            Which::First => self.first,
+            Which::Copy => self.copy,
+        };
+        self.end(which, now, Ended::Answered);
+        if let (Which::First, Some(running), Some(passed)) = (which, running, self.passed) {
+            // Only a hedge lets a first attempt run on, beside a copy: it was overdue, and yet the sooner.
+            let observed = running.attempt.number == 0;
+            if observed || now - running.since > passed {
+                self.target.count_false(observed);
+            }
+        }
+        self.end_all(now, Ended::Superseded);
+    }
+
+    pub(super) fn failed(&mut self, which: Which, now: Instant) {
+        self.end(which, now, Ended::Failed);
+    }
+
+    fn attempt(&self, number: u32, now: Instant) -> Attempt {
+        Attempt { bytes: self.bytes, number, tries: self.tries, elapsed: now - self.began }
+    }
+
+    fn end_all(&mut self, now: Instant, ended: fn(Duration) -> Ended) {
+        self.end(Which::First, now, ended);
+        self.end(Which::Copy, now, ended);
+    }
+
+    fn end(&mut self, which: Which, now: Instant, ended: fn(Duration) -> Ended) {
+        let slot = match which {
+            Which::First => &mut self.first,
+            Which::Copy => &mut self.copy,
+        };
+        if let Some(Running { attempt, since }) = slot.take() {
+            self.target.end(&attempt, ended(now - since));
+        }
+    }
+
+    fn set_alarm(&mut self, since: Instant, timeout: Duration) {
+        let alarm = later(since, timeout);
+        self.alarm = self.deadline.map_or(alarm, |deadline| deadline.min(alarm));
+    }
+}
+
+impl Drop for Flight {
+    fn drop(&mut self) {
+        // The caller lost interest: that is no timeout.
+        if self.is_running() {
+            self.end_all(Instant::now(), Ended::Superseded);
+        }
+    }
+}
+
+/// `instant + duration`, or so far off that it never comes where a clock cannot hold that.
+fn later(instant: Instant, duration: Duration) -> Instant {
+    instant.checked_add(duration).unwrap_or_else(|| instant + NEVER)
+}
+
+/// A year: beyond any call, and within what clocks and tokio's timer hold.
+const NEVER: Duration = Duration::from_secs(365 * 86_400);

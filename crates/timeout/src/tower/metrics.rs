@@ -1,0 +1,122 @@
+//! What has been learned and done, to be shown.
+
+use core::fmt::{self, Display, Write};
+use core::time::Duration;
+use std::string::{String, ToString};
+use std::vec::Vec;
+
+use super::target::Counts;
+use crate::Decision;
+
+/// A snapshot of a set of targets.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Metrics<K> {
+    /// Each target, in no order.
+    pub targets: Vec<TargetMetrics<K>>,
+    /// Copies that may be sent at once now.
+    pub budget_left: f64,
+    /// Targets that were forgotten for lack of room.
+    pub forgotten: u64,
+}
+
+/// A snapshot of one target.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct TargetMetrics<K> {
+    /// The target.
+    pub key: K,
+    /// How long a call of the last one's size might take now, on which forecast with which error, and why.
+    pub decision: Decision,
+    /// What happened so far.
+    pub counts: Counts,
+}
+
+impl<K> TargetMetrics<K> {
+    /// The share of attempts that were overdue or cut off although they would have been answered soon, from
+    /// 0 to 1. Under hedging it is observed: the overdue attempt answered before its copy did. Where attempts are
+    /// cut off it is estimated from how long retries took ([`Counts::false_estimated`]). A call that fails
+    /// with its first timeout leaves nothing to tell by, so there it stays 0. `None` before any attempt.
+    #[must_use]
+    pub fn false_timeout_share(&self) -> Option<f64> {
+        let Counts { false_observed, false_estimated, attempts, .. } = self.counts;
+        (attempts > 0).then(|| (false_observed + false_estimated) as f64 / attempts as f64)
+    }
+}
+
+impl<K: Display> Metrics<K> {
+    /// Writes all of it as OpenMetrics 1.0 text, the content type of which is
+    /// `application/openmetrics-text; version=1.0.0; charset=utf-8`.
+    ///
+    /// # Errors
+    /// Those of `out`; a `String` has none.
+    pub fn write_openmetrics(&self, out: &mut impl Write) -> fmt::Result {
+        let targets: Vec<_> = self
+            .targets
+            .iter()
+            .map(|target| (escaped(&target.key), target.decision, target.counts))
+            .collect();
+        for (name, help, value) in SECONDS {
+            writeln!(out, "# TYPE {name} gauge\n# UNIT {name} seconds\n# HELP {name} {help}")?;
+            for (key, decision, _) in &targets {
+                if let Some(value) = value(decision) {
+                    writeln!(out, "{name}{{target=\"{key}\"}} {}", value.as_secs_f64())?;
+                }
+            }
+        }
+        for (name, help, samples) in COUNTERS {
+            writeln!(out, "# TYPE {name} counter\n# HELP {name} {help}")?;
+            for (key, _, counts) in &targets {
+                for (label, value) in samples(counts) {
+                    writeln!(out, "{name}_total{{target=\"{key}\"{label}}} {value}")?;
+                }
+            }
+        }
+        let Self { budget_left, forgotten, .. } = self;
+        writeln!(out, "# TYPE barograph_timeout_budget gauge")?;
+        writeln!(out, "# HELP barograph_timeout_budget Copies that may be sent at once now.")?;
+        writeln!(out, "barograph_timeout_budget {budget_left}")?;
+        writeln!(out, "# TYPE barograph_timeout_forgotten counter")?;
+        writeln!(out, "# HELP barograph_timeout_forgotten Targets that were forgotten for lack of room.")?;
+        writeln!(out, "barograph_timeout_forgotten_total {forgotten}\n# EOF")
+    }
+}
+
+type Seconds = (&'static str, &'static str, fn(&Decision) -> Option<Duration>);
+
+const SECONDS: [Seconds; 3] = [
+    ("barograph_timeout_seconds", "How long a call might take now.", |decision| Some(decision.timeout)),
+    ("barograph_timeout_forecast_seconds", "Forecast of the response time.", |decision| decision.forecast),
+    ("barograph_timeout_error_seconds", "Typical error of the forecast.", |decision| decision.error),
+];
+
+type Samples = Vec<(&'static str, u64)>;
+type Counter = (&'static str, &'static str, fn(&Counts) -> Samples);
+
+const COUNTERS: [Counter; 6] = [
+    ("barograph_timeout_attempts", "Attempts begun.", |counts| Vec::from([("", counts.attempts)])),
+    ("barograph_timeout_ended", "Attempts by how they ended.", |counts| {
+        Vec::from([
+            (",ended=\"answered\"", counts.answered),
+            (",ended=\"timed_out\"", counts.timed_out),
+            (",ended=\"superseded\"", counts.superseded),
+            (",ended=\"failed\"", counts.failed),
+        ])
+    }),
+    ("barograph_timeout_retries", "Copies sent after a timeout.", |counts| Vec::from([("", counts.retries)])),
+    ("barograph_timeout_hedges", "Copies sent beside an attempt.", |counts| Vec::from([("", counts.hedges)])),
+    ("barograph_timeout_withheld", "Copies not sent, for want of budget.", |counts| {
+        Vec::from([("", counts.withheld)])
+    }),
+    ("barograph_timeout_false", "Timeouts that were false, by how that is known.", |counts| {
+        Vec::from([
+            (",known=\"observed\"", counts.false_observed),
+            (",known=\"estimated\"", counts.false_estimated),
+        ])
+    }),
+];
+
+/// A label's value (OpenMetrics 1.0, §ABNF: `escaped-char`).
+fn escaped(key: &impl Display) -> String {
+    key.to_string().replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}

@@ -1,0 +1,94 @@
+//! The service: finds the target, starts the first attempt.
+
+use core::fmt;
+use core::hash::Hash;
+use core::mem;
+use core::task::{Context, Poll};
+use std::sync::Arc;
+
+use tokio::time::Instant;
+use tower_service::Service;
+
+use super::BoxError;
+use super::call::{Again, Call};
+use super::classify::{Classify, Successes};
+use super::flight::{Flight, Plan};
+use super::layer::{How, Policy};
+
+/// A service each of whose calls has a timeout that is learned for its target; see the [module](super).
+///
+/// Its calls need a tokio runtime with time enabled, and
+/// an inner service that can be cloned, for the attempts after the first; others go behind
+/// `tower::buffer::Buffer`.
+pub struct AdaptiveTimeout<S, K, Req, C = Successes> {
+    inner: S,
+    policy: Arc<Policy<K, Req>>,
+    classify: C,
+}
+
+impl<S, K, Req, C> AdaptiveTimeout<S, K, Req, C> {
+    pub(super) fn new(inner: S, policy: Arc<Policy<K, Req>>, classify: C) -> Self {
+        Self { inner, policy, classify }
+    }
+}
+
+impl<S, K, Req, C> Service<Req> for AdaptiveTimeout<S, K, Req, C>
+where
+    S: Service<Req> + Clone,
+    S::Error: Into<BoxError>,
+    K: Clone + Eq + Hash,
+    C: Classify<S::Response, S::Error> + Clone,
+{
+    type Response = S::Response;
+    type Error = BoxError;
+    type Future = Call<S, K, Req, C>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(context).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Req) -> Self::Future {
+        let policy = &self.policy;
+        let bytes = policy.bytes.as_ref().map_or(0, |bytes| bytes(&request));
+        let copy = policy.copy(&request);
+        let (tries, earns) = match &policy.resend {
+            // The caller is told early, and has the second try.
+            None => (2, 0),
+            Some(resend) if copy.is_some() => (resend.tries(), policy.targets.bucket().per_call),
+            // Nobody may try again.
+            Some(_) => (1, policy.targets.bucket().per_call),
+        };
+        let now = Instant::now();
+        let target = policy.targets.find((policy.key)(&request), now);
+        let plan = Plan { bytes, tries, deadline: policy.deadline };
+        let (flight, earned) = Flight::begin(target, &plan, now, earns);
+        if earned > 0 {
+            policy.targets.bucket().put(earned);
+        }
+        let Some(copy) = copy.filter(|_| tries > 1) else {
+            return Call::new(self.inner.call(request), flight, None, self.classify.clone());
+        };
+        // The service that is ready is the one to call; its clone has yet to become so.
+        let clone = self.inner.clone();
+        let mut ready = mem::replace(&mut self.inner, clone);
+        let first = ready.call(request);
+        let hedge = policy.resend.as_ref().is_some_and(|resend| resend.how == How::Hedge);
+        let again = Again { service: ready, request: copy, policy: policy.clone(), hedge };
+        Call::new(first, flight, Some(again), self.classify.clone())
+    }
+}
+
+impl<S: Clone, K, Req, C: Clone> Clone for AdaptiveTimeout<S, K, Req, C> {
+    fn clone(&self) -> Self {
+        Self { inner: self.inner.clone(), policy: self.policy.clone(), classify: self.classify.clone() }
+    }
+}
+
+impl<S: fmt::Debug, K, Req, C> fmt::Debug for AdaptiveTimeout<S, K, Req, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("AdaptiveTimeout")
+            .field("inner", &self.inner)
+            .field("targets", &self.policy.targets)
+            .finish_non_exhaustive()
+    }
+}

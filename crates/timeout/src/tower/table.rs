@@ -1,0 +1,224 @@
+//! Targets by key: read without a lock, written under one.
+//!
+//! A [`Table`] only grows, by setting cells that were empty, so readers need no lock and write nothing that
+//! other readers read. What would need more – room, forgetting – puts a new table in its place.
+
+use core::hash::{BuildHasher, Hash};
+use std::boxed::Box;
+use std::collections::hash_map::RandomState;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::vec::Vec;
+
+use arc_swap::ArcSwap;
+
+use super::target::Target;
+
+/// The current table, and how to change it.
+#[derive(Debug)]
+pub(super) struct Directory<K> {
+    table: ArcSwap<Table<K>>,
+    /// Held by who changes the table or puts another in its place.
+    numbers: Mutex<Numbers>,
+    hasher: RandomState,
+    most: usize,
+}
+
+#[derive(Debug, Default)]
+struct Numbers {
+    length: usize,
+    forgotten: u64,
+}
+
+/// Chains of entries; an entry never moves.
+#[derive(Debug)]
+struct Table<K> {
+    buckets: Box<[Cell<K>]>,
+}
+
+type Cell<K> = OnceLock<Box<Entry<K>>>;
+
+#[derive(Debug)]
+struct Entry<K> {
+    hash: u64,
+    key: K,
+    target: Arc<Target>,
+    next: Cell<K>,
+}
+
+impl<K: Clone + Eq + Hash> Directory<K> {
+    /// Room for `most` targets, at least 1.
+    pub(super) fn new(most: usize) -> Self {
+        Self {
+            table: ArcSwap::from_pointee(Table::new(FIRST_BUCKETS)),
+            numbers: Mutex::default(),
+            hasher: RandomState::new(),
+            most: most.max(1),
+        }
+    }
+
+    /// The target of `key`; one that `make` makes, if there is none. No lock is taken for one that was there.
+    pub(super) fn find(&self, key: K, make: impl FnOnce() -> Target) -> Arc<Target> {
+        let hash = self.hasher.hash_one(&key);
+        if let Ok(target) = self.table.load().find(hash, &key) {
+            return target.clone();
+        }
+        self.find_or_insert(hash, key, make)
+    }
+
+    /// The target of `key` if there is one.
+    pub(super) fn peek(&self, key: &K) -> Option<Arc<Target>> {
+        self.table.load().find(self.hasher.hash_one(key), key).ok().cloned()
+    }
+
+    pub(super) fn all(&self) -> Vec<(K, Arc<Target>)> {
+        let table = self.table.load_full();
+        table.entries().map(|entry| (entry.key.clone(), entry.target.clone())).collect()
+    }
+
+    pub(super) fn length(&self) -> usize {
+        self.lock().length
+    }
+
+    /// Targets that were forgotten for lack of room.
+    pub(super) fn forgotten(&self) -> u64 {
+        self.lock().forgotten
+    }
+
+    fn find_or_insert(&self, hash: u64, key: K, make: impl FnOnce() -> Target) -> Arc<Target> {
+        let mut numbers = self.lock();
+        let mut table = self.table.load_full();
+        if let Ok(target) = table.find(hash, &key) {
+            return target.clone();
+        }
+        let buckets = table.buckets.len();
+        if numbers.length >= self.most {
+            let (kept, gone) = table.without_idlest();
+            numbers.length -= gone;
+            numbers.forgotten += gone as u64;
+            table = Arc::new(kept);
+        } else if numbers.length >= buckets {
+            table = Arc::new(Table::of(table.entries(), 2 * buckets));
+        }
+        let target = Arc::new(make());
+        table.insert(hash, key, target.clone());
+        numbers.length += 1;
+        self.table.store(table);
+        target
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Numbers> {
+        // A panic in a key's own code comes before anything has changed.
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<K: Clone + Eq> Table<K> {
+    fn new(buckets: usize) -> Self {
+        Self { buckets: (0..buckets).map(|_| OnceLock::new()).collect() }
+    }
+
+    fn of<'a>(entries: impl Iterator<Item = &'a Entry<K>>, buckets: usize) -> Self
+    where
+        K: 'a,
+    {
+        let table = Self::new(buckets);
+        for entry in entries {
+            table.insert(entry.hash, entry.key.clone(), entry.target.clone());
+        }
+        table
+    }
+
+    /// Without the eighth of the targets that has been idle longest, and how many that is. An eighth, so that
+    /// a stream of keys that never come again pays for a new table only once in so many.
+    fn without_idlest(&self) -> (Self, usize) {
+        let mut used: Vec<_> = self.entries().map(|entry| (entry.target.used(), entry)).collect();
+        used.sort_by_key(|(used, _)| *used);
+        let gone = used.len().div_ceil(8);
+        (Self::of(used.iter().skip(gone).map(|(_, entry)| *entry), self.buckets.len()), gone)
+    }
+
+    /// The target, or the empty cell in which it would be.
+    fn find(&self, hash: u64, key: &K) -> Result<&Arc<Target>, &Cell<K>> {
+        // The number of buckets is a power of two, so the cast cuts off what the mask would.
+        let mut cell = &self.buckets[hash as usize & (self.buckets.len() - 1)];
+        while let Some(entry) = cell.get() {
+            if entry.hash == hash && entry.key == *key {
+                return Ok(&entry.target);
+            }
+            cell = &entry.next;
+        }
+        Err(cell)
+    }
+
+    /// Only under the directory's lock, or before the table is shared.
+    fn insert(&self, hash: u64, key: K, target: Arc<Target>) {
+        if let Err(cell) = self.find(hash, &key) {
+            let entry = Box::new(Entry { hash, key, target, next: OnceLock::new() });
+            let set = cell.set(entry);
+            debug_assert!(set.is_ok(), "one writer at a time");
+        }
+    }
+
+    fn entries(&self) -> impl Iterator<Item = &Entry<K>> {
+        self.buckets
+            .iter()
+            .flat_map(|bucket| core::iter::successors(bucket.get(), |entry| entry.next.get()))
+            .map(|entry| &**entry)
+    }
+}
+
+/// A power of two; enough for most programs, and a kilobyte.
+const FIRST_BUCKETS: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use std::string::{String, ToString};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use tokio::time::Instant;
+
+    use super::*;
+    use crate::Adaptive;
+
+    fn target() -> Target {
+        Target::new(Adaptive::default(), Instant::now())
+    }
+
+    #[test]
+    fn a_target_that_is_there_is_found_while_the_table_is_locked() {
+        let directory: Directory<String> = Directory::new(1000);
+        (0..1000).for_each(|n: u32| drop(directory.find(n.to_string(), target)));
+        let locked = directory.lock();
+        std::thread::scope(|threads| {
+            let (found, wait) = mpsc::channel();
+            let directory = &directory;
+            threads.spawn(move || {
+                for n in 0..1000_u32 {
+                    directory.find(n.to_string(), || unreachable!("it is known"));
+                }
+                found.send(())
+            });
+            let found = wait.recv_timeout(Duration::from_secs(20));
+            // Unlocked before any panic, or the scope would wait for ever.
+            drop(locked);
+            assert_eq!(found, Ok(()));
+        });
+    }
+
+    #[test]
+    fn those_idle_longest_are_forgotten() {
+        let directory = Directory::new(80);
+        let began = Instant::now();
+        for n in 0..80_u32 {
+            // The later the key, the longer idle.
+            let used = began - Duration::from_secs(n.into());
+            directory.find(n, || Target::new(Adaptive::default(), used));
+        }
+        directory.find(80, target);
+        let mut keys: Vec<_> = directory.all().into_iter().map(|(key, _)| key).collect();
+        keys.sort_unstable();
+        assert!(keys.into_iter().eq((0..70).chain([80])), "an eighth of 80 makes room for one");
+        assert_eq!((directory.length(), directory.forgotten()), (71, 10));
+    }
+}

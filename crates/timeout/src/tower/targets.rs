@@ -1,0 +1,160 @@
+//! The targets of one or more layers, and what is set for all of them.
+
+use core::fmt;
+use core::hash::Hash;
+use core::time::Duration;
+use std::sync::Arc;
+use std::vec::Vec;
+
+use tokio::time::Instant;
+
+use super::budget::{Bucket, Budget};
+use super::metrics::{Metrics, TargetMetrics};
+use super::table::Directory;
+use super::target::Target;
+use crate::{Adaptive, Config, Host, StateError};
+
+/// What is set for a set of targets.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How each target's estimator is to work.
+    pub estimator: Config,
+    /// What the targets learn together, with other links of this host if they are given the same.
+    pub host: Host,
+    /// How many targets are known at a time, at least 1; those idle longest are forgotten beyond.
+    pub max_targets: usize,
+    /// Copies of requests that may be sent.
+    pub budget: Budget,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            estimator: Config::default(),
+            host: Host::default(),
+            max_targets: MAX_TARGETS,
+            budget: Budget::default(),
+        }
+    }
+}
+
+/// What has been learned about each target; cloning it gives another handle to the same.
+///
+/// Layers that [share](super::AdaptiveTimeoutLayer::sharing) it learn together, and share one budget.
+pub struct Targets<K>(Arc<Inner<K>>);
+
+struct Inner<K> {
+    config: Config,
+    host: Host,
+    directory: Directory<K>,
+    bucket: Bucket,
+}
+
+impl<K: Clone + Eq + Hash> Targets<K> {
+    /// Targets of which nothing is known.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let Settings { estimator: config, host, max_targets, budget } = settings;
+        let directory = Directory::new(max_targets);
+        Self(Arc::new(Inner { config, host, directory, bucket: Bucket::new(budget) }))
+    }
+
+    /// How many targets are known.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.directory.length()
+    }
+
+    /// Whether no target is known.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// What is known now. Targets are locked one after another, so that their counts may differ by the
+    /// calls in between.
+    #[must_use]
+    pub fn metrics(&self) -> Metrics<K> {
+        let targets = self.0.directory.all().into_iter().map(|(key, target)| {
+            let (counts, decision) = target.snapshot();
+            TargetMetrics { key, decision, counts }
+        });
+        Metrics {
+            targets: targets.collect(),
+            budget_left: self.0.bucket.left(),
+            forgotten: self.0.directory.forgotten(),
+        }
+    }
+
+    /// Setting up a connection to `key` took so long, which is no part of any attempt's time; ignored for a
+    /// target to which there was no call yet.
+    pub fn connected(&self, key: &K, took: Duration) {
+        if let Some(target) = self.0.directory.peek(key) {
+            target.connected(took);
+        }
+    }
+
+    /// Starts a target from a forecast made elsewhere, such as a station's for this pair, and its error;
+    /// ignored once the target has answers of its own.
+    pub fn start_from(&self, key: K, forecast: Duration, error: Duration) {
+        self.find(key, Instant::now()).start_from(forecast, error);
+    }
+
+    /// What has been learned of each target, as [`Adaptive::save`] saves it, for [`Targets::load_all`].
+    #[must_use]
+    pub fn save_all(&self) -> Vec<(K, Vec<u8>)> {
+        self.0.directory.all().into_iter().map(|(key, target)| (key, target.save())).collect()
+    }
+
+    /// Loads what [`Targets::save_all`] saved, in place of what is known of those targets; gives back the
+    /// keys whose state was damaged, which are left as they were. If there are more than
+    /// [`Settings::max_targets`], early ones are forgotten for later ones.
+    #[must_use = "it tells which targets were not loaded"]
+    pub fn load_all<B: AsRef<[u8]>>(&self, saved: impl IntoIterator<Item = (K, B)>) -> Vec<(K, StateError)> {
+        let mut refused = Vec::new();
+        for (key, bytes) in saved {
+            match Adaptive::load(bytes.as_ref(), &self.0.config, &self.0.host) {
+                Ok(estimator) => self.find(key, Instant::now()).replace(estimator),
+                Err(error) => refused.push((key, error)),
+            }
+        }
+        refused
+    }
+
+    pub(super) fn find(&self, key: K, now: Instant) -> Arc<Target> {
+        let make = || Target::new(Adaptive::new(&self.0.config, &self.0.host), now);
+        self.0.directory.find(key, make)
+    }
+}
+
+impl<K> Targets<K> {
+    pub(super) fn bucket(&self) -> &Bucket {
+        &self.0.bucket
+    }
+
+    /// How long a last try may run.
+    pub(super) fn limit(&self) -> Duration {
+        self.0.config.limit
+    }
+}
+
+impl<K: Clone + Eq + Hash> Default for Targets<K> {
+    fn default() -> Self {
+        Self::new(Settings::default())
+    }
+}
+
+impl<K> Clone for Targets<K> {
+    fn clone(&self) -> Self {
+        Self(self.0.clone())
+    }
+}
+
+impl<K> fmt::Debug for Targets<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Targets").field("config", &self.0.config).finish_non_exhaustive()
+    }
+}
+
+/// The links that one process is promised to bear; at 4 KB each at most, 40 MB.
+const MAX_TARGETS: usize = 10_000;

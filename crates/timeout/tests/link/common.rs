@@ -1,0 +1,132 @@
+//! Both ends of a link over a simulated path, and what they did.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use barograph_sim::stream::{AttemptInfo, Fate, PathConfig, SetUp, path};
+use barograph_timeout::link::{Accept, Connect, Link, LinkConfig, ListenConfig, Listener, Message};
+use barograph_timeout::{Attempt, Decision, Ended, Static, Timeout};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+pub(crate) const MS: Duration = Duration::from_millis(1);
+pub(crate) const SECOND: Duration = Duration::from_secs(1);
+
+/// An estimator that writes down what it is told, and decides as the one it holds.
+#[derive(Clone)]
+pub(crate) struct Tape<E = Static> {
+    pub(crate) inner: E,
+    pub(crate) ended: Vec<(u32, Ended)>,
+    pub(crate) connected: Vec<Duration>,
+}
+
+impl<E> Tape<E> {
+    pub(crate) fn new(inner: E) -> Self {
+        Self { inner, ended: Vec::new(), connected: Vec::new() }
+    }
+}
+
+impl<E: Timeout> Timeout for Tape<E> {
+    fn decide(&self, attempt: &Attempt) -> Decision {
+        self.inner.decide(attempt)
+    }
+
+    fn record(&mut self, attempt: &Attempt, ended: Ended) {
+        self.ended.push((attempt.number, ended));
+        self.inner.record(attempt, ended);
+    }
+
+    fn connected(&mut self, took: Duration) {
+        self.connected.push(took);
+        self.inner.connected(took);
+    }
+}
+
+/// Identifiers and contents of messages.
+pub(crate) type Handled = Vec<(u64, Vec<u8>)>;
+
+/// A listener at work, and what its handler has accepted, in order.
+pub(crate) struct Serving<A> {
+    pub(crate) listener: Arc<Listener<A>>,
+    pub(crate) handled: Arc<Mutex<Handled>>,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl<A> Serving<A> {
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        self.handled.lock().unwrap().iter().map(|&(id, _)| id).collect()
+    }
+
+    /// Shuts down, and waits for that.
+    pub(crate) async fn stop(self) -> Vec<u64> {
+        let ids = self.ids();
+        drop(self.stop);
+        self.task.await.unwrap();
+        ids
+    }
+}
+
+/// Serves with a handler that takes `work` for each message, and accepts it if `accept` says so.
+pub(crate) fn serve_if<A: Accept + 'static>(
+    listener: Listener<A>,
+    work: Duration,
+    accept: impl Fn(&Message) -> bool + Clone + Send + Sync + 'static,
+) -> Serving<A> {
+    let (stop, stopped) = oneshot::channel::<()>();
+    let listener = Arc::new(listener);
+    let handled = Arc::new(Mutex::new(Vec::new()));
+    let (serving, written) = (listener.clone(), handled.clone());
+    let handler = move |message: Message| {
+        let (written, accept) = (written.clone(), accept.clone());
+        async move {
+            if !work.is_zero() {
+                tokio::time::sleep(work).await;
+            }
+            if !accept(&message) {
+                return Err("not now");
+            }
+            written.lock().unwrap().push((message.id, message.bytes));
+            Ok(())
+        }
+    };
+    let task = tokio::spawn(async move { serving.serve(handler, async { _ = stopped.await }).await });
+    Serving { listener, handled, stop, task }
+}
+
+pub(crate) fn serve<A: Accept + 'static>(listener: Listener<A>) -> Serving<A> {
+    serve_if(listener, Duration::ZERO, |_| true)
+}
+
+/// What comes out of a simulated path: a way to connect, and a listener that is not serving yet.
+pub(crate) fn simulated(
+    law: impl FnMut(&AttemptInfo) -> Fate + Send + 'static,
+    set_up: impl FnMut(Duration) -> SetUp + Send + 'static,
+    config: ListenConfig,
+) -> (impl Connect, Listener<impl Accept + 'static>) {
+    let path_config = PathConfig { greetings: 1, delivers_late: true };
+    let (connector, acceptor) = path(path_config, law, set_up);
+    let acceptor = Arc::new(acceptor);
+    let accept = move || {
+        let acceptor = acceptor.clone();
+        async move { acceptor.accept().await }
+    };
+    (move || connector.connect(), Listener::new(accept, config))
+}
+
+/// A link with a timeout set by hand, over `connector`.
+pub(crate) fn link<C: Connect>(connector: C, timeout: Duration, tries: u32) -> Link<C, Tape> {
+    let config = LinkConfig { tries, seed: Some(1), ..LinkConfig::default() };
+    Link::new(connector, config, Tape::new(Static(timeout)))
+}
+
+/// The fates of the attempts in their order; the last one stays.
+pub(crate) fn in_turn(fates: &[Fate]) -> impl FnMut(&AttemptInfo) -> Fate + Send + 'static {
+    let mut fates = fates.to_vec();
+    fates.reverse();
+    move |_| if 1 < fates.len() { fates.pop().unwrap() } else { fates[0] }
+}
+
+pub(crate) fn at_once(_: Duration) -> SetUp {
+    Ok(Duration::ZERO)
+}

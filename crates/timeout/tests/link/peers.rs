@@ -1,0 +1,216 @@
+//! Receivers that misbehave, as a sender meets them.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use barograph_timeout::link::wire::{
+    Acknowledgement, HEADER_BYTES, HELLO_BYTES, Header, Verdict, Welcome, WireError,
+};
+use barograph_timeout::link::{Connect, SendError, TryError};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::time::{Instant, sleep};
+
+use crate::common::{MS, SECOND, link};
+
+type Script = Pin<Box<dyn Future<Output = io::Result<()>> + Send>>;
+
+/// Connections at whose other end the script plays, told how many there were before.
+fn scripted(script: impl Fn(usize, DuplexStream) -> Script + Send + Sync) -> impl Connect {
+    let connections = AtomicUsize::new(0);
+    move || {
+        let (near, far) = duplex(64);
+        tokio::spawn(script(connections.fetch_add(1, Ordering::SeqCst), far));
+        async { Ok(near) }
+    }
+}
+
+async fn greet(stream: &mut DuplexStream) -> io::Result<()> {
+    stream.read_exact(&mut [0; HELLO_BYTES]).await?;
+    stream.write_all(&Welcome::Ready { message_bytes_max: 1000 }.encode()).await
+}
+
+async fn message(stream: &mut DuplexStream) -> io::Result<u64> {
+    let mut head = [0; HEADER_BYTES];
+    stream.read_exact(&mut head).await?;
+    let header = Header::decode(&head, 1000).map_err(io::Error::other)?;
+    stream.read_exact(&mut vec![0; header.length as usize]).await?;
+    Ok(header.id)
+}
+
+async fn acknowledge(stream: &mut DuplexStream, id: u64) -> io::Result<()> {
+    stream.write_all(&Acknowledgement { id, verdict: Verdict::Handled }.encode()).await
+}
+
+/// Serves well for as long as the sender stays.
+async fn serve_well(mut stream: DuplexStream) -> io::Result<()> {
+    greet(&mut stream).await?;
+    loop {
+        let id = message(&mut stream).await?;
+        acknowledge(&mut stream, id).await?;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acknowledges_twice() {
+    // Once at once, where the next send finds it; once late, where it is taken for an answer.
+    for pause in [Duration::ZERO, 20 * MS] {
+        let connector = scripted(move |n, mut stream| {
+            Box::pin(async move {
+                if n != 0 {
+                    return serve_well(stream).await;
+                }
+                greet(&mut stream).await?;
+                let id = message(&mut stream).await?;
+                acknowledge(&mut stream, id).await?;
+                if !pause.is_zero() {
+                    message(&mut stream).await?;
+                }
+                acknowledge(&mut stream, id).await?;
+                std::future::pending().await
+            })
+        });
+        let mut link = link(connector, SECOND, 5);
+        assert_eq!(link.send(b"a").await.unwrap().attempts, 1);
+        sleep(MS).await;
+        let receipt = link.send(b"b").await.unwrap();
+        assert_eq!(receipt.id, 2);
+        assert_eq!(receipt.attempts, if pause.is_zero() { 1 } else { 2 });
+        assert_eq!((link.counters().protocol_errors, link.counters().connections), (1, 2));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn acknowledges_another_message() {
+    let connector = scripted(|_, mut stream| {
+        Box::pin(async move {
+            greet(&mut stream).await?;
+            let id = message(&mut stream).await?;
+            acknowledge(&mut stream, id + 1).await?;
+            std::future::pending().await
+        })
+    });
+    let mut link = link(connector, SECOND, 3);
+    let error = link.send(b"a").await.unwrap_err();
+    let SendError::Unacknowledged { attempts: 3, timeouts: 0, last } = error else { panic!("{error:?}") };
+    assert!(matches!(last, TryError::WrongMessage { sent: 1, acknowledged: 2 }), "{last:?}");
+    assert_eq!((link.counters().protocol_errors, link.counters().acknowledged), (3, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn says_garbage() {
+    for (after_greeting, garbage) in [(false, [0x47; 64]), (true, [0x47; 64]), (true, [0; 64])] {
+        let connector = scripted(move |_, mut stream| {
+            Box::pin(async move {
+                if after_greeting {
+                    greet(&mut stream).await?;
+                    message(&mut stream).await?;
+                } else {
+                    stream.read_exact(&mut [0; HELLO_BYTES]).await?;
+                }
+                stream.write_all(&garbage).await?;
+                std::future::pending().await
+            })
+        });
+        let mut link = link(connector, SECOND, 2);
+        let error = link.send(b"a").await.unwrap_err();
+        assert!(
+            matches!(error, SendError::Unacknowledged { attempts: 2, last: TryError::Wire(_), .. }),
+            "{error:?}"
+        );
+        assert_eq!(link.counters().protocol_errors, 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn speaks_another_version() {
+    let connector = scripted(|_, mut stream| {
+        Box::pin(async move {
+            let mut welcome = Welcome::OtherVersion.encode();
+            welcome[4] = 9;
+            stream.write_all(&welcome).await?;
+            std::future::pending().await
+        })
+    });
+    let mut link = link(connector, SECOND, 5);
+    let error = link.send(b"a").await.unwrap_err();
+    assert!(matches!(error, SendError::Version { theirs: 9 }), "{error:?}");
+    assert!(error.to_string().contains("version 9"), "{error}");
+    assert_eq!(link.counters().attempts, 1, "asking again would not help");
+    let own = WireError::Version(9).to_string();
+    assert!(own.contains("version 9"), "{own}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn has_no_room_and_later_has() {
+    let connector = scripted(|n, mut stream| {
+        Box::pin(async move {
+            match n {
+                0 => stream.write_all(&Welcome::Full.encode()).await,
+                1 => stream.write_all(&Welcome::Stopping.encode()).await,
+                2 => Ok(()),
+                _ => serve_well(stream).await,
+            }
+        })
+    });
+    let mut link = link(connector, SECOND, 5);
+    let receipt = link.send(b"a").await.unwrap();
+    assert_eq!((receipt.attempts, receipt.timeouts), (4, 0));
+    assert_eq!(link.counters().protocol_errors, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn accepts_the_connection_and_never_welcomes() {
+    let connector = scripted(|_, stream| {
+        Box::pin(async move {
+            let _held = stream;
+            std::future::pending().await
+        })
+    });
+    let mut link = link(connector, MS, 2);
+    let began = Instant::now();
+    let error = link.send(b"a").await.unwrap_err();
+    assert!(
+        matches!(error, SendError::Unacknowledged { timeouts: 0, last: TryError::ConnectTimedOut(_), .. }),
+        "{error:?}"
+    );
+    assert_eq!(began.elapsed(), 9 * SECOND, "3 s, and 6 s");
+}
+
+/// The peer takes a part of the message and no more: the write is cut off, not only the wait.
+#[tokio::test(start_paused = true)]
+async fn stops_reading_amid_a_message() {
+    let connector = scripted(|n, mut stream| {
+        Box::pin(async move {
+            if n != 0 {
+                return serve_well(stream).await;
+            }
+            greet(&mut stream).await?;
+            stream.read_exact(&mut [0; 100]).await?;
+            std::future::pending().await
+        })
+    });
+    let mut link = link(connector, SECOND, 5);
+    let receipt = link.send(&[7; 900]).await.unwrap();
+    assert_eq!((receipt.attempts, receipt.timeouts), (2, 1));
+}
+
+/// An idle connection that the peer has closed costs no try.
+#[tokio::test(start_paused = true)]
+async fn closes_between_messages() {
+    let connector = scripted(|_, mut stream| {
+        Box::pin(async move {
+            greet(&mut stream).await?;
+            let id = message(&mut stream).await?;
+            acknowledge(&mut stream, id).await
+        })
+    });
+    let mut link = link(connector, SECOND, 5);
+    for _ in 0..5 {
+        assert_eq!(link.send(b"a").await.unwrap().attempts, 1);
+        sleep(MS).await;
+    }
+    assert_eq!((link.counters().connections, link.counters().failures), (5, 0));
+}

@@ -1,0 +1,263 @@
+//! Senders that misbehave, as a listener meets them.
+
+use std::io;
+use std::time::Duration;
+
+use barograph_timeout::link::wire::{Acknowledgement, Header, Hello, Verdict, WELCOME_BYTES, Welcome};
+use barograph_timeout::link::{Accept, ListenConfig, Listener, SenderId};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+use tokio::sync::{Mutex, mpsc};
+use tokio::time::{Instant, sleep};
+
+use crate::common::{MS, SECOND, Serving, serve, serve_if};
+
+/// A way to open connections by hand to a listener.
+struct Door(mpsc::UnboundedSender<DuplexStream>);
+
+impl Door {
+    fn open(&self) -> DuplexStream {
+        let (near, far) = duplex(1 << 20);
+        self.0.send(far).unwrap();
+        near
+    }
+
+    /// Opens, says hello, and is welcome.
+    async fn enter(&self, sender: u8) -> DuplexStream {
+        let mut stream = self.open();
+        stream.write_all(&Hello { sender: SenderId([sender; 16]) }.encode()).await.unwrap();
+        assert!(matches!(welcome(&mut stream).await, Ok(Welcome::Ready { .. })));
+        stream
+    }
+}
+
+async fn welcome(stream: &mut DuplexStream) -> io::Result<Welcome> {
+    let mut frame = [0; WELCOME_BYTES];
+    stream.read_exact(&mut frame).await?;
+    Welcome::decode(&frame).map_err(io::Error::other)
+}
+
+async fn verdict(stream: &mut DuplexStream) -> io::Result<(u64, Verdict)> {
+    let mut frame = [0; 16];
+    stream.read_exact(&mut frame).await?;
+    let acknowledgement = Acknowledgement::decode(&frame).map_err(io::Error::other)?;
+    Ok((acknowledgement.id, acknowledgement.verdict))
+}
+
+fn frame(id: u64, message: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(message.len()).unwrap();
+    [&Header { id, length }.encode()[..], message].concat()
+}
+
+async fn is_closed(stream: &mut DuplexStream) -> bool {
+    matches!(stream.read(&mut [0; 64]).await, Ok(0) | Err(_))
+}
+
+fn listener(config: ListenConfig) -> (Door, Listener<impl Accept + 'static>) {
+    let (door, streams) = mpsc::unbounded_channel();
+    let streams = std::sync::Arc::new(Mutex::new(streams));
+    let accept = move || {
+        let streams = streams.clone();
+        async move { streams.lock().await.recv().await.ok_or_else(|| io::ErrorKind::BrokenPipe.into()) }
+    };
+    (Door(door), Listener::new(accept, config))
+}
+
+fn serving(config: ListenConfig) -> (Door, Serving<impl Accept + 'static>) {
+    let (door, listener) = listener(config);
+    (door, serve(listener))
+}
+
+#[tokio::test(start_paused = true)]
+async fn announces_a_giant_length() {
+    let (door, serving) = serving(ListenConfig::default());
+    let mut stream = door.enter(1).await;
+    let giant = Header { id: 1, length: u32::MAX }.encode();
+    stream.write_all(&giant).await.unwrap();
+    assert!(is_closed(&mut stream).await);
+    assert_eq!(serving.listener.counters().protocol_errors, 1);
+    assert_eq!(serving.stop().await, []);
+}
+
+/// Five hundred announce 64 MiB each, of which there is room for one, and send a byte: that takes nothing
+/// from those who mean well.
+#[tokio::test(start_paused = true)]
+async fn announce_much_and_send_nothing() {
+    let config = ListenConfig { buffered_bytes_max: (64 << 20) + 16, ..ListenConfig::default() };
+    let (door, serving) = serving(config);
+    let mut liars = Vec::new();
+    for n in 0..500 {
+        let mut stream = door.enter((n % 200) as u8).await;
+        let claim = Header { id: 1, length: 64 * 1024 * 1024 }.encode();
+        stream.write_all(&claim).await.unwrap();
+        stream.write_all(&[0]).await.unwrap();
+        liars.push(stream);
+    }
+    let mut honest = door.enter(201).await;
+    honest.write_all(&frame(1, b"fair")).await.unwrap();
+    assert_eq!(verdict(&mut honest).await.unwrap(), (1, Verdict::Handled));
+    // Two hours of silence end it.
+    let began = Instant::now();
+    for mut liar in liars {
+        assert!(is_closed(&mut liar).await);
+    }
+    assert!(began.elapsed() <= 7201 * SECOND, "{:?}", began.elapsed());
+    serving.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_all_messages_take_is_bounded() {
+    let config = ListenConfig { buffered_bytes_max: 10_000, ..ListenConfig::default() };
+    let (door, serving) = serving(config);
+    let (mut first, mut second) = (door.enter(1).await, door.enter(2).await);
+    let long = frame(1, &[0; 8000]);
+    first.write_all(&long[..7000]).await.unwrap();
+    sleep(MS).await;
+    second.write_all(&long).await.unwrap();
+    assert!(is_closed(&mut second).await, "there is no room for both");
+    first.write_all(&long[7000..]).await.unwrap();
+    assert_eq!(verdict(&mut first).await.unwrap(), (1, Verdict::Handled));
+    let mut second = door.enter(2).await;
+    second.write_all(&long).await.unwrap();
+    assert_eq!(verdict(&mut second).await.unwrap(), (1, Verdict::Handled));
+    assert_eq!(serving.listener.counters().declined, 1);
+    serving.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_could_never_be_buffered_is_not_allowed() {
+    let config = ListenConfig { buffered_bytes_max: 1016, ..ListenConfig::default() };
+    let (door, serving) = serving(config);
+    let mut stream = door.open();
+    stream.write_all(&Hello { sender: SenderId([1; 16]) }.encode()).await.unwrap();
+    assert_eq!(welcome(&mut stream).await.unwrap(), Welcome::Ready { message_bytes_max: 1000 });
+    stream.write_all(&frame(1, &[0; 1000])).await.unwrap();
+    assert_eq!(verdict(&mut stream).await.unwrap(), (1, Verdict::Handled));
+    stream.write_all(&frame(2, &[0; 1001])).await.unwrap();
+    assert!(is_closed(&mut stream).await);
+    assert_eq!(serving.stop().await, [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn is_no_link_or_of_another_version_or_silent() {
+    let config = ListenConfig { hello_max: 10 * SECOND, ..ListenConfig::default() };
+    let (door, serving) = serving(config);
+    let mut web = door.open();
+    web.write_all(b"GET / HTTP/1.1\r\nHost: example.org\r\n\r\n").await.unwrap();
+    assert!(is_closed(&mut web).await);
+
+    let mut newer = door.open();
+    let mut hello = Hello { sender: SenderId([1; 16]) }.encode();
+    hello[4] = 2;
+    newer.write_all(&hello).await.unwrap();
+    assert_eq!(welcome(&mut newer).await.unwrap(), Welcome::OtherVersion);
+    assert!(is_closed(&mut newer).await);
+
+    let (mut silent, began) = (door.open(), Instant::now());
+    silent.write_all(&hello[..20]).await.unwrap();
+    assert!(is_closed(&mut silent).await);
+    assert_eq!(began.elapsed(), 10 * SECOND);
+    assert_eq!(serving.listener.counters().strangers, 3);
+    assert_eq!(serving.stop().await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn are_too_many() {
+    let config = ListenConfig { connections_max: 2, ..ListenConfig::default() };
+    let (door, serving) = serving(config);
+    let first = door.enter(1).await;
+    let _second = door.enter(2).await;
+    let mut third = door.open();
+    assert_eq!(welcome(&mut third).await.unwrap(), Welcome::Full);
+    assert!(is_closed(&mut third).await);
+    drop(first);
+    sleep(MS).await;
+    door.enter(3).await;
+    assert_eq!(serving.listener.counters().declined, 1);
+    serving.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn drops_the_connection_amid_a_message_and_sends_it_in_pieces() {
+    let (door, serving) = serving(ListenConfig::default());
+    let message: Vec<u8> = (0..100_000_u32).map(|n| n as u8).collect();
+    let whole = frame(1, &message);
+    for cut in [1, 15, 16, 17, 50_000, whole.len() - 1] {
+        let mut stream = door.enter(1).await;
+        stream.write_all(&whole[..cut]).await.unwrap();
+        drop(stream);
+    }
+    let mut stream = door.enter(1).await;
+    for piece in whole.chunks(777) {
+        stream.write_all(piece).await.unwrap();
+        sleep(MS).await;
+    }
+    assert_eq!(verdict(&mut stream).await.unwrap(), (1, Verdict::Handled));
+    assert_eq!(*serving.handled.lock().unwrap(), [(1, message)]);
+    assert_eq!(serving.listener.counters().protocol_errors, 0);
+    serving.stop().await;
+}
+
+/// Two copies of a message on two connections, while the handler is at work on the first: it is called once,
+/// and if it fails, once more.
+#[tokio::test(start_paused = true)]
+async fn sends_a_copy_while_the_first_is_being_handled() {
+    for first_fails in [false, true] {
+        let (door, listener) = listener(ListenConfig::default());
+        let calls = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let counted = calls.clone();
+        let serving = serve_if(listener, 10 * SECOND, move |_| {
+            counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst) != 0 || !first_fails
+        });
+        let (mut first, mut second) = (door.enter(1).await, door.enter(1).await);
+        let began = Instant::now();
+        first.write_all(&frame(1, b"a")).await.unwrap();
+        sleep(SECOND).await;
+        second.write_all(&frame(1, b"a")).await.unwrap();
+        let heard = verdict(&mut second).await.unwrap();
+        if first_fails {
+            assert!(is_closed(&mut first).await, "no acknowledgement");
+            assert_eq!((heard, began.elapsed()), ((1, Verdict::Handled), 20 * SECOND));
+        } else {
+            assert_eq!(verdict(&mut first).await.unwrap(), (1, Verdict::Handled));
+            assert_eq!((heard, began.elapsed()), ((1, Verdict::Duplicate), 10 * SECOND));
+        }
+        assert_eq!(calls.load(std::sync::atomic::Ordering::SeqCst), 1 + u32::from(first_fails));
+        assert_eq!(serving.stop().await, [1]);
+    }
+}
+
+/// What is promised of exactly once ends where more senders come than are remembered.
+#[tokio::test(start_paused = true)]
+async fn are_more_than_can_be_remembered() {
+    let config = ListenConfig { senders_max: 10, ..ListenConfig::default() };
+    let (door, serving) = serving(config);
+    let send = async |sender| {
+        let mut stream = door.enter(sender).await;
+        stream.write_all(&frame(1, b"a")).await.unwrap();
+        let heard = verdict(&mut stream).await.unwrap().1;
+        drop(stream);
+        sleep(MS).await;
+        heard
+    };
+    for sender in 0..10 {
+        assert_eq!(send(sender).await, Verdict::Handled);
+    }
+    for sender in 0..10 {
+        assert_eq!(send(sender).await, Verdict::Duplicate);
+    }
+    assert_eq!(send(10).await, Verdict::Handled);
+    assert_eq!(serving.listener.senders(), 10);
+    assert_eq!(send(0).await, Verdict::Handled, "it was forgotten, so this is handled twice");
+    assert_eq!(send(5).await, Verdict::Duplicate);
+    serving.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn stays_silent_between_messages() {
+    let config = ListenConfig { idle_max: 60 * SECOND, ..ListenConfig::default() };
+    let (door, serving) = serving(config);
+    let (mut stream, began) = (door.enter(1).await, Instant::now());
+    assert!(is_closed(&mut stream).await);
+    assert_eq!(began.elapsed(), Duration::from_secs(60));
+    serving.stop().await;
+}

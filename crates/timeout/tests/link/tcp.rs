@@ -1,0 +1,145 @@
+//! The link over real TCP on this host.
+
+use std::io::{ErrorKind, Write};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use barograph_timeout::link::{
+    Accept, Connect, Link, LinkConfig, ListenConfig, Listener, SendError, Tcp, TryError,
+};
+use barograph_timeout::{Attempt, Decision, Ended, Static, Timeout};
+use socket2::SockRef;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::timeout;
+
+use crate::common::{Tape, serve};
+
+/// No test here needs as much; a test that waits for longer has failed.
+const LONG: Duration = Duration::from_secs(60);
+
+async fn ten_messages(address: SocketAddr) {
+    let listener = match Listener::bind(address, ListenConfig::default()).await {
+        Ok(listener) => listener,
+        Err(error) if address.is_ipv6() && error.kind() == ErrorKind::AddrNotAvailable => {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: the link over IPv6: {error}");
+            return;
+        }
+        Err(error) => panic!("{error}"),
+    };
+    let target = listener.local_addr().unwrap().to_string();
+    let serving = serve(listener);
+    let mut link = Link::tcp(target, LinkConfig::default(), Static(LONG));
+    for n in 1..=10 {
+        // Below and above what is joined with its header, and beyond what sockets buffer.
+        let message = vec![n as u8; if n == 10 { 8 << 20 } else { n * 5000 }];
+        let receipt = timeout(LONG, link.send(&message)).await.unwrap().unwrap();
+        assert_eq!((receipt.attempts, receipt.duplicate), (1, false));
+    }
+    assert_eq!(link.counters().connections, 1);
+    let whole = |(id, bytes): &(u64, Vec<u8>)| bytes.iter().all(|&byte| u64::from(byte) == *id);
+    assert!(serving.handled.lock().unwrap().iter().all(whole));
+    assert_eq!(serving.stop().await, (1..=10).collect::<Vec<u64>>());
+}
+
+#[tokio::test]
+async fn over_ipv4_and_ipv6() {
+    ten_messages((Ipv4Addr::LOCALHOST, 0).into()).await;
+    ten_messages((Ipv6Addr::LOCALHOST, 0).into()).await;
+}
+
+#[tokio::test]
+async fn both_ends_keep_alive_and_do_not_delay() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    // The name may have an IPv6 address besides, at which nothing listens.
+    let target = Tcp::new(format!("localhost:{}", listener.local_addr().unwrap().port()));
+    let (near, far) = tokio::join!(target.connect(), Accept::accept(&listener));
+    for stream in [near.unwrap(), far.unwrap()] {
+        assert!(stream.nodelay().unwrap());
+        assert!(SockRef::from(&stream).keepalive().unwrap());
+    }
+}
+
+#[tokio::test]
+async fn nobody_listens() {
+    // A port that was free a moment ago, and to which nothing else is bound while we hold it.
+    let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    held.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
+    let address = held.local_addr().unwrap().as_socket().unwrap();
+    let config = LinkConfig { backoff_min: Duration::from_millis(1), ..LinkConfig::default() };
+    let mut link = Link::tcp(address.to_string(), config, Static(LONG));
+    let error = timeout(LONG, link.send(b"a")).await.unwrap().unwrap_err();
+    assert!(
+        matches!(&error, SendError::Unacknowledged { attempts: 5, last: TryError::Connect(_), .. }),
+        "{error:?}"
+    );
+    let nameless = Link::tcp("no-port", LinkConfig { tries: 1, ..LinkConfig::default() }, Static(LONG))
+        .send(b"a")
+        .await
+        .unwrap_err();
+    assert!(matches!(nameless, SendError::Unacknowledged { last: TryError::Connect(_), .. }), "{nameless:?}");
+}
+
+/// A link can be moved to another thread, and with it a send that is under way.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_links_at_once() {
+    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0), ListenConfig::default()).await.unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let serving = serve(listener);
+    let mut senders = tokio::task::JoinSet::new();
+    for _ in 0..50 {
+        let estimator: Box<dyn Timeout + Send> = Box::new(Static(LONG));
+        let mut link = Link::tcp(target.clone(), LinkConfig::default(), estimator);
+        senders.spawn(async move {
+            for _ in 0..20 {
+                link.send(&[1; 100]).await.unwrap();
+            }
+        });
+    }
+    timeout(LONG, senders.join_all()).await.unwrap();
+    assert_eq!(serving.listener.senders(), 50);
+    assert_eq!(serving.stop().await.len(), 1000);
+}
+
+/// Cuts the first try off soon, and lets the others run, however busy this machine is.
+struct FirstCut;
+
+impl Timeout for FirstCut {
+    fn decide(&self, attempt: &Attempt) -> Decision {
+        let timeout = if attempt.number == 0 { Duration::from_millis(300) } else { LONG };
+        Static(timeout).decide(attempt)
+    }
+
+    fn record(&mut self, _: &Attempt, _: Ended) {}
+}
+
+/// The first connection is swallowed by a socket that never answers; the link finds the second.
+#[tokio::test]
+async fn a_stall_over_tcp_is_cut_off_and_the_message_arrives() {
+    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0), ListenConfig::default()).await.unwrap();
+    let serving_at = listener.local_addr().unwrap();
+    let serving = serve(listener);
+    let middle = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let target = middle.local_addr().unwrap().to_string();
+    let relay = tokio::spawn(async move {
+        // The first connection passes hello and welcome, and then nothing.
+        let (mut first, _) = middle.accept().await.unwrap();
+        let mut onward = TcpStream::connect(serving_at).await.unwrap();
+        let (mut hello, mut welcome) = ([0; 24], [0; 16]);
+        use tokio::io::{AsyncReadExt, AsyncWriteExt};
+        first.read_exact(&mut hello).await.unwrap();
+        onward.write_all(&hello).await.unwrap();
+        onward.read_exact(&mut welcome).await.unwrap();
+        first.write_all(&welcome).await.unwrap();
+        let (mut second, _) = middle.accept().await.unwrap();
+        let mut onward = TcpStream::connect(serving_at).await.unwrap();
+        let _ = tokio::io::copy_bidirectional(&mut second, &mut onward).await;
+        drop(first);
+    });
+    let mut link = Link::tcp(target, LinkConfig::default(), Tape::new(FirstCut));
+    let receipt = timeout(LONG, link.send(&vec![1; 16 << 20])).await.unwrap().unwrap();
+    assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (2, 1, false));
+    assert!(matches!(link.estimator().ended[..], [(0, Ended::TimedOut(_)), (1, Ended::Answered(_))]));
+    drop(link);
+    timeout(LONG, relay).await.unwrap().unwrap();
+    assert_eq!(serving.stop().await, [1]);
+}

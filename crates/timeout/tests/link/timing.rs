@@ -1,0 +1,354 @@
+//! What is cut off, what is sent again, and what is handled once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use barograph_sim::stream::{Answer, Fate};
+use barograph_timeout::link::{Link, LinkConfig, ListenConfig, SendError, SenderId, TryError};
+use barograph_timeout::{Adaptive, Ended, Nws, NwsEscalating, Reason, Static};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::common::{MS, SECOND, Tape, at_once, in_turn, link, serve, serve_if, simulated};
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_messages_go_over_one_connection() {
+    let (connector, listener) = simulated(in_turn(&[Fate::after(20 * MS)]), at_once, ListenConfig::default());
+    let serving = serve(listener);
+    let mut link = Link::new(connector, LinkConfig::default(), Adaptive::default());
+    assert_eq!((link.decide(9).reason, link.last_decision().is_none()), (Reason::Start, true));
+    for n in 1..=100 {
+        let receipt = link.send(&[7; 1000]).await.unwrap();
+        assert_eq!((receipt.id, receipt.attempts, receipt.duplicate), (n, 1, false));
+        assert_eq!((receipt.response, receipt.timeouts), (20 * MS, 0));
+    }
+    assert!(link.decide(1000).timeout < 45 * SECOND, "{:?}", link.decide(1000));
+    let counters = link.counters();
+    assert_eq!((counters.acknowledged, counters.attempts, counters.connections), (100, 100, 1));
+    assert_eq!(serving.stop().await, (1..=100).collect::<Vec<u64>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stall_is_cut_off_and_the_message_sent_again() {
+    let law = in_turn(&[Fate::lost(), Fate::after(20 * MS)]);
+    let (connector, listener) = simulated(law, |_| Ok(300 * MS), ListenConfig::default());
+    let serving = serve(listener);
+    let mut link = link(connector, SECOND, 5);
+    let receipt = link.send(b"gust").await.unwrap();
+    assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (2, 1, false));
+    assert_eq!((receipt.response, receipt.took), (20 * MS, 1620 * MS));
+    // Setting up connections is timed apart from the attempts.
+    assert_eq!(link.estimator().ended, [(0, Ended::TimedOut(SECOND)), (1, Ended::Answered(20 * MS))]);
+    assert_eq!(link.estimator().connected, [300 * MS, 300 * MS]);
+    assert_eq!((link.counters().timeouts, link.counters().failures), (1, 0));
+    assert_eq!(*serving.handled.lock().unwrap(), [(1, b"gust".to_vec())]);
+    assert_eq!(serving.stop().await, [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_is_not_handled_again() {
+    let law = in_turn(&[Fate::after(3 * SECOND), Fate::after(20 * MS)]);
+    let (connector, listener) = simulated(law, at_once, ListenConfig::default());
+    let serving = serve(listener);
+    let mut link = link(connector, SECOND, 5);
+    assert!(!link.send(b"a").await.unwrap().duplicate);
+    sleep(9 * SECOND).await;
+    let counters = serving.listener.counters();
+    assert_eq!((counters.handled, counters.duplicates), (1, 1));
+    assert_eq!(serving.stop().await, [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_late_copy_that_arrives_first_makes_the_retry_a_duplicate() {
+    let law = in_turn(&[Fate::after(1100 * MS), Fate::after(500 * MS)]);
+    let (connector, listener) = simulated(law, at_once, ListenConfig::default());
+    let serving = serve(listener);
+    let mut link = link(connector, SECOND, 5);
+    let receipt = link.send(b"a").await.unwrap();
+    assert!(receipt.duplicate && receipt.took == 1500 * MS, "{receipt:?}");
+    assert_eq!(link.counters().duplicates, 1);
+    assert_eq!(serving.stop().await, [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_overtaken_by_a_later_message_is_stale() {
+    let law = in_turn(&[Fate::after(60 * SECOND), Fate::lost(), Fate::after(20 * MS)]);
+    let (connector, listener) = simulated(law, at_once, ListenConfig::default());
+    let serving = serve(listener);
+    let mut link = link(connector, SECOND, 2);
+    assert!(matches!(link.send(b"a").await, Err(SendError::Unacknowledged { attempts: 2, .. })));
+    assert_eq!(link.send(b"b").await.unwrap().id, 2);
+    sleep(99 * SECOND).await;
+    assert_eq!((serving.listener.counters().stale, serving.listener.counters().handled), (1, 1));
+    assert_eq!(serving.stop().await, [2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_waits_while_the_first_is_being_handled() {
+    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
+    let serving = serve_if(listener, 10 * SECOND, |_| true);
+    let mut link = link(connector, 4 * SECOND, 5);
+    let receipt = link.send(b"a").await.unwrap();
+    assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (3, 2, true));
+    assert_eq!(serving.listener.counters().handled, 1);
+    assert_eq!(serving.stop().await, [1]);
+}
+
+/// All tries are over while the first is still at work: the next message is handled after it.
+#[tokio::test(start_paused = true)]
+async fn the_next_message_waits_for_one_that_was_given_up() {
+    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
+    let serving = serve_if(listener, 10 * SECOND, |_| true);
+    let mut link = link(connector, SECOND, 3);
+    link.send(b"a").await.unwrap_err();
+    link.estimator_mut().inner = Static(60 * SECOND);
+    let receipt = link.send(b"b").await.unwrap();
+    assert_eq!((receipt.response, receipt.duplicate), (17 * SECOND + MS, false));
+    assert_eq!(serving.stop().await, [1, 2]);
+}
+
+/// Copies that nobody waits for any more do not fill the places of the receiver.
+#[tokio::test(start_paused = true)]
+async fn an_impatient_sender_takes_up_two_places() {
+    let config = ListenConfig { connections_max: 3, ..ListenConfig::default() };
+    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, config);
+    let serving = serve_if(listener, 100 * SECOND, |_| true);
+    let mut link = link(connector, SECOND, 20);
+    let error = link.send(b"a").await.unwrap_err();
+    assert!(matches!(error, SendError::Unacknowledged { attempts: 20, timeouts: 20, .. }), "{error:?}");
+    assert_eq!(serving.listener.counters().declined, 0);
+    sleep(100 * SECOND).await;
+    assert_eq!(serving.stop().await, [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_fails_is_asked_again() {
+    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
+    let (ready, refused) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let asked = (ready.clone(), refused.clone());
+    let serving = serve_if(listener, Duration::ZERO, move |message| match &message.bytes[..] {
+        b"panic" => asked.1.swap(true, Ordering::SeqCst) || panic!("as this test wants"),
+        _ => asked.0.swap(true, Ordering::SeqCst),
+    });
+    let mut link = link(connector, SECOND, 5);
+    let receipt = link.send(b"a").await.unwrap();
+    assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (2, 0, false));
+    assert!(matches!(link.estimator().ended[..], [(0, Ended::Failed(_)), (1, Ended::Answered(_))]));
+    assert_eq!(link.send(b"panic").await.unwrap().attempts, 2);
+    assert_eq!((serving.listener.counters().rejected, serving.listener.counters().handled), (2, 2));
+    assert_eq!(serving.stop().await, [1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_peer_that_never_acknowledges() {
+    let fate = Fate { arrives: Some(MS), answer: Answer::Lost };
+    let (connector, listener) = simulated(in_turn(&[fate]), at_once, ListenConfig::default());
+    let serving = serve(listener);
+    let mut link = link(connector, SECOND, 5);
+    let began = Instant::now();
+    let error = link.send(b"a").await.unwrap_err();
+    assert!(
+        matches!(
+            error,
+            SendError::Unacknowledged { attempts: 5, timeouts: 5, last: TryError::TimedOut(SECOND) }
+        ),
+        "{error:?}"
+    );
+    assert_eq!(began.elapsed(), 5 * SECOND);
+    assert!(!link.is_connected());
+    assert_eq!(serving.stop().await, [1], "it was handled, once");
+}
+
+/// With the paper's formula and escalation the last try runs to the limit, so a peer that answers is heard.
+#[tokio::test(start_paused = true)]
+async fn the_last_try_outwaits_a_peer_that_has_become_slow() {
+    let mut n = 0;
+    let law = move |_: &_| {
+        n += 1;
+        Fate::after(if n <= 20 { 20 * MS } else { 300 * SECOND })
+    };
+    let (connector, listener) = simulated(law, at_once, ListenConfig::default());
+    let serving = serve(listener);
+    let estimator = Tape::new(NwsEscalating(Nws::new(2.0)));
+    let mut link = Link::new(connector, LinkConfig::default(), estimator);
+    for _ in 0..20 {
+        link.send(b"quick").await.unwrap();
+    }
+    let receipt = link.send(b"slow").await.unwrap();
+    assert!(0 < receipt.timeouts, "{receipt:?}");
+    sleep(3600 * SECOND).await;
+    assert_eq!(serving.stop().await, (1..=21).collect::<Vec<u64>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refused_connection_is_tried_again_with_a_growing_wait() {
+    let (connector, listener) =
+        simulated(in_turn(&[Fate::lost()]), |_| Err(10 * MS), ListenConfig::default());
+    let serving = serve(listener);
+    let mut link = link(connector, SECOND, 5);
+    let began = Instant::now();
+    let error = link.send(b"a").await.unwrap_err();
+    assert!(
+        matches!(&error, SendError::Unacknowledged { attempts: 5, timeouts: 0, last: TryError::Connect(_) }),
+        "{error:?}"
+    );
+    // Five refusals, and four waits of half to all of 50, 100, 200 and 400 ms (and 1 ms of the timer each).
+    assert!((425 * MS..=810 * MS).contains(&began.elapsed()), "{:?}", began.elapsed());
+    assert_eq!(link.estimator().ended.len(), 5);
+    assert!(link.estimator().ended.iter().all(|(_, ended)| *ended == Ended::Failed(Duration::ZERO)));
+    assert_eq!(serving.stop().await, []);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_is_never_set_up_is_given_up_by_a_timer_of_its_own() {
+    let mut n = 0;
+    let set_up = move |_| {
+        n += 1;
+        Ok(if n == 1 { 3600 * SECOND } else { 100 * MS })
+    };
+    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), set_up, ListenConfig::default());
+    let serving = serve(listener);
+    let mut link = link(connector, 20 * MS, 5);
+    let receipt = link.send(b"a").await.unwrap();
+    assert_eq!((receipt.attempts, receipt.timeouts), (2, 0), "no attempt timed out");
+    assert_eq!(receipt.took, 3101 * MS);
+    assert_eq!(link.estimator().connected, [100 * MS]);
+    assert_eq!(serving.stop().await, [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resets_are_failures_and_not_timeouts() {
+    let handled_then_reset = Fate { arrives: Some(MS), answer: Answer::Reset(5 * MS) };
+    let law = in_turn(&[Fate::reset(10 * MS), handled_then_reset, Fate::after(MS)]);
+    let (connector, listener) = simulated(law, at_once, ListenConfig::default());
+    let serving = serve(listener);
+    let mut link = link(connector, SECOND, 5);
+    let receipt = link.send(b"a").await.unwrap();
+    assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (3, 0, true));
+    let ended = [(0, Ended::Failed(10 * MS)), (1, Ended::Failed(5 * MS)), (2, Ended::Answered(MS))];
+    assert_eq!(link.estimator().ended, ended);
+    assert_eq!(serving.stop().await, [1]);
+}
+
+/// A future that is dropped, whenever that is, leaves a link that works and an estimator that knows.
+#[tokio::test(start_paused = true)]
+async fn a_dropped_send_leaves_a_link_that_works() {
+    let law = in_turn(&[Fate::after(20 * MS)]);
+    let (connector, listener) = simulated(law, |_| Ok(10 * MS), ListenConfig::default());
+    let serving = serve(listener);
+    let mut link = link(connector, SECOND, 5);
+    for after in 0..40 {
+        let dropped = timeout(after * MS, link.send(b"dropped")).await.is_err();
+        let id = link.next_id();
+        assert_eq!(link.is_connected(), !dropped);
+        assert_eq!(link.send(b"kept").await.unwrap().id, id);
+    }
+    let superseded = |(_, ended): &&(u32, Ended)| matches!(ended, Ended::Superseded(_));
+    assert!(5 < link.estimator().ended.iter().filter(superseded).count());
+    sleep(SECOND).await;
+    let ids = serving.stop().await;
+    assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
+    assert!(40 < ids.len(), "every message that was kept, and some that were dropped");
+}
+
+/// A slow receiver slows its sender: one message at a time, none set aside.
+#[tokio::test(start_paused = true)]
+async fn a_slow_receiver_is_waited_for() {
+    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
+    let serving = serve_if(listener, 3 * SECOND, |_| true);
+    let mut link = link(connector, 60 * SECOND, 5);
+    let began = Instant::now();
+    for n in 1..=10 {
+        link.send(&[0; 100_000]).await.unwrap();
+        assert_eq!(began.elapsed(), n * (3 * SECOND + MS));
+    }
+    assert_eq!(serving.stop().await.len(), 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shut_down_lets_the_handler_end_and_acknowledges() {
+    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
+    let serving = serve_if(listener, 5 * SECOND, |_| true);
+    let mut link = link(connector, 60 * SECOND, 2);
+    let (handled, began) = (serving.handled.clone(), Instant::now());
+    let (receipt, ()) = tokio::join!(link.send(b"a"), async {
+        sleep(SECOND).await;
+        serving.stop().await;
+    });
+    assert_eq!((receipt.unwrap().attempts, handled.lock().unwrap().len()), (1, 1));
+    assert_eq!(began.elapsed(), 5 * SECOND + MS);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_handler_that_never_ends_does_not_hold_up_the_shut_down() {
+    let config = ListenConfig { grace: 7 * SECOND, ..ListenConfig::default() };
+    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, config);
+    let serving = serve_if(listener, 1_000_000 * SECOND, |_| true);
+    let mut link = link(connector, SECOND, 1);
+    link.send(b"a").await.unwrap_err();
+    let began = Instant::now();
+    assert_eq!(serving.stop().await, []);
+    assert_eq!(began.elapsed(), 7 * SECOND);
+}
+
+#[tokio::test(start_paused = true)]
+async fn odd_timeouts_cut_or_wait_and_do_no_harm() {
+    for (timeout, well) in [(Duration::ZERO, false), (Duration::from_nanos(1), false), (Duration::MAX, true)]
+    {
+        let law = in_turn(&[Fate::after(20 * MS)]);
+        let (connector, listener) = simulated(law, at_once, ListenConfig::default());
+        let serving = serve(listener);
+        let mut link = link(connector, timeout, 0);
+        let sent = link.send(b"").await;
+        assert_eq!(sent.is_ok(), well, "{timeout:?}: {sent:?}");
+        sleep(SECOND).await;
+        assert_eq!(serving.stop().await, [1]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_identity_that_is_used_twice_is_an_error() {
+    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, ListenConfig::default());
+    let connector = Arc::new(connector);
+    let serving = serve(listener);
+    let again = |first_id| {
+        let connector = connector.clone();
+        let config = LinkConfig { sender: Some(SenderId([1; 16])), first_id, ..LinkConfig::default() };
+        Link::new(ByReference(connector), config, Static(SECOND))
+    };
+    let mut first = again(5);
+    first.send(b"a").await.unwrap();
+    first.send(b"b").await.unwrap();
+    assert!(matches!(again(0).send(b"c").await, Err(SendError::Stale { id: 1 })));
+    assert_eq!(again(7).send(b"d").await.unwrap().id, 7, "it goes on where the first ended");
+    let mut last = again(u64::MAX);
+    assert!(matches!(last.send(b"e").await, Err(SendError::IdsSpent)));
+    assert_eq!(serving.stop().await, [5, 6, 7]);
+}
+
+struct ByReference<C>(Arc<C>);
+
+impl<C: barograph_timeout::link::Connect> barograph_timeout::link::Connect for ByReference<C> {
+    type Stream = C::Stream;
+
+    async fn connect(&self) -> std::io::Result<C::Stream> {
+        self.0.connect().await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_that_is_too_long_is_not_sent() {
+    let config = ListenConfig { message_bytes_max: 100, ..ListenConfig::default() };
+    let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), at_once, config);
+    let serving = serve(listener);
+    let link_config = LinkConfig { message_bytes_max: 1000, ..LinkConfig::default() };
+    let mut link = Link::new(connector, link_config, Static(SECOND));
+    let refused = link.send(&[0; 1001]).await;
+    assert!(matches!(refused, Err(SendError::TooLarge { bytes: 1001, max: 1000 })), "{refused:?}");
+    let refused = link.send(&[0; 101]).await;
+    assert!(matches!(refused, Err(SendError::TooLarge { bytes: 101, max: 100 })), "{refused:?}");
+    assert!(link.is_connected());
+    assert_eq!(link.send(&[0; 100]).await.unwrap().attempts, 1);
+    assert_eq!(serving.listener.counters().protocol_errors, 0);
+    serving.stop().await;
+}

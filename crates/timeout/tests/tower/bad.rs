@@ -1,0 +1,38 @@
+//! Settings and services that make no sense do no harm.
+
+use std::time::Duration;
+
+use barograph_timeout::Config;
+use barograph_timeout::tower::{Budget, Elapsed, Settings, Targets};
+
+use crate::{SAFE, STUCK, Server, call, cold, counts, hedging, over, retrying};
+
+#[tokio::test(start_paused = true)]
+async fn endless_and_empty_times_are_borne() {
+    for (start, limit, deadline) in [
+        (Duration::MAX, Duration::MAX, Duration::MAX),
+        (Duration::ZERO, Duration::MAX, Duration::MAX),
+        (Duration::MAX, Duration::MAX, Duration::ZERO),
+        (Duration::ZERO, Duration::ZERO, Duration::ZERO),
+    ] {
+        let settings = Settings {
+            estimator: Config { start, limit, ..Config::default() },
+            budget: Budget { share: f64::NAN, burst: u32::MAX },
+            ..Settings::default()
+        };
+        let (targets, server) = (Targets::new(settings), Server::default());
+        for layer in [over(&targets), retrying(&targets, 8), hedging(&targets), retrying(&targets, 0)] {
+            let mut client = cold(layer.deadline(deadline), &server);
+            server.next(STUCK, Ok(1));
+            match call(&mut client, SAFE).await {
+                Ok(_) => {}
+                Err(error) => assert!(Elapsed::find(&*error).is_some(), "{error}"),
+            }
+            server.forget();
+            assert_eq!(server.under_way(), 0);
+        }
+        let counts = counts(&targets);
+        let ended = counts.answered + counts.timed_out + counts.superseded + counts.failed;
+        assert_eq!(counts.attempts, ended, "each attempt ends once: {counts:?}");
+    }
+}

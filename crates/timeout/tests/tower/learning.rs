@@ -1,0 +1,173 @@
+//! What is learned, and what a call without retry and hedge does with it.
+
+use std::time::Duration;
+
+use barograph_timeout::tower::{AdaptiveTimeoutLayer, BoxError, Cause, Elapsed, Targets};
+use barograph_timeout::{Reason, START};
+use tokio::time::{Instant, timeout};
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+use crate::{LEARNED, Request, SAFE, STUCK, Server, USUAL, call, cold, counts, over, retrying, warm};
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_knows_nothing_has_a_generous_timeout() {
+    let (targets, server) = (Targets::default(), Server::default());
+    let mut client = cold(over(&targets), &server);
+    server.next(STUCK, Ok(0));
+    let began = Instant::now();
+    let error = call(&mut client, SAFE).await.unwrap_err();
+    let elapsed = Elapsed::find(&*error).expect("it took too long");
+    assert_eq!((elapsed.reason, elapsed.forecast, elapsed.by), (Reason::Start, None, Cause::Timeout));
+    assert!(began.elapsed() >= START.min(elapsed.timeout), "{elapsed}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_call_is_cut_off_once_the_usual_time_is_known() {
+    let (targets, server) = (Targets::default(), Server::default());
+    let mut client = warm(over(&targets), &server).await;
+    server.next(STUCK, Ok(0));
+    let began = Instant::now();
+    let error = call(&mut client, SAFE).await.unwrap_err();
+    assert!(began.elapsed() < LEARNED, "{error}");
+    let elapsed = Elapsed::find(&*error).expect("it took too long");
+    assert!(elapsed.forecast.is_some_and(|forecast| forecast < 10 * USUAL), "{elapsed}");
+    assert_eq!((elapsed.attempts, elapsed.by), (1, Cause::Timeout));
+    assert_eq!((counts(&targets).answered, counts(&targets).timed_out), (100, 1));
+    assert_eq!((server.calls(), server.under_way()), (1, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn targets_are_learned_apart() {
+    let (targets, server) = (Targets::default(), Server::default());
+    let mut client = warm(over(&targets), &server).await;
+    let other = Request { to: "b", twice: true };
+    server.next(Duration::from_secs(10), Ok(7));
+    assert_eq!(call(&mut client, other).await.unwrap(), 7, "what is usual for a says little of b");
+    assert_eq!(targets.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_deadline_ends_a_call_and_is_no_timeout() {
+    let (targets, server) = (Targets::default(), Server::default());
+    for layer in [over(&targets), retrying(&targets, 3)] {
+        let mut client = cold(layer.deadline(Duration::from_secs(2)), &server);
+        server.next(STUCK, Ok(0));
+        let began = Instant::now();
+        let error = call(&mut client, SAFE).await.unwrap_err();
+        assert_eq!(Elapsed::find(&*error).map(|elapsed| elapsed.by), Some(Cause::Deadline));
+        assert_eq!(began.elapsed().as_secs(), 2);
+    }
+    assert_eq!((counts(&targets).superseded, counts(&targets).timed_out), (2, 0));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_dropped_call_is_superseded() {
+    let (targets, server) = (Targets::default(), Server::default());
+    let mut client = warm(over(&targets), &server).await;
+    for _ in 0..2000 {
+        server.next(STUCK, Ok(0));
+        timeout(Duration::from_millis(1), call(&mut client, SAFE)).await.unwrap_err();
+    }
+    // One that was never polled.
+    drop(client.ready().await.unwrap().call(SAFE));
+    assert_eq!((counts(&targets).superseded, counts(&targets).timed_out), (2001, 0));
+    assert_eq!(server.under_way(), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_error_passes_through_and_teaches_nothing() {
+    let (targets, server) = (Targets::default(), Server::default());
+    let mut client = warm(retrying(&targets, 3), &server).await;
+    let before = targets.metrics().targets[0].decision.forecast;
+    server.next(USUAL / 4, Err("refused"));
+    let error = call(&mut client, SAFE).await.unwrap_err();
+    assert_eq!(error.to_string(), "refused");
+    assert!(error.is::<std::io::Error>() && Elapsed::find(&*error).is_none());
+    assert_eq!((server.calls(), counts(&targets).failed, counts(&targets).retries), (1, 1, 0));
+    assert_eq!(targets.metrics().targets[0].decision.forecast, before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_function_says_what_an_answer_is() {
+    let layer = AdaptiveTimeoutLayer::new(|_: &u32| "a")
+        .answered_if(|result: Result<&u32, &std::io::Error>| result.is_ok_and(|status| *status != 503));
+    let targets = layer.targets();
+    let mut client = layer.layer(service_fn(async |request: u32| Ok::<_, std::io::Error>(request)));
+    for status in [200, 503, 404] {
+        assert_eq!(client.ready().await.unwrap().call(status).await.unwrap(), status, "passed through");
+    }
+    let counts = targets.metrics().targets[0].counts;
+    assert_eq!((counts.answered, counts.failed), (2, 1));
+}
+
+/// A client's own error, around the layer's.
+#[derive(Debug)]
+struct Wrapped(BoxError);
+
+impl std::fmt::Display for Wrapped {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the request failed")
+    }
+}
+
+impl std::error::Error for Wrapped {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&*self.0)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_is_found_inside_of_a_clients_own_error() {
+    let (targets, server) = (Targets::default(), Server::default());
+    let mut client = warm(over(&targets), &server).await;
+    server.next(STUCK, Ok(0));
+    let error = Wrapped(call(&mut client, SAFE).await.unwrap_err());
+    assert!(Elapsed::find(&error).is_some());
+    assert!(Elapsed::find(&Wrapped("refused".into())).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_learned_can_be_saved_and_loaded() {
+    let (targets, server) = (Targets::default(), Server::default());
+    warm(over(&targets), &server).await;
+    let loaded = Targets::default();
+    let mut saved = targets.save_all();
+    saved.push(("damaged", vec![1, 2, 3]));
+    let refused = loaded.load_all(saved);
+    assert_eq!(refused.iter().map(|(key, _)| *key).collect::<Vec<_>>(), ["damaged"]);
+    assert_eq!(loaded.len(), 1);
+    let forecasts = [&targets, &loaded].map(|targets| targets.metrics().targets[0].decision.forecast);
+    assert!(forecasts[0].is_some() && forecasts[0] == forecasts[1], "{forecasts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_can_start_from_a_forecast() {
+    let targets = Targets::default();
+    targets.start_from("a", USUAL, USUAL / 4);
+    let decision = targets.metrics().targets[0].decision;
+    assert!(decision.forecast.is_some() && decision.timeout < START, "{decision:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_are_open_metrics() {
+    let layer = AdaptiveTimeoutLayer::new(|_: &()| "a \"quoted\\\n\" one");
+    let targets = layer.targets();
+    let mut client = layer.layer(service_fn(async |()| Ok::<_, std::io::Error>(())));
+    client.ready().await.unwrap().call(()).await.unwrap();
+    let mut text = String::new();
+    targets.metrics().write_openmetrics(&mut text).unwrap();
+    let target = r#"target="a \"quoted\\\n\" one""#;
+    assert!(text.contains(&format!("barograph_timeout_attempts_total{{{target}}} 1\n")), "{text}");
+    assert!(
+        text.contains(&format!("barograph_timeout_ended_total{{{target},ended=\"answered\"}} 1\n")),
+        "{text}"
+    );
+    assert!(
+        text.contains("# TYPE barograph_timeout_seconds gauge\n# UNIT barograph_timeout_seconds seconds\n")
+    );
+    assert!(text.contains("\nbarograph_timeout_budget 10\n") && text.ends_with("\n# EOF\n"), "{text}");
+    assert!(
+        text.lines().all(|line| line.starts_with('#') || line.starts_with("barograph_timeout_")),
+        "{text}"
+    );
+}

@@ -1,0 +1,71 @@
+//! Many targets: from several threads, and more than there is room for.
+
+use std::time::Duration;
+
+use barograph_timeout::tower::{AdaptiveTimeoutLayer, Settings, Targets};
+use tokio::time::advance;
+use tower::{Layer, Service, ServiceExt, service_fn};
+
+const TARGETS: u32 = 10_000;
+const THREADS: u32 = 4;
+const ROUNDS: u32 = 3;
+
+#[test]
+fn ten_thousand_targets_from_several_threads_lose_nothing() {
+    let targets = Targets::default();
+    std::thread::scope(|threads| {
+        for thread in 0..THREADS {
+            let targets = targets.clone();
+            threads.spawn(move || call_all(&targets, thread));
+        }
+    });
+    let metrics = targets.metrics();
+    assert_eq!((metrics.targets.len(), targets.len(), metrics.forgotten), (10_000, 10_000, 0));
+    for target in &metrics.targets {
+        let counts = target.counts;
+        let calls = u64::from(THREADS * ROUNDS);
+        assert_eq!((counts.attempts, counts.answered), (calls, calls), "target {}", target.key);
+    }
+}
+
+/// Calls every target in every round, each thread beginning elsewhere.
+fn call_all(targets: &Targets<u32>, thread: u32) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+    let layer = AdaptiveTimeoutLayer::sharing(targets, |key: &u32| *key);
+    let mut client = layer.layer(service_fn(async |key: u32| Ok::<_, std::io::Error>(key)));
+    runtime.block_on(async {
+        for n in 0..ROUNDS * TARGETS {
+            let key = (n + thread * TARGETS / THREADS) % TARGETS;
+            assert_eq!(client.ready().await.unwrap().call(key).await.unwrap(), key);
+        }
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn hostile_keys_find_no_more_room_and_leave_the_busy_target_alone() {
+    let targets = Targets::new(Settings { max_targets: 100, ..Settings::default() });
+    let layer = AdaptiveTimeoutLayer::sharing(&targets, |key: &u32| *key);
+    let service = service_fn(async |key: u32| Ok::<_, std::io::Error>(key));
+    let mut clients = [layer.layer(service), layer.layer(service)];
+    for key in 1..=10_000 {
+        let [client, other] = &mut clients;
+        client.ready().await.unwrap().call(key).await.unwrap();
+        advance(Duration::from_millis(1)).await;
+        other.ready().await.unwrap().call(0).await.unwrap();
+        advance(Duration::from_millis(1)).await;
+        assert!(targets.len() <= 100);
+    }
+    let metrics = targets.metrics();
+    let busy = metrics.targets.iter().find(|target| target.key == 0).expect("the busy target");
+    assert_eq!(busy.counts.attempts, 10_000);
+    assert_eq!(metrics.forgotten + targets.len() as u64, 10_001);
+}
+
+#[tokio::test(start_paused = true)]
+async fn loading_more_than_there_is_room_for_stays_within_it() {
+    let all = Targets::default();
+    (0..500).for_each(|key| all.start_from(key, Duration::from_millis(20), Duration::from_millis(5)));
+    let few = Targets::<u32>::new(Settings { max_targets: 0, ..Settings::default() });
+    assert_eq!(few.load_all(all.save_all()), []);
+    assert_eq!(few.len(), 1, "no room counts as room for one");
+}
