@@ -120,7 +120,8 @@ mod tests {
     #[test]
     fn the_prior_is_a_distribution() {
         let sum: f32 = PRIOR.iter().sum();
-        assert!((sum - 1.0).abs() < 1e-3, "{sum}");
+        // Shares below a millionth were left out, and the lognormal part below the first bin.
+        assert!((sum - 1.0).abs() < 2e-3, "{sum}");
         let tail: f32 = PRIOR[bin(1.0)..].iter().sum();
         assert!((0.03..0.05).contains(&tail), "{tail}");
     }

@@ -16,6 +16,8 @@ pub(super) struct Level {
     pub(super) slope: f64,
     /// 2^slope.
     per_byte: f64,
+    /// A size, and what its bytes add in octaves: most links know one size only.
+    usual: (u64, f64),
     /// Covariance of the two, in units of the observation's variance: of the level, of both, of the slope.
     covariance: [f64; 3],
     /// Which way the last surprise went that had to be cut down, if the last one had.
@@ -40,6 +42,7 @@ impl Level {
             level: 0.0,
             slope: 0.0,
             per_byte: 0.0,
+            usual: (0, 0.0),
             covariance: UNSURE,
             surprised: 0,
             ground: Ground::Nothing,
@@ -76,14 +79,16 @@ impl Level {
         } else {
             self.follow(bytes, (y - forecast).clamp(-SURPRISE_MAX, SURPRISE_MAX));
         }
-        let unsized_y = y - self.sized(bytes);
-        self.teach_battery(unsized_y);
+        if self.battery.is_some() {
+            self.teach_battery(y - self.sized(bytes));
+        }
     }
 
     fn begin(&mut self, bytes: u64, y: f64) {
         // Half of the time is put down to the bytes until other sizes tell.
         self.slope = -libm::log2(bytes.max(1) as f64);
         self.per_byte = libm::exp2(self.slope);
+        self.usual = (bytes, self.octaves_of(bytes));
         let told = (self.ground == Ground::Told).then_some(self.level);
         self.level = told.map_or(y, |told| 0.5 * (told + y)) - self.sized(bytes);
         self.covariance = [0.5, 0.0, SLOPE_VARIANCE];
@@ -93,13 +98,20 @@ impl Level {
     fn follow(&mut self, bytes: u64, surprise: f64) {
         let [mut level, mut both, mut slope] = self.covariance;
         level += LEVEL_DRIFT;
-        slope += SLOPE_DRIFT;
         let side = if surprise.abs() < SURPRISE_MAX { 0 } else { surprise.signum() as i8 };
         if side != 0 && side == self.surprised {
             // Twice in a row is no accident: the level has moved.
             level += LEVEL_JUMP;
         }
         self.surprised = side;
+        if bytes == self.usual.0 {
+            // The same size again tells the level alone.
+            let gain = level / (1.0 + level);
+            self.level += gain * surprise;
+            self.covariance = [level - gain * level, both * (1.0 - gain), slope];
+            return;
+        }
+        slope += SLOPE_DRIFT;
         let added = self.per_byte * bytes as f64;
         let share = added / (1.0 + added);
         let (of_level, of_slope) = (level + both * share, both + slope * share);
@@ -110,16 +122,18 @@ impl Level {
         both -= gain_level * of_slope;
         slope -= gain_slope * of_slope;
         self.covariance = [level, both, slope.min(SLOPE_VARIANCE)];
-        // A message of no bytes says nothing about their cost.
-        if gain_slope != 0.0 {
-            self.slope = (self.slope + gain_slope * surprise).clamp(-SLOPE_MAX, SLOPE_MAX);
-            self.per_byte = libm::exp2(self.slope);
-        }
+        self.slope = (self.slope + gain_slope * surprise).clamp(-SLOPE_MAX, SLOPE_MAX);
+        self.per_byte = libm::exp2(self.slope);
+        self.usual = (bytes, self.octaves_of(bytes));
     }
 
     /// What the bytes add, in octaves.
     fn sized(&self, bytes: u64) -> f64 {
-        if self.per_byte == 0.0 { 0.0 } else { libm::log2(1.0 + self.per_byte * bytes as f64) }
+        if bytes == self.usual.0 { self.usual.1 } else { self.octaves_of(bytes) }
+    }
+
+    fn octaves_of(&self, bytes: u64) -> f64 {
+        libm::log2(1.0 + self.per_byte * bytes as f64)
     }
 
     fn teach_battery(&mut self, level: f64) {
