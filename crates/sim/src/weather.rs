@@ -109,7 +109,7 @@ impl<'a> Weather<'a> {
     /// How long an attempt takes, if nobody cuts it off. Time never goes back on one link.
     pub fn respond(&mut self, attempt: &Try) -> Response {
         let congested = self.is_congested(attempt.path / 2, attempt.at);
-        let luck = self.luck(ATTEMPTS, attempt.reduction, attempt.path, attempt.number);
+        let mut luck = self.luck(ATTEMPTS, attempt.reduction, attempt.path, attempt.number);
         let scenario = self.scenario;
         let mut base = self.base_s(attempt.path) * self.regime(attempt) * self.shift(attempt);
         if let (true, Some(congestion)) = (congested, &scenario.congestion) {
@@ -118,7 +118,6 @@ impl<'a> Weather<'a> {
         let sized = 1.0 - scenario.link.size_share
             + scenario.link.size_share * attempt.bytes as f64 / REFERENCE_BYTES;
         let load = self.load(attempt, congested);
-        let mut luck = luck;
         let law = self.law(attempt, &mut luck);
         let mut takes_s = base * sized * law * load;
         if let Law::Pareto { cap_s, .. } = scenario.link.law {
@@ -131,7 +130,7 @@ impl<'a> Weather<'a> {
                 takes_s += duration;
             }
         }
-        Response { takes_s, congested }
+        Response { takes_s: takes_s.min(FOREVER_S), congested }
     }
 
     /// An attempt that would have ended at `ends` was cancelled at `at`: its copy is still in flight.
@@ -252,6 +251,9 @@ fn draw(duration: Duration, u: f64) -> f64 {
     }
 }
 
+/// What a power law without end may reach; a century and a half, and sums of it stay finite.
+const FOREVER_S: f64 = 5e9;
+
 /// The size of the paper's messages: 16 k integers.
 const REFERENCE_BYTES: f64 = 65_536.0;
 
@@ -266,3 +268,6 @@ const TRACES: u64 = 7 << 56;
 
 /// An odd multiplier with well-mixed bits (from the finaliser of MurmurHash3).
 const MIX: u64 = 0xff51_afd7_ed55_8ccd;
+
+#[cfg(test)]
+mod tests;
