@@ -126,6 +126,10 @@ pub enum Law {
 pub struct Stall {
     /// The share of attempts that stall.
     pub probability: f64,
+    /// Instead: so many stalls, on average, in so many bytes (their number is Poisson's), so that large
+    /// messages stall more often.
+    #[serde(default)]
+    pub per_bytes: Option<u64>,
     /// For how long.
     pub duration_s: Duration,
 }

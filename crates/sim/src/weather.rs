@@ -1,7 +1,7 @@
 //! The weather of a scenario's links in virtual time: how long each attempt takes.
 
 use crate::chance::Chance;
-use crate::scenario::{Base, Duration, Law, Scenario};
+use crate::scenario::{Base, Duration, Law, Scenario, Stall};
 
 /// The links of a scenario. A link joins two nodes; each of its directions is a path of its own.
 ///
@@ -124,11 +124,7 @@ impl<'a> Weather<'a> {
             takes_s = takes_s.min(cap_s);
         }
         for stall in scenario.stalls() {
-            let (happens, duration) =
-                (luck.happens(stall.probability), draw(stall.duration_s, luck.uniform()));
-            if happens {
-                takes_s += duration;
-            }
+            takes_s += stalled(stall, attempt.bytes, &mut luck);
         }
         Response { takes_s: takes_s.min(FOREVER_S), congested }
     }
@@ -242,6 +238,28 @@ fn between(min: f64, max: f64, u: f64) -> f64 {
     min * (max / min).powf(u)
 }
 
+/// For how long an attempt stalls in all.
+fn stalled(stall: &Stall, bytes: u64, luck: &mut Chance) -> f64 {
+    let (u, duration) = (luck.uniform(), draw(stall.duration_s, luck.uniform()));
+    let Some(per_bytes) = stall.per_bytes else {
+        return if u < stall.probability { duration } else { 0.0 };
+    };
+    // The gaps between the stalls of a Poisson process are exponential; in units of the mean gap, the
+    // message is so long.
+    let length = stall.probability * bytes as f64 / per_bytes as f64;
+    let (mut at, mut total) = (-(1.0 - u).ln(), 0.0);
+    let mut next = duration;
+    for _ in 0..STALLS_MAX {
+        if length <= at {
+            break;
+        }
+        total += next;
+        at -= (1.0 - luck.uniform()).ln();
+        next = draw(stall.duration_s, luck.uniform());
+    }
+    total
+}
+
 fn draw(duration: Duration, u: f64) -> f64 {
     match duration {
         Duration::Constant { value } => value,
@@ -250,6 +268,9 @@ fn draw(duration: Duration, u: f64) -> f64 {
         Duration::Pareto { alpha, min, max } => (min * (1.0 - u).powf(-1.0 / alpha)).min(max),
     }
 }
+
+/// More stalls than this in one attempt make no difference to anyone who waits for it.
+const STALLS_MAX: usize = 10_000;
 
 /// What a power law without end may reach; a century and a half, and sums of it stay finite.
 const FOREVER_S: f64 = 5e9;

@@ -40,6 +40,8 @@ impl Scenario {
         self.link.check()?;
         for stall in self.stalls() {
             within("stall.probability", stall.probability, 0.0, 1.0)?;
+            // A thousand stalls in a kilobyte is more than anyone means, and each takes its time to draw.
+            within("stall.per_bytes", stall.per_bytes.unwrap_or(1024) as f64, 1024.0, 1e12)?;
             stall.duration_s.check()?;
         }
         if let Some(congestion) = &self.congestion {

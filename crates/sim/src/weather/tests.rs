@@ -1,5 +1,5 @@
 use super::*;
-use crate::scenario::{Congestion, LinkLaw, Range, Regime, Shift, Stall};
+use crate::scenario::{Congestion, LinkLaw, Range, Regime, Shift};
 
 fn attempt(path: usize, reduction: usize, number: u32, at: f64) -> Try {
     Try { path, reduction, number, at, bytes: 65_536 }
@@ -132,7 +132,7 @@ fn stalls_happen_as_often_and_last_as_long_as_said() {
         // alpha ÷ (alpha − 1) × min.
         (Duration::Pareto { alpha: 3.0, min: 2.0, max: f64::INFINITY }, 3.0),
     ] {
-        let stall = Some(Stall { probability: 0.1, duration_s });
+        let stall = Some(Stall { probability: 0.1, per_bytes: None, duration_s });
         let times = many(&Scenario { stall, ..Scenario::default() });
         let stalled: Vec<f64> = times.iter().filter(|time| 1.0 < **time).map(|time| time - 1.0).collect();
         assert!((stalled.len() as f64 / times.len() as f64 - 0.1).abs() < 0.005, "{duration_s:?}");
@@ -140,9 +140,23 @@ fn stalls_happen_as_often_and_last_as_long_as_said() {
         assert!((found / mean - 1.0).abs() < 0.04, "{duration_s:?}: {found}");
     }
     let capped = Duration::Pareto { alpha: 1.1, min: 5.0, max: 45.0 };
-    let stall = Some(Stall { probability: 1.0, duration_s: capped });
+    let stall = Some(Stall { probability: 1.0, per_bytes: None, duration_s: capped });
     let times = many(&Scenario { stall, ..Scenario::default() });
     assert!(6.0 <= times[0] && times[times.len() - 1] == 46.0);
+}
+
+#[test]
+fn stalls_in_bytes_grow_with_the_message() {
+    let stall =
+        Stall { probability: 0.1, per_bytes: Some(65_536), duration_s: Duration::Constant { value: 1.0 } };
+    let scenario = Scenario { stall: Some(stall), ..Scenario::default() };
+    for (bytes, mean) in [(65_536, 0.1), (16 * 65_536, 1.6), (1024, 0.1 / 64.0)] {
+        let mut weather = Weather::new(&scenario, 1);
+        let total: f64 = (0..50_000)
+            .map(|reduction| weather.respond(&Try { bytes, ..attempt(0, reduction, 0, 0.0) }).takes_s - 1.0)
+            .sum();
+        assert!((total / 50_000.0 / mean - 1.0).abs() < 0.2, "{bytes}: {}", total / 50_000.0);
+    }
 }
 
 fn congested(congestion: Congestion) -> Scenario {

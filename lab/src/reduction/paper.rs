@@ -1,0 +1,126 @@
+//! The paper's experiment on links whose tail is fitted to its Table 1: 10 sets of 100 reductions, the
+//! forecasters fresh in each set.
+
+use anyhow::Context;
+use barograph_sim::Scenario;
+use std::fs;
+use std::path::Path;
+
+use super::engine::Run;
+use super::row::Row;
+use super::strategy::Strategy;
+use super::{Args, figures, jobs, json_lines, load, print, shapes, strategies, tables, tree};
+
+/// What came out.
+pub(crate) struct Experiment {
+    pub(crate) scenario: Scenario,
+    pub(crate) runs: Vec<(Strategy, Run)>,
+}
+
+impl Experiment {
+    /// The run of a strategy, if it was asked for.
+    pub(crate) fn of(&self, strategy: Strategy) -> Option<&Run> {
+        self.runs.iter().find(|(other, _)| *other == strategy).map(|(_, run)| run)
+    }
+}
+
+/// Runs, prints the report, and writes the figures.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut p1 = built_in(P1, "p1")?;
+    p1.reductions = REDUCTIONS;
+    p1.tries = args.tries.unwrap_or(TRIES);
+    p1.seed = args.seed.unwrap_or(p1.seed);
+    let strategies = strategies(args);
+    let work = |strategy: &Strategy| strategy.run(|strategy| tree::run(&p1, SETS, strategy, |_| {}));
+    let runs = jobs::all(&strategies, |strategy| strategy.name(), work);
+    let runs: Vec<(Strategy, Run)> = strategies.into_iter().zip(runs).collect();
+    if args.json {
+        let rows: Vec<Row> = runs.iter().map(|(strategy, run)| Row::of(*strategy, run)).collect();
+        return print(&json_lines(&rows)?);
+    }
+    let experiment = Experiment { scenario: p1, runs };
+    let mut report = tables::markdown(&experiment);
+    report += &shapes::markdown(&experiment);
+    let drawn = figures::all(&experiment)?;
+    report += &write(&args.out, &drawn)?;
+    print(&report)
+}
+
+/// A scenario that the program carries along.
+pub(crate) fn built_in(text: &str, stem: &str) -> anyhow::Result<Scenario> {
+    load::parse(text, stem, Path::new("")).map_err(|error| anyhow::anyhow!("{stem}: {error}"))
+}
+
+/// Writes the figures and says where and what they show.
+fn write(folder: &Path, figures: &[figures::Figure]) -> anyhow::Result<String> {
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let mut text = "\n## Figures\n\n".to_owned();
+    for figure in figures {
+        let path = folder.join(figure.file);
+        fs::write(&path, &figure.svg).with_context(|| format!("cannot write {}", path.display()))?;
+        text += &format!("- {}: {}\n", path.display(), figure.says);
+    }
+    Ok(text)
+}
+
+/// The paper's links, as far as its tables tell.
+pub(crate) const P1: &str = include_str!("../../scenarios/p1.toml");
+
+/// §5: "10 sets of 100 reductions each".
+const SETS: usize = 10;
+const REDUCTIONS: usize = 100;
+
+/// §5: "Nodes attempted to resend data 5 times", after the first send.
+const TRIES: u32 = 6;
+
+/// A column of the paper's Table 1, in seconds.
+pub(crate) struct Column {
+    pub(crate) strategy: Strategy,
+    pub(crate) mean: f64,
+    pub(crate) max: f64,
+    pub(crate) min: f64,
+    pub(crate) p95: f64,
+    pub(crate) variance: f64,
+    pub(crate) sd: f64,
+}
+
+/// The paper's Table 1. Its "Dynamic" is mean + 2 SD.
+pub(crate) const TABLE_1: [Column; 3] = [
+    Column {
+        strategy: Strategy::Static(45.0),
+        mean: 8.317,
+        max: 51.796,
+        min: 4.447,
+        p95: 13.942,
+        variance: 7.888,
+        sd: 2.809,
+    },
+    Column {
+        strategy: Strategy::Static(15.0),
+        mean: 8.056,
+        max: 51.187,
+        min: 5.129,
+        p95: 12.642,
+        variance: 5.261,
+        sd: 2.297,
+    },
+    Column {
+        strategy: Strategy::Nws(2.0),
+        mean: 7.495,
+        max: 29.230,
+        min: 5.303,
+        p95: 10.794,
+        variance: 2.722,
+        sd: 1.650,
+    },
+];
+
+/// The paper's Table 2: percent of the sends retried, and how often on average.
+pub(crate) const TABLE_2: [(Strategy, f64, f64); 6] = [
+    (Strategy::Static(45.0), 0.050, 1.000),
+    (Strategy::Static(15.0), 0.312, 1.380),
+    (Strategy::Static(5.0), 2.513, 1.542),
+    (Strategy::Static(2.0), 45.538, 2.638),
+    (Strategy::Nws(2.0), 9.056, 1.176),
+    (Strategy::Nws(1.0), 20.851, 1.241),
+];
