@@ -2,6 +2,7 @@
 //! timeout discovery using the Network Weather Service* (2002).
 
 mod apps;
+mod beyond;
 mod engine;
 mod figures;
 mod jobs;
@@ -75,8 +76,11 @@ pub(crate) struct BeyondArgs {
     #[arg(long, value_name = "N")]
     pub(crate) seed: Option<u64>,
     /// How many messages, or rounds, each number rests on.
-    #[arg(long, value_name = "N", default_value_t = 300, value_parser = value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = value_parser!(u32).range(3..=1_000_000))]
     pub(crate) rounds: u32,
+    /// Where the figure goes.
+    #[arg(long, value_name = "DIR", default_value = "lab/figures")]
+    pub(crate) out: PathBuf,
 }
 
 /// Runs what was asked and prints it.

@@ -74,7 +74,8 @@ impl Axes {
         colour: RGBColor,
         width: u32,
     ) -> anyhow::Result<()> {
-        let points: Vec<(i32, i32)> = points.iter().map(|(x, y)| self.at(*x, *y)).collect();
+        let mut points: Vec<(i32, i32)> = points.iter().map(|(x, y)| self.at(*x, *y)).collect();
+        points.dedup();
         root.draw(&PathElement::new(points, colour.stroke_width(width)))?;
         Ok(())
     }
@@ -102,7 +103,6 @@ pub(crate) enum Mark {
     Line,
     Dot,
     Ring,
-    Cross,
 }
 
 impl Mark {
@@ -113,7 +113,6 @@ impl Mark {
             }
             Self::Dot => root.draw(&Circle::new((x, y), 4, colour.filled()))?,
             Self::Ring => root.draw(&Circle::new((x, y), 6, colour.stroke_width(2)))?,
-            Self::Cross => root.draw(&Cross::new((x, y), 5, colour.stroke_width(2)))?,
         }
         Ok(())
     }

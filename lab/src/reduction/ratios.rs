@@ -28,7 +28,12 @@ pub(crate) fn run(args: &Args, scenarios: &[Scenario]) -> anyhow::Result<()> {
             asked.push(needed);
         }
     }
-    let rows = measure(scenarios, &asked, args.seeds);
+    // In the sheet's order, the others after it by name.
+    let place =
+        |scenario: &&Scenario| SHEET.iter().position(|name| *name == scenario.name).unwrap_or(SHEET.len());
+    let mut sorted: Vec<&Scenario> = scenarios.iter().collect();
+    sorted.sort_by_key(place);
+    let rows = measure(&sorted, &asked, args.seeds);
     if args.json {
         return print(&json_lines(&rows.concat())?);
     }
@@ -36,9 +41,9 @@ pub(crate) fn run(args: &Args, scenarios: &[Scenario]) -> anyhow::Result<()> {
 }
 
 /// A row for each scenario, a cell for each strategy.
-fn measure(scenarios: &[Scenario], strategies: &[Strategy], seeds: u64) -> Vec<Vec<Cell>> {
+fn measure(scenarios: &[&Scenario], strategies: &[Strategy], seeds: u64) -> Vec<Vec<Cell>> {
     let mut work: Vec<(Scenario, Strategy)> = Vec::new();
-    for scenario in scenarios {
+    for scenario in scenarios.iter().copied() {
         for strategy in strategies {
             for more in 0..seeds {
                 work.push((
@@ -61,7 +66,7 @@ fn measure(scenarios: &[Scenario], strategies: &[Strategy], seeds: u64) -> Vec<V
         })
         .collect();
     let best = strategies.iter().position(|strategy| *strategy == Strategy::StaticBest);
-    let row = |(scenario, cells): (&Scenario, &[(f64, usize)])| {
+    let row = |(scenario, cells): (&&Scenario, &[(f64, usize)])| {
         let best = best.map_or(f64::NAN, |best| cells[best].0);
         let cell = |(strategy, (mean_s, abandoned)): (&Strategy, &(f64, usize))| Cell {
             scenario: scenario.name.clone(),
@@ -193,7 +198,7 @@ mod tests {
     fn ratios_are_to_the_best_static_timeout_and_means_over_the_seeds() {
         let scenario = Scenario { nodes: 3, reductions: 5, name: "x".to_owned(), ..Scenario::default() };
         let strategies = [Strategy::Static(0.5), Strategy::StaticBest];
-        let rows = measure(&[scenario], &strategies, 2);
+        let rows = measure(&[&scenario], &strategies, 2);
         // Five cuts of half a second before the answer after a second.
         assert!((rows[0][0].ratio - 3.5).abs() < 1e-9 && (rows[0][1].ratio - 1.0).abs() < 1e-9, "{rows:?}");
         assert_eq!(rows[0][0].abandoned, 10);

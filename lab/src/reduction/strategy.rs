@@ -58,14 +58,7 @@ impl Strategy {
     /// Runs `program` under this strategy: for [`Self::StaticBest`] under 40 static timeouts, keeping the
     /// run with the least mean.
     pub(crate) fn run(self, program: impl Fn(Self) -> Run) -> Run {
-        if self != Self::StaticBest {
-            return program(self);
-        }
-        let run = |seconds| Run { best_s: Some(seconds), ..program(Self::Static(seconds)) };
-        candidates()
-            .map(run)
-            .min_by(|a, b| f64::total_cmp(&mean(&a.times), &mean(&b.times)))
-            .expect("there are 40")
+        if self == Self::StaticBest { best_static(HINDSIGHT_MAX_S, program) } else { program(self) }
     }
 
     /// A timeout for each path, of which `owners` names the sending node: what starts at one node shares
@@ -113,7 +106,17 @@ impl FromStr for Strategy {
     }
 }
 
-/// 40 static timeouts from 1 ms to 120 s, log-spaced.
-pub(crate) fn candidates() -> impl Iterator<Item = f64> {
-    (0..40).map(|i: i32| 0.001 * 120_000_f64.powf(f64::from(i) / 39.0))
+/// The run with the least mean under 40 static timeouts, log-spaced from 1 ms to `up_to_s`.
+pub(crate) fn best_static(up_to_s: f64, program: impl Fn(Strategy) -> Run) -> Run {
+    let candidate = |i: i32| LEAST_S * (up_to_s / LEAST_S).powf(f64::from(i) / 39.0);
+    let run = |seconds| Run { best_s: Some(seconds), ..program(Strategy::Static(seconds)) };
+    (0..40)
+        .map(candidate)
+        .map(run)
+        .min_by(|a, b| f64::total_cmp(&mean(&a.times), &mean(&b.times)))
+        .expect("there are 40")
 }
+
+/// Static timeouts in hindsight lie between these, in seconds.
+const LEAST_S: f64 = 0.001;
+const HINDSIGHT_MAX_S: f64 = 120.0;

@@ -80,10 +80,11 @@ pub(super) fn statistics(experiment: &Experiment) -> anyhow::Result<Figure> {
 }
 
 /// The strategies of Figures 3 and 4 with their colours.
+/// The first is drawn first and wide, since the second lies on it for the most part.
 const COMPARED: [(Strategy, RGBColor); 6] = [
-    (Strategy::Static(2.0), PURPLE),
-    (Strategy::Static(15.0), ORANGE),
     (Strategy::Static(45.0), INK),
+    (Strategy::Static(15.0), ORANGE),
+    (Strategy::Static(2.0), PURPLE),
     (Strategy::Nws(1.0), SKY),
     (Strategy::Nws(2.0), BLUE),
     (Strategy::Default, VERMILION),
@@ -92,6 +93,10 @@ const COMPARED: [(Strategy, RGBColor); 6] = [
 fn compared(experiment: &Experiment) -> Vec<(Strategy, RGBColor, &Run)> {
     let run = |(strategy, colour)| experiment.of(strategy).map(|run| (strategy, colour, run));
     COMPARED.into_iter().filter_map(run).collect()
+}
+
+fn width(colour: RGBColor) -> u32 {
+    if colour == INK { 6 } else { 3 }
 }
 
 fn names(runs: &[(Strategy, RGBColor, &Run)]) -> Vec<(Mark, RGBColor, String)> {
@@ -132,7 +137,7 @@ pub(super) fn distribution(experiment: &Experiment) -> anyhow::Result<Figure> {
             ("share of reductions (% in half a second)", &ticks(&y, "")),
         )?;
         legend(root, axes.left, 34, &names(&runs))?;
-        lines.iter().try_for_each(|(colour, points)| axes.line(root, points, *colour, 3))
+        lines.iter().try_for_each(|(colour, points)| axes.line(root, points, *colour, width(*colour)))
     })?;
     let shares: Vec<String> = runs
         .iter()
@@ -177,7 +182,7 @@ pub(super) fn tail(experiment: &Experiment) -> anyhow::Result<Figure> {
             let steps = |(i, time): (usize, &f64)| [(*time, longer(i)), (*time, longer(i + 1))];
             let points: Vec<(f64, f64)> =
                 sorted.iter().enumerate().flat_map(steps).filter(|(x, _)| 5.0 <= *x).collect();
-            axes.line(root, &points, *colour, 3)?;
+            axes.line(root, &points, *colour, width(*colour))?;
         }
         Ok(())
     })?;
