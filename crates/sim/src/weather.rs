@@ -72,7 +72,7 @@ impl<'a> Weather<'a> {
         let mut chance = Chance::new(scenario.seed, DIRECTIONS);
         let factors = |index: usize| {
             let factor = (scenario.link.direction_sigma * chance.normal()).exp();
-            Path { factor: if index % 2 == 0 { 1.0 } else { factor }, ..Path::default() }
+            Path { factor: if index.is_multiple_of(2) { 1.0 } else { factor }, ..Path::default() }
         };
         let paths = (0..2 * links.len()).map(factors).collect();
         let median = match scenario.link.law {

@@ -26,24 +26,33 @@ impl Experiment {
 
 /// Runs, prints the report, and writes the figures.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let mut p1 = built_in(P1, "p1")?;
-    p1.reductions = REDUCTIONS;
-    p1.tries = args.tries.unwrap_or(TRIES);
-    p1.seed = args.seed.unwrap_or(p1.seed);
-    let strategies = strategies(args);
-    let work = |strategy: &Strategy| strategy.run(|strategy| tree::run(&p1, SETS, strategy, |_| {}));
-    let runs = jobs::all(&strategies, |strategy| strategy.name(), work);
-    let runs: Vec<(Strategy, Run)> = strategies.into_iter().zip(runs).collect();
+    let p1 = experiment(args, P1, "p1")?;
     if args.json {
-        let rows: Vec<Row> = runs.iter().map(|(strategy, run)| Row::of(*strategy, run)).collect();
+        let rows: Vec<Row> = p1.runs.iter().map(|(strategy, run)| Row::of(*strategy, run)).collect();
         return print(&json_lines(&rows)?);
     }
-    let experiment = Experiment { scenario: p1, runs };
-    let mut report = tables::markdown(&experiment);
-    report += &shapes::markdown(&experiment);
-    let drawn = figures::all(&experiment)?;
-    report += &write(&args.out, &drawn)?;
+    let p2 = experiment(args, P2, "p2")?;
+    let mut report = "# The reduction of Allen, Wolski and Plank (2002)\n".to_owned();
+    report += &tables::markdown(&p1);
+    report += &shapes::markdown(&p1);
+    report += &shapes::differences(&p1);
+    report += &write(&args.out, &figures::all(&p1)?)?;
+    report += "\n# The same on links that are congested now and then\n";
+    report += &tables::markdown(&p2);
+    report += &shapes::markdown(&p2);
     print(&report)
+}
+
+/// Runs a scenario as the paper ran its experiment.
+fn experiment(args: &Args, text: &str, stem: &str) -> anyhow::Result<Experiment> {
+    let mut scenario = built_in(text, stem)?;
+    scenario.reductions = REDUCTIONS;
+    scenario.tries = args.tries.unwrap_or(TRIES);
+    scenario.seed = args.seed.unwrap_or(scenario.seed);
+    let strategies = strategies(args);
+    let work = |strategy: &Strategy| strategy.run(|strategy| tree::run(&scenario, SETS, strategy, |_| {}));
+    let runs = jobs::all(&strategies, |strategy| format!("{stem} {}", strategy.name()), work);
+    Ok(Experiment { runs: strategies.into_iter().zip(runs).collect(), scenario })
 }
 
 /// A scenario that the program carries along.
@@ -65,6 +74,9 @@ fn write(folder: &Path, figures: &[figures::Figure]) -> anyhow::Result<String> {
 
 /// The paper's links, as far as its tables tell.
 pub(crate) const P1: &str = include_str!("../../scenarios/p1.toml");
+
+/// Links that also show its second mode, as far as they can.
+const P2: &str = include_str!("../../scenarios/p2.toml");
 
 /// §5: "10 sets of 100 reductions each".
 const SETS: usize = 10;

@@ -8,7 +8,7 @@ use super::row::{Summary, mean};
 use super::strategy::Strategy;
 use super::tree;
 
-/// The findings, and where our links differ from the paper's.
+/// The findings.
 pub(crate) fn markdown(experiment: &Experiment) -> String {
     let mut text = "\n## The paper's shapes\n\n".to_owned();
     for shape in [eager_mass, second_mode, best_static, two_beat_one, no_keepalive] {
@@ -17,8 +17,7 @@ pub(crate) fn markdown(experiment: &Experiment) -> String {
             text += &format!("- {claim}: **{verdict}**. {numbers}\n");
         }
     }
-    text += "\n## Where these links differ from the paper's Table 2\n\n";
-    text + &differences(experiment)
+    text
 }
 
 struct Shape {
@@ -66,12 +65,17 @@ fn second_mode(experiment: &Experiment) -> Option<Shape> {
     let valley = (first..at).map(|from| bin(f64::from(from))).fold(f64::INFINITY, f64::min);
     // Half as high again as the valley before it, and no mere handful of reductions.
     let holds = 1.5 * valley < height && 0.01 <= height;
+    let (beyond, late) = highest(11..60);
     let numbers = format!(
         "Of its times, {:.1} % lie in the fullest second from 14 to 18 s, {:.1} % in the emptiest second between it and \
-         the main mode at {first} to {} s.",
+         the main mode at {first} to {} s; the fullest second beyond 11 s is {late} to {} s with {:.1} %, and {:.1} % lie \
+         beyond 14 s.",
         100.0 * height,
         100.0 * valley,
-        first + 1
+        first + 1,
+        late + 1,
+        100.0 * beyond,
+        100.0 * share(run, |time| 14.0 <= time),
     );
     Some(Shape { claim: "A static 2 s has a second mode near 16 s", holds, numbers })
 }
@@ -120,8 +124,8 @@ fn no_keepalive(experiment: &Experiment) -> Option<Shape> {
     })
 }
 
-/// Why Table 2's percentages are out of reach.
-fn differences(experiment: &Experiment) -> String {
+/// Where these links differ from the paper's Table 2, and why its percentages are out of reach.
+pub(crate) fn differences(experiment: &Experiment) -> String {
     let scenario = &experiment.scenario;
     let mut sends = Vec::new();
     let uncut = tree::run(scenario, 1, Strategy::Static(1e6), |sent| sends.push(sent.took_s));
@@ -133,23 +137,29 @@ fn differences(experiment: &Experiment) -> String {
     let chain = 2 * scenario.nodes.ilog2();
     let spent = f64::from(chain) * percent / 100.0 * retries * 2.0;
     let average = TABLE_1[0].mean / f64::from(chain);
+    // The other reductions take no less than the least that the paper saw.
+    let least = percent / 100.0 * f64::from(chain) * 2.0 + (1.0 - percent / 100.0) * TABLE_1[0].min;
     format!(
-        "In the paper {percent} % of the messages did not make it within 2 s, and were then sent again {retries} times on \
-         average. On these links only {:.2} % of the attempts take longer than 2 s ({:.2} % longer than 5 s, {:.3} % \
+        "\n## Where these links differ from the paper's Table 2\n\n\
+         In the paper {percent} % of the messages did not make it within 2 s, and were then sent again {retries} times on \
+         average. On these links only {:.2} % of the messages take longer than 2 s ({:.2} % longer than 5 s, {:.3} % \
          longer than 15 s; the mean reduction without a timeout takes {:.3} s), and the slowest link has a typical time \
-         of {slowest:.2} s: hence the small percentages of all static rows. The links were fitted to Table 1, and both \
-         tables cannot come from links whose slowness is drawn anew in each message: {chain} messages follow each other \
-         from a leaf to the root and back, so by Table 1 (45 s) one of them takes {average:.2} s on average even on the \
-         slowest way through the tree; yet with the retries of Table 2 spread evenly, those {chain} would spend \
-         {spent:.1} s on attempts that the 2 s cut off, more than twice the mean reduction under any timeout that the paper \
-         reports, and hardly a reduction could stay below 8 s, where the paper sees most. So the retries of the paper came \
-         together – in bad hours, or because cancelled copies went on filling the bottleneck – and 2 s met a network that \
-         the other strategies did not. The dynamic rows differ for the same reason and one more: the variation of a quiet \
-         link is wider in the paper than in this scenario, so more messages exceed the forecast by two of its errors.\n",
+         of {slowest:.2} s: hence the small percentages of all static rows.\n\n\
+         No links whose slowness is drawn anew for each message, and is the same for every strategy, can show both tables. \
+         From a leaf to the root and back {chain} messages follow each other, so by Table 1 (45 s) one of them takes \
+         {average:.2} s on average even on the slowest way through the tree. Yet with the retries of Table 2 spread evenly, \
+         those {chain} would spend {spent:.1} s on attempts that the 2 s cut off: more than twice the mean reduction under \
+         any timeout that the paper reports, and hardly a reduction could stay below 8 s, where the paper sees a greater \
+         fraction than under the others. Were they all in the same reductions, those would need {chain} messages of over \
+         2 s each, and the mean under 45 s would be at least {least:.1} s, not {:.1}. So the retried messages lay beside \
+         the slowest ways, or came together in hours that the other strategies did not meet, or cancelled copies went on \
+         filling the bottleneck. What the percentages are of is not clear either: \"a couple of timeouts\" (its §5, of 45 s) \
+         would be 0.003 % of 60 000 messages, not 0.050 %.\n",
         beyond(2.0),
         beyond(5.0),
         beyond(15.0),
         mean(&uncut.times),
+        TABLE_1[0].mean,
     )
 }
 
@@ -181,10 +191,15 @@ mod tests {
             [eager_mass, second_mode, best_static, two_beat_one, no_keepalive]
                 .map(|shape| shape(experiment).is_some_and(|shape| shape.holds))
         };
-        assert_eq!(holds(&with(eager)), [true, true, false, false, true]);
+        assert_eq!(holds(&with(eager)), [true, true, true, false, true]);
+        assert_eq!(holds(&with(vec![7.0; 100])), [true, false, false, false, true]);
         let slow: Vec<f64> = [vec![8.2; 60], vec![13.5; 20], vec![16.2; 20]].concat();
         assert_eq!(holds(&with(slow)), [false, true, true, false, true]);
         let smooth: Vec<f64> = (0..100).map(|i| 8.0 + f64::from(i) / 10.0).collect();
-        assert!(!holds(&with(smooth))[1]);
+        let mut smooth = with(smooth);
+        assert!(!holds(&smooth)[1]);
+        smooth.runs[0].1.longest_s = 7300.0;
+        smooth.runs[4].1.times = vec![9.0; 100];
+        assert_eq!(holds(&smooth)[3..], [true, false]);
     }
 }

@@ -11,10 +11,9 @@ pub(crate) fn markdown(experiment: &Experiment) -> String {
     let scenario = &experiment.scenario;
     let sets = experiment.runs.first().map_or(0, |(_, run)| run.times.len() / scenario.reductions);
     format!(
-        "# The reduction of Allen, Wolski and Plank (2002)\n\n\
-         {} nodes in a binary tree, messages of 64 kB, {sets} sets of {} reductions, {} tries a message, seed {}; \
-         the links are those of the scenario {}: {}. Every strategy meets the same links, and a first \
-         attempt takes as long under each.\n\n\
+        "\n{} nodes in a binary tree, messages of 64 kB, {sets} sets of {} reductions, {} tries a message, seed {}; \
+         the links are those of the scenario {}: {}. Every strategy meets the same links and the \
+         same luck.\n\n\
          ## Table 1: reduction times in seconds\n\n{}\n\
          ## Table 2: timeouts\n\n{}\n{}",
         scenario.nodes,
@@ -29,8 +28,11 @@ pub(crate) fn markdown(experiment: &Experiment) -> String {
     )
 }
 
+/// One number of a summary.
+type Statistic = fn(&Summary) -> f64;
+
 fn table_1(experiment: &Experiment) -> String {
-    let statistics: [(&str, fn(&Summary) -> f64); 6] = [
+    let statistics: [(&str, Statistic); 6] = [
         ("mean", |summary| summary.mean),
         ("max", |summary| summary.max),
         ("min", |summary| summary.min),

@@ -74,7 +74,7 @@ fn panels(scenario: &Scenario, paths: &[usize]) -> Vec<Panel> {
         let sends = sends(scenario, strategy);
         for path in paths {
             let (child, parent) = (path / 2 + 1, (path / 2) / 2);
-            let way = if path % 2 == 0 { (child, parent) } else { (parent, child) };
+            let way = if path.is_multiple_of(2) { (child, parent) } else { (parent, child) };
             let of_path = sends.iter().filter(|sent| sent.path == *path).copied().collect();
             panels.push(Panel {
                 title: format!("{}, node {} to node {}", strategy.name(), way.0, way.1),
