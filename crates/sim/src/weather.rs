@@ -129,15 +129,16 @@ impl<'a> Weather<'a> {
         Response { takes_s: takes_s.min(FOREVER_S), congested }
     }
 
-    /// An attempt that would have ended at `ends` was cancelled at `at`: its copy is still in flight.
-    pub fn cancelled(&mut self, path: usize, at: f64, ends: f64) {
+    /// An attempt that began at `began` and would have ended at `ends` was cancelled: its copy is still in
+    /// flight. With [`crate::scenario::Congestion::load_fade_s`] its weight fades from its beginning on.
+    pub fn cancelled(&mut self, path: usize, began: f64, ends: f64) {
         let Some(congestion) = &self.scenario.congestion else { return };
         if congestion.load_feedback == 0.0 {
             return;
         }
         let path = &mut self.paths[path];
         match congestion.load_fade_s {
-            Some(fade) => path.fading = (path.weight(at, fade) + 1.0, at),
+            Some(fade) => path.fading = (path.weight(began, fade) + 1.0, began),
             None => path.in_flight.push(ends),
         }
     }
