@@ -18,6 +18,7 @@ mod shapes;
 mod sizes;
 mod strategy;
 mod tables;
+mod traces;
 mod tree;
 
 use anyhow::Context;
@@ -68,6 +69,8 @@ enum Beyond {
     Pieces(BeyondArgs),
     /// Two other programs: a request to replicas, and a pipeline of small messages.
     Apps(BeyondArgs),
+    /// How many answers of real series would each estimator have cut off?
+    Traces(traces::TraceArgs),
 }
 
 /// What the further experiments have in common.
@@ -90,6 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Beyond::Sizes(args)) => print(&sizes::markdown(args)?),
         Some(Beyond::Pieces(args)) => print(&pieces::markdown(args)?),
         Some(Beyond::Apps(args)) => print(&apps::markdown(args)?),
+        Some(Beyond::Traces(args)) => print(&traces::markdown(args)?),
         None if args.scenarios.is_some() || !args.scenario.is_empty() => {
             let mut scenarios = match &args.scenarios {
                 Some(folder) => load::load_folder(folder)?,

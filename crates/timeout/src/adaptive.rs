@@ -198,7 +198,7 @@ impl Adaptive {
         if self.leave < 1.0 {
             // An answer that never comes must be noticed all the same; but each timeout that the budget did
             // not have doubles the next, so that there are soon none.
-            backstop + (1.0 - self.leave)
+            backstop + (-self.leave).max(0.0)
         } else if self.leave < LEAVE_BOLD {
             first
         } else {
