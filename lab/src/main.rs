@@ -9,6 +9,7 @@ mod report;
 mod score;
 
 use clap::{Parser, Subcommand};
+use std::process::ExitCode;
 
 /// Experiments with Barograph's parts.
 #[derive(Parser)]
@@ -28,10 +29,18 @@ enum Experiment {
     Reduction(reduction::Args),
 }
 
-fn main() -> anyhow::Result<()> {
-    match Cli::parse().experiment {
+fn main() -> ExitCode {
+    let done = match Cli::parse().experiment {
         Experiment::Forecast(args) => forecast::run(&args),
         Experiment::Probe(args) => probe::run(&args),
         Experiment::Reduction(args) => reduction::run(&args),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // All causes on one line.
+            eprintln!("lab: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

@@ -1,88 +1,125 @@
-//! The reduction of Allen, Wolski and Plank (2002): what timeouts do to a distributed program.
+//! `lab reduction`: what timeouts do to a distributed program, after Allen, Wolski and Plank, *Adaptive
+//! timeout discovery using the Network Weather Service* (2002).
 
+mod apps;
+mod beyond;
 mod engine;
+mod figures;
+mod jobs;
+mod load;
+mod paper;
+mod pieces;
+mod plot;
+mod ratios;
+mod row;
+mod scenario;
+mod shapes;
+mod sizes;
 mod strategy;
+mod tables;
+mod tree;
 
 use anyhow::Context;
-use barograph_sim::Scenario;
-use clap::Args as ClapArgs;
-use serde::Serialize;
-use std::path::{Path, PathBuf};
+use clap::{Args as ClapArgs, Subcommand, value_parser};
+use std::io::Write;
+use std::path::PathBuf;
 
-use engine::Run;
-use strategy::{Strategy, mean};
+use strategy::Strategy;
 
+/// What `lab reduction` was asked; without anything, the paper's experiment.
 #[derive(ClapArgs)]
+#[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct Args {
-    /// Run a scenario of your own, a TOML file (see lab/scenarios).
-    #[arg(long, value_name = "FILE")]
+    #[command(subcommand)]
+    beyond: Option<Beyond>,
+    /// Run scenarios of your own, TOML files (see lab/scenarios), instead of the paper's experiment.
+    #[arg(long, value_name = "FILE", num_args = 1.., conflicts_with = "scenarios")]
     scenario: Vec<PathBuf>,
-    /// One JSON object a strategy.
+    /// Compare all scenarios of a folder (*.toml) by their ratios to the best static timeout.
+    #[arg(long, value_name = "DIR")]
+    scenarios: Option<PathBuf>,
+    /// Print one JSON object a strategy.
     #[arg(long)]
     json: bool,
+    /// This seed instead of the scenario's.
+    #[arg(long, value_name = "N")]
+    seed: Option<u64>,
+    /// Average the ratios over so many seeds, one after the other.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = value_parser!(u64).range(1..=1000))]
+    seeds: u64,
+    /// Only these strategies.
+    #[arg(long, value_name = "NAME", num_args = 1..)]
+    strategy: Vec<Strategy>,
+    /// Attempts of a message in all, instead of the scenario's (the paper: 6, a first send and 5 resends).
+    #[arg(long, value_name = "N", value_parser = value_parser!(u32).range(1..=100))]
+    tries: Option<u32>,
+    /// Where the paper's figures go.
+    #[arg(long, value_name = "DIR", default_value = "lab/figures")]
+    out: PathBuf,
 }
 
+/// Questions that the paper leaves open (its §6).
+#[derive(Subcommand)]
+enum Beyond {
+    /// At which sizes of messages do adaptive timeouts gain, and at which not?
+    Sizes(BeyondArgs),
+    /// Does it pay to cut large messages into pieces, each acknowledged?
+    Pieces(BeyondArgs),
+    /// Two other programs: a request to replicas, and a pipeline of small messages.
+    Apps(BeyondArgs),
+}
+
+/// What the further experiments have in common.
+#[derive(ClapArgs)]
+pub(crate) struct BeyondArgs {
+    /// This seed instead of the scenario's.
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// How many messages, or rounds, each number rests on.
+    #[arg(long, value_name = "N", default_value_t = 300, value_parser = value_parser!(u32).range(3..=1_000_000))]
+    pub(crate) rounds: u32,
+    /// Where the figure goes.
+    #[arg(long, value_name = "DIR", default_value = "lab/figures")]
+    pub(crate) out: PathBuf,
+}
+
+/// Runs what was asked and prints it.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    for file in &args.scenario {
-        let scenario = load(file)?;
-        for strategy in Strategy::ALL {
-            let row = Row::of(strategy, &strategy.run(&scenario, |_| {}));
-            if args.json {
-                println!("{}", serde_json::to_string(&row)?);
+    match &args.beyond {
+        Some(Beyond::Sizes(args)) => print(&sizes::markdown(args)?),
+        Some(Beyond::Pieces(args)) => print(&pieces::markdown(args)?),
+        Some(Beyond::Apps(args)) => print(&apps::markdown(args)?),
+        None if args.scenarios.is_some() || !args.scenario.is_empty() => {
+            let mut scenarios = match &args.scenarios {
+                Some(folder) => load::load_folder(folder)?,
+                None => args.scenario.iter().map(|file| load::load(file)).collect::<Result<_, _>>()?,
+            };
+            for scenario in &mut scenarios {
+                scenario.seed = args.seed.unwrap_or(scenario.seed);
+                scenario.tries = args.tries.unwrap_or(scenario.tries);
+            }
+            if args.scenarios.is_some() || 1 < args.seeds {
+                ratios::run(args, &scenarios)
             } else {
-                println!("{row:?}");
+                scenarios.iter().try_for_each(|scenario| scenario::run(args, scenario))
             }
         }
-    }
-    Ok(())
-}
-
-/// Reads and checks a scenario; its trace's path starts from its own folder.
-fn load(file: &Path) -> anyhow::Result<Scenario> {
-    let name = file.display();
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {name}"))?;
-    let scenario: Scenario = toml::from_str(&text).with_context(|| format!("{name} is no scenario"))?;
-    let read = |_: &Path| Err("TODO".to_owned());
-    scenario.ready(read).map_err(|error| anyhow::anyhow!("{name}: {error}"))
-}
-
-/// What is printed of a strategy.
-#[derive(Debug, Serialize)]
-struct Row {
-    strategy: String,
-    mean_s: f64,
-    p95_s: f64,
-    max_s: f64,
-    sd_s: f64,
-    retried_share: f64,
-    retries_per_retried: f64,
-    extra_bytes_share: f64,
-    abandoned: u64,
-}
-
-impl Row {
-    fn of(strategy: Strategy, run: &Run) -> Self {
-        let mean_s = mean(&run.times);
-        let mut sorted = run.times.clone();
-        sorted.sort_by(f64::total_cmp);
-        let variance = mean(&run.times.iter().map(|time| (time - mean_s).powi(2)).collect::<Vec<_>>());
-        Self {
-            strategy: strategy.name(),
-            mean_s,
-            p95_s: percentile(&sorted, 0.95),
-            max_s: sorted[sorted.len() - 1],
-            sd_s: variance.sqrt(),
-            retried_share: run.retried as f64 / run.sends as f64,
-            retries_per_retried: if run.retried == 0 { 0.0 } else { run.retries as f64 / run.retried as f64 },
-            extra_bytes_share: run.bytes.1 as f64 / run.bytes.0 as f64,
-            abandoned: run.abandoned,
-        }
+        None => paper::run(args),
     }
 }
 
-/// Between the two nearest ranks, linearly.
-fn percentile(sorted: &[f64], share: f64) -> f64 {
-    let rank = share * (sorted.len() - 1) as f64;
-    let (low, high) = (sorted[rank.floor() as usize], sorted[rank.ceil() as usize]);
-    low + (high - low) * rank.fract()
+/// The strategies that were asked for, or all.
+fn strategies(args: &Args) -> Vec<Strategy> {
+    if args.strategy.is_empty() { Strategy::ALL.to_vec() } else { args.strategy.clone() }
+}
+
+/// To standard output, without a panic where nobody reads it.
+fn print(text: &str) -> anyhow::Result<()> {
+    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+}
+
+/// Every object on a line of its own.
+fn json_lines<T: serde::Serialize>(rows: &[T]) -> anyhow::Result<String> {
+    let lines: Result<Vec<String>, _> = rows.iter().map(serde_json::to_string).collect();
+    Ok(lines?.into_iter().map(|line| line + "\n").collect())
 }

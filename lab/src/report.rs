@@ -144,7 +144,7 @@ fn methods(traces: &[Trace], battery: usize, loss: Loss) -> String {
 }
 
 /// A Markdown table whose columns stand under each other in plain text too.
-fn aligned(rows: &[Vec<String>]) -> String {
+pub(crate) fn aligned(rows: &[Vec<String>]) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0).max(3);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     let mut text = String::new();
@@ -168,7 +168,7 @@ fn aligned(rows: &[Vec<String>]) -> String {
     text
 }
 
-fn bold(text: &str) -> String {
+pub(crate) fn bold(text: &str) -> String {
     format!("**{text}**")
 }
 

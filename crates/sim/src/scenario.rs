@@ -1,7 +1,12 @@
 //! A scenario: what the links of a distributed program are like, as plain data that TOML can hold.
 
+mod base;
+mod check;
+
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+
+pub use base::Base;
 
 /// What [`crate::Weather`] and the program that runs under it are made of. An absent key leaves its effect
 /// out. All times are seconds.
@@ -62,28 +67,6 @@ pub struct LinkLaw {
     pub law: Law,
 }
 
-/// The base of links in seconds: log-uniform from `min` to `max`, or lognormal around `median`.
-#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(untagged)]
-pub enum Base {
-    /// Log-uniform.
-    Uniform(Range),
-    /// Uniform (not log-uniform).
-    Flat {
-        /// The least and the greatest.
-        uniform: Range,
-    },
-    /// Lognormal.
-    Lognormal {
-        /// The median.
-        median: f64,
-        /// The deviation of the logarithm.
-        sigma: f64,
-    },
-    /// All the same.
-    Constant(f64),
-}
-
 /// From `min` to `max`.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -94,7 +77,8 @@ pub struct Range {
     pub max: f64,
 }
 
-/// The variation of the response time from attempt to attempt; every law has median 1.
+/// The variation of the response time from attempt to attempt; every law has median 1 (of lognormal, that
+/// holds for the attempts that are not slow).
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, tag = "kind", rename_all = "lowercase")]
 pub enum Law {
@@ -142,6 +126,10 @@ pub enum Law {
 pub struct Stall {
     /// The share of attempts that stall.
     pub probability: f64,
+    /// Instead: so many stalls, on average, in so many bytes (their number is Poisson's), so that large
+    /// messages stall more often.
+    #[serde(default)]
+    pub per_bytes: Option<u64>,
     /// For how long.
     pub duration_s: Duration,
 }
@@ -229,122 +217,6 @@ pub struct Shift {
     pub every_other_link: bool,
 }
 
-impl Scenario {
-    /// Checks every field, and gets the trace, if there is one, from `read`, which is given its path.
-    ///
-    /// # Errors
-    /// A sentence that names the key and its range, or that of `read`.
-    pub fn ready(mut self, read: impl Fn(&Path) -> Result<Vec<f64>, String>) -> Result<Self, String> {
-        if let Law::Trace { file, values } = &mut self.link.law {
-            *values = read(file)?;
-            normalise(values).ok_or_else(|| format!("{}: needs positive numbers", file.display()))?;
-        }
-        self.check()?;
-        Ok(self)
-    }
-
-    fn check(&self) -> Result<(), String> {
-        within("nodes", self.nodes as f64, 2.0, 100_001.0)?;
-        within("reductions", self.reductions as f64, 1.0, 1e6)?;
-        within("tries", f64::from(self.tries), 1.0, 100.0)?;
-        if self.message_bytes.is_empty() {
-            return Err("message_bytes: at least one size".to_owned());
-        }
-        for bytes in &self.message_bytes {
-            within("message_bytes", *bytes as f64, 1.0, 1e12)?;
-        }
-        range("message_bytes_range", self.message_bytes_range, 1.0, 1e12)?;
-        for (key, value) in [
-            ("reconnect_s", self.reconnect_s),
-            ("reconnect_factor", self.reconnect_factor),
-            ("pause_s", self.pause_s),
-            ("period_s", self.period_s.unwrap_or(0.0)),
-        ] {
-            within(key, value, 0.0, 1e6)?;
-        }
-        self.link.check()?;
-        for stall in self.stalls() {
-            within("stall.probability", stall.probability, 0.0, 1.0)?;
-            stall.duration_s.check()?;
-        }
-        if let Some(congestion) = &self.congestion {
-            congestion.check()?;
-        }
-        if let Some(regime) = &self.regime {
-            within("regime.every_s", regime.every_s, 1e-3, 1e12)?;
-            range("regime.factor", Some(regime.factor), 1e-6, 1e6)?;
-        }
-        for shift in &self.shifts {
-            within("shifts.factor", shift.factor, 1e-6, 1e6)?;
-        }
-        Ok(())
-    }
-
-    /// All kinds of stalls.
-    pub(crate) fn stalls(&self) -> impl Iterator<Item = &Stall> {
-        self.stall.iter().chain(&self.more_stalls)
-    }
-}
-
-impl LinkLaw {
-    fn check(&self) -> Result<(), String> {
-        match self.base_s {
-            Base::Uniform(base) | Base::Flat { uniform: base } => {
-                range("link.base_s", Some(base), 1e-6, 1e6)?
-            }
-            Base::Lognormal { median, sigma } => {
-                within("link.base_s.median", median, 1e-6, 1e6)?;
-                within("link.base_s.sigma", sigma, 0.0, 5.0)?;
-            }
-            Base::Constant(base) => within("link.base_s", base, 1e-6, 1e6)?,
-        }
-        within("link.direction_sigma", self.direction_sigma, 0.0, 5.0)?;
-        within("link.size_share", self.size_share, 0.0, 1.0)?;
-        match &self.law {
-            Law::Constant {} | Law::Trace { .. } => Ok(()),
-            Law::Lognormal { sigma, slow_share, slow_factor } => {
-                within("link.law.sigma", *sigma, 0.0, 10.0)?;
-                within("link.law.slow_share", *slow_share, 0.0, 0.5)?;
-                within("link.law.slow_factor", *slow_factor, 1e-3, 1e6)
-            }
-            Law::Pareto { alpha, share, sigma, cap_s } => {
-                within("link.law.alpha", *alpha, 0.1, 100.0)?;
-                within("link.law.share", *share, 0.0, 1.0)?;
-                within("link.law.sigma", *sigma, 0.0, 10.0)?;
-                within("link.law.cap_s", *cap_s, 1e-6, f64::INFINITY)
-            }
-        }
-    }
-}
-
-impl Congestion {
-    fn check(&self) -> Result<(), String> {
-        within("congestion.good_s", self.good_s, 1e-6, f64::INFINITY)?;
-        within("congestion.bad_s", self.bad_s, 1e-6, 1e12)?;
-        within("congestion.factor", self.factor, 1e-6, 1e6)?;
-        within("congestion.load_feedback", self.load_feedback, 0.0, 100.0)?;
-        within("congestion.load_fade_s", self.load_fade_s.unwrap_or(1.0), 1e-6, 1e12)
-    }
-}
-
-impl Duration {
-    fn check(self) -> Result<(), String> {
-        let key = "stall.duration_s";
-        match self {
-            Self::Constant { value } => within(key, value, 0.0, 1e6),
-            Self::Uniform { min, max } => range(key, Some(Range { min, max }), 0.0, 1e6),
-            Self::Exponential { mean, max } => {
-                within(key, mean, 0.0, 1e6)?;
-                within(key, max, 0.0, f64::INFINITY)
-            }
-            Self::Pareto { alpha, min, max } => {
-                within("stall.duration_s.alpha", alpha, 0.1, 100.0)?;
-                range(key, Some(Range { min, max }), 0.0, f64::INFINITY)
-            }
-        }
-    }
-}
-
 impl Default for Scenario {
     fn default() -> Self {
         Self {
@@ -390,31 +262,6 @@ impl Default for Congestion {
     }
 }
 
-/// Divides by the median; `None` unless all numbers are positive and finite.
-fn normalise(values: &mut [f64]) -> Option<()> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let median = *sorted.get(sorted.len() / 2)?;
-    let sound = sorted.iter().all(|value| value.is_finite() && 0.0 < *value);
-    values.iter_mut().for_each(|value| *value /= median);
-    sound.then_some(())
-}
-
-fn within(key: &str, value: f64, min: f64, max: f64) -> Result<(), String> {
-    // NaN is within nothing.
-    if min <= value && value <= max {
-        Ok(())
-    } else {
-        Err(format!("{key} = {value}: must be {min} to {max}"))
-    }
-}
-
-fn range(key: &str, range: Option<Range>, min: f64, max: f64) -> Result<(), String> {
-    let Some(range) = range else { return Ok(()) };
-    within(&format!("{key}.min"), range.min, min, max)?;
-    within(&format!("{key}.max"), range.max, range.min, max)
-}
-
 fn one() -> f64 {
     1.0
 }
@@ -426,3 +273,6 @@ fn boundless() -> f64 {
 fn never() -> usize {
     usize::MAX
 }
+
+#[cfg(test)]
+mod tests;

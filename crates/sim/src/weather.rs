@@ -1,7 +1,7 @@
 //! The weather of a scenario's links in virtual time: how long each attempt takes.
 
 use crate::chance::Chance;
-use crate::scenario::{Base, Duration, Law, Scenario};
+use crate::scenario::{Base, Duration, Law, Scenario, Stall};
 
 /// The links of a scenario. A link joins two nodes; each of its directions is a path of its own.
 ///
@@ -72,7 +72,7 @@ impl<'a> Weather<'a> {
         let mut chance = Chance::new(scenario.seed, DIRECTIONS);
         let factors = |index: usize| {
             let factor = (scenario.link.direction_sigma * chance.normal()).exp();
-            Path { factor: if index % 2 == 0 { 1.0 } else { factor }, ..Path::default() }
+            Path { factor: if index.is_multiple_of(2) { 1.0 } else { factor }, ..Path::default() }
         };
         let paths = (0..2 * links.len()).map(factors).collect();
         let median = match scenario.link.law {
@@ -109,7 +109,7 @@ impl<'a> Weather<'a> {
     /// How long an attempt takes, if nobody cuts it off. Time never goes back on one link.
     pub fn respond(&mut self, attempt: &Try) -> Response {
         let congested = self.is_congested(attempt.path / 2, attempt.at);
-        let luck = self.luck(ATTEMPTS, attempt.reduction, attempt.path, attempt.number);
+        let mut luck = self.luck(ATTEMPTS, attempt.reduction, attempt.path, attempt.number);
         let scenario = self.scenario;
         let mut base = self.base_s(attempt.path) * self.regime(attempt) * self.shift(attempt);
         if let (true, Some(congestion)) = (congested, &scenario.congestion) {
@@ -118,20 +118,15 @@ impl<'a> Weather<'a> {
         let sized = 1.0 - scenario.link.size_share
             + scenario.link.size_share * attempt.bytes as f64 / REFERENCE_BYTES;
         let load = self.load(attempt, congested);
-        let mut luck = luck;
         let law = self.law(attempt, &mut luck);
         let mut takes_s = base * sized * law * load;
         if let Law::Pareto { cap_s, .. } = scenario.link.law {
             takes_s = takes_s.min(cap_s);
         }
         for stall in scenario.stalls() {
-            let (happens, duration) =
-                (luck.happens(stall.probability), draw(stall.duration_s, luck.uniform()));
-            if happens {
-                takes_s += duration;
-            }
+            takes_s += stalled(stall, attempt.bytes, &mut luck);
         }
-        Response { takes_s, congested }
+        Response { takes_s: takes_s.min(FOREVER_S), congested }
     }
 
     /// An attempt that would have ended at `ends` was cancelled at `at`: its copy is still in flight.
@@ -243,6 +238,28 @@ fn between(min: f64, max: f64, u: f64) -> f64 {
     min * (max / min).powf(u)
 }
 
+/// For how long an attempt stalls in all.
+fn stalled(stall: &Stall, bytes: u64, luck: &mut Chance) -> f64 {
+    let (u, duration) = (luck.uniform(), draw(stall.duration_s, luck.uniform()));
+    let Some(per_bytes) = stall.per_bytes else {
+        return if u < stall.probability { duration } else { 0.0 };
+    };
+    // The gaps between the stalls of a Poisson process are exponential; in units of the mean gap, the
+    // message is so long.
+    let length = stall.probability * bytes as f64 / per_bytes as f64;
+    let (mut at, mut total) = (-(1.0 - u).ln(), 0.0);
+    let mut next = duration;
+    for _ in 0..STALLS_MAX {
+        if length <= at {
+            break;
+        }
+        total += next;
+        at -= (1.0 - luck.uniform()).ln();
+        next = draw(stall.duration_s, luck.uniform());
+    }
+    total
+}
+
 fn draw(duration: Duration, u: f64) -> f64 {
     match duration {
         Duration::Constant { value } => value,
@@ -251,6 +268,12 @@ fn draw(duration: Duration, u: f64) -> f64 {
         Duration::Pareto { alpha, min, max } => (min * (1.0 - u).powf(-1.0 / alpha)).min(max),
     }
 }
+
+/// More stalls than this in one attempt make no difference to anyone who waits for it.
+const STALLS_MAX: usize = 10_000;
+
+/// What a power law without end may reach; a century and a half, and sums of it stay finite.
+const FOREVER_S: f64 = 5e9;
 
 /// The size of the paper's messages: 16 k integers.
 const REFERENCE_BYTES: f64 = 65_536.0;
@@ -266,3 +289,6 @@ const TRACES: u64 = 7 << 56;
 
 /// An odd multiplier with well-mixed bits (from the finaliser of MurmurHash3).
 const MIX: u64 = 0xff51_afd7_ed55_8ccd;
+
+#[cfg(test)]
+mod tests;

@@ -1,15 +1,18 @@
-//! The reduction in virtual time: a binary tree of nodes, each send under its link's timeout.
+//! Messages in virtual time, each under its link's timeout.
 
 use barograph_sim::{Response, Scenario, Try, Weather};
 use barograph_timeout::{Ended, Exchange, LIMIT, Timeout};
 use std::time::Duration;
 
+use super::strategy::Strategy;
+
 /// What a strategy made of a scenario.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Run {
-    /// The time of each reduction in seconds: the longest, over all nodes, from sending to the parent until
-    /// the final result arrives.
+    /// The time of each reduction in seconds.
     pub(crate) times: Vec<f64>,
+    /// Whether a send of it used up its tries.
+    pub(crate) gave_up: Vec<bool>,
     /// Messages sent.
     pub(crate) sends: u64,
     /// Messages sent more than once.
@@ -18,8 +21,17 @@ pub(crate) struct Run {
     pub(crate) retries: u64,
     /// Bytes of messages, and of copies beyond the first.
     pub(crate) bytes: (u64, u64),
+    /// Which static timeout this was the run of, where the best was looked for.
+    pub(crate) best_s: Option<f64>,
+    /// The longest send in seconds.
+    pub(crate) longest_s: f64,
+}
+
+impl Run {
     /// Reductions in which a send used up its tries.
-    pub(crate) abandoned: u64,
+    pub(crate) fn abandoned(&self) -> usize {
+        self.gave_up.iter().filter(|gave_up| **gave_up).count()
+    }
 }
 
 /// One send, for those who look on.
@@ -34,68 +46,60 @@ pub(crate) struct Sent {
     pub(crate) attempts: u32,
 }
 
-/// Runs the scenario with a timeout for each path (twice the link, plus 1 for the way down).
-///
-/// A send that used up its tries counts its reduction as abandoned; it is then sent once more and waited
-/// for, so that every reduction has a time and enters the means.
-pub(crate) fn run<T: Timeout>(
-    scenario: &Scenario,
-    paths: &mut [T],
-    hedged: bool,
-    mut look_on: impl FnMut(Sent),
-) -> Run {
-    let links = scenario.nodes - 1;
-    assert_eq!(paths.len(), 2 * links, "a timeout for each way of each link");
-    let weather = Weather::new(scenario, links);
-    let mut program = Program { scenario, weather, paths, hedged, run: Run::default(), abandoning: false };
-    let mut start = 0.0;
-    for reduction in 0..scenario.reductions {
-        let end = program.reduce(reduction, start, &mut look_on);
-        program.run.times.push(end - start);
-        start = match scenario.period_s {
-            Some(period) => end.max((reduction + 1) as f64 * period),
-            None => end + scenario.pause_s,
-        };
-    }
-    program.run
-}
-
-struct Program<'a, T> {
+/// The links of a scenario in virtual time, with a timeout for each path.
+pub(crate) struct Network<'a> {
     scenario: &'a Scenario,
     weather: Weather<'a>,
-    paths: &'a mut [T],
+    paths: Vec<Box<dyn Timeout>>,
     hedged: bool,
-    run: Run,
-    /// Whether a send of this reduction used up its tries.
+    /// What happened so far.
+    pub(crate) run: Run,
+    /// Whether a send of this round used up its tries.
     abandoning: bool,
 }
 
-impl<T: Timeout> Program<'_, T> {
-    /// When the last node has the result.
-    fn reduce(&mut self, reduction: usize, start: f64, look_on: &mut impl FnMut(Sent)) -> f64 {
-        self.abandoning = false;
-        let nodes = self.scenario.nodes;
-        // When a node may send to its parent: the leaves at once, the others when both children have sent.
-        let mut ready = vec![start; nodes];
-        for child in (1..nodes).rev() {
-            let sent = self.send(2 * (child - 1), reduction, ready[child], look_on);
-            let parent = (child - 1) / 2;
-            ready[parent] = ready[parent].max(sent);
-        }
-        let mut end = start;
-        let mut arrived = ready;
-        for child in 1..nodes {
-            let from = arrived[(child - 1) / 2];
-            arrived[child] = self.send(2 * (child - 1) + 1, reduction, from, look_on);
-            end = end.max(arrived[child]);
-        }
-        self.run.abandoned += u64::from(self.abandoning);
-        end
+impl<'a> Network<'a> {
+    /// `links` links in the weather of `scenario`; `paths` has a timeout for each path that will be used.
+    pub(crate) fn new(scenario: &'a Scenario, links: usize, strategy: Strategy, owners: &[usize]) -> Self {
+        let weather = Weather::new(scenario, links);
+        let (paths, hedged) = (strategy.timeouts(owners), strategy.is_hedged());
+        Self { scenario, weather, paths, hedged, run: Run::default(), abandoning: false }
+    }
+
+    /// Begins anew with timeouts that know nothing.
+    pub(crate) fn forget(&mut self, strategy: Strategy, owners: &[usize]) {
+        self.paths = strategy.timeouts(owners);
+    }
+
+    /// A reduction, or whatever is timed as a whole, took so long.
+    pub(crate) fn finished(&mut self, took_s: f64) {
+        self.run.times.push(took_s);
+        self.run.gave_up.push(std::mem::take(&mut self.abandoning));
+    }
+
+    /// Sends the message that the scenario draws for this path; see [`Self::send`].
+    pub(crate) fn send_one(
+        &mut self,
+        path: usize,
+        round: usize,
+        start: f64,
+        look_on: &mut impl FnMut(Sent),
+    ) -> f64 {
+        self.send(path, round, start, self.weather.bytes(path, round), look_on)
     }
 
     /// Sends one message at `start`; when its acknowledgement comes.
-    fn send(&mut self, path: usize, reduction: usize, start: f64, look_on: &mut impl FnMut(Sent)) -> f64 {
-        let bytes = self.weather.bytes(path, reduction);
+    ///
+    /// A send that used up its tries counts its round as abandoned; it is then sent once more and waited
+    /// for, so that every round has a time and enters the means.
+    pub(crate) fn send(
+        &mut self,
+        path: usize,
+        reduction: usize,
+        start: f64,
+        bytes: u64,
+        look_on: &mut impl FnMut(Sent),
+    ) -> f64 {
         let reconnect_s = self.weather.reconnect_s(path);
         let mut exchange = Exchange::begun_at(bytes, self.scenario.tries, seconds(start));
         let (mut at, mut attempts, mut given_up, mut first_timeout) = (start, 0, false, 0.0);
@@ -129,7 +133,7 @@ impl<T: Timeout> Program<'_, T> {
             given_up = !exchange.again();
             self.abandoning |= given_up;
         }
-        self.count(bytes, attempts);
+        self.count(bytes, attempts, at - start);
         look_on(Sent { path, reduction, timeout_s: first_timeout, took_s: at - start, attempts });
         at
     }
@@ -165,7 +169,8 @@ impl<T: Timeout> Program<'_, T> {
         took
     }
 
-    fn count(&mut self, bytes: u64, attempts: u32) {
+    fn count(&mut self, bytes: u64, attempts: u32, took_s: f64) {
+        self.run.longest_s = self.run.longest_s.max(took_s);
         let extra = u64::from(attempts - 1);
         self.run.sends += 1;
         self.run.retried += u64::from(1 < attempts);

@@ -1,17 +1,19 @@
 //! The strategies that are compared.
 
-use barograph_sim::Scenario;
 use barograph_timeout::{Adaptive, Config, Host, Nws, NwsEscalating, Rfc6298, Static, Timeout};
+use std::collections::BTreeMap;
+use std::str::FromStr;
 use std::time::Duration;
 
-use super::engine::{Run, Sent, run};
+use super::engine::Run;
+use super::row::mean;
 
 /// A way of setting timeouts.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) enum Strategy {
     /// The same number of seconds everywhere.
     Static(f64),
-    /// The static timeout that was best in hindsight, of 40.
+    /// The static timeout that was best in hindsight.
     StaticBest,
     /// The paper's mean + k SD.
     Nws(f64),
@@ -53,43 +55,68 @@ impl Strategy {
         }
     }
 
-    /// Runs `scenario` under this strategy.
-    pub(crate) fn run(self, scenario: &Scenario, look_on: impl FnMut(Sent)) -> Run {
-        match self {
-            Self::Static(seconds) => each(scenario, look_on, |_| Static(Duration::from_secs_f64(seconds))),
-            Self::StaticBest => static_best(scenario).1,
-            Self::Nws(k) => each(scenario, look_on, |_| Nws::new(k)),
-            Self::NwsEscalating => each(scenario, look_on, |_| NwsEscalating(Nws::new(2.0))),
-            Self::Rfc6298 => each(scenario, look_on, |_| Rfc6298::default()),
-            Self::Default => run(scenario, &mut defaults(scenario), false, look_on),
-            Self::DefaultHedged => run(scenario, &mut defaults(scenario), true, look_on),
-        }
+    /// Runs `program` under this strategy: for [`Self::StaticBest`] under 40 static timeouts, keeping the
+    /// run with the least mean.
+    pub(crate) fn run(self, program: impl Fn(Self) -> Run) -> Run {
+        if self == Self::StaticBest { best_static(HINDSIGHT_MAX_S, program) } else { program(self) }
+    }
+
+    /// A timeout for each path, of which `owners` names the sending node: what starts at one node shares
+    /// what its host learns.
+    pub(crate) fn timeouts(self, owners: &[usize]) -> Vec<Box<dyn Timeout>> {
+        let mut hosts: BTreeMap<usize, Host> = BTreeMap::new();
+        let config = Config::default();
+        let timeout = |owner: &usize| -> Box<dyn Timeout> {
+            match self {
+                Self::Static(seconds) => Box::new(Static(Duration::from_secs_f64(seconds))),
+                Self::StaticBest => unreachable!("it runs as one of the static ones"),
+                Self::Nws(k) => Box::new(Nws::new(k)),
+                Self::NwsEscalating => Box::new(NwsEscalating(Nws::new(2.0))),
+                Self::Rfc6298 => Box::new(Rfc6298::default()),
+                Self::Default | Self::DefaultHedged => {
+                    Box::new(Adaptive::new(&config, hosts.entry(*owner).or_default()))
+                }
+            }
+        };
+        owners.iter().map(timeout).collect()
+    }
+
+    /// Whether a copy is sent at the timeout instead of a cancellation.
+    pub(crate) fn is_hedged(self) -> bool {
+        self == Self::DefaultHedged
     }
 }
 
-/// The static timeout with the least mean, and its run: of 40 from 1 ms to 120 s, log-spaced.
-pub(crate) fn static_best(scenario: &Scenario) -> (f64, Run) {
-    let step = |i: i32| 0.001 * 120_000_f64.powf(f64::from(i) / 39.0);
-    let runs = (0..40).map(step).map(|seconds| (seconds, Strategy::Static(seconds).run(scenario, |_| {})));
-    runs.min_by(|(_, a), (_, b)| f64::total_cmp(&mean(&a.times), &mean(&b.times))).expect("there are 40")
+impl FromStr for Strategy {
+    type Err = String;
+
+    /// One of the names; other numbers may stand in `static-15` and `mean+2sd`.
+    fn from_str(name: &str) -> Result<Self, String> {
+        if let Some(strategy) = Self::ALL.into_iter().find(|strategy| strategy.name() == name) {
+            return Ok(strategy);
+        }
+        let number =
+            |text: &str, max: f64| text.parse().ok().filter(|number: &f64| 0.0 < *number && *number <= max);
+        let fixed = name.strip_prefix("static-").and_then(|text| number(text, 1e6)).map(Self::Static);
+        let inner = name.strip_prefix("mean+").and_then(|text| text.strip_suffix("sd"));
+        fixed.or_else(|| inner.and_then(|text| number(text, 100.0)).map(Self::Nws)).ok_or_else(|| {
+            let names: Vec<String> = Self::ALL.iter().map(|strategy| strategy.name()).collect();
+            format!("the strategies are {}", names.join(", "))
+        })
+    }
 }
 
-pub(crate) fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len() as f64
+/// The run with the least mean under 40 static timeouts, log-spaced from 1 ms to `up_to_s`.
+pub(crate) fn best_static(up_to_s: f64, program: impl Fn(Strategy) -> Run) -> Run {
+    let candidate = |i: i32| LEAST_S * (up_to_s / LEAST_S).powf(f64::from(i) / 39.0);
+    let run = |seconds| Run { best_s: Some(seconds), ..program(Strategy::Static(seconds)) };
+    (0..40)
+        .map(candidate)
+        .map(run)
+        .min_by(|a, b| f64::total_cmp(&mean(&a.times), &mean(&b.times)))
+        .expect("there are 40")
 }
 
-fn each<T: Timeout>(scenario: &Scenario, look_on: impl FnMut(Sent), make: impl Fn(usize) -> T) -> Run {
-    let mut paths: Vec<T> = (0..2 * (scenario.nodes - 1)).map(make).collect();
-    run(scenario, &mut paths, false, look_on)
-}
-
-/// The default for each path; the paths that start at one node share what their host learns.
-fn defaults(scenario: &Scenario) -> Vec<Adaptive> {
-    let hosts: Vec<Host> = (0..scenario.nodes).map(|_| Host::default()).collect();
-    let owner = |path: usize| {
-        let child = path / 2 + 1;
-        if path.is_multiple_of(2) { child } else { (child - 1) / 2 }
-    };
-    let config = Config::default();
-    (0..2 * (scenario.nodes - 1)).map(|path| Adaptive::new(&config, &hosts[owner(path)])).collect()
-}
+/// Static timeouts in hindsight lie between these, in seconds.
+const LEAST_S: f64 = 0.001;
+const HINDSIGHT_MAX_S: f64 = 120.0;

@@ -1,0 +1,84 @@
+//! The base of links, which has several forms.
+
+use serde::Deserialize;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use std::fmt;
+
+use super::Range;
+
+/// The base of links in seconds: a number, `{ min, max }` (log-uniform), `{ median, sigma }` (lognormal) or
+/// `{ uniform = { min, max } }`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Base {
+    /// Log-uniform.
+    Uniform(Range),
+    /// Uniform (not log-uniform).
+    Flat {
+        /// The least and the greatest.
+        uniform: Range,
+    },
+    /// Lognormal.
+    Lognormal {
+        /// The median.
+        median: f64,
+        /// The deviation of the logarithm.
+        sigma: f64,
+    },
+    /// All the same.
+    Constant(f64),
+}
+
+impl<'de> Deserialize<'de> for Base {
+    fn deserialize<D: Deserializer<'de>>(input: D) -> Result<Self, D::Error> {
+        input.deserialize_any(Forms)
+    }
+}
+
+/// Tells the forms apart by their keys, so that an error can name the key that is wrong (serde's untagged
+/// enums only say that nothing matched).
+struct Forms;
+
+impl<'de> Visitor<'de> for Forms {
+    type Value = Base;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("base_s as a number, { min, max }, { median, sigma } or { uniform = { min, max } }")
+    }
+
+    fn visit_f64<E: Error>(self, base: f64) -> Result<Base, E> {
+        Ok(Base::Constant(base))
+    }
+
+    fn visit_i64<E: Error>(self, base: i64) -> Result<Base, E> {
+        Ok(Base::Constant(base as f64))
+    }
+
+    fn visit_u64<E: Error>(self, base: u64) -> Result<Base, E> {
+        Ok(Base::Constant(base as f64))
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<Base, M::Error> {
+        let (mut numbers, mut uniform) = ([None; KEYS.len() - 1], None);
+        while let Some(key) = map.next_key::<String>()? {
+            match KEYS.iter().position(|known| *known == key) {
+                Some(UNIFORM) => uniform = Some(map.next_value::<Range>()?),
+                Some(known) => numbers[known] = Some(map.next_value::<f64>()?),
+                None => return Err(Error::unknown_field(&key, KEYS)),
+            }
+        }
+        match (numbers, uniform) {
+            ([Some(min), Some(max), None, None], None) => Ok(Base::Uniform(Range { min, max })),
+            ([None, None, Some(median), Some(sigma)], None) => Ok(Base::Lognormal { median, sigma }),
+            ([None, None, None, None], Some(uniform)) => Ok(Base::Flat { uniform }),
+            ([None, Some(_), None, None], None) => Err(Error::missing_field("min")),
+            ([Some(_), None, None, None], None) => Err(Error::missing_field("max")),
+            ([None, None, None, Some(_)], None) => Err(Error::missing_field("median")),
+            ([None, None, Some(_), None], None) => Err(Error::missing_field("sigma")),
+            _ => Err(Error::custom("base_s needs either min and max, or median and sigma, or uniform")),
+        }
+    }
+}
+
+/// All keys; the last one holds a table.
+const KEYS: &[&str] = &["min", "max", "median", "sigma", "uniform"];
+const UNIFORM: usize = 4;

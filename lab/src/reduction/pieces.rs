@@ -1,0 +1,102 @@
+//! Whether it pays to cut a large message into pieces, each sent, acknowledged and timed by itself.
+
+use barograph_sim::Scenario;
+
+use super::BeyondArgs;
+use super::beyond::{ABOUT, KB, TIE, runs, size, wide_area};
+use super::engine::{Network, Run};
+use super::row::{Summary, mean};
+use super::strategy::Strategy;
+use crate::report::aligned;
+
+/// Messages of 1, 4 and 16 MB, whole and in pieces.
+pub(crate) fn markdown(args: &BeyondArgs) -> anyhow::Result<String> {
+    let scenario = wide_area(args)?;
+    let mut text = format!(
+        "# Large messages in pieces\n\nMean time of a message in seconds, over {LINKS} links with {} messages each (fewer \
+         where there are over {FEW} pieces), after a third of them that warm up the timeouts. A piece is an exchange of its own: the next one is sent when it is acknowledged, so \
+         each costs a round trip. {ABOUT}\n",
+        args.rounds
+    );
+    for whole in [1024 * KB, 4096 * KB, 16_384 * KB] {
+        let pieces: Vec<u64> = (0..6).map(|i| (16 * KB) << (2 * i)).filter(|piece| *piece <= whole).collect();
+        let runs = runs(&pieces, &STRATEGIES, |piece, strategy| program(&scenario, whole, *piece, strategy));
+        text += &format!("\n## {}\n\n{}\n{}", size(whole), table(&pieces, &runs), findings(&pieces, &runs));
+    }
+    Ok(text)
+}
+
+const STRATEGIES: [Strategy; 4] =
+    [Strategy::StaticBest, Strategy::Nws(2.0), Strategy::NwsEscalating, Strategy::Default];
+
+/// Sends messages of `whole` bytes in pieces, on links of their own.
+fn program(scenario: &Scenario, whole: u64, piece: u64, strategy: Strategy) -> Run {
+    let pieces = (whole / piece) as usize;
+    // Hundreds of pieces tell of the timeouts what hundreds of messages would.
+    let messages = (scenario.reductions * FEW / pieces.max(FEW)).max(LEAST);
+    // Only the way there is used; all start at one node.
+    let mut network = Network::new(scenario, LINKS, strategy, &[0; 2 * LINKS]);
+    for link in 0..LINKS {
+        let mut at = 0.0;
+        for message in 0..messages {
+            let start = at;
+            for number in 0..pieces {
+                at = network.send(2 * link, message * pieces + number, at, piece, &mut |_| {});
+            }
+            if messages / 3 <= message {
+                network.finished(at - start);
+            }
+        }
+    }
+    network.run
+}
+
+fn table(pieces: &[u64], runs: &[Vec<Run>]) -> String {
+    let mut header = vec!["piece".to_owned()];
+    header.extend(STRATEGIES.iter().map(|strategy| strategy.name()));
+    header.extend(["default, p95", "default, ÷ whole"].map(str::to_owned));
+    let mut table = vec![header];
+    let whole = runs.last().map_or(f64::NAN, |runs| mean(&runs[DEFAULT].times));
+    for (piece, runs) in pieces.iter().zip(runs) {
+        let mut row = vec![size(*piece)];
+        for (strategy, run) in STRATEGIES.iter().zip(runs) {
+            let seconds = run.best_s.filter(|_| *strategy == Strategy::StaticBest);
+            let best = seconds.map_or(String::new(), |seconds| format!(" ({seconds:.2} s)"));
+            row.push(format!("{:.2}{best}", mean(&run.times)));
+        }
+        let summary = Summary::of(&runs[DEFAULT].times);
+        row.extend([format!("{:.2}", summary.p95), format!("{:.3}", summary.mean / whole)]);
+        table.push(row);
+    }
+    aligned(&table)
+}
+
+fn findings(pieces: &[u64], runs: &[Vec<Run>]) -> String {
+    let summaries: Vec<Summary> = runs.iter().map(|runs| Summary::of(&runs[DEFAULT].times)).collect();
+    let Some((whole, cut)) = summaries.split_last() else { return String::new() };
+    let verdict = |what: &str, of: fn(&Summary) -> f64| {
+        let best = (0..cut.len()).min_by(|a, b| of(&cut[*a]).total_cmp(&of(&cut[*b]))).unwrap_or(0);
+        let gain = 1.0 - of(&cut[best]) / of(whole);
+        let verdict = if TIE < gain { "pays" } else { "does not pay" };
+        let than = if 0.0 < gain { "less" } else { "more" };
+        let percent = 100.0 * gain.abs();
+        format!(
+            "in the {what} it {verdict}: at best {percent:.1} % {than}, with pieces of {}",
+            size(pieces[best])
+        )
+    };
+    let (mean, p95) =
+        (verdict("mean", |summary| summary.mean), verdict("95th percentile", |summary| summary.p95));
+    format!("Whether cutting pays under the default: {mean}; {p95}.\n")
+}
+
+const DEFAULT: usize = 3;
+
+/// Enough links that none decides the mean.
+const LINKS: usize = 10;
+
+/// More pieces than this in a message, and fewer messages are sent, so that no row takes minutes.
+const FEW: usize = 16;
+
+/// Messages on a link at least: then the mean rests on 200.
+const LEAST: usize = 30;
