@@ -17,6 +17,7 @@ mod shapes;
 mod sizes;
 mod strategy;
 mod tables;
+mod tcp;
 mod tree;
 
 use anyhow::Context;
@@ -67,6 +68,8 @@ enum Beyond {
     Pieces(BeyondArgs),
     /// Two other programs: a request to replicas, and a pipeline of small messages.
     Apps(BeyondArgs),
+    /// Does the same hold over real TCP, through a bottleneck with losses and other traffic? (root)
+    Tcp(tcp::Args),
 }
 
 /// What the further experiments have in common.
@@ -89,6 +92,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Beyond::Sizes(args)) => print(&sizes::markdown(args)?),
         Some(Beyond::Pieces(args)) => print(&pieces::markdown(args)?),
         Some(Beyond::Apps(args)) => print(&apps::markdown(args)?),
+        Some(Beyond::Tcp(args)) => tcp::run(args),
         None if args.scenarios.is_some() || !args.scenario.is_empty() => {
             let mut scenarios = match &args.scenarios {
                 Some(folder) => load::load_folder(folder)?,
