@@ -10,6 +10,7 @@ mod load;
 mod paper;
 mod pieces;
 mod plot;
+mod promises;
 mod ratios;
 mod row;
 mod scenario;

@@ -184,8 +184,8 @@ pub struct Congestion {
     pub factor: f64,
     /// Each cancelled copy still in flight multiplies the response time by 1 + this.
     pub load_feedback: f64,
-    /// Instead: cancelled copies count for this long (their weight falls by e in it), whether in flight or
-    /// not, and the response time is multiplied by 1 + `load_feedback` × their weight.
+    /// Instead: copies that were cancelled count for this long from their beginning (their weight falls by e
+    /// in it), whether in flight or not, and the response time is multiplied by 1 + `load_feedback` × their weight.
     pub load_fade_s: Option<f64>,
     /// Load counts in the bad state only.
     pub load_when_bad: bool,

@@ -1,7 +1,7 @@
 //! The weather of a scenario's links in virtual time: how long each attempt takes.
 
 use crate::chance::Chance;
-use crate::scenario::{Base, Duration, Law, Scenario, Stall};
+use crate::scenario::{Base, Congestion, Duration, Law, Scenario, Stall};
 
 /// The links of a scenario. A link joins two nodes; each of its directions is a path of its own.
 ///
@@ -129,15 +129,16 @@ impl<'a> Weather<'a> {
         Response { takes_s: takes_s.min(FOREVER_S), congested }
     }
 
-    /// An attempt that would have ended at `ends` was cancelled at `at`: its copy is still in flight.
-    pub fn cancelled(&mut self, path: usize, at: f64, ends: f64) {
+    /// An attempt that began at `began` and would have ended at `ends` was cancelled: its copy is still in
+    /// flight. With [`crate::scenario::Congestion::load_fade_s`] its weight fades from its beginning on.
+    pub fn cancelled(&mut self, path: usize, began: f64, ends: f64) {
         let Some(congestion) = &self.scenario.congestion else { return };
         if congestion.load_feedback == 0.0 {
             return;
         }
         let path = &mut self.paths[path];
         match congestion.load_fade_s {
-            Some(fade) => path.fading = (path.weight(at, fade) + 1.0, at),
+            Some(fade) => path.fading = (path.weight(began, fade) + 1.0, began),
             None => path.in_flight.push(ends),
         }
     }
@@ -199,14 +200,7 @@ impl<'a> Weather<'a> {
         if congestion.good_s.is_infinite() {
             return false;
         }
-        let link = &mut self.links[link];
-        while link.changes.last().is_none_or(|last| *last <= at) {
-            let stay =
-                if link.changes.len().is_multiple_of(2) { congestion.good_s } else { congestion.bad_s };
-            let last = link.changes.last().copied().unwrap_or(0.0);
-            link.changes.push(last - stay * (1.0 - link.sojourns.uniform()).ln());
-        }
-        link.changes.partition_point(|change| *change <= at) % 2 == 1
+        self.links[link].is_bad(at, congestion)
     }
 
     /// A source of its own for each purpose, reduction, place and attempt.
@@ -215,6 +209,29 @@ impl<'a> Weather<'a> {
             .iter()
             .fold(purpose, |stream, part| (stream ^ part).wrapping_mul(MIX).rotate_left(23) ^ stream);
         Chance::new(self.scenario.seed, stream)
+    }
+}
+
+impl Link {
+    /// Whether it is in the bad state at `at`.
+    fn is_bad(&mut self, at: f64, congestion: &Congestion) -> bool {
+        let cycle = congestion.good_s + congestion.bad_s;
+        if CYCLES_MAX * cycle < at - self.changes.last().copied().unwrap_or(0.0) {
+            // What was so long ago tells nothing of the state now, which has no memory either.
+            let is_bad = self.sojourns.happens(congestion.bad_s / cycle);
+            self.changes = if is_bad { vec![at] } else { vec![at, at] };
+        }
+        while self.changes.last().is_none_or(|last| *last <= at) {
+            let stay =
+                if self.changes.len().is_multiple_of(2) { congestion.good_s } else { congestion.bad_s };
+            let last = self.changes.last().copied().unwrap_or(0.0);
+            self.changes.push(last - stay * (1.0 - self.sojourns.uniform()).ln());
+        }
+        if CHANGES_MAX < self.changes.len() {
+            // An even number, so that the state stays what it is.
+            self.changes.drain(..CHANGES_MAX / 2);
+        }
+        self.changes.partition_point(|change| *change <= at) % 2 == 1
     }
 }
 
@@ -268,6 +285,12 @@ fn draw(duration: Duration, u: f64) -> f64 {
         Duration::Pareto { alpha, min, max } => (min * (1.0 - u).powf(-1.0 / alpha)).min(max),
     }
 }
+
+/// States are worked out one after the other over so many changes to and fro, and skipped over more.
+const CYCLES_MAX: f64 = 10_000.0;
+
+/// So many changes of a link are remembered, for attempts that overlap; more than [`CYCLES_MAX`] brings.
+const CHANGES_MAX: usize = 1 << 16;
 
 /// More stalls than this in one attempt make no difference to anyone who waits for it.
 const STALLS_MAX: usize = 10_000;

@@ -1,18 +1,30 @@
 //! The default: learns from what it cut off, asks whether a retry helps, knows sizes, keeps a budget.
 
-use alloc::sync::Arc;
+mod histogram;
+mod host;
+mod level;
+mod optimum;
+mod state;
+
 use alloc::vec::Vec;
-use core::fmt;
+use barograph_forecast::Battery;
 use core::time::Duration;
 
-use crate::nws::escalate;
 use crate::time::bounded;
 use crate::{Attempt, Decision, Ended, LIMIT, Reason, START, Timeout};
+use histogram::{BINS, Counts, Histogram, PRIOR, bin};
+use level::{Ground, Level, SLOPE_MAX};
+use optimum::{Optimum, Retries, weighed};
+use state::{Reader, Writer};
+
+pub use host::Host;
+pub use state::StateError;
 
 /// What an [`Adaptive`] is to do. The default is meant to be right.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
-    /// The largest share of attempts that may be cut off, 0 to 1.
+    /// The budget: the largest share of messages that may be sent again because of a timeout, 0 to 1. It is
+    /// given only as far as retries prove to help; until they do, three in a hundred.
     pub budget: f64,
     /// The timeout while nothing is known.
     pub start: Duration,
@@ -22,21 +34,47 @@ pub struct Config {
 
 impl Default for Config {
     fn default() -> Self {
-        Self { budget: 0.2, start: START, limit: LIMIT }
+        Self { budget: BUDGET, start: START, limit: LIMIT }
     }
 }
 
-/// What the links of one host have learned together; cloning it gives another handle to the same.
-#[derive(Clone, Debug, Default)]
-pub struct Host(Arc<()>);
-
-/// The default estimator of one link.
+/// The default estimator of one link: the timeout that makes the expected time to the answer least.
+///
+/// It forecasts the time of an attempt on a logarithmic scale, from its size and the answers so far; keeps
+/// a fading histogram of how answers scatter around their forecasts, in which an attempt that was cut off
+/// counts as one that would have taken longer (Kaplan and Meier 1958); learns from retries whether they are
+/// fresh draws or meet the same slowness; and of all timeouts takes the one with which the answer is
+/// expected soonest, with the time to connect anew and the retries in the reckoning. Where no timeout gains
+/// anything, or the budget is spent, a backstop remains, far beyond what was seen.
 #[derive(Clone, Debug)]
 pub struct Adaptive {
     config: Config,
-    _host: Host,
-    level: f64,
-    count: u64,
+    host: Host,
+    level: Level,
+    histogram: Histogram,
+    optimum: Optimum,
+    /// How likely a retry is to be quick.
+    help: f64,
+    /// Timeouts that the budget has left, and what an answer adds to them.
+    leave: f64,
+    earned: f64,
+    /// Mean square of the forecasts' errors, s².
+    error2: f64,
+    /// Mean time to set up a connection, s; 0 if it was never measured.
+    connect_s: f64,
+    /// How far above the forecast answers are just now, in octaves, after two slow ones in a row.
+    lift: f64,
+    /// log2 of the seconds after which the last first attempt was cut off, until its retry ends.
+    cut: Option<f64>,
+    /// log2 of the seconds of the last answer, if it was slow.
+    slow: Option<f64>,
+    /// log2 of the seconds that the last answer was expected to take.
+    usual: f64,
+    answers: u64,
+    /// Fits anew when there are so many answers.
+    fit_at: u64,
+    /// What the host has not been told yet.
+    news: News,
 }
 
 impl Default for Adaptive {
@@ -49,91 +87,411 @@ impl Adaptive {
     /// A link that knows nothing but what `host` has learned on others.
     #[must_use]
     pub fn new(config: &Config, host: &Host) -> Self {
-        Self { config: config.clone(), _host: host.clone(), level: 0.0, count: 0 }
+        Self {
+            config: Config { budget: config.budget.clamp(0.0, 1.0), ..config.clone() },
+            host: host.clone(),
+            level: Level::new(None),
+            histogram: Histogram::new(Counts::NONE),
+            optimum: Optimum::START,
+            help: 0.5,
+            leave: LEAVE_START,
+            earned: UNPROVEN.min(config.budget),
+            error2: 0.0,
+            connect_s: 0.0,
+            lift: 0.0,
+            cut: None,
+            slow: None,
+            usual: 0.0,
+            answers: 0,
+            fit_at: 1,
+            news: News::NONE,
+        }
+    }
+
+    /// Forecasts with a battery instead of the lean mean: it costs a microsecond an answer, and follows
+    /// series in which the last values say much about the next.
+    #[must_use]
+    pub fn with_battery(self, config: &barograph_forecast::Config) -> Self {
+        Self { level: Level::new(Some(Battery::new(config))), ..self }
     }
 
     /// Starts from a forecast made elsewhere, such as a station's for this pair, and its error; ignored
     /// once this link has answers of its own.
-    pub fn start_from(&mut self, forecast: Duration, _error: Duration) {
-        if self.count == 0 {
-            self.level = libm::log2(forecast.as_secs_f64().max(1e-9));
-            self.count = 1;
+    pub fn start_from(&mut self, forecast: Duration, error: Duration) {
+        if self.level.ground == Ground::Answers {
+            return;
         }
+        self.level.tell(log2(forecast));
+        // Four errors, as RFC 6298 §2.3 allows for what it knows little of.
+        let ratio = 1.0 + 4.0 * error.as_secs_f64() / forecast.as_secs_f64().max(TINY_S);
+        let first = libm::log2(ratio).clamp(Optimum::START.first, Optimum::START.retries[0]);
+        self.optimum = Optimum { first, bold: first, ..Optimum::START };
     }
 
-    /// All it has learned, in a small versioned format that [`Adaptive::load`] reads.
+    /// All it has learned, in a small versioned format that [`Adaptive::load`] reads. What its host has
+    /// learned is not in it: see [`Host::save`].
     #[must_use]
     pub fn save(&self) -> Vec<u8> {
-        let mut bytes = self.level.to_le_bytes().to_vec();
-        bytes.extend(self.count.to_le_bytes());
-        bytes
+        let mut writer = Writer::new(KIND);
+        let known = self.level.ground == Ground::Answers;
+        // Of a battery this saves the shape, not the memory.
+        let level = self.level.forecast(0);
+        for number in [
+            f64::from(u8::from(known)),
+            if known { level } else { 0.0 },
+            if known { self.level.slope } else { 0.0 },
+            self.leave,
+            self.error2,
+            self.connect_s,
+            self.answers as f64,
+        ] {
+            writer.double(number);
+        }
+        let counts = self.histogram.counts();
+        counts.answered.iter().chain(&counts.censored).for_each(|count| writer.single(*count));
+        writer.bytes()
     }
 
     /// What [`Adaptive::save`] saved, under a configuration that may be another.
     ///
     /// # Errors
-    /// [`StateError`] when `saved` is no such state; nothing that it contains can make a timeout wild.
+    /// [`StateError`] when `saved` is nothing of the kind; what it lets through makes no timeout wild.
     pub fn load(saved: &[u8], config: &Config, host: &Host) -> Result<Self, StateError> {
-        let (level, count) = saved.split_at_checked(8).ok_or(StateError::Length(saved.len()))?;
-        let level = f64::from_le_bytes(level.try_into().map_err(|_| StateError::Length(saved.len()))?);
-        let count = u64::from_le_bytes(count.try_into().map_err(|_| StateError::Length(saved.len()))?);
-        Ok(Self { level, count, ..Self::new(config, host) })
+        let mut reader = Reader::new(saved, KIND)?;
+        let known = 0.5 < reader.double(0.0, 1.0)?;
+        let level = reader.double(-LEVEL_MAX, LEVEL_MAX)?;
+        let slope = reader.double(-SLOPE_MAX, SLOPE_MAX)?;
+        let mut new = Self::new(config, host);
+        new.leave = reader.double(-SECONDS_MAX, LEAVE_MAX)?;
+        new.error2 = reader.double(0.0, SECONDS_MAX * SECONDS_MAX)?;
+        new.connect_s = reader.double(0.0, SECONDS_MAX)?;
+        let answers = reader.double(0.0, SECONDS_MAX)?;
+        let mut counts = Counts::NONE;
+        for count in counts.all_mut() {
+            *count = reader.count()?;
+        }
+        reader.end()?;
+        if known {
+            new.level = Level::at(level, slope, None);
+            new.histogram = Histogram::new(counts);
+            // A cast from a float that was checked.
+            new.answers = answers as u64;
+            new.fit();
+        }
+        Ok(new)
     }
 
-    /// Memory of this link in bytes, heap included.
+    /// Memory of this link in bytes, heap included; not that of its host.
     #[must_use]
     pub fn size_bytes(&self) -> usize {
-        size_of::<Self>()
+        size_of::<Self>() + self.level.size_bytes()
+    }
+
+    /// log2 of the seconds that an attempt is expected to take now.
+    fn forecast(&self, bytes: u64) -> f64 {
+        self.level.forecast(bytes) + self.lift
+    }
+
+    /// The timeout of a first attempt in octaves above the forecast.
+    fn first(&self) -> f64 {
+        let Optimum { first, bold, backstop, .. } = self.optimum;
+        if self.leave < 1.0 {
+            backstop
+        } else if self.leave < LEAVE_BOLD {
+            first
+        } else {
+            bold
+        }
+    }
+
+    /// The timeout of an attempt that is not the last, in octaves above the forecast.
+    fn octaves(&self, number: u32) -> f64 {
+        let first = self.first();
+        let [one, two] = self.optimum.retries;
+        let slack = RETRY_SLACK * f64::from(number);
+        match number {
+            0 => first,
+            1 => one.clamp(first, first + RETRY_STEP_MAX) + slack,
+            2 => two.clamp(first, first + 2.0 * RETRY_STEP_MAX) + slack,
+            // Nothing is learned of later retries: four times as long each.
+            more => two.clamp(first, first + 2.0 * RETRY_STEP_MAX) + slack + 2.0 * f64::from(more - 2),
+        }
+    }
+
+    fn reason(&self, attempt: &Attempt) -> Reason {
+        match attempt.number {
+            0 if self.level.ground == Ground::Told => Reason::Error,
+            0 if self.leave < 1.0 => Reason::Budget,
+            0 if self.optimum.pays
+                || LEAVE_BOLD <= self.leave && self.optimum.bold < self.optimum.backstop =>
+            {
+                Reason::Restart
+            }
+            0 => Reason::Backstop,
+            _ => Reason::Escalated,
+        }
+    }
+
+    fn answered(&mut self, attempt: &Attempt, took: Duration) {
+        let (y, seconds) = (log2(took), took.as_secs_f64());
+        let forecast = self.level.forecast(attempt.bytes);
+        if self.level.ground != Ground::Nothing {
+            let error = seconds - libm::exp2(forecast + self.lift);
+            let gain = (1.0 / (self.answers + 1) as f64).max(ERROR_GAIN);
+            self.error2 += gain * ((error * error).min(SECONDS_MAX * SECONDS_MAX) - self.error2);
+        }
+        if self.level.ground == Ground::Answers {
+            self.place(attempt, y, y - forecast);
+        }
+        self.level.learn(attempt.bytes, y, forecast);
+        self.usual = forecast;
+        self.answers += 1;
+        self.leave = (self.leave + self.earned).min(LEAVE_MAX);
+        if self.fit_at <= self.answers {
+            self.fit();
+        }
+    }
+
+    /// Learns from an answer that came `above` the forecast without lift, in octaves.
+    fn place(&mut self, attempt: &Attempt, y: f64, above: f64) {
+        if 0.0 < self.lift && above < self.lift - SETTLED {
+            self.lift = 0.0;
+        }
+        let octaves = above - self.lift;
+        let late = match self.cut.take() {
+            Some(cut) if attempt.number == 1 => cut < y,
+            _ => self.first() + CLOCK_SLACK < octaves,
+        };
+        match attempt.number {
+            0 => {
+                if let Some(slow) = self.slow {
+                    self.tell_help(y < slow - SETTLED, false);
+                }
+                // Answered, though its timeout had passed: a copy was sent for nothing.
+                self.leave -= f64::from(u8::from(late));
+            }
+            1 => self.tell_help(!late, true),
+            _ => {}
+        }
+        self.slow = (SLOW < octaves).then_some(y);
+        self.tell(octaves, false);
+        let again = late && attempt.number == 1;
+        self.lift = if (again || 0.0 < self.lift) && LIFT_MIN < above { above.min(LIFT_MAX) } else { 0.0 };
+    }
+
+    fn timed_out(&mut self, attempt: &Attempt, took: Duration) {
+        if !attempt.is_last() {
+            self.leave -= 1.0;
+        }
+        if self.level.ground == Ground::Answers {
+            let y = log2(took);
+            self.tell(y - self.forecast(attempt.bytes), true);
+            if attempt.number == 1 {
+                self.tell_help(false, true);
+            }
+            self.cut = (attempt.number == 0).then_some(y);
+            // What was just learned matters to the next message already.
+            self.fit_at = self.answers + 1;
+        }
+    }
+
+    fn superseded(&mut self, attempt: &Attempt, took: Duration) {
+        if self.level.ground != Ground::Answers || took.is_zero() {
+            return;
+        }
+        let octaves = log2(took) - self.forecast(attempt.bytes);
+        self.tell(octaves, true);
+        // Otherwise it was given up before its timeout, for reasons that are not ours.
+        if self.first() < octaves {
+            match attempt.number {
+                0 => self.leave -= 1.0,
+                1 => self.tell_help(false, true),
+                _ => {}
+            }
+        }
+    }
+
+    /// Counts an observation, here and for the host.
+    fn tell(&mut self, octaves: f64, censored: bool) {
+        let bin = bin(octaves);
+        self.histogram.count(bin, censored);
+        if self.news.is_full() {
+            self.news.publish(&self.host);
+        }
+        self.news.add(bin, censored);
+    }
+
+    fn tell_help(&mut self, helped: bool, retried: bool) {
+        self.host.witness(helped, retried);
+    }
+
+    /// Works out the best timeouts from what is known now.
+    fn fit(&mut self) {
+        self.news.publish(&self.host);
+        let host = self.host.counts();
+        let total: f64 = host.answered.iter().chain(&host.censored).map(|count| f64::from(*count)).sum();
+        self.host.fade(total);
+        self.help = self.host.evidence().quick();
+        let proven = ((self.help - PROVEN_FROM) / PROVEN_OVER).clamp(0.0, 1.0);
+        let unproven = UNPROVEN.min(self.config.budget);
+        self.earned = unproven + (self.config.budget - unproven) * proven;
+        // A fresh draw is quick unless it is among those that exceed the timeout anyway.
+        let help = (self.help / (1.0 - self.optimum.exceed).max(0.5)).min(1.0);
+        let retries = Retries {
+            connect: self.connect_s * libm::exp2(-self.usual),
+            help,
+            exceed_max: self.earned,
+            bold_max: self.config.budget,
+        };
+        let host_weight = if 0.0 < total { HOST_WEIGHT * (HOST_MAX / total).min(1.0) } else { 0.0 };
+        let counts = weighed(self.histogram.stored(), &host, host_weight, &PRIOR);
+        self.optimum = Optimum::of(&counts, retries);
+        self.fit_at = self.answers + (self.answers / 8).clamp(1, FIT_EVERY);
     }
 }
 
 impl Timeout for Adaptive {
     fn decide(&self, attempt: &Attempt) -> Decision {
-        let first = if self.count == 0 {
-            Decision::bare(self.config.start, Reason::Start)
-        } else {
-            let forecast = libm::exp2(self.level);
-            Decision {
-                timeout: bounded(4.0 * forecast, self.config.limit),
-                forecast: Some(bounded(forecast, self.config.limit)),
-                error: None,
-                expected_timeouts: f64::NAN,
-                help: f64::NAN,
-                reason: Reason::Restart,
-            }
-        };
-        escalate(first, attempt, self.config.limit)
-    }
-
-    fn record(&mut self, _attempt: &Attempt, ended: Ended) {
-        if let Ended::Answered(took) = ended {
-            let value = libm::log2(took.as_secs_f64().max(1e-9));
-            self.level += if self.count == 0 { value } else { (value - self.level) / 8.0 };
-            self.count += 1;
+        if self.level.ground == Ground::Nothing {
+            let (timeout, reason) = match attempt.is_last() {
+                true => (self.config.limit, Reason::LastTry),
+                false => (self.config.start.min(self.config.limit), Reason::Start),
+            };
+            return Decision { help: self.help, ..Decision::bare(timeout, reason) };
+        }
+        let forecast = libm::exp2(self.forecast(attempt.bytes));
+        let known = 0 < self.answers;
+        Decision {
+            timeout: self.timeout(attempt),
+            forecast: Some(bounded(forecast, self.config.limit)),
+            error: known.then(|| bounded(libm::sqrt(self.error2), self.config.limit)),
+            expected_timeouts: if attempt.is_last() { 0.0 } else { self.optimum.exceed },
+            help: self.help,
+            reason: if attempt.is_last() { Reason::LastTry } else { self.reason(attempt) },
         }
     }
-}
 
-/// Why a saved state was not loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StateError {
-    /// It has the wrong length.
-    Length(usize),
-    /// It was written in a version of the format that this code does not know.
-    Version(u8),
-    /// A number in it is not one that could have been saved.
-    Damaged,
-}
-
-impl fmt::Display for StateError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Length(bytes) => write!(f, "a saved timeout of {bytes} bytes is no saved timeout"),
-            Self::Version(version) => write!(f, "version {version} of a saved timeout is not known here"),
-            Self::Damaged => f.write_str("the saved timeout is damaged"),
+    fn timeout(&self, attempt: &Attempt) -> Duration {
+        if attempt.is_last() {
+            return self.config.limit;
         }
+        if self.level.ground == Ground::Nothing {
+            return self.config.start.min(self.config.limit);
+        }
+        let octaves = self.forecast(attempt.bytes) + self.octaves(attempt.number);
+        bounded(libm::exp2(octaves), self.config.limit)
+    }
+
+    fn record(&mut self, attempt: &Attempt, ended: Ended) {
+        match ended {
+            Ended::Answered(took) => self.answered(attempt, took),
+            Ended::TimedOut(took) => self.timed_out(attempt, took),
+            Ended::Superseded(took) => self.superseded(attempt, took),
+            Ended::Failed(_) => {}
+        }
+    }
+
+    fn connected(&mut self, took: Duration) {
+        let took = took.as_secs_f64().min(SECONDS_MAX);
+        self.connect_s += if self.connect_s == 0.0 { took } else { CONNECT_GAIN * (took - self.connect_s) };
     }
 }
 
-impl core::error::Error for StateError {}
+/// Observations on their way to the host: the hot path touches nothing that links share.
+#[derive(Clone, Debug)]
+struct News {
+    /// Bins of answers; of attempts that were cut off, `BINS` is added.
+    bins: [u8; NEWS],
+    count: u8,
+}
+
+impl News {
+    const NONE: Self = Self { bins: [0; NEWS], count: 0 };
+
+    fn is_full(&self) -> bool {
+        usize::from(self.count) == NEWS
+    }
+
+    fn add(&mut self, bin: usize, censored: bool) {
+        let coded = bin + if censored { BINS } else { 0 };
+        self.bins[usize::from(self.count)] = u8::try_from(coded).expect("twice the bins are fewer than 256");
+        self.count += 1;
+    }
+
+    fn publish(&mut self, host: &Host) {
+        for coded in &self.bins[..usize::from(self.count)] {
+            let coded = usize::from(*coded);
+            host.count(coded % BINS, BINS <= coded);
+        }
+        self.count = 0;
+    }
+}
+
+/// log2 of a time in seconds; no time at all counts as a nanosecond.
+fn log2(time: Duration) -> f64 {
+    libm::log2(time.as_secs_f64().max(TINY_S))
+}
+
+/// What a `Duration` can tell from nothing.
+const TINY_S: f64 = 1e-9;
+
+/// The numbers below, and those of `host.rs` and `optimum.rs`, were settled on the scenarios in
+/// `lab/scenarios/settle`, where most of them hardly matter: DESIGN.md tells which do.
+///
+/// Three in ten, and only where retries are known to help: where one attempt in five stalls, each message
+/// needs a quarter of a retry. Services allow a fifth or so for retries that nobody knows the use of
+/// (Finagle and Linkerd: 20 %).
+const BUDGET: f64 = 0.3;
+
+/// The share of messages that may be retried before retries have proven to help: enough to find out.
+const UNPROVEN: f64 = 0.03;
+
+/// From which share of quick retries on the budget grows, and over how much of it.
+const PROVEN_FROM: f64 = 0.5;
+const PROVEN_OVER: f64 = 0.2;
+
+/// Timeouts that a new link may have at once; that a link may save up; and from which on it may try out what
+/// has not proven itself.
+const LEAVE_START: f64 = 3.0;
+const LEAVE_MAX: f64 = 10.0;
+const LEAVE_BOLD: f64 = 8.0;
+
+/// Each retry may take a tenth longer than worked out, and its step over the first attempt is 6 times at most.
+const RETRY_SLACK: f64 = 0.15;
+const RETRY_STEP_MAX: f64 = 2.5;
+
+/// An answer is slow that takes three times its forecast, and things have settled when it takes half of that.
+const SLOW: f64 = 1.6;
+const SETTLED: f64 = 1.0;
+
+/// The forecast is lifted by half an octave at least and at most to 64 times.
+const LIFT_MIN: f64 = 0.5;
+const LIFT_MAX: f64 = 6.0;
+
+/// An answer may be this late, in octaves, before its timeout counts as passed: timers are.
+const CLOCK_SLACK: f64 = 0.01;
+
+/// The links of a host count half, and for no more than 200 answers.
+const HOST_WEIGHT: f64 = 0.5;
+const HOST_MAX: f64 = 200.0;
+
+/// Half-life of 100 answers, as that of the forecasters' recent errors.
+const ERROR_GAIN: f64 = 0.007;
+
+/// Connections change slowly, and are measured seldom.
+const CONNECT_GAIN: f64 = 0.2;
+
+/// A fit costs as much as twenty answers: it is done after each eighth of all answers more, and every 32.
+const FIT_EVERY: u64 = 32;
+
+/// What fits between two fits, with room for as many attempts that were cut off.
+const NEWS: usize = 64;
+
+/// A century is more than any time here, and its square is finite.
+const SECONDS_MAX: f64 = 3e9;
+
+/// log2 of more seconds than a `Duration` holds, either way.
+const LEVEL_MAX: f64 = 80.0;
+
+/// Marks a saved link.
+const KIND: u8 = b'L';

@@ -120,3 +120,31 @@ fn table(titles: &[String], done: &[Vec<Run>]) -> String {
 const HOPS: usize = 8;
 
 const MESSAGES: usize = 100;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every attempt takes a second, whatever its size.
+    fn steady() -> Scenario {
+        Scenario { reductions: 3, ..Scenario::default() }
+    }
+
+    #[test]
+    fn a_pipeline_is_full_after_its_first_messages() {
+        let run = Pipeline { bytes: KB }.run(&steady(), Strategy::Static(45.0));
+        assert_eq!(run.times, [(MESSAGES + HOPS - 1) as f64; 3]);
+        assert_eq!(run.sends as usize, 3 * MESSAGES * HOPS);
+    }
+
+    #[test]
+    fn a_majority_does_not_wait_for_the_slow() {
+        let law = barograph_sim::scenario::Law::Lognormal { sigma: 0.5, slow_share: 0.0, slow_factor: 1.0 };
+        let link = barograph_sim::scenario::LinkLaw { law, ..Default::default() };
+        let scenario = Scenario { link, ..steady() };
+        let times = |needs| Request { replicas: 9, needs }.run(&scenario, Strategy::Static(45.0)).times;
+        for (all, majority) in times(Needs::All).iter().zip(times(Needs::Majority)) {
+            assert!(majority < *all);
+        }
+    }
+}

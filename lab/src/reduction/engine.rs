@@ -126,7 +126,7 @@ impl<'a> Network<'a> {
                 attempts += 1;
                 break;
             }
-            self.weather.cancelled(path, at + timeout, at + response.takes_s);
+            self.weather.cancelled(path, at, at + response.takes_s);
             self.paths[path].record(&attempt, Ended::TimedOut(seconds(timeout)));
             self.paths[path].connected(seconds(reconnect_s));
             at += timeout + reconnect_s;
@@ -160,11 +160,11 @@ impl<'a> Network<'a> {
         if copy_rest < first_rest {
             link.record(&copy_attempt, Ended::Answered(seconds(copy_ran)));
             link.record(&first_attempt, Ended::Superseded(seconds(took)));
-            self.weather.cancelled(path, at + took, at + response.takes_s);
+            self.weather.cancelled(path, at, at + response.takes_s);
         } else {
             link.record(&copy_attempt, Ended::Superseded(seconds(copy_ran)));
             link.record(&first_attempt, Ended::Answered(seconds(took)));
-            self.weather.cancelled(path, at + took, copy_at + copy.takes_s);
+            self.weather.cancelled(path, copy_at, copy_at + copy.takes_s);
         }
         took
     }

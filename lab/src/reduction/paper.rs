@@ -9,7 +9,7 @@ use std::path::Path;
 use super::engine::Run;
 use super::row::Row;
 use super::strategy::Strategy;
-use super::{Args, figures, jobs, json_lines, load, print, shapes, strategies, tables, tree};
+use super::{Args, figures, jobs, json_lines, load, print, promises, shapes, strategies, tables, tree};
 
 /// What came out.
 pub(crate) struct Experiment {
@@ -35,6 +35,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut report = "# The reduction of Allen, Wolski and Plank (2002)\n".to_owned();
     report += &tables::markdown(&p1);
     report += &shapes::markdown(&p1);
+    report += &promises::markdown(&p1);
     report += &shapes::differences(&p1);
     report += &write(&args.out, &figures::all(&p1)?)?;
     report += "\n# The same on links that are congested now and then\n";

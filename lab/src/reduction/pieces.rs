@@ -100,3 +100,18 @@ const FEW: usize = 16;
 
 /// Messages on a link at least: then the mean rests on 200.
 const LEAST: usize = 30;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_takes_as_long_as_its_pieces() {
+        let mut scenario = Scenario { reductions: 30, ..Scenario::default() };
+        scenario.link.size_share = 0.5;
+        let time = |piece| program(&scenario, 256 * KB, piece, Strategy::Static(45.0)).times;
+        // Half a second, and half a second for each 64 kB.
+        assert_eq!(time(256 * KB), vec![2.5; 20 * LINKS], "a third warms up");
+        assert_eq!(time(64 * KB), vec![4.0; 20 * LINKS]);
+    }
+}

@@ -28,9 +28,10 @@ pub(crate) fn run(args: &Args, scenarios: &[Scenario]) -> anyhow::Result<()> {
             asked.push(needed);
         }
     }
-    // In the sheet's order, the others after it by name.
-    let place =
-        |scenario: &&Scenario| SHEET.iter().position(|name| *name == scenario.name).unwrap_or(SHEET.len());
+    // In the order of the design, the others after it by name.
+    let place = |scenario: &&Scenario| {
+        DESIGNED.iter().position(|name| *name == scenario.name).unwrap_or(DESIGNED.len())
+    };
     let mut sorted: Vec<&Scenario> = scenarios.iter().collect();
     sorted.sort_by_key(place);
     let rows = measure(&sorted, &asked, args.seeds);
@@ -108,16 +109,16 @@ fn markdown(rows: &[Vec<Cell>], strategies: &[Strategy], seeds: u64) -> String {
 
 /// Whether the default keeps what is promised, and where not.
 fn floors(rows: &[Vec<Cell>]) -> String {
-    let sheet: Vec<&Vec<Cell>> =
-        rows.iter().filter(|row| SHEET.contains(&row[0].scenario.as_str())).collect();
+    let designed: Vec<&Vec<Cell>> =
+        rows.iter().filter(|row| DESIGNED.contains(&row[0].scenario.as_str())).collect();
     let ratio = |row: &[Cell]| of(row, Strategy::Default).ratio;
     let mut text = format!("Floors of the default, where differences under {} % are ties:\n\n", TIE * 100.0);
-    if sheet.len() == SHEET.len() {
-        let within = sheet.iter().filter(|row| ratio(row) <= 1.05).count();
+    if designed.len() == DESIGNED.len() {
+        let within = designed.iter().filter(|row| ratio(row) <= 1.05).count();
         let verdict = if MOST <= within { "holds" } else { "does not hold" };
         text += &format!(
             "- at most 1.05 × static-best on {MOST} of the {}: {verdict}, on {within}\n",
-            SHEET.len()
+            DESIGNED.len()
         );
     } else {
         let within = rows.iter().filter(|row| ratio(row) <= 1.05).count();
@@ -155,7 +156,7 @@ fn against_seed(row: &[Cell]) -> f64 {
 }
 
 /// The scenarios on which the floors were promised.
-const SHEET: [&str; 16] =
+const DESIGNED: [&str; 16] =
     ["S1", "S2", "S3", "S4", "S5", "S6", "S7", "S8", "S9", "H1", "H2", "H3", "H4", "H5", "H6", "P1"];
 
 /// On how many of them the first floor is promised.
@@ -182,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_missed_floor_is_named() {
-        let mut rows: Vec<Vec<Cell>> = SHEET.iter().map(|name| row(name, 1.0, 1.0, 1.0)).collect();
+        let mut rows: Vec<Vec<Cell>> = DESIGNED.iter().map(|name| row(name, 1.0, 1.0, 1.0)).collect();
         assert_eq!(floors(&rows).matches("holds").count(), 4, "{}", floors(&rows));
         for missed in rows.iter_mut().take(4) {
             *missed = row(&missed[0].scenario, 1.0, 1.2, 1.13);

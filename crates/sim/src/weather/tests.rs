@@ -192,6 +192,21 @@ fn congestion_takes_its_share_of_the_time_and_a_retry_meets_the_same_state() {
 }
 
 #[test]
+fn states_that_change_by_the_millisecond_cost_little_over_years() {
+    let scenario = congested(Congestion { good_s: 3e-3, bad_s: 1e-3, ..SIXFOLD });
+    let mut weather = Weather::new(&scenario, 1);
+    let mut bad_share = |step: f64| {
+        let bad = (1..4000).filter(|i| weather.is_congested(0, 1e6 * step + f64::from(*i) * step)).count();
+        bad as f64 / 4000.0
+    };
+    for step in [0.01, 1.0, 1e6] {
+        let share = bad_share(step);
+        assert!((share - 0.25).abs() < 0.04, "a step of {step} s: {share}");
+    }
+    assert!(weather.links[0].changes.len() <= CHANGES_MAX);
+}
+
+#[test]
 fn a_cancelled_copy_slows_its_path_while_it_is_in_flight() {
     let scenario = congested(Congestion { good_s: f64::INFINITY, load_feedback: 0.5, ..SIXFOLD });
     let mut weather = Weather::new(&scenario, 2);

@@ -1,0 +1,280 @@
+//! The timeouts that make the time to an answer least.
+
+use super::histogram::{BINS, Counts, ONE, STEP, octaves};
+
+/// What the best timeouts are, each as log2 of its ratio to the forecast.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Optimum {
+    /// Of a first attempt, with no more timeouts than may be.
+    pub(super) first: f64,
+    /// Of a first attempt, if there were leave for more.
+    pub(super) bold: f64,
+    /// Of the first and the second retry.
+    pub(super) retries: [f64; 2],
+    /// So long that only answers that never come run into it.
+    pub(super) backstop: f64,
+    /// Whether `first` is expected to gain anything.
+    pub(super) pays: bool,
+    /// The share of attempts that take longer than `first`.
+    pub(super) exceed: f64,
+}
+
+/// What retries are like.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Retries {
+    /// The time to connect anew ÷ the forecast.
+    pub(super) connect: f64,
+    /// How likely a retry is to be a fresh draw. Else it meets the same slowness and takes as long as the
+    /// attempt before would have taken.
+    pub(super) help: f64,
+    /// The largest share of attempts that may be cut off.
+    pub(super) exceed_max: f64,
+    /// The same for [`Optimum::bold`].
+    pub(super) bold_max: f64,
+}
+
+impl Optimum {
+    /// While nothing is known: eight times a forecast that somebody else made.
+    pub(super) const START: Self =
+        Self { first: 3.0, bold: 3.0, retries: [5.0, 7.0], backstop: 3.0, pays: false, exceed: 0.0 };
+
+    /// The best timeouts for attempts that ended as in `counts`, which must not be empty.
+    pub(super) fn of(counts: &[[f64; BINS]; 2], retries: Retries) -> Self {
+        let curve = Curve::of(counts);
+        // Where retries are known to help, a long wait is not only time lost on average: a program waits
+        // for the slowest of its messages, so the square counts too.
+        let sure = ((retries.help - SURE_FROM) / SURE_OVER).clamp(0.0, 1.0);
+        let scores = curve.scores(&retries, TAIL_FIRST * sure);
+        let first = curve.least(&scores, retries.exceed_max, TAIL_FIRST * sure);
+        let bold = curve.least(&scores, retries.bold_max, TAIL_FIRST * sure);
+        let ladder = first.or(bold).map(|bin| curve.ladder(bin, &retries, TAIL_RETRY * sure));
+        let or_backstop =
+            |bin: Option<usize>| bin.map_or(curve.backstop, |bin| octaves(bin).min(curve.backstop));
+        Self {
+            first: or_backstop(first),
+            bold: or_backstop(bold),
+            retries: ladder.unwrap_or([curve.backstop; 2]),
+            backstop: curve.backstop,
+            pays: first.is_some(),
+            exceed: first.map_or(0.0, |bin| curve.survival[bin]),
+        }
+    }
+}
+
+/// The distribution of the time of an attempt, in units of its forecast, and its integrals up to the start
+/// of each bin.
+struct Curve {
+    /// Where bins start.
+    edge: [f64; BINS + 1],
+    /// S: the share of attempts that take longer.
+    survival: [f64; BINS + 1],
+    /// ∫ S dt, which is the mean of the time cut off there.
+    area: [f64; BINS + 1],
+    /// ∫ 2 t S dt, which is the mean of its square.
+    area2: [f64; BINS + 1],
+    /// In octaves.
+    backstop: f64,
+}
+
+/// Mean and mean square of a time.
+type Moments = (f64, f64);
+
+impl Curve {
+    /// The estimator of Kaplan and Meier (1958) from answered and censored counts; those censored within a
+    /// bin are taken to be at risk for half of it.
+    fn of([answered, censored]: &[[f64; BINS]; 2]) -> Self {
+        let mut curve = Self {
+            edge: [FIRST_EDGE; BINS + 1],
+            survival: [1.0; BINS + 1],
+            area: [FIRST_EDGE; BINS + 1],
+            area2: [FIRST_EDGE * FIRST_EDGE; BINS + 1],
+            backstop: BACKSTOP_MAX,
+        };
+        let mut at_risk: f64 = answered.iter().chain(censored).sum();
+        let mut rare = None;
+        for bin in 0..BINS {
+            let (low, high) = (curve.edge[bin], curve.edge[bin] * STEP);
+            let risk = at_risk - 0.5 * censored[bin];
+            let before = curve.survival[bin];
+            let after = if NOBODY < risk { before * (1.0 - answered[bin] / risk).max(0.0) } else { before };
+            let mean = 0.5 * (before + after);
+            curve.edge[bin + 1] = high;
+            curve.survival[bin + 1] = after;
+            curve.area[bin + 1] = curve.area[bin] + mean * (high - low);
+            curve.area2[bin + 1] = curve.area2[bin] + mean * (high * high - low * low);
+            at_risk -= answered[bin] + censored[bin];
+            if rare.is_none() && after < RARE {
+                rare = Some(bin + 1);
+            }
+        }
+        // Twice what only one attempt in a thousand takes.
+        let rare = rare.map_or(BACKSTOP_MAX, |bin| octaves(bin) + 1.0);
+        curve.backstop = rare.clamp(BACKSTOP_MIN, BACKSTOP_MAX);
+        curve
+    }
+
+    /// An attempt that is never cut off.
+    fn whole(&self) -> Moments {
+        (self.area[BINS], self.area2[BINS])
+    }
+
+    /// An attempt that was still running at the start of `bin`, from its start.
+    fn slow(&self, bin: usize) -> Moments {
+        let (mean, mean2) = self.whole();
+        let (survival, edge) = (self.survival[bin].max(NOBODY), self.edge[bin]);
+        (edge + (mean - self.area[bin]) / survival, edge * edge + (mean2 - self.area2[bin]) / survival)
+    }
+
+    /// Attempts that are each cut off at the start of `bin` and made anew, until one is answered, when each
+    /// is a fresh draw: E = (∫ S dt + c·S) ÷ F, and its second moment.
+    fn renewed(&self, bin: usize, connect: f64) -> Moments {
+        let survival = self.survival[bin];
+        let spent = self.edge[bin] + connect;
+        let mean = (self.area[bin] + survival * connect) / (1.0 - survival);
+        let mean2 =
+            (self.answered2(bin) + survival * (spent * spent + 2.0 * spent * mean)) / (1.0 - survival);
+        (mean, mean2)
+    }
+
+    /// The part of the mean square that comes from answers before `bin`.
+    fn answered2(&self, bin: usize) -> f64 {
+        self.area2[bin] - self.survival[bin] * self.edge[bin] * self.edge[bin]
+    }
+
+    /// What a cut at each bin's start costs on the whole; infinite where it makes no sense.
+    fn scores(&self, retries: &Retries, tail: f64) -> [f64; BINS] {
+        let mut scores = [f64::INFINITY; BINS];
+        for (bin, score) in scores.iter_mut().enumerate().skip(ONE + 1) {
+            let survival = self.survival[bin];
+            if survival < NOBODY {
+                break;
+            }
+            if CUTS_MOST < survival {
+                continue;
+            }
+            let (fresh, same) = (self.renewed(bin, retries.connect), self.slow(bin));
+            let mixed = mix(retries.help, fresh, same);
+            let spent = self.edge[bin] + retries.connect;
+            let mean = self.area[bin] + survival * (retries.connect + mixed.0);
+            let mean2 = self.answered2(bin) + survival * (spent * spent + 2.0 * spent * mixed.0 + mixed.1);
+            *score = mean + tail * mean2;
+        }
+        scores
+    }
+
+    /// The bin with the least cost of those that cut off no more than `exceed_max`, if that is less than the
+    /// cost of no cut. Neighbours count half each: a cut too early costs much more than one too late, and
+    /// where it stands is known no better than that.
+    fn least(&self, scores: &[f64; BINS], exceed_max: f64, tail: f64) -> Option<usize> {
+        let (mean, mean2) = self.whole();
+        let mut least = (mean + tail * mean2, None);
+        for bin in ONE + 1..BINS {
+            if !scores[bin].is_finite() || exceed_max < self.survival[bin] {
+                continue;
+            }
+            let (mut sum, mut weight) = (2.0 * scores[bin], 2.0);
+            for neighbour in [bin - 1, (bin + 1).min(BINS - 1)] {
+                if scores[neighbour].is_finite() {
+                    sum += 0.5 * scores[neighbour];
+                    weight += 0.5;
+                }
+            }
+            if sum / weight < least.0 {
+                least = (sum / weight, Some(bin));
+            }
+        }
+        least.1
+    }
+
+    /// The timeouts of two retries after a cut at the start of `bin`. What the retries before have shown is
+    /// taken into account: one that was slow too makes it likelier that the slowness stays.
+    fn ladder(&self, bin: usize, retries: &Retries, tail: f64) -> [f64; 2] {
+        let fresh = self.renewed(bin, retries.connect);
+        let (mut from, mut help) = (bin, retries.help);
+        core::array::from_fn(|_| {
+            let known = self.survival[from].max(NOBODY);
+            let mut least = (f64::INFINITY, from);
+            for to in from..BINS {
+                if self.survival[to] < NOBODY {
+                    break;
+                }
+                let spent = self.edge[to] + retries.connect;
+                let if_fresh =
+                    cut((self.area[to], self.answered2(to)), self.survival[to], spent, retries, fresh);
+                // The same slowness: no answer before `from`, from there on the tail of the distribution.
+                let same = self.survival[to] / known;
+                let area = self.edge[from] + (self.area[to] - self.area[from]) / known;
+                let area2 = self.edge[from] * self.edge[from] + (self.area2[to] - self.area2[from]) / known;
+                let answered2 = area2 - same * self.edge[to] * self.edge[to];
+                let if_same = cut((area, answered2), same, spent, retries, self.slow(to));
+                let (mean, mean2) = mix(help, if_fresh, if_same);
+                if mean + tail * mean2 < least.0 {
+                    least = (mean + tail * mean2, to);
+                }
+            }
+            let to = least.1;
+            let (fresh_share, same_share) =
+                (help * self.survival[to], (1.0 - help) * self.survival[to] / known);
+            help = fresh_share / (fresh_share + same_share).max(NOBODY);
+            from = to;
+            octaves(to)
+        })
+    }
+}
+
+/// An attempt that has the moments `before` up to its cut, is cut with probability `exceed` after having
+/// `spent` time with the connection set up anew, and then takes `after`.
+fn cut(before: Moments, exceed: f64, spent: f64, retries: &Retries, after: Moments) -> Moments {
+    let mean = before.0 + exceed * (retries.connect + after.0);
+    let mean2 = before.1 + exceed * (spent * spent + 2.0 * spent * after.0 + after.1);
+    (mean, mean2)
+}
+
+fn mix(share: f64, a: Moments, b: Moments) -> Moments {
+    (share * a.0 + (1.0 - share) * b.0, share * a.1 + (1.0 - share) * b.1)
+}
+
+/// The counts that an optimum is made of: a link's own, what the links beside it count for, and the prior.
+pub(super) fn weighed(
+    own: (f64, &Counts),
+    host: &Counts,
+    host_weight: f64,
+    prior: &[f32; BINS],
+) -> [[f64; BINS]; 2] {
+    let (scale, counts) = own;
+    let sum = |own: f32, host: f32| f64::from(own) * scale + f64::from(host) * host_weight;
+    [
+        core::array::from_fn(|i| {
+            sum(counts.answered[i], host.answered[i]) + PRIOR_WEIGHT * f64::from(prior[i])
+        }),
+        core::array::from_fn(|i| sum(counts.censored[i], host.censored[i])),
+    ]
+}
+
+/// Where the first bin starts, two octaves below the forecast.
+const FIRST_EDGE: f64 = 0.25;
+
+/// A share, or a count, that is nobody.
+const NOBODY: f64 = 1e-9;
+
+/// One attempt in a thousand: what takes longer is taken to be lost.
+const RARE: f64 = 1e-3;
+
+/// The backstop in octaves: 8 to 64 times the forecast.
+const BACKSTOP_MIN: f64 = 3.0;
+const BACKSTOP_MAX: f64 = 6.0;
+
+/// A timeout that cuts off most attempts is none.
+const CUTS_MOST: f64 = 0.6;
+
+/// The prior counts as four answers.
+const PRIOR_WEIGHT: f64 = 4.0;
+
+/// From which help on the square counts, and over how much of it the weight grows.
+const SURE_FROM: f64 = 0.75;
+const SURE_OVER: f64 = 0.15;
+
+/// What the square of a time weighs against the time, in units of the forecast: little where it decides
+/// on cutting at all, as much where it decides on how long a retry may take.
+const TAIL_FIRST: f64 = 0.3;
+const TAIL_RETRY: f64 = 1.0;

@@ -1,0 +1,107 @@
+//! What is learned, as bytes: `BT`, a version, a kind, then little-endian numbers.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+/// Why a saved state was not loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StateError {
+    /// It does not start as a saved state does, or is one of another kind.
+    Unknown,
+    /// It was written in a version of the format that this code does not know.
+    Version(u8),
+    /// It has the wrong length.
+    Length(usize),
+    /// A number in it, at this offset, is not one that could have been saved.
+    Number(usize),
+}
+
+impl fmt::Display for StateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown => f.write_str("this is no saved timeout"),
+            Self::Version(version) => {
+                write!(f, "version {version} of a saved timeout is not known here (version {VERSION} is)")
+            }
+            Self::Length(bytes) => write!(f, "a saved timeout of {bytes} bytes is cut short or too long"),
+            Self::Number(offset) => write!(f, "the saved timeout is damaged at byte {offset}"),
+        }
+    }
+}
+
+impl core::error::Error for StateError {}
+
+pub(super) struct Writer(Vec<u8>);
+
+impl Writer {
+    pub(super) fn new(kind: u8) -> Self {
+        let mut bytes = Vec::with_capacity(1024);
+        bytes.extend(MAGIC);
+        bytes.extend([VERSION, kind]);
+        Self(bytes)
+    }
+
+    pub(super) fn single(&mut self, number: f32) {
+        self.0.extend(number.to_le_bytes());
+    }
+
+    pub(super) fn double(&mut self, number: f64) {
+        self.0.extend(number.to_le_bytes());
+    }
+
+    pub(super) fn bytes(self) -> Vec<u8> {
+        self.0
+    }
+}
+
+/// Reads numbers and lets none through that could do harm.
+pub(super) struct Reader<'a> {
+    saved: &'a [u8],
+    at: usize,
+}
+
+impl<'a> Reader<'a> {
+    pub(super) fn new(saved: &'a [u8], kind: u8) -> Result<Self, StateError> {
+        match saved {
+            [a, b, version, found, ..] if [*a, *b] == MAGIC => match (*version, *found) {
+                (VERSION, found) if found == kind => Ok(Self { saved, at: 4 }),
+                (VERSION, _) => Err(StateError::Unknown),
+                (version, _) => Err(StateError::Version(version)),
+            },
+            _ => Err(StateError::Unknown),
+        }
+    }
+
+    /// A count: not negative, and no more than anyone counts.
+    pub(super) fn count(&mut self) -> Result<f32, StateError> {
+        let at = self.at;
+        let count = f32::from_le_bytes(self.take()?);
+        // NaN is in no range.
+        if (0.0..=COUNT_MAX).contains(&count) { Ok(count) } else { Err(StateError::Number(at)) }
+    }
+
+    /// A number from `min` to `max`.
+    pub(super) fn double(&mut self, min: f64, max: f64) -> Result<f64, StateError> {
+        let at = self.at;
+        let number = f64::from_le_bytes(self.take()?);
+        if (min..=max).contains(&number) { Ok(number) } else { Err(StateError::Number(at)) }
+    }
+
+    pub(super) fn end(self) -> Result<(), StateError> {
+        if self.at == self.saved.len() { Ok(()) } else { Err(StateError::Length(self.saved.len())) }
+    }
+
+    fn take<const N: usize>(&mut self) -> Result<[u8; N], StateError> {
+        let rest = &self.saved[self.at..];
+        let number = rest.first_chunk::<N>().ok_or(StateError::Length(self.saved.len()))?;
+        self.at += N;
+        Ok(*number)
+    }
+}
+
+const MAGIC: [u8; 2] = *b"BT";
+const VERSION: u8 = 1;
+
+/// Counts fade, so a thousand times what they fade to is none.
+const COUNT_MAX: f32 = 1e7;
