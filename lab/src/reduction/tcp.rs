@@ -11,6 +11,8 @@ mod ordering;
 #[cfg(target_os = "linux")]
 mod round;
 #[cfg(target_os = "linux")]
+mod sets;
+#[cfg(target_os = "linux")]
 mod simulated;
 #[cfg(target_os = "linux")]
 mod tables;
@@ -29,7 +31,7 @@ pub(crate) struct Args {
     /// Print the numbers as one JSON object.
     #[arg(long)]
     json: bool,
-    /// A sixth of the reductions: under two minutes instead of under ten.
+    /// A sixth of the reductions: two minutes instead of under ten.
     #[arg(long)]
     quick: bool,
     /// Of the emulated losses, the background traffic, the turns and the integers.
@@ -50,87 +52,39 @@ pub(crate) use linux::run;
 
 #[cfg(target_os = "linux")]
 mod linux {
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use anyhow::Context;
     use barograph_sim::{Error, Network, say_skipped};
-    use indicatif::{ProgressBar, ProgressStyle};
 
     use super::super::paper::TRIES;
     use super::super::print;
     use super::super::strategy::Strategy;
-    use super::hosts::{Hosts, bottleneck};
-    use super::simulated::{self, Simulated, median};
+    use super::hosts::bottleneck;
+    use super::sets::Sets;
+    use super::simulated::Simulated;
     use super::tables::Findings;
-    use super::traffic::Traffic;
-    use super::turns::{Contestant, Plan, take_turns};
+    use super::turns::Plan;
     use super::{Args, tables};
 
-    /// Measures, simulates and prints.
+    /// Simulates, measures and prints.
     pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-        let network = match Network::new(bottleneck(args.seed)) {
+        match Network::new(bottleneck(args.seed)) {
             Err(error @ Error::NotPermitted { .. }) => {
                 say_skipped(&format!("lab reduction tcp: {error}"));
                 return Ok(());
             }
-            made => made.context("cannot make an emulated network")?,
-        };
-        let hosts = Hosts::joined(network)?;
-        let findings = measure(&hosts, args)?;
+            tried => drop(tried.context("cannot make an emulated network")?),
+        }
+        let plan = Plan { seed: args.seed, ..if args.quick { QUICK } else { FULL } };
+        // The simulation keeps all processors busy, so it does not run beside the measurement.
+        let simulated = Simulated::run(&STRATEGIES)?;
+        let sets = Sets::run(&plan, &STRATEGIES, simulated.median_s())?;
+        let findings = Findings::new(&plan, &sets, &simulated)?;
         if args.json {
             return print(&(serde_json::to_string(&findings)? + "\n"));
         }
         print(&tables::markdown(&findings))
-    }
-
-    fn measure(hosts: &Hosts, args: &Args) -> anyhow::Result<Findings> {
-        let plan = if args.quick { QUICK } else { FULL };
-        let plan = Plan { seed: args.seed, ..plan };
-        // The simulation keeps both processors busy, so it does not run beside the measurement.
-        let simulated = Simulated::run(&STRATEGIES)?;
-        let load_before = load();
-        let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}")
-            .unwrap_or_else(|_| ProgressStyle::default_bar());
-        let reductions = plan.pilot + plan.blocks * plan.turn * STRATEGIES.len();
-        let bar = ProgressBar::new(reductions as u64).with_style(style);
-        let traffic = Traffic::start(hosts, args.seed)?;
-        let began = Instant::now();
-
-        bar.set_message("how long a message takes");
-        let uncut = Strategy::Static(simulated::UNCUT_S);
-        let mut pilot = Contestant::new(hosts, &plan, uncut, 1.0)?;
-        let reduced = pilot.reduce(hosts, &plan, plan.pilot, &bar)?;
-        let took = reduced.iter().flat_map(|reduced| &reduced.sent).map(|sent| sent.took_s).collect();
-        drop(pilot);
-        let median_s = median(took);
-        let scale = median_s / simulated.median_s;
-
-        let contestants = STRATEGIES.map(|strategy| Contestant::new(hosts, &plan, strategy, scale));
-        let mut contestants = contestants.into_iter().collect::<anyhow::Result<Vec<_>>>()?;
-        let voids = take_turns(hosts, &plan, &mut contestants, &bar)?;
-        bar.finish_and_clear();
-        let report = hosts.network().and_then(|network| network.report()).context("the relay is gone")?;
-        Findings::new(
-            &plan,
-            &contestants,
-            &simulated,
-            &voids,
-            &report,
-            tables::Circumstances {
-                median_s,
-                scale,
-                took_s: began.elapsed().as_secs_f64(),
-                background_bytes: traffic.bytes(),
-                load_before,
-                load_after: load(),
-            },
-        )
-    }
-
-    /// The machine's load over the last minute.
-    fn load() -> String {
-        let loads = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-        loads.split(' ').next().unwrap_or_default().to_owned()
     }
 
     /// The best of the paper's static timeouts, its two dynamic ones, and those that came later.
@@ -149,11 +103,13 @@ mod linux {
         integers: 16_384,
         tries: TRIES,
         seed: 0,
-        pilot: 20,
-        blocks: 48,
+        sets: 4,
+        pilot: 12,
+        blocks: 20,
         turn: 2,
-        time_max: Duration::from_secs(9 * 60),
+        // Eight minutes, and room for the simulation, the pilot and the last block.
+        time_max: Duration::from_secs(8 * 60),
     };
 
-    const QUICK: Plan = Plan { pilot: 8, blocks: 8, time_max: Duration::from_secs(90), ..FULL };
+    const QUICK: Plan = Plan { pilot: 4, blocks: 6, turn: 1, time_max: Duration::from_secs(70), ..FULL };
 }

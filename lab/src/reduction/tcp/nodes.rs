@@ -38,6 +38,8 @@ pub(crate) struct Sent {
     pub(crate) attempts: u32,
     /// Its tries were used up, and it was then waited for.
     pub(crate) abandoned: bool,
+    /// The copy that was acknowledged came after one that had been cut off, so the retry was in vain.
+    pub(crate) duplicate: bool,
 }
 
 /// A message as it came in.
@@ -214,7 +216,8 @@ impl Way {
     async fn send(&mut self, message: &[u8]) -> anyhow::Result<Sent> {
         let receipt = self.link.send(message).await?;
         let abandoned = self.tries < receipt.attempts;
-        Ok(Sent { took_s: receipt.took.as_secs_f64(), attempts: receipt.attempts, abandoned })
+        let (took_s, attempts, duplicate) = (receipt.took.as_secs_f64(), receipt.attempts, receipt.duplicate);
+        Ok(Sent { took_s, attempts, abandoned, duplicate })
     }
 }
 

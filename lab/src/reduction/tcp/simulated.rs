@@ -10,8 +10,8 @@ use super::ordering::Blocks;
 pub(crate) struct Simulated {
     /// Of each strategy.
     pub(crate) runs: Vec<Run>,
-    /// The median time of a message that is never cut off, in seconds.
-    pub(crate) median_s: f64,
+    /// Times of messages that are never cut off, in seconds, sorted.
+    pub(crate) uncut_s: Vec<f64>,
 }
 
 impl Simulated {
@@ -21,9 +21,14 @@ impl Simulated {
         (scenario.reductions, scenario.tries) = (REDUCTIONS, TRIES);
         let work = |strategy: &Strategy| tree::run(&scenario, SETS, *strategy, |_| {});
         let runs = jobs::all(strategies, |strategy| format!("simulated {}", strategy.name()), work);
-        let mut took = Vec::new();
-        tree::run(&scenario, 1, Strategy::Static(UNCUT_S), |sent| took.push(sent.took_s));
-        Ok(Self { runs, median_s: median(took) })
+        let mut uncut_s = Vec::new();
+        tree::run(&scenario, 1, Strategy::Static(UNCUT_S), |sent| uncut_s.push(sent.took_s));
+        uncut_s.sort_by(f64::total_cmp);
+        Ok(Self { runs, uncut_s })
+    }
+
+    pub(crate) fn median_s(&self) -> f64 {
+        quantile(&self.uncut_s, 0.5)
     }
 
     /// The times of each strategy, ten reductions a block.
@@ -32,10 +37,9 @@ impl Simulated {
     }
 }
 
-/// The upper one of two; `values` are not empty.
-pub(crate) fn median(mut values: Vec<f64>) -> f64 {
-    values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+/// The value below which so large a share lies; `sorted` is not empty.
+pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
+    sorted[(share * (sorted.len() - 1) as f64).round() as usize]
 }
 
 /// A static timeout that cuts off nothing.

@@ -8,13 +8,14 @@ use indicatif::ProgressBar;
 use super::super::strategy::Strategy;
 use super::hosts::Hosts;
 use super::traffic::Traffic;
-use super::turns::{Contestant, Plan, take_turns};
+use super::turns::{Contestant, Outcome, Plan, take_turns};
 
 const PLAN: Plan = Plan {
     nodes: 7,
     integers: 4096,
     tries: 4,
     seed: 3,
+    sets: 1,
     pilot: 1,
     blocks: 2,
     turn: 2,
@@ -23,22 +24,22 @@ const PLAN: Plan = Plan {
 
 /// Every node checks its maxima and every turn that each message was handled once, so it is enough to get
 /// here; what is counted is checked besides.
-fn run(hosts: &Hosts, strategies: &[Strategy]) -> Vec<Contestant> {
+fn run(hosts: &Hosts, strategies: &[Strategy]) -> Vec<Outcome> {
     let new = |strategy: &Strategy| Contestant::new(hosts, &PLAN, *strategy, 0.1).expect("nodes");
     let mut contestants: Vec<Contestant> = strategies.iter().map(new).collect();
     take_turns(hosts, &PLAN, &mut contestants, &ProgressBar::hidden())
         .expect("every node has the result once");
-    contestants
+    contestants.into_iter().map(Contestant::finish).collect()
 }
 
 #[test]
 fn a_tree_over_loopback_has_the_right_maxima_everywhere_once() {
     let hosts = Hosts::loopback().expect("a runtime");
-    for contestant in run(&hosts, &[Strategy::Static(600.0), Strategy::Default]) {
-        let run = contestant.run(4 * PLAN.integers as u64);
+    for outcome in run(&hosts, &[Strategy::Static(600.0), Strategy::Default]) {
+        let run = outcome.run(4 * PLAN.integers as u64);
         assert_eq!((run.times.len(), run.sends, run.retried, run.abandoned()), (4, 4 * 12, 0, 0));
         assert!(run.times.iter().all(|time| 0.0 < *time && *time < 30.0), "{:?}", run.times);
-        assert_eq!(contestant.duplicates(), 0);
+        assert_eq!(outcome.duplicates, 0);
     }
 }
 
@@ -46,8 +47,8 @@ fn a_tree_over_loopback_has_the_right_maxima_everywhere_once() {
 fn a_message_whose_tries_are_used_up_is_waited_for_and_still_handled_once() {
     let hosts = Hosts::loopback().expect("a runtime");
     // A microsecond is too short for any exchange.
-    let contestants = run(&hosts, &[Strategy::Static(1e-5)]);
-    let run = contestants[0].run(4 * PLAN.integers as u64);
+    let outcomes = run(&hosts, &[Strategy::Static(1e-5)]);
+    let run = outcomes[0].run(4 * PLAN.integers as u64);
     assert_eq!((run.sends, run.abandoned()), (4 * 12, 4));
     assert_eq!((run.retried, run.retries), (run.sends, u64::from(PLAN.tries) * run.sends));
 }

@@ -25,9 +25,11 @@ pub(crate) struct Plan {
     pub(crate) integers: usize,
     pub(crate) tries: u32,
     pub(crate) seed: u64,
-    /// Reductions without a timeout beforehand, to see how long messages take.
+    /// Networks side by side, each with timeouts that know nothing.
+    pub(crate) sets: usize,
+    /// Reductions without a timeout before a set, to see how long messages take.
     pub(crate) pilot: usize,
-    /// How often each strategy has its turn.
+    /// How often each strategy has its turn in a set.
     pub(crate) blocks: usize,
     /// Reductions in a turn.
     pub(crate) turn: usize,
@@ -73,15 +75,39 @@ impl Contestant {
         Ok(done)
     }
 
+    /// What became of its turns.
+    pub(crate) fn finish(self) -> Outcome {
+        let (_, duplicates) = self.tree.handled_and_duplicates();
+        Outcome { strategy: self.strategy, blocks: self.blocks, duplicates }
+    }
+}
+
+/// What a strategy made of its turns.
+pub(crate) struct Outcome {
+    pub(crate) strategy: Strategy,
+    /// Blocks in which the emulator was not at fault.
+    blocks: Vec<Vec<Reduced>>,
     /// Copies that arrived and were not handled again, over all blocks.
-    pub(crate) fn duplicates(&self) -> u64 {
-        self.tree.handled_and_duplicates().1
+    pub(crate) duplicates: u64,
+}
+
+impl Outcome {
+    /// Adds what the same strategy made of another set.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.blocks.extend(other.blocks);
+        self.duplicates += other.duplicates;
     }
 
     /// The times of the blocks that count.
     pub(crate) fn times(&self) -> Blocks {
         let times = |block: &Vec<Reduced>| block.iter().map(|reduced| reduced.time_s).collect();
         self.blocks.iter().map(times).collect()
+    }
+
+    /// Messages whose retries were in vain, an earlier copy having arrived before.
+    pub(crate) fn in_vain(&self) -> usize {
+        let sent = self.blocks.iter().flatten().flat_map(|reduced| &reduced.sent);
+        sent.filter(|sent| sent.duplicate).count()
     }
 
     /// The same as a run of the engine.
