@@ -60,7 +60,7 @@ pub(crate) struct Args {
     out: PathBuf,
 }
 
-/// Questions that the paper leaves open (its §6).
+/// Questions that the paper leaves open (its §6), and its experiment over real TCP.
 #[derive(Subcommand)]
 enum Beyond {
     /// At which sizes of messages do adaptive timeouts gain, and at which not?

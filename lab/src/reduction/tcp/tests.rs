@@ -35,22 +35,31 @@ fn run(hosts: &Hosts, strategies: &[Strategy]) -> Vec<Outcome> {
 #[test]
 fn a_tree_over_loopback_has_the_right_maxima_everywhere_once() {
     let hosts = Hosts::loopback().expect("a runtime");
-    for outcome in run(&hosts, &[Strategy::Static(600.0), Strategy::Default]) {
+    let outcomes = run(&hosts, &[Strategy::Static(600.0), Strategy::Default]);
+    for outcome in &outcomes {
         let run = outcome.run(4 * PLAN.integers as u64);
-        assert_eq!((run.times.len(), run.sends, run.retried, run.abandoned()), (4, 4 * 12, 0, 0));
+        assert_eq!((run.times.len(), run.sends), (4, 4 * 12));
         assert!(run.times.iter().all(|time| 0.0 < *time && *time < 30.0), "{:?}", run.times);
-        assert_eq!(outcome.duplicates, 0);
     }
+    // A minute cuts off nothing; what learns may, where the machine stops for a while.
+    let uncut = outcomes[0].run(4 * PLAN.integers as u64);
+    assert_eq!((uncut.retried, uncut.retries, uncut.abandoned(), outcomes[0].duplicates), (0, 0, 0, 0));
 }
 
 #[test]
 fn a_message_whose_tries_are_used_up_is_waited_for_and_still_handled_once() {
-    let hosts = Hosts::loopback().expect("a runtime");
-    // A microsecond is too short for any exchange.
-    let outcomes = run(&hosts, &[Strategy::Static(1e-5)]);
-    let run = outcomes[0].run(4 * PLAN.integers as u64);
-    assert_eq!((run.sends, run.abandoned()), (4 * 12, 4));
-    assert_eq!((run.retried, run.retries), (run.sends, u64::from(PLAN.tries) * run.sends));
+    let network = network_or_skip!(Link::symmetric(LinkSpec {
+        delay: Duration::from_millis(10),
+        ..LinkSpec::default()
+    }));
+    let hosts = Hosts::joined(network).expect("runtimes in the namespaces");
+    // Scaled by a tenth: 5 ms, a quarter of the round trip.
+    let mut contestant =
+        Contestant::new(&hosts, &PLAN, Strategy::Static(0.05), 0.1).expect("nodes that listen");
+    let reduced = contestant.reduce(&hosts, &PLAN, 2, &ProgressBar::hidden()).expect("the result, once");
+    let sent: Vec<_> = reduced.iter().flat_map(|reduced| &reduced.sent).collect();
+    assert_eq!(sent.len(), 2 * 12);
+    assert!(sent.iter().all(|sent| sent.abandoned && sent.attempts == PLAN.tries + 1), "{sent:?}");
 }
 
 #[test]
