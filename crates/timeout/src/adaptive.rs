@@ -196,7 +196,9 @@ impl Adaptive {
     fn first(&self) -> f64 {
         let Optimum { first, bold, backstop, .. } = self.optimum;
         if self.leave < 1.0 {
-            backstop
+            // An answer that never comes must be noticed all the same; but each timeout that the budget did
+            // not have doubles the next, so that there are soon none.
+            backstop + (1.0 - self.leave)
         } else if self.leave < LEAVE_BOLD {
             first
         } else {

@@ -1,0 +1,447 @@
+//! What each estimator promises.
+
+use barograph_timeout::{
+    Adaptive, Attempt, Config, Ended, Exchange, Host, LIMIT, Nws, NwsEscalating, Reason, Rfc6298, START,
+    StateError, Static, Timeout,
+};
+use proptest::prelude::*;
+use std::time::Duration;
+
+const S: fn(f64) -> Duration = Duration::from_secs_f64;
+
+/// Sends a message whose attempts would take `times`; the first time that fits its timeout answers it. How
+/// many were cut off.
+fn send(link: &mut impl Timeout, bytes: u64, times: &[f64]) -> u32 {
+    let mut exchange = Exchange::new(bytes, times.len() as u32);
+    let (mut now, mut cut) = (Duration::ZERO, 0);
+    for time in times {
+        let attempt = exchange.attempt(now);
+        let timeout = link.timeout(&attempt);
+        if S(*time) <= timeout {
+            link.record(&attempt, Ended::Answered(S(*time)));
+            return cut;
+        }
+        link.record(&attempt, Ended::TimedOut(timeout));
+        cut += 1;
+        now += timeout;
+        exchange.again();
+    }
+    cut
+}
+
+fn first(bytes: u64) -> Attempt {
+    Exchange::new(bytes, 5).attempt(Duration::ZERO)
+}
+
+fn last(bytes: u64) -> Attempt {
+    Exchange::new(bytes, 1).attempt(Duration::ZERO)
+}
+
+/// A seeded source of uniform numbers (Knuth's MMIX generator), so that each test sees the same weather.
+fn uniform(seed: u64) -> impl FnMut() -> f64 {
+    let mut state = seed;
+    move || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+/// Lognormal with median 1.
+fn lognormal(sigma: f64, uniform: &mut impl FnMut() -> f64) -> f64 {
+    let (a, b) = (1.0 - uniform(), uniform());
+    (sigma * (-2.0 * a.ln()).sqrt() * (std::f64::consts::TAU * b).cos()).exp()
+}
+
+#[test]
+fn a_static_timeout_stays() {
+    let mut link = Static(S(2.0));
+    assert_eq!(send(&mut link, 1, &[3.0, 1.0]), 1);
+    assert_eq!(link.decide(&last(1)).timeout, S(2.0));
+    assert_eq!(link.decide(&first(1)).reason, Reason::Set);
+}
+
+#[test]
+fn the_papers_timeout_is_the_forecast_and_k_deviations() {
+    // Allen, Wolski, Plank 2002, §3: forecast + k·√MSE. On a constant series the error is 0; one that
+    // alternates between 1 and 3 around forecasts of the mean 2 has an MSE of 1, near enough.
+    let mut link = Nws::new(2.0);
+    assert_eq!(link.timeout(&first(1)), START);
+    for _ in 0..3 {
+        send(&mut link, 1, &[1.5]);
+    }
+    assert_eq!(link.timeout(&first(1)), S(1.5));
+    for i in 0..400 {
+        send(&mut link, 1, &[if i % 2 == 0 { 1.0 } else { 3.0 }, 3.0]);
+    }
+    let decision = link.decide(&first(1));
+    let (forecast, error) = (decision.forecast.unwrap(), decision.error.unwrap());
+    assert!(
+        (forecast.as_secs_f64() + 2.0 * error.as_secs_f64() - decision.timeout.as_secs_f64()).abs() < 1e-6
+    );
+    assert_eq!(decision.reason, Reason::Error);
+}
+
+#[test]
+fn the_papers_timeout_learns_the_elapsed_time() {
+    let elapsed = |ended: Ended, last: bool| {
+        let mut link = Nws::new(0.0);
+        let mut exchange = Exchange::new(1, if last { 2 } else { 3 });
+        exchange.again();
+        for _ in 0..3 {
+            link.record(&exchange.attempt(S(10.0)), ended);
+        }
+        link.decide(&first(1)).forecast
+    };
+    assert_eq!(elapsed(Ended::Answered(S(1.0)), false), Some(S(11.0)), "from the first attempt's start");
+    assert_eq!(elapsed(Ended::TimedOut(S(2.0)), true), Some(S(12.0)), "abandoned after so long");
+    assert_eq!(elapsed(Ended::TimedOut(S(2.0)), false), None, "it goes on");
+    assert_eq!(elapsed(Ended::Failed(S(2.0)), true), None);
+    assert_eq!(elapsed(Ended::Superseded(S(2.0)), true), None);
+}
+
+#[test]
+fn floors_and_starts_are_kept() {
+    let mut link = Nws::new(2.0).with_start(S(7.0)).with_floor(S(1.0));
+    assert_eq!(link.timeout(&first(1)), S(7.0));
+    for _ in 0..9 {
+        send(&mut link, 1, &[0.01]);
+    }
+    assert_eq!((link.timeout(&first(1)), link.decide(&first(1)).reason), (S(1.0), Reason::Floor));
+}
+
+#[test]
+fn escalation_grows_and_ends_at_the_limit() {
+    let mut link = NwsEscalating(Nws::new(2.0));
+    for _ in 0..5 {
+        send(&mut link, 1, &[1.0]);
+    }
+    let mut exchange = Exchange::new(1, 4);
+    let mut timeouts = vec![link.timeout(&exchange.attempt(Duration::ZERO))];
+    while exchange.again() {
+        timeouts.push(link.timeout(&exchange.attempt(Duration::ZERO)));
+    }
+    assert_eq!(timeouts, [S(1.0), S(4.0), S(16.0), LIMIT]);
+}
+
+#[test]
+fn rfc6298_computes_as_the_rfc_does() {
+    let mut link = Rfc6298::default();
+    assert_eq!(link.timeout(&first(1)), S(3.0));
+    link.record(&first(1), Ended::Answered(S(1.0)));
+    // §2.2: SRTT = R, RTTVAR = R/2, RTO = SRTT + 4·RTTVAR.
+    assert_eq!(link.timeout(&first(1)), S(3.0));
+    link.record(&first(1), Ended::Answered(S(2.0)));
+    // §2.3: RTTVAR = 3/4·0.5 + 1/4·|1 − 2| = 0.625; SRTT = 7/8·1 + 1/8·2 = 1.125.
+    assert_eq!(link.timeout(&first(1)), S(1.125 + 4.0 * 0.625));
+    // §5.5: doubled with every timeout; §2 until there is a sample again.
+    link.record(&first(1), Ended::TimedOut(S(1.0)));
+    link.record(&first(1), Ended::TimedOut(S(1.0)));
+    assert_eq!(link.timeout(&first(1)), S(4.0 * 3.625));
+    link.record(&first(1), Ended::Failed(S(1.0)));
+    assert_eq!(link.timeout(&first(1)), S(4.0 * 3.625));
+    link.record(&first(1), Ended::Answered(S(1.125)));
+    assert!(link.timeout(&first(1)) < S(3.625));
+    let floored = Rfc6298::default().with_floor(S(5.0));
+    assert_eq!(floored.timeout(&first(1)), S(5.0));
+}
+
+#[test]
+fn nothing_known_is_a_generous_start() {
+    let link = Adaptive::default();
+    let decision = link.decide(&first(1));
+    assert_eq!((decision.timeout, decision.reason, decision.forecast), (START, Reason::Start, None));
+    assert_eq!(link.decide(&last(1)).reason, Reason::LastTry);
+    assert_eq!(link.timeout(&last(1)), LIMIT);
+}
+
+#[test]
+fn a_light_tail_is_hardly_ever_cut() {
+    // A retry only gains where the hazard falls; here it rises, so any cut is a false one.
+    let (mut link, mut uniform) = (Adaptive::default(), uniform(1));
+    let cut: u32 = (0..5000).map(|_| send(&mut link, 1, &[lognormal(0.12, &mut uniform), 1.0])).sum();
+    assert!(cut <= 5, "{cut} of 5000");
+    let decision = link.decide(&first(1));
+    assert!(S(1.5) < decision.timeout, "{decision:?}");
+}
+
+#[test]
+fn stalls_that_a_retry_cures_are_cut_soon() {
+    // One in twenty takes 20 s more; the others about one.
+    let (mut link, mut uniform) = (Adaptive::default(), uniform(2));
+    for _ in 0..500 {
+        let mut time = || lognormal(0.2, &mut uniform) + if uniform() < 0.05 { 20.0 } else { 0.0 };
+        send(&mut link, 1, &[time(), time(), time()]);
+    }
+    let decision = link.decide(&first(1));
+    assert!(S(1.3) < decision.timeout && decision.timeout < S(4.0), "{decision:?}");
+    assert_eq!(decision.reason, Reason::Restart);
+    assert!(0.8 < decision.help, "{decision:?}");
+    assert!((0.02..0.10).contains(&decision.expected_timeouts), "{decision:?}");
+}
+
+#[test]
+fn slowness_that_a_retry_meets_again_is_waited_for() {
+    // A bad state, six times slower, for 20 messages of 120: a retry meets the same state.
+    let (mut link, mut uniform) = (Adaptive::default(), uniform(3));
+    let mut cut_late = 0;
+    for i in 0..6000 {
+        let state = if i % 120 < 20 { 6.0 } else { 1.0 };
+        let mut time = || state * lognormal(0.2, &mut uniform);
+        let cut = send(&mut link, 1, &[time(), time(), time()]);
+        cut_late += if 1200 <= i { cut } else { 0 };
+    }
+    assert!(link.decide(&first(1)).help < 0.6, "{:?}", link.decide(&first(1)));
+    // Of 4800 messages 800 are slow.
+    assert!(cut_late < 120, "{cut_late}");
+}
+
+#[test]
+fn one_outlier_is_soon_forgotten() {
+    // As promised: after one outlier of 1000 times the median, the timeout is below 10 times the median
+    // within 300 messages.
+    for at in [0, 1, 5, 50, 500] {
+        let (mut link, mut uniform) = (Adaptive::default(), uniform(4));
+        for i in 0..at + 301 {
+            let time = if i == at { 1000.0 } else { lognormal(0.2, &mut uniform) };
+            send(&mut link, 1, &[time, 1.0]);
+        }
+        let timeout = link.timeout(&first(1));
+        assert!(timeout < S(10.0), "outlier at {at}: {timeout:?}");
+    }
+}
+
+#[test]
+fn sizes_are_learned() {
+    let (mut link, mut uniform) = (Adaptive::default(), uniform(5));
+    let time = |bytes: u64| 0.1 + bytes as f64 / 1e6;
+    for _ in 0..300 {
+        let bytes = (1e3 * 1e4_f64.powf(uniform())) as u64;
+        send(&mut link, bytes, &[time(bytes) * lognormal(0.1, &mut uniform), 1000.0]);
+    }
+    for bytes in [1_000, 30_000, 1_000_000, 10_000_000] {
+        let forecast = link.decide(&first(bytes)).forecast.unwrap().as_secs_f64();
+        assert!((forecast / time(bytes)).ln().abs() < 0.25, "{bytes}: {forecast} for {}", time(bytes));
+    }
+}
+
+#[test]
+fn a_host_shares_what_its_links_learn() {
+    let stalls = |link: &mut Adaptive, uniform: &mut dyn FnMut() -> f64| {
+        let mut draw = || {
+            let mut source = &mut *uniform;
+            lognormal(0.2, &mut source) + if source() < 0.05 { 20.0 } else { 0.0 }
+        };
+        send(link, 1, &[draw(), draw(), draw()])
+    };
+    let (host, mut uniform) = (Host::default(), uniform(6));
+    let mut old = Adaptive::new(&Config::default(), &host);
+    for _ in 0..400 {
+        stalls(&mut old, &mut uniform);
+    }
+    let mut beside = Adaptive::new(&Config::default(), &host);
+    let mut alone = Adaptive::default();
+    for _ in 0..4 {
+        send(&mut beside, 1, &[1.0]);
+        send(&mut alone, 1, &[1.0]);
+    }
+    let (beside, alone) = (beside.decide(&first(1)), alone.decide(&first(1)));
+    assert!(0.8 < beside.help && alone.help == 0.5, "{beside:?} {alone:?}");
+    assert_eq!(beside.reason, Reason::Restart);
+    assert!(beside.timeout < S(4.0), "{beside:?}");
+}
+
+#[test]
+fn retries_wait_longer_and_the_last_one_to_the_limit() {
+    let (mut link, mut uniform) = (Adaptive::default(), uniform(7));
+    for _ in 0..200 {
+        send(&mut link, 1, &[lognormal(0.3, &mut uniform), 1.0]);
+    }
+    let mut exchange = Exchange::new(1, 6);
+    let mut before = Duration::ZERO;
+    loop {
+        let decision = link.decide(&exchange.attempt(Duration::ZERO));
+        assert!(before < decision.timeout, "{decision:?}");
+        before = decision.timeout;
+        if !exchange.again() {
+            break;
+        }
+    }
+    assert_eq!(before, LIMIT);
+}
+
+#[test]
+fn a_forecast_from_elsewhere_starts_a_link() {
+    let mut link = Adaptive::default();
+    link.start_from(S(0.2), S(0.05));
+    let decision = link.decide(&first(1000));
+    assert_eq!((decision.forecast, decision.reason), (Some(S(0.2)), Reason::Error));
+    assert!(S(0.4) < decision.timeout && decision.timeout < S(8.0), "{decision:?}");
+    // An uncertain one makes a longer timeout.
+    let mut unsure = Adaptive::default();
+    unsure.start_from(S(0.2), S(5.0));
+    assert!(decision.timeout < unsure.timeout(&first(1000)));
+    // Its own answers count for more from then on.
+    for _ in 0..20 {
+        send(&mut link, 1000, &[1.0, 1.0]);
+    }
+    link.start_from(S(50.0), S(1.0));
+    let forecast = link.decide(&first(1000)).forecast.unwrap();
+    assert!(S(0.8) < forecast && forecast < S(1.2), "{forecast:?}");
+}
+
+#[test]
+fn a_copy_that_was_sent_for_nothing_costs_budget_and_trust() {
+    let mut trusting = Adaptive::default();
+    for _ in 0..50 {
+        send(&mut trusting, 1, &[1.0]);
+    }
+    let before = trusting.decide(&first(1)).help;
+    let mut exchange = Exchange::new(1, 2);
+    let original = exchange.attempt(Duration::ZERO);
+    exchange.again();
+    for _ in 0..5 {
+        // The original answers long after its timeout, before the copy does.
+        let copy = exchange.attempt(S(30.0));
+        trusting.record(&copy, Ended::Superseded(S(200.0)));
+        trusting.record(&original, Ended::Answered(S(230.0)));
+    }
+    let decision = trusting.decide(&first(1));
+    assert!(decision.help < before, "{decision:?}");
+    assert_eq!(decision.reason, Reason::Budget);
+}
+
+#[test]
+fn a_battery_can_forecast_instead() {
+    // Alternating: the lean mean sees the middle, a battery with differencing or lags may do better, and
+    // neither loses the scale.
+    let mut link = Adaptive::default().with_battery(&barograph_forecast::Config::default());
+    for i in 0..200 {
+        send(&mut link, 1, &[if i % 2 == 0 { 1.0 } else { 1.2 }, 1.0]);
+    }
+    let forecast = link.decide(&first(1)).forecast.unwrap();
+    assert!(S(0.95) < forecast && forecast < S(1.25), "{forecast:?}");
+    assert!(4096 < link.size_bytes() && Adaptive::default().size_bytes() <= 4096);
+}
+
+#[test]
+fn what_is_saved_is_loaded() {
+    let (mut link, mut uniform) = (Adaptive::default(), uniform(8));
+    link.connected(S(0.3));
+    for _ in 0..300 {
+        let bytes = (uniform() * 1e5) as u64;
+        send(&mut link, bytes, &[(0.5 + bytes as f64 / 1e5) * lognormal(0.2, &mut uniform), 2.0]);
+    }
+    let loaded = Adaptive::load(&link.save(), &Config::default(), &Host::default()).unwrap();
+    assert_eq!(loaded.save(), link.save());
+    for bytes in [1, 50_000, 1_000_000] {
+        let (old, new) = (link.decide(&first(bytes)), loaded.decide(&first(bytes)));
+        assert!(
+            (old.forecast.unwrap().as_secs_f64() / new.forecast.unwrap().as_secs_f64() - 1.0).abs() < 1e-6
+        );
+        assert_eq!(old.error, new.error);
+    }
+    // A link that knows nothing is saved as one.
+    let empty = Adaptive::load(&Adaptive::default().save(), &Config::default(), &Host::default()).unwrap();
+    assert_eq!(empty.decide(&first(1)).reason, Reason::Start);
+    let host = Host::default();
+    let mut taught = Adaptive::new(&Config::default(), &host);
+    for _ in 0..100 {
+        send(&mut taught, 1, &[1.0, 1.0]);
+    }
+    assert_eq!(Host::load(&host.save()).unwrap().save(), host.save());
+}
+
+#[test]
+fn damaged_states_are_refused() {
+    let saved = Adaptive::default().save();
+    let load = |bytes: &[u8]| Adaptive::load(bytes, &Config::default(), &Host::default()).map(|_| ());
+    assert_eq!(load(b""), Err(StateError::Unknown));
+    assert_eq!(load(b"hello"), Err(StateError::Unknown));
+    assert_eq!(load(&Host::default().save()), Err(StateError::Unknown), "another kind");
+    assert_eq!(load(&saved[..saved.len() - 1]), Err(StateError::Length(saved.len() - 1)));
+    assert_eq!(load(&[saved.as_slice(), b"x"].concat()), Err(StateError::Length(saved.len() + 1)));
+    let mut newer = saved.clone();
+    newer[2] = 9;
+    assert_eq!(load(&newer), Err(StateError::Version(9)));
+    let mut nan = saved.clone();
+    nan[12..20].copy_from_slice(&f64::NAN.to_le_bytes());
+    assert_eq!(load(&nan), Err(StateError::Number(12)));
+    assert!(load(&nan).unwrap_err().to_string().contains("byte 12"));
+}
+
+/// All that can happen to an attempt, in any order.
+fn ended() -> impl Strategy<Value = Ended> {
+    let time = prop_oneof![
+        Just(Duration::ZERO),
+        Just(Duration::from_nanos(1)),
+        Just(Duration::MAX),
+        (0.0..100.0).prop_map(Duration::from_secs_f64),
+    ];
+    (0..4_u8, time).prop_map(|(kind, time)| match kind {
+        0 => Ended::Answered(time),
+        1 => Ended::TimedOut(time),
+        2 => Ended::Superseded(time),
+        _ => Ended::Failed(time),
+    })
+}
+
+proptest! {
+    /// Whatever comes, a timeout is a positive time within the limit, and the grounds are sound.
+    #[test]
+    fn no_history_makes_a_timeout_wild(
+        history in prop::collection::vec((ended(), 0..6_u32, any::<u64>(), any::<u32>()), 0..300)
+    ) {
+        let links: [Box<dyn Timeout>; 4] = [
+            Box::new(Adaptive::default()),
+            Box::new(Nws::new(2.0)),
+            Box::new(NwsEscalating(Nws::new(1.0))),
+            Box::new(Rfc6298::default()),
+        ];
+        for mut link in links {
+            for (ended, number, bytes, elapsed) in &history {
+                let elapsed = Duration::from_secs(u64::from(*elapsed));
+                let attempt = Attempt { bytes: *bytes, number: *number, tries: 4, elapsed };
+                let decision = link.decide(&attempt);
+                prop_assert!(Duration::ZERO < decision.timeout && decision.timeout <= LIMIT);
+                prop_assert_eq!(decision.timeout, link.timeout(&attempt));
+                prop_assert!(decision.help.is_nan() || (0.0..=1.0).contains(&decision.help));
+                let share = decision.expected_timeouts;
+                prop_assert!(share.is_nan() || (0.0..=1.0).contains(&share));
+                link.record(&attempt, *ended);
+                link.connected(elapsed);
+            }
+        }
+    }
+
+    /// The budget holds on any series, but for a start and for doublings up to the limit.
+    #[test]
+    fn no_series_outspends_the_budget(
+        budget in 0.0..0.5_f64,
+        times in prop::collection::vec(prop_oneof![4 => 0.5..2.0_f64, 1 => 0.001..5e3_f64], 1..800),
+    ) {
+        let mut link = Adaptive::new(&Config { budget, ..Config::default() }, &Host::default());
+        let cut: u32 = times.windows(2).map(|pair| send(&mut link, 1, pair).min(1)).sum();
+        // Three at the start; 23 doublings take a millisecond to the limit.
+        let most = 3.0 + budget * times.len() as f64 + 23.0;
+        prop_assert!(f64::from(cut) <= most, "{cut} of {} with a budget of {budget}", times.len());
+    }
+
+    /// Damage to a saved state is found, or does no harm.
+    #[test]
+    fn no_saved_bytes_make_a_timeout_wild(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+        let mut link = Adaptive::default();
+        for i in 0..50 {
+            send(&mut link, i, &[1.0, 1.0]);
+        }
+        let mut saved = link.save();
+        let at = at.index(saved.len());
+        saved[at] = byte;
+        if let Ok(mut link) = Adaptive::load(&saved, &Config::default(), &Host::default()) {
+            for _ in 0..20 {
+                let timeout = link.timeout(&first(10));
+                prop_assert!(Duration::ZERO < timeout && timeout <= LIMIT);
+                send(&mut link, 10, &[1.0, 1.0]);
+            }
+        }
+    }
+}
