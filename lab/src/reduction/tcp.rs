@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Print the numbers as one JSON object.
     #[arg(long)]
     json: bool,
-    /// A sixth of the reductions: two minutes instead of under ten.
+    /// Fewer reductions: two minutes instead of nine.
     #[arg(long)]
     quick: bool,
     /// Of the emulated losses, the background traffic, the turns and the integers.

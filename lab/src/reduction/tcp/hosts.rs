@@ -110,8 +110,8 @@ const QUEUE_BDP: f64 = 4.0;
 
 /// Now and then a path loses most of what it is given for some hundreds of packets: whole windows go, and
 /// retransmissions with them, so that TCP falls back to its timer, and doubles it. How often and how long was
-/// chosen such that messages that are never cut off take as long as those of the simulated P1 up to the 98th
-/// percentile and at the longest, in medians; no other strategy was looked at.
+/// chosen by messages that are never cut off alone, so that the longest take as many medians as those of the
+/// simulated P1; the report has both tails.
 const LOSS: Loss = Loss::Bursts { enter: 0.00015, leave: 0.003, good_loss: 0.0005, bad_loss: 0.7 };
 
 const CONGESTION_CONTROL: &str = "reno";

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 
 use super::super::row::Summary;
 use super::draws::Draws;
+use super::simulated::quantile;
 
 /// Times of one strategy, block by block. In each block all strategies met the same weather.
 pub(crate) type Blocks = Vec<Vec<f64>>;
@@ -42,6 +43,9 @@ pub(crate) struct Standing {
     values: Vec<f64>,
     /// Of each pair: less is better, and equal is a difference that chance may have made.
     pairs: Vec<Vec<Ordering>>,
+    /// Half the 90 % interval of a pair's difference in seconds, the median of all pairs: what differs by
+    /// less is mostly a tie.
+    pub(crate) told_apart_s: f64,
 }
 
 impl Standing {
@@ -72,9 +76,20 @@ impl Standing {
                 Ordering::Equal
             }
         };
+        let width = |one: usize, other: usize| {
+            let mut differences: Vec<f64> =
+                resamples.iter().map(|values| values[one] - values[other]).collect();
+            differences.sort_by(f64::total_cmp);
+            (quantile(&differences, 0.95) - quantile(&differences, 0.05)) / 2.0
+        };
         let count = strategies.len();
+        let mut widths: Vec<f64> = (1..count)
+            .flat_map(|other| (0..other).map(move |one| (one, other)))
+            .map(|(a, b)| width(a, b))
+            .collect();
+        widths.sort_by(f64::total_cmp);
         let pairs = (0..count).map(|one| (0..count).map(|other| compare(one, other)).collect()).collect();
-        Self { values: of_blocks(&all), pairs }
+        Self { values: of_blocks(&all), pairs, told_apart_s: quantile(&widths, 0.5) }
     }
 
     /// As text, the best first; ≈ stands between neighbours that are a tie.
@@ -165,6 +180,8 @@ mod tests {
         assert_eq!(standing.pairs[1][0], Ordering::Greater);
         assert_eq!(standing.pairs[0][2], Ordering::Equal);
         assert_eq!(standing.pairs[0][0], Ordering::Equal);
+        // a and b differ by 0.28 on average, and by blocks.
+        assert!((0.01..0.28).contains(&standing.told_apart_s), "{}", standing.told_apart_s);
         let line = standing.line(&names());
         assert!(line.contains(" ≈ ") && line.contains(" < b "), "{line}");
     }

@@ -72,6 +72,8 @@ struct Comparison {
     by: Statistic,
     tcp: String,
     simulated: String,
+    /// Half the 90 % interval of a pair's difference in seconds, over TCP and simulated.
+    told_apart_s: [f64; 2],
     #[serde(flatten)]
     agreement: Agreement,
 }
@@ -132,7 +134,8 @@ fn comparisons(plan: &Plan, sets: &Sets, simulated: &Simulated) -> Vec<Compariso
         let tcp = Standing::of(by, &times, plan.seed);
         let there = Standing::of(by, &simulated, plan.seed);
         let agreement = Agreement::of(&tcp, &there, &names);
-        Comparison { by, tcp: tcp.line(&names), simulated: there.line(&names), agreement }
+        let told_apart_s = [tcp.told_apart_s, there.told_apart_s];
+        Comparison { by, tcp: tcp.line(&names), simulated: there.line(&names), told_apart_s, agreement }
     };
     [Statistic::Mean, Statistic::P95].map(compare).into()
 }
@@ -259,11 +262,16 @@ fn table(findings: &Findings) -> String {
 }
 
 fn compared(comparison: &Comparison) -> String {
-    let Comparison { by, tcp, simulated, agreement } = comparison;
+    let Comparison { by, tcp, simulated, told_apart_s, agreement } = comparison;
     let Agreement { alike, tie_in_first, tie_in_second, contrary } = agreement;
     let pairs = alike.len() + tie_in_first.len() + tie_in_second.len() + contrary.len();
     let mut text = format!("**By {}.**\n\n- TCP: {tcp}\n- simulated: {simulated}\n\n", by.name());
-    text += &format!("{} of {pairs} pairs stand alike.", alike.len());
+    let [here, there] = told_apart_s;
+    text += &format!(
+        "Differences under some {here:.2} s over TCP, and {there:.2} s simulated, cannot be told from chance. {} of \
+         {pairs} pairs stand alike.",
+        alike.len()
+    );
     for (pairs, what) in [
         (tie_in_first, "Ordered in the simulation, a tie over TCP"),
         (tie_in_second, "Ordered over TCP, a tie in the simulation"),
