@@ -61,34 +61,22 @@ impl Standing {
         let resamples: Vec<Vec<f64>> = (0..RESAMPLES)
             .map(|_| of_blocks(&all.iter().map(|_| all[draws.below(all.len())]).collect::<Vec<_>>()))
             .collect();
-        let compare = |one: usize, other: usize| {
-            let differences = resamples.iter().map(|values| values[one] - values[other]);
-            let (less, more) = differences.fold((0, 0), |(less, more), difference| {
-                (less + usize::from(difference < 0.0), more + usize::from(0.0 < difference))
-            });
-            // The interval from the 5th to the 95th percentile lies on one side of 0.
-            let sure = RESAMPLES - RESAMPLES / 20;
-            if sure <= less {
-                Ordering::Less
-            } else if sure <= more {
-                Ordering::Greater
-            } else {
-                Ordering::Equal
-            }
-        };
-        let width = |one: usize, other: usize| {
-            let mut differences: Vec<f64> =
-                resamples.iter().map(|values| values[one] - values[other]).collect();
-            differences.sort_by(f64::total_cmp);
-            (quantile(&differences, 0.95) - quantile(&differences, 0.05)) / 2.0
-        };
         let count = strategies.len();
-        let mut widths: Vec<f64> = (1..count)
-            .flat_map(|other| (0..other).map(move |one| (one, other)))
-            .map(|(a, b)| width(a, b))
-            .collect();
+        let mut pairs = vec![vec![Ordering::Equal; count]; count];
+        let mut widths = Vec::new();
+        for one in 0..count {
+            for other in (0..count).filter(|other| *other != one) {
+                let differences = resamples.iter().map(|values| values[one] - values[other]).collect();
+                let (low, high) = interval(differences);
+                widths.push((high - low) / 2.0);
+                pairs[one][other] = match (low, high) {
+                    (_, high) if high < 0.0 => Ordering::Less,
+                    (low, _) if 0.0 < low => Ordering::Greater,
+                    _ => Ordering::Equal,
+                };
+            }
+        }
         widths.sort_by(f64::total_cmp);
-        let pairs = (0..count).map(|one| (0..count).map(|other| compare(one, other)).collect()).collect();
         Self { values: of_blocks(&all), pairs, told_apart_s: quantile(&widths, 0.5) }
     }
 
@@ -106,6 +94,12 @@ impl Standing {
         }
         line
     }
+}
+
+/// From the 5th to the 95th percentile.
+fn interval(mut differences: Vec<f64>) -> (f64, f64) {
+    differences.sort_by(f64::total_cmp);
+    (quantile(&differences, 0.05), quantile(&differences, 0.95))
 }
 
 /// How two experiments agree, pair by pair.
