@@ -18,6 +18,7 @@ mod shapes;
 mod sizes;
 mod strategy;
 mod tables;
+mod tcp;
 mod traces;
 mod tree;
 
@@ -60,7 +61,7 @@ pub(crate) struct Args {
     out: PathBuf,
 }
 
-/// Questions that the paper leaves open (its §6).
+/// Questions that the paper leaves open (its §6), and its experiment over real TCP.
 #[derive(Subcommand)]
 enum Beyond {
     /// At which sizes of messages do adaptive timeouts gain, and at which not?
@@ -71,6 +72,8 @@ enum Beyond {
     Apps(BeyondArgs),
     /// How many answers of real series would each estimator have cut off?
     Traces(traces::TraceArgs),
+    /// Does the same hold over real TCP, through a bottleneck with losses and other traffic? (root)
+    Tcp(tcp::Args),
 }
 
 /// What the further experiments have in common.
@@ -94,6 +97,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Some(Beyond::Pieces(args)) => print(&pieces::markdown(args)?),
         Some(Beyond::Apps(args)) => print(&apps::markdown(args)?),
         Some(Beyond::Traces(args)) => print(&traces::markdown(args)?),
+        Some(Beyond::Tcp(args)) => tcp::run(args),
         None if args.scenarios.is_some() || !args.scenario.is_empty() => {
             let mut scenarios = match &args.scenarios {
                 Some(folder) => load::load_folder(folder)?,

@@ -80,11 +80,11 @@ pub(crate) const P1: &str = include_str!("../../scenarios/p1.toml");
 const P2: &str = include_str!("../../scenarios/p2.toml");
 
 /// §5: "10 sets of 100 reductions each".
-const SETS: usize = 10;
-const REDUCTIONS: usize = 100;
+pub(crate) const SETS: usize = 10;
+pub(crate) const REDUCTIONS: usize = 100;
 
 /// §5: "Nodes attempted to resend data 5 times", after the first send.
-const TRIES: u32 = 6;
+pub(crate) const TRIES: u32 = 6;
 
 /// A column of the paper's Table 1, in seconds.
 pub(crate) struct Column {

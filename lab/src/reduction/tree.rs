@@ -39,7 +39,7 @@ pub(crate) fn next_start(scenario: &Scenario, round: usize, end: f64) -> f64 {
 }
 
 /// The node that sends on each path: the child on the way up, its parent on the way down.
-fn owners(nodes: usize) -> Vec<usize> {
+pub(crate) fn owners(nodes: usize) -> Vec<usize> {
     (1..nodes).flat_map(|child| [child, (child - 1) / 2]).collect()
 }
 

@@ -1,0 +1,134 @@
+//! Sets of turns, each on a network of its own, side by side: an emulated network leaves the machine idle for
+//! most of the time.
+
+use std::thread;
+use std::time::Instant;
+
+use anyhow::Context;
+use barograph_sim::{Network, Report};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::super::strategy::Strategy;
+use super::hosts::{Hosts, bottleneck};
+use super::simulated::{UNCUT_S, quantile};
+use super::traffic::Traffic;
+use super::turns::{Contestant, Outcome, Plan, take_turns};
+
+/// What came of all sets.
+pub(crate) struct Sets {
+    /// Of each strategy.
+    pub(crate) outcomes: Vec<Outcome>,
+    /// Times of messages that were never cut off, in seconds, sorted.
+    pub(crate) uncut_s: Vec<f64>,
+    /// Their median over the simulated one.
+    pub(crate) scale: f64,
+    /// Why blocks were left out, the emulator having been the bottleneck.
+    pub(crate) void_blocks: Vec<String>,
+    /// What each emulator did.
+    pub(crate) reports: Vec<Report>,
+    pub(crate) took_s: f64,
+    /// Both ways together, of all sets.
+    pub(crate) background_bytes: u64,
+    /// The machine's, over the minute before.
+    pub(crate) load_before: String,
+    pub(crate) load_after: String,
+}
+
+/// A network with its traffic.
+struct Set {
+    plan: Plan,
+    // Declared before the hosts, so dropped before them.
+    traffic: Traffic,
+    hosts: Hosts,
+}
+
+impl Sets {
+    /// Sees how long messages take, scales the strategies by that, and gives them their turns.
+    pub(crate) fn run(plan: &Plan, strategies: &[Strategy], simulated_median_s: f64) -> anyhow::Result<Self> {
+        let (load_before, began) = (load(), Instant::now());
+        let sets: Vec<Set> = (0..plan.sets).map(|set| Set::new(plan, set)).collect::<anyhow::Result<_>>()?;
+        let bar = bar(plan, strategies.len());
+        bar.set_message("how long a message takes");
+        let mut uncut_s = all(&sets, |set| set.uncut(&bar))?.concat();
+        uncut_s.sort_by(f64::total_cmp);
+        let scale = quantile(&uncut_s, 0.5) / simulated_median_s;
+        bar.set_message("strategies in turns");
+        let done = all(&sets, |set| set.turns(strategies, scale, &bar))?;
+        bar.finish_and_clear();
+        let (mut outcomes, mut void_blocks): (Vec<Outcome>, Vec<String>) = (Vec::new(), Vec::new());
+        for (of_set, voids) in done {
+            void_blocks.extend(voids);
+            if outcomes.is_empty() {
+                outcomes = of_set;
+            } else {
+                outcomes.iter_mut().zip(of_set).for_each(|(all, more)| all.absorb(more));
+            }
+        }
+        Ok(Self {
+            outcomes,
+            uncut_s,
+            scale,
+            void_blocks,
+            reports: sets.iter().filter_map(|set| set.hosts.network()?.report()).collect(),
+            took_s: began.elapsed().as_secs_f64(),
+            background_bytes: sets.iter().map(|set| set.traffic.bytes()).sum(),
+            load_before,
+            load_after: load(),
+        })
+    }
+}
+
+impl Set {
+    fn new(plan: &Plan, number: usize) -> anyhow::Result<Self> {
+        let plan = Plan { seed: plan.seed.wrapping_add(SEEDS_APART * number as u64), ..*plan };
+        let network = Network::new(bottleneck(plan.seed)).context("cannot make an emulated network")?;
+        let hosts = Hosts::joined(network)?;
+        let traffic = Traffic::start(&hosts, plan.seed)?;
+        Ok(Self { plan, traffic, hosts })
+    }
+
+    /// The times of messages that are never cut off.
+    fn uncut(&self, bar: &ProgressBar) -> anyhow::Result<Vec<f64>> {
+        let mut pilot = Contestant::new(&self.hosts, &self.plan, Strategy::Static(UNCUT_S), 1.0)?;
+        let reduced = pilot.reduce(&self.hosts, &self.plan, self.plan.pilot, bar)?;
+        Ok(reduced.iter().flat_map(|reduced| &reduced.sent).map(|sent| sent.took_s).collect())
+    }
+
+    fn turns(
+        &self,
+        strategies: &[Strategy],
+        scale: f64,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<(Vec<Outcome>, Vec<String>)> {
+        let new = |strategy: &Strategy| Contestant::new(&self.hosts, &self.plan, *strategy, scale);
+        let mut contestants: Vec<Contestant> = strategies.iter().map(new).collect::<anyhow::Result<_>>()?;
+        let voids = take_turns(&self.hosts, &self.plan, &mut contestants, bar)?;
+        let outcomes = contestants.into_iter().map(Contestant::finish).collect();
+        Ok((outcomes, voids.iter().map(ToString::to_string).collect()))
+    }
+}
+
+/// The same on all sets at once.
+fn all<T: Send>(sets: &[Set], work: impl Fn(&Set) -> anyhow::Result<T> + Sync) -> anyhow::Result<Vec<T>> {
+    thread::scope(|scope| {
+        let work = &work;
+        let threads: Vec<_> = sets.iter().map(|set| scope.spawn(move || work(set))).collect();
+        threads.into_iter().map(|thread| thread.join().expect("work does not panic")).collect()
+    })
+}
+
+fn bar(plan: &Plan, strategies: usize) -> ProgressBar {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} reductions: {msg}")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let reductions = plan.sets * (plan.pilot + plan.blocks * plan.turn * strategies);
+    ProgressBar::new(reductions as u64).with_style(style)
+}
+
+/// The machine's load over the last minute.
+fn load() -> String {
+    let loads = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    loads.split(' ').next().unwrap_or_default().to_owned()
+}
+
+/// So that runs with neighbouring seeds have no set in common.
+const SEEDS_APART: u64 = 1_000_003;

@@ -1,0 +1,297 @@
+//! What was measured over TCP, as Markdown and as JSON.
+
+use anyhow::ensure;
+use barograph_sim::Report;
+use serde::Serialize;
+
+use super::super::paper::{REDUCTIONS, SETS};
+use super::super::row::Row;
+use super::hosts;
+use super::ordering::{Agreement, Standing, Statistic};
+use super::sets::Sets;
+use super::simulated::{Simulated, quantile};
+use super::turns::{Outcome, Plan};
+use crate::report::aligned;
+
+/// Everything that was measured, and how it stands to the simulation.
+#[derive(Serialize)]
+pub(crate) struct Findings {
+    network: String,
+    nodes: usize,
+    message_bytes: usize,
+    tries: u32,
+    seed: u64,
+    sets: usize,
+    /// Blocks that count.
+    blocks: usize,
+    /// Reductions of each strategy that count.
+    reductions: usize,
+    /// The median time of a message that is never cut off, in seconds, over TCP and simulated.
+    median_s: [f64; 2],
+    /// By which the numbers that are set by hand are multiplied.
+    scale: f64,
+    /// How much longer than the median, at each share of the messages that are never cut off.
+    tail: Vec<Tail>,
+    took_s: f64,
+    /// Mean rate in one network, both ways together.
+    background_bps: f64,
+    load_before: String,
+    load_after: String,
+    emulators: Vec<String>,
+    /// Why blocks were left out, the emulator having been the bottleneck.
+    void_blocks: Vec<String>,
+    /// Emulators that were at fault over the whole run, block by block or not.
+    void: Vec<String>,
+    rows: Vec<Measured>,
+    simulated: Vec<Row>,
+    comparisons: Vec<Comparison>,
+}
+
+/// A quantile of the times of messages that are never cut off, in medians.
+#[derive(Serialize)]
+struct Tail {
+    share: f64,
+    tcp: f64,
+    simulated: f64,
+}
+
+/// A strategy in numbers.
+#[derive(Serialize)]
+struct Measured {
+    #[serde(flatten)]
+    row: Row,
+    /// Copies that arrived beside another and were not handled again, void blocks included.
+    duplicates: u64,
+    /// Of the messages that were retried, those of which an earlier copy arrived before the acknowledged one.
+    in_vain_share: f64,
+}
+
+/// The strategies' order by one statistic, here and there.
+#[derive(Serialize)]
+struct Comparison {
+    by: Statistic,
+    tcp: String,
+    simulated: String,
+    /// Half the 90 % interval of a pair's difference in seconds, over TCP and simulated.
+    told_apart_s: [f64; 2],
+    #[serde(flatten)]
+    agreement: Agreement,
+}
+
+impl Findings {
+    pub(crate) fn new(plan: &Plan, sets: &Sets, simulated: &Simulated) -> anyhow::Result<Self> {
+        let times: Vec<_> = sets.outcomes.iter().map(Outcome::times).collect();
+        let blocks = times.first().map_or(0, Vec::len);
+        ensure!(0 < blocks, "no block counts, all are void: {}", sets.void_blocks.join("; "));
+        let message_bytes = 4 * plan.integers;
+        let measured = |of: &Outcome| {
+            let run = of.run(message_bytes as u64);
+            Measured {
+                row: Row::of(of.strategy, &run),
+                duplicates: of.duplicates,
+                in_vain_share: of.in_vain() as f64 / run.retried.max(1) as f64,
+            }
+        };
+        let strategies = sets.outcomes.iter().map(|of| of.strategy);
+        let [tcp, there] = [&sets.uncut_s, &simulated.uncut_s];
+        let medians = [quantile(tcp, 0.5), quantile(there, 0.5)];
+        let tail = |share| Tail {
+            share,
+            tcp: quantile(tcp, share) / medians[0],
+            simulated: quantile(there, share) / medians[1],
+        };
+        Ok(Self {
+            network: hosts::about(),
+            nodes: plan.nodes,
+            message_bytes,
+            tries: plan.tries,
+            seed: plan.seed,
+            sets: plan.sets,
+            blocks,
+            reductions: times.first().map_or(0, |blocks| blocks.iter().map(Vec::len).sum()),
+            median_s: medians,
+            scale: sets.scale,
+            tail: TAIL.map(tail).into(),
+            took_s: sets.took_s,
+            background_bps: 8.0 * sets.background_bytes as f64 / sets.took_s / plan.sets as f64,
+            load_before: sets.load_before.clone(),
+            load_after: sets.load_after.clone(),
+            emulators: sets.reports.iter().map(emulator).collect(),
+            void_blocks: sets.void_blocks.clone(),
+            void: sets.reports.iter().filter_map(|report| Some(report.void()?.to_string())).collect(),
+            rows: sets.outcomes.iter().map(measured).collect(),
+            simulated: strategies.zip(&simulated.runs).map(|(of, run)| Row::of(of, run)).collect(),
+            comparisons: comparisons(plan, sets, simulated),
+        })
+    }
+}
+
+fn comparisons(plan: &Plan, sets: &Sets, simulated: &Simulated) -> Vec<Comparison> {
+    let names: Vec<String> = sets.outcomes.iter().map(|of| of.strategy.name()).collect();
+    let times: Vec<_> = sets.outcomes.iter().map(Outcome::times).collect();
+    let simulated = simulated.times();
+    let compare = |by| {
+        let tcp = Standing::of(by, &times, plan.seed);
+        let there = Standing::of(by, &simulated, plan.seed);
+        let agreement = Agreement::of(&tcp, &there, &names);
+        let told_apart_s = [tcp.told_apart_s, there.told_apart_s];
+        Comparison { by, tcp: tcp.line(&names), simulated: there.line(&names), told_apart_s, agreement }
+    };
+    [Statistic::Mean, Statistic::P95].map(compare).into()
+}
+
+/// What a relay carried and cost.
+fn emulator(report: &Report) -> String {
+    let (there, back) = (&report.forward, &report.back);
+    format!(
+        "{} packets carried, {} lost, {} dropped by the full queue; {:.2} of a core, {:.2} at most; 99 % at most \
+         {:.2} ms late",
+        there.forwarded + back.forwarded,
+        there.lost + back.lost,
+        there.queue_full + back.queue_full,
+        report.cpu_share(),
+        report.cpu_peak,
+        1000.0 * report.late_p99.as_secs_f64()
+    )
+}
+
+/// The report.
+pub(crate) fn markdown(findings: &Findings) -> String {
+    let mut text = circumstances(findings);
+    text += &tail(findings);
+    text += &voids(findings);
+    text += &table(findings);
+    text += "\nAn abandoned message is waited for without a timeout, so its reduction enters the means. A retry was \
+         in vain where a copy that had been cut off arrived first: the system goes on sending what a closed \
+         connection has in its buffer, so most copies arrive, and load the path, in the end. Each message was \
+         handled once.\n\n";
+    text += &format!(
+        "## The same order as simulated?\n\nThe simulation is P1 as `lab reduction` runs it, {SETS} sets of \
+         {REDUCTIONS} reductions. ≈ stands between neighbours whose difference lies within the 90 % interval of \
+         the bootstrap over blocks. Times are seconds.\n\n"
+    );
+    findings.comparisons.iter().for_each(|comparison| text += &compared(comparison));
+    text
+}
+
+fn circumstances(findings: &Findings) -> String {
+    let Findings { network, nodes, message_bytes, tries, seed, sets, blocks, reductions, .. } = findings;
+    let Findings { median_s: [tcp, simulated], scale, took_s, load_before, load_after, .. } = findings;
+    format!(
+        "# The reduction over real TCP\n\n\
+         {nodes} nodes in a binary tree, each a task with a TCP connection to each neighbour; levels of the tree \
+         are in two network namespaces in turn, and every message of {message_bytes} bytes goes through one \
+         bottleneck: {network}. Background traffic: {:.1} Mbit/s on average, both ways together, on and off. \
+         {tries} tries a message, seed {seed}. The maxima were checked at every node, and every message was \
+         handled once.\n\n\
+         {sets} such networks side by side, in each of which the timeouts begin anew: {reductions} reductions a \
+         strategy, in {blocks} blocks in each of which every strategy has a turn. It took {took_s:.0} s; the \
+         machine's load was {load_before} before and {load_after} after. The emulators: {}.\n\n\
+         The median message that is never cut off takes {tcp:.3} s, {scale:.3} of the {simulated:.3} s of the \
+         simulated P1. By this factor the paper's numbers are scaled: static-15 is {:.2} s, and forecasters \
+         start at {:.2} s instead of 45 s. Nothing else is: rfc6298 starts at 3 s, connections have 3 s to be set \
+         up, and TCP's own timers are the system's.\n\n",
+        findings.background_bps / 1e6,
+        findings.emulators.join(" – "),
+        15.0 * scale,
+        45.0 * scale,
+    )
+}
+
+fn tail(findings: &Findings) -> String {
+    let mut table = vec![vec!["messages never cut off, in medians".to_owned()]];
+    table[0].extend(findings.tail.iter().map(|tail| match tail.share {
+        1.0 => "max".to_owned(),
+        share => format!("{} %", 100.0 * share),
+    }));
+    for (name, of) in
+        [("TCP", (|tail| tail.tcp) as fn(&Tail) -> f64), ("simulated P1", |tail| tail.simulated)]
+    {
+        let values = findings.tail.iter().map(|tail| format!("{:.2}", of(tail)));
+        table.push(std::iter::once(name.to_owned()).chain(values).collect());
+    }
+    aligned(&table) + "\n"
+}
+
+fn voids(findings: &Findings) -> String {
+    let left_out = findings.void_blocks.len();
+    let mut text = match findings.void_blocks.last() {
+        None => "No block was void.".to_owned(),
+        Some(last) => format!("{left_out} blocks were void and are left out; the last: {last}."),
+    };
+    if !findings.void.is_empty() {
+        text += &format!(" Emulators that were at fault now and then: {}.", findings.void.join("; "));
+    }
+    text + "\n\n"
+}
+
+fn table(findings: &Findings) -> String {
+    let header = [
+        "strategy",
+        "mean s",
+        "p95",
+        "max",
+        "SD",
+        "retried %",
+        "retries a retried",
+        "of them in vain %",
+        "duplicates handled once",
+        "abandoned",
+        "mean s, P1",
+        "p95, P1",
+        "retried %, P1",
+        "retries a retried, P1",
+    ];
+    let mut table = vec![header.map(str::to_owned).to_vec()];
+    let share = |row: &Row| format!("{:.2}", 100.0 * row.retried_share);
+    let retries = |row: &Row| match row.retried_share {
+        0.0 => "–".to_owned(),
+        _ => format!("{:.2}", row.retries_per_retried),
+    };
+    for (Measured { row, duplicates, in_vain_share }, there) in findings.rows.iter().zip(&findings.simulated)
+    {
+        let mut cells = vec![row.strategy.clone()];
+        cells.extend([row.mean_s, row.p95_s, row.max_s, row.sd_s].map(|time| format!("{time:.3}")));
+        cells.extend([share(row), retries(row), format!("{:.0}", 100.0 * in_vain_share)]);
+        cells.extend([duplicates.to_string(), row.abandoned.to_string()]);
+        cells.extend([there.mean_s, there.p95_s].map(|time| format!("{time:.3}")));
+        cells.extend([share(there), retries(there)]);
+        table.push(cells);
+    }
+    aligned(&table)
+}
+
+fn compared(comparison: &Comparison) -> String {
+    let Comparison { by, tcp, simulated, told_apart_s, agreement } = comparison;
+    let Agreement { alike, tie_in_first, tie_in_second, contrary } = agreement;
+    let pairs = alike.len() + tie_in_first.len() + tie_in_second.len() + contrary.len();
+    let mut text = format!("**By {}.**\n\n- TCP: {tcp}\n- simulated: {simulated}\n\n", by.name());
+    let [here, there] = told_apart_s;
+    text += &format!(
+        "Differences under some {here:.2} s over TCP, and {there:.2} s simulated, cannot be told from chance. {} of \
+         {pairs} pairs stand alike.",
+        alike.len()
+    );
+    for (pairs, what) in [
+        (tie_in_first, "Ordered in the simulation, a tie over TCP"),
+        (tie_in_second, "Ordered over TCP, a tie in the simulation"),
+        (contrary, "The other way round than simulated (shown as over TCP)"),
+    ] {
+        if !pairs.is_empty() {
+            text += &format!(" {what}: {}.", pairs.join(", "));
+        }
+    }
+    let ordered = alike.iter().filter(|pair| !pair.contains('≈')).count();
+    text += &if agreement.holds() {
+        let there = ordered + tie_in_first.len();
+        format!(
+            " No pair is the other way round; of the {there} ordered in the simulation, {ordered} are over TCP.\n\n"
+        )
+    } else {
+        " **The order is not the same.**\n\n".to_owned()
+    };
+    text
+}
+
+/// Where the tails are compared.
+const TAIL: [f64; 7] = [0.1, 0.75, 0.9, 0.95, 0.98, 0.99, 1.0];

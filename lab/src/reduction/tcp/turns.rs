@@ -1,0 +1,213 @@
+//! Strategies in turns on the same network, so that all meet the same weather.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+use barograph_sim::{Counts, Report, Void};
+use indicatif::ProgressBar;
+
+use super::super::engine::Run;
+use super::super::strategy::Strategy;
+use super::super::tree::owners;
+use super::draws::Draws;
+use super::hosts::Hosts;
+use super::nodes::{Reduced, Tree};
+use super::ordering::Blocks;
+use super::round::Round;
+use super::timeouts::timeouts;
+
+/// How much is run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Plan {
+    pub(crate) nodes: usize,
+    /// Integers a node, of 4 bytes.
+    pub(crate) integers: usize,
+    pub(crate) tries: u32,
+    pub(crate) seed: u64,
+    /// Networks side by side, each with timeouts that know nothing.
+    pub(crate) sets: usize,
+    /// Reductions without a timeout before a set, to see how long messages take.
+    pub(crate) pilot: usize,
+    /// How often each strategy has its turn in a set.
+    pub(crate) blocks: usize,
+    /// Reductions in a turn.
+    pub(crate) turn: usize,
+    /// After so long no block is begun.
+    pub(crate) time_max: Duration,
+}
+
+/// A strategy, its nodes, and what became of them.
+pub(crate) struct Contestant {
+    pub(crate) strategy: Strategy,
+    tree: Tree,
+    rounds: u64,
+    /// Blocks in which the emulator was not at fault.
+    blocks: Vec<Vec<Reduced>>,
+}
+
+impl Contestant {
+    /// A strategy that knows nothing; what it has by hand is `scale` times as long as the paper's.
+    pub(crate) fn new(hosts: &Hosts, plan: &Plan, strategy: Strategy, scale: f64) -> anyhow::Result<Self> {
+        let estimators = timeouts(strategy, &owners(plan.nodes), scale, plan.tries)?;
+        let tree = Tree::plant(hosts, plan.nodes, estimators, plan.tries)?;
+        Ok(Self { strategy, tree, rounds: 0, blocks: Vec::new() })
+    }
+
+    /// Some reductions one after the other.
+    pub(crate) fn reduce(
+        &mut self,
+        hosts: &Hosts,
+        plan: &Plan,
+        count: usize,
+        bar: &ProgressBar,
+    ) -> anyhow::Result<Vec<Reduced>> {
+        let mut done = Vec::new();
+        for _ in 0..count {
+            let round = Round::draw(plan.nodes, plan.integers, plan.seed, self.rounds as usize);
+            self.rounds += 1;
+            done.push(self.tree.reduce(hosts, &Arc::new(round))?);
+            bar.inc(1);
+        }
+        let (handled, _) = self.tree.handled_and_duplicates();
+        let sent = self.rounds * 2 * (plan.nodes as u64 - 1);
+        ensure!(handled == sent, "{handled} messages were handled, {sent} were sent");
+        Ok(done)
+    }
+
+    /// What became of its turns.
+    pub(crate) fn finish(self) -> Outcome {
+        let (_, duplicates) = self.tree.handled_and_duplicates();
+        Outcome { strategy: self.strategy, blocks: self.blocks, duplicates }
+    }
+}
+
+/// What a strategy made of its turns.
+pub(crate) struct Outcome {
+    pub(crate) strategy: Strategy,
+    /// Blocks in which the emulator was not at fault.
+    blocks: Vec<Vec<Reduced>>,
+    /// Copies that arrived and were not handled again, over all blocks.
+    pub(crate) duplicates: u64,
+}
+
+impl Outcome {
+    /// Adds what the same strategy made of another set.
+    pub(crate) fn absorb(&mut self, other: Self) {
+        self.blocks.extend(other.blocks);
+        self.duplicates += other.duplicates;
+    }
+
+    /// The times of the blocks that count.
+    pub(crate) fn times(&self) -> Blocks {
+        let times = |block: &Vec<Reduced>| block.iter().map(|reduced| reduced.time_s).collect();
+        self.blocks.iter().map(times).collect()
+    }
+
+    /// Messages whose retries were in vain, an earlier copy having arrived before.
+    pub(crate) fn in_vain(&self) -> usize {
+        let sent = self.blocks.iter().flatten().flat_map(|reduced| &reduced.sent);
+        sent.filter(|sent| sent.duplicate).count()
+    }
+
+    /// The same as a run of the engine.
+    pub(crate) fn run(&self, message_bytes: u64) -> Run {
+        let mut run = Run::default();
+        for reduced in self.blocks.iter().flatten() {
+            run.times.push(reduced.time_s);
+            run.gave_up.push(reduced.sent.iter().any(|sent| sent.abandoned));
+            for sent in &reduced.sent {
+                let extra = u64::from(sent.attempts.saturating_sub(1));
+                run.sends += 1;
+                run.retried += u64::from(0 < extra);
+                run.retries += extra;
+                run.bytes.0 += message_bytes;
+                run.bytes.1 += extra * message_bytes;
+                run.longest_s = run.longest_s.max(sent.took_s);
+            }
+        }
+        run
+    }
+}
+
+/// Gives every contestant its turn in every block, in an order drawn anew; why blocks were left out.
+pub(crate) fn take_turns(
+    hosts: &Hosts,
+    plan: &Plan,
+    contestants: &mut [Contestant],
+    bar: &ProgressBar,
+) -> anyhow::Result<Vec<Void>> {
+    let mut draws = Draws::new(plan.seed, 1);
+    let (began, mut watch, mut voids) = (Instant::now(), Watch::begin(hosts), Vec::new());
+    for _ in 0..plan.blocks {
+        if plan.time_max < began.elapsed() {
+            break;
+        }
+        let mut order: Vec<usize> = (0..contestants.len()).collect();
+        for last in (1..order.len()).rev() {
+            order.swap(last, draws.below(last + 1));
+        }
+        let mut turns: Vec<Option<Vec<Reduced>>> = vec![None; contestants.len()];
+        for index in order {
+            bar.set_message(contestants[index].strategy.name());
+            turns[index] = Some(contestants[index].reduce(hosts, plan, plan.turn, bar)?);
+        }
+        match watch.block(hosts) {
+            Some(void) => voids.push(void),
+            None => {
+                for (contestant, turn) in contestants.iter_mut().zip(turns) {
+                    contestant.blocks.extend(turn);
+                }
+            }
+        }
+    }
+    Ok(voids)
+}
+
+/// Looks after each block whether the emulator was the bottleneck in it.
+struct Watch {
+    last: Option<Report>,
+}
+
+impl Watch {
+    fn begin(hosts: &Hosts) -> Self {
+        Self { last: hosts.network().and_then(|network| network.report()) }
+    }
+
+    fn block(&mut self, hosts: &Hosts) -> Option<Void> {
+        let now = hosts.network()?.report()?;
+        let before = self.last.replace(now.clone())?;
+        since(&now, &before).void()
+    }
+}
+
+/// The account of what came after `before`. What has no account of its own – the mean wait and the lateness's
+/// quantiles – stays that since the start; of the peak of the processor's time only a new one is known, else
+/// the mean stands in.
+fn since(now: &Report, before: &Report) -> Report {
+    let (wall, cpu) = (now.wall.saturating_sub(before.wall), now.cpu.saturating_sub(before.cpu));
+    let mean = cpu.as_secs_f64() / wall.as_secs_f64().max(f64::MIN_POSITIVE);
+    Report {
+        forward: counts_since(&now.forward, &before.forward),
+        back: counts_since(&now.back, &before.back),
+        wall,
+        cpu,
+        cpu_peak: if before.cpu_peak < now.cpu_peak { now.cpu_peak } else { mean },
+        device_drops: now.device_drops - before.device_drops,
+        ..now.clone()
+    }
+}
+
+fn counts_since(now: &Counts, before: &Counts) -> Counts {
+    Counts {
+        forwarded: now.forwarded - before.forwarded,
+        forwarded_bytes: now.forwarded_bytes - before.forwarded_bytes,
+        lost: now.lost - before.lost,
+        queue_full: now.queue_full - before.queue_full,
+        late: now.late - before.late,
+        overflow: now.overflow - before.overflow,
+        ignored: now.ignored - before.ignored,
+        read_errors: now.read_errors - before.read_errors,
+        write_errors: now.write_errors - before.write_errors,
+    }
+}
