@@ -25,6 +25,8 @@ pub(crate) struct Run {
     pub(crate) best_s: Option<f64>,
     /// The longest send in seconds.
     pub(crate) longest_s: f64,
+    /// Over real links: messages of which an earlier copy had arrived.
+    pub(crate) duplicates: u64,
 }
 
 impl Run {
