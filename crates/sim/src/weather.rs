@@ -140,7 +140,10 @@ impl<'a> Weather<'a> {
         for stall in scenario.stalls() {
             takes_s += stalled(stall, attempt.bytes, &mut luck);
         }
-        self.spoilt(attempt, Response { takes_s: takes_s.min(FOREVER_S), broken: false, congested })
+        self.spoilt(
+            attempt,
+            Response { takes_s: takes_s.min(FOREVER_S).max(LEAST_S), broken: false, congested },
+        )
     }
 
     /// The response to an attempt that may be lost, or whose connection may be reset before it comes.
@@ -327,6 +330,9 @@ const STALLS_MAX: usize = 10_000;
 
 /// What a power law without end may reach; a century and a half, and sums of it stay finite.
 const FOREVER_S: f64 = 5e9;
+
+/// Many factors together may come to nothing, which no attempt takes: a nanosecond.
+const LEAST_S: f64 = 1e-9;
 
 /// The size of the paper's messages: 16 k integers.
 const REFERENCE_BYTES: f64 = 65_536.0;

@@ -95,7 +95,9 @@ fn what_a_link_cannot_carry_is_refused() {
     assert!(run(&scenario(""), Strategy::DefaultHedged, Copies::Vanish).is_err());
 }
 
-const ROUGH: &str = "[link]\nbase_s = { min = 0.3, max = 1.5 }\nlaw = { kind = \"lognormal\", sigma = 0.3 }\n\
+/// With the other seeds of the first sixteen but 5, some answer comes so close to its timeout that the clocks
+/// decide, and strategies that learn go on differently from there.
+const ROUGH: &str = "seed = 4\n[link]\nbase_s = { min = 0.3, max = 1.5 }\nlaw = { kind = \"lognormal\", sigma = 0.3 }\n\
     [stall]\nprobability = 0.05\nduration_s = { kind = \"pareto\", alpha = 1.1, min = 5.0, max = 45.0 }\n\
     [congestion]\ngood_s = 300\nbad_s = 60\nfactor = 6\n\
     [loss]\nprobability = 0.02\n[reset]\nprobability = 0.02\nafter_s = 0.4\n";
