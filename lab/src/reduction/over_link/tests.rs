@@ -14,12 +14,14 @@ fn scenario(text: &str) -> Scenario {
     load::parse(&text, "test", Path::new("")).expect("it is sound")
 }
 
-/// The engine's run and the link's, whose reductions must take the same time to within 2 ms for each attempt:
-/// one for its end, one for connecting anew.
+/// The engine's run and the link's, whose reductions must take the same time to within some milliseconds for
+/// each attempt: one for its end, one for connecting anew; and where the timeout learns, three more, for one
+/// that is several times the forecast is off by as many times what the forecast is.
 fn check_equal(scenario: &Scenario, strategy: Strategy, owners: &[usize]) {
+    let each = if matches!(strategy, Strategy::Static(_)) { 0.002 } else { 0.005 };
     let mut allowed = vec![0.0; scenario.reductions];
     let engine = tree::run_owned(scenario, 1, strategy, owners, |sent| {
-        allowed[sent.reduction] += 0.002 * f64::from(sent.attempts);
+        allowed[sent.reduction] += each * f64::from(sent.attempts);
     });
     let link = run_owned(scenario, strategy, Copies::Vanish, owners).expect("nothing is handled twice");
     let name = strategy.name();
