@@ -60,7 +60,8 @@ def test_a_caller_who_may_not_repeat_is_told_early():
 
     async def main():
         for _ in range(40):
-            await link.call(lambda: asyncio.sleep(0.002))
+            # On a busy machine a short sleep may be cut off; then it is slept again.
+            await link.call(lambda: asyncio.sleep(0.002), idempotent=True)
         with pytest.raises(Timeout) as cut:
             await link.call(lambda: asyncio.sleep(FOREVER))
         assert cut.value.seconds < 8.0
@@ -171,7 +172,8 @@ def test_it_learns_from_what_it_awaits():
 
     async def main():
         for _ in range(20):
-            await link.call(lambda: asyncio.sleep(0.002))
+            # On a busy machine a short sleep may be cut off; then it is slept again.
+            await link.call(lambda: asyncio.sleep(0.002), idempotent=True)
 
     run(main())
     assert link.decide().forecast < 1.0 and link.timeout() < 45.0
