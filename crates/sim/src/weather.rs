@@ -140,10 +140,9 @@ impl<'a> Weather<'a> {
         for stall in scenario.stalls() {
             takes_s += stalled(stall, attempt.bytes, &mut luck);
         }
-        self.spoilt(
-            attempt,
-            Response { takes_s: takes_s.min(FOREVER_S).max(LEAST_S), broken: false, congested },
-        )
+        // Not a number is what endless times nothing makes: factors that no real network has.
+        let takes_s = if takes_s.is_nan() { FOREVER_S } else { takes_s.clamp(LEAST_S, FOREVER_S) };
+        self.spoilt(attempt, Response { takes_s, broken: false, congested })
     }
 
     /// The response to an attempt that may be lost, or whose connection may be reset before it comes.
