@@ -14,7 +14,6 @@ pub(crate) enum Copies {
     /// It does not arrive, as in the engine.
     Vanish,
     /// It arrives when it would have, as what has left the host does with TCP.
-    #[cfg_attr(not(test), expect(dead_code, reason = "what it does is a matter for tests"))]
     ArriveLate,
 }
 
