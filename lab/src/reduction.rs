@@ -7,6 +7,7 @@ mod engine;
 mod figures;
 mod jobs;
 mod load;
+mod over_link;
 mod paper;
 mod pieces;
 mod plot;
@@ -44,6 +45,9 @@ pub(crate) struct Args {
     /// Print one JSON object a strategy.
     #[arg(long)]
     json: bool,
+    /// Run it over the real link code, in virtual time, instead of the engine that stands for it.
+    #[arg(long, requires = "scenario", conflicts_with = "seeds")]
+    over_link: bool,
     /// This seed instead of the scenario's.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,

@@ -11,7 +11,7 @@ BAD_TIMES = [0.0, -1.0, math.nan, math.inf, -math.inf, 1e30, 1e-12]
 def test_it_starts_generously_and_learns():
     link = AdaptiveTimeout()
     first = link.decide()
-    assert (first.timeout, first.forecast, first.error, first.help) == (45.0, None, None, None)
+    assert (first.timeout, first.forecast, first.error, first.help) == (45.0, None, None, 0.5)
     assert first.reason == "nothing known yet" and "timeout=45" in repr(first)
     for _ in range(100):
         link.answered(0.02)

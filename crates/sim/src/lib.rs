@@ -38,6 +38,7 @@ mod replay;
 mod spec;
 mod weather;
 
+pub mod fuzzing;
 pub mod scenario;
 
 #[cfg(feature = "stream")]

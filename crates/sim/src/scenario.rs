@@ -45,6 +45,10 @@ pub struct Scenario {
     pub stall: Option<Stall>,
     /// Further kinds of stalls, each drawn on its own.
     pub more_stalls: Vec<Stall>,
+    /// Some attempts are lost.
+    pub loss: Option<Loss>,
+    /// Some attempts end in a reset.
+    pub reset: Option<Reset>,
     /// A state in which all attempts are slow.
     pub congestion: Option<Congestion>,
     /// The base changes for good.
@@ -172,6 +176,29 @@ pub enum Duration {
     },
 }
 
+/// An attempt is lost, independently of others: nothing arrives and nothing comes back, until the sender's
+/// TCP gives up on the connection, which then counts as broken. Who waits for less than that times out.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Loss {
+    /// The share of attempts that are lost.
+    pub probability: f64,
+    /// When TCP gives up. Unless given, what 15 retransmissions take on Linux (`tcp_retries2`), from 0.2 s
+    /// doubling up to 120 s: 924.6 s. RFC 1122 §4.2.3.5 asks for 100 s at least.
+    #[serde(default = "linux_gives_up_s")]
+    pub gives_up_s: f64,
+}
+
+/// An attempt's connection is reset, independently of others, unless its answer comes sooner.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Reset {
+    /// The share of attempts that meet one.
+    pub probability: f64,
+    /// When, from the start of the attempt.
+    pub after_s: f64,
+}
+
 /// A state of each link, shared by both directions and by retries.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -236,6 +263,8 @@ impl Default for Scenario {
             link: LinkLaw::default(),
             stall: None,
             more_stalls: Vec::new(),
+            loss: None,
+            reset: None,
             congestion: None,
             regime: None,
             shifts: Vec::new(),
@@ -268,6 +297,10 @@ fn one() -> f64 {
 
 fn boundless() -> f64 {
     f64::INFINITY
+}
+
+fn linux_gives_up_s() -> f64 {
+    924.6
 }
 
 fn never() -> usize {

@@ -1,5 +1,7 @@
 //! The weather of a scenario's links in virtual time: how long each attempt takes.
 
+use std::borrow::Cow;
+
 use crate::chance::Chance;
 use crate::scenario::{Base, Congestion, Duration, Law, Scenario, Stall};
 
@@ -9,7 +11,7 @@ use crate::scenario::{Base, Congestion, Duration, Law, Scenario, Stall};
 /// that all strategies meet the same weather (common random numbers).
 #[derive(Debug, Clone)]
 pub struct Weather<'a> {
-    scenario: &'a Scenario,
+    scenario: Cow<'a, Scenario>,
     links: Vec<Link>,
     paths: Vec<Path>,
     /// The median of the law before it is divided by it.
@@ -34,8 +36,10 @@ pub struct Try {
 /// What the network does to an attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Response {
-    /// From its start to its acknowledgement, in seconds.
+    /// From its start to its acknowledgement, or to where its connection breaks, in seconds.
     pub takes_s: f64,
+    /// Whether no acknowledgement comes, and the connection breaks instead: it was lost, or reset.
+    pub broken: bool,
     /// Whether the link was congested.
     pub congested: bool,
 }
@@ -62,6 +66,16 @@ impl<'a> Weather<'a> {
     /// The weather on `links` links under `scenario`, at time 0.
     #[must_use]
     pub fn new(scenario: &'a Scenario, links: usize) -> Self {
+        Self::of(Cow::Borrowed(scenario), links)
+    }
+
+    /// The same, for those who outlive where the scenario came from.
+    #[must_use]
+    pub fn owned(scenario: Scenario, links: usize) -> Weather<'static> {
+        Weather::of(Cow::Owned(scenario), links)
+    }
+
+    fn of(scenario: Cow<'a, Scenario>, links: usize) -> Self {
         let mut chance = Chance::new(scenario.seed, BASES);
         let link = |index: usize| Link {
             base: base(scenario.link.base_s, &mut chance),
@@ -110,14 +124,14 @@ impl<'a> Weather<'a> {
     pub fn respond(&mut self, attempt: &Try) -> Response {
         let congested = self.is_congested(attempt.path / 2, attempt.at);
         let mut luck = self.luck(ATTEMPTS, attempt.reduction, attempt.path, attempt.number);
-        let scenario = self.scenario;
         let mut base = self.base_s(attempt.path) * self.regime(attempt) * self.shift(attempt);
-        if let (true, Some(congestion)) = (congested, &scenario.congestion) {
+        if let (true, Some(congestion)) = (congested, &self.scenario.congestion) {
             base *= congestion.factor;
         }
+        let load = self.load(attempt, congested);
+        let scenario = &*self.scenario;
         let sized = 1.0 - scenario.link.size_share
             + scenario.link.size_share * attempt.bytes as f64 / REFERENCE_BYTES;
-        let load = self.load(attempt, congested);
         let law = self.law(attempt, &mut luck);
         let mut takes_s = base * sized * law * load;
         if let Law::Pareto { cap_s, .. } = scenario.link.law {
@@ -126,11 +140,29 @@ impl<'a> Weather<'a> {
         for stall in scenario.stalls() {
             takes_s += stalled(stall, attempt.bytes, &mut luck);
         }
-        Response { takes_s: takes_s.min(FOREVER_S), congested }
+        // Not a number is what endless times nothing makes: factors that no real network has.
+        let takes_s = if takes_s.is_nan() { FOREVER_S } else { takes_s.clamp(LEAST_S, FOREVER_S) };
+        self.spoilt(attempt, Response { takes_s, broken: false, congested })
+    }
+
+    /// The response to an attempt that may be lost, or whose connection may be reset before it comes.
+    fn spoilt(&self, attempt: &Try, response: Response) -> Response {
+        let happens = |purpose, probability| {
+            self.luck(purpose, attempt.reduction, attempt.path, attempt.number).happens(probability)
+        };
+        let broken = |takes_s| Response { takes_s, broken: true, ..response };
+        let reset = self.scenario.reset.filter(|reset| happens(RESETS, reset.probability));
+        let lost = self.scenario.loss.filter(|loss| happens(LOSSES, loss.probability));
+        match (lost, reset) {
+            (Some(loss), None) => broken(loss.gives_up_s),
+            (Some(loss), Some(reset)) => broken(loss.gives_up_s.min(reset.after_s)),
+            (None, Some(reset)) if reset.after_s < response.takes_s => broken(reset.after_s),
+            (None, _) => response,
+        }
     }
 
     /// An attempt that began at `began` and would have ended at `ends` was cancelled: its copy is still in
-    /// flight. With [`crate::scenario::Congestion::load_fade_s`] its weight fades from its beginning on.
+    /// flight – unless it was to break, then it is not to be reported. With [`crate::scenario::Congestion::load_fade_s`] its weight fades from its beginning on.
     pub fn cancelled(&mut self, path: usize, began: f64, ends: f64) {
         let Some(congestion) = &self.scenario.congestion else { return };
         if congestion.load_feedback == 0.0 {
@@ -298,6 +330,9 @@ const STALLS_MAX: usize = 10_000;
 /// What a power law without end may reach; a century and a half, and sums of it stay finite.
 const FOREVER_S: f64 = 5e9;
 
+/// Many factors together may come to nothing, which no attempt takes: a nanosecond.
+const LEAST_S: f64 = 1e-9;
+
 /// The size of the paper's messages: 16 k integers.
 const REFERENCE_BYTES: f64 = 65_536.0;
 
@@ -309,6 +344,8 @@ const SIZES: u64 = 4 << 56;
 const ATTEMPTS: u64 = 5 << 56;
 const REGIMES: u64 = 6 << 56;
 const TRACES: u64 = 7 << 56;
+const LOSSES: u64 = 8 << 56;
+const RESETS: u64 = 9 << 56;
 
 /// An odd multiplier with well-mixed bits (from the finaliser of MurmurHash3).
 const MIX: u64 = 0xff51_afd7_ed55_8ccd;

@@ -38,6 +38,7 @@ mod adaptive;
 mod attempt;
 mod decision;
 mod fixed;
+pub mod fuzzing;
 #[cfg(feature = "link")]
 pub mod link;
 mod nws;

@@ -25,6 +25,8 @@ pub(crate) struct Run {
     pub(crate) best_s: Option<f64>,
     /// The longest send in seconds.
     pub(crate) longest_s: f64,
+    /// Over real links: messages of which an earlier copy had arrived.
+    pub(crate) duplicates: u64,
 }
 
 impl Run {
@@ -113,23 +115,31 @@ impl<'a> Network<'a> {
             let try_ = Try { path, reduction, number: attempts, at, bytes };
             let response = self.weather.respond(&try_);
             attempts += 1;
-            if response.takes_s <= timeout {
+            let in_time = response.takes_s <= timeout;
+            if in_time && !response.broken {
                 at += response.takes_s;
                 if !given_up {
                     self.paths[path].record(&attempt, Ended::Answered(seconds(response.takes_s)));
                 }
                 break;
             }
-            if self.hedged && attempt.number == 0 && !attempt.is_last() {
+            if !in_time && self.hedged && attempt.number == 0 && !attempt.is_last() {
                 exchange.again();
-                at += self.hedge(&try_, response, timeout, &exchange);
                 attempts += 1;
-                break;
+                let (took, answered) = self.hedge(&try_, response, timeout, &exchange);
+                at += took;
+                if answered {
+                    break;
+                }
+            } else {
+                let ended = self.ended(path, at, response, timeout);
+                if !given_up {
+                    self.paths[path].record(&attempt, ended);
+                }
+                at += response.takes_s.min(timeout);
             }
-            self.weather.cancelled(path, at, at + response.takes_s);
-            self.paths[path].record(&attempt, Ended::TimedOut(seconds(timeout)));
             self.paths[path].connected(seconds(reconnect_s));
-            at += timeout + reconnect_s;
+            at += reconnect_s;
             given_up = !exchange.again();
             self.abandoning |= given_up;
         }
@@ -138,10 +148,22 @@ impl<'a> Network<'a> {
         at
     }
 
+    /// How an attempt ended that began at `at` and was not answered in time: it was cut off, unless its
+    /// connection broke before.
+    fn ended(&mut self, path: usize, at: f64, response: Response, timeout: f64) -> Ended {
+        if response.takes_s <= timeout {
+            return Ended::Failed(seconds(response.takes_s));
+        }
+        if !response.broken {
+            self.weather.cancelled(path, at, at + response.takes_s);
+        }
+        Ended::TimedOut(seconds(timeout))
+    }
+
     /// Sends a copy at the timeout and keeps the first attempt running; how long the quicker one took, from
-    /// the start of the first. Where the link is congested both go through the same bottleneck, each at half
-    /// its rate.
-    fn hedge(&mut self, first: &Try, response: Response, timeout: f64, exchange: &Exchange) -> f64 {
+    /// the start of the first, and whether there was an answer: else both have broken after so long. Where
+    /// the link is congested both go through the same bottleneck, each at half its rate.
+    fn hedge(&mut self, first: &Try, response: Response, timeout: f64, exchange: &Exchange) -> (f64, bool) {
         let Try { path, at, .. } = *first;
         let reconnect_s = self.weather.reconnect_s(path);
         let copy_at = at + timeout + reconnect_s;
@@ -155,18 +177,30 @@ impl<'a> Network<'a> {
         let first_attempt =
             Exchange::begun_at(first.bytes, self.scenario.tries, seconds(at)).attempt(seconds(at));
         let copy_attempt = exchange.attempt(seconds(copy_at));
-        let took = timeout + first_rest.min(copy_rest);
+        if response.broken && copy.broken {
+            let took = timeout + first_rest.max(copy_rest);
+            link.record(&copy_attempt, Ended::Failed(seconds(copy.takes_s)));
+            link.record(&first_attempt, Ended::Failed(seconds(response.takes_s)));
+            return (took, false);
+        }
+        // What breaks leaves the other one running.
+        let copy_wins = response.broken || !copy.broken && copy_rest < first_rest;
+        let took = timeout + if copy_wins { copy_rest } else { first_rest };
         let copy_ran = (took - timeout - reconnect_s).max(0.0);
-        if copy_rest < first_rest {
+        if copy_wins {
             link.record(&copy_attempt, Ended::Answered(seconds(copy_ran)));
             link.record(&first_attempt, Ended::Superseded(seconds(took)));
-            self.weather.cancelled(path, at, at + response.takes_s);
+            if !response.broken {
+                self.weather.cancelled(path, at, at + response.takes_s);
+            }
         } else {
             link.record(&copy_attempt, Ended::Superseded(seconds(copy_ran)));
             link.record(&first_attempt, Ended::Answered(seconds(took)));
-            self.weather.cancelled(path, copy_at, copy_at + copy.takes_s);
+            if !copy.broken {
+                self.weather.cancelled(path, copy_at, copy_at + copy.takes_s);
+            }
         }
-        took
+        (took, true)
     }
 
     fn count(&mut self, bytes: u64, attempts: u32, took_s: f64) {

@@ -1,8 +1,10 @@
 //! One scenario under every strategy.
 
+use anyhow::Context;
 use barograph_sim::Scenario;
 
 use super::engine::Run;
+use super::over_link::{self, Copies};
 use super::row::Row;
 use super::strategy::Strategy;
 use super::{Args, jobs, json_lines, print, strategies, tree};
@@ -10,20 +12,44 @@ use crate::report::aligned;
 
 /// Runs and prints.
 pub(crate) fn run(args: &Args, scenario: &Scenario) -> anyhow::Result<()> {
-    let strategies = strategies(args);
-    let runs = runs(scenario, &strategies);
+    let mut strategies = strategies(args);
+    if args.over_link && args.strategy.is_empty() {
+        strategies.retain(|strategy| !strategy.is_hedged());
+    }
+    let runs = if args.over_link {
+        runs_over_link(scenario, &strategies).with_context(|| scenario.name.clone())?
+    } else {
+        runs(scenario, &strategies)
+    };
     let rows: Vec<Row> =
         strategies.iter().zip(&runs).map(|(strategy, run)| Row::of(*strategy, run)).collect();
     if args.json {
         eprintln!("{}", scenario.name);
         return print(&json_lines(&rows)?);
     }
-    print(&markdown(scenario, &rows, &runs))
+    let mut text = markdown(scenario, &rows, &runs);
+    if args.over_link {
+        text += OVER_LINK;
+    }
+    print(&text)
 }
 
 fn runs(scenario: &Scenario, strategies: &[Strategy]) -> Vec<Run> {
     let work = |strategy: &Strategy| strategy.run(|strategy| tree::run(scenario, 1, strategy, |_| {}));
     jobs::all(strategies, |strategy| strategy.name(), work)
+}
+
+/// The same over real links; which static timeout is the best, the engine tells.
+fn runs_over_link(scenario: &Scenario, strategies: &[Strategy]) -> anyhow::Result<Vec<Run>> {
+    let work = |strategy: &Strategy| {
+        let best_s = match strategy {
+            Strategy::StaticBest => strategy.run(|strategy| tree::run(scenario, 1, strategy, |_| {})).best_s,
+            _ => None,
+        };
+        let run = over_link::run(scenario, best_s.map_or(*strategy, Strategy::Static), Copies::Vanish)?;
+        Ok(Run { best_s, ..run })
+    };
+    jobs::all(strategies, |strategy| strategy.name(), work).into_iter().collect()
 }
 
 fn markdown(scenario: &Scenario, rows: &[Row], runs: &[Run]) -> String {
@@ -72,6 +98,9 @@ fn markdown(scenario: &Scenario, rows: &[Row], runs: &[Run]) -> String {
     }
     text + "An abandoned message is sent once more and waited for, so its reduction enters the means.\n\n"
 }
+
+const OVER_LINK: &str = "Over the real link code in virtual time, whose timers are exact to 1 ms. A link \
+    sends no copy beside the first, so there is no default-hedged; the engine chose static-best.\n\n";
 
 /// Seconds, or milliseconds where all is quick.
 fn unit(shortest: f64) -> (&'static str, f64) {

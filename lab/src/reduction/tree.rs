@@ -10,18 +10,23 @@ use super::strategy::Strategy;
 ///
 /// The time of a reduction is the longest, over all nodes, from sending to the parent until the final
 /// result arrives.
-pub(crate) fn run(
+pub(crate) fn run(scenario: &Scenario, sets: usize, strategy: Strategy, look_on: impl FnMut(Sent)) -> Run {
+    run_owned(scenario, sets, strategy, &owners(scenario.nodes), look_on)
+}
+
+/// The same where `owners` says which paths share what their host learns.
+pub(crate) fn run_owned(
     scenario: &Scenario,
     sets: usize,
     strategy: Strategy,
+    owners: &[usize],
     mut look_on: impl FnMut(Sent),
 ) -> Run {
-    let owners = owners(scenario.nodes);
-    let mut network = Network::new(scenario, scenario.nodes - 1, strategy, &owners);
+    let mut network = Network::new(scenario, scenario.nodes - 1, strategy, owners);
     let mut start = 0.0;
     for reduction in 0..sets * scenario.reductions {
         if 0 < reduction && reduction.is_multiple_of(scenario.reductions) {
-            network.forget(strategy, &owners);
+            network.forget(strategy, owners);
         }
         let end = reduce(&mut network, scenario.nodes, reduction, start, &mut look_on);
         network.finished(end - start);

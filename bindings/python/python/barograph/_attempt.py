@@ -24,7 +24,7 @@ class Timeout(TimeoutError):
     number: int
     """0 for the first attempt of its exchange, 1 for the first retry."""
     tries: int
-    """How many attempts the exchange had in all."""
+    """How many attempts the exchange had in all; 2 where the second was left to the caller."""
 
 
 AnyTimeout = TypeVar("AnyTimeout", bound=Timeout)

@@ -16,8 +16,8 @@ class AdaptiveTimeout(_native.AdaptiveTimeout):
     """How long to wait for one link – an ordered pair of this program and a target – to answer.
 
     `bytes` is what an exchange moves both ways, as far as it is known beforehand; `tries` is how many attempts
-    it may make in all. Only what is said to be idempotent is ever sent twice. The last try of an exchange,
-    so the only one of a call that may not be repeated, runs to `limit`.
+    it may make in all. Only what is said to be idempotent is ever sent twice; its last try runs to `limit`. A call
+    that is not ends early, as the first of two tries: the caller is told, and may make the second.
     """
 
     on_answer: Callable[[float], object] | None = None
@@ -48,15 +48,16 @@ class AdaptiveTimeout(_native.AdaptiveTimeout):
     ) -> T:
         """Awaits `make()`; when its timeout passes, cancels it and, if it is idempotent, makes another.
 
-        Raises `Timeout` with the decision when the last try was cut off, and whatever `make()` raises.
+        Raises `Timeout` with the decision when the last try was cut off, or the only one of what is not
+        idempotent; and whatever `make()` raises.
         """
-        for about in exchange(bytes, self._tries(tries) if idempotent else 1):
+        for about in exchange(bytes, self._tries(tries), repeatable=idempotent):
             attempt = self.attempt(**about)
             try:
                 async with attempt:
                     return await make()
             except Timeout as cut:
-                if not is_to_repeat(cut, attempt):
+                if not (idempotent and is_to_repeat(cut, attempt)):
                     raise
         raise AssertionError("the last try returns or raises")
 
@@ -67,13 +68,13 @@ class AdaptiveTimeout(_native.AdaptiveTimeout):
 
         TimeoutError says that, and so does any error that a TimeoutError caused.
         """
-        for about in exchange(bytes, self._tries(tries) if idempotent else 1):
+        for about in exchange(bytes, self._tries(tries), repeatable=idempotent):
             attempt = self.attempt_blocking(**about)
             try:
                 with attempt:
                     return function(attempt.timeout)
             except Timeout as cut:
-                if not is_to_repeat(cut, attempt):
+                if not (idempotent and is_to_repeat(cut, attempt)):
                     raise
         raise AssertionError("the last try returns or raises")
 
@@ -92,13 +93,19 @@ class About(TypedDict):
     elapsed: float
 
 
-def exchange(bytes: int, tries: int) -> Iterator[About]:
-    """The attempts of one exchange that begins now."""
+def exchange(bytes: int, tries: int, *, repeatable: bool) -> Iterator[About]:
+    """The attempts of one exchange that begins now: if it is not `repeatable`, one, the first of `PLAIN_TRIES`."""
     began = time.monotonic()
-    for number in range(tries):
+    made = tries if repeatable else 1
+    tries = tries if repeatable else PLAIN_TRIES
+    for number in range(made):
         yield {"bytes": bytes, "number": number, "tries": tries, "elapsed": time.monotonic() - began}
 
 
 def is_to_repeat(cut: Timeout, attempt: AsyncAttempt | BlockingAttempt) -> bool:
     """Whether `cut` ended this very attempt (a call inside may have a link of its own), and more are left."""
     return cut.decision is attempt.decision and cut.number + 1 < cut.tries
+
+
+PLAIN_TRIES = 2
+"""The caller can make the second try of what we may not repeat, so the first need not run to the limit."""

@@ -4,7 +4,8 @@
 
 An attempt lasts from sending the request, with the connection set up, until the headers of the response are
 there. aiohttp's own `timeout` still bounds setting up connections and, in `total`, everything together. Only
-requests with an idempotent method and a body that can be sent again are tried again.
+requests with an idempotent method and a body that can be sent again are tried again; others are cut off early,
+and the caller is told.
 """
 
 from __future__ import annotations
@@ -51,14 +52,14 @@ class AdaptiveMiddleware:
         link = self.timeouts.link(f"{request.url.host}:{request.url.port}")
         is_repeatable = is_idempotent(request.method) and (not request.body or isinstance(request.body, BytesPayload))
         size = length(request.headers.get("Content-Length"))
-        for about in exchange(size, link.tries if is_repeatable else 1):
+        for about in exchange(size, link.tries, repeatable=is_repeatable):
             attempt = link.attempt(**about, connects=self._traced)
             before = UNDER_WAY.set(attempt)
             try:
                 async with attempt:
                     return await handler(request)
             except Timeout as cut:
-                if not is_to_repeat(cut, attempt):
+                if not (is_repeatable and is_to_repeat(cut, attempt)):
                     raise attempt.as_error(ResponseTimeout, cut.seconds) from cut
             finally:
                 UNDER_WAY.reset(before)

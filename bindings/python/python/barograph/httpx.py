@@ -5,7 +5,8 @@
 An attempt lasts from sending the request, with the connection set up, until the headers of the response are
 there. Its timeout takes the place of the client's `read` and `write` for so long; the client's own hold for
 setting up connections and for the body of the response. Only requests with an idempotent method and a body
-that can be sent again are tried again. Give `Timeouts` that make links with a `limit` to bound the last try.
+that can be sent again are tried again; others are cut off early, and the caller is told. Give `Timeouts` that
+make links with a `limit` to bound the last try.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ class AdaptiveTransport(httpx.BaseTransport):
         link = self.timeouts.link(target(request.url))
         own = request.extensions
         try:
-            for about in exchange(*size_and_tries(request, link.tries)):
-                attempt = Sent(Attempt(link, **about), request, own)
+            repeatable = is_repeatable(request)
+            for about in exchange(size(request), link.tries, repeatable=repeatable):
+                attempt = Sent(Attempt(link, **about), request, own, repeatable)
                 request.extensions = attempt.extensions(attempt.traced)
                 try:
                     response = self._wrapped.handle_request(request)
@@ -80,8 +82,9 @@ class AsyncAdaptiveTransport(httpx.AsyncBaseTransport):
         link = self.timeouts.link(target(request.url))
         own = request.extensions
         try:
-            for about in exchange(*size_and_tries(request, link.tries)):
-                attempt = Sent(Attempt(link, **about), request, own)
+            repeatable = is_repeatable(request)
+            for about in exchange(size(request), link.tries, repeatable=repeatable):
+                attempt = Sent(Attempt(link, **about), request, own, repeatable)
                 request.extensions = attempt.extensions(attempt.async_traced)
                 try:
                     response = await self._wrapped.handle_async_request(request)
@@ -112,8 +115,9 @@ class AsyncAdaptiveTransport(httpx.AsyncBaseTransport):
 class Sent:
     """An attempt as httpx carries it out."""
 
-    def __init__(self, attempt: Attempt, request: httpx.Request, own: Any) -> None:
+    def __init__(self, attempt: Attempt, request: httpx.Request, own: Any, repeatable: bool) -> None:
         self._attempt = attempt
+        self._is_final = attempt.is_last or not repeatable
         self._request = request
         self._own = dict(own)
         self._own_timeout = dict(own.get("timeout", {}))
@@ -155,7 +159,7 @@ class Sent:
             attempt.ended_by(error)
             raise error
         attempt.end("timed_out", seconds)
-        if attempt.is_last:
+        if self._is_final:
             cut = attempt.as_error(ReadTimeout, seconds)
             cut.request = self._request
             raise cut from error
@@ -166,10 +170,14 @@ def target(url: httpx.URL) -> str:
     return f"{url.host}:{url.port or PORTS.get(url.scheme, 0)}"
 
 
-def size_and_tries(request: httpx.Request, tries: int) -> tuple[int, int]:
-    """How many bytes the request moves as far as is known, and how often it may be tried."""
-    is_repeatable = is_idempotent(request.method) and isinstance(request.stream, httpx.ByteStream)
-    return length(request.headers.get("content-length")), tries if is_repeatable else 1
+def size(request: httpx.Request) -> int:
+    """How many bytes the request moves as far as is known."""
+    return length(request.headers.get("content-length"))
+
+
+def is_repeatable(request: httpx.Request) -> bool:
+    """Whether the request may be sent again, and its body can."""
+    return is_idempotent(request.method) and isinstance(request.stream, httpx.ByteStream)
 
 
 PORTS = {"http": 80, "https": 443}

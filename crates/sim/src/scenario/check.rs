@@ -44,6 +44,15 @@ impl Scenario {
             within("stall.per_bytes", stall.per_bytes.unwrap_or(1024) as f64, 1024.0, 1e12)?;
             stall.duration_s.check()?;
         }
+        // A tenth gets through at least: a reduction is over when every message has.
+        if let Some(loss) = self.loss {
+            within("loss.probability", loss.probability, 0.0, 0.9)?;
+            within("loss.gives_up_s", loss.gives_up_s, 1e-3, 1e6)?;
+        }
+        if let Some(reset) = self.reset {
+            within("reset.probability", reset.probability, 0.0, 0.9)?;
+            within("reset.after_s", reset.after_s, 0.0, 1e6)?;
+        }
         if let Some(congestion) = &self.congestion {
             congestion.check()?;
         }

@@ -47,6 +47,19 @@ fn every_form_of_base_and_law_is_read() {
 }
 
 #[test]
+fn losses_and_resets_are_read() {
+    let scenario = parse("[loss]\nprobability = 0.01\n[reset]\nprobability = 0.02\nafter_s = 0.5\n");
+    let scenario = scenario.expect("it is sound");
+    assert_eq!(scenario.loss, Some(Loss { probability: 0.01, gives_up_s: 924.6 }));
+    assert_eq!(scenario.reset, Some(Reset { probability: 0.02, after_s: 0.5 }));
+    for wrong in
+        ["loss]\nprobability = 1.0", "reset]\nprobability = 0.1", "reset]\nprobability=-1\nafter_s=0"]
+    {
+        assert!(parse(&format!("[{wrong}")).is_err(), "{wrong}");
+    }
+}
+
+#[test]
 fn a_trace_is_divided_by_its_median() {
     let scenario =
         parse("[link]\nlaw = { kind = \"trace\", file = \"a.csv\" }").expect("the values are sound");

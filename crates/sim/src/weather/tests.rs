@@ -1,5 +1,5 @@
 use super::*;
-use crate::scenario::{Congestion, LinkLaw, Range, Regime, Shift};
+use crate::scenario::{Congestion, LinkLaw, Loss, Range, Regime, Reset, Shift};
 
 fn attempt(path: usize, reduction: usize, number: u32, at: f64) -> Try {
     Try { path, reduction, number, at, bytes: 65_536 }
@@ -268,6 +268,31 @@ fn the_same_seed_brings_the_same_weather_whatever_is_asked_before() {
     assert_eq!(busy.respond(&asked), Weather::new(&one, 30).respond(&asked));
     assert_ne!(response(&one, asked), response(&other, asked));
     assert_ne!(response(&one, asked), response(&one, Try { number: 2, ..asked }), "a retry draws anew");
+}
+
+#[test]
+fn what_is_lost_or_reset_breaks_and_the_rest_keeps_its_weather() {
+    let plain = with_law(Law::Lognormal { sigma: 0.3, slow_share: 0.0, slow_factor: 1.0 });
+    let loss = Some(Loss { probability: 0.1, gives_up_s: 100.0 });
+    let reset = Some(Reset { probability: 0.2, after_s: 1.0 });
+    let spoilt = Scenario { loss, reset, ..plain.clone() };
+    let (mut calm, mut rough) = (Weather::new(&plain, 1), Weather::owned(spoilt, 1));
+    let (mut lost, mut cut) = (0, 0);
+    for reduction in 0..10_000 {
+        let asked = attempt(0, reduction, 0, reduction as f64);
+        let (before, after) = (calm.respond(&asked), rough.respond(&asked));
+        match (after.broken, after.takes_s) {
+            (true, 100.0) => lost += 1,
+            (true, took) => {
+                assert_eq!(took, 1.0);
+                cut += 1;
+            }
+            (false, _) => assert_eq!(before, after),
+        }
+    }
+    assert!((700..=900).contains(&lost), "{lost}: a tenth, less those that are reset before");
+    // Half of the answers come before the reset would, but none of the lost.
+    assert!((1000..=1200).contains(&cut), "{cut}");
 }
 
 #[test]

@@ -1,0 +1,81 @@
+//! A cold link starts from a station's forecast for its pair, and hands back what it measures.
+//!
+//! `cargo run -p barograph-timeout --example station -- 127.0.0.1:10132` asks the station there (`barograph
+//! up`), which has a forecast from the second run on; without an address, a stand-in of a few lines.
+
+use std::error::Error;
+use std::future::IntoFuture;
+use std::time::Duration;
+
+use axum::{Router, http::StatusCode, routing::get, routing::post};
+use barograph_timeout::{Adaptive, Ended, Exchange, Timeout};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep, timeout};
+
+const PAIR: &str = "source=front&target=stock&quantity=response_time";
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<(), Box<dyn Error>> {
+    let station = if let Some(address) = std::env::args().nth(1) { address } else { stand_in().await? };
+    let exchange = Exchange::new(64, 3);
+    let mut link = Adaptive::default();
+    println!("cold:    {:?}", link.decide(&exchange.attempt(Duration::ZERO)));
+
+    let answer = ask(&station, &format!("GET /v1/forecast?{PAIR}"), "").await?;
+    let mean = &answer["forecasts"][0]["mean"];
+    if let (Some(value), Some(mse)) = (mean["value"].as_f64(), mean["mse"].as_f64()) {
+        // What comes from a network may be anything, and no Duration.
+        link.start_from(Duration::try_from_secs_f64(value)?, Duration::try_from_secs_f64(mse.sqrt())?);
+        println!("told:    {:?}", link.decide(&exchange.attempt(Duration::ZERO)));
+    } else {
+        println!("the station has no forecast of this pair yet: {answer}");
+    }
+
+    let mut records = Vec::new();
+    for n in 0..100 {
+        let attempt = exchange.attempt(Duration::ZERO);
+        let (began, allowed) = (Instant::now(), link.timeout(&attempt));
+        let is_answered = timeout(allowed, stock(n)).await.is_ok();
+        let took = began.elapsed();
+        link.record(&attempt, if is_answered { Ended::Answered(took) } else { Ended::TimedOut(took) });
+        if is_answered {
+            records.push(json!({"source": "front", "target": "stock", "quantity": "response_time",
+                "value": took.as_secs_f64()}));
+        }
+    }
+    println!("learned: {:?}", link.decide(&exchange.attempt(Duration::ZERO)));
+    let stored = ask(&station, "POST /v1/measurements", &json!({ "records": records }).to_string()).await?;
+    println!("the station says {stored}");
+    Ok(())
+}
+
+/// What the link leads to: takes 20 ms and a bit.
+async fn stock(n: u64) {
+    sleep(Duration::from_millis(20 + n % 5)).await;
+}
+
+/// The JSON that a station answers, in HTTP/1.0, which needs no client.
+async fn ask(station: &str, what: &str, body: &str) -> Result<Value, Box<dyn Error>> {
+    let mut stream = TcpStream::connect(station).await?;
+    let head = format!("{what} HTTP/1.0\r\nHost: {station}\r\nContent-Type: application/json\r\n");
+    stream.write_all(format!("{head}Content-Length: {}\r\n\r\n{body}", body.len()).as_bytes()).await?;
+    let mut answer = String::new();
+    timeout(Duration::from_secs(10), stream.take(1 << 20).read_to_string(&mut answer)).await??;
+    let (_, json) = answer.split_once("\r\n\r\n").ok_or("the station does not speak HTTP")?;
+    Ok(serde_json::from_str(json)?)
+}
+
+/// Answers as a station does (docs/spec/api.md).
+async fn stand_in() -> std::io::Result<String> {
+    let forecast = json!({"forecasts": [{"mean": {"value": 0.022, "mse": 4e-6}}]}).to_string();
+    let count = |body: String| json!({"stored": body.matches("\"value\"").count()}).to_string();
+    let service = Router::new()
+        .route("/v1/forecast", get(async move || forecast))
+        .route("/v1/measurements", post(async move |body: String| (StatusCode::CREATED, count(body))));
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let address = listener.local_addr()?.to_string();
+    tokio::spawn(axum::serve(listener, service).into_future());
+    Ok(address)
+}

@@ -1,0 +1,63 @@
+//! Entry points for fuzzers: plain functions that must hold for any bytes.
+
+use core::time::Duration;
+
+use crate::{Adaptive, Attempt, Config, Ended, Host, Timeout};
+
+/// Loads `data` as the state of a link and as that of a host. What is accepted must give timeouts within
+/// their limits whatever happens next, and be saved and loaded again.
+///
+/// # Panics
+/// When one of these promises is broken: a defect.
+pub fn fuzz_state(data: &[u8]) {
+    let config = Config::default();
+    let host = Host::load(data);
+    if let Ok(host) = &host {
+        assert!(Host::load(&host.save()).is_ok(), "a host does not load what it saved");
+        exercise(Adaptive::new(&config, host), &config, data);
+    }
+    if let Ok(link) = Adaptive::load(data, &config, &host.unwrap_or_default()) {
+        exercise(link, &config, data);
+    }
+}
+
+/// Lets attempts end in every way, in an order that `data` gives.
+fn exercise(mut link: Adaptive, config: &Config, data: &[u8]) {
+    for (turn, byte) in data.iter().rev().chain(&[0; 8]).take(TURNS).enumerate() {
+        let number = u32::from(byte % 4);
+        let bytes = u64::MAX >> (byte % 64);
+        let attempt = Attempt { bytes, number, tries: 4, elapsed: Duration::from_secs(turn as u64) };
+        let decision = link.decide(&attempt);
+        let timeout = decision.timeout;
+        assert!(Duration::ZERO < timeout && timeout <= config.limit, "{decision:?}");
+        assert_eq!(timeout, link.timeout(&attempt));
+        let took = TIMES[usize::from(byte / 4) % TIMES.len()];
+        link.record(
+            &attempt,
+            match byte / 32 {
+                0 => Ended::TimedOut(timeout),
+                1 => Ended::TimedOut(took),
+                2 => Ended::Superseded(took),
+                3 => Ended::Failed(took),
+                _ => Ended::Answered(took),
+            },
+        );
+        link.connected(took);
+    }
+    let again = Adaptive::load(&link.save(), config, &Host::default());
+    assert!(again.is_ok(), "a link does not load what it saved: {again:?}");
+}
+
+/// Enough for a refit or two.
+const TURNS: usize = 64;
+
+/// From nothing to more than anyone waits.
+const TIMES: [Duration; 7] = [
+    Duration::ZERO,
+    Duration::from_nanos(1),
+    Duration::from_micros(50),
+    Duration::from_millis(20),
+    Duration::from_secs(1),
+    Duration::from_secs(10_000),
+    Duration::MAX,
+];

@@ -1,0 +1,78 @@
+//! Saved states: kept bytes, and damaged ones.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use barograph_timeout::fuzzing::fuzz_state;
+use barograph_timeout::{Adaptive, Config, Ended, Exchange, Host, Timeout};
+use proptest::prelude::*;
+
+#[test]
+fn the_kept_corpus_holds() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/state");
+    let (mut links, mut hosts) = (0, 0);
+    for entry in fs::read_dir(folder).unwrap() {
+        let data = fs::read(entry.unwrap().path()).unwrap();
+        fuzz_state(&data);
+        links += u32::from(Adaptive::load(&data, &Config::default(), &Host::default()).is_ok());
+        hosts += u32::from(Host::load(&data).is_ok());
+    }
+    assert!(1 <= links && 1 <= hosts, "states of {links} links and {hosts} hosts still load");
+}
+
+/// What a link and its host have learned from answers and timeouts.
+fn saved() -> (Vec<u8>, Vec<u8>) {
+    let host = Host::default();
+    let mut link = Adaptive::new(&Config::default(), &host);
+    for n in 0..200_u64 {
+        let attempt = Exchange::new(1000 * (n % 7), 3).attempt(Duration::ZERO);
+        let took = Duration::from_millis(20 + n % 13);
+        link.record(&attempt, if n % 40 == 39 { Ended::TimedOut(took) } else { Ended::Answered(took) });
+        link.connected(took);
+    }
+    (link.save(), host.save())
+}
+
+proptest! {
+    #[test]
+    fn whatever_is_loaded_gives_timeouts_within_their_limits(
+        of_host in any::<bool>(),
+        changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..12),
+        numbers in prop::collection::vec((any::<prop::sample::Index>(), any::<f64>()), 0..4),
+    ) {
+        let (link, host) = saved();
+        let mut data = if of_host { host } else { link };
+        for (index, number) in numbers {
+            // Most of the numbers in front are doubles.
+            let at = 4 + 8 * index.index(7);
+            data[at..at + 8].copy_from_slice(&number.to_le_bytes());
+        }
+        for (index, byte) in changes {
+            let at = index.index(data.len());
+            data[at] = byte;
+        }
+        fuzz_state(&data);
+    }
+
+    #[test]
+    fn bytes_of_any_kind_are_no_reason_to_panic(data in prop::collection::vec(any::<u8>(), 0..2000)) {
+        fuzz_state(&data);
+        for kind in *b"LH" {
+            fuzz_state(&[b"BT\x01", &[kind][..], &data].concat());
+        }
+    }
+}
+
+/// Writes the corpus anew: `cargo test -p barograph-timeout --test state -- --ignored`.
+#[test]
+#[ignore = "it writes files"]
+fn keep() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/state");
+    let (link, host) = saved();
+    fs::write(folder.join("link"), &link).unwrap();
+    fs::write(folder.join("host"), host).unwrap();
+    fs::write(folder.join("link-cut"), &link[..100]).unwrap();
+    fs::write(folder.join("new-link"), Adaptive::default().save()).unwrap();
+}

@@ -1,0 +1,8 @@
+//! Scenarios of the simulator, and the weather that they make.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| {
+    if let Some(scenario) = std::str::from_utf8(data).ok().and_then(|text| toml::from_str(text).ok()) {
+        barograph_sim::fuzzing::fuzz_scenario(scenario);
+    }
+});
