@@ -126,13 +126,12 @@ pub enum Law {
 
 /// A stall: independent in each attempt, adds a duration.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Stall {
     /// The share of attempts that stall.
     pub probability: f64,
     /// Instead: so many stalls, on average, in so many bytes (their number is Poisson's), so that large
     /// messages stall more often.
-    #[serde(default)]
     pub per_bytes: Option<u64>,
     /// For how long.
     pub duration_s: Duration,
@@ -218,14 +217,26 @@ pub struct Congestion {
     pub load_when_bad: bool,
 }
 
-/// The base of each link is multiplied anew, log-uniformly.
+/// The base of each link is multiplied anew, log-uniformly, each time by a new factor of its first base.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(deny_unknown_fields, default)]
 pub struct Regime {
     /// How often.
     pub every_s: f64,
-    /// By what.
+    /// By what: a factor of the base that the link had at the start, which holds until the next change.
     pub factor: Range,
+}
+
+impl Default for Stall {
+    fn default() -> Self {
+        Self { probability: 0.0, per_bytes: None, duration_s: Duration::Constant { value: 0.0 } }
+    }
+}
+
+impl Default for Regime {
+    fn default() -> Self {
+        Self { every_s: f64::INFINITY, factor: Range { min: 1.0, max: 1.0 } }
+    }
 }
 
 /// The base of some links is multiplied during some reductions.

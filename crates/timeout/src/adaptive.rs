@@ -13,7 +13,7 @@ use core::time::Duration;
 use crate::time::bounded;
 use crate::{Attempt, Decision, Ended, LIMIT, Reason, START, Timeout};
 use histogram::{BINS, Counts, Histogram, PRIOR, bin};
-use level::{Ground, Level, SLOPE_MAX};
+use level::{Ground, Level, PART_MAX};
 use optimum::{Optimum, Retries, weighed};
 use state::{Reader, Writer};
 
@@ -24,11 +24,13 @@ pub use state::StateError;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
     /// The budget: the largest share of messages that may be sent again because of a timeout, 0 to 1. It is
-    /// given only as far as retries prove to help; until they do, three in a hundred.
+    /// given as far as retries, or what happens to the messages after slow ones, show that retries help;
+    /// until then, three in a hundred. 0 leaves the backstop alone. NaN counts as 0.
     pub budget: f64,
     /// The timeout while nothing is known.
     pub start: Duration,
-    /// How long the last try may run; no timeout is longer.
+    /// How long the last try may run, and so an attempt that is the only one; no timeout is longer. Two hours
+    /// unless set: who would rather hear earlier sets it, or a deadline around it all. At least 1 ms.
     pub limit: Duration,
 }
 
@@ -58,15 +60,15 @@ pub struct Adaptive {
     /// Timeouts that the budget has left, and what an answer adds to them.
     leave: f64,
     earned: f64,
-    /// Mean square of the forecasts' errors, s².
+    /// Mean square of the forecasts' errors, each divided by its forecast.
     error2: f64,
     /// Mean time to set up a connection, s; 0 if it was never measured.
     connect_s: f64,
     /// How far above the forecast answers are just now, in octaves, after two slow ones in a row.
     lift: f64,
-    /// log2 of the seconds after which the last first attempt was cut off, until its retry ends.
+    /// How far above its forecast the last first attempt was cut off, in octaves, until its retry ends.
     cut: Option<f64>,
-    /// log2 of the seconds of the last answer, if it was slow.
+    /// How far above its forecast the last answer came, in octaves, if it was slow.
     slow: Option<f64>,
     /// log2 of the seconds that the last answer was expected to take.
     usual: f64,
@@ -87,15 +89,20 @@ impl Adaptive {
     /// A link that knows nothing but what `host` has learned on others.
     #[must_use]
     pub fn new(config: &Config, host: &Host) -> Self {
+        // NaN becomes 0: `max` takes the other number.
+        let budget = config.budget.max(0.0).min(1.0);
+        let limit = config.limit.max(LEAST);
+        let config = Config { budget, limit, start: config.start.clamp(LEAST, limit) };
+        let earned = UNPROVEN.min(budget);
         Self {
-            config: Config { budget: config.budget.clamp(0.0, 1.0), ..config.clone() },
+            config,
             host: host.clone(),
-            level: Level::new(None),
+            level: Level::new(),
             histogram: Histogram::new(Counts::NONE),
             optimum: Optimum::START,
             help: 0.5,
             leave: LEAVE_START,
-            earned: UNPROVEN.min(config.budget),
+            earned,
             error2: 0.0,
             connect_s: 0.0,
             lift: 0.0,
@@ -112,7 +119,9 @@ impl Adaptive {
     /// series in which the last values say much about the next.
     #[must_use]
     pub fn with_battery(self, config: &barograph_forecast::Config) -> Self {
-        Self { level: Level::new(Some(Battery::new(config))), ..self }
+        let mut level = self.level;
+        level.use_battery(Battery::new(config));
+        Self { level, ..self }
     }
 
     /// Starts from a forecast made elsewhere, such as a station's for this pair, and its error; ignored
@@ -134,17 +143,13 @@ impl Adaptive {
     pub fn save(&self) -> Vec<u8> {
         let mut writer = Writer::new(KIND);
         let known = self.level.ground == Ground::Answers;
-        // Of a battery this saves the shape, not the memory.
-        let level = self.level.forecast(0);
-        for number in [
-            f64::from(u8::from(known)),
-            if known { level } else { 0.0 },
-            if known { self.level.slope } else { 0.0 },
-            self.leave,
-            self.error2,
-            self.connect_s,
-            self.answers as f64,
-        ] {
+        writer.double(f64::from(u8::from(known)));
+        for number in if known { self.level.save() } else { Level::new().save() } {
+            writer.double(number);
+        }
+        let bytes = (self.level.usual_bytes() as f64).min(BYTES_MAX);
+        let answers = (self.answers as f64).min(ANSWERS_MAX);
+        for number in [bytes, self.usual, self.leave, self.error2, self.connect_s, answers] {
             writer.double(number);
         }
         let counts = self.histogram.counts();
@@ -159,23 +164,29 @@ impl Adaptive {
     pub fn load(saved: &[u8], config: &Config, host: &Host) -> Result<Self, StateError> {
         let mut reader = Reader::new(saved, KIND)?;
         let known = 0.5 < reader.double(0.0, 1.0)?;
-        let level = reader.double(-LEVEL_MAX, LEVEL_MAX)?;
-        let slope = reader.double(-SLOPE_MAX, SLOPE_MAX)?;
+        let most = [LEVEL_MAX, PART_MAX, PART_MAX, LEVEL_MAX, LEVEL_MAX, LEVEL_MAX];
+        let least = [-LEVEL_MAX, -PART_MAX, -PART_MAX, 0.0, -LEVEL_MAX, 0.0];
+        let mut level = [0.0; 6];
+        for ((number, least), most) in level.iter_mut().zip(least).zip(most) {
+            *number = reader.double(least, most)?;
+        }
+        let bytes = reader.double(0.0, BYTES_MAX)?;
         let mut new = Self::new(config, host);
-        new.leave = reader.double(-SECONDS_MAX, LEAVE_MAX)?;
-        new.error2 = reader.double(0.0, SECONDS_MAX * SECONDS_MAX)?;
+        new.usual = reader.double(-LEVEL_MAX, LEVEL_MAX)?;
+        new.leave = reader.double(LEAVE_MIN, LEAVE_MAX)?;
+        new.error2 = reader.double(0.0, ERROR2_MAX)?;
         new.connect_s = reader.double(0.0, SECONDS_MAX)?;
-        let answers = reader.double(0.0, SECONDS_MAX)?;
+        let answers = reader.double(0.0, ANSWERS_MAX)?;
         let mut counts = Counts::NONE;
         for count in counts.all_mut() {
             *count = reader.count()?;
         }
         reader.end()?;
         if known {
-            new.level = Level::at(level, slope, None);
-            new.histogram = Histogram::new(counts);
-            // A cast from a float that was checked.
+            // Casts of floats that were checked.
+            new.level = Level::load(level, bytes as u64);
             new.answers = answers as u64;
+            new.histogram = Histogram::new(counts);
             new.fit();
         }
         Ok(new)
@@ -220,6 +231,16 @@ impl Adaptive {
         }
     }
 
+    /// The share of such attempts that run into their timeout; of retries little is known.
+    fn expected_timeouts(&self, attempt: &Attempt) -> f64 {
+        match attempt.number {
+            _ if attempt.is_last() => 0.0,
+            0 if self.answers == 0 => f64::NAN,
+            0 => self.optimum.exceed_at(self.first()),
+            _ => f64::NAN,
+        }
+    }
+
     fn reason(&self, attempt: &Attempt) -> Reason {
         match attempt.number {
             0 if self.level.ground == Ground::Told => Reason::Error,
@@ -235,15 +256,15 @@ impl Adaptive {
     }
 
     fn answered(&mut self, attempt: &Attempt, took: Duration) {
-        let (y, seconds) = (log2(took), took.as_secs_f64());
+        let y = log2(took);
         let forecast = self.level.forecast(attempt.bytes);
         if self.level.ground != Ground::Nothing {
-            let error = seconds - libm::exp2(forecast + self.lift);
+            let error = libm::exp2(y - forecast - self.lift) - 1.0;
             let gain = (1.0 / (self.answers + 1) as f64).max(ERROR_GAIN);
-            self.error2 += gain * ((error * error).min(SECONDS_MAX * SECONDS_MAX) - self.error2);
+            self.error2 += gain * ((error * error).min(ERROR2_MAX) - self.error2);
         }
         if self.level.ground == Ground::Answers {
-            self.place(attempt, y, y - forecast);
+            self.place(attempt, y - forecast);
         }
         self.level.learn(attempt.bytes, y, forecast);
         self.usual = forecast;
@@ -255,43 +276,41 @@ impl Adaptive {
     }
 
     /// Learns from an answer that came `above` the forecast without lift, in octaves.
-    fn place(&mut self, attempt: &Attempt, y: f64, above: f64) {
+    fn place(&mut self, attempt: &Attempt, above: f64) {
         if 0.0 < self.lift && above < self.lift - SETTLED {
             self.lift = 0.0;
         }
         let octaves = above - self.lift;
-        let late = match self.cut.take() {
-            Some(cut) if attempt.number == 1 => cut < y,
-            _ => self.first() + CLOCK_SLACK < octaves,
+        let late = match self.cut.take_if(|_| attempt.number == 1) {
+            Some(cut) => cut < above,
+            None => self.first() + CLOCK_SLACK < octaves,
         };
         match attempt.number {
             0 => {
                 if let Some(slow) = self.slow {
-                    self.tell_help(y < slow - SETTLED, false);
+                    self.tell_help(above < slow - SETTLED, false);
                 }
-                // Answered, though its timeout had passed: a copy was sent for nothing.
-                self.leave -= f64::from(u8::from(late));
             }
             1 => self.tell_help(!late, true),
             _ => {}
         }
-        self.slow = (SLOW < octaves).then_some(y);
+        self.slow = (SLOW < octaves).then_some(above);
         self.tell(octaves, false);
         let again = late && attempt.number == 1;
         self.lift = if (again || 0.0 < self.lift) && LIFT_MIN < above { above.min(LIFT_MAX) } else { 0.0 };
     }
 
     fn timed_out(&mut self, attempt: &Attempt, took: Duration) {
-        if !attempt.is_last() {
-            self.leave -= 1.0;
-        }
+        self.spend(attempt);
         if self.level.ground == Ground::Answers {
-            let y = log2(took);
-            self.tell(y - self.forecast(attempt.bytes), true);
+            let above = log2(took) - self.level.forecast(attempt.bytes);
+            self.tell(above - self.lift, true);
             if attempt.number == 1 {
                 self.tell_help(false, true);
             }
-            self.cut = (attempt.number == 0).then_some(y);
+            if attempt.number == 0 {
+                self.cut = Some(above);
+            }
             // What was just learned matters to the next message already.
             self.fit_at = self.answers + 1;
         }
@@ -304,12 +323,16 @@ impl Adaptive {
         let octaves = log2(took) - self.forecast(attempt.bytes);
         self.tell(octaves, true);
         // Otherwise it was given up before its timeout, for reasons that are not ours.
-        if self.first() < octaves {
-            match attempt.number {
-                0 => self.leave -= 1.0,
-                1 => self.tell_help(false, true),
-                _ => {}
-            }
+        if attempt.number == 1 && self.first() < octaves {
+            self.tell_help(false, true);
+        }
+    }
+
+    /// The message is sent again because of a timeout, which the budget bears. Where many are under way at
+    /// once, all of them may run out before anything was learned, so there is an end to what can be owed.
+    fn spend(&mut self, attempt: &Attempt) {
+        if !attempt.is_last() {
+            self.leave = (self.leave - 1.0).max(LEAVE_MIN);
         }
     }
 
@@ -366,8 +389,8 @@ impl Timeout for Adaptive {
         Decision {
             timeout: self.timeout(attempt),
             forecast: Some(bounded(forecast, self.config.limit)),
-            error: known.then(|| bounded(libm::sqrt(self.error2), self.config.limit)),
-            expected_timeouts: if attempt.is_last() { 0.0 } else { self.optimum.exceed },
+            error: known.then(|| bounded(forecast * libm::sqrt(self.error2), self.config.limit)),
+            expected_timeouts: self.expected_timeouts(attempt),
             help: self.help,
             reason: if attempt.is_last() { Reason::LastTry } else { self.reason(attempt) },
         }
@@ -388,6 +411,7 @@ impl Timeout for Adaptive {
         match ended {
             Ended::Answered(took) => self.answered(attempt, took),
             Ended::TimedOut(took) => self.timed_out(attempt, took),
+            Ended::Overdue(_) => self.spend(attempt),
             Ended::Superseded(took) => self.superseded(attempt, took),
             Ended::Failed(_) => {}
         }
@@ -458,6 +482,10 @@ const LEAVE_START: f64 = 3.0;
 const LEAVE_MAX: f64 = 10.0;
 const LEAVE_BOLD: f64 = 8.0;
 
+/// What can be owed: the backstop is 16 times as long then, 128 to 1024 times the forecast, and a hundred or
+/// so answers repay it.
+const LEAVE_MIN: f64 = -4.0;
+
 /// Each retry may take a tenth longer than worked out, and its step over the first attempt is 6 times at most.
 const RETRY_SLACK: f64 = 0.15;
 const RETRY_STEP_MAX: f64 = 2.5;
@@ -491,6 +519,16 @@ const NEWS: usize = 64;
 
 /// A century is more than any time here, and its square is finite.
 const SECONDS_MAX: f64 = 3e9;
+
+/// The square of an error of a million times the forecast.
+const ERROR2_MAX: f64 = 1e12;
+
+/// As many answers as matter, and sizes that a float holds exactly.
+const ANSWERS_MAX: f64 = 1e9;
+const BYTES_MAX: f64 = 9e15;
+
+/// No timeout can be shorter than what timers can do.
+const LEAST: Duration = Duration::from_millis(1);
 
 /// log2 of more seconds than a `Duration` holds, either way.
 const LEVEL_MAX: f64 = 80.0;

@@ -19,7 +19,7 @@ impl Attempt {
     /// Whether no attempt comes after this one.
     #[must_use]
     pub fn is_last(&self) -> bool {
-        self.tries <= self.number + 1
+        self.tries <= self.number.saturating_add(1)
     }
 }
 
@@ -31,6 +31,9 @@ pub enum Ended {
     /// It was cut off after so long, because its timeout had passed: the answer would have taken longer
     /// (a right-censored observation).
     TimedOut(Duration),
+    /// It has run for so long, which is its timeout, and goes on while a copy of it is sent (hedging). It will
+    /// end in another way later.
+    Overdue(Duration),
     /// It was given up after so long for another reason than its timeout – another copy answered first, the
     /// caller lost interest – so the answer would have taken longer (right-censored as well, but no timeout).
     Superseded(Duration),

@@ -24,7 +24,7 @@ impl Nws {
     #[must_use]
     pub fn new(k: f64) -> Self {
         let config = Config { preset: Preset::Nws, rule: Rule::TwoLevel, levels: alloc::vec::Vec::new() };
-        Self { battery: Battery::new(&config), k, start: START, floor: Duration::ZERO }
+        Self { battery: Battery::new(&config), k: k.max(0.0), start: START, floor: Duration::ZERO }
     }
 
     /// The timeout while fewer than three answers have come; [`START`] unless set.
@@ -36,7 +36,7 @@ impl Nws {
     /// A floor set by hand, as the paper needed on fast links (its §6); none unless set.
     #[must_use]
     pub fn with_floor(self, floor: Duration) -> Self {
-        Self { floor, ..self }
+        Self { floor: floor.min(LIMIT), ..self }
     }
 }
 
@@ -62,7 +62,7 @@ impl Timeout for Nws {
         let took = match ended {
             Ended::Answered(took) => took,
             Ended::TimedOut(took) if attempt.is_last() => took,
-            Ended::TimedOut(_) | Ended::Superseded(_) | Ended::Failed(_) => return,
+            Ended::TimedOut(_) | Ended::Overdue(_) | Ended::Superseded(_) | Ended::Failed(_) => return,
         };
         let elapsed = attempt.elapsed.saturating_add(took).as_secs_f64();
         self.battery.update(elapsed).expect("a Duration in seconds is below 2e19, and finite");

@@ -22,7 +22,7 @@ impl Rfc6298 {
     /// A minimum, as RFC 6298 §2.4 asks for (1 s); none unless set.
     #[must_use]
     pub fn with_floor(self, floor: Duration) -> Self {
-        Self { floor, ..self }
+        Self { floor: floor.min(LIMIT), ..self }
     }
 }
 
@@ -63,7 +63,7 @@ impl Timeout for Rfc6298 {
                 self.backoff = 0;
             }
             Ended::TimedOut(_) => self.backoff = (self.backoff + 1).min(BACKOFF_MAX),
-            Ended::Superseded(_) | Ended::Failed(_) => {}
+            Ended::Overdue(_) | Ended::Superseded(_) | Ended::Failed(_) => {}
         }
     }
 }

@@ -177,6 +177,7 @@ impl<'a> Network<'a> {
         let first_attempt =
             Exchange::begun_at(first.bytes, self.scenario.tries, seconds(at)).attempt(seconds(at));
         let copy_attempt = exchange.attempt(seconds(copy_at));
+        link.record(&first_attempt, Ended::Overdue(seconds(timeout)));
         if response.broken && copy.broken {
             let took = timeout + first_rest.max(copy_rest);
             link.record(&copy_attempt, Ended::Failed(seconds(copy.takes_s)));

@@ -57,7 +57,7 @@ impl Scenario {
             congestion.check()?;
         }
         if let Some(regime) = &self.regime {
-            within("regime.every_s", regime.every_s, 1e-3, 1e12)?;
+            within("regime.every_s", regime.every_s, 1e-3, f64::INFINITY)?;
             range("regime.factor", Some(regime.factor), 1e-6, 1e6)?;
         }
         for shift in &self.shifts {

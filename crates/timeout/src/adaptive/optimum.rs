@@ -15,8 +15,9 @@ pub(super) struct Optimum {
     pub(super) backstop: f64,
     /// Whether `first` is expected to gain anything.
     pub(super) pays: bool,
-    /// The share of attempts that take longer than `first`.
+    /// The shares of attempts that take longer than `first` and than `bold`.
     pub(super) exceed: f64,
+    pub(super) exceed_bold: f64,
 }
 
 /// What retries are like.
@@ -35,8 +36,26 @@ pub(super) struct Retries {
 
 impl Optimum {
     /// While nothing is known: eight times a forecast that somebody else made.
-    pub(super) const START: Self =
-        Self { first: 3.0, bold: 3.0, retries: [5.0, 7.0], backstop: 3.0, pays: false, exceed: 0.0 };
+    pub(super) const START: Self = Self {
+        first: 3.0,
+        bold: 3.0,
+        retries: [5.0, 7.0],
+        backstop: 3.0,
+        pays: false,
+        exceed: 0.0,
+        exceed_bold: 0.0,
+    };
+
+    /// The share of attempts that take longer than a first timeout that this made; beyond the backstop, none.
+    pub(super) fn exceed_at(&self, first: f64) -> f64 {
+        if first == self.first {
+            self.exceed
+        } else if first == self.bold {
+            self.exceed_bold
+        } else {
+            0.0
+        }
+    }
 
     /// The best timeouts for attempts that ended as in `counts`, which must not be empty.
     pub(super) fn of(counts: &[[f64; BINS]; 2], retries: Retries) -> Self {
@@ -57,6 +76,7 @@ impl Optimum {
             backstop: curve.backstop,
             pays: first.is_some(),
             exceed: first.map_or(0.0, |bin| curve.survival[bin]),
+            exceed_bold: bold.map_or(0.0, |bin| curve.survival[bin]),
         }
     }
 }
@@ -234,7 +254,7 @@ fn mix(share: f64, a: Moments, b: Moments) -> Moments {
     (share * a.0 + (1.0 - share) * b.0, share * a.1 + (1.0 - share) * b.1)
 }
 
-/// The counts that an optimum is made of: a link's own, what the links beside it count for, and the prior.
+/// The counts that an optimum is made of: a link's own, what its host's count for (its own are among them), and the prior.
 pub(super) fn weighed(
     own: (f64, &Counts),
     host: &Counts,
