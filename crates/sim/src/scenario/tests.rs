@@ -94,7 +94,6 @@ fn a_key_that_is_unknown_or_missing_is_named() {
         ("[link]\nlaw = { kind = \"constant\", sigma = 0.1 }".to_owned(), "sigma"),
         ("[link]\nlaw = { kind = \"weibull\" }".to_owned(), "weibull"),
         ("[link]\nlaw = { sigma = 0.1 }".to_owned(), "kind"),
-        ("[stall]\nprobability = 0.1".to_owned(), "duration_s"),
         ("[stall]\nprobability = 0.1\nfor_s = 1.0".to_owned(), "for_s"),
         (format!("{stall}{{ kind = \"uniform\", min = 0.1, max = 1.0, mode = 0.5 }}"), "mode"),
         (format!("{stall}{{ kind = \"exponential\" }}"), "mean"),
