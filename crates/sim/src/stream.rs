@@ -4,7 +4,8 @@
 //! `AsyncRead` and `AsyncWrite`. What a client writes up to a flush is an *attempt*; the law – a closure –
 //! is asked for its [`Fate`]: when it arrives as a whole, and what becomes of the answer. Everything waits
 //! on tokio's timers, so a runtime whose time is paused runs hours in milliseconds. Those timers are exact
-//! to 1 ms: a path of microseconds is to be simulated a thousand times slower.
+//! to 1 ms: a path of microseconds is to be simulated a thousand times slower. A delay beyond what the clock
+//! can tell is for ever.
 //!
 //! The law hears how many copies that were given up are still under way, so it can let them weigh.
 
@@ -212,9 +213,11 @@ impl Client {
         if let Some(arrives) = self.arrives {
             self.to.push(bytes, arrives);
         }
-        if let Answer::Reset(delay) = fate.answer {
-            self.to.reset(now + delay);
-            self.from.pipe().reset(now + delay);
+        if let Answer::Reset(delay) = fate.answer
+            && let Some(at) = now.checked_add(delay)
+        {
+            self.to.reset(at);
+            self.from.pipe().reset(at);
         }
     }
 }
@@ -273,7 +276,11 @@ impl AsyncWrite for Server {
             return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
         }
         match *lock(&self.answer) {
-            Answer::After(delay) => self.to.push(bytes.to_vec(), Instant::now() + delay),
+            Answer::After(delay) => {
+                if let Some(at) = Instant::now().checked_add(delay) {
+                    self.to.push(bytes.to_vec(), at);
+                }
+            }
             Answer::Reset(_) | Answer::Lost => {}
         }
         Poll::Ready(Ok(bytes.len()))

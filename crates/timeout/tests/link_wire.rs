@@ -26,6 +26,8 @@ fn the_examples_of_the_specification() {
     assert_eq!(header.encode()[..], bytes("c1 00 00 00 00 01 00 00 00 00 00 00 00 00 00 09"));
     let acknowledgement = Acknowledgement { id: 9, verdict: Verdict::Duplicate };
     assert_eq!(acknowledgement.encode()[..], bytes("c2 01 00 00 00 00 00 00 00 00 00 00 00 00 00 09"));
+    let acknowledgement = Acknowledgement { id: 9, verdict: Verdict::Waited };
+    assert_eq!(acknowledgement.encode()[..], bytes("c2 03 00 00 00 00 00 00 00 00 00 00 00 00 00 09"));
 }
 
 /// Each differs from a good frame in what its name says.
@@ -50,7 +52,7 @@ fn what_is_not_defined_is_refused() {
     assert_eq!(Header::decode(&changed(header, 15, 0), 100), Err(WireError::NoId));
     assert_eq!(Header::decode(&header, 99), Err(WireError::TooLong { length: 100, max: 99 }));
     let acknowledgement = Acknowledgement { id: 1, verdict: Verdict::Handled }.encode();
-    assert!(Acknowledgement::decode(&changed(acknowledgement, 1, 3)).is_err());
+    assert!(Acknowledgement::decode(&changed(acknowledgement, 1, 4)).is_err());
     assert!(Acknowledgement::decode(&changed(acknowledgement, 5, 1)).is_err());
 }
 
@@ -86,7 +88,9 @@ proptest! {
     #[test]
     fn decode_after_encode_is_the_identity(
         sender: [u8; 16], number: u32, id in 1..=u64::MAX,
-        verdict in prop::sample::select(vec![Verdict::Handled, Verdict::Duplicate, Verdict::Stale]),
+        verdict in prop::sample::select(vec![
+            Verdict::Handled, Verdict::Duplicate, Verdict::Stale, Verdict::Waited,
+        ]),
     ) {
         let hello = Hello { sender: SenderId(sender) };
         prop_assert_eq!(Hello::decode(&hello.encode()), Ok(hello));

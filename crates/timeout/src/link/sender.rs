@@ -164,7 +164,7 @@ impl<C: Connect, E: Timeout> Link<C, E> {
             let error = match outcome {
                 Ok((Verdict::Stale, _)) => return Err(SendError::Stale { id: header.id }),
                 Ok((verdict, response)) => {
-                    let duplicate = verdict == Verdict::Duplicate;
+                    let duplicate = verdict.is_duplicate();
                     self.counters.acknowledged += 1;
                     self.counters.duplicates += u64::from(duplicate);
                     let (id, timeouts, took) = (header.id, run.timeouts, began.elapsed());
@@ -299,6 +299,14 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         self.last = Some(decision);
         let trial = Trial::begin(&mut self.estimator, attempt);
         match timeout(decision.timeout, conversation.exchange(run.header, run.message)).await {
+            // It helped nothing: had the first copy not been cut off, its answer would be here now as well.
+            Ok(Ok(Verdict::Waited)) if 0 < attempt.number => {
+                let took = trial.end(Ended::Superseded);
+                let first = Attempt { number: 0, elapsed: Duration::ZERO, ..attempt };
+                self.estimator.record(&first, Ended::Answered(attempt.elapsed.saturating_add(took)));
+                self.idle = Some(conversation);
+                Ok((Verdict::Waited, took))
+            }
             Ok(Ok(verdict)) => {
                 let took = trial.end(Ended::Answered);
                 self.idle = Some(conversation);

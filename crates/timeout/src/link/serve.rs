@@ -169,16 +169,21 @@ where
     async fn judge(&mut self, message: Message, last: &Last) -> Result<Verdict, Closed> {
         let id = message.id;
         let mut byte = [0];
-        let mut last = tokio::select! {
-            biased;
-            last = last.lock() => last,
-            heard = self.stream.read(&mut byte) => {
-                return Err(if let Ok(1..) = heard { Closed::Protocol } else { Closed::Ended });
-            }
+        let at_once = last.try_lock();
+        let waited = at_once.is_err();
+        let mut last = match at_once {
+            Ok(last) => last,
+            Err(_) => tokio::select! {
+                biased;
+                last = last.lock() => last,
+                heard = self.stream.read(&mut byte) => {
+                    return Err(if let Ok(1..) = heard { Closed::Protocol } else { Closed::Ended });
+                }
+            },
         };
         if id == *last {
             count(&self.shared.counts.duplicates);
-            return Ok(Verdict::Duplicate);
+            return Ok(if waited { Verdict::Waited } else { Verdict::Duplicate });
         }
         if id < *last {
             count(&self.shared.counts.stale);

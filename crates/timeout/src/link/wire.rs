@@ -74,10 +74,21 @@ pub struct Header {
 pub enum Verdict {
     /// It was handled now.
     Handled,
-    /// It had been handled before, and was not handled again.
+    /// An earlier copy had been handled before this one came; it was not handled again.
     Duplicate,
+    /// An earlier copy was being handled when this one came. This one waited for the outcome, and was not
+    /// handled again.
+    Waited,
     /// A later message of the same sender was handled already; this one was not handled, and will not be.
     Stale,
+}
+
+impl Verdict {
+    /// Whether an earlier copy was handled, and this one not.
+    #[must_use]
+    pub fn is_duplicate(self) -> bool {
+        matches!(self, Self::Duplicate | Self::Waited)
+    }
 }
 
 /// The receiver's answer to a message.
@@ -210,6 +221,7 @@ impl Acknowledgement {
             Verdict::Handled => 0,
             Verdict::Duplicate => 1,
             Verdict::Stale => 2,
+            Verdict::Waited => 3,
         };
         frame[8..].copy_from_slice(&self.id.to_be_bytes());
         frame
@@ -225,6 +237,7 @@ impl Acknowledgement {
             0 => Verdict::Handled,
             1 => Verdict::Duplicate,
             2 => Verdict::Stale,
+            3 => Verdict::Waited,
             status => return Err(WireError::Undefined(status)),
         };
         zero(&frame[2..8])?;

@@ -5,5 +5,6 @@ mod common;
 mod lossy;
 mod peers;
 mod senders;
+mod slow;
 mod tcp;
 mod timing;

@@ -90,6 +90,14 @@ async fn a_copy_waits_while_the_first_is_being_handled() {
     let mut link = link(connector, 4 * SECOND, 5);
     let receipt = link.send(b"a").await.unwrap();
     assert_eq!((receipt.attempts, receipt.timeouts, receipt.duplicate), (3, 2, true));
+    let waited = 2 * SECOND + MS;
+    let ended = [
+        (0, Ended::TimedOut(4 * SECOND)),
+        (1, Ended::TimedOut(4 * SECOND)),
+        (2, Ended::Superseded(waited)),
+        (0, Ended::Answered(8 * SECOND + waited)),
+    ];
+    assert_eq!(link.estimator().ended, ended, "the answer is that of the first copy");
     assert_eq!(serving.listener.counters().handled, 1);
     assert_eq!(serving.stop().await, [1]);
 }

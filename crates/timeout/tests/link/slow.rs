@@ -1,0 +1,57 @@
+//! Handlers that take long now and then: to send again hastens nothing, and the link must learn that.
+
+use std::f64::consts::TAU;
+use std::time::Duration;
+
+use barograph_sim::stream::Fate;
+use barograph_timeout::Adaptive;
+use barograph_timeout::link::{Link, LinkConfig, ListenConfig, Message};
+use proptest::prelude::Rng as _;
+use proptest::test_runner::{RngAlgorithm, TestRng};
+use tokio::sync::oneshot;
+
+use crate::common::{MS, Tape, simulated};
+
+const MESSAGES: u64 = 4000;
+
+/// Lognormal about a second, and one in fifty takes eight times as long.
+fn handling(luck: &mut TestRng) -> Duration {
+    let mut uniform = || (f64::from(luck.next_u32()) + 0.5) / f64::from(u32::MAX);
+    let (radius, angle) = ((-2.0 * uniform().ln()).sqrt(), TAU * uniform());
+    let slow = if uniform() < 0.02 { 8.0 } else { 1.0 };
+    Duration::from_secs_f64(slow * (0.5 * radius * angle.cos()).exp())
+}
+
+async fn retried(seed: u8) -> u64 {
+    let (connector, listener) = simulated(|_| Fate::after(10 * MS), |_| Ok(10 * MS), ListenConfig::default());
+    let luck = std::sync::Mutex::new(TestRng::from_seed(RngAlgorithm::ChaCha, &[seed; 32]));
+    let handler = move |_: Message| {
+        let takes = handling(&mut luck.lock().unwrap());
+        async move {
+            tokio::time::sleep(takes).await;
+            Ok::<(), ()>(())
+        }
+    };
+    let (stop, stopped) = oneshot::channel::<()>();
+    let serving = tokio::spawn(async move { listener.serve(handler, async { _ = stopped.await }).await });
+    let config = LinkConfig { seed: Some(1), ..LinkConfig::default() };
+    let mut link = Link::new(connector, config, Tape::new(Adaptive::default()));
+    let mut retried = 0;
+    for _ in 0..MESSAGES {
+        let receipt = link.send(b"slow").await.unwrap();
+        retried += u64::from(1 < receipt.attempts);
+    }
+    assert_eq!(link.counters().acknowledged, MESSAGES);
+    drop(stop);
+    serving.await.unwrap();
+    retried
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_retry_does_not_hasten_is_hardly_ever_retried() {
+    for seed in 1..=4 {
+        let retried = retried(seed).await;
+        eprintln!("{retried} of {MESSAGES} messages were retried");
+        assert!(retried <= MESSAGES / 50, "{retried} of {MESSAGES} messages were retried");
+    }
+}
