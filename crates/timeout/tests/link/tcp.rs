@@ -67,17 +67,16 @@ async fn nobody_listens() {
     let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     held.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let address = held.local_addr().unwrap().as_socket().unwrap();
-    let config = LinkConfig { backoff_min: Duration::from_millis(1), ..LinkConfig::default() };
+    let config = LinkConfig { unreachable_max: Duration::from_millis(300), ..LinkConfig::default() };
     let mut link = Link::tcp(address.to_string(), config, Static(LONG));
     let error = timeout(LONG, link.send(b"a")).await.unwrap().unwrap_err();
     assert!(
-        matches!(&error, SendError::Unacknowledged { attempts: 5, last: TryError::Connect(_), .. }),
+        matches!(&error, SendError::Unacknowledged { attempts: 0, last: TryError::Connect(_), .. }),
         "{error:?}"
     );
-    let nameless = Link::tcp("no-port", LinkConfig { tries: 1, ..LinkConfig::default() }, Static(LONG))
-        .send(b"a")
-        .await
-        .unwrap_err();
+    assert!(1 < link.counters().unreachable);
+    let config = LinkConfig { unreachable_max: Duration::ZERO, ..LinkConfig::default() };
+    let nameless = Link::tcp("no-port", config, Static(LONG)).send(b"a").await.unwrap_err();
     assert!(matches!(nameless, SendError::Unacknowledged { last: TryError::Connect(_), .. }), "{nameless:?}");
 }
 
