@@ -49,6 +49,10 @@ fn drawn() -> Option<[u8; 16]> {
 
 /// Elsewhere from the randomness that seeds hash maps, which is drawn once a thread, mixed with what tells
 /// twins apart.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an identity is drawn, once a link; no decision hangs on the time"
+)]
 fn mixed() -> [u8; 16] {
     let half = || RandomState::new().hash_one((process::id(), SystemTime::now())).to_be_bytes();
     let halves = [half(), half()];
