@@ -107,3 +107,27 @@ async fn a_refusal_takes_its_time() {
     assert_eq!(connector.connect().await.err().unwrap().kind(), ErrorKind::ConnectionRefused);
     assert_eq!(began.elapsed(), 2 * SECOND);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_delay_that_no_clock_can_tell_is_for_ever() {
+    let max = Duration::MAX;
+    let fates = [
+        Fate::after(max),
+        Fate::reset(max),
+        Fate { arrives: Some(SECOND), answer: Answer::After(max) },
+        Fate { arrives: Some(SECOND), answer: Answer::Reset(max) },
+    ];
+    for fate in fates {
+        let (connector, acceptor) = path(CONFIG, move |_| fate, |_| Ok(SECOND));
+        let (client, server) = tokio::join!(connector.connect(), acceptor.accept());
+        let (mut client, mut server) = (client.unwrap(), server.unwrap());
+        client.write_all(b"a").await.unwrap();
+        client.flush().await.unwrap();
+        let arrived = heard(&mut server, 1000 * SECOND).await;
+        assert_eq!(arrived.is_some(), fate.arrives == Some(SECOND), "{fate:?}");
+        if arrived.is_some() {
+            server.write_all(b"b").await.unwrap();
+        }
+        assert!(heard(&mut client, 1000 * SECOND).await.is_none(), "{fate:?}");
+    }
+}

@@ -100,9 +100,13 @@ impl Accept for TcpListener {
     type Stream = TcpStream;
 
     async fn accept(&self) -> io::Result<TcpStream> {
-        let (stream, _) = TcpListener::accept(self).await?;
-        prepare(&stream)?;
-        Ok(stream)
+        loop {
+            let (stream, _) = TcpListener::accept(self).await?;
+            // A peer that is gone already is no fault of the listener: on to the next.
+            if prepare(&stream).is_ok() {
+                return Ok(stream);
+            }
+        }
     }
 }
 

@@ -23,11 +23,11 @@ pub enum SendError {
         /// The peer's version.
         theirs: u8,
     },
-    /// No try was acknowledged. The message may have been handled nevertheless, and no copy of it that is
+    /// No try was acknowledged: the last of them, or no connection could be set up for long. The message may have been handled nevertheless, and no copy of it that is
     /// still under way will be once a later message was.
     #[error("no acknowledgement in {attempts} tries, {timeouts} of them timed out; the last: {last}")]
     Unacknowledged {
-        /// Tries made.
+        /// Tries made; 0 when no connection was ever set up.
         attempts: u32,
         /// How many of them ran into their timeout.
         timeouts: u32,

@@ -1,5 +1,6 @@
 //! The receiving end: takes connections, within bounds, and serves each in a task.
 
+use std::collections::HashMap;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -9,15 +10,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use std::vec::Vec;
 
-use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, ToSocketAddrs};
-use tokio::sync::{Semaphore, watch};
-use tokio::task::{JoinError, JoinSet};
+use tokio::sync::oneshot;
+use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::{sleep, timeout};
 
 use super::connect::{Accept, listen};
 use super::memory::Memory;
-use super::serve::{Shared, serve};
+use super::room::Room;
+use super::serve::{Shared, part, serve};
 use super::wire::{HEADER_BYTES, SenderId, Welcome};
 
 /// What a [`Listener`] allows. Each bound is on what peers can make it hold.
@@ -35,8 +36,11 @@ pub struct ListenConfig {
     pub senders_max: usize,
     /// How long a new connection may take to say hello.
     pub hello_max: Duration,
-    /// How long a connection may stay silent, between messages or within one.
+    /// How long a connection may stay silent between messages.
     pub idle_max: Duration,
+    /// How long a connection may stay silent within a message, and between messages once its sender has
+    /// said hello on another; at most `idle_max`. It bounds how long a sender that vanished holds memory.
+    pub stall_max: Duration,
     /// How long a shut-down waits for handlers that are at work.
     pub grace: Duration,
 }
@@ -47,13 +51,15 @@ impl Default for ListenConfig {
             connections_max: 1024,
             message_bytes_max: 64 * 1024 * 1024,
             // Four of the longest messages, or 256 kB for each connection.
-            buffered_bytes_max: 256 * 1024 * 1024,
-            // Some 150 bytes each: 10 MB when full.
+            buffered_bytes_max: 4 * (64 * 1024 * 1024 + HEADER_BYTES),
+            // Some 200 bytes each: 13 MB when full.
             senders_max: 65_536,
             // A hello fits one segment: time for TCP to resend it three times (RFC 6298: after 1, 2 and 4 s).
             hello_max: Duration::from_secs(10),
             // When TCP's keepalive starts to doubt the connection (RFC 9293 §3.8.4).
             idle_max: crate::LIMIT,
+            // By then TCP has resent what is lost five times (RFC 6298: after 1, 2, 4, 8 and 16 s).
+            stall_max: Duration::from_secs(60),
             // What service managers allow for stopping is mostly longer (systemd: 90 s).
             grace: Duration::from_secs(30),
         }
@@ -118,7 +124,7 @@ pub struct Listener<A> {
     accept: A,
     config: Arc<ListenConfig>,
     memory: Arc<Memory>,
-    room: Arc<Semaphore>,
+    room: Arc<Room>,
     counts: Arc<Counts>,
 }
 
@@ -150,7 +156,7 @@ impl<A: Accept> Listener<A> {
         Self {
             accept,
             memory: Arc::new(Memory::new(config.senders_max)),
-            room: Arc::new(Semaphore::new(config.buffered_bytes_max.min(Semaphore::MAX_PERMITS))),
+            room: Arc::new(Room::new(config.buffered_bytes_max)),
             counts: Arc::default(),
             config: Arc::new(config),
         }
@@ -171,43 +177,49 @@ impl<A: Accept> Listener<A> {
         R: Future<Output = Result<(), E>> + Send + 'static,
         E: Send + 'static,
     {
-        let (stop, stopping) = watch::channel(false);
         let shared = Arc::new(Shared {
             handler,
             config: self.config.clone(),
             memory: self.memory.clone(),
             room: self.room.clone(),
             counts: self.counts.clone(),
-            stopping,
         });
         let mut tasks = JoinSet::new();
+        let mut stops: HashMap<Id, oneshot::Sender<()>> = HashMap::new();
+        let mut parting = JoinSet::new();
         let mut shutdown = pin!(shutdown);
         loop {
             tokio::select! {
                 () = &mut shutdown => break,
-                Some(ended) = tasks.join_next() => self.ended(ended),
+                Some(ended) = tasks.join_next_with_id() => drop(stops.remove(&self.ended(ended))),
+                Some(_) = parting.join_next() => {}
                 accepted = self.accept.accept() => match accepted {
                     Ok(stream) if tasks.len() < self.config.connections_max => {
                         count(&self.counts.connections);
-                        tasks.spawn(serve(stream, shared.clone()));
+                        let (stop, stopping) = oneshot::channel();
+                        stops.insert(tasks.spawn(serve(stream, shared.clone(), stopping)).id(), stop);
                     }
-                    Ok(stream) => self.decline(stream).await,
-                    Err(_) => {
+                    Ok(stream) => self.decline(stream, &mut parting),
+                    Err(error) => {
                         count(&self.counts.accept_errors);
-                        sleep(ACCEPT_PAUSE).await;
+                        if !is_of_one_connection(&error) {
+                            sleep(ACCEPT_PAUSE).await;
+                        }
                     }
                 },
             }
         }
-        // No task left that listens is as good as all told.
-        let _ = stop.send(true);
+        // Each connection hears that its other half is gone.
+        drop(stops);
         let all = async {
-            while let Some(ended) = tasks.join_next().await {
+            while let Some(ended) = tasks.join_next_with_id().await {
                 self.ended(ended);
             }
+            while parting.join_next().await.is_some() {}
         };
         let _ = timeout(self.config.grace, all).await;
         tasks.shutdown().await;
+        parting.shutdown().await;
     }
 
     /// What was counted so far.
@@ -233,19 +245,38 @@ impl<A: Accept> Listener<A> {
         self.memory.len()
     }
 
-    /// Says that there is no room, if that can be said without waiting.
-    async fn decline(&self, mut stream: A::Stream) {
+    /// Says that there is no room, unless too many are being told.
+    fn decline(&self, mut stream: A::Stream, parting: &mut JoinSet<()>) {
         count(&self.counts.connections);
         count(&self.counts.declined);
-        let _ = timeout(Duration::ZERO, stream.write_all(&Welcome::Full.encode())).await;
+        if parting.len() < PARTING_MAX {
+            parting.spawn(async move { part(&mut stream, &Welcome::Full.encode()).await });
+        }
     }
 
-    fn ended(&self, ended: Result<(), JoinError>) {
-        if ended.is_err_and(|error| error.is_panic()) {
-            count(&self.counts.rejected);
+    /// Which task has ended.
+    fn ended(&self, ended: Result<(Id, ()), JoinError>) -> Id {
+        match ended {
+            Ok((id, ())) => id,
+            Err(error) => {
+                if error.is_panic() {
+                    count(&self.counts.rejected);
+                }
+                error.id()
+            }
         }
     }
 }
 
-/// What accepting fails for – descriptors, memory – is not mended at once: do not spin.
+/// Whether accepting failed for a fault of the connection that was to be accepted, so that the next one may
+/// fare better at once.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted)
+}
+
+/// Connections that are told at a time that there is no room for them, each for a second at most.
+const PARTING_MAX: usize = 64;
+
+/// What accepting fails for otherwise – descriptors, memory – is not mended at once: do not spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

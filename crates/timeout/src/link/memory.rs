@@ -3,13 +3,40 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex as Lock, MutexGuard, PoisonError};
 
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 
 use super::wire::SenderId;
 
-/// The identifier of the last message of one sender that was handled, 0 before the first. Whoever handles a
-/// message holds it locked, so that a copy waits for the outcome of the copy before it.
-pub(super) type Last = Arc<Mutex<u64>>;
+/// What is known of one sender.
+#[derive(Debug, Default)]
+pub(super) struct Sender {
+    /// The identifier of the last message that was handled, 0 before the first. Whoever handles a message
+    /// holds it locked, so that a copy waits for the outcome of the copy before it.
+    pub(super) last: Mutex<u64>,
+    /// Dropped when a newer connection of this sender says hello.
+    newest: Lock<Option<oneshot::Sender<()>>>,
+}
+
+impl Sender {
+    /// A connection of this sender said hello. What is returned is ready (with an error) when another does.
+    pub(super) fn arrive(&self) -> oneshot::Receiver<()> {
+        let (newest, overtaken) = oneshot::channel();
+        *self.newest() = Some(newest);
+        overtaken
+    }
+
+    /// A connection has dropped what [`Sender::arrive`] gave it.
+    pub(super) fn leave(&self) {
+        let mut newest = self.newest();
+        if newest.as_ref().is_some_and(oneshot::Sender::is_closed) {
+            *newest = None;
+        }
+    }
+
+    fn newest(&self) -> MutexGuard<'_, Option<oneshot::Sender<()>>> {
+        self.newest.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// As a sender has one message under way at a time, the last identifier tells all: an equal one is a
 /// duplicate, and a smaller one is of a message that its sender has done with.
@@ -21,7 +48,7 @@ pub(super) struct Memory {
 
 #[derive(Debug, Default)]
 struct Known {
-    senders: HashMap<SenderId, (Last, u64)>,
+    senders: HashMap<SenderId, (Arc<Sender>, u64)>,
     /// The senders by when they were last here, on a clock that ticks with every use.
     order: BTreeMap<u64, SenderId>,
     tick: u64,
@@ -33,25 +60,25 @@ impl Memory {
     }
 
     /// What is known of `sender`, which is now the latest. For a new one that sender is forgotten which was
-    /// not here for longest; a sender that is connected – whose [`Last`] someone holds – never is. `None`
+    /// not here for longest; a sender that is connected – whose [`Sender`] someone holds – never is. `None`
     /// if all are connected.
-    pub(super) fn of(&self, sender: SenderId) -> Option<Last> {
+    pub(super) fn of(&self, sender: SenderId) -> Option<Arc<Sender>> {
         let mut known = self.known();
         known.tick += 1;
         let tick = known.tick;
-        if let Some((last, used)) = known.senders.get_mut(&sender) {
-            let (last, before) = (last.clone(), std::mem::replace(used, tick));
+        if let Some((known_as, used)) = known.senders.get_mut(&sender) {
+            let (known_as, before) = (known_as.clone(), std::mem::replace(used, tick));
             known.order.remove(&before);
             known.order.insert(tick, sender);
-            return Some(last);
+            return Some(known_as);
         }
         if self.senders_max <= known.senders.len() && !known.forget_one() {
             return None;
         }
-        let last = Last::default();
-        known.senders.insert(sender, (last.clone(), tick));
+        let new = Arc::<Sender>::default();
+        known.senders.insert(sender, (new.clone(), tick));
         known.order.insert(tick, sender);
-        Some(last)
+        Some(new)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -66,8 +93,9 @@ impl Memory {
 
 impl Known {
     fn forget_one(&mut self) -> bool {
-        let idle =
-            |sender: &SenderId| self.senders.get(sender).is_none_or(|(last, _)| Arc::strong_count(last) == 1);
+        let idle = |sender: &SenderId| {
+            self.senders.get(sender).is_none_or(|(known, _)| Arc::strong_count(known) == 1)
+        };
         let Some((&tick, &sender)) = self.order.iter().find(|(_, sender)| idle(sender)) else {
             return false;
         };
@@ -89,16 +117,16 @@ mod tests {
     async fn the_longest_idle_is_forgotten_and_the_connected_never() {
         let memory = Memory::new(3);
         let connected = memory.of(sender(1)).expect("room");
-        *connected.lock().await = 7;
-        *memory.of(sender(2)).expect("room").lock().await = 8;
-        *memory.of(sender(3)).expect("room").lock().await = 9;
+        *connected.last.lock().await = 7;
+        *memory.of(sender(2)).expect("room").last.lock().await = 8;
+        *memory.of(sender(3)).expect("room").last.lock().await = 9;
         // Sender 2 is here again, so 3 is the longest idle.
-        assert_eq!(*memory.of(sender(2)).expect("known").lock().await, 8);
-        assert_eq!(*memory.of(sender(4)).expect("room is made").lock().await, 0);
+        assert_eq!(*memory.of(sender(2)).expect("known").last.lock().await, 8);
+        assert_eq!(*memory.of(sender(4)).expect("room is made").last.lock().await, 0);
         assert_eq!(memory.len(), 3);
-        assert_eq!(*memory.of(sender(1)).expect("known").lock().await, 7);
-        assert_eq!(*memory.of(sender(2)).expect("known").lock().await, 8);
-        assert_eq!(*memory.of(sender(3)).expect("room is made").lock().await, 0, "it was forgotten");
+        assert_eq!(*memory.of(sender(1)).expect("known").last.lock().await, 7);
+        assert_eq!(*memory.of(sender(2)).expect("known").last.lock().await, 8);
+        assert_eq!(*memory.of(sender(3)).expect("room is made").last.lock().await, 0, "it was forgotten");
     }
 
     #[test]
@@ -108,5 +136,19 @@ mod tests {
         assert!(a.is_some() && b.is_some() && memory.of(sender(3)).is_none());
         drop(a);
         assert!(memory.of(sender(3)).is_some());
+    }
+    #[test]
+    fn a_connection_hears_of_the_next_one_of_its_sender() {
+        let sender = Sender::default();
+        let mut first = sender.arrive();
+        assert_eq!(first.try_recv(), Err(oneshot::error::TryRecvError::Empty));
+        let mut second = sender.arrive();
+        assert_eq!(first.try_recv(), Err(oneshot::error::TryRecvError::Closed));
+        drop(first);
+        sender.leave();
+        assert_eq!(second.try_recv(), Err(oneshot::error::TryRecvError::Empty), "the second is still here");
+        drop(second);
+        sender.leave();
+        assert!(sender.newest().is_none());
     }
 }

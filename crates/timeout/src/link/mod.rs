@@ -40,6 +40,7 @@ mod conversation;
 mod error;
 mod listener;
 mod memory;
+mod room;
 mod sender;
 mod serve;
 mod trial;

@@ -16,11 +16,17 @@ use crate::{Attempt, Decision, Ended, Exchange, Rfc6298, Timeout};
 /// What a [`Link`] is to do.
 #[derive(Clone, Debug)]
 pub struct LinkConfig {
-    /// How many tries a message has, the first send included; 0 counts as 1.
+    /// How many tries a message has, the first send included; 0 counts as 1. Setting up a connection is no
+    /// try: see `unreachable_max`.
     pub tries: u32,
     /// The longest message that is sent, in bytes; the receiver's own limit holds besides.
     pub message_bytes_max: u32,
-    /// The shortest wait after a try that failed; after one that timed out there is none.
+    /// How long a message waits for a receiver to which no connection can be set up – it is not there,
+    /// refuses, is full, or is shutting down – before it is given up. This begins with each try anew; a
+    /// set-up that has begun by then still runs for its time.
+    pub unreachable_max: Duration,
+    /// The shortest wait after a try or a set-up that failed; after one that timed out there is none. Between
+    /// set-ups it is 10 ms at least.
     pub backoff_min: Duration,
     /// The longest such wait.
     pub backoff_max: Duration,
@@ -40,7 +46,10 @@ impl Default for LinkConfig {
             tries: 5,
             // Ample for messages; what is larger should be cut into pieces, each acknowledged.
             message_bytes_max: 64 * 1024 * 1024,
-            // A restarting receiver is back within seconds: ask soon, then seldom.
+            // A receiver that is started anew is mostly back within seconds, and one that shuts down has gone
+            // after its grace of as long.
+            unreachable_max: Duration::from_secs(30),
+            // Ask soon, then seldom: 50, 100, 200 ms and so on, nine times in the first 15 s.
             backoff_min: Duration::from_millis(50),
             backoff_max: Duration::from_secs(5),
             sender: None,
@@ -77,7 +86,7 @@ pub struct LinkCounters {
     pub messages: u64,
     /// Of these, those that were acknowledged.
     pub acknowledged: u64,
-    /// Tries that began, those included that got no connection.
+    /// Tries that began; those not included that got no connection.
     pub attempts: u64,
     /// Of these, those that were not their message's first.
     pub retries: u64,
@@ -93,6 +102,8 @@ pub struct LinkCounters {
     pub duplicates: u64,
     /// Connections that were set up.
     pub connections: u64,
+    /// Connections that could not be set up: refused, declined, broken or not in time.
+    pub unreachable: u64,
 }
 
 /// Sends messages to one target, each of which its receiver handles once (`docs/spec/link.md`).
@@ -157,7 +168,7 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         let began = Instant::now();
         let header = Header { length: self.length_of(message)?, id: self.claim_id()? };
         self.counters.messages += 1;
-        let mut run = Run { header, message, timeouts: 0, failures: 0, exchange: None };
+        let mut run = Run { header, message, attempts: 0, timeouts: 0, failures: 0, exchange: None };
         loop {
             let (attempt, outcome) = self.one_try(&mut run).await?;
             let attempts = attempt.number + 1;
@@ -176,7 +187,7 @@ impl<C: Connect, E: Timeout> Link<C, E> {
             if attempt.is_last() {
                 return Err(SendError::Unacknowledged { attempts, timeouts: run.timeouts, last: error });
             }
-            if !matches!(error, TryError::TimedOut(_) | TryError::ConnectTimedOut(_)) {
+            if !matches!(error, TryError::TimedOut(_)) {
                 sleep(self.backoff.wait(run.failures)).await;
             }
         }
@@ -257,13 +268,14 @@ impl<C: Connect, E: Timeout> Link<C, E> {
 
     /// One try: a connection if there is none, and the exchange on it.
     async fn one_try(&mut self, run: &mut Run<'_>) -> Result<(Attempt, Outcome), SendError> {
-        let ready = self.conversation(run).await;
+        let ready = self.reach(run).await?;
         let now = self.began.elapsed();
         let bytes = u64::from(run.header.length);
         let attempt = run
             .exchange
             .get_or_insert_with(|| Exchange::begun_at(bytes, self.config.tries, now))
             .attempt(now);
+        run.attempts += 1;
         self.counters.attempts += 1;
         self.counters.retries += u64::from(0 < attempt.number);
         let outcome = match ready {
@@ -320,8 +332,34 @@ impl<C: Connect, E: Timeout> Link<C, E> {
         }
     }
 
-    /// The idle connection if it is still of use, or a new one.
-    async fn conversation(&mut self, run: &Run<'_>) -> Result<Conversation<C::Stream>, TryError> {
+    /// A connection, waited for while the receiver cannot be reached. A peer that does not speak the protocol
+    /// is reached, and fails the try.
+    async fn reach(&mut self, run: &Run<'_>) -> Result<Result<Conversation<C::Stream>, TryError>, SendError> {
+        let (began, max) = (Instant::now(), self.config.unreachable_max);
+        let mut failed = 0;
+        loop {
+            // The first set-up has all its time: what bounds it is its own timer.
+            let left = if failed == 0 { Duration::MAX } else { max.saturating_sub(began.elapsed()) };
+            let error = match self.conversation(left.max(SET_UP_FLOOR)).await {
+                Err(error) if !error.is_protocol() => error,
+                reached => return Ok(reached),
+            };
+            failed += 1;
+            self.counters.unreachable += 1;
+            let wait = match error {
+                TryError::ConnectTimedOut(_) => Duration::ZERO,
+                _ => self.backoff.wait(failed).max(SET_UP_WAIT_MIN),
+            };
+            if max <= began.elapsed().saturating_add(wait) {
+                let (attempts, timeouts) = (run.attempts, run.timeouts);
+                return Err(SendError::Unacknowledged { attempts, timeouts, last: error });
+            }
+            sleep(wait).await;
+        }
+    }
+
+    /// The idle connection if it is still of use, or a new one, set up within `most`.
+    async fn conversation(&mut self, most: Duration) -> Result<Conversation<C::Stream>, TryError> {
         if let Some(mut idle) = self.idle.take() {
             match idle.quiet().await {
                 Ok(()) => return Ok(idle),
@@ -329,7 +367,7 @@ impl<C: Connect, E: Timeout> Link<C, E> {
             }
         }
         let hello = Exchange::new(0, self.config.tries).attempt(Duration::ZERO);
-        let allowed = self.set_up.timeout(&Attempt { number: run.failures, ..hello });
+        let allowed = self.set_up.timeout(&hello).min(most);
         let trial = Trial::begin(&mut self.set_up, hello);
         let opening = async {
             let stream = self.connector.connect().await.map_err(TryError::Connect)?;
@@ -377,6 +415,9 @@ impl<C: Connect, E: Timeout> fmt::Debug for Link<C, E> {
 struct Run<'a> {
     header: Header,
     message: &'a [u8],
+    /// Tries that began.
+    attempts: u32,
+    /// Of these, those that timed out.
     timeouts: u32,
     /// Tries that failed otherwise.
     failures: u32,
@@ -389,3 +430,6 @@ type Outcome = Result<(Verdict, Duration), TryError>;
 /// A connection is never given up before TCP could resend once, after 1 s (RFC 6298 §2), what may be lost of
 /// the handshake, and once of the hello.
 const SET_UP_FLOOR: Duration = Duration::from_secs(3);
+
+/// A receiver that is not there is not asked without a pause, even where there is no other back-off.
+const SET_UP_WAIT_MIN: Duration = Duration::from_millis(10);

@@ -7,11 +7,12 @@ use std::time::Duration;
 use std::vec::Vec;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Mutex, oneshot};
 use tokio::time::timeout;
 
 use super::listener::{Counts, ListenConfig, Message, count};
-use super::memory::{Last, Memory};
+use super::memory::{Memory, Sender};
+use super::room::{Held, Room};
 use super::wire::{
     Acknowledgement, Assembler, HELLO_BYTES, Header, Hello, SenderId, Verdict, Welcome, WireError,
 };
@@ -21,9 +22,8 @@ pub(super) struct Shared<H> {
     pub(super) handler: H,
     pub(super) config: Arc<ListenConfig>,
     pub(super) memory: Arc<Memory>,
-    pub(super) room: Arc<Semaphore>,
+    pub(super) room: Arc<Room>,
     pub(super) counts: Arc<Counts>,
-    pub(super) stopping: watch::Receiver<bool>,
 }
 
 /// Why a connection was closed.
@@ -40,8 +40,9 @@ enum Closed {
     Rejected,
 }
 
-/// Serves one connection until it is closed, and counts why it was.
-pub(super) async fn serve<S, H, R, E>(stream: S, shared: Arc<Shared<H>>)
+/// Serves one connection until it is closed, and counts why it was. `stopping` is ready when the listener
+/// shuts down: one for each connection, as connections that share one share a lock.
+pub(super) async fn serve<S, H, R, E>(stream: S, shared: Arc<Shared<H>>, stopping: oneshot::Receiver<()>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send,
     H: Fn(Message) -> R + Send + Sync,
@@ -49,7 +50,6 @@ where
     E: Send,
 {
     let counts = &shared.counts;
-    let stopping = shared.stopping.clone();
     match (Service { stream, shared: &shared, stopping }).run().await {
         Closed::Ended => {}
         Closed::Stranger => count(&counts.strangers),
@@ -62,10 +62,11 @@ where
 struct Service<'a, S, H> {
     stream: S,
     shared: &'a Shared<H>,
-    stopping: watch::Receiver<bool>,
+    /// Not to be polled again after it was ready.
+    stopping: oneshot::Receiver<()>,
 }
 
-impl<S, H, R, E> Service<'_, S, H>
+impl<'a, S, H, R, E> Service<'a, S, H>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     H: Fn(Message) -> R,
@@ -76,14 +77,15 @@ where
             Ok(sender) => sender,
             Err(closed) => return closed,
         };
-        let Some(last) = self.shared.memory.of(sender) else {
-            let _ = self.write(&Welcome::Full.encode()).await;
+        let Some(known) = self.shared.memory.of(sender) else {
+            part(&mut self.stream, &Welcome::Full.encode()).await;
             return Closed::Full;
         };
-        let closed = match self.messages(sender, &last).await {
+        let closed = match self.messages(sender, &known).await {
             Err(closed) => closed,
             Ok(never) => match never {},
         };
+        known.leave();
         // Who leaves was here until now.
         self.shared.memory.of(sender);
         closed
@@ -97,7 +99,7 @@ where
             Ok(hello) => Ok(hello.sender),
             Err(error) => {
                 if let WireError::Version(_) = error {
-                    let _ = self.write(&Welcome::OtherVersion.encode()).await;
+                    part(&mut self.stream, &Welcome::OtherVersion.encode()).await;
                 }
                 Err(Closed::Stranger)
             }
@@ -107,21 +109,22 @@ where
     async fn fill(&mut self, frame: &mut [u8]) -> Result<(), ()> {
         let read = timeout(self.shared.config.hello_max, self.stream.read_exact(frame));
         tokio::select! {
-            _ = self.stopping.wait_for(|&stopping| stopping) => {}
+            _ = &mut self.stopping => {}
             read = read => return if let Ok(Ok(_)) = read { Ok(()) } else { Err(()) },
         }
-        let _ = self.write(&Welcome::Stopping.encode()).await;
+        part(&mut self.stream, &Welcome::Stopping.encode()).await;
         Err(())
     }
 
     /// Message by message, until something closes the connection.
-    async fn messages(&mut self, sender: SenderId, last: &Last) -> Result<Never, Closed> {
+    async fn messages(&mut self, sender: SenderId, known: &Sender) -> Result<Never, Closed> {
+        let mut newer = Newer { overtaken: known.arrive(), known: false };
         let message_bytes_max = self.shared.config.message_bytes_max;
         self.write(&Welcome::Ready { message_bytes_max }.encode()).await.map_err(|_| Closed::Ended)?;
         let mut assembler = Assembler::new(message_bytes_max);
         loop {
-            let (header, bytes, held) = self.message(&mut assembler).await?;
-            let verdict = self.judge(Message { from: sender, id: header.id, bytes }, last).await?;
+            let (header, bytes, held) = self.message(&mut assembler, &mut newer).await?;
+            let verdict = self.judge(Message { from: sender, id: header.id, bytes }, &known.last).await?;
             drop(held);
             let acknowledgement = Acknowledgement { id: header.id, verdict };
             self.write(&acknowledgement.encode()).await.map_err(|_| Closed::Ended)?;
@@ -132,8 +135,9 @@ where
     async fn message(
         &mut self,
         assembler: &mut Assembler,
-    ) -> Result<(Header, Vec<u8>, OwnedSemaphorePermit), Closed> {
-        let mut held = self.hold(0)?;
+        newer: &mut Newer,
+    ) -> Result<(Header, Vec<u8>, Held<'a>), Closed> {
+        let mut held = self.shared.room.hold();
         let mut chunk = Vec::new();
         loop {
             let room = assembler.room();
@@ -141,14 +145,28 @@ where
             if chunk.len() < room {
                 chunk.resize(room, 0);
             }
-            let read = timeout(self.shared.config.idle_max, self.stream.read(&mut chunk[..room]));
+            let ListenConfig { idle_max, stall_max, .. } = *self.shared.config;
+            let silence_max =
+                if assembler.is_amid() || newer.known { stall_max.min(idle_max) } else { idle_max };
+            let read = timeout(silence_max, self.stream.read(&mut chunk[..room]));
             let read = tokio::select! {
                 biased;
-                _ = self.stopping.wait_for(|&stopping| stopping) => return Err(Closed::Ended),
+                _ = &mut self.stopping => return Err(Closed::Ended),
                 read = read => read,
+                _ = &mut newer.overtaken, if !newer.known => {
+                    newer.known = true;
+                    // Its sender has given this message up: a whole copy comes on the newer connection.
+                    if assembler.is_amid() {
+                        return Err(Closed::Ended);
+                    }
+                    // A whole copy may still be under way here; if nothing comes soon, nothing will.
+                    continue;
+                }
             };
             let Ok(Ok(n @ 1..)) = read else { return Err(Closed::Ended) };
-            held.merge(self.hold(n)?);
+            if !held.more(n) {
+                return Err(Closed::Full);
+            }
             let mut arrived = &chunk[..n];
             match assembler.push(&mut arrived) {
                 Ok(Some((header, bytes))) => return Ok((header, bytes, held)),
@@ -158,15 +176,9 @@ where
         }
     }
 
-    /// Never waits: connections that each hold a part and wait for the rest would wait for each other.
-    fn hold(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Closed> {
-        let bytes = u32::try_from(bytes).expect("a chunk is short");
-        self.shared.room.clone().try_acquire_many_owned(bytes).map_err(|_| Closed::Full)
-    }
-
     /// Handles a message unless it was handled before. A copy waits here for the outcome of the one before
     /// it, but not for longer than its sender does: else an impatient one would fill all places with copies.
-    async fn judge(&mut self, message: Message, last: &Last) -> Result<Verdict, Closed> {
+    async fn judge(&mut self, message: Message, last: &Mutex<u64>) -> Result<Verdict, Closed> {
         let id = message.id;
         let mut byte = [0];
         let at_once = last.try_lock();
@@ -208,6 +220,38 @@ where
         timeout(WRITE_MAX, written).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
     }
 }
+
+/// Whether the sender has said hello on a newer connection: it has given up what comes on this one.
+struct Newer {
+    /// Not to be polled again after it was ready.
+    overtaken: oneshot::Receiver<()>,
+    known: bool,
+}
+
+/// Says `frame` to a peer that is not to stay, so that it can hear it: a socket that is closed while
+/// something in it is unread resets the connection, and what was said may be lost with it (RFC 9293 §3.10.4,
+/// RFC 2525 §2.17). So what the peer has said, most likely hello, is read.
+pub(super) async fn part<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, frame: &[u8]) {
+    let said = async {
+        stream.write_all(frame).await?;
+        stream.shutdown().await?;
+        let mut heard = [0; HELLO_BYTES];
+        for _ in 0..PART_READS_MAX {
+            if stream.read(&mut heard).await? == 0 {
+                break;
+            }
+        }
+        io::Result::Ok(())
+    };
+    // Who has gone need not hear it.
+    let _ = timeout(PART_MAX, said).await;
+}
+
+/// The peer closes when it has heard, one round trip later.
+const PART_MAX: Duration = Duration::from_secs(1);
+
+/// A hello comes in one read or two; more is no hello.
+const PART_READS_MAX: usize = 8;
 
 /// No value: a loop that ends with an error alone.
 enum Never {}

@@ -1,8 +1,12 @@
 //! The wire format of the link protocol (`docs/spec/link.md`): pure, and bounded by what has arrived.
 
 use std::array;
-use std::hash::{BuildHasher, Hasher, RandomState};
+use std::fs::File;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Read;
 use std::mem;
+use std::process;
+use std::time::SystemTime;
 use std::vec::Vec;
 
 /// Opens the first frame of each direction.
@@ -28,13 +32,31 @@ const ACKNOWLEDGEMENT_MARK: u8 = 0xC2;
 pub struct SenderId(pub [u8; 16]);
 
 impl SenderId {
-    /// A fresh one, from the randomness with which the system seeds hash maps: unique, but no secret.
+    /// A fresh one, drawn from the system anew: a process that was forked and a virtual machine that was
+    /// cloned must not draw what their twin draws, or each loses the other's messages as duplicates.
     #[must_use]
     pub fn random() -> Self {
-        let half = || RandomState::new().build_hasher().finish().to_be_bytes();
-        let halves = [half(), half()];
-        Self(array::from_fn(|i| halves[i / 8][i % 8]))
+        Self(drawn().unwrap_or_else(mixed))
     }
+}
+
+/// From the system's generator, where it is a file.
+fn drawn() -> Option<[u8; 16]> {
+    let mut bytes = [0; 16];
+    File::open("/dev/urandom").ok()?.read_exact(&mut bytes).ok()?;
+    Some(bytes)
+}
+
+/// Elsewhere from the randomness that seeds hash maps, which is drawn once a thread, mixed with what tells
+/// twins apart.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "an identity is drawn, once a link; no decision hangs on the time"
+)]
+fn mixed() -> [u8; 16] {
+    let half = || RandomState::new().hash_one((process::id(), SystemTime::now())).to_be_bytes();
+    let halves = [half(), half()];
+    array::from_fn(|i| halves[i / 8][i % 8])
 }
 
 /// The sender's first frame: who it is.

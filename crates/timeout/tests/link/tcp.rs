@@ -4,11 +4,13 @@ use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use barograph_timeout::link::wire::{Hello, Welcome};
 use barograph_timeout::link::{
-    Accept, Connect, Link, LinkConfig, ListenConfig, Listener, SendError, Tcp, TryError,
+    Accept, Connect, Link, LinkConfig, ListenConfig, Listener, SendError, SenderId, Tcp, TryError,
 };
 use barograph_timeout::{Attempt, Decision, Ended, Static, Timeout};
 use socket2::SockRef;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 
@@ -65,18 +67,38 @@ async fn nobody_listens() {
     let held = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
     held.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).unwrap();
     let address = held.local_addr().unwrap().as_socket().unwrap();
-    let config = LinkConfig { backoff_min: Duration::from_millis(1), ..LinkConfig::default() };
+    let config = LinkConfig { unreachable_max: Duration::from_millis(300), ..LinkConfig::default() };
     let mut link = Link::tcp(address.to_string(), config, Static(LONG));
     let error = timeout(LONG, link.send(b"a")).await.unwrap().unwrap_err();
     assert!(
-        matches!(&error, SendError::Unacknowledged { attempts: 5, last: TryError::Connect(_), .. }),
+        matches!(&error, SendError::Unacknowledged { attempts: 0, last: TryError::Connect(_), .. }),
         "{error:?}"
     );
-    let nameless = Link::tcp("no-port", LinkConfig { tries: 1, ..LinkConfig::default() }, Static(LONG))
-        .send(b"a")
-        .await
-        .unwrap_err();
+    assert!(1 < link.counters().unreachable);
+    let config = LinkConfig { unreachable_max: Duration::ZERO, ..LinkConfig::default() };
+    let nameless = Link::tcp("no-port", config, Static(LONG)).send(b"a").await.unwrap_err();
     assert!(matches!(nameless, SendError::Unacknowledged { last: TryError::Connect(_), .. }), "{nameless:?}");
+}
+
+/// What a receiver says before it closes is heard, although it has not read the hello.
+#[tokio::test]
+async fn a_receiver_that_is_full_is_heard() {
+    let config = ListenConfig { connections_max: 0, ..ListenConfig::default() };
+    let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0), config).await.unwrap();
+    let target = listener.local_addr().unwrap().to_string();
+    let serving = serve(listener);
+    for _ in 0..50 {
+        let mut stream = TcpStream::connect(&target).await.unwrap();
+        let hello = Hello { sender: SenderId([1; 16]) };
+        stream.write_all(&hello.encode()).await.unwrap();
+        // By then a connection that was closed with the hello unread would have been reset.
+        tokio::time::sleep(Duration::from_millis(2)).await;
+        let mut said = Vec::new();
+        timeout(LONG, stream.read_to_end(&mut said)).await.unwrap().unwrap();
+        assert_eq!(said, Welcome::Full.encode());
+    }
+    assert_eq!(serving.listener.counters().declined, 50);
+    serving.stop().await;
 }
 
 /// A link can be moved to another thread, and with it a send that is under way.
@@ -125,7 +147,6 @@ async fn a_stall_over_tcp_is_cut_off_and_the_message_arrives() {
         let (mut first, _) = middle.accept().await.unwrap();
         let mut onward = TcpStream::connect(serving_at).await.unwrap();
         let (mut hello, mut welcome) = ([0; 24], [0; 16]);
-        use tokio::io::{AsyncReadExt, AsyncWriteExt};
         first.read_exact(&mut hello).await.unwrap();
         onward.write_all(&hello).await.unwrap();
         onward.read_exact(&mut welcome).await.unwrap();

@@ -197,14 +197,46 @@ async fn a_refused_connection_is_tried_again_with_a_growing_wait() {
     let began = Instant::now();
     let error = link.send(b"a").await.unwrap_err();
     assert!(
-        matches!(&error, SendError::Unacknowledged { attempts: 5, timeouts: 0, last: TryError::Connect(_) }),
+        matches!(&error, SendError::Unacknowledged { attempts: 0, timeouts: 0, last: TryError::Connect(_) }),
         "{error:?}"
     );
-    // Five refusals, and four waits of half to all of 50, 100, 200 and 400 ms (and 1 ms of the timer each).
-    assert!((425 * MS..=810 * MS).contains(&began.elapsed()), "{:?}", began.elapsed());
-    assert_eq!(link.estimator().ended.len(), 5);
-    assert!(link.estimator().ended.iter().all(|(_, ended)| *ended == Ended::Failed(Duration::ZERO)));
+    // The last wait, of 5 s at most, would have gone beyond the bound.
+    assert!((25 * SECOND..=30 * SECOND).contains(&began.elapsed()), "{:?}", began.elapsed());
+    // Waits of half to all of 50, 100, 200 ms and so on to 5 s: seven make 6.35 s at most, then five to ten.
+    let counters = link.counters();
+    assert!((11..=18).contains(&counters.unreachable), "{counters:?}");
+    assert_eq!((counters.attempts, counters.failures), (0, 0));
+    assert!(link.estimator().ended.is_empty(), "it says nothing about how long an answer takes");
     assert_eq!(serving.stop().await, []);
+}
+
+/// A receiver that is started anew takes a while: that costs time, and neither a try nor the message.
+#[tokio::test(start_paused = true)]
+async fn a_receiver_that_is_away_for_a_while_loses_nothing() {
+    for away in [SECOND, 10 * SECOND, 20 * SECOND] {
+        let set_up = move |now| if now < away { Err(MS) } else { Ok(MS) };
+        let (connector, listener) = simulated(in_turn(&[Fate::after(MS)]), set_up, ListenConfig::default());
+        let serving = serve(listener);
+        let mut link = link(connector, SECOND, 1);
+        let receipt = link.send(b"a").await.unwrap();
+        assert_eq!((receipt.attempts, receipt.timeouts), (1, 0));
+        assert!((away..=away + 6 * SECOND).contains(&receipt.took), "{receipt:?}");
+        assert_eq!(serving.stop().await, [1]);
+    }
+}
+
+/// Where all waits are nothing it still is not asked without a pause, nor for ever.
+#[tokio::test(start_paused = true)]
+async fn no_backoff_does_not_spin() {
+    for (unreachable_max, set_ups) in [(SECOND, 100), (Duration::ZERO, 1)] {
+        let (connector, _listener) =
+            simulated(in_turn(&[Fate::lost()]), |_| Err(Duration::ZERO), ListenConfig::default());
+        let (backoff_min, backoff_max) = (Duration::ZERO, Duration::ZERO);
+        let config = LinkConfig { backoff_min, backoff_max, unreachable_max, ..LinkConfig::default() };
+        let mut link = Link::new(connector, config, Static(SECOND));
+        link.send(b"a").await.unwrap_err();
+        assert!((1..=set_ups).contains(&link.counters().unreachable), "{:?}", link.counters());
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -218,8 +250,8 @@ async fn a_connection_that_is_never_set_up_is_given_up_by_a_timer_of_its_own() {
     let serving = serve(listener);
     let mut link = link(connector, 20 * MS, 5);
     let receipt = link.send(b"a").await.unwrap();
-    assert_eq!((receipt.attempts, receipt.timeouts), (2, 0), "no attempt timed out");
-    assert_eq!(receipt.took, 3101 * MS);
+    assert_eq!((receipt.attempts, receipt.timeouts), (1, 0), "it was no attempt");
+    assert_eq!((receipt.took, link.counters().unreachable), (3101 * MS, 1));
     assert_eq!(link.estimator().connected, [100 * MS]);
     assert_eq!(serving.stop().await, [1]);
 }

@@ -1,0 +1,72 @@
+//! How many bytes all messages of a listener may take together: one number, and no lock.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What is left of it.
+#[derive(Debug)]
+pub(super) struct Room(AtomicUsize);
+
+impl Room {
+    pub(super) fn new(bytes: usize) -> Self {
+        Self(AtomicUsize::new(bytes))
+    }
+
+    /// Nothing yet.
+    pub(super) fn hold(&self) -> Held<'_> {
+        Held { room: self, bytes: 0 }
+    }
+}
+
+/// What one message holds, until it is dropped.
+#[derive(Debug)]
+pub(super) struct Held<'a> {
+    room: &'a Room,
+    bytes: usize,
+}
+
+impl Held<'_> {
+    /// Takes so many bytes more; `false` if there is no room for them. Never waits: connections that each
+    /// hold a part and wait for the rest would wait for each other.
+    #[must_use]
+    pub(super) fn more(&mut self, bytes: usize) -> bool {
+        // Only the number is shared, and nothing that other threads would read by it.
+        let taken = self
+            .room
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(bytes))
+            .is_ok();
+        self.bytes += if taken { bytes } else { 0 };
+        taken
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.room.0.fetch_add(self.bytes, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_given_back() {
+        let room = Room::new(10);
+        let (mut a, mut b) = (room.hold(), room.hold());
+        assert!(a.more(6) && a.more(1) && b.more(3));
+        assert!(!b.more(1) && b.more(0));
+        drop(a);
+        assert!(!b.more(8) && b.more(7));
+        drop(b);
+        assert!(!room.hold().more(11));
+        assert!(room.hold().more(10));
+    }
+
+    #[test]
+    fn no_number_makes_it_panic() {
+        let room = Room::new(usize::MAX);
+        let mut all = room.hold();
+        assert!(all.more(usize::MAX) && !all.more(usize::MAX));
+    }
+}
