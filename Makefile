@@ -7,6 +7,7 @@ up:
 
 test: install-test-needs
 	cargo test --workspace --all-features --locked
+	scripts/run-examples
 	scripts/test-web
 	scripts/test-python
 

@@ -23,4 +23,11 @@ mod native {
     use crate::forecaster::{Forecast, Forecaster, Interval};
     #[pymodule_export]
     use crate::timeout::{AdaptiveTimeout, Host};
+    use pyo3::prelude::*;
+
+    /// Hands `error`, which cannot be raised, to `sys.unraisablehook`; Python code alone cannot.
+    #[pyfunction]
+    fn write_unraisable(py: Python<'_>, error: Bound<'_, PyAny>, object: &Bound<'_, PyAny>) {
+        PyErr::from_value(error).write_unraisable(py, Some(object));
+    }
 }

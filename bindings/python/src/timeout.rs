@@ -40,21 +40,21 @@ pub(crate) struct AdaptiveTimeout {
 
 /// The default, which can do more, or another.
 enum Estimator {
-    Adaptive(Adaptive),
+    Adaptive(Box<Adaptive>),
     Other(Box<dyn Timeout + Send>),
 }
 
 impl Estimator {
     fn as_timeout(&self) -> &dyn Timeout {
         match self {
-            Self::Adaptive(adaptive) => adaptive,
+            Self::Adaptive(adaptive) => &**adaptive,
             Self::Other(other) => other,
         }
     }
 
     fn as_timeout_mut(&mut self) -> &mut dyn Timeout {
         match self {
-            Self::Adaptive(adaptive) => adaptive,
+            Self::Adaptive(adaptive) => &mut **adaptive,
             Self::Other(other) => other,
         }
     }
@@ -95,7 +95,7 @@ impl AdaptiveTimeout {
         let start = start.map_or(Ok(START), |start| positive("start", start))?;
         let nws = || Ok::<_, PyErr>(Nws::new(deviations(k.unwrap_or(K))?).with_start(start));
         let inner = match strategy {
-            "default" => Estimator::Adaptive(adaptive(budget, start, limit, host, saved)?),
+            "default" => Estimator::Adaptive(Box::new(adaptive(budget, start, limit, host, saved)?)),
             "nws" => Estimator::Other(Box::new(nws()?)),
             "nws-escalating" => Estimator::Other(Box::new(NwsEscalating(nws()?))),
             "rfc6298" => Estimator::Other(Box::new(Rfc6298::default())),

@@ -9,14 +9,17 @@ from typing import Any
 
 import pytest
 
-from barograph import AdaptiveTimeout
+from barograph import AdaptiveTimeout, Decision
 
 STALL_MAX = 20.0
 """Stalls end when the test does; this bounds them should it not."""
 
 
-PATIENCE = 0.4
-"""Seconds: long for a server on this machine, even a busy one, and short for a test."""
+PATIENCE = 20.0
+"""Seconds that attempts have which are to be answered: a busy machine answers within them too."""
+
+SHORT = 0.5
+"""Seconds that attempts have which are to be cut off; one that is answered may still be, within them."""
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -31,6 +34,7 @@ class Server(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.stalls: set[int] = set()
         self.stalls_body = False
+        self.body_stall = 2 * SHORT
         self.requests: list[tuple[str, str, bytes]] = []
         self.lock = threading.Lock()
         self.over = threading.Event()
@@ -58,7 +62,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.flush()
         if is_stalled and self.server.stalls_body:
-            self.server.over.wait(2 * PATIENCE)
+            self.server.over.wait(self.server.body_stall)
         if self.command != "HEAD":
             self.wfile.write(b"well")
 
@@ -81,17 +85,35 @@ def server() -> Iterator[Server]:
 
 
 class Watched(AdaptiveTimeout):
-    """Remembers what was recorded, as (how, number) and as seconds."""
+    """Remembers what was recorded, as (how, number) and as seconds.
 
+    Of its attempts those whose places (from 0) are in `cut` have a SHORT timeout.
+    """
+
+    cut: frozenset[int]
+    decided: int
     ends: list[tuple[str, int]]
     times: list[float]
     set_ups: list[float]
+    short: AdaptiveTimeout
 
     @classmethod
     def make(cls, *args: Any, **settings: Any) -> Watched:
         link = cls(*args, **settings)
         link.ends, link.times, link.set_ups = [], [], []
+        link.cut, link.decided = frozenset(), 0
+        link.short = AdaptiveTimeout("static", seconds=SHORT)
         return link
+
+    def cuts(self, *places: int) -> Watched:
+        """These attempts, counted from 0, are to be cut off."""
+        self.cut = frozenset(places)
+        return self
+
+    def decide(self, bytes: int = 0, number: int = 0, tries: int | None = None, elapsed: float = 0.0) -> Decision:
+        place, self.decided = self.decided, self.decided + 1
+        link = self.short if place in self.cut else super()
+        return link.decide(bytes, number, tries, elapsed)
 
     def _remember(self, how: str, seconds: float, number: int) -> None:
         self.ends.append((how, number))
@@ -120,5 +142,5 @@ class Watched(AdaptiveTimeout):
 
 @pytest.fixture
 def link() -> Watched:
-    """A link that cuts off what stalls, and nothing else."""
+    """A link that cuts off the attempts that it is told to, which should be those that stall."""
     return Watched.make("static", seconds=PATIENCE, tries=3)

@@ -6,14 +6,14 @@ from aiohttp import web
 
 import barograph
 import barograph.aiohttp
-from conftest import PATIENCE
+from conftest import SHORT
 
 
 class Site:
     """A real aiohttp server that stalls on the requests whose numbers are in `stalls`."""
 
     def __init__(self, *stalls, body_stalls=False):
-        self.stalls, self.body_stalls, self.requests = stalls, body_stalls, []
+        self.stalls, self.body_stalls, self.requests, self.paths = stalls, body_stalls, [], []
 
     async def __aenter__(self):
         app = web.Application()
@@ -29,16 +29,19 @@ class Site:
         await self.runner.cleanup()
 
     async def answer(self, request):
-        number = len(self.requests)
+        path = request.path.strip("/")
+        # By its number, or once by its path.
+        number = path if path in self.stalls and path not in self.paths else len(self.requests)
+        self.paths.append(path)
         self.requests.append((request.method, await request.text()))
         if request.path == "/moved":
             raise web.HTTPFound("/")
         response = web.StreamResponse(headers={"Content-Length": "4"})
         if number in self.stalls and not self.body_stalls:
-            await asyncio.sleep(20)
+            await asyncio.sleep(60)
         await response.prepare(request)
         if number in self.stalls:
-            await asyncio.sleep(2 * PATIENCE)
+            await asyncio.sleep(2 * SHORT)
         if request.method != "HEAD":
             await response.write(b"well")
         return response
@@ -52,7 +55,7 @@ def run(site, link, work, **settings):
             await work(session)
         assert list(timeouts.links()) in ([f"127.0.0.1:{site.port}"], ["127.0.0.1:1"])
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(asyncio.wait_for(main(), 50))
 
 
 async def text(session, method, url, **settings):
@@ -66,7 +69,7 @@ def test_a_get_is_tried_again(link):
     async def work(session):
         assert await text(session, "GET", site.url) == "well"
 
-    run(site, link, work)
+    run(site, link.cuts(0, 1), work)
     assert link.ends == [("timed_out", 0), ("timed_out", 1), ("answered", 2)]
 
 
@@ -77,7 +80,7 @@ def test_a_put_with_a_body_in_memory_is_tried_again(link):
         assert await text(session, "PUT", site.url, data="body") == "well"
         assert await text(session, "PUT", site.url, json={"a": 1}) == "well"
 
-    run(site, link, work)
+    run(site, link.cuts(0), work)
     assert site.requests == [("PUT", "body"), ("PUT", "body"), ("PUT", '{"a": 1}')]
 
 
@@ -88,9 +91,9 @@ def test_a_post_is_sent_once(link):
         with pytest.raises(barograph.Timeout) as cut:
             await text(session, "POST", site.url, data=b"body")
         assert isinstance(cut.value, aiohttp.ServerTimeoutError) and isinstance(cut.value, aiohttp.ClientError)
-        assert cut.value.decision.timeout == PATIENCE and (cut.value.number, cut.value.tries) == (0, 2)
+        assert cut.value.decision.timeout == SHORT and (cut.value.number, cut.value.tries) == (0, 2)
 
-    run(site, link, work)
+    run(site, link.cuts(0), work)
     assert site.requests == [("POST", "body")] and link.ends == [("timed_out", 0)]
 
 
@@ -104,18 +107,19 @@ def test_a_body_that_cannot_be_sent_again_is_sent_once(link):
         with pytest.raises(barograph.Timeout):
             await text(session, "PUT", site.url, data=body())
 
-    run(site, link, work)
+    run(site, link.cuts(0), work)
     assert len(site.requests) == 1
 
 
 def test_the_body_is_not_cut_off(link):
-    site = Site(0, body_stalls=True)
+    site = Site(0, 1, body_stalls=True)
 
     async def work(session):
         assert await text(session, "GET", site.url) == "well"
 
-    run(site, link, work)
-    assert link.ends == [("answered", 0)] and link.times[0] < PATIENCE
+    run(site, link.cuts(0), work)
+    # On a busy machine the headers may have been late; whatever was answered had its body.
+    assert link.ends[-1][0] == "answered" and link.times[-1] < 2 * SHORT
 
 
 def test_only_new_connections_count_as_set_up(link):
@@ -136,7 +140,7 @@ def test_a_stall_on_a_connection_used_before_is_cut_off_too(link):
         for _ in range(2):
             assert await text(session, "GET", site.url) == "well"
 
-    run(site, link, work)
+    run(site, link.cuts(1), work)
     assert link.ends == [("answered", 0), ("timed_out", 0), ("answered", 1)]
 
 
@@ -180,13 +184,15 @@ def test_refused_is_passed_on(link):
 
 
 def test_requests_at_once_do_not_mix_up_their_attempts(link):
-    site = Site(3)
+    site = Site("stalls")
 
     async def work(session):
-        bodies = await asyncio.gather(*(text(session, "GET", site.url) for _ in range(8)))
+        # Which attempt gets which place at the server is up to both; a name it has of itself.
+        names = ["stalls" if number == 3 else "" for number in range(8)]
+        bodies = await asyncio.gather(*(text(session, "GET", site.url + name) for name in names))
         assert bodies == ["well"] * 8
 
-    run(site, link, work)
+    run(site, link.cuts(3), work)
     assert sorted(link.ends) == [("answered", 0)] * 7 + [("answered", 1), ("timed_out", 0)]
 
 
@@ -194,9 +200,9 @@ def test_the_middleware_works_alone(link):
     site = Site(0)
 
     async def main():
-        middleware = barograph.aiohttp.AdaptiveMiddleware(barograph.Timeouts(lambda host: link))
+        middleware = barograph.aiohttp.AdaptiveMiddleware(barograph.Timeouts(lambda host: link.cuts(0)))
         async with site, aiohttp.ClientSession(middlewares=(middleware,)) as session:
             assert await text(session, "GET", site.url) == "well"
 
-    asyncio.run(asyncio.wait_for(main(), 10))
+    asyncio.run(asyncio.wait_for(main(), 50))
     assert link.ends == [("timed_out", 0), ("answered", 1)]

@@ -2,17 +2,17 @@ import asyncio
 
 import pytest
 
-from barograph import AdaptiveTimeout, Timeout
-from conftest import PATIENCE, Watched
+from barograph import AdaptiveTimeout, Timeout, Timeouts
+from conftest import PATIENCE, SHORT, Watched
 
-FOREVER = 20.0
+FOREVER = 60.0
 
 
 def run(coroutine):
     """Runs it, within a limit, and sees that no task is left behind."""
 
     async def main():
-        result = await asyncio.wait_for(coroutine, 10)
+        result = await asyncio.wait_for(coroutine, 50)
         assert asyncio.all_tasks() == {asyncio.current_task()}
         return result
 
@@ -39,18 +39,18 @@ class Service:
 
 def test_an_idempotent_call_is_cancelled_and_made_again(link):
     service = Service(0, 1)
-    assert run(link.call(service, idempotent=True)) == 2
+    assert run(link.cuts(0, 1).call(service, idempotent=True)) == 2
     assert (service.calls, service.cancelled) == (3, 2)
     assert link.ends == [("timed_out", 0), ("timed_out", 1), ("answered", 2)]
-    assert all(0.99 * PATIENCE <= seconds < 5 for seconds in link.times[:2])
+    assert all(0.99 * SHORT <= seconds < PATIENCE for seconds in link.times[:2])
 
 
 def test_a_call_that_may_not_be_repeated_is_not(link):
     service = Service(0)
     with pytest.raises(Timeout) as cut:
-        run(link.call(service))
+        run(link.cuts(0).call(service))
     assert (service.calls, service.cancelled, link.ends) == (1, 1, [("timed_out", 0)])
-    assert cut.value.decision.timeout == PATIENCE and 0.99 * PATIENCE <= cut.value.seconds
+    assert cut.value.decision.timeout == SHORT and 0.99 * SHORT <= cut.value.seconds
     assert (cut.value.number, cut.value.tries) == (0, 2) and "set by hand" in str(cut.value)
     assert isinstance(cut.value, TimeoutError)
 
@@ -73,7 +73,7 @@ def test_a_caller_who_may_not_repeat_is_told_early():
 def test_the_last_try_raises(link):
     service = Service(0, 1)
     with pytest.raises(Timeout) as cut:
-        run(link.call(service, tries=2, idempotent=True))
+        run(link.cuts(0, 1).call(service, tries=2, idempotent=True))
     assert service.calls == 2 and (cut.value.number, cut.value.tries) == (1, 2)
 
 
@@ -146,6 +146,7 @@ def test_a_single_attempt_is_like_asyncio_timeout(link):
             async with link.attempt():
                 await asyncio.sleep(FOREVER)
 
+    link.cuts(1)
     run(main())
     assert link.ends == [("answered", 0), ("timed_out", 0)]
 
@@ -153,16 +154,17 @@ def test_a_single_attempt_is_like_asyncio_timeout(link):
 def test_setting_up_a_connection_is_no_part_of_an_attempt(link):
     async def main():
         async with link.attempt(connects=True) as attempt:
-            await asyncio.sleep(1.5 * PATIENCE)  # longer than the timeout, which has not begun
+            await asyncio.sleep(1.5 * SHORT)  # longer than the timeout, which has not begun
             attempt.connected()
         with pytest.raises(Timeout):
             async with link.attempt(connects=True) as attempt:
                 attempt.started()
                 await asyncio.sleep(FOREVER)
 
+    link.cuts(0, 1)
     run(main())
     assert link.ends == [("answered", 0), ("timed_out", 0)]
-    assert link.times[0] < PATIENCE and len(link.set_ups) == 1 and PATIENCE < link.set_ups[0]
+    assert link.times[0] < link.set_ups[0] and len(link.set_ups) == 1 and SHORT < link.set_ups[0]
 
 
 def test_it_learns_from_what_it_awaits():
@@ -186,3 +188,50 @@ def test_a_clock_that_stands_still_is_no_error(link, monkeypatch):
     with attempt:
         attempt.connected()
     assert link.ends == [("answered", 0)] and 0 < link.times[0] < 1e-3 and len(link.set_ups) == 1
+
+
+def test_its_time_begins_when_it_is_entered(link):
+    link.cuts(0)
+    attempt = link.attempt()  # where no loop runs yet
+    blocking = link.attempt_blocking()
+    with pytest.raises(RuntimeError, match="enter it first"):
+        print(attempt.timeout)
+    assert link.decided == 0
+
+    async def main():
+        await asyncio.sleep(1.2 * SHORT)
+        async with attempt:
+            await asyncio.sleep(0)
+        with pytest.raises(RuntimeError, match="only once"):
+            async with attempt:
+                pass
+
+    run(main())
+    with blocking:
+        assert blocking.timeout == PATIENCE
+    assert link.ends == [("answered", 0)] * 2 and max(link.times) < SHORT
+
+
+def test_what_on_answer_raises_is_told_and_the_answer_stays(link, monkeypatch):
+    told = []
+    monkeypatch.setattr("sys.unraisablehook", lambda about: told.append((about.exc_value, about.object)))
+
+    def on_answer(_):
+        raise error
+
+    error, link.on_answer = ValueError("nobody asked"), on_answer
+    assert run(link.call(Service())) == 0
+    assert link.call_blocking(lambda _: 7) == 7
+    assert link.ends == [("answered", 0)] * 2 and told == [(error, on_answer)] * 2
+
+
+def test_a_maker_of_links_may_ask_for_others():
+    def make(host):
+        made.append(host)
+        if len(made) == 1:
+            timeouts.link("of the maker")
+        return AdaptiveTimeout(host=host)
+
+    made, timeouts = [], Timeouts(make)
+    link = timeouts.link("a")
+    assert timeouts.link("a") is link and list(timeouts.links()) == ["of the maker", "a"]

@@ -15,7 +15,7 @@ def test_urllib_is_tried_again(server, link):
         with urllib.request.urlopen(server.url, timeout=seconds) as response:
             return response.read()
 
-    assert link.call_blocking(get, idempotent=True) == b"well"
+    assert link.cuts(0, 1).call_blocking(get, idempotent=True) == b"well"
     assert link.ends == [("timed_out", 0), ("timed_out", 1), ("answered", 2)]
     assert len(server.requests) == 3
 
@@ -23,13 +23,14 @@ def test_urllib_is_tried_again(server, link):
 def test_what_is_not_idempotent_is_sent_once(server, link):
     server.stalls = {0}
     with pytest.raises(Timeout) as cut:
-        link.call_blocking(lambda seconds: urllib.request.urlopen(server.url, b"x", seconds))
+        link.cuts(0).call_blocking(lambda seconds: urllib.request.urlopen(server.url, b"x", seconds))
     assert len(server.requests) == 1 and link.ends == [("timed_out", 0)]
     assert isinstance(cut.value.__cause__, TimeoutError) and (cut.value.number, cut.value.tries) == (0, 2)
 
 
 def test_requests_within_an_attempt(server, link):
     server.stalls = {1}
+    link.cuts(1)
     with link.attempt_blocking() as attempt:
         assert requests.get(server.url, timeout=attempt.timeout).text == "well"
     with pytest.raises(Timeout) as cut, link.attempt_blocking() as attempt:
@@ -47,7 +48,7 @@ def test_a_socket_that_is_never_answered(link):
                 return connection.recv(1)
 
         with pytest.raises(Timeout) as cut:
-            link.call_blocking(ask, tries=2, idempotent=True)
+            link.cuts(0, 1).call_blocking(ask, tries=2, idempotent=True)
     assert cut.value.number == 1 and link.ends == [("timed_out", 0), ("timed_out", 1)]
 
 

@@ -7,7 +7,7 @@ import pytest
 
 import barograph
 from barograph.httpx import AdaptiveTransport, AsyncAdaptiveTransport
-from conftest import PATIENCE
+from conftest import PATIENCE, SHORT
 
 
 class Client:
@@ -19,7 +19,7 @@ class Client:
         self.transport = AsyncAdaptiveTransport(timeouts) if is_async else AdaptiveTransport(timeouts)
         self.timeouts = timeouts
 
-    def ask(self, *requests, timeout=5.0, **settings):
+    def ask(self, *requests, timeout=PATIENCE, **settings):
         """The status and body of the last of the requests, made one after the other by one client."""
         if not self.is_async:
             with httpx.Client(transport=self.transport, timeout=timeout) as client:
@@ -42,6 +42,7 @@ def client(request, link):
 
 def test_a_get_is_tried_again(server, link, client):
     server.stalls = {0, 1}
+    link.cuts(0, 1)
     answer = client.ask(("GET", server.url))
     assert (answer.status_code, answer.text) == (200, "well")
     assert link.ends == [("timed_out", 0), ("timed_out", 1), ("answered", 2)]
@@ -50,21 +51,24 @@ def test_a_get_is_tried_again(server, link, client):
 
 def test_a_put_with_a_body_in_memory_is_tried_again(server, link, client):
     server.stalls = {0}
+    link.cuts(0)
     assert client.ask(("PUT", server.url), content=b"body").status_code == 200
     assert server.requests == [("PUT", "/", b"body")] * 2
 
 
 def test_a_post_is_sent_once(server, link, client):
     server.stalls = {0}
+    link.cuts(0)
     with pytest.raises(barograph.Timeout) as cut:
         client.ask(("POST", server.url), content=b"body")
     assert isinstance(cut.value, httpx.ReadTimeout) and cut.value.request.method == "POST"
-    assert cut.value.decision.timeout == PATIENCE and (cut.value.number, cut.value.tries) == (0, 2)
+    assert cut.value.decision.timeout == SHORT and (cut.value.number, cut.value.tries) == (0, 2)
     assert len(server.requests) == 1 and link.ends == [("timed_out", 0)]
 
 
 def test_a_body_that_cannot_be_sent_again_is_sent_once(server, link, client):
     server.stalls = {0}
+    link.cuts(0)
 
     async def later():
         yield b"body"
@@ -76,16 +80,60 @@ def test_a_body_that_cannot_be_sent_again_is_sent_once(server, link, client):
 
 
 def test_the_body_is_read_under_the_clients_own_timeout(server, link, client):
-    server.stalls, server.stalls_body = {0}, True
+    server.stalls, server.stalls_body = {0, 1}, True
+    link.cuts(0)
     assert client.ask(("GET", server.url)).text == "well"
-    assert link.ends == [("answered", 0)] and link.times[0] < PATIENCE
+    # On a busy machine the headers may have been late; whatever was answered had its body.
+    assert link.ends[-1][0] == "answered" and link.times[-1] < 2 * SHORT
 
 
-def test_the_clients_guess_does_not_cut_off_what_takes_long(server, client):
+def test_the_clients_guess_does_not_cut_off_what_takes_long(server, link, client):
     server.stalls = {0}
+    link.cuts(0)
     with pytest.raises(barograph.Timeout) as cut:
         client.ask(("POST", server.url), timeout=0.01)
-    assert 0.99 * PATIENCE <= cut.value.seconds
+    assert 0.99 * SHORT <= cut.value.seconds
+
+
+def test_headers_in_driblets_are_cut_off_too(link):
+    async def dribble(_, writer):
+        # A byte at a time, each far sooner than the timeout.
+        writer.write(b"HTTP/1.1 200 OK\r\nX: ")
+        while not over.is_set():
+            writer.write(b"x")
+            await asyncio.sleep(0.1)
+        writer.close()
+        closed.set()
+
+    over, closed = asyncio.Event(), asyncio.Event()
+
+    async def main():
+        server = await asyncio.start_server(dribble, "127.0.0.1", 0)
+        url = "http://{}:{}".format(*server.sockets[0].getsockname())
+        transport = AsyncAdaptiveTransport(barograph.Timeouts(lambda host: link.cuts(0)))
+        async with server, httpx.AsyncClient(transport=transport, timeout=PATIENCE) as client:
+            with pytest.raises(barograph.Timeout) as cut:
+                await asyncio.wait_for(client.post(url), PATIENCE)
+            over.set()
+            await asyncio.wait_for(closed.wait(), PATIENCE)
+        assert isinstance(cut.value, httpx.ReadTimeout) and 0.99 * SHORT <= cut.value.seconds < PATIENCE / 2
+
+    asyncio.run(main())
+    assert link.ends == [("timed_out", 0)]
+
+
+def test_cancelling_a_request_is_no_timeout(server, link):
+    server.stalls = {0}
+
+    async def main():
+        transport = AsyncAdaptiveTransport(barograph.Timeouts(lambda host: link))
+        async with httpx.AsyncClient(transport=transport) as client:
+            with pytest.raises(TimeoutError) as cut:
+                await asyncio.wait_for(client.get(server.url), SHORT)
+        assert not isinstance(cut.value, barograph.Timeout)
+
+    asyncio.run(main())
+    assert link.ends == [("superseded", 0)]
 
 
 def test_only_new_connections_count_as_set_up(server, link, client):

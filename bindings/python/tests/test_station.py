@@ -25,7 +25,7 @@ class Station(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Requests)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
         self.mean, self.unit, self.instead = FORECAST, "s", None
-        self.queries, self.stored, self.tokens = [], [], []
+        self.queries, self.stored, self.tokens, self.lacks = [], [], [], 0
 
 
 class Requests(http.server.BaseHTTPRequestHandler):
@@ -48,7 +48,7 @@ class Requests(http.server.BaseHTTPRequestHandler):
         self.server.tokens.append(self.headers["Authorization"])
         if self.server.instead is None:
             self.server.stored += [record | {"origin": body.get("origin")} for record in body["records"]]
-        self.answer(201, {"stored": len(body["records"])})
+        self.answer(201, {"stored": len(body["records"]) - self.server.lacks})
 
     def answer(self, status, value):
         status, value = self.server.instead or (status, value)
@@ -174,6 +174,24 @@ def test_a_feed_is_bounded(station):
         feed(float(number))
     assert (len(feed), feed.dropped) == (1000, 5) and feed.flush() == 1000
     assert station.stored[0]["value"] == 6.0 and len(feed) == 0
+
+
+def test_what_a_station_did_not_store_is_counted(station):
+    feed = Feed(station.url, "me", "there")
+    for _ in range(3):
+        feed(0.1)
+    station.lacks = 2
+    assert (feed.flush(), feed.dropped, len(feed)) == (1, 2, 0)
+
+
+def test_after_a_clock_was_set_back_nothing_looks_like_a_repetition(station, monkeypatch):
+    for now in (1_800_000_000_000_500_000, 1_800_000_000_000_000_000):  # half a millisecond back
+        monkeypatch.setattr("barograph.station.time.time_ns", lambda now=now: now)
+        feed = Feed(station.url, "me", "there")
+        for _ in range(1000):
+            feed(0.1)
+        assert feed.flush() == 1000
+    assert len({record["seq"] for record in station.stored}) == 2000
 
 
 def test_with_a_real_station(tmp_path, capfd):

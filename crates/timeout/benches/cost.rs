@@ -2,14 +2,15 @@
 //!
 //! `cargo bench -p barograph-timeout --features tower --bench cost` prints three tables. Times are
 //! wall-clock times, the best of many short runs, because other work on the machine can only add to them;
-//! building the series is not in them. Calls run on a service that answers at once, so that what is left
-//! is what the layers cost.
+//! building the series is not in them. Calls run on a service that does nothing, so that what is left is what
+//! the layers cost: one that answers at once, and one that yields to the runtime first, as whatever waits for
+//! a peer does, so that each layer has its timer registered.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
-use std::future::{Ready, ready};
 use std::hint::black_box;
 use std::io;
+use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -118,26 +119,30 @@ fn clock_ns() -> f64 {
     *costs.select_nth_unstable(HALF).1 as f64
 }
 
-/// What layers cost, on a service that is ready and answers at once.
+/// What layers cost, on a service that answers at once, and on one that yields before.
 fn calls() {
-    let runtime = runtime();
+    println!("\n{:<28} {:>8} {:>14}", "per call, one target", "ns", "over tower's");
+    rows("at once", &Echo { yields: false });
+    rows("yields", &Echo { yields: true });
+}
+
+fn rows(kind: &str, echo: &Echo) {
     let layer = || AdaptiveTimeoutLayer::new(|key: &u32| *key);
     let retry = layer().retry(3, |_| true, |key| Some(*key));
     let hedge = layer().hedge(|_| true, |key| Some(*key));
-    let again = Hedge::new(Echo, Always, 10, 0.95, Duration::from_secs(60));
-    runtime.block_on(async {
-        println!("\n{:<28} {:>8} {:>14}", "per call, one target", "ns", "over tower's");
-        let bare = call_ns(Echo).await;
-        let fixed = call_ns(Fixed::new(Echo, Duration::from_secs(1))).await;
+    let again = Hedge::new(echo.clone(), Always, 10, 0.95, Duration::from_secs(60));
+    runtime().block_on(async {
+        let bare = call_ns(echo.clone()).await;
+        let fixed = call_ns(Fixed::new(echo.clone(), Duration::from_secs(1))).await;
         for (name, ns) in [
             ("no layer", bare),
             ("tower::timeout", fixed),
-            ("adaptive", call_ns(layer().layer(Echo)).await),
-            ("adaptive, retry", call_ns(retry.layer(Echo)).await),
-            ("adaptive, hedge", call_ns(hedge.layer(Echo)).await),
+            ("adaptive", call_ns(layer().layer(echo.clone())).await),
+            ("adaptive, retry", call_ns(retry.layer(echo.clone())).await),
+            ("adaptive, hedge", call_ns(hedge.layer(echo.clone())).await),
             ("tower::hedge", call_ns(again).await),
         ] {
-            println!("{name:<28} {ns:>8.0} {:>+14.0}", ns - fixed);
+            println!("{:<28} {ns:>8.0} {:>+14.0}", format!("{name}, {kind}"), ns - fixed);
         }
     });
 }
@@ -193,7 +198,7 @@ fn ns_per_call(threads: u32, shared: bool) -> f64 {
 }
 
 fn round(targets: &Targets<u32>, from: u32, rounds: u32) {
-    let mut client = AdaptiveTimeoutLayer::sharing(targets, |key: &u32| *key).layer(Echo);
+    let mut client = AdaptiveTimeoutLayer::sharing(targets, |key: &u32| *key).layer(Echo { yields: false });
     runtime().block_on(async {
         for n in 0..rounds * LINKS as u32 {
             let answer = call(&mut client, (n + from) % LINKS as u32).await;
@@ -202,21 +207,40 @@ fn round(targets: &Targets<u32>, from: u32, rounds: u32) {
     });
 }
 
-/// A service that is ready and answers at once.
+/// A service that is ready, and answers when it is polled first or, if it yields, when it is polled again.
 #[derive(Clone)]
-struct Echo;
+struct Echo {
+    yields: bool,
+}
+
+struct Answer {
+    yields: bool,
+    request: u32,
+}
+
+impl Future for Answer {
+    type Output = io::Result<u32>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if std::mem::take(&mut self.yields) {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(Ok(self.request))
+    }
+}
 
 impl Service<u32> for Echo {
     type Response = u32;
     type Error = io::Error;
-    type Future = Ready<io::Result<u32>>;
+    type Future = Answer;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
 
     fn call(&mut self, request: u32) -> Self::Future {
-        ready(Ok(request))
+        Answer { yields: self.yields, request }
     }
 }
 

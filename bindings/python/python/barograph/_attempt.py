@@ -1,4 +1,4 @@
-"""Attempts under way: each asks for its timeout when it is made, and records once how it ended."""
+"""Attempts under way: each asks for its timeout when it begins, and records once how it ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
-from barograph._native import Decision
+from barograph._native import Decision, write_unraisable
 
 if TYPE_CHECKING:
     from barograph._link import AdaptiveTimeout
@@ -34,16 +34,28 @@ End = Literal["answered", "timed_out", "superseded", "failed"]
 class Attempt:
     """One attempt without a deadline of its own: for who cuts it off by other means."""
 
-    decision: Decision
-    """How long it may take, and why."""
-
     def __init__(self, link: AdaptiveTimeout, bytes: int, number: int, tries: int, elapsed: float) -> None:
         self._link = link
         self._about = (bytes, number, tries, elapsed)
         self._number, self._tries = number, tries
         self._ended = False
-        self.decision = link.decide(bytes, number, tries, elapsed)
+        self._decision: Decision | None = None
+        self._made = self._began = 0.0
+
+    def begin(self) -> Self:
+        """Decides how long it may take, and starts its clock."""
+        if self._decision is not None:
+            raise RuntimeError("an attempt begins only once")
+        self._decision = self._link.decide(*self._about)
         self._made = self._began = time.monotonic()
+        return self
+
+    @property
+    def decision(self) -> Decision:
+        """How long it may take, and why; known once it has begun."""
+        if self._decision is None:
+            raise RuntimeError("an attempt decides how long it may take when it begins: enter it first")
+        return self._decision
 
     @property
     def timeout(self) -> float:
@@ -77,8 +89,12 @@ class Attempt:
         self._ended = True
         took = self.seconds if seconds is None else seconds
         getattr(self._link, how)(took, *self._about)
-        if how == "answered" and self._link.on_answer is not None:
-            self._link.on_answer(took)
+        if how == "answered" and (on_answer := self._link.on_answer) is not None:
+            try:
+                on_answer(took)
+            except Exception as error:
+                # It must not turn an answer into a failure: told as what is raised while an object is freed.
+                write_unraisable(error, on_answer)
 
     def ended_by(self, error: BaseException) -> None:
         """Records that `error`, which is no timeout of this attempt, ended it."""
@@ -104,7 +120,7 @@ class AsyncAttempt(Attempt):
         self, link: AdaptiveTimeout, bytes: int, number: int, tries: int, elapsed: float, *, connects: bool
     ) -> None:
         super().__init__(link, bytes, number, tries, elapsed)
-        self._deadline = asyncio.timeout(None if connects else self.timeout)
+        self._connects = connects
 
     def started(self) -> None:
         super().started()
@@ -112,7 +128,8 @@ class AsyncAttempt(Attempt):
             self._deadline.reschedule(asyncio.get_running_loop().time() + self.timeout)
 
     async def __aenter__(self) -> Self:
-        self._made = self._began = time.monotonic()
+        self.begin()
+        self._deadline = asyncio.timeout(None if self._connects else self.timeout)
         await self._deadline.__aenter__()
         return self
 
@@ -141,7 +158,7 @@ class BlockingAttempt(Attempt):
     """
 
     def __enter__(self) -> Self:
-        self._made = self._began = time.monotonic()
+        self.begin()
         self._outer = sys.exception()
         return self
 

@@ -21,7 +21,10 @@ class AdaptiveTimeout(_native.AdaptiveTimeout):
     """
 
     on_answer: Callable[[float], object] | None = None
-    """Called with the seconds that each answered attempt took, for example `barograph.station.Feed`."""
+    """Called with the seconds that each answered attempt took, for example `barograph.station.Feed`.
+
+    What it raises goes to `sys.unraisablehook`: the call was answered all the same.
+    """
 
     @classmethod
     def load(cls, saved: bytes, **settings: Any) -> Self:
@@ -31,7 +34,7 @@ class AdaptiveTimeout(_native.AdaptiveTimeout):
     def attempt(
         self, *, bytes: int = 0, number: int = 0, tries: int | None = None, elapsed: float = 0.0, connects: bool = False
     ) -> AsyncAttempt:
-        """A single attempt: `async with link.attempt() as attempt:`, as `asyncio.timeout`.
+        """A single attempt: `async with link.attempt() as attempt:`, as `asyncio.timeout`; it begins there.
 
         Where it `connects` first, its time starts when `attempt.connected()` or `attempt.started()` is called.
         """
@@ -40,7 +43,7 @@ class AdaptiveTimeout(_native.AdaptiveTimeout):
     def attempt_blocking(
         self, *, bytes: int = 0, number: int = 0, tries: int | None = None, elapsed: float = 0.0
     ) -> BlockingAttempt:
-        """A single attempt of blocking code, which must respect `attempt.timeout`."""
+        """A single attempt of blocking code, which must respect `attempt.timeout`; it begins at its `with`."""
         return BlockingAttempt(self, bytes, number, self._tries(tries), elapsed)
 
     async def call(

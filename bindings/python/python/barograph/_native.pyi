@@ -6,7 +6,7 @@ from typing import Any, Literal, Self, SupportsFloat, SupportsIndex, final, over
 import numpy
 from numpy.typing import NDArray
 
-__all__ = ["AdaptiveTimeout", "Decision", "Forecast", "Forecaster", "Host", "Interval"]
+__all__ = ["AdaptiveTimeout", "Decision", "Forecast", "Forecaster", "Host", "Interval", "write_unraisable"]
 
 _Preset = Literal["full", "nws", "classic"]
 _Rule = Literal["blend", "two-level", "flat"]
@@ -182,3 +182,6 @@ class AdaptiveTimeout:
 
     def save(self) -> bytes:
         """All that the link has learned."""
+
+def write_unraisable(error: BaseException, object: object) -> None:
+    """Hands `error`, which cannot be raised, to `sys.unraisablehook`; Python code alone cannot."""

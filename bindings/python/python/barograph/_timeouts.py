@@ -34,9 +34,14 @@ class Timeouts:
     def link(self, target: str) -> AdaptiveTimeout:
         """The link to `target`, new if it is not known."""
         with self._lock:
-            link = self._links.get(target)
-            if link is None:
-                link = self._links[target] = self._make(self._host)
+            if (link := self._links.get(target)) is not None:
+                self._links.move_to_end(target)
+                return link
+        # Outside of the lock: `make` is the user's, and may ask for another link. Of two that are made at
+        # once for one target the first stays.
+        made = self._make(self._host)
+        with self._lock:
+            link = self._links.setdefault(target, made)
             self._links.move_to_end(target)
             if self._targets_max < len(self._links):
                 self._links.popitem(last=False)

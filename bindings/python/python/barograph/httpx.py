@@ -4,7 +4,10 @@
 
 An attempt lasts from sending the request, with the connection set up, until the headers of the response are
 there. Its timeout takes the place of the client's `read` and `write` for so long; the client's own hold for
-setting up connections and for the body of the response. Only requests with an idempotent method and a body
+setting up connections and for the body of the response. The async transport cuts an attempt off when its
+timeout has passed. The blocking one can bound only each operation on the socket, by what is left of the timeout
+when the request's body and the response's headers are begun: a peer that sends its headers in driblets is not
+cut off as long as each comes in time. Only requests with an idempotent method and a body
 that can be sent again are tried again; others are cut off early, and the caller is told. Give `Timeouts` that
 make links with a `limit` to bound the last try.
 """
@@ -16,11 +19,12 @@ from types import TracebackType
 from typing import Any, Self
 
 try:
+    import anyio  # by which httpx itself runs on asyncio and on trio
     import httpx
 except ImportError as missing:
     raise ImportError("barograph.httpx needs httpx: pip install 'barograph[httpx]'") from missing
 
-from barograph._attempt import Attempt, Timeout
+from barograph._attempt import CLOCK_TICK, Attempt, Timeout
 from barograph._http import is_idempotent, length
 from barograph._link import exchange
 from barograph._timeouts import Timeouts
@@ -84,14 +88,18 @@ class AsyncAdaptiveTransport(httpx.AsyncBaseTransport):
         try:
             repeatable = is_repeatable(request)
             for about in exchange(size(request), link.tries, repeatable=repeatable):
-                attempt = Sent(Attempt(link, **about), request, own, repeatable)
+                scope = anyio.CancelScope()
+                attempt = Sent(Attempt(link, **about), request, own, repeatable, scope)
                 request.extensions = attempt.extensions(attempt.async_traced)
                 try:
-                    response = await self._wrapped.handle_async_request(request)
+                    with scope:
+                        response = await self._wrapped.handle_async_request(request)
                 except BaseException as error:
                     attempt.ended_by(error)
                 else:
-                    return attempt.answered(response)
+                    if not scope.cancelled_caught:
+                        return attempt.answered(response)
+                    attempt.cut_off(None)
         finally:
             request.extensions = own
         raise AssertionError("the last try returns or raises")
@@ -115,8 +123,16 @@ class AsyncAdaptiveTransport(httpx.AsyncBaseTransport):
 class Sent:
     """An attempt as httpx carries it out."""
 
-    def __init__(self, attempt: Attempt, request: httpx.Request, own: Any, repeatable: bool) -> None:
-        self._attempt = attempt
+    def __init__(
+        self,
+        attempt: Attempt,
+        request: httpx.Request,
+        own: Any,
+        repeatable: bool,
+        scope: anyio.CancelScope | None = None,
+    ) -> None:
+        self._attempt = attempt.begin()
+        self._scope = scope
         self._is_final = attempt.is_last or not repeatable
         self._request = request
         self._own = dict(own)
@@ -144,6 +160,12 @@ class Sent:
         elif event.endswith(".send_request_headers.started"):
             # Through a proxy it comes twice, and the later is ours.
             self._attempt.connected() if self._connects else self._attempt.started()
+            if self._scope is not None:
+                self._scope.deadline = anyio.current_time() + self._attempt.timeout
+        elif event.endswith((".send_request_body.started", ".receive_response_headers.started")):
+            # Operations have timeouts of their own: each gets what is left. 0 would say "do not wait at all".
+            left = max(self._attempt.timeout - self._attempt.seconds, LEAST)
+            self._timeout.update(read=left, write=left)
 
     def answered(self, response: httpx.Response) -> httpx.Response:
         self._attempt.end("answered")
@@ -154,10 +176,14 @@ class Sent:
 
     def ended_by(self, error: BaseException) -> None:
         """Records the end, and raises unless there is to be another attempt."""
-        attempt, seconds = self._attempt, self._attempt.seconds
-        if not isinstance(error, (httpx.ReadTimeout, httpx.WriteTimeout)) or not attempt.has_run_out():
-            attempt.ended_by(error)
+        if not isinstance(error, (httpx.ReadTimeout, httpx.WriteTimeout)) or not self._attempt.has_run_out():
+            self._attempt.ended_by(error)
             raise error
+        self.cut_off(error)
+
+    def cut_off(self, error: BaseException | None) -> None:
+        """Records that the timeout passed, and raises unless there is to be another attempt."""
+        attempt, seconds = self._attempt, self._attempt.seconds
         attempt.end("timed_out", seconds)
         if self._is_final:
             cut = attempt.as_error(ReadTimeout, seconds)
@@ -181,5 +207,8 @@ def is_repeatable(request: httpx.Request) -> bool:
 
 
 PORTS = {"http": 80, "https": 443}
+
+LEAST = max(CLOCK_TICK, 1e-3)
+"""Seconds for an operation when none are left: sockets wait in whole milliseconds."""
 
 __all__ = ["AdaptiveTransport", "AsyncAdaptiveTransport", "ReadTimeout"]

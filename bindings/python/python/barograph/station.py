@@ -74,7 +74,9 @@ class Feed:
 
     `link.on_answer = Feed(url, "client-7", "db:5432")`, and `flush()` now and then from wherever waiting does
     no harm. `origin` is this program's name; only one feed at a time may have it. At most 1000 times are
-    kept, as many as a request may hold: beyond, the oldest is dropped and counted in `dropped`.
+    kept, as many as a request may hold: beyond, the oldest is dropped and counted in `dropped`, as is what a
+    station says that it did not store. Where the clock was set back before this program began, the station
+    keeps what it is handed, but forecasts from it only once the clock is past the last feed of that origin.
     """
 
     def __init__(
@@ -90,8 +92,9 @@ class Feed:
     ) -> None:
         self._url, self._origin, self._token, self._wait = base(url), origin, token, wait
         self._about = {"target": target, "quantity": quantity} | ({} if source is None else {"source": source})
-        # Above every number of an earlier run: microseconds pass faster than answers come.
-        self._next = time.time_ns() // 1000
+        # Above every number of an earlier run: nanoseconds pass faster than answers come. And apart from all
+        # of them even where the clock was set back: a run covers as many nanoseconds as it has answers.
+        self._next = time.time_ns()
         self._kept: deque[dict[str, Any]] = deque(maxlen=RECORDS_MAX)
         self._lock = threading.Lock()
         self.dropped = 0
@@ -109,17 +112,18 @@ class Feed:
         return len(self._kept)
 
     def flush(self) -> int:
-        """Hands over what is kept and returns how many that were; on an error all stay kept for the next time."""
+        """Hands over what is kept and returns how many were stored; on an error all stay kept for the next time."""
         with self._lock:
             records = list(self._kept)
         if not records:
             return 0
-        post(self._url, {"origin": self._origin, "records": records}, self._token, self._wait)
+        stored = post(self._url, {"origin": self._origin, "records": records}, self._token, self._wait)
         with self._lock:
+            self.dropped += max(len(records) - stored, 0)
             # Only what was handed over goes: others may have come, or pushed it out, meanwhile.
             while self._kept and self._kept[0]["seq"] <= records[-1]["seq"]:
                 self._kept.popleft()
-        return len(records)
+        return stored
 
 
 class Unknown(StationError):

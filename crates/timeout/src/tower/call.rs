@@ -10,6 +10,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use tower_service::Service;
 
 use super::BoxError;
+use super::budget::COPY;
 use super::classify::Classify;
 use super::flight::{Flight, Which};
 use super::layer::Policy;
@@ -160,15 +161,25 @@ where
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Step<S::Error>> {
         let Some(again) = self.again else { return Poll::Pending };
         let ready = ready!(again.service.poll_ready(context));
-        *self.getting_ready = false;
         self.alarm.set(None);
         if let Err(error) = ready {
+            self.refund();
             *self.again = None;
             self.flight.make_last();
             return Poll::Ready(if self.flight.is_running() { Step::Changed } else { Step::Done(error) });
         }
+        *self.getting_ready = false;
         self.send();
         Poll::Ready(Step::Changed)
+    }
+
+    /// Gives back what was taken for a copy, if one is waited for that will not be sent.
+    fn refund(&mut self) {
+        if let Some(again) = self.again
+            && core::mem::take(self.getting_ready)
+        {
+            again.policy.targets.bucket().put(COPY);
+        }
     }
 
     fn send(&mut self) {
@@ -191,8 +202,14 @@ where
     fn ring(&mut self) -> Step<Result<S::Response, BoxError>> {
         let now = Instant::now();
         let elapsed = match (self.flight.deadline_passed(now), &self.again) {
-            (Some(elapsed), _) => elapsed,
-            (None, Some(_)) if *self.getting_ready => self.flight.give_up_getting_ready(now),
+            (Some(elapsed), _) => {
+                self.refund();
+                elapsed
+            }
+            (None, Some(_)) if *self.getting_ready => {
+                self.refund();
+                self.flight.give_up_getting_ready(now)
+            }
             (None, None) => self.flight.time_out(now),
             (None, Some(again)) => {
                 let bucket = again.policy.targets.bucket();

@@ -83,7 +83,8 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
     /// place of a [`hedge`](Self::hedge) set before.
     ///
     /// Only requests that are `idempotent` – the server may receive them twice without harm – are sent
-    /// again, and only if `copy` gives a copy (`http::Request::clone`, `reqwest::Request::try_clone`).
+    /// again, and only if `copy` gives a copy (`http::Request::clone`, `reqwest::Request::try_clone`). Others
+    /// are cut off as early as without `retry`, and their caller is told.
     #[must_use]
     pub fn retry(
         self,
@@ -98,7 +99,7 @@ impl<K, Req, C> AdaptiveTimeoutLayer<K, Req, C> {
     /// of a [`retry`](Self::retry) set before.
     ///
     /// Only requests that are `idempotent` – the server may receive them twice, and at once, without harm –
-    /// are sent again, and only if `copy` gives a copy.
+    /// are sent again, and only if `copy` gives a copy. Others run to the limit.
     #[must_use]
     pub fn hedge(
         self,
@@ -165,6 +166,15 @@ impl<Req> Resend<Req> {
             How::Hedge => 2,
         }
     }
+
+    /// Attempts, as the estimator is told, of a request that may not: where others are cut off, this is cut
+    /// off early too, and the caller has the second try. Beside a hedge nothing is ever cut off early.
+    pub(super) fn tries_alone(&self) -> u32 {
+        match self.how {
+            How::Retry { .. } => PLAIN_TRIES,
+            How::Hedge => 1,
+        }
+    }
 }
 
 impl<K, Req> Policy<K, Req> {
@@ -207,3 +217,6 @@ impl<K, Req, C> fmt::Debug for AdaptiveTimeoutLayer<K, Req, C> {
             .finish_non_exhaustive()
     }
 }
+
+/// The caller is told early, and has the second try.
+pub(super) const PLAIN_TRIES: u32 = 2;

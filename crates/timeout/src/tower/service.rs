@@ -13,7 +13,7 @@ use super::BoxError;
 use super::call::{Again, Call};
 use super::classify::{Classify, Successes};
 use super::flight::{Flight, Plan};
-use super::layer::{How, Policy};
+use super::layer::{How, PLAIN_TRIES, Policy};
 
 /// A service each of whose calls has a timeout that is learned for its target; see the [module](super).
 ///
@@ -52,11 +52,9 @@ where
         let bytes = policy.bytes.as_ref().map_or(0, |bytes| bytes(&request));
         let copy = policy.copy(&request);
         let (tries, earns) = match &policy.resend {
-            // The caller is told early, and has the second try.
-            None => (2, 0),
+            None => (PLAIN_TRIES, 0),
             Some(resend) if copy.is_some() => (resend.tries(), policy.targets.bucket().per_call),
-            // Nobody may try again.
-            Some(_) => (1, policy.targets.bucket().per_call),
+            Some(resend) => (resend.tries_alone(), policy.targets.bucket().per_call),
         };
         let now = Instant::now();
         let target = policy.targets.find((policy.key)(&request), now);

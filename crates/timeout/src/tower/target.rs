@@ -59,6 +59,13 @@ struct State {
     bytes: u64,
 }
 
+impl State {
+    fn decide(&self, attempt: &Attempt) -> Decision {
+        let decision = self.estimator.decide(attempt);
+        Decision { timeout: decision.timeout.max(LEAST), ..decision }
+    }
+}
+
 impl Target {
     pub(super) fn new(estimator: Adaptive, now: Instant) -> Self {
         Self(Mutex::new(State { estimator, counts: Counts::default(), used: now, earned: 0, bytes: 0 }))
@@ -79,7 +86,7 @@ impl Target {
         state.earned += earns;
         let whole = state.earned / COPY * COPY;
         state.earned -= whole;
-        (state.estimator.decide(attempt), whole)
+        (state.decide(attempt), whole)
     }
 
     pub(super) fn end(&self, attempt: &Attempt, ended: Ended) {
@@ -97,7 +104,7 @@ impl Target {
     pub(super) fn withhold(&self, attempt: &Attempt) -> Decision {
         let mut state = self.lock();
         state.counts.withheld += 1;
-        state.estimator.decide(attempt)
+        state.decide(attempt)
     }
 
     pub(super) fn count_false(&self, observed: bool) {
@@ -135,7 +142,7 @@ impl Target {
     pub(super) fn snapshot(&self) -> (Counts, Decision) {
         let state = self.lock();
         let next = Attempt { bytes: state.bytes, number: 0, tries: 2, elapsed: Duration::ZERO };
-        (state.counts, state.estimator.decide(&next))
+        (state.counts, state.decide(&next))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -143,3 +150,8 @@ impl Target {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// No timeout is shorter: two ticks of tokio's timer, whose wheel has slots of 1 ms. What is due in less fires
+/// at the end of a slot, and calls that are woken by the same turn of the runtime look overdue when they are
+/// not: of timeouts below it most would be false.
+const LEAST: Duration = Duration::from_millis(2);

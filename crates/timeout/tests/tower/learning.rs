@@ -37,6 +37,23 @@ async fn a_slow_call_is_cut_off_once_the_usual_time_is_known() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn no_timeout_is_shorter_than_two_ticks_of_the_timer() {
+    let targets = Targets::default();
+    targets.start_from("a", Duration::from_micros(50), Duration::from_micros(1));
+    let server = Server::default();
+    let mut client = cold(over(&targets), &server);
+    for _ in 0..200 {
+        server.next(Duration::ZERO, Ok(0));
+        call(&mut client, SAFE).await.unwrap();
+    }
+    server.next(STUCK, Ok(0));
+    let error = call(&mut client, SAFE).await.unwrap_err();
+    let elapsed = Elapsed::find(&*error).expect("it took too long");
+    assert!(elapsed.timeout >= Duration::from_millis(2), "{elapsed}");
+    assert!(targets.metrics().targets[0].decision.timeout >= Duration::from_millis(2));
+}
+
+#[tokio::test(start_paused = true)]
 async fn targets_are_learned_apart() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(over(&targets), &server).await;

@@ -91,6 +91,7 @@ async fn a_service_that_never_gets_ready_again_does_not_hold_a_call_beyond_the_l
         assert_eq!(Elapsed::find(&*error).map(|elapsed| elapsed.by), Some(by), "{error}");
         assert!(began.elapsed() < 2 * LIMIT);
         assert_eq!(server.under_way(), 0);
+        assert_eq!(targets.metrics().budget_left, 10.0, "no copy was sent");
     }
 }
 
@@ -114,6 +115,7 @@ async fn an_error_while_getting_ready_passes_through() {
             true => assert_eq!(result.unwrap(), 1, "the attempt under way is unharmed"),
         }
         assert_eq!(server.calls(), 1);
+        assert_eq!(targets.metrics().budget_left, 10.0, "no copy was sent");
     }
 
     let (targets, server) = (Targets::default(), Server::default());

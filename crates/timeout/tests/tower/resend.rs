@@ -47,21 +47,31 @@ async fn the_last_try_runs_to_the_limit() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_may_not_be_sent_twice_is_sent_once() {
-    for hedge in [false, true] {
-        let (targets, server) = (budget(1.0, 1000), Server::default());
-        let layer = if hedge { hedging(&targets) } else { retrying(&targets, 5) };
-        let mut client = warm(layer, &server).await;
-        for slow in 1..=5 {
-            server.next(STUCK, Ok(9));
-            assert_eq!(call(&mut client, UNSAFE).await.unwrap(), 9, "its only try is not cut off");
-            assert_eq!(server.calls(), slow);
-        }
-        assert_eq!(
-            (counts(&targets).retries, counts(&targets).hedges, counts(&targets).timed_out),
-            (0, 0, 0)
-        );
+async fn what_may_not_be_sent_twice_is_sent_once_and_its_caller_is_told_early() {
+    let (targets, server) = (budget(1.0, 1000), Server::default());
+    let mut client = warm(retrying(&targets, 5), &server).await;
+    server.next(STUCK, Ok(9));
+    let began = Instant::now();
+    let error = call(&mut client, UNSAFE).await.unwrap_err();
+    assert!(began.elapsed() < LEARNED, "{error}");
+    assert_eq!(
+        Elapsed::find(&*error).map(|elapsed| (elapsed.attempts, elapsed.by)),
+        Some((1, Cause::Timeout))
+    );
+    assert_eq!((server.calls(), server.under_way()), (1, 0));
+    assert_eq!((counts(&targets).retries, counts(&targets).timed_out), (0, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_hedges_what_may_not_be_sent_twice_is_not_cut_off() {
+    let (targets, server) = (budget(1.0, 1000), Server::default());
+    let mut client = warm(hedging(&targets), &server).await;
+    for slow in 1..=5 {
+        server.next(STUCK, Ok(9));
+        assert_eq!(call(&mut client, UNSAFE).await.unwrap(), 9, "its only try is not cut off");
+        assert_eq!(server.calls(), slow);
     }
+    assert_eq!((counts(&targets).hedges, counts(&targets).timed_out), (0, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -69,7 +79,8 @@ async fn what_cannot_be_copied_is_sent_once() {
     let (targets, server) = (Targets::default(), Server::default());
     let mut client = warm(over(&targets).retry(5, |_| true, |_| None), &server).await;
     server.next(STUCK, Ok(9));
-    assert_eq!(call(&mut client, SAFE).await.unwrap(), 9);
+    let error = call(&mut client, SAFE).await.unwrap_err();
+    assert_eq!(Elapsed::find(&*error).map(|elapsed| elapsed.attempts), Some(1));
     assert_eq!(server.calls(), 1);
 }
 
