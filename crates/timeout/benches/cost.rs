@@ -90,7 +90,7 @@ fn feed<T: Timeout>(link: &mut T, times: &[Duration], bytes: Bytes) {
 fn message<T: Timeout>(link: &mut T, took: Duration, bytes: Bytes) {
     let mut exchange = Exchange::new(bytes(took), 3);
     let attempt = exchange.attempt(Duration::ZERO);
-    let timeout = link.timeout(black_box(&attempt));
+    let timeout = link.decide(black_box(&attempt)).timeout;
     if took <= timeout {
         link.record(&attempt, Ended::Answered(took));
         return;

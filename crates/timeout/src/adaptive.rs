@@ -89,8 +89,7 @@ impl Adaptive {
     /// A link that knows nothing but what `host` has learned on others.
     #[must_use]
     pub fn new(config: &Config, host: &Host) -> Self {
-        // NaN becomes 0: `max` takes the other number.
-        let budget = config.budget.max(0.0).min(1.0);
+        let budget = if config.budget.is_nan() { 0.0 } else { config.budget.clamp(0.0, 1.0) };
         let limit = config.limit.max(LEAST);
         let config = Config { budget, limit, start: config.start.clamp(LEAST, limit) };
         let earned = UNPROVEN.min(budget);

@@ -1,5 +1,7 @@
 //! What each estimator promises.
 
+#![expect(clippy::unwrap_used)]
+
 use barograph_timeout::{
     Adaptive, Attempt, Config, Decision, Ended, Exchange, Host, LIMIT, Nws, NwsEscalating, Reason, Rfc6298,
     START, StateError, Static, Timeout,

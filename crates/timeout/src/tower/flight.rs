@@ -133,6 +133,8 @@ impl Flight {
         self.passed = Some(self.decision.timeout);
         if !hedge {
             self.end(Which::First, now, Ended::TimedOut);
+        } else if let Some(Running { attempt, since }) = self.first {
+            self.target.end(&attempt, Ended::Overdue(now - since));
         }
         self.set_alarm(now, limit);
     }

@@ -96,6 +96,8 @@ impl Target {
             Ended::TimedOut(_) => state.counts.timed_out += 1,
             Ended::Superseded(_) => state.counts.superseded += 1,
             Ended::Failed(_) => state.counts.failed += 1,
+            // It has not ended yet.
+            Ended::Overdue(_) => {}
         }
         state.estimator.record(attempt, ended);
     }

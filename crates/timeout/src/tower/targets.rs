@@ -55,6 +55,8 @@ impl<K: Clone + Eq + Hash> Targets<K> {
     #[must_use]
     pub fn new(settings: Settings) -> Self {
         let Settings { estimator: config, host, max_targets, budget } = settings;
+        // An estimator that counted on more copies than are to be had would cut off too early.
+        let config = Config { budget: config.budget.min(budget.share), ..config };
         let directory = Directory::new(max_targets);
         Self(Arc::new(Inner { config, host, directory, bucket: Bucket::new(budget) }))
     }

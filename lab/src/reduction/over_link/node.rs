@@ -173,8 +173,12 @@ impl Servers {
     /// Hands on what arrives at `door`.
     fn serve(&mut self, door: Door) -> Incoming {
         // A node may pause for longer than TCP trusts a silent connection; here there is nothing to doubt.
-        let config =
-            ListenConfig { idle_max: Duration::MAX, grace: Duration::ZERO, ..ListenConfig::default() };
+        let config = ListenConfig {
+            idle_max: Duration::MAX,
+            stall_max: Duration::MAX,
+            grace: Duration::ZERO,
+            ..ListenConfig::default()
+        };
         let listener = Listener::new(door, config);
         let (hand_on, incoming) = mpsc::unbounded_channel();
         let (last, again) = (Mutex::new(0), self.again.clone());
