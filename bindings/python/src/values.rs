@@ -58,6 +58,10 @@ fn many(given: &Bound<'_, PyAny>) -> PyResult<Vec<f64>> {
         .enumerate()
         .map(|(index, value)| {
             let value = value?;
+            // Of these NumPy would drop the imaginary part, and only warn.
+            if value.get_type().name()?.to_string().starts_with("complex") {
+                return Err(PyTypeError::new_err(format!("value {index} is a complex number")));
+            }
             value.extract().map_err(|error: PyErr| {
                 let error = error.value(value.py()).to_string();
                 PyTypeError::new_err(format!("value {index} is not a number: {error}"))

@@ -97,11 +97,7 @@ def test_a_value_that_is_not_finite_is_named_and_nothing_is_learnt(bad, wrap):
     assert forecaster.forecast().count == len(SERIES)
 
 
-# Known fault: of a complex array NumPy drops the imaginary part, and only warns.
-COMPLEX = pytest.param(np.array([1j]), marks=pytest.mark.xfail(strict=True, reason="NumPy only warns"))
-
-
-@pytest.mark.parametrize("bad", ["10", b"10", bytearray(2), None, object(), [1.0, "2"], [[1.0]], COMPLEX])
+@pytest.mark.parametrize("bad", ["10", b"10", bytearray(2), None, object(), [1.0, "2"], [[1.0]], np.array([1j])])
 def test_what_is_no_number_is_a_type_error(bad):
     forecaster = Forecaster()
     with pytest.raises(TypeError):

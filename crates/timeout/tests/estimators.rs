@@ -434,7 +434,6 @@ fn what_is_saved_is_loaded() {
     }
     let [old, new] = both.map(|link| link.decide(&first(1_000_000)).forecast.unwrap().as_secs_f64());
     assert!((new / old - 1.0).abs() < 0.05, "{old} {new}");
-    let link = Adaptive::default();
     // A link that knows nothing is saved as one.
     let empty = Adaptive::load(&Adaptive::default().save(), &Config::default(), &Host::default()).unwrap();
     assert_eq!(empty.decide(&first(1)).reason, Reason::Start);

@@ -66,10 +66,10 @@ fn row(name: &str, times: &[Duration]) -> Vec<String> {
 
 /// How many attempts were cut off; `look_on` sees the timeout of each message.
 fn replay(link: &mut impl Timeout, times: &[Duration], mut look_on: impl FnMut(Duration)) -> usize {
-    let (mut cut, mut rest) = (0, times.iter());
+    let mut cut = 0;
     let mut exchange = Exchange::new(BYTES, TRIES);
     let mut now = Duration::ZERO;
-    while let Some(time) = rest.next() {
+    for time in times {
         let attempt = exchange.attempt(now);
         let timeout = link.timeout(&attempt);
         if attempt.number == 0 {
