@@ -92,9 +92,10 @@ class Feed:
     ) -> None:
         self._url, self._origin, self._token, self._wait = base(url), origin, token, wait
         self._about = {"target": target, "quantity": quantity} | ({} if source is None else {"source": source})
-        # Above every number of an earlier run: nanoseconds pass faster than answers come. And apart from all
-        # of them even where the clock was set back: a run covers as many nanoseconds as it has answers.
-        self._next = time.time_ns()
+        # Above every number of an earlier run: microseconds pass faster than answers come. And apart from
+        # nearly all of them even where the clock was set back: a run covers as many microseconds as it has
+        # answers. A station takes numbers up to 2^53, which nanoseconds have passed.
+        self._next = time.time_ns() // 1000
         self._kept: deque[dict[str, Any]] = deque(maxlen=RECORDS_MAX)
         self._lock = threading.Lock()
         self.dropped = 0
