@@ -422,7 +422,7 @@ impl Timeout for Adaptive {
     }
 }
 
-/// Observations on their way to the host: the hot path touches nothing that links share.
+/// Observations on their way to the host, so that most messages touch nothing that links share.
 #[derive(Clone, Debug)]
 struct News {
     /// Bins of answers; of attempts that were cut off, `BINS` is added.

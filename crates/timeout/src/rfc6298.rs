@@ -72,5 +72,5 @@ impl Timeout for Rfc6298 {
 /// larger than a SYN: the longer.
 const INITIAL: Duration = Duration::from_secs(3);
 
-/// 64 times at most, as TCP stacks bound it.
+/// 64 times at most: with 1 s that is the minute below which RFC 6298 §2.5 allows no bound.
 const BACKOFF_MAX: u32 = 6;

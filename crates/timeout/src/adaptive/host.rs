@@ -11,7 +11,8 @@ use super::state::{Reader, StateError, Writer};
 /// What the links of one host have learned together: how answers scatter, and whether retries help. Cloning
 /// it gives another handle to the same.
 ///
-/// Links read and add to it once in up to 32 messages, by atomic operations; nobody ever waits.
+/// Links read and add to it once in up to 32 messages, and around retries, by atomic operations; nobody ever
+/// waits.
 #[derive(Clone, Debug, Default)]
 pub struct Host(Arc<Pool>);
 

@@ -103,5 +103,5 @@ impl<'a> Reader<'a> {
 const MAGIC: [u8; 2] = *b"BT";
 const VERSION: u8 = 1;
 
-/// Counts fade, so a thousand times what they fade to is none.
+/// Counts fade to some 500, and those of a host to 2000: this is none.
 const COUNT_MAX: f32 = 1e7;
