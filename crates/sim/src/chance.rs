@@ -4,18 +4,19 @@ use std::f64::consts::TAU;
 
 /// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014, §2).
 #[derive(Debug, Clone)]
-pub(crate) struct Chance {
+pub struct Chance {
     state: u64,
 }
 
 impl Chance {
     /// A source for one purpose: different streams of one seed are independent of each other.
-    pub(crate) fn new(seed: u64, stream: u64) -> Self {
+    pub fn new(seed: u64, stream: u64) -> Self {
         let mut mixer = Self { state: seed ^ stream.wrapping_mul(GOLDEN_GAMMA).rotate_left(32) };
-        Self { state: mixer.next() }
+        Self { state: mixer.bits() }
     }
 
-    fn next(&mut self) -> u64 {
+    /// 64 random bits.
+    pub fn bits(&mut self) -> u64 {
         self.state = self.state.wrapping_add(GOLDEN_GAMMA);
         let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -24,24 +25,35 @@ impl Chance {
     }
 
     /// A number in [0, 1), from the 53 bits that an `f64` holds.
-    pub(crate) fn uniform(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    pub fn uniform(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// True with the probability `p`; one draw whatever `p` is, so that streams stay aligned.
-    pub(crate) fn happens(&mut self, p: f64) -> bool {
+    pub fn happens(&mut self, p: f64) -> bool {
         self.uniform() < p
     }
 
+    /// One of 0 to `n` − 1; 0 if there is none.
+    pub fn below(&mut self, n: usize) -> usize {
+        ((self.uniform() * n as f64) as usize).min(n.saturating_sub(1))
+    }
+
+    /// An exponential number with this mean.
+    pub fn exponential(&mut self, mean: f64) -> f64 {
+        // 1 − u lies in (0, 1], so the logarithm is finite.
+        -mean * (1.0 - self.uniform()).ln()
+    }
+
     /// A standard normal number (Box and Muller, 1958); always two draws.
-    pub(crate) fn normal(&mut self) -> f64 {
+    pub fn normal(&mut self) -> f64 {
         // 1 − u lies in (0, 1], so the logarithm is finite.
         let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
         radius * (TAU * self.uniform()).cos()
     }
 
     /// A Lomax (shifted Pareto) number of scale 1, which starts at 0.
-    pub(crate) fn pareto(&mut self, shape: f64) -> f64 {
+    pub fn pareto(&mut self, shape: f64) -> f64 {
         (1.0 - self.uniform()).powf(-1.0 / shape) - 1.0
     }
 }
@@ -57,8 +69,8 @@ mod tests {
     fn the_first_numbers_are_those_of_the_reference() {
         // Published test vector for seed 1234567.
         let mut chance = Chance { state: 1_234_567 };
-        assert_eq!(chance.next(), 6_457_827_717_110_365_317);
-        assert_eq!(chance.next(), 3_203_168_211_198_807_973);
+        assert_eq!(chance.bits(), 6_457_827_717_110_365_317);
+        assert_eq!(chance.bits(), 3_203_168_211_198_807_973);
     }
 
     #[test]
@@ -82,7 +94,7 @@ mod tests {
     fn streams_of_one_seed_differ() {
         let draws = |stream| -> Vec<u64> {
             let mut chance = Chance::new(9, stream);
-            (0..4).map(|_| chance.next()).collect()
+            (0..4).map(|_| chance.bits()).collect()
         };
         assert_eq!(draws(1), draws(1));
         assert_ne!(draws(1), draws(2));

@@ -57,6 +57,7 @@ mod skip;
 #[cfg(target_os = "linux")]
 mod tun;
 
+pub use chance::Chance;
 pub use error::Error;
 pub use model::{Fate, Model};
 pub use replay::{delays_from_file, delays_from_text};

@@ -257,7 +257,7 @@ impl Link {
             let stay =
                 if self.changes.len().is_multiple_of(2) { congestion.good_s } else { congestion.bad_s };
             let last = self.changes.last().copied().unwrap_or(0.0);
-            self.changes.push(last - stay * (1.0 - self.sojourns.uniform()).ln());
+            self.changes.push(last + self.sojourns.exponential(stay));
         }
         if CHANGES_MAX < self.changes.len() {
             // An even number, so that the state stays what it is.
@@ -303,7 +303,7 @@ fn stalled(stall: &Stall, bytes: u64, luck: &mut Chance) -> f64 {
             break;
         }
         total += next;
-        at -= (1.0 - luck.uniform()).ln();
+        at += luck.exponential(1.0);
         next = draw(stall.duration_s, luck.uniform());
     }
     total

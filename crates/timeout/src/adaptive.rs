@@ -55,11 +55,11 @@ pub struct Adaptive {
     level: Level,
     histogram: Histogram,
     optimum: Optimum,
-    /// How likely a retry is to be quick.
+    /// How likely a retry is to be quick, see [`Decision::help`].
     help: f64,
     /// Timeouts that the budget has left, and what an answer adds to them.
-    leave: f64,
-    earned: f64,
+    tokens: f64,
+    refill: f64,
     /// Mean square of the forecasts' errors, each divided by its forecast.
     error2: f64,
     /// Mean time to set up a connection, s; 0 if it was never measured.
@@ -76,7 +76,7 @@ pub struct Adaptive {
     /// Fits anew when there are so many answers.
     fit_at: u64,
     /// What the host has not been told yet.
-    news: News,
+    pending: Pending,
 }
 
 impl Default for Adaptive {
@@ -92,7 +92,7 @@ impl Adaptive {
         let budget = if config.budget.is_nan() { 0.0 } else { config.budget.clamp(0.0, 1.0) };
         let limit = config.limit.max(LEAST);
         let config = Config { budget, limit, start: config.start.clamp(LEAST, limit) };
-        let earned = UNPROVEN.min(budget);
+        let refill = UNPROVEN.min(budget);
         Self {
             config,
             host: host.clone(),
@@ -100,8 +100,8 @@ impl Adaptive {
             histogram: Histogram::new(Counts::NONE),
             optimum: Optimum::START,
             help: 0.5,
-            leave: LEAVE_START,
-            earned,
+            tokens: TOKENS_START,
+            refill,
             error2: 0.0,
             connect_s: 0.0,
             lift: 0.0,
@@ -110,7 +110,7 @@ impl Adaptive {
             usual: 0.0,
             answers: 0,
             fit_at: 1,
-            news: News::NONE,
+            pending: Pending::NONE,
         }
     }
 
@@ -133,7 +133,7 @@ impl Adaptive {
         // Four errors, as RFC 6298 §2.3 allows for what it knows little of.
         let ratio = 1.0 + 4.0 * error.as_secs_f64() / forecast.as_secs_f64().max(TINY_S);
         let first = libm::log2(ratio).clamp(Optimum::START.first, Optimum::START.retries[0]);
-        self.optimum = Optimum { first, bold: first, ..Optimum::START };
+        self.optimum = Optimum { first, explore: first, ..Optimum::START };
     }
 
     /// All it has learned, in a small versioned format that [`Adaptive::load`] reads. What its host has
@@ -148,7 +148,7 @@ impl Adaptive {
         }
         let bytes = (self.level.usual_bytes() as f64).min(BYTES_MAX);
         let answers = (self.answers as f64).min(ANSWERS_MAX);
-        for number in [bytes, self.usual, self.leave, self.error2, self.connect_s, answers] {
+        for number in [bytes, self.usual, self.tokens, self.error2, self.connect_s, answers] {
             writer.double(number);
         }
         let counts = self.histogram.counts();
@@ -172,7 +172,7 @@ impl Adaptive {
         let bytes = reader.double(0.0, BYTES_MAX)?;
         let mut new = Self::new(config, host);
         new.usual = reader.double(-LEVEL_MAX, LEVEL_MAX)?;
-        new.leave = reader.double(LEAVE_MIN, LEAVE_MAX)?;
+        new.tokens = reader.double(TOKENS_MIN, TOKENS_MAX)?;
         new.error2 = reader.double(0.0, ERROR2_MAX)?;
         new.connect_s = reader.double(0.0, SECONDS_MAX)?;
         let answers = reader.double(0.0, ANSWERS_MAX)?;
@@ -204,15 +204,15 @@ impl Adaptive {
 
     /// The timeout of a first attempt in octaves above the forecast.
     fn first(&self) -> f64 {
-        let Optimum { first, bold, backstop, .. } = self.optimum;
-        if self.leave < 1.0 {
+        let Optimum { first, explore, backstop, .. } = self.optimum;
+        if self.tokens < 1.0 {
             // An answer that never comes must be noticed all the same; but each timeout that the budget did
             // not have doubles the next, so that there are soon none.
-            backstop + (-self.leave).max(0.0)
-        } else if self.leave < LEAVE_BOLD {
+            backstop + (-self.tokens).max(0.0)
+        } else if self.tokens < TOKENS_EXPLORE {
             first
         } else {
-            bold
+            explore
         }
     }
 
@@ -243,9 +243,9 @@ impl Adaptive {
     fn reason(&self, attempt: &Attempt) -> Reason {
         match attempt.number {
             0 if self.level.ground == Ground::Told => Reason::Error,
-            0 if self.leave < 1.0 => Reason::Budget,
+            0 if self.tokens < 1.0 => Reason::Budget,
             0 if self.optimum.pays
-                || LEAVE_BOLD <= self.leave && self.optimum.bold < self.optimum.backstop =>
+                || TOKENS_EXPLORE <= self.tokens && self.optimum.explore < self.optimum.backstop =>
             {
                 Reason::Restart
             }
@@ -268,7 +268,7 @@ impl Adaptive {
         self.level.learn(attempt.bytes, y, forecast);
         self.usual = forecast;
         self.answers += 1;
-        self.leave = (self.leave + self.earned).min(LEAVE_MAX);
+        self.tokens = (self.tokens + self.refill).min(TOKENS_MAX);
         if self.fit_at <= self.answers {
             self.fit();
         }
@@ -287,14 +287,14 @@ impl Adaptive {
         match attempt.number {
             0 => {
                 if let Some(slow) = self.slow {
-                    self.tell_help(above < slow - SETTLED, false);
+                    self.host.witness(above < slow - SETTLED, false);
                 }
             }
-            1 => self.tell_help(!late, true),
+            1 => self.host.witness(!late, true),
             _ => {}
         }
         self.slow = (SLOW < octaves).then_some(above);
-        self.tell(octaves, false);
+        self.observe(octaves, false);
         let again = late && attempt.number == 1;
         self.lift = if (again || 0.0 < self.lift) && LIFT_MIN < above { above.min(LIFT_MAX) } else { 0.0 };
     }
@@ -303,9 +303,9 @@ impl Adaptive {
         self.spend(attempt);
         if self.level.ground == Ground::Answers {
             let above = log2(took) - self.level.forecast(attempt.bytes);
-            self.tell(above - self.lift, true);
+            self.observe(above - self.lift, true);
             if attempt.number == 1 {
-                self.tell_help(false, true);
+                self.host.witness(false, true);
             }
             if attempt.number == 0 {
                 self.cut = Some(above);
@@ -320,10 +320,10 @@ impl Adaptive {
             return;
         }
         let octaves = log2(took) - self.forecast(attempt.bytes);
-        self.tell(octaves, true);
+        self.observe(octaves, true);
         // Otherwise it was given up before its timeout, for reasons that are not ours.
         if attempt.number == 1 && self.first() < octaves {
-            self.tell_help(false, true);
+            self.host.witness(false, true);
         }
     }
 
@@ -331,41 +331,37 @@ impl Adaptive {
     /// once, all of them may run out before anything was learned, so there is an end to what can be owed.
     fn spend(&mut self, attempt: &Attempt) {
         if !attempt.is_last() {
-            self.leave = (self.leave - 1.0).max(LEAVE_MIN);
+            self.tokens = (self.tokens - 1.0).max(TOKENS_MIN);
         }
     }
 
     /// Counts an observation, here and for the host.
-    fn tell(&mut self, octaves: f64, censored: bool) {
+    fn observe(&mut self, octaves: f64, censored: bool) {
         let bin = bin(octaves);
         self.histogram.count(bin, censored);
-        if self.news.is_full() {
-            self.news.publish(&self.host);
+        if self.pending.is_full() {
+            self.pending.publish(&self.host);
         }
-        self.news.add(bin, censored);
-    }
-
-    fn tell_help(&mut self, helped: bool, retried: bool) {
-        self.host.witness(helped, retried);
+        self.pending.add(bin, censored);
     }
 
     /// Works out the best timeouts from what is known now.
     fn fit(&mut self) {
-        self.news.publish(&self.host);
+        self.pending.publish(&self.host);
         let host = self.host.counts();
         let total: f64 = host.answered.iter().chain(&host.censored).map(|count| f64::from(*count)).sum();
         self.host.fade(total);
         self.help = self.host.evidence().quick();
         let proven = ((self.help - PROVEN_FROM) / PROVEN_OVER).clamp(0.0, 1.0);
         let unproven = UNPROVEN.min(self.config.budget);
-        self.earned = unproven + (self.config.budget - unproven) * proven;
+        self.refill = unproven + (self.config.budget - unproven) * proven;
         // A fresh draw is quick unless it is among those that exceed the timeout anyway.
         let help = (self.help / (1.0 - self.optimum.exceed).max(0.5)).min(1.0);
         let retries = Retries {
             connect: self.connect_s * libm::exp2(-self.usual),
             help,
-            exceed_max: self.earned,
-            bold_max: self.config.budget,
+            exceed_max: self.refill,
+            explore_max: self.config.budget,
         };
         let host_weight = if 0.0 < total { HOST_WEIGHT * (HOST_MAX / total).min(1.0) } else { 0.0 };
         let counts = weighed(self.histogram.stored(), &host, host_weight, &PRIOR);
@@ -377,10 +373,8 @@ impl Adaptive {
 impl Timeout for Adaptive {
     fn decide(&self, attempt: &Attempt) -> Decision {
         if self.level.ground == Ground::Nothing {
-            let (timeout, reason) = match attempt.is_last() {
-                true => (self.config.limit, Reason::LastTry),
-                false => (self.config.start.min(self.config.limit), Reason::Start),
-            };
+            let reason = if attempt.is_last() { Reason::LastTry } else { Reason::Start };
+            let timeout = self.timeout(attempt);
             return Decision { help: self.help, ..Decision::bare(timeout, reason) };
         }
         let forecast = libm::exp2(self.forecast(attempt.bytes));
@@ -400,7 +394,7 @@ impl Timeout for Adaptive {
             return self.config.limit;
         }
         if self.level.ground == Ground::Nothing {
-            return self.config.start.min(self.config.limit);
+            return self.config.start;
         }
         let octaves = self.forecast(attempt.bytes) + self.octaves(attempt.number);
         bounded(libm::exp2(octaves), self.config.limit)
@@ -424,17 +418,17 @@ impl Timeout for Adaptive {
 
 /// Observations on their way to the host, so that most messages touch nothing that links share.
 #[derive(Clone, Debug)]
-struct News {
+struct Pending {
     /// Bins of answers; of attempts that were cut off, `BINS` is added.
-    bins: [u8; NEWS],
+    bins: [u8; PENDING],
     count: u8,
 }
 
-impl News {
-    const NONE: Self = Self { bins: [0; NEWS], count: 0 };
+impl Pending {
+    const NONE: Self = Self { bins: [0; PENDING], count: 0 };
 
     fn is_full(&self) -> bool {
-        usize::from(self.count) == NEWS
+        usize::from(self.count) == PENDING
     }
 
     fn add(&mut self, bin: usize, censored: bool) {
@@ -477,13 +471,13 @@ const PROVEN_OVER: f64 = 0.2;
 
 /// Timeouts that a new link may have at once; that a link may save up; and from which on it may try out what
 /// has not proven itself.
-const LEAVE_START: f64 = 3.0;
-const LEAVE_MAX: f64 = 10.0;
-const LEAVE_BOLD: f64 = 8.0;
+const TOKENS_START: f64 = 3.0;
+const TOKENS_MAX: f64 = 10.0;
+const TOKENS_EXPLORE: f64 = 8.0;
 
 /// What can be owed: the backstop is 16 times as long then, 128 to 1024 times the forecast, and a hundred or
 /// so answers repay it.
-const LEAVE_MIN: f64 = -4.0;
+const TOKENS_MIN: f64 = -4.0;
 
 /// Each retry may take a tenth longer than worked out, and its step over the first attempt is 6 times at most.
 const RETRY_SLACK: f64 = 0.15;
@@ -514,9 +508,9 @@ const CONNECT_GAIN: f64 = 0.2;
 const FIT_EVERY: u64 = 32;
 
 /// What fits between two fits, with room for as many attempts that were cut off.
-const NEWS: usize = 64;
+const PENDING: usize = 64;
 
-/// A century is more than any time here, and its square is finite.
+/// A century is more than any time here.
 const SECONDS_MAX: f64 = 3e9;
 
 /// The square of an error of a million times the forecast.

@@ -10,13 +10,15 @@ pub struct Decision {
     pub timeout: Duration,
     /// The forecast of the response time, if there is one.
     pub forecast: Option<Duration>,
-    /// The forecast's typical error: the root mean square of the errors of the forecasts really issued.
+    /// The forecast's typical error: the root mean square of the errors of the forecasts really issued; of
+    /// [`Adaptive`](crate::Adaptive) that of the errors relative to their forecasts, times this forecast, since
+    /// sizes differ; of [`Rfc6298`](crate::Rfc6298) the mean deviation.
     pub error: Option<Duration>,
     /// The share of such attempts that is expected to run into this timeout, 0 to 1; NaN where the
     /// estimator does not know.
     pub expected_timeouts: f64,
-    /// How likely a retry is to be a fresh draw rather than to meet the same slowness, 0 to 1; NaN where
-    /// the estimator does not ask.
+    /// How likely a retry is to be quick, that is to be answered before the first attempt's timeout, 0 to 1;
+    /// NaN where the estimator does not ask.
     pub help: f64,
     /// Why.
     pub reason: Reason,

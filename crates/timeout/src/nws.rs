@@ -10,7 +10,8 @@ use crate::{Attempt, Decision, Ended, LIMIT, Reason, START, Timeout};
 ///
 /// What an exchange feeds it is the time from the start of its first attempt to its answer, cancelled
 /// attempts and set-ups of connections included; an exchange that was abandoned feeds the time until it
-/// was. The paper does not say what it fed; the other readings lose, by far, what the paper found.
+/// was. The paper does not say what it fed. Were it the answered attempt's own time, a path that became slow
+/// would be cut off again and again, since nothing would tell it so.
 #[derive(Clone, Debug)]
 pub struct Nws {
     battery: Battery,
@@ -71,7 +72,8 @@ impl Timeout for Nws {
 
 /// [`Nws`] whose retries wait longer and longer, and whose last try runs to the [`LIMIT`].
 ///
-/// Two thirds of what an adaptive timeout gains on congested paths over the paper's comes from this.
+/// On congested paths this is two thirds and more of what [`Adaptive`](crate::Adaptive) gains over the paper's
+/// (S6 to S8 in `lab/README.md`).
 #[derive(Clone, Debug)]
 pub struct NwsEscalating(pub Nws);
 
@@ -97,7 +99,7 @@ pub(crate) fn escalate(first: Decision, attempt: &Attempt, limit: Duration) -> D
     Decision { timeout: first.timeout.saturating_mul(factor).min(limit), reason: Reason::Escalated, ..first }
 }
 
-/// The seed's simulation needed three values before the error of a forecast said anything.
+/// Three answers score two forecasts; one error alone may be 0 by chance.
 const WARM: u64 = 3;
 
 /// Each retry waits so many times longer: two retries reach the 16 times that a congested path may need.

@@ -1,8 +1,6 @@
 //! `lab reduction tcp`: the experiment over real TCP, through an emulated bottleneck, beside the simulated P1.
 
 #[cfg(target_os = "linux")]
-mod draws;
-#[cfg(target_os = "linux")]
 mod hosts;
 #[cfg(target_os = "linux")]
 mod nodes;

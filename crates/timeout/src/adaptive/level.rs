@@ -199,8 +199,8 @@ impl Level {
 /// (a robust filter clips its innovations, Huber 1964): a stall is no news about the rest.
 const SURPRISE_MAX: f64 = 1.0;
 
-/// The variance of a surprise, in units of an answer's, below which a forecast is sure of itself; it is 1.4
-/// after two jumps.
+/// The variance of a surprise, in units of an answer's (1), below which a forecast is sure of itself: half of
+/// it again is its own.
 const SURE: f64 = 1.5;
 
 /// What the level may drift from answer to answer: leads to a gain of 0.1, the middle of those of NWS.

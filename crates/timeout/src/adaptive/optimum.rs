@@ -8,16 +8,16 @@ pub(super) struct Optimum {
     /// Of a first attempt, with no more timeouts than may be.
     pub(super) first: f64,
     /// Of a first attempt, if there were leave for more.
-    pub(super) bold: f64,
+    pub(super) explore: f64,
     /// Of the first and the second retry.
     pub(super) retries: [f64; 2],
     /// So long that only answers that never come run into it.
     pub(super) backstop: f64,
     /// Whether `first` is expected to gain anything.
     pub(super) pays: bool,
-    /// The shares of attempts that take longer than `first` and than `bold`.
+    /// The shares of attempts that take longer than `first` and than `explore`.
     pub(super) exceed: f64,
-    pub(super) exceed_bold: f64,
+    pub(super) exceed_explore: f64,
 }
 
 /// What retries are like.
@@ -30,28 +30,28 @@ pub(super) struct Retries {
     pub(super) help: f64,
     /// The largest share of attempts that may be cut off.
     pub(super) exceed_max: f64,
-    /// The same for [`Optimum::bold`].
-    pub(super) bold_max: f64,
+    /// The same for [`Optimum::explore`].
+    pub(super) explore_max: f64,
 }
 
 impl Optimum {
     /// While nothing is known: eight times a forecast that somebody else made.
     pub(super) const START: Self = Self {
         first: 3.0,
-        bold: 3.0,
+        explore: 3.0,
         retries: [5.0, 7.0],
         backstop: 3.0,
         pays: false,
         exceed: 0.0,
-        exceed_bold: 0.0,
+        exceed_explore: 0.0,
     };
 
     /// The share of attempts that take longer than a first timeout that this made; beyond the backstop, none.
     pub(super) fn exceed_at(&self, first: f64) -> f64 {
         if first == self.first {
             self.exceed
-        } else if first == self.bold {
-            self.exceed_bold
+        } else if first == self.explore {
+            self.exceed_explore
         } else {
             0.0
         }
@@ -65,18 +65,18 @@ impl Optimum {
         let sure = ((retries.help - SURE_FROM) / SURE_OVER).clamp(0.0, 1.0);
         let scores = curve.scores(&retries, TAIL_FIRST * sure);
         let first = curve.least(&scores, retries.exceed_max, TAIL_FIRST * sure);
-        let bold = curve.least(&scores, retries.bold_max, TAIL_FIRST * sure);
-        let ladder = first.or(bold).map(|bin| curve.ladder(bin, &retries, TAIL_RETRY * sure));
+        let explore = curve.least(&scores, retries.explore_max, TAIL_FIRST * sure);
+        let ladder = first.or(explore).map(|bin| curve.ladder(bin, &retries, TAIL_RETRY * sure));
         let or_backstop =
             |bin: Option<usize>| bin.map_or(curve.backstop, |bin| octaves(bin).min(curve.backstop));
         Self {
             first: or_backstop(first),
-            bold: or_backstop(bold),
+            explore: or_backstop(explore),
             retries: ladder.unwrap_or([curve.backstop; 2]),
             backstop: curve.backstop,
             pays: first.is_some(),
             exceed: first.map_or(0.0, |bin| curve.survival[bin]),
-            exceed_bold: bold.map_or(0.0, |bin| curve.survival[bin]),
+            exceed_explore: explore.map_or(0.0, |bin| curve.survival[bin]),
         }
     }
 }

@@ -1,10 +1,10 @@
 //! Which strategies are better than which, and whether two experiments agree on it.
 
+use barograph_sim::Chance;
 use serde::Serialize;
 use std::cmp::Ordering;
 
 use super::super::row::Summary;
-use super::draws::Draws;
 use super::simulated::quantile;
 
 /// Times of one strategy, block by block. In each block all strategies met the same weather.
@@ -57,7 +57,7 @@ impl Standing {
             let times = |of: &Blocks| blocks.iter().flat_map(|block| of[*block].clone()).collect::<Vec<_>>();
             strategies.iter().map(|of| statistic.of(&times(of))).collect()
         };
-        let mut draws = Draws::new(seed, 0);
+        let mut draws = Chance::new(seed, 0);
         let resamples: Vec<Vec<f64>> = (0..RESAMPLES)
             .map(|_| of_blocks(&all.iter().map(|_| all[draws.below(all.len())]).collect::<Vec<_>>()))
             .collect();
@@ -160,7 +160,7 @@ mod tests {
 
     /// `b` is a tenth above `a` in every block, though blocks differ much more; `c` is as `a` but for noise.
     fn standing(b: f64, seed: u64) -> Standing {
-        let mut draws = Draws::new(seed, 9);
+        let mut draws = Chance::new(seed, 9);
         let a: Blocks = (0..40).map(|_| vec![1.0 + 5.0 * draws.uniform(), 2.0]).collect();
         let times = |factor: f64| a.iter().map(|of| of.iter().map(|time| time * factor).collect()).collect();
         let c = a.iter().map(|of| of.iter().map(|time| time + draws.uniform() - 0.5).collect()).collect();

@@ -1,8 +1,7 @@
 //! What one reduction computes: the element-wise maximum of all nodes' integers.
 
 use anyhow::ensure;
-
-use super::draws::Draws;
+use barograph_sim::Chance;
 
 /// Each node's integers, and what each must send up.
 #[derive(Debug)]
@@ -17,7 +16,7 @@ impl Round {
     /// Every round has other integers, so that a message of an earlier one would be told from its own.
     pub(crate) fn draw(nodes: usize, integers: usize, seed: u64, number: usize) -> Self {
         let of_node = |node: usize| {
-            let mut draws = Draws::new(seed, ((number as u64) << 16) | node as u64);
+            let mut draws = Chance::new(seed, ((number as u64) << 16) | node as u64);
             (0..integers).map(|_| (draws.bits() >> 32) as u32).collect()
         };
         let own: Vec<Vec<u32>> = (0..nodes).map(of_node).collect();

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
+use barograph_sim::Chance;
 use tokio::time::{Instant, MissedTickBehavior, interval};
 
-use super::draws::Draws;
 use super::hosts::{Hosts, RATE_BPS};
 
 /// Datagrams that nobody reads; they end with their hosts.
@@ -30,7 +30,7 @@ impl Traffic {
             socket.connect(sink.local_addr()?).context("no way for background traffic")?;
             socket.set_nonblocking(true)?;
             sinks.push(sink);
-            from.spawn(send(socket, Draws::new(seed, side as u64), Arc::clone(&bytes)));
+            from.spawn(send(socket, Chance::new(seed, side as u64), Arc::clone(&bytes)));
         }
         Ok(Self { _sinks: sinks, bytes })
     }
@@ -49,7 +49,7 @@ fn bound(hosts: &Hosts, side: usize, address: IpAddr) -> anyhow::Result<UdpSocke
 }
 
 /// Sends for ever: [`QUIET`] of the bottleneck's rate, and [`LOUD`] of it in spells.
-async fn send(socket: UdpSocket, mut draws: Draws, bytes: Arc<AtomicU64>) {
+async fn send(socket: UdpSocket, mut draws: Chance, bytes: Arc<AtomicU64>) {
     let mut ticks = interval(TICK);
     // What a busy machine missed is not made up for in one go.
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);

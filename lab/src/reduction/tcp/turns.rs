@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use barograph_sim::{Counts, Report, Void};
+use barograph_sim::{Chance, Counts, Report, Void};
 use indicatif::ProgressBar;
 
 use super::super::engine::Run;
 use super::super::strategy::Strategy;
 use super::super::tree::owners;
-use super::draws::Draws;
 use super::hosts::Hosts;
 use super::nodes::{Reduced, Tree};
 use super::ordering::Blocks;
@@ -137,7 +136,7 @@ pub(crate) fn take_turns(
     contestants: &mut [Contestant],
     bar: &ProgressBar,
 ) -> anyhow::Result<Vec<Void>> {
-    let mut draws = Draws::new(plan.seed, 1);
+    let mut draws = Chance::new(plan.seed, 1);
     let (began, mut watch, mut voids) = (Instant::now(), Watch::begin(hosts), Vec::new());
     for _ in 0..plan.blocks {
         if plan.time_max < began.elapsed() {
