@@ -46,7 +46,7 @@ proptest! {
         let mut data = if of_host { host } else { link };
         for (index, number) in numbers {
             // Most of the numbers in front are doubles.
-            let at = 4 + 8 * index.index(7);
+            let at = 4 + 8 * index.index(13);
             data[at..at + 8].copy_from_slice(&number.to_le_bytes());
         }
         for (index, byte) in changes {
