@@ -1,0 +1,1 @@
+// The worker of a page: timers and probes run here, so that drawing never delays a measurement.
