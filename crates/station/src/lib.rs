@@ -22,6 +22,7 @@ pub mod tls;
 pub mod hub;
 
 mod api;
+mod echo;
 mod health;
 mod metrics;
 mod prober;
@@ -33,6 +34,6 @@ mod station;
 mod targets;
 
 pub(crate) use api::unit;
-pub use config::{Config, ConfigError, Sources};
+pub use config::{Config, ConfigError, EchoConfig, Sources};
 pub use signals::Signal;
 pub use station::{StartError, Station, open_archive};

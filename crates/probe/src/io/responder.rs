@@ -85,6 +85,7 @@ impl Responder {
             began: Instant::now(),
             serves_datagrams: udp.is_some(),
             bulk: AtomicBool::new(false),
+            bulk_elsewhere: AtomicU64::new(0),
             bulk_begun: AtomicU64::new(0),
             seats: Mutex::default(),
             tokens: Mutex::new(TokenTable::new(TOKEN_LIFETIME_S, TOKENS_MAX)),
@@ -138,10 +139,21 @@ impl Responder {
         token::from_hex(token).is_some_and(|token| lock(&self.shared.tokens).redeem(&token, now_s))
     }
 
-    /// Whether a transfer is running: what this host measures meanwhile is *loaded*.
+    /// Whether a transfer is running, here or [elsewhere](Self::bulk_elsewhere): what this host measures
+    /// meanwhile is *loaded*.
     #[must_use]
     pub fn bulk_running(&self) -> bool {
-        self.shared.bulk.load(Ordering::Relaxed)
+        self.shared.bulk.load(Ordering::Relaxed) || 0 < self.shared.bulk_elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Counts a transfer that another part of this host serves, until the guard is dropped. Any number
+    /// may run at once, beside the responder's own, which none of them keeps out.
+    #[must_use]
+    pub fn bulk_elsewhere(&self) -> BulkElsewhere {
+        let shared = Arc::clone(&self.shared);
+        shared.bulk_elsewhere.fetch_add(1, Ordering::Relaxed);
+        shared.bulk_begun.fetch_add(1, Ordering::Relaxed);
+        BulkElsewhere(shared)
     }
 
     /// How many transfers began since the start. Where it is the same before and after a measurement
@@ -165,6 +177,16 @@ impl Drop for Responder {
     fn drop(&mut self) {
         self.shared.stop.cancel();
         self.shared.crew.stop();
+    }
+}
+
+/// A transfer that another part of this host serves ([`Responder::bulk_elsewhere`]); over when dropped.
+#[derive(Debug)]
+pub struct BulkElsewhere(Arc<Shared>);
+
+impl Drop for BulkElsewhere {
+    fn drop(&mut self) {
+        self.0.bulk_elsewhere.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -236,6 +258,8 @@ pub(super) struct Shared {
     began: Instant,
     /// One transfer at a time: two would measure each other.
     bulk: AtomicBool,
+    /// Transfers that others serve on this host, which may be several at once.
+    bulk_elsewhere: AtomicU64,
     bulk_begun: AtomicU64,
     /// Sessions by address.
     seats: Mutex<HashMap<IpAddr, usize>>,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::header;
+use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 
@@ -12,28 +12,67 @@ use super::Shared;
 /// The contract for machines.
 pub(super) const OPENAPI: &str = include_str!("../../openapi.json");
 
-/// What is built from `web/`: path, type, bytes.
-const FILES: &[(&str, &str, &[u8])] = &[
-    ("/", "text/html; charset=utf-8", include_bytes!("../../web/index.html")),
-    ("/app.js", "text/javascript; charset=utf-8", include_bytes!("../../web/app.js")),
-    ("/app.css", "text/css; charset=utf-8", include_bytes!("../../web/app.css")),
-    ("/icon.svg", "image/svg+xml", include_bytes!("../../web/icon.svg")),
-    ("/LICENSES.txt", "text/plain; charset=utf-8", include_bytes!("../../web/LICENSES.txt")),
+/// A file of the page.
+struct File {
+    path: &'static str,
+    content_type: &'static str,
+    bytes: &'static [u8],
+    /// Pages of other sites may load it too: code that they embed.
+    public: bool,
+}
+
+/// What is built from `web/`.
+const FILES: &[File] = &[
+    File {
+        path: "/",
+        content_type: "text/html; charset=utf-8",
+        bytes: include_bytes!("../../web/index.html"),
+        public: false,
+    },
+    File {
+        path: "/app.js",
+        content_type: "text/javascript; charset=utf-8",
+        bytes: include_bytes!("../../web/app.js"),
+        public: false,
+    },
+    File {
+        path: "/app.css",
+        content_type: "text/css; charset=utf-8",
+        bytes: include_bytes!("../../web/app.css"),
+        public: false,
+    },
+    File {
+        path: "/icon.svg",
+        content_type: "image/svg+xml",
+        bytes: include_bytes!("../../web/icon.svg"),
+        public: false,
+    },
+    File {
+        path: "/LICENSES.txt",
+        content_type: "text/plain; charset=utf-8",
+        bytes: include_bytes!("../../web/LICENSES.txt"),
+        public: false,
+    },
 ];
 
 /// Adds the files of the page.
 pub(super) fn routes(mut router: Router<Arc<Shared>>) -> Router<Arc<Shared>> {
-    for (path, content_type, bytes) in FILES {
-        router = router.route(path, get(move || async move { file(content_type, bytes) }));
+    for file in FILES {
+        router = router.route(file.path, get(move || async move { answer(file) }));
     }
     router
 }
 
 pub(super) async fn openapi() -> Response {
-    file("application/json", OPENAPI.as_bytes())
+    answer(&File { path: "", content_type: "application/json", bytes: OPENAPI.as_bytes(), public: false })
 }
 
-fn file(content_type: &'static str, bytes: &'static [u8]) -> Response {
+fn answer(file: &File) -> Response {
     // The binary may be replaced at any time: ask again.
-    ([(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-cache")], bytes).into_response()
+    let headers = [(header::CONTENT_TYPE, file.content_type), (header::CACHE_CONTROL, "no-cache")];
+    let mut response = (headers, file.bytes).into_response();
+    if file.public {
+        response.headers_mut().insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+    }
+    response
 }

@@ -1,0 +1,346 @@
+//! One session: requests, exchanges and transfers as binary messages, each within its bounds.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use barograph_probe::Direction;
+use barograph_probe::io::BulkElsewhere;
+use barograph_probe::wire::{Declined, Done, EXCHANGE_BYTES, Reply, Request};
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
+
+use super::metered::Metered;
+use super::places::Place;
+use super::{Caller, Echo, Socket};
+
+/// Serves a session until either end closes it.
+pub(super) async fn run<S: Socket>(echo: &Arc<Echo>, caller: Caller, socket: S, already_read: Vec<u8>) {
+    let metered = Metered::new(socket, Arc::clone(&echo.counters));
+    let line =
+        WebSocketStream::from_partially_read(metered, already_read, Role::Server, Some(websocket())).await;
+    let mut session = Session { line, echo, caller, asked: Instant::now(), has_nagle: false };
+    let mut stopping = echo.stopping.clone();
+    let end = tokio::select! {
+        end = session.serve() => match end {
+            Err(end) => end,
+            Ok(never) => match never {},
+        },
+        _ = stopping.wait_for(|stopping| *stopping) => End::Cut(CloseCode::Away, "the station stops"),
+    };
+    if let End::Cut(code, reason) = end {
+        let _ = timeout(CLOSE_MAX, session.close(code, reason)).await;
+    }
+}
+
+struct Session<'a, S> {
+    line: WebSocketStream<Metered<S>>,
+    echo: &'a Arc<Echo>,
+    caller: Caller,
+    /// When something was asked for last.
+    asked: Instant,
+    /// Nagle's algorithm is on.
+    has_nagle: bool,
+}
+
+/// Why a session is over.
+enum End {
+    /// The peer has closed, or cannot be reached.
+    Gone,
+    /// The peer is told why.
+    Cut(CloseCode, &'static str),
+}
+
+enum Incoming {
+    Binary(Bytes),
+    Text(Utf8Bytes),
+}
+
+/// What a transfer holds while it runs.
+struct Leave {
+    _place: Place,
+    _loaded: BulkElsewhere,
+}
+
+impl<S: Socket> Session<'_, S> {
+    async fn serve(&mut self) -> Result<Infallible, End> {
+        loop {
+            match self.next_asked().await? {
+                Incoming::Binary(frame) => self.answer(&frame).await?,
+                Incoming::Text(text) => self.report(&text),
+            }
+        }
+    }
+
+    /// The next message between experiments, however long it takes while the peer answers pings.
+    async fn next_asked(&mut self) -> Result<Incoming, End> {
+        let mut has_pinged = false;
+        loop {
+            match timeout(SILENCE, self.line.next()).await {
+                Ok(item) => {
+                    has_pinged = false;
+                    if let Some(incoming) = taken(item)? {
+                        return Ok(incoming);
+                    }
+                }
+                Err(_) if has_pinged => return Err(End::Gone),
+                Err(_) => {
+                    has_pinged = true;
+                    self.send(Message::Ping(Bytes::new())).await?;
+                }
+            }
+            if UNASKED_MAX <= self.asked.elapsed() {
+                return Err(End::Cut(CloseCode::Away, "nothing was asked for ten minutes"));
+            }
+        }
+    }
+
+    async fn answer(&mut self, frame: &[u8]) -> Result<(), End> {
+        self.asked = Instant::now();
+        let Ok(request) = Request::decode(frame) else {
+            self.decline(Declined::Malformed).await?;
+            return Err(End::Cut(CloseCode::Protocol, "this is no request"));
+        };
+        self.set_nagle(false)?;
+        match self.admit(request).await {
+            Ok(leave) => {
+                self.line.get_mut().allow(REQUEST_ALLOWANCE + arriving_bytes(request));
+                self.send(Message::binary(Reply::Ready { nonce: 0 }.encode().to_vec())).await?;
+                self.experiment(request, leave).await
+            }
+            // Nothing is allowed for it: a peer that only asks for what it does not get is cut.
+            Err(declined) => self.decline(declined).await,
+        }
+    }
+
+    async fn decline(&mut self, declined: Declined) -> Result<(), End> {
+        self.echo.counters.declined(declined);
+        self.send(Message::binary(Reply::Declined(declined).encode().to_vec())).await
+    }
+
+    /// Whether a request is within the bounds, and paid for.
+    async fn admit(&self, request: Request) -> Result<Option<Leave>, Declined> {
+        let (bytes, is_transfer) = match request {
+            Request::Rtt { n } | Request::RttNagle { n } if COUNT_MAX < n => {
+                return Err(Declined::TooLarge { limit: COUNT_MAX.into() });
+            }
+            Request::Goodput { bytes, .. } if self.echo.transfer_bytes_max < bytes => {
+                return Err(Declined::TooLarge { limit: self.echo.transfer_bytes_max });
+            }
+            Request::Datagrams { .. } => return Err(Declined::NotServed),
+            Request::Rtt { n } | Request::RttNagle { n } => (EXCHANGE_COST_BYTES * u64::from(n), false),
+            Request::Goodput { bytes, .. } => (bytes, true),
+        };
+        let place = match is_transfer {
+            true => Some(self.echo.places.take(self.caller.ip).await.ok_or(Declined::Busy)?),
+            false => None,
+        };
+        if !self.echo.pay(self.caller, bytes) {
+            return Err(Declined::Spent);
+        }
+        let responder = &self.echo.responder;
+        Ok(place.map(|place| Leave { _place: place, _loaded: responder.bulk_elsewhere() }))
+    }
+
+    async fn experiment(&mut self, request: Request, leave: Option<Leave>) -> Result<(), End> {
+        match request {
+            Request::Rtt { n } => {
+                for _ in 0..n {
+                    let exchange = self.exchange().await?;
+                    self.send(Message::Binary(exchange)).await?;
+                }
+                Ok(())
+            }
+            Request::RttNagle { n } => self.echo_with_nagle(n).await,
+            Request::Goodput { direction, bytes } => {
+                let done = timeout(TRANSFER_MAX, self.transfer(direction, bytes))
+                    .await
+                    .map_err(|_| End::Cut(CloseCode::Policy, "the transfer took too long"))??;
+                // Given back first: the client may begin its next transfer as soon as it has read this.
+                drop(leave);
+                self.send(Message::binary(done.encode().to_vec())).await
+            }
+            Request::Datagrams { .. } => Ok(()),
+        }
+    }
+
+    /// Each byte in a write of its own. Nagle's algorithm stays on until the next request: turning it
+    /// off would send the last byte at once (tcp(7), `TCP_NODELAY`).
+    async fn echo_with_nagle(&mut self, n: u32) -> Result<(), End> {
+        self.set_nagle(true)?;
+        for _ in 0..n {
+            let exchange = self.exchange().await?;
+            for at in 0..EXCHANGE_BYTES {
+                self.send(Message::Binary(exchange.slice(at..=at))).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes are counted where they arrive; the sender's kernel says what held it back.
+    async fn transfer(&mut self, direction: Direction, bytes: u64) -> Result<Done, End> {
+        match direction {
+            Direction::Up => {
+                let mut left = bytes;
+                while 0 < left {
+                    let message = self.binary().await?;
+                    left = left.checked_sub(message.len() as u64).ok_or(TOO_MUCH)?;
+                }
+                Ok(Done { bytes, tcp_info: None })
+            }
+            Direction::Down => {
+                self.exchange().await?;
+                let noise = self.echo.noise();
+                let began = Instant::now();
+                let mut left = bytes;
+                while 0 < left {
+                    let length = usize::try_from(left).map_or(noise.len(), |left| left.min(noise.len()));
+                    self.send(Message::Binary(noise.slice(..length))).await?;
+                    left -= length as u64;
+                }
+                let elapsed_s = began.elapsed().as_secs_f64();
+                let tcp_info = self.line.get_ref().get_ref().bulk_tcp_info(elapsed_s);
+                Ok(Done { bytes, tcp_info })
+            }
+        }
+    }
+
+    async fn exchange(&mut self) -> Result<Bytes, End> {
+        let message = self.binary().await?;
+        if message.len() == EXCHANGE_BYTES {
+            Ok(message)
+        } else {
+            Err(End::Cut(CloseCode::Protocol, "an exchange is two bytes"))
+        }
+    }
+
+    /// The next message of an experiment.
+    async fn binary(&mut self) -> Result<Bytes, End> {
+        let wait = async {
+            loop {
+                if let Some(incoming) = taken(self.line.next().await)? {
+                    return Ok(incoming);
+                }
+            }
+        };
+        match timeout(SILENCE, wait).await {
+            Ok(Ok(Incoming::Binary(message))) => Ok(message),
+            Ok(Ok(Incoming::Text(_))) => Err(End::Cut(CloseCode::Protocol, "a report amid an experiment")),
+            Ok(Err(end)) => Err(end),
+            Err(_) => Err(End::Cut(CloseCode::Policy, "silent amid an experiment")),
+        }
+    }
+
+    async fn send(&mut self, message: Message) -> Result<(), End> {
+        match timeout(TAKE_MAX, self.line.send(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(End::from(error)),
+            Err(_) => Err(End::Cut(CloseCode::Policy, "a message was not taken in time")),
+        }
+    }
+
+    fn set_nagle(&mut self, on: bool) -> Result<(), End> {
+        if on != self.has_nagle {
+            self.line.get_ref().get_ref().set_nodelay(!on).map_err(|_| End::Gone)?;
+            self.has_nagle = on;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, _text: &str) {
+        self.echo.counters.reports_dropped.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Says why, then takes what the peer still sends until it closes too: closing with bytes unread
+    /// would make the system send a reset, which can take the reason away from it (RFC 9112 §9.6).
+    async fn close(&mut self, code: CloseCode, reason: &'static str) -> io::Result<()> {
+        let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
+        self.line.get_mut().allow(LINGER_BYTES);
+        self.line.close(Some(frame)).await.map_err(io::Error::other)?;
+        let stream = self.line.get_mut();
+        stream.shutdown().await?;
+        let mut rest = [0; 4096];
+        while 0 < stream.read(&mut rest).await? {}
+        Ok(())
+    }
+}
+
+/// What came from the library; `None` = nothing that matters to a session.
+fn taken(item: Option<Result<Message, Error>>) -> Result<Option<Incoming>, End> {
+    match item {
+        None => Err(End::Gone),
+        Some(Ok(Message::Binary(bytes))) => Ok(Some(Incoming::Binary(bytes))),
+        Some(Ok(Message::Text(text))) => Ok(Some(Incoming::Text(text))),
+        // A close is answered by the library; the next call gives the end.
+        Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_))) => Ok(None),
+        Some(Err(error)) => Err(End::from(error)),
+    }
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Capacity(_) => Self::Cut(CloseCode::Size, "a message is too long"),
+            Error::Utf8(_) => Self::Cut(CloseCode::Invalid, "a text is not UTF-8"),
+            Error::Io(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                Self::Cut(CloseCode::Policy, "more than was asked for")
+            }
+            Error::Protocol(_) => Self::Cut(CloseCode::Protocol, "this is not RFC 6455"),
+            _ => Self::Gone,
+        }
+    }
+}
+
+/// Bytes that a request makes the client send, at most: headers of frames with 14 bytes each
+/// (RFC 6455 §5.2) make two bytes sixteen; of transfers in messages of 512 bytes they are a fortieth.
+fn arriving_bytes(request: Request) -> u64 {
+    match request {
+        Request::Rtt { n } | Request::RttNagle { n } => 16 * u64::from(n),
+        Request::Goodput { direction: Direction::Up, bytes } => bytes + bytes / 32,
+        Request::Goodput { direction: Direction::Down, .. } | Request::Datagrams { .. } => 16,
+    }
+}
+
+fn websocket() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        // Every message is written at once: it is measured.
+        .write_buffer_size(0)
+        .max_write_buffer_size(2 * MESSAGE_BYTES_MAX)
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX))
+}
+
+/// A message that has ended goes on: the transfer had more bytes than were asked for.
+const TOO_MUCH: End = End::Cut(CloseCode::Protocol, "more bytes than the request says");
+/// The longest message either way: large enough that a message costs little beside its bytes, and 256
+/// sessions together hold no more than some 30 MB.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Each session has one; a largest message takes four reads.
+const READ_BUFFER_BYTES: usize = 16 * 1024;
+/// The most exchanges of one request: at 1 ms each a second, at which a page asks again.
+const COUNT_MAX: u32 = 1000;
+/// What an exchange is charged: its few packets are 300 bytes on the wire, and cost as much to handle as
+/// three full ones.
+const EXCHANGE_COST_BYTES: u64 = 1024;
+/// What a served request may cost the peer beside its experiment: itself, pongs, a few reports.
+const REQUEST_ALLOWANCE: u64 = 1024;
+/// A transfer of 16 MiB at 2.2 Mbit/s; a slower line takes smaller ones.
+const TRANSFER_MAX: Duration = Duration::from_secs(60);
+/// A message is taken in this time even at 56 kbit/s.
+const TAKE_MAX: Duration = Duration::from_secs(10);
+/// A peer that says nothing for so long is asked whether it is there; and amid an experiment, where it
+/// is its turn, it is not. Longer than the longest common retransmission pauses together.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Twice the longest period of a page (5 min): a session that asks for less has been forgotten.
+const UNASKED_MAX: Duration = Duration::from_mins(10);
+/// How long closing may take, and what is read meanwhile: the rest of what was under way.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+const LINGER_BYTES: u64 = 1 << 20;
