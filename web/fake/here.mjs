@@ -82,7 +82,7 @@ class FakeHere {
     this.say({ kind });
   }
 
-  setStation(url) {
+  async setStation(url) {
     this.#called('setStation', url);
     this.say({ station_url: url, server: new URL(url).hostname });
     this.begin();
@@ -98,12 +98,12 @@ class FakeHere {
     this.say({ state: 'waiting' });
   }
 
-  measureNow() {
+  async measureNow() {
     this.#called('measureNow');
     this.step();
   }
 
-  share(sharing) {
+  async share(sharing) {
     this.#called('share', sharing);
     this.say({ sharing });
   }
@@ -113,13 +113,17 @@ class FakeHere {
     return { points: this.series.get(quantity).points };
   }
 
-  csv() {
+  obstacle(url) {
+    return /^https?:/.test(url) ? null : { blocks: true, reason: `${url} is no address of a station.` };
+  }
+
+  async csv() {
     const lines = [...this.series.values()].flatMap((series) => series.points.map((point) => [series.quantity, point.time_s, point.value ?? '', point.error ?? '']));
     return `${[['quantity', 'time_s', 'value', 'error'], ...lines].map((line) => line.join(',')).join('\n')}\n`;
   }
 
   async json() {
-    return JSON.stringify([...this.series.values()].map((series) => series.recent()));
+    return { series: [...this.series.values()].map((series) => series.recent()) };
   }
 
   #called(...call) {

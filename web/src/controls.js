@@ -5,9 +5,8 @@ import { fileName, saveFile } from './save.js';
 
 /** The controls and facts above the console, bound to one `Here`. */
 export class Controls {
-  constructor(here, obstacle) {
+  constructor(here) {
     this.here = here;
-    this.obstacle = obstacle;
     this.status = null;
     this.parts = Object.fromEntries(PARTS.map((id) => [id, document.getElementById(id)]));
     this.#fill();
@@ -23,10 +22,10 @@ export class Controls {
     this.#choose(parts.period, status.period_s, formatPeriod);
     this.#choose(parts.size, status.bytes, formatSize);
     this.#choose(parts.forecaster, status.kind, String);
-    for (const option of parts.size.options) option.disabled = status.transfer_bytes_max < Number(option.value);
+    const bytes_max = status.transfer_bytes_max ?? Infinity;
+    for (const option of parts.size.options) option.disabled = bytes_max < Number(option.value);
     if (document.activeElement !== parts.against) parts.against.value = status.station_url ?? '';
     setText(parts.suspend, status.state === 'suspended' ? 'Resume' : 'Suspend');
-    parts.measure_now.disabled = status.state !== 'waiting' && status.state !== 'suspended';
     const broken = status.state === 'offline' || status.state === 'unreachable';
     parts.own_trouble.hidden = !broken;
     setText(parts.own_trouble, broken ? status.message ?? '' : '');
@@ -81,8 +80,8 @@ export class Controls {
     parts.forecaster.addEventListener('change', () => here.setForecaster(parts.forecaster.value));
     parts.suspend.addEventListener('click', () => (this.status?.state === 'suspended' ? here.resume() : here.suspend()));
     // What comes of it is shown as of any other measurement.
-    parts.measure_now.addEventListener('click', () => Promise.resolve(here.measureNow()).catch(() => {}));
-    parts.share.addEventListener('change', () => here.share(parts.share.checked));
+    parts.measure_now.addEventListener('click', () => here.measureNow()?.catch(() => {}));
+    parts.share.addEventListener('change', () => this.#share());
     parts.against.addEventListener('input', () => this.#judge());
     parts.controls.addEventListener('submit', (event) => {
       event.preventDefault();
@@ -92,29 +91,49 @@ export class Controls {
     parts.save_json.addEventListener('click', () => this.#save('json', 'application/json', () => here.json()));
   }
 
-  /** Says what stands in the way of the address that is being written; returns whether something does. */
+  /** Says what stands in the way of the address that is being written; returns whether that makes it impossible. */
   #judge() {
-    const { against, obstacle } = this.parts;
+    const { against } = this.parts;
     const url = against.value.trim();
-    const sentence = url === '' ? null : this.obstacle(url, location);
-    setText(obstacle, sentence ?? '');
-    setAttribute(against, 'aria-invalid', String(sentence !== null));
-    return sentence !== null;
+    const found = url === '' ? null : this.here.obstacle(url);
+    this.#object(found?.reason ?? '', found?.blocks === true);
+    return found?.blocks === true;
   }
 
-  #measureAgainst() {
+  #object(sentence, blocks) {
+    setText(this.parts.obstacle, sentence);
+    setAttribute(this.parts.obstacle, 'data-blocks', String(blocks));
+    setAttribute(this.parts.against, 'aria-invalid', String(blocks));
+  }
+
+  async #measureAgainst() {
     const { against } = this.parts;
     if (this.#judge()) {
       against.focus();
       return;
     }
-    against.blur();
-    this.here.setStation(against.value.trim() || new URL('.', location.href).href);
+    const url = against.value.trim() || new URL('.', document.baseURI).href;
+    against.blur(); // From here on it shows the station that is measured.
+    try {
+      await this.here.setStation(url);
+    } catch (error) {
+      this.#object(error.message, true);
+    }
+  }
+
+  async #share() {
+    const { share } = this.parts;
+    try {
+      await this.here.share(share.checked);
+    } catch {
+      share.checked = Boolean(this.status?.sharing); // The station stopped keeping meanwhile.
+    }
   }
 
   async #save(ending, type, read) {
     const server = this.status?.server;
-    saveFile(fileName(server, ending), type, await read());
+    const content = await read();
+    saveFile(fileName(server, ending), type, typeof content === 'string' ? content : JSON.stringify(content));
   }
 }
 

@@ -25,14 +25,14 @@ export class Own {
     setText(this.parts.own_unable, sentence);
   }
 
-  /** Shows what `here` measures; `obstacle(url, location)` says why a station cannot be measured from here. */
-  start(here, obstacle) {
+  /** Shows what `here` measures. */
+  start(here) {
     this.here = here;
     this.parts.own_unable.hidden = true;
     this.parts.own_body.hidden = false;
     this.parts.deeds.hidden = false;
     this.parts.own_console.append(this.console.root);
-    this.controls = new Controls(here, obstacle);
+    this.controls = new Controls(here);
     this.parts.own_span.addEventListener('change', () => this.redrawAll());
     this.parts.own_separate.addEventListener('change', () => this.redrawAll());
     this.#begin({ source: OWN_SOURCE, target: here.status?.server ?? '' });

@@ -126,7 +126,7 @@ describe('what the page measures', { skip: ABSENT, timeout: 120_000 }, () => {
       await eventually(page, cell(page, 'rtt', 'count'), /\d/);
       for (const [button, name, start] of [
         ['Download what was measured as CSV', /^barograph_aneroid_\d{4}-\d\d-\d\dT\d{6}Z\.csv$/, 'quantity,time_s'],
-        ['Download what was measured as JSON', /^barograph_aneroid_\d{4}-\d\d-\d\dT\d{6}Z\.json$/, '[{"source"'],
+        ['Download what was measured as JSON', /^barograph_aneroid_\d{4}-\d\d-\d\dT\d{6}Z\.json$/, '{"series":[{"source"'],
       ]) {
         const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: button }).click()]);
         assert.match(download.suggestedFilename(), name);
