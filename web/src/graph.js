@@ -61,7 +61,8 @@ export class Graph {
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       scales: {
         x: { time: true, range: (u, low, high) => (low === null ? [0, 1] : low < high ? [low, high] : [low - 30, high]) },
-        y: { auto: false, range: () => this.trace?.range ?? [0, 1] },
+        // Not `auto: false`: uPlot would ask for the range once, and never again.
+        y: { range: () => this.trace?.range ?? [0, 1] },
       },
       axes: [
         axis({
