@@ -440,6 +440,44 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        /// Frames of every kind with any content, cut anywhere: the session ends, whatever it was told.
+        #[test]
+        fn any_bytes_end_a_session(
+            frames in proptest::collection::vec(
+                (proptest::num::u8::ANY, proptest::collection::vec(proptest::num::u8::ANY, 0..20)),
+                0..20,
+            ),
+            requests in proptest::collection::vec(1_u8..6, 0..4),
+            cut in 0_usize..40,
+        ) {
+            let mut bytes = Vec::new();
+            for kind in requests {
+                // A small request of each kind, masked with zeros.
+                bytes.extend([0x82, 0x90, 0, 0, 0, 0, 0xB1, kind, 0, 0]);
+                let (count, length) = if matches!(kind, 3 | 4) { (0, 9) } else { (2, 0) };
+                bytes.extend(u32::to_be_bytes(count));
+                bytes.extend(u64::to_be_bytes(length));
+            }
+            for (first, payload) in frames {
+                bytes.extend([first, 0x80 | payload.len() as u8, 0, 0, 0, 0]);
+                bytes.extend(payload);
+            }
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_time().start_paused(true).build().unwrap().block_on(async {
+                let Pair { page, session, _running, .. } = Pair::open().await;
+                let (mut reading, mut writing) = tokio::io::split(page.into_inner());
+                let sink = tokio::spawn(async move { reading.read_to_end(&mut Vec::new()).await });
+                // It may be closed before all of it is taken.
+                let _ = writing.write_all(&bytes).await;
+                let _ = writing.shutdown().await;
+                timeout(Duration::from_mins(11), session).await.unwrap().unwrap();
+                sink.await.unwrap().unwrap();
+            });
+        }
+    }
+
     fn transfer(direction: Direction) -> Request {
         Request::Goodput { direction, bytes: 1 << 20 }
     }
