@@ -7,7 +7,7 @@ const src = fileURLToPath(new URL('../src/', import.meta.url));
 const wasm = fileURLToPath(new URL('../../crates/station/web/forecast.wasm', import.meta.url));
 
 /** Serves the bare page at `bare.html` of the station at `url`; `worker` is the source of another worker. */
-export async function serveBare(context, url, worker = `${src}weather/worker.js`) {
+export async function serveBare(context, url, { worker = `${src}weather/worker.js`, isolated = true } = {}) {
   const page = await bundle({
     stdin: {
       contents: `import { Here, SIZES, obstacle } from './here.js';
@@ -25,7 +25,7 @@ export async function serveBare(context, url, worker = `${src}weather/worker.js`
     'forecast.wasm': ['application/wasm', await readFile(wasm)],
   };
   for (const [name, [contentType, body]] of Object.entries(files)) {
-    await context.route(`${url}${name}`, (route) => route.fulfill({ contentType, body, headers: ISOLATING }));
+    await context.route(`${url}${name}`, (route) => route.fulfill({ contentType, body, headers: isolated ? ISOLATING : {} }));
   }
 }
 
