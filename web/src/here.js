@@ -34,7 +34,7 @@ export class Here {
       forecaster_url: new URL('forecast.wasm', base).href,
       settings: { ...this.#settings },
       online: window.navigator.onLine !== false,
-    });
+    }).catch((error) => this.#broke(error.message));
     for (const name of ['online', 'offline']) {
       window.addEventListener(name, () => this.#worker.postMessage({ do: 'online', online: name === 'online' }));
     }
