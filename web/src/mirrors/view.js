@@ -169,8 +169,8 @@ function rowOf(mirror, { verdict, close }, end_s, options) {
   } else {
     row.append(
       cell('time', element('strong', {}, formatSeconds(mirror.time_s)), element('span', { class: 'aside' }, formatTimes(mirror)), drawing(mirror, end_s)),
-      cell('goodput', formatValue(mirror.goodput.mean.value, 'bit/s')),
-      cell('rtt', formatValue(mirror.rtt?.median.value, 's')),
+      cell('goodput', formatValue(mirror.goodput.value, 'bit/s'), element('span', { class: 'aside method' }, `± ${formatValue(mirror.goodput.error, 'ratio')}, ${mirror.goodput.method}`)),
+      cell('rtt', formatValue(mirror.rtt?.value, 's')),
       cell('probes', formatCount(mirror.probes), mirror.failures === 0 ? '' : ` (${mirror.failures} failed)`),
     );
   }
