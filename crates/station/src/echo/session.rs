@@ -19,6 +19,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
 use super::metered::Metered;
 use super::places::Place;
+use super::reports::Pace;
 use super::{Caller, Echo, Socket};
 
 /// Serves a session until either end closes it.
@@ -26,7 +27,8 @@ pub(super) async fn run<S: Socket>(echo: &Arc<Echo>, caller: Caller, socket: S, 
     let metered = Metered::new(socket, Arc::clone(&echo.counters));
     let line =
         WebSocketStream::from_partially_read(metered, already_read, Role::Server, Some(websocket())).await;
-    let mut session = Session { line, echo, caller, asked: Instant::now(), has_nagle: false };
+    let mut session =
+        Session { line, echo, caller, asked: Instant::now(), has_nagle: false, pace: Pace::default() };
     let mut stopping = echo.stopping.clone();
     let end = tokio::select! {
         end = session.serve() => match end {
@@ -48,6 +50,8 @@ struct Session<'a, S> {
     asked: Instant,
     /// Nagle's algorithm is on.
     has_nagle: bool,
+    /// Of its reports.
+    pace: Pace,
 }
 
 /// Why a session is over.
@@ -254,8 +258,11 @@ impl<S: Socket> Session<'_, S> {
         Ok(())
     }
 
-    fn report(&mut self, _text: &str) {
-        self.echo.counters.reports_dropped.fetch_add(1, Ordering::Relaxed);
+    fn report(&mut self, text: &str) {
+        let counters = &self.echo.counters;
+        let is_kept = self.echo.keeper.take(text, &mut self.pace, self.echo.began.elapsed());
+        let count = if is_kept { &counters.reports_kept } else { &counters.reports_dropped };
+        count.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Says why, then takes what the peer still sends until it closes too: closing with bytes unread

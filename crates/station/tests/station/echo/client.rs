@@ -1,6 +1,6 @@
 //! A page in a few lines: it opens sessions and speaks the protocol, with a limit to every wait.
 
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use barograph_probe::wire::{Declined, Done, Reply, Request};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -8,6 +8,7 @@ use tokio_tungstenite::tungstenite::handshake::client::Request as Handshake;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::{Error, Message, WebSocket, client};
 
+use crate::LIMIT;
 use crate::http::connect;
 
 /// The end of a page.
@@ -33,7 +34,19 @@ impl Page {
 
     /// A session, or the status of the refusal.
     pub(crate) fn try_open(address: SocketAddr, origin: Option<&str>) -> Result<Self, u16> {
-        let stream = connect(address);
+        Self::over(connect(address), address, origin)
+    }
+
+    /// A session from another address of this host.
+    pub(crate) fn open_from(address: SocketAddr, own: Ipv4Addr) -> Result<Self, u16> {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((own, 0)).into()).unwrap();
+        socket.connect_timeout(&address.into(), LIMIT).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        Self::over(socket.into(), address, None)
+    }
+
+    fn over(stream: TcpStream, address: SocketAddr, origin: Option<&str>) -> Result<Self, u16> {
         stream.set_nodelay(true).unwrap();
         match client(handshake(address, origin), stream) {
             Ok((socket, answer)) => {
