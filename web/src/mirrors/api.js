@@ -5,7 +5,6 @@ import { Download, explainFailure } from './download.js';
 import { within } from './limit.js';
 import { parseMirrors } from './list.js';
 import { BUDGET_BYTES } from './plan.js';
-import { Station } from './station.js';
 
 /**
  * Makes the function that compares, for a script that came from `base`, the station that has the forecaster.
@@ -28,6 +27,7 @@ export function comparerFrom(base) {
       forecaster = null;
       throw error;
     });
+    const Station = mirrors.some(({ kind, refusal }) => kind === 'station' && !refusal) ? await within(LOAD_MS_MAX, signal, () => loadStation(base)) : null;
     const open = ({ kind, url }, inner) => (kind === 'station' ? Station : Download).open(url, { signal: inner });
     const explain = async ({ kind, url }, error, inner) => {
       const text = kind === 'station' ? error.message : await explainFailure(url, error, { signal: inner });
@@ -48,6 +48,19 @@ async function readForecaster(base, signal) {
     if (!(error instanceof WebAssembly.CompileError)) throw error;
     throw new Error("This page's Content-Security-Policy does not allow WebAssembly: its script-src needs 'wasm-unsafe-eval'.");
   }
+}
+
+/** What measures stations (stations.js): a script, because a policy that allowed this one allows that one too. */
+async function loadStation(base) {
+  if (window.barographMirrors.Station) return window.barographMirrors.Station;
+  const script = document.createElement('script');
+  script.src = new URL('mirrors-stations.js', base).href;
+  await new Promise((resolve, reject) => {
+    script.onload = resolve;
+    script.onerror = () => reject(new Error(`What measures stations could not be loaded from ${base.host}.`));
+    document.head.append(script);
+  }).finally(() => script.remove());
+  return window.barographMirrors.Station;
 }
 
 /** The hosts that this page's own policy forbade to ask. */

@@ -1,6 +1,7 @@
 // The comparison itself: opens the mirrors, probes them in the plan's order, forecasts, ranks.
 // The world – clocks, sockets, forecasters – is handed in.
 import { goodput } from '../weather/reduce.js';
+import { Goodput } from './goodput.js';
 import { TimedOut, within } from './limit.js';
 import { Plan } from './plan.js';
 import { rank } from './rank.js';
@@ -89,7 +90,7 @@ class State {
   constructor(mirror, battery) {
     this.mirror = mirror;
     this.#rtt = battery();
-    this.#goodput = battery();
+    this.#goodput = new Goodput(battery());
   }
 
   async open(open, signal) {
@@ -135,12 +136,13 @@ class State {
 
   result(bytes) {
     const { url, kind } = this.mirror;
-    const enough = COUNTED_MIN <= (this.#goodput.forecast()?.count ?? 0);
+    const goodput = this.#goodput.forecast();
+    const enough = COUNTED_MIN <= (goodput?.count ?? 0);
     return {
       url,
       kind,
-      rtt: enough ? this.#rtt.forecast() : null,
-      goodput: enough ? this.#goodput.forecast() : null,
+      rtt: enough ? rttOf(this.#rtt.forecast()) : null,
+      goodput: enough ? goodput : null,
       bytes,
       probes: this.probes,
       failures: this.failures,
@@ -153,6 +155,11 @@ class State {
     this.#rtt.free();
     this.#goodput.free();
   }
+}
+
+/** The forecast of a round trip in s, in the shape of `Goodput.forecast`, but with the error in s. */
+function rttOf({ count, level, lower, upper, median: { value, mae, method } }) {
+  return { count, level, value, lower, upper, error: mae, method };
 }
 
 async function inWords(explain, mirror, error, signal) {

@@ -101,7 +101,8 @@ export async function explainFailure(url, error, { signal, fetch = globalThis.fe
     await fetch(url, { method: 'HEAD', mode: 'no-cors', cache: 'no-store', credentials: 'omit', referrerPolicy: 'no-referrer', signal });
     return 'the site does not allow measuring from other pages';
   } catch {
-    return 'could not be reached';
+    // A page that isolates itself may not even know that there was an answer.
+    return globalThis.crossOriginIsolated ? 'could not be reached, or does not allow measuring from other pages' : 'could not be reached';
   }
 }
 

@@ -22,6 +22,12 @@ export function mirrorName(url) {
   return url.replace(/^[a-z]+:\/\//, '').replace(/\/$/, '');
 }
 
+/** The same as short as tells the mirrors of a ranking apart: a host, unless others have it too. */
+export function shortName(url, urls) {
+  const host = (address) => mirrorName(address).split('/')[0];
+  return urls.filter((other) => host(other) === host(url)).length < 2 ? host(url) : mirrorName(url);
+}
+
 function parseMirror(word, secure) {
   let url;
   try {

@@ -21,8 +21,8 @@ if (script?.dataset.mirrors !== undefined) mountHere(script);
 function mountHere(script) {
   const { mirrors, size, budget, file, start, theme } = script.dataset;
   const host = document.createElement('barograph-mirrors');
-  if (theme) host.dataset.theme = theme;
   script.after(host);
+  followTheme(host, theme);
   try {
     const view = compare.show(host, {
       mirrors: parseMirrors(mirrors, { secure: location.protocol === 'https:' }),
@@ -36,4 +36,15 @@ function mountHere(script) {
     // For the site's owner: what is wrong with the attributes.
     host.textContent = `Which mirror? ${error.message}`;
   }
+}
+
+/** Light or dark as the site's owner says; else dark only where the reader wants it and the site itself has it. */
+function followTheme(host, theme) {
+  const system = matchMedia('(prefers-color-scheme: dark)');
+  const apply = () => {
+    const dark = system.matches && getComputedStyle(host.parentElement).colorScheme.includes('dark');
+    host.dataset.theme = theme ?? (dark ? 'dark' : 'light');
+  };
+  system.addEventListener('change', apply);
+  apply();
 }

@@ -1,8 +1,8 @@
 // From forecasts to times to download, their order, and whether the first may be called. Pure.
 
 /**
- * Ranks what was measured of mirrors, each `{url, rtt, goodput, failure, …}` with the forecasts of a battery
- * (seconds, bit/s) or `null`. Gives `{verdict, close, mirrors}`: those that can be ranked first, by forecast
+ * Ranks what was measured of mirrors, each `{url, rtt, goodput, failure, …}` with forecasts `{value, lower,
+ * upper, …}` in seconds and bit/s, or `null`. Gives `{verdict, close, mirrors}`: those that can be ranked first, by forecast
  * time, with `{rank, time_s, lower_s, upper_s, close}`; then the failed, in their order. `verdict` is `first`,
  * `close`, `only` or `none`; `close` counts the mirrors that the first cannot be told from, itself included.
  */
@@ -20,17 +20,15 @@ export function rank(measured, size_bytes) {
 
 /**
  * The forecast time in seconds to download `size_bytes`, and the interval that the goodput's interval makes of
- * it; `upper_s` is infinite where the goodput's interval reaches 0. `null` without a forecast.
+ * it, with `null` where there is none. `null` without a forecast.
  */
 export function downloadTime({ url, rtt, goodput }, size_bytes) {
-  // The mean, for a long download is the sum of many probes' times; the median would leave out the slow ones.
-  const rate = goodput?.mean?.value;
-  if (!(0 < rate)) return null;
-  const setup_s = setupTrips(url) * Math.max(0, rtt?.median?.value ?? 0);
+  if (!(0 < goodput?.value)) return null;
+  const setup_s = setupTrips(url) * Math.max(0, rtt?.value ?? 0);
   const at = (rate) => setup_s + (0 < rate ? (size_bytes * 8) / rate : Infinity);
-  const time_s = at(rate);
+  const time_s = at(goodput.value);
   const known = Number.isFinite(goodput.lower) && Number.isFinite(goodput.upper);
-  // The interval is centred on the median's forecast; that of the mean may lie beside it, never outside.
+  // The interval is centred on the forecast of least absolute error; the mean's may lie beside it, but is shown inside.
   return {
     time_s,
     lower_s: known ? Math.min(time_s, at(goodput.upper)) : null,

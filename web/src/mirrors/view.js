@@ -71,7 +71,7 @@ export class View {
   #build(root) {
     const { mirrors, size_bytes, budget_bytes, about } = this.#options;
     const many = mirrors.length === 1 ? '1 mirror' : `${mirrors.length} mirrors`;
-    const all = mirrors.length === 1 ? '' : `, ${formatValue(budget_bytes * mirrors.length, 'bytes')} in all`;
+    const all = mirrors.length === 1 ? '' : `, ${formatSize(budget_bytes * mirrors.length)} in all`;
     const parts = {
       box: element('section', { 'aria-label': 'Which mirror?' }),
       button: element('button', { type: 'button', class: 'go' }, 'Compare'),
@@ -86,7 +86,7 @@ export class View {
     parts.running = element('div', { class: 'running' }, element('div', { class: 'bar' }, parts.progress, parts.stop), parts.turns);
     parts.box.append(
       element('header', {}, element('h2', {}, 'Which mirror?', ' ', element('small', {}, `for ${formatSize(size_bytes)}`)), parts.button),
-      element('p', { class: 'cost' }, `Downloads up to ${formatValue(budget_bytes, 'bytes')} from each of ${many}${all}, to forecast how long the file will take.`),
+      element('p', { class: 'cost' }, `Downloads up to ${formatSize(budget_bytes)} from each of ${many}${all}, to forecast how long the file will take.`),
       parts.running,
       parts.verdict,
       parts.table,
@@ -169,13 +169,18 @@ function rowOf(mirror, { verdict, close }, end_s, options) {
   } else {
     row.append(
       cell('time', element('strong', {}, formatSeconds(mirror.time_s)), element('span', { class: 'aside' }, formatTimes(mirror)), drawing(mirror, end_s)),
-      cell('goodput', formatValue(mirror.goodput.mean.value, 'bit/s')),
-      cell('rtt', formatValue(mirror.rtt?.median.value, 's')),
+      cell('goodput', formatValue(mirror.goodput.value, 'bit/s'), trust(mirror.goodput, 'ratio')),
+      cell('rtt', formatValue(mirror.rtt?.value, 's'), trust(mirror.rtt, 's')),
       cell('probes', formatCount(mirror.probes), mirror.failures === 0 ? '' : ` (${mirror.failures} failed)`),
     );
   }
   row.append(cell('used', formatValue(mirror.bytes, 'bytes')));
   return row;
+}
+
+/** How wrong a forecast has been so far, and whose it is. */
+function trust(forecast, unit) {
+  return element('span', { class: 'aside trust' }, forecast === null ? '' : `error ${formatValue(forecast.error, unit)}, ${forecast.method}`);
 }
 
 /** The interval as a band and the forecast on it, as the station's graphs draw them. */

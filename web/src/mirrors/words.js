@@ -1,17 +1,18 @@
 // A ranking in words. Pure.
 import { formatDuration, formatValue } from '../format.js';
-import { mirrorName } from './list.js';
+import { shortName } from './list.js';
 
-/** The verdict of a ranking, as one or two sentences. */
+/** The verdict of a ranking, in a sentence or two. */
 export function describeVerdict({ verdict, close, mirrors }) {
-  const [first, second] = mirrors;
   if (verdict === 'none') return 'No mirror could be measured.';
-  const time = formatSeconds(first.time_s);
-  if (verdict === 'only') return `${mirrorName(first.url)}: about ${time}. No other could be measured.`;
-  if (verdict === 'first') return `${mirrorName(first.url)} is fastest: about ${time}, against ${formatSeconds(second.time_s)} for the next.`;
-  const names = mirrors.slice(0, close).map((mirror) => mirrorName(mirror.url));
-  const shown = close <= 3 ? `${names.slice(0, -1).join(', ')} and ${names.at(-1)}` : `${names[0]} and ${close - 1} others`;
-  return `Too close to call: ${shown}, about ${time}.`;
+  const urls = mirrors.map((mirror) => mirror.url);
+  const name = (index) => shortName(urls[index], urls);
+  const time = (index) => formatSeconds(mirrors[index].time_s);
+  if (verdict === 'only') return `${name(0)}: about ${time(0)}. No other could be measured.`;
+  if (verdict === 'first') return `${name(0)} is fastest: about ${time(0)}, against ${time(1)} for the next.`;
+  const who = close === 2 ? `${name(0)} and ${name(1)}` : `${name(0)} and ${close - 1} others`;
+  const times = time(0) === time(close - 1) ? time(0) : `${time(0)} to ${time(close - 1)}`;
+  return `Too close to call: ${who}, about ${times}.`;
 }
 
 /** A time to download: `12.3 s`, `1 min 5 s`. */

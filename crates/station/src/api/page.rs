@@ -14,7 +14,7 @@ use super::file::File;
 pub(super) const OPENAPI: &str = include_str!("../../openapi.json");
 
 /// What is built from `web/`.
-static FILES: [File; 11] = [
+static FILES: [File; 12] = [
     File::own("/", HTML, include_bytes!("../../web/index.html")),
     File::own("/app.js", SCRIPT, include_bytes!("../../web/app.js")),
     File::own("/app.css", STYLE, include_bytes!("../../web/app.css")),
@@ -22,6 +22,7 @@ static FILES: [File; 11] = [
     File::own("/mirrors-page.js", SCRIPT, include_bytes!("../../web/mirrors-page.js")),
     File::own("/mirrors-page.css", STYLE, include_bytes!("../../web/mirrors-page.css")),
     File::public("/mirrors.js", SCRIPT, include_bytes!("../../web/mirrors.js")),
+    File::public("/mirrors-stations.js", SCRIPT, include_bytes!("../../web/mirrors-stations.js")),
     File::public("/worker.js", SCRIPT, include_bytes!("../../web/worker.js")),
     File::public("/forecast.wasm", "application/wasm", include_bytes!("../../web/forecast.wasm")),
     File::own("/icon.svg", "image/svg+xml", include_bytes!("../../web/icon.svg")),
