@@ -14,6 +14,24 @@ import { bare } from './bare.mjs';
 // Installed with the page's other tools, not here.
 const { chromium } = createRequire(new URL('../../web/package.json', import.meta.url))('playwright-core');
 
+// Nothing of a browser's own traffic beside what is measured, and no throttling of a page that nobody sees.
+const FLAGS = [
+  '--headless',
+  '--no-sandbox',
+  '--disable-gpu',
+  '--disable-quic',
+  '--no-first-run',
+  '--disable-background-networking',
+  '--disable-component-update',
+  '--disable-sync',
+  '--disable-background-timer-throttling',
+  '--disable-renderer-backgrounding',
+  '--disable-backgrounding-occluded-windows',
+];
+const WAIT_MS_MAX = 30_000;
+// A page that has the interface has it as soon as its script ran.
+const OFFER_MS_MAX = 5_000;
+
 let browser = null;
 let page = null;
 let communicator = null;
@@ -50,7 +68,8 @@ async function open({ url, chromium: executablePath, fine_clock, page: wanted })
 
 async function measure({ quantity, n, bytes, message_bytes, fresh }) {
   if (page === null) throw new Error('no page is open');
-  const request = { quantity, n, bytes, message_bytes, fresh };
+  // What is left to the page is absent: null is no number of bytes.
+  const request = { quantity, n, bytes, message_bytes: message_bytes ?? undefined, fresh };
   const measured = await page.evaluate(
     ([name, asked]) => globalThis[name].measure(asked),
     [communicator === 'own' ? 'barograph' : 'barographBare', request],
@@ -75,21 +94,3 @@ function resolutionOfClock() {
   }
   return { clock_resolution_s: least_ms / 1000, isolated: globalThis.crossOriginIsolated === true };
 }
-
-// Nothing of a browser's own traffic beside what is measured, and no throttling of a page that nobody sees.
-const FLAGS = [
-  '--headless',
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-  '--disable-background-timer-throttling',
-  '--disable-renderer-backgrounding',
-  '--disable-backgrounding-occluded-windows',
-];
-const WAIT_MS_MAX = 30_000;
-// A page that has the interface has it as soon as its script ran.
-const OFFER_MS_MAX = 5_000;

@@ -39,7 +39,8 @@ export class Controls {
     setText(parts.fact_server, server ?? ABSENT);
     setAttribute(parts.fact_server, 'title', station_url ?? '');
     setText(parts.fact_bytes, formatValue(traffic?.bytes, 'bytes'));
-    setText(parts.fact_hourly, `${formatValue(traffic?.bytes_per_hour, 'bytes')} an hour`);
+    const hourly = traffic?.bytes_per_hour;
+    setText(parts.fact_hourly, Number.isFinite(hourly) ? `${formatValue(hourly, 'bytes')} an hour` : '');
     setText(parts.fact_clock, formatValue(clock?.resolution_s, 's'));
     const why = clock && !clock.isolated ? coarseWhy(location.protocol) : '';
     setText(parts.fact_clock_why, why);
@@ -149,7 +150,7 @@ export function stateWords({ state, period_s, server, message }) {
 /** How long until the next measurement, in words that keep their place. */
 export function nextWords({ state, next_due_s }, now_s) {
   if (state === 'measuring') return 'now';
-  if (state !== 'waiting' || !Number.isFinite(next_due_s)) return ABSENT;
+  if ((state !== 'waiting' && state !== 'unreachable') || !Number.isFinite(next_due_s)) return ABSENT;
   return `in ${formatPeriod(Math.max(0, Math.ceil(next_due_s - now_s)))}`;
 }
 

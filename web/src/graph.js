@@ -60,8 +60,8 @@ export class Graph {
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       scales: {
-        x: { time: true, range: (u, low, high) => (low === null ? [0, 1] : low < high ? [low, high] : [low - 30, high]) },
-        // Not `auto: false`: uPlot would ask for the range once, and never again.
+        // The trace knows better than uPlot, which gives a single time a range of years.
+        x: { time: true, range: () => this.#timeRange() },
         y: { range: () => this.trace?.range ?? [0, 1] },
       },
       axes: [
@@ -110,6 +110,13 @@ export class Graph {
         setCursor: [(u) => hovered(u.cursor.left < 0 ? null : (u.cursor.idx ?? null))],
       },
     };
+  }
+
+  #timeRange() {
+    if (!this.#hasRows()) return [0, 1];
+    const [times] = this.trace.columns;
+    const [first_s, last_s] = [times[0], times.at(-1)];
+    return [first_s < last_s ? first_s : last_s - 30, last_s];
   }
 
   #hasRows() {

@@ -112,19 +112,23 @@ export class View {
 
   #section(group) {
     if (!this.sections.has(group.id)) {
+      const relation = element('small');
       const id = `group-${(next_id += 1)}`;
       const cards = element('div', { class: 'cards' });
-      const from = group.source === this.station?.host ? '' : group.source;
       const heading = element(
         'h3',
         { id },
-        element('small', {}, group.own ? 'this host' : from ? `${from} to` : 'target'),
+        relation,
         ' ',
         element('span', {}, group.target),
       );
-      this.sections.set(group.id, { root: element('section', { class: 'group', 'aria-labelledby': id }, heading, cards), cards });
+      this.sections.set(group.id, { root: element('section', { class: 'group', 'aria-labelledby': id }, heading, cards), cards, relation });
     }
-    return this.sections.get(group.id);
+    const section = this.sections.get(group.id);
+    // The first points may come before the station has told its name.
+    const from = group.source === this.station?.host ? 'target' : `${group.source} to`;
+    setText(section.relation, group.own ? 'this host' : from);
+    return section;
   }
 
   #card(key) {

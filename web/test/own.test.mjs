@@ -29,6 +29,18 @@ describe('what the page measures', { skip: ABSENT, timeout: 120_000 }, () => {
     });
   });
 
+  test('the paper follows the points, from the first on', async () => {
+    await withPage(browser, { mock: { here: 0 } }, async ({ page }) => {
+      const card = cardOf(page, 'Goodput');
+      for (let i = 0; i < 5; i += 1) await tell(page, 'put', 'goodput', { value: 7e6 + i }, 1.7e9 + i);
+      await eventually(page, cell(page, 'goodput', 'count'), /^5$/);
+      await inked(card, ['--measured']);
+      for (let i = 5; i < 30; i += 1) await tell(page, 'put', 'goodput', { value: 200e6 + 5e6 * (i % 3) }, 1.7e9 + i);
+      await eventually(page, cell(page, 'goodput', 'count'), /^30$/);
+      await inked(card);
+    });
+  });
+
   test('a failure is words and a count, and no value', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await eventually(page, cell(page, 'goodput', 'count'), /^80$/);
@@ -64,6 +76,10 @@ describe('what the page measures', { skip: ABSENT, timeout: 120_000 }, () => {
       await page.getByRole('button', { name: 'Go there' }).click();
       assert.deepEqual(await calls(page), []);
       assert.equal(await page.getByLabel('Measure against').getAttribute('aria-invalid'), 'true');
+      await page.getByLabel('Measure against').fill('http://192.168.1.1/');
+      await eventually(page, page.locator('#obstacle'), /may ask/);
+      await page.getByLabel('Measure against').press('Enter');
+      await until(async () => (await calls(page)).length === 1);
     });
   });
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { EchoSession, echoUrl } from '../src/weather/session.js';
-import { FakeWorld, done, reply } from './world.mjs';
+import { FakeWorld, done, reply } from '../testkit/world.mjs';
 
 const URL_ = 'http://[2001:db8::1]:10132/';
 

@@ -32,4 +32,18 @@ mod tests {
         }
         assert!(8 <= replayed, "the corpus is there, not {replayed} files");
     }
+
+    proptest::proptest! {
+        /// Texts that are nearly reports.
+        #[test]
+        fn near_reports_hold(
+            source in "[a-z.\\\\\"\u{7f}-\u{100}]{0,66}",
+            quantity in "(rtt|rtt_nagle|goodput|cpu_available|[a-z_]{0,9})",
+            value in "-?[0-9]{1,3}(\\.[0-9]{1,3})?(e-?[0-9]{1,3})?",
+            tail in "[ ,}x]{0,3}",
+        ) {
+            let text = format!(r#"{{"source":"{source}","quantity":"{quantity}","value":{value}}}{tail}"#);
+            super::fuzz_report(text.as_bytes());
+        }
+    }
 }

@@ -56,7 +56,9 @@ impl File {
             headers.insert(header::ETAG, etag);
         }
         if self.public {
-            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, HeaderValue::from_static("*"));
+            let anyone = HeaderValue::from_static("*");
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, anyone.clone());
+            headers.insert("timing-allow-origin", anyone);
         }
         response
     }

@@ -1,5 +1,6 @@
 //! A page in a few lines: it opens sessions and speaks the protocol, with a limit to every wait.
 
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use barograph_probe::wire::{Declined, Done, Reply, Request};
@@ -12,8 +13,8 @@ use crate::LIMIT;
 use crate::http::connect;
 
 /// The end of a page.
-pub(crate) struct Page {
-    pub(crate) socket: WebSocket<TcpStream>,
+pub(crate) struct Page<S = TcpStream> {
+    pub(crate) socket: WebSocket<S>,
 }
 
 /// The handshake that a page's browser sends.
@@ -48,6 +49,13 @@ impl Page {
 
     fn over(stream: TcpStream, address: SocketAddr, origin: Option<&str>) -> Result<Self, u16> {
         stream.set_nodelay(true).unwrap();
+        Self::through(stream, address, origin)
+    }
+}
+
+impl<S: Read + Write> Page<S> {
+    /// The handshake on any stream.
+    pub(crate) fn through(stream: S, address: SocketAddr, origin: Option<&str>) -> Result<Self, u16> {
         match client(handshake(address, origin), stream) {
             Ok((socket, answer)) => {
                 assert_eq!(answer.headers()["sec-websocket-protocol"], "barograph-probe.1");

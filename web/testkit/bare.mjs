@@ -7,7 +7,7 @@ const src = fileURLToPath(new URL('../src/', import.meta.url));
 const wasm = fileURLToPath(new URL('../../crates/station/web/forecast.wasm', import.meta.url));
 
 /** Serves the bare page at `bare.html` of the station at `url`; `worker` is the source of another worker. */
-export async function serveBare(context, url, worker = `${src}weather/worker.js`) {
+export async function serveBare(context, url, { worker = `${src}weather/worker.js`, isolated = true } = {}) {
   const page = await bundle({
     stdin: {
       contents: `import { Here, SIZES, obstacle } from './here.js';
@@ -21,12 +21,17 @@ export async function serveBare(context, url, worker = `${src}weather/worker.js`
   const files = {
     'bare.html': ['text/html', '<!doctype html><title>bare</title><script src="bare.js"></script>'],
     'bare.js': ['text/javascript', page],
-    'worker.js': ['text/javascript', await bundle({ entryPoints: [worker] })],
+    'worker.js': ['text/javascript', await bundleWorker(worker)],
     'forecast.wasm': ['application/wasm', await readFile(wasm)],
   };
   for (const [name, [contentType, body]] of Object.entries(files)) {
-    await context.route(`${url}${name}`, (route) => route.fulfill({ contentType, body, headers: ISOLATING }));
+    await context.route(`${url}${name}`, (route) => route.fulfill({ contentType, body, headers: isolated ? ISOLATING : {} }));
   }
+}
+
+/** The source of the worker at `path` as one script. */
+export function bundleWorker(path) {
+  return bundle({ entryPoints: [path] });
 }
 
 async function bundle(options) {
