@@ -1,6 +1,7 @@
 // The comparison with invented mirrors, and downloads from an invented server.
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
+import { watchAttention } from '../src/mirrors/attention.js';
 import { compare } from '../src/mirrors/compare.js';
 import { Download, explainFailure } from '../src/mirrors/download.js';
 import { TimedOut, within } from '../src/mirrors/limit.js';
@@ -154,6 +155,35 @@ describe('a comparison', () => {
     assert.equal(closed, 2);
   });
 
+  test('waits while the page is out of view, and takes no value from then', async () => {
+    const page = Object.assign(new EventTarget(), { hidden: false });
+    const show = (hidden) => {
+      page.hidden = hidden;
+      page.dispatchEvent(new Event('visibilitychange'));
+    };
+    let probes = 0;
+    const ranking = await compared('https://a/', {
+      attention: watchAttention(page),
+      open: async () =>
+        source((bytes) => {
+          assert.ok(!page.hidden, 'nothing is asked out of view');
+          probes += 1;
+          if (probes % 3 === 0) {
+            show(true);
+            setImmediate(() => show(false));
+          }
+          // Out of view all is slow.
+          return { parts: [{ bytes, took_s: (page.hidden ? 100 : 1) * (bytes / 1e7) }], rtts_s: [0] };
+        }),
+    });
+    assert.ok(Math.abs(ranking.mirrors[0].goodput.value / 8e7 - 1) < 1e-9, `${ranking.mirrors[0].goodput.value}`);
+    page.hidden = true;
+    const cancel = new AbortController();
+    const waiting = watchAttention(page).ready(cancel.signal);
+    cancel.abort(new Error('enough'));
+    await assert.rejects(waiting, /enough/);
+  });
+
   test('shows its progress', async () => {
     const seen = [];
     await compared('https://a/ https://b/', {
@@ -175,6 +205,7 @@ function compared(list, options) {
     seed: 1,
     battery,
     explain: async (_, error) => error.message,
+    attention: { lapses: 0, ready: async () => {} },
     ...options,
   });
 }

@@ -1,5 +1,6 @@
 // The comparison with the browser's world around it: `window.barographMirrors`, documented in docs/mirrors.md.
 import { loadForecaster } from '../weather/forecaster.js';
+import { watchAttention } from './attention.js';
 import { compare } from './compare.js';
 import { Download, explainFailure } from './download.js';
 import { within } from './limit.js';
@@ -15,6 +16,7 @@ import { BUDGET_BYTES } from './plan.js';
  */
 export function comparerFrom(base) {
   const violations = watchPolicy();
+  const attention = watchAttention(document);
   let forecaster = null;
 
   return async function barographMirrors(options = {}) {
@@ -35,7 +37,7 @@ export function comparerFrom(base) {
       await new Promise((resolve) => setTimeout(resolve));
       return violations.has(new URL(url).host) ? FORBIDDEN : text;
     };
-    return compare({ mirrors, size_bytes, budget_bytes, seed, signal, onProgress, battery, open, explain });
+    return compare({ mirrors, size_bytes, budget_bytes, seed, signal, onProgress, battery, open, explain, attention });
   };
 }
 

@@ -10,12 +10,13 @@ import { rank } from './rank.js';
  * Measures `mirrors` (of `parseMirrors`), each within `budget_bytes`, and ranks them for a file of `size_bytes`:
  * what `rank` gives, with `{kind, bytes, probes, failures}` of each mirror besides. `battery()` makes the
  * forecaster of a series; `open(mirror, signal)` a source; `explain(mirror, error, signal)` puts a failure in words.
- * `onProgress({share, mirrors: [{url, state, probes}]})` is called after every step. Rejects only when `signal`
+ * `onProgress({share, mirrors: [{url, state, probes}]})` is called after every step. `attention` (of `watchAttention`)
+ * says when the page is in view: nothing is probed else, and what was under way then is no value. Rejects only when `signal`
  * aborts, with its reason.
  *
  * One probe at a time: two would share the reader's own link and measure each other.
  */
-export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal, onProgress = () => {}, battery, open, explain }) {
+export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal, onProgress = () => {}, battery, open, explain, attention }) {
   const plan = new Plan({ mirrors: mirrors.length, budget_bytes, seed });
   const states = mirrors.map((mirror) => new State(mirror, battery));
   const tell = (turn = null) => {
@@ -46,6 +47,7 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
     );
     for (let order = plan.round(); order.length !== 0; order = plan.round()) {
       for (const index of order) {
+        await attention.ready(signal);
         signal?.throwIfAborted();
         tell(index);
         await turn(states[index], index);
@@ -61,13 +63,14 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
   async function turn(state, index) {
     const whole = state.source?.ignores_range;
     const bytes = whole ? plan.leftBytes(index) : plan.bytes(index);
+    const { lapses } = attention;
     try {
       if (state.source === null) await state.open(open, signal);
       const { parts, rtts_s } = await within(PROBE_MS_MAX, signal, (inner) => state.source.probe(bytes, inner));
       // Parts of one stream are cut past its growth: all of them count.
       const moved_bytes = whole ? bytes : parts[0].bytes;
       const counts = plan.book(index, moved_bytes, parts.reduce((sum, part) => sum + part.took_s, 0)) || whole;
-      state.learn(parts, rtts_s, counts);
+      state.learn(parts, rtts_s, counts && attention.lapses === lapses);
       if (whole) plan.finish(index);
     } catch (error) {
       signal?.throwIfAborted();
