@@ -320,7 +320,8 @@ export class Communicator {
     const reason = this.#vigil.check(this.#now_s(), this.#wall_s());
     if (reason === null) return;
     this.#interrupt(reason);
-    this.#restart();
+    // A computer that wakes has its network some seconds after its clock.
+    this.#restart(WAKE_S);
   }
 
   #beat() {
@@ -346,8 +347,9 @@ export class Communicator {
     this.#timetable.restart();
   }
 
-  #restart() {
+  #restart(wait_s = 0) {
     this.#timetable.restart();
+    if (0 < wait_s) this.#timetable.notBefore(this.#now_s() + wait_s);
     this.#failures = 0;
     this.#pump();
     this.#tell();
@@ -443,6 +445,8 @@ export class Communicator {
 
 // A station's answer to a small question; as the page's own (api.js).
 const ANSWER_MS_MAX = 10_000;
+// A wireless network is joined again in two to five seconds; what fails before says nothing of the station.
+const WAKE_S = 5;
 // What is asked for while something is under way waits, but not without end.
 const WISHES_MAX = 16;
 // A host name has 253 letters at most (RFC 1035 §2.3.4).
