@@ -160,6 +160,32 @@ describe('the communicator', () => {
     assert.throws(() => Array.from({ length: 18 }, wish), /too many/, 'one under way and 16 that wait');
   });
 
+  test('gives files when nothing is being timed, or after a while', async () => {
+    const { world, communicator, status } = begin({ bytes: 1 << 20, experiments: ['rtt', 'goodput'] }, { bit_s: 4e6 });
+    await world.advance(1000);
+    assert.equal(status().state, 'measuring');
+    let told = null;
+    communicator.history('goodput', 1).then(({ count }) => (told = count));
+    await world.advance(500);
+    assert.equal(told, null);
+    await world.advance(1500);
+    assert.equal(told, 1, 'the transfer has ended, and is in it');
+    world.station.bit_s = 4e5;
+    await world.advance(8500);
+    assert.equal(status().state, 'measuring');
+    communicator.csv().then((text) => (told = text));
+    await world.advance(5000);
+    assert.match(told, /^time_s/);
+  });
+
+  test('offline from the start it waits, and has no gap', async () => {
+    const world = withSessions(new FakeWorld());
+    const communicator = new Communicator({ world, makeBattery, post: () => {}, clock: {} });
+    communicator.start(URL_, {}, false);
+    await world.advance(30_000);
+    assert.deepEqual([communicator.status().state, communicator.status().gaps, world.sockets.length], ['offline', 0, 0]);
+  });
+
   test('another station begins anew, another forecaster learns what is there', async () => {
     const { world, communicator, series, status, points } = begin({ period_s: 1, experiments: ['rtt'] });
     await world.advance(20_500);
