@@ -30,11 +30,11 @@ export class Here {
     const base = window.document.baseURI;
     this.#send({
       do: 'start',
-      station_url: stationUrl('.', base),
+      station_url: new URL('.', base).href,
       forecaster_url: new URL('forecast.wasm', base).href,
       settings: { ...this.#settings },
       online: window.navigator.onLine !== false,
-    });
+    }).catch((error) => this.#broke(error.message));
     for (const name of ['online', 'offline']) {
       window.addEventListener(name, () => this.#worker.postMessage({ do: 'online', online: name === 'online' }));
     }
@@ -77,7 +77,7 @@ export class Here {
   async setStation(url) {
     const inTheWay = obstacle(url, this.#window.location);
     if (inTheWay?.blocks) throw new TypeError(inTheWay.reason);
-    await this.#send({ do: 'set', settings: { station_url: stationUrl(url, this.#window.document.baseURI) } });
+    await this.#send({ do: 'set', settings: { station_url: stationUrl(url, this.#window.location.protocol) } });
   }
 
   /** What stands in the way of measuring the station at `url` from here: `null` or `{blocks, reason}`. */

@@ -2,6 +2,7 @@
 
 mod echo;
 mod feed;
+mod file;
 mod guard;
 mod json;
 mod page;

@@ -340,6 +340,9 @@ pub const KEYS: &[&str] = &[
     "echo.transfers_max",
     "echo.bytes_per_hour",
     "echo.peer_bytes_per_hour",
+    "echo.keep",
+    "echo.keep_sources_max",
+    "echo.keep_reports_per_hour",
     "tls.certificate",
     "tls.key",
 ];

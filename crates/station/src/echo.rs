@@ -7,6 +7,7 @@ mod counters;
 mod limits;
 mod metered;
 mod places;
+pub(crate) mod reports;
 mod session;
 
 use std::net::IpAddr;
@@ -14,17 +15,21 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
+use barograph_forecast::Name;
 use barograph_probe::TcpInfo;
 use barograph_probe::io::Responder;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_tungstenite::tungstenite::Bytes;
 
+use crate::bank::Bank;
 use crate::config::EchoConfig;
 use crate::health::lock;
+use crate::recorder::Inbox;
 use crate::seats::{Seat, Seats};
 use limits::{Accounts, Rate};
 use places::Places;
+use reports::Keeper;
 
 pub(crate) use counters::Counters;
 pub(crate) use session::MESSAGE_BYTES_MAX;
@@ -51,10 +56,22 @@ pub(crate) struct Echo {
     places: Places,
     accounts: Mutex<Accounts>,
     transfer_bytes_max: u64,
+    keeper: Keeper,
     responder: Arc<Responder>,
     counters: Arc<Counters>,
     stopping: watch::Receiver<bool>,
     noise: OnceLock<Bytes>,
+}
+
+/// What it works with.
+pub(crate) struct Parts {
+    pub(crate) host: Name,
+    pub(crate) inbox: Inbox,
+    /// History was replayed.
+    pub(crate) bank: Arc<Mutex<Bank>>,
+    pub(crate) responder: Arc<Responder>,
+    /// Becomes true when the station stops: sessions then end.
+    pub(crate) stopping: watch::Receiver<bool>,
 }
 
 /// A place for one session, until it is dropped.
@@ -75,13 +92,11 @@ struct Caller {
 }
 
 impl Echo {
-    pub(crate) fn new(
-        config: &EchoConfig,
-        responder: Arc<Responder>,
-        stopping: watch::Receiver<bool>,
-    ) -> Self {
+    pub(crate) fn new(config: &EchoConfig, parts: Parts) -> Self {
+        let Parts { host, inbox, bank, responder, stopping } = parts;
         let accounts =
             Accounts::new(Rate::per_hour(config.bytes_per_hour), Rate::per_hour(config.peer_bytes_per_hour));
+        let keeper = Keeper::new(config, host, inbox, &lock(&bank));
         Self {
             began: Instant::now(),
             seats: Seats::new(config.sessions_max),
@@ -90,6 +105,7 @@ impl Echo {
             places: Places::new(config.transfers_max),
             transfer_bytes_max: accounts.at_once_max().min(TRANSFER_BYTES_MAX),
             accounts: Mutex::new(accounts),
+            keeper,
             responder,
             counters: Arc::default(),
             stopping,
@@ -108,6 +124,15 @@ impl Echo {
     /// The most bytes of one transfer.
     pub(crate) fn transfer_bytes_max(&self) -> u64 {
         self.transfer_bytes_max
+    }
+
+    /// Whether what pages report is kept.
+    pub(crate) fn keeps(&self) -> bool {
+        self.keeper.keeps()
+    }
+
+    pub(crate) fn set_keeps(&self, keeps: bool) {
+        self.keeper.set_keeps(keeps);
     }
 
     pub(crate) fn counters(&self) -> &Counters {

@@ -11,6 +11,7 @@
 pub mod bank;
 pub mod config;
 pub mod detail;
+pub mod fuzzing;
 pub mod sensor;
 pub mod signals;
 pub mod state;

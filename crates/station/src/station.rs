@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::api::{self, Shared};
 use crate::bank::Bank;
 use crate::config::Config;
-use crate::echo::Echo;
+use crate::echo::{self, Echo};
 use crate::health::{Health, lock};
 use crate::hub::Hub;
 use crate::prober::{self, Prober};
@@ -153,7 +153,16 @@ impl Station {
         *lock(&prober) = Some(measuring);
 
         let (stopping, stopped) = watch::channel(false);
-        let echo = Arc::new(Echo::new(&config.echo, Arc::clone(&responder), stopped.clone()));
+        let echo = Arc::new(Echo::new(
+            &config.echo,
+            echo::Parts {
+                host: host.clone(),
+                inbox: inbox.clone(),
+                bank: Arc::clone(&bank),
+                responder: Arc::clone(&responder),
+                stopping: stopped.clone(),
+            },
+        ));
         let shared = Arc::new(Shared {
             host,
             config: current,
@@ -213,6 +222,7 @@ impl Station {
             (None, None) => {}
             _ => needs_restart.push("tls"),
         }
+        self.shared.echo.set_keeps(new.echo.keep);
         let new = Arc::new(new);
         *self.shared.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
         let speaks_tls = self.certificates.is_some();

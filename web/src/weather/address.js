@@ -1,10 +1,14 @@
 // Addresses of stations: which can be asked from this page at all. Pure.
 
-/** The address of a station as the rest here needs it: `http` or `https`, ending in `/`. Throws a `TypeError`. */
-export function stationUrl(text, base) {
+/**
+ * The address of a station as the rest here needs it: `http` or `https`, ending in `/`. What has no scheme gets
+ * `scheme`. Throws a `TypeError`.
+ */
+export function stationUrl(text, scheme = 'http:') {
+  if (typeof text !== 'string') throw new TypeError('the address of a station is a text');
   let url;
   try {
-    url = new URL(text, base);
+    url = new URL(/^[a-z]+:\/\//i.test(text) ? text : `${scheme}//${text}`);
   } catch {
     throw new TypeError(`${text} is not an address such as https://station.example:10132/`);
   }
@@ -21,9 +25,10 @@ export function stationUrl(text, base) {
  * `{blocks, reason}` with a sentence for the reader. What blocks cannot work; anything else is a hint.
  */
 export function obstacle(text, location) {
+  if (typeof text !== 'string') throw new TypeError('the address of a station is a text');
   let url;
   try {
-    url = new URL(stationUrl(text, location.href));
+    url = new URL(stationUrl(text, location.protocol));
   } catch (error) {
     return { blocks: true, reason: error.message };
   }

@@ -306,3 +306,25 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const TOKEN_LIFETIME_S: f64 = 30.0;
 /// Tokens unspent at once; 24 KB.
 const TOKENS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn transfers_elsewhere_load_the_host_and_keep_nobody_out() {
+        let responder = Responder::start(Limits::default(), None).unwrap();
+        let first = responder.bulk_elsewhere();
+        let second = responder.bulk_elsewhere();
+        drop(first);
+        assert!(responder.bulk_running(), "one of two is over");
+        let own = responder.shared.bulk();
+        assert!(own.is_some());
+        drop(second);
+        assert!(responder.bulk_running(), "its own runs");
+        drop(own);
+        assert!(!responder.bulk_running());
+        assert_eq!(responder.bulk_begun(), 3);
+    }
+}

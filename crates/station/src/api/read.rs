@@ -52,7 +52,7 @@ pub(super) async fn station(axum::extract::State(shared): State, uri: Uri) -> Re
         echo: shared.config().echo.enabled.then(|| EchoJson {
             path: "v1/echo",
             transfer_bytes_max: shared.echo.transfer_bytes_max(),
-            keeps: false,
+            keeps: shared.echo.keeps(),
         }),
     };
     Ok(json(StatusCode::OK, &answer))
@@ -231,7 +231,7 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
 }
 
 pub(super) async fn metrics(axum::extract::State(shared): State) -> Response {
-    let text = crate::metrics::exposition(&lock(&shared.bank), &shared.health);
+    let text = crate::metrics::exposition(&lock(&shared.bank), &shared.health, shared.echo.counters());
     ([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response()
 }
 

@@ -17,6 +17,12 @@ pub struct EchoConfig {
     pub bytes_per_hour: u64,
     /// Bytes an hour of one address.
     pub peer_bytes_per_hour: u64,
+    /// Whether what pages report is kept.
+    pub keep: bool,
+    /// Most pages whose reports are kept.
+    pub keep_sources_max: usize,
+    /// Most reports kept an hour.
+    pub keep_reports_per_hour: u64,
 }
 
 impl Default for EchoConfig {
@@ -28,6 +34,9 @@ impl Default for EchoConfig {
             transfers_max: 4,
             bytes_per_hour: 10 << 30,
             peer_bytes_per_hour: 1 << 30,
+            keep: false,
+            keep_sources_max: 64,
+            keep_reports_per_hour: 36_000,
         }
     }
 }
@@ -42,14 +51,17 @@ impl EchoConfig {
             "transfers_max" => value.integer(1, 1024).map(|v| self.transfers_max = v as usize),
             "bytes_per_hour" => value.integer(1 << 20, 1 << 50).map(|v| self.bytes_per_hour = v),
             "peer_bytes_per_hour" => value.integer(1 << 20, 1 << 50).map(|v| self.peer_bytes_per_hour = v),
+            "keep" => value.flag().map(|v| self.keep = v),
+            "keep_sources_max" => value.integer(1, 65_536).map(|v| self.keep_sources_max = v as usize),
+            "keep_reports_per_hour" => value.integer(8, 1 << 30).map(|v| self.keep_reports_per_hour = v),
             _ => return None,
         })
     }
 
     /// Whether `new` differs in what is read only at the start.
     pub(super) fn needs_restart(&self, new: &Self) -> bool {
-        let fixed =
-            |of: &Self| (of.sessions_max, of.transfers_max, of.bytes_per_hour, of.peer_bytes_per_hour);
+        // These are read at every request.
+        let fixed = |of: &Self| Self { enabled: true, origins: Vec::new(), keep: false, ..of.clone() };
         fixed(self) != fixed(new)
     }
 }

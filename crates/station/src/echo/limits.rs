@@ -12,59 +12,76 @@ use crate::seats::holder;
 /// The accounts of all addresses, and that of the station.
 #[derive(Debug)]
 pub(crate) struct Accounts {
-    total: Rate,
     each: Rate,
-    total_paid: PaidUntil,
+    total: Account,
     /// Only of addresses whose account is not full.
-    paid: HashMap<IpAddr, PaidUntil>,
+    peers: HashMap<IpAddr, Account>,
 }
 
-/// Bytes an hour.
+/// One account, full at first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Account {
+    rate: Rate,
+    /// Nanoseconds since the fixed moment; in the past where the account is full.
+    paid_until_ns: u64,
+}
+
+/// Bytes, or whatever else is paid for, an hour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rate(u64);
-
-/// Nanoseconds since the start of the station; in the past where the account is full.
-#[derive(Clone, Copy, Debug, Default)]
-struct PaidUntil(u64);
 
 impl Accounts {
     /// Accounts that are full.
     pub(crate) fn new(total: Rate, each: Rate) -> Self {
-        Self { total, each, total_paid: PaidUntil::default(), paid: HashMap::new() }
+        Self { each, total: Account::new(total), peers: HashMap::new() }
     }
 
     /// Takes `bytes` from the account of `ip` and from that of the station, or from neither. `now` is a
     /// monotonic time since any fixed moment.
     #[must_use]
     pub(crate) fn pay(&mut self, ip: IpAddr, bytes: u64, now: Duration) -> bool {
-        let now_ns = nanoseconds(now);
         let key = holder(ip);
-        let known = self.paid.get(&key).copied();
-        if known.is_none() && ADDRESSES_MAX <= self.paid.len() {
-            self.paid.retain(|_, paid| now_ns < paid.0);
-            if ADDRESSES_MAX <= self.paid.len() {
+        let known = self.peers.get(&key).copied();
+        if known.is_none() && ADDRESSES_MAX <= self.peers.len() {
+            self.peers.retain(|_, account| !account.is_full(now));
+            if ADDRESSES_MAX <= self.peers.len() {
                 return false;
             }
         }
-        let own = known.unwrap_or_default().pay(self.each, bytes, now_ns);
-        let total = self.total_paid.pay(self.total, bytes, now_ns);
-        let (Some(own), Some(total)) = (own, total) else { return false };
-        self.total_paid = total;
-        self.paid.insert(key, own);
+        let (mut own, mut total) = (known.unwrap_or_else(|| Account::new(self.each)), self.total);
+        if !own.pay(bytes, now) || !total.pay(bytes, now) {
+            return false;
+        }
+        self.total = total;
+        self.peers.insert(key, own);
         true
     }
 
     /// The most bytes that can ever be paid at once.
     pub(crate) fn at_once_max(&self) -> u64 {
-        self.each.burst().min(self.total.burst())
+        self.each.burst().min(self.total.rate.burst())
     }
 }
 
-impl PaidUntil {
-    /// The account after `bytes`; `None` = it does not hold them.
-    fn pay(self, rate: Rate, bytes: u64, now_ns: u64) -> Option<Self> {
-        let paid_until = self.0.max(now_ns).checked_add(rate.worth_ns(bytes))?;
-        (paid_until - now_ns <= BURST_NS).then_some(Self(paid_until))
+impl Account {
+    pub(crate) fn new(rate: Rate) -> Self {
+        Self { rate, paid_until_ns: 0 }
+    }
+
+    /// Takes `bytes`, or nothing when it does not hold them.
+    #[must_use]
+    pub(crate) fn pay(&mut self, bytes: u64, now: Duration) -> bool {
+        let now_ns = nanoseconds(now);
+        let paid_until_ns = self.paid_until_ns.max(now_ns).saturating_add(self.rate.worth_ns(bytes));
+        let holds = paid_until_ns - now_ns <= BURST_NS;
+        if holds {
+            self.paid_until_ns = paid_until_ns;
+        }
+        holds
+    }
+
+    fn is_full(&self, now: Duration) -> bool {
+        self.paid_until_ns <= nanoseconds(now)
     }
 }
 
@@ -150,7 +167,7 @@ mod tests {
         }
         assert!(!accounts.pay(many(ADDRESSES_MAX), 1, at(1)), "no account is free");
         assert!(accounts.pay(many(ADDRESSES_MAX), 1, at(3600)));
-        assert_eq!(accounts.paid.len(), 1, "all others are full again");
+        assert_eq!(accounts.peers.len(), 1, "all others are full again");
     }
 
     proptest! {
@@ -179,7 +196,7 @@ mod tests {
                 }))
             };
             let all: Vec<(u64, u64)> = granted.iter().map(|(at, bytes, _)| (*at, *bytes)).collect();
-            prop_assert!(holds(accounts.total, &all));
+            prop_assert!(holds(accounts.total.rate, &all));
             for peer in 0..3 {
                 let own: Vec<(u64, u64)> =
                     granted.iter().filter(|(.., of)| *of == peer).map(|(at, bytes, _)| (*at, *bytes)).collect();

@@ -19,6 +19,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
 use super::metered::Metered;
 use super::places::Place;
+use super::reports::Pace;
 use super::{Caller, Echo, Socket};
 
 /// Serves a session until either end closes it.
@@ -26,7 +27,8 @@ pub(super) async fn run<S: Socket>(echo: &Arc<Echo>, caller: Caller, socket: S, 
     let metered = Metered::new(socket, Arc::clone(&echo.counters));
     let line =
         WebSocketStream::from_partially_read(metered, already_read, Role::Server, Some(websocket())).await;
-    let mut session = Session { line, echo, caller, asked: Instant::now(), has_nagle: false };
+    let mut session =
+        Session { line, echo, caller, asked: Instant::now(), has_nagle: false, pace: Pace::default() };
     let mut stopping = echo.stopping.clone();
     let end = tokio::select! {
         end = session.serve() => match end {
@@ -48,6 +50,8 @@ struct Session<'a, S> {
     asked: Instant,
     /// Nagle's algorithm is on.
     has_nagle: bool,
+    /// Of its reports.
+    pace: Pace,
 }
 
 /// Why a session is over.
@@ -254,8 +258,14 @@ impl<S: Socket> Session<'_, S> {
         Ok(())
     }
 
-    fn report(&mut self, _text: &str) {
-        self.echo.counters.reports_dropped.fetch_add(1, Ordering::Relaxed);
+    fn report(&mut self, text: &str) {
+        let counters = &self.echo.counters;
+        let is_kept = self.echo.keeper.take(text, &mut self.pace, self.echo.began.elapsed());
+        let count = if is_kept { &counters.reports_kept } else { &counters.reports_dropped };
+        count.fetch_add(1, Ordering::Relaxed);
+        if is_kept {
+            self.line.get_mut().allow(REPORT_ALLOWANCE);
+        }
     }
 
     /// Says why, then takes what the peer still sends until it closes too: closing with bytes unread
@@ -318,7 +328,7 @@ fn websocket() -> WebSocketConfig {
         .max_frame_size(Some(MESSAGE_BYTES_MAX))
 }
 
-/// A message that has ended goes on: the transfer had more bytes than were asked for.
+/// The transfer had more bytes than were asked for.
 const TOO_MUCH: End = End::Cut(CloseCode::Protocol, "more bytes than the request says");
 /// The longest message either way: large enough that a message costs little beside its bytes, and 256
 /// sessions together hold no more than some 30 MB.
@@ -332,6 +342,8 @@ const COUNT_MAX: u32 = 1000;
 const EXCHANGE_COST_BYTES: u64 = 1024;
 /// What a served request may cost the peer beside its experiment: itself, pongs, a few reports.
 const REQUEST_ALLOWANCE: u64 = 1024;
+/// What a kept report may be on the wire; how many are kept is bounded.
+const REPORT_ALLOWANCE: u64 = 512;
 /// A transfer of 16 MiB at 2.2 Mbit/s; a slower line takes smaller ones.
 const TRANSFER_MAX: Duration = Duration::from_secs(60);
 /// A message is taken in this time even at 56 kbit/s.
@@ -344,3 +356,169 @@ const UNASKED_MAX: Duration = Duration::from_mins(10);
 /// How long closing may take, and what is read meanwhile: the rest of what was under way.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
 const LINGER_BYTES: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    //! On a clock that runs as fast as nothing happens, and pipes in place of sockets.
+
+    use std::sync::Mutex;
+
+    use barograph_forecast::Name;
+    use barograph_probe::TcpInfo;
+    use barograph_probe::io::{Limits, Responder};
+    use tokio::io::DuplexStream;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::bank::Bank;
+    use crate::config::EchoConfig;
+    use crate::echo::Parts;
+    use crate::health::Health;
+    use crate::recorder::Inbox;
+
+    impl Socket for DuplexStream {
+        fn set_nodelay(&self, _nodelay: bool) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn bulk_tcp_info(&self, _elapsed_s: f64) -> Option<TcpInfo> {
+            None
+        }
+    }
+
+    /// A session, and the page at its other end.
+    struct Pair {
+        page: WebSocketStream<DuplexStream>,
+        session: tokio::task::JoinHandle<()>,
+        began: Instant,
+        responder: Arc<Responder>,
+        _running: watch::Sender<bool>,
+    }
+
+    impl Pair {
+        async fn open() -> Self {
+            let (running, stopping) = watch::channel(false);
+            let responder = Arc::new(Responder::start(Limits::default(), None).unwrap());
+            let (inbox, _) = Inbox::new(Arc::new(Health::new()));
+            let parts = Parts {
+                host: Name::new("here").unwrap(),
+                inbox,
+                bank: Arc::new(Mutex::new(Bank::new(1))),
+                responder: Arc::clone(&responder),
+                stopping,
+            };
+            let echo = Arc::new(Echo::new(&EchoConfig::default(), parts));
+            let (ours, theirs) = tokio::io::duplex(1000);
+            let admission = echo.admit([192, 0, 2, 1].into(), false).unwrap();
+            let session = tokio::spawn(admission.serve(ours, Vec::new()));
+            let page = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
+            Self { page, session, began: Instant::now(), responder, _running: running }
+        }
+
+        async fn ask(&mut self, request: Request) {
+            self.page.send(Message::binary(request.encode().to_vec())).await.unwrap();
+            let reply = self.page.next().await.unwrap().unwrap().into_data();
+            assert_eq!(Reply::decode(&reply), Ok(Reply::Ready { nonce: 0 }));
+        }
+
+        /// When the session closed, in whole seconds, and how; pings are answered meanwhile.
+        async fn closed(mut self) -> (u64, Option<CloseCode>) {
+            let mut at = None;
+            while let Some(Ok(message)) = self.page.next().await {
+                if let Message::Close(frame) = message {
+                    at = Some((self.began.elapsed().as_secs(), frame.map(|frame| frame.code)));
+                }
+            }
+            at.unwrap_or((self.began.elapsed().as_secs(), None))
+        }
+
+        /// When the session was over, of a page that takes nothing, in whole seconds.
+        async fn over(self) -> u64 {
+            self.session.await.unwrap();
+            self.began.elapsed().as_secs()
+        }
+    }
+
+    proptest::proptest! {
+        /// Frames of every kind with any content, cut anywhere: the session ends, whatever it was told.
+        #[test]
+        fn any_bytes_end_a_session(
+            frames in proptest::collection::vec(
+                (proptest::num::u8::ANY, proptest::collection::vec(proptest::num::u8::ANY, 0..20)),
+                0..20,
+            ),
+            requests in proptest::collection::vec(1_u8..6, 0..4),
+            cut in 0_usize..40,
+        ) {
+            let mut bytes = Vec::new();
+            for kind in requests {
+                // A small request of each kind, masked with zeros.
+                bytes.extend([0x82, 0x90, 0, 0, 0, 0, 0xB1, kind, 0, 0]);
+                let (count, length) = if matches!(kind, 3 | 4) { (0, 9) } else { (2, 0) };
+                bytes.extend(u32::to_be_bytes(count));
+                bytes.extend(u64::to_be_bytes(length));
+            }
+            for (first, payload) in frames {
+                bytes.extend([first, 0x80 | payload.len() as u8, 0, 0, 0, 0]);
+                bytes.extend(payload);
+            }
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_time().start_paused(true).build().unwrap().block_on(async {
+                let Pair { page, session, _running, .. } = Pair::open().await;
+                let (mut reading, mut writing) = tokio::io::split(page.into_inner());
+                let sink = tokio::spawn(async move { reading.read_to_end(&mut Vec::new()).await });
+                // It may be closed before all of it is taken.
+                let _ = writing.write_all(&bytes).await;
+                let _ = writing.shutdown().await;
+                timeout(Duration::from_mins(11), session).await.unwrap().unwrap();
+                sink.await.unwrap().unwrap();
+            });
+        }
+    }
+
+    fn transfer(direction: Direction) -> Request {
+        Request::Goodput { direction, bytes: 1 << 20 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_answers_no_ping_is_dropped() {
+        assert_eq!(Pair::open().await.over().await, 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_asks_for_nothing_ends_after_ten_minutes() {
+        assert_eq!(Pair::open().await.closed().await, (600, Some(CloseCode::Away)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reader_is_cut() {
+        let mut pair = Pair::open().await;
+        pair.ask(transfer(Direction::Down)).await;
+        pair.page.send(Message::binary(vec![0, 0])).await.unwrap();
+        let responder = Arc::clone(&pair.responder);
+        // Ten seconds for the message, one for saying why.
+        assert_eq!(pair.over().await, 11);
+        assert!(!responder.bulk_running() && responder.bulk_begun() == 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_writer_is_cut_and_loads_the_host_meanwhile() {
+        let mut pair = Pair::open().await;
+        pair.ask(transfer(Direction::Up)).await;
+        for _ in 0..12 {
+            assert!(pair.responder.bulk_running());
+            pair.page.send(Message::binary(vec![0])).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        assert_eq!(pair.closed().await, (60, Some(CloseCode::Policy)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_amid_an_experiment_is_the_end() {
+        let mut pair = Pair::open().await;
+        pair.ask(Request::Rtt { n: 2 }).await;
+        assert_eq!(pair.closed().await, (30, Some(CloseCode::Policy)));
+    }
+}

@@ -1,6 +1,7 @@
 //! A page in a few lines: it opens sessions and speaks the protocol, with a limit to every wait.
 
-use std::net::{SocketAddr, TcpStream};
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 
 use barograph_probe::wire::{Declined, Done, Reply, Request};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -8,11 +9,12 @@ use tokio_tungstenite::tungstenite::handshake::client::Request as Handshake;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::{Error, Message, WebSocket, client};
 
+use crate::LIMIT;
 use crate::http::connect;
 
 /// The end of a page.
-pub(crate) struct Page {
-    pub(crate) socket: WebSocket<TcpStream>,
+pub(crate) struct Page<S = TcpStream> {
+    pub(crate) socket: WebSocket<S>,
 }
 
 /// The handshake that a page's browser sends.
@@ -33,8 +35,27 @@ impl Page {
 
     /// A session, or the status of the refusal.
     pub(crate) fn try_open(address: SocketAddr, origin: Option<&str>) -> Result<Self, u16> {
-        let stream = connect(address);
+        Self::over(connect(address), address, origin)
+    }
+
+    /// A session from another address of this host.
+    pub(crate) fn open_from(address: SocketAddr, own: Ipv4Addr) -> Result<Self, u16> {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((own, 0)).into()).unwrap();
+        socket.connect_timeout(&address.into(), LIMIT).unwrap();
+        socket.set_read_timeout(Some(LIMIT)).unwrap();
+        Self::over(socket.into(), address, None)
+    }
+
+    fn over(stream: TcpStream, address: SocketAddr, origin: Option<&str>) -> Result<Self, u16> {
         stream.set_nodelay(true).unwrap();
+        Self::through(stream, address, origin)
+    }
+}
+
+impl<S: Read + Write> Page<S> {
+    /// The handshake on any stream.
+    pub(crate) fn through(stream: S, address: SocketAddr, origin: Option<&str>) -> Result<Self, u16> {
         match client(handshake(address, origin), stream) {
             Ok((socket, answer)) => {
                 assert_eq!(answer.headers()["sec-websocket-protocol"], "barograph-probe.1");

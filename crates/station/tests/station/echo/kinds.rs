@@ -1,5 +1,7 @@
 //! Each kind of experiment, and what it leaves behind.
 
+use std::time::{Duration, Instant};
+
 use barograph_probe::wire::{Declined, Request};
 
 use super::client::Page;
@@ -68,4 +70,40 @@ fn the_station_says_what_it_serves_and_without_a_handshake_why_not() {
     assert!(refused.status == 403 && refused.error().contains("echo.enabled"));
     assert_eq!(Page::try_open(address, None).err(), Some(403));
     station.stop(crate::LIMIT);
+}
+
+/// The second byte waits for the acknowledgement of the first, which the client's kernel delays.
+#[test]
+#[cfg(target_os = "linux")]
+fn an_exchange_with_nagle_waits_for_a_delayed_acknowledgement() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let mut page = Page::open(station.address());
+    let mut plain = Vec::new();
+    page.ask(Request::Rtt { n: 9 }).unwrap();
+    for _ in 0..9 {
+        plain.push(exchange(&mut page, 1));
+    }
+    let mut impeded = Vec::new();
+    page.ask(Request::RttNagle { n: 9 }).unwrap();
+    for _ in 0..9 {
+        // As the kernel does on its own once it takes a connection for an interactive one.
+        socket2::SockRef::from(page.socket.get_ref()).set_tcp_quickack(false).unwrap();
+        impeded.push(exchange(&mut page, 2));
+    }
+    // Linux delays by 40 ms at least; a whole median of ours would be a busy machine.
+    impeded.sort_unstable();
+    let fastest = plain.iter().min().unwrap();
+    assert!(*fastest * 5 < impeded[4], "{plain:?} {impeded:?}");
+    // Nagle's algorithm is off again: a transfer and an exchange after it.
+    page.rtt(1).unwrap();
+    station.stop(crate::LIMIT);
+}
+
+fn exchange(page: &mut Page, messages: usize) -> Duration {
+    let began = Instant::now();
+    page.send(&[7, 7]);
+    let came: usize = (0..messages).map(|_| page.take().len()).sum();
+    assert_eq!(came, 2);
+    began.elapsed()
 }
