@@ -22,8 +22,9 @@ lint:
 fuzz:
 	scripts/fuzz $(SECONDS)
 
-# Rebuild the page that is embedded in the binary.
+# Rebuild the page that is embedded in the binary, and its forecaster.
 web:
+	scripts/build-wasm
 	npm ci --prefix web --no-audit --no-fund
 	npm run --prefix web build
 

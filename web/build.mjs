@@ -3,17 +3,18 @@
 import { mkdir, readFile, readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { gzipSync } from 'node:zlib';
 import { build } from 'esbuild';
 
-// Everything the browser loads, in bytes, uncompressed: small enough to open over the link being measured.
-const WEIGHT_MAX = 100_000;
+// Everything the browser loads, in bytes, as gzip sends it: small enough to open over the link being measured.
+const WEIGHT_MAX = 150_000;
 
 const here = fileURLToPath(new URL('.', import.meta.url));
 const out = join(here, '../crates/station/web');
 
 const bundle = await build({
   absWorkingDir: here,
-  entryPoints: { app: 'src/main.js' },
+  entryPoints: { app: 'src/main.js', worker: 'src/weather/worker.js', mirrors: 'src/mirrors/main.js', 'mirrors-stations': 'src/mirrors/stations.js', 'mirrors-page': 'src/mirrors/page.js' },
   outdir: out,
   bundle: true,
   minify: true,
@@ -29,17 +30,22 @@ const uplot = JSON.parse(await readFile(join(here, 'node_modules/uplot/package.j
 const files = new Map([
   ...bundle.outputFiles.map(({ path, contents }) => [path.slice(out.length + 1), Buffer.from(contents)]),
   ['index.html', await readFile(join(here, 'src/index.html'))],
+  ['mirrors.html', await readFile(join(here, 'src/mirrors.html'))],
   ['icon.svg', await readFile(join(here, 'src/icon.svg'))],
   ['LICENSES.txt', Buffer.from(`The page contains uPlot ${uplot.version} (${uplot.homepage}):\n\n${notice.trim()}\n`)],
 ]);
 
-const weight = [...files.values()].reduce((sum, contents) => sum + contents.length, 0);
-if (WEIGHT_MAX < weight) throw new Error(`the page weighs ${weight} bytes, more than ${WEIGHT_MAX}`);
+// Built by scripts/build-wasm, not here: that needs Rust.
+files.set('forecast.wasm', await readFile(join(out, 'forecast.wasm')));
+
+const weighed = new Map([...files].map(([name, contents]) => [name, gzipSync(contents).length]));
+const weight = [...weighed.values()].reduce((sum, bytes) => sum + bytes, 0);
+if (WEIGHT_MAX < weight) throw new Error(`the page weighs ${weight} bytes compressed, more than ${WEIGHT_MAX}`);
 
 if (process.argv.includes('--check')) await check();
 else await write();
-for (const [name, contents] of files) console.log(`${String(contents.length).padStart(7)} ${name}`);
-console.log(`${String(weight).padStart(7)} bytes in all`);
+for (const [name, bytes] of weighed) console.log(`${String(bytes).padStart(7)} ${name}`);
+console.log(`${String(weight).padStart(7)} bytes in all, compressed`);
 
 async function write() {
   await mkdir(out, { recursive: true });

@@ -1,19 +1,25 @@
 // A station that is not one: serves the built page and invented series, for tests and for drawing.
-// `node mock.mjs [--port 7000] [--period-ms 1000] [--empty] [--many 40]`
+// `node mock.mjs [--port 7000] [--period-ms 1000] [--empty] [--many 40] [--here]`
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { pathToFileURL } from 'node:url';
+import { FakeSeries, delay, losses, seeded, shifter, wanderer } from './fake/weather.mjs';
 
-/** Starts a mock station; with `period_ms` 0 nothing moves until `step()`. */
-export async function startMock({ port = 0, period_ms = 0, empty = false, many = 0, stream = true, seed = 1 } = {}) {
-  const mock = new Mock({ empty, many, stream, seed });
+/**
+ * Starts a mock station; with `period_ms` 0 nothing moves until `step()`. With `here` its page gets a communicator
+ * that is not one either (fake/here.mjs), with `here` points measured before.
+ */
+export async function startMock({ port = 0, period_ms = 0, empty = false, many = 0, stream = true, seed = 1, here } = {}) {
+  const mock = new Mock({ empty, many, stream, seed, here, period_ms });
   await mock.start(port);
   if (0 < period_ms) mock.timer = setInterval(() => mock.step(), period_ms);
   return mock;
 }
 
 class Mock {
-  constructor({ empty, many, stream, seed }) {
+  constructor({ empty, many, stream, seed, here, period_ms }) {
+    this.here = here;
+    this.here_period_ms = period_ms;
     this.gives_stream = stream;
     this.requests = [];
     this.streams = new Set();
@@ -83,6 +89,7 @@ class Mock {
         uptime_s: Date.now() / 1000 - this.started_s,
         started_s: this.started_s,
         page_period_s: 10,
+        ...(this.here === undefined ? {} : { echo: { keeps: true } }),
       });
     } else if (pathname === '/v1/series') {
       json(response, { series: this.series.map((series) => series.summary()) });
@@ -96,8 +103,25 @@ class Mock {
       if (this.gives_stream) this.#stream(response);
       else json(response, { error: 'too many streams' }, 503);
     } else {
-      await file(response, pathname);
+      await this.#file(response, pathname);
     }
+  }
+
+  async #file(response, pathname) {
+    const name = pathname === '/' ? 'index.html' : pathname.slice(1);
+    const type = TYPES[name];
+    const from = name.startsWith('fake/') ? import.meta.url : PAGE;
+    let contents = type && (await readFile(new URL(name, from), 'utf8').catch(() => null));
+    if (!contents) {
+      json(response, { error: 'no such page' }, 404);
+      return;
+    }
+    if (name === 'index.html' && this.here !== undefined) {
+      const fake = `<script type="module" src="fake/here.mjs" id="fake" data-points="${this.here}" data-period-ms="${this.here_period_ms}"></script>`;
+      contents = contents.replace('<script', `${fake}\n    <script`);
+    }
+    response.writeHead(200, { 'content-type': type });
+    response.end(contents);
   }
 
   #stream(response) {
@@ -108,90 +132,6 @@ class Mock {
   }
 }
 
-/** One invented series: weather, a history, and a plain forecaster that is honest about its errors. */
-class FakeSeries {
-  constructor({ target, quantity, unit, period_s, weather }, random) {
-    Object.assign(this, { source: 'aneroid', target, quantity, unit, period_s, random });
-    this.weather = weather(random);
-    this.points = [];
-    this.values = [];
-    this.errors = [];
-    this.error_sum = 0;
-    this.count = 0;
-    this.failures = 0;
-  }
-
-  identity() {
-    const { source, target, quantity, unit } = this;
-    return { source, target, quantity, unit };
-  }
-
-  warmUp(now_s) {
-    for (let i = 400; 0 < i; i -= 1) this.measure(now_s - this.period_s * (i + 0.2 * this.random()));
-  }
-
-  measure(time_s) {
-    return this.put(time_s, this.weather());
-  }
-
-  put(time_s, outcome) {
-    const forecast = this.#forecast();
-    const point = { time_s, ...outcome, ...forecast };
-    if (outcome.error === undefined) {
-      this.count += 1;
-      if (forecast.forecast !== undefined) {
-        const error = Math.abs(outcome.value - forecast.forecast);
-        this.error_sum += error;
-        this.errors = [...this.errors.slice(-99), error];
-      }
-      this.values = [...this.values.slice(-20), outcome.value];
-    } else {
-      this.failures += 1;
-    }
-    this.points = [...this.points.slice(-511), point];
-    return point;
-  }
-
-  next() {
-    const forecast = this.#forecast();
-    if (forecast.forecast === undefined) return null;
-    const mae = this.error_sum / Math.max(1, this.count - 1);
-    const of = (value, method) => ({ value, mse: mae * mae * 1.6, mae, recent_mse: mae * mae, recent_mae: mae, method });
-    const { lower, upper } = forecast;
-    return {
-      ...this.identity(),
-      time_s: this.points.at(-1).time_s,
-      count: this.count,
-      level: 0.9,
-      mean: of(mean(this.values), 'sliding_mean_21'),
-      median: of(forecast.forecast, forecast.method),
-      ...(lower === undefined ? {} : { lower, upper }),
-    };
-  }
-
-  summary() {
-    const point = this.points.at(-1);
-    const last = point ? { ...this.identity(), time_s: point.time_s, value: point.value, error: point.error } : null;
-    return { ...this.identity(), count: this.count, failures: this.failures, last, next: this.next() };
-  }
-
-  recent() {
-    return { ...this.identity(), level: 0.9, points: this.points, next: this.next() };
-  }
-
-  #forecast() {
-    if (this.values.length === 0) return {};
-    const few = this.values.slice(-7);
-    const forecast = 0.6 * median(few) + 0.4 * this.values.at(-1);
-    const method = this.values.length < 7 ? 'last_value' : 'median_w7+exp_g40';
-    if (this.errors.length < 10) return { forecast, method };
-    const half = [...this.errors].sort((a, b) => a - b)[Math.floor(0.9 * this.errors.length)];
-    const floor = this.values.every((value) => 0 <= value) ? 0 : -Infinity;
-    return { forecast, method, lower: Math.max(floor, forecast - half), upper: forecast + half };
-  }
-}
-
-// Heavy-tailed times, shares that wander, rates that shift level: what the real ones look like.
 const WEATHER = [
   { target: 'aneroid', quantity: 'cpu_available', unit: 'ratio', period_s: 5, weather: wanderer(0.82, 0.05, 0.02, 1) },
   { target: 'aneroid', quantity: 'memory_free', unit: 'bytes', period_s: 5, weather: wanderer(11.6e9, 4e7, 9e9, 13e9) },
@@ -216,81 +156,15 @@ function manyOf(count) {
   }));
 }
 
-function delay(base, spread, spikes, failing) {
-  return (random) => () => {
-    if (random() < failing) return { error: random() < 0.7 ? 'timed_out' : 'refused' };
-    const tail = random() < spikes ? 1 + 6 * random() : 1;
-    return { value: base * tail * Math.exp(spread * Math.abs(normal(random))) };
-  };
-}
-
-function wanderer(start, step, low, high) {
-  return (random) => {
-    let level = start;
-    return () => {
-      level += 0.08 * (start - level) + step * normal(random);
-      if (random() < 0.01) level -= 8 * step;
-      level = Math.min(high, Math.max(low, level));
-      return { value: level };
-    };
-  };
-}
-
-function shifter(high, low) {
-  return (random) => {
-    let level = high;
-    return () => {
-      if (random() < 0.025) level = level === high ? low : high;
-      return { value: level * (1 - 0.04 * Math.abs(normal(random))) };
-    };
-  };
-}
-
-function losses() {
-  return (random) => () => ({ value: random() < 0.85 ? 0 : Math.ceil(2 * random()) / 10 });
-}
-
-async function file(response, pathname) {
-  const name = pathname === '/' ? 'index.html' : pathname.slice(1);
-  const type = TYPES[name];
-  const contents = type && (await readFile(new URL(name, PAGE)).catch(() => null));
-  if (!contents) {
-    json(response, { error: 'no such page' }, 404);
-    return;
-  }
-  response.writeHead(200, { 'content-type': type });
-  response.end(contents);
-}
-
 function json(response, body, status = 200) {
   response.writeHead(status, { 'content-type': 'application/json' });
   response.end(JSON.stringify(body));
 }
 
-function mean(values) {
-  return values.reduce((sum, value) => sum + value, 0) / values.length;
-}
-
-function median(values) {
-  return [...values].sort((a, b) => a - b)[Math.floor(values.length / 2)];
-}
-
-// Box and Muller (1958).
-function normal(random) {
-  return Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
-}
-
-// A seeded linear congruential generator (Knuth's MMIX constants, TAOCP 2 §3.3.4): the same weather in every run.
-function seeded(seed) {
-  let state = BigInt(seed);
-  return () => {
-    state = BigInt.asUintN(64, state * 6364136223846793005n + 1442695040888963407n);
-    return Number(state >> 11n) / 2 ** 53;
-  };
-}
-
 const PAGE = new URL('../crates/station/web/', import.meta.url);
 const TYPES = {
+  'fake/here.mjs': 'text/javascript; charset=utf-8',
+  'fake/weather.mjs': 'text/javascript; charset=utf-8',
   'index.html': 'text/html; charset=utf-8',
   'app.js': 'text/javascript; charset=utf-8',
   'app.css': 'text/css; charset=utf-8',
@@ -308,6 +182,7 @@ if (import.meta.url === pathToFileURL(process.argv[1]).href) {
     period_ms: option('period-ms', 1000),
     many: option('many', 0),
     empty: process.argv.includes('--empty'),
+    here: process.argv.includes('--here') ? 400 : undefined,
   });
   console.log(`listening on ${mock.url}`);
 }

@@ -11,25 +11,33 @@ import {
   formatValue,
   quantityTitle,
 } from './format.js';
-import { Graph } from './graph.js';
+import { Graph, OWN_HEIGHT, PART_HEIGHT } from './graph.js';
 import { hasFailed } from './store.js';
 import { Table } from './table.js';
-import { traceOf } from './trace.js';
+import { partOf, traceOf } from './trace.js';
 
 /** A card for one series. It draws only what `render` gives it and only while it is in view. */
 export class Card {
-  constructor(series) {
+  /** `own` are the cards of what this browser measures: their other figures stand in the console. */
+  constructor(series, { own = false } = {}) {
+    this.own = own;
     this.title = quantityTitle(series.quantity);
     this.in_view = false;
-    this.graph = null;
+    this.graphs = [];
+    this.separate = false;
     this.table = null;
+    this.points = [];
     this.trace = null;
     this.#build(series);
   }
 
-  /** Shows the series as it is now; `points_shown` is how far back the graph reaches. */
-  render(series, points_shown) {
+  /**
+   * Shows the series as it is now. `points_shown` is how far back the graph reaches; `points` are other
+   * points than the series' own, where there are; `separate` gives what was forecast a graph of its own.
+   */
+  render(series, { points_shown, points = series.points, separate = false }) {
     this.series = series;
+    this.#separate(separate);
     this.#writeNumbers(series);
     if (!this.in_view) return;
     if (this.table) {
@@ -37,79 +45,89 @@ export class Card {
       return;
     }
     setAttribute(this.figure, 'aria-label', describeSeries(series));
-    const waiting = series.points.length === 0;
+    const waiting = points.length === 0;
     this.waiting.hidden = !waiting;
     setText(this.waiting, series.history === 'present' ? 'no measurements yet…' : 'reading…');
     if (waiting) return;
-    this.graph ??= new Graph(this.paper, (index) => this.#readOut(index));
-    this.trace = traceOf(series.points, series.next, series.unit, points_shown);
-    setText(this.axis_unit, this.trace.has_values ? this.trace.scale.label : '');
-    this.graph.draw(this.trace);
+    this.points = points;
+    this.trace = traceOf(points, series.next, series.unit, points_shown);
+    for (const unit of this.axis_units) setText(unit, this.trace.has_values ? this.trace.scale.label : '');
+    this.#draw();
   }
 
   /** Says whether the card is in view; out of view it keeps its numbers and gives its graph back. */
   setInView(in_view) {
     this.in_view = in_view;
-    if (!in_view) this.#dropGraph();
+    if (!in_view) this.#dropGraphs();
   }
 
   /** Reads the theme's colours again. */
   recolour() {
-    this.graph?.recolour();
+    for (const graph of this.graphs) graph.recolour();
   }
 
   /** Gives everything back. */
   destroy() {
-    this.#dropGraph();
+    this.#dropGraphs();
     this.root.remove();
   }
 
   #build(series) {
     const id = `card-${(next_id += 1)}`;
-    this.last = element('dd', { class: 'figure' });
+    const figure = this.own ? 'span' : 'dd';
+    this.last = element(figure, { class: 'figure' });
     this.last_time = element('dd', { class: 'aside' });
-    this.next = element('dd', { class: 'figure' });
+    this.next = element(figure, { class: 'figure' });
     this.interval = element('dd', { class: 'aside' });
     this.mae = element('dd', { class: 'figure' });
     this.method = element('dd', { class: 'aside method' });
     this.count = element('span', { class: 'count' });
     this.failures = element('span', { class: 'failures' });
 
-    this.axis_unit = element('span', { class: 'axis-unit', 'aria-hidden': 'true' });
-    this.paper = element('div', { class: 'paper' });
+    this.axis_units = PARTS.map(() => element('span', { class: 'axis-unit', 'aria-hidden': 'true' }));
+    this.papers = this.axis_units.map((unit, i) =>
+      element('div', { class: 'paper' }, unit, element('span', { class: 'part-name', 'aria-hidden': 'true' }, PARTS[i])),
+    );
+    this.papers[1].hidden = true;
     this.read_out = element('p', { class: 'read-out', hidden: '' });
     this.waiting = element('p', { class: 'waiting' });
-    this.figure = element('div', { class: 'figure-box', role: 'img' }, this.paper, this.axis_unit, this.read_out, this.waiting);
+    this.figure = element('div', { class: 'figure-box', role: 'img', 'aria-label': describeSeries(series) }, ...this.papers, this.read_out, this.waiting);
     this.body = element('div', { class: 'body' }, this.figure);
 
     this.toggle = element('button', { type: 'button', class: 'quiet', 'aria-pressed': 'false' }, 'Table');
     this.toggle.setAttribute('aria-label', `Table of ${this.title}, ${series.target}`);
     this.toggle.addEventListener('click', () => this.#toggleTable());
 
+    const titles = [
+      element(this.own ? 'h3' : 'h4', { id, class: 'title' }, this.title),
+      this.own || this.title === series.quantity ? '' : element('code', {}, series.quantity),
+    ];
+    this.root = element(
+      'article',
+      { class: this.own ? 'card own' : 'card', 'aria-labelledby': id },
+      element('header', {}, ...titles, ...(this.own ? [this.#pair()] : []), this.toggle),
+      ...(this.own ? [this.body] : [this.#numbers(), this.body, element('footer', {}, this.count, this.failures)]),
+    );
+  }
+
+  // The console has the other figures of an own card; these two keep it company where that is out of sight.
+  #pair() {
+    return element('p', { class: 'pair' }, element('span', { class: 'last' }, this.last), element('span', { class: 'next' }, this.next));
+  }
+
+  #numbers() {
     const numbers = [
       ['last', 'Last', this.last, this.last_time],
       ['next', 'Next', this.next, this.interval],
       ['mae', 'MAE so far', this.mae, this.method],
     ];
-    this.root = element(
-      'article',
-      { class: 'card', 'aria-labelledby': id },
-      element(
-        'header',
-        {},
-        element('h3', { id }, this.title),
-        this.title === series.quantity ? '' : element('code', {}, series.quantity),
-        this.toggle,
-      ),
-      element(
-        'dl',
-        { class: 'numbers' },
-        ...numbers.map(([kind, label, ...values]) => element('div', { class: kind }, element('dt', {}, label), ...values)),
-      ),
-      this.body,
-      element('footer', {}, this.count, this.failures),
+    const list = element(
+      'dl',
+      { class: 'numbers' },
+      ...numbers.map(([kind, label, ...values]) => element('div', { class: kind }, element('dt', {}, label), ...values)),
     );
     this.mae.parentElement.title = 'Mean absolute error of the forecasts issued so far, and the method that made the next one';
+    return list;
   }
 
   #writeNumbers(series) {
@@ -131,10 +149,28 @@ export class Card {
     setText(this.failures, failuresText(series));
   }
 
+  #separate(separate) {
+    if (separate === this.separate) return;
+    this.#dropGraphs();
+    this.separate = separate;
+    this.papers[1].hidden = !separate;
+    this.root.classList.toggle('separate', separate);
+  }
+
+  #draw() {
+    const parts = this.separate ? PARTS : [null];
+    if (this.graphs.length === 0) {
+      const hovered = (index) => this.#readOut(index);
+      const height = this.separate ? PART_HEIGHT : this.own ? OWN_HEIGHT : undefined;
+      this.graphs = parts.map((part, i) => new Graph(this.papers[i], hovered, height));
+    }
+    parts.forEach((part, i) => this.graphs[i].draw(part ? partOf(this.trace, part) : this.trace));
+  }
+
   #readOut(index) {
     if (!this.trace) return;
     const [times] = this.trace.columns;
-    const point = index === null ? undefined : this.series.points.findLast((point) => point.time_s === times[index]);
+    const point = index === null ? undefined : this.points.findLast((point) => point.time_s === times[index]);
     this.read_out.hidden = !point;
     if (!point) return;
     const { unit } = this.series;
@@ -142,7 +178,7 @@ export class Card {
     const interval = formatInterval(point.lower, point.upper, unit);
     this.read_out.replaceChildren(
       element('span', {}, formatTime(point.time_s)),
-      element('span', { class: 'last' }, measured),
+      element('span', { class: 'last' }, `${measured}${Number.isFinite(point.raw) ? `, uncorrected ${formatValue(point.raw, unit)}` : ''}`),
       element('span', { class: 'next' }, `${formatValue(point.forecast, unit)}${interval && ` (${interval})`}`),
       element('span', {}, point.method ?? ''),
     );
@@ -152,8 +188,9 @@ export class Card {
     const shown = this.table === null;
     this.toggle.setAttribute('aria-pressed', String(shown));
     if (shown) {
-      this.#dropGraph();
-      this.table = new Table(`${this.title}, ${this.series.source} to ${this.series.target}`);
+      this.#dropGraphs();
+      const corrected = this.own && this.series.unit === 'bit/s';
+      this.table = new Table(`${this.title}, ${this.series.source} to ${this.series.target}`, { corrected });
       this.body.replaceChildren(this.table.root);
     } else {
       this.table = null;
@@ -162,9 +199,9 @@ export class Card {
     this.changed?.();
   }
 
-  #dropGraph() {
-    this.graph?.destroy();
-    this.graph = null;
+  #dropGraphs() {
+    for (const graph of this.graphs) graph.destroy();
+    this.graphs = [];
     this.read_out.hidden = true;
   }
 }
@@ -175,5 +212,7 @@ function failuresText(series) {
   const words = last ? `, last: ${formatFailure(last.error)} at ${formatTime(last.time_s)}` : '';
   return `${formatCount(series.failures)} failed${words}`;
 }
+
+const PARTS = ['measured', 'forecast'];
 
 let next_id = 0;

@@ -19,6 +19,15 @@ export function formatValue(value, unit) {
   return withLabel(formatIn(value, scale), scale.label);
 }
 
+/** A squared `value`, such as a mean squared error, in the square of a scale: `2.71 ms²`. */
+export function formatSquared(value, unit) {
+  if (!Number.isFinite(value)) return ABSENT;
+  // Ten times the root: the square is then from 0.01 to 10 000, where the root's own scale gives up to a million.
+  const { factor, label } = scaleFor(unit, 10 * Math.sqrt(Math.abs(value)));
+  const squared = label.includes('/') ? `(${label})²` : label && `${label}²`;
+  return withLabel(formatNumber(value * factor * factor), squared);
+}
+
 /** `value` in a given scale, without its label. */
 export function formatIn(value, scale) {
   return Number.isFinite(value) ? formatNumber(value * scale.factor, scale.extra) : ABSENT;
@@ -116,6 +125,12 @@ export function describeSeries(series) {
 
 /** What stands for a value that does not exist. */
 export const ABSENT = '–';
+
+/** A period or another short time, in words as short: `5 s`, `2 min`. */
+export function formatPeriod(period_s) {
+  if (!Number.isFinite(period_s)) return ABSENT;
+  return period_s < 60 || period_s % 60 !== 0 ? `${period_s}${NARROW}s` : `${period_s / 60}${NARROW}min`;
+}
 
 function describeLast(series) {
   if (!series.last) return 'no measurement yet';

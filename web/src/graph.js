@@ -3,15 +3,16 @@ import uPlot from 'uplot';
 import { formatClock, formatTicks } from './format.js';
 
 /**
- * A graph inside `place`, as wide as it and `GRAPH_HEIGHT` high.
+ * A graph inside `place`, as wide as it and `height` CSS pixels high.
  *
  * The forecast for the coming measurement stands alone in a margin to the right of the paper: it has
  * no time yet, and its distance from the last point is one step, whatever the step.
  */
 export class Graph {
   /** `hovered(index)` is told which row the pointer is on, or `null`. */
-  constructor(place, hovered) {
+  constructor(place, hovered, height = GRAPH_HEIGHT) {
     this.place = place;
+    this.height = height;
     this.trace = null;
     this.ink = readInk(place);
     this.plot = new uPlot(this.#options(hovered), [[], [], [], [], []], place);
@@ -39,7 +40,7 @@ export class Graph {
 
   #fit() {
     const width = this.place.clientWidth;
-    if (0 < width && width !== this.plot.width) this.plot.setSize({ width, height: GRAPH_HEIGHT });
+    if (0 < width && width !== this.plot.width) this.plot.setSize({ width, height: this.height });
   }
 
   #options(hovered) {
@@ -54,13 +55,14 @@ export class Graph {
     const hidden = { stroke: 'transparent', width: 0, points: { show: false } };
     return {
       width: this.place.clientWidth || 320,
-      height: GRAPH_HEIGHT,
+      height: this.height,
       padding: [6, AHEAD_WIDTH, 0, 0],
       legend: { show: false },
       cursor: { y: false, drag: { x: false, y: false }, points: { show: false } },
       scales: {
-        x: { time: true, range: (u, low, high) => (low === null ? [0, 1] : low < high ? [low, high] : [low - 30, high]) },
-        y: { auto: false, range: () => this.trace?.range ?? [0, 1] },
+        // The trace knows better than uPlot, which gives a single time a range of years.
+        x: { time: true, range: () => this.#timeRange() },
+        y: { range: () => this.trace?.range ?? [0, 1] },
       },
       axes: [
         axis({
@@ -108,6 +110,13 @@ export class Graph {
         setCursor: [(u) => hovered(u.cursor.left < 0 ? null : (u.cursor.idx ?? null))],
       },
     };
+  }
+
+  #timeRange() {
+    if (!this.#hasRows()) return [0, 1];
+    const [times] = this.trace.columns;
+    const [first_s, last_s] = [times[0], times.at(-1)];
+    return [first_s < last_s ? first_s : last_s - 30, last_s];
   }
 
   #hasRows() {
@@ -211,7 +220,7 @@ export class Graph {
     ctx.font = scaleFont(FONT, ratio);
     ctx.textAlign = 'center';
     ctx.textBaseline = 'top';
-    ctx.fillText('next', x, top + height + 5 * ratio);
+    if (this.trace.has_ahead) ctx.fillText('next', x, top + height + 5 * ratio);
 
     // The pen rests where the last value was drawn.
     const [times, , , , measured] = this.trace.columns;
@@ -260,6 +269,12 @@ export class Graph {
 
 /** The height of a graph with its time axis, in CSS pixels; the style sheet reserves the same. */
 export const GRAPH_HEIGHT = 176;
+
+/** The height of a graph of what this browser measures, in CSS pixels: with the console above, five fit a screen. */
+export const OWN_HEIGHT = 156;
+
+/** The height of each of two graphs in place of one, in CSS pixels; the style sheet reserves twice that. */
+export const PART_HEIGHT = 144;
 
 // Room for one mark and its label, in CSS pixels.
 const AHEAD_WIDTH = 34;

@@ -1,12 +1,16 @@
-// The page of a station: asks what it has measured, then listens.
+// The page of a station: measures against it, asks what it has measured itself, then listens.
 import './page.css';
 import { Connection, fetchRecent, fetchSeries, fetchStation, pollDelay } from './api.js';
+import { Here } from './here.js';
+import { Own } from './own.js';
 import { Store } from './store.js';
 import { followTheme } from './theme.js';
 import { View } from './view.js';
+import { whyNot } from './why.js';
 
 const store = new Store();
 const view = new View(store, { seen: readHistory, retry: () => connection.connect() });
+const own = new Own();
 const connection = new Connection({
   async open() {
     await readAll();
@@ -69,5 +73,26 @@ const READS_MAX = 3;
 const wishes = [];
 let reading = 0;
 
-followTheme(document.getElementById('theme'), () => view.recolour());
+/** Measures from here, unless this browser or the station cannot. The station's other answers are not waited for. */
+async function startOwn() {
+  const station = await fetchStation().catch(() => null); // Then the communicator finds out, and says so.
+  const reason = whyNot(station);
+  if (reason) {
+    own.sayWhyNot(reason);
+    return;
+  }
+  try {
+    // What stands there already is used: tests bring a communicator of their own.
+    window.barograph ??= new Here();
+    own.start(window.barograph);
+  } catch (error) {
+    own.sayWhyNot(`This browser cannot measure: ${error.message}.`);
+  }
+}
+
+followTheme(document.getElementById('theme'), () => {
+  view.recolour();
+  own.recolour();
+});
 connection.connect();
+startOwn();

@@ -167,8 +167,8 @@ function isSame(record, event) {
   return record !== null && ['time_s', 'value', 'error'].every((name) => record[name] === event[name]);
 }
 
-function appendPoint(series, { time_s, value, error, forecast, lower, upper, method }) {
-  series.points.push({ time_s, value, error, forecast, lower, upper, method });
+function appendPoint(series, { time_s, value, error, forecast, lower, upper, method, detail }) {
+  series.points.push({ time_s, value, error, forecast, lower, upper, method, raw: detail?.raw, gap: detail?.gap });
   if (POINTS_MAX < series.points.length) series.points.shift();
   series.appended += 1;
 }

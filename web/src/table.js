@@ -5,11 +5,13 @@ import { hasFailed } from './store.js';
 
 /** A table that follows its series; rows are added above, so that a reader's place is not torn away. */
 export class Table {
-  constructor(caption) {
+  /** `corrected` adds what was measured before the correction, where points have it. */
+  constructor(caption, { corrected = false } = {}) {
+    this.corrected = corrected;
     this.revision = -1;
     this.appended = 0;
     this.rows = element('tbody');
-    const heads = ['Time', 'Measured', 'Had been forecast', 'Interval', 'Method'];
+    const heads = ['Time', 'Measured', ...(corrected ? ['Uncorrected'] : []), 'Had been forecast', 'Interval', 'Method'];
     this.root = element(
       'div',
       { class: 'table', tabindex: '0', role: 'region', 'aria-label': caption },
@@ -29,7 +31,7 @@ export class Table {
     const fresh =
       series.revision === this.revision ? Math.min(series.appended - this.appended, points.length) : points.length;
     if (fresh === 0) return;
-    const added = points.slice(points.length - fresh).reverse().map((point) => rowOf(point, series.unit));
+    const added = points.slice(points.length - fresh).reverse().map((point) => rowOf(point, series.unit, this.corrected));
     if (series.revision === this.revision) this.rows.prepend(...added);
     else this.rows.replaceChildren(...added);
     while (points.length < this.rows.childElementCount) this.rows.lastElementChild.remove();
@@ -38,13 +40,14 @@ export class Table {
   }
 }
 
-function rowOf(point, unit) {
+function rowOf(point, unit, corrected) {
   const failed = hasFailed(point);
   return element(
     'tr',
     failed ? { class: 'failed' } : {},
     element('th', { scope: 'row' }, formatTime(point.time_s)),
     element('td', {}, failed ? formatFailure(point.error) : formatValue(point.value, unit)),
+    ...(corrected ? [element('td', {}, formatValue(point.raw, unit))] : []),
     element('td', {}, formatValue(point.forecast, unit)),
     element('td', {}, formatInterval(point.lower, point.upper, unit) || ABSENT),
     element('td', {}, point.method ?? ABSENT),

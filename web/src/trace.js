@@ -7,9 +7,10 @@ import { hasFailed } from './store.js';
  *
  * `columns` are `[time_s, upper, lower, forecast, measured]`; a failure, a forecast never issued and
  * a hole in time are `null`, which the graph leaves empty. `failures` are the times of failures.
- * Times ascend, as the graph needs them: where a clock was set back, what it had labelled later
+ * A point that says `gap` comes after a pause that was no failure. Times ascend, as the graph needs them: where a clock was set back, what it had labelled later
  * gives way to what came after, and a gap shows the place. `has_values` says whether the paper's
- * range comes from values; without any it has no numbers to show.
+ * range comes from values; without any it has no numbers to show. `has_ahead` says whether the margin
+ * is for the next forecast.
  */
 export function traceOf(points, next, unit, points_shown) {
   const shown = points.slice(-points_shown);
@@ -27,7 +28,7 @@ export function traceOf(points, next, unit, points_shown) {
       while (point.time_s <= failures.at(-1)) failures.pop();
       before_s = columns[0].at(-1) ?? null;
     }
-    if (before_s !== null && (set_back || hole_s < point.time_s - before_s)) {
+    if (before_s !== null && (set_back || point.gap || hole_s < point.time_s - before_s)) {
       pushRow(columns, (before_s + point.time_s) / 2, null, null, null, null);
     }
     const failed = hasFailed(point);
@@ -47,7 +48,16 @@ export function traceOf(points, next, unit, points_shown) {
     ? { value: scaled(next.median.value), lower: scaled(next.lower), upper: scaled(next.upper) }
     : null;
   const has_values = [...columns[3], ...columns[4], ahead?.value].some(Number.isFinite);
-  return { columns, failures, ahead, scale, has_values, range: rangeOf(columns, ahead, unit, scale) };
+  return { columns, failures, ahead, has_ahead: true, scale, has_values, range: rangeOf(columns, ahead, unit, scale) };
+}
+
+/** One part of a trace, `measured` or `forecast`, on the same paper: for two graphs in place of one. */
+export function partOf(trace, part) {
+  const [times, upper, lower, forecast, measured] = trace.columns;
+  const none = times.map(() => null);
+  return part === 'measured'
+    ? { ...trace, columns: [times, none, none, none, measured], ahead: null, has_ahead: false }
+    : { ...trace, columns: [times, upper, lower, forecast, none], failures: [] };
 }
 
 /**

@@ -1,10 +1,11 @@
-// The whole page: header, groups of cards, filter, and what is said when there is nothing to show.
+// What the station measures: the plate, groups of cards, filter, and what is said when there is nothing to show.
 import { Card } from './card.js';
 import { element, setText } from './dom.js';
+import { Drawing } from './drawing.js';
 import { formatDuration, quantityTitle } from './format.js';
 import { matches } from './store.js';
 
-/** The page of a store. It draws in animation frames, and only what changed and is in view. */
+/** The part of the page that shows a station's store. It draws only what changed and is in view. */
 export class View {
   /** `seen(key)` is called when a card in view is drawn: its history may be wanted. */
   constructor(store, { seen, retry }) {
@@ -12,11 +13,9 @@ export class View {
     this.seen = seen;
     this.cards = new Map();
     this.sections = new Map();
-    this.dirty = new Set();
-    this.frame = null;
+    this.drawing = new Drawing((keys) => this.#draw(keys));
     this.station = null;
     this.parts = Object.fromEntries(PARTS.map((id) => [id, document.getElementById(id)]));
-    this.watcher = new IntersectionObserver((entries) => this.#watch(entries), { rootMargin: '160px' });
     this.parts.filter.addEventListener('input', () => this.#filter());
     this.parts.span.addEventListener('change', () => this.redrawAll());
     this.parts.retry.addEventListener('click', retry);
@@ -28,6 +27,8 @@ export class View {
     this.station = station;
     this.started_ms = Date.now() - station.uptime_s * 1000;
     setText(this.parts.host, station.host);
+    setText(this.parts.held_by, station.host);
+    setText(this.parts.way_held, station.host);
     setText(this.parts.version, station.version);
     document.title = `${station.host} · Barograph`;
     this.#tick();
@@ -53,20 +54,18 @@ export class View {
   /** Asks for groups and cards that agree with the store's series, and for all to be drawn. */
   arrange() {
     this.disordered = true;
-    this.frame ??= requestAnimationFrame(() => this.#draw());
+    this.drawing.ask();
   }
 
   /** Asks for a series to be drawn in the next frame. */
   redraw(key) {
     this.disordered ||= !this.cards.has(key); // A series nobody knew has a place to find first.
-    this.dirty.add(key);
-    this.frame ??= requestAnimationFrame(() => this.#draw());
+    this.drawing.ask(key);
   }
 
   /** Asks for every series to be drawn. */
   redrawAll() {
-    for (const key of this.cards.keys()) this.dirty.add(key);
-    this.frame ??= requestAnimationFrame(() => this.#draw());
+    this.drawing.ask(...this.cards.keys());
   }
 
   /** Reads the theme's colours again. */
@@ -74,18 +73,17 @@ export class View {
     for (const card of this.cards.values()) card.recolour();
   }
 
-  #draw() {
-    this.frame = null;
-    if (this.disordered) this.#arrange();
+  #draw(asked) {
+    const rearranged = this.disordered;
+    if (rearranged) this.#arrange();
     const points_shown = Number(this.parts.span.value);
-    for (const key of this.dirty) {
+    for (const key of rearranged ? this.cards.keys() : asked) {
       const series = this.store.series.get(key);
       const card = this.cards.get(key);
       if (!series || !card) continue;
-      card.render(series, points_shown);
+      card.render(series, { points_shown });
       if (card.in_view) this.seen(key);
     }
-    this.dirty.clear();
   }
 
   #arrange() {
@@ -100,46 +98,37 @@ export class View {
     }
     for (const [key, card] of this.cards) {
       if (this.store.series.has(key)) continue;
-      this.watcher.unobserve(card.root);
+      this.drawing.forget(card);
       card.destroy();
       this.cards.delete(key);
     }
     groups.forEach((group, i) => {
       const section = this.#section(group);
       placeAt(this.parts.groups, section.root, i);
-      group.keys.forEach((key, j) => {
-        placeAt(section.cards, this.#card(key).root, j);
-        this.dirty.add(key);
-      });
+      group.keys.forEach((key, j) => placeAt(section.cards, this.#card(key).root, j));
     });
     this.#filter();
   }
 
-  #watch(entries) {
-    for (const entry of entries) {
-      const key = this.keys.get(entry.target);
-      const card = this.cards.get(key);
-      if (!card) continue;
-      card.setInView(entry.isIntersecting);
-      if (entry.isIntersecting) this.redraw(key);
-    }
-  }
-
   #section(group) {
     if (!this.sections.has(group.id)) {
+      const relation = element('small');
       const id = `group-${(next_id += 1)}`;
       const cards = element('div', { class: 'cards' });
-      const from = group.source === this.station?.host ? '' : group.source;
       const heading = element(
-        'h2',
+        'h3',
         { id },
-        element('small', {}, group.own ? 'this host' : from ? `${from} to` : 'target'),
+        relation,
         ' ',
         element('span', {}, group.target),
       );
-      this.sections.set(group.id, { root: element('section', { 'aria-labelledby': id }, heading, cards), cards });
+      this.sections.set(group.id, { root: element('section', { class: 'group', 'aria-labelledby': id }, heading, cards), cards, relation });
     }
-    return this.sections.get(group.id);
+    const section = this.sections.get(group.id);
+    // The first points may come before the station has told its name.
+    const from = group.source === this.station?.host ? 'target' : `${group.source} to`;
+    setText(section.relation, group.own ? 'this host' : from);
+    return section;
   }
 
   #card(key) {
@@ -150,8 +139,7 @@ export class View {
       card.series = series;
       card.changed = () => this.redraw(key);
       this.cards.set(key, card);
-      this.keys.set(card.root, key);
-      this.watcher.observe(card.root);
+      this.drawing.watch(key, card);
     }
     return card;
   }
@@ -194,6 +182,7 @@ export class View {
   }
 
   #tick() {
+    if (document.hidden) return;
     if (this.station && this.connection !== 'reconnecting') {
       setText(this.parts.uptime, formatDuration((Date.now() - this.started_ms) / 1000));
     }
@@ -201,7 +190,6 @@ export class View {
     setText(this.parts.countdown, 0 < wait_s ? `Trying again in ${wait_s}\u202fs.` : 'Trying again…');
   }
 
-  keys = new WeakMap();
   disordered = false;
   connection = 'connecting';
   retry_at_ms = 0;
@@ -216,6 +204,8 @@ const PARTS = [
   'version',
   'uptime',
   'connection',
+  'held_by',
+  'way_held',
   'filter',
   'tally',
   'span',

@@ -1,33 +1,12 @@
-// The built page in a real browser, against the mock station.
+// The built page in a real browser, against the mock station: what the station measures.
 import assert from 'node:assert/strict';
-import { access } from 'node:fs/promises';
 import { after, before, describe, test } from 'node:test';
-import { chromium } from 'playwright-core';
-import { startMock } from '../mock.mjs';
+import { ABSENT, WAIT_MS_MAX, eventually, inked, launch, until, withPage } from '../fake/browser.mjs';
 
-const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
-const FLAGS = [
-  '--headless',
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-];
-const WAIT_MS_MAX = 15_000;
-
-const present = await access(CHROMIUM).then(
-  () => true,
-  () => false,
-);
-if (!present) console.log(`SKIPPED: browser tests, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
-
-describe('the page', { skip: !present && `${CHROMIUM} is absent`, timeout: 120_000 }, () => {
+describe('the page', { skip: ABSENT, timeout: 120_000 }, () => {
   let browser;
   before(async () => {
-    browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+    browser = await launch();
   });
   after(() => browser?.close());
 
@@ -38,7 +17,7 @@ describe('the page', { skip: !present && `${CHROMIUM} is absent`, timeout: 120_0
       assert.match(await card.locator('[role=img]').getAttribute('aria-label'), /^rtt to 127\.0\.0\.1:7311: last .*µs; next .*µs, 90.% interval .* method median/);
       assert.equal(await page.locator('#host').textContent(), 'aneroid');
       assert.equal(await page.locator('article.card').count(), mock.series.length);
-      assert.equal(await page.locator('#groups section').first().locator('h2 span').textContent(), 'aneroid');
+      assert.equal(await page.locator('#groups section').first().locator('h3 span').textContent(), 'aneroid');
       assert.deepEqual(requests.filter((url) => !url.startsWith(mock.url)), []);
       assert.deepEqual(complaints, [], 'no error, and nothing against the content security policy');
     });
@@ -120,7 +99,7 @@ describe('the page', { skip: !present && `${CHROMIUM} is absent`, timeout: 120_0
     await withPage(browser, { mock: { empty: true } }, async ({ page, mock }) => {
       await eventually(page, page.locator('#empty'), /^No measurements yet/);
       mock.add({ target: '<b>bold</b>', quantity: 'queue_length', unit: '', period_s: 1, weather: () => () => ({ value: 42 }) });
-      await eventually(page, page.locator('section h2 span'), /^<b>bold<\/b>$/);
+      await eventually(page, page.locator('.group h3 span'), /^<b>bold<\/b>$/);
       assert.equal(await page.locator('b').count(), 0, 'names are text, never markup');
       await eventually(page, page.locator('.last .figure'), /^42\.0$/);
       assert.ok(!(await page.locator('#empty').isVisible()));
@@ -131,7 +110,7 @@ describe('the page', { skip: !present && `${CHROMIUM} is absent`, timeout: 120_0
     await withPage(browser, { mock: { many: 60 } }, async ({ page, mock }) => {
       await eventually(page, page.locator('#tally'), new RegExp(`^${mock.series.length} series$`));
       await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
-      const drawn = await page.locator('canvas').count();
+      const drawn = await page.locator('#held canvas').count();
       assert.ok(drawn < 30, `${drawn} graphs at once`);
       await page.getByLabel('Filter').fill('host-042');
       await eventually(page, page.locator('#tally'), /^1 of \d+ series$/);
@@ -172,69 +151,10 @@ describe('the page', { skip: !present && `${CHROMIUM} is absent`, timeout: 120_0
   });
 });
 
-/** Runs `body` with a fresh mock and a fresh page on it, and takes both away. */
-async function withPage(browser, { mock: options, ...context }, body) {
-  const mock = await startMock(options);
-  const place = await browser.newContext({ viewport: { width: 1280, height: 900 }, ...context });
-  try {
-    const page = await place.newPage();
-    page.setDefaultTimeout(WAIT_MS_MAX);
-    const requests = [];
-    const complaints = [];
-    page.on('request', (request) => requests.push(request.url()));
-    page.on('console', (message) => message.type() === 'error' && complaints.push(message.text()));
-    page.on('pageerror', (error) => complaints.push(String(error)));
-    await page.goto(mock.url);
-    await body({ page, mock, requests, complaints });
-  } finally {
-    await place.close();
-    await mock.stop().catch(() => {});
-  }
-}
-
 function cardOf(page, quantity, target) {
   return page
-    .locator('section')
-    .filter({ has: page.locator('h2 span', { hasText: new RegExp(`^${target.replaceAll('.', '\\.')}$`) }) })
+    .locator('.group')
+    .filter({ has: page.locator('h3 span', { hasText: new RegExp(`^${target.replaceAll('.', '\\.')}$`) }) })
     .locator('article')
     .filter({ has: page.locator('code', { hasText: new RegExp(`^${quantity}$`) }) });
-}
-
-/** Waits until a card's graph has the ink of measured points and of forecasts on it. */
-async function inked(card) {
-  const canvas = card.locator('canvas');
-  await canvas.waitFor({ timeout: WAIT_MS_MAX });
-  const handle = await canvas.elementHandle();
-  await card.page().waitForFunction(
-    (canvas) => {
-      const style = getComputedStyle(canvas);
-      const wanted = ['--measured', '--forecast'].map((name) => style.getPropertyValue(name).trim());
-      const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
-      return wanted.every((colour) => {
-        const [r, g, b] = [1, 3, 5].map((i) => parseInt(colour.slice(i, i + 2), 16));
-        let seen = 0;
-        for (let i = 0; i < data.length; i += 4) seen += data[i] === r && data[i + 1] === g && data[i + 2] === b;
-        return 20 < seen;
-      });
-    },
-    handle,
-    { timeout: WAIT_MS_MAX },
-  );
-}
-
-/** Waits until a locator's text matches. */
-async function eventually(page, locator, pattern) {
-  let text = '';
-  await until(async () => {
-    text = (await locator.first().textContent()) ?? '';
-    return pattern.test(text);
-  }).catch(() => assert.match(text, pattern));
-}
-
-async function until(condition) {
-  const end_ms = Date.now() + WAIT_MS_MAX;
-  while (!(await condition())) {
-    if (end_ms < Date.now()) throw new Error(`not within ${WAIT_MS_MAX} ms`);
-    await new Promise((resolve) => setTimeout(resolve, 20));
-  }
 }

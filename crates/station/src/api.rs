@@ -1,6 +1,8 @@
 //! The HTTP API (docs/spec/api.md): one file for each group of requests.
 
+mod echo;
 mod feed;
+mod file;
 mod guard;
 mod json;
 mod page;
@@ -8,6 +10,7 @@ mod probe;
 mod read;
 mod stream;
 mod targets;
+mod upgrade;
 
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
@@ -25,6 +28,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::bank::Bank;
 use crate::config::Config;
+use crate::echo::Echo;
 use crate::health::Health;
 use crate::hub::Hub;
 use crate::recorder::Inbox;
@@ -46,6 +50,7 @@ pub(crate) struct Shared {
     pub(crate) targets: Targets,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
+    pub(crate) echo: Arc<Echo>,
     pub(crate) started: SystemTime,
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) stream_seats: Seats,
@@ -75,6 +80,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/targets", get(targets::list).post(targets::add).delete(targets::remove)),
         ("/v1/openapi.json", get(page::openapi)),
         ("/v1/probe", get(probe::probe)),
+        ("/v1/echo", get(echo::echo)),
         ("/metrics", get(read::metrics)),
         ("/healthz", get(read::health)),
     ]

@@ -3,6 +3,7 @@
 //! Each later layer overrides the earlier. Every key exists in all of them: `limits.series_max` in the
 //! file is `BAROGRAPH_LIMITS_SERIES_MAX` in the environment and `--set limits.series_max=…` as a flag.
 
+mod echo;
 mod file;
 mod value;
 
@@ -14,6 +15,7 @@ use barograph_forecast::Name;
 
 use crate::target::{Provenance, Target};
 
+pub use echo::EchoConfig;
 pub use file::{Place, nearest};
 pub use value::Value;
 
@@ -64,6 +66,8 @@ pub struct Config {
     pub streams_max: usize,
     /// Most records that wait for the archive.
     pub spool_records_max: usize,
+    /// Probes over WebSocket.
+    pub echo: EchoConfig,
     /// Certificate chain, PEM.
     pub tls_certificate: Option<PathBuf>,
     /// Private key, PEM.
@@ -97,6 +101,7 @@ impl Default for Config {
             connections_max: 256,
             streams_max: 64,
             spool_records_max: 100_000,
+            echo: EchoConfig::default(),
             tls_certificate: None,
             tls_key: None,
             targets: Vec::new(),
@@ -280,7 +285,7 @@ impl Config {
             }
             "tls.certificate" => value.path().map(|v| self.tls_certificate = Some(v)),
             "tls.key" => value.path().map(|v| self.tls_key = Some(v)),
-            _ => return None,
+            _ => return self.echo.assign(key.strip_prefix("echo.")?, value),
         };
         Some(result)
     }
@@ -299,6 +304,7 @@ impl Config {
                 (self.series_max, self.connections_max, self.streams_max, self.spool_records_max)
                     != (new.series_max, new.connections_max, new.streams_max, new.spool_records_max),
             ),
+            ("echo", self.echo.needs_restart(&new.echo)),
         ];
         differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
@@ -328,6 +334,15 @@ pub const KEYS: &[&str] = &[
     "limits.connections_max",
     "limits.streams_max",
     "limits.spool_records_max",
+    "echo.enabled",
+    "echo.origins",
+    "echo.sessions_max",
+    "echo.transfers_max",
+    "echo.bytes_per_hour",
+    "echo.peer_bytes_per_hour",
+    "echo.keep",
+    "echo.keep_sources_max",
+    "echo.keep_reports_per_hour",
     "tls.certificate",
     "tls.key",
 ];

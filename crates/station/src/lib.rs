@@ -11,6 +11,7 @@
 pub mod bank;
 pub mod config;
 pub mod detail;
+pub mod fuzzing;
 pub mod sensor;
 pub mod signals;
 pub mod state;
@@ -22,6 +23,7 @@ pub mod tls;
 pub mod hub;
 
 mod api;
+mod echo;
 mod health;
 mod metrics;
 mod prober;
@@ -33,6 +35,6 @@ mod station;
 mod targets;
 
 pub(crate) use api::unit;
-pub use config::{Config, ConfigError, Sources};
+pub use config::{Config, ConfigError, EchoConfig, Sources};
 pub use signals::Signal;
 pub use station::{StartError, Station, open_archive};

@@ -10,13 +10,14 @@ use barograph_engine::Selector;
 use barograph_forecast::{Forecast, Outcome, Series};
 
 use crate::bank::{Account, Bank};
+use crate::echo::Counters;
 use crate::health::Health;
 
 /// As the specification says it (§"Overall Structure").
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All metrics of a station.
-pub(crate) fn exposition(bank: &Bank, health: &Health) -> String {
+pub(crate) fn exposition(bank: &Bank, health: &Health, sessions: &Counters) -> String {
     let mut text = String::with_capacity(4096 + 1024 * bank.len());
     let accounts = bank.select(&Selector::default());
     for (unit, suffix) in UNITS {
@@ -37,6 +38,7 @@ pub(crate) fn exposition(bank: &Bank, health: &Health) -> String {
     }
     counters(&mut text, &accounts);
     station(&mut text, bank, health);
+    echo(&mut text, sessions);
     text.push_str("# EOF\n");
     text
 }
@@ -148,6 +150,38 @@ fn station(text: &mut String, bank: &Bank, health: &Health) {
     }
 }
 
+/// Sessions of pages (docs/spec/echo.md).
+fn echo(text: &mut String, sessions: &Counters) {
+    let count = |atomic: &std::sync::atomic::AtomicU64| atomic.load(Ordering::Relaxed) as f64;
+    head(text, "barograph_echo_sessions", "gauge", "", "Echo sessions that are open.");
+    sample(text, "barograph_echo_sessions", "", count(&sessions.sessions_open));
+    let refused = [(String::new(), count(&sessions.sessions_refused))];
+    family(text, "barograph_echo_refused", "", "Echo sessions refused.", &refused);
+    let declined: Vec<_> = sessions
+        .declined_by_reason()
+        .map(|(reason, count)| (format!("{{reason=\"{reason}\"}}"), count as f64))
+        .collect();
+    family(text, "barograph_echo_declined", "", "Requests of echo sessions declined.", &declined);
+    let bytes = [
+        ("{direction=\"received\"}".to_string(), count(&sessions.received_bytes)),
+        ("{direction=\"sent\"}".to_string(), count(&sessions.sent_bytes)),
+    ];
+    family(text, "barograph_echo_bytes", "bytes", "Bytes of echo sessions.", &bytes);
+    let reports = [
+        ("{outcome=\"kept\"}".to_string(), count(&sessions.reports_kept)),
+        ("{outcome=\"dropped\"}".to_string(), count(&sessions.reports_dropped)),
+    ];
+    family(text, "barograph_echo_reports", "", "What pages reported of their measurements.", &reports);
+}
+
+/// A counter with a sample for each of `labelled`.
+fn family(text: &mut String, name: &str, unit: &str, help: &str, labelled: &[(String, f64)]) {
+    head(text, name, "counter", unit, help);
+    for (labels, value) in labelled {
+        sample(text, &format!("{name}_total"), labels, *value);
+    }
+}
+
 fn head(text: &mut String, family: &str, kind: &str, unit: &str, help: &str) {
     // Writing to a String cannot fail.
     let _ = writeln!(text, "# TYPE {family} {kind}");
@@ -202,7 +236,7 @@ mod tests {
 
     #[test]
     fn every_line_parses_and_families_stay_together() {
-        let text = exposition(&bank(), &Health::new());
+        let text = exposition(&bank(), &Health::new(), &Counters::default());
         assert!(text.ends_with("# EOF\n"));
         let mut family = String::new();
         let mut seen = std::collections::BTreeSet::new();
@@ -223,7 +257,7 @@ mod tests {
 
     #[test]
     fn labels_are_escaped_and_failures_are_absent() {
-        let text = exposition(&bank(), &Health::new());
+        let text = exposition(&bank(), &Health::new(), &Counters::default());
         let line = r#"barograph_measured_seconds{quantity="rtt",source="here",target="a\"b\\c"} 0.25"#;
         assert!(text.contains(line), "{text}");
         assert!(!text.contains("barograph_measured_seconds{quantity=\"connect\""));

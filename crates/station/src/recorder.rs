@@ -99,6 +99,13 @@ impl Inbox {
         }
     }
 
+    /// As [`Inbox::offer`] for what the station can do without: it takes no room that its own
+    /// measurements may need, and is no sign of its health. False = it is dropped.
+    pub(crate) fn offer_spare(&self, measured: Measured) -> bool {
+        self.sender.max_capacity() / 2 < self.sender.capacity()
+            && self.sender.try_send(Message::Own(measured)).is_ok()
+    }
+
     /// Hands records in and waits until all are durable; gives how many there were.
     pub(crate) async fn feed(&self, records: Vec<Fed>) -> Result<usize, FeedError> {
         let (answer, stored) = oneshot::channel();

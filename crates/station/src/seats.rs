@@ -63,7 +63,7 @@ impl Drop for Seat {
 }
 
 /// Who holds an address: an IPv6 host has a whole /64 of them (RFC 4291 §2.5.1).
-fn holder(ip: IpAddr) -> IpAddr {
+pub(crate) fn holder(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
         v4 => v4,

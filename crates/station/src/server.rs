@@ -17,6 +17,7 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::api::{Channel, Peer};
+use crate::echo::Echo;
 use crate::health::Health;
 use crate::seats::Seats;
 
@@ -49,6 +50,8 @@ pub(crate) struct Server {
     pub(crate) router: Router,
     pub(crate) health: Arc<Health>,
     pub(crate) connections_max: usize,
+    /// Its sessions are waited for too.
+    pub(crate) echo: Arc<Echo>,
     /// Where the certificates are found at each connection; `None` = plain HTTP.
     pub(crate) tls: Option<watch::Receiver<Arc<rustls::ServerConfig>>>,
     pub(crate) stopping: watch::Receiver<bool>,
@@ -103,7 +106,11 @@ impl Server {
             }
         }
         let all = u32::try_from(self.connections_max).unwrap_or(u32::MAX);
-        let _ = tokio::time::timeout(LINGER, permits.acquire_many(all)).await;
+        let ended = async {
+            let _ = permits.acquire_many(all).await;
+            self.echo.ended().await;
+        };
+        let _ = tokio::time::timeout(LINGER, ended).await;
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::api::{self, Shared};
 use crate::bank::Bank;
 use crate::config::Config;
+use crate::echo::{self, Echo};
 use crate::health::{Health, lock};
 use crate::hub::Hub;
 use crate::prober::{self, Prober};
@@ -152,6 +153,16 @@ impl Station {
         *lock(&prober) = Some(measuring);
 
         let (stopping, stopped) = watch::channel(false);
+        let echo = Arc::new(Echo::new(
+            &config.echo,
+            echo::Parts {
+                host: host.clone(),
+                inbox: inbox.clone(),
+                bank: Arc::clone(&bank),
+                responder: Arc::clone(&responder),
+                stopping: stopped.clone(),
+            },
+        ));
         let shared = Arc::new(Shared {
             host,
             config: current,
@@ -163,6 +174,7 @@ impl Station {
             targets,
             token,
             responder,
+            echo: Arc::clone(&echo),
             started: SystemTime::now(),
             streams: Arc::new(Semaphore::new(config.streams_max)),
             stream_seats: Seats::new(config.streams_max),
@@ -172,7 +184,8 @@ impl Station {
         let speaks_tls = tls.is_some();
         let router = api::router(Arc::clone(&shared));
         let connections_max = config.connections_max;
-        let http = serve(Server { router, health, connections_max, tls, stopping: stopped }, ports.tcp)?;
+        let http =
+            serve(Server { router, health, connections_max, echo, tls, stopping: stopped }, ports.tcp)?;
         shared.targets.set_given(given(&config, configured, &shared, address, speaks_tls));
         Ok(Self { address, shared, initial: config, prober, stopping, certificates, recorder, http })
     }
@@ -209,6 +222,7 @@ impl Station {
             (None, None) => {}
             _ => needs_restart.push("tls"),
         }
+        self.shared.echo.set_keeps(new.echo.keep);
         let new = Arc::new(new);
         *self.shared.config.write().unwrap_or_else(PoisonError::into_inner) = Arc::clone(&new);
         let speaks_tls = self.certificates.is_some();

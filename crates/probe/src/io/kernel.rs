@@ -1,22 +1,22 @@
 //! The kernel's view of a connection: `TCP_INFO`, on Linux.
 
-use std::net::TcpStream;
+use std::os::fd::AsFd;
 
 use crate::reading::TcpInfo;
 
 /// `TCP_INFO` of a connection whose measured part took `elapsed_s`; `None` where not known.
-pub(super) fn tcp_info(tcp: &TcpStream, elapsed_s: f64) -> Option<TcpInfo> {
+pub(super) fn tcp_info(tcp: &impl AsFd, elapsed_s: f64) -> Option<TcpInfo> {
     read(tcp, elapsed_s, false)
 }
 
 /// The same after a transfer, whose sender always had data: where the time was too short for the
 /// kernel's clock, nothing is said of what limited it.
-pub(super) fn bulk_tcp_info(tcp: &TcpStream, elapsed_s: f64) -> Option<TcpInfo> {
+pub fn bulk_tcp_info(tcp: &impl AsFd, elapsed_s: f64) -> Option<TcpInfo> {
     read(tcp, elapsed_s, true)
 }
 
 #[cfg(target_os = "linux")]
-fn read(tcp: &TcpStream, elapsed_s: f64, bulk: bool) -> Option<TcpInfo> {
+fn read(tcp: &impl AsFd, elapsed_s: f64, bulk: bool) -> Option<TcpInfo> {
     use nix::sys::socket::{getsockopt, sockopt};
 
     let bytes = getsockopt(tcp, linux::Info).ok()?;
@@ -26,7 +26,7 @@ fn read(tcp: &TcpStream, elapsed_s: f64, bulk: bool) -> Option<TcpInfo> {
 
 /// `TCP_INFO` is Linux's own.
 #[cfg(not(target_os = "linux"))]
-fn read(_tcp: &TcpStream, _elapsed_s: f64, _bulk: bool) -> Option<TcpInfo> {
+fn read(_tcp: &impl AsFd, _elapsed_s: f64, _bulk: bool) -> Option<TcpInfo> {
     None
 }
 

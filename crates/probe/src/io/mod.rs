@@ -32,8 +32,10 @@ use crate::reading::Measured;
 use crate::target::Scheme;
 use crate::{Experiment, Plan, ProbeError, Reading, Target};
 
+pub use kernel::bulk_tcp_info;
 pub use listener::Listener;
-pub use responder::{Limits, Responder, Seat};
+pub use payload::block as noise;
+pub use responder::{BulkElsewhere, Limits, Responder, Seat};
 pub use stream::Upgraded;
 pub use tls::trusting;
 

@@ -4,8 +4,8 @@
 /// and the block stays within a second-level cache.
 pub(super) const BLOCK_BYTES: usize = 128 * 1024;
 
-/// One block of noise (xorshift64*, Vigna 2016), the same every time.
-pub(super) fn block() -> Vec<u8> {
+/// One block of 128 KiB of noise (xorshift64*, Vigna 2016), the same every time: what a transfer is made of.
+pub fn block() -> Vec<u8> {
     let mut state: u64 = 0x9E37_79B9_7F4A_7C15;
     let words = std::iter::repeat_with(|| {
         state ^= state >> 12;

@@ -88,6 +88,7 @@ impl Responder {
             began: Instant::now(),
             serves_datagrams: udp.is_some(),
             bulk: AtomicBool::new(false),
+            bulk_elsewhere: AtomicU64::new(0),
             bulk_begun: AtomicU64::new(0),
             seats: Mutex::default(),
             tokens: Mutex::new(TokenTable::new(TOKEN_LIFETIME_S, TOKENS_MAX)),
@@ -141,10 +142,21 @@ impl Responder {
         token::from_hex(token).is_some_and(|token| lock(&self.shared.tokens).redeem(&token, now_s))
     }
 
-    /// Whether a transfer is running: what this host measures meanwhile is *loaded*.
+    /// Whether a transfer is running, here or [elsewhere](Self::bulk_elsewhere): what this host measures
+    /// meanwhile is *loaded*.
     #[must_use]
     pub fn bulk_running(&self) -> bool {
-        self.shared.bulk.load(Ordering::Relaxed)
+        self.shared.bulk.load(Ordering::Relaxed) || 0 < self.shared.bulk_elsewhere.load(Ordering::Relaxed)
+    }
+
+    /// Counts a transfer that another part of this host serves, until the guard is dropped. Any number
+    /// may run at once, beside the responder's own, which none of them keeps out.
+    #[must_use]
+    pub fn bulk_elsewhere(&self) -> BulkElsewhere {
+        let shared = Arc::clone(&self.shared);
+        shared.bulk_elsewhere.fetch_add(1, Ordering::Relaxed);
+        shared.bulk_begun.fetch_add(1, Ordering::Relaxed);
+        BulkElsewhere(shared)
     }
 
     /// How many transfers began since the start. Where it is the same before and after a measurement
@@ -168,6 +180,16 @@ impl Drop for Responder {
     fn drop(&mut self) {
         self.shared.stop.cancel();
         self.shared.crew.stop();
+    }
+}
+
+/// A transfer that another part of this host serves ([`Responder::bulk_elsewhere`]); over when dropped.
+#[derive(Debug)]
+pub struct BulkElsewhere(Arc<Shared>);
+
+impl Drop for BulkElsewhere {
+    fn drop(&mut self) {
+        self.0.bulk_elsewhere.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -239,6 +261,8 @@ pub(super) struct Shared {
     began: Instant,
     /// One transfer at a time: two would measure each other.
     bulk: AtomicBool,
+    /// Transfers that others serve on this host, which may be several at once.
+    bulk_elsewhere: AtomicU64,
     bulk_begun: AtomicU64,
     /// Sessions by address.
     seats: Mutex<HashMap<IpAddr, usize>>,
@@ -285,3 +309,25 @@ pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 const TOKEN_LIFETIME_S: f64 = 30.0;
 /// Tokens unspent at once; 24 KB.
 const TOKENS_MAX: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn transfers_elsewhere_load_the_host_and_keep_nobody_out() {
+        let responder = Responder::start(Limits::default(), None).unwrap();
+        let first = responder.bulk_elsewhere();
+        let second = responder.bulk_elsewhere();
+        drop(first);
+        assert!(responder.bulk_running(), "one of two is over");
+        let own = responder.shared.bulk();
+        assert!(own.is_some());
+        drop(second);
+        assert!(responder.bulk_running(), "its own runs");
+        drop(own);
+        assert!(!responder.bulk_running());
+        assert_eq!(responder.bulk_begun(), 3);
+    }
+}

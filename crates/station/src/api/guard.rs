@@ -67,6 +67,7 @@ pub(super) async fn guard(
 ) -> Response {
     let verdict = judge(&shared, &peer, &request);
     let is_probe = request.uri().path() == wire::PATH;
+    let consent = is_read(&request).then(|| Consent::of(&request, &shared.config().echo.origins));
     let mut response = match verdict {
         Ok(()) => next.run(request).await,
         Err(refusal) => {
@@ -77,6 +78,9 @@ pub(super) async fn guard(
     let headers = response.headers_mut();
     for (name, value) in SAFETY_HEADERS {
         headers.insert(*name, HeaderValue::from_static(value));
+    }
+    if let Some(consent) = consent {
+        consent.give(headers);
     }
     if is_probe {
         // Also a refusal says that here is a station.
@@ -99,8 +103,7 @@ fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(), Re
         );
         return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, error));
     }
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD) && !is_probe;
-    if reads {
+    if is_read(request) {
         return Ok(());
     }
     if is_from_other_site(request.headers(), host) {
@@ -108,6 +111,45 @@ fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(), Re
     }
     let is_local = peer.is_local(request.version(), request.headers(), &config);
     authorise(shared, peer, request.headers(), is_probe, is_local)
+}
+
+/// Whether a request changes nothing and starts no traffic but its own.
+fn is_read(request: &Request<Body>) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD) && request.uri().path() != wire::PATH
+}
+
+/// What a page of another site may do with the answer to a read (Fetch, §3.2 "CORS protocol").
+enum Consent {
+    /// Pages of this origin may read it.
+    Origin(HeaderValue),
+    /// Only pages of this station.
+    Own,
+}
+
+impl Consent {
+    fn of(request: &Request<Body>, allowed: &[String]) -> Self {
+        match request.headers().get(header::ORIGIN) {
+            Some(origin) if is_listed(origin, allowed) => Self::Origin(origin.clone()),
+            _ => Self::Own,
+        }
+    }
+
+    fn give(self, headers: &mut HeaderMap) {
+        headers.append(header::VARY, HeaderValue::from_static("Origin"));
+        if headers.contains_key(header::ACCESS_CONTROL_ALLOW_ORIGIN) {
+            // A file for everyone.
+            headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
+        } else if let Self::Origin(origin) = self {
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            // A page that measures downloads sees when their first byte came (Resource Timing, §4.5).
+            headers.insert("timing-allow-origin", origin);
+            headers.insert(RESOURCE_POLICY, HeaderValue::from_static("cross-origin"));
+        }
+    }
+}
+
+fn is_listed(origin: &HeaderValue, allowed: &[String]) -> bool {
+    origin.to_str().is_ok_and(|origin| allowed.iter().any(|one| one == "*" || one == origin))
 }
 
 /// The caller is on this host, or has the token; a probe may have a single-use token instead.
@@ -145,6 +187,16 @@ fn authorise(
     }
 }
 
+/// Whether a request carries the `Origin` of a page that is neither the station's own nor in `allowed`;
+/// programs send none.
+pub(super) fn is_from_other_origin(request: &Request<Body>, allowed: &[String]) -> bool {
+    let headers = request.headers();
+    let Some(origin) = headers.get(header::ORIGIN) else { return false };
+    let is_one = headers.get_all(header::ORIGIN).iter().count() == 1;
+    let host = asked_host(request).ok().flatten();
+    !(is_one && (is_listed(origin, allowed) || has_authority(origin, host)))
+}
+
 /// The host asked for, with its port; `None` for HTTP/1.0 without one.
 fn asked_host(request: &Request<Body>) -> Result<Option<&str>, Refusal> {
     // RFC 9112 §3.2.2: an absolute request target overrides the header.
@@ -175,32 +227,44 @@ fn is_own_name(host: &str, own: &str, allowed: &[String]) -> bool {
 /// Whether a page of another site sent the request; programs send neither header.
 fn is_from_other_site(headers: &HeaderMap, host: Option<&str>) -> bool {
     let text = |name: &str| headers.get(name).map(|value| value.to_str().unwrap_or("?"));
-    let other_origin = text("origin").is_some_and(|origin| {
-        let authority = origin.parse::<Uri>().ok().and_then(|uri| uri.authority().cloned());
-        // `null` and what cannot be read belong to no one.
-        authority
-            .is_none_or(|authority| host.is_none_or(|host| !authority.as_str().eq_ignore_ascii_case(host)))
-    });
+    let other_origin = headers.get(header::ORIGIN).is_some_and(|origin| !has_authority(origin, host));
     // Fetch Metadata: `same-site` is another port or another name of the domain.
     let other_site = text("sec-fetch-site").is_some_and(|site| !matches!(site, "same-origin" | "none"));
     other_origin || other_site
+}
+
+/// Whether an origin is that of `host`; `null` and what cannot be read belong to no one.
+fn has_authority(origin: &HeaderValue, host: Option<&str>) -> bool {
+    let uri = origin.to_str().ok().and_then(|origin| origin.parse::<Uri>().ok());
+    match (uri.as_ref().and_then(Uri::authority), host) {
+        (Some(authority), Some(host)) => authority.as_str().eq_ignore_ascii_case(host),
+        _ => false,
+    }
 }
 
 /// What proxies add (RFC 9110 §7.6.3, RFC 7239 §4, and custom).
 const FORWARDED: [&str; 3] = ["forwarded", "via", "x-real-ip"];
 const FORWARDED_PREFIX: &str = "x-forwarded-";
 
-/// The page loads only its own files, nobody frames it, and types are not guessed.
+/// The page loads only its own files, nobody frames it, and types are not guessed. It measures other
+/// stations and mirrors, wherever its reader wants. `wasm-unsafe-eval` is leave for WebAssembly and no other code
+/// (CSP 3, §6.1.10). The two policies that isolate it from other origins give it a finer clock where its
+/// origin is secure (High Resolution Time, §8.1); its workers need the second on their own files.
 const SAFETY_HEADERS: &[(&str, &str)] = &[
     (
         "content-security-policy",
-        "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data:; \
-         connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+        "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; \
+         style-src 'self' 'unsafe-inline'; img-src 'self' data:; connect-src 'self' http: https: ws: wss:; \
+         base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
     ("x-content-type-options", "nosniff"),
     ("referrer-policy", "no-referrer"),
-    ("cross-origin-resource-policy", "same-origin"),
+    ("cross-origin-opener-policy", "same-origin"),
+    ("cross-origin-embedder-policy", "require-corp"),
+    (RESOURCE_POLICY, "same-origin"),
 ];
+
+const RESOURCE_POLICY: &str = "cross-origin-resource-policy";
 
 #[cfg(test)]
 mod tests {

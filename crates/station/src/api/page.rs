@@ -3,37 +3,46 @@
 use std::sync::Arc;
 
 use axum::Router;
-use axum::http::header;
-use axum::response::{IntoResponse, Response};
+use axum::http::HeaderMap;
+use axum::response::Response;
 use axum::routing::get;
 
 use super::Shared;
+use super::file::File;
 
 /// The contract for machines.
 pub(super) const OPENAPI: &str = include_str!("../../openapi.json");
 
-/// What is built from `web/`: path, type, bytes.
-const FILES: &[(&str, &str, &[u8])] = &[
-    ("/", "text/html; charset=utf-8", include_bytes!("../../web/index.html")),
-    ("/app.js", "text/javascript; charset=utf-8", include_bytes!("../../web/app.js")),
-    ("/app.css", "text/css; charset=utf-8", include_bytes!("../../web/app.css")),
-    ("/icon.svg", "image/svg+xml", include_bytes!("../../web/icon.svg")),
-    ("/LICENSES.txt", "text/plain; charset=utf-8", include_bytes!("../../web/LICENSES.txt")),
+/// What is built from `web/`.
+static FILES: [File; 12] = [
+    File::own("/", HTML, include_bytes!("../../web/index.html")),
+    File::own("/app.js", SCRIPT, include_bytes!("../../web/app.js")),
+    File::own("/app.css", STYLE, include_bytes!("../../web/app.css")),
+    File::own("/mirrors.html", HTML, include_bytes!("../../web/mirrors.html")),
+    File::own("/mirrors-page.js", SCRIPT, include_bytes!("../../web/mirrors-page.js")),
+    File::own("/mirrors-page.css", STYLE, include_bytes!("../../web/mirrors-page.css")),
+    File::public("/mirrors.js", SCRIPT, include_bytes!("../../web/mirrors.js")),
+    File::public("/mirrors-stations.js", SCRIPT, include_bytes!("../../web/mirrors-stations.js")),
+    File::public("/worker.js", SCRIPT, include_bytes!("../../web/worker.js")),
+    File::public("/forecast.wasm", "application/wasm", include_bytes!("../../web/forecast.wasm")),
+    File::own("/icon.svg", "image/svg+xml", include_bytes!("../../web/icon.svg")),
+    File::own("/LICENSES.txt", "text/plain; charset=utf-8", include_bytes!("../../web/LICENSES.txt")),
 ];
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
+
+static CONTRACT: File = File::own("/v1/openapi.json", "application/json", OPENAPI.as_bytes());
 
 /// Adds the files of the page.
 pub(super) fn routes(mut router: Router<Arc<Shared>>) -> Router<Arc<Shared>> {
-    for (path, content_type, bytes) in FILES {
-        router = router.route(path, get(move || async move { file(content_type, bytes) }));
+    for file in &FILES {
+        router = router.route(file.path, get(move |headers: HeaderMap| async move { file.answer(&headers) }));
     }
     router
 }
 
-pub(super) async fn openapi() -> Response {
-    file("application/json", OPENAPI.as_bytes())
-}
-
-fn file(content_type: &'static str, bytes: &'static [u8]) -> Response {
-    // The binary may be replaced at any time: ask again.
-    ([(header::CONTENT_TYPE, content_type), (header::CACHE_CONTROL, "no-cache")], bytes).into_response()
+pub(super) async fn openapi(headers: HeaderMap) -> Response {
+    CONTRACT.answer(&headers)
 }

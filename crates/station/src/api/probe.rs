@@ -1,7 +1,5 @@
 //! `GET /v1/probe`: gives a connection to the probe responder, which has its own threads.
 
-use std::time::Duration;
-
 use axum::body::Body;
 use axum::extract::{Extension, Request};
 use axum::http::{HeaderValue, StatusCode, header};
@@ -9,11 +7,10 @@ use axum::response::{IntoResponse, Response};
 use barograph_probe::io::{Seat, Upgraded};
 use barograph_probe::wire;
 use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
-use tokio_rustls::server::TlsStream;
 
 use super::guard::{Channel, Peer};
+use super::upgrade::{self, Line};
 use super::{Refusal, State};
 
 pub(super) async fn probe(
@@ -21,12 +18,7 @@ pub(super) async fn probe(
     Extension(peer): Extension<Peer>,
     mut request: Request<Body>,
 ) -> Result<Response, Refusal> {
-    let asks = |name, word: &str| {
-        request.headers().get_all(name).iter().any(|value| {
-            value.to_str().unwrap_or_default().split(',').any(|part| part.trim().eq_ignore_ascii_case(word))
-        })
-    };
-    if !asks(header::CONNECTION, "upgrade") || !asks(header::UPGRADE, wire::UPGRADE) {
+    if !upgrade::is_asked(request.headers(), wire::UPGRADE) {
         let error = format!("here probes begin: Connection: Upgrade, Upgrade: {}", wire::UPGRADE);
         return Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, error));
     }
@@ -55,29 +47,17 @@ pub(super) async fn probe(
 
 /// Takes the connection out of the HTTP server, makes it blocking, and seats it.
 async fn hand_over(upgrade: OnUpgrade, seat: Seat) -> std::io::Result<()> {
-    let upgraded = tokio::time::timeout(UPGRADE_TIMEOUT, upgrade)
-        .await
-        .map_err(|_| std::io::ErrorKind::TimedOut)?
-        .map_err(std::io::Error::other)?;
+    let (line, already_read) = upgrade::take(upgrade).await?;
     let blocking = |stream: TcpStream| -> std::io::Result<std::net::TcpStream> {
         let stream = stream.into_std()?;
         stream.set_nonblocking(false)?;
         Ok(stream)
     };
-    match upgraded.downcast::<TokioIo<TcpStream>>() {
-        Ok(parts) => {
-            let stream = blocking(parts.io.into_inner())?;
-            seat.serve(Upgraded::Plain(stream), parts.read_buf.to_vec())
-        }
-        Err(upgraded) => {
-            let parts = upgraded
-                .downcast::<TokioIo<TlsStream<TcpStream>>>()
-                .map_err(|_| std::io::Error::other("the connection is of an unknown kind"))?;
-            let (stream, connection) = parts.io.into_inner().into_inner();
-            seat.serve(Upgraded::Tls(Box::new(connection), blocking(stream)?), parts.read_buf.to_vec())
+    match line {
+        Line::Plain(stream) => seat.serve(Upgraded::Plain(blocking(stream)?), already_read),
+        Line::Tls(stream) => {
+            let (stream, connection) = stream.into_inner();
+            seat.serve(Upgraded::Tls(Box::new(connection), blocking(stream)?), already_read)
         }
     }
 }
-
-/// The answer `101` must be written within this time.
-const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);

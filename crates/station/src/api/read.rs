@@ -23,6 +23,15 @@ struct StationJson<'a> {
     page_period_s: f64,
     series: usize,
     series_max: usize,
+    /// `None` = pages cannot measure this station.
+    echo: Option<EchoJson>,
+}
+
+#[derive(Serialize)]
+struct EchoJson {
+    path: &'static str,
+    transfer_bytes_max: u64,
+    keeps: bool,
 }
 
 pub(super) async fn station(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
@@ -40,6 +49,11 @@ pub(super) async fn station(axum::extract::State(shared): State, uri: Uri) -> Re
         page_period_s: PAGE_PERIOD_S,
         series,
         series_max,
+        echo: shared.config().echo.enabled.then(|| EchoJson {
+            path: "v1/echo",
+            transfer_bytes_max: shared.echo.transfer_bytes_max(),
+            keeps: shared.echo.keeps(),
+        }),
     };
     Ok(json(StatusCode::OK, &answer))
 }
@@ -217,7 +231,7 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
 }
 
 pub(super) async fn metrics(axum::extract::State(shared): State) -> Response {
-    let text = crate::metrics::exposition(&lock(&shared.bank), &shared.health);
+    let text = crate::metrics::exposition(&lock(&shared.bank), &shared.health, shared.echo.counters());
     ([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response()
 }
 

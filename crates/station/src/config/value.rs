@@ -106,6 +106,6 @@ impl Value {
     }
 }
 
-fn short(text: &str) -> String {
+pub(super) fn short(text: &str) -> String {
     text.chars().take(80).collect()
 }

@@ -284,6 +284,7 @@ fn conforms(document: &Value, schema: &Value, value: &Value, place: &str) {
         "string" => value.is_string(),
         "integer" => value.is_u64(),
         "number" => value.is_number(),
+        "boolean" => value.is_boolean(),
         "null" => value.is_null(),
         other => panic!("{other}"),
     };

@@ -62,6 +62,19 @@ pub(crate) fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     Answer { status, head: head.to_ascii_lowercase(), body: body.to_string() }
 }
 
+/// A whole answer to a GET, which need not be text.
+pub(crate) fn bytes(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Vec<u8> {
+    let mut stream = connect(address);
+    let mut head = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\n");
+    for (name, value) in headers {
+        head += &format!("{name}: {value}\r\n");
+    }
+    stream.write_all(format!("{head}\r\n").as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    answer
+}
+
 pub(crate) fn connect(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect_timeout(&address, LIMIT).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();

@@ -3,6 +3,7 @@
 
 mod api;
 mod archive;
+mod echo;
 mod guard;
 mod http;
 mod live;

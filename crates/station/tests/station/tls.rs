@@ -6,6 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use barograph_probe::io::{Context, Peer, detect, run_one, trusting};
+use barograph_probe::wire::Request;
 use barograph_probe::{Experiment, Target};
 use rustls::RootCertStore;
 use rustls::pki_types::CertificateDer;
@@ -58,6 +59,20 @@ fn https_and_plain_probes_share_the_port() {
             assert!(reading.result.is_ok(), "{experiment:?}: {reading:?}");
         }
     }
+
+    // A page's session runs within TLS; of one with Nagle's algorithm each byte is a record of its own.
+    let tls = context.tls.clone().unwrap();
+    let connection = rustls::ClientConnection::new(tls, address.ip().into()).unwrap();
+    let stream = rustls::StreamOwned::new(connection, crate::http::connect(address));
+    let origin = format!("https://{address}");
+    let mut page = crate::echo::client::Page::through(stream, address, Some(&origin)).unwrap();
+    page.rtt(3).unwrap();
+    assert_eq!(page.up(1 << 20).unwrap().bytes, 1 << 20);
+    assert_eq!(page.down(1 << 20).unwrap().0, 1 << 20);
+    page.ask(Request::RttNagle { n: 1 }).unwrap();
+    page.send(&[1, 2]);
+    assert_eq!((page.take(), page.take()), (vec![1], vec![2]));
+    assert_eq!(crate::echo::client::Page::try_open(address, None).err(), Some(403), "not beside TLS");
 
     // Without that token a plain connection gets nothing, also on loopback.
     let plain = send(address, "GET", "/v1/series", &[], "");

@@ -1,0 +1,192 @@
+//! The battery of `barograph-forecast` for a page: numbers in, numbers out, no generated glue.
+//!
+//! A page holds batteries by number. Results lie in one block of `f64` at [`numbers`], valid until the
+//! next call; a caller copies them at once. `web/src/weather/forecaster.js` is the other side.
+// Exported names are unsafe to the compiler because two of one name would collide; nothing else here is.
+#![allow(unsafe_code)]
+
+use std::cell::RefCell;
+
+use barograph_forecast::{Battery, Config, Forecast, LEVELS, Loss, Preset, Rule};
+
+thread_local! {
+    static STATE: RefCell<State> = RefCell::default();
+}
+
+#[derive(Default)]
+struct State {
+    batteries: Vec<Option<Battery>>,
+    numbers: Box<[f64; NUMBERS]>,
+    methods: [&'static str; 2],
+}
+
+/// A new battery; its number, from 1 on. 0 = there are [`BATTERIES_MAX`].
+///
+/// `kind` 1 is the Network Weather Service 2.x, whose forecasters JavaNws had; any other the default.
+#[unsafe(no_mangle)]
+pub extern "C" fn battery_new(kind: u32) -> u32 {
+    let config = match kind {
+        1 => Config { preset: Preset::Nws, rule: Rule::TwoLevel, ..Config::default() },
+        _ => Config::default(),
+    };
+    STATE.with_borrow_mut(|state| {
+        let free = state.batteries.iter().position(Option::is_none);
+        let index = free.unwrap_or(state.batteries.len());
+        if index == BATTERIES_MAX {
+            return 0;
+        }
+        if index == state.batteries.len() {
+            state.batteries.push(None);
+        }
+        state.batteries[index] = Some(Battery::new(&config));
+        index as u32 + 1
+    })
+}
+
+/// Forgets a battery; one that is not there is none.
+#[unsafe(no_mangle)]
+pub extern "C" fn battery_free(battery: u32) {
+    STATE.with_borrow_mut(|state| {
+        if let Some(place) = state.place(battery) {
+            *place = None;
+        }
+    });
+}
+
+/// Scores the issued forecasts on `value`, then learns it. 1 = done; 0 = no such battery, or a value that no
+/// battery takes, and nothing has changed.
+#[unsafe(no_mangle)]
+pub extern "C" fn battery_update(battery: u32, value: f64) -> u32 {
+    STATE.with_borrow_mut(|state| {
+        let battery = state.place(battery).and_then(Option::as_mut);
+        battery.is_some_and(|battery| battery.update(value).is_ok()).into()
+    })
+}
+
+/// Writes the forecast of the next value, with its interval at `level` (0.01 to 0.999), to [`numbers`] and
+/// [`method`]. 0 = there is none.
+///
+/// The numbers: `count`; of the forecast that aims at the mean `value, mse, mae, recent_mse, recent_mae`;
+/// the same five of the one that aims at the median; `lower, upper`. Errors before the first scored
+/// forecast and ends that are not known yet are NaN.
+#[unsafe(no_mangle)]
+pub extern "C" fn battery_forecast(battery: u32, level: f64) -> u32 {
+    STATE.with_borrow_mut(|state| {
+        let Some(battery) = state.place(battery).and_then(|place| place.as_ref()) else { return 0 };
+        let (Some(mean), Some(median)) = (battery.forecast(Loss::Squared), battery.forecast(Loss::Absolute))
+        else {
+            return 0;
+        };
+        let interval = if LEVELS.contains(&level) { battery.interval(level) } else { None };
+        let (lower, upper) = interval.map_or((f64::NAN, f64::NAN), |ends| (ends.lower, ends.upper));
+        let mut numbers = [f64::NAN; NUMBERS];
+        // Exact below 2^53.
+        numbers[0] = median.count as f64;
+        numbers[1..6].copy_from_slice(&five(&mean));
+        numbers[6..11].copy_from_slice(&five(&median));
+        numbers[11..].copy_from_slice(&[lower, upper]);
+        *state.numbers = numbers;
+        state.methods = [mean.method.0, median.method.0];
+        1
+    })
+}
+
+/// Where the numbers of the last [`battery_forecast`] lie.
+#[unsafe(no_mangle)]
+pub extern "C" fn numbers() -> *const f64 {
+    STATE.with_borrow(|state| state.numbers.as_ptr())
+}
+
+/// Where the name of a method of the last [`battery_forecast`] lies, as ASCII: 0 = of the mean, 1 = of the median.
+#[unsafe(no_mangle)]
+pub extern "C" fn method(which: u32) -> *const u8 {
+    STATE.with_borrow(|state| state.name(which).as_ptr())
+}
+
+/// How many bytes that name has.
+#[unsafe(no_mangle)]
+pub extern "C" fn method_length(which: u32) -> usize {
+    STATE.with_borrow(|state| state.name(which).len())
+}
+
+/// More than a page has series; an endless loop in a script must not take all memory.
+pub const BATTERIES_MAX: usize = 1024;
+
+const NUMBERS: usize = 13;
+
+impl State {
+    fn place(&mut self, battery: u32) -> Option<&mut Option<Battery>> {
+        self.batteries.get_mut((battery as usize).checked_sub(1)?)
+    }
+
+    fn name(&self, which: u32) -> &'static str {
+        self.methods.get(which as usize).copied().unwrap_or_default()
+    }
+}
+
+fn five(forecast: &Forecast) -> [f64; 5] {
+    let Forecast { value, mse, mae, recent_mse, recent_mae, .. } = *forecast;
+    if forecast.is_scored() {
+        [value, mse, mae, recent_mse, recent_mae]
+    } else {
+        [value, f64::NAN, f64::NAN, f64::NAN, f64::NAN]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(index: usize) -> f64 {
+        STATE.with_borrow(|state| state.numbers[index])
+    }
+
+    #[test]
+    fn gives_what_the_battery_gives() {
+        let number = battery_new(0);
+        let mut battery = Battery::new(&Config::default());
+        assert_eq!(battery_forecast(number, 0.9), 0, "no value yet");
+        for value in [3.0, 4.0, 3.5, 9.0, 3.25] {
+            assert_eq!(battery_update(number, value), 1);
+            assert!(battery.update(value).is_ok());
+        }
+        assert_eq!(battery_forecast(number, 0.9), 1);
+        let mean = battery.forecast(Loss::Squared).expect("values were seen");
+        let median = battery.forecast(Loss::Absolute).expect("values were seen");
+        let interval = battery.interval(0.9).expect("forecasts were scored");
+        assert_eq!(read(0), 5.0);
+        assert_eq!((1..6).map(read).collect::<Vec<_>>(), five(&mean));
+        assert_eq!((6..11).map(read).collect::<Vec<_>>(), five(&median));
+        assert_eq!((read(11), read(12)), (interval.lower, interval.upper));
+        assert_eq!(STATE.with_borrow(|state| state.name(1)), median.method.0);
+        assert_eq!(method_length(2), 0);
+        battery_free(number);
+        assert_eq!(battery_update(number, 1.0), 0, "it is gone");
+    }
+
+    #[test]
+    fn what_is_not_there_or_cannot_be_learnt_is_refused() {
+        let number = battery_new(0);
+        for value in [f64::NAN, f64::INFINITY, 1e71] {
+            assert_eq!(battery_update(number, value), 0, "{value}");
+        }
+        assert_eq!(battery_update(number, 1.0), 1);
+        assert_eq!(battery_forecast(number, 7.0), 1, "a forecast without an interval");
+        assert!(read(11).is_nan() && read(2).is_nan());
+        for stranger in [0, number + 1, u32::MAX] {
+            assert_eq!(battery_update(stranger, 1.0), 0);
+            assert_eq!(battery_forecast(stranger, 0.9), 0);
+            battery_free(stranger);
+        }
+    }
+
+    #[test]
+    fn batteries_are_bounded_and_places_are_used_again() {
+        let all: Vec<u32> =
+            std::iter::from_fn(|| Some(battery_new(0)).filter(|number| *number != 0)).collect();
+        assert_eq!(all.len(), BATTERIES_MAX);
+        battery_free(all[7]);
+        assert_eq!(battery_new(0), all[7]);
+        assert_eq!(battery_new(0), 0);
+    }
+}

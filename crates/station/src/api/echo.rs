@@ -1,0 +1,99 @@
+//! `GET /v1/echo`: opens a WebSocket for probes (docs/spec/echo.md §1).
+
+use axum::body::Body;
+use axum::extract::{Extension, Request};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
+
+use super::guard::{self, Peer};
+use super::{Refusal, Shared, State, upgrade};
+use crate::echo::{Admission, SUBPROTOCOL};
+
+pub(super) async fn echo(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    mut request: Request<Body>,
+) -> Result<Response, Refusal> {
+    let admission = admit(&shared, &peer, &request).inspect_err(|_| {
+        shared.echo.counters().sessions_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    })?;
+    let accept = match handshake(request.method(), request.headers()) {
+        Ok(accept) => accept,
+        Err(refusal) => return Ok(with_version(refusal)),
+    };
+    let upgraded = hyper::upgrade::on(&mut request);
+    tokio::spawn(async move {
+        match upgrade::take(upgraded).await {
+            Ok((line, already_read)) => admission.serve(line, already_read).await,
+            Err(error) => tracing::debug!("an echo session did not begin: {error}"),
+        }
+    });
+    let headers = [
+        (header::CONNECTION, HeaderValue::from_static("upgrade")),
+        (header::UPGRADE, HeaderValue::from_static(PROTOCOL)),
+        (header::SEC_WEBSOCKET_ACCEPT, accept),
+        (header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL)),
+    ];
+    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+}
+
+/// A place for the session, if the page may have one.
+fn admit(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Admission, Refusal> {
+    let config = shared.config();
+    if !config.echo.enabled {
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "this station serves no echo (echo.enabled)"));
+    }
+    if guard::is_from_other_origin(request, &config.echo.origins) {
+        let error = "this station does not serve pages of that origin (echo.origins)";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, error));
+    }
+    let is_local = peer.is_local(request.version(), request.headers(), &config);
+    shared.echo.admit(peer.address.ip(), is_local).ok_or_else(|| {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many echo sessions are open (echo.sessions_max)")
+    })
+}
+
+/// The value of `Sec-WebSocket-Accept` (RFC 6455 §4.2).
+fn handshake(method: &Method, headers: &HeaderMap) -> Result<HeaderValue, Refusal> {
+    let required = |error: &str| Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, error));
+    if *method != Method::GET || !upgrade::is_asked(headers, PROTOCOL) {
+        return required("here is a WebSocket: Connection: Upgrade, Upgrade: websocket");
+    }
+    if headers.get(header::SEC_WEBSOCKET_VERSION).is_none_or(|version| version != VERSION) {
+        return required("only version 13 of WebSocket is spoken here");
+    }
+    if !upgrade::has_word(headers, &header::SEC_WEBSOCKET_PROTOCOL, SUBPROTOCOL) {
+        return Err(Refusal::bad(format!("expected Sec-WebSocket-Protocol: {SUBPROTOCOL}")));
+    }
+    let mut keys = headers.get_all(header::SEC_WEBSOCKET_KEY).iter();
+    let key = match (keys.next(), keys.next()) {
+        (Some(key), None) if is_key(key.as_bytes()) => key,
+        _ => return Err(Refusal::bad("expected one Sec-WebSocket-Key of 16 bytes in Base64")),
+    };
+    HeaderValue::from_str(&derive_accept_key(key.as_bytes()))
+        .map_err(|_| Refusal::bad("the key cannot be answered"))
+}
+
+/// Sixteen bytes in Base64 are 22 digits and two signs of equality (RFC 4648 §4).
+fn is_key(key: &[u8]) -> bool {
+    match key.strip_suffix(b"==") {
+        Some(digits) => {
+            digits.len() == 22
+                && digits.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+/".contains(byte))
+        }
+        None => false,
+    }
+}
+
+/// A refusal says what would be spoken (RFC 9110 §15.5.22, RFC 6455 §4.4).
+fn with_version(refusal: Refusal) -> Response {
+    let mut response = refusal.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::UPGRADE, HeaderValue::from_static(PROTOCOL));
+    headers.insert(header::SEC_WEBSOCKET_VERSION, HeaderValue::from_static(VERSION));
+    response
+}
+
+const PROTOCOL: &str = "websocket";
+const VERSION: &str = "13";

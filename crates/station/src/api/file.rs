@@ -1,0 +1,156 @@
+//! A file of the binary as an answer: compressed where the client takes that, and not sent again.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::Write;
+use std::sync::OnceLock;
+
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// A file of the binary.
+pub(super) struct File {
+    pub(super) path: &'static str,
+    content_type: &'static str,
+    bytes: &'static [u8],
+    /// Pages of other sites may load it too: code that they embed.
+    public: bool,
+    packed: OnceLock<Packed>,
+}
+
+/// What is made of a file when it is first asked for.
+struct Packed {
+    etag: String,
+    /// `None` = it does not become smaller.
+    gzip: Option<Vec<u8>>,
+}
+
+impl File {
+    /// A file for pages of this station.
+    pub(super) const fn own(path: &'static str, content_type: &'static str, bytes: &'static [u8]) -> Self {
+        Self { path, content_type, bytes, public: false, packed: OnceLock::new() }
+    }
+
+    /// A file for pages of any site.
+    pub(super) const fn public(path: &'static str, content_type: &'static str, bytes: &'static [u8]) -> Self {
+        Self { path, content_type, bytes, public: true, packed: OnceLock::new() }
+    }
+
+    pub(super) fn answer(&'static self, asked: &HeaderMap) -> Response {
+        let packed = self.packed.get_or_init(|| Packed::of(self.bytes));
+        let mut response = if knows(asked, &packed.etag) {
+            StatusCode::NOT_MODIFIED.into_response()
+        } else {
+            match packed.gzip.as_deref().filter(|_| takes_gzip(asked)) {
+                Some(gzip) => ([(header::CONTENT_ENCODING, "gzip")], gzip).into_response(),
+                None => self.bytes.into_response(),
+            }
+        };
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content_type));
+        // The binary may be replaced at any time: ask again.
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+        headers.insert(header::VARY, HeaderValue::from_static("Accept-Encoding"));
+        if let Ok(etag) = HeaderValue::from_str(&packed.etag) {
+            headers.insert(header::ETAG, etag);
+        }
+        if self.public {
+            let anyone = HeaderValue::from_static("*");
+            headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, anyone.clone());
+            headers.insert("timing-allow-origin", anyone);
+        }
+        response
+    }
+}
+
+impl Packed {
+    fn of(bytes: &[u8]) -> Self {
+        let mut hasher = DefaultHasher::new();
+        bytes.hash(&mut hasher);
+        // Weak: both codings of a file have the same (RFC 9110 §8.8.3).
+        let etag = format!("W/\"{:016x}\"", hasher.finish());
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        let gzip = encoder.write_all(bytes).and_then(|()| encoder.finish()).ok();
+        Self { etag, gzip: gzip.filter(|gzip| gzip.len() < bytes.len()) }
+    }
+}
+
+/// Whether the client has the file with this tag (RFC 9110 §13.1.2).
+fn knows(asked: &HeaderMap, etag: &str) -> bool {
+    words(asked, &header::IF_NONE_MATCH)
+        .any(|tag| tag == "*" || tag.trim_start_matches("W/") == etag.trim_start_matches("W/"))
+}
+
+/// Whether the client takes gzip, and not less gladly than the plain file (RFC 9110 §12.5.3).
+fn takes_gzip(asked: &HeaderMap) -> bool {
+    let (mut gzip, mut any, mut identity) = (None, None, None);
+    for word in words(asked, &header::ACCEPT_ENCODING) {
+        let (coding, weight) = word.split_once(';').unwrap_or((word, ""));
+        let weight = quality(weight);
+        match coding.trim().to_ascii_lowercase().as_str() {
+            "gzip" | "x-gzip" => gzip = Some(weight),
+            "*" => any = Some(weight),
+            "identity" => identity = Some(weight),
+            _ => {}
+        }
+    }
+    let gzip = gzip.or(any).unwrap_or(0.0);
+    0.0 < gzip && identity.unwrap_or(0.0) <= gzip
+}
+
+/// The number in `q=0.5`, 1 where there is none (RFC 9110 §12.4.2); what cannot be read counts as 0.
+fn quality(parameter: &str) -> f32 {
+    match parameter.trim().split_once('=') {
+        None if parameter.trim().is_empty() => 1.0,
+        Some((name, number)) if name.trim().eq_ignore_ascii_case("q") => {
+            number.trim().parse().ok().filter(|quality| (0.0..=1.0).contains(quality)).unwrap_or(0.0)
+        }
+        _ => 0.0,
+    }
+}
+
+/// The members of the lists that a header has, in any number of lines.
+fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = &'a str> {
+    let lines = headers.get_all(name).into_iter().filter_map(|value| value.to_str().ok());
+    lines.flat_map(|line| line.split(',')).map(str::trim)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn with(name: HeaderName, value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_static(value))])
+    }
+
+    #[test]
+    fn weights_of_codings_are_respected() {
+        for (accepts, takes) in [
+            ("gzip, deflate, br, zstd", true),
+            ("GZIP", true),
+            ("gzip;q=0", false),
+            ("gzip; q=0.0", false),
+            ("gzip;q=x", false),
+            ("br", false),
+            ("", false),
+            ("*", true),
+            ("*;q=0", false),
+            ("gzip;q=0, *", false),
+            ("identity, gzip;q=0.5", false),
+            ("identity;q=0.5, gzip;q=0.8", true),
+        ] {
+            assert_eq!(takes_gzip(&with(header::ACCEPT_ENCODING, accepts)), takes, "{accepts}");
+        }
+        assert!(!takes_gzip(&HeaderMap::new()));
+    }
+
+    #[test]
+    fn what_the_client_has_is_not_sent_again() {
+        let etag = "W/\"01\"";
+        for (tags, has) in [("W/\"01\"", true), ("\"2\", \"01\"", true), ("*", true), ("\"2\"", false)] {
+            assert_eq!(knows(&with(header::IF_NONE_MATCH, tags), etag), has, "{tags}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! A connection taken out of the HTTP server after `101`.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::http::{HeaderMap, header};
+use barograph_probe::TcpInfo;
+use barograph_probe::io::bulk_tcp_info;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio_rustls::server::TlsStream;
+
+use crate::echo::Socket;
+
+/// The stream beneath an Upgrade.
+pub(super) enum Line {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+/// Whether a request asks for an Upgrade to `protocol` (RFC 9110 §7.8).
+pub(super) fn is_asked(headers: &HeaderMap, protocol: &str) -> bool {
+    has_word(headers, &header::CONNECTION, "upgrade") && has_word(headers, &header::UPGRADE, protocol)
+}
+
+/// Whether the list that a header holds has `word`, in any case.
+pub(super) fn has_word(headers: &HeaderMap, name: &header::HeaderName, word: &str) -> bool {
+    headers.get_all(name).iter().any(|value| {
+        value.to_str().unwrap_or_default().split(',').any(|part| part.trim().eq_ignore_ascii_case(word))
+    })
+}
+
+/// Waits until `101` is written; gives the stream, and what the client sent too early.
+///
+/// # Errors
+/// When that takes too long, or the connection is gone.
+pub(super) async fn take(upgrade: OnUpgrade) -> io::Result<(Line, Vec<u8>)> {
+    let upgraded = tokio::time::timeout(UPGRADE_TIMEOUT, upgrade)
+        .await
+        .map_err(|_| io::ErrorKind::TimedOut)?
+        .map_err(io::Error::other)?;
+    match upgraded.downcast::<TokioIo<TcpStream>>() {
+        Ok(parts) => Ok((Line::Plain(parts.io.into_inner()), parts.read_buf.to_vec())),
+        Err(upgraded) => {
+            let parts = upgraded
+                .downcast::<TokioIo<TlsStream<TcpStream>>>()
+                .map_err(|_| io::Error::other("the connection is of an unknown kind"))?;
+            Ok((Line::Tls(Box::new(parts.io.into_inner())), parts.read_buf.to_vec()))
+        }
+    }
+}
+
+impl Line {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Self::Plain(tcp) => tcp,
+            Self::Tls(tls) => tls.get_ref().0,
+        }
+    }
+}
+
+impl Socket for Line {
+    fn set_nodelay(&self, nodelay: bool) -> io::Result<()> {
+        self.tcp().set_nodelay(nodelay)
+    }
+
+    fn bulk_tcp_info(&self, elapsed_s: f64) -> Option<TcpInfo> {
+        bulk_tcp_info(self.tcp(), elapsed_s)
+    }
+}
+
+impl AsyncRead for Line {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_read(context, buffer),
+            Self::Tls(tls) => Pin::new(tls).poll_read(context, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Line {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_write(context, bytes),
+            Self::Tls(tls) => Pin::new(tls).poll_write(context, bytes),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_flush(context),
+            Self::Tls(tls) => Pin::new(tls).poll_flush(context),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(tcp) => Pin::new(tcp).poll_shutdown(context),
+            Self::Tls(tls) => Pin::new(tls).poll_shutdown(context),
+        }
+    }
+}
+
+/// The answer `101` must be written within this time.
+const UPGRADE_TIMEOUT: Duration = Duration::from_secs(10);

@@ -1,0 +1,175 @@
+//! Probes over WebSocket (docs/spec/echo.md): what a page in a browser measures a station with.
+//!
+//! Sessions run on the HTTP runtime, beside the API: they are many, mostly idle, and cost what their
+//! bytes cost. A page's own clock is coarser than a wake-up of the runtime.
+
+mod counters;
+mod limits;
+mod metered;
+mod places;
+pub(crate) mod reports;
+mod session;
+
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::Instant;
+
+use barograph_forecast::Name;
+use barograph_probe::TcpInfo;
+use barograph_probe::io::Responder;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio_tungstenite::tungstenite::Bytes;
+
+use crate::bank::Bank;
+use crate::config::EchoConfig;
+use crate::health::lock;
+use crate::recorder::Inbox;
+use crate::seats::{Seat, Seats};
+use limits::{Accounts, Rate};
+use places::Places;
+use reports::Keeper;
+
+pub(crate) use counters::Counters;
+pub(crate) use session::MESSAGE_BYTES_MAX;
+
+/// The subprotocol of a session; the number is its version.
+pub(crate) const SUBPROTOCOL: &str = "barograph-probe.1";
+
+/// What a session needs of the connection beneath it.
+pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {
+    /// Turns Nagle's algorithm off (true) or on.
+    fn set_nodelay(&self, nodelay: bool) -> std::io::Result<()>;
+
+    /// The kernel's view after a transfer that took `elapsed_s`.
+    fn bulk_tcp_info(&self, elapsed_s: f64) -> Option<TcpInfo>;
+}
+
+/// What all sessions of a station have in common.
+#[derive(Debug)]
+pub(crate) struct Echo {
+    began: Instant,
+    seats: Seats,
+    sessions: Arc<Semaphore>,
+    sessions_max: usize,
+    places: Places,
+    accounts: Mutex<Accounts>,
+    transfer_bytes_max: u64,
+    keeper: Keeper,
+    responder: Arc<Responder>,
+    counters: Arc<Counters>,
+    stopping: watch::Receiver<bool>,
+    noise: OnceLock<Bytes>,
+}
+
+/// What it works with.
+pub(crate) struct Parts {
+    pub(crate) host: Name,
+    pub(crate) inbox: Inbox,
+    /// History was replayed.
+    pub(crate) bank: Arc<Mutex<Bank>>,
+    pub(crate) responder: Arc<Responder>,
+    /// Becomes true when the station stops: sessions then end.
+    pub(crate) stopping: watch::Receiver<bool>,
+}
+
+/// A place for one session, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    caller: Caller,
+    echo: Arc<Echo>,
+    _permit: OwnedSemaphorePermit,
+    _seat: Seat,
+}
+
+/// Who has a session.
+#[derive(Clone, Copy, Debug)]
+struct Caller {
+    ip: IpAddr,
+    /// On this host: its traffic crosses no network.
+    is_local: bool,
+}
+
+impl Echo {
+    pub(crate) fn new(config: &EchoConfig, parts: Parts) -> Self {
+        let Parts { host, inbox, bank, responder, stopping } = parts;
+        let accounts =
+            Accounts::new(Rate::per_hour(config.bytes_per_hour), Rate::per_hour(config.peer_bytes_per_hour));
+        let keeper = Keeper::new(config, host, inbox, &lock(&bank));
+        Self {
+            began: Instant::now(),
+            seats: Seats::new(config.sessions_max),
+            sessions: Arc::new(Semaphore::new(config.sessions_max)),
+            sessions_max: config.sessions_max,
+            places: Places::new(config.transfers_max),
+            transfer_bytes_max: accounts.at_once_max().min(TRANSFER_BYTES_MAX),
+            accounts: Mutex::new(accounts),
+            keeper,
+            responder,
+            counters: Arc::default(),
+            stopping,
+            noise: OnceLock::new(),
+        }
+    }
+
+    /// A place for a session; `None` = all are taken, or all of this address.
+    pub(crate) fn admit(self: &Arc<Self>, ip: IpAddr, is_local: bool) -> Option<Admission> {
+        let permit = Arc::clone(&self.sessions).try_acquire_owned().ok()?;
+        let seat = self.seats.take(ip, is_local)?;
+        let caller = Caller { ip, is_local };
+        Some(Admission { caller, echo: Arc::clone(self), _permit: permit, _seat: seat })
+    }
+
+    /// The most bytes of one transfer.
+    pub(crate) fn transfer_bytes_max(&self) -> u64 {
+        self.transfer_bytes_max
+    }
+
+    /// Whether what pages report is kept.
+    pub(crate) fn keeps(&self) -> bool {
+        self.keeper.keeps()
+    }
+
+    pub(crate) fn set_keeps(&self, keeps: bool) {
+        self.keeper.set_keeps(keeps);
+    }
+
+    pub(crate) fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Waits until no session is open.
+    pub(crate) async fn ended(&self) {
+        let all = u32::try_from(self.sessions_max).unwrap_or(u32::MAX);
+        let _ = self.sessions.acquire_many(all).await;
+    }
+
+    fn pay(&self, caller: Caller, bytes: u64) -> bool {
+        caller.is_local || lock(&self.accounts).pay(caller.ip, bytes, self.began.elapsed())
+    }
+
+    /// A largest message of what does not compress; made when it is first asked for.
+    fn noise(&self) -> Bytes {
+        let make = || {
+            let mut noise = barograph_probe::io::noise();
+            noise.truncate(MESSAGE_BYTES_MAX);
+            Bytes::from(noise)
+        };
+        self.noise.get_or_init(make).clone()
+    }
+}
+
+impl Admission {
+    /// Serves the session on `socket` until it ends; `already_read` came after the request's head.
+    pub(crate) async fn serve<S: Socket>(self, socket: S, already_read: Vec<u8>) {
+        let open = &self.echo.counters.sessions_open;
+        open.fetch_add(1, Ordering::Relaxed);
+        session::run(&self.echo, self.caller, socket, already_read).await;
+        open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The largest size of a page's transfers: one that fills a 100 Mbit/s line for more than a second, and
+/// a slower one for longer than anybody watches.
+const TRANSFER_BYTES_MAX: u64 = 16 << 20;

@@ -1,0 +1,38 @@
+//! What sessions have done, for `/metrics`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use barograph_probe::wire::Declined;
+
+/// Counts since the start of the station.
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) sessions_open: AtomicU64,
+    pub(crate) sessions_refused: AtomicU64,
+    pub(crate) received_bytes: AtomicU64,
+    pub(crate) sent_bytes: AtomicU64,
+    pub(crate) reports_kept: AtomicU64,
+    pub(crate) reports_dropped: AtomicU64,
+    declined: [AtomicU64; REASONS.len()],
+}
+
+impl Counters {
+    pub(super) fn declined(&self, declined: Declined) {
+        let at = match declined {
+            Declined::Busy => 0,
+            Declined::TooLarge { .. } => 1,
+            Declined::Spent => 2,
+            Declined::NotServed => 3,
+            // No session is open of one who finds it full, or of a station that stops.
+            Declined::Malformed | Declined::Full | Declined::Stopping => 4,
+        };
+        self.declined[at].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Requests declined, by reason.
+    pub(crate) fn declined_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        REASONS.into_iter().zip(self.declined.iter().map(|count| count.load(Ordering::Relaxed)))
+    }
+}
+
+const REASONS: [&str; 5] = ["busy", "too_large", "spent", "not_served", "malformed"];

@@ -1,0 +1,524 @@
+//! One session: requests, exchanges and transfers as binary messages, each within its bounds.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use barograph_probe::Direction;
+use barograph_probe::io::BulkElsewhere;
+use barograph_probe::wire::{Declined, Done, EXCHANGE_BYTES, Reply, Request};
+use futures_util::{SinkExt, StreamExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time::{Instant, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
+use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
+
+use super::metered::Metered;
+use super::places::Place;
+use super::reports::Pace;
+use super::{Caller, Echo, Socket};
+
+/// Serves a session until either end closes it.
+pub(super) async fn run<S: Socket>(echo: &Arc<Echo>, caller: Caller, socket: S, already_read: Vec<u8>) {
+    let metered = Metered::new(socket, Arc::clone(&echo.counters));
+    let line =
+        WebSocketStream::from_partially_read(metered, already_read, Role::Server, Some(websocket())).await;
+    let mut session =
+        Session { line, echo, caller, asked: Instant::now(), has_nagle: false, pace: Pace::default() };
+    let mut stopping = echo.stopping.clone();
+    let end = tokio::select! {
+        end = session.serve() => match end {
+            Err(end) => end,
+            Ok(never) => match never {},
+        },
+        _ = stopping.wait_for(|stopping| *stopping) => End::Cut(CloseCode::Away, "the station stops"),
+    };
+    if let End::Cut(code, reason) = end {
+        let _ = timeout(CLOSE_MAX, session.close(code, reason)).await;
+    }
+}
+
+struct Session<'a, S> {
+    line: WebSocketStream<Metered<S>>,
+    echo: &'a Arc<Echo>,
+    caller: Caller,
+    /// When something was asked for last.
+    asked: Instant,
+    /// Nagle's algorithm is on.
+    has_nagle: bool,
+    /// Of its reports.
+    pace: Pace,
+}
+
+/// Why a session is over.
+enum End {
+    /// The peer has closed, or cannot be reached.
+    Gone,
+    /// The peer is told why.
+    Cut(CloseCode, &'static str),
+}
+
+enum Incoming {
+    Binary(Bytes),
+    Text(Utf8Bytes),
+}
+
+/// What a transfer holds while it runs.
+struct Leave {
+    _place: Place,
+    _loaded: BulkElsewhere,
+}
+
+impl<S: Socket> Session<'_, S> {
+    async fn serve(&mut self) -> Result<Infallible, End> {
+        loop {
+            match self.next_asked().await? {
+                Incoming::Binary(frame) => self.answer(&frame).await?,
+                Incoming::Text(text) => self.report(&text),
+            }
+        }
+    }
+
+    /// The next message between experiments, however long it takes while the peer answers pings.
+    async fn next_asked(&mut self) -> Result<Incoming, End> {
+        let mut has_pinged = false;
+        loop {
+            match timeout(SILENCE, self.line.next()).await {
+                Ok(item) => {
+                    has_pinged = false;
+                    if let Some(incoming) = taken(item)? {
+                        return Ok(incoming);
+                    }
+                }
+                Err(_) if has_pinged => return Err(End::Gone),
+                Err(_) => {
+                    has_pinged = true;
+                    self.send(Message::Ping(Bytes::new())).await?;
+                }
+            }
+            if UNASKED_MAX <= self.asked.elapsed() {
+                return Err(End::Cut(CloseCode::Away, "nothing was asked for ten minutes"));
+            }
+        }
+    }
+
+    async fn answer(&mut self, frame: &[u8]) -> Result<(), End> {
+        self.asked = Instant::now();
+        let Ok(request) = Request::decode(frame) else {
+            self.decline(Declined::Malformed).await?;
+            return Err(End::Cut(CloseCode::Protocol, "this is no request"));
+        };
+        self.set_nagle(false)?;
+        match self.admit(request).await {
+            Ok(leave) => {
+                self.line.get_mut().allow(REQUEST_ALLOWANCE + arriving_bytes(request));
+                self.send(Message::binary(Reply::Ready { nonce: 0 }.encode().to_vec())).await?;
+                self.experiment(request, leave).await
+            }
+            // Nothing is allowed for it: a peer that only asks for what it does not get is cut.
+            Err(declined) => self.decline(declined).await,
+        }
+    }
+
+    async fn decline(&mut self, declined: Declined) -> Result<(), End> {
+        self.echo.counters.declined(declined);
+        self.send(Message::binary(Reply::Declined(declined).encode().to_vec())).await
+    }
+
+    /// Whether a request is within the bounds, and paid for.
+    async fn admit(&self, request: Request) -> Result<Option<Leave>, Declined> {
+        let (bytes, is_transfer) = match request {
+            Request::Rtt { n } | Request::RttNagle { n } if COUNT_MAX < n => {
+                return Err(Declined::TooLarge { limit: COUNT_MAX.into() });
+            }
+            Request::Goodput { bytes, .. } if self.echo.transfer_bytes_max < bytes => {
+                return Err(Declined::TooLarge { limit: self.echo.transfer_bytes_max });
+            }
+            Request::Datagrams { .. } => return Err(Declined::NotServed),
+            Request::Rtt { n } | Request::RttNagle { n } => (EXCHANGE_COST_BYTES * u64::from(n), false),
+            Request::Goodput { bytes, .. } => (bytes, true),
+        };
+        let place = match is_transfer {
+            true => Some(self.echo.places.take(self.caller.ip).await.ok_or(Declined::Busy)?),
+            false => None,
+        };
+        if !self.echo.pay(self.caller, bytes) {
+            return Err(Declined::Spent);
+        }
+        let responder = &self.echo.responder;
+        Ok(place.map(|place| Leave { _place: place, _loaded: responder.bulk_elsewhere() }))
+    }
+
+    async fn experiment(&mut self, request: Request, leave: Option<Leave>) -> Result<(), End> {
+        match request {
+            Request::Rtt { n } => {
+                for _ in 0..n {
+                    let exchange = self.exchange().await?;
+                    self.send(Message::Binary(exchange)).await?;
+                }
+                Ok(())
+            }
+            Request::RttNagle { n } => self.echo_with_nagle(n).await,
+            Request::Goodput { direction, bytes } => {
+                let done = timeout(TRANSFER_MAX, self.transfer(direction, bytes))
+                    .await
+                    .map_err(|_| End::Cut(CloseCode::Policy, "the transfer took too long"))??;
+                // Given back first: the client may begin its next transfer as soon as it has read this.
+                drop(leave);
+                self.send(Message::binary(done.encode().to_vec())).await
+            }
+            Request::Datagrams { .. } => Ok(()),
+        }
+    }
+
+    /// Each byte in a write of its own. Nagle's algorithm stays on until the next request: turning it
+    /// off would send the last byte at once (tcp(7), `TCP_NODELAY`).
+    async fn echo_with_nagle(&mut self, n: u32) -> Result<(), End> {
+        self.set_nagle(true)?;
+        for _ in 0..n {
+            let exchange = self.exchange().await?;
+            for at in 0..EXCHANGE_BYTES {
+                self.send(Message::Binary(exchange.slice(at..=at))).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes are counted where they arrive; the sender's kernel says what held it back.
+    async fn transfer(&mut self, direction: Direction, bytes: u64) -> Result<Done, End> {
+        match direction {
+            Direction::Up => {
+                let mut left = bytes;
+                while 0 < left {
+                    let message = self.binary().await?;
+                    left = left.checked_sub(message.len() as u64).ok_or(TOO_MUCH)?;
+                }
+                Ok(Done { bytes, tcp_info: None })
+            }
+            Direction::Down => {
+                self.exchange().await?;
+                let noise = self.echo.noise();
+                let began = Instant::now();
+                let mut left = bytes;
+                while 0 < left {
+                    let length = usize::try_from(left).map_or(noise.len(), |left| left.min(noise.len()));
+                    self.send(Message::Binary(noise.slice(..length))).await?;
+                    left -= length as u64;
+                }
+                let elapsed_s = began.elapsed().as_secs_f64();
+                let tcp_info = self.line.get_ref().get_ref().bulk_tcp_info(elapsed_s);
+                Ok(Done { bytes, tcp_info })
+            }
+        }
+    }
+
+    async fn exchange(&mut self) -> Result<Bytes, End> {
+        let message = self.binary().await?;
+        if message.len() == EXCHANGE_BYTES {
+            Ok(message)
+        } else {
+            Err(End::Cut(CloseCode::Protocol, "an exchange is two bytes"))
+        }
+    }
+
+    /// The next message of an experiment.
+    async fn binary(&mut self) -> Result<Bytes, End> {
+        let wait = async {
+            loop {
+                if let Some(incoming) = taken(self.line.next().await)? {
+                    return Ok(incoming);
+                }
+            }
+        };
+        match timeout(SILENCE, wait).await {
+            Ok(Ok(Incoming::Binary(message))) => Ok(message),
+            Ok(Ok(Incoming::Text(_))) => Err(End::Cut(CloseCode::Protocol, "a report amid an experiment")),
+            Ok(Err(end)) => Err(end),
+            Err(_) => Err(End::Cut(CloseCode::Policy, "silent amid an experiment")),
+        }
+    }
+
+    async fn send(&mut self, message: Message) -> Result<(), End> {
+        match timeout(TAKE_MAX, self.line.send(message)).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(End::from(error)),
+            Err(_) => Err(End::Cut(CloseCode::Policy, "a message was not taken in time")),
+        }
+    }
+
+    fn set_nagle(&mut self, on: bool) -> Result<(), End> {
+        if on != self.has_nagle {
+            self.line.get_ref().get_ref().set_nodelay(!on).map_err(|_| End::Gone)?;
+            self.has_nagle = on;
+        }
+        Ok(())
+    }
+
+    fn report(&mut self, text: &str) {
+        let counters = &self.echo.counters;
+        let is_kept = self.echo.keeper.take(text, &mut self.pace, self.echo.began.elapsed());
+        let count = if is_kept { &counters.reports_kept } else { &counters.reports_dropped };
+        count.fetch_add(1, Ordering::Relaxed);
+        if is_kept {
+            self.line.get_mut().allow(REPORT_ALLOWANCE);
+        }
+    }
+
+    /// Says why, then takes what the peer still sends until it closes too: closing with bytes unread
+    /// would make the system send a reset, which can take the reason away from it (RFC 9112 §9.6).
+    async fn close(&mut self, code: CloseCode, reason: &'static str) -> io::Result<()> {
+        let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
+        self.line.get_mut().allow(LINGER_BYTES);
+        self.line.close(Some(frame)).await.map_err(io::Error::other)?;
+        let stream = self.line.get_mut();
+        stream.shutdown().await?;
+        let mut rest = [0; 4096];
+        while 0 < stream.read(&mut rest).await? {}
+        Ok(())
+    }
+}
+
+/// What came from the library; `None` = nothing that matters to a session.
+fn taken(item: Option<Result<Message, Error>>) -> Result<Option<Incoming>, End> {
+    match item {
+        None => Err(End::Gone),
+        Some(Ok(Message::Binary(bytes))) => Ok(Some(Incoming::Binary(bytes))),
+        Some(Ok(Message::Text(text))) => Ok(Some(Incoming::Text(text))),
+        // A close is answered by the library; the next call gives the end.
+        Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Close(_) | Message::Frame(_))) => Ok(None),
+        Some(Err(error)) => Err(End::from(error)),
+    }
+}
+
+impl From<Error> for End {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Capacity(_) => Self::Cut(CloseCode::Size, "a message is too long"),
+            Error::Utf8(_) => Self::Cut(CloseCode::Invalid, "a text is not UTF-8"),
+            Error::Io(error) if error.kind() == io::ErrorKind::QuotaExceeded => {
+                Self::Cut(CloseCode::Policy, "more than was asked for")
+            }
+            Error::Protocol(_) => Self::Cut(CloseCode::Protocol, "this is not RFC 6455"),
+            _ => Self::Gone,
+        }
+    }
+}
+
+/// Bytes that a request makes the client send, at most: headers of frames with 14 bytes each
+/// (RFC 6455 §5.2) make two bytes sixteen; of transfers in messages of 512 bytes they are a fortieth.
+fn arriving_bytes(request: Request) -> u64 {
+    match request {
+        Request::Rtt { n } | Request::RttNagle { n } => 16 * u64::from(n),
+        Request::Goodput { direction: Direction::Up, bytes } => bytes + bytes / 32,
+        Request::Goodput { direction: Direction::Down, .. } | Request::Datagrams { .. } => 16,
+    }
+}
+
+fn websocket() -> WebSocketConfig {
+    WebSocketConfig::default()
+        .read_buffer_size(READ_BUFFER_BYTES)
+        // Every message is written at once: it is measured.
+        .write_buffer_size(0)
+        .max_write_buffer_size(2 * MESSAGE_BYTES_MAX)
+        .max_message_size(Some(MESSAGE_BYTES_MAX))
+        .max_frame_size(Some(MESSAGE_BYTES_MAX))
+}
+
+/// The transfer had more bytes than were asked for.
+const TOO_MUCH: End = End::Cut(CloseCode::Protocol, "more bytes than the request says");
+/// The longest message either way: large enough that a message costs little beside its bytes, and 256
+/// sessions together hold no more than some 30 MB.
+pub(crate) const MESSAGE_BYTES_MAX: usize = 64 * 1024;
+/// Each session has one; a largest message takes four reads.
+const READ_BUFFER_BYTES: usize = 16 * 1024;
+/// The most exchanges of one request: at 1 ms each a second, at which a page asks again.
+const COUNT_MAX: u32 = 1000;
+/// What an exchange is charged: its few packets are 300 bytes on the wire, and cost as much to handle as
+/// three full ones.
+const EXCHANGE_COST_BYTES: u64 = 1024;
+/// What a served request may cost the peer beside its experiment: itself, pongs, a few reports.
+const REQUEST_ALLOWANCE: u64 = 1024;
+/// What a kept report may be on the wire; how many are kept is bounded.
+const REPORT_ALLOWANCE: u64 = 512;
+/// A transfer of 16 MiB at 2.2 Mbit/s; a slower line takes smaller ones.
+const TRANSFER_MAX: Duration = Duration::from_secs(60);
+/// A message is taken in this time even at 56 kbit/s.
+const TAKE_MAX: Duration = Duration::from_secs(10);
+/// A peer that says nothing for so long is asked whether it is there; and amid an experiment, where it
+/// is its turn, it is not. Longer than the longest common retransmission pauses together.
+const SILENCE: Duration = Duration::from_secs(30);
+/// Twice the longest period of a page (5 min): a session that asks for less has been forgotten.
+const UNASKED_MAX: Duration = Duration::from_mins(10);
+/// How long closing may take, and what is read meanwhile: the rest of what was under way.
+const CLOSE_MAX: Duration = Duration::from_secs(1);
+const LINGER_BYTES: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    //! On a clock that runs as fast as nothing happens, and pipes in place of sockets.
+
+    use std::sync::Mutex;
+
+    use barograph_forecast::Name;
+    use barograph_probe::TcpInfo;
+    use barograph_probe::io::{Limits, Responder};
+    use tokio::io::DuplexStream;
+    use tokio::sync::watch;
+
+    use super::*;
+    use crate::bank::Bank;
+    use crate::config::EchoConfig;
+    use crate::echo::Parts;
+    use crate::health::Health;
+    use crate::recorder::Inbox;
+
+    impl Socket for DuplexStream {
+        fn set_nodelay(&self, _nodelay: bool) -> io::Result<()> {
+            Ok(())
+        }
+
+        fn bulk_tcp_info(&self, _elapsed_s: f64) -> Option<TcpInfo> {
+            None
+        }
+    }
+
+    /// A session, and the page at its other end.
+    struct Pair {
+        page: WebSocketStream<DuplexStream>,
+        session: tokio::task::JoinHandle<()>,
+        began: Instant,
+        responder: Arc<Responder>,
+        _running: watch::Sender<bool>,
+    }
+
+    impl Pair {
+        async fn open() -> Self {
+            let (running, stopping) = watch::channel(false);
+            let responder = Arc::new(Responder::start(Limits::default(), None).unwrap());
+            let (inbox, _) = Inbox::new(Arc::new(Health::new()));
+            let parts = Parts {
+                host: Name::new("here").unwrap(),
+                inbox,
+                bank: Arc::new(Mutex::new(Bank::new(1))),
+                responder: Arc::clone(&responder),
+                stopping,
+            };
+            let echo = Arc::new(Echo::new(&EchoConfig::default(), parts));
+            let (ours, theirs) = tokio::io::duplex(1000);
+            let admission = echo.admit([192, 0, 2, 1].into(), false).unwrap();
+            let session = tokio::spawn(admission.serve(ours, Vec::new()));
+            let page = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
+            Self { page, session, began: Instant::now(), responder, _running: running }
+        }
+
+        async fn ask(&mut self, request: Request) {
+            self.page.send(Message::binary(request.encode().to_vec())).await.unwrap();
+            let reply = self.page.next().await.unwrap().unwrap().into_data();
+            assert_eq!(Reply::decode(&reply), Ok(Reply::Ready { nonce: 0 }));
+        }
+
+        /// When the session closed, in whole seconds, and how; pings are answered meanwhile.
+        async fn closed(mut self) -> (u64, Option<CloseCode>) {
+            let mut at = None;
+            while let Some(Ok(message)) = self.page.next().await {
+                if let Message::Close(frame) = message {
+                    at = Some((self.began.elapsed().as_secs(), frame.map(|frame| frame.code)));
+                }
+            }
+            at.unwrap_or((self.began.elapsed().as_secs(), None))
+        }
+
+        /// When the session was over, of a page that takes nothing, in whole seconds.
+        async fn over(self) -> u64 {
+            self.session.await.unwrap();
+            self.began.elapsed().as_secs()
+        }
+    }
+
+    proptest::proptest! {
+        /// Frames of every kind with any content, cut anywhere: the session ends, whatever it was told.
+        #[test]
+        fn any_bytes_end_a_session(
+            frames in proptest::collection::vec(
+                (proptest::num::u8::ANY, proptest::collection::vec(proptest::num::u8::ANY, 0..20)),
+                0..20,
+            ),
+            requests in proptest::collection::vec(1_u8..6, 0..4),
+            cut in 0_usize..40,
+        ) {
+            let mut bytes = Vec::new();
+            for kind in requests {
+                // A small request of each kind, masked with zeros.
+                bytes.extend([0x82, 0x90, 0, 0, 0, 0, 0xB1, kind, 0, 0]);
+                let (count, length) = if matches!(kind, 3 | 4) { (0, 9) } else { (2, 0) };
+                bytes.extend(u32::to_be_bytes(count));
+                bytes.extend(u64::to_be_bytes(length));
+            }
+            for (first, payload) in frames {
+                bytes.extend([first, 0x80 | payload.len() as u8, 0, 0, 0, 0]);
+                bytes.extend(payload);
+            }
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_time().start_paused(true).build().unwrap().block_on(async {
+                let Pair { page, session, _running, .. } = Pair::open().await;
+                let (mut reading, mut writing) = tokio::io::split(page.into_inner());
+                let sink = tokio::spawn(async move { reading.read_to_end(&mut Vec::new()).await });
+                // It may be closed before all of it is taken.
+                let _ = writing.write_all(&bytes).await;
+                let _ = writing.shutdown().await;
+                timeout(Duration::from_mins(11), session).await.unwrap().unwrap();
+                sink.await.unwrap().unwrap();
+            });
+        }
+    }
+
+    fn transfer(direction: Direction) -> Request {
+        Request::Goodput { direction, bytes: 1 << 20 }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_peer_that_answers_no_ping_is_dropped() {
+        assert_eq!(Pair::open().await.over().await, 60);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_asks_for_nothing_ends_after_ten_minutes() {
+        assert_eq!(Pair::open().await.closed().await, (600, Some(CloseCode::Away)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_reader_is_cut() {
+        let mut pair = Pair::open().await;
+        pair.ask(transfer(Direction::Down)).await;
+        pair.page.send(Message::binary(vec![0, 0])).await.unwrap();
+        let responder = Arc::clone(&pair.responder);
+        // Ten seconds for the message, one for saying why.
+        assert_eq!(pair.over().await, 11);
+        assert!(!responder.bulk_running() && responder.bulk_begun() == 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_slow_writer_is_cut_and_loads_the_host_meanwhile() {
+        let mut pair = Pair::open().await;
+        pair.ask(transfer(Direction::Up)).await;
+        for _ in 0..12 {
+            assert!(pair.responder.bulk_running());
+            pair.page.send(Message::binary(vec![0])).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(5)).await;
+        }
+        assert_eq!(pair.closed().await, (60, Some(CloseCode::Policy)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn silence_amid_an_experiment_is_the_end() {
+        let mut pair = Pair::open().await;
+        pair.ask(Request::Rtt { n: 2 }).await;
+        assert_eq!(pair.closed().await, (30, Some(CloseCode::Policy)));
+    }
+}

@@ -1,0 +1,221 @@
+//! What a hostile client does, and that an honest one beside it is still served.
+
+use std::io::{Read, Write};
+use std::net::SocketAddr;
+
+use barograph_probe::Direction;
+use barograph_probe::wire::{Declined, Request};
+use tokio_tungstenite::tungstenite::Message;
+
+use super::client::Page;
+use crate::http::get;
+use crate::{quiet, start};
+use barograph_station::{Config, Station};
+
+/// A station to which this host is anybody, as behind a proxy.
+fn public(state: &std::path::Path, change: impl FnOnce(&mut Config)) -> Station {
+    let mut config = quiet(state);
+    config.loopback_needs_token = true;
+    change(&mut config);
+    start(config)
+}
+
+/// An honest client from another address has every kind of measurement, and the API answers.
+fn still_serves(address: SocketAddr) {
+    assert_eq!(get(address, "/healthz").status, 200);
+    let mut page = Page::open_from(address, HONEST).unwrap();
+    page.rtt(2).unwrap();
+    assert_eq!(page.up(65_536).unwrap().bytes, 65_536);
+    assert_eq!(page.down(65_536).unwrap().0, 65_536);
+}
+
+#[test]
+fn a_thousand_connections_get_one_address_its_share() {
+    let state = tempfile::tempdir().unwrap();
+    let station = public(state.path(), |_| {});
+    let address = station.address();
+    let mut held = Vec::new();
+    let mut refused = 0;
+    for _ in 0..1000 {
+        match Page::try_open(address, None) {
+            Ok(page) => held.push(page),
+            Err(status) => {
+                assert_eq!(status, 503);
+                refused += 1;
+            }
+        }
+    }
+    assert_eq!((held.len(), refused), (64, 936), "a quarter of echo.sessions_max");
+    still_serves(address);
+    assert_eq!(get(address, "/v1/echo").status, 503, "a page learns why it was refused");
+    drop(held);
+    crate::http::until(address, "/v1/echo", |answer| answer.status == 426);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn what_is_not_the_protocol_is_closed_with_its_code() {
+    let state = tempfile::tempdir().unwrap();
+    let station = public(state.path(), |_| {});
+    let address = station.address();
+    let masked = |first: u8, length: u8| [first, 0x80 | length, 0, 0, 0, 0];
+    let mut giant_frame = vec![0x82, 0xFF];
+    giant_frame.extend(u64::to_be_bytes(1 << 40));
+    giant_frame.extend([0; 4]);
+    let empty_fragments: Vec<u8> =
+        masked(0x02, 0).into_iter().chain(masked(0x00, 0).repeat(20_000)).collect();
+    let mut twice_too_long = Request::Rtt { n: 1 }.encode().to_vec();
+    twice_too_long.push(0);
+    let cases: [(&str, Vec<u8>, u16); 10] = [
+        ("a frame of a tebibyte", giant_frame, 1009),
+        ("fragments without end", endless(), 1008),
+        ("fragments of nothing", empty_fragments, 1008),
+        ("pings without end", masked(0x89, 0).repeat(20_000), 1008),
+        ("an unmasked frame", vec![0x82, 0x01, 0x00], 1002),
+        ("a reserved bit", masked(0xC2, 0).to_vec(), 1002),
+        ("an undefined opcode", masked(0x83, 0).to_vec(), 1002),
+        ("a continuation of nothing", masked(0x80, 0).to_vec(), 1002),
+        ("a text that is not UTF-8", [masked(0x81, 1).to_vec(), vec![0xFF]].concat(), 1007),
+        ("a request of nothing", masked(0x82, 0).to_vec(), 1002),
+    ];
+    for (what, bytes, code) in cases {
+        let mut page = Page::open(address);
+        // It may be closed before all of it is taken.
+        let _ = page.socket.get_mut().write_all(&bytes);
+        assert_eq!(page.closed(), Some(code), "{what}");
+        still_serves(address);
+    }
+    let mut page = Page::open(address);
+    page.send(&twice_too_long);
+    assert_eq!(barograph_probe::wire::Reply::decode(&page.take()).unwrap(), MALFORMED);
+    assert_eq!(page.closed(), Some(1002));
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn an_experiment_is_what_was_asked_for_and_no_more() {
+    let state = tempfile::tempdir().unwrap();
+    let station = public(state.path(), |_| {});
+    let address = station.address();
+    let up = |bytes| Request::Goodput { direction: Direction::Up, bytes };
+    let cases: [(&str, Request, Message, u16); 4] = [
+        ("three bytes as an exchange", Request::Rtt { n: 2 }, Message::binary(vec![0; 3]), 1002),
+        ("a report amid an experiment", Request::Rtt { n: 2 }, Message::text("{}"), 1002),
+        ("more bytes than asked for", up(10), Message::binary(vec![0; 11]), 1002),
+        ("a message too long", up(1 << 20), Message::binary(vec![0; 65_537]), 1009),
+    ];
+    for (what, request, message, code) in cases {
+        let mut page = Page::open(address);
+        page.ask(request).unwrap();
+        page.socket.send(message).unwrap();
+        assert_eq!(page.closed(), Some(code), "{what}");
+    }
+    // Nor is a message longer in pieces.
+    let mut page = Page::open(address);
+    page.ask(up(1 << 20)).unwrap();
+    let _ = page.socket.get_mut().write_all(&endless());
+    assert_eq!(page.closed(), Some(1009));
+    // A transfer byte by byte costs more than it moves.
+    let mut page = Page::open(address);
+    page.ask(up(1 << 20)).unwrap();
+    let drip = [0x82, 0x81, 0, 0, 0, 0, 0].repeat(200_000);
+    let _ = page.socket.get_mut().write_all(&drip);
+    assert_eq!(page.closed(), Some(1008));
+    // Nor does asking in vain go on for ever.
+    let mut page = Page::open(address);
+    let vain = Request::Datagrams { n: 1 }.encode();
+    let asked = (0..10_000).take_while(|_| page.socket.send(Message::binary(vain.to_vec())).is_ok()).count();
+    assert_eq!(page.closed(), Some(1008), "after {asked}");
+    still_serves(address);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn slow_and_silent_sessions_hold_nobody_up() {
+    let state = tempfile::tempdir().unwrap();
+    let station = public(state.path(), |_| {});
+    let address = station.address();
+    let transfer = |direction| Request::Goodput { direction, bytes: 16 << 20 };
+    // Two places are one address's: here one is held by who reads nothing, one by who writes nothing.
+    let mut slow_reader = Page::open(address);
+    slow_reader.ask(transfer(Direction::Down)).unwrap();
+    slow_reader.send(&[0, 0]);
+    let mut slow_writer = Page::open(address);
+    slow_writer.ask(transfer(Direction::Up)).unwrap();
+    slow_writer.send(&[0; 100]);
+    let mut half_open = Page::open(address);
+    half_open.ask(Request::Rtt { n: 1000 }).unwrap();
+    half_open.socket.get_mut().write_all(&[0x82]).unwrap();
+    let third = Page::open(address).up(1);
+    assert_eq!(third, Err(Declined::Busy), "their address has used its places up");
+    still_serves(address);
+    drop((slow_reader, slow_writer, half_open));
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
+    let state = tempfile::tempdir().unwrap();
+    // An eighth of it at once: 32 MiB.
+    let station = public(state.path(), |config| config.echo.peer_bytes_per_hour = 256 << 20);
+    let address = station.address();
+    let mut page = Page::open(address);
+    let mut moved = 0_u64;
+    let declined = loop {
+        match page.down(4 << 20) {
+            Ok((came, _)) => moved += came as u64,
+            Err(declined) => break declined,
+        }
+        assert!(moved <= 64 << 20, "it goes on");
+    };
+    assert_eq!(declined, Declined::Spent);
+    assert!(32 << 20 <= moved, "the burst is granted: {moved}");
+    assert_eq!(Page::open(address).up(4 << 20), Err(Declined::Spent), "another session is no other address");
+    still_serves(address);
+    let metrics = get(address, "/metrics").body;
+    assert!(metrics.contains("barograph_echo_declined_total{reason=\"spent\"} 2.0"), "{metrics}");
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_callers_own_host_pays_nothing_but_keeps_to_the_bounds() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    config.echo.peer_bytes_per_hour = 1 << 20;
+    let station = start(config);
+    let mut page = Page::open(station.address());
+    for _ in 0..4 {
+        assert_eq!(page.up(131_072).unwrap().bytes, 131_072);
+    }
+    assert_eq!(page.up(131_073), Err(Declined::TooLarge { limit: 131_072 }));
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_connection_that_is_cut_amid_a_transfer_gives_its_place_back() {
+    let state = tempfile::tempdir().unwrap();
+    let station = public(state.path(), |config| config.echo.transfers_max = 1);
+    let address = station.address();
+    for _ in 0..5 {
+        let mut page = Page::open(address);
+        page.ask(Request::Goodput { direction: Direction::Up, bytes: 1 << 20 }).unwrap();
+        page.send(&[0; 1000]);
+    }
+    let mut page = Page::open(address);
+    assert_eq!(page.up(65_536).unwrap().bytes, 65_536);
+    let mut rest = [0; 1];
+    page.socket.close(None).unwrap();
+    while page.socket.read().is_ok() {}
+    assert_eq!(page.socket.get_mut().read(&mut rest).unwrap_or(0), 0, "a close is answered by closing");
+    station.stop(crate::LIMIT);
+}
+
+/// The first fragment of a message and its continuations of 32 KiB each, as of one that never ends.
+fn endless() -> Vec<u8> {
+    let fragment = |first| [&[first, 0xFE, 0x80, 0x00, 0, 0, 0, 0][..], &[0; 0x8000]].concat();
+    [fragment(0x02), fragment(0x00).repeat(4)].concat()
+}
+
+const MALFORMED: barograph_probe::wire::Reply = barograph_probe::wire::Reply::Declined(Declined::Malformed);
+/// All of 127.0.0.0/8 is this host (RFC 1122 §3.2.1.3): another address than that of the hostile one.
+const HONEST: std::net::Ipv4Addr = std::net::Ipv4Addr::new(127, 0, 0, 2);

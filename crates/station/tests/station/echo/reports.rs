@@ -1,0 +1,74 @@
+//! What pages report, and what becomes of it.
+
+use tokio_tungstenite::tungstenite::Message;
+
+use super::client::Page;
+use crate::http::{get, until};
+use crate::{quiet, start};
+
+fn report(page: &mut Page, source: &str, quantity: &str, value: f64) {
+    let text = serde_json::json!({ "source": source, "quantity": quantity, "value": value }).to_string();
+    page.socket.send(Message::text(text)).unwrap();
+}
+
+#[test]
+fn reports_are_dropped_unless_the_station_keeps_them() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let address = station.address();
+    let mut page = Page::open(address);
+    report(&mut page, "p", "rtt", 0.25);
+    page.rtt(1).unwrap();
+    assert!(get(address, "/metrics").body.contains("barograph_echo_reports_total{outcome=\"dropped\"} 1.0"));
+    let mut config = quiet(state.path());
+    config.echo.keep = true;
+    assert!(station.reload(config).unwrap().is_empty());
+    assert_eq!(get(address, "/v1/station").json()["echo"]["keeps"], true);
+    report(&mut page, "p", "rtt", 0.5);
+    let series = until(address, "/v1/series?source=web%3Ap", |answer| answer.body.contains("web:p"));
+    let only = &series.json()["series"][0];
+    assert_eq!((&only["target"], &only["last"]["value"]), (&"here".into(), &0.5.into()));
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn reports_have_bounds_and_a_bad_one_ends_nothing() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    config.echo.keep = true;
+    config.echo.keep_sources_max = 2;
+    let station = start(config.clone());
+    let address = station.address();
+    let mut page = Page::open(address);
+    for source in ["a", "b", "c"] {
+        let mut page = Page::open(address);
+        report(&mut page, source, "goodput", 1e6);
+        page.rtt(1).unwrap();
+    }
+    // Too soon, of no quantity of a page, impossible, and not JSON at all.
+    for _ in 0..3 {
+        report(&mut page, "a", "rtt", 0.1);
+    }
+    report(&mut page, "a", "cpu_available", 0.1);
+    report(&mut page, "a", "rtt_nagle", -1.0);
+    page.socket.send(Message::text("weather")).unwrap();
+    page.rtt(1).unwrap();
+    let metrics = get(address, "/metrics").body;
+    assert!(metrics.contains("barograph_echo_reports_total{outcome=\"kept\"} 3.0"), "{metrics}");
+    assert!(metrics.contains("barograph_echo_reports_total{outcome=\"dropped\"} 6.0"), "{metrics}");
+    until(address, "/v1/series?source=web%3Aa", |answer| {
+        answer.json()["series"].as_array().unwrap().len() == 2
+    });
+    assert!(!get(address, "/v1/series").body.contains("web:c"));
+    station.stop(crate::LIMIT);
+    // The sources are counted over a restart.
+    let station = start(config);
+    let address = station.address();
+    let mut page = Page::open(address);
+    report(&mut page, "d", "goodput", 1e6);
+    report(&mut page, "b", "rtt", 0.1);
+    page.rtt(1).unwrap();
+    let metrics = get(address, "/metrics").body;
+    assert!(metrics.contains("barograph_echo_reports_total{outcome=\"kept\"} 1.0"), "{metrics}");
+    station.stop(crate::LIMIT);
+}

@@ -1,0 +1,4 @@
+//! What a page reports of its measurements.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_station::fuzzing::fuzz_report(data));

@@ -1,0 +1,203 @@
+// What the reader tells the communicator, and what it tells the reader about itself.
+import { element, setAttribute, setText } from './dom.js';
+import { ABSENT, formatClock, formatCount, formatPeriod, formatValue } from './format.js';
+import { fileName, saveFile } from './save.js';
+
+/** The controls and facts above the console, bound to one `Here`. */
+export class Controls {
+  constructor(here) {
+    this.here = here;
+    this.status = null;
+    this.parts = Object.fromEntries(PARTS.map((id) => [id, document.getElementById(id)]));
+    this.#fill();
+    this.#listen();
+    setInterval(() => this.#tick(), 1000);
+  }
+
+  /** Shows a status of the communicator. */
+  show(status) {
+    this.status = status;
+    const { parts } = this;
+    setText(parts.own_state, stateWords(status));
+    this.#choose(parts.period, status.period_s, formatPeriod);
+    this.#choose(parts.size, status.bytes, formatSize);
+    this.#choose(parts.forecaster, status.kind, String);
+    const bytes_max = status.transfer_bytes_max ?? Infinity;
+    for (const option of parts.size.options) option.disabled = bytes_max < Number(option.value);
+    if (document.activeElement !== parts.against) parts.against.value = status.station_url ?? '';
+    setText(parts.suspend, status.state === 'suspended' ? 'Resume' : 'Suspend');
+    const broken = status.state === 'offline' || status.state === 'unreachable';
+    parts.own_trouble.hidden = !broken;
+    setText(parts.own_trouble, broken ? status.message ?? '' : '');
+    this.#showFacts(status);
+    this.#tick();
+  }
+
+  #showFacts({ client, server, station_url, clock, traffic, gaps, missed, cycles, keeps, sharing }) {
+    const { parts } = this;
+    setText(parts.fact_client, client ?? ABSENT);
+    setText(parts.fact_server, server ?? ABSENT);
+    setAttribute(parts.fact_server, 'title', station_url ?? '');
+    setText(parts.fact_bytes, formatValue(traffic?.bytes, 'bytes'));
+    const hourly = traffic?.bytes_per_hour;
+    setText(parts.fact_hourly, Number.isFinite(hourly) ? `${formatValue(hourly, 'bytes')} an hour` : '');
+    setText(parts.fact_clock, formatValue(clock?.resolution_s, 's'));
+    const why = clock && !clock.isolated ? coarseWhy(location.protocol) : '';
+    setText(parts.fact_clock_why, why);
+    setText(parts.fact_rounds, formatCount(cycles));
+    setText(parts.fact_gaps, gapWords(gaps, missed));
+    parts.keep.hidden = !keeps;
+    setText(parts.keep_text, `Let ${server} keep what this page measures. Whoever reads that station can see it.`);
+    parts.share.checked = Boolean(sharing);
+  }
+
+  // Hours are local, and numbers change in place: nobody is told of them aloud.
+  #tick() {
+    const { status, parts } = this;
+    if (document.hidden || !status) return;
+    setText(parts.fact_time, formatClock(new Date(), true));
+    setText(parts.fact_next, nextWords(status, Date.now() / 1000));
+  }
+
+  // A value from elsewhere, such as from automation, gets an entry of its own.
+  #choose(select, value, words) {
+    if (value === undefined || value === null || select === document.activeElement) return;
+    const text = String(value);
+    if (![...select.options].some((option) => option.value === text)) select.append(element('option', { value: text }, words(value)));
+    select.value = text;
+  }
+
+  #fill() {
+    const { parts } = this;
+    for (const period_s of PERIODS_S) parts.period.append(element('option', { value: period_s }, formatPeriod(period_s)));
+    for (const bytes of SIZES) parts.size.append(element('option', { value: bytes }, formatSize(bytes)));
+    parts.https_only.hidden = location.protocol !== 'https:';
+  }
+
+  #listen() {
+    const { here, parts } = this;
+    parts.period.addEventListener('change', () => here.setPeriod(Number(parts.period.value)));
+    parts.size.addEventListener('change', () => here.setSize(Number(parts.size.value)));
+    parts.forecaster.addEventListener('change', () => here.setForecaster(parts.forecaster.value));
+    parts.suspend.addEventListener('click', () => (this.status?.state === 'suspended' ? here.resume() : here.suspend()));
+    // What comes of it is shown as of any other measurement.
+    parts.measure_now.addEventListener('click', () => here.measureNow()?.catch(() => {}));
+    parts.share.addEventListener('change', () => this.#share());
+    parts.against.addEventListener('input', () => this.#judge());
+    parts.controls.addEventListener('submit', (event) => {
+      event.preventDefault();
+      this.#measureAgainst();
+    });
+    parts.save_csv.addEventListener('click', () => this.#save('csv', 'text/csv', () => here.csv()));
+    parts.save_json.addEventListener('click', () => this.#save('json', 'application/json', () => here.json()));
+  }
+
+  /** Says what stands in the way of the address that is being written; returns whether that makes it impossible. */
+  #judge() {
+    const { against } = this.parts;
+    const url = against.value.trim();
+    const found = url === '' ? null : this.here.obstacle(url);
+    this.#object(found?.reason ?? '', found?.blocks === true);
+    return found?.blocks === true;
+  }
+
+  #object(sentence, blocks) {
+    setText(this.parts.obstacle, sentence);
+    setAttribute(this.parts.obstacle, 'data-blocks', String(blocks));
+    setAttribute(this.parts.against, 'aria-invalid', String(blocks));
+  }
+
+  async #measureAgainst() {
+    const { against } = this.parts;
+    if (this.#judge()) {
+      against.focus();
+      return;
+    }
+    const url = against.value.trim() || new URL('.', document.baseURI).href;
+    against.blur(); // From here on it shows the station that is measured.
+    try {
+      await this.here.setStation(url);
+    } catch (error) {
+      this.#object(error.message, true);
+    }
+  }
+
+  async #share() {
+    const { share } = this.parts;
+    try {
+      await this.here.share(share.checked);
+    } catch {
+      share.checked = Boolean(this.status?.sharing); // The station stopped keeping meanwhile.
+    }
+  }
+
+  async #save(ending, type, read) {
+    const server = this.status?.server;
+    const content = await read();
+    saveFile(fileName(server, ending), type, typeof content === 'string' ? content : JSON.stringify(content));
+  }
+}
+
+/** A state of the communicator in words. One that comes and goes with each measurement is not told apart. */
+export function stateWords({ state, period_s, server, message }) {
+  if (state === 'measuring' || state === 'waiting') return `measuring every ${formatPeriod(period_s)}`;
+  if (state === 'connecting') return `connecting to ${server ?? 'the station'}`;
+  if (state === 'offline') return 'this browser is offline';
+  if (state === 'unreachable') return `${server ?? 'the station'} cannot be reached`;
+  return state === 'suspended' ? 'suspended' : message ?? state;
+}
+
+/** How long until the next measurement, in words that keep their place. */
+export function nextWords({ state, next_due_s }, now_s) {
+  if (state === 'measuring') return 'now';
+  if ((state !== 'waiting' && state !== 'unreachable') || !Number.isFinite(next_due_s)) return ABSENT;
+  return `in ${formatPeriod(Math.max(0, Math.ceil(next_due_s - now_s)))}`;
+}
+
+/** Gaps, and the measurements that were due in them. */
+export function gapWords(gaps, missed) {
+  if (!(0 < gaps) && !(0 < missed)) return 'no gaps';
+  return `${formatCount(gaps)} ${gaps === 1 ? 'gap' : 'gaps'}, ${formatCount(missed)} missed`;
+}
+
+/** Why the clock is coarse in a page that is not isolated. */
+function coarseWhy(protocol) {
+  return protocol === 'https:' ? 'this browser keeps it coarse here' : 'served over https it is finer';
+}
+
+function formatSize(bytes) {
+  return bytes < 2 ** 20 ? `${bytes / 2 ** 10}\u202fKiB` : `${bytes / 2 ** 20}\u202fMiB`;
+}
+
+// JavaNws let people choose from 1 s to 5 min; these are the steps that they would call round.
+const PERIODS_S = [1, 2, 5, 10, 20, 30, 60, 120, 300];
+// The sizes of docs/spec/echo.md that a page may choose.
+const SIZES = [64, 128, 256, 512, 1024, 4096, 16384].map((kibibytes) => kibibytes * 1024);
+const PARTS = [
+  'controls',
+  'period',
+  'size',
+  'forecaster',
+  'against',
+  'obstacle',
+  'https_only',
+  'suspend',
+  'measure_now',
+  'save_csv',
+  'save_json',
+  'own_state',
+  'own_trouble',
+  'fact_client',
+  'fact_server',
+  'fact_time',
+  'fact_next',
+  'fact_bytes',
+  'fact_hourly',
+  'fact_clock',
+  'fact_clock_why',
+  'fact_rounds',
+  'fact_gaps',
+  'keep',
+  'keep_text',
+  'share',
+];

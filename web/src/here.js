@@ -1,0 +1,211 @@
+// The page's side of its own measurements: what it asks its worker for, and what people automate (docs/spec/page.md).
+import { obstacle, stationUrl } from './weather/address.js';
+import { ProbeError } from './weather/failure.js';
+import { DEFAULTS, SIZES, checkBuckets, checkExperiment, checkQuantity, checkSettings } from './weather/settings.js';
+
+export { SIZES, obstacle };
+
+/**
+ * What this browser measures of a station. `window.barograph` is one of these.
+ *
+ * Settings are remembered in `storage` where the browser allows it. `window` and `makeWorker` are replaced in tests.
+ */
+export class Here {
+  #worker;
+  #window;
+  #storage;
+  #listeners = { point: new Set(), status: new Set() };
+  #questions = new Map();
+  #asked = 0;
+  #settings;
+  #status = null;
+
+  constructor({ window = globalThis.window, storage = storageOf(window), makeWorker = () => new window.Worker('worker.js') } = {}) {
+    this.#window = window;
+    this.#storage = storage;
+    this.#settings = { ...DEFAULTS, ...remembered(storage) };
+    this.#worker = makeWorker();
+    this.#worker.onmessage = ({ data }) => this.#take(data);
+    this.#worker.onerror = (event) => this.#broke(event.message ?? 'the worker failed');
+    const base = window.document.baseURI;
+    this.#send({
+      do: 'start',
+      station_url: new URL('.', base).href,
+      forecaster_url: new URL('forecast.wasm', base).href,
+      settings: { ...this.#settings },
+      online: window.navigator.onLine !== false,
+    }).catch((error) => this.#broke(error.message));
+    for (const name of ['online', 'offline']) {
+      window.addEventListener(name, () => this.#worker.postMessage({ do: 'online', online: name === 'online' }));
+    }
+  }
+
+  /** Calls `listener` with every `point` or `status` from now on; gives a function that ends that. */
+  on(event, listener) {
+    if (this.#listeners[event] === undefined) throw new RangeError(`there is no event ${event}, expected point or status`);
+    if (typeof listener !== 'function') throw new TypeError('the listener is not a function');
+    this.#listeners[event].add(listener);
+    return () => void this.#listeners[event].delete(listener);
+  }
+
+  /** The newest status; `null` until the first. */
+  get status() {
+    return this.#status;
+  }
+
+  /** Time between two cycles: 1 to 300 s. */
+  setPeriod(period_s) {
+    return this.#set({ period_s });
+  }
+
+  /** Bytes of a transfer: one of 64, 128, 256, 512 KiB, 1, 4, 16 MiB. */
+  setSize(bytes) {
+    return this.#set({ bytes });
+  }
+
+  /** The forecasters: `full`, or `nws`, those that JavaNws had. */
+  setForecaster(kind) {
+    return this.#set({ kind });
+  }
+
+  /** The quantities that are measured. */
+  setExperiments(experiments) {
+    return this.#set({ experiments: Array.isArray(experiments) ? [...experiments] : experiments });
+  }
+
+  /** Another station, which must consent (its `echo.origins`); the series begin anew. Not remembered. */
+  async setStation(url) {
+    const inTheWay = obstacle(url, this.#window.location);
+    if (inTheWay?.blocks) throw new TypeError(inTheWay.reason);
+    await this.#send({ do: 'set', settings: { station_url: stationUrl(url, this.#window.location.protocol) } });
+  }
+
+  /** What stands in the way of measuring the station at `url` from here: `null` or `{blocks, reason}`. */
+  obstacle(url) {
+    return obstacle(url, this.#window.location);
+  }
+
+  /** Stops measuring until `resume`. */
+  suspend() {
+    return this.#send({ do: 'suspend' });
+  }
+
+  /** Measures again, at once. */
+  resume() {
+    return this.#send({ do: 'resume' });
+  }
+
+  /** Makes one cycle now; resolves when its points are there. */
+  measureNow() {
+    return this.#send({ do: 'cycle' });
+  }
+
+  /**
+   * Makes one experiment that is not recorded: `quantity` is `rtt`, `rtt_nagle`, `goodput` or `goodput_down`.
+   * Resolves with `{quantity, value, n, samples, …}` in s or bit/s; goodput is not corrected.
+   */
+  async measure(experiment) {
+    return this.#send({ do: 'measure', experiment: checkExperiment(experiment) });
+  }
+
+  /** The points of one quantity, oldest first, at most three for each of `buckets`, with `next`. */
+  async history(quantity, buckets = 512) {
+    return this.#send({ do: 'history', quantity: checkQuantity(quantity), buckets: checkBuckets(buckets) });
+  }
+
+  /** All points as CSV; of one quantity, its times and values as `barograph forecast` reads them. */
+  async csv(quantity) {
+    return this.#send({ do: 'csv', quantity: quantity === undefined ? undefined : checkQuantity(quantity) });
+  }
+
+  /** All points as an object for JSON. */
+  json() {
+    return this.#send({ do: 'json' });
+  }
+
+  /**
+   * Tells the station what is measured, if it keeps that (`status.keeps`): only when the reader agreed. The
+   * series is from `web:NAME`. Not remembered.
+   */
+  async share(agreed, name = 'browser') {
+    if (typeof agreed !== 'boolean') throw new TypeError('share takes true or false');
+    if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) throw new RangeError('a name has 1 to 64 letters, digits, dots, dashes and underscores');
+    if (agreed && !this.#status?.keeps) throw new TypeError('this station keeps nothing of what pages measure');
+    await this.#send({ do: 'share', name: agreed ? name : null });
+  }
+
+  async #set(changes) {
+    checkSettings(changes);
+    Object.assign(this.#settings, changes);
+    remember(this.#storage, this.#settings);
+    await this.#send({ do: 'set', settings: changes });
+  }
+
+  #send(message) {
+    if (QUESTIONS_MAX <= this.#questions.size) return Promise.reject(new RangeError('too many questions are open'));
+    this.#asked += 1;
+    const id = this.#asked;
+    const answer = new Promise((resolve, reject) => this.#questions.set(id, { resolve, reject }));
+    // Whoever does not wait for the answer need not hear of a failure: the status says it.
+    answer.catch(() => {});
+    this.#worker.postMessage({ ...message, id });
+    return answer;
+  }
+
+  #take(message) {
+    if (message.is === 'answer') return this.#answered(message);
+    const { is, ...rest } = message;
+    if (is === 'status') this.#status = rest;
+    for (const listener of this.#listeners[is] ?? []) listener(rest);
+    return undefined;
+  }
+
+  #answered({ id, result, error }) {
+    const question = this.#questions.get(id);
+    this.#questions.delete(id);
+    if (error === undefined) question?.resolve(result);
+    else question?.reject(revived(error));
+  }
+
+  #broke(message) {
+    for (const { reject } of this.#questions.values()) reject(new Error(message));
+    this.#questions.clear();
+    this.#take({ ...this.#status, is: 'status', state: 'unreachable', message });
+  }
+}
+
+function revived({ name, message, failure }) {
+  if (failure !== undefined) return new ProbeError(failure, message);
+  const known = { TypeError, RangeError }[name] ?? Error;
+  return new known(message);
+}
+
+// Private windows and blocked cookies forbid storage by throwing.
+function storageOf(window) {
+  try {
+    return window.localStorage;
+  } catch {
+    return null;
+  }
+}
+
+function remembered(storage) {
+  try {
+    const { period_s, bytes, kind, experiments } = JSON.parse(storage.getItem(STORAGE_KEY));
+    return checkSettings({ period_s, bytes, kind, experiments });
+  } catch {
+    return {}; // Nothing, or nothing of this version.
+  }
+}
+
+function remember(storage, settings) {
+  try {
+    storage.setItem(STORAGE_KEY, JSON.stringify(settings));
+  } catch {
+    // It holds for this visit.
+  }
+}
+
+const STORAGE_KEY = 'barograph.here';
+// Far more than a reader or a script that waits for its answers ever has.
+const QUESTIONS_MAX = 64;

@@ -1,0 +1,449 @@
+// Measures one station from this page, cycle after cycle: values, typed failures, and gaps where nothing is known.
+import { runCycle } from './cycle.js';
+import { ProbeError } from './failure.js';
+import { toCsv, toJson, toValuesCsv } from './history.js';
+import { Ledger, QUANTITIES } from './ledger.js';
+import { BEAT_S, Timetable, Vigil, retryDelay } from './schedule.js';
+import { Sessions } from './sessions.js';
+import { checkBuckets, checkExperiment, checkQuantity, checkSettings, DEFAULTS } from './settings.js';
+import { Traffic } from './traffic.js';
+
+/** The source of what a page measures. */
+export const CLIENT = 'this browser';
+
+/**
+ * The communicator. It touches the world through `world`: `now_ms()`, a clock that does not go back,
+ * `wall_ms()`, `setTimeout`, `clearTimeout`, `fetch`, and `openSession(station_url, {signal, count})`.
+ * `makeBattery(kind)` gives forecasters; `post(message)` takes points and statuses.
+ */
+export class Communicator {
+  #world;
+  #makeBattery;
+  #post;
+  #clock;
+  #settings = { ...DEFAULTS };
+  #station = null;
+  #ledgers = new Map();
+  #sessions = null;
+  #timetable = new Timetable(DEFAULTS.period_s);
+  #vigil = new Vigil();
+  #traffic;
+  #timer = null;
+  #watch = null;
+  /** What is under way: a cycle or one experiment. Anything of another run is thrown away. */
+  #run = null;
+  #wishes = [];
+  #cycle_wishes = [];
+  /** Series whose next point comes after a gap. */
+  #after_gap = new Set();
+  #state = 'connecting';
+  #message = '';
+  #suspended = false;
+  #online = true;
+  #failures = 0;
+  #cycles = 0;
+  #gaps = 0;
+  #sharing = null;
+
+  constructor({ world, makeBattery, post, clock }) {
+    this.#world = world;
+    this.#makeBattery = makeBattery;
+    this.#post = post;
+    this.#clock = clock;
+    this.#traffic = new Traffic(this.#now_s());
+    this.since_s = world.wall_ms() / 1000;
+  }
+
+  /** Begins to measure the station at `station_url`, by `settings`. */
+  start(station_url, settings = {}) {
+    Object.assign(this.#settings, checkSettings(settings));
+    this.#timetable.setPeriod(this.#settings.period_s);
+    this.#become(station_url);
+    this.#beat();
+    this.#pump();
+  }
+
+  /** Changes settings; `station_url` changes the station, whose series begin anew. */
+  set({ station_url, ...changes }) {
+    checkSettings(changes);
+    const kind = this.#settings.kind;
+    Object.assign(this.#settings, changes);
+    if (changes.period_s !== undefined) this.#timetable.setPeriod(changes.period_s);
+    if (this.#settings.kind !== kind) {
+      for (const ledger of this.#ledgers.values()) ledger.replaceBattery(() => this.#battery());
+    }
+    if (station_url !== undefined && station_url !== this.#station?.url) {
+      this.#interrupt('another station was chosen', false);
+      this.#become(station_url);
+    }
+    this.#pump();
+    this.#tell();
+  }
+
+  /** Stops measuring; what is under way is thrown away, and the sessions are given back. */
+  suspend() {
+    if (this.#suspended) return;
+    this.#suspended = true;
+    this.#interrupt('suspended');
+    this.#pump();
+  }
+
+  /** Measures again, at once. */
+  resume() {
+    if (!this.#suspended) return;
+    this.#suspended = false;
+    this.#restart();
+  }
+
+  /** Whether the computer has a network, as the browser says. Without one nothing is measured, and nothing failed. */
+  online(online) {
+    if (online === this.#online) return;
+    this.#online = online;
+    if (!online) this.#interrupt('offline');
+    this.#restart();
+  }
+
+  /** Makes one cycle now, also while suspended; resolves when it has ended. */
+  measureNow() {
+    if (WISHES_MAX <= this.#cycle_wishes.length) throw new RangeError('too many cycles were asked for');
+    if (!this.#online) throw new ProbeError('local', 'this computer is offline');
+    const done = new Promise((resolve, reject) => this.#cycle_wishes.push({ resolve, reject }));
+    this.#pump();
+    return done;
+  }
+
+  /** Makes one experiment that is not recorded; gives `{quantity, value, n, samples, …}`, goodput uncorrected. */
+  measure(experiment) {
+    const request = checkExperiment(experiment);
+    if (WISHES_MAX <= this.#wishes.length) throw new RangeError('too many experiments were asked for');
+    if (!this.#online) throw new ProbeError('local', 'this computer is offline');
+    const done = new Promise((resolve, reject) => this.#wishes.push({ request, resolve, reject }));
+    this.#pump();
+    return done;
+  }
+
+  /** Whether values are told to a station that keeps them, under `name`; only if the reader agreed. */
+  share(name) {
+    this.#sharing = name;
+    this.#tell();
+  }
+
+  /** The points of one quantity, oldest first, at most three for each of `buckets`; `next` as the API gives it. */
+  history(quantity, buckets) {
+    const ledger = this.#ledgers.get(checkQuantity(quantity));
+    checkBuckets(buckets);
+    if (ledger === undefined) return { quantity, points: [], next: null, dropped: 0, count: 0 };
+    const { history, series, next } = ledger;
+    return { ...series, points: history.decimate(buckets), next, dropped: history.dropped, count: history.length };
+  }
+
+  /** All points as CSV, or the values of one quantity as `barograph forecast` reads them. */
+  csv(quantity) {
+    if (quantity === undefined) return toCsv(this.#histories());
+    const ledger = this.#ledgers.get(checkQuantity(quantity));
+    if (ledger === undefined) return 'time_s,value\n';
+    return toValuesCsv(ledger.history);
+  }
+
+  /** All points and the present settings, for JSON. */
+  json() {
+    return { ...toJson(this.#histories()), status: this.status() };
+  }
+
+  /** Ends for good. */
+  stop() {
+    this.#suspended = true;
+    this.#interrupt('stopped');
+    this.#world.clearTimeout(this.#timer);
+    this.#world.clearTimeout(this.#watch);
+    for (const ledger of this.#ledgers.values()) ledger.free();
+    this.#ledgers.clear();
+  }
+
+  /** What is going on, as docs/spec/page.md says. */
+  status() {
+    const { period_s, bytes, kind, experiments } = this.#settings;
+    const due_s = this.#timetable.due_s;
+    const has_next = !this.#suspended && this.#online && due_s !== null;
+    return {
+      is: 'status',
+      state: this.#state,
+      message: this.#message,
+      client: CLIENT,
+      server: this.#station?.name ?? null,
+      station_url: this.#station?.url ?? null,
+      period_s,
+      bytes,
+      kind,
+      experiments,
+      clock: this.#clock,
+      cycles: this.#cycles,
+      missed: this.#timetable.missed,
+      gaps: this.#gaps,
+      next_due_s: has_next ? this.#wall_s() + due_s - this.#now_s() : null,
+      traffic: { bytes: this.#traffic.bytes, bytes_per_hour: this.#traffic.perHour(this.#now_s()), since_s: this.since_s },
+      keeps: this.#station?.keeps ?? false,
+      sharing: this.#sharing !== null,
+      transfer_bytes_max: this.#station?.transfer_bytes_max ?? null,
+    };
+  }
+
+  // Decides what comes next. Whatever changes calls it; it never does two things at once.
+  #pump() {
+    this.#world.clearTimeout(this.#timer);
+    if (this.#run !== null || this.#station === null) return;
+    if (!this.#online) return this.#enter('offline', '');
+    if (0 < this.#wishes.length) return void this.#serve(this.#wishes.shift());
+    const wanted = 0 < this.#cycle_wishes.length;
+    if (this.#suspended && !wanted) return this.#enter('suspended', '');
+    const wait_s = wanted ? 0 : this.#timetable.wait(this.#now_s());
+    if (wait_s === 0) return void this.#cycle(this.#cycle_wishes.splice(0));
+    this.#timer = this.#world.setTimeout(() => this.#pump(), wait_s * 1000);
+    return this.#enter(0 < this.#failures ? 'unreachable' : 'waiting', this.#message);
+  }
+
+  async #cycle(wishes) {
+    const run = this.#begin();
+    this.#timetable.begin(this.#now_s());
+    let error = null;
+    try {
+      await this.#connect(run);
+      const { experiments, period_s, bytes } = this.#settings;
+      const shared = [];
+      const values = await runCycle({
+        experiments,
+        period_s,
+        bytes,
+        sessions: this.#sessions,
+        signal: run.controller.signal,
+        forecastOf: (quantity) => this.#ledgers.get(quantity)?.next?.median.value ?? null,
+        record: (quantity, outcome, detail) => shared.push(this.#record(run, quantity, outcome, detail)),
+      });
+      this.#believe(run);
+      this.#finish(run, values);
+      await this.#report(run, shared);
+    } catch (caught) {
+      error = caught;
+      if (run === this.#run) this.#abandon(caught);
+    }
+    if (run === this.#run) this.#run = null;
+    for (const { resolve, reject } of wishes) error === null ? resolve() : reject(error);
+    this.#pump();
+    this.#tell();
+  }
+
+  async #serve({ request, resolve, reject }) {
+    const run = this.#begin();
+    const { quantity, n, bytes, message_bytes } = request;
+    const { signal } = run.controller;
+    try {
+      this.#enter('measuring', this.#message);
+      const session = await this.#sessions.get('bulk', signal);
+      const result = await {
+        rtt: () => session.rtt(n, { signal }),
+        rtt_nagle: () => session.rttNagle(n, { signal }),
+        goodput: () => session.goodput(bytes, { signal, message_bytes }),
+        goodput_down: () => session.goodputDown(bytes, { signal }),
+      }[quantity]();
+      this.#believe(run);
+      resolve({ quantity, ...result });
+    } catch (error) {
+      reject(error);
+    }
+    if (run === this.#run) this.#run = null;
+    this.#pump();
+  }
+
+  #begin() {
+    this.#world.clearTimeout(this.#timer);
+    this.#run = { controller: new AbortController() };
+    this.#sessions.begin();
+    return this.#run;
+  }
+
+  // Both sessions and the station's name at once: the first point is not to wait for three round trips more.
+  async #connect(run) {
+    const { signal } = run.controller;
+    const { experiments } = this.#settings;
+    const needed = experiments.some((quantity) => quantity.startsWith('goodput')) ? ['small', 'bulk'] : ['small'];
+    const is_new = needed.some((name) => !this.#sessions.has(name));
+    this.#enter(is_new ? 'connecting' : 'measuring', this.#message);
+    if (!is_new) return;
+    const opened = needed.map((name) => this.#sessions.get(name, signal));
+    const [, ...outcomes] = await Promise.allSettled([this.#identify(run), ...opened]);
+    this.#believe(run);
+    // What failed is told of every experiment that needs it; here only what is no failure of the station.
+    for (const { reason } of outcomes) if (reason !== undefined && !(reason instanceof ProbeError)) throw reason;
+    this.#enter('measuring', this.#message);
+  }
+
+  async #identify(run) {
+    const station = this.#station;
+    const gone = new AbortController();
+    const timer = this.#world.setTimeout(() => gone.abort(), ANSWER_MS_MAX);
+    const given_up = () => gone.abort();
+    run.controller.signal.addEventListener('abort', given_up, { once: true });
+    try {
+      const address = new URL('v1/station', station.url).href;
+      const response = await this.#world.fetch(address, { cache: 'no-store', credentials: 'omit', signal: gone.signal });
+      const { host, echo } = await response.json();
+      if (station !== this.#station || typeof host !== 'string') return;
+      if (host !== station.name) this.#rename(host.slice(0, NAME_MAX));
+      station.keeps = echo?.keeps === true;
+      station.transfer_bytes_max = Number.isSafeInteger(echo?.transfer_bytes_max) ? echo.transfer_bytes_max : null;
+    } catch {
+      // The sessions find out what is wrong; until then the station has the name of its address.
+    } finally {
+      this.#world.clearTimeout(timer);
+    }
+  }
+
+  #record(run, quantity, outcome, detail) {
+    this.#believe(run);
+    const time_s = this.#wall_s();
+    const point = this.#ledger(quantity).take(outcome, time_s, this.#after_gap.has(quantity) ? { ...detail, gap: true } : detail);
+    if (point === null) return null;
+    this.#after_gap.delete(quantity);
+    if (point.error === undefined) run.has_value = true;
+    else run.message = detail.message;
+    this.#post({ is: 'point', ...point });
+    return point;
+  }
+
+  /** Throws unless what `run` saw can be believed: it was not given up, and the computer did not sleep. */
+  #believe(run) {
+    this.#look();
+    if (run !== this.#run || run.controller.signal.aborted) throw run.controller.signal.reason;
+  }
+
+  #look() {
+    const reason = this.#vigil.check(this.#now_s(), this.#wall_s());
+    if (reason === null) return;
+    this.#interrupt(reason);
+    this.#restart();
+  }
+
+  #beat() {
+    this.#look();
+    this.#watch = this.#world.setTimeout(() => this.#beat(), BEAT_S * 1000);
+  }
+
+  // A gap: no point and no failure, for nothing was learnt about the network.
+  #interrupt(reason, is_gap = true) {
+    const run = this.#run;
+    this.#run = null;
+    const interrupted = new ProbeError('local', reason);
+    interrupted.is_gap = true;
+    run?.controller.abort(interrupted);
+    for (const { reject } of [...this.#wishes.splice(0), ...this.#cycle_wishes.splice(0)]) reject(interrupted);
+    this.#sessions?.close();
+    this.#sessions = this.#newSessions();
+    if (is_gap) {
+      this.#gaps += 1;
+      for (const quantity of QUANTITIES) this.#after_gap.add(quantity);
+    }
+    this.#message = reason;
+    this.#timetable.restart();
+  }
+
+  #restart() {
+    this.#timetable.restart();
+    this.#failures = 0;
+    this.#pump();
+    this.#tell();
+  }
+
+  #finish(run, values) {
+    this.#cycles += 1;
+    this.#failures = 0 < values ? 0 : this.#failures + 1;
+    this.#message = run.message ?? '';
+    const wait_s = retryDelay(this.#failures, Math.random());
+    if (0 < wait_s) this.#timetable.notBefore(this.#now_s() + wait_s);
+  }
+
+  // What is neither a value nor a failure of the network is a mistake here: it is said, and no point.
+  #abandon(error) {
+    this.#failures += 1;
+    this.#message = String(error?.message ?? error);
+    this.#timetable.notBefore(this.#now_s() + retryDelay(this.#failures, Math.random()));
+  }
+
+  async #report(run, points) {
+    if (this.#sharing === null || !this.#station.keeps || !this.#sessions.has('small')) return;
+    const small = await this.#sessions.get('small', run.controller.signal);
+    for (const point of points) {
+      if (point?.value !== undefined) small.report({ source: this.#sharing, quantity: point.quantity, value: point.value });
+    }
+  }
+
+  #become(station_url) {
+    const name = new URL(station_url).host;
+    this.#station = { url: station_url, name, keeps: false, transfer_bytes_max: null };
+    this.#sessions = this.#newSessions();
+    this.#failures = 0;
+    this.#message = '';
+    this.#forget();
+    this.#timetable.restart();
+  }
+
+  #rename(name) {
+    this.#station.name = name;
+    this.#forget();
+  }
+
+  #forget() {
+    for (const ledger of this.#ledgers.values()) ledger.free();
+    this.#ledgers.clear();
+  }
+
+  #newSessions() {
+    return new Sessions((signal) => {
+      const count = (sent, received) => this.#traffic.add(sent, received, this.#now_s());
+      return this.#world.openSession(this.#station.url, { signal, count });
+    });
+  }
+
+  #ledger(quantity) {
+    let ledger = this.#ledgers.get(quantity);
+    if (ledger === undefined) {
+      const series = { source: CLIENT, target: this.#station.name, quantity };
+      ledger = new Ledger(series, () => this.#battery());
+      this.#ledgers.set(quantity, ledger);
+    }
+    return ledger;
+  }
+
+  #histories() {
+    return QUANTITIES.flatMap((quantity) => this.#ledgers.get(quantity)?.history ?? []);
+  }
+
+  #battery() {
+    return this.#makeBattery(this.#settings.kind);
+  }
+
+  #enter(state, message) {
+    if (state === this.#state && message === this.#message) return;
+    this.#state = state;
+    this.#message = message;
+    this.#tell();
+  }
+
+  #tell() {
+    this.#post(this.status());
+  }
+
+  #now_s() {
+    return this.#world.now_ms() / 1000;
+  }
+
+  #wall_s() {
+    return this.#world.wall_ms() / 1000;
+  }
+}
+
+// A station's answer to a small question; as the page's own (api.js).
+const ANSWER_MS_MAX = 10_000;
+// What is asked for while something is under way waits, but not without end.
+const WISHES_MAX = 16;
+// A host name has 253 letters at most (RFC 1035 §2.3.4).
+const NAME_MAX = 253;

@@ -1,0 +1,84 @@
+// One series as a page keeps it: its forecasters, its points, and the forecasts issued for them. Pure.
+import { History } from './history.js';
+
+/** Units by quantity: what a page measures of a station. */
+export const UNITS = Object.freeze({
+  rtt: 's',
+  rtt_nagle: 's',
+  rtt_loaded: 's',
+  goodput: 'bit/s',
+  goodput_down: 'bit/s',
+});
+
+/** The quantities, in the order in which they are shown. */
+export const QUANTITIES = Object.freeze(Object.keys(UNITS));
+
+/** The points of one series with the forecast issued for each, as crates/station/src/bank.rs makes them. */
+export class Ledger {
+  #battery;
+  #value_time_s = null;
+  #next = null;
+
+  /** `series` is `{source, target, quantity}`; `makeBattery` gives a battery of the forecaster in use. */
+  constructor(series, makeBattery) {
+    this.series = { ...series, unit: UNITS[series.quantity] };
+    this.history = new History(this.series);
+    this.#battery = makeBattery();
+  }
+
+  /** The forecasts of the next value, in the shape of the API; `null` before the first value. */
+  get next() {
+    return this.#next;
+  }
+
+  /**
+   * Takes `{value}` or `{error}` at `time_s`; gives the point with the forecast that had been issued for it.
+   * `null` when no battery takes the value: what cannot be forecast from is not shown either.
+   */
+  take(outcome, time_s, detail) {
+    const issued = this.#next;
+    if (outcome.value !== undefined) {
+      if (!this.#battery.update(outcome.value)) return null;
+      this.#value_time_s = time_s;
+      this.#next = this.#forecasts();
+    }
+    const point = { ...this.series, time_s, ...outcome, ...issuedFor(issued), next: this.#next, detail };
+    this.history.add(point);
+    return point;
+  }
+
+  /** Another forecaster: it learns the newest values at once, and the points keep what was issued for them. */
+  replaceBattery(makeBattery) {
+    this.#battery.free();
+    this.#battery = makeBattery();
+    const { history } = this;
+    for (let i = Math.max(0, history.length - RELEARNT_MAX); i < history.length; i += 1) {
+      const { value } = history.point(i);
+      if (value !== undefined) this.#battery.update(value);
+    }
+    this.#next = this.#forecasts();
+  }
+
+  /** Gives the forecasters' memory back. */
+  free() {
+    this.#battery.free();
+  }
+
+  #forecasts() {
+    const forecasts = this.#battery.forecast();
+    if (forecasts === null) return null;
+    const { lower, upper, ...rest } = forecasts;
+    // No time and no rate is negative: as bounds() of bank.rs.
+    const ends = lower === null || upper === null ? {} : { lower: Math.max(0, lower), upper: Math.max(0, upper) };
+    return { ...this.series, time_s: this.#value_time_s, ...rest, ...ends };
+  }
+}
+
+function issuedFor(next) {
+  if (next === null) return {};
+  const ends = next.lower === undefined ? {} : { lower: next.lower, upper: next.upper };
+  return { forecast: next.median.value, ...ends, method: next.median.method };
+}
+
+// What a page shows of a series; learning them takes some hundredths of a second.
+const RELEARNT_MAX = 512;

@@ -1,0 +1,443 @@
+// One session of docs/spec/echo.md: a WebSocket on which one experiment runs at a time.
+import { ProbeError } from './failure.js';
+import { goodput, median } from './reduce.js';
+import { WireError, decodeDone, decodeReply, encodeRequest } from './wire.js';
+
+/**
+ * A session with a station.
+ *
+ * Every experiment gives `{value, n, samples, …}` in s or bit/s, or throws a `ProbeError`. After any failure
+ * but *declined* the session is closed: what a station still sends belongs to nothing, and a closed
+ * socket cannot be taken for an answer to the next question.
+ */
+export class EchoSession {
+  #socket;
+  #world;
+  #count;
+  #payload = null;
+  #busy = false;
+  /** What the running experiment does with a message, and with the end of the session. */
+  #take = null;
+  #fail = null;
+
+  /**
+   * Opens a session with the station at `station_url` (`http`, `https`), within `timeout_ms`. `signal` gives
+   * it up. `count(sent, received)` is told of the bytes of every message, framing included. `world` has the
+   * browser's `WebSocket`, `fetch`, `now_ms`, `setTimeout` and `clearTimeout`.
+   */
+  static async open(station_url, { signal, timeout_ms = OPEN_MS_MAX, count = () => {}, world = browser } = {}) {
+    const url = echoUrl(station_url);
+    const began_ms = world.now_ms();
+    const socket = await connect(url, { signal, timeout_ms, world }).catch(async (error) => {
+      if (error.failure !== 'unreachable') throw error;
+      const left_ms = Math.max(1, timeout_ms - (world.now_ms() - began_ms));
+      throw await refusalOf(station_url, { signal, timeout_ms: left_ms, world });
+    });
+    return new EchoSession(socket, world, count);
+  }
+
+  constructor(socket, world, count) {
+    this.#socket = socket;
+    this.#world = world;
+    this.#count = count;
+    socket.onmessage = ({ data }) => this.#received(data);
+    socket.onerror = null; // A close follows, and says more.
+    socket.onclose = (event) => this.#closed(event);
+  }
+
+  /** Whether experiments can be asked for. */
+  get is_open() {
+    return this.#socket !== null;
+  }
+
+  /** Ends the session, and the experiment that runs on it. */
+  close(reason = new ProbeError('local', 'the session was closed')) {
+    const socket = this.#socket;
+    this.#socket = null;
+    if (socket !== null) {
+      socket.onmessage = null;
+      socket.onclose = null;
+      try {
+        socket.close(1000);
+      } catch {
+        // It was closed already.
+      }
+    }
+    this.#fail?.(reason);
+  }
+
+  /**
+   * `n` exchanges of two bytes; the value is their median. `began_s` says when each began. `when`, a promise,
+   * holds the first one back after the station is ready: until what is to disturb it has begun.
+   */
+  rtt(n, { signal, timeout_ms = EXCHANGES_MS_MAX, when = null } = {}) {
+    return this.#experiment({ kind: 'rtt', count: n }, { signal, timeout_ms }, async (exchange) => {
+      if (when !== null) await exchange.while(when);
+      return timed(await exchange.times(n, 1), 0);
+    });
+  }
+
+  /** `n` exchanges in which the station's answer is written twice with Nagle's algorithm on; the first is left out. */
+  rttNagle(n, { signal, timeout_ms = EXCHANGES_MS_MAX } = {}) {
+    return this.#experiment({ kind: 'rtt_nagle', count: n + 1 }, { signal, timeout_ms }, async (exchange) => {
+      return timed(await exchange.times(n + 1, 2), 1);
+    });
+  }
+
+  /** Sends `bytes` in messages of `message_bytes`; `began` is called right before the first. */
+  goodput(bytes, { message_bytes = MESSAGE_BYTES_MAX, began = () => {}, signal, timeout_ms = TRANSFER_MS_MAX } = {}) {
+    if (!Number.isSafeInteger(message_bytes) || message_bytes < 1 || MESSAGE_BYTES_MAX < message_bytes) {
+      throw new RangeError(`message_bytes is ${message_bytes}, expected 1 to ${MESSAGE_BYTES_MAX}`);
+    }
+    return this.#experiment({ kind: 'goodput', bytes }, { signal, timeout_ms }, async (exchange) => {
+      began();
+      const began_ms = this.#world.now_ms();
+      const answer = exchange.next();
+      await exchange.while(this.#upload(bytes, message_bytes));
+      const { data, at_ms } = await answer;
+      return moved(bytes, began_ms, at_ms, data);
+    });
+  }
+
+  /** Asks for `bytes`; `began` is called right before. */
+  goodputDown(bytes, { began = () => {}, signal, timeout_ms = TRANSFER_MS_MAX } = {}) {
+    return this.#experiment({ kind: 'goodput_down', bytes }, { signal, timeout_ms }, async (exchange) => {
+      began();
+      const began_ms = this.#world.now_ms();
+      const arrived = exchange.bytes(bytes);
+      this.#send(new Uint8Array(2));
+      const at_ms = await arrived;
+      const { data } = await exchange.next();
+      return moved(bytes, began_ms, at_ms, data);
+    });
+  }
+
+  /** Tells the station what was measured, if it keeps such reports and the reader agreed. Between experiments only. */
+  report({ source, quantity, value }) {
+    if (this.#socket === null || this.#busy) return false;
+    const text = JSON.stringify({ source, quantity, value });
+    this.#socket.send(text);
+    this.#count(framed(new TextEncoder().encode(text).length, true), 0);
+    return true;
+  }
+
+  async #experiment(request, { signal, timeout_ms }, body) {
+    const frame = encodeRequest(request);
+    if (this.#socket === null) throw new ProbeError('reset', 'the session was closed before the experiment');
+    if (this.#busy) throw new ProbeError('local', 'another experiment is under way');
+    signal?.throwIfAborted();
+    this.#busy = true;
+    const exchange = new Exchange(this.#world, (bytes) => this.#send(bytes));
+    this.#take = (data) => exchange.take(data);
+    this.#fail = (error) => exchange.fail(error);
+    const given_up = () => this.close(signal.reason);
+    signal?.addEventListener('abort', given_up, { once: true });
+    const timer = this.#world.setTimeout(() => {
+      this.close(new ProbeError('timed_out', `the station did not answer within ${timeout_ms / 1000} s`));
+    }, timeout_ms);
+    try {
+      const answer = exchange.next();
+      this.#send(frame);
+      acceptReply((await answer).data);
+      return await body(exchange);
+    } catch (error) {
+      const failure = error instanceof WireError ? new ProbeError('garbage', error.message) : error;
+      if (!failure.is_open_after) this.close(failure);
+      throw failure;
+    } finally {
+      this.#world.clearTimeout(timer);
+      signal?.removeEventListener('abort', given_up);
+      this.#take = null;
+      this.#fail = null;
+      this.#busy = false;
+    }
+  }
+
+  // A browser takes whatever it is given and keeps it in memory: so no more than so much at once.
+  async #upload(bytes, message_bytes) {
+    const payload = (this.#payload ??= noise());
+    for (let sent = 0; sent < bytes; ) {
+      while (this.#socket !== null && BUFFERED_BYTES_MAX < this.#socket.bufferedAmount) {
+        await new Promise((resolve) => this.#world.setTimeout(resolve, DRAIN_MS));
+      }
+      if (this.#socket === null) return;
+      const length = Math.min(message_bytes, bytes - sent);
+      this.#send(length === payload.length ? payload : payload.subarray(0, length));
+      sent += length;
+    }
+  }
+
+  #send(bytes) {
+    if (this.#socket === null) return;
+    this.#socket.send(bytes);
+    this.#count(framed(bytes.length, true), 0);
+  }
+
+  #received(data) {
+    const length = typeof data === 'string' ? data.length : (data.byteLength ?? 0);
+    this.#count(0, framed(length, false));
+    if (this.#take === null) {
+      this.close(new ProbeError('garbage', 'the station sent what nobody asked for'));
+    } else {
+      this.#take(data);
+    }
+  }
+
+  #closed({ code, reason }) {
+    this.#socket = null;
+    this.#fail?.(endOf(code, reason));
+  }
+}
+
+/** What an experiment waits for: one thing at a time; a message that nothing waits for is garbage. */
+class Exchange {
+  #world;
+  #send;
+  #waiting = null;
+  #reject;
+  #ended;
+
+  constructor(world, send) {
+    this.#world = world;
+    this.#send = send;
+    this.#ended = new Promise((_, reject) => (this.#reject = reject));
+    this.#ended.catch(() => {}); // Whoever waits hears of it; nobody has to.
+  }
+
+  take(data) {
+    const waiting = this.#waiting;
+    if (waiting === null) this.fail(new WireError('the station sent more than it was asked for'));
+    else waiting(data);
+  }
+
+  fail(error) {
+    this.#waiting = null;
+    this.#reject(error);
+  }
+
+  /** `promise`, unless the session ends first. */
+  while(promise) {
+    return Promise.race([promise, this.#ended]);
+  }
+
+  /** The next message, and when it came. */
+  next() {
+    return this.#wait((data, resolve) => resolve({ data, at_ms: this.#world.now_ms() }));
+  }
+
+  /** `bytes` bytes in messages of any length; gives when the last of them came, in ms. */
+  bytes(bytes) {
+    let left = bytes;
+    return this.#wait((data, resolve) => {
+      // The clock first: what follows is not the network's.
+      const at_ms = this.#world.now_ms();
+      if (!(data instanceof ArrayBuffer)) return this.fail(new WireError('the station sent text instead of bytes'));
+      left -= data.byteLength;
+      if (left < 0) return this.fail(new WireError('the station sent more bytes than it was asked for'));
+      return left === 0 ? resolve(at_ms) : undefined;
+    });
+  }
+
+  /** `n` exchanges of two bytes, each answered in `parts` messages. */
+  times(n, parts) {
+    const samples = [];
+    const began_s = [];
+    let part = 0;
+    let began_ms = 0;
+    const begin = () => {
+      const bytes = counted(samples.length);
+      began_ms = this.#world.now_ms();
+      this.#send(bytes);
+    };
+    const done = this.#wait((data, resolve) => {
+      const at_ms = this.#world.now_ms();
+      if (!isPart(data, counted(samples.length), part, parts)) {
+        return this.fail(new WireError('an exchange was not answered with what was sent'));
+      }
+      part = (part + 1) % parts;
+      if (part !== 0) return undefined;
+      samples.push((at_ms - began_ms) / 1000);
+      began_s.push(began_ms / 1000);
+      return samples.length === n ? resolve({ samples, began_s }) : begin();
+    });
+    begin();
+    return done;
+  }
+
+  #wait(take) {
+    return this.while(
+      new Promise((resolve) => {
+        this.#waiting = (data) =>
+          take(data, (value) => {
+            this.#waiting = null;
+            resolve(value);
+          });
+      }),
+    );
+  }
+}
+
+/** The address of a station's echo: `ws` for `http`, `wss` for `https`. */
+export function echoUrl(station_url) {
+  const url = new URL('v1/echo', station_url);
+  url.protocol = url.protocol === 'https:' ? 'wss:' : 'ws:';
+  return url.href;
+}
+
+function connect(url, { signal, timeout_ms, world }) {
+  return new Promise((resolve, reject) => {
+    signal?.throwIfAborted();
+    const socket = new world.WebSocket(url, [SUBPROTOCOL]);
+    socket.binaryType = 'arraybuffer';
+    const settle = (outcome) => {
+      world.clearTimeout(timer);
+      signal?.removeEventListener('abort', given_up);
+      socket.onopen = socket.onclose = socket.onerror = null;
+      if (outcome === null) {
+        resolve(socket);
+      } else {
+        reject(outcome);
+        socket.close();
+      }
+    };
+    const given_up = () => settle(signal.reason);
+    signal?.addEventListener('abort', given_up, { once: true });
+    const timer = world.setTimeout(() => {
+      settle(new ProbeError('timed_out', `no connection within ${timeout_ms / 1000} s`));
+    }, timeout_ms);
+    socket.onerror = () => {}; // A close follows.
+    socket.onclose = () => settle(new ProbeError('unreachable', 'no connection'));
+    socket.onopen = () => {
+      const spoken = socket.protocol === SUBPROTOCOL && socket.extensions === '';
+      settle(spoken ? null : new ProbeError('garbage', 'what answers does not speak barograph-probe.1'));
+    };
+  });
+}
+
+// A page is not told why a WebSocket was refused, so it asks in plain HTTP (echo.md §1).
+async function refusalOf(station_url, { signal, timeout_ms, world }) {
+  const host = new URL(station_url).host;
+  const gone = new AbortController();
+  const timer = world.setTimeout(() => gone.abort(), timeout_ms);
+  const given_up = () => gone.abort();
+  signal?.addEventListener('abort', given_up, { once: true });
+  try {
+    const response = await world.fetch(new URL('v1/echo', station_url).href, { cache: 'no-store', credentials: 'omit', signal: gone.signal });
+    const sentence = await sentenceOf(response);
+    if (response.status === 426) return new ProbeError('reset', `${host} answers, but the connection for probes was cut; a proxy may not pass WebSockets`);
+    if (response.status === 403 || response.status === 503) return new ProbeError('declined', `${host} declines: ${sentence}`);
+    return new ProbeError('garbage', `${host} is not a station that pages can measure: it answered ${response.status}`);
+  } catch {
+    if (signal?.aborted) return signal.reason;
+    if (gone.signal.aborted) return new ProbeError('timed_out', `${host} did not answer`);
+    return new ProbeError('unreachable', `${host} does not answer, or does not let this page ask`);
+  } finally {
+    world.clearTimeout(timer);
+    signal?.removeEventListener('abort', given_up);
+  }
+}
+
+async function sentenceOf(response) {
+  try {
+    const { error } = await response.json();
+    return String(error).slice(0, SENTENCE_MAX);
+  } catch {
+    return `status ${response.status}`;
+  }
+}
+
+function acceptReply(data) {
+  const { status, limit } = decodeReply(data);
+  if (status === 'ready') return;
+  const beyond = limit === undefined ? '' : `, at most ${limit}`;
+  const error = new ProbeError('declined', `the station declines: ${DECLINED[status]}${beyond}`);
+  error.is_open_after = status !== 'malformed' && status !== 'stopping'; // echo.md §2
+  error.status = status;
+  throw error;
+}
+
+/** What exchanges say, without the first `left_out`. */
+function timed({ samples, began_s }, left_out) {
+  const kept = samples.slice(left_out);
+  return { value: median(kept), n: kept.length, samples: kept, began_s: began_s.slice(left_out) };
+}
+
+/** What a transfer says: the uncorrected rate, in bit/s. */
+function moved(bytes, began_ms, at_ms, data) {
+  const done = decodeDone(data);
+  if (done.bytes !== bytes) throw new WireError(`the station counted ${done.bytes} of ${bytes} bytes`);
+  const elapsed_s = (at_ms - began_ms) / 1000;
+  const rate = goodput(bytes, elapsed_s, null);
+  if (rate === null) throw tooCoarse();
+  return { value: rate.raw, n: 1, samples: [elapsed_s], bytes, elapsed_s, began_s: began_ms / 1000, tcp: done.tcp };
+}
+
+// The session is in order: only the clock is too coarse for so few bytes.
+function tooCoarse() {
+  const error = new ProbeError('local', "the transfer took no time by this browser's clock; more bytes are needed");
+  error.is_open_after = true;
+  return error;
+}
+
+/** The two bytes of exchange `index` (probe.md §2.1). */
+function counted(index) {
+  return new Uint8Array([(index >> 8) & 0xff, index & 0xff]);
+}
+
+function isPart(data, sent, part, parts) {
+  const size = sent.length / parts;
+  if (!(data instanceof ArrayBuffer) || data.byteLength !== size) return false;
+  return new Uint8Array(data).every((byte, i) => byte === sent[part * size + i]);
+}
+
+function endOf(code, reason) {
+  const why = reason ? `: ${String(reason).slice(0, SENTENCE_MAX)}` : '';
+  if (code === 1001) return new ProbeError('declined', `the station ended the session${why}`);
+  if (code === 1008) return new ProbeError('declined', `the station cut the session, a bound was passed${why}`);
+  return new ProbeError('reset', `the connection was lost (${code})${why}`);
+}
+
+/** The bytes of a message with the head of its frame, which is masked by the page (RFC 6455 §5.2). */
+function framed(bytes, is_sent) {
+  const length = bytes < 126 ? 0 : bytes < 65_536 ? 2 : 8;
+  return bytes + 2 + length + (is_sent ? 4 : 0);
+}
+
+/** 64 KiB that no compressor makes smaller. */
+function noise() {
+  return crypto.getRandomValues(new Uint8Array(MESSAGE_BYTES_MAX));
+}
+
+const browser = {
+  get WebSocket() {
+    return globalThis.WebSocket;
+  },
+  fetch: (...args) => globalThis.fetch(...args),
+  now_ms: () => performance.now(),
+  setTimeout: (...args) => globalThis.setTimeout(...args),
+  clearTimeout: (timer) => globalThis.clearTimeout(timer),
+};
+
+/** No message of a transfer is longer (echo.md §2); the largest costs least. */
+export const MESSAGE_BYTES_MAX = 65_536;
+const SUBPROTOCOL = 'barograph-probe.1';
+// Longer than any healthy answer, also over a satellite.
+const OPEN_MS_MAX = 10_000;
+// Eleven exchanges over a satellite take seven seconds.
+const EXCHANGES_MS_MAX = 10_000;
+// A transfer may take 60 s (echo.md §3), its reply be 2 s late; the rest is the way.
+const TRANSFER_MS_MAX = 65_000;
+// What waits in the browser at most: a poll every DRAIN_MS (timers are clamped to 4 ms) then still feeds 8 Gbit/s.
+const BUFFERED_BYTES_MAX = 4 << 20;
+const DRAIN_MS = 1;
+// A sentence of a stranger is shown, but not at any length.
+const SENTENCE_MAX = 200;
+const DECLINED = {
+  busy: 'it is busy with other transfers',
+  'too large': 'that is more than it allows',
+  spent: 'this address has had its share of bytes for now',
+  'not served': 'it does not serve this experiment',
+  full: 'it has no place',
+  malformed: 'it does not understand the request',
+  stopping: 'it is stopping',
+};

@@ -1,0 +1,75 @@
+// What a reader can set, and which settings are possible. Pure; used on the page and in its worker.
+import { QUANTITIES } from './ledger.js';
+import { PERIOD_S_MAX, PERIOD_S_MIN } from './schedule.js';
+
+/** Sizes of a transfer, in bytes: 64 KiB is that of the Network Weather Service. */
+export const SIZES = Object.freeze([64, 128, 256, 512, 1024, 4096, 16_384].map((kib) => kib * 1024));
+
+/** The settings of a page that was never set. */
+export const DEFAULTS = Object.freeze({ period_s: 10, bytes: SIZES[0], kind: 'full', experiments: QUANTITIES });
+
+/** What may be set, and how each is checked: a message of what is wrong, else nothing. */
+const CHECKS = {
+  period_s: (value) => {
+    if (typeof value !== 'number') throw new TypeError('the period is a number of seconds');
+    if (!(PERIOD_S_MIN <= value && value <= PERIOD_S_MAX)) {
+      throw new RangeError(`the period is ${value} s, expected ${PERIOD_S_MIN} to ${PERIOD_S_MAX} s`);
+    }
+  },
+  bytes: (value) => {
+    if (!SIZES.includes(value)) throw new RangeError(`the size is ${value}, expected one of ${SIZES.join(', ')} bytes`);
+  },
+  kind: (value) => {
+    if (value !== 'full' && value !== 'nws') throw new RangeError(`the forecaster is ${value}, expected full or nws`);
+  },
+  experiments: (value) => {
+    if (!Array.isArray(value)) throw new TypeError('the experiments are a list of quantities');
+    const unknown = value.find((quantity) => !QUANTITIES.includes(quantity));
+    if (unknown !== undefined) throw new RangeError(`there is no quantity ${unknown}, expected ${QUANTITIES.join(', ')}`);
+    if (value.length === 0) throw new RangeError('there is no experiment to make; suspend instead');
+    if (value.includes('rtt_loaded') && !value.some((quantity) => quantity.startsWith('goodput'))) {
+      throw new RangeError('rtt_loaded needs goodput or goodput_down, which is the load');
+    }
+  },
+};
+
+/** Takes `changes` if all of them can be set; throws a `RangeError` or `TypeError` that says what cannot. */
+export function checkSettings(changes) {
+  for (const [name, value] of Object.entries(changes)) {
+    if (CHECKS[name] === undefined) throw new TypeError(`there is no setting ${name}`);
+    CHECKS[name](value);
+  }
+  return changes;
+}
+
+/** One experiment as `measure` takes it, with what was left out filled in; throws as `checkSettings` does. */
+export function checkExperiment({ quantity, n = 11, bytes = SIZES[0], message_bytes = 65_536 } = {}) {
+  if (!MEASURABLE.includes(quantity)) {
+    throw new RangeError(`there is no experiment ${quantity}, expected ${MEASURABLE.join(', ')}`);
+  }
+  whole('n', n, 1, 999);
+  whole('bytes', bytes, 1, SIZES.at(-1));
+  whole('message_bytes', message_bytes, 1, 65_536);
+  return { quantity, n, bytes, message_bytes };
+}
+
+/** How many buckets a history is asked for in. */
+export function checkBuckets(buckets) {
+  return whole('buckets', buckets, 1, 16_384);
+}
+
+/** A quantity that a page measures. */
+export function checkQuantity(quantity) {
+  if (!QUANTITIES.includes(quantity)) throw new RangeError(`there is no quantity ${quantity}, expected ${QUANTITIES.join(', ')}`);
+  return quantity;
+}
+
+function whole(name, value, least, most) {
+  if (!Number.isSafeInteger(value) || value < least || most < value) {
+    throw new RangeError(`${name} is ${value}, expected a whole number from ${least} to ${most}`);
+  }
+  return value;
+}
+
+// What is measured under load has no experiment of its own.
+const MEASURABLE = QUANTITIES.filter((quantity) => quantity !== 'rtt_loaded');

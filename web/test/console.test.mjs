@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { gapWords, nextWords, stateWords } from '../src/controls.js';
+import { formatPeriod, formatSquared } from '../src/format.js';
+import { fileName } from '../src/save.js';
+import { whyNot } from '../src/why.js';
+
+const plain = (text) => text.replaceAll('\u202f', ' ');
+
+test('squared errors come in the square of a unit people use', () => {
+  assert.equal(plain(formatSquared(4e-6, 's')), '4.00 ms²');
+  assert.equal(plain(formatSquared(2.5e-9, 's')), '2 500 µs²');
+  assert.equal(plain(formatSquared(1.44e-10, 's')), '144 µs²');
+  assert.equal(plain(formatSquared(5.1e11, 'bit/s')), '0.510 (Mbit/s)²');
+  assert.equal(plain(formatSquared(0, 'bit/s')), '0 (bit/s)²');
+  assert.equal(plain(formatSquared(3, '')), '3.00');
+  assert.equal(formatSquared(null, 's'), '–');
+  assert.equal(formatSquared(undefined, 's'), '–');
+});
+
+test('periods are short', () => {
+  assert.deepEqual([1, 59, 60, 90, 300, undefined].map((period_s) => plain(formatPeriod(period_s))), ['1 s', '59 s', '1 min', '90 s', '5 min', '–']);
+});
+
+test('a cycle that comes and goes does not change the words of the state', () => {
+  const words = (state) => plain(stateWords({ state, period_s: 1, server: 'vm' }));
+  assert.equal(words('measuring'), words('waiting'));
+  assert.equal(words('measuring'), 'measuring every 1 s');
+  assert.equal(words('unreachable'), 'vm cannot be reached');
+  assert.equal(stateWords({ state: 'connecting' }), 'connecting to the station');
+  assert.equal(stateWords({ state: 'new one', message: 'what it says' }), 'what it says');
+});
+
+test('the next measurement is never in the past, and there is none without a time', () => {
+  const words = (status) => plain(nextWords(status, 100));
+  assert.equal(words({ state: 'waiting', next_due_s: 107.2 }), 'in 8 s');
+  assert.equal(words({ state: 'waiting', next_due_s: 90 }), 'in 0 s');
+  assert.equal(words({ state: 'measuring', next_due_s: 107 }), 'now');
+  assert.equal(words({ state: 'suspended', next_due_s: 107 }), '–');
+  assert.equal(words({ state: 'waiting', next_due_s: null }), '–');
+});
+
+test('gaps and what was missed in them', () => {
+  assert.deepEqual([gapWords(0, 0), gapWords(1, 31), gapWords(2, 0), gapWords(undefined, undefined)], ['no gaps', '1 gap, 31 missed', '2 gaps, 0 missed', 'no gaps']);
+});
+
+test('names of files hold nothing that a file system minds', () => {
+  const now = new Date('2026-11-22T01:07:02.5Z');
+  assert.equal(fileName('vm', 'csv', now), 'barograph_vm_2026-11-22T010702Z.csv');
+  assert.equal(fileName('../../[fd00::1]:80/<b>', 'csv', now), 'barograph_fd00-1-80-b_2026-11-22T010702Z.csv');
+  assert.equal(fileName(null, 'json', now), 'barograph_2026-11-22T010702Z.json');
+  assert.equal(fileName('x'.repeat(500), 'csv', now).length, 'barograph__2026-11-22T010702Z.csv'.length + 40);
+});
+
+test('why a browser does not measure is a sentence', () => {
+  const able = { Worker: class {}, WebSocket: class {}, WebAssembly: {} };
+  assert.equal(whyNot({ host: 'vm', echo: { keeps: false } }, able), null);
+  assert.equal(whyNot(null, able), null, 'a station that did not answer may answer later');
+  assert.match(whyNot({ host: 'vm' }, able), /^vm does not offer/);
+  assert.match(whyNot({ host: 'vm', echo: {} }, { ...able, WebAssembly: undefined }), /it lacks WebAssembly\.$/);
+});

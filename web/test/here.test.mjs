@@ -1,0 +1,358 @@
+// The communicator in virtual time, against a station that comes and goes; and the page's side of it.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { Here } from '../src/here.js';
+import { Store } from '../src/store.js';
+import { obstacle, stationUrl } from '../src/weather/address.js';
+import { Communicator } from '../src/weather/communicator.js';
+import { runWorker } from '../src/weather/port.js';
+import { EchoSession } from '../src/weather/session.js';
+import { FakeWorld, forecaster } from '../testkit/world.mjs';
+
+const makeBattery = await forecaster();
+const URL_ = 'http://aneroid.example:10132/';
+const KEYS = ['is', 'source', 'target', 'quantity', 'unit', 'time_s', 'value', 'forecast', 'lower', 'upper', 'method', 'next', 'detail'];
+
+describe('the communicator', () => {
+  test('measures at once, forecasts at the second point, and its points are those of a stream', async () => {
+    const { world, points, series } = begin({ period_s: 10 });
+    await world.advance(2000);
+    assert.deepEqual(points.map((point) => point.quantity), ['rtt', 'rtt_nagle', 'goodput', 'goodput_down', 'rtt_loaded']);
+    assert.ok(points.every((point) => point.forecast === undefined && point.next.count === 1));
+    await world.advance(20_000);
+    const third = series('rtt')[2];
+    assert.deepEqual(Object.keys(third).sort(), KEYS.toSorted());
+    assert.deepEqual([third.source, third.target, third.unit], ['this browser', 'aneroid', 's']);
+    assert.ok(0 <= third.lower && third.lower <= third.upper);
+    assert.equal(series('rtt')[1].forecast, series('rtt')[0].next.median.value);
+    const store = new Store();
+    for (const { is, ...point } of points) store.addPoint(point);
+    assert.deepEqual([...store.series.values()].map((one) => one.count), [3, 3, 3, 3, 3]);
+  });
+
+  test('corrects rates by the forecast of the round trip and keeps the raw ones', async () => {
+    const { world, series } = begin({}, { rtt_ms: 100, bit_s: 8e6 });
+    await world.advance(5000);
+    for (const quantity of ['goodput', 'goodput_down']) {
+      const { value, detail } = series(quantity)[0];
+      assert.ok(Math.abs(detail.raw - 524_288 / 0.165) / detail.raw < 0.02, `${quantity} ${detail.raw}`);
+      assert.ok(Math.abs(value - 524_288 / 0.0655) / value < 0.02, `${quantity} ${value}`);
+      assert.equal(value, 524_288 / (detail.elapsed_s - detail.rtt_forecast_s));
+    }
+  });
+
+  test('times the round trip under load, and says nothing of it where there was none', async () => {
+    const slow = begin({ bytes: 1 << 20 }, { bit_s: 1e7 });
+    await slow.world.advance(9000);
+    assert.ok(5 < slow.series('rtt_loaded')[0].detail.n);
+    const declined = begin({}, { decline: (kind) => (2 < kind ? 3 : 0) });
+    await declined.world.advance(5000);
+    assert.deepEqual(declined.series('rtt_loaded'), []);
+    assert.equal(declined.series('goodput')[0].error, 'declined');
+    assert.match(declined.status().message, /share of bytes/);
+    assert.equal(declined.status().state, 'waiting', 'it is there, after all');
+  });
+
+  test('a station that goes is a failure with its reason, and comes back by itself', async () => {
+    const { world, points, series, status } = begin({ period_s: 1, experiments: ['rtt'] });
+    await world.advance(3500);
+    world.station.refuse = 'gone';
+    for (const socket of world.open_sockets) socket.drop(1006);
+    await world.advance(60_000);
+    const failures = series('rtt').filter((point) => point.error);
+    assert.ok(failures.every((point) => point.error === 'unreachable' && point.value === undefined));
+    assert.ok(4 < failures.length && failures.length < 10, `${failures.length} failures: later and later`);
+    assert.equal(failures.at(-1).next.count, 4, 'a failure is never learnt');
+    assert.equal(status().state, 'unreachable');
+    assert.match(status().message, /does not answer/);
+    world.station.refuse = null;
+    await world.advance(35_000);
+    assert.equal(status().state, 'waiting');
+    assert.ok(points.at(-1).value !== undefined);
+    assert.equal(status().gaps, 0);
+  });
+
+  test('a connection lost in mid-transfer is a reset, and the next cycle connects again', async () => {
+    const { world, series } = begin({ period_s: 10, bytes: 1 << 20, experiments: ['goodput'] }, { bit_s: 1e6 });
+    await world.advance(3000);
+    for (const socket of world.open_sockets) socket.drop(1006);
+    await world.advance(30_000);
+    assert.equal(series('goodput')[0].error, 'reset');
+    assert.ok(0 < series('goodput')[1].value);
+  });
+
+  test('garbage is a failure, never a value', async () => {
+    const { world, points } = begin({ period_s: 1 }, { answer: (socket) => (socket.deliver([1, 2, 3]), true) });
+    await world.advance(5000);
+    assert.ok(0 < points.length);
+    assert.ok(points.every((point) => point.error === 'garbage' && point.value === undefined));
+  });
+
+  for (const [name, sleep] of [
+    ['a computer that slept', (world) => world.sleep(3_600_000, false)],
+    ['a tab that was frozen', (world) => world.sleep(90_000)],
+  ]) {
+    test(`${name} leaves a gap: no point, no failure`, async () => {
+      const { world, series, status } = begin({ bytes: 4 << 20, experiments: ['rtt', 'goodput'] }, { bit_s: 1e7 });
+      await world.advance(1500);
+      assert.deepEqual([series('rtt').length, series('goodput').length, status().state], [1, 0, 'measuring']);
+      await sleep(world);
+      await world.advance(9000);
+      assert.equal(status().gaps, 1);
+      assert.deepEqual(series('goodput').map((point) => point.error), [undefined], 'what was under way is thrown away');
+      assert.deepEqual(series('rtt').map((point) => point.detail.gap), [undefined, true]);
+      assert.equal(status().missed, 0);
+      const elapsed_s = series('goodput')[0].detail.elapsed_s;
+      assert.ok(elapsed_s < 5, `${elapsed_s} s of sleep in a transfer`);
+    });
+  }
+
+  test('offline is a gap, and it measures as soon as there is a network', async () => {
+    const { world, communicator, points, status } = begin({ period_s: 5, bytes: 4 << 20 }, { bit_s: 1e7 });
+    await world.advance(1000);
+    const before = points.length;
+    communicator.online(false);
+    await world.advance(60_000);
+    assert.deepEqual([points.length, status().state, status().next_due_s, world.open_sockets.length], [before, 'offline', null, 0]);
+    assert.throws(() => communicator.measure({ quantity: 'rtt' }), /offline/);
+    communicator.online(true);
+    await world.advance(1000);
+    assert.ok(before < points.length);
+    assert.ok(points.every((point) => point.error === undefined));
+    assert.equal(points[before].detail.gap, true);
+  });
+
+  test('suspended it is silent and gives its places back; resumed it begins at once', async () => {
+    const { world, communicator, points, status } = begin({ period_s: 1 });
+    await world.advance(2500);
+    communicator.suspend();
+    await world.advance(100);
+    const before = points.length;
+    await world.advance(10_000);
+    assert.deepEqual([points.length, status().state, world.open_sockets.length], [before, 'suspended', 0]);
+    await during(world, communicator.measureNow());
+    assert.equal(points.length, before + 5, 'one cycle on demand');
+    assert.equal(status().state, 'suspended');
+    communicator.resume();
+    await world.advance(500);
+    assert.equal(points.length, before + 10);
+  });
+
+  test('a slow cycle makes the next wait, and what was missed is counted', async () => {
+    const { world, status, series } = begin({ period_s: 1, bytes: 1 << 20, experiments: ['goodput'] }, { bit_s: 3e6 });
+    await world.advance(31_000);
+    assert.ok(5 < series('goodput').length);
+    const steps = series('goodput').slice(1).map((point, i) => point.time_s - series('goodput')[i].time_s);
+    assert.ok(steps.every((step) => 2.8 < step), `no bursts: ${steps}`);
+    assert.ok(8 < status().missed);
+  });
+
+  test('one experiment on demand is raw and not recorded', async () => {
+    const { world, communicator, points } = begin({ experiments: ['rtt'] }, { rtt_ms: 100, bit_s: 8e6 });
+    await world.advance(5000);
+    const before = points.length;
+    const { value, n, samples } = await during(world, communicator.measure({ quantity: 'goodput', bytes: 65_536 }));
+    assert.ok(Math.abs(value - 524_288 / 0.165) / value < 0.02);
+    assert.deepEqual([n, samples.length, points.length], [1, 1, before]);
+    assert.equal((await during(world, communicator.measure({ quantity: 'rtt', n: 4 }))).samples.length, 4);
+    assert.throws(() => communicator.measure({ quantity: 'loss' }), RangeError);
+    const wish = () => communicator.measure({ quantity: 'rtt' }).catch(() => {});
+    assert.throws(() => Array.from({ length: 18 }, wish), /too many/, 'one under way and 16 that wait');
+  });
+
+  test('another station begins anew, another forecaster learns what is there', async () => {
+    const { world, communicator, series, status, points } = begin({ period_s: 1, experiments: ['rtt'] });
+    await world.advance(20_500);
+    communicator.set({ kind: 'nws' });
+    assert.equal(communicator.history('rtt', 10).next.count, 21);
+    await world.advance(1000);
+    assert.equal(series('rtt').at(-1).next.count, 22);
+    world.station.host = 'other';
+    communicator.set({ station_url: 'http://other.example/' });
+    await world.advance(500);
+    assert.deepEqual([status().server, points.at(-1).target, points.at(-1).next.count], ['other', 'other', 1]);
+    assert.equal(world.sockets.at(-1).url, 'ws://other.example/v1/echo');
+    assert.equal(world.open_sockets.length, 1);
+  });
+
+  test('tells the station only what its reader agreed to, and only where it keeps it', async () => {
+    const { world, communicator } = begin({ period_s: 1, experiments: ['rtt'] }, { keeps: true });
+    await world.advance(1500);
+    assert.deepEqual(world.station.reports, []);
+    communicator.share('browser');
+    await world.advance(1000);
+    assert.equal(world.station.reports.length, 1);
+    const [{ source, quantity, value }] = world.station.reports;
+    assert.deepEqual([source, quantity], ['browser', 'rtt']);
+    assert.ok(Math.abs(value - 0.010) < 1e-4);
+    communicator.share(null);
+    await world.advance(1000);
+    assert.equal(world.station.reports.length, 1);
+  });
+
+  test('stops for good and leaves no timer, no session, no battery', async () => {
+    const { world, communicator, points } = begin({ period_s: 1 });
+    await world.advance(1500);
+    communicator.stop();
+    const before = points.length;
+    await world.advance(60_000);
+    assert.deepEqual([points.length, world.timers, world.open_sockets.length], [before, 0, 0]);
+  });
+});
+
+describe('addresses', () => {
+  const at = (href) => new URL(href);
+  test('are put in order', () => {
+    assert.equal(stationUrl('https://a.example'), 'https://a.example/');
+    assert.equal(stationUrl('http://[2001:DB8::1]:10132/behind/index.html?x#y'), 'http://[2001:db8::1]:10132/behind/');
+    assert.equal(stationUrl('a.example:10132', 'https:'), 'https://a.example:10132/');
+    assert.equal(stationUrl('[::1]:10132'), 'http://[::1]:10132/');
+    for (const bad of ['non sense', '', 'ftp://a', 42, 'ws://a', 'http://user:word@a/', 'http://']) assert.throws(() => stationUrl(bad), TypeError, bad);
+  });
+
+  test('that cannot work are told beforehand', () => {
+    const page = at('https://station.example/');
+    assert.equal(obstacle('https://other.example', page), null);
+    assert.equal(obstacle('http://station.example/', at('http://station.example/x')), null);
+    assert.match(obstacle('http://other.example:10132', page).reason, /cannot open plain connections.*http:\/\/other\.example:10132\//);
+    assert.equal(obstacle('http://other.example', page).blocks, true);
+    assert.equal(obstacle('what is this', page).blocks, true);
+    assert.equal(obstacle('other.example', page), null, 'the scheme of the page unless one is given');
+    assert.equal(obstacle('gopher://x', page).blocks, true);
+    assert.equal(obstacle('http://localhost:10132', page).blocks, false);
+    for (const near of ['https://192.168.1.7/', 'https://[fd00::1]/', 'https://nas.local/', 'https://127.0.0.1/']) {
+      assert.match(obstacle(near, page).reason, /permission/, near);
+      assert.equal(obstacle(near, page).blocks, false);
+    }
+    assert.equal(obstacle('http://192.168.1.7:10132/', at('http://192.168.1.2:10132/')), null);
+  });
+});
+
+describe('window.barograph', () => {
+  test('starts the worker with what it remembers, and asks it', async () => {
+    const { here, world, storage } = await page({ 'barograph.here': '{"period_s":2,"bytes":131072,"kind":"nws","experiments":["rtt"]}' });
+    await world.advance(3500);
+    assert.deepEqual([here.status.period_s, here.status.bytes, here.status.kind, here.status.cycles], [2, 131_072, 'nws', 2]);
+    await during(world, here.setPeriod(5));
+    assert.equal(here.status.period_s, 5);
+    assert.equal(JSON.parse(storage.getItem('barograph.here')).period_s, 5);
+    const history = await during(world, here.history('rtt', 10));
+    assert.equal(history.points.length, 2);
+    assert.match(await during(world, here.csv('rtt')), /^# rtt in s from this browser to aneroid\n.*\ntime_s,value\n/);
+    assert.match(await during(world, here.csv()), /^time_s,source,/);
+    assert.equal((await during(world, here.json())).series[0].quantity, 'rtt');
+    assert.equal((await during(world, here.measure({ quantity: 'rtt', n: 3 }))).n, 3);
+  });
+
+  test('gives points to whoever listens, until they do not', async () => {
+    const { here, world } = await page();
+    const points = [];
+    const end = here.on('point', (point) => points.push(point));
+    await world.advance(1000);
+    assert.equal(points.length, 5);
+    assert.equal(points[0].is, undefined);
+    end();
+    await world.advance(20_000);
+    assert.equal(points.length, 5);
+  });
+
+  test('says what is wrong with an argument', async () => {
+    const { here } = await page();
+    for (const [wrong, kind] of [
+      [() => here.setPeriod(0.5), RangeError], [() => here.setPeriod(301), RangeError], [() => here.setPeriod(NaN), RangeError],
+      [() => here.setPeriod('10'), TypeError], [() => here.setSize(1000), RangeError], [() => here.setForecaster('best'), RangeError],
+      [() => here.setExperiments(['loss']), RangeError], [() => here.setExperiments([]), RangeError], [() => here.setExperiments('rtt'), TypeError],
+      [() => here.setExperiments(['rtt_loaded']), RangeError], [() => here.setStation('ftp://a'), TypeError],
+      [() => here.measure({ quantity: 'rtt_loaded' }), RangeError], [() => here.measure({ quantity: 'rtt', n: 0 }), RangeError],
+      [() => here.measure(), RangeError], [() => here.measure({ quantity: 'goodput', bytes: 1 << 25 }), RangeError],
+      [() => here.history('rtt', 0), RangeError], [() => here.csv('loss'), RangeError],
+      [() => here.share(true), TypeError], [() => here.share(true, 'a b'), RangeError], [() => here.share('yes'), TypeError],
+    ]) {
+      await assert.rejects(async () => wrong(), kind, String(wrong));
+    }
+    assert.throws(() => here.on('points', () => {}), RangeError);
+    assert.throws(() => here.on('point', null), TypeError);
+  });
+
+  test('an experiment that failed rejects with its word', async () => {
+    const { here, world } = await page({}, { refuse: 'gone' });
+    await world.advance(1000);
+    await here.suspend();
+    await assert.rejects(during(world, here.measure({ quantity: 'rtt' })), { failure: 'unreachable' });
+  });
+
+  test('works where nothing may be remembered, and forgets what is not possible', async () => {
+    for (const text of ['{"period_s":0}', 'not json', '[]', 'null']) {
+      const { here, world } = await page({ 'barograph.here': text });
+      await world.advance(100);
+      assert.equal(here.status.period_s, 10, text);
+    }
+    const { here, world } = await page({}, {}, null);
+    await during(world, here.setPeriod(3));
+    assert.equal(here.status.period_s, 3);
+  });
+
+  test('a page that goes offline tells its worker', async () => {
+    const { here, world, window } = await page();
+    await world.advance(500);
+    window.dispatchEvent(new Event('offline'));
+    await world.advance(20_000);
+    assert.deepEqual([here.status.state, here.status.cycles], ['offline', 1]);
+    window.dispatchEvent(new Event('online'));
+    await world.advance(500);
+    assert.equal(here.status.cycles, 2);
+  });
+});
+
+/** A communicator in a world of its own, with the settings and the station given. */
+function begin(settings = {}, station = {}) {
+  const world = withSessions(new FakeWorld(station));
+  const points = [];
+  const post = (message) => message.is === 'point' && points.push(structuredClone(message));
+  const clock = { resolution_s: 5e-6, isolated: true };
+  const communicator = new Communicator({ world, makeBattery, post, clock });
+  communicator.start(URL_, settings);
+  const series = (quantity) => points.filter((point) => point.quantity === quantity);
+  return { world, communicator, points, series, status: () => communicator.status() };
+}
+
+/** A page with its worker in one world. */
+async function page(stored = {}, station = {}, storage = memory(stored)) {
+  const world = withSessions(new FakeWorld(station));
+  const wasm = world.fetch;
+  const scope = { postMessage: (data) => queueMicrotask(() => worker.onmessage?.({ data: structuredClone(data) })) };
+  const worker = { postMessage: (data) => queueMicrotask(() => scope.onmessage({ data: structuredClone(data) })) };
+  world.fetch = async (address, options) => (address.endsWith('.wasm') ? { ok: true, arrayBuffer: wasmBytes } : wasm(address, options));
+  const window = Object.assign(new EventTarget(), {
+    document: { baseURI: 'http://aneroid.example:10132/' },
+    location: new URL('http://aneroid.example:10132/'),
+    navigator: { onLine: true },
+  });
+  runWorker(scope, world);
+  const here = new Here({ window, storage, makeWorker: () => worker });
+  // Compiling the forecaster takes real time.
+  for (let turns = 0; here.status === null && turns < 10_000; turns += 1) await world.advance(0);
+  return { here, world, window, storage };
+}
+
+function withSessions(world) {
+  world.openSession = (url, options) => EchoSession.open(url, { ...options, world });
+  return world;
+}
+
+async function wasmBytes() {
+  const { readFile } = await import('node:fs/promises');
+  const { buffer, byteOffset, byteLength } = await readFile(new URL('../../crates/station/web/forecast.wasm', import.meta.url));
+  return buffer.slice(byteOffset, byteOffset + byteLength);
+}
+
+function memory(stored) {
+  const map = new Map(Object.entries(stored));
+  return { getItem: (key) => map.get(key) ?? null, setItem: (key, value) => map.set(key, String(value)) };
+}
+
+async function during(world, promise, ms = 3000) {
+  promise.catch(() => {});
+  await world.advance(ms);
+  return Promise.race([promise, Promise.reject(new Error(`not within ${ms} ms`))]);
+}

@@ -1,0 +1,277 @@
+// The built page in a real browser: what it measures itself, with a communicator of invented weather.
+import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
+import { after, before, describe, test } from 'node:test';
+import { ABSENT, eventually, inked, launch, until, withPage } from '../fake/browser.mjs';
+
+const OWN = { mock: { here: 80 } };
+
+describe('what the page measures', { skip: ABSENT, timeout: 120_000 }, () => {
+  let browser;
+  before(async () => {
+    browser = await launch();
+  });
+  after(() => browser?.close());
+
+  test('points appear in the graph and in the console', async () => {
+    await withPage(browser, OWN, async ({ page, complaints }) => {
+      await inked(cardOf(page, 'Round-trip time'));
+      await tell(page, 'put', 'rtt', { value: 0.123 });
+      await eventually(page, cell(page, 'rtt', 'now'), /^123\u202fms$/);
+      for (let i = 0; i < 8; i += 1) await tell(page, 'put', 'rtt', { value: 0.321 });
+      await eventually(page, cell(page, 'rtt', 'ahead'), /^321\u202fms$/);
+      assert.match(await cell(page, 'rtt', 'mse').textContent(), /^[\d.]+\u202fms²$/);
+      assert.match(await cell(page, 'goodput', 'mse').textContent(), /²$/);
+      assert.match(await cell(page, 'rtt', 'method').textContent(), /^median/);
+      assert.match(await cardOf(page, 'Round-trip time').locator('[role=img]').getAttribute('aria-label'), /^rtt to aneroid: last 321.ms; next 321.ms/);
+      assert.equal(await page.locator('#own_server').textContent(), 'aneroid');
+      assert.deepEqual(complaints, [], 'no error, and nothing against the content security policy');
+    });
+  });
+
+  test('the paper follows the points, from the first on', async () => {
+    await withPage(browser, { mock: { here: 0 } }, async ({ page }) => {
+      const card = cardOf(page, 'Goodput');
+      for (let i = 0; i < 5; i += 1) await tell(page, 'put', 'goodput', { value: 7e6 + i }, 1.7e9 + i);
+      await eventually(page, cell(page, 'goodput', 'count'), /^5$/);
+      await inked(card, ['--measured']);
+      for (let i = 5; i < 30; i += 1) await tell(page, 'put', 'goodput', { value: 200e6 + 5e6 * (i % 3) }, 1.7e9 + i);
+      await eventually(page, cell(page, 'goodput', 'count'), /^30$/);
+      await inked(card);
+    });
+  });
+
+  test('a failure is words and a count, and no value', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await eventually(page, cell(page, 'goodput', 'count'), /^80$/);
+      await tell(page, 'put', 'goodput', { error: 'timed_out' });
+      await eventually(page, cell(page, 'goodput', 'now'), /^timed out$/);
+      assert.equal(await cell(page, 'goodput', 'failed').textContent(), '1');
+      assert.equal(await cell(page, 'goodput', 'count').textContent(), '80');
+    });
+  });
+
+  test('period, size, forecaster and station reach the communicator', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await page.getByRole('combobox', { name: 'Every' }).selectOption('1');
+      await page.getByLabel('Bulk test of').selectOption(String(1024 * 1024));
+      await page.getByLabel('Forecaster').selectOption('nws');
+      await page.getByLabel('Measure against').fill('https://other.example/');
+      await page.getByLabel('Measure against').press('Enter');
+      await eventually(page, page.locator('#own_server'), /^other\.example$/);
+      assert.deepEqual(await calls(page), [['setPeriod', 1], ['setSize', 1048576], ['setForecaster', 'nws'], ['setStation', 'https://other.example/']]);
+      await eventually(page, page.locator('#own_state'), /^measuring every 1\u202fs$/);
+      assert.ok(await page.locator('#size option', { hasText: '16' }).isDisabled(), 'more than the station takes');
+      await tell(page, 'put', 'rtt', { value: 0.5 });
+      await eventually(page, cell(page, 'rtt', 'now'), /^500/);
+      assert.equal(await cell(page, 'rtt', 'count').textContent(), '1', 'the other station has series of its own');
+      assert.equal(await cell(page, 'goodput', 'now').textContent(), '–');
+    });
+  });
+
+  test('an address that is none is refused in a sentence', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await page.getByLabel('Measure against').fill('ftp://station.example/');
+      await eventually(page, page.locator('#obstacle'), /\w+ .*\./);
+      await page.getByRole('button', { name: 'Go there' }).click();
+      assert.deepEqual(await calls(page), []);
+      assert.equal(await page.getByLabel('Measure against').getAttribute('aria-invalid'), 'true');
+      await page.getByLabel('Measure against').fill('http://192.168.1.1/');
+      await eventually(page, page.locator('#obstacle'), /may ask/);
+      await page.getByLabel('Measure against').press('Enter');
+      await until(async () => (await calls(page)).length === 1);
+    });
+  });
+
+  test('suspends, resumes and measures now', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await page.getByRole('button', { name: 'Suspend' }).click();
+      await eventually(page, page.locator('#own_state'), /^suspended$/);
+      await page.getByRole('button', { name: 'Measure now' }).click();
+      await page.getByRole('button', { name: 'Resume' }).click();
+      await eventually(page, page.locator('#own_state'), /^measuring every/);
+      assert.deepEqual(await calls(page), [['suspend'], ['measureNow'], ['resume']]);
+      await eventually(page, cell(page, 'rtt', 'count'), /^81$/);
+    });
+  });
+
+  test('a hidden graph stops no figures', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      const card = cardOf(page, 'Round-trip time');
+      await inked(card);
+      await page.getByRole('checkbox', { name: 'Graph of Round-trip time', exact: true }).uncheck();
+      await card.waitFor({ state: 'hidden' });
+      await until(async () => (await card.locator('canvas').count()) === 0);
+      await tell(page, 'put', 'rtt', { value: 0.777 });
+      await eventually(page, cell(page, 'rtt', 'now'), /^777\u202fms$/);
+      assert.deepEqual(await calls(page), [], 'the communicator is told nothing');
+      await page.getByRole('checkbox', { name: 'Graph of Round-trip time', exact: true }).check();
+      await inked(card);
+    });
+  });
+
+  test('what was forecast can have its own graph', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      const card = cardOf(page, 'Goodput down');
+      await inked(card);
+      await page.getByLabel('Forecast in').selectOption('own');
+      await until(async () => (await card.locator('canvas').count()) === 2);
+      await inked(card.locator('.paper').nth(0), ['--measured']);
+      await inked(card.locator('.paper').nth(1), ['--forecast']);
+      await page.getByLabel('Forecast in').selectOption('same');
+      await until(async () => (await card.locator('canvas').count()) === 1);
+      await inked(card);
+    });
+  });
+
+  test('everything is asked of the communicator, and not with every point', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await inked(cardOf(page, 'Round-trip time'));
+      await page.locator('#own_span').selectOption('everything');
+      await until(async () => (await calls(page)).some(([name, quantity]) => name === 'history' && quantity === 'rtt'));
+      for (let i = 0; i < 30; i += 1) await tell(page, 'put', 'rtt', { value: 0.02 + i / 1000 });
+      await eventually(page, cell(page, 'rtt', 'now'), /^49\.0/);
+      assert.equal((await calls(page)).filter(([name, quantity]) => name === 'history' && quantity === 'rtt').length, 1);
+      await cardOf(page, 'Round-trip time').locator('.u-over').hover();
+      await eventually(page, cardOf(page, 'Round-trip time').locator('.read-out'), /ms/);
+    });
+  });
+
+  test('CSV and JSON are files with the name of the station', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await eventually(page, cell(page, 'rtt', 'count'), /\d/);
+      for (const [button, name, start] of [
+        ['Download what was measured as CSV', /^barograph_aneroid_\d{4}-\d\d-\d\dT\d{6}Z\.csv$/, 'quantity,time_s'],
+        ['Download what was measured as JSON', /^barograph_aneroid_\d{4}-\d\d-\d\dT\d{6}Z\.json$/, '{"series":[{"source"'],
+      ]) {
+        const [download] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: button }).click()]);
+        assert.match(download.suggestedFilename(), name);
+        assert.ok((await readFile(await download.path(), 'utf8')).startsWith(start));
+      }
+    });
+  });
+
+  test('the table has the same points, and the rates before they were corrected', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      const card = cardOf(page, 'Goodput');
+      await card.getByRole('button', { name: /^Table of Goodput/ }).press('Enter');
+      await tell(page, 'put', 'goodput', { value: 20e6 });
+      await eventually(page, card.locator('tbody tr').first(), /20\.0\u202fMbit\/s18\.6\u202fMbit\/s/);
+      assert.deepEqual(await card.locator('thead th').allTextContents(), ['Time', 'Measured', 'Uncorrected', 'Had been forecast', 'Interval', 'Method']);
+      assert.equal(await card.locator('tbody tr').count(), 81);
+    });
+  });
+
+  test('troubles are said, and what was measured stays', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await eventually(page, cell(page, 'rtt', 'now'), /ms/);
+      await tell(page, 'say', { state: 'unreachable', message: 'The station refused the session.', gaps: 1, missed: 4 });
+      await eventually(page, page.locator('#own_state'), /^aneroid cannot be reached$/);
+      assert.equal(await page.locator('#own_trouble').textContent(), 'The station refused the session.');
+      assert.equal(await page.locator('#fact_gaps').textContent(), '1 gap, 4 missed');
+      assert.match(await cell(page, 'rtt', 'now').textContent(), /ms/);
+      await tell(page, 'say', { state: 'waiting', message: '' });
+      await page.locator('#own_trouble').waitFor({ state: 'hidden' });
+    });
+  });
+
+  test('nothing is shared unless the reader agrees, and only where the station keeps it', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      const share = page.getByRole('checkbox', { name: /^Let aneroid keep/ });
+      assert.equal(await share.isChecked(), false);
+      await share.check();
+      assert.deepEqual(await calls(page), [['share', true]]);
+      await tell(page, 'say', { keeps: false });
+      await share.waitFor({ state: 'hidden' });
+    });
+  });
+
+  test('where the station gives no echo, that is said, and its own series are there', async () => {
+    await withPage(browser, {}, async ({ page, complaints }) => {
+      await eventually(page, page.locator('#own_unable'), /^aneroid does not offer/);
+      assert.ok(!(await page.locator('#own_body').isVisible()));
+      await inked(page.locator('#held article').first());
+      assert.deepEqual(complaints, []);
+    });
+  });
+
+  test('a browser without WebAssembly is told, and the rest works', async () => {
+    await withPage(browser, { ...OWN, init: () => delete globalThis.WebAssembly }, async ({ page }) => {
+      await eventually(page, page.locator('#own_unable'), /lacks WebAssembly/);
+      await inked(page.locator('#held article').first());
+    });
+  });
+
+  test('on a phone nothing is wider than the screen, and every figure is whole', async () => {
+    await withPage(browser, { ...OWN, viewport: { width: 360, height: 780 } }, async ({ page }) => {
+      await eventually(page, cell(page, 'goodput_down', 'now'), /Mbit/);
+      await page.getByLabel('Forecast in').selectOption('own');
+      await inked(cardOf(page, 'Goodput down'), ['--measured']).catch(() => {});
+      const [wide, screen, cut] = await page.evaluate(() => [
+        document.documentElement.scrollWidth,
+        innerWidth,
+        [...document.querySelectorAll('.console td')].filter((cell) => cell.clientWidth < cell.scrollWidth).map((cell) => cell.textContent),
+      ]);
+      assert.ok(wide <= screen, `${wide} px on a screen of ${screen}`);
+      assert.deepEqual(cut, []);
+    });
+  });
+
+  test('every figure is whole on a desktop, and numbers move nothing', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await eventually(page, cell(page, 'goodput_down', 'now'), /Mbit/);
+      const places = () => page.evaluate(() => [...document.querySelectorAll('.console td, .facts > div, .card.own')].map((node) => node.getBoundingClientRect().toJSON()));
+      const cut = await page.evaluate(() => [...document.querySelectorAll('.console td')].filter((cell) => cell.clientWidth < cell.scrollWidth).map((cell) => cell.textContent));
+      assert.deepEqual(cut, []);
+      const before = await places();
+      for (const [quantity, value] of [['rtt', 1.1e-5], ['rtt_loaded', 123.4], ['goodput', 9.87e9], ['goodput_down', 3]]) await tell(page, 'put', quantity, { value });
+      await eventually(page, cell(page, 'goodput', 'now'), /^9\.87\u202fGbit/);
+      assert.deepEqual(await places(), before);
+    });
+  });
+
+  test('the keyboard reaches every control, and every control has a name', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await inked(cardOf(page, 'Goodput'));
+      const wanted = await page.evaluate(() => {
+        const shown = [...document.querySelectorAll('a, button, input, select')].filter((node) => node.checkVisibility() && !node.disabled);
+        return shown.map((node) => node.id || node.getAttribute('aria-label') || node.textContent);
+      });
+      const reached = new Set();
+      for (let i = 0; i < wanted.length + 5; i += 1) {
+        await page.keyboard.press('Tab');
+        reached.add(await page.evaluate(() => document.activeElement.id || document.activeElement.getAttribute('aria-label') || document.activeElement.textContent));
+      }
+      assert.deepEqual(wanted.filter((name) => !reached.has(name)), []);
+      assert.deepEqual(await nameless(page), []);
+    });
+  });
+});
+
+function cardOf(page, title) {
+  return page.locator('.card.own').filter({ has: page.getByRole('heading', { name: title, exact: true, includeHidden: true }) });
+}
+
+function cell(page, quantity, kind) {
+  return page.locator(`.console [data-quantity="${quantity}"] .${kind}`);
+}
+
+/** Calls a method of the communicator that is not one. */
+function tell(page, method, ...given) {
+  return page.evaluate(({ method, given }) => globalThis.barograph[method](...given), { method, given });
+}
+
+/** What the page asked of the communicator. */
+function calls(page) {
+  return page.evaluate(() => globalThis.barograph.calls);
+}
+
+/** The controls, images and regions that a screen reader would have no name for. */
+async function nameless(page) {
+  const session = await page.context().newCDPSession(page);
+  const { nodes } = await session.send('Accessibility.getFullAXTree');
+  const roles = ['button', 'checkbox', 'combobox', 'textbox', 'searchbox', 'link', 'image', 'region', 'article', 'table'];
+  const named = nodes.filter((node) => !node.ignored && roles.includes(node.role?.value));
+  assert.ok(30 < named.length, `${named.length} controls`);
+  return named.filter((node) => !node.name?.value?.trim()).map((node) => `${node.role.value} ${node.nodeId}`);
+}

@@ -1,0 +1,98 @@
+// When cycles are due, and when time passed unseen.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { measureClock } from '../src/weather/clock.js';
+import { affordable } from '../src/weather/cycle.js';
+import { Timetable, Vigil, retryDelay } from '../src/weather/schedule.js';
+import { Traffic } from '../src/weather/traffic.js';
+
+describe('the timetable', () => {
+  test('begins at once and keeps step', () => {
+    const table = new Timetable(10);
+    assert.equal(table.wait(5), 0);
+    table.begin(5);
+    assert.equal(table.wait(5.4), 9.6);
+    table.begin(15.3);
+    assert.equal(table.due_s, 25, 'a tick that is late by a little moves none of the next');
+    assert.equal(table.missed, 0);
+  });
+
+  test('counts what it missed and makes up for nothing', () => {
+    const table = new Timetable(1);
+    table.begin(0);
+    table.begin(4.5);
+    assert.deepEqual([table.missed, table.due_s], [3, 5]);
+    assert.equal(table.wait(4.5), 0.5, 'one cycle, not four');
+  });
+
+  test('takes another period from the last cycle on', () => {
+    const table = new Timetable(300);
+    table.begin(100);
+    table.setPeriod(1);
+    assert.equal(table.wait(150), 0);
+    table.begin(150);
+    assert.equal(table.missed, 49);
+    table.setPeriod(10);
+    assert.equal(table.due_s, 160);
+  });
+
+  test('waits after failures without missing anything, and begins anew after a pause', () => {
+    const table = new Timetable(1);
+    table.begin(0);
+    table.notBefore(8.5);
+    assert.equal(table.wait(0.5), 8);
+    table.begin(8.5);
+    assert.deepEqual([table.missed, table.due_s], [0, 9.5]);
+    table.restart();
+    table.begin(500);
+    assert.deepEqual([table.missed, table.due_s], [0, 501]);
+  });
+});
+
+describe('the vigil', () => {
+  test('is content while it is told of the time often enough', () => {
+    const vigil = new Vigil();
+    for (let s = 0; s < 100; s += 1) assert.equal(vigil.check(s + (s % 7) / 10, 1e9 + s + (s % 7) / 10), null);
+  });
+
+  test('notices a page that stood still, and a clock that jumped either way', () => {
+    const vigil = new Vigil();
+    vigil.check(0, 1e9);
+    assert.match(vigil.check(60, 1e9 + 60), /stood still for 60 s/);
+    assert.equal(vigil.check(61, 1e9 + 61), null, 'once');
+    assert.match(vigil.check(62, 1e9 + 362), /jumped by 300 s/);
+    assert.match(vigil.check(63, 1e9 + 63), /jumped by -300 s/);
+  });
+});
+
+test('retries come later and later, to a bound', () => {
+  assert.deepEqual([0, 1, 2, 3, 6, 7, 99].map((failures) => retryDelay(failures, 1)), [0, 0, 1, 2, 16, 30, 30]);
+  assert.equal(retryDelay(7, 0), 22.5);
+});
+
+test('exchanges are as many as fit into their share of a period', () => {
+  assert.equal(affordable(11, 3, 10, null), 11);
+  assert.equal(affordable(11, 3, 10, 0.095), 11);
+  assert.equal(affordable(11, 3, 1, 0.035), 7);
+  assert.equal(affordable(11, 3, 1, 0.030), 7, 'odd: a median is one of its samples');
+  assert.equal(affordable(11, 3, 1, 0.6), 3);
+  assert.equal(affordable(3, 1, 1, 0.2), 1);
+});
+
+test('bytes are counted in all, and by the hour', () => {
+  const traffic = new Traffic(30);
+  traffic.add(600, 400, 31);
+  assert.equal(traffic.perHour(60), null, 'a minute says nothing of an hour');
+  assert.equal(traffic.perHour(630), 6000);
+  for (let minute = 1; minute <= 180; minute += 1) traffic.add(10, 0, 60 * minute);
+  assert.equal(traffic.bytes, 2800);
+  assert.equal(traffic.perHour(60 * 180 + 30), 600);
+  assert.equal(traffic.perHour(60 * 1000), 0, 'a day later the hour is empty');
+});
+
+test('the step of a clock is measured, also of one that stands still', () => {
+  let reads = 0;
+  const coarse = () => Math.floor((reads += 1) / 50) * 0.1;
+  assert.ok(Math.abs(measureClock(coarse, false).resolution_s - 1e-4) < 1e-9);
+  assert.deepEqual(measureClock(() => 0, true), { resolution_s: null, isolated: true });
+});

@@ -1,0 +1,186 @@
+// One session against a station that behaves, and against stations that do not; in virtual time.
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { EchoSession, echoUrl } from '../src/weather/session.js';
+import { FakeWorld, done, reply } from '../testkit/world.mjs';
+
+const URL_ = 'http://[2001:db8::1]:10132/';
+
+describe('a session', () => {
+  test('is opened at the station, by its scheme', () => {
+    assert.equal(echoUrl(URL_), 'ws://[2001:db8::1]:10132/v1/echo');
+    assert.equal(echoUrl('https://a.example/behind/'), 'wss://a.example/behind/v1/echo');
+  });
+
+  test('times exchanges, transfers both ways, and counts bytes', async () => {
+    const counted = [0, 0];
+    const world = new FakeWorld({ rtt_ms: 10, bit_s: 8e6 });
+    const session = await opened(world, { count: (sent, received) => ((counted[0] += sent), (counted[1] += received)) });
+    const rtt = await during(world, session.rtt(3));
+    assert.equal(rtt.n, 3);
+    near(rtt.value, 0.010, 1e-5);
+    // A request of 16 bytes in a frame with a head of 6; three messages of two bytes.
+    assert.deepEqual(counted, [22 + 3 * 8, 18 + 3 * 4]);
+    const nagle = await during(world, session.rttNagle(2));
+    assert.equal(nagle.n, 2, 'the first exchange does not count');
+    near(nagle.value, 0.050, 1e-4);
+    const up = await during(world, session.goodput(100_000, { message_bytes: 32_768 }));
+    near(up.value, 800_000 / 0.110, 1);
+    assert.deepEqual(up.tcp, null);
+    const down = await during(world, session.goodputDown(100_000));
+    near(down.elapsed_s, 0.110, 1e-4);
+    assert.equal(world.sockets.length, 1, 'all of it on one connection');
+  });
+
+  test('keeps no more than its bound in the browser while it sends', async () => {
+    const world = new FakeWorld({ bit_s: 1e7 });
+    const session = await opened(world);
+    await during(world, session.goodput(16 << 20), 60_000);
+    assert.ok(world.sockets[0].buffered_max <= (4 << 20) + 65_536 + 16, `${world.sockets[0].buffered_max} bytes waited`);
+    assert.ok(4 << 20 < world.sockets[0].buffered_max);
+  });
+
+  test('fails as reset when the connection is lost in mid-transfer', async () => {
+    const world = new FakeWorld({ bit_s: 1e6 });
+    const session = await opened(world);
+    const transfer = session.goodput(1 << 20);
+    await world.advance(1000);
+    world.sockets[0].drop(1006);
+    await fails(transfer, 'reset', /lost \(1006\)/);
+    assert.equal(session.is_open, false);
+    await fails(session.rtt(1), 'reset');
+  });
+
+  test('calls what is not the protocol garbage, and closes', async () => {
+    const scripts = {
+      'a short reply': (socket) => socket.deliver([0xb2]),
+      'a reply with a reserved byte': (socket) => socket.deliver(reply(0).with(5, 1)),
+      'text': (socket) => socket.deliver('hello'),
+      'a reply with an undefined status': (socket) => socket.deliver(reply(9)),
+    };
+    for (const [name, answer] of Object.entries(scripts)) {
+      const world = new FakeWorld({ answer: (socket) => (answer(socket), true) });
+      const session = await opened(world);
+      await fails(during(world, session.rtt(1)), 'garbage');
+      assert.equal(world.sockets[0].readyState, 3, name);
+    }
+  });
+
+  test('takes no other answer for an exchange than what it sent', async () => {
+    for (const wrong of [[0, 1], [0], [0, 0, 0]]) {
+      const world = new FakeWorld({ answer: (socket, bytes) => bytes.length === 2 && (socket.deliver(wrong), true) });
+      const session = await opened(world);
+      await fails(during(world, session.rtt(1)), 'garbage', /not answered with what was sent/);
+    }
+  });
+
+  test('takes no transfer that was counted otherwise', async () => {
+    const world = new FakeWorld({ count: 5 });
+    await fails(during(world, (await opened(world)).goodput(1000)), 'garbage', /counted 5 of 1000/);
+    await fails(during(world, (await opened(world)).goodputDown(1000)), 'garbage', /counted 5 of 1000/);
+    const more = new FakeWorld({
+      answer: (socket, bytes) => bytes.length === 2 && (socket.deliver(new Uint8Array(1001)), socket.deliver(done(1001)), true),
+    });
+    await fails(during(more, (await opened(more)).goodputDown(1000)), 'garbage', /more bytes/);
+  });
+
+  test('goes on after it was declined, except as malformed', async () => {
+    let status = 1;
+    const world = new FakeWorld({ decline: () => status });
+    const session = await opened(world);
+    await fails(during(world, session.goodput(1000)), 'declined', /busy/);
+    status = 3;
+    await fails(during(world, session.rtt(1)), 'declined', /share of bytes/);
+    status = 0;
+    assert.equal((await during(world, session.rtt(1))).n, 1);
+    status = 6;
+    await fails(during(world, session.rtt(1)), 'declined');
+    assert.equal(session.is_open, false);
+  });
+
+  test('makes one experiment at a time', async () => {
+    const world = new FakeWorld();
+    const session = await opened(world);
+    const first = session.rtt(1);
+    await fails(session.rtt(1), 'local', /under way/);
+    assert.equal((await during(world, first)).n, 1);
+  });
+
+  test('gives an experiment up in time or when told, and hears no late answers', async () => {
+    const world = new FakeWorld({ hang: true });
+    const session = await opened(world);
+    await fails(during(world, session.rtt(1), 11_000), 'timed_out', /within 10 s/);
+    world.sockets[0].readyState = 1; // A browser may still hand out what was queued.
+    world.sockets[0].deliver(reply(0));
+    await world.advance(100);
+    const control = new AbortController();
+    const other = await opened(world);
+    const given_up = other.rtt(1, { signal: control.signal });
+    control.abort(new Error('enough'));
+    await assert.rejects(given_up, /enough/);
+    assert.equal(other.is_open, false);
+    await world.advance(100); // What was on its way arrives nowhere.
+    assert.equal(world.timers, 0, 'no timer is left');
+  });
+
+  test('a bound that was passed is a decline, as is a station that stops', async () => {
+    for (const code of [1001, 1008]) {
+      const world = new FakeWorld({ hang: true });
+      const session = await opened(world);
+      const experiment = session.rtt(1);
+      await world.advance(20);
+      world.sockets[0].drop(code, 'too fast');
+      await fails(experiment, 'declined', /too fast/);
+    }
+  });
+
+  test('sends nobody unasked bytes, and cuts who does', async () => {
+    const world = new FakeWorld();
+    const session = await opened(world);
+    world.sockets[0].deliver([1, 2, 3]);
+    await world.advance(20);
+    assert.equal(session.is_open, false);
+  });
+});
+
+describe('a session that is refused', () => {
+  const cases = [
+    [{ refuse: 'gone' }, 'unreachable', /does not answer/],
+    [{ refuse: 'handshake', echo_status: 403 }, 'declined', /no place here/],
+    [{ refuse: 'handshake', echo_status: 503 }, 'declined', /no place here/],
+    [{ refuse: 'handshake', echo_status: 404 }, 'garbage', /answered 404/],
+    [{ refuse: 'handshake', echo_status: 426 }, 'reset', /proxy/],
+    [{ refuse: 'silence' }, 'timed_out', /within 10 s/],
+    [{ protocol: '' }, 'garbage', /does not speak/],
+  ];
+  for (const [station, failure, sentence] of cases) {
+    test(`says ${failure} when ${JSON.stringify(station)}`, async () => {
+      const world = new FakeWorld(station);
+      await fails(during(world, EchoSession.open(URL_, { world }), 25_000), failure, sentence);
+      assert.equal(world.timers, 0);
+    });
+  }
+});
+
+function opened(world, options = {}) {
+  return during(world, EchoSession.open(URL_, { world, ...options }), 100);
+}
+
+/** What comes of `promise` while `ms` pass. */
+async function during(world, promise, ms = 2000) {
+  promise.catch(() => {});
+  await world.advance(ms);
+  return Promise.race([promise, Promise.reject(new Error(`not within ${ms} ms`))]);
+}
+
+function fails(promise, failure, sentence = /./) {
+  return assert.rejects(promise, (error) => {
+    assert.equal(error.failure, failure, String(error));
+    assert.match(error.message, sentence);
+    return true;
+  });
+}
+
+function near(value, expected, within) {
+  assert.ok(Math.abs(value - expected) <= within, `${value} is not ${expected}`);
+}

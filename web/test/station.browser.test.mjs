@@ -1,0 +1,194 @@
+// A page in a real browser that measures a real station: it comes, it goes, it is suspended, it is offline.
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { after, before, describe, test } from 'node:test';
+import { serveBare } from '../testkit/bare.mjs';
+import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
+import { BAROGRAPH, hasStation, startStation } from '../testkit/station.mjs';
+
+const missing = !hasChromium ? `${CHROMIUM} is absent` : !hasStation ? `${BAROGRAPH} is absent` : false;
+if (missing) console.log(`SKIPPED: a page that measures a station, because ${missing}`);
+const WAIT_MS_MAX = 30_000;
+
+describe('a page that measures its station', { skip: missing, timeout: 180_000 }, () => {
+  let browser;
+  before(async () => {
+    browser = await launch(SERVED_BY_TEST);
+  });
+  after(() => browser?.close());
+
+  test('has its first points soon after it is loaded, and a forecast at the second', async () => {
+    await withPage(browser, async ({ page }) => {
+      await page.evaluate(() => barograph.setPeriod(1));
+      await page.waitForFunction(() => 2 <= points.filter((point) => point.quantity === 'rtt').length);
+      const points = await page.evaluate(() => points);
+      assert.ok(points[0].seen_ms < FIRST_POINT_MS_MAX, `${points[0].seen_ms} ms to the first point`);
+      assert.deepEqual(points.filter((point) => point.error), []);
+      const [first, second] = points.filter((point) => point.quantity === 'rtt');
+      assert.deepEqual([first.source, first.target, first.unit, first.detail.n], ['this browser', 'aneroid', 's', 11]);
+      assert.equal(first.forecast, undefined);
+      assert.equal(second.forecast, first.next.median.value);
+      for (const quantity of ['rtt', 'rtt_nagle', 'goodput', 'goodput_down']) {
+        assert.ok(points.some((point) => point.quantity === quantity && 0 < point.value), quantity);
+      }
+      const nagle = points.find((point) => point.quantity === 'rtt_nagle');
+      assert.ok(first.value < nagle.value, 'the delayed acknowledgement shows');
+      const up = points.find((point) => point.quantity === 'goodput');
+      assert.ok(up.detail.raw < up.value, 'the forecast round trip is subtracted');
+      const { clock, server, traffic, transfer_bytes_max, state } = await page.evaluate(() => barograph.status);
+      assert.equal(clock.isolated, true);
+      assert.ok(0 < clock.resolution_s && clock.resolution_s <= 20e-6, `${clock.resolution_s} s`);
+      assert.ok(2 * 65_536 < traffic.bytes && traffic.bytes < 20 * 65_536);
+      assert.deepEqual([server, transfer_bytes_max], ['aneroid', 1 << 24]);
+      assert.match(state, /waiting|measuring/);
+    });
+  });
+
+  test('takes another period and size, is suspended and resumed', async () => {
+    await withPage(browser, async ({ page }) => {
+      await page.evaluate(() => barograph.setSize(1 << 20));
+      await page.evaluate(() => barograph.setPeriod(1));
+      await page.waitForFunction(() => points.some((point) => point.detail.bytes === 1 << 20));
+      await page.evaluate(() => barograph.suspend());
+      const [before, state, due_s] = await page.evaluate(() => [points.length, barograph.status.state, barograph.status.next_due_s]);
+      assert.deepEqual([state, due_s], ['suspended', null]);
+      // Bounded by experiments, not by waiting: what is measured on demand is recorded nowhere.
+      for (let i = 0; i < 20; i += 1) await page.evaluate(() => barograph.measure({ quantity: 'rtt', n: 99 }));
+      assert.equal(await page.evaluate(() => points.length), before);
+      await page.evaluate(() => barograph.resume());
+      await page.waitForFunction((before) => before < points.length, before);
+      assert.equal(await page.evaluate((before) => points[before].detail.gap, before), true);
+      await page.reload();
+      await page.waitForFunction(() => barograph.status !== null);
+      assert.deepEqual(await page.evaluate(() => [barograph.status.period_s, barograph.status.bytes]), [1, 1 << 20]);
+    });
+  });
+
+  test('makes single experiments of every kind and size', async () => {
+    await withPage(browser, async ({ page }) => {
+      await page.evaluate(() => barograph.suspend());
+      const made = await page.evaluate(async () => {
+        const made = [];
+        for (const bytes of sizes) {
+          for (const quantity of ['goodput', 'goodput_down']) made.push(await barograph.measure({ quantity, bytes }));
+        }
+        for (const message_bytes of [512, 32_768]) made.push(await barograph.measure({ quantity: 'goodput', bytes: 65_536, message_bytes }));
+        made.push(await barograph.measure({ quantity: 'rtt', n: 300 }), await barograph.measure({ quantity: 'rtt_nagle', n: 2 }));
+        return made;
+      });
+      assert.equal(made.length, 18);
+      assert.ok(made.every(({ value, n, samples }) => 0 < value && n === samples.length));
+    });
+  });
+
+  test('is offline for a while: a gap and no failure', async () => {
+    await withPage(browser, async ({ page, context }) => {
+      await page.evaluate(() => barograph.setPeriod(1));
+      await page.waitForFunction(() => 5 <= points.length);
+      await context.setOffline(true);
+      await page.waitForFunction(() => barograph.status.state === 'offline');
+      const before = await page.evaluate(() => points.length);
+      await context.setOffline(false);
+      await page.waitForFunction((before) => before + 5 <= points.length, before);
+      const [failed, gap, gaps] = await page.evaluate((before) => [points.filter((point) => point.error), points[before].detail.gap, barograph.status.gaps], before);
+      assert.deepEqual([failed, gap, gaps], [[], true, 1]);
+    });
+  });
+
+  test('outlives its station: failures with a reason, never values, and then it measures again', async () => {
+    await withPage(browser, async ({ page, station }) => {
+      await page.evaluate(() => barograph.setPeriod(1));
+      await page.waitForFunction(() => 10 <= points.length);
+      const bytes = await page.evaluate(() => barograph.setSize(1 << 24).then(() => barograph.status.bytes));
+      assert.equal(bytes, 1 << 24);
+      await page.waitForFunction(() => barograph.status.state === 'measuring');
+      await station.kill();
+      await page.waitForFunction(() => barograph.status.state === 'unreachable');
+      const failed = await page.evaluate(() => points.filter((point) => point.error));
+      assert.ok(0 < failed.length);
+      assert.ok(failed.every((point) => /^(reset|unreachable)$/.test(point.error) && point.value === undefined && point.detail.message));
+      assert.match(await page.evaluate(() => barograph.status.message), /does not answer/);
+      const before = await page.evaluate(() => points.length);
+      await station.start();
+      await page.waitForFunction((before) => points.slice(before).some((point) => 0 < point.value), before);
+      assert.equal(await page.evaluate(() => barograph.status.gaps), 0, 'nobody was away but the station');
+    });
+  });
+
+  test('gives its points as files that barograph reads', async () => {
+    await withPage(browser, async ({ page }) => {
+      await page.evaluate(() => barograph.setExperiments(['rtt', 'goodput']));
+      for (let i = 0; i < 12; i += 1) await page.evaluate(() => barograph.measureNow());
+      const values = await page.evaluate(() => barograph.csv('rtt'));
+      const steps = execFileSync(BAROGRAPH, ['forecast', '-', '--steps', '--json'], { input: values, encoding: 'utf8' });
+      const rows = steps.trimEnd().split('\n').map((line) => JSON.parse(line));
+      const points = await page.evaluate(() => points.filter((point) => point.quantity === 'rtt'));
+      // What the page had forecast is what the command line forecasts from the page's file.
+      for (const [i, row] of rows.entries()) assert.equal(points[i + 1].forecast, row.mae_forecast, `point ${i + 1}`);
+      const all = (await page.evaluate(() => barograph.csv())).trimEnd().split('\r\n');
+      assert.match(all[0], /^time_s,source,target,quantity,unit,value,error,/);
+      assert.ok(2 * rows.length <= all.length - 1);
+      const { series, status } = await page.evaluate(() => barograph.json());
+      assert.deepEqual(series.map((one) => one.quantity), ['rtt', 'goodput']);
+      assert.equal(status.server, 'aneroid');
+      const { points: thin } = await page.evaluate(() => barograph.history('rtt', 2));
+      assert.ok(2 <= thin.length && thin.length <= 6);
+    });
+  });
+
+  test('measures another station that names its origin, and is told when one does not', async () => {
+    await withPage(browser, async ({ page, station }) => {
+      const other = await startStation({ host: 'bourdon', settings: { 'echo.origins': new URL(station.url).origin } });
+      const closed = await startStation({ host: 'fortin' });
+      try {
+        await page.evaluate((url) => barograph.setStation(url), other.url);
+        await page.waitForFunction(() => points.at(-1)?.target === 'bourdon' && 0 < points.at(-1).value);
+        await page.evaluate((url) => barograph.setStation(url), closed.url);
+        await page.waitForFunction(() => barograph.status.state === 'unreachable');
+        const last = await page.evaluate(() => points.at(-1));
+        assert.match(last.error, /^(declined|unreachable)$/);
+        await assert.rejects(page.evaluate(() => barograph.setStation('ftp://nowhere')), /http or https/);
+      } finally {
+        await other.end();
+        await closed.end();
+      }
+    });
+  });
+
+  test('knows the coarser clock of a page that is not isolated', async () => {
+    await withPage(
+      browser,
+      async ({ page }) => {
+        await page.waitForFunction(() => 1 <= points.length);
+        const { clock } = await page.evaluate(() => barograph.status);
+        assert.equal(clock.isolated, false);
+        assert.ok(50e-6 <= clock.resolution_s, `${clock.resolution_s} s`);
+      },
+      { isolated: false },
+    );
+  });
+});
+
+/** Runs `body` with a fresh station and a fresh page on it, and takes both away. */
+async function withPage(browser, body, options) {
+  const station = await startStation();
+  const context = await browser.newContext();
+  try {
+    await serveBare(context, station.url, options);
+    const page = await context.newPage();
+    page.setDefaultTimeout(WAIT_MS_MAX);
+    const complaints = [];
+    page.on('pageerror', (error) => complaints.push(String(error)));
+    await page.goto(`${station.url}bare.html`);
+    await body({ page, context, station });
+    assert.deepEqual(complaints, []);
+  } finally {
+    await context.close();
+    await station.end();
+  }
+}
+
+// The number to reach (README), with the start of a debug build and of a cold browser in it.
+const FIRST_POINT_MS_MAX = 2000;
+// What a test serves in a station's place has no address, so that the browser takes it for a public page.
+const SERVED_BY_TEST = ['--disable-features=LocalNetworkAccessChecks'];
