@@ -11,6 +11,7 @@ let made = 0;
 const world = {
   now_ms: () => now_ms,
   wall_ms: () => began_wall_ms + now_ms,
+  random: () => random(),
   setTimeout: (run, delay_ms) => {
     made += 1;
     timers.push({ id: made, at_ms: now_ms + delay_ms, run });

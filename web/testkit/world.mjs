@@ -23,6 +23,7 @@ export class FakeWorld {
 
   now_ms = () => this.#now_ms;
   wall_ms = () => this.#now_ms + this.offset_ms;
+  random = () => 1;
 
   setTimeout = (run, delay_ms = 0) => {
     this.#number += 1;

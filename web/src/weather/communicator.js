@@ -13,7 +13,7 @@ export const CLIENT = 'this browser';
 
 /**
  * The communicator. It touches the world through `world`: `now_ms()`, a clock that does not go back,
- * `wall_ms()`, `setTimeout`, `clearTimeout`, `fetch`, and `openSession(station_url, {signal, count})`.
+ * `wall_ms()`, `random()`, `setTimeout`, `clearTimeout`, `fetch`, and `openSession(station_url, {signal, count})`.
  * `makeBattery(kind)` gives forecasters; `post(message)` takes points and statuses.
  */
 export class Communicator {
@@ -394,7 +394,7 @@ export class Communicator {
     this.#cycles += 1;
     this.#failures = 0 < values ? 0 : this.#failures + 1;
     this.#message = run.message ?? '';
-    const wait_s = retryDelay(this.#failures, Math.random());
+    const wait_s = retryDelay(this.#failures, this.#world.random());
     if (0 < wait_s) this.#timetable.notBefore(this.#now_s() + wait_s);
   }
 
@@ -402,7 +402,7 @@ export class Communicator {
   #abandon(error) {
     this.#failures += 1;
     this.#message = String(error?.message ?? error);
-    this.#timetable.notBefore(this.#now_s() + retryDelay(this.#failures, Math.random()));
+    this.#timetable.notBefore(this.#now_s() + retryDelay(this.#failures, this.#world.random()));
   }
 
   async #report(run, points) {

@@ -5,6 +5,7 @@ import { EchoSession } from './session.js';
 runWorker(self, {
   now_ms: () => performance.now(),
   wall_ms: () => Date.now(),
+  random: () => Math.random(),
   setTimeout: (...args) => setTimeout(...args),
   clearTimeout: (timer) => clearTimeout(timer),
   fetch: (...args) => fetch(...args),
