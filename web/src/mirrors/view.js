@@ -97,20 +97,20 @@ export class View {
       this.start();
       parts.stop.focus();
     });
-    parts.stop.addEventListener('click', () => {
-      this.cancel();
-      parts.button.focus();
-    });
+    parts.stop.addEventListener('click', () => this.cancel());
     return parts;
   }
 
   #show(state) {
-    const { box, button, running, table, notes } = this.#parts;
+    const { box, button, stop, running, table, notes } = this.#parts;
+    const focused = box.getRootNode().activeElement;
     box.dataset.state = state;
     button.hidden = state === 'running';
     running.hidden = state !== 'running';
     table.hidden = notes.hidden = state !== 'done';
     setText(button, state === 'done' ? 'Compare again' : 'Compare');
+    // What had the focus may be gone: whoever uses a keyboard goes on from here.
+    if (focused === stop && state !== 'running') button.focus();
   }
 
   #progress({ share, mirrors }) {
@@ -207,10 +207,11 @@ function scaleEnd(mirrors) {
   return Math.max(...ends, Number.MIN_VALUE);
 }
 
+/** A mirror's name, and where the file is to be had if that is known. */
 function linkTo({ url, kind }, { file }) {
-  const target = kind === 'download' ? url : file ? URL.parse?.(file, url)?.href ?? null : null;
-  if (target === null || !/^https?:/.test(target)) return nameOf(url);
-  return element('a', { href: target, rel: 'noreferrer' }, nameOf(url));
+  const name = nameOf(url);
+  if (!/^https?:/.test(url) || (kind === 'station' && !file)) return name;
+  return element('a', { href: kind === 'station' ? new URL(file, url).href : url, rel: 'noreferrer' }, name);
 }
 
 /** A mirror's host, and its path smaller. */
