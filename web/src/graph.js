@@ -73,9 +73,10 @@ export class Graph {
             if (!this.#hasRows()) return splits.map(() => '');
             this.minor_x = between(splits, 6);
             const end = u.bbox.width / uPlot.pxRatio - LABEL_WIDTH / 2; // There stands "next".
-            return splits.map((time_s) =>
-              end < u.valToPos(time_s, 'x') ? '' : formatClock(new Date(time_s * 1000), step_s < 60),
-            );
+            return splits.map((time_s) => {
+              const at = u.valToPos(time_s, 'x');
+              return at < UNIT_WIDTH || end < at ? '' : formatClock(new Date(time_s * 1000), step_s < 60);
+            });
           },
         }),
         axis({
@@ -280,6 +281,8 @@ export const PART_HEIGHT = 144;
 const AHEAD_WIDTH = 34;
 // Half a time label and a little air, in CSS pixels.
 const LABEL_WIDTH = 64;
+// As much of the widest unit as the axis has no room for, beside half a label, in CSS pixels.
+const UNIT_WIDTH = 16;
 const FONT = '11px system-ui, sans-serif';
 
 /** The fine ruling: each field between two lines of the axis in `parts`, also beyond the outer lines. */

@@ -139,7 +139,7 @@ fn the_drawing_shows_all_and_replaces_no_series() {
     let output = command(&["--plot", svg.to_str().unwrap()], &a, &b);
     assert!(output.status.success(), "{}", text(&output.stderr));
     let drawn = std::fs::read_to_string(&svg).unwrap();
-    for part in ["<svg", "a &lt;1&gt;.csv", "value (s)", "values in a bin", "share of the errors"] {
+    for part in ["<svg", "a &lt;1&gt;.csv", "value (ms)", "values in a bin", "share of the errors"] {
         assert!(drawn.contains(part), "the drawing lacks {part:?}");
     }
     let before = std::fs::read(&a).unwrap();

@@ -186,3 +186,69 @@ fn who(is_native: bool) -> &'static str {
 
 /// Of a thousand samples more failures than this are no accident, and the study would take for ever.
 const FAILURES_MAX: u32 = 20;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+    use crate::equivalence::tables;
+
+    /// A browser that takes twice as long, and moves half as much.
+    fn worse_by_half() -> LinkStudy {
+        let quantities = Quantity::ALL.map(|quantity| {
+            let mut turns = Turns::default();
+            for i in 0..50 {
+                let value = 1.0 + f64::from(i % 7);
+                let kernel = Kernel { retrans: Some(1), min_rtt_s: Some(0.5) };
+                turns.native.push(Sample { time_s: f64::from(i), value }, kernel);
+                let value = if quantity.is_transfer() { value / 2.0 } else { value * 2.0 };
+                turns.browser.push(Sample { time_s: f64::from(i) + 0.25, value }, Kernel::default());
+            }
+            (quantity, turns.study(quantity).unwrap())
+        });
+        LinkStudy {
+            name: "a link",
+            slug: "link",
+            quantities: quantities.into(),
+            failures: (0, 0),
+            void: None,
+        }
+    }
+
+    #[test]
+    fn below_one_means_in_every_column_that_the_browser_is_worse() {
+        let text = tables::all(&[worse_by_half()], &[], &[], &[]);
+        let row = text.lines().find(|line| line.matches("0.5000 (0.5000: 0)").count() == 3);
+        assert!(row.is_some_and(|row| row.starts_with("| a link |")), "{text}");
+        for table in ["Table 1", "Table 2", "Table 3", "Table 4", "| a link | 50, 50, 50 | 0, 0 | kept up |"]
+        {
+            assert!(text.contains(table), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_compare_reads() {
+        let folder = tempfile::tempdir().unwrap();
+        let study = worse_by_half();
+        write_csv(std::slice::from_ref(&study), folder.path()).unwrap();
+        for (quantity, compared) in &study.quantities {
+            for (who, side) in [("native", &compared.a), ("browser", &compared.b)] {
+                let path = folder.path().join(format!("link-{}-{who}.csv", quantity.as_str()));
+                let read = Series::read(&*fs::read(path).unwrap()).unwrap();
+                assert_eq!(read, side.series);
+            }
+        }
+    }
+
+    #[test]
+    fn every_figure_is_drawn() {
+        let folder = tempfile::tempdir().unwrap();
+        let told = crate::equivalence::figures::write(&[worse_by_half()], folder.path()).unwrap();
+        for number in 4..=9 {
+            let name = format!("figure-{number}.svg");
+            assert!(told.contains(&name), "{told}");
+            assert!(fs::read_to_string(folder.path().join(name)).unwrap().contains("a link, "));
+        }
+    }
+}

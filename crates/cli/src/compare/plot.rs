@@ -5,6 +5,7 @@ use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Histogram, Side, Study};
+use crate::input::Sample;
 use crate::plot::{FORECAST, Labels, MEASURED, Recorder, drawable, short};
 
 /// One row of a figure.
@@ -112,13 +113,20 @@ impl Row<'_> {
 
     /// Both sides have the same axis of values.
     fn series(&self, area: &Area<'_>, side: &Side, colour: RGBColor) -> Result<(), String> {
+        let size = self.study.a.median.abs().max(self.study.b.median.abs());
+        let (exponent, unit) = match self.unit {
+            "s" | "bit/s" => prefixed(self.unit, size),
+            // The chart finds one by itself.
+            unit => (0, drawable(unit)),
+        };
         let recorder = |side: &Side| {
             let mut recorder = Recorder::default();
-            side.series.samples.iter().for_each(|sample| recorder.push(*sample, None));
+            for Sample { time_s, value } in &side.series.samples {
+                recorder.push(Sample { time_s: *time_s, value: value / 10f64.powi(exponent) }, None);
+            }
             recorder
         };
         let (a, b) = (recorder(&self.study.a).extent(), recorder(&self.study.b).extent());
-        let unit = drawable(self.unit);
         let labels = Labels { title: "", unit: &unit, level: 0.0, timed: true };
         recorder(side).draw(area, &labels, (a.0.min(b.0), a.1.max(b.1)), colour)
     }
@@ -132,7 +140,7 @@ impl Row<'_> {
         let last = (0..bins).rfind(filled).unwrap_or(bins - 1).saturating_add(1).min(bins - 1);
         let most = both.iter().flat_map(|histogram| histogram.counts.iter().copied()).max().unwrap_or(0);
         let Histogram { counts, below, above, .. } = &side.histogram;
-        let scale = Scale::of(side.histogram.edge(first), side.histogram.edge(last + 1));
+        let scale = Scale::of(side.histogram.edge(first), side.histogram.edge(last + 1), self.unit);
         let mut chart = ChartBuilder::on(area)
             .margin(14)
             .margin_right(28)
@@ -141,7 +149,7 @@ impl Row<'_> {
             .build_cartesian_2d(scale.range(), 0.0..(most.max(1) as f64 * 1.05))
             .map_err(failed)?;
         let outside = if below + above == 0 { String::new() } else { format!(", {} outside", below + above) };
-        axes!(chart, scale.name("error", self.unit) + &outside, "values in a bin");
+        axes!(chart, scale.name("error") + &outside, "values in a bin");
         let bars = (first..=last).filter(|bin| counts[*bin] != 0).map(|bin| {
             let edges = [side.histogram.edge(bin), side.histogram.edge(bin + 1)].map(|edge| scale.at(edge));
             Rectangle::new([(edges[0], 0.0), (edges[1], counts[bin] as f64)], colour.filled())
@@ -163,7 +171,7 @@ impl Row<'_> {
         let ends = |share: f64| sorted.iter().filter_map(move |errors| quantile(errors, share));
         let low = ends(TAIL).reduce(f64::min).unwrap_or(0.0);
         let high = ends(1.0 - TAIL).reduce(f64::max).unwrap_or(0.0);
-        let scale = Scale::of(low, high);
+        let scale = Scale::of(low, high, self.unit);
         let mut chart = ChartBuilder::on(area)
             .margin(14)
             .margin_right(28)
@@ -171,7 +179,7 @@ impl Row<'_> {
             .y_label_area_size(86)
             .build_cartesian_2d(scale.range(), 0.0..1.0)
             .map_err(failed)?;
-        axes!(chart, scale.name("error", self.unit), "share of the errors up to it");
+        axes!(chart, scale.name("error"), "share of the errors up to it");
         for (errors, (_, colour, width)) in sorted.iter().zip(sides) {
             let line = steps(errors).into_iter().map(|(error, share)| (scale.at(error), share));
             chart.draw_series(LineSeries::new(line, colour.stroke_width(width))).map_err(failed)?;
@@ -208,21 +216,18 @@ fn steps(sorted: &[f64]) -> Vec<(f64, f64)> {
 /// An axis that the drawing library can bear: wider than nothing, with numbers of ordinary size.
 struct Scale {
     exponent: i32,
+    unit: String,
     low: f64,
     high: f64,
 }
 
 impl Scale {
-    fn of(low: f64, high: f64) -> Self {
-        let size = low.abs().max(high.abs());
-        let is_ordinary = size == 0.0 || (0.1..1e5).contains(&size);
-        // To a power of a thousand, as prefixes of units are.
-        let exponent =
-            if is_ordinary { 0 } else { ((size.log10() / 3.0).floor() as i32 * 3).clamp(-300, 300) };
-        let unscaled = Self { exponent, low: f64::NEG_INFINITY, high: f64::INFINITY };
+    fn of(low: f64, high: f64, unit: &str) -> Self {
+        let (exponent, unit) = prefixed(unit, low.abs().max(high.abs()));
+        let unscaled = Self { exponent, unit, low: f64::NEG_INFINITY, high: f64::INFINITY };
         let (low, high) = (unscaled.at(low), unscaled.at(high));
         let margin = ((high - low) * 0.02).max(high.abs().max(low.abs()) * 1e-6).max(1e-9);
-        Self { exponent, low: low - margin, high: high + margin }
+        Self { low: low - margin, high: high + margin, ..unscaled }
     }
 
     fn at(&self, value: f64) -> f64 {
@@ -233,15 +238,27 @@ impl Scale {
         self.low..self.high
     }
 
-    fn name(&self, what: &str, unit: &str) -> String {
-        match (drawable(unit).as_str(), self.exponent) {
-            ("", 0) => what.to_owned(),
-            (unit, 0) => format!("{what} ({unit})"),
-            ("s", -3) => format!("{what} (ms)"),
-            ("s", -6) => format!("{what} (µs)"),
-            ("bit/s", 6) => format!("{what} (Mbit/s)"),
-            ("bit/s", 9) => format!("{what} (Gbit/s)"),
-            (unit, exponent) => format!("{what} (1e{exponent} {unit})"),
+    fn name(&self, what: &str) -> String {
+        if self.unit.is_empty() { what.to_owned() } else { format!("{what} ({})", self.unit) }
+    }
+}
+
+/// The power of ten and the name of a unit in which a number of this size has few digits.
+fn prefixed(unit: &str, size: f64) -> (i32, String) {
+    let steps: &[(i32, &str)] = match unit {
+        "s" => &[(0, "s"), (-3, "ms"), (-6, "µs"), (-9, "ns")],
+        "bit/s" => &[(9, "Gbit/s"), (6, "Mbit/s"), (3, "kbit/s"), (0, "bit/s")],
+        _ => &[],
+    };
+    let unit = drawable(unit);
+    let suits = |(exponent, _): &&(i32, &str)| 10f64.powi(*exponent) <= size;
+    match steps.iter().find(suits) {
+        Some((exponent, name)) => (*exponent, (*name).to_owned()),
+        None if size == 0.0 || (0.1..1e5).contains(&size) => (0, unit),
+        None => {
+            // A power of a thousand, as prefixes of units are.
+            let exponent = ((size.log10() / 3.0).floor() as i32 * 3).clamp(-300, 300);
+            (exponent, format!("1e{exponent} {unit}").trim_end().to_owned())
         }
     }
 }
