@@ -2,11 +2,14 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, describe, test } from 'node:test';
-import { ABSENT, eventually, inked, launch, until, withPage } from '../fake/browser.mjs';
+import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
+import { eventually, inked, until, withPage } from '../testkit/page.mjs';
+
+if (!hasChromium) console.log(`SKIPPED: what the page measures, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
 
 const OWN = { mock: { here: 80 } };
 
-describe('what the page measures', { skip: ABSENT, timeout: 120_000 }, () => {
+describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absent`, timeout: 120_000 }, () => {
   let browser;
   before(async () => {
     browser = await launch();
@@ -32,6 +35,7 @@ describe('what the page measures', { skip: ABSENT, timeout: 120_000 }, () => {
   test('the paper follows the points, from the first on', async () => {
     await withPage(browser, { mock: { here: 0 } }, async ({ page }) => {
       const card = cardOf(page, 'Goodput');
+      await eventually(page, page.locator('#own_state'), /^measuring/); // Now it listens.
       for (let i = 0; i < 5; i += 1) await tell(page, 'put', 'goodput', { value: 7e6 + i }, 1.7e9 + i);
       await eventually(page, cell(page, 'goodput', 'count'), /^5$/);
       await inked(card, ['--measured']);
