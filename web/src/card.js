@@ -50,7 +50,7 @@ export class Card {
     setText(this.waiting, series.history === 'present' ? 'no measurements yet…' : 'reading…');
     if (waiting) return;
     this.points = points;
-    this.trace = traceOf(points, series.next, series.unit, points_shown);
+    this.trace = traceOf(points, series.next, series.unit, points_shown, this.own ? 'told' : 'guessed');
     for (const unit of this.axis_units) setText(unit, this.trace.has_values ? this.trace.scale.label : '');
     this.#draw();
   }
