@@ -14,7 +14,7 @@ const out = join(here, '../crates/station/web');
 
 const bundle = await build({
   absWorkingDir: here,
-  entryPoints: { app: 'src/main.js', worker: 'src/weather/worker.js', mirrors: 'src/mirrors/main.js' },
+  entryPoints: { app: 'src/main.js', worker: 'src/weather/worker.js', mirrors: 'src/mirrors/main.js', 'mirrors-stations': 'src/mirrors/stations.js', 'mirrors-page': 'src/mirrors/page.js' },
   outdir: out,
   bundle: true,
   minify: true,
@@ -30,6 +30,7 @@ const uplot = JSON.parse(await readFile(join(here, 'node_modules/uplot/package.j
 const files = new Map([
   ...bundle.outputFiles.map(({ path, contents }) => [path.slice(out.length + 1), Buffer.from(contents)]),
   ['index.html', await readFile(join(here, 'src/index.html'))],
+  ['mirrors.html', await readFile(join(here, 'src/mirrors.html'))],
   ['icon.svg', await readFile(join(here, 'src/icon.svg'))],
   ['LICENSES.txt', Buffer.from(`The page contains uPlot ${uplot.version} (${uplot.homepage}):\n\n${notice.trim()}\n`)],
 ]);

@@ -1,6 +1,7 @@
 //! The papers' tables and figures, reproduced with this code: one file a question.
 
 mod cycle;
+mod equivalence;
 mod figure;
 mod forecast;
 mod probe;
@@ -23,6 +24,8 @@ struct Cli {
 enum Experiment {
     /// How well each preset, rule and method forecasts the traces of a folder.
     Forecast(forecast::Args),
+    /// Whether a page in a browser measures what a native program measures: JavaNws' tables and figures; needs root.
+    Equivalence(equivalence::Args),
     /// How near the probes come to what others measure on the same emulated paths; needs root.
     Probe(probe::Args),
     /// What timeouts do to a reduction over 31 nodes: the paper's strategies, and ours.
@@ -32,6 +35,7 @@ enum Experiment {
 fn main() -> ExitCode {
     let done = match Cli::parse().experiment {
         Experiment::Forecast(args) => forecast::run(&args),
+        Experiment::Equivalence(args) => equivalence::run(&args),
         Experiment::Probe(args) => probe::run(&args),
         Experiment::Reduction(args) => reduction::run(&args),
     };

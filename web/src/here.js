@@ -125,19 +125,29 @@ export class Here {
 
   /**
    * Tells the station what is measured, if it keeps that (`status.keeps`): only when the reader agreed. The
-   * series is from `web:NAME`. Not remembered.
+   * series is from `web:NAME`; without `name` one is invented that means nothing, and remembered until `share(false)`.
    */
-  async share(agreed, name = 'browser') {
+  async share(agreed, name = this.#name()) {
     if (typeof agreed !== 'boolean') throw new TypeError('share takes true or false');
     if (!/^[A-Za-z0-9._-]{1,64}$/.test(name)) throw new RangeError('a name has 1 to 64 letters, digits, dots, dashes and underscores');
     if (agreed && !this.#status?.keeps) throw new TypeError('this station keeps nothing of what pages measure');
+    remember(this.#storage, NAME_KEY, agreed ? name : null);
     await this.#send({ do: 'share', name: agreed ? name : null });
+  }
+
+  #name() {
+    const random = () => [...crypto.getRandomValues(new Uint8Array(4))].map((byte) => byte.toString(16).padStart(2, '0')).join('');
+    try {
+      return this.#storage.getItem(NAME_KEY) ?? `browser-${random()}`;
+    } catch {
+      return `browser-${random()}`;
+    }
   }
 
   async #set(changes) {
     checkSettings(changes);
     Object.assign(this.#settings, changes);
-    remember(this.#storage, this.#settings);
+    remember(this.#storage, STORAGE_KEY, JSON.stringify(this.#settings));
     await this.#send({ do: 'set', settings: changes });
   }
 
@@ -198,14 +208,16 @@ function remembered(storage) {
   }
 }
 
-function remember(storage, settings) {
+function remember(storage, key, text) {
   try {
-    storage.setItem(STORAGE_KEY, JSON.stringify(settings));
+    if (text === null) storage.removeItem(key);
+    else storage.setItem(key, text);
   } catch {
     // It holds for this visit.
   }
 }
 
+const NAME_KEY = 'barograph.name';
 const STORAGE_KEY = 'barograph.here';
 // Far more than a reader or a script that waits for its answers ever has.
 const QUESTIONS_MAX = 64;

@@ -97,7 +97,7 @@ describe('the communicator', () => {
       await world.advance(1500);
       assert.deepEqual([series('rtt').length, series('goodput').length, status().state], [1, 0, 'measuring']);
       await sleep(world);
-      await world.advance(9000);
+      await world.advance(12_000);
       assert.equal(status().gaps, 1);
       assert.deepEqual(series('goodput').map((point) => point.error), [undefined], 'what was under way is thrown away');
       assert.deepEqual(series('rtt').map((point) => point.detail.gap), [undefined, true]);
@@ -158,6 +158,32 @@ describe('the communicator', () => {
     assert.throws(() => communicator.measure({ quantity: 'loss' }), RangeError);
     const wish = () => communicator.measure({ quantity: 'rtt' }).catch(() => {});
     assert.throws(() => Array.from({ length: 18 }, wish), /too many/, 'one under way and 16 that wait');
+  });
+
+  test('gives files when nothing is being timed, or after a while', async () => {
+    const { world, communicator, status } = begin({ bytes: 1 << 20, experiments: ['rtt', 'goodput'] }, { bit_s: 4e6 });
+    await world.advance(1000);
+    assert.equal(status().state, 'measuring');
+    let told = null;
+    communicator.history('goodput', 1).then(({ count }) => (told = count));
+    await world.advance(500);
+    assert.equal(told, null);
+    await world.advance(1500);
+    assert.equal(told, 1, 'the transfer has ended, and is in it');
+    world.station.bit_s = 4e5;
+    await world.advance(8500);
+    assert.equal(status().state, 'measuring');
+    communicator.csv().then((text) => (told = text));
+    await world.advance(5000);
+    assert.match(told, /^time_s/);
+  });
+
+  test('offline from the start it waits, and has no gap', async () => {
+    const world = withSessions(new FakeWorld());
+    const communicator = new Communicator({ world, makeBattery, post: () => {}, clock: {} });
+    communicator.start(URL_, {}, false);
+    await world.advance(30_000);
+    assert.deepEqual([communicator.status().state, communicator.status().gaps, world.sockets.length], ['offline', 0, 0]);
   });
 
   test('another station begins anew, another forecaster learns what is there', async () => {
@@ -292,6 +318,21 @@ describe('window.barograph', () => {
     assert.equal(here.status.period_s, 3);
   });
 
+  test('shares under a name that means nothing, which it keeps until its reader does not want to share', async () => {
+    const { here, world, storage } = await page({}, { keeps: true });
+    await world.advance(500);
+    await during(world, here.share(true), 100);
+    const name = storage.getItem('barograph.name');
+    assert.match(name, /^browser-[0-9a-f]{8}$/);
+    await world.advance(10_000);
+    assert.deepEqual([...new Set(world.station.reports.map(({ source }) => source))], [name]);
+    await during(world, here.share(true), 100);
+    assert.equal(storage.getItem('barograph.name'), name);
+    await during(world, here.share(false), 100);
+    assert.equal(storage.getItem('barograph.name'), null);
+    assert.equal(here.status.sharing, false);
+  });
+
   test('a page that goes offline tells its worker', async () => {
     const { here, world, window } = await page();
     await world.advance(500);
@@ -348,7 +389,11 @@ async function wasmBytes() {
 
 function memory(stored) {
   const map = new Map(Object.entries(stored));
-  return { getItem: (key) => map.get(key) ?? null, setItem: (key, value) => map.set(key, String(value)) };
+  return {
+    getItem: (key) => map.get(key) ?? null,
+    setItem: (key, value) => map.set(key, String(value)),
+    removeItem: (key) => map.delete(key),
+  };
 }
 
 async function during(world, promise, ms = 3000) {

@@ -155,6 +155,27 @@ describe('a page that measures its station', { skip: missing, timeout: 180_000 }
     });
   });
 
+  test('tells a station that keeps it what its reader agreed to share', async () => {
+    await withPage(
+      browser,
+      async ({ page, station }) => {
+        await page.waitForFunction(() => barograph.status?.keeps && 0 < points.length);
+        const kept = async () => (await (await fetch(`${station.url}v1/series`)).json()).series.filter(({ source }) => source.startsWith('web:'));
+        assert.deepEqual(await kept(), []);
+        await page.evaluate(() => barograph.share(true));
+        const name = await page.evaluate(() => localStorage.getItem('barograph.name'));
+        let series = [];
+        for (let i = 0; i < 100 && series.length < 4; i += 1) {
+          await page.evaluate(() => barograph.measureNow());
+          series = await kept();
+        }
+        assert.ok(4 <= series.length);
+        assert.ok(series.every(({ source, target }) => source === `web:${name}` && target === 'aneroid'));
+      },
+      { settings: { 'echo.keep': true } },
+    );
+  });
+
   test('knows the coarser clock of a page that is not isolated', async () => {
     await withPage(
       browser,
@@ -170,8 +191,8 @@ describe('a page that measures its station', { skip: missing, timeout: 180_000 }
 });
 
 /** Runs `body` with a fresh station and a fresh page on it, and takes both away. */
-async function withPage(browser, body, options) {
-  const station = await startStation();
+async function withPage(browser, body, { settings, ...options } = {}) {
+  const station = await startStation({ settings });
   const context = await browser.newContext();
   try {
     await serveBare(context, station.url, options);

@@ -75,6 +75,18 @@ impl From<PresetName> for Preset {
     }
 }
 
+impl PresetName {
+    /// The rule asked for, or the one the preset is made for.
+    #[must_use]
+    pub fn rule(self, select: Option<RuleName>) -> RuleName {
+        match (select, self) {
+            (Some(name), _) => name,
+            (None, Self::Full) => RuleName::Blend,
+            (None, Self::Nws | Self::Classic) => RuleName::TwoLevel,
+        }
+    }
+}
+
 /// [`Rule`] as it is written on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum RuleName {
@@ -100,11 +112,7 @@ impl Args {
     /// The rule asked for, or the one the preset is made for.
     #[must_use]
     pub fn rule(&self) -> Rule {
-        match (self.select, self.preset) {
-            (Some(name), _) => name.into(),
-            (None, PresetName::Full) => Rule::Blend,
-            (None, PresetName::Nws | PresetName::Classic) => Rule::TwoLevel,
-        }
+        self.preset.rule(self.select).into()
     }
 
     /// The level asked for, or the usual one.
@@ -280,7 +288,7 @@ fn is_plot(args: &Args, input: &Metadata) -> bool {
 }
 
 /// A path on one line: control characters in it are escaped.
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     let mut shown = String::new();
     for character in path.to_string_lossy().chars() {
         if character.is_control() {
@@ -347,7 +355,7 @@ fn level(text: &str) -> Result<f64, String> {
 }
 
 /// A unit on the command line, as it can be printed on a line.
-fn unit(text: &str) -> Result<String, Infallible> {
+pub(crate) fn unit(text: &str) -> Result<String, Infallible> {
     Ok(text.chars().filter(|character| !character.is_control()).collect())
 }
 

@@ -4,12 +4,17 @@
 //! one line is in memory at a time, and lines are bounded, so a reader costs the same on a pipe
 //! that never ends as on a small file. Nothing here opens a file or looks at a clock.
 
+mod columns;
+
 use std::fmt;
 use std::io::{self, BufRead};
 
 use barograph_forecast::Battery;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
+
+use self::columns::Columns;
+pub use self::columns::{Detail, smaller_is_better};
 
 /// One measurement as it was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -23,7 +28,7 @@ pub struct Sample {
 /// How a series is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// `time_s,value` on each line.
+    /// `time_s,value` on each line, or the columns that a header names.
     Csv,
     /// A JSON object with `time_s` and `value` on each line.
     JsonTimed,
@@ -36,7 +41,9 @@ pub enum Format {
 /// Reads the measurements of one series, in order.
 ///
 /// As an iterator it gives every measurement, or the error of its line. Reading may go on after an
-/// error that [is of one value](InputError::is_of_one_value); every other is final.
+/// error that [is of one value](InputError::is_of_one_value); every other is final. A CSV header may
+/// name more columns than `time_s` and `value`, in any order; lines without a value whose column
+/// `error` is not empty are failures, and passed over.
 ///
 /// ```
 /// use barograph::input::SeriesReader;
@@ -51,6 +58,7 @@ pub struct SeriesReader<R> {
     line: Vec<u8>,
     number: u64,
     format: Option<Format>,
+    columns: Option<Columns>,
     count: u64,
     time_s: f64,
     finished: bool,
@@ -64,6 +72,7 @@ impl<R: BufRead> SeriesReader<R> {
             line: Vec::new(),
             number: 0,
             format: None,
+            columns: None,
             count: 0,
             time_s: f64::NEG_INFINITY,
             finished: false,
@@ -73,6 +82,16 @@ impl<R: BufRead> SeriesReader<R> {
     /// The format, once the first line of data was read.
     pub fn format(&self) -> Option<Format> {
         self.format
+    }
+
+    /// What the line of the measurement that was read last says beside it.
+    pub fn detail(&self) -> Detail {
+        let text = str::from_utf8(&self.line).unwrap_or_default().trim();
+        match (self.format, &self.columns) {
+            (Some(Format::Json | Format::JsonTimed), _) => Detail::of_json(text),
+            (_, Some(columns)) => columns.detail(text),
+            _ => Detail::default(),
+        }
     }
 
     /// The next measurement, or `None` at the end of a series that had at least one.
@@ -93,8 +112,27 @@ impl<R: BufRead> SeriesReader<R> {
                 self.format = Some(format);
                 continue;
             }
+            if self.format.is_none()
+                && let Some(columns) = Columns::of_header(text)
+            {
+                self.format = Some(Format::Csv);
+                self.columns = Some(columns);
+                continue;
+            }
             let format = self.format;
-            let (format, numbers) = parse(text, format, line)?;
+            let (format, numbers) = match &self.columns {
+                None => parse(text, format, line)?,
+                Some(columns) => {
+                    let unexpected =
+                        || InputError::Unexpected { line, expected: NAMED, found: excerpt(text) };
+                    let (time_s, value, failed) = columns.fields(text).ok_or_else(unexpected)?;
+                    if failed {
+                        continue;
+                    }
+                    let number = |text: &str| text.parse().map_err(|_| unexpected());
+                    (Format::Csv, Ok((Some(number(time_s)?), number(value)?)))
+                }
+            };
             // A line whose number is bad still says how the series is written.
             self.format = Some(format);
             let (time_s, value) = numbers?;
@@ -382,6 +420,9 @@ fn reason(error: &serde_json::Error) -> String {
     format!(" ({shown}{})", if shown.len() < end { "…" } else { "" })
 }
 
+/// What a line under a header of several columns should have been.
+const NAMED: &str = "a field for each column of the header, with numbers for time_s and the value";
+
 /// What a line should have been.
 fn expected(format: Option<Format>) -> &'static str {
     match format {
@@ -448,6 +489,8 @@ mod tests {
             ("1.5\n-2e3\n", &counted),
             ("# bare\n 1.5 \r\n-2000", &counted),
             ("value\n1.5\n-2e3\n", &counted),
+            ("host,time_s,value,retrans\na,0,1.5,3\nb,10,-2e3,\n", &two),
+            ("time_s,rtt,error\n0,1.5,\n4,,timed_out\n10,-2e3,\n", &two),
         ];
         for (text, samples) in cases {
             assert_eq!(read(text.as_bytes()).as_ref(), Ok(*samples), "{text:?}");
@@ -468,6 +511,10 @@ mod tests {
             (b"0,1\n1,\n", "line 2: expected two numbers"),
             (b"0,1\n\ntime_s,value\n", "line 3: expected two numbers"),
             (b"time_s,value\ntime_s,value\n", "line 2: expected two numbers"),
+            (b"time_s,value,x\n0,1\n", "line 2: expected a field for each column of the header"),
+            (b"time_s,value,error\n0,,\n", "line 2: expected a field for each column of the header"),
+            (b"time_s,value,x\n0,1,2\n{\"value\":2}\n", "line 3: expected a field for each column"),
+            (b"time_s,what\n0,1\n", "line 1: expected two numbers time_s,value"),
             (b"when,what\n", "line 1: expected two numbers time_s,value or a JSON object"),
             (b"1\n2,3\n", "line 2: expected a number, as before, found \"2,3\""),
             (b"1\n{\"value\":2}\n", "line 2: expected a number, as before"),
@@ -501,6 +548,33 @@ mod tests {
             let error = read(bytes).expect_err(&text);
             assert!(error.contains(message), "{text:?}: {error:?} lacks {message:?}");
             assert!(!error.contains('\n') && error.len() < 200, "{error:?}");
+        }
+    }
+
+    #[test]
+    fn what_stands_beside_a_measurement_is_told() {
+        let detail = |text: &str| {
+            let mut reader = SeriesReader::new(text.as_bytes());
+            reader.next().unwrap().unwrap();
+            let Detail { quantity, retrans, min_rtt_s } = reader.detail();
+            (quantity.unwrap_or_default(), retrans, min_rtt_s)
+        };
+        let all = ("rtt".to_owned(), Some(3), Some(0.5));
+        for text in [
+            "time_s,value,quantity,total_retrans,min_rtt_s\n0,1,rtt,3,0.5\n",
+            "min_rtt_s,retrans,rtt,time_s\n0.5,3,1,0\n",
+            "{\"time_s\":0,\"value\":1,\"quantity\":\"rtt\",\"retrans\":3,\"min_rtt_s\":0.5}",
+            "{\"value\":1,\"quantity\":\"rtt\",\"tcp_info\":{\"total_retrans\":3,\"min_rtt_s\":0.5}}",
+        ] {
+            assert_eq!(detail(text), all, "{text}");
+        }
+        let nothing = (String::new(), None, None);
+        for text in [
+            "0,1\n",
+            "time_s,value,quantity,retrans,min_rtt_s\n0,1,,-3,inf\n",
+            "{\"value\":1,\"quantity\":7,\"detail\":\"none\",\"retrans\":-1}",
+        ] {
+            assert_eq!(detail(text), nothing, "{text}");
         }
     }
 

@@ -1,5 +1,6 @@
 //! The `barograph` command: one file a verb.
 
+pub mod compare;
 pub mod forecast;
 #[doc(hidden)]
 pub mod fuzzing;

@@ -29,6 +29,8 @@ enum Verb {
     Probe(probe::Args),
     /// Forecast the next value of a series in a file or on a pipe.
     Forecast(barograph::forecast::Args),
+    /// Compare two series of the same thing: are they equivalent, and equally predictable?
+    Compare(barograph::compare::Args),
     /// Feed an application's own values to a running station.
     Record(record::Args),
     /// Show or change what a running station measures.
@@ -54,6 +56,7 @@ fn main() -> ExitCode {
         Verb::Up(args) => up::run(&args),
         Verb::Probe(args) => probe::run(&args),
         Verb::Forecast(args) => barograph::forecast::run(&args),
+        Verb::Compare(args) => barograph::compare::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Target(args) => target::run(&args),
         Verb::Version(args) => version::run(&args),

@@ -7,7 +7,8 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-use self::axes::{Clock, LOGARITHMIC_FROM, Ruler, short};
+pub(crate) use self::axes::short;
+use self::axes::{Clock, LOGARITHMIC_FROM, Ruler};
 use crate::input::Sample;
 
 /// Remembers a series of any length in bounded memory, for one drawing.
@@ -100,21 +101,32 @@ impl Recorder {
             root.fill(&WHITE).map_err(|error| error.to_string())?;
             let (head, root) = root.split_vertically(HEAD);
             heading(&head, labels).map_err(|error| error.to_string())?;
-            let (ruler, logarithmic) = Ruler::of(self.extent());
-            let (low, high) = (ruler.low, ruler.high);
-            if logarithmic {
-                self.chart(&root, labels, (low..high).log_scale(), &ruler)?;
-            } else {
-                self.chart(&root, labels, low..high, &ruler)?;
-            }
+            self.draw(&root, labels, self.extent(), MEASURED)?;
             root.present().map_err(|error| error.to_string())?;
         }
         Ok(svg)
     }
 
+    /// Draws the chart alone, values from `extent`, measured ones in this colour.
+    pub(crate) fn draw(
+        &self,
+        root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
+        labels: &Labels<'_>,
+        extent: (f64, f64),
+        measured: RGBColor,
+    ) -> Result<(), String> {
+        let (ruler, logarithmic) = Ruler::of(extent);
+        let (low, high) = (ruler.low, ruler.high);
+        if logarithmic {
+            self.chart(root, labels, (low..high).log_scale(), &ruler, measured)
+        } else {
+            self.chart(root, labels, low..high, &ruler, measured)
+        }
+    }
+
     /// The least and the greatest value or forecast, with some room for the interval. It does not
     /// get all it wants: its first guesses may be wide, and the lines are what the eye looks for.
-    fn extent(&self) -> (f64, f64) {
+    pub(crate) fn extent(&self) -> (f64, f64) {
         let lines =
             |column: &Column| column.issued.map_or(column.value, |issued| column.value.with(issued.forecast));
         let Some(lines) = self.columns.iter().map(lines).reduce(Span::with) else { return (0.0, 1.0) };
@@ -160,6 +172,7 @@ impl Recorder {
         labels: &Labels<'_>,
         scale: Y,
         ruler: &Ruler,
+        colour: RGBColor,
     ) -> Result<(), String>
     where
         Y: AsRangedCoord<Value = f64>,
@@ -205,9 +218,9 @@ impl Recorder {
             let stroke =
                 |column: &Column, span: Span| [end(column.first_s, span.low), end(column.last_s, span.high)];
             let measured = || run.iter().flat_map(|column| stroke(column, column.value));
-            chart.draw_series(LineSeries::new(measured(), MEASURED.stroke_width(1))).map_err(failed)?;
+            chart.draw_series(LineSeries::new(measured(), colour.stroke_width(1))).map_err(failed)?;
             if self.columns.len() <= DOTS_MAX {
-                let dots = measured().map(|point| Circle::new(point, 2, MEASURED.filled()));
+                let dots = measured().map(|point| Circle::new(point, 2, colour.filled()));
                 chart.draw_series(dots).map_err(failed)?;
             }
             let forecasts = issued().flat_map(|(column, issued)| stroke(column, issued.forecast));
@@ -253,7 +266,7 @@ fn heading(
 
 /// The beginning of a text without what XML has no place for, escaped or not (XML 1.0 §2.2), and without
 /// other control characters.
-fn drawable(text: &str) -> String {
+pub(crate) fn drawable(text: &str) -> String {
     let is_drawn = |c: &char| !c.is_control() && !matches!(c, '\u{fffe}' | '\u{ffff}');
     text.chars().filter(is_drawn).take(LABEL_CHARACTERS).collect()
 }
@@ -339,8 +352,8 @@ const COLUMNS_MAX: usize = 1200;
 const DOTS_MAX: usize = 150;
 
 /// Blue and orange of Okabe and Ito (2008), which people of all kinds of colour vision can tell apart.
-const MEASURED: RGBColor = RGBColor(0, 90, 150);
-const FORECAST: RGBColor = RGBColor(213, 94, 0);
+pub(crate) const MEASURED: RGBColor = RGBColor(0, 90, 150);
+pub(crate) const FORECAST: RGBColor = RGBColor(213, 94, 0);
 const BAND: RGBColor = RGBColor(230, 159, 0);
 
 #[cfg(test)]

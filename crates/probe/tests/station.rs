@@ -67,6 +67,20 @@ fn goodput_is_corrected_by_the_forecast_and_keeps_the_raw_rate() {
 }
 
 #[test]
+fn every_byte_arrives_whatever_is_written_and_read_at_once() {
+    let bytes = 200_001;
+    for block_bytes in [0, 1, 512, 32 * 1024, usize::MAX] {
+        let listener = listener_with(Limits { receive_block_bytes: block_bytes, ..Limits::default() });
+        // A byte a system call is slow, and a few show as much as many.
+        let bytes = if block_bytes < 2 { 501 } else { bytes };
+        let context = Context { write_bytes: block_bytes, ..context(LONG) };
+        let experiment = Experiment::Goodput { direction: Direction::Up, bytes };
+        let measured = only(run_one(&target(listener.address()), experiment, &context));
+        assert!(measured.is_ok_and(|measured| measured.raw.is_some()), "{block_bytes}");
+    }
+}
+
+#[test]
 fn one_byte_is_a_transfer_too() {
     let listener = listener();
     for direction in [Direction::Up, Direction::Down] {

@@ -45,6 +45,7 @@ fn load(address: SocketAddr, child: &Child, clients: u64, seconds: u64) {
     let mut page = Page::open(address);
     page.exchanges(Duration::from_secs(1));
     let alone = median(page.exchanges(Duration::from_secs(5)));
+    let crowded = beside_bulk(address, &mut page);
     let idle_s = cpu_s(child.id());
     let failed = Arc::new(AtomicU64::new(0));
     let began = Instant::now();
@@ -64,7 +65,26 @@ fn load(address: SocketAddr, child: &Child, clients: u64, seconds: u64) {
     let inflation_us = beside - alone;
     println!("{clients} clients for {seconds} s: {:.1} % of one core", 100.0 * share);
     println!("median rtt alone {alone:.0} µs, beside them {beside:.0} µs: {inflation_us:+.0} µs");
+    println!("median rtt beside one that moves 16 MiB after 16 MiB: {crowded:.0} µs");
     println!("declined or late by more than a second: {}", failed.load(Ordering::Relaxed));
+}
+
+/// The median while another session transfers without a pause, half of the time up and half down.
+fn beside_bulk(address: SocketAddr, page: &mut Page) -> f64 {
+    let until = Instant::now() + Duration::from_secs(5);
+    let bulk = std::thread::spawn(move || {
+        let mut bulk = Page::open(address);
+        let mut moved = 0;
+        while Instant::now() < until {
+            assert!(bulk.transfer(true, BULK_BYTES) && bulk.transfer(false, BULK_BYTES));
+            moved += 2 * BULK_BYTES;
+        }
+        moved
+    });
+    let times = page.exchanges(until.saturating_duration_since(Instant::now()));
+    let moved = bulk.join().unwrap();
+    println!("one session alone moves {:.1} Gbit/s", moved as f64 * 8.0 / 5.0 / 1e9);
+    median(times)
 }
 
 /// The station until its input ends.
@@ -109,7 +129,7 @@ impl Page {
         for _ in 0..seconds {
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
             due += Duration::from_secs(1);
-            let is_served = self.exchange_s().is_some() && self.transfer(is_up);
+            let is_served = self.exchange_s().is_some() && self.transfer(is_up, BYTES);
             if !is_served || due < Instant::now() {
                 failed.fetch_add(1, Ordering::Relaxed);
             }
@@ -136,16 +156,22 @@ impl Page {
         })
     }
 
-    fn transfer(&mut self, is_up: bool) -> bool {
+    fn transfer(&mut self, is_up: bool, bytes: usize) -> bool {
         let direction = if is_up { Direction::Up } else { Direction::Down };
-        if !self.ask(Request::Goodput { direction, bytes: BYTES as u64 }) {
+        if !self.ask(Request::Goodput { direction, bytes: bytes as u64 }) {
             return false;
         }
-        if is_up {
-            self.send(&[0x5A; BYTES]);
-        } else {
+        if !is_up {
             self.send(&[0, 0]);
-            self.take();
+        }
+        let mut moved = 0;
+        while moved < bytes {
+            if is_up {
+                self.send(&[0x5A; BYTES]);
+                moved += BYTES;
+            } else {
+                moved += self.take().len();
+            }
         }
         // The end of the transfer.
         self.take();
@@ -187,7 +213,9 @@ fn cpu_s(pid: u32) -> f64 {
 
 /// The argument that makes this program the station.
 const STATION: &str = "station";
-/// Bytes of each transfer: one message.
+/// Bytes of each transfer of the many: one message.
 const BYTES: usize = 64 * 1024;
+/// The largest transfer there is.
+const BULK_BYTES: usize = 16 << 20;
 /// Linux counts in hundredths of a second for all programs (`USER_HZ`).
 const TICKS_PER_S: f64 = 100.0;

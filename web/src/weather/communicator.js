@@ -34,6 +34,7 @@ export class Communicator {
   #run = null;
   #wishes = [];
   #cycle_wishes = [];
+  #chores = [];
   /** Series whose next point comes after a gap. */
   #after_gap = new Set();
   #state = 'connecting';
@@ -54,8 +55,9 @@ export class Communicator {
     this.since_s = world.wall_ms() / 1000;
   }
 
-  /** Begins to measure the station at `station_url`, by `settings`. */
-  start(station_url, settings = {}) {
+  /** Begins to measure the station at `station_url`, by `settings`; `online` as below. */
+  start(station_url, settings = {}, online = true) {
+    this.#online = online;
     Object.assign(this.#settings, checkSettings(settings));
     this.#timetable.setPeriod(this.#settings.period_s);
     this.#become(station_url);
@@ -69,9 +71,7 @@ export class Communicator {
     const kind = this.#settings.kind;
     Object.assign(this.#settings, changes);
     if (changes.period_s !== undefined) this.#timetable.setPeriod(changes.period_s);
-    if (this.#settings.kind !== kind) {
-      for (const ledger of this.#ledgers.values()) ledger.replaceBattery(() => this.#battery());
-    }
+    if (this.#settings.kind !== kind) this.#quietly(() => this.#relearn());
     if (station_url !== undefined && station_url !== this.#station?.url) {
       this.#interrupt('another station was chosen', false);
       this.#become(station_url);
@@ -128,32 +128,41 @@ export class Communicator {
     this.#tell();
   }
 
-  /** The points of one quantity, oldest first, at most three for each of `buckets`; `next` as the API gives it. */
+  /**
+   * The points of one quantity, oldest first, at most three for each of `buckets`; `next` as the API gives it.
+   * This and the files are given when nothing is being timed, which they would delay: at once, or as a promise.
+   */
   history(quantity, buckets) {
-    const ledger = this.#ledgers.get(checkQuantity(quantity));
+    checkQuantity(quantity);
     checkBuckets(buckets);
-    if (ledger === undefined) return { quantity, points: [], next: null, dropped: 0, count: 0 };
-    const { history, series, next } = ledger;
-    return { ...series, points: history.decimate(buckets), next, dropped: history.dropped, count: history.length };
+    return this.#quietly(() => {
+      const ledger = this.#ledgers.get(quantity);
+      if (ledger === undefined) return { quantity, points: [], next: null, dropped: 0, count: 0 };
+      const { history, series, next } = ledger;
+      return { ...series, points: history.decimate(buckets), next, dropped: history.dropped, count: history.length };
+    });
   }
 
   /** All points as CSV, or the values of one quantity as `barograph forecast` reads them. */
   csv(quantity) {
-    if (quantity === undefined) return toCsv(this.#histories());
-    const ledger = this.#ledgers.get(checkQuantity(quantity));
-    if (ledger === undefined) return 'time_s,value\n';
-    return toValuesCsv(ledger.history);
+    if (quantity === undefined) return this.#quietly(() => toCsv(this.#histories()));
+    checkQuantity(quantity);
+    return this.#quietly(() => {
+      const ledger = this.#ledgers.get(quantity);
+      return ledger === undefined ? 'time_s,value\n' : toValuesCsv(ledger.history);
+    });
   }
 
   /** All points and the present settings, for JSON. */
   json() {
-    return { ...toJson(this.#histories()), status: this.status() };
+    return this.#quietly(() => ({ ...toJson(this.#histories()), status: this.status() }));
   }
 
   /** Ends for good. */
   stop() {
     this.#suspended = true;
     this.#interrupt('stopped');
+    for (const work of this.#chores.splice(0)) work();
     this.#world.clearTimeout(this.#timer);
     this.#world.clearTimeout(this.#watch);
     for (const ledger of this.#ledgers.values()) ledger.free();
@@ -192,6 +201,7 @@ export class Communicator {
   #pump() {
     this.#world.clearTimeout(this.#timer);
     if (this.#run !== null || this.#station === null) return;
+    for (const work of this.#chores.splice(0)) work();
     if (!this.#online) return this.#enter('offline', '');
     if (0 < this.#wishes.length) return void this.#serve(this.#wishes.shift());
     const wanted = 0 < this.#cycle_wishes.length;
@@ -320,7 +330,33 @@ export class Communicator {
     const reason = this.#vigil.check(this.#now_s(), this.#wall_s());
     if (reason === null) return;
     this.#interrupt(reason);
-    this.#restart();
+    // A computer that wakes has its network some seconds after its clock.
+    this.#restart(WAKE_S);
+  }
+
+  // Work of some tenths of a second; while something is timed it waits, but no longer than its reader would.
+  #quietly(work) {
+    if (this.#run === null) return work();
+    if (WISHES_MAX <= this.#chores.length) throw new RangeError('too many questions are open');
+    return new Promise((resolve, reject) => {
+      let is_done = false;
+      const chore = () => {
+        if (is_done) return;
+        is_done = true;
+        this.#world.clearTimeout(timer);
+        try {
+          resolve(work());
+        } catch (error) {
+          reject(error);
+        }
+      };
+      const timer = this.#world.setTimeout(chore, QUIET_MS_MAX);
+      this.#chores.push(chore);
+    });
+  }
+
+  #relearn() {
+    for (const ledger of this.#ledgers.values()) ledger.replaceBattery(() => this.#battery());
   }
 
   #beat() {
@@ -346,8 +382,9 @@ export class Communicator {
     this.#timetable.restart();
   }
 
-  #restart() {
+  #restart(wait_s = 0) {
     this.#timetable.restart();
+    if (0 < wait_s) this.#timetable.notBefore(this.#now_s() + wait_s);
     this.#failures = 0;
     this.#pump();
     this.#tell();
@@ -443,7 +480,11 @@ export class Communicator {
 
 // A station's answer to a small question; as the page's own (api.js).
 const ANSWER_MS_MAX = 10_000;
+// A wireless network is joined again in two to five seconds; what fails before says nothing of the station.
+const WAKE_S = 5;
 // What is asked for while something is under way waits, but not without end.
 const WISHES_MAX = 16;
+// Nobody waits longer for a file; a transfer that still runs then is long beside the work.
+const QUIET_MS_MAX = 5000;
 // A host name has 253 letters at most (RFC 1035 §2.3.4).
 const NAME_MAX = 253;

@@ -76,31 +76,30 @@ class Load {
     let begin;
     const begun = new Promise((resolve) => (begin = resolve));
     let is_over = false;
-    const exchanged = this.#exchange(begun, () => is_over).catch((error) => error);
+    const seen = [];
+    const failed = this.#exchange(seen, begun, () => is_over).catch((error) => error);
     return {
       begin,
       end: async (moved) => {
         is_over = true;
         begin();
-        const seen = await exchanged;
+        const error = await failed;
+        if (error !== undefined && !(error instanceof ProbeError)) throw error;
         // A transfer that failed was no load.
         if (moved === undefined) return;
-        if (seen instanceof ProbeError) this.#error = seen;
-        else if (seen instanceof Error) throw seen;
-        else this.#keep(seen, moved);
+        this.#error ??= error ?? null;
+        this.#keep(seen, moved);
       },
     };
   }
 
-  async #exchange(begun, isOver) {
-    const seen = [];
+  async #exchange(seen, begun, isOver) {
     const small = await this.sessions.get('small', this.signal);
     for (let batch = 0; batch < LOADED_BATCHES_MAX && (batch === 0 || !isOver()); batch += 1) {
       const when = batch === 0 ? begun : null;
       const { samples, began_s } = await small.rtt(LOADED_EXCHANGES, { signal: this.signal, timeout_ms: LOADED_MS_MAX, when });
       samples.forEach((sample, i) => seen.push({ sample, began_s: began_s[i] }));
     }
-    return seen;
   }
 
   #keep(seen, { began_s, elapsed_s }) {

@@ -16,8 +16,7 @@ export function runWorker(scope, world) {
     if (communicator !== null) throw new TypeError('it was started already');
     const makeBattery = await loadForecaster(await fetchForecaster(world, forecaster_url));
     communicator = new Communicator({ world, makeBattery, post, clock: measureClock() });
-    communicator.start(station_url, settings);
-    communicator.online(online);
+    communicator.start(station_url, settings, online);
   };
   // What comes before the forecaster has loaded waits for it, in order.
   let started = null;

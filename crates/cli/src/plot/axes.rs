@@ -90,7 +90,7 @@ fn magnitude(number: f64) -> i32 {
 }
 
 /// A number on an axis.
-pub(super) fn short(number: f64) -> String {
+pub(crate) fn short(number: f64) -> String {
     let size = number.abs();
     if size != 0.0 && !(1e-3..1e6).contains(&size) {
         return format!("{number:.1e}");

@@ -56,6 +56,8 @@ pub struct Context {
     pub progress: Option<ProgressFn>,
     /// A response body longer than this ends the experiment as a failure.
     pub body_bytes_max: u64,
+    /// Bytes that an upload hands to the system at once: 1 to 128 KiB, beyond that as the nearest of these.
+    pub write_bytes: usize,
     /// Whom to trust over TLS; `None` is the system's certificates.
     pub tls: Option<Arc<rustls::ClientConfig>>,
 }
@@ -75,7 +77,8 @@ pub struct Progress {
 }
 
 impl Default for Context {
-    /// 10 s for each experiment, bodies up to 64 MiB, no token, no forecast, the system's trust.
+    /// 10 s for each experiment, bodies up to 64 MiB, writes of 128 KiB, no token, no forecast, the system's
+    /// trust.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(10),
@@ -84,6 +87,7 @@ impl Default for Context {
             cancel: Cancel::default(),
             progress: None,
             body_bytes_max: 64 << 20,
+            write_bytes: payload::BLOCK_BYTES,
             tls: None,
         }
     }

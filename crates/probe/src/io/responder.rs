@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::clock::Clock;
 use super::crew::Crew;
 use super::stream::{Upgraded, Wire};
-use super::{Cancel, serve};
+use super::{Cancel, payload, serve};
 use crate::TokenTable;
 use crate::token;
 use crate::wire::Declined;
@@ -37,12 +37,14 @@ pub struct Limits {
     pub transfer_grace: Duration,
     /// Slowest average rate of a transfer beyond its grace, in bit/s.
     pub transfer_bit_s_min: u64,
+    /// Bytes that a transfer takes from the system at once: 1 to 128 KiB, beyond that as the nearest of these.
+    pub receive_block_bytes: usize,
 }
 
 impl Default for Limits {
     /// 64 sessions, 16 from one address; 1 GiB a transfer (10 s at 0.8 Gbit/s), 4 GiB a session;
     /// 10 000 exchanges; 10 s of silence, two minutes in all; transfers of 15 s, longer only at
-    /// 10 Mbit/s and more.
+    /// 10 Mbit/s and more; receives of 128 KiB.
     ///
     /// There is one place for a transfer. The reference client gives up after 10 s by itself, so 15 s
     /// cut nobody honest short (the usual MiB needs 0.6 Mbit/s), while a peer that asks for a GiB and
@@ -58,6 +60,7 @@ impl Default for Limits {
             session: Duration::from_secs(120),
             transfer_grace: Duration::from_secs(15),
             transfer_bit_s_min: 10_000_000,
+            receive_block_bytes: payload::BLOCK_BYTES,
         }
     }
 }

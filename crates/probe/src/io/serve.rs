@@ -43,7 +43,7 @@ pub(super) fn session(wire: &mut Wire, peer: IpAddr, shared: &Shared) -> io::Res
                 };
                 ready(wire, 0)?;
                 bytes_left -= bytes;
-                let done = transfer(wire, direction, bytes, &Hurry::begin(&shared.limits))?;
+                let done = transfer(wire, direction, bytes, &shared.limits)?;
                 // Given back first: the client may begin its next transfer as soon as it has read this.
                 drop(bulk);
                 wire.write_all(&done.encode())?;
@@ -111,10 +111,11 @@ fn delay_acknowledgements(_wire: &Wire) -> io::Result<()> {
 }
 
 /// Bytes are counted where they arrive; the sender's kernel says what held it back.
-fn transfer(wire: &mut Wire, direction: Direction, bytes: u64, hurry: &Hurry) -> io::Result<Done> {
+fn transfer(wire: &mut Wire, direction: Direction, bytes: u64, limits: &Limits) -> io::Result<Done> {
+    let hurry = &Hurry::begin(limits);
     match direction {
         Direction::Up => {
-            receive(wire, bytes, hurry)?;
+            receive(wire, bytes, limits.receive_block_bytes, hurry)?;
             Ok(Done { bytes, tcp_info: None })
         }
         Direction::Down => {
@@ -126,8 +127,8 @@ fn transfer(wire: &mut Wire, direction: Direction, bytes: u64, hurry: &Hurry) ->
     }
 }
 
-fn receive(wire: &mut Wire, bytes: u64, hurry: &Hurry) -> io::Result<()> {
-    let mut buffer = vec![0; payload::BLOCK_BYTES];
+fn receive(wire: &mut Wire, bytes: u64, block_bytes: usize, hurry: &Hurry) -> io::Result<()> {
+    let mut buffer = vec![0; block_bytes.clamp(1, payload::BLOCK_BYTES)];
     let mut left = bytes;
     while 0 < left {
         let most = payload::at_most(buffer.len(), left);

@@ -160,7 +160,7 @@ pub(super) fn goodput(
     request(&mut wire, Request::Goodput { direction, bytes }, clock)?;
     let mut meter = Meter::new(experiment, bytes, context);
     let transfer = match direction {
-        Direction::Up => upload(&mut wire, bytes, &mut meter),
+        Direction::Up => upload(&mut wire, bytes, context.write_bytes, &mut meter),
         Direction::Down => download(&mut wire, bytes, &mut meter),
     };
     let (elapsed_s, done) = transfer.map_err(|error| clock.io("transferring", &error))?;
@@ -193,12 +193,18 @@ pub(super) fn still_there(wire: &mut Wire, clock: &Clock) -> Result<(), ProbeErr
 }
 
 /// From the first byte written to the acknowledgement of the last.
-fn upload(wire: &mut Wire, bytes: u64, meter: &mut Meter) -> io::Result<(f64, [u8; wire::DONE_BYTES])> {
+fn upload(
+    wire: &mut Wire,
+    bytes: u64,
+    write_bytes: usize,
+    meter: &mut Meter,
+) -> io::Result<(f64, [u8; wire::DONE_BYTES])> {
     let block = payload::block();
+    let block = &block[..write_bytes.clamp(1, block.len())];
     let began = Instant::now();
     let mut sent = 0;
     while sent < bytes {
-        sent += wire.write(payload::next(&block, bytes - sent))? as u64;
+        sent += wire.write(payload::next(block, bytes - sent))? as u64;
         meter.advance(sent);
     }
     let done = wire.read_frame()?;

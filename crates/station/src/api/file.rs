@@ -33,7 +33,6 @@ impl File {
     }
 
     /// A file for pages of any site.
-    #[allow(dead_code, reason = "the page has no such file yet")]
     pub(super) const fn public(path: &'static str, content_type: &'static str, bytes: &'static [u8]) -> Self {
         Self { path, content_type, bytes, public: true, packed: OnceLock::new() }
     }

@@ -14,13 +14,24 @@ use super::file::File;
 pub(super) const OPENAPI: &str = include_str!("../../openapi.json");
 
 /// What is built from `web/`.
-static FILES: [File; 5] = [
-    File::own("/", "text/html; charset=utf-8", include_bytes!("../../web/index.html")),
-    File::own("/app.js", "text/javascript; charset=utf-8", include_bytes!("../../web/app.js")),
-    File::own("/app.css", "text/css; charset=utf-8", include_bytes!("../../web/app.css")),
+static FILES: [File; 12] = [
+    File::own("/", HTML, include_bytes!("../../web/index.html")),
+    File::own("/app.js", SCRIPT, include_bytes!("../../web/app.js")),
+    File::own("/app.css", STYLE, include_bytes!("../../web/app.css")),
+    File::own("/mirrors.html", HTML, include_bytes!("../../web/mirrors.html")),
+    File::own("/mirrors-page.js", SCRIPT, include_bytes!("../../web/mirrors-page.js")),
+    File::own("/mirrors-page.css", STYLE, include_bytes!("../../web/mirrors-page.css")),
+    File::public("/mirrors.js", SCRIPT, include_bytes!("../../web/mirrors.js")),
+    File::public("/mirrors-stations.js", SCRIPT, include_bytes!("../../web/mirrors-stations.js")),
+    File::public("/worker.js", SCRIPT, include_bytes!("../../web/worker.js")),
+    File::public("/forecast.wasm", "application/wasm", include_bytes!("../../web/forecast.wasm")),
     File::own("/icon.svg", "image/svg+xml", include_bytes!("../../web/icon.svg")),
     File::own("/LICENSES.txt", "text/plain; charset=utf-8", include_bytes!("../../web/LICENSES.txt")),
 ];
+
+const HTML: &str = "text/html; charset=utf-8";
+const SCRIPT: &str = "text/javascript; charset=utf-8";
+const STYLE: &str = "text/css; charset=utf-8";
 
 static CONTRACT: File = File::own("/v1/openapi.json", "application/json", OPENAPI.as_bytes());
 

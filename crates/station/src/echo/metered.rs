@@ -1,7 +1,7 @@
 //! A stream that takes only so many bytes from its peer, and lets other sessions have their turn.
 
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
@@ -39,13 +39,14 @@ impl<S> Metered<S> {
     }
 
     /// Whether the next call must let others run first: one thread serves all sessions and the API.
-    fn yields(&mut self, context: &Context<'_>) -> bool {
+    fn yields(&mut self, context: &mut Context<'_>) -> bool {
         if self.run < RUN_BYTES {
             return false;
         }
         self.run = 0;
-        context.waker().wake_by_ref();
-        true
+        // Not a mere wake-up: this lets the runtime look for what has arrived before it goes on here.
+        // Otherwise it would do so only every 61 turns.
+        pin!(tokio::task::yield_now()).poll(context).is_pending()
     }
 }
 

@@ -1,0 +1,63 @@
+//! Mean, variance and median of a sample.
+
+use serde::Serialize;
+
+/// The first two moments of a sample (JavaNws §4.1).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Moments {
+    /// How many values.
+    pub count: usize,
+    /// Their arithmetic mean, in their unit; 0 of none.
+    pub mean: f64,
+    /// Sum of squared deviations ÷ (n − 1), in their unit squared; `None` of fewer than two.
+    pub variance: Option<f64>,
+}
+
+impl Moments {
+    /// Of some values.
+    #[must_use]
+    pub fn of(values: impl Iterator<Item = f64> + Clone) -> Self {
+        let count = values.clone().count();
+        let mean = values.clone().sum::<f64>() / count.max(1) as f64;
+        // In a second pass, because Σx² − n·mean² loses all digits where the deviations are small.
+        let squares: f64 = values.map(|value| (value - mean).powi(2)).sum();
+        Self { count, mean, variance: (1 < count).then(|| squares / (count - 1) as f64) }
+    }
+}
+
+/// The median; of an even number of values the mean of the middle two; `None` of none.
+#[must_use]
+pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let mut sorted: Vec<f64> = values.collect();
+    sorted.sort_by(f64::total_cmp);
+    median_of_sorted(&sorted)
+}
+
+/// The median of values in order.
+pub(super) fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    let lower = sorted[(sorted.len() - 1) / 2];
+    // Halves, because the sum of two large times may overflow.
+    Some(lower / 2.0 + upper / 2.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_those_of_a_sample() {
+        let moments = Moments::of([2.0, 4.0, 4.0, 6.0].into_iter());
+        assert_eq!(moments, Moments { count: 4, mean: 4.0, variance: Some(8.0 / 3.0) });
+        assert_eq!(Moments::of([7.0].into_iter()), Moments { count: 1, mean: 7.0, variance: None });
+        let far = Moments::of([1e9, 1e9 + 1.0].into_iter());
+        assert_eq!(far.variance, Some(0.5), "small deviations of large values");
+    }
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
+        assert_eq!(median([4.0, 1.0, 3.0, 2.0].into_iter()), Some(2.5));
+        assert_eq!(median([].into_iter()), None);
+    }
+}

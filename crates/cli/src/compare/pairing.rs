@@ -1,0 +1,146 @@
+//! Which values of two series belong together: those nearest in time (JavaNws §4.2).
+
+/// Two series paired by time.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pairing {
+    /// Places in the first and in the second series, increasing in both.
+    pub pairs: Vec<(usize, usize)>,
+    /// Values of the first series that have no partner.
+    pub left_a: usize,
+    /// Values of the second series that have no partner.
+    pub left_b: usize,
+    /// The median of the time between the two of a pair, in seconds; 0 without pairs.
+    pub distance_median_s: f64,
+    /// The longest time between the two of a pair, in seconds; 0 without pairs.
+    pub distance_max_s: f64,
+}
+
+impl Pairing {
+    /// Pairs two series of times in seconds that do not decrease.
+    ///
+    /// "Two values taken nearest in time form a pair" (JavaNws §4.2): first the two that are nearest of all,
+    /// then the nearest of what is left, each value once. A pair has nothing between its two values, so that
+    /// pairs follow each other in time and one lost value does not shift all that come after. Of equal
+    /// distances the earlier goes first. Takes O(n log n).
+    #[must_use]
+    pub fn of(a_s: &[f64], b_s: &[f64]) -> Self {
+        let order = merged(a_s, b_s);
+        let distance_s = |i: usize| order[i + 1].time_s - order[i].time_s;
+        let is_pair = |i: &usize| order[*i].of_b != order[i + 1].of_b;
+        let mut neighbours: Vec<usize> = (0..order.len().saturating_sub(1)).filter(is_pair).collect();
+        neighbours.sort_by(|i, j| distance_s(*i).total_cmp(&distance_s(*j)).then(i.cmp(j)));
+
+        let mut is_taken = vec![false; order.len()];
+        let mut distances_s = Vec::new();
+        let mut pairs = Vec::new();
+        for i in neighbours {
+            if is_taken[i] || is_taken[i + 1] {
+                continue;
+            }
+            (is_taken[i], is_taken[i + 1]) = (true, true);
+            let (one, other) = (&order[i], &order[i + 1]);
+            pairs.push(if one.of_b { (other.place, one.place) } else { (one.place, other.place) });
+            // They were taken from the nearest on.
+            distances_s.push(distance_s(i));
+        }
+        pairs.sort_unstable();
+        Self {
+            left_a: a_s.len() - pairs.len(),
+            left_b: b_s.len() - pairs.len(),
+            distance_median_s: super::moments::median_of_sorted(&distances_s).unwrap_or(0.0),
+            distance_max_s: distances_s.last().copied().unwrap_or(0.0),
+            pairs,
+        }
+    }
+}
+
+/// A value in the common order of time.
+struct Place {
+    time_s: f64,
+    of_b: bool,
+    place: usize,
+}
+
+/// Both series in one order of time; of equal times the first series goes first.
+fn merged(a_s: &[f64], b_s: &[f64]) -> Vec<Place> {
+    let places = |times_s: &[f64], of_b: bool| -> Vec<Place> {
+        times_s.iter().enumerate().map(|(place, time_s)| Place { time_s: *time_s, of_b, place }).collect()
+    };
+    let mut order = places(a_s, false);
+    order.extend(places(b_s, true));
+    // Stable, and quick on two runs that are sorted already.
+    order.sort_by(|one, other| one.time_s.total_cmp(&other.time_s));
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn the_nearest_are_paired_and_the_rest_is_counted() {
+        let pairing = Pairing::of(&[0.0, 10.0, 20.0, 30.0], &[1.0, 19.5, 22.0]);
+        assert_eq!(pairing.pairs, [(0, 0), (2, 1), (3, 2)], "22 is nearest to 20, but 19.5 is nearer still");
+        assert_eq!((pairing.left_a, pairing.left_b), (1, 0));
+        assert_eq!((pairing.distance_median_s, pairing.distance_max_s), (1.0, 8.0));
+    }
+
+    #[test]
+    fn turns_in_both_orders_are_paired_turn_by_turn() {
+        // A B, B A, A B: the two of a turn are 1 s apart, turns 3 s.
+        let pairing = Pairing::of(&[0.0, 5.0, 8.0], &[1.0, 4.0, 9.0]);
+        assert_eq!(pairing.pairs, [(0, 0), (1, 1), (2, 2)]);
+        assert_eq!((pairing.left_a, pairing.left_b, pairing.distance_max_s), (0, 0, 1.0));
+    }
+
+    #[test]
+    fn a_pause_of_one_series_shifts_nothing() {
+        let a: Vec<f64> = (0..100).map(f64::from).collect();
+        let b: Vec<f64> = a.iter().filter(|t| !(40.0..60.0).contains(*t)).map(|t| t + 0.1).collect();
+        let pairing = Pairing::of(&a, &b);
+        assert_eq!((pairing.pairs.len(), pairing.left_a, pairing.left_b), (80, 20, 0));
+        assert!(pairing.pairs.iter().all(|(i, j)| (b[*j] - a[*i] - 0.1).abs() < 1e-9));
+    }
+
+    #[test]
+    fn odd_series_are_paired_too() {
+        assert_eq!(Pairing::of(&[], &[]), Pairing::default());
+        assert_eq!(Pairing::of(&[1.0], &[]).left_a, 1);
+        let same = Pairing::of(&[3.0; 4], &[3.0; 4]);
+        assert_eq!((same.pairs.len(), same.distance_max_s), (1, 0.0), "time cannot tell them apart");
+        assert_eq!(Pairing::of(&[-1e308], &[1e308]).pairs, [(0, 0)], "however far");
+    }
+
+    fn times() -> impl Strategy<Value = Vec<f64>> {
+        // Distinct times, or the order of equal ones would decide.
+        prop::collection::btree_set(0..100_000u32, 0..60)
+            .prop_map(|set| set.into_iter().map(|t| f64::from(t) / 7.0).collect())
+    }
+
+    proptest! {
+        #[test]
+        fn pairs_follow_time_use_each_value_once_and_leave_no_neighbours(a in times(), b in times()) {
+            let Pairing { pairs, left_a, left_b, distance_max_s, distance_median_s } = Pairing::of(&a, &b);
+            prop_assert!(pairs.is_sorted_by(|one, next| one.0 < next.0 && one.1 < next.1));
+            prop_assert_eq!((pairs.len() + left_a, pairs.len() + left_b), (a.len(), b.len()));
+            prop_assert_eq!(pairs.is_empty(), a.is_empty() || b.is_empty());
+            prop_assert!(distance_median_s <= distance_max_s);
+            // Two that are left over and next to each other would be a pair.
+            let mut left: Vec<(f64, bool, bool)> = Vec::new();
+            for (times, of_b) in [(&a, false), (&b, true)] {
+                let is_paired = |i: usize| pairs.iter().any(|pair| i == if of_b { pair.1 } else { pair.0 });
+                left.extend(times.iter().enumerate().map(|(i, time)| (*time, of_b, is_paired(i))));
+            }
+            left.sort_by(|one, other| one.0.total_cmp(&other.0));
+            prop_assert!(left.windows(2).all(|two| two[0].1 == two[1].1 || two[0].2 || two[1].2));
+        }
+
+        #[test]
+        fn the_order_of_the_series_makes_no_difference(a in times(), b in times()) {
+            prop_assume!(a.iter().all(|time| !b.contains(time)));
+            let mirrored: Vec<_> = Pairing::of(&b, &a).pairs.into_iter().map(|(i, j)| (j, i)).collect();
+            prop_assert_eq!(Pairing::of(&a, &b).pairs, mirrored);
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! Draws comparisons as SVG: series beside each other, histograms beside each other, distributions over each other.
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::{Histogram, Side, Study};
+use crate::input::Sample;
+use crate::plot::{FORECAST, Labels, MEASURED, Recorder, drawable, short};
+
+/// One row of a figure.
+pub struct Row<'a> {
+    /// Above its left half, or its whole.
+    pub title_a: String,
+    /// Above its right half, where there are two.
+    pub title_b: String,
+    /// What is drawn.
+    pub panel: Panel,
+    /// Of which comparison.
+    pub study: &'a Study,
+    /// The unit of its values.
+    pub unit: &'a str,
+}
+
+/// What a row shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Panel {
+    /// The values over time: the first series left, the second right (JavaNws, figures 4 to 6).
+    Series,
+    /// The histograms of the forecast errors, likewise (figures 7 and 8).
+    Histograms,
+    /// The distribution functions of the forecast errors, over each other (figure 9).
+    Distributions,
+}
+
+/// All three of one comparison.
+///
+/// # Errors
+/// What the drawing library could not do.
+pub fn study(study: &Study, a: &str, b: &str, unit: &str) -> Result<String, String> {
+    let row =
+        |panel, name: &dyn Fn(&str) -> String| Row { title_a: name(a), title_b: name(b), panel, study, unit };
+    let distributions = Row {
+        title_a: "distributions of the forecast errors".to_owned(),
+        ..row(Panel::Distributions, &str::to_owned)
+    };
+    svg(&[
+        row(Panel::Series, &str::to_owned),
+        row(Panel::Histograms, &|name| format!("{name}: forecast errors")),
+        distributions,
+    ])
+}
+
+/// Rows below each other.
+///
+/// # Errors
+/// What the drawing library could not do.
+pub fn svg(rows: &[Row<'_>]) -> Result<String, String> {
+    let mut svg = String::new();
+    {
+        let height = ROW_HEIGHT * u32::try_from(rows.len().max(1)).map_err(|error| error.to_string())?;
+        let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        root.fill(&WHITE).map_err(|error| error.to_string())?;
+        for (row, area) in rows.iter().zip(root.split_evenly((rows.len().max(1), 1))) {
+            row.draw(&area)?;
+        }
+        root.present().map_err(|error| error.to_string())?;
+    }
+    Ok(svg)
+}
+
+/// The mesh and its names: a chart's type depends on its axes', so that a function would not do.
+macro_rules! axes {
+    ($chart:expr, $x:expr, $y:expr) => {
+        $chart
+            .configure_mesh()
+            .bold_line_style(BLACK.mix(0.12))
+            .light_line_style(TRANSPARENT)
+            .axis_style(BLACK.mix(0.5))
+            .x_desc($x)
+            .y_desc($y)
+            .axis_desc_style(("sans-serif", 19))
+            .label_style(("sans-serif", 17))
+            .x_labels(8)
+            .y_labels(6)
+            .x_label_formatter(&|value| short(*value))
+            .y_label_formatter(&|value| short(*value))
+            .draw()
+            .map_err(failed)?
+    };
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+impl Row<'_> {
+    fn draw(&self, area: &Area<'_>) -> Result<(), String> {
+        let Self { title_a, title_b, study, .. } = self;
+        if self.panel == Panel::Distributions {
+            let chart = titled(area, title_a)?;
+            return self.distributions(&chart);
+        }
+        let halves = area.split_evenly((1, 2));
+        let sides = [(title_a, &study.a, MEASURED), (title_b, &study.b, FORECAST)];
+        for (half, (title, side, colour)) in halves.iter().zip(sides) {
+            let chart = titled(half, title)?;
+            match self.panel {
+                Panel::Series => self.series(&chart, side, colour)?,
+                _ => self.histogram(&chart, side, colour)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Both sides have the same axis of values.
+    fn series(&self, area: &Area<'_>, side: &Side, colour: RGBColor) -> Result<(), String> {
+        let size = self.study.a.median.abs().max(self.study.b.median.abs());
+        let (exponent, unit) = match self.unit {
+            "s" | "bit/s" => prefixed(self.unit, size),
+            // The chart finds one by itself.
+            unit => (0, drawable(unit)),
+        };
+        let recorder = |side: &Side| {
+            let mut recorder = Recorder::default();
+            for Sample { time_s, value } in &side.series.samples {
+                recorder.push(Sample { time_s: *time_s, value: value / 10f64.powi(exponent) }, None);
+            }
+            recorder
+        };
+        let (a, b) = (recorder(&self.study.a).extent(), recorder(&self.study.b).extent());
+        let labels = Labels { title: "", unit: &unit, level: 0.0, timed: true };
+        recorder(side).draw(area, &labels, (a.0.min(b.0), a.1.max(b.1)), colour)
+    }
+
+    /// Both sides have the same axes; empty bins at the ends are left out.
+    fn histogram(&self, area: &Area<'_>, side: &Side, colour: RGBColor) -> Result<(), String> {
+        let both = [&self.study.a.histogram, &self.study.b.histogram];
+        let filled = |bin: &usize| both.iter().any(|histogram| histogram.counts[*bin] != 0);
+        let bins = side.histogram.counts.len();
+        let first = (0..bins).find(filled).unwrap_or(0).saturating_sub(1);
+        let last = (0..bins).rfind(filled).unwrap_or(bins - 1).saturating_add(1).min(bins - 1);
+        let most = both.iter().flat_map(|histogram| histogram.counts.iter().copied()).max().unwrap_or(0);
+        let Histogram { counts, below, above, .. } = &side.histogram;
+        let scale = Scale::of(side.histogram.edge(first), side.histogram.edge(last + 1), self.unit);
+        let mut chart = ChartBuilder::on(area)
+            .margin(14)
+            .margin_right(28)
+            .x_label_area_size(52)
+            .y_label_area_size(86)
+            .build_cartesian_2d(scale.range(), 0.0..(most.max(1) as f64 * 1.05))
+            .map_err(failed)?;
+        let outside = if below + above == 0 { String::new() } else { format!(", {} outside", below + above) };
+        axes!(chart, scale.name("error") + &outside, "values in a bin");
+        let bars = (first..=last).filter(|bin| counts[*bin] != 0).map(|bin| {
+            let edges = [side.histogram.edge(bin), side.histogram.edge(bin + 1)].map(|edge| scale.at(edge));
+            Rectangle::new([(edges[0], 0.0), (edges[1], counts[bin] as f64)], colour.filled())
+        });
+        chart.draw_series(bars).map_err(failed).map(drop)
+    }
+
+    /// The middle of the errors; the farthest hundredth at each end would make the rest a wall.
+    fn distributions(&self, area: &Area<'_>) -> Result<(), String> {
+        let sides = [(&self.study.a, MEASURED, 3), (&self.study.b, FORECAST, 1)];
+        let sorted = sides.map(|(side, ..)| {
+            let mut errors = side.errors.clone();
+            errors.sort_by(f64::total_cmp);
+            errors
+        });
+        let quantile = |errors: &[f64], share: f64| {
+            errors.get(((errors.len().saturating_sub(1)) as f64 * share).round() as usize).copied()
+        };
+        let ends = |share: f64| sorted.iter().filter_map(move |errors| quantile(errors, share));
+        let low = ends(TAIL).reduce(f64::min).unwrap_or(0.0);
+        let high = ends(1.0 - TAIL).reduce(f64::max).unwrap_or(0.0);
+        let scale = Scale::of(low, high, self.unit);
+        let mut chart = ChartBuilder::on(area)
+            .margin(14)
+            .margin_right(28)
+            .x_label_area_size(52)
+            .y_label_area_size(86)
+            .build_cartesian_2d(scale.range(), 0.0..1.0)
+            .map_err(failed)?;
+        axes!(chart, scale.name("error"), "share of the errors up to it");
+        for (errors, (_, colour, width)) in sorted.iter().zip(sides) {
+            let line = steps(errors).into_iter().map(|(error, share)| (scale.at(error), share));
+            chart.draw_series(LineSeries::new(line, colour.stroke_width(width))).map_err(failed)?;
+        }
+        self.legend(area)
+    }
+
+    fn legend(&self, area: &Area<'_>) -> Result<(), String> {
+        let distance = self.study.distance.map_or_else(String::new, |d| format!("distance {d:.3}"));
+        let style = ("sans-serif", 17).into_font().into_text_style(area);
+        let style = style.pos(Pos::new(HPos::Left, VPos::Center));
+        for (y, text, colour) in
+            [(36, "first (A)", Some(MEASURED)), (60, "second (B)", Some(FORECAST)), (84, &distance, None)]
+        {
+            if let Some(colour) = colour {
+                let line = PathElement::new([(124, y), (150, y)], colour.stroke_width(3));
+                area.draw(&line).map_err(failed)?;
+            }
+            let x = if colour.is_some() { 158 } else { 124 };
+            area.draw(&Text::new(text.to_owned(), (x, y), style.clone())).map_err(failed)?;
+        }
+        Ok(())
+    }
+}
+
+/// The corners of a distribution function, of which no more are kept than can be seen.
+fn steps(sorted: &[f64]) -> Vec<(f64, f64)> {
+    let n = sorted.len();
+    let every = n.div_ceil(POINTS_MAX).max(1);
+    let kept = (0..n).filter(|i| i % every == 0 || *i + 1 == n);
+    kept.flat_map(|i| [(sorted[i], i as f64 / n as f64), (sorted[i], (i + 1) as f64 / n as f64)]).collect()
+}
+
+/// An axis that the drawing library can bear: wider than nothing, with numbers of ordinary size.
+struct Scale {
+    exponent: i32,
+    unit: String,
+    low: f64,
+    high: f64,
+}
+
+impl Scale {
+    fn of(low: f64, high: f64, unit: &str) -> Self {
+        let (exponent, unit) = prefixed(unit, low.abs().max(high.abs()));
+        let unscaled = Self { exponent, unit, low: f64::NEG_INFINITY, high: f64::INFINITY };
+        let (low, high) = (unscaled.at(low), unscaled.at(high));
+        let margin = ((high - low) * 0.02).max(high.abs().max(low.abs()) * 1e-6).max(1e-9);
+        Self { low: low - margin, high: high + margin, ..unscaled }
+    }
+
+    fn at(&self, value: f64) -> f64 {
+        (value / 10f64.powi(self.exponent)).clamp(self.low, self.high)
+    }
+
+    fn range(&self) -> std::ops::Range<f64> {
+        self.low..self.high
+    }
+
+    fn name(&self, what: &str) -> String {
+        if self.unit.is_empty() { what.to_owned() } else { format!("{what} ({})", self.unit) }
+    }
+}
+
+/// The power of ten and the name of a unit in which a number of this size has few digits.
+fn prefixed(unit: &str, size: f64) -> (i32, String) {
+    let steps: &[(i32, &str)] = match unit {
+        "s" => &[(0, "s"), (-3, "ms"), (-6, "µs"), (-9, "ns")],
+        "bit/s" => &[(9, "Gbit/s"), (6, "Mbit/s"), (3, "kbit/s"), (0, "bit/s")],
+        _ => &[],
+    };
+    let unit = drawable(unit);
+    let suits = |(exponent, _): &&(i32, &str)| 10f64.powi(*exponent) <= size;
+    match steps.iter().find(suits) {
+        Some((exponent, name)) => (*exponent, (*name).to_owned()),
+        None if size == 0.0 || (0.1..1e5).contains(&size) => (0, unit),
+        None => {
+            // A power of a thousand, as prefixes of units are.
+            let exponent = ((size.log10() / 3.0).floor() as i32 * 3).clamp(-300, 300);
+            (exponent, format!("1e{exponent} {unit}").trim_end().to_owned())
+        }
+    }
+}
+
+/// The part of an area below a title.
+fn titled<'a>(area: &Area<'a>, title: &str) -> Result<Area<'a>, String> {
+    let (head, rest) = area.split_vertically(HEAD);
+    let style = ("sans-serif", 20).into_font().into_text_style(area).pos(Pos::new(HPos::Left, VPos::Center));
+    head.draw(&Text::new(drawable(title), (24, HEAD / 2 + 4), style)).map_err(failed)?;
+    Ok(rest)
+}
+
+fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) -> String {
+    error.to_string()
+}
+
+const WIDTH: u32 = 1200;
+const ROW_HEIGHT: u32 = 360;
+const HEAD: i32 = 34;
+
+/// More corners than pixels show nothing more.
+const POINTS_MAX: usize = 2000;
+
+/// The share of the errors at each end that a distribution is drawn without.
+const TAIL: f64 = 0.01;

@@ -1,0 +1,219 @@
+//! What `barograph compare` prints.
+
+use std::io::{self, Write};
+
+use serde::Serialize;
+
+use super::moments::Moments;
+use super::{Better, Cause, Histogram, Kernel, OUTLIER_FACTOR, Outlier, Side, Study};
+
+/// What is said beside the numbers.
+pub(super) struct Labels<'a> {
+    pub(super) a: &'a str,
+    pub(super) b: &'a str,
+    pub(super) unit: &'a str,
+    pub(super) quantity: Option<&'a str>,
+    pub(super) methods: &'a str,
+}
+
+/// For people.
+pub(super) fn text(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> io::Result<()> {
+    let Study { a, b, pairing, outliers, .. } = study;
+    let unit = if labels.unit.is_empty() { String::new() } else { format!(" {}", labels.unit) };
+    let better = match study.better {
+        Better::Larger => "larger is better",
+        Better::Smaller => "smaller is better",
+    };
+    writeln!(out, "{}, {better}", labels.quantity.unwrap_or("values"))?;
+    for (letter, name, side) in [("A", labels.a, a), ("B", labels.b, b)] {
+        let Moments { count, mean, variance } = side.moments;
+        let variance = variance.map_or_else(|| "unknown".to_owned(), figure);
+        writeln!(
+            out,
+            "{letter}  {name}: n {count}, mean {}{unit}, variance (n − 1) {variance}",
+            figure(mean)
+        )?;
+    }
+    writeln!(
+        out,
+        "pairs by nearest time: {}; left over: {} of A, {} of B; time between the two of a pair: median {} s, largest {} s",
+        pairing.pairs.len(),
+        pairing.left_a,
+        pairing.left_b,
+        figure(pairing.distance_median_s),
+        figure(pairing.distance_max_s),
+    )?;
+    writeln!(
+        out,
+        "coefficient {} (least squares through the origin; below 1: B reports worse): {}; without outliers: {}",
+        study.better.ratio(),
+        coefficient(study.coefficient),
+        coefficient(study.without_outliers),
+    )?;
+    writeln!(out, "outliers (≥ {OUTLIER_FACTOR} × median): {}", outliers.len())?;
+    outliers.iter().try_for_each(|outlier| writeln!(out, "  {}", line(outlier, &unit)))?;
+    writeln!(out, "forecast errors (measured − forecast by {}):", labels.methods)?;
+    for (letter, side) in [("A", a), ("B", b)] {
+        let mae = side.mae().map_or_else(|| "unknown".to_owned(), figure);
+        writeln!(out, "  {letter}: n {}, mean absolute error {mae}{unit}", side.errors.len())?;
+    }
+    match (study.distance, study.distance_critical) {
+        (Some(distance), Some(critical)) => writeln!(
+            out,
+            "Kolmogorov–Smirnov distance of the errors: {distance:.4} (n {} and {}; 5 % of independent samples exceed {critical:.4})",
+            a.errors.len(),
+            b.errors.len(),
+        ),
+        _ => writeln!(out, "Kolmogorov–Smirnov distance of the errors: unknown, for want of forecasts"),
+    }
+}
+
+/// One outlier on a line.
+fn line(outlier: &Outlier, unit: &str) -> String {
+    let value = |value: f64, is_outlier: bool, kernel: Kernel| {
+        let mut text = format!("{}{unit}", figure(value));
+        if is_outlier {
+            text += " (outlier)";
+        }
+        if let Some(retrans) = kernel.retrans {
+            text += &format!(", {retrans} sent again");
+        }
+        if let Some(min_rtt_s) = kernel.min_rtt_s {
+            text += &format!(", least RTT {} s", figure(min_rtt_s));
+        }
+        text
+    };
+    let cause = match outlier.cause {
+        Cause::Network => "network",
+        Cause::Unexplained => "unexplained",
+    };
+    let a = value(outlier.a, outlier.is_a, outlier.kernel_a);
+    let b = value(outlier.b, outlier.is_b, outlier.kernel_b);
+    format!("time {} s: A {a}; B {b}: {cause}", outlier.time_s)
+}
+
+/// As JSON, on one line.
+pub(super) fn json(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> io::Result<()> {
+    let Study { pairing, .. } = study;
+    let answer = Answer {
+        quantity: labels.quantity,
+        unit: labels.unit,
+        better: study.better,
+        a: SideAnswer::of(labels.a, &study.a),
+        b: SideAnswer::of(labels.b, &study.b),
+        pairs: Pairs {
+            count: pairing.pairs.len(),
+            left_a: pairing.left_a,
+            left_b: pairing.left_b,
+            distance_median_s: pairing.distance_median_s,
+            distance_max_s: pairing.distance_max_s,
+        },
+        coefficient: study.coefficient,
+        coefficient_without_outliers: study.without_outliers,
+        outliers: &study.outliers,
+        methods: labels.methods,
+        ks_distance: study.distance,
+        ks_critical_5_percent: study.distance_critical,
+    };
+    serde_json::to_writer(&mut *out, &answer)?;
+    out.write_all(b"\n")
+}
+
+#[derive(Serialize)]
+struct Answer<'a> {
+    quantity: Option<&'a str>,
+    unit: &'a str,
+    better: Better,
+    a: SideAnswer<'a>,
+    b: SideAnswer<'a>,
+    pairs: Pairs,
+    coefficient: Option<f64>,
+    coefficient_without_outliers: Option<f64>,
+    outliers: &'a [Outlier],
+    methods: &'a str,
+    ks_distance: Option<f64>,
+    ks_critical_5_percent: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct Pairs {
+    count: usize,
+    left_a: usize,
+    left_b: usize,
+    distance_median_s: f64,
+    distance_max_s: f64,
+}
+
+#[derive(Serialize)]
+struct SideAnswer<'a> {
+    name: &'a str,
+    #[serde(flatten)]
+    moments: Moments,
+    median: f64,
+    errors: Errors<'a>,
+}
+
+#[derive(Serialize)]
+struct Errors<'a> {
+    count: usize,
+    mean_absolute: Option<f64>,
+    /// The lower edge of the first bin.
+    histogram_from: f64,
+    histogram: &'a Histogram,
+    /// The share of the errors below the upper edge of each bin.
+    cdf: Vec<f64>,
+}
+
+impl<'a> SideAnswer<'a> {
+    fn of(name: &'a str, side: &'a Side) -> Self {
+        let Side { errors, histogram, .. } = side;
+        let errors = Errors {
+            count: errors.len(),
+            mean_absolute: side.mae(),
+            histogram_from: histogram.edge(0),
+            histogram,
+            cdf: histogram.cumulative(),
+        };
+        Self { name, moments: side.moments, median: side.median, errors }
+    }
+}
+
+fn coefficient(coefficient: Option<f64>) -> String {
+    coefficient.map_or_else(|| "unknown".to_owned(), |c| format!("{c:.4}"))
+}
+
+/// A number with five significant digits.
+#[must_use]
+pub fn figure(number: f64) -> String {
+    let size = number.abs();
+    if size == 0.0 {
+        return "0".to_owned();
+    }
+    if !(1e-4..1e7).contains(&size) {
+        return format!("{number:.4e}");
+    }
+    // Of these sizes the logarithm lies from −4 to 7.
+    let decimals = (4 - size.log10().floor() as i32).max(0) as usize;
+    let text = format!("{number:.decimals$}");
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_have_five_digits() {
+        for (number, text) in [
+            (0.0, "0"),
+            (1.0, "1"),
+            (-12.345_678, "-12.346"),
+            (0.000_951_234_9, "0.00095123"),
+            (123_456.7, "123457"),
+            (1e8, "1.0000e8"),
+            (2.5e-7, "2.5000e-7"),
+        ] {
+            assert_eq!(figure(number), text);
+        }
+    }
+}

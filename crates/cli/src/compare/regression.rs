@@ -1,0 +1,94 @@
+//! How the values of two series are proportional: least squares through the origin (JavaNws §4.2).
+
+/// Which values of a quantity are the better ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Better {
+    /// As of goodput: the coefficient is B ÷ A.
+    Larger,
+    /// As of times: the coefficient is A ÷ B.
+    Smaller,
+}
+
+impl Better {
+    /// How the coefficient is to be read.
+    #[must_use]
+    pub fn ratio(self) -> &'static str {
+        match self {
+            Self::Larger => "B ÷ A",
+            Self::Smaller => "A ÷ B",
+        }
+    }
+}
+
+/// The coefficient c of the least-squares line through the origin over pairs (a, b), so that below 1 always
+/// means that B reports worse: "higher round trip times and lower bandwidth values" (JavaNws §4.2).
+///
+/// `None` when all values that it would be divided by are 0.
+#[must_use]
+pub fn coefficient(pairs: impl Iterator<Item = (f64, f64)>, better: Better) -> Option<f64> {
+    let (mut products, mut squares) = (0.0, 0.0);
+    for (a, b) in pairs {
+        // Where larger is better, b = c·a is fitted; where smaller is, a = c·b.
+        let (x, y) = match better {
+            Better::Larger => (a, b),
+            Better::Smaller => (b, a),
+        };
+        products += x * y;
+        squares += x * x;
+    }
+    // The c at which Σ(y − c·x)² is least: its derivative −2·Σx·(y − c·x) is 0 (JavaNws §4.2).
+    let c: f64 = products / squares;
+    c.is_finite().then_some(c)
+}
+
+/// From how large a value on it is an outlier, given the median of its series: "occasional values that deviated
+/// by two or three orders of magnitude" (JavaNws §4.2). `None` where the median is not positive and so no measure.
+#[must_use]
+pub fn outlier_from(median: f64) -> Option<f64> {
+    (0.0 < median).then_some(OUTLIER_FACTOR * median)
+}
+
+/// Two orders of magnitude.
+pub const OUTLIER_FACTOR: f64 = 100.0;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn by_hand() {
+        let pairs = || [(1.0, 2.0), (2.0, 2.0)].into_iter();
+        // B on A: (1·2 + 2·2) ÷ (1 + 4); A on B: 6 ÷ (4 + 4).
+        assert_eq!(coefficient(pairs(), Better::Larger), Some(1.2));
+        assert_eq!(coefficient(pairs(), Better::Smaller), Some(0.75));
+        assert_eq!(coefficient([(0.0, 1.0)].into_iter(), Better::Larger), None);
+        assert_eq!(coefficient([].into_iter(), Better::Smaller), None);
+        assert_eq!(outlier_from(0.02), Some(2.0));
+        assert_eq!(outlier_from(0.0), None);
+    }
+
+    #[test]
+    fn below_one_means_that_b_reports_worse() {
+        let half_the_goodput = [(10.0, 5.0), (8.0, 4.0)].into_iter();
+        assert_eq!(coefficient(half_the_goodput, Better::Larger), Some(0.5));
+        let twice_the_time = [(0.01, 0.02), (0.02, 0.04)].into_iter();
+        assert_eq!(coefficient(twice_the_time, Better::Smaller), Some(0.5));
+    }
+
+    proptest! {
+        #[test]
+        fn of_multiples_it_is_the_factor(
+            values in prop::collection::vec(1e-3..1e9f64, 1..50),
+            factor in 0.01..100.0f64,
+        ) {
+            let pairs = || values.iter().map(|a| (*a, factor * a));
+            let near = |found: f64, wanted: f64| (found / wanted - 1.0).abs() < 1e-9;
+            prop_assert!(near(coefficient(pairs(), Better::Larger).unwrap(), factor));
+            prop_assert!(near(coefficient(pairs(), Better::Smaller).unwrap(), 1.0 / factor));
+        }
+    }
+}

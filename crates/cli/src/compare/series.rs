@@ -1,0 +1,88 @@
+//! A series to compare: its values with their times, and what the kernel said of each.
+
+use std::io::BufRead;
+
+use crate::input::{Detail, Format, InputError, Sample, SeriesReader};
+
+/// A series that was read.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Series {
+    /// What was measured, where the series says so.
+    pub quantity: Option<String>,
+    /// Values with their times in seconds, which do not decrease.
+    pub samples: Vec<Sample>,
+    /// What the kernel's counters were at each value.
+    pub kernel: Vec<Kernel>,
+}
+
+/// What `TCP_INFO` said at the end of one measurement, where it is known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, serde::Serialize)]
+pub struct Kernel {
+    /// Segments sent again.
+    pub retrans: Option<u64>,
+    /// The smallest round-trip time seen, in seconds.
+    pub min_rtt_s: Option<f64>,
+}
+
+impl Series {
+    /// Adds a value.
+    pub fn push(&mut self, sample: Sample, kernel: Kernel) {
+        self.samples.push(sample);
+        self.kernel.push(kernel);
+    }
+
+    /// Reads a series in any format that has times.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a sentence that begins with a line's number where one is to blame.
+    pub fn read(input: impl BufRead) -> Result<Self, SeriesError> {
+        let mut reader = SeriesReader::new(input);
+        let mut series = Self::default();
+        while let Some(sample) = reader.next() {
+            let sample = sample?;
+            if matches!(reader.format(), Some(Format::Bare | Format::Json)) {
+                return Err(SeriesError::Untimed);
+            }
+            let Detail { quantity, retrans, min_rtt_s } = reader.detail();
+            match (&series.quantity, quantity) {
+                (Some(before), Some(quantity)) if *before != quantity => {
+                    return Err(SeriesError::SeveralQuantities { before: before.clone(), quantity });
+                }
+                (None, Some(quantity)) => series.quantity = Some(quantity),
+                _ => {}
+            }
+            series.push(sample, Kernel { retrans, min_rtt_s });
+        }
+        Ok(series)
+    }
+
+    /// The values alone.
+    pub fn values(&self) -> impl Iterator<Item = f64> + Clone {
+        self.samples.iter().map(|sample| sample.value)
+    }
+
+    /// The times alone, in seconds.
+    #[must_use]
+    pub fn times_s(&self) -> Vec<f64> {
+        self.samples.iter().map(|sample| sample.time_s).collect()
+    }
+}
+
+/// Why a series cannot be compared.
+#[derive(Debug, thiserror::Error)]
+pub enum SeriesError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// It has values without times.
+    #[error("its values have no times; expected time_s beside each value")]
+    Untimed,
+    /// It is more than one series.
+    #[error("it holds {before:?} and {quantity:?}; expected one quantity")]
+    SeveralQuantities {
+        /// The first.
+        before: String,
+        /// The next.
+        quantity: String,
+    },
+}

@@ -1,0 +1,199 @@
+//! Everything that is said of two series: moments, coefficients, outliers, forecast errors and their distance.
+
+use barograph_forecast::{Config, NotFinite};
+use serde::Serialize;
+
+use super::distance::{critical_value, kolmogorov_smirnov};
+use super::errors::{Histogram, forecast_errors};
+use super::moments::{Moments, median};
+use super::pairing::Pairing;
+use super::regression::{Better, coefficient, outlier_from};
+use super::series::{Kernel, Series};
+
+/// Two series, compared as JavaNws §4 and §5 compare Java with C.
+#[derive(Clone, Debug)]
+pub struct Study {
+    /// The first series; in the paper the one by C.
+    pub a: Side,
+    /// The second series; in the paper the one by Java.
+    pub b: Side,
+    /// Which values are the better ones.
+    pub better: Better,
+    /// Which values belong together.
+    pub pairing: Pairing,
+    /// The coefficient over all pairs; below 1 means that B reports worse.
+    pub coefficient: Option<f64>,
+    /// The same without pairs that have an outlier.
+    pub without_outliers: Option<f64>,
+    /// The pairs that were left out of it, in order of time.
+    pub outliers: Vec<Outlier>,
+    /// The distance of Kolmogorov and Smirnov between the forecast errors, 0 to 1.
+    pub distance: Option<f64>,
+    /// What it would exceed by chance in 5 % of independent samples of these sizes.
+    pub distance_critical: Option<f64>,
+}
+
+/// One of the two series.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// Its values, with their times.
+    pub series: Series,
+    /// Of all its values.
+    pub moments: Moments,
+    /// The median of all its values.
+    pub median: f64,
+    /// Measured − forecast, of every value but the first.
+    pub errors: Vec<f64>,
+    /// The errors in bins that both series share.
+    pub histogram: Histogram,
+}
+
+/// A pair with a value of 100 times the median of its series or more.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Outlier {
+    /// When the first series' value was taken, in seconds.
+    pub time_s: f64,
+    /// The first series' value.
+    pub a: f64,
+    /// The second series' value.
+    pub b: f64,
+    /// Whether the first series' value is an outlier of its series.
+    pub is_a: bool,
+    /// Whether the second series' value is one of its own.
+    pub is_b: bool,
+    /// What the kernel said at the first series' value.
+    pub kernel_a: Kernel,
+    /// What the kernel said at the second series' value.
+    pub kernel_b: Kernel,
+    /// What made it one.
+    pub cause: Cause,
+}
+
+/// What made a value an outlier, as far as can be told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Cause {
+    /// TCP had to send again in every measurement of the pair that is an outlier.
+    Network,
+    /// The kernel's counters are not known, or tell of no retransmission.
+    Unexplained,
+}
+
+impl Study {
+    /// Compares two series; `config` says which forecasts' errors are compared.
+    ///
+    /// # Errors
+    /// [`NotFinite`] for a value that no battery takes.
+    pub fn of(a: Series, b: Series, better: Better, config: &Config) -> Result<Self, NotFinite> {
+        let pairing = Pairing::of(&a.times_s(), &b.times_s());
+        let span = span(a.values().chain(b.values()));
+        let (a, b) = (Side::of(a, span, config)?, Side::of(b, span, config)?);
+        let outliers = outliers(&a, &b, &pairing);
+        let pairs = || pairing.pairs.iter().map(|(i, j)| (a.value(*i), b.value(*j)));
+        let is_usual = |pair: &(f64, f64)| !a.is_outlier(pair.0) && !b.is_outlier(pair.1);
+        Ok(Self {
+            coefficient: coefficient(pairs(), better),
+            without_outliers: coefficient(pairs().filter(is_usual), better),
+            distance: kolmogorov_smirnov(&a.errors, &b.errors),
+            distance_critical: critical_value(a.errors.len(), b.errors.len()),
+            outliers,
+            better,
+            pairing,
+            a,
+            b,
+        })
+    }
+}
+
+impl Side {
+    fn of(series: Series, span: f64, config: &Config) -> Result<Self, NotFinite> {
+        let errors = forecast_errors(series.values(), config)?;
+        Ok(Self {
+            moments: Moments::of(series.values()),
+            median: median(series.values()).unwrap_or(0.0),
+            histogram: Histogram::of(&errors, span),
+            errors,
+            series,
+        })
+    }
+
+    /// Mean absolute error of the forecasts, in the unit of the values; `None` where there was none.
+    #[must_use]
+    pub fn mae(&self) -> Option<f64> {
+        let sum: f64 = self.errors.iter().map(|error| error.abs()).sum();
+        (!self.errors.is_empty()).then(|| sum / self.errors.len() as f64)
+    }
+
+    fn value(&self, place: usize) -> f64 {
+        self.series.samples[place].value
+    }
+
+    fn is_outlier(&self, value: f64) -> bool {
+        outlier_from(self.median).is_some_and(|from| from <= value)
+    }
+}
+
+/// The pairs with an outlier, with what is known of them.
+fn outliers(a: &Side, b: &Side, pairing: &Pairing) -> Vec<Outlier> {
+    let pairs = pairing.pairs.iter().map(|(i, j)| {
+        let (value_a, value_b) = (a.value(*i), b.value(*j));
+        let (is_a, is_b) = (a.is_outlier(value_a), b.is_outlier(value_b));
+        let (kernel_a, kernel_b) = (a.series.kernel[*i], b.series.kernel[*j]);
+        let sent_again = |kernel: Kernel| kernel.retrans.is_some_and(|count| 0 < count);
+        let is_explained = (!is_a || sent_again(kernel_a)) && (!is_b || sent_again(kernel_b));
+        let cause = if is_explained { Cause::Network } else { Cause::Unexplained };
+        let time_s = a.series.samples[*i].time_s;
+        Outlier { time_s, a: value_a, b: value_b, is_a, is_b, kernel_a, kernel_b, cause }
+    });
+    pairs.filter(|pair| pair.is_a || pair.is_b).collect()
+}
+
+/// From the least to the greatest.
+fn span(values: impl Iterator<Item = f64>) -> f64 {
+    let (low, high) =
+        values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), v| (low.min(v), high.max(v)));
+    (high - low).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+    use barograph_forecast::{Preset, Rule};
+
+    fn study(a: &str, b: &str, better: Better) -> Study {
+        let config = Config { preset: Preset::Full, rule: Rule::Blend, levels: Vec::new() };
+        let read = |text: &str| Series::read(text.as_bytes()).unwrap();
+        Study::of(read(a), read(b), better, &config).unwrap()
+    }
+
+    #[test]
+    fn outliers_are_left_out_and_listed_with_their_cause() {
+        let a = "time_s,value,retrans\n0,1,0\n10,1,0\n20,100,2\n30,1,0\n40,1,0\n";
+        let b = "0.5,2\n10.5,2\n20.5,2\n30.5,200\n40.5,2\n";
+        let study = study(a, b, Better::Smaller);
+        assert_eq!(study.without_outliers, Some(0.5));
+        assert!(study.coefficient.is_some_and(|all| all < 0.1));
+        let told: Vec<_> =
+            study.outliers.iter().map(|pair| (pair.time_s, pair.a, pair.b, pair.cause)).collect();
+        let expected = [(20.0, 100.0, 2.0, Cause::Network), (30.0, 1.0, 200.0, Cause::Unexplained)];
+        assert_eq!(told, expected, "100 times the median exactly is an outlier");
+    }
+
+    #[test]
+    fn a_series_equals_itself() {
+        let text: String = (0..300).map(|i| format!("{i},{}\n", 5 + (i * 7) % 11)).collect();
+        let study = study(&text, &text, Better::Larger);
+        assert_eq!((study.coefficient, study.distance), (Some(1.0), Some(0.0)));
+        assert_eq!((study.a.histogram.clone(), study.outliers.len()), (study.b.histogram.clone(), 0));
+        assert_eq!(study.a.errors.len(), 299);
+        assert_eq!(study.a.histogram.width, 10.0 / 100.0, "over max − min of the measured values");
+    }
+
+    #[test]
+    fn one_value_each_is_compared_as_far_as_it_goes() {
+        let study = study("0,2\n", "1,1\n", Better::Larger);
+        assert_eq!((study.coefficient, study.distance, study.a.moments.variance), (Some(0.5), None, None));
+    }
+}

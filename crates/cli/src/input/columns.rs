@@ -1,0 +1,105 @@
+//! The columns that a CSV header names beside time and value, and what they tell of a measurement.
+
+use barograph_forecast::Quantity;
+use serde_json::Value;
+
+use super::unquoted;
+
+/// What stands beside a measurement, where its line says so.
+///
+/// Of a CSV line with a header, the columns of these names; of a JSON line, the keys of these names, also in an
+/// object under `detail`, `tcp_info` or `info`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Detail {
+    /// What was measured (`quantity`, or the name of the column of values).
+    pub quantity: Option<String>,
+    /// Segments that TCP sent again (`retrans` or `total_retrans`).
+    pub retrans: Option<u64>,
+    /// The smallest round-trip time that the kernel saw, in seconds (`min_rtt_s`).
+    pub min_rtt_s: Option<f64>,
+}
+
+impl Detail {
+    /// Of a JSON line; what is not of the expected type is passed over.
+    pub(super) fn of_json(text: &str) -> Self {
+        let Ok(object) = serde_json::from_str::<Value>(text) else { return Self::default() };
+        let places = || std::iter::once(&object).chain(NESTED.iter().filter_map(|key| object.get(key)));
+        let find = |names: &[&str]| places().find_map(|place| names.iter().find_map(|name| place.get(name)));
+        Self {
+            quantity: find(&["quantity"]).and_then(Value::as_str).and_then(identifier),
+            retrans: find(&RETRANS).and_then(Value::as_u64),
+            min_rtt_s: find(&["min_rtt_s"]).and_then(Value::as_f64),
+        }
+    }
+}
+
+/// A text that is the name of a quantity.
+fn identifier(text: &str) -> Option<String> {
+    Quantity::new(text).ok().map(|quantity| quantity.as_str().to_owned())
+}
+
+/// Where the time, the value and the rest stand on a line.
+#[derive(Clone, Debug)]
+pub(super) struct Columns {
+    names: Vec<String>,
+    time: usize,
+    value: usize,
+}
+
+impl Columns {
+    /// The columns of a header that names a time and a value, in any order.
+    pub(super) fn of_header(text: &str) -> Option<Self> {
+        let names: Vec<String> =
+            text.split(',').take(COLUMNS_MAX + 1).map(|name| unquoted(name).to_ascii_lowercase()).collect();
+        let at = |wanted: &str| names.iter().position(|name| name == wanted);
+        let time = at("time_s")?;
+        let value =
+            at("value").or_else(|| names.iter().position(|name| smaller_is_better(name).is_some()))?;
+        (names.len() <= COLUMNS_MAX).then_some(Self { names, time, value })
+    }
+
+    /// Time, value and whether the line tells of a failure; `None` when it has another number of fields.
+    pub(super) fn fields<'a>(&self, text: &'a str) -> Option<(&'a str, &'a str, bool)> {
+        let fields: Vec<&str> = text.split(',').map(unquoted).collect();
+        let failed = self.at("error").is_some_and(|at| fields.get(at).is_some_and(|why| !why.is_empty()));
+        let (time, value) = (*fields.get(self.time)?, *fields.get(self.value)?);
+        (fields.len() == self.names.len()).then_some((time, value, failed && value.is_empty()))
+    }
+
+    /// What the other columns tell.
+    pub(super) fn detail(&self, text: &str) -> Detail {
+        let field = |name: &str| text.split(',').nth(self.at(name)?).map(unquoted);
+        let named = Some(self.names[self.value].as_str()).filter(|name| *name != "value");
+        Detail {
+            quantity: field("quantity").or(named).and_then(identifier),
+            retrans: RETRANS.iter().find_map(|name| field(name)?.parse().ok()),
+            min_rtt_s: field("min_rtt_s").and_then(|text| text.parse().ok()).filter(|s: &f64| s.is_finite()),
+        }
+    }
+
+    fn at(&self, wanted: &str) -> Option<usize> {
+        self.names.iter().position(|name| name == wanted)
+    }
+}
+
+/// Whether smaller values of a quantity are the better ones, from its name; `None` = its name does not tell.
+#[must_use]
+pub fn smaller_is_better(quantity: &str) -> Option<bool> {
+    let begins = |names: &[&str]| names.iter().any(|name| quantity.starts_with(name));
+    if begins(&["rtt", "connect", "first_byte", "response_time"]) {
+        Some(true)
+    } else if begins(&["goodput"]) {
+        Some(false)
+    } else {
+        None
+    }
+}
+
+/// What counts as TCP's retransmissions: a column of one's own choice, and the kernel's name.
+const RETRANS: [&str; 2] = ["retrans", "total_retrans"];
+
+/// Where stations, `barograph probe --json` and others keep what the kernel said.
+const NESTED: [&str; 3] = ["detail", "tcp_info", "info"];
+
+/// More columns than any record of ours has; a bound on what a header can cost.
+const COLUMNS_MAX: usize = 64;

@@ -1,0 +1,187 @@
+//! `lab equivalence`: whether a page in a browser measures what a native program measures, after Krintz and Wolski,
+//! "JavaNws: The Network Weather Service for the Desktop" (1999), §4 and §5: their Java is our page, their C is Rust.
+
+#[cfg(target_os = "linux")]
+mod browser;
+#[cfg(target_os = "linux")]
+mod buffers;
+#[cfg(target_os = "linux")]
+mod collect;
+#[cfg(target_os = "linux")]
+mod figures;
+#[cfg(target_os = "linux")]
+mod hosts;
+#[cfg(target_os = "linux")]
+mod link;
+#[cfg(target_os = "linux")]
+mod native;
+#[cfg(target_os = "linux")]
+mod overhead;
+#[cfg(target_os = "linux")]
+mod tables;
+
+use std::path::PathBuf;
+
+use clap::ValueEnum;
+
+/// What `lab equivalence` was asked.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Pairs of each quantity on each link.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pairs: u32,
+    /// Only these links.
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [LinkName::Slow, LinkName::Fast, LinkName::Loopback])]
+    links: Vec<LinkName>,
+    /// Pairs of each row of table 6, the control of buffers; 0 leaves it out.
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    buffer_pairs: u32,
+    /// Bytes of a transfer; the paper's are 64 KiB.
+    #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(1..=16 << 20))]
+    bytes: u64,
+    /// Write the series as CSV, and the figures as SVG, into this directory.
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// Delays in seconds to replay as jitter, instead of seeded ones; their mean is taken off the links' delay.
+    #[arg(long, value_name = "FILE")]
+    jitter: Option<PathBuf>,
+    /// Which clock the page has: the finer one needs a station that isolates its page.
+    #[arg(long, value_enum, default_value_t = ClockName::Fine)]
+    clock: ClockName,
+    /// Whose code measures in the page.
+    #[arg(long, value_enum, default_value_t = PageName::Own)]
+    page: PageName,
+    /// The browser.
+    #[arg(long, value_name = "FILE", env = "CHROMIUM", default_value = "/usr/bin/chromium")]
+    chromium: PathBuf,
+}
+
+/// The links of the study.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum LinkName {
+    /// 2 Mbit/s, 95 ms: the paper's wide-area paths
+    Slow,
+    /// 100 Mbit/s, 20 ms
+    Fast,
+    /// The host itself, without jitter
+    Loopback,
+}
+
+/// How fine the page's clock is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum ClockName {
+    /// As on a secure origin: isolated from other origins
+    Fine,
+    /// As on a plain http address
+    Coarse,
+}
+
+/// Whose code measures in the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum PageName {
+    /// The page's own communicator, where it offers one
+    Own,
+    /// A bare one of a hundred lines
+    Bare,
+}
+
+/// Emulated links are made of Linux's network namespaces.
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let Args {
+        pairs: _,
+        links: _,
+        buffer_pairs: _,
+        bytes: _,
+        out: _,
+        jitter: _,
+        clock: _,
+        page: _,
+        chromium: _,
+    } = args;
+    eprintln!("SKIPPED: lab equivalence needs Linux's network namespaces");
+    Ok(())
+}
+
+#[cfg(target_os = "linux")]
+pub(crate) use linux::run;
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use std::fs;
+    use std::io::Write;
+    use std::thread;
+
+    use anyhow::Context;
+    use barograph_probe::io::Cancel;
+    use barograph_sim::{Error, Link, Network, say_skipped};
+    use barograph_station::{Signal, signals};
+
+    use super::browser::{self, Ready};
+    use super::collect::{self, LinkStudy};
+    use super::link::{Path, jitter};
+    use super::{Args, LinkName, buffers, figures, overhead, tables};
+
+    /// Measures, writes and prints.
+    pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+        if let Some(missing) = browser::missing(&args.chromium) {
+            say_skipped(&format!("lab equivalence: {missing}"));
+            return Ok(());
+        }
+        match Network::new(Link::Veth { rate_bps: None }) {
+            Err(error @ Error::NotPermitted { .. }) => {
+                say_skipped(&format!("lab equivalence: {error}"));
+                return Ok(());
+            }
+            tried => drop(tried.context("cannot make an emulated network")?),
+        }
+        if let Some(directory) = &args.out {
+            fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
+        }
+        let cancel = stop_on_signal()?;
+        let delays = jitter(args.jitter.as_deref())?;
+        let (mut studies, mut browsers, mut overheads) =
+            (Vec::<LinkStudy>::new(), Vec::<Ready>::new(), Vec::new());
+        for name in &args.links {
+            if cancel.is_cancelled() {
+                break;
+            }
+            let mut bench = Path::of(*name, &delays).bench(args)?;
+            studies.push(collect::pairs(&mut bench, args, &cancel)?);
+            if *name == LinkName::Loopback && !cancel.is_cancelled() {
+                overheads = overhead::by_clock(&mut bench, args, &cancel)?;
+            }
+            browsers.push(bench.ready);
+        }
+        let buffers = match args.links.contains(&LinkName::Fast) && 0 < args.buffer_pairs {
+            true => buffers::rows(&Path::of(LinkName::Fast, &delays), args, &cancel)?,
+            false => Vec::new(),
+        };
+        let mut text = String::new();
+        if cancel.is_cancelled() {
+            text += "**Stopped before the end: this is what there is.**\n\n";
+        }
+        text += &tables::all(&studies, &browsers, &buffers, &overheads);
+        if let Some(directory) = &args.out {
+            collect::write_csv(&studies, directory)?;
+            text += &figures::write(&studies, directory)?;
+        }
+        std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+    }
+
+    /// The first signal ends the measuring, and what there is is printed; the second ends all.
+    fn stop_on_signal() -> anyhow::Result<Cancel> {
+        let signals = signals::listen().context("signals cannot be handled")?;
+        let cancel = Cancel::default();
+        let stop = cancel.clone();
+        thread::spawn(move || {
+            while let Ok(signal) = signals.recv() {
+                if signal == Signal::Stop && stop.is_cancelled() {
+                    std::process::exit(1);
+                }
+                stop.cancel();
+            }
+        });
+        Ok(cancel)
+    }
+}

@@ -1,0 +1,39 @@
+//! The native communicator: the probes as `barograph probe` makes them, one sample at a time.
+
+use std::time::Duration;
+
+use anyhow::Context as _;
+use barograph::compare::Kernel;
+use barograph_probe::io::{Cancel, Context, run_one};
+use barograph_probe::{Direction, Experiment, Target};
+use barograph_sim::Network;
+
+use super::collect::{Asked, Quantity};
+
+/// One sample, in seconds, or in bit/s without any correction; with what the kernel said.
+pub(crate) fn measure(
+    network: &Network,
+    target: &Target,
+    asked: &Asked,
+    cancel: &Cancel,
+) -> anyhow::Result<(f64, Kernel)> {
+    let experiment = match asked.quantity {
+        Quantity::Rtt => Experiment::Rtt { n: 1 },
+        Quantity::RttNagle => Experiment::RttNagle { n: 1 },
+        Quantity::Goodput => Experiment::Goodput { direction: Direction::Up, bytes: asked.bytes },
+    };
+    let mut context = Context { deadline: DEADLINE, cancel: cancel.clone(), ..Context::default() };
+    if let Some(write_bytes) = asked.write_bytes {
+        context.write_bytes = write_bytes;
+    }
+    let mut readings = network.a.run(|| run_one(target, experiment, &context))?;
+    let reading = readings.pop().context("an experiment gives a reading")?;
+    let measured = reading.result?;
+    let kernel = measured
+        .tcp_info
+        .map(|info| Kernel { retrans: Some(info.total_retrans.into()), min_rtt_s: info.min_rtt_s });
+    Ok((measured.raw.unwrap_or(measured.value), kernel.unwrap_or_default()))
+}
+
+/// Far beyond what any sample takes on these links.
+const DEADLINE: Duration = Duration::from_secs(60);

@@ -1,0 +1,129 @@
+// A mirror that is a file on a web server: parts of it are fetched, and their bytes counted as they arrive.
+
+/**
+ * A file to download, measured by requests for its first bytes. `fetch` and `now` (milliseconds) are those of
+ * the page unless a test gives its own.
+ */
+export class Download {
+  #url;
+  #fetch;
+  #now;
+  /** Whether the server sends the whole file whatever is asked for. */
+  ignores_range = false;
+
+  /** Asks for one byte: that opens the connection, and finds out what cannot work. */
+  static async open(url, { signal, fetch = globalThis.fetch.bind(globalThis), now = () => performance.now() } = {}) {
+    const download = new Download(url, fetch, now);
+    const { response } = await download.#ask(1, signal);
+    download.ignores_range = response.status === 200 && response.headers.get('content-length') !== '1';
+    if (download.ignores_range) await response.body?.cancel();
+    else await response.arrayBuffer();
+    return download;
+  }
+
+  constructor(url, fetch, now) {
+    this.#url = url;
+    this.#fetch = fetch;
+    this.#now = now;
+  }
+
+  /**
+   * Fetches the first `bytes` of the file: `{parts, rtts_s}`, parts `{bytes, took_s, streamed}`. The round trip is
+   * the time to the head of the answer: at most that, for the server's own time is in it.
+   *
+   * A server that ignores ranges is asked once, and its stream cut into parts: to ask again and break off each
+   * time would leave what was already under way, up to a receive window, to be paid for by the reader.
+   */
+  async probe(bytes, signal) {
+    const { response, asked_ms, answered_ms } = await this.#ask(bytes, signal);
+    const arrivals = await this.#read(response, bytes, signal);
+    const rtts_s = [(answered_ms - asked_ms) / 1000];
+    const last = arrivals.at(-1);
+    if (!last || last.got < PART_BYTES_MIN) throw new Error('the file is too small to measure by');
+    if (this.ignores_range) return { parts: partsOf(arrivals), rtts_s };
+    return { parts: [{ bytes: last.got, took_s: (last.at_ms - asked_ms) / 1000, streamed: false }], rtts_s };
+  }
+
+  close() {}
+
+  async #ask(bytes, signal) {
+    const asked_ms = this.#now();
+    const response = await this.#fetch(this.#url, {
+      signal,
+      mode: 'cors',
+      // A cache, the browser's or one on the way, is not the mirror.
+      cache: 'no-store',
+      credentials: 'omit',
+      referrerPolicy: 'no-referrer',
+      // One range from a first byte is safelisted: no preflight (Fetch §2.2.2).
+      headers: { range: `bytes=0-${bytes - 1}` },
+    });
+    const answered_ms = this.#now();
+    if (response.status !== 206 && response.status !== 200) {
+      await response.body?.cancel();
+      throw new Error(response.status === 416 ? 'the file is empty' : `answered with status ${response.status}`);
+    }
+    return { response, asked_ms, answered_ms };
+  }
+
+  /** Reads until `bytes` have come, the answer ends or the time of a stream is over; when how many had come. */
+  async #read(response, bytes, signal) {
+    signal?.throwIfAborted();
+    const reader = response.body.getReader();
+    const stop = () => reader.cancel(signal.reason).catch(() => {});
+    signal?.addEventListener('abort', stop, { once: true });
+    const arrivals = [];
+    const began_ms = this.#now();
+    let got = 0;
+    try {
+      while (got < bytes) {
+        const { done, value } = await reader.read();
+        signal?.throwIfAborted();
+        if (done) break;
+        got += value.byteLength;
+        arrivals.push({ got, at_ms: this.#now() });
+        if (this.ignores_range && STREAM_MS_MAX < this.#now() - began_ms) break;
+      }
+    } finally {
+      signal?.removeEventListener('abort', stop);
+      // What was asked for has come; a server that ignores ranges would send on.
+      reader.cancel().catch(() => {});
+    }
+    return arrivals;
+  }
+}
+
+/** What a download's failure means, in words: a page is told nothing, so it is asked again without reading. */
+export async function explainFailure(url, error, { signal, fetch = globalThis.fetch.bind(globalThis) } = {}) {
+  if (!(error instanceof TypeError)) return error.message;
+  try {
+    // Without CORS the page may not see the answer, only that there was one; HEAD has no body.
+    await fetch(url, { method: 'HEAD', mode: 'no-cors', cache: 'no-store', credentials: 'omit', referrerPolicy: 'no-referrer', signal });
+    return 'the site does not allow measuring from other pages';
+  } catch {
+    // A page that isolates itself may not even know that there was an answer.
+    return globalThis.crossOriginIsolated ? 'could not be reached, or does not allow measuring from other pages' : 'could not be reached';
+  }
+}
+
+/** The parts of a stream, as alike as its arrivals allow; its first quarter, in which the rate still grows, is none. */
+function partsOf(arrivals) {
+  const all = arrivals.at(-1).got;
+  const parts = [];
+  let from = null;
+  for (const arrival of arrivals) {
+    if (arrival.got < all / 4) continue;
+    // What arrives at one instant came together: to divide by no time would make a rate of nothing.
+    if (from !== null && (arrival.got - from.got < (all * 0.75) / STREAM_PARTS || arrival.at_ms <= from.at_ms)) continue;
+    if (from !== null) parts.push({ bytes: arrival.got - from.got, took_s: (arrival.at_ms - from.at_ms) / 1000, streamed: true });
+    from = arrival;
+  }
+  return parts;
+}
+
+// As many as a mirror has probes at the usual budget.
+const STREAM_PARTS = 12;
+// Less than what a comparison waits for a probe, so that a slow stream still gives what it gave.
+const STREAM_MS_MAX = 8000;
+// Less arrives with the first window of a connection (14 600 bytes, RFC 6928): no rate can be told from it.
+const PART_BYTES_MIN = 2 ** 14;

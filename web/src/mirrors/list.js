@@ -1,0 +1,62 @@
+// Which mirrors are meant: texts to addresses, and why one cannot be measured from this page. Pure.
+
+/**
+ * Mirrors of a list of addresses apart by white space or commas: `{url, kind, refusal}`. An address whose path
+ * ends in `/` is a station, any other a file to download. `refusal` says what is known to fail before trying;
+ * `secure` is whether the page came by https. Throws a `RangeError` for none or too many.
+ */
+export function parseMirrors(list, { secure = false } = {}) {
+  const words = Array.isArray(list) ? list.map(String) : String(list ?? '').split(/[\s,]+/);
+  const mirrors = new Map();
+  for (const word of words.map((word) => word.trim()).filter(Boolean)) {
+    const mirror = parseMirror(word, secure);
+    mirrors.set(mirror.url, mirror);
+    if (MIRRORS_MAX < mirrors.size) throw new RangeError(`At most ${MIRRORS_MAX} mirrors are compared.`);
+  }
+  if (mirrors.size === 0) throw new RangeError('Give the address of at least one mirror.');
+  return [...mirrors.values()];
+}
+
+/** An address as people say it: without scheme, and a station's without its last slash. */
+export function mirrorName(url) {
+  return url.replace(/^[a-z]+:\/\//, '').replace(/\/$/, '');
+}
+
+/** The same as short as tells the mirrors of a ranking apart: a host, unless others have it too. */
+export function shortName(url, urls) {
+  const host = (address) => mirrorName(address).split('/')[0];
+  return urls.filter((other) => host(other) === host(url)).length < 2 ? host(url) : mirrorName(url);
+}
+
+function parseMirror(word, secure) {
+  let url;
+  try {
+    url = new URL(/^[a-z][a-z0-9+.-]*:\/\//i.test(word) ? word : `https://${word}`);
+  } catch {
+    return { url: word.slice(0, URL_CHARS_MAX), kind: 'download', refusal: 'is no address' };
+  }
+  // A station is asked over WebSocket, but people may write either scheme.
+  const socket = /^wss?:$/.test(url.protocol);
+  if (socket) url = new URL(url.href.replace(/^ws/, 'http'));
+  url.hash = '';
+  const kind = socket || url.pathname.endsWith('/') ? 'station' : 'download';
+  return { url: url.href, kind, refusal: refusalOf(url, secure) };
+}
+
+function refusalOf(url, secure) {
+  if (!/^https?:$/.test(url.protocol)) return `${url.protocol} cannot be measured, only http: and https:`;
+  if (url.username || url.password) return 'an address with a user name or password is not asked';
+  if (URL_CHARS_MAX < url.href.length) return 'the address is too long';
+  // Mixed content (W3C Mixed Content §4.3); this host's own addresses are potentially trustworthy
+  // (W3C Secure Contexts §3.1).
+  if (secure && url.protocol === 'http:' && !LOOPBACK.test(url.hostname)) {
+    return 'a page that came by https cannot measure what is served by http';
+  }
+  return null;
+}
+
+/** More would take minutes, and no reader chooses among more. */
+export const MIRRORS_MAX = 32;
+
+const URL_CHARS_MAX = 2000;
+const LOOPBACK = /^(localhost|.*\.localhost|127(\.\d+){3}|\[::1\])$/;

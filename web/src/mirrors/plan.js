@@ -1,0 +1,154 @@
+// Which mirror is probed next and with how many bytes. Pure: it takes what probes took, and gives sizes.
+
+/**
+ * Probes of several mirrors in rounds: in each round every mirror has one turn, in a random order drawn anew,
+ * so that a change of the reader's own link meets all of them and none is always first.
+ *
+ * Sizes grow on a ladder until as many probes of one size remain as make a forecast; only those count. The
+ * smaller ones are over before TCP's slow start is (RFC 5681 §3.1), and would say more of it than of the path.
+ *
+ * It does not stop before the plan is done when one mirror seems ahead: looking after every round and stopping
+ * at the first clear lead finds a lead by chance more often than its interval says.
+ */
+export class Plan {
+  #budget_bytes;
+  #random;
+  #mirrors;
+
+  /** `mirrors` of them, `budget_bytes` for each (payload and what asking costs), and the seed of the order. */
+  constructor({ mirrors, budget_bytes, seed }) {
+    if (!(BUDGET_BYTES.least <= budget_bytes && budget_bytes <= BUDGET_BYTES.most)) {
+      throw new RangeError('The budget of a mirror is 256 KiB to 256 MiB.');
+    }
+    this.#budget_bytes = budget_bytes;
+    this.#random = randomFrom(seed);
+    const top = topOf(budget_bytes);
+    this.#mirrors = Array.from({ length: mirrors }, () => ({
+      rung: growsFrom(top),
+      top,
+      spent_bytes: 0,
+      spent_s: 0,
+      probes: 0,
+      counted: 0,
+      done: false,
+    }));
+  }
+
+  /** The mirrors of the next round, in the order of their turns; empty when all is done. */
+  round() {
+    const order = [...this.#mirrors.keys()].filter((mirror) => 0 < this.bytes(mirror));
+    // Fisher and Yates, as Knuth gives it (The Art of Computer Programming, vol. 2, §3.4.2, algorithm P).
+    for (let last = order.length - 1; 0 < last; last -= 1) {
+      const other = Math.floor(this.#random() * (last + 1));
+      [order[last], order[other]] = [order[other], order[last]];
+    }
+    return order;
+  }
+
+  /** The payload of the mirror's next probe in bytes; 0 when its part is done. */
+  bytes(mirror) {
+    const { rung, spent_bytes, spent_s, counted, done } = this.#mirrors[mirror];
+    if (done || COUNTED_MAX <= counted || (COUNTED_MIN <= counted && SPENT_S_MAX < spent_s)) return 0;
+    return RUNGS_BYTES[rung] + ASKING_BYTES <= this.#budget_bytes - spent_bytes ? RUNGS_BYTES[rung] : 0;
+  }
+
+  /** What the mirror has cost so far, at most. */
+  spentBytes(mirror) {
+    return this.#mirrors[mirror].spent_bytes;
+  }
+
+  /** What is left of the mirror's budget for the payload of one last probe. */
+  leftBytes(mirror) {
+    return Math.max(0, this.#budget_bytes - this.#mirrors[mirror].spent_bytes - ASKING_BYTES);
+  }
+
+  /** Books a probe that moved `bytes` in `took_s`; gives whether its rate counts for the forecast. */
+  book(mirror, bytes, took_s) {
+    const one = this.#mirrors[mirror];
+    one.spent_bytes += bytes + ASKING_BYTES;
+    one.spent_s += took_s;
+    one.probes += 1;
+    if (one.rung < one.top) {
+      if (took_s < CLIMB_S_MAX) {
+        one.rung += 1;
+        return false;
+      }
+      // It already outlasts many round trips: larger ones would only take the reader's time.
+      one.top = one.rung;
+    }
+    // The first probe of a connection starts it.
+    if (one.probes === 1) return false;
+    one.counted += 1;
+    return true;
+  }
+
+  /** Books a probe that failed: what it moved is not known, so all that it might have. */
+  bookFailure(mirror, bytes) {
+    this.#mirrors[mirror].spent_bytes += bytes + ASKING_BYTES;
+  }
+
+  /** Ends the mirror's part. */
+  finish(mirror) {
+    this.#mirrors[mirror].done = true;
+  }
+
+  /** How much of the work is done, 0 to 1, by the budget or the number or the time, whichever ends it first. */
+  progress() {
+    const shares = this.#mirrors.map((one, mirror) =>
+      this.bytes(mirror) === 0
+        ? 1
+        : Math.max(one.spent_bytes / this.#budget_bytes, one.counted / COUNTED_MAX, one.spent_s / SPENT_S_MAX),
+    );
+    return shares.length === 0 ? 1 : shares.reduce((sum, share) => sum + Math.min(1, share), 0) / shares.length;
+  }
+}
+
+/** What one mirror may cost: less makes no forecast, more is a download of its own. */
+export const BUDGET_BYTES = { least: 2 ** 18, usual: 2 ** 23, most: 2 ** 28 };
+
+/** What asking for a probe costs beside its payload: heads, replies and the small exchanges, rounded up. */
+export const ASKING_BYTES = 1024;
+
+/** The most small exchanges that go before a probe: with their frames they stay below `ASKING_BYTES`. */
+export const EXCHANGES = 4;
+
+/** The highest rung of the ladder that leaves enough probes of that size within the budget. */
+function topOf(budget_bytes) {
+  let top = 0;
+  for (let rung = 1; rung < RUNGS_BYTES.length; rung += 1) {
+    let cost = (COUNTED_MIN + 1) * (RUNGS_BYTES[rung] + ASKING_BYTES);
+    for (let below = growsFrom(rung); below < rung; below += 1) cost += RUNGS_BYTES[below] + ASKING_BYTES;
+    if (cost <= budget_bytes) top = rung;
+  }
+  return top;
+}
+
+/** Where the ladder begins: at 64 KiB, unless the budget does not even reach it. */
+function growsFrom(top) {
+  return Math.min(top, 1);
+}
+
+/** Numbers in [0, 1) from a seed: mulberry32 (T. Ettinger, public domain), plenty for an order of turns. */
+function randomFrom(seed) {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+// 32 KiB, for the smallest budgets alone; 64 KiB to 1 MiB, which take several round trips of slow start
+// (from 14 600 bytes, RFC 6928) even when the path has room; and for larger budgets up to the most that a
+// station gives at once (docs/spec/echo.md §3).
+const RUNGS_BYTES = Array.from({ length: 10 }, (_, rung) => 2 ** (15 + rung));
+
+// Fewer give no interval worth the name: at 90 %, one of ten should miss.
+const COUNTED_MIN = 8;
+// More narrow a forecast hardly, because weather is not independent from probe to probe, and cost the reader time.
+const COUNTED_MAX = 24;
+// A probe of half a second holds several round trips anywhere on Earth; the next may take twice that.
+const CLIMB_S_MAX = 0.5;
+// So that 32 slow mirrors take minutes and not an hour.
+const SPENT_S_MAX = 30;

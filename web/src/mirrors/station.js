@@ -1,0 +1,29 @@
+// A mirror that is a station: probes over WebSocket (docs/spec/echo.md).
+import { median } from '../weather/reduce.js';
+import { EchoSession } from '../weather/session.js';
+import { EXCHANGES } from './plan.js';
+
+/** A station to measure, in the shape of `Download`. */
+export class Station {
+  #session;
+  ignores_range = false;
+
+  static async open(url, { signal } = {}) {
+    return new Station(await EchoSession.open(url, { signal }));
+  }
+
+  constructor(session) {
+    this.#session = session;
+  }
+
+  /** Some small exchanges, then `bytes` down. */
+  async probe(bytes, signal) {
+    const { samples } = await this.#session.rtt(EXCHANGES, { signal });
+    const { elapsed_s } = await this.#session.goodputDown(bytes, { signal });
+    return { parts: [{ bytes, took_s: elapsed_s }], rtts_s: [median(samples)] };
+  }
+
+  close() {
+    this.#session.close();
+  }
+}

@@ -1,0 +1,320 @@
+// Mirrors compared in a real browser: on the station's page, embedded in another site, and with real stations.
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { existsSync } from 'node:fs';
+import { access, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, describe, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { chromium } from 'playwright-core';
+import { startMirror, startSite, startStationSite } from '../mirrors.mock.mjs';
+
+const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
+const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
+const WAIT_MS_MAX = 30_000;
+const MEBIBYTE = 2 ** 20;
+
+const present = await access(CHROMIUM).then(
+  () => true,
+  () => false,
+);
+if (!present) console.log(`SKIPPED: browser tests of mirrors, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
+
+describe('which mirror', { skip: !present && `${CHROMIUM} is absent`, timeout: 180_000 }, () => {
+  let browser;
+  let station;
+  before(async () => {
+    browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+    station = await startStationSite();
+  });
+  after(async () => {
+    await browser?.close();
+    await station?.stop();
+  });
+
+  test('ranks downloads, says why others failed, and keeps the budget', async () => {
+    await withMirrors({ slow: { rate: 1.5e6 }, closed: { cors: false }, fast: { rate: 16e6 }, hung: { hangs: true }, gone: { status: 404 } }, async (mirrors) => {
+      await withPage(browser, async (page, complaints) => {
+        await page.goto(`${station.url}/mirrors.html#${new URLSearchParams({ size: '700 MB', budget: '1 MiB', list: addresses(mirrors) })}`);
+        assert.equal(await page.getByLabel('Size of the file').inputValue(), '700 MB');
+        assert.equal(mirrors.fast.requests, 0, 'an address fills the form and starts nothing');
+        await page.getByRole('button', { name: 'Compare' }).click();
+        await verdict(page, new RegExp(`^${host(mirrors.fast)} is fastest: about .* against .* for the next\\.$`));
+        const rows = await page.getByRole('row').allInnerTexts();
+        assert.equal(rows.length, 6);
+        assert.match(rows[1], new RegExp(`^1\\s+${host(mirrors.fast)}`));
+        assert.match(rows[2], new RegExp(`^2\\s+${host(mirrors.slow)}`));
+        const failed = rows.slice(3).join('\n');
+        assert.match(failed, new RegExp(`${host(mirrors.closed)}.*\\s+could not be reached, or does not allow measuring from other pages`));
+        assert.match(failed, new RegExp(`${host(mirrors.hung)}.*\\s+no answer within 6 s`));
+        assert.match(failed, new RegExp(`${host(mirrors.gone)}.*\\s+answered with status 404`));
+        for (const [name, { sent_bytes }] of Object.entries(mirrors)) assert.ok(sent_bytes <= MEBIBYTE, `${name} sent ${sent_bytes} bytes`);
+        assert.ok(MEBIBYTE / 2 < mirrors.fast.sent_bytes, 'and uses it');
+        assert.equal(await page.locator('[aria-live]').count(), 1, 'only the verdict speaks by itself');
+        assert.deepEqual(complaints.filter((text) => !/CORS|ERR_|status of 404/.test(text)), []);
+        const shared = new URLSearchParams(new URL(page.url()).hash.slice(1));
+        assert.deepEqual([shared.get('size'), shared.get('list')], ['700 MB', addresses(mirrors)]);
+      });
+    });
+  });
+
+  test('mirrors alike are too close to call', async () => {
+    await withMirrors({ one: { rate: 20e6, spread: 0.3 }, other: { rate: 20e6, spread: 0.3, seed: 2 } }, async (mirrors) => {
+      await withPage(browser, async (page) => {
+        await page.goto(`${station.url}/mirrors.html#${new URLSearchParams({ size: '1 GiB', budget: '1 MiB', list: addresses(mirrors) })}`);
+        await page.getByRole('button', { name: 'Compare' }).click();
+        await verdict(page, /^Too close to call: /);
+        assert.deepEqual((await page.getByRole('row').allInnerTexts()).slice(1).map((text) => text.slice(0, 2)), ['=1', '=1']);
+      });
+    });
+  });
+
+  test('cancel ends it at once', async () => {
+    await withMirrors({ slow: { rate: 1e6 }, hung: { hangs: true } }, async (mirrors) => {
+      await withPage(browser, async (page) => {
+        await page.goto(`${station.url}/mirrors.html#${new URLSearchParams({ size: '1 GiB', list: addresses(mirrors) })}`);
+        await page.getByRole('button', { name: 'Compare' }).click();
+        await until(async () => 0 < mirrors.slow.requests);
+        await page.getByRole('button', { name: 'Cancel' }).click();
+        await verdict(page, /^Cancelled\.$/);
+        await until(async () => !(await page.getByRole('button', { name: 'Cancel' }).isVisible()));
+        const { requests } = mirrors.slow;
+        // A round trip with the page: whatever it had in hand would have been asked by now.
+        await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+        assert.equal(mirrors.slow.requests, requests);
+      });
+    });
+  });
+
+  test('says what is wrong with the form, at the field', async () => {
+    await withPage(browser, async (page) => {
+      await page.goto(`${station.url}/mirrors.html`);
+      const cases = [
+        ['Size of the file', '700 M', /write MB or MiB/],
+        ['Measure with at most', '1 GiB', /256 KiB to 256 MiB/],
+      ];
+      await page.getByRole('textbox', { name: /^Mirrors/ }).fill('https://a.example/');
+      for (const [label, text, message] of cases) {
+        const field = page.getByLabel(label);
+        const usual = await field.inputValue();
+        await field.fill(text);
+        await page.getByRole('button', { name: 'Compare' }).click();
+        assert.match(await page.getByRole('alert').textContent(), message);
+        assert.ok(await field.evaluate((node) => node === document.activeElement));
+        await field.fill(usual);
+      }
+    });
+  });
+
+  test('one script tag puts it into another site, under a strict policy', async () => {
+    await withMirrors({ fast: { rate: 16e6 }, slow: { rate: 1.5e6 }, forbidden: {}, closed: { cors: false } }, async (mirrors) => {
+      const site = await startSite({
+        '/': embedding(station, `data-size="700 MB" data-budget="1 MiB" data-mirrors="${addresses(mirrors)}"`, {
+          script: `${station.url} 'wasm-unsafe-eval'`,
+          connect: `${station.url} ${mirrors.fast.url} ${mirrors.slow.url} ${mirrors.closed.url}`,
+        }),
+      });
+      try {
+        await withPage(browser, async (page) => {
+          await page.goto(site.url);
+          assert.equal(await page.evaluate(() => document.querySelector('script').nextElementSibling.localName), 'barograph-mirrors');
+          const button = page.getByRole('button', { name: 'Compare' });
+          await button.waitFor({ timeout: WAIT_MS_MAX });
+          assert.equal(mirrors.fast.requests, 0, 'nothing is measured before a click');
+          await button.click();
+          await verdict(page, new RegExp(`^${host(mirrors.fast)} is fastest`));
+          const rows = (await page.getByRole('row').allInnerTexts()).slice(1);
+          const reason = (mirror) => rows.find((row) => row.includes(host(mirror)));
+          assert.match(reason(mirrors.forbidden), /this page's own Content-Security-Policy does not allow asking it/);
+          assert.match(reason(mirrors.closed), /the site does not allow measuring from other pages/);
+          assert.equal(mirrors.forbidden.requests, 0);
+          assert.equal(await page.getByRole('link', { name: new RegExp(host(mirrors.fast)) }).getAttribute('href'), `${mirrors.fast.url}/pub/file.iso`);
+          const own = await page.evaluate(() => getComputedStyle(document.querySelector('p')).color);
+          assert.equal(own, 'rgb(1, 2, 3)', 'the site keeps its own styles');
+        });
+      } finally {
+        await site.stop();
+      }
+    });
+  });
+
+  test('without leave for WebAssembly nobody is asked', async () => {
+    await withMirrors({ fast: {} }, async (mirrors) => {
+      const site = await startSite({ '/': embedding(station, `data-size="1 GB" data-mirrors="${addresses(mirrors)}" data-start="auto"`, { script: station.url, connect: '*' }) });
+      try {
+        await withPage(browser, async (page) => {
+          await page.goto(site.url);
+          await verdict(page, /script-src needs 'wasm-unsafe-eval'/);
+          assert.equal(mirrors.fast.requests, 0);
+        });
+      } finally {
+        await site.stop();
+      }
+    });
+  });
+
+  test('programs get the ranking, and can cancel', async () => {
+    await withMirrors({ whole: { rate: 16e6, ranges: false }, slow: { rate: 1.5e6 } }, async (mirrors) => {
+      await withPage(browser, async (page) => {
+        await page.goto(`${station.url}/mirrors.html`);
+        const ranking = await page.evaluate((list) => window.barographMirrors({ mirrors: list, size_bytes: 1e8, budget_bytes: 2 ** 20, seed: 1 }), addresses(mirrors).split(' '));
+        assert.deepEqual([ranking.verdict, ranking.mirrors[0].url], ['first', `${mirrors.whole.url}/pub/file.iso`], JSON.stringify(ranking));
+        assert.ok(Math.abs(ranking.mirrors[1].goodput.value / 1.5e6 - 1) < 0.25, `${ranking.mirrors[1].goodput.value} of 1.5e6 bit/s`);
+        const told = await page.evaluate((list) => {
+          const cancel = new AbortController();
+          return window
+            .barographMirrors({ mirrors: list, size_bytes: 1e8, signal: cancel.signal, onProgress: () => cancel.abort(new Error('enough')) })
+            .catch((error) => error.message);
+        }, addresses(mirrors).split(' '));
+        assert.equal(told, 'enough');
+        const wrong = await page.evaluate(() => Promise.all([{}, { mirrors: 'https://a.example/' }, { mirrors: '', size_bytes: 1 }].map((options) => window.barographMirrors(options).catch((error) => error.message))));
+        assert.deepEqual(wrong.map((text) => /size_bytes|at least one/.test(text)), [true, true, true], wrong.join());
+      });
+    });
+  });
+
+  test('on a phone nothing is wider than the screen, also as a ranking', async () => {
+    await withMirrors({ fast: { rate: 60e6 }, closed: { cors: false } }, async (mirrors) => {
+      await withPage(
+        browser,
+        async (page) => {
+          await page.goto(`${station.url}/mirrors.html#${new URLSearchParams({ size: '1 GiB', budget: '256 KiB', list: addresses(mirrors) })}`);
+          await page.getByRole('button', { name: 'Compare' }).click();
+          await verdict(page, /No other could be measured/);
+          const [wide, screen] = await page.evaluate(() => [document.documentElement.scrollWidth, innerWidth]);
+          assert.ok(wide <= screen, `${wide} px on a screen of ${screen}`);
+          assert.equal(await page.getByRole('cell').count(), 6 + 3, 'still a table');
+        },
+        { viewport: { width: 360, height: 740 } },
+      );
+    });
+  });
+
+  const root = fileURLToPath(new URL('../..', import.meta.url));
+  const barograph = process.env.BAROGRAPH ?? join(root, 'target/debug/barograph');
+  const real = existsSync(barograph);
+  if (!real) console.log(`SKIPPED: two real stations compared, because ${barograph} is absent`);
+
+  test('a real station ranks itself and another that consents, and names one that does not', { skip: !real }, async () => {
+    const stations = [await startStation(barograph, [])];
+    try {
+      const [home] = stations;
+      stations.push(...(await Promise.all([[home.url], []].map((origins) => startStation(barograph, origins)))));
+      const urls = stations.map(({ url }) => `${url}/`);
+      await withPage(browser, async (page, complaints) => {
+        await page.goto(`${home.url}/mirrors.html#${new URLSearchParams({ size: '700 MB', budget: '4 MiB', list: urls.join(' ') })}`);
+        await page.getByRole('button', { name: 'Compare' }).click();
+        await verdict(page, /is fastest|Too close to call/);
+        const rows = (await page.getByRole('row').allInnerTexts()).slice(1);
+        assert.deepEqual(rows.map((row) => row.trim()[0] === '–'), [false, false, true], rows.join('\n'));
+        assert.match(rows[2], new RegExp(`${new URL(urls[2]).host}.*does not let this page ask`, 's'));
+        assert.deepEqual(complaints.filter((text) => !/CORS|ERR_FAILED|WebSocket/.test(text)), []);
+      });
+    } finally {
+      await Promise.all(stations.map((one) => one.stop()));
+    }
+  });
+
+  test('another site embeds a real station and ranks two that consent', { skip: !real }, async () => {
+    const files = {};
+    const site = await startSite(files);
+    const stations = [];
+    try {
+      stations.push(...(await Promise.all([[site.url], ['*']].map((origins) => startStation(barograph, origins)))));
+      const [home, other] = stations;
+      const policy = { script: `${home.url} 'wasm-unsafe-eval'`, connect: stations.map(({ url }) => `${url} ${url.replace('http', 'ws')}`).join(' ') };
+      files['/'] = embedding(home, 'data-budget="4 MiB"', policy);
+      await withPage(browser, async (page) => {
+        await page.goto(site.url);
+        const ranking = await page.evaluate((mirrors) => window.barographMirrors({ mirrors, size_bytes: 7e8, budget_bytes: 2 ** 22 }), [`${home.url}/`, `${other.url}/`]);
+        assert.deepEqual(ranking.mirrors.map(({ rank, failure }) => [rank, failure]), [[1, null], [2, null]]);
+        for (const { kind, time_s, lower_s, upper_s, rtt, goodput, bytes, probes } of ranking.mirrors) {
+          assert.equal(kind, 'station');
+          assert.ok(lower_s <= time_s && time_s <= upper_s && 0 < rtt.value && 0 < goodput.value && goodput.method !== '');
+          assert.ok(8 <= probes && bytes <= 2 ** 22, `${probes} probes, ${bytes} bytes`);
+        }
+      });
+    } finally {
+      await Promise.all([...stations, site].map((one) => one.stop()));
+    }
+  });
+});
+
+/** A page of another site with the one script tag. */
+function embedding(station, attributes, { script, connect }) {
+  return {
+    body: `<!doctype html><meta charset="utf-8"><title>A project</title><link rel="stylesheet" href="data:text/css,p{color:rgb(1,2,3)}"><h1>Downloads</h1><p>Take it.</p><script src="${station.url}/mirrors.js" ${attributes}></script><p>More.</p>`,
+    headers: { 'content-security-policy': `default-src 'none'; script-src ${script}; style-src data:; connect-src ${connect}` },
+  };
+}
+
+/** Starts a station on a port of the system's; pages of `origins` may measure it. */
+async function startStation(barograph, origins) {
+  const folder = await mkdtemp(join(tmpdir(), 'barograph-mirrors-'));
+  const config = join(folder, 'barograph.toml');
+  await writeFile(config, `[echo]\norigins = ${JSON.stringify(origins)}\n`);
+  const child = spawn(barograph, ['up', '--config', config, '--listen', '127.0.0.1:0', '--state', folder, '--no-default-targets'], { stdio: ['ignore', 'pipe', 'pipe'] });
+  const stop = async () => {
+    const ended = new Promise((resolve) => child.once('exit', resolve));
+    if (child.exitCode === null && child.kill('SIGTERM')) await ended;
+    await rm(folder, { recursive: true, force: true });
+  };
+  let said = '';
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (said += data));
+  try {
+    await until(() => /http:\/\/127\.0\.0\.1:\d+/.test(said) || child.exitCode !== null);
+    const [url] = /http:\/\/127\.0\.0\.1:\d+/.exec(said) ?? assert.fail(`the station said: ${said}`);
+    return { url, stop };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function withMirrors(wanted, body) {
+  const started = await Promise.all(Object.entries(wanted).map(async ([name, options]) => [name, await startMirror(options)]));
+  try {
+    await body(Object.fromEntries(started));
+  } finally {
+    await Promise.all(started.map(([, mirror]) => mirror.stop()));
+  }
+}
+
+async function withPage(browser, body, options = {}) {
+  const place = await browser.newContext({ viewport: { width: 1100, height: 900 }, ...options });
+  try {
+    const page = await place.newPage();
+    page.setDefaultTimeout(WAIT_MS_MAX);
+    const complaints = [];
+    page.on('console', (message) => message.type() === 'error' && complaints.push(message.text()));
+    page.on('pageerror', (error) => complaints.push(String(error)));
+    await body(page, complaints);
+  } finally {
+    await place.close();
+  }
+}
+
+function addresses(mirrors) {
+  return Object.values(mirrors).map(({ url, file }) => url + file).join(' ');
+}
+
+function host(mirror) {
+  return new URL(mirror.url).host;
+}
+
+async function verdict(page, pattern) {
+  let text = '';
+  await until(async () => {
+    text = (await page.locator('.verdict').textContent()) ?? '';
+    return pattern.test(text);
+  }).catch(() => assert.match(text, pattern));
+}
+
+async function until(condition) {
+  const end_ms = Date.now() + WAIT_MS_MAX;
+  while (!(await condition())) {
+    if (end_ms < Date.now()) throw new Error(`not within ${WAIT_MS_MAX} ms`);
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+}
