@@ -234,5 +234,5 @@ const NOTES = [
   'A probe is short. Connections start slowly, and more so after each pause between rounds, so on long and fast paths a real download is quicker than the forecast; where servers throttle long downloads, it is slower. The small probes at the start are left out for that reason; a larger budget makes the probes larger.',
   'The interval is that of one more probe: nine of ten should fall inside. Two mirrors are too close to call when the forecast of either lies within the interval of the other.',
   'For a file on a web server the round trip is the time to its first byte, which includes the server’s own delay.',
-  'Bytes used are counted before packets’ own headers, and failed probes as if all of them had come.',
+  'Bytes used are counted before packets’ own headers, and failed probes as if all of them had come. A server that cannot send a part of a file is broken off; what was under way by then is not counted.',
 ];
