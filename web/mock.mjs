@@ -3,11 +3,11 @@
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { pathToFileURL } from 'node:url';
-import { FakeSeries, delay, losses, seeded, shifter, wanderer } from './fake/weather.mjs';
+import { FakeSeries, delay, losses, seeded, shifter, wanderer } from './testkit/weather.mjs';
 
 /**
  * Starts a mock station; with `period_ms` 0 nothing moves until `step()`. With `here` its page gets a communicator
- * that is not one either (fake/here.mjs), with `here` points measured before.
+ * that is not one either (testkit/fake-here.mjs), with `here` points measured before.
  */
 export async function startMock({ port = 0, period_ms = 0, empty = false, many = 0, stream = true, seed = 1, here } = {}) {
   const mock = new Mock({ empty, many, stream, seed, here, period_ms });
@@ -110,14 +110,14 @@ class Mock {
   async #file(response, pathname) {
     const name = pathname === '/' ? 'index.html' : pathname.slice(1);
     const type = TYPES[name];
-    const from = name.startsWith('fake/') ? import.meta.url : PAGE;
+    const from = name.startsWith('testkit/') ? import.meta.url : PAGE;
     let contents = type && (await readFile(new URL(name, from), 'utf8').catch(() => null));
     if (!contents) {
       json(response, { error: 'no such page' }, 404);
       return;
     }
     if (name === 'index.html' && this.here !== undefined) {
-      const fake = `<script type="module" src="fake/here.mjs" id="fake" data-points="${this.here}" data-period-ms="${this.here_period_ms}"></script>`;
+      const fake = `<script type="module" src="testkit/fake-here.mjs" id="fake" data-points="${this.here}" data-period-ms="${this.here_period_ms}"></script>`;
       contents = contents.replace('<script', `${fake}\n    <script`);
     }
     response.writeHead(200, { 'content-type': type });
@@ -163,8 +163,8 @@ function json(response, body, status = 200) {
 
 const PAGE = new URL('../crates/station/web/', import.meta.url);
 const TYPES = {
-  'fake/here.mjs': 'text/javascript; charset=utf-8',
-  'fake/weather.mjs': 'text/javascript; charset=utf-8',
+  'testkit/fake-here.mjs': 'text/javascript; charset=utf-8',
+  'testkit/weather.mjs': 'text/javascript; charset=utf-8',
   'index.html': 'text/html; charset=utf-8',
   'app.js': 'text/javascript; charset=utf-8',
   'app.css': 'text/css; charset=utf-8',

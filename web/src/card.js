@@ -48,9 +48,12 @@ export class Card {
     const waiting = points.length === 0;
     this.waiting.hidden = !waiting;
     setText(this.waiting, series.history === 'present' ? 'no measurements yet…' : 'reading…');
-    if (waiting) return;
+    if (waiting) {
+      this.#dropGraphs(); // What it drew was of other points.
+      return;
+    }
     this.points = points;
-    this.trace = traceOf(points, series.next, series.unit, points_shown);
+    this.trace = traceOf(points, series.next, series.unit, points_shown, this.own ? 'told' : 'guessed');
     for (const unit of this.axis_units) setText(unit, this.trace.has_values ? this.trace.scale.label : '');
     this.#draw();
   }

@@ -28,7 +28,7 @@ export class Controls {
     setText(parts.suspend, status.state === 'suspended' ? 'Resume' : 'Suspend');
     const broken = status.state === 'offline' || status.state === 'unreachable';
     parts.own_trouble.hidden = !broken;
-    setText(parts.own_trouble, broken ? status.message ?? '' : '');
+    setText(parts.own_trouble, broken ? troubleWords(status) : '');
     this.#showFacts(status);
     this.#tick();
   }
@@ -97,7 +97,7 @@ export class Controls {
     const { against } = this.parts;
     const url = against.value.trim();
     const found = url === '' ? null : this.here.obstacle(url);
-    this.#object(found?.reason ?? '', found?.blocks === true);
+    this.#object(found ? sentence(found.reason) : '', found?.blocks === true);
     return found?.blocks === true;
   }
 
@@ -118,7 +118,7 @@ export class Controls {
     try {
       await this.here.setStation(url);
     } catch (error) {
-      this.#object(error.message, true);
+      this.#object(sentence(error.message), true);
     }
   }
 
@@ -154,10 +154,22 @@ export function nextWords({ state, next_due_s }, now_s) {
   return `in ${formatPeriod(Math.max(0, Math.ceil(next_due_s - now_s)))}`;
 }
 
-/** Gaps, and the measurements that were due in them. */
+/** Gaps, and the rounds that were left out because the one before took too long. */
 export function gapWords(gaps, missed) {
-  if (!(0 < gaps) && !(0 < missed)) return 'no gaps';
-  return `${formatCount(gaps)} ${gaps === 1 ? 'gap' : 'gaps'}, ${formatCount(missed)} missed`;
+  const in_gaps = 0 < gaps ? `${formatCount(gaps)} ${gaps === 1 ? 'gap' : 'gaps'}` : 'no gaps';
+  return 0 < missed ? `${in_gaps}, ${formatCount(missed)} missed` : in_gaps;
+}
+
+/** What is wrong, and that nobody need do anything about it. */
+export function troubleWords({ state, message }) {
+  if (state === 'offline') return 'The browser has no network. This is a gap, not a failure; measuring goes on when the network is back.';
+  return message ? `${sentence(message)} The next attempt comes by itself.` : '';
+}
+
+function sentence(text) {
+  // Only an article: a name of a host that begins a sentence keeps its small letter.
+  const whole = text.replace(/^(an?|the) /, (word) => word.charAt(0).toUpperCase() + word.slice(1));
+  return /[.!?…]$/.test(whole) ? whole : `${whole}.`;
 }
 
 /** Why the clock is coarse in a page that is not isolated. */

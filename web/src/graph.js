@@ -117,7 +117,7 @@ export class Graph {
     if (!this.#hasRows()) return [0, 1];
     const [times] = this.trace.columns;
     const [first_s, last_s] = [times[0], times.at(-1)];
-    return [first_s < last_s ? first_s : last_s - 30, last_s];
+    return [Math.min(first_s, last_s - TIME_S_MIN), last_s];
   }
 
   #hasRows() {
@@ -281,6 +281,8 @@ export const PART_HEIGHT = 144;
 const AHEAD_WIDTH = 34;
 // Half a time label and a little air, in CSS pixels.
 const LABEL_WIDTH = 64;
+// The shortest time on the paper: labels are whole seconds, and there are up to a dozen.
+const TIME_S_MIN = 12;
 // As much of the widest unit as the axis has no room for, beside half a label, in CSS pixels.
 const UNIT_WIDTH = 16;
 const FONT = '11px system-ui, sans-serif';

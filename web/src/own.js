@@ -57,7 +57,7 @@ export class Own {
   }
 
   #showStatus(status) {
-    setText(this.parts.own_server, status.server ?? 'a station');
+    setText(this.parts.own_server, status.server ?? 'this station');
     this.parts.own.dataset.state = status.state;
     this.controls.show(status);
   }

@@ -7,15 +7,16 @@ import { hasFailed } from './store.js';
  *
  * `columns` are `[time_s, upper, lower, forecast, measured]`; a failure, a forecast never issued and
  * a hole in time are `null`, which the graph leaves empty. `failures` are the times of failures.
- * A point that says `gap` comes after a pause that was no failure. Times ascend, as the graph needs them: where a clock was set back, what it had labelled later
+ * A point that says `gap` comes after a pause that was no failure; with `gaps` 'told' there are no others:
+ * a reader who changes the period makes no gap, and decimated points are not evenly apart. Times ascend, as the graph needs them: where a clock was set back, what it had labelled later
  * gives way to what came after, and a gap shows the place. `has_values` says whether the paper's
  * range comes from values; without any it has no numbers to show. `has_ahead` says whether the margin
  * is for the next forecast.
  */
-export function traceOf(points, next, unit, points_shown) {
+export function traceOf(points, next, unit, points_shown, gaps = 'guessed') {
   const shown = points.slice(-points_shown);
   const scale = scaleFor(unit, typical(shown, next));
-  const hole_s = HOLE_STEPS * typicalStep(shown);
+  const hole_s = gaps === 'told' ? Infinity : HOLE_STEPS * typicalStep(shown);
   const columns = [[], [], [], [], []];
   const failures = [];
   const scaled = (value) => (Number.isFinite(value) ? value * scale.factor : null);

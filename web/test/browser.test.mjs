@@ -1,9 +1,12 @@
 // The built page in a real browser, against the mock station: what the station measures.
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import { ABSENT, WAIT_MS_MAX, eventually, inked, launch, until, withPage } from '../fake/browser.mjs';
+import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
+import { WAIT_MS_MAX, eventually, inked, until, withPage } from '../testkit/page.mjs';
 
-describe('the page', { skip: ABSENT, timeout: 120_000 }, () => {
+if (!hasChromium) console.log(`SKIPPED: the page in a browser, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
+
+describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent`, timeout: 120_000 }, () => {
   let browser;
   before(async () => {
     browser = await launch();

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { gapWords, nextWords, stateWords } from '../src/controls.js';
+import { gapWords, nextWords, stateWords, troubleWords } from '../src/controls.js';
 import { formatPeriod, formatSquared } from '../src/format.js';
 import { fileName } from '../src/save.js';
 import { whyNot } from '../src/why.js';
@@ -40,8 +40,14 @@ test('the next measurement is never in the past, and there is none without a tim
   assert.equal(words({ state: 'waiting', next_due_s: null }), '–');
 });
 
-test('gaps and what was missed in them', () => {
-  assert.deepEqual([gapWords(0, 0), gapWords(1, 31), gapWords(2, 0), gapWords(undefined, undefined)], ['no gaps', '1 gap, 31 missed', '2 gaps, 0 missed', 'no gaps']);
+test('gaps, and what was missed', () => {
+  assert.deepEqual([gapWords(0, 0), gapWords(1, 31), gapWords(2, 0), gapWords(0, 3), gapWords()], ['no gaps', '1 gap, 31 missed', '2 gaps', 'no gaps, 3 missed', 'no gaps']);
+});
+
+test('troubles are sentences', () => {
+  assert.match(troubleWords({ state: 'offline', message: '' }), /^The browser has no network\./);
+  assert.equal(troubleWords({ state: 'unreachable', message: 'vm does not answer' }), 'vm does not answer. The next attempt comes by itself.');
+  assert.equal(troubleWords({ state: 'unreachable' }), '');
 });
 
 test('names of files hold nothing that a file system minds', () => {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { traceOf, typicalStep } from '../src/trace.js';
+import { partOf, traceOf, typicalStep } from '../src/trace.js';
 
 const at = (time_s, value, more = {}) => ({ time_s, value, ...more });
 
@@ -32,6 +32,24 @@ test('a hole in time breaks every line', () => {
   const { columns } = traceOf(points, null, '', 512);
   assert.deepEqual(columns[0], [0, 1, 2, 3, 31.5, 60, 61]);
   for (const column of columns.slice(1)) assert.equal(column[4], null);
+});
+
+test('where gaps are told, only they break the lines', () => {
+  const points = [0, 1, 2, 60, 120, 121].map((time_s) => at(time_s, 1, { forecast: 1, ...(time_s === 2 ? { gap: true } : {}) }));
+  const { columns } = traceOf(points, null, '', 512, 'told');
+  assert.deepEqual(columns[0], [0, 1, 1.5, 2, 60, 120, 121]);
+  assert.deepEqual(columns[4], [1, 1, null, 1, 1, 1, 1]);
+});
+
+test('a part of a trace keeps its paper', () => {
+  const points = [at(1, 5, { forecast: 4, lower: 3, upper: 6 }), { time_s: 2, error: 'reset', forecast: 5 }];
+  const whole = traceOf(points, { median: { value: 4 }, lower: 3, upper: 5 }, '', 512);
+  const [measured, forecast] = [partOf(whole, 'measured'), partOf(whole, 'forecast')];
+  assert.deepEqual([measured.columns[3], measured.columns[4]], [[null, null], [5, null]]);
+  assert.deepEqual([forecast.columns[3], forecast.columns[4]], [[4, 5], [null, null]]);
+  assert.deepEqual([measured.failures, forecast.failures], [[2], []], 'a failure is of what was measured');
+  assert.deepEqual([measured.ahead, forecast.ahead], [null, whole.ahead]);
+  assert.deepEqual([measured.range, forecast.range], [whole.range, whole.range], 'so that heights can be compared');
 });
 
 test('only the newest points asked for are drawn', () => {

@@ -48,11 +48,11 @@ class FakeHere {
   /** Measures `count` times in the past, with a hole: a lid was closed. */
   warmUp(count) {
     const now_s = Date.now() / 1000;
-    for (let i = count; 0 < i; i -= 1) this.step(now_s - 5 * i - (i < HOLE ? 0 : 240));
+    for (let i = count; 0 < i; i -= 1) this.step(now_s - 5 * i - (i < HOLE ? 0 : 240), i === HOLE - 1);
   }
 
-  step(time_s = Date.now() / 1000) {
-    for (const series of this.series.values()) this.#send(series, series.measure(time_s));
+  step(time_s = Date.now() / 1000, gap = false) {
+    for (const series of this.series.values()) this.#send(series, series.measure(time_s), gap);
   }
 
   /** Gives one series the next `outcome`: `{value}` or `{error}`. */
@@ -131,9 +131,9 @@ class FakeHere {
     this.calls.push(call);
   }
 
-  #send(series, point) {
-    const detail = { n: 1, raw: series.unit === 'bit/s' ? point.value * 0.93 : point.value };
-    const event = { ...point, ...series.identity(), next: series.next(), ...(point.error ? {} : { detail }) };
+  #send(series, point, gap = false) {
+    const detail = { n: 1, ...(gap ? { gap } : {}), ...(series.unit === 'bit/s' && point.value !== undefined ? { raw: point.value * 0.93 } : {}) };
+    const event = { ...point, ...series.identity(), next: series.next(), detail };
     for (const listener of this.listeners.point) listener(event);
   }
 }

@@ -1,36 +1,9 @@
-// A real browser on the built page of the mock station, for tests.
+// The built page of the mock station in a real browser, and what tests wait for on it.
 import assert from 'node:assert/strict';
-import { access } from 'node:fs/promises';
-import { chromium } from 'playwright-core';
 import { startMock } from '../mock.mjs';
 
-const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
-const FLAGS = [
-  '--headless',
-  '--no-sandbox',
-  '--disable-gpu',
-  '--disable-quic',
-  '--no-first-run',
-  '--disable-background-networking',
-  '--disable-component-update',
-  '--disable-sync',
-];
 /** The longest that a test waits for anything. */
 export const WAIT_MS_MAX = 15_000;
-
-const present = await access(CHROMIUM).then(
-  () => true,
-  () => false,
-);
-if (!present) console.log(`SKIPPED: browser tests, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
-
-/** Why there are no browser tests here, or `false`. */
-export const ABSENT = !present && `${CHROMIUM} is absent`;
-
-/** Starts the browser. */
-export function launch() {
-  return chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
-}
 
 /** Runs `body` with a fresh mock and a fresh page on it, in which `init` ran first, and takes both away. */
 export async function withPage(browser, { mock: options, init, ...context }, body) {
