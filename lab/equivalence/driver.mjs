@@ -61,7 +61,8 @@ async function open({ url, chromium: executablePath, fine_clock, page: wanted })
   await page.goto(url);
   const offered = wanted === 'own' && (await page.waitForFunction(() => typeof globalThis.barograph?.measure === 'function', null, { timeout: OFFER_MS_MAX }).then(() => true, () => false));
   communicator = offered ? 'own' : 'bare';
-  if (!offered) await page.evaluate(bare);
+  if (offered) await page.evaluate(() => globalThis.barograph.suspend());
+  else await page.evaluate(bare);
   const clock = await page.evaluate(resolutionOfClock);
   return { ready: true, ...clock, browser: `Chromium ${browser.version()}`, page: communicator };
 }
@@ -70,6 +71,7 @@ async function measure({ quantity, n, bytes, message_bytes, fresh }) {
   if (page === null) throw new Error('no page is open');
   // What is left to the page is absent: null is no number of bytes.
   const request = { quantity, n, bytes, message_bytes: message_bytes ?? undefined, fresh };
+  if (fresh && communicator === 'own') await page.evaluate(giveSessionsBack);
   const measured = await page.evaluate(
     ([name, asked]) => globalThis[name].measure(asked),
     [communicator === 'own' ? 'barograph' : 'barographBare', request],
@@ -79,6 +81,12 @@ async function measure({ quantity, n, bytes, message_bytes, fresh }) {
 
 function unknown(request) {
   throw new Error(`cannot do ${JSON.stringify(request.do)}`);
+}
+
+// The page's own communicator keeps its sessions until it is suspended, which it is: so it is woken for a moment.
+async function giveSessionsBack() {
+  const woken = globalThis.barograph.resume();
+  await Promise.all([woken, globalThis.barograph.suspend()]);
 }
 
 /** The smallest step that the page's clock is seen to make, in s. */

@@ -1,31 +1,21 @@
 // Mirrors compared in a real browser: on the station's page, embedded in another site, and with real stations.
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { existsSync } from 'node:fs';
-import { access, mkdtemp, rm, writeFile } from 'node:fs/promises';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { fileURLToPath } from 'node:url';
-import { chromium } from 'playwright-core';
-import { startMirror, startSite, startStationSite } from '../mirrors.mock.mjs';
+import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
+import { startMirror, startSite, startStationSite } from '../testkit/mirrors.mjs';
+import { BAROGRAPH, hasStation, startStation } from '../testkit/station.mjs';
 
-const CHROMIUM = process.env.CHROMIUM ?? '/usr/bin/chromium';
-const FLAGS = ['--headless', '--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'];
 const WAIT_MS_MAX = 30_000;
 const MEBIBYTE = 2 ** 20;
 
-const present = await access(CHROMIUM).then(
-  () => true,
-  () => false,
-);
-if (!present) console.log(`SKIPPED: browser tests of mirrors, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
+if (!hasChromium) console.log(`SKIPPED: browser tests of mirrors, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
+if (!hasStation) console.log(`SKIPPED: real stations compared, because ${BAROGRAPH} is absent`);
 
-describe('which mirror', { skip: !present && `${CHROMIUM} is absent`, timeout: 180_000 }, () => {
+describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent`, timeout: 180_000 }, () => {
   let browser;
   let station;
   before(async () => {
-    browser = await chromium.launch({ executablePath: CHROMIUM, args: FLAGS });
+    browser = await launch();
     station = await startStationSite();
   });
   after(async () => {
@@ -47,7 +37,7 @@ describe('which mirror', { skip: !present && `${CHROMIUM} is absent`, timeout: 1
         assert.match(rows[2], new RegExp(`^2\\s+${host(mirrors.slow)}`));
         const failed = rows.slice(3).join('\n');
         assert.match(failed, new RegExp(`${host(mirrors.closed)}.*\\s+could not be reached, or does not allow measuring from other pages`));
-        assert.match(failed, new RegExp(`${host(mirrors.hung)}.*\\s+no answer within 6 s`));
+        assert.match(failed, new RegExp(`${host(mirrors.hung)}.*\\s+took more than 6 s`));
         assert.match(failed, new RegExp(`${host(mirrors.gone)}.*\\s+answered with status 404`));
         for (const [name, { sent_bytes }] of Object.entries(mirrors)) assert.ok(sent_bytes <= MEBIBYTE, `${name} sent ${sent_bytes} bytes`);
         assert.ok(MEBIBYTE / 2 < mirrors.fast.sent_bytes, 'and uses it');
@@ -79,6 +69,7 @@ describe('which mirror', { skip: !present && `${CHROMIUM} is absent`, timeout: 1
         await page.getByRole('button', { name: 'Cancel' }).click();
         await verdict(page, /^Cancelled\.$/);
         await until(async () => !(await page.getByRole('button', { name: 'Cancel' }).isVisible()));
+        assert.ok(await page.getByRole('button', { name: 'Compare', exact: true }).last().evaluate((node) => node === node.getRootNode().activeElement), 'the focus is not lost');
         const { requests } = mirrors.slow;
         // A round trip with the page: whatever it had in hand would have been asked by now.
         await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
@@ -191,16 +182,11 @@ describe('which mirror', { skip: !present && `${CHROMIUM} is absent`, timeout: 1
     });
   });
 
-  const root = fileURLToPath(new URL('../..', import.meta.url));
-  const barograph = process.env.BAROGRAPH ?? join(root, 'target/debug/barograph');
-  const real = existsSync(barograph);
-  if (!real) console.log(`SKIPPED: two real stations compared, because ${barograph} is absent`);
-
-  test('a real station ranks itself and another that consents, and names one that does not', { skip: !real }, async () => {
-    const stations = [await startStation(barograph, [])];
+  test('a real station ranks itself and another that consents, and names one that does not', { skip: !hasStation }, async () => {
+    const stations = [await consenting([])];
     try {
       const [home] = stations;
-      stations.push(...(await Promise.all([[home.url], []].map((origins) => startStation(barograph, origins)))));
+      stations.push(...(await Promise.all([[home.url], []].map(consenting))));
       const urls = stations.map(({ url }) => `${url}/`);
       await withPage(browser, async (page, complaints) => {
         await page.goto(`${home.url}/mirrors.html#${new URLSearchParams({ size: '700 MB', budget: '4 MiB', list: urls.join(' ') })}`);
@@ -212,19 +198,19 @@ describe('which mirror', { skip: !present && `${CHROMIUM} is absent`, timeout: 1
         assert.deepEqual(complaints.filter((text) => !/CORS|ERR_FAILED|WebSocket/.test(text)), []);
       });
     } finally {
-      await Promise.all(stations.map((one) => one.stop()));
+      await Promise.all(stations.map((one) => one.end()));
     }
   });
 
-  test('another site embeds a real station and ranks two that consent', { skip: !real }, async () => {
+  test('another site embeds a real station and ranks two that consent', { skip: !hasStation }, async () => {
     const files = {};
     const site = await startSite(files);
     const stations = [];
     try {
-      stations.push(...(await Promise.all([[site.url], ['*']].map((origins) => startStation(barograph, origins)))));
+      stations.push(...(await Promise.all([[site.url], ['*']].map(consenting))));
       const [home, other] = stations;
       const policy = { script: `${home.url} 'wasm-unsafe-eval'`, connect: stations.map(({ url }) => `${url} ${url.replace('http', 'ws')}`).join(' ') };
-      files['/'] = embedding(home, 'data-budget="4 MiB"', policy);
+      files['/'] = embedding(home, `data-size="1 GB" data-budget="1 MiB" data-mirrors="${home.url}/ ${other.url}/" data-file="pub/file.iso" data-start="auto"`, policy);
       await withPage(browser, async (page) => {
         await page.goto(site.url);
         const ranking = await page.evaluate((mirrors) => window.barographMirrors({ mirrors, size_bytes: 7e8, budget_bytes: 2 ** 22 }), [`${home.url}/`, `${other.url}/`]);
@@ -234,9 +220,12 @@ describe('which mirror', { skip: !present && `${CHROMIUM} is absent`, timeout: 1
           assert.ok(lower_s <= time_s && time_s <= upper_s && 0 < rtt.value && 0 < goodput.value && goodput.method !== '');
           assert.ok(8 <= probes && bytes <= 2 ** 22, `${probes} probes, ${bytes} bytes`);
         }
+        await verdict(page, /is fastest|Too close to call/);
+        const links = await page.getByRole('link').evaluateAll((nodes) => nodes.map((node) => node.href));
+        assert.deepEqual(links.filter((link) => link.endsWith('/pub/file.iso')).sort(), stations.map(({ url }) => `${url}/pub/file.iso`).sort());
       });
     } finally {
-      await Promise.all([...stations, site].map((one) => one.stop()));
+      await Promise.all([site.stop(), ...stations.map((one) => one.end())]);
     }
   });
 });
@@ -249,27 +238,10 @@ function embedding(station, attributes, { script, connect }) {
   };
 }
 
-/** Starts a station on a port of the system's; pages of `origins` may measure it. */
-async function startStation(barograph, origins) {
-  const folder = await mkdtemp(join(tmpdir(), 'barograph-mirrors-'));
-  const config = join(folder, 'barograph.toml');
-  await writeFile(config, `[echo]\norigins = ${JSON.stringify(origins)}\n`);
-  const child = spawn(barograph, ['up', '--config', config, '--listen', '127.0.0.1:0', '--state', folder, '--no-default-targets'], { stdio: ['ignore', 'pipe', 'pipe'] });
-  const stop = async () => {
-    const ended = new Promise((resolve) => child.once('exit', resolve));
-    if (child.exitCode === null && child.kill('SIGTERM')) await ended;
-    await rm(folder, { recursive: true, force: true });
-  };
-  let said = '';
-  for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (said += data));
-  try {
-    await until(() => /http:\/\/127\.0\.0\.1:\d+/.test(said) || child.exitCode !== null);
-    const [url] = /http:\/\/127\.0\.0\.1:\d+/.exec(said) ?? assert.fail(`the station said: ${said}`);
-    return { url, stop };
-  } catch (error) {
-    await stop();
-    throw error;
-  }
+/** A station that pages of `origins` may measure, beside its own. */
+async function consenting(origins) {
+  const station = await startStation({ settings: { 'echo.origins': origins.join(',') } });
+  return { url: new URL(station.url).origin, end: () => station.end() };
 }
 
 async function withMirrors(wanted, body) {

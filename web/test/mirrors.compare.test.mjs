@@ -6,7 +6,7 @@ import { compare } from '../src/mirrors/compare.js';
 import { Download, explainFailure } from '../src/mirrors/download.js';
 import { TimedOut, within } from '../src/mirrors/limit.js';
 import { parseMirrors } from '../src/mirrors/list.js';
-import { batteries, seeded } from '../mirrors.mock.mjs';
+import { batteries, seeded } from '../testkit/mirrors.mjs';
 
 const battery = await batteries();
 

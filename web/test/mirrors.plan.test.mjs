@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { ASKING_BYTES, BUDGET_BYTES, Plan } from '../src/mirrors/plan.js';
-import { seeded } from '../mirrors.mock.mjs';
+import { seeded } from '../testkit/mirrors.mjs';
 
 describe('the plan of a comparison', () => {
   test('never exceeds a budget, ends, and gives enough probes that count', () => {

@@ -4,7 +4,7 @@ import { describe, test } from 'node:test';
 import { Goodput } from '../src/mirrors/goodput.js';
 import { downloadTime, rank } from '../src/mirrors/rank.js';
 import { describeVerdict } from '../src/mirrors/words.js';
-import { batteries, seeded } from '../mirrors.mock.mjs';
+import { batteries, seeded } from '../testkit/mirrors.mjs';
 
 const battery = await batteries();
 

@@ -2,7 +2,9 @@
 
 use std::io::BufReader;
 
-use crate::input::{Sample, SeriesReader};
+use barograph_forecast::Quantity;
+
+use crate::input::{Detail, Sample, SeriesReader};
 
 /// Reads `data` as a series and checks what a reader promises of every input.
 ///
@@ -17,19 +19,25 @@ pub fn fuzz_series_reader(data: &[u8]) {
     let lines = data.iter().filter(|byte| **byte == b'\n').count() + 1;
     assert!(samples.len() + errors.len() <= lines + 1, "at most one result a line, and the end");
     assert!(!samples.is_empty() || !errors.is_empty(), "an empty series is an error");
-    assert!(samples.iter().all(|sample| sample.time_s.is_finite() && sample.value.is_finite()));
-    assert!(samples.is_sorted_by(|a, b| a.time_s <= b.time_s), "times do not decrease");
+    assert!(samples.iter().all(|(sample, _)| sample.time_s.is_finite() && sample.value.is_finite()));
+    assert!(samples.is_sorted_by(|(a, _), (b, _)| a.time_s <= b.time_s), "times do not decrease");
+    let is_sound = |detail: &Detail| {
+        detail.min_rtt_s.is_none_or(f64::is_finite)
+            && detail.quantity.as_ref().is_none_or(|quantity| quantity.len() <= Quantity::BYTES_MAX)
+    };
+    assert!(samples.iter().all(|(_, detail)| is_sound(detail)));
     assert!(errors.iter().all(|error| error.lines().count() == 1 && error.len() < 600));
 }
 
-/// The measurements and the messages of what was refused, of at most `RESULTS_MAX` lines.
-fn read<R: std::io::BufRead>(reader: SeriesReader<R>) -> (Vec<Sample>, Vec<String>) {
+/// The measurements with what stands beside them, and the messages of what was refused, of at most `RESULTS_MAX` lines.
+fn read<R: std::io::BufRead>(mut reader: SeriesReader<R>) -> (Vec<(Sample, Detail)>, Vec<String>) {
     let (mut samples, mut errors) = (Vec::new(), Vec::new());
     let mut last = false;
-    for result in reader.take(RESULTS_MAX) {
+    for _ in 0..RESULTS_MAX {
+        let Some(result) = reader.next() else { break };
         assert!(!last, "nothing follows a final error");
         match result {
-            Ok(sample) => samples.push(sample),
+            Ok(sample) => samples.push((sample, reader.detail())),
             Err(error) => {
                 last = !error.is_of_one_value();
                 errors.push(error.to_string());

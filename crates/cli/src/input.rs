@@ -565,6 +565,7 @@ mod tests {
             "min_rtt_s,retrans,rtt,time_s\n0.5,3,1,0\n",
             "{\"time_s\":0,\"value\":1,\"quantity\":\"rtt\",\"retrans\":3,\"min_rtt_s\":0.5}",
             "{\"value\":1,\"quantity\":\"rtt\",\"tcp_info\":{\"total_retrans\":3,\"min_rtt_s\":0.5}}",
+            "{\"value\":1,\"quantity\":\"rtt\",\"detail\":{\"tcp_info\":{\"total_retrans\":3,\"min_rtt_s\":0.5}}}",
         ] {
             assert_eq!(detail(text), all, "{text}");
         }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use barograph::compare::{Cause, Moments, Study, figure};
+use barograph::compare::{Better, Cause, Moments, Study, figure};
 
 use super::browser::Ready;
 use super::buffers::Buffers;
@@ -114,7 +114,32 @@ fn coefficients(text: &mut String, studies: &[LinkStudy]) -> std::fmt::Result {
     for [pair, bandwidth, rtt, nagle] in PAPER_5 {
         writeln!(text, "| paper: {pair} | {bandwidth} | | {rtt} | | {nagle} | | |")?;
     }
+    writeln!(
+        text,
+        "\nScatter alone draws the coefficient below 1: two independent samples of one distribution, paired at random, would have\n"
+    )?;
+    writeln!(text, "| link | goodput | rtt | rtt, Nagle |\n|---|---:|---:|---:|")?;
+    for study in studies {
+        write!(text, "| {} |", study.name)?;
+        for quantity in [Quantity::Goodput, Quantity::Rtt, Quantity::RttNagle] {
+            for (_, study) in study.quantities.iter().filter(|(which, _)| *which == quantity) {
+                write!(text, " {} |", number(by_scatter(study), 4))?;
+            }
+        }
+        writeln!(text)?;
+    }
     writeln!(text)
+}
+
+/// The coefficient of independent pairs of the series that is divided by: of x and y with one mean μ and variance σ²,
+/// Σxy ÷ Σx² tends to μ² ÷ (μ² + σ²).
+fn by_scatter(study: &Study) -> Option<f64> {
+    let side = match study.better {
+        Better::Larger => &study.a,
+        Better::Smaller => &study.b,
+    };
+    let Moments { mean, variance, .. } = side.moments;
+    variance.map(|variance| mean * mean / (mean * mean + variance)).filter(|ratio| ratio.is_finite())
 }
 
 fn with_and_without(study: &Study) -> String {

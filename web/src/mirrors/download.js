@@ -32,7 +32,7 @@ export class Download {
    * the time to the head of the answer: at most that, for the server's own time is in it.
    *
    * A server that ignores ranges is asked once, and its stream cut into parts: to ask again and break off each
-   * time would leave what was already under way, up to a receive window, to be paid for by the reader.
+   * time would leave what was already under way, in the buffers of browser and kernels, to be paid for by the reader.
    */
   async probe(bytes, signal) {
     const { response, asked_ms, answered_ms } = await this.#ask(bytes, signal);

@@ -3,8 +3,7 @@
 /**
  * The goodput of one mirror as a series. Its battery learns logarithms: rates scatter by factors – one stalled probe
  * has a fraction of the rate – so an interval of factors is as wide up as down, and never reaches a rate of 0,
- * of which no time to download can be told. Of fifteen values each from real traces of bandwidth this gave fewer
- * wrong leads than the rates themselves.
+ * of which no time to download can be told.
  */
 export class Goodput {
   #battery;

@@ -3,7 +3,7 @@
 /** Says that a wait was longer than its limit. */
 export class TimedOut extends Error {
   constructor(limit_ms) {
-    super(`no answer within ${limit_ms / 1000} s`);
+    super(`took more than ${limit_ms / 1000} s`);
     this.name = 'TimedOut';
   }
 }

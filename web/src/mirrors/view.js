@@ -97,20 +97,20 @@ export class View {
       this.start();
       parts.stop.focus();
     });
-    parts.stop.addEventListener('click', () => {
-      this.cancel();
-      parts.button.focus();
-    });
+    parts.stop.addEventListener('click', () => this.cancel());
     return parts;
   }
 
   #show(state) {
-    const { box, button, running, table, notes } = this.#parts;
+    const { box, button, stop, running, table, notes } = this.#parts;
+    const focused = box.getRootNode().activeElement;
     box.dataset.state = state;
     button.hidden = state === 'running';
     running.hidden = state !== 'running';
     table.hidden = notes.hidden = state !== 'done';
     setText(button, state === 'done' ? 'Compare again' : 'Compare');
+    // What had the focus may be gone: whoever uses a keyboard goes on from here.
+    if (focused === stop && state !== 'running') button.focus();
   }
 
   #progress({ share, mirrors }) {
@@ -207,10 +207,11 @@ function scaleEnd(mirrors) {
   return Math.max(...ends, Number.MIN_VALUE);
 }
 
+/** A mirror's name, and where the file is to be had if that is known. */
 function linkTo({ url, kind }, { file }) {
-  const target = kind === 'download' ? url : file ? URL.parse?.(file, url)?.href ?? null : null;
-  if (target === null || !/^https?:/.test(target)) return nameOf(url);
-  return element('a', { href: target, rel: 'noreferrer' }, nameOf(url));
+  const name = nameOf(url);
+  if (!/^https?:/.test(url) || (kind === 'station' && !file)) return name;
+  return element('a', { href: kind === 'station' ? new URL(file, url).href : url, rel: 'noreferrer' }, name);
 }
 
 /** A mirror's host, and its path smaller. */
@@ -233,5 +234,5 @@ const NOTES = [
   'A probe is short. Connections start slowly, and more so after each pause between rounds, so on long and fast paths a real download is quicker than the forecast; where servers throttle long downloads, it is slower. The small probes at the start are left out for that reason; a larger budget makes the probes larger.',
   'The interval is that of one more probe: nine of ten should fall inside. Two mirrors are too close to call when the forecast of either lies within the interval of the other.',
   'For a file on a web server the round trip is the time to its first byte, which includes the server’s own delay.',
-  'Bytes used are counted before packets’ own headers, and failed probes as if all of them had come.',
+  'Bytes used are counted before packets’ own headers, and failed probes as if all of them had come. A server that cannot send a part of a file is broken off; what was under way by then is not counted.',
 ];

@@ -8,7 +8,7 @@ export function describeVerdict({ verdict, close, mirrors }) {
   const urls = mirrors.map((mirror) => mirror.url);
   const name = (index) => shortName(urls[index], urls);
   const time = (index) => formatSeconds(mirrors[index].time_s);
-  if (verdict === 'only') return `${name(0)}: about ${time(0)}. No other could be measured.`;
+  if (verdict === 'only') return `${name(0)}: about ${time(0)}.${mirrors.length === 1 ? '' : ' No other could be measured.'}`;
   if (verdict === 'first') return `${name(0)} is fastest: about ${time(0)}, against ${time(1)} for the next.`;
   const who = close === 2 ? `${name(0)} and ${name(1)}` : `${name(0)} and ${close - 1} others`;
   const times = time(0) === time(close - 1) ? time(0) : `${time(0)} to ${time(close - 1)}`;

@@ -8,7 +8,7 @@ use super::unquoted;
 /// What stands beside a measurement, where its line says so.
 ///
 /// Of a CSV line with a header, the columns of these names; of a JSON line, the keys of these names, also in an
-/// object under `detail`, `tcp_info` or `info`.
+/// object under `tcp_info`, `info` or `detail`, as stations record them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detail {
     /// What was measured (`quantity`, or the name of the column of values).
@@ -23,7 +23,7 @@ impl Detail {
     /// Of a JSON line; what is not of the expected type is passed over.
     pub(super) fn of_json(text: &str) -> Self {
         let Ok(object) = serde_json::from_str::<Value>(text) else { return Self::default() };
-        let places = || std::iter::once(&object).chain(NESTED.iter().filter_map(|key| object.get(key)));
+        let places = || PLACES.iter().filter_map(|place| object.pointer(place));
         let find = |names: &[&str]| places().find_map(|place| names.iter().find_map(|name| place.get(name)));
         Self {
             quantity: find(&["quantity"]).and_then(Value::as_str).and_then(identifier),
@@ -98,8 +98,8 @@ pub fn smaller_is_better(quantity: &str) -> Option<bool> {
 /// What counts as TCP's retransmissions: a column of one's own choice, and the kernel's name.
 const RETRANS: [&str; 2] = ["retrans", "total_retrans"];
 
-/// Where stations, `barograph probe --json` and others keep what the kernel said.
-const NESTED: [&str; 3] = ["detail", "tcp_info", "info"];
+/// Where lines, `barograph probe --json`, others, stations and pages keep what the kernel said (RFC 6901).
+const PLACES: [&str; 6] = ["", "/tcp_info", "/info", "/detail", "/detail/tcp_info", "/detail/tcp"];
 
 /// More columns than any record of ours has; a bound on what a header can cost.
 const COLUMNS_MAX: usize = 64;

@@ -1,7 +1,7 @@
 // Invented mirrors and sites, for the tests of mirrors and for looking at the page.
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
-import { loadForecaster } from './src/weather/forecaster.js';
+import { loadForecaster } from '../src/weather/forecaster.js';
 
 /** Numbers in [0, 1) from a seed, by a linear congruential generator (Knuth's MMIX). */
 export function seeded(seed) {
@@ -14,7 +14,7 @@ export function seeded(seed) {
 
 /** Makes batteries of the forecaster that pages have. */
 export async function batteries() {
-  return loadForecaster(await readFile(new URL('../crates/station/web/forecast.wasm', import.meta.url)));
+  return loadForecaster(await readFile(new URL('../../crates/station/web/forecast.wasm', import.meta.url)));
 }
 
 /**
@@ -56,7 +56,7 @@ export async function startStationSite() {
   for (const name of names) {
     const everyone = open.includes(name) ? { 'access-control-allow-origin': '*', 'cross-origin-resource-policy': 'cross-origin' } : { 'cross-origin-resource-policy': 'same-origin' };
     files[`/${name}`] = {
-      body: await readFile(new URL(`../crates/station/web/${name}`, import.meta.url)),
+      body: await readFile(new URL(`../../crates/station/web/${name}`, import.meta.url)),
       type: types[name.split('.').at(-1)],
       headers: {
         ...everyone,
