@@ -37,8 +37,7 @@ export class Own {
     this.parts.own_separate.addEventListener('change', () => this.redrawAll());
     this.#begin({ source: OWN_SOURCE, target: here.status?.server ?? '' });
     here.on('point', (event) => this.#take(event));
-    here.on('status', (status) => this.#showStatus(status));
-    if (here.status) this.#showStatus(here.status);
+    here.on('status', () => this.drawing.ask());
   }
 
   /** Asks for every quantity to be drawn. */
@@ -57,6 +56,8 @@ export class Own {
   }
 
   #showStatus(status) {
+    if (!status || status === this.shown) return;
+    this.shown = status;
     setText(this.parts.own_server, status.server ?? 'this station');
     this.parts.own.dataset.state = status.state;
     this.controls.show(status);
@@ -99,6 +100,7 @@ export class Own {
   }
 
   #draw(quantities) {
+    this.#showStatus(this.here.status);
     const span = this.parts.own_span.value;
     const separate = this.parts.own_separate.value === 'own';
     for (const quantity of quantities) {
