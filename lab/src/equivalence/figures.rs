@@ -28,7 +28,7 @@ fn rows<'a>(study: &'a LinkStudy, panel: Panel, quantities: &'a [Quantity]) -> i
     wanted.map(move |(quantity, compared)| {
         let title = |who: &str| format!("{}, {}: {who}", study.name, quantity.as_str());
         Row {
-            title_a: title(if panel == Panel::Distributions { "native (A), browser (B)" } else { "native" }),
+            title_a: title(if panel == Panel::Distributions { "A native, B browser" } else { "native" }),
             title_b: title("browser"),
             panel,
             study: compared,

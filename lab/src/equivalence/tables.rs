@@ -226,12 +226,11 @@ fn added(text: &mut String, overheads: &[Overhead]) -> std::fmt::Result {
         let [native, browser, added] = [*native_s, *browser_s, overhead.added_s()].map(|s| figure(s * 1e6));
         writeln!(text, "| {} | {pairs} | {native} | {browser} | {added} |", clock(ready))?;
     }
-    if let [fine, coarse] = overheads {
-        writeln!(
-            text,
-            "\nOf what is added with the coarser clock, {} µs are the clock's. A single time is off by at most one step of it.",
-            figure((coarse.added_s() - fine.added_s()) * 1e6)
-        )?;
+    // Both ends of a time are cut to whole steps, so that it is off by less than one, either way.
+    for overhead in overheads {
+        let Overhead { ready, .. } = overhead;
+        let [step, added] = [ready.clock_resolution_s, overhead.added_s()].map(|s| figure(s * 1e6));
+        writeln!(text, "\nThe clock can account for at most one step of it: {step} µs of {added} µs.")?;
     }
     writeln!(text)
 }
