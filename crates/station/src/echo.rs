@@ -149,6 +149,13 @@ impl Echo {
         caller.is_local || lock(&self.accounts).pay(caller.ip, bytes, self.began.elapsed())
     }
 
+    /// Takes what a caller has had already.
+    fn charge(&self, caller: Caller, bytes: u64) {
+        if !caller.is_local {
+            lock(&self.accounts).charge(caller.ip, bytes, self.began.elapsed());
+        }
+    }
+
     /// A largest message of what does not compress; made when it is first asked for.
     fn noise(&self) -> Bytes {
         let make = || {

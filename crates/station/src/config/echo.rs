@@ -31,7 +31,7 @@ impl Default for EchoConfig {
             enabled: true,
             origins: Vec::new(),
             sessions_max: 256,
-            transfers_max: 4,
+            transfers_max: 16,
             bytes_per_hour: 10 << 30,
             peer_bytes_per_hour: 1 << 30,
             keep: false,

@@ -57,6 +57,14 @@ impl Accounts {
         true
     }
 
+    /// Takes `bytes` from the account of `ip` for what it has had already: the account may go below zero, and
+    /// pays nothing then until it has filled again. The station's is not touched: this is no traffic.
+    pub(crate) fn charge(&mut self, ip: IpAddr, bytes: u64, now: Duration) {
+        // Whoever is charged has paid before: no more are added here than have transfers at once.
+        let account = self.peers.entry(holder(ip)).or_insert_with(|| Account::new(self.each));
+        account.charge(bytes, now);
+    }
+
     /// The most bytes that can ever be paid at once.
     pub(crate) fn at_once_max(&self) -> u64 {
         self.each.burst().min(self.total.rate.burst())
@@ -71,13 +79,18 @@ impl Account {
     /// Takes `bytes`, or nothing when it does not hold them.
     #[must_use]
     pub(crate) fn pay(&mut self, bytes: u64, now: Duration) -> bool {
-        let now_ns = nanoseconds(now);
-        let paid_until_ns = self.paid_until_ns.max(now_ns).saturating_add(self.rate.worth_ns(bytes));
-        let holds = paid_until_ns - now_ns <= BURST_NS;
+        let mut after = *self;
+        after.charge(bytes, now);
+        let holds = after.paid_until_ns.saturating_sub(nanoseconds(now)) <= BURST_NS;
         if holds {
-            self.paid_until_ns = paid_until_ns;
+            *self = after;
         }
         holds
+    }
+
+    fn charge(&mut self, bytes: u64, now: Duration) {
+        let from_ns = self.paid_until_ns.max(nanoseconds(now));
+        self.paid_until_ns = from_ns.saturating_add(self.rate.worth_ns(bytes));
     }
 
     fn is_full(&self, now: Duration) -> bool {
@@ -148,6 +161,16 @@ mod tests {
         assert!(!accounts.pay(ip("192.0.2.2"), 600, at(0)));
         assert!(accounts.pay(ip("192.0.2.2"), 400, at(0)));
         assert_eq!(accounts.at_once_max(), 1000);
+    }
+
+    #[test]
+    fn a_charge_may_bring_an_account_below_zero_and_leaves_the_stations() {
+        let mut accounts = Accounts::new(Rate::per_hour(8000), Rate::per_hour(8000));
+        let peer = ip("192.0.2.1");
+        accounts.charge(peer, 3000, at(0));
+        assert!(!accounts.pay(peer, 1, at(0)) && !accounts.pay(peer, 1, at(900)), "2000 are owed");
+        assert!(accounts.pay(peer, 1, at(901)));
+        assert!(accounts.pay(ip("192.0.2.2"), 999, at(901)));
     }
 
     #[test]

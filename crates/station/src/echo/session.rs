@@ -71,6 +71,25 @@ enum Incoming {
 struct Leave {
     _place: Place,
     _loaded: BulkElsewhere,
+    _hold: Hold,
+}
+
+/// The time for which a place is held, which has its price too: it is charged however the transfer ends.
+struct Hold {
+    echo: Arc<Echo>,
+    caller: Caller,
+    since: Instant,
+    paid_bytes: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let unpaid = ms.saturating_mul(SLOWEST_BYTES_PER_MS).saturating_sub(self.paid_bytes);
+        if 0 < unpaid {
+            self.echo.charge(self.caller, unpaid);
+        }
+    }
 }
 
 impl<S: Socket> Session<'_, S> {
@@ -143,14 +162,20 @@ impl<S: Socket> Session<'_, S> {
             Request::Goodput { bytes, .. } => (bytes, true),
         };
         let place = match is_transfer {
-            true => Some(self.echo.places.take(self.caller.ip).await.ok_or(Declined::Busy)?),
+            true => Some(
+                self.echo.places.take(self.caller.ip, self.caller.is_local).await.ok_or(Declined::Busy)?,
+            ),
             false => None,
         };
         if !self.echo.pay(self.caller, bytes) {
             return Err(Declined::Spent);
         }
-        let responder = &self.echo.responder;
-        Ok(place.map(|place| Leave { _place: place, _loaded: responder.bulk_elsewhere() }))
+        let (echo, caller) = (self.echo, self.caller);
+        Ok(place.map(|place| Leave {
+            _place: place,
+            _loaded: echo.responder.bulk_elsewhere(),
+            _hold: Hold { echo: Arc::clone(echo), caller, since: Instant::now(), paid_bytes: bytes },
+        }))
     }
 
     async fn experiment(&mut self, request: Request, leave: Option<Leave>) -> Result<(), End> {
@@ -164,7 +189,7 @@ impl<S: Socket> Session<'_, S> {
             }
             Request::RttNagle { n } => self.echo_with_nagle(n).await,
             Request::Goodput { direction, bytes } => {
-                let done = timeout(TRANSFER_MAX, self.transfer(direction, bytes))
+                let done = timeout(transfer_max(bytes), self.transfer(direction, bytes))
                     .await
                     .map_err(|_| End::Cut(CloseCode::Policy, "the transfer took too long"))??;
                 // Given back first: the client may begin its next transfer as soon as it has read this.
@@ -318,6 +343,11 @@ fn arriving_bytes(request: Request) -> u64 {
     }
 }
 
+/// The longest time of a transfer: of the largest, 16 MiB, 139 s.
+fn transfer_max(bytes: u64) -> Duration {
+    TRANSFER_GRACE + Duration::from_millis(bytes / SLOWEST_BYTES_PER_MS)
+}
+
 fn websocket() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
@@ -344,8 +374,11 @@ const EXCHANGE_COST_BYTES: u64 = 1024;
 const REQUEST_ALLOWANCE: u64 = 1024;
 /// What a kept report may be on the wire; how many are kept is bounded.
 const REPORT_ALLOWANCE: u64 = 512;
-/// A transfer of 16 MiB at 2.2 Mbit/s; a slower line takes smaller ones.
-const TRANSFER_MAX: Duration = Duration::from_secs(60);
+/// 1 Mbit/s, the slowest line on which a transfer is served to its end: a slower one makes a forecast of
+/// little use to a page, and the place is kept from others. Also the price of holding a place.
+const SLOWEST_BYTES_PER_MS: u64 = 125;
+/// Before a transfer is under way: round trips of a satellite, slow start, and a lost packet or two.
+const TRANSFER_GRACE: Duration = Duration::from_secs(5);
 /// A message is taken in this time even at 56 kbit/s.
 const TAKE_MAX: Duration = Duration::from_secs(10);
 /// A peer that says nothing for so long is asked whether it is there; and amid an experiment, where it
@@ -393,11 +426,16 @@ mod tests {
         session: tokio::task::JoinHandle<()>,
         began: Instant,
         responder: Arc<Responder>,
+        echo: Arc<Echo>,
         _running: watch::Sender<bool>,
     }
 
     impl Pair {
         async fn open() -> Self {
+            Self::open_with(&EchoConfig::default()).await
+        }
+
+        async fn open_with(config: &EchoConfig) -> Self {
             let (running, stopping) = watch::channel(false);
             let responder = Arc::new(Responder::start(Limits::default(), None).unwrap());
             let (inbox, _) = Inbox::new(Arc::new(Health::new()));
@@ -408,12 +446,12 @@ mod tests {
                 responder: Arc::clone(&responder),
                 stopping,
             };
-            let echo = Arc::new(Echo::new(&EchoConfig::default(), parts));
+            let echo = Arc::new(Echo::new(config, parts));
             let (ours, theirs) = tokio::io::duplex(1000);
             let admission = echo.admit([192, 0, 2, 1].into(), false).unwrap();
             let session = tokio::spawn(admission.serve(ours, Vec::new()));
             let page = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
-            Self { page, session, began: Instant::now(), responder, _running: running }
+            Self { page, session, began: Instant::now(), responder, echo, _running: running }
         }
 
         async fn ask(&mut self, request: Request) {
@@ -507,12 +545,26 @@ mod tests {
     async fn a_slow_writer_is_cut_and_loads_the_host_meanwhile() {
         let mut pair = Pair::open().await;
         pair.ask(transfer(Direction::Up)).await;
-        for _ in 0..12 {
+        for _ in 0..2 {
             assert!(pair.responder.bulk_running());
             pair.page.send(Message::binary(vec![0])).await.unwrap();
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
-        assert_eq!(pair.closed().await, (60, Some(CloseCode::Policy)));
+        // Five seconds, and a mebibyte at 1 Mbit/s.
+        assert_eq!(pair.closed().await, (13, Some(CloseCode::Policy)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_held_for_nothing_is_charged_for_its_time() {
+        let config = EchoConfig { peer_bytes_per_hour: 8_000_000, ..EchoConfig::default() };
+        let mut pair = Pair::open_with(&config).await;
+        let echo = Arc::clone(&pair.echo);
+        pair.ask(Request::Goodput { direction: Direction::Up, bytes: 3 }).await;
+        assert_eq!(pair.closed().await, (5, Some(CloseCode::Policy)));
+        let caller = Caller { ip: [192, 0, 2, 1].into(), is_local: false };
+        // Of the million that the account held at once, five seconds at 1 Mbit/s are gone.
+        assert!(!echo.pay(caller, 1_000_000 - 600_000));
+        assert!(echo.pay(caller, 1_000_000 - 700_000));
     }
 
     #[tokio::test(start_paused = true)]

@@ -153,6 +153,70 @@ fn slow_and_silent_sessions_hold_nobody_up() {
     station.stop(crate::LIMIT);
 }
 
+/// Transfers that drip, as many as the station lets `open` begin.
+fn dripping(open: impl Fn() -> Page) -> Vec<Page> {
+    let mut held = Vec::new();
+    loop {
+        let mut page = open();
+        match page.ask(Request::Goodput { direction: Direction::Up, bytes: 16 << 20 }) {
+            Ok(()) => page.send(&[0]),
+            Err(declined) => {
+                assert_eq!(declined, Declined::Busy);
+                return held;
+            }
+        }
+        held.push(page);
+    }
+}
+
+#[test]
+fn dripping_transfers_of_two_addresses_leave_places_to_a_third() {
+    let state = tempfile::tempdir().unwrap();
+    let station = public(state.path(), |_| {});
+    let address = station.address();
+    let mut held = Vec::new();
+    for last in [2, 3] {
+        let own = dripping(|| Page::open_from(address, [127, 0, 0, last].into()).unwrap());
+        assert_eq!(own.len(), 2, "an eighth of echo.transfers_max");
+        held.extend(own);
+    }
+    let mut honest = Page::open_from(address, [127, 0, 0, 4].into()).unwrap();
+    for _ in 0..5 {
+        assert_eq!(honest.up(65_536).unwrap().bytes, 65_536);
+        assert_eq!(honest.down(65_536).unwrap().0, 65_536);
+    }
+    drop(held);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn places_filled_from_elsewhere_leave_some_to_this_host() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start({
+        let mut config = quiet(state.path());
+        config.echo.transfers_max = 8;
+        config
+    });
+    let address = station.address();
+    let held: Vec<Page> = (2..9)
+        .map(|last| {
+            let mut page = Page::open_forwarded(address, [127, 0, 0, last].into());
+            page.ask(Request::Goodput { direction: Direction::Up, bytes: 16 << 20 }).unwrap();
+            page.send(&[0]);
+            page
+        })
+        .collect();
+    let mut more = Page::open_forwarded(address, [127, 0, 0, 9].into());
+    assert_eq!(more.up(1), Err(Declined::Busy), "seven of eight are for elsewhere");
+    let mut here = Page::open(address);
+    for _ in 0..5 {
+        assert_eq!(here.up(65_536).unwrap().bytes, 65_536);
+        assert_eq!(here.down(65_536).unwrap().0, 65_536);
+    }
+    drop(held);
+    station.stop(crate::LIMIT);
+}
+
 #[test]
 fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
     let state = tempfile::tempdir().unwrap();
@@ -218,4 +282,4 @@ fn endless() -> Vec<u8> {
 
 const MALFORMED: barograph_probe::wire::Reply = barograph_probe::wire::Reply::Declined(Declined::Malformed);
 /// All of 127.0.0.0/8 is this host (RFC 1122 §3.2.1.3): another address than that of the hostile one.
-const HONEST: std::net::Ipv4Addr = std::net::Ipv4Addr::new(127, 0, 0, 2);
+const HONEST: std::net::Ipv4Addr = std::net::Ipv4Addr::new(127, 0, 0, 9);
