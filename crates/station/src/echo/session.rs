@@ -70,8 +70,25 @@ enum Incoming {
 /// What a transfer holds while it runs.
 struct Leave {
     _place: Place,
-    _loaded: BulkElsewhere,
     _hold: Hold,
+}
+
+/// What a transfer has moved, and that it loads this host, from when it does.
+struct Moved<'a> {
+    echo: &'a Echo,
+    caller: Caller,
+    bytes: u64,
+    loaded: Option<BulkElsewhere>,
+}
+
+impl Moved<'_> {
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        // Of this host's own callers it crosses no network.
+        if self.loaded.is_none() && !self.caller.is_local && LOADS_BYTES < self.bytes {
+            self.loaded = Some(self.echo.responder.bulk_elsewhere());
+        }
+    }
 }
 
 /// The time for which a place is held, which has its price too: it is charged however the transfer ends.
@@ -173,7 +190,6 @@ impl<S: Socket> Session<'_, S> {
         let (echo, caller) = (self.echo, self.caller);
         Ok(place.map(|place| Leave {
             _place: place,
-            _loaded: echo.responder.bulk_elsewhere(),
             _hold: Hold { echo: Arc::clone(echo), caller, since: Instant::now(), paid_bytes: bytes },
         }))
     }
@@ -215,12 +231,14 @@ impl<S: Socket> Session<'_, S> {
 
     /// Bytes are counted where they arrive; the sender's kernel says what held it back.
     async fn transfer(&mut self, direction: Direction, bytes: u64) -> Result<Done, End> {
+        let mut moved = Moved { echo: self.echo, caller: self.caller, bytes: 0, loaded: None };
         match direction {
             Direction::Up => {
                 let mut left = bytes;
                 while 0 < left {
                     let message = self.binary().await?;
                     left = left.checked_sub(message.len() as u64).ok_or(TOO_MUCH)?;
+                    moved.add(message.len() as u64);
                 }
                 Ok(Done { bytes, tcp_info: None })
             }
@@ -233,6 +251,7 @@ impl<S: Socket> Session<'_, S> {
                     let length = usize::try_from(left).map_or(noise.len(), |left| left.min(noise.len()));
                     self.send(Message::Binary(noise.slice(..length))).await?;
                     left -= length as u64;
+                    moved.add(length as u64);
                 }
                 let elapsed_s = began.elapsed().as_secs_f64();
                 let tcp_info = self.line.get_ref().get_ref().bulk_tcp_info(elapsed_s);
@@ -377,6 +396,10 @@ const REPORT_ALLOWANCE: u64 = 512;
 /// 1 Mbit/s, the slowest line on which a transfer is served to its end: a slower one makes a forecast of
 /// little use to a page, and the place is kept from others. Also the price of holding a place.
 const SLOWEST_BYTES_PER_MS: u64 = 125;
+/// What a transfer has moved before this host's own measurements are marked as made under load: more than
+/// a page's usual probes of 64 to 256 KiB. They would mark most of them for a few milliseconds of load; and
+/// a mark must cost who causes it, or any stranger could spoil them with a few bytes.
+const LOADS_BYTES: u64 = 256 * 1024;
 /// Before a transfer is under way: round trips of a satellite, slow start, and a lost packet or two.
 const TRANSFER_GRACE: Duration = Duration::from_secs(5);
 /// A message is taken in this time even at 56 kbit/s.
@@ -432,10 +455,10 @@ mod tests {
 
     impl Pair {
         async fn open() -> Self {
-            Self::open_with(&EchoConfig::default()).await
+            Self::open_as(false, &EchoConfig::default()).await
         }
 
-        async fn open_with(config: &EchoConfig) -> Self {
+        async fn open_as(is_local: bool, config: &EchoConfig) -> Self {
             let (running, stopping) = watch::channel(false);
             let responder = Arc::new(Responder::start(Limits::default(), None).unwrap());
             let (inbox, _) = Inbox::new(Arc::new(Health::new()));
@@ -448,7 +471,7 @@ mod tests {
             };
             let echo = Arc::new(Echo::new(config, parts));
             let (ours, theirs) = tokio::io::duplex(1000);
-            let admission = echo.admit([192, 0, 2, 1].into(), false).unwrap();
+            let admission = echo.admit([192, 0, 2, 1].into(), is_local).unwrap();
             let session = tokio::spawn(admission.serve(ours, Vec::new()));
             let page = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
             Self { page, session, began: Instant::now(), responder, echo, _running: running }
@@ -538,15 +561,15 @@ mod tests {
         let responder = Arc::clone(&pair.responder);
         // Ten seconds for the message, one for saying why.
         assert_eq!(pair.over().await, 11);
-        assert!(!responder.bulk_running() && responder.bulk_begun() == 1);
+        assert!(!responder.bulk_running() && responder.bulk_begun() == 0, "it has moved little");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_writer_is_cut_and_loads_the_host_meanwhile() {
+    async fn a_slow_writer_is_cut_and_loads_nothing() {
         let mut pair = Pair::open().await;
         pair.ask(transfer(Direction::Up)).await;
         for _ in 0..2 {
-            assert!(pair.responder.bulk_running());
+            assert!(!pair.responder.bulk_running());
             pair.page.send(Message::binary(vec![0])).await.unwrap();
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
@@ -554,10 +577,37 @@ mod tests {
         assert_eq!(pair.closed().await, (13, Some(CloseCode::Policy)));
     }
 
+    /// Sends a transfer up in messages of 64 KiB; gives after which of them the host counted as loaded.
+    async fn loaded_after(is_local: bool, bytes: usize) -> Vec<usize> {
+        let mut pair = Pair::open_as(is_local, &EchoConfig::default()).await;
+        pair.ask(Request::Goodput { direction: Direction::Up, bytes: bytes as u64 }).await;
+        let mut loaded = Vec::new();
+        for at in (MESSAGE_BYTES_MAX..=bytes).step_by(MESSAGE_BYTES_MAX) {
+            pair.page.send(Message::binary(vec![0; MESSAGE_BYTES_MAX])).await.unwrap();
+            // The clock moves when the session has taken all of it.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if pair.responder.bulk_running() {
+                loaded.push(at / 1024);
+            }
+        }
+        assert!(pair.page.next().await.unwrap().unwrap().is_binary(), "done");
+        assert!(!pair.responder.bulk_running());
+        loaded
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_large_transfer_from_elsewhere_loads_the_host_while_it_moves() {
+        assert!(loaded_after(false, 64 << 10).await.is_empty());
+        assert!(loaded_after(false, 256 << 10).await.is_empty());
+        let while_it_moves: Vec<usize> = (320..1024).step_by(64).collect();
+        assert_eq!(loaded_after(false, 1 << 20).await, while_it_moves);
+        assert!(loaded_after(true, 1 << 20).await.is_empty());
+    }
+
     #[tokio::test(start_paused = true)]
     async fn a_place_held_for_nothing_is_charged_for_its_time() {
         let config = EchoConfig { peer_bytes_per_hour: 8_000_000, ..EchoConfig::default() };
-        let mut pair = Pair::open_with(&config).await;
+        let mut pair = Pair::open_as(false, &config).await;
         let echo = Arc::clone(&pair.echo);
         pair.ask(Request::Goodput { direction: Direction::Up, bytes: 3 }).await;
         assert_eq!(pair.closed().await, (5, Some(CloseCode::Policy)));
