@@ -22,6 +22,7 @@ pub(super) async fn echo(
         Ok(accept) => accept,
         Err(refusal) => return Ok(with_version(refusal)),
     };
+    admission.pay().map_err(unavailable)?;
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         match upgrade::take(upgraded).await {
@@ -49,9 +50,11 @@ fn admit(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Admiss
         return Err(Refusal::new(StatusCode::FORBIDDEN, error));
     }
     let is_local = peer.is_local(request.version(), request.headers(), &config);
-    shared.echo.admit(peer.address.ip(), is_local).ok_or_else(|| {
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many echo sessions are open (echo.sessions_max)")
-    })
+    shared.echo.admit(peer.address.ip(), is_local).map_err(unavailable)
+}
+
+fn unavailable(error: &'static str) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error)
 }
 
 /// The value of `Sec-WebSocket-Accept` (RFC 6455 §4.2).

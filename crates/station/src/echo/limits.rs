@@ -40,21 +40,29 @@ impl Accounts {
     /// monotonic time since any fixed moment.
     #[must_use]
     pub(crate) fn pay(&mut self, ip: IpAddr, bytes: u64, now: Duration) -> bool {
-        let key = holder(ip);
-        let known = self.peers.get(&key).copied();
-        if known.is_none() && ADDRESSES_MAX <= self.peers.len() {
+        if !self.has_room_for(ip) {
             self.peers.retain(|_, account| !account.is_full(now));
-            if ADDRESSES_MAX <= self.peers.len() {
-                return false;
-            }
         }
-        let (mut own, mut total) = (known.unwrap_or_else(|| Account::new(self.each)), self.total);
-        if !own.pay(bytes, now) || !total.pay(bytes, now) {
-            return false;
-        }
+        let Some((own, total)) = self.after(ip, bytes, now) else { return false };
         self.total = total;
-        self.peers.insert(key, own);
+        self.peers.insert(holder(ip), own);
         true
+    }
+
+    /// Whether [`pay`](Self::pay) would take `bytes`, as far as can be seen without forgetting anybody.
+    pub(crate) fn could_pay(&self, ip: IpAddr, bytes: u64, now: Duration) -> bool {
+        self.after(ip, bytes, now).is_some()
+    }
+
+    /// The account of `ip` and that of the station once they have paid; `None` = they cannot.
+    fn after(&self, ip: IpAddr, bytes: u64, now: Duration) -> Option<(Account, Account)> {
+        let known = self.peers.get(&holder(ip)).copied();
+        let (mut own, mut total) = (known.unwrap_or_else(|| Account::new(self.each)), self.total);
+        (self.has_room_for(ip) && own.pay(bytes, now) && total.pay(bytes, now)).then_some((own, total))
+    }
+
+    fn has_room_for(&self, ip: IpAddr) -> bool {
+        self.peers.len() < ADDRESSES_MAX || self.peers.contains_key(&holder(ip))
     }
 
     /// Takes `bytes` from the account of `ip` for what it has had already: the account may go below zero, and

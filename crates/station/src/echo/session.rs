@@ -17,7 +17,7 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
-use super::metered::Metered;
+use super::metered::{Metered, SLACK_BYTES};
 use super::places::Place;
 use super::reports::Pace;
 use super::{Caller, Echo, Socket};
@@ -316,7 +316,7 @@ impl<S: Socket> Session<'_, S> {
     /// would make the system send a reset, which can take the reason away from it (RFC 9112 §9.6).
     async fn close(&mut self, code: CloseCode, reason: &'static str) -> io::Result<()> {
         let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
-        self.line.get_mut().allow(LINGER_BYTES);
+        self.line.get_mut().allow_only(LINGER_BYTES);
         self.line.close(Some(frame)).await.map_err(io::Error::other)?;
         let stream = self.line.get_mut();
         stream.shutdown().await?;
@@ -409,9 +409,10 @@ const TAKE_MAX: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Twice the longest period of a page (5 min): a session that asks for less has been forgotten.
 const UNASKED_MAX: Duration = Duration::from_mins(10);
-/// How long closing may take, and what is read meanwhile: the rest of what was under way.
+/// How long closing may take, and what is read meanwhile: the rest of what was under way, within what
+/// opening a session has paid for.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
-const LINGER_BYTES: u64 = 1 << 20;
+const LINGER_BYTES: u64 = SLACK_BYTES;
 
 #[cfg(test)]
 mod tests {

@@ -233,11 +233,31 @@ fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
         assert!(moved <= 64 << 20, "it goes on");
     };
     assert_eq!(declined, Declined::Spent);
-    assert!(32 << 20 <= moved, "the burst is granted: {moved}");
+    // Opening the session cost a bit of it.
+    assert!(28 << 20 <= moved, "the burst is granted: {moved}");
     assert_eq!(Page::open(address).up(4 << 20), Err(Declined::Spent), "another session is no other address");
     still_serves(address);
     let metrics = get(address, "/metrics").body;
     assert!(metrics.contains("barograph_echo_declined_total{reason=\"spent\"} 2.0"), "{metrics}");
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn opening_sessions_one_after_the_other_is_stopped_by_what_it_costs() {
+    let state = tempfile::tempdir().unwrap();
+    // An eighth of it at once: sixteen sessions.
+    let station = public(state.path(), |config| config.echo.peer_bytes_per_hour = 8 << 20);
+    let address = station.address();
+    // Asking without a handshake is free.
+    for _ in 0..20 {
+        assert_eq!(get(address, "/v1/echo").status, 426);
+    }
+    let opened = (0..40).map_while(|_| Page::try_open(address, None).ok()).count();
+    assert!((16..20).contains(&opened), "{opened}");
+    let refused = get(address, "/v1/echo");
+    assert_eq!(refused.status, 503);
+    assert!(refused.error().contains("peer_bytes_per_hour"), "{}", refused.error());
+    assert!(Page::open_from(address, HONEST).is_ok(), "another address has its own");
     station.stop(crate::LIMIT);
 }
 
