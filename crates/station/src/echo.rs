@@ -96,7 +96,7 @@ impl Echo {
         let Parts { host, inbox, bank, responder, stopping } = parts;
         let accounts =
             Accounts::new(Rate::per_hour(config.bytes_per_hour), Rate::per_hour(config.peer_bytes_per_hour));
-        let keeper = Keeper::new(config, host, inbox, &lock(&bank));
+        let keeper = Keeper::new(config, host, inbox, bank);
         Self {
             began: Instant::now(),
             seats: Seats::new(config.sessions_max),

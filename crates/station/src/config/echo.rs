@@ -19,7 +19,7 @@ pub struct EchoConfig {
     pub peer_bytes_per_hour: u64,
     /// Whether what pages report is kept.
     pub keep: bool,
-    /// Most pages whose reports are kept.
+    /// Most names of pages in use at once whose reports are kept.
     pub keep_sources_max: usize,
     /// Most reports kept an hour.
     pub keep_reports_per_hour: u64,
@@ -53,7 +53,8 @@ impl EchoConfig {
             "peer_bytes_per_hour" => value.integer(1 << 20, 1 << 50).map(|v| self.peer_bytes_per_hour = v),
             "keep" => value.flag().map(|v| self.keep = v),
             "keep_sources_max" => value.integer(1, 65_536).map(|v| self.keep_sources_max = v as usize),
-            "keep_reports_per_hour" => value.integer(8, 1 << 30).map(|v| self.keep_reports_per_hour = v),
+            // An eighth of a quarter is one: what an address may report at once.
+            "keep_reports_per_hour" => value.integer(32, 1 << 30).map(|v| self.keep_reports_per_hour = v),
             _ => return None,
         })
     }

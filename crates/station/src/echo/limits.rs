@@ -65,6 +65,12 @@ impl Accounts {
         self.peers.len() < ADDRESSES_MAX || self.peers.contains_key(&holder(ip))
     }
 
+    /// Takes `bytes` from the account of the station alone.
+    #[must_use]
+    pub(crate) fn pay_total(&mut self, bytes: u64, now: Duration) -> bool {
+        self.total.pay(bytes, now)
+    }
+
     /// Takes `bytes` from the account of `ip` for what it has had already: the account may go below zero, and
     /// pays nothing then until it has filled again. The station's is not touched: this is no traffic.
     pub(crate) fn charge(&mut self, ip: IpAddr, bytes: u64, now: Duration) {

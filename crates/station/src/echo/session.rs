@@ -19,7 +19,7 @@ use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
 use super::metered::{Metered, SLACK_BYTES};
 use super::places::Place;
-use super::reports::Pace;
+use super::reports::Reporter;
 use super::{Caller, Echo, Socket};
 
 /// Serves a session until either end closes it.
@@ -27,8 +27,14 @@ pub(super) async fn run<S: Socket>(echo: &Arc<Echo>, caller: Caller, socket: S, 
     let metered = Metered::new(socket, Arc::clone(&echo.counters));
     let line =
         WebSocketStream::from_partially_read(metered, already_read, Role::Server, Some(websocket())).await;
-    let mut session =
-        Session { line, echo, caller, asked: Instant::now(), has_nagle: false, pace: Pace::default() };
+    let mut session = Session {
+        line,
+        echo,
+        caller,
+        asked: Instant::now(),
+        has_nagle: false,
+        reporter: Reporter::default(),
+    };
     let mut stopping = echo.stopping.clone();
     let end = tokio::select! {
         end = session.serve() => match end {
@@ -50,8 +56,7 @@ struct Session<'a, S> {
     asked: Instant,
     /// Nagle's algorithm is on.
     has_nagle: bool,
-    /// Of its reports.
-    pace: Pace,
+    reporter: Reporter,
 }
 
 /// Why a session is over.
@@ -126,8 +131,11 @@ impl<S: Socket> Session<'_, S> {
             match timeout(SILENCE, self.line.next()).await {
                 Ok(item) => {
                     has_pinged = false;
-                    if let Some(incoming) = taken(item)? {
-                        return Ok(incoming);
+                    match taken(item)? {
+                        Some(request @ Incoming::Binary(_)) => return Ok(request),
+                        // Reports alone keep no session.
+                        Some(report) if self.asked.elapsed() < UNASKED_MAX => return Ok(report),
+                        _ => {}
                     }
                 }
                 Err(_) if has_pinged => return Err(End::Gone),
@@ -304,7 +312,8 @@ impl<S: Socket> Session<'_, S> {
 
     fn report(&mut self, text: &str) {
         let counters = &self.echo.counters;
-        let is_kept = self.echo.keeper.take(text, &mut self.pace, self.echo.began.elapsed());
+        let now = self.echo.began.elapsed();
+        let is_kept = self.echo.keeper.take(text, self.caller, &mut self.reporter, now);
         let count = if is_kept { &counters.reports_kept } else { &counters.reports_dropped };
         count.fetch_add(1, Ordering::Relaxed);
         if is_kept {
@@ -552,6 +561,16 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_session_that_asks_for_nothing_ends_after_ten_minutes() {
         assert_eq!(Pair::open().await.closed().await, (600, Some(CloseCode::Away)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_session_that_only_reports_ends_after_ten_minutes_too() {
+        let mut pair = Pair::open().await;
+        for _ in 0..30 {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            pair.page.send(Message::text("{}")).await.unwrap();
+        }
+        assert_eq!(pair.closed().await, (600, Some(CloseCode::Away)));
     }
 
     #[tokio::test(start_paused = true)]
