@@ -1,6 +1,7 @@
 //! One session: requests, exchanges and transfers as binary messages, each within its bounds.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -330,8 +331,15 @@ impl<S: Socket> Session<'_, S> {
         let stream = self.line.get_mut();
         stream.shutdown().await?;
         let mut rest = [0; 4096];
-        while 0 < stream.read(&mut rest).await? {}
-        Ok(())
+        loop {
+            match stream.read(&mut rest).await {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                // The rest stays where it is, until the reason has had its time to arrive.
+                Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => pending().await,
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
