@@ -1,5 +1,7 @@
 //! `GET /v1/echo`: opens a WebSocket for probes (docs/spec/echo.md §1).
 
+use std::sync::atomic::Ordering;
+
 use axum::body::Body;
 use axum::extract::{Extension, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -14,15 +16,17 @@ pub(super) async fn echo(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
     mut request: Request<Body>,
-) -> Result<Response, Refusal> {
-    let admission = admit(&shared, &peer, &request).inspect_err(|_| {
-        shared.echo.counters().sessions_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    })?;
-    let accept = match handshake(request.method(), request.headers()) {
-        Ok(accept) => accept,
-        Err(refusal) => return Ok(with_version(refusal)),
+) -> Response {
+    let (admission, accept) = match open(&shared, &peer, &request) {
+        Ok(opened) => opened,
+        Err(refusal) => {
+            // Who asks without an Upgrade only wants to know.
+            if request.headers().contains_key(header::UPGRADE) {
+                shared.echo.counters().sessions_refused.fetch_add(1, Ordering::Relaxed);
+            }
+            return with_version(refusal);
+        }
     };
-    admission.pay().map_err(unavailable)?;
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
         match upgrade::take(upgraded).await {
@@ -36,7 +40,15 @@ pub(super) async fn echo(
         (header::SEC_WEBSOCKET_ACCEPT, accept),
         (header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL)),
     ];
-    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+    (StatusCode::SWITCHING_PROTOCOLS, headers).into_response()
+}
+
+/// A place for the session, paid for, and the value of `Sec-WebSocket-Accept`.
+fn open(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(Admission, HeaderValue), Refusal> {
+    let admission = admit(shared, peer, request)?;
+    let accept = handshake(request.method(), request.headers())?;
+    admission.pay().map_err(unavailable)?;
+    Ok((admission, accept))
 }
 
 /// A place for the session, if the page may have one.
