@@ -57,7 +57,7 @@ fn admit(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Admiss
     if !config.echo.enabled {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "this station serves no echo (echo.enabled)"));
     }
-    if guard::is_from_other_origin(request, &config.echo.origins) {
+    if guard::is_from_other_origin(request, peer.channel, &config.echo.origins) {
         let error = "this station does not serve pages of that origin (echo.origins)";
         return Err(Refusal::new(StatusCode::FORBIDDEN, error));
     }
