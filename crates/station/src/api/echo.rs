@@ -112,3 +112,50 @@ fn with_version(refusal: Refusal) -> Response {
 
 const PROTOCOL: &str = "websocket";
 const VERSION: &str = "13";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const HEADERS: [header::HeaderName; 5] = [
+        header::CONNECTION,
+        header::UPGRADE,
+        header::SEC_WEBSOCKET_VERSION,
+        header::SEC_WEBSOCKET_PROTOCOL,
+        header::SEC_WEBSOCKET_KEY,
+    ];
+
+    fn handshake_of(values: &[&[u8]; 5]) -> Result<HeaderValue, Refusal> {
+        let pairs = HEADERS.into_iter().zip(values);
+        let headers = pairs.filter_map(|(name, value)| Some((name, HeaderValue::from_bytes(value).ok()?)));
+        handshake(&Method::GET, &headers.collect())
+    }
+
+    const GOOD: [&[u8]; 5] =
+        [b"Upgrade", b"websocket", b"13", b"barograph-probe.1", b"dGhlIHNhbXBsZSBub25jZQ=="];
+
+    #[test]
+    fn the_example_of_the_standard_is_accepted() {
+        // RFC 6455 §1.3.
+        assert_eq!(handshake_of(&GOOD).unwrap(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    proptest::proptest! {
+        /// Whatever one header holds or all of them do; and what is accepted has a key of its form.
+        #[test]
+        fn any_handshake_is_judged(
+            at in 0_usize..5,
+            bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..40),
+            near in "[A-Za-z0-9+/]{20,23}={0,3}",
+        ) {
+            for text in [&bytes[..], near.as_bytes()] {
+                let mut values = GOOD;
+                values[at] = text;
+                let is_accepted = handshake_of(&values).is_ok();
+                proptest::prop_assert!(!is_accepted || at != 4 || text.len() == 24);
+                let _ = handshake_of(&[text; 5]);
+            }
+        }
+    }
+}
