@@ -96,7 +96,7 @@ impl Echo {
         let Parts { host, inbox, bank, responder, stopping } = parts;
         let accounts =
             Accounts::new(Rate::per_hour(config.bytes_per_hour), Rate::per_hour(config.peer_bytes_per_hour));
-        let keeper = Keeper::new(config, host, inbox, &lock(&bank));
+        let keeper = Keeper::new(config, host, inbox, bank);
         Self {
             began: Instant::now(),
             seats: Seats::new(config.sessions_max),
@@ -113,12 +113,19 @@ impl Echo {
         }
     }
 
-    /// A place for a session; `None` = all are taken, or all of this address.
-    pub(crate) fn admit(self: &Arc<Self>, ip: IpAddr, is_local: bool) -> Option<Admission> {
-        let permit = Arc::clone(&self.sessions).try_acquire_owned().ok()?;
-        let seat = self.seats.take(ip, is_local)?;
+    /// A place for a session. Nothing is paid yet: [`Admission::pay`] does that when there is one to open.
+    ///
+    /// # Errors
+    /// Why there is none, as a sentence for the caller.
+    pub(crate) fn admit(self: &Arc<Self>, ip: IpAddr, is_local: bool) -> Result<Admission, &'static str> {
+        let permit = Arc::clone(&self.sessions).try_acquire_owned().map_err(|_| FULL)?;
+        let seat = self.seats.take(ip, is_local).ok_or(FULL)?;
+        let now = self.began.elapsed();
+        if !is_local && !lock(&self.accounts).could_pay(ip, OPENING_BYTES, now) {
+            return Err(SPENT);
+        }
         let caller = Caller { ip, is_local };
-        Some(Admission { caller, echo: Arc::clone(self), _permit: permit, _seat: seat })
+        Ok(Admission { caller, echo: Arc::clone(self), _permit: permit, _seat: seat })
     }
 
     /// The most bytes of one transfer.
@@ -149,6 +156,13 @@ impl Echo {
         caller.is_local || lock(&self.accounts).pay(caller.ip, bytes, self.began.elapsed())
     }
 
+    /// Takes what a caller has had already.
+    fn charge(&self, caller: Caller, bytes: u64) {
+        if !caller.is_local {
+            lock(&self.accounts).charge(caller.ip, bytes, self.began.elapsed());
+        }
+    }
+
     /// A largest message of what does not compress; made when it is first asked for.
     fn noise(&self) -> Bytes {
         let make = || {
@@ -161,6 +175,14 @@ impl Echo {
 }
 
 impl Admission {
+    /// Pays for opening the session.
+    ///
+    /// # Errors
+    /// The address has spent its bytes since, as a sentence for the caller.
+    pub(crate) fn pay(&self) -> Result<(), &'static str> {
+        self.echo.pay(self.caller, OPENING_BYTES).then_some(()).ok_or(SPENT)
+    }
+
     /// Serves the session on `socket` until it ends; `already_read` came after the request's head.
     pub(crate) async fn serve<S: Socket>(self, socket: S, already_read: Vec<u8>) {
         let open = &self.echo.counters.sessions_open;
@@ -170,6 +192,11 @@ impl Admission {
     }
 }
 
+/// What opening a session costs: what it may send beyond what it asks for. Otherwise an address that opens
+/// one after the other would have that for nothing each time.
+const OPENING_BYTES: u64 = metered::SLACK_BYTES;
+const FULL: &str = "too many echo sessions are open (echo.sessions_max)";
+const SPENT: &str = "the bytes of this hour are spent (echo.peer_bytes_per_hour, echo.bytes_per_hour)";
 /// The largest size of a page's transfers: one that fills a 100 Mbit/s line for more than a second, and
 /// a slower one for longer than anybody watches.
 const TRANSFER_BYTES_MAX: u64 = 16 << 20;

@@ -1,5 +1,7 @@
 //! `GET /v1/echo`: opens a WebSocket for probes (docs/spec/echo.md §1).
 
+use std::sync::atomic::Ordering;
+
 use axum::body::Body;
 use axum::extract::{Extension, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -14,13 +16,16 @@ pub(super) async fn echo(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
     mut request: Request<Body>,
-) -> Result<Response, Refusal> {
-    let admission = admit(&shared, &peer, &request).inspect_err(|_| {
-        shared.echo.counters().sessions_refused.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    })?;
-    let accept = match handshake(request.method(), request.headers()) {
-        Ok(accept) => accept,
-        Err(refusal) => return Ok(with_version(refusal)),
+) -> Response {
+    let (admission, accept) = match open(&shared, &peer, &request) {
+        Ok(opened) => opened,
+        Err(refusal) => {
+            // Who asks without an Upgrade only wants to know.
+            if request.headers().contains_key(header::UPGRADE) {
+                shared.echo.counters().sessions_refused.fetch_add(1, Ordering::Relaxed);
+            }
+            return with_version(refusal);
+        }
     };
     let upgraded = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {
@@ -35,7 +40,15 @@ pub(super) async fn echo(
         (header::SEC_WEBSOCKET_ACCEPT, accept),
         (header::SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(SUBPROTOCOL)),
     ];
-    Ok((StatusCode::SWITCHING_PROTOCOLS, headers).into_response())
+    (StatusCode::SWITCHING_PROTOCOLS, headers).into_response()
+}
+
+/// A place for the session, paid for, and the value of `Sec-WebSocket-Accept`.
+fn open(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(Admission, HeaderValue), Refusal> {
+    let admission = admit(shared, peer, request)?;
+    let accept = handshake(request.method(), request.headers())?;
+    admission.pay().map_err(unavailable)?;
+    Ok((admission, accept))
 }
 
 /// A place for the session, if the page may have one.
@@ -44,14 +57,16 @@ fn admit(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Admiss
     if !config.echo.enabled {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "this station serves no echo (echo.enabled)"));
     }
-    if guard::is_from_other_origin(request, &config.echo.origins) {
+    if guard::is_from_other_origin(request, peer.channel, &config.echo.origins) {
         let error = "this station does not serve pages of that origin (echo.origins)";
         return Err(Refusal::new(StatusCode::FORBIDDEN, error));
     }
     let is_local = peer.is_local(request.version(), request.headers(), &config);
-    shared.echo.admit(peer.address.ip(), is_local).ok_or_else(|| {
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many echo sessions are open (echo.sessions_max)")
-    })
+    shared.echo.admit(peer.address.ip(), is_local).map_err(unavailable)
+}
+
+fn unavailable(error: &'static str) -> Refusal {
+    Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error)
 }
 
 /// The value of `Sec-WebSocket-Accept` (RFC 6455 §4.2).
@@ -97,3 +112,50 @@ fn with_version(refusal: Refusal) -> Response {
 
 const PROTOCOL: &str = "websocket";
 const VERSION: &str = "13";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const HEADERS: [header::HeaderName; 5] = [
+        header::CONNECTION,
+        header::UPGRADE,
+        header::SEC_WEBSOCKET_VERSION,
+        header::SEC_WEBSOCKET_PROTOCOL,
+        header::SEC_WEBSOCKET_KEY,
+    ];
+
+    fn handshake_of(values: &[&[u8]; 5]) -> Result<HeaderValue, Refusal> {
+        let pairs = HEADERS.into_iter().zip(values);
+        let headers = pairs.filter_map(|(name, value)| Some((name, HeaderValue::from_bytes(value).ok()?)));
+        handshake(&Method::GET, &headers.collect())
+    }
+
+    const GOOD: [&[u8]; 5] =
+        [b"Upgrade", b"websocket", b"13", b"barograph-probe.1", b"dGhlIHNhbXBsZSBub25jZQ=="];
+
+    #[test]
+    fn the_example_of_the_standard_is_accepted() {
+        // RFC 6455 §1.3.
+        assert_eq!(handshake_of(&GOOD).unwrap(), "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    proptest::proptest! {
+        /// Whatever one header holds or all of them do; and what is accepted has a key of its form.
+        #[test]
+        fn any_handshake_is_judged(
+            at in 0_usize..5,
+            bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..40),
+            near in "[A-Za-z0-9+/]{20,23}={0,3}",
+        ) {
+            for text in [&bytes[..], near.as_bytes()] {
+                let mut values = GOOD;
+                values[at] = text;
+                let is_accepted = handshake_of(&values).is_ok();
+                proptest::prop_assert!(!is_accepted || at != 4 || text.len() == 24);
+                let _ = handshake_of(&[text; 5]);
+            }
+        }
+    }
+}

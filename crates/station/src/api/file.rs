@@ -19,8 +19,8 @@ pub(super) struct File {
     packed: OnceLock<Packed>,
 }
 
-/// What is made of a file when it is first asked for.
-struct Packed {
+/// What is made of a file once.
+pub(super) struct Packed {
     etag: String,
     /// `None` = it does not become smaller.
     gzip: Option<Vec<u8>>,
@@ -37,8 +37,13 @@ impl File {
         Self { path, content_type, bytes, public: true, packed: OnceLock::new() }
     }
 
+    /// Compresses it, unless that is done.
+    pub(super) fn pack(&self) -> &Packed {
+        self.packed.get_or_init(|| Packed::of(self.bytes))
+    }
+
     pub(super) fn answer(&'static self, asked: &HeaderMap) -> Response {
-        let packed = self.packed.get_or_init(|| Packed::of(self.bytes));
+        let packed = self.pack();
         let mut response = if knows(asked, &packed.etag) {
             StatusCode::NOT_MODIFIED.into_response()
         } else {
@@ -70,7 +75,7 @@ impl Packed {
         bytes.hash(&mut hasher);
         // Weak: both codings of a file have the same (RFC 9110 §8.8.3).
         let etag = format!("W/\"{:016x}\"", hasher.finish());
-        let mut encoder = GzEncoder::new(Vec::new(), Compression::best());
+        let mut encoder = GzEncoder::new(Vec::new(), LEVEL);
         let gzip = encoder.write_all(bytes).and_then(|()| encoder.finish()).ok();
         Self { etag, gzip: gzip.filter(|gzip| gzip.len() < bytes.len()) }
     }
@@ -116,6 +121,9 @@ fn words<'a>(headers: &'a HeaderMap, name: &HeaderName) -> impl Iterator<Item = 
     lines.flat_map(|line| line.split(',')).map(str::trim)
 }
 
+/// Of the whole page the highest level, 9, saves 0.2 % more and takes four times as long, at every start.
+const LEVEL: Compression = Compression::new(6);
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -151,6 +159,26 @@ mod tests {
         let etag = "W/\"01\"";
         for (tags, has) in [("W/\"01\"", true), ("\"2\", \"01\"", true), ("*", true), ("\"2\"", false)] {
             assert_eq!(knows(&with(header::IF_NONE_MATCH, tags), etag), has, "{tags}");
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_header_is_read(
+            bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..60),
+            near in "[ ,;=*qQgzipx/W\"0-9.eE+-]{0,40}",
+            word in "(gzip|\\*|identity|br)?;? ?(q=)?[0-9.eE+naif-]{0,12}",
+        ) {
+            for text in [&bytes[..], near.as_bytes(), word.as_bytes()] {
+                let Ok(value) = HeaderValue::from_bytes(text) else { continue };
+                for name in [header::ACCEPT_ENCODING, header::IF_NONE_MATCH] {
+                    let headers = HeaderMap::from_iter([(name, value.clone())]);
+                    let _ = (takes_gzip(&headers), knows(&headers, "W/\"01\""));
+                }
+            }
+            for text in [&near, &word] {
+                proptest::prop_assert!((0.0..=1.0).contains(&quality(text)), "{}", text);
+            }
         }
     }
 }

@@ -189,12 +189,16 @@ fn authorise(
 
 /// Whether a request carries the `Origin` of a page that is neither the station's own nor in `allowed`;
 /// programs send none.
-pub(super) fn is_from_other_origin(request: &Request<Body>, allowed: &[String]) -> bool {
+///
+/// What came through TLS is only an `https` page's own: one over plain HTTP may be anybody's who is on the
+/// way. The scheme of what came plainly tells nothing: a proxy may have taken TLS off.
+pub(super) fn is_from_other_origin(request: &Request<Body>, channel: Channel, allowed: &[String]) -> bool {
     let headers = request.headers();
     let Some(origin) = headers.get(header::ORIGIN) else { return false };
     let is_one = headers.get_all(header::ORIGIN).iter().count() == 1;
     let host = asked_host(request).ok().flatten();
-    !(is_one && (is_listed(origin, allowed) || has_authority(origin, host)))
+    let is_own = has_authority(origin, host) && (channel != Channel::Tls || is_https(origin));
+    !(is_one && (is_listed(origin, allowed) || is_own))
 }
 
 /// The host asked for, with its port; `None` for HTTP/1.0 without one.
@@ -240,6 +244,10 @@ fn has_authority(origin: &HeaderValue, host: Option<&str>) -> bool {
         (Some(authority), Some(host)) => authority.as_str().eq_ignore_ascii_case(host),
         _ => false,
     }
+}
+
+fn is_https(origin: &HeaderValue) -> bool {
+    origin.as_bytes().starts_with(b"https://")
 }
 
 /// What proxies add (RFC 9110 §7.6.3, RFC 7239 §4, and custom).
@@ -320,6 +328,25 @@ mod tests {
         ] {
             assert!(is_from_other_site(&headers(&[bad]), host), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn a_plain_page_is_not_the_own_page_of_a_station_behind_tls() {
+        let other = |origin: &'static str, host: &'static str, channel, allowed: &[String]| {
+            let request = Request::builder().uri("/v1/echo").header("origin", origin).header("host", host);
+            is_from_other_origin(&request.body(Body::empty()).unwrap(), channel, allowed)
+        };
+        let host = "a.example:10132";
+        assert!(!other("https://a.example:10132", host, Channel::Tls, &[]));
+        assert!(other("http://a.example:10132", host, Channel::Tls, &[]));
+        assert!(!other("http://a.example:10132", host, Channel::Tls, &["http://a.example:10132".into()]));
+        assert!(!other("http://a.example:10132", host, Channel::Plain, &[]));
+        assert!(!other("https://a.example:10132", host, Channel::Plain, &[]), "behind a proxy");
+        // An IPv6 address has colons of its own.
+        let v6 = "[::1]:10132";
+        assert!(!other("http://[::1]:10132", v6, Channel::Plain, &[]));
+        assert!(other("http://[::1]:10133", v6, Channel::Plain, &[]));
+        assert!(other("http://[::2]:10132", v6, Channel::Plain, &[]));
     }
 
     #[test]

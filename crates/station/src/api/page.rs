@@ -35,9 +35,12 @@ const STYLE: &str = "text/css; charset=utf-8";
 
 static CONTRACT: File = File::own("/v1/openapi.json", "application/json", OPENAPI.as_bytes());
 
-/// Adds the files of the page.
+/// Adds the files of the page, compressed already: one thread serves all requests, and a page that came first
+/// would keep the others waiting, and measure that.
 pub(super) fn routes(mut router: Router<Arc<Shared>>) -> Router<Arc<Shared>> {
+    CONTRACT.pack();
     for file in &FILES {
+        file.pack();
         router = router.route(file.path, get(move |headers: HeaderMap| async move { file.answer(&headers) }));
     }
     router

@@ -40,21 +40,43 @@ impl Accounts {
     /// monotonic time since any fixed moment.
     #[must_use]
     pub(crate) fn pay(&mut self, ip: IpAddr, bytes: u64, now: Duration) -> bool {
-        let key = holder(ip);
-        let known = self.peers.get(&key).copied();
-        if known.is_none() && ADDRESSES_MAX <= self.peers.len() {
+        if !self.has_room_for(ip) {
             self.peers.retain(|_, account| !account.is_full(now));
-            if ADDRESSES_MAX <= self.peers.len() {
-                return false;
-            }
         }
-        let (mut own, mut total) = (known.unwrap_or_else(|| Account::new(self.each)), self.total);
-        if !own.pay(bytes, now) || !total.pay(bytes, now) {
-            return false;
-        }
+        let Some((own, total)) = self.after(ip, bytes, now) else { return false };
         self.total = total;
-        self.peers.insert(key, own);
+        self.peers.insert(holder(ip), own);
         true
+    }
+
+    /// Whether [`pay`](Self::pay) would take `bytes`, as far as can be seen without forgetting anybody.
+    pub(crate) fn could_pay(&self, ip: IpAddr, bytes: u64, now: Duration) -> bool {
+        self.after(ip, bytes, now).is_some()
+    }
+
+    /// The account of `ip` and that of the station once they have paid; `None` = they cannot.
+    fn after(&self, ip: IpAddr, bytes: u64, now: Duration) -> Option<(Account, Account)> {
+        let known = self.peers.get(&holder(ip)).copied();
+        let (mut own, mut total) = (known.unwrap_or_else(|| Account::new(self.each)), self.total);
+        (self.has_room_for(ip) && own.pay(bytes, now) && total.pay(bytes, now)).then_some((own, total))
+    }
+
+    fn has_room_for(&self, ip: IpAddr) -> bool {
+        self.peers.len() < ADDRESSES_MAX || self.peers.contains_key(&holder(ip))
+    }
+
+    /// Takes `bytes` from the account of the station alone.
+    #[must_use]
+    pub(crate) fn pay_total(&mut self, bytes: u64, now: Duration) -> bool {
+        self.total.pay(bytes, now)
+    }
+
+    /// Takes `bytes` from the account of `ip` for what it has had already: the account may go below zero, and
+    /// pays nothing then until it has filled again. The station's is not touched: this is no traffic.
+    pub(crate) fn charge(&mut self, ip: IpAddr, bytes: u64, now: Duration) {
+        // Whoever is charged has paid before: no more are added here than have transfers at once.
+        let account = self.peers.entry(holder(ip)).or_insert_with(|| Account::new(self.each));
+        account.charge(bytes, now);
     }
 
     /// The most bytes that can ever be paid at once.
@@ -71,13 +93,18 @@ impl Account {
     /// Takes `bytes`, or nothing when it does not hold them.
     #[must_use]
     pub(crate) fn pay(&mut self, bytes: u64, now: Duration) -> bool {
-        let now_ns = nanoseconds(now);
-        let paid_until_ns = self.paid_until_ns.max(now_ns).saturating_add(self.rate.worth_ns(bytes));
-        let holds = paid_until_ns - now_ns <= BURST_NS;
+        let mut after = *self;
+        after.charge(bytes, now);
+        let holds = after.paid_until_ns.saturating_sub(nanoseconds(now)) <= BURST_NS;
         if holds {
-            self.paid_until_ns = paid_until_ns;
+            *self = after;
         }
         holds
+    }
+
+    fn charge(&mut self, bytes: u64, now: Duration) {
+        let from_ns = self.paid_until_ns.max(nanoseconds(now));
+        self.paid_until_ns = from_ns.saturating_add(self.rate.worth_ns(bytes));
     }
 
     fn is_full(&self, now: Duration) -> bool {
@@ -148,6 +175,16 @@ mod tests {
         assert!(!accounts.pay(ip("192.0.2.2"), 600, at(0)));
         assert!(accounts.pay(ip("192.0.2.2"), 400, at(0)));
         assert_eq!(accounts.at_once_max(), 1000);
+    }
+
+    #[test]
+    fn a_charge_may_bring_an_account_below_zero_and_leaves_the_stations() {
+        let mut accounts = Accounts::new(Rate::per_hour(8000), Rate::per_hour(8000));
+        let peer = ip("192.0.2.1");
+        accounts.charge(peer, 3000, at(0));
+        assert!(!accounts.pay(peer, 1, at(0)) && !accounts.pay(peer, 1, at(900)), "2000 are owed");
+        assert!(accounts.pay(peer, 1, at(901)));
+        assert!(accounts.pay(ip("192.0.2.2"), 999, at(901)));
     }
 
     #[test]

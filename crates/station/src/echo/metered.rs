@@ -38,6 +38,11 @@ impl<S> Metered<S> {
         self.allowance = self.allowance.min(SLACK_BYTES).saturating_add(bytes);
     }
 
+    /// Allows `bytes` and no more.
+    pub(super) fn allow_only(&mut self, bytes: u64) {
+        self.allowance = bytes;
+    }
+
     /// Whether the next call must let others run first: one thread serves all sessions and the API.
     fn yields(&mut self, context: &mut Context<'_>) -> bool {
         if self.run < RUN_BYTES {
@@ -97,7 +102,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Metered<S> {
 }
 
 /// What a peer may send beyond what its requests need: pings, headers of frames, reports. As messages of
-/// no bytes it is some ten thousand, a millisecond of work.
-const SLACK_BYTES: u64 = 64 * 1024;
+/// no bytes it is some ten thousand, a millisecond of work. It is paid for when the session is opened.
+pub(super) const SLACK_BYTES: u64 = 64 * 1024;
 /// A largest message: at 1 GB/s others wait a tenth of a millisecond for it.
 const RUN_BYTES: usize = 64 * 1024;

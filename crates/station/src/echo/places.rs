@@ -1,4 +1,4 @@
-//! Places for transfers, in the order of asking, of which one address gets half.
+//! Places for transfers, in the order of asking, of which one address gets a few.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -10,10 +10,12 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::health::lock;
 use crate::seats::holder;
 
-/// The places of a station.
+/// The places of a station: one address gets at most an eighth, and callers from elsewhere together leave
+/// an eighth to this host, which is only bound by the number of all.
 #[derive(Debug)]
 pub(super) struct Places {
     all: Arc<Semaphore>,
+    elsewhere: Arc<Semaphore>,
     each_max: usize,
     /// Of addresses that hold a place or wait for one.
     each: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
@@ -22,7 +24,8 @@ pub(super) struct Places {
 /// A place, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    _own: OwnedSemaphorePermit,
+    /// Its address's, and that of all from elsewhere; `None` = it is one of this host's.
+    _elsewhere: Option<[OwnedSemaphorePermit; 2]>,
     _all: OwnedSemaphorePermit,
 }
 
@@ -30,21 +33,27 @@ impl Places {
     pub(super) fn new(max: usize) -> Self {
         Self {
             all: Arc::new(Semaphore::new(max)),
-            each_max: usize::max(1, max.div_ceil(2)),
+            elsewhere: Arc::new(Semaphore::new(max - max / SHARE)),
+            each_max: usize::max(1, max / SHARE),
             each: Mutex::default(),
         }
     }
 
-    /// A place; `None` = none became free in time.
-    pub(super) async fn take(&self, ip: IpAddr) -> Option<Place> {
-        let own = self.of(holder(ip));
+    /// A place for a caller; `None` = none became free in time.
+    pub(super) async fn take(&self, ip: IpAddr, is_local: bool) -> Option<Place> {
         // Semaphores of tokio are fair: who waits first is served first.
-        let both = async {
-            let own = own.acquire_owned().await.ok()?;
+        let place = async {
+            let elsewhere = match is_local {
+                true => None,
+                false => {
+                    let own = self.of(holder(ip)).acquire_owned().await.ok()?;
+                    Some([own, Arc::clone(&self.elsewhere).acquire_owned().await.ok()?])
+                }
+            };
             let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
-            Some(Place { _own: own, _all: all })
+            Some(Place { _elsewhere: elsewhere, _all: all })
         };
-        tokio::time::timeout(WAIT, both).await.ok()?
+        tokio::time::timeout(WAIT, place).await.ok()?
     }
 
     fn of(&self, key: IpAddr) -> Arc<Semaphore> {
@@ -63,24 +72,48 @@ impl Places {
 /// How long a transfer waits for its place: pages that measure every second come round in that time,
 /// and a client knows of it (echo.md §2).
 const WAIT: Duration = Duration::from_secs(2);
+/// One address gets an eighth, two by default: those of a page's two sessions. So it takes seven hostile
+/// addresses to fill what is for elsewhere, and an eighth is kept for this host.
+const SHARE: usize = 8;
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn peer(i: u8) -> IpAddr {
+        IpAddr::from([192, 0, 2, i])
+    }
+
     #[tokio::test(start_paused = true)]
-    async fn an_address_gets_half_and_a_place_comes_back() {
-        let places = Places::new(4);
-        let peer = |i| IpAddr::from([192, 0, 2, i]);
-        let held = [places.take(peer(1)).await.unwrap(), places.take(peer(1)).await.unwrap()];
-        assert!(places.take(peer(1)).await.is_none());
-        let other = [places.take(peer(2)).await.unwrap(), places.take(peer(2)).await.unwrap()];
-        assert!(places.take(peer(3)).await.is_none(), "all are taken");
+    async fn an_address_gets_an_eighth_and_a_place_comes_back() {
+        let places = Places::new(16);
+        let held = [places.take(peer(1), false).await.unwrap(), places.take(peer(1), false).await.unwrap()];
+        assert!(places.take(peer(1), false).await.is_none());
+        assert!(places.take(peer(2), false).await.is_some());
         drop(held);
-        assert!(places.take(peer(1)).await.is_some());
-        drop(other);
-        assert!(places.take(peer(3)).await.is_some());
+        assert!(places.take(peer(1), false).await.is_some());
+        drop(places.take(peer(3), false).await);
         assert_eq!(lock(&places.each).len(), 1, "nothing is kept of who is gone");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn addresses_from_elsewhere_leave_an_eighth_to_this_host() {
+        let places = Places::new(16);
+        let mut held = Vec::new();
+        for i in 0..20 {
+            held.extend(places.take(peer(i), false).await);
+        }
+        assert_eq!(held.len(), 14);
+        let here = IpAddr::from([127, 0, 0, 1]);
+        held.extend([places.take(here, true).await.unwrap(), places.take(here, true).await.unwrap()]);
+        assert!(places.take(here, true).await.is_none(), "all are taken");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_only_place_is_anybodys() {
+        let places = Places::new(1);
+        drop(places.take(peer(1), false).await.unwrap());
+        assert!(places.take(peer(1), true).await.is_some());
     }
 }

@@ -1,19 +1,22 @@
 //! What pages report of their measurements, kept as series of the station where its operator wants that.
 
-use std::collections::HashSet;
-use std::sync::Mutex;
+use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_forecast::{Battery, Name, Outcome, Quantity, Series};
 use serde::Deserialize;
 
-use super::limits::{Account, Rate};
+use super::Caller;
+use super::limits::{Accounts, Rate};
 use crate::bank::{Bank, Measured, bounds};
 use crate::config::EchoConfig;
 use crate::health::lock;
 use crate::prober::now_unix_ns;
 use crate::recorder::Inbox;
+use crate::seats::holder;
 
 /// One value that a page has measured.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,34 +62,45 @@ pub(super) struct Keeper {
     keeps: AtomicBool,
     host: Name,
     inbox: Inbox,
+    bank: Arc<Mutex<Bank>>,
     sources_max: usize,
     book: Mutex<Book>,
 }
 
 #[derive(Debug)]
 struct Book {
-    /// Every source that has a series.
-    sources: HashSet<Name>,
-    account: Account,
+    /// The names in use.
+    sources: HashMap<Name, Use>,
+    accounts: Accounts,
 }
 
-/// When one session reported each quantity last.
+/// Of a name.
+#[derive(Debug)]
+struct Use {
+    /// Who brought it up; `None` = this host, or it was known before the start.
+    by: Option<IpAddr>,
+    last: Duration,
+}
+
+/// What one session has reported: under which name, and each quantity when last.
 #[derive(Debug, Default)]
-pub(super) struct Pace([Option<Duration>; QUANTITIES.len()]);
+pub(super) struct Reporter {
+    name: Option<Name>,
+    last: [Option<Duration>; QUANTITIES.len()],
+}
 
 impl Keeper {
-    pub(super) fn new(config: &EchoConfig, host: Name, inbox: Inbox, bank: &Bank) -> Self {
-        let known = bank.select(&barograph_engine::Selector::default()).into_iter();
-        let sources =
-            known.map(|(series, _)| &series.source).filter(|name| name.as_str().starts_with(PREFIX));
+    pub(super) fn new(config: &EchoConfig, host: Name, inbox: Inbox, bank: Arc<Mutex<Bank>>) -> Self {
+        let rate = config.keep_reports_per_hour;
         let book = Book {
-            sources: sources.cloned().collect(),
-            account: Account::new(Rate::per_hour(config.keep_reports_per_hour)),
+            sources: known_names(&lock(&bank)),
+            accounts: Accounts::new(Rate::per_hour(rate), Rate::per_hour(rate / EACH_SHARE)),
         };
         Self {
             keeps: AtomicBool::new(config.keep),
             host,
             inbox,
+            bank,
             sources_max: config.keep_sources_max,
             book: Mutex::new(book),
         }
@@ -101,40 +115,79 @@ impl Keeper {
     }
 
     /// Keeps what `text` reports at the monotonic time `now`; false = it is dropped.
-    pub(super) fn take(&self, text: &str, pace: &mut Pace, now: Duration) -> bool {
+    pub(super) fn take(&self, text: &str, caller: Caller, reporter: &mut Reporter, now: Duration) -> bool {
         if !self.keeps() {
             return false;
         }
         let Some(report) = Report::parse(text) else { return false };
-        if !pace.allows(&report.quantity, now) || !self.has_room_for(&report.source, now) {
+        if !reporter.allows(&report, now) {
             return false;
         }
+        let by = (!caller.is_local).then(|| holder(caller.ip));
         let Report { source, quantity, value } = report;
+        let series = Series { source, target: self.host.clone(), quantity };
+        if !self.bank_has_room_for(&series)
+            || !lock(&self.book).admits(&series.source, by, self.sources_max, now)
+        {
+            return false;
+        }
         self.inbox.offer_spare(Measured {
-            series: Series { source, target: self.host.clone(), quantity },
+            series,
             time_unix_ns: now_unix_ns(),
             outcome: Outcome::Value(value),
             detail: String::new(),
         })
     }
 
-    fn has_room_for(&self, source: &Name, now: Duration) -> bool {
-        let mut book = lock(&self.book);
-        let is_known = book.sources.contains(source);
-        if (!is_known && self.sources_max <= book.sources.len()) || !book.account.pay(1, now) {
-            return false;
-        }
-        if !is_known {
-            book.sources.insert(source.clone());
-        }
-        true
+    /// Names that come and go add series: they leave half of them all to what hosts measure.
+    fn bank_has_room_for(&self, series: &Series) -> bool {
+        let bank = lock(&self.bank);
+        bank.series_max() / 2 < bank.room() || bank.account(series).is_some()
     }
 }
 
-impl Pace {
-    fn allows(&mut self, quantity: &Quantity, now: Duration) -> bool {
-        let at = QUANTITIES.iter().position(|word| *word == quantity.as_str());
-        let Some(last) = at.and_then(|at| self.0.get_mut(at)) else { return false };
+/// Names of which there is history: they were in use when the station was started.
+fn known_names(bank: &Bank) -> HashMap<Name, Use> {
+    let known = bank.select(&barograph_engine::Selector::default()).into_iter();
+    let names = known.map(|(series, _)| &series.source).filter(|name| name.as_str().starts_with(PREFIX));
+    names.map(|name| (name.clone(), Use { by: None, last: Duration::ZERO })).collect()
+}
+
+impl Book {
+    /// Whether there is room for another report under `source`; then it is paid for.
+    fn admits(&mut self, source: &Name, by: Option<IpAddr>, sources_max: usize, now: Duration) -> bool {
+        if !self.has_room_for(source, by, sources_max, now) {
+            return false;
+        }
+        let has_paid = match by {
+            Some(ip) => self.accounts.pay(ip, 1, now),
+            None => self.accounts.pay_total(1, now),
+        };
+        if has_paid {
+            self.sources.entry(source.clone()).or_insert(Use { by, last: now }).last = now;
+        }
+        has_paid
+    }
+
+    fn has_room_for(&mut self, source: &Name, by: Option<IpAddr>, sources_max: usize, now: Duration) -> bool {
+        if self.sources.contains_key(source) {
+            return true;
+        }
+        self.sources.retain(|_, used| now.saturating_sub(used.last) < IDLE_MAX);
+        let own = self.sources.values().filter(|used| used.by == by).count();
+        let own_max = usize::max(1, sources_max / EACH_SHARE as usize);
+        self.sources.len() < sources_max && (by.is_none() || own < own_max)
+    }
+}
+
+impl Reporter {
+    /// Whether a session may report this: under the name that it gave first, and no sooner.
+    fn allows(&mut self, report: &Report, now: Duration) -> bool {
+        if *self.name.get_or_insert_with(|| report.source.clone()) != report.source {
+            return false;
+        }
+        let at = QUANTITIES.iter().position(|word| *word == report.quantity.as_str());
+        let Some(last) = at.and_then(|at| self.last.get_mut(at)) else { return false };
         let allows = last.is_none_or(|last| PERIOD_MIN <= now.saturating_sub(last));
         if allows {
             *last = Some(now);
@@ -153,6 +206,11 @@ const NAME_BYTES_MAX: usize = 64;
 const TEXT_BYTES_MAX: usize = 256;
 /// A page measures once a second at most; half of that leaves room for its timer.
 const PERIOD_MIN: Duration = Duration::from_millis(500);
+/// One address from elsewhere gets a quarter of the names and of the reports an hour, as of the sessions.
+const EACH_SHARE: u64 = 4;
+/// A name of which nothing came for so long makes room for another: twelve of the longest periods of a
+/// page. It may come back.
+const IDLE_MAX: Duration = Duration::from_hours(1);
 
 #[cfg(test)]
 mod tests {
@@ -185,13 +243,61 @@ mod tests {
         assert_eq!(Report::parse(&padded), None);
     }
 
+    fn named(source: &str, quantity: &str) -> Report {
+        let source = Name::new(&format!("{PREFIX}{source}")).unwrap();
+        Report { source, quantity: Quantity::new(quantity).unwrap(), value: 1.0 }
+    }
+
     #[test]
     fn each_quantity_of_a_session_has_its_own_pace() {
-        let mut pace = Pace::default();
-        let mut allows = |quantity, ms| pace.allows(&quantity, Duration::from_millis(ms));
-        assert!(allows(Quantity::RTT, 0) && allows(Quantity::GOODPUT, 1));
-        assert!(!allows(Quantity::RTT, 499));
-        assert!(allows(Quantity::RTT, 500));
-        assert!(!allows(Quantity::CPU_AVAILABLE, 9000), "pages have none");
+        let mut reporter = Reporter::default();
+        let mut allows = |quantity, ms| reporter.allows(&named("a", quantity), Duration::from_millis(ms));
+        assert!(allows("rtt", 0) && allows("goodput", 1));
+        assert!(!allows("rtt", 499));
+        assert!(allows("rtt", 500));
+        assert!(!allows("cpu_available", 9000), "pages have none");
+    }
+
+    #[test]
+    fn a_session_keeps_its_first_name() {
+        let mut reporter = Reporter::default();
+        assert!(reporter.allows(&named("a", "rtt"), Duration::ZERO));
+        assert!(!reporter.allows(&named("b", "goodput"), Duration::ZERO));
+        assert!(reporter.allows(&named("a", "goodput"), Duration::ZERO));
+    }
+
+    fn book(reports_per_hour: u64) -> Book {
+        let (all, each) = (Rate::per_hour(reports_per_hour), Rate::per_hour(reports_per_hour / EACH_SHARE));
+        Book { sources: HashMap::new(), accounts: Accounts::new(all, each) }
+    }
+
+    #[test]
+    fn an_address_gets_a_quarter_of_the_names_and_idle_ones_make_room() {
+        let mut book = book(36_000);
+        let minute = |minutes| Duration::from_mins(minutes);
+        let mut admits = |name: &str, by: Option<u8>, at| {
+            book.admits(&named(name, "rtt").source, by.map(|i| [192, 0, 2, i].into()), 8, at)
+        };
+        assert!(admits("a", Some(1), minute(0)) && admits("b", Some(1), minute(0)));
+        assert!(!admits("c", Some(1), minute(0)), "two of eight");
+        for (at, name) in ["c", "d", "e", "f", "g", "h"].into_iter().enumerate() {
+            assert!(admits(name, if at < 2 { Some(2) } else { None }, minute(1)), "{name}");
+        }
+        assert!(!admits("i", None, minute(1)), "all are in use");
+        assert!(admits("a", Some(1), minute(30)));
+        assert!(admits("i", Some(1), minute(60)), "b is idle");
+        assert!(!admits("b", Some(1), minute(60)));
+        assert!(admits("b", Some(1), minute(120)), "it may come back");
+    }
+
+    #[test]
+    fn an_address_gets_a_quarter_of_the_reports() {
+        let mut book = book(3200);
+        let source = named("a", "rtt").source;
+        let mut count =
+            |by: Option<IpAddr>| (0..1000).filter(|_| book.admits(&source, by, 8, Duration::ZERO)).count();
+        // An eighth of an hour's at once.
+        assert_eq!(count(Some([192, 0, 2, 1].into())), 100);
+        assert_eq!(count(None), 300, "this host is bound by the rest of all");
     }
 }

@@ -1,6 +1,7 @@
 //! One session: requests, exchanges and transfers as binary messages, each within its bounds.
 
 use std::convert::Infallible;
+use std::future::pending;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,9 +18,9 @@ use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::protocol::{CloseFrame, Role, WebSocketConfig};
 use tokio_tungstenite::tungstenite::{Bytes, Error, Message, Utf8Bytes};
 
-use super::metered::Metered;
+use super::metered::{Metered, SLACK_BYTES};
 use super::places::Place;
-use super::reports::Pace;
+use super::reports::Reporter;
 use super::{Caller, Echo, Socket};
 
 /// Serves a session until either end closes it.
@@ -27,8 +28,14 @@ pub(super) async fn run<S: Socket>(echo: &Arc<Echo>, caller: Caller, socket: S, 
     let metered = Metered::new(socket, Arc::clone(&echo.counters));
     let line =
         WebSocketStream::from_partially_read(metered, already_read, Role::Server, Some(websocket())).await;
-    let mut session =
-        Session { line, echo, caller, asked: Instant::now(), has_nagle: false, pace: Pace::default() };
+    let mut session = Session {
+        line,
+        echo,
+        caller,
+        asked: Instant::now(),
+        has_nagle: false,
+        reporter: Reporter::default(),
+    };
     let mut stopping = echo.stopping.clone();
     let end = tokio::select! {
         end = session.serve() => match end {
@@ -50,8 +57,7 @@ struct Session<'a, S> {
     asked: Instant,
     /// Nagle's algorithm is on.
     has_nagle: bool,
-    /// Of its reports.
-    pace: Pace,
+    reporter: Reporter,
 }
 
 /// Why a session is over.
@@ -70,7 +76,43 @@ enum Incoming {
 /// What a transfer holds while it runs.
 struct Leave {
     _place: Place,
-    _loaded: BulkElsewhere,
+    _hold: Hold,
+}
+
+/// What a transfer has moved, and that it loads this host, from when it does.
+struct Moved<'a> {
+    echo: &'a Echo,
+    caller: Caller,
+    bytes: u64,
+    loaded: Option<BulkElsewhere>,
+}
+
+impl Moved<'_> {
+    fn add(&mut self, bytes: u64) {
+        self.bytes += bytes;
+        // Of this host's own callers it crosses no network.
+        if self.loaded.is_none() && !self.caller.is_local && LOADS_BYTES < self.bytes {
+            self.loaded = Some(self.echo.responder.bulk_elsewhere());
+        }
+    }
+}
+
+/// The time for which a place is held, which has its price too: it is charged however the transfer ends.
+struct Hold {
+    echo: Arc<Echo>,
+    caller: Caller,
+    since: Instant,
+    paid_bytes: u64,
+}
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        let ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let unpaid = ms.saturating_mul(SLOWEST_BYTES_PER_MS).saturating_sub(self.paid_bytes);
+        if 0 < unpaid {
+            self.echo.charge(self.caller, unpaid);
+        }
+    }
 }
 
 impl<S: Socket> Session<'_, S> {
@@ -90,8 +132,11 @@ impl<S: Socket> Session<'_, S> {
             match timeout(SILENCE, self.line.next()).await {
                 Ok(item) => {
                     has_pinged = false;
-                    if let Some(incoming) = taken(item)? {
-                        return Ok(incoming);
+                    match taken(item)? {
+                        Some(request @ Incoming::Binary(_)) => return Ok(request),
+                        // Reports alone keep no session.
+                        Some(report) if self.asked.elapsed() < UNASKED_MAX => return Ok(report),
+                        _ => {}
                     }
                 }
                 Err(_) if has_pinged => return Err(End::Gone),
@@ -143,14 +188,19 @@ impl<S: Socket> Session<'_, S> {
             Request::Goodput { bytes, .. } => (bytes, true),
         };
         let place = match is_transfer {
-            true => Some(self.echo.places.take(self.caller.ip).await.ok_or(Declined::Busy)?),
+            true => Some(
+                self.echo.places.take(self.caller.ip, self.caller.is_local).await.ok_or(Declined::Busy)?,
+            ),
             false => None,
         };
         if !self.echo.pay(self.caller, bytes) {
             return Err(Declined::Spent);
         }
-        let responder = &self.echo.responder;
-        Ok(place.map(|place| Leave { _place: place, _loaded: responder.bulk_elsewhere() }))
+        let (echo, caller) = (self.echo, self.caller);
+        Ok(place.map(|place| Leave {
+            _place: place,
+            _hold: Hold { echo: Arc::clone(echo), caller, since: Instant::now(), paid_bytes: bytes },
+        }))
     }
 
     async fn experiment(&mut self, request: Request, leave: Option<Leave>) -> Result<(), End> {
@@ -164,7 +214,7 @@ impl<S: Socket> Session<'_, S> {
             }
             Request::RttNagle { n } => self.echo_with_nagle(n).await,
             Request::Goodput { direction, bytes } => {
-                let done = timeout(TRANSFER_MAX, self.transfer(direction, bytes))
+                let done = timeout(transfer_max(bytes), self.transfer(direction, bytes))
                     .await
                     .map_err(|_| End::Cut(CloseCode::Policy, "the transfer took too long"))??;
                 // Given back first: the client may begin its next transfer as soon as it has read this.
@@ -190,12 +240,14 @@ impl<S: Socket> Session<'_, S> {
 
     /// Bytes are counted where they arrive; the sender's kernel says what held it back.
     async fn transfer(&mut self, direction: Direction, bytes: u64) -> Result<Done, End> {
+        let mut moved = Moved { echo: self.echo, caller: self.caller, bytes: 0, loaded: None };
         match direction {
             Direction::Up => {
                 let mut left = bytes;
                 while 0 < left {
                     let message = self.binary().await?;
                     left = left.checked_sub(message.len() as u64).ok_or(TOO_MUCH)?;
+                    moved.add(message.len() as u64);
                 }
                 Ok(Done { bytes, tcp_info: None })
             }
@@ -208,6 +260,7 @@ impl<S: Socket> Session<'_, S> {
                     let length = usize::try_from(left).map_or(noise.len(), |left| left.min(noise.len()));
                     self.send(Message::Binary(noise.slice(..length))).await?;
                     left -= length as u64;
+                    moved.add(length as u64);
                 }
                 let elapsed_s = began.elapsed().as_secs_f64();
                 let tcp_info = self.line.get_ref().get_ref().bulk_tcp_info(elapsed_s);
@@ -260,7 +313,8 @@ impl<S: Socket> Session<'_, S> {
 
     fn report(&mut self, text: &str) {
         let counters = &self.echo.counters;
-        let is_kept = self.echo.keeper.take(text, &mut self.pace, self.echo.began.elapsed());
+        let now = self.echo.began.elapsed();
+        let is_kept = self.echo.keeper.take(text, self.caller, &mut self.reporter, now);
         let count = if is_kept { &counters.reports_kept } else { &counters.reports_dropped };
         count.fetch_add(1, Ordering::Relaxed);
         if is_kept {
@@ -272,13 +326,20 @@ impl<S: Socket> Session<'_, S> {
     /// would make the system send a reset, which can take the reason away from it (RFC 9112 §9.6).
     async fn close(&mut self, code: CloseCode, reason: &'static str) -> io::Result<()> {
         let frame = CloseFrame { code, reason: Utf8Bytes::from_static(reason) };
-        self.line.get_mut().allow(LINGER_BYTES);
+        self.line.get_mut().allow_only(LINGER_BYTES);
         self.line.close(Some(frame)).await.map_err(io::Error::other)?;
         let stream = self.line.get_mut();
         stream.shutdown().await?;
         let mut rest = [0; 4096];
-        while 0 < stream.read(&mut rest).await? {}
-        Ok(())
+        loop {
+            match stream.read(&mut rest).await {
+                Ok(0) => return Ok(()),
+                Ok(_) => {}
+                // The rest stays where it is, until the reason has had its time to arrive.
+                Err(error) if error.kind() == io::ErrorKind::QuotaExceeded => pending().await,
+                Err(error) => return Err(error),
+            }
+        }
     }
 }
 
@@ -318,6 +379,11 @@ fn arriving_bytes(request: Request) -> u64 {
     }
 }
 
+/// The longest time of a transfer: of the largest, 16 MiB, 139 s.
+fn transfer_max(bytes: u64) -> Duration {
+    TRANSFER_GRACE + Duration::from_millis(bytes / SLOWEST_BYTES_PER_MS)
+}
+
 fn websocket() -> WebSocketConfig {
     WebSocketConfig::default()
         .read_buffer_size(READ_BUFFER_BYTES)
@@ -344,8 +410,15 @@ const EXCHANGE_COST_BYTES: u64 = 1024;
 const REQUEST_ALLOWANCE: u64 = 1024;
 /// What a kept report may be on the wire; how many are kept is bounded.
 const REPORT_ALLOWANCE: u64 = 512;
-/// A transfer of 16 MiB at 2.2 Mbit/s; a slower line takes smaller ones.
-const TRANSFER_MAX: Duration = Duration::from_secs(60);
+/// 1 Mbit/s, the slowest line on which a transfer is served to its end: a slower one makes a forecast of
+/// little use to a page, and the place is kept from others. Also the price of holding a place.
+const SLOWEST_BYTES_PER_MS: u64 = 125;
+/// What a transfer has moved before this host's own measurements are marked as made under load: more than
+/// a page's usual probes of 64 to 256 KiB. They would mark most of them for a few milliseconds of load; and
+/// a mark must cost who causes it, or any stranger could spoil them with a few bytes.
+const LOADS_BYTES: u64 = 256 * 1024;
+/// Before a transfer is under way: round trips of a satellite, slow start, and a lost packet or two.
+const TRANSFER_GRACE: Duration = Duration::from_secs(5);
 /// A message is taken in this time even at 56 kbit/s.
 const TAKE_MAX: Duration = Duration::from_secs(10);
 /// A peer that says nothing for so long is asked whether it is there; and amid an experiment, where it
@@ -353,9 +426,10 @@ const TAKE_MAX: Duration = Duration::from_secs(10);
 const SILENCE: Duration = Duration::from_secs(30);
 /// Twice the longest period of a page (5 min): a session that asks for less has been forgotten.
 const UNASKED_MAX: Duration = Duration::from_mins(10);
-/// How long closing may take, and what is read meanwhile: the rest of what was under way.
+/// How long closing may take, and what is read meanwhile: the rest of what was under way, within what
+/// opening a session has paid for.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
-const LINGER_BYTES: u64 = 1 << 20;
+const LINGER_BYTES: u64 = SLACK_BYTES;
 
 #[cfg(test)]
 mod tests {
@@ -393,11 +467,16 @@ mod tests {
         session: tokio::task::JoinHandle<()>,
         began: Instant,
         responder: Arc<Responder>,
+        echo: Arc<Echo>,
         _running: watch::Sender<bool>,
     }
 
     impl Pair {
         async fn open() -> Self {
+            Self::open_as(false, &EchoConfig::default()).await
+        }
+
+        async fn open_as(is_local: bool, config: &EchoConfig) -> Self {
             let (running, stopping) = watch::channel(false);
             let responder = Arc::new(Responder::start(Limits::default(), None).unwrap());
             let (inbox, _) = Inbox::new(Arc::new(Health::new()));
@@ -408,12 +487,12 @@ mod tests {
                 responder: Arc::clone(&responder),
                 stopping,
             };
-            let echo = Arc::new(Echo::new(&EchoConfig::default(), parts));
+            let echo = Arc::new(Echo::new(config, parts));
             let (ours, theirs) = tokio::io::duplex(1000);
-            let admission = echo.admit([192, 0, 2, 1].into(), false).unwrap();
+            let admission = echo.admit([192, 0, 2, 1].into(), is_local).unwrap();
             let session = tokio::spawn(admission.serve(ours, Vec::new()));
             let page = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
-            Self { page, session, began: Instant::now(), responder, _running: running }
+            Self { page, session, began: Instant::now(), responder, echo, _running: running }
         }
 
         async fn ask(&mut self, request: Request) {
@@ -493,6 +572,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_session_that_only_reports_ends_after_ten_minutes_too() {
+        let mut pair = Pair::open().await;
+        for _ in 0..30 {
+            tokio::time::sleep(Duration::from_secs(20)).await;
+            pair.page.send(Message::text("{}")).await.unwrap();
+        }
+        assert_eq!(pair.closed().await, (600, Some(CloseCode::Away)));
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn a_slow_reader_is_cut() {
         let mut pair = Pair::open().await;
         pair.ask(transfer(Direction::Down)).await;
@@ -500,19 +589,60 @@ mod tests {
         let responder = Arc::clone(&pair.responder);
         // Ten seconds for the message, one for saying why.
         assert_eq!(pair.over().await, 11);
-        assert!(!responder.bulk_running() && responder.bulk_begun() == 1);
+        assert!(!responder.bulk_running() && responder.bulk_begun() == 0, "it has moved little");
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_slow_writer_is_cut_and_loads_the_host_meanwhile() {
+    async fn a_slow_writer_is_cut_and_loads_nothing() {
         let mut pair = Pair::open().await;
         pair.ask(transfer(Direction::Up)).await;
-        for _ in 0..12 {
-            assert!(pair.responder.bulk_running());
+        for _ in 0..2 {
+            assert!(!pair.responder.bulk_running());
             pair.page.send(Message::binary(vec![0])).await.unwrap();
             tokio::time::sleep(Duration::from_secs(5)).await;
         }
-        assert_eq!(pair.closed().await, (60, Some(CloseCode::Policy)));
+        // Five seconds, and a mebibyte at 1 Mbit/s.
+        assert_eq!(pair.closed().await, (13, Some(CloseCode::Policy)));
+    }
+
+    /// Sends a transfer up in messages of 64 KiB; gives after which of them the host counted as loaded.
+    async fn loaded_after(is_local: bool, bytes: usize) -> Vec<usize> {
+        let mut pair = Pair::open_as(is_local, &EchoConfig::default()).await;
+        pair.ask(Request::Goodput { direction: Direction::Up, bytes: bytes as u64 }).await;
+        let mut loaded = Vec::new();
+        for at in (MESSAGE_BYTES_MAX..=bytes).step_by(MESSAGE_BYTES_MAX) {
+            pair.page.send(Message::binary(vec![0; MESSAGE_BYTES_MAX])).await.unwrap();
+            // The clock moves when the session has taken all of it.
+            tokio::time::sleep(Duration::from_millis(1)).await;
+            if pair.responder.bulk_running() {
+                loaded.push(at / 1024);
+            }
+        }
+        assert!(pair.page.next().await.unwrap().unwrap().is_binary(), "done");
+        assert!(!pair.responder.bulk_running());
+        loaded
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_large_transfer_from_elsewhere_loads_the_host_while_it_moves() {
+        assert!(loaded_after(false, 64 << 10).await.is_empty());
+        assert!(loaded_after(false, 256 << 10).await.is_empty());
+        let while_it_moves: Vec<usize> = (320..1024).step_by(64).collect();
+        assert_eq!(loaded_after(false, 1 << 20).await, while_it_moves);
+        assert!(loaded_after(true, 1 << 20).await.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_place_held_for_nothing_is_charged_for_its_time() {
+        let config = EchoConfig { peer_bytes_per_hour: 8_000_000, ..EchoConfig::default() };
+        let mut pair = Pair::open_as(false, &config).await;
+        let echo = Arc::clone(&pair.echo);
+        pair.ask(Request::Goodput { direction: Direction::Up, bytes: 3 }).await;
+        assert_eq!(pair.closed().await, (5, Some(CloseCode::Policy)));
+        let caller = Caller { ip: [192, 0, 2, 1].into(), is_local: false };
+        // Of the million that the account held at once, five seconds at 1 Mbit/s are gone.
+        assert!(!echo.pay(caller, 1_000_000 - 600_000));
+        assert!(echo.pay(caller, 1_000_000 - 700_000));
     }
 
     #[tokio::test(start_paused = true)]

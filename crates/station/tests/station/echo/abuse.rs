@@ -1,10 +1,12 @@
 //! What a hostile client does, and that an honest one beside it is still served.
 
 use std::io::{Read, Write};
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use barograph_probe::Direction;
 use barograph_probe::wire::{Declined, Request};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio_tungstenite::tungstenite::Message;
 
 use super::client::Page;
@@ -29,27 +31,98 @@ fn still_serves(address: SocketAddr) {
     assert_eq!(page.down(65_536).unwrap().0, 65_536);
 }
 
+/// Connections that are all open at once, as many as the limits of this process allow for both ends.
+fn connections(address: SocketAddr, wanted: usize) -> Vec<TcpStream> {
+    let limit = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let _ = setrlimit(Resource::RLIMIT_NOFILE, limit.1, limit.1);
+    // Both ends, and a quarter for whatever else is open, also of other tests.
+    let possible = usize::try_from(limit.1 / 8 * 3).unwrap_or(usize::MAX);
+    let count = wanted.min(possible);
+    if count < wanted {
+        eprintln!("SKIPPED: {} of {wanted} connections, for want of open files", wanted - count);
+    }
+    (0..count).map(|_| crate::http::connect(address)).collect()
+}
+
 #[test]
 fn a_thousand_connections_get_one_address_its_share() {
     let state = tempfile::tempdir().unwrap();
-    let station = public(state.path(), |_| {});
+    // A quarter of them is one address's.
+    let station = public(state.path(), |config| config.connections_max = 8000);
     let address = station.address();
-    let mut held = Vec::new();
-    let mut refused = 0;
-    for _ in 0..1000 {
-        match Page::try_open(address, None) {
-            Ok(page) => held.push(page),
-            Err(status) => {
-                assert_eq!(status, 503);
-                refused += 1;
-            }
-        }
-    }
-    assert_eq!((held.len(), refused), (64, 936), "a quarter of echo.sessions_max");
+    let waiting = connections(address, 1000);
+    let count = waiting.len();
+    println!("{count} connections are open at once");
+    still_serves(address);
+    let (held, refused): (Vec<_>, Vec<_>) =
+        waiting.into_iter().map(|stream| Page::through(stream, address, None)).partition(Result::is_ok);
+    assert_eq!((held.len(), refused.len()), (64, count - 64), "a quarter of echo.sessions_max");
+    assert!(refused.iter().all(|status| status.as_ref().err() == Some(&503)));
     still_serves(address);
     assert_eq!(get(address, "/v1/echo").status, 503, "a page learns why it was refused");
     drop(held);
     crate::http::until(address, "/v1/echo", |answer| answer.status == 426);
+    station.stop(crate::LIMIT);
+}
+
+/// What an honest page measures until `attack` is over; gives how often, and how much of it failed.
+fn measured_during(address: SocketAddr, attack: impl FnOnce()) -> (usize, usize) {
+    let (is_over, measured, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut page = Page::open_from(address, HONEST).unwrap();
+            while !is_over.load(Ordering::Relaxed) {
+                let outcomes = [
+                    page.rtt(2).is_ok(),
+                    page.up(65_536).is_ok_and(|done| done.bytes == 65_536),
+                    page.down(65_536).is_ok_and(|(came, _)| came == 65_536),
+                ];
+                measured.fetch_add(outcomes.len(), Ordering::Relaxed);
+                failed.fetch_add(outcomes.iter().filter(|is_ok| !**is_ok).count(), Ordering::Relaxed);
+            }
+        });
+        let _over = Over(&is_over);
+        attack();
+        // What is counted was measured amid it.
+        crate::http::get(address, "/healthz");
+    });
+    (measured.into_inner(), failed.into_inner())
+}
+
+/// Also when the attack fails, or the other thread would measure for ever.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn an_honest_page_measures_amid_floods() {
+    let state = tempfile::tempdir().unwrap();
+    let station = public(state.path(), |_| {});
+    let address = station.address();
+    let flood = |bytes: &[u8], code: u16| {
+        for _ in 0..20 {
+            let mut page = Page::open(address);
+            let _ = page.socket.get_mut().write_all(bytes);
+            assert_eq!(page.closed(), Some(code));
+        }
+    };
+    let attacks: [(&str, &dyn Fn()); 3] = [
+        ("giant frames", &|| flood(&endless(), 1008)),
+        ("floods of pings", &|| flood(&[0x89, 0x80, 0, 0, 0, 0].repeat(20_000), 1008)),
+        ("transfers in a loop", &|| {
+            let mut page = Page::open(address);
+            while page.down(4 << 20).is_ok() {}
+        }),
+    ];
+    for (what, attack) in attacks {
+        let (measured, failed) = measured_during(address, attack);
+        println!("amid {what}: {measured} measurements, {failed} failed");
+        assert!(3 <= measured && failed * 100 <= measured, "{what}: {failed} of {measured} failed");
+    }
     station.stop(crate::LIMIT);
 }
 
@@ -153,6 +226,70 @@ fn slow_and_silent_sessions_hold_nobody_up() {
     station.stop(crate::LIMIT);
 }
 
+/// Transfers that drip, as many as the station lets `open` begin.
+fn dripping(open: impl Fn() -> Page) -> Vec<Page> {
+    let mut held = Vec::new();
+    loop {
+        let mut page = open();
+        match page.ask(Request::Goodput { direction: Direction::Up, bytes: 16 << 20 }) {
+            Ok(()) => page.send(&[0]),
+            Err(declined) => {
+                assert_eq!(declined, Declined::Busy);
+                return held;
+            }
+        }
+        held.push(page);
+    }
+}
+
+#[test]
+fn dripping_transfers_of_two_addresses_leave_places_to_a_third() {
+    let state = tempfile::tempdir().unwrap();
+    let station = public(state.path(), |_| {});
+    let address = station.address();
+    let mut held = Vec::new();
+    for last in [2, 3] {
+        let own = dripping(|| Page::open_from(address, [127, 0, 0, last].into()).unwrap());
+        assert_eq!(own.len(), 2, "an eighth of echo.transfers_max");
+        held.extend(own);
+    }
+    let mut honest = Page::open_from(address, [127, 0, 0, 4].into()).unwrap();
+    for _ in 0..5 {
+        assert_eq!(honest.up(65_536).unwrap().bytes, 65_536);
+        assert_eq!(honest.down(65_536).unwrap().0, 65_536);
+    }
+    drop(held);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn places_filled_from_elsewhere_leave_some_to_this_host() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start({
+        let mut config = quiet(state.path());
+        config.echo.transfers_max = 8;
+        config
+    });
+    let address = station.address();
+    let held: Vec<Page> = (2..9)
+        .map(|last| {
+            let mut page = Page::open_forwarded(address, [127, 0, 0, last].into());
+            page.ask(Request::Goodput { direction: Direction::Up, bytes: 16 << 20 }).unwrap();
+            page.send(&[0]);
+            page
+        })
+        .collect();
+    let mut more = Page::open_forwarded(address, [127, 0, 0, 9].into());
+    assert_eq!(more.up(1), Err(Declined::Busy), "seven of eight are for elsewhere");
+    let mut here = Page::open(address);
+    for _ in 0..5 {
+        assert_eq!(here.up(65_536).unwrap().bytes, 65_536);
+        assert_eq!(here.down(65_536).unwrap().0, 65_536);
+    }
+    drop(held);
+    station.stop(crate::LIMIT);
+}
+
 #[test]
 fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
     let state = tempfile::tempdir().unwrap();
@@ -169,11 +306,31 @@ fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
         assert!(moved <= 64 << 20, "it goes on");
     };
     assert_eq!(declined, Declined::Spent);
-    assert!(32 << 20 <= moved, "the burst is granted: {moved}");
+    // Opening the session cost a bit of it.
+    assert!(28 << 20 <= moved, "the burst is granted: {moved}");
     assert_eq!(Page::open(address).up(4 << 20), Err(Declined::Spent), "another session is no other address");
     still_serves(address);
     let metrics = get(address, "/metrics").body;
     assert!(metrics.contains("barograph_echo_declined_total{reason=\"spent\"} 2.0"), "{metrics}");
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn opening_sessions_one_after_the_other_is_stopped_by_what_it_costs() {
+    let state = tempfile::tempdir().unwrap();
+    // An eighth of it at once: sixteen sessions.
+    let station = public(state.path(), |config| config.echo.peer_bytes_per_hour = 8 << 20);
+    let address = station.address();
+    // Asking without a handshake is free.
+    for _ in 0..20 {
+        assert_eq!(get(address, "/v1/echo").status, 426);
+    }
+    let opened = (0..40).map_while(|_| Page::try_open(address, None).ok()).count();
+    assert!((16..20).contains(&opened), "{opened}");
+    let refused = get(address, "/v1/echo");
+    assert_eq!(refused.status, 503);
+    assert!(refused.error().contains("peer_bytes_per_hour"), "{}", refused.error());
+    assert!(Page::open_from(address, HONEST).is_ok(), "another address has its own");
     station.stop(crate::LIMIT);
 }
 
@@ -218,4 +375,4 @@ fn endless() -> Vec<u8> {
 
 const MALFORMED: barograph_probe::wire::Reply = barograph_probe::wire::Reply::Declined(Declined::Malformed);
 /// All of 127.0.0.0/8 is this host (RFC 1122 §3.2.1.3): another address than that of the hostile one.
-const HONEST: std::net::Ipv4Addr = std::net::Ipv4Addr::new(127, 0, 0, 2);
+const HONEST: std::net::Ipv4Addr = std::net::Ipv4Addr::new(127, 0, 0, 9);

@@ -28,6 +28,15 @@ pub(crate) fn handshake(address: SocketAddr, origin: Option<&str>) -> Handshake 
     request
 }
 
+/// A connection from another address of this host.
+fn connect_from(address: SocketAddr, own: Ipv4Addr) -> TcpStream {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.bind(&SocketAddr::from((own, 0)).into()).unwrap();
+    socket.connect_timeout(&address.into(), LIMIT).unwrap();
+    socket.set_read_timeout(Some(LIMIT)).unwrap();
+    socket.into()
+}
+
 impl Page {
     pub(crate) fn open(address: SocketAddr) -> Self {
         Self::try_open(address, None).unwrap()
@@ -40,11 +49,16 @@ impl Page {
 
     /// A session from another address of this host.
     pub(crate) fn open_from(address: SocketAddr, own: Ipv4Addr) -> Result<Self, u16> {
-        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
-        socket.bind(&SocketAddr::from((own, 0)).into()).unwrap();
-        socket.connect_timeout(&address.into(), LIMIT).unwrap();
-        socket.set_read_timeout(Some(LIMIT)).unwrap();
-        Self::over(socket.into(), address, None)
+        Self::over(connect_from(address, own), address, None)
+    }
+
+    /// A session from another address of this host, as of someone else behind a proxy on it.
+    pub(crate) fn open_forwarded(address: SocketAddr, own: Ipv4Addr) -> Self {
+        let mut request = handshake(address, None);
+        request.headers_mut().insert("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
+        let stream = connect_from(address, own);
+        stream.set_nodelay(true).unwrap();
+        Self { socket: client(request, stream).unwrap().0 }
     }
 
     fn over(stream: TcpStream, address: SocketAddr, origin: Option<&str>) -> Result<Self, u16> {

@@ -62,6 +62,8 @@ fn the_station_says_what_it_serves_and_without_a_handshake_why_not() {
     assert_eq!(ask("8", "barograph-probe.1", key), 426);
     assert_eq!(ask("13", "chat", key), 400);
     assert_eq!(ask("13", "barograph-probe.1", "short"), 400);
+    // The question without an Upgrade is no session refused.
+    assert!(get(address, "/metrics").body.contains("barograph_echo_refused_total 3.0"));
     let mut config = quiet(state.path());
     config.echo.enabled = false;
     assert!(station.reload(config).unwrap().is_empty());

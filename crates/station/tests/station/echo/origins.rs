@@ -88,3 +88,23 @@ fn the_page_is_isolated_compressed_and_not_sent_twice() {
     assert_eq!((again.status, again.body.as_str()), (304, ""));
     station.stop(crate::LIMIT);
 }
+
+/// An address of IPv6 stands in brackets, with colons of its own (RFC 3986 §3.2.2).
+#[test]
+fn the_own_page_over_ipv6_measures() {
+    let state = tempfile::tempdir().unwrap();
+    if std::net::TcpListener::bind("[::1]:0").is_err() {
+        eprintln!("SKIPPED: this host has no ::1");
+        return;
+    }
+    let mut config = quiet(state.path());
+    config.listen = "[::1]:0".parse().unwrap();
+    let station = start(config);
+    let address = station.address();
+    let mut page = Page::try_open(address, Some(&format!("http://[::1]:{}", address.port()))).unwrap();
+    page.rtt(1).unwrap();
+    for other in ["http://[::1]:1", "http://[::2]", "http://[::1"] {
+        assert_eq!(Page::try_open(address, Some(other)).err(), Some(403), "{other}");
+    }
+    station.stop(crate::LIMIT);
+}

@@ -65,8 +65,10 @@ fn reports_have_bounds_and_a_bad_one_ends_nothing() {
     let station = start(config);
     let address = station.address();
     let mut page = Page::open(address);
-    report(&mut page, "d", "goodput", 1e6);
+    report(&mut Page::open(address), "d", "goodput", 1e6);
     report(&mut page, "b", "rtt", 0.1);
+    // A session has one name.
+    report(&mut page, "a", "goodput", 1e6);
     page.rtt(1).unwrap();
     let metrics = get(address, "/metrics").body;
     assert!(metrics.contains("barograph_echo_reports_total{outcome=\"kept\"} 1.0"), "{metrics}");
