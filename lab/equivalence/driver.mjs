@@ -1,10 +1,11 @@
 // Drives a headless Chromium for `lab equivalence`: JSON lines on standard input and output, one answer a request.
+// Every request has an `id`, which its answer repeats.
 //
-//   {"do":"open","url":"http://…/","chromium":"/usr/bin/chromium","fine_clock":true,"page":"own"|"bare"}
-//     → {"ready":true,"clock_resolution_s":…,"isolated":…,"browser":"…","page":"own"|"bare"}
-//   {"do":"measure","quantity":"rtt"|"rtt_nagle"|"goodput"|"goodput_down","n":1,"bytes":65536,"message_bytes":65536,"fresh":true}
-//     → {"value":…,"samples":[…]}        s, or bit/s without any correction
-//   any → {"error":"…"}
+//   {"id":1,"do":"open","url":"http://…/","chromium":"/usr/bin/chromium","fine_clock":true,"page":"own"|"bare"}
+//     → {"id":1,"clock_resolution_s":…,"isolated":…,"browser":"…","page":"own"|"bare"}
+//   {"id":2,"do":"measure","quantity":"rtt"|"rtt_nagle"|"goodput"|"goodput_down","n":1,"bytes":65536,"message_bytes":65536,"fresh":true}
+//     → {"id":2,"value":…,"samples":[…]}        s, or bit/s without any correction
+//   any → {"id":3,"error":"…"}; with "lost":true the page is gone, and has to be opened again
 //
 // It ends, and the browser with it, when its standard input does.
 import { createRequire } from 'node:module';
@@ -31,6 +32,11 @@ const FLAGS = [
 const WAIT_MS_MAX = 30_000;
 // A page that has the interface has it as soon as its script ran.
 const OFFER_MS_MAX = 5_000;
+// Longer than the page itself allows a transfer.
+const MEASURE_MS_MAX = 80_000;
+const CLOSE_MS_MAX = 5_000;
+
+class Late extends Error {}
 
 let browser = null;
 let page = null;
@@ -42,51 +48,83 @@ const DOES = { open, measure };
 process.on('SIGINT', () => {});
 for await (const line of createInterface({ input: process.stdin })) {
   let answer;
+  let id = null;
   try {
     const request = JSON.parse(line);
+    id = request.id;
     answer = await (DOES[request.do] ?? unknown)(request);
   } catch (error) {
     answer = { error: String(error?.message ?? error).split('\n')[0] };
+    if (page === null) answer.lost = true;
   }
-  process.stdout.write(`${JSON.stringify(answer)}\n`);
+  process.stdout.write(`${JSON.stringify({ ...answer, id })}\n`);
 }
-await browser?.close();
+await close();
 
 async function open({ url, chromium: executablePath, fine_clock, page: wanted }) {
-  await browser?.close();
+  await close();
   const secure = fine_clock ? [`--unsafely-treat-insecure-origin-as-secure=${new URL(url).origin}`] : [];
   browser = await chromium.launch({ executablePath, args: [...FLAGS, ...secure], handleSIGINT: false, timeout: WAIT_MS_MAX });
-  page = await browser.newPage();
-  page.setDefaultTimeout(WAIT_MS_MAX);
-  await page.goto(url);
-  const offered = wanted === 'own' && (await page.waitForFunction(() => typeof globalThis.barograph?.measure === 'function', null, { timeout: OFFER_MS_MAX }).then(() => true, () => false));
-  communicator = offered ? 'own' : 'bare';
-  if (offered) await page.evaluate(() => globalThis.barograph.suspend());
-  else await page.evaluate(bare);
-  const clock = await page.evaluate(resolutionOfClock);
-  return { ready: true, ...clock, browser: `Chromium ${browser.version()}`, page: communicator };
+  const opened = await browser.newPage();
+  opened.setDefaultTimeout(WAIT_MS_MAX);
+  await opened.goto(url);
+  if (wanted === 'own') {
+    const offered = opened.waitForFunction(() => typeof globalThis.barograph?.measure === 'function', null, { timeout: OFFER_MS_MAX });
+    await offered.catch(() => {
+      throw new Error('the page offers no window.barograph.measure; `--page bare` measures with a bare communicator instead');
+    });
+    await within(WAIT_MS_MAX, opened.evaluate(() => globalThis.barograph.suspend()));
+  } else {
+    await within(WAIT_MS_MAX, opened.evaluate(bare));
+  }
+  const clock = await within(WAIT_MS_MAX, opened.evaluate(resolutionOfClock));
+  page = opened;
+  communicator = wanted;
+  return { ...clock, browser: `Chromium ${browser.version()}`, page: wanted };
 }
 
 async function measure({ quantity, n, bytes, message_bytes, fresh }) {
   if (page === null) throw new Error('no page is open');
   // What is left to the page is absent: null is no number of bytes.
   const request = { quantity, n, bytes, message_bytes: message_bytes ?? undefined, fresh };
-  if (fresh && communicator === 'own') await page.evaluate(giveSessionsBack);
-  const measured = await page.evaluate(
-    ([name, asked]) => globalThis[name].measure(asked),
+  const asked = page.evaluate(
+    ([name, request]) => globalThis[name].measure(request),
     [communicator === 'own' ? 'barograph' : 'barographBare', request],
   );
+  const measured = await within(MEASURE_MS_MAX, asked);
   return { value: measured.raw ?? measured.value, samples: Array.from(measured.samples ?? []) };
+}
+
+/** What a page does, unless it takes too long: then nobody knows what it still does, and the browser is closed. */
+async function within(ms, asked) {
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Late(`the page did not answer within ${ms / 1000} s`)), ms);
+  });
+  try {
+    return await Promise.race([asked, late]);
+  } catch (error) {
+    // A page that answers late finds nobody.
+    asked.catch(() => {});
+    if (error instanceof Late || browser?.isConnected() !== true || page?.isClosed() === true) await close();
+    throw error;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** A browser that does not close in good time is left to itself: the next one is another. */
+async function close() {
+  const closing = browser?.close().catch(() => {});
+  browser = null;
+  page = null;
+  let timer;
+  await Promise.race([closing, new Promise((resolve) => (timer = setTimeout(resolve, CLOSE_MS_MAX)))]);
+  clearTimeout(timer);
 }
 
 function unknown(request) {
   throw new Error(`cannot do ${JSON.stringify(request.do)}`);
-}
-
-// The page's own communicator keeps its sessions until it is suspended, which it is: so it is woken for a moment.
-async function giveSessionsBack() {
-  const woken = globalThis.barograph.resume();
-  await Promise.all([woken, globalThis.barograph.suspend()]);
 }
 
 /** The smallest step that the page's clock is seen to make, in s. */

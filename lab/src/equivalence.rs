@@ -19,6 +19,8 @@ mod native;
 mod overhead;
 #[cfg(target_os = "linux")]
 mod tables;
+#[cfg(target_os = "linux")]
+mod websocket;
 
 use std::path::PathBuf;
 
@@ -54,6 +56,9 @@ pub(crate) struct Args {
     /// The browser.
     #[arg(long, value_name = "FILE", env = "CHROMIUM", default_value = "/usr/bin/chromium")]
     chromium: PathBuf,
+    /// Print JSON: one object.
+    #[arg(long)]
+    json: bool,
 }
 
 /// The links of the study.
@@ -68,7 +73,8 @@ pub(crate) enum LinkName {
 }
 
 /// How fine the page's clock is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
 pub(crate) enum ClockName {
     /// As on a secure origin: isolated from other origins
     Fine,
@@ -79,7 +85,7 @@ pub(crate) enum ClockName {
 /// Whose code measures in the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum PageName {
-    /// The page's own communicator, where it offers one
+    /// The page's own communicator; a page that offers none is an error
     Own,
     /// A bare one of a hundred lines
     Bare,
@@ -98,6 +104,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         clock: _,
         page: _,
         chromium: _,
+        json: _,
     } = args;
     eprintln!("SKIPPED: lab equivalence needs Linux's network namespaces");
     Ok(())
@@ -112,15 +119,15 @@ mod linux {
     use std::io::Write;
     use std::thread;
 
-    use anyhow::Context;
+    use anyhow::{Context, bail};
     use barograph_probe::io::Cancel;
     use barograph_sim::{Error, Link, Network, say_skipped};
     use barograph_station::{Signal, signals};
 
-    use super::browser::{self, Ready};
     use super::collect::{self, LinkStudy};
-    use super::link::{Path, jitter};
-    use super::{Args, LinkName, buffers, figures, overhead, tables};
+    use super::link::{Path, Replayed};
+    use super::tables::{Results, Variation};
+    use super::{Args, LinkName, browser, buffers, figures, overhead, tables};
 
     /// Measures, writes and prints.
     pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -139,32 +146,66 @@ mod linux {
             fs::create_dir_all(directory).with_context(|| format!("cannot make {}", directory.display()))?;
         }
         let cancel = stop_on_signal()?;
-        let delays = jitter(args.jitter.as_deref())?;
-        let (mut studies, mut browsers, mut overheads) =
-            (Vec::<LinkStudy>::new(), Vec::<Ready>::new(), Vec::new());
-        for name in &args.links {
+        let replayed = Replayed::new(args.jitter.as_deref())?;
+        let paths: anyhow::Result<Vec<Path>> =
+            args.links.iter().map(|name| Path::of(*name, &replayed)).collect();
+        let mut results = Results { jitter: Some(Variation::of(&replayed)), ..Results::default() };
+        for path in paths? {
             if cancel.is_cancelled() {
                 break;
             }
-            let mut bench = Path::of(*name, &delays).bench(args)?;
-            studies.push(collect::pairs(&mut bench, args, &cancel)?);
-            if *name == LinkName::Loopback && !cancel.is_cancelled() {
-                overheads = overhead::by_clock(&mut bench, args, &cancel)?;
+            link(&path, args, &cancel, &mut results);
+        }
+        if args.links.contains(&LinkName::Fast) && 0 < args.buffer_pairs {
+            results.buffers = buffers::rows(&Path::of(LinkName::Fast, &replayed)?, args, &cancel);
+        }
+        results.is_cancelled = cancel.is_cancelled();
+        print(args, &results)?;
+        match results.links.iter().find(|link| !link.has_pairs()) {
+            Some(link) if !results.is_cancelled => {
+                bail!("{}: {}", link.name, link.stopped.as_deref().unwrap_or("nothing was measured"))
             }
-            browsers.push(bench.ready);
+            _ => Ok(()),
         }
-        let buffers = match args.links.contains(&LinkName::Fast) && 0 < args.buffer_pairs {
-            true => buffers::rows(&Path::of(LinkName::Fast, &delays), args, &cancel)?,
-            false => Vec::new(),
+    }
+
+    /// Measures one link; whatever goes wrong is told of it, and the next one has its turn.
+    fn link(path: &Path, args: &Args, cancel: &Cancel, results: &mut Results) {
+        let measured = path.bench(args).and_then(|mut bench| {
+            let study = collect::pairs(&mut bench, args, cancel)?;
+            Ok((bench, study))
+        });
+        let (mut bench, study) = match measured {
+            Ok(both) => both,
+            Err(error) => {
+                eprintln!("{}: {error:#}", path.name);
+                results.links.push(LinkStudy::failed(path, &error));
+                return;
+            }
         };
-        let mut text = String::new();
-        if cancel.is_cancelled() {
-            text += "**Stopped before the end: this is what there is.**\n\n";
+        // At once: what was measured is not to depend on what comes after.
+        if let Some(directory) = &args.out
+            && let Err(error) = collect::write_csv(&study, directory)
+        {
+            eprintln!("{}: {error:#}", path.name);
         }
-        text += &tables::all(&studies, &browsers, &buffers, &overheads);
+        let is_measured = study.stopped.is_none();
+        results.links.push(study);
+        results.browsers.push(bench.ready.clone());
+        if path.is_loopback && is_measured && !cancel.is_cancelled() {
+            results.overhead = overhead::by_clock(&mut bench, args, cancel);
+        }
+    }
+
+    fn print(args: &Args, results: &Results) -> anyhow::Result<()> {
+        let mut text = if args.json { tables::json(results)? } else { tables::all(results) };
         if let Some(directory) = &args.out {
-            collect::write_csv(&studies, directory)?;
-            text += &figures::write(&studies, directory)?;
+            let drawn = figures::write(&results.links, directory);
+            match drawn {
+                Ok(told) if !args.json => text += &told,
+                Ok(_) => {}
+                Err(error) => eprintln!("{error:#}"),
+            }
         }
         std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
     }

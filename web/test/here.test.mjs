@@ -264,10 +264,24 @@ describe('window.barograph', () => {
     assert.equal(JSON.parse(storage.getItem('barograph.here')).period_s, 5);
     const history = await during(world, here.history('rtt', 10));
     assert.equal(history.points.length, 2);
-    assert.match(await during(world, here.csv('rtt')), /^# rtt in s from this browser to aneroid\n.*\ntime_s,value\n/);
+    assert.match(await during(world, here.csv('rtt')), /^# rtt in s from this browser to aneroid\n.*\ntime_s,rtt\n/);
+    assert.equal(await during(world, here.csv('goodput')), 'time_s,goodput\n', 'nothing yet, but its name');
     assert.match(await during(world, here.csv()), /^time_s,source,/);
     assert.equal((await during(world, here.json())).series[0].quantity, 'rtt');
     assert.equal((await during(world, here.measure({ quantity: 'rtt', n: 3 }))).n, 3);
+  });
+
+  test('makes an experiment on a new connection where it is asked to', async () => {
+    const { here, world } = await page({ 'barograph.here': '{"experiments":["rtt"]}' });
+    await world.advance(1000);
+    const sockets = () => world.sockets.length;
+    await during(world, here.measure({ quantity: 'goodput' }));
+    const before = sockets();
+    await during(world, here.measure({ quantity: 'goodput' }));
+    assert.equal(sockets(), before, 'the same one without');
+    for (const quantity of ['goodput', 'rtt']) await during(world, here.measure({ quantity, fresh: true }));
+    assert.deepEqual([sockets(), world.open_sockets.length], [before + 2, 2], 'the one before is closed');
+    await assert.rejects(async () => here.measure({ quantity: 'rtt', fresh: 1 }), /fresh is true or false/);
   });
 
   test('gives points to whoever listens, until they do not', async () => {

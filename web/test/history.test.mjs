@@ -70,7 +70,7 @@ describe('the files', () => {
     history.add({ time_s: 40, error: 'reset' });
     history.add({ time_s: 30.5, value: 7 }); // The clock was set back.
     const text = toValuesCsv(history);
-    assert.match(text, /# left out: 1 failures, 9 times that came again, 10 older points/);
+    assert.match(text, /# left out: 1 failures, 9 times that came again, 10 older points\ntime_s,rtt\n/);
     const json = execFileSync(BAROGRAPH, ['forecast', '-', '--steps', '--json'], { input: text, encoding: 'utf8' });
     const rows = json.trimEnd().split('\n').map((line) => JSON.parse(line));
     assert.deepEqual([rows.length, rows.at(-1).time_s, rows.at(-1).value], [21, 30.5, 7], 'all but the first have a forecast');

@@ -43,6 +43,9 @@ pub struct Args {
     /// The second series; a coefficient below 1 means that this one reports worse.
     #[arg(value_name = "B")]
     pub b: PathBuf,
+    /// Only the rows of this quantity, such as rtt, of files that hold several: a page's CSV, lines of `probe --json`.
+    #[arg(long, value_name = "Q")]
+    pub quantity: Option<String>,
     /// Which values are better [default: as the quantity says, where the series name it].
     #[arg(long, value_enum)]
     pub better: Option<Better>,
@@ -86,7 +89,7 @@ fn compare(args: &Args) -> Result<(), Problem> {
     let better = better(args, &a, &b)?;
     let rule = args.preset.rule(args.select);
     let config = Config { preset: args.preset.into(), rule: rule.into(), levels: Vec::new() };
-    let quantity = a.quantity.clone().or_else(|| b.quantity.clone());
+    let quantity = a.quantity.clone().or_else(|| b.quantity.clone()).or_else(|| args.quantity.clone());
     let study = Study::of(a, b, better, &config)?;
     let labels = print::Labels {
         a: &shown(&args.a),
@@ -121,7 +124,8 @@ fn read(args: &Args, path: &Path) -> Result<Series, Problem> {
         return Err(Problem::Overwriting { path: path.to_owned() });
     }
     let file = File::open(path).map_err(unopened)?;
-    Series::read(BufReader::new(file)).map_err(|error| Problem::Series { path: path.to_owned(), error })
+    Series::read_quantity(BufReader::new(file), args.quantity.as_deref())
+        .map_err(|error| Problem::Series { path: path.to_owned(), error })
 }
 
 /// As asked, or as the quantities say.
@@ -129,7 +133,8 @@ fn better(args: &Args, a: &Series, b: &Series) -> Result<Better, Problem> {
     if let Some(better) = args.better {
         return Ok(better);
     }
-    let of = |series: &Series| series.quantity.as_deref().and_then(smaller_is_better);
+    let of =
+        |series: &Series| series.quantity.as_deref().or(args.quantity.as_deref()).and_then(smaller_is_better);
     match (of(a), of(b)) {
         (Some(a_smaller), Some(b_smaller)) if a_smaller != b_smaller => Err(Problem::Opposed {
             a: a.quantity.clone().unwrap_or_default(),

@@ -42,7 +42,7 @@ pub enum Format {
 ///
 /// As an iterator it gives every measurement, or the error of its line. Reading may go on after an
 /// error that [is of one value](InputError::is_of_one_value); every other is final. A CSV header may
-/// name more columns than `time_s` and `value`, in any order; lines without a value whose column
+/// name more columns than `time_s` and `value`, in any order; lines without a value whose column or key
 /// `error` is not empty are failures, and passed over.
 ///
 /// ```
@@ -121,7 +121,10 @@ impl<R: BufRead> SeriesReader<R> {
             }
             let format = self.format;
             let (format, numbers) = match &self.columns {
-                None => parse(text, format, line)?,
+                None => match parse(text, format, line) {
+                    Err(InputError::Unexpected { .. }) if is_failure(text) => continue,
+                    parsed => parsed?,
+                },
                 Some(columns) => {
                     let unexpected =
                         || InputError::Unexpected { line, expected: NAMED, found: excerpt(text) };
@@ -344,6 +347,19 @@ fn parse(text: &str, format: Option<Format>, line: u64) -> Result<(Format, Numbe
             Ok((format_here, numbers))
         }
     }
+}
+
+/// Whether a line of JSON tells of a failure: it has no value, and says why, as those of `barograph probe --json` do.
+fn is_failure(text: &str) -> bool {
+    serde_json::from_str::<Failure>(text).is_ok_and(|line| line.value.is_none() && !line.error.is_empty())
+}
+
+/// A line of JSON that tells of a failure.
+#[derive(Deserialize)]
+struct Failure {
+    error: String,
+    #[serde(default, deserialize_with = "present")]
+    value: Option<IgnoredAny>,
 }
 
 /// A line of JSON; other keys are ignored. A time that is there is a number, not null.

@@ -3,7 +3,7 @@
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use barograph_forecast::Quantity;
 use barograph_probe::io::{Cancel, Context, Progress, run_one};
@@ -173,6 +173,8 @@ fn progress(bar: Arc<Mutex<Option<ProgressBar>>>) -> barograph_probe::io::Progre
 
 #[derive(Serialize)]
 struct MeasuredJson<'a> {
+    /// Seconds since 1970, when it had ended: lines of several runs are a series.
+    time_s: f64,
     quantity: &'a str,
     target: &'a str,
     value: f64,
@@ -185,6 +187,8 @@ struct MeasuredJson<'a> {
 
 #[derive(Serialize)]
 struct FailedJson<'a> {
+    /// Seconds since 1970, when it had ended: lines of several runs are a series.
+    time_s: f64,
     quantity: &'a str,
     target: &'a str,
     error: &'static str,
@@ -197,8 +201,11 @@ fn show(args: &Args, reading: &Reading) -> bool {
     let quantity = reading.quantity.as_str();
     let target = args.target.as_str();
     if args.json {
+        // A clock before 1970 is none; the values are right all the same.
+        let time_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         let line = match &reading.result {
             Ok(Measured { value, n, raw, tcp_info, .. }) => serde_json::to_string(&MeasuredJson {
+                time_s,
                 quantity,
                 target,
                 value: *value,
@@ -208,6 +215,7 @@ fn show(args: &Args, reading: &Reading) -> bool {
                 tcp_info: tcp_info.as_ref().map(TcpInfoJson::from),
             }),
             Err(ProbeError { failure, after_s, message, .. }) => serde_json::to_string(&FailedJson {
+                time_s,
                 quantity,
                 target,
                 error: failure.as_str(),

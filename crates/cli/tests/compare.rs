@@ -81,6 +81,8 @@ fn everything_is_told_in_words() {
         "time 60 s: A 2000 ms (outlier), 3 sent again; B 11 ms: network",
         "forecast errors (measured − forecast by full, blend):",
         "Kolmogorov–Smirnov distance of the errors: 0.",
+        "error < ms         A    up to         B    up to",
+        "1.0000\n",
         "(n 61 and 60; 5 % of independent samples exceed 0.24",
     ] {
         assert!(told.contains(part), "{told}\nlacks {part:?}");
@@ -165,4 +167,32 @@ fn odd_series_are_drawn() {
             assert!(answer["pairs"]["count"].as_u64().is_some_and(|count| 0 < count), "{answer}");
         }
     }
+}
+
+#[test]
+fn one_quantity_is_picked_of_a_page_s_whole_csv_and_of_lines_of_probe() {
+    let header = "time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw\r\n";
+    let page = |i: i32| {
+        format!(
+            "{i}.5,this browser,aneroid,rtt,s,0.02,,,,,,\r\n{i}.6,this browser,aneroid,goodput,bit/s,8e6,,,,,,\r\n"
+        )
+    };
+    let page = header.to_owned() + &(0..9).map(page).collect::<String>() + "9.5,b,a,rtt,s,,reset,,,,,\r\n";
+    let probe = |i: i32| {
+        format!(
+            "{{\"time_s\":{i},\"quantity\":\"rtt\",\"value\":0.01,\"tcp_info\":null}}\n\
+             {{\"time_s\":{i}.1,\"quantity\":\"goodput\",\"error\":\"reset\",\"after_s\":1}}\n\
+             {{\"time_s\":{i}.2,\"quantity\":\"goodput\",\"value\":9e6}}\n"
+        )
+    };
+    let probe: String = (0..9).map(probe).collect();
+    let answer = json(&["--quantity", "rtt"], &probe, &page);
+    assert_eq!((answer["coefficient"].as_f64(), answer["pairs"]["count"].as_u64()), (Some(0.5), Some(9)));
+    assert_eq!(answer["unit"], "s");
+    let of_none = compared(&["--quantity", "loss"], &probe, &page);
+    assert_eq!(of_none.status.code(), Some(2));
+    assert!(text(&of_none.stderr).contains("a.csv: it holds no value of \"loss\""));
+    let own =
+        "# rtt in s from this browser to aneroid\n# left out: 0 failures\ntime_s,rtt\n0.5,0.02\n1.5,0.02\n";
+    assert_eq!(json(&["--quantity", "rtt"], &probe, own)["coefficient"], 0.5);
 }

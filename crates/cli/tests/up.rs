@@ -307,7 +307,7 @@ fn probing_a_station_prints_one_object_a_line() {
     let mut quantities = Vec::new();
     for line in String::from_utf8(output.stdout).unwrap().lines() {
         let reading: Value = serde_json::from_str(line).unwrap();
-        for key in ["quantity", "target", "value", "unit", "n", "tcp_info"] {
+        for key in ["time_s", "quantity", "target", "value", "unit", "n", "tcp_info"] {
             assert!(reading.get(key).is_some(), "{key} is missing: {line}");
         }
         assert_eq!(reading["target"], address.as_str());

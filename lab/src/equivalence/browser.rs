@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use barograph_sim::Host;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::collect::Asked;
@@ -21,10 +21,13 @@ pub(crate) struct Browser {
     child: Child,
     requests: Option<ChildStdin>,
     answers: Receiver<String>,
+    /// Of the newest request; an answer to an earlier one, which nobody waited for, is thrown away.
+    id: u64,
+    is_lost: bool,
 }
 
 /// What a browser said of itself.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Ready {
     /// The smallest step of the page's clock.
     pub(crate) clock_resolution_s: f64,
@@ -39,6 +42,7 @@ pub(crate) struct Ready {
 #[derive(Deserialize)]
 struct Measured {
     value: f64,
+    samples: Vec<f64>,
 }
 
 /// What there would have to be for a browser to run, in a sentence; `None` = all is there.
@@ -76,7 +80,7 @@ impl Browser {
                 }
             }
         });
-        Ok(Self { child, requests, answers })
+        Ok(Self { child, requests, answers, id: 0, is_lost: false })
     }
 
     /// Opens the station's page.
@@ -87,16 +91,10 @@ impl Browser {
         };
         let fine_clock = clock == ClockName::Fine;
         let request = json!({"do": "open", "url": url, "chromium": args.chromium, "fine_clock": fine_clock, "page": page});
-        let ready: Ready = self.ask(&request).context("the browser cannot open the page")?;
-        if page != ready.page {
-            eprintln!(
-                "SKIPPED: the page's own communicator, which it does not offer; a bare one measures instead"
-            );
-        }
-        Ok(ready)
+        self.ask(&request).context("the browser cannot open the page")
     }
 
-    /// One sample, in seconds, or in bit/s without any correction.
+    /// One sample on a connection of its own, in seconds, or in bit/s without any correction.
     pub(crate) fn measure(&mut self, asked: &Asked) -> anyhow::Result<f64> {
         let request = json!({
             "do": "measure",
@@ -104,15 +102,48 @@ impl Browser {
             "n": 1,
             "bytes": asked.bytes,
             "message_bytes": asked.message_bytes,
-            "fresh": asked.quantity.is_transfer(),
+            "fresh": true,
         });
         Ok(self.ask::<Measured>(&request)?.value)
     }
 
+    /// The times of `n` exchanges one after another, in seconds, on the connection that there is.
+    pub(crate) fn exchanges(&mut self, n: u32) -> anyhow::Result<Vec<f64>> {
+        let request = json!({"do": "measure", "quantity": "rtt", "n": n, "fresh": false});
+        Ok(self.ask::<Measured>(&request)?.samples)
+    }
+
+    /// Whether the page is gone, or does what nobody knows: it has to be opened again, by another script.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost
+    }
+
     fn ask<T: for<'a> Deserialize<'a>>(&mut self, request: &Value) -> anyhow::Result<T> {
+        self.id += 1;
+        let asked = self.answer_to(request);
+        // What did not come, or not whole, may come yet.
+        let (answer, line) = asked.inspect_err(|_| self.is_lost = true)?;
+        if let Some(error) = answer.get("error").and_then(Value::as_str) {
+            self.is_lost |= answer.get("lost").and_then(Value::as_bool).unwrap_or(false);
+            bail!("{error}");
+        }
+        serde_json::from_value(answer).with_context(|| format!("the script answered {line}"))
+    }
+
+    /// The answer with the id of the request that is sent, and its text.
+    fn answer_to(&mut self, request: &Value) -> anyhow::Result<(Value, String)> {
+        let mut request = request.clone();
+        request["id"] = self.id.into();
         let requests = self.requests.as_mut().context("the script was told to end")?;
         writeln!(requests, "{request}").and_then(|()| requests.flush()).context("the script has ended")?;
-        let line = match self.answers.recv_timeout(ANSWER_MAX) {
+        next_answer(&self.answers, self.id, Instant::now() + ANSWER_MAX)
+    }
+}
+
+/// The answer with this id; others are late answers to earlier requests.
+fn next_answer(answers: &Receiver<String>, id: u64, until: Instant) -> anyhow::Result<(Value, String)> {
+    loop {
+        let line = match answers.recv_timeout(until.saturating_duration_since(Instant::now())) {
             Ok(line) => line,
             Err(RecvTimeoutError::Timeout) => {
                 bail!("the browser did not answer within {} s", ANSWER_MAX.as_secs())
@@ -120,10 +151,9 @@ impl Browser {
             Err(RecvTimeoutError::Disconnected) => bail!("the script has ended"),
         };
         let answer: Value = serde_json::from_str(&line).context("the script answers with JSON")?;
-        if let Some(error) = answer.get("error").and_then(Value::as_str) {
-            bail!("{error}");
+        if answer.get("id").and_then(Value::as_u64) == Some(id) {
+            return Ok((answer, line));
         }
-        serde_json::from_value(answer).with_context(|| format!("the script answered {line}"))
     }
 }
 
@@ -153,8 +183,35 @@ fn driver() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("equivalence/driver.mjs")
 }
 
-/// Longer than a transfer may take and than a browser may need to start, each with the script's own limit.
-const ANSWER_MAX: Duration = Duration::from_secs(90);
+/// Longer than a transfer may take and than a browser may need to start, for which the script has limits of its own
+/// (80 s; and five of 30 s, of which one at most is used up).
+const ANSWER_MAX: Duration = Duration::from_secs(120);
 
 /// How long a browser may take to end.
 const END_MAX: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn an_answer_to_an_earlier_request_is_thrown_away() {
+        let (sender, answers) = channel();
+        for line in [r#"{"id":1,"value":1.0}"#, r#"{"id":null,"error":"what?"}"#, r#"{"id":2,"value":2.0}"#] {
+            sender.send(line.to_owned()).unwrap();
+        }
+        let until = Instant::now() + ANSWER_MAX;
+        assert_eq!(next_answer(&answers, 2, until).unwrap().0["value"], 2.0);
+        drop(sender);
+        assert!(next_answer(&answers, 3, until).unwrap_err().to_string().contains("has ended"));
+    }
+
+    #[test]
+    fn an_answer_that_does_not_come_is_not_waited_for() {
+        let (_sender, answers) = channel();
+        let error = next_answer(&answers, 1, Instant::now()).unwrap_err();
+        assert!(error.to_string().contains("did not answer"));
+    }
+}

@@ -11,39 +11,64 @@ use super::link::Path;
 pub(crate) struct Buffers {
     /// Bytes of a write, or of a message; `None` is the default of each.
     pub(crate) write_bytes: Option<usize>,
-    /// Bytes that the native program's responder reads at once; `None` is its default.
+    /// Bytes that the native program's responder reads at once; `None` is its default. The station that answers the page
+    /// has no such setting.
     pub(crate) receive_bytes: Option<usize>,
     pub(crate) study: Study,
+    /// Why it is no evidence, if it is none.
     pub(crate) void: Option<String>,
 }
 
-/// All settings on one link.
-pub(crate) fn rows(path: &Path, args: &Args, cancel: &Cancel) -> anyhow::Result<Vec<Buffers>> {
+impl Buffers {
+    /// Whether nothing is set.
+    pub(crate) fn is_default(&self) -> bool {
+        (self.write_bytes, self.receive_bytes) == (None, None)
+    }
+}
+
+/// All settings on one link, as far as they could be measured.
+pub(crate) fn rows(path: &Path, args: &Args, cancel: &Cancel) -> Vec<Buffers> {
     let mut rows = Vec::new();
     for (write_bytes, receive_bytes) in SETTINGS {
         if cancel.is_cancelled() {
             break;
         }
-        let mut limits = Limits::default();
-        if let Some(bytes) = receive_bytes {
-            limits.receive_block_bytes = bytes;
+        match row(path, args, write_bytes, receive_bytes, cancel) {
+            Ok(row) => rows.push(row),
+            Err(error) => eprintln!("buffers: {error:#}"),
         }
-        let mut bench = path.bench_with(args, limits)?;
-        let quantity = Quantity::Goodput;
-        let asked = Asked { quantity, bytes: args.bytes, write_bytes, message_bytes: write_bytes };
-        let mut turns = Turns::default();
-        let bar = progress(args.buffer_pairs.into(), "buffers");
-        for pair in 0..args.buffer_pairs {
-            if !turns.take(&mut bench, &asked, pair % 2 == 0, cancel)? {
-                break;
-            }
-            bar.inc(1);
-        }
-        bar.finish_and_clear();
-        let (study, void) = (turns.study(quantity)?, bench.void());
-        rows.push(Buffers { write_bytes, receive_bytes, study, void });
     }
-    Ok(rows)
+    rows
+}
+
+fn row(
+    path: &Path,
+    args: &Args,
+    write_bytes: Option<usize>,
+    receive_bytes: Option<usize>,
+    cancel: &Cancel,
+) -> anyhow::Result<Buffers> {
+    let mut limits = Limits::default();
+    if let Some(bytes) = receive_bytes {
+        limits.receive_block_bytes = bytes;
+    }
+    let mut bench = path.bench_with(args, limits)?;
+    let quantity = Quantity::Goodput;
+    let asked = Asked { quantity, bytes: args.bytes, write_bytes, message_bytes: write_bytes };
+    let mut turns = Turns::default();
+    let bar = progress(args.buffer_pairs.into(), "buffers");
+    let mut stopped = None;
+    for pair in 0..args.buffer_pairs {
+        turns.take(&mut bench, args, &asked, pair % 2 == 0, cancel);
+        stopped = turns.too_many_failures(quantity);
+        if stopped.is_some() || cancel.is_cancelled() {
+            break;
+        }
+        bar.inc(1);
+    }
+    bar.finish_and_clear();
+    let void = bench.void().or(stopped);
+    Ok(Buffers { write_bytes, receive_bytes, study: turns.study(quantity)?, void })
 }
 
 /// The paper's write sizes (§4.2: 32 KiB in C, 64 KiB in Java), and the receive blocks that made them matter there

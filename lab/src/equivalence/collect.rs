@@ -2,16 +2,16 @@
 
 use std::fmt::Write as _;
 use std::fs;
-use std::path::Path;
+use std::path::Path as FilePath;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use barograph::compare::{Better, Kernel, Series, Study};
 use barograph::input::Sample;
-use barograph_forecast::{Config, Preset, Rule};
+use barograph_forecast::{Battery, Config, Preset, Rule};
 use barograph_probe::io::Cancel;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::link::Bench;
+use super::link::{Bench, Path};
 use super::{Args, native};
 
 /// What is measured.
@@ -38,8 +38,7 @@ impl Quantity {
         if self.is_transfer() { "bit/s" } else { "s" }
     }
 
-    /// A transfer is on a connection of its own, for both: on one that is in use the congestion window is
-    /// what earlier transfers made it.
+    /// Whether bytes are moved, and larger values are better.
     pub(crate) fn is_transfer(self) -> bool {
         self == Self::Goodput
     }
@@ -66,8 +65,29 @@ pub(crate) struct LinkStudy {
     pub(crate) quantities: Vec<(Quantity, Study)>,
     /// Samples that failed, natively and in the browser.
     pub(crate) failures: (u32, u32),
+    /// Why it ended before all pairs were made, if it did.
+    pub(crate) stopped: Option<String>,
     /// Why it is no evidence, if it is none.
     pub(crate) void: Option<String>,
+}
+
+impl LinkStudy {
+    /// A link on which nothing could be measured.
+    pub(crate) fn failed(path: &Path, error: &anyhow::Error) -> Self {
+        let stopped = Some(format!("{error:#}"));
+        let (name, slug) = (path.name, path.slug);
+        Self { name, slug, quantities: Vec::new(), failures: (0, 0), stopped, void: None }
+    }
+
+    /// What was measured of a quantity, if anything.
+    pub(crate) fn of(&self, wanted: Quantity) -> Option<&Study> {
+        self.quantities.iter().find(|(quantity, _)| *quantity == wanted).map(|(_, study)| study)
+    }
+
+    /// Whether anything was measured on it.
+    pub(crate) fn has_pairs(&self) -> bool {
+        self.quantities.iter().any(|(_, study)| !study.pairing.pairs.is_empty())
+    }
 }
 
 /// Two series, and what failed.
@@ -76,21 +96,25 @@ pub(crate) struct Turns {
     native: Series,
     browser: Series,
     failures: (u32, u32),
+    /// Pairs that were tried, and those of them that lack one or both samples.
+    tried: u32,
+    failed: u32,
+    last_error: String,
 }
 
-/// All quantities on one link; ends early, with what there is, when it is cancelled.
+/// All quantities on one link; ends early, with what there is, when it is cancelled or fails too often.
 pub(crate) fn pairs(bench: &mut Bench, args: &Args, cancel: &Cancel) -> anyhow::Result<LinkStudy> {
     let bar = progress(u64::from(args.pairs), bench.name);
     let mut turns = Quantity::ALL.map(|quantity| (quantity, Turns::default()));
+    let mut stopped = None;
     for pair in 0..args.pairs {
         for (quantity, turns) in &mut turns {
             let asked =
                 Asked { quantity: *quantity, bytes: args.bytes, write_bytes: None, message_bytes: None };
-            if !turns.take(bench, &asked, pair % 2 == 0, cancel)? {
-                break;
-            }
+            turns.take(bench, args, &asked, pair % 2 == 0, cancel);
         }
-        if cancel.is_cancelled() {
+        stopped = turns.iter().find_map(|(quantity, turns)| turns.too_many_failures(*quantity));
+        if stopped.is_some() || cancel.is_cancelled() {
             break;
         }
         bar.inc(1);
@@ -101,44 +125,55 @@ pub(crate) fn pairs(bench: &mut Bench, args: &Args, cancel: &Cancel) -> anyhow::
     });
     let studies: anyhow::Result<Vec<_>> =
         turns.into_iter().map(|(quantity, turns)| Ok((quantity, turns.study(quantity)?))).collect();
-    Ok(LinkStudy { name: bench.name, slug: bench.slug, quantities: studies?, failures, void: bench.void() })
+    let (name, slug, void) = (bench.name, bench.slug, bench.void());
+    Ok(LinkStudy { name, slug, quantities: studies?, failures, stopped, void })
 }
 
 impl Turns {
-    /// A sample by each; false when it was cancelled meanwhile, and the pair is incomplete.
+    /// A sample by each, unless it is cancelled meanwhile: then the pair is left incomplete.
     pub(crate) fn take(
         &mut self,
         bench: &mut Bench,
+        args: &Args,
         asked: &Asked,
         is_native_first: bool,
         cancel: &Cancel,
-    ) -> anyhow::Result<bool> {
+    ) {
+        let mut is_whole = true;
         for is_native in [is_native_first, !is_native_first] {
             let time_s = bench.now_s();
             let taken = if is_native {
-                native::measure(&bench.network, &bench.target()?, asked, cancel)
+                bench.target().and_then(|target| native::measure(&bench.network, &target, asked, cancel))
             } else {
-                bench.browser()?.measure(asked).map(|value| (value, Kernel::default()))
+                bench.measure_in_browser(asked, args).map(|value| (value, Kernel::default()))
             };
             if cancel.is_cancelled() {
-                return Ok(false);
+                return;
             }
-            let (series, failures) = match is_native {
-                true => (&mut self.native, &mut self.failures.0),
-                false => (&mut self.browser, &mut self.failures.1),
-            };
-            match taken {
-                Ok((value, kernel)) => series.push(Sample { time_s, value }, kernel),
+            match taken.and_then(usable) {
+                Ok((value, kernel)) => {
+                    let series = if is_native { &mut self.native } else { &mut self.browser };
+                    series.push(Sample { time_s, value }, kernel);
+                }
                 Err(error) => {
-                    *failures += 1;
-                    eprintln!("{} of {}: {error:#}", asked.quantity.as_str(), who(is_native));
-                    if FAILURES_MAX < *failures {
-                        bail!("{} failed {failures} times; the last: {error:#}", who(is_native));
-                    }
+                    is_whole = false;
+                    *(if is_native { &mut self.failures.0 } else { &mut self.failures.1 }) += 1;
+                    self.last_error = format!("{}: {error:#}", who(is_native));
+                    eprintln!("{} of {}", asked.quantity.as_str(), self.last_error);
                 }
             }
         }
-        Ok(true)
+        self.tried += 1;
+        self.failed += u32::from(!is_whole);
+    }
+
+    /// Why no more pairs are worth their time, if so.
+    pub(crate) fn too_many_failures(&self, quantity: Quantity) -> Option<String> {
+        let Self { tried, failed, last_error, .. } = self;
+        let is_much = FAILURES_MAX < *failed && FAILURES_SHARE_MAX * f64::from(*tried) < f64::from(*failed);
+        is_much.then(|| {
+            format!("{failed} of {tried} pairs of {} failed; the last by {last_error}", quantity.as_str())
+        })
     }
 
     /// The two compared.
@@ -158,10 +193,10 @@ pub(crate) fn progress(steps: u64, what: &str) -> ProgressBar {
     ProgressBar::new(steps).with_style(style).with_message(what.to_owned())
 }
 
-/// Writes each series in the form that `barograph compare` reads.
-pub(crate) fn write_csv(studies: &[LinkStudy], directory: &Path) -> anyhow::Result<()> {
-    for study in studies {
-        for (quantity, compared) in &study.quantities {
+/// Writes each series of a link in the form that `barograph compare` reads.
+pub(crate) fn write_csv(study: &LinkStudy, directory: &FilePath) -> anyhow::Result<()> {
+    for (quantity, compared) in &study.quantities {
+        {
             for (who, side) in [("native", &compared.a), ("browser", &compared.b)] {
                 let mut text = "time_s,value,quantity,retrans,min_rtt_s\n".to_owned();
                 for (Sample { time_s, value }, kernel) in side.series.samples.iter().zip(&side.series.kernel)
@@ -180,19 +215,30 @@ pub(crate) fn write_csv(studies: &[LinkStudy], directory: &Path) -> anyhow::Resu
     Ok(())
 }
 
+/// A value that a forecaster takes; one that it does not would be no time and no rate.
+fn usable((value, kernel): (f64, Kernel)) -> anyhow::Result<(f64, Kernel)> {
+    ensure!(value.is_finite() && value.abs() <= Battery::VALUE_MAX, "measured {value}");
+    Ok((value, kernel))
+}
+
 fn who(is_native: bool) -> &'static str {
     if is_native { "the native program" } else { "the browser" }
 }
 
-/// Of a thousand samples more failures than this are no accident, and the study would take for ever.
+/// So few failures may be an accident, however few pairs there were.
 const FAILURES_MAX: u32 = 20;
+
+/// With a larger share of failures what is left is no picture of the link, and the study would take for ever.
+const FAILURES_SHARE_MAX: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
     #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
 
     use super::*;
-    use crate::equivalence::tables;
+    use crate::equivalence::link::Replayed;
+    use crate::equivalence::tables::Results;
+    use crate::equivalence::{LinkName, tables};
 
     /// A browser that takes twice as long, and moves half as much.
     fn worse_by_half() -> LinkStudy {
@@ -212,13 +258,15 @@ mod tests {
             slug: "link",
             quantities: quantities.into(),
             failures: (0, 0),
+            stopped: None,
             void: None,
         }
     }
 
     #[test]
     fn below_one_means_in_every_column_that_the_browser_is_worse() {
-        let text = tables::all(&[worse_by_half()], &[], &[], &[]);
+        let results = Results { links: vec![worse_by_half()], ..Results::default() };
+        let text = tables::all(&results);
         let row = text.lines().find(|line| line.matches("0.5000 (0.5000: 0)").count() == 3);
         assert!(row.is_some_and(|row| row.starts_with("| a link |")), "{text}");
         for table in ["Table 1", "Table 2", "Table 3", "Table 4", "| a link | 50, 50, 50 | 0, 0 | kept up |"]
@@ -228,10 +276,47 @@ mod tests {
     }
 
     #[test]
+    fn a_link_that_failed_is_marked_beside_those_that_did_not() {
+        let replayed = Replayed::new(None).unwrap();
+        let path = Path::of(LinkName::Loopback, &replayed).unwrap();
+        let failed = LinkStudy::failed(&path, &anyhow::anyhow!("the browser cannot open the page"));
+        assert!(!failed.has_pairs() && worse_by_half().has_pairs());
+        let folder = tempfile::tempdir().unwrap();
+        write_csv(&failed, folder.path()).unwrap();
+        let results = Results { links: vec![worse_by_half(), failed], ..Results::default() };
+        let text = tables::all(&results);
+        assert!(
+            text.contains("| loopback | – | 0, 0 | **stopped**: the browser cannot open the page |"),
+            "{text}"
+        );
+        assert!(text.contains("| loopback | – | – | – | – | – | – | – |"), "{text}");
+        crate::equivalence::figures::write(&results.links, folder.path()).unwrap();
+        let json: serde_json::Value = serde_json::from_str(&tables::json(&results).unwrap()).unwrap();
+        assert_eq!(json["links"][1]["stopped"], "the browser cannot open the page");
+        assert_eq!(json["links"][0]["quantities"][2]["coefficient"], 0.5);
+    }
+
+    #[test]
+    fn few_failures_are_borne_and_many_end_a_link() {
+        let told = |tried, failed| {
+            Turns { tried, failed, ..Turns::default() }.too_many_failures(Quantity::Rtt).is_some()
+        };
+        assert_eq!([told(20, 20), told(21, 21), told(1000, 50), told(1000, 51)], [false, true, false, true]);
+    }
+
+    #[test]
+    fn what_no_forecaster_takes_is_a_failure() {
+        assert!(usable((0.0, Kernel::default())).is_ok(), "a coarse clock sees no time pass");
+        for value in [f64::INFINITY, f64::NAN, 1e300] {
+            assert!(usable((value, Kernel::default())).is_err());
+        }
+    }
+
+    #[test]
     fn what_is_written_is_what_compare_reads() {
         let folder = tempfile::tempdir().unwrap();
         let study = worse_by_half();
-        write_csv(std::slice::from_ref(&study), folder.path()).unwrap();
+        write_csv(&study, folder.path()).unwrap();
         for (quantity, compared) in &study.quantities {
             for (who, side) in [("native", &compared.a), ("browser", &compared.b)] {
                 let path = folder.path().join(format!("link-{}-{who}.csv", quantity.as_str()));

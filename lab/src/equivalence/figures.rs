@@ -24,7 +24,11 @@ pub(crate) fn write(studies: &[LinkStudy], directory: &Path) -> anyhow::Result<S
 }
 
 fn rows<'a>(study: &'a LinkStudy, panel: Panel, quantities: &'a [Quantity]) -> impl Iterator<Item = Row<'a>> {
-    let wanted = study.quantities.iter().filter(|(quantity, _)| quantities.contains(quantity));
+    // Of a series without values there is nothing to draw.
+    let wanted = study
+        .quantities
+        .iter()
+        .filter(|(quantity, compared)| quantities.contains(quantity) && !compared.pairing.pairs.is_empty());
     wanted.map(move |(quantity, compared)| {
         let title = |who: &str| format!("{}, {}: {who}", study.name, quantity.as_str());
         Row {

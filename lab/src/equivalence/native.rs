@@ -10,7 +10,7 @@ use barograph_sim::Network;
 
 use super::collect::{Asked, Quantity};
 
-/// One sample, in seconds, or in bit/s without any correction; with what the kernel said.
+/// One sample on a connection of its own, in seconds, or in bit/s without any correction; with what the kernel said.
 pub(crate) fn measure(
     network: &Network,
     target: &Target,
@@ -33,6 +33,19 @@ pub(crate) fn measure(
         .tcp_info
         .map(|info| Kernel { retrans: Some(info.total_retrans.into()), min_rtt_s: info.min_rtt_s });
     Ok((measured.raw.unwrap_or(measured.value), kernel.unwrap_or_default()))
+}
+
+/// The times of `n` exchanges one after another on one connection, in seconds.
+pub(crate) fn exchanges(
+    network: &Network,
+    target: &Target,
+    n: u32,
+    cancel: &Cancel,
+) -> anyhow::Result<Vec<f64>> {
+    let context = Context { deadline: DEADLINE, cancel: cancel.clone(), ..Context::default() };
+    let mut readings = network.a.run(|| run_one(target, Experiment::Rtt { n }, &context))?;
+    let reading = readings.pop().context("an experiment gives a reading")?;
+    Ok(reading.result?.samples)
 }
 
 /// Far beyond what any sample takes on these links.

@@ -2,45 +2,97 @@
 
 use std::fmt::Write;
 
-use barograph::compare::{Better, Cause, Moments, Study, figure};
+use barograph::compare::{Better, Cause, Moments, Study, figure, median};
 
 use super::browser::Ready;
 use super::buffers::Buffers;
 use super::collect::{LinkStudy, Quantity};
-use super::hosts;
-use super::overhead::Overhead;
+use super::link::Replayed;
+use super::overhead::{Centre, EXCHANGES, Overhead};
+use super::{ClockName, hosts};
 
-/// All of them.
-pub(crate) fn all(
-    studies: &[LinkStudy],
-    browsers: &[Ready],
-    buffers: &[Buffers],
-    overheads: &[Overhead],
-) -> String {
+pub(crate) use self::json::json;
+
+mod json;
+
+/// All that a study found.
+#[derive(Default)]
+pub(crate) struct Results {
+    pub(crate) links: Vec<LinkStudy>,
+    pub(crate) browsers: Vec<Ready>,
+    pub(crate) buffers: Vec<Buffers>,
+    pub(crate) overhead: Overhead,
+    /// How the emulated links' delays vary.
+    pub(crate) jitter: Option<Variation>,
+    /// Whether it was ended before it was done.
+    pub(crate) is_cancelled: bool,
+}
+
+/// How delays vary: standard deviations and the mean, in seconds.
+#[derive(Clone, Copy, Debug, serde::Serialize)]
+pub(crate) struct Variation {
+    one_way_s: f64,
+    round_trip_s: f64,
+    mean_one_way_s: f64,
+    is_seeded: bool,
+}
+
+impl Variation {
+    pub(crate) fn of(replayed: &Replayed) -> Self {
+        Self {
+            one_way_s: replayed.one_way_s(),
+            round_trip_s: replayed.round_trip_s(),
+            mean_one_way_s: replayed.mean().as_secs_f64(),
+            is_seeded: replayed.is_seeded,
+        }
+    }
+}
+
+/// All tables as Markdown.
+pub(crate) fn all(results: &Results) -> String {
+    let Results { links, browsers, buffers, overhead, jitter, is_cancelled } = results;
     let mut text = "# Native against browser\n\n".to_owned();
+    if *is_cancelled {
+        text += "**Stopped before the end: this is what there is.**\n\n";
+    }
     // Writing to a string cannot fail, here and below.
-    let _ = places(&mut text, studies)
+    let _ = places(&mut text, links, *jitter)
         .and_then(|()| machines(&mut text, browsers))
-        .and_then(|()| moments(&mut text, studies, Quantity::Goodput))
-        .and_then(|()| moments(&mut text, studies, Quantity::Rtt))
-        .and_then(|()| coefficients(&mut text, studies))
-        .and_then(|()| outliers(&mut text, studies))
+        .and_then(|()| moments(&mut text, links, Quantity::Goodput))
+        .and_then(|()| moments(&mut text, links, Quantity::Rtt))
+        .and_then(|()| coefficients(&mut text, links))
+        .and_then(|()| outliers(&mut text, links))
         .and_then(|()| control(&mut text, buffers))
-        .and_then(|()| added(&mut text, overheads));
+        .and_then(|()| added(&mut text, overhead));
     text
 }
 
-fn places(text: &mut String, studies: &[LinkStudy]) -> std::fmt::Result {
-    writeln!(text, "Table 1: the links. Both hosts of each are network namespaces of one machine.\n")?;
+fn places(text: &mut String, studies: &[LinkStudy], jitter: Option<Variation>) -> std::fmt::Result {
+    writeln!(text, "Table 1: the links. Both hosts of each are network namespaces of one machine.")?;
+    if let Some(Variation { one_way_s, round_trip_s, mean_one_way_s, is_seeded }) = jitter {
+        let [one_way, round_trip, mean] = [one_way_s, round_trip_s, mean_one_way_s].map(|s| figure(s * 1e3));
+        let source = if is_seeded { "seeded" } else { "of a file" };
+        writeln!(
+            text,
+            "The emulated ones replay delays ({source}) each way, of standard deviation {one_way} ms one way and \
+             {round_trip} ms of a packet and its answer; their mean, {mean} ms one way, is part of the link's delay."
+        )?;
+    }
+    writeln!(text, "{REGIME}\n")?;
     writeln!(
         text,
         "| link | pairs a quantity | samples that failed, native and browser | emulator |\n|---|---:|---:|---|"
     )?;
-    for LinkStudy { name, quantities, failures, void, .. } in studies {
+    for LinkStudy { name, quantities, failures, stopped, void, .. } in studies {
         let pairs: Vec<String> =
             quantities.iter().map(|(_, study)| study.pairing.pairs.len().to_string()).collect();
-        let void = void.as_ref().map_or_else(|| "kept up".to_owned(), |why| format!("**void**: {why}"));
-        writeln!(text, "| {name} | {} | {}, {} | {void} |", pairs.join(", "), failures.0, failures.1)?;
+        let pairs = if pairs.is_empty() { "–".to_owned() } else { pairs.join(", ") };
+        let state = match (stopped, void) {
+            (Some(why), _) => format!("**stopped**: {why}"),
+            (None, Some(why)) => format!("**void**: {why}"),
+            (None, None) => "kept up".to_owned(),
+        };
+        writeln!(text, "| {name} | {pairs} | {}, {} | {state} |", failures.0, failures.1)?;
     }
     writeln!(text)
 }
@@ -50,13 +102,17 @@ fn machines(text: &mut String, browsers: &[Ready]) -> std::fmt::Result {
     writeln!(text, "| kernel | {}, TCP {} |", hosts::kernel(), hosts::congestion())?;
     writeln!(text, "| processors | {}, load {} at the end |", hosts::processors(), hosts::load())?;
     writeln!(text, "| memory | {} |", hosts::memory())?;
-    writeln!(text, "| native | barograph {} |", env!("CARGO_PKG_VERSION"))?;
+    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+    writeln!(text, "| native | barograph {}, {build} build |", env!("CARGO_PKG_VERSION"))?;
     if let Some(ready) = browsers.last() {
-        let whose = if ready.page == "own" { "the page's own" } else { "a bare one" };
-        writeln!(text, "| browser | {}, headless; communicator: {whose} |", ready.browser)?;
+        writeln!(text, "| browser | {}, headless; communicator: {} |", ready.browser, whose(ready))?;
         writeln!(text, "| its clock | {} |", clock(ready))?;
     }
     writeln!(text)
+}
+
+fn whose(ready: &Ready) -> &'static str {
+    if ready.page == "own" { "the page's own" } else { "a bare one" }
 }
 
 fn clock(ready: &Ready) -> String {
@@ -79,7 +135,11 @@ fn moments(text: &mut String, studies: &[LinkStudy], quantity: Quantity) -> std:
     for (name, study) in of(studies, quantity) {
         write!(text, "| {name} |")?;
         for side in [&study.a, &study.b] {
-            let Moments { mean, variance, .. } = side.moments;
+            let Moments { count, mean, variance } = side.moments;
+            if count == 0 {
+                write!(text, " – | – | – |")?;
+                continue;
+            }
             let variance = variance.map_or_else(|| "–".to_owned(), |v| figure(v * scale * scale));
             write!(text, " {} | {variance} | {} |", figure(mean * scale), figure(side.median * scale))?;
         }
@@ -104,8 +164,11 @@ fn coefficients(text: &mut String, studies: &[LinkStudy]) -> std::fmt::Result {
     for study in studies {
         write!(text, "| {} |", study.name)?;
         for quantity in [Quantity::Goodput, Quantity::Rtt, Quantity::RttNagle] {
-            for (_, study) in study.quantities.iter().filter(|(which, _)| *which == quantity) {
-                write!(text, " {} | {} |", with_and_without(study), number(study.distance, 3))?;
+            match study.of(quantity) {
+                Some(study) => {
+                    write!(text, " {} | {} |", with_and_without(study), number(study.distance, 3))?;
+                }
+                None => write!(text, " – | – |")?,
             }
         }
         let critical = study.quantities.first().and_then(|(_, study)| study.distance_critical);
@@ -122,9 +185,7 @@ fn coefficients(text: &mut String, studies: &[LinkStudy]) -> std::fmt::Result {
     for study in studies {
         write!(text, "| {} |", study.name)?;
         for quantity in [Quantity::Goodput, Quantity::Rtt, Quantity::RttNagle] {
-            for (_, study) in study.quantities.iter().filter(|(which, _)| *which == quantity) {
-                write!(text, " {} |", number(by_scatter(study), 4))?;
-            }
+            write!(text, " {} |", number(study.of(quantity).and_then(by_scatter), 4))?;
         }
         writeln!(text)?;
     }
@@ -174,72 +235,118 @@ fn outliers(text: &mut String, studies: &[LinkStudy]) -> std::fmt::Result {
 }
 
 fn control(text: &mut String, buffers: &[Buffers]) -> std::fmt::Result {
-    if buffers.is_empty() {
-        return Ok(());
-    }
+    let Some(default) = buffers.iter().find(|row| row.is_default()) else { return Ok(()) };
     writeln!(
         text,
         "Table 6: raw goodput under other buffers, on the link of 100 Mbit/s: bytes of a write (of a message in the \
-         browser), and of a read by the native program's responder. The error is the mean absolute error of the forecasts \
-         in percent of the mean.\n"
+         browser), and the receive block of the native responder; the station that answers the page reads as it always \
+         does. Pairs are interleaved within a row, rows come one after another. The error is the mean absolute error of \
+         the forecasts in percent of the mean, the distance that of the forecast errors of native and browser.\n"
     )?;
     writeln!(
         text,
-        "| write | read | pairs | browser ÷ native | native, Mbit/s | error | browser, Mbit/s | error | distance | |"
+        "| write | receive block of the native responder | pairs | browser ÷ native | native, Mbit/s | ÷ native default | \
+         error | browser, Mbit/s | ÷ browser default | error | distance | |"
     )?;
-    writeln!(text, "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|")?;
+    writeln!(text, "|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|")?;
     for Buffers { write_bytes, receive_bytes, study, void } in buffers {
         let bytes = |bytes: &Option<usize>| bytes.map_or_else(|| "default".to_owned(), size);
-        write!(
-            text,
-            "| {} | {} | {} |",
-            bytes(write_bytes),
-            bytes(receive_bytes),
-            study.pairing.pairs.len()
-        )?;
+        let (write, receive) = (bytes(write_bytes), bytes(receive_bytes));
+        write!(text, "| {write} | {receive} | {} |", study.pairing.pairs.len())?;
         write!(text, " {} |", number(study.coefficient, 4))?;
-        for side in [&study.a, &study.b] {
-            let error = side.mae().map(|mae| 100.0 * mae / side.moments.mean);
-            write!(text, " {} | {} % |", figure(side.moments.mean / 1e6), number(error, 2))?;
+        for (side, default) in [(&study.a, &default.study.a), (&study.b, &default.study.b)] {
+            let mean = side.moments.mean;
+            let ratio = Some(mean / default.moments.mean).filter(|ratio| ratio.is_finite());
+            let error = side.mae().map(|mae| 100.0 * mae / mean);
+            write!(text, " {} | {} | {} % |", figure(mean / 1e6), number(ratio, 4), number(error, 2))?;
         }
         let void = void.as_ref().map_or_else(String::new, |why| format!("**void**: {why}"));
         writeln!(text, " {} | {void} |", number(study.distance, 3))?;
     }
     for [pair, coefficient] in PAPER_6 {
-        writeln!(text, "| paper: {pair} | | | {coefficient} | | | | | | |")?;
+        writeln!(text, "| paper: {pair} | | | {coefficient} | | | | | | | | |")?;
     }
     writeln!(text)
 }
 
 /// What the browser adds, and how much of it the clock can be.
-fn added(text: &mut String, overheads: &[Overhead]) -> std::fmt::Result {
-    if overheads.is_empty() {
+fn added(text: &mut String, overhead: &Overhead) -> std::fmt::Result {
+    if let Some(why) = &overhead.stopped {
+        writeln!(text, "What the browser adds could not be measured to the end: {why}\n")?;
+    }
+    if overhead.blocks.is_empty() {
         return Ok(());
     }
-    writeln!(text, "What the browser adds to a round trip on loopback: the difference of the medians.\n")?;
+    let (fine, coarse) = (Some(ClockName::Fine), Some(ClockName::Coarse));
     writeln!(
         text,
-        "| its clock | pairs | native, µs | browser, µs | added, µs |\n|---|---:|---:|---:|---:|"
+        "What the browser adds to a round trip on loopback, in µs. In every block each program makes {EXCHANGES} exchanges one \
+         after another on one connection, after some to warm up; a block has a browser of its own, with the fine and the \
+         coarse clock in turns. Medians over the blocks of their medians and of their means; in brackets the least and the \
+         greatest block.\n"
     )?;
-    for overhead in overheads {
-        let Overhead { ready, native_s, browser_s, pairs } = overhead;
-        let [native, browser, added] = [*native_s, *browser_s, overhead.added_s()].map(|s| figure(s * 1e6));
-        writeln!(text, "| {} | {pairs} | {native} | {browser} | {added} |", clock(ready))?;
+    writeln!(text, "| | blocks | median | mean |\n|---|---:|---:|---:|")?;
+    let clock_of = |name| overhead.ready(name).map_or_else(|| "not measured".to_owned(), clock);
+    let rows = [
+        ("native probe, native responder".to_owned(), overhead.centres(None, |block| block.native)),
+        ("native WebSocket, station".to_owned(), overhead.centres(None, |block| block.websocket)),
+        (
+            format!("browser, station; clock {}", clock_of(ClockName::Fine)),
+            overhead.centres(fine, |block| block.browser),
+        ),
+        (
+            format!("browser, station; clock {}", clock_of(ClockName::Coarse)),
+            overhead.centres(coarse, |block| block.browser),
+        ),
+        (
+            "WebSocket and station: native WebSocket − native probe".to_owned(),
+            overhead.centres(None, |block| block.websocket.minus(block.native)),
+        ),
+        (
+            "browser: fine clock − native WebSocket".to_owned(),
+            overhead.centres(fine, |block| block.browser.minus(block.websocket)),
+        ),
+        (
+            "browser: coarse clock − native WebSocket".to_owned(),
+            overhead.centres(coarse, |block| block.browser.minus(block.websocket)),
+        ),
+        ("clock: the last less the one before, of neighbouring blocks".to_owned(), overhead.clock_share()),
+    ];
+    for (what, centres) in rows {
+        let [medians, means] = [|centre: &Centre| centre.median_s, |centre: &Centre| centre.mean_s]
+            .map(|of| with_spread(centres.iter().map(of)));
+        writeln!(text, "| {what} | {} | {medians} | {means} |", centres.len())?;
     }
     // Both ends of a time are cut to whole steps, so that it is off by less than one, either way.
-    for overhead in overheads {
-        let Overhead { ready, .. } = overhead;
-        let [step, added] = [ready.clock_resolution_s, overhead.added_s()].map(|s| figure(s * 1e6));
-        writeln!(text, "\nThe clock can account for at most one step of it: {step} µs of {added} µs.")?;
-    }
-    writeln!(text)
+    let steps: Vec<String> = [ClockName::Fine, ClockName::Coarse]
+        .into_iter()
+        .filter_map(|name| {
+            overhead.ready(name).map(|ready| format!("{} µs", micros(ready.clock_resolution_s)))
+        })
+        .collect();
+    writeln!(
+        text,
+        "\nOne step of the clock is the most that it can account for in one exchange: {} (the finer clock, the coarser). \
+         What the rest is was not measured: it lies between the page's script and the socket, on both ways.\n",
+        steps.join(", ")
+    )
+}
+
+/// A median with the least and the greatest, in µs.
+fn with_spread(values_s: impl Iterator<Item = f64> + Clone) -> String {
+    let Some(median_s) = median(values_s.clone()) else { return "–".to_owned() };
+    let low = values_s.clone().fold(f64::INFINITY, f64::min);
+    let high = values_s.fold(f64::NEG_INFINITY, f64::max);
+    format!("{} ({} to {})", micros(median_s), micros(low), micros(high))
+}
+
+/// Seconds in µs, to a tenth.
+fn micros(s: f64) -> String {
+    format!("{:.1}", s * 1e6)
 }
 
 fn of(studies: &[LinkStudy], quantity: Quantity) -> impl Iterator<Item = (&'static str, &Study)> {
-    studies.iter().flat_map(move |study| {
-        let of_quantity = study.quantities.iter().filter(move |(which, _)| *which == quantity);
-        of_quantity.map(move |(_, compared)| (study.name, compared))
-    })
+    studies.iter().filter_map(move |study| Some((study.name, study.of(quantity)?)))
 }
 
 fn number(number: Option<f64>, decimals: usize) -> String {
@@ -249,6 +356,10 @@ fn number(number: Option<f64>, decimals: usize) -> String {
 fn size(bytes: usize) -> String {
     if bytes.is_multiple_of(1024) { format!("{} KiB", bytes / 1024) } else { format!("{bytes} B") }
 }
+
+/// Native probes know no other way, so the page does the same.
+const REGIME: &str = "Every experiment has a new connection of its own, natively and in the browser, whatever the quantity; \
+the time to open it is no part of any value.";
 
 /// JavaNws, table 3: bandwidth by C and by Java.
 const PAPER_3: [[&str; 5]; 4] = [

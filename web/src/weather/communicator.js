@@ -149,7 +149,7 @@ export class Communicator {
     checkQuantity(quantity);
     return this.#quietly(() => {
       const ledger = this.#ledgers.get(quantity);
-      return ledger === undefined ? 'time_s,value\n' : toValuesCsv(ledger.history);
+      return ledger === undefined ? `time_s,${quantity}\n` : toValuesCsv(ledger.history);
     });
   }
 
@@ -244,10 +244,12 @@ export class Communicator {
 
   async #serve({ request, resolve, reject }) {
     const run = this.#begin();
-    const { quantity, n, bytes, message_bytes } = request;
+    const { quantity, n, bytes, message_bytes, fresh } = request;
     const { signal } = run.controller;
     try {
       this.#enter('measuring', this.#message);
+      // On a connection in use the congestion window is what earlier transfers made it.
+      if (fresh) this.#sessions.closeOne('bulk');
       const session = await this.#sessions.get('bulk', signal);
       const result = await {
         rtt: () => session.rtt(n, { signal }),

@@ -123,8 +123,8 @@ export function toCsv(histories) {
 }
 
 /**
- * The values of one history as `barograph forecast` and `compare` read them: `time_s,value` and nothing
- * else. Failures have no value, and where the clock was set back those it had labelled later are left out; a comment says how many.
+ * The values of one history as `barograph forecast` and `compare` read them: times, and the values under the
+ * quantity's name, by which `compare` knows whether larger or smaller ones are better. Failures have no value, and where the clock was set back those it had labelled later are left out; a comment says how many.
  */
 export function toValuesCsv(history) {
   const { source, target, quantity, unit } = history.series;
@@ -144,7 +144,7 @@ export function toValuesCsv(history) {
   }
   const title = `# ${quantity} in ${unit} from ${source} to ${target}`.replace(/[\r\n]/g, ' ');
   const left_out = `# left out: ${failures} failures, ${set_back} times that came again, ${history.dropped} older points`;
-  return [title, left_out, 'time_s,value', ...kept.map((row) => row.join(',')), ''].join('\n');
+  return [title, left_out, `time_s,${quantity}`, ...kept.map((row) => row.join(',')), ''].join('\n');
 }
 
 /** The points of several histories as an object for JSON, with how many older ones were dropped. */

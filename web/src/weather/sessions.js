@@ -41,6 +41,12 @@ export class Sessions {
     }
   }
 
+  /** Closes `name` alone: the next that needs it has a new connection. */
+  closeOne(name) {
+    this.#sessions.get(name)?.close();
+    this.#sessions.delete(name);
+  }
+
   /** Closes both for good; what runs on them ends. */
   close() {
     this.#closed = true;

@@ -43,14 +43,15 @@ export function checkSettings(changes) {
 }
 
 /** One experiment as `measure` takes it, with what was left out filled in; throws as `checkSettings` does. */
-export function checkExperiment({ quantity, n = 11, bytes = SIZES[0], message_bytes = 65_536 } = {}) {
+export function checkExperiment({ quantity, n = 11, bytes = SIZES[0], message_bytes = 65_536, fresh = false } = {}) {
   if (!MEASURABLE.includes(quantity)) {
     throw new RangeError(`there is no experiment ${quantity}, expected ${MEASURABLE.join(', ')}`);
   }
   whole('n', n, 1, 999);
   whole('bytes', bytes, 1, SIZES.at(-1));
   whole('message_bytes', message_bytes, 1, 65_536);
-  return { quantity, n, bytes, message_bytes };
+  if (typeof fresh !== 'boolean') throw new TypeError('fresh is true or false');
+  return { quantity, n, bytes, message_bytes, fresh };
 }
 
 /** How many buckets a history is asked for in. */

@@ -43,6 +43,7 @@ pub(super) fn text(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> 
         figure(pairing.distance_median_s),
         figure(pairing.distance_max_s),
     )?;
+    study.doubts().iter().try_for_each(|doubt| writeln!(out, "warning: {doubt}"))?;
     writeln!(
         out,
         "coefficient {} (least squares through the origin; below 1: B reports worse): {}; without outliers: {}",
@@ -57,6 +58,7 @@ pub(super) fn text(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> 
         let mae = side.mae().map_or_else(|| "unknown".to_owned(), figure);
         writeln!(out, "  {letter}: n {}, mean absolute error {mae}{unit}", side.errors.len())?;
     }
+    distribution(out, a, b, &unit)?;
     match (study.distance, study.distance_critical) {
         (Some(distance), Some(critical)) => writeln!(
             out,
@@ -66,6 +68,43 @@ pub(super) fn text(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> 
         ),
         _ => writeln!(out, "Kolmogorov–Smirnov distance of the errors: unknown, for want of forecasts"),
     }
+}
+
+/// The bins of the errors that are not empty, and the share of the errors up to each.
+fn distribution(out: &mut impl Write, a: &Side, b: &Side, unit: &str) -> io::Result<()> {
+    let (bins_a, bins_b) = (&a.histogram, &b.histogram);
+    if a.errors.is_empty() && b.errors.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        out,
+        "  {:>14}  {:>8} {:>8}  {:>8} {:>8}",
+        format!("error <{unit}"),
+        "A",
+        "up to",
+        "B",
+        "up to"
+    )?;
+    let share =
+        |shares: &[f64], bin: usize| shares.get(bin).map_or_else(|| "–".into(), |s| format!("{s:.4}"));
+    let mut row = |edge: String, counts: [u64; 2], shares: [String; 2]| {
+        let ([a, b], [share_a, share_b]) = (counts, shares);
+        writeln!(out, "  {edge:>14}  {a:>8} {share_a:>8}  {b:>8} {share_b:>8}")
+    };
+    if 0 < bins_a.below + bins_b.below {
+        row("below".to_owned(), [bins_a.below, bins_b.below], [String::new(), String::new()])?;
+    }
+    let (shares_a, shares_b) = (bins_a.cumulative(), bins_b.cumulative());
+    for (bin, counts) in bins_a.counts.iter().zip(&bins_b.counts).enumerate() {
+        if counts != (&0, &0) {
+            let shares = [share(&shares_a, bin), share(&shares_b, bin)];
+            row(figure(bins_a.edge(bin + 1)), [*counts.0, *counts.1], shares)?;
+        }
+    }
+    if 0 < bins_a.above + bins_b.above {
+        row("above".to_owned(), [bins_a.above, bins_b.above], ["1.0000".to_owned(), "1.0000".to_owned()])?;
+    }
+    Ok(())
 }
 
 /// One outlier on a line.
@@ -113,6 +152,7 @@ pub(super) fn json(out: &mut impl Write, study: &Study, labels: &Labels<'_>) -> 
         outliers: &study.outliers,
         methods: labels.methods,
         ks_distance: study.distance,
+        doubts: study.doubts(),
         ks_critical_5_percent: study.distance_critical,
     };
     serde_json::to_writer(&mut *out, &answer)?;
@@ -132,6 +172,7 @@ struct Answer<'a> {
     outliers: &'a [Outlier],
     methods: &'a str,
     ks_distance: Option<f64>,
+    doubts: Vec<String>,
     ks_critical_5_percent: Option<f64>,
 }
 

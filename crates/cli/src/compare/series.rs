@@ -36,6 +36,14 @@ impl Series {
     /// # Errors
     /// What is wrong with it, in a sentence that begins with a line's number where one is to blame.
     pub fn read(input: impl BufRead) -> Result<Self, SeriesError> {
+        Self::read_quantity(input, None)
+    }
+
+    /// Reads the rows of one quantity where rows name several, as in a page's whole CSV; rows that name none are of it.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read), and when there is no row of it.
+    pub fn read_quantity(input: impl BufRead, wanted: Option<&str>) -> Result<Self, SeriesError> {
         let mut reader = SeriesReader::new(input);
         let mut series = Self::default();
         while let Some(sample) = reader.next() {
@@ -44,6 +52,9 @@ impl Series {
                 return Err(SeriesError::Untimed);
             }
             let Detail { quantity, retrans, min_rtt_s } = reader.detail();
+            if quantity.as_deref().zip(wanted).is_some_and(|(quantity, wanted)| quantity != wanted) {
+                continue;
+            }
             match (&series.quantity, quantity) {
                 (Some(before), Some(quantity)) if *before != quantity => {
                     return Err(SeriesError::SeveralQuantities { before: before.clone(), quantity });
@@ -53,7 +64,12 @@ impl Series {
             }
             series.push(sample, Kernel { retrans, min_rtt_s });
         }
-        Ok(series)
+        match wanted {
+            Some(wanted) if series.samples.is_empty() => {
+                Err(SeriesError::Absent { quantity: wanted.to_owned() })
+            }
+            _ => Ok(series),
+        }
     }
 
     /// The values alone.
@@ -77,8 +93,14 @@ pub enum SeriesError {
     /// It has values without times.
     #[error("its values have no times; expected time_s beside each value")]
     Untimed,
+    /// It has no value of the quantity that was asked for.
+    #[error("it holds no value of {quantity:?}")]
+    Absent {
+        /// What was asked for.
+        quantity: String,
+    },
     /// It is more than one series.
-    #[error("it holds {before:?} and {quantity:?}; expected one quantity")]
+    #[error("it holds {before:?} and {quantity:?}; expected one quantity, or --quantity to pick one")]
     SeveralQuantities {
         /// The first.
         before: String,

@@ -7,6 +7,7 @@ use super::distance::{critical_value, kolmogorov_smirnov};
 use super::errors::{Histogram, forecast_errors};
 use super::moments::{Moments, median};
 use super::pairing::Pairing;
+use super::print::figure;
 use super::regression::{Better, coefficient, outlier_from};
 use super::series::{Kernel, Series};
 
@@ -105,7 +106,39 @@ impl Study {
     }
 }
 
+impl Study {
+    /// Why the pairs may not belong together, in sentences for people; empty when nothing speaks against them.
+    #[must_use]
+    pub fn doubts(&self) -> Vec<String> {
+        let Pairing { pairs, distance_max_s, .. } = &self.pairing;
+        let values = self.a.series.samples.len() + self.b.series.samples.len();
+        let mut doubts = Vec::new();
+        if 4 * pairs.len() < values {
+            doubts
+                .push(format!("under half of the values found a partner ({} of {values})", 2 * pairs.len()));
+        }
+        let period_s = [&self.a, &self.b].into_iter().filter_map(Side::period_s).reduce(f64::max);
+        if let Some(period_s) = period_s.filter(|period_s| PERIODS_MAX * period_s < *distance_max_s) {
+            doubts.push(format!(
+                "the two of a pair are up to {} s apart, more than {PERIODS_MAX} median periods of {} s",
+                figure(*distance_max_s),
+                figure(period_s)
+            ));
+        }
+        doubts
+    }
+}
+
+/// Over so many periods the weather may have changed.
+const PERIODS_MAX: f64 = 3.0;
+
 impl Side {
+    /// The median time from a value to the next, in seconds; `None` of fewer than two values.
+    fn period_s(&self) -> Option<f64> {
+        let times_s = self.series.times_s();
+        median(times_s.windows(2).map(|two| two[1] - two[0]))
+    }
+
     fn of(series: Series, span: f64, config: &Config) -> Result<Self, NotFinite> {
         let errors = forecast_errors(series.values(), config)?;
         Ok(Self {
@@ -179,6 +212,19 @@ mod tests {
             study.outliers.iter().map(|pair| (pair.time_s, pair.a, pair.b, pair.cause)).collect();
         let expected = [(20.0, 100.0, 2.0, Cause::Network), (30.0, 1.0, 200.0, Cause::Unexplained)];
         assert_eq!(told, expected, "100 times the median exactly is an outlier");
+    }
+
+    #[test]
+    fn pairs_that_hardly_belong_together_are_doubted() {
+        let text = |count: i32, shift_s: i32| {
+            (0..count).map(|i| format!("{},1\n", 10 * i + shift_s)).collect::<String>()
+        };
+        let doubts = |a: &str, b: &str| study(a, b, Better::Larger).doubts();
+        assert_eq!(doubts(&text(20, 0), &text(20, 3)), Vec::<String>::new());
+        let few = doubts(&text(20, 0), &text(4, 3));
+        assert!(few.len() == 1 && few[0].contains("(8 of 24)"), "{few:?}");
+        let far = doubts(&text(20, 0), &text(20, 10_000));
+        assert!(far.iter().any(|doubt| doubt.contains("more than 3 median periods of 10 s")), "{far:?}");
     }
 
     #[test]

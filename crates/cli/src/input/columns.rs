@@ -85,13 +85,13 @@ impl Columns {
 /// Whether smaller values of a quantity are the better ones, from its name; `None` = its name does not tell.
 #[must_use]
 pub fn smaller_is_better(quantity: &str) -> Option<bool> {
-    let begins = |names: &[&str]| names.iter().any(|name| quantity.starts_with(name));
-    if begins(&["rtt", "connect", "first_byte", "response_time"]) {
-        Some(true)
-    } else if begins(&["goodput"]) {
-        Some(false)
-    } else {
-        None
+    // Whole names, or `rtt_forecast_s` beside a measurement would pass for one.
+    match quantity.strip_suffix("_loaded").unwrap_or(quantity) {
+        "rtt" | "rtt_tls" | "rtt_nagle" | "rtt_udp" | "connect" | "first_byte" | "response_time" => {
+            Some(true)
+        }
+        "goodput" | "goodput_down" => Some(false),
+        _ => None,
     }
 }
 
@@ -103,3 +103,24 @@ const PLACES: [&str; 6] = ["", "/tcp_info", "/info", "/detail", "/detail/tcp_inf
 
 /// More columns than any record of ours has; a bound on what a header can cost.
 const COLUMNS_MAX: usize = 64;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_stands_beside_a_measurement_is_no_quantity() {
+        for (name, expected) in [
+            ("rtt", Some(true)),
+            ("rtt_loaded", Some(true)),
+            ("goodput_down", Some(false)),
+            ("rtt_forecast_s", None),
+            ("goodput_bytes", None),
+            ("loss", None),
+        ] {
+            assert_eq!(smaller_is_better(name), expected, "{name}");
+        }
+        assert_eq!(Columns::of_header("time_s,rtt_forecast_s,goodput").map(|columns| columns.value), Some(2));
+        assert!(Columns::of_header("time_s,rtt_forecast_s").is_none());
+    }
+}
