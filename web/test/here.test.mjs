@@ -138,6 +138,15 @@ describe('the communicator', () => {
     assert.equal(points.length, before + 10);
   });
 
+  test('cycles on demand take none from the schedule', async () => {
+    const { world, communicator, series } = begin({ period_s: 10, experiments: ['rtt'] });
+    await world.advance(1000);
+    for (let i = 0; i < 4; i += 1) await during(world, communicator.measureNow(), 1000);
+    await world.advance(15_500);
+    const times_s = series('rtt').map((point) => Math.round(point.time_s - series('rtt')[0].time_s));
+    assert.deepEqual(times_s, [0, 1, 2, 3, 4, 10, 20]);
+  });
+
   test('a slow cycle makes the next wait, and what was missed is counted', async () => {
     const { world, status, series } = begin({ period_s: 1, bytes: 1 << 20, experiments: ['goodput'] }, { bit_s: 3e6 });
     await world.advance(31_000);

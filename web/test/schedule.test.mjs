@@ -25,6 +25,13 @@ describe('the timetable', () => {
     assert.equal(table.wait(4.5), 0.5, 'one cycle, not four');
   });
 
+  test('goes on as it was after a cycle before its time', () => {
+    const table = new Timetable(10);
+    table.begin(0);
+    for (const now_s of [1, 2, 9]) table.begin(now_s);
+    assert.deepEqual([table.due_s, table.missed], [10, 0]);
+  });
+
   test('takes another period from the last cycle on', () => {
     const table = new Timetable(300);
     table.begin(100);

@@ -23,9 +23,10 @@ export class Timetable {
     return this.#due_s;
   }
 
-  /** A cycle begins. The next is due a period after this one was, or after now if that has passed. */
+  /** A cycle begins. The next is due a period after this one was, or after now if that has passed; one before its time moves none. */
   begin(now_s) {
     const due_s = this.#due_s ?? now_s;
+    if (now_s < due_s) return;
     const late = Math.max(0, Math.floor((now_s - due_s) / this.period_s));
     this.missed += late;
     // In step with the first: a late tick moves none of those that follow.
