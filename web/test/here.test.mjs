@@ -225,6 +225,17 @@ describe('the communicator', () => {
     assert.equal(world.station.reports.length, 1);
   });
 
+  test('what was agreed to for one station holds for no other', async () => {
+    const { world, communicator, status } = begin({ period_s: 1, experiments: ['rtt'] }, { keeps: true });
+    communicator.share('browser');
+    await world.advance(1500);
+    const before = world.station.reports.length;
+    assert.ok(0 < before);
+    communicator.set({ station_url: 'http://other.example/' });
+    await world.advance(3000);
+    assert.deepEqual([world.station.reports.length, status().sharing, status().keeps], [before, false, true]);
+  });
+
   test('stops for good and leaves no timer, no session, no battery', async () => {
     const { world, communicator, points } = begin({ period_s: 1 });
     await world.advance(1500);

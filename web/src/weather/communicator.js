@@ -419,6 +419,8 @@ export class Communicator {
     this.#sessions = this.#newSessions();
     this.#failures = 0;
     this.#message = '';
+    // What was agreed to for one station was not agreed to for another.
+    this.#sharing = null;
     this.#forget();
     this.#timetable.restart();
   }
