@@ -41,6 +41,22 @@ describe('the communicator', () => {
     }
   });
 
+  test('corrects nothing by a round trip that was not measured in the same cycle', async () => {
+    const { world, communicator, series } = begin({ period_s: 10 }, { rtt_ms: 100, bit_s: 8e6 });
+    await world.advance(5000);
+    assert.ok(0.1 < series('goodput')[0].detail.rtt_forecast_s);
+    world.station.decline = (kind) => (kind === 1 ? 4 : 0);
+    await world.advance(10_000);
+    communicator.set({ experiments: ['goodput', 'goodput_down'] });
+    await world.advance(10_000);
+    for (const quantity of ['goodput', 'goodput_down']) {
+      for (const { value, detail } of series(quantity).slice(1)) {
+        assert.deepEqual([value, detail.rtt_forecast_s], [detail.raw, undefined]);
+      }
+      assert.equal(series(quantity).length, 3);
+    }
+  });
+
   test('times the round trip under load, and says nothing of it where there was none', async () => {
     const slow = begin({ bytes: 1 << 20 }, { bit_s: 1e7 });
     await slow.world.advance(9000);

@@ -10,12 +10,12 @@ import { goodput, median } from './reduce.js';
  * counts. Gives how many experiments gave values.
  */
 export async function runCycle({ experiments, period_s, bytes, sessions, signal, forecastOf, record }) {
-  let values = 0;
+  const measured = new Set();
   const attempt = async (quantity, body) => {
     if (!experiments.includes(quantity)) return;
     const { outcome, detail } = await tried(body);
     record(quantity, outcome, detail);
-    if (outcome.value !== undefined) values += 1;
+    if (outcome.value !== undefined) measured.add(quantity);
   };
   await attempt('rtt', async () => {
     const small = await sessions.get('small', signal);
@@ -27,13 +27,15 @@ export async function runCycle({ experiments, period_s, bytes, sessions, signal,
   });
   const load = experiments.includes('rtt_loaded') ? new Load(sessions, signal) : null;
   for (const quantity of ['goodput', 'goodput_down']) {
-    await attempt(quantity, () => transfer(quantity, { bytes, sessions, signal, load, forecastOf }));
+    // A round trip that was not measured in this cycle may be that of another hour, or of another way.
+    const rtt_forecast_s = measured.has('rtt') ? forecastOf('rtt') : null;
+    await attempt(quantity, () => transfer(quantity, { bytes, sessions, signal, load, rtt_forecast_s }));
   }
   if (load !== null && load.has_result) await attempt('rtt_loaded', () => load.result());
-  return values;
+  return measured.size;
 }
 
-async function transfer(quantity, { bytes, sessions, signal, load, forecastOf }) {
+async function transfer(quantity, { bytes, sessions, signal, load, rtt_forecast_s }) {
   const bulk = await sessions.get('bulk', signal);
   const beside = load?.start();
   let moved;
@@ -43,7 +45,6 @@ async function transfer(quantity, { bytes, sessions, signal, load, forecastOf })
   } finally {
     await beside?.end(moved);
   }
-  const rtt_forecast_s = forecastOf('rtt');
   const { raw, corrected } = goodput(bytes, moved.elapsed_s, rtt_forecast_s);
   const detail = { n: 1, raw, bytes, elapsed_s: moved.elapsed_s };
   if (rtt_forecast_s !== null) detail.rtt_forecast_s = rtt_forecast_s;
