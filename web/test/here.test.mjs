@@ -211,6 +211,27 @@ describe('the communicator', () => {
     assert.deepEqual([communicator.status().state, communicator.status().gaps, world.sockets.length], ['offline', 0, 0]);
   });
 
+  test('a station that says its name late keeps what was measured before', async () => {
+    const { world, communicator, series, status } = begin({ period_s: 1, experiments: ['rtt'] }, { refuse: 'gone' });
+    await world.advance(5000);
+    const before = series('rtt').length;
+    assert.ok(1 < before);
+    assert.deepEqual([status().server, series('rtt')[0].target], ['aneroid.example:10132', 'aneroid.example:10132']);
+    world.station.refuse = null;
+    await world.advance(10_000);
+    const { target, count, next, points } = communicator.history('rtt', 1000);
+    assert.deepEqual([status().server, target, next.target], ['aneroid', 'aneroid', 'aneroid']);
+    assert.equal(count, series('rtt').length);
+    assert.equal(points.filter((point) => point.error).length, before + series('rtt').slice(before).filter((point) => point.error).length);
+    world.station.host = 'barometer'; // As after a restart under another name.
+    for (const socket of world.open_sockets) socket.drop(1006);
+    const learnt = next.count;
+    await world.advance(5000);
+    assert.equal(status().server, 'barometer');
+    assert.ok(learnt < communicator.history('rtt', 1).next.count);
+    assert.ok(communicator.csv().split('\r\n').slice(1, -1).every((line) => line.split(',')[2] === 'barometer'));
+  });
+
   test('another station begins anew, another forecaster learns what is there', async () => {
     const { world, communicator, series, status, points } = begin({ period_s: 1, experiments: ['rtt'] });
     await world.advance(20_500);

@@ -298,7 +298,8 @@ export class Communicator {
       const response = await this.#world.fetch(address, { cache: 'no-store', credentials: 'omit', signal: gone.signal });
       const { host, echo } = await response.json();
       if (station !== this.#station || typeof host !== 'string') return;
-      if (host !== station.name) this.#rename(host.slice(0, NAME_MAX));
+      const name = host.slice(0, NAME_MAX);
+      if (name !== station.name) this.#rename(name);
       station.keeps = echo?.keeps === true;
       station.transfer_bytes_max = Number.isSafeInteger(echo?.transfer_bytes_max) ? echo.transfer_bytes_max : null;
     } catch {
@@ -425,9 +426,11 @@ export class Communicator {
     this.#timetable.restart();
   }
 
+  // It is the station that was measured all along, whose name was not known yet.
   #rename(name) {
     this.#station.name = name;
-    this.#forget();
+    for (const ledger of this.#ledgers.values()) ledger.rename(name);
+    this.#tell();
   }
 
   #forget() {
