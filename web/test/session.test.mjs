@@ -123,6 +123,19 @@ describe('a session', () => {
     assert.equal(world.timers, 0, 'no timer is left');
   });
 
+  test('takes its time for many exchanges, but not for silence amid them', async () => {
+    const world = new FakeWorld({ rtt_ms: 200 });
+    const session = await opened(world, {}, 500);
+    assert.equal((await during(world, session.rtt(999), 210_000)).n, 999);
+    assert.equal((await during(world, session.rttNagle(200), 60_000)).n, 200);
+    const silenced = session.rtt(999);
+    silenced.catch(() => {});
+    await world.advance(50_000);
+    world.station.hang = true;
+    await fails(during(world, silenced, 10_500), 'timed_out', /within 10 s/);
+    assert.equal(world.timers, 0);
+  });
+
   test('a bound that was passed is a decline, as is a station that stops', async () => {
     for (const code of [1001, 1008]) {
       const world = new FakeWorld({ hang: true });
@@ -162,8 +175,8 @@ describe('a session that is refused', () => {
   }
 });
 
-function opened(world, options = {}) {
-  return during(world, EchoSession.open(URL_, { world, ...options }), 100);
+function opened(world, options = {}, ms = 100) {
+  return during(world, EchoSession.open(URL_, { world, ...options }), ms);
 }
 
 /** What comes of `promise` while `ms` pass. */
