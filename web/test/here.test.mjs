@@ -390,6 +390,67 @@ describe('window.barograph', () => {
     assert.equal(here.status.sharing, false);
   });
 
+  test('a forecaster that does not load is asked for again, and what was asked meanwhile is answered', async () => {
+    const { here, world } = await page({}, {}, undefined, { wasm_lost: 2 });
+    assert.deepEqual([here.status.state, here.status.message, here.status.period_s], ['unreachable', 'the forecaster could not be loaded: 404', 10]);
+    assert.equal(here.status.next_due_s, world.wall_ms() / 1000 + 1);
+    const answer = here.measure({ quantity: 'rtt', n: 3 });
+    await world.advance(1000);
+    assert.equal(here.status.next_due_s, world.wall_ms() / 1000 + 2);
+    await world.advance(2000);
+    await shown(here, world, 'unreachable');
+    assert.equal((await during(world, answer)).n, 3);
+    assert.deepEqual([here.status.state, world.wasm_asked], ['waiting', 3]);
+  });
+
+  test('a worker that does not load is made anew', async () => {
+    const { here, world, workers } = await page({}, {}, undefined, { workers_lost: 2 });
+    await world.advance(10);
+    assert.equal(here.status.state, 'unreachable');
+    assert.equal(here.status.next_due_s, world.wall_ms() / 1000 + 1);
+    const answer = here.csv();
+    here.setPeriod(5);
+    await world.advance(4000);
+    await shown(here, world, 'unreachable');
+    assert.match(await during(world, answer), /^time_s,source/);
+    assert.deepEqual([here.status.state, here.status.period_s, workers.length], ['waiting', 5, 3]);
+    await world.advance(60_000);
+    assert.equal(workers.length, 3);
+  });
+
+  test('a worker that made a mistake goes on, one that is gone is given up and answers nothing', async () => {
+    const { here, world, workers } = await page();
+    await world.advance(1000);
+    workers[0].onerror({ message: 'a mistake' });
+    await world.advance(30_000);
+    assert.equal(here.status.state, 'waiting');
+    workers[0].hangs = true;
+    const open = here.csv();
+    workers[0].onerror({ message: 'out of memory' });
+    await assert.rejects(during(world, open, 11_000), /out of memory/);
+    assert.deepEqual([here.status.state, here.status.next_due_s], ['unreachable', null]);
+    for (let i = 0; i < 100; i += 1) await assert.rejects(here.resume(), /out of memory/);
+    assert.equal(workers.length, 1);
+  });
+
+  test('waits until it is known whether this browser can measure, and refuses with the reason', async () => {
+    let say;
+    const asked = () => new Promise((resolve) => (say = resolve));
+    const able = await page({}, {}, undefined, { whyNot: asked() });
+    const answer = able.here.csv();
+    await able.world.advance(5000);
+    assert.deepEqual([able.here.status, able.workers.length], [null, 0]);
+    say(null);
+    await shown(able.here, able.world);
+    assert.match(await during(able.world, answer), /^time_s,source/);
+    const unable = await page({}, {}, undefined, { whyNot: asked() });
+    const refused = unable.here.measureNow();
+    say('aneroid does not offer measurements.');
+    await assert.rejects(during(unable.world, refused), /does not offer/);
+    await assert.rejects(unable.here.csv(), /does not offer/);
+    assert.equal(unable.workers.length, 0);
+  });
+
   test('a page that goes offline tells its worker', async () => {
     const { here, world, window } = await page();
     await world.advance(500);
@@ -415,22 +476,42 @@ function begin(settings = {}, station = {}) {
 }
 
 /** A page with its worker in one world. */
-async function page(stored = {}, station = {}, storage = memory(stored)) {
+async function page(stored = {}, station = {}, storage = memory(stored), { workers_lost = 0, wasm_lost = 0, whyNot = null } = {}) {
   const world = withSessions(new FakeWorld(station));
   const wasm = world.fetch;
-  const scope = { postMessage: (data) => queueMicrotask(() => worker.onmessage?.({ data: structuredClone(data) })) };
-  const worker = { postMessage: (data) => queueMicrotask(() => scope.onmessage({ data: structuredClone(data) })) };
-  world.fetch = async (address, options) => (address.endsWith('.wasm') ? { ok: true, arrayBuffer: wasmBytes } : wasm(address, options));
+  const workers = [];
+  const makeWorker = () => {
+    const scope = { postMessage: (data) => queueMicrotask(() => worker.onmessage?.({ data: structuredClone(data) })) };
+    const worker = {
+      postMessage: (data) => queueMicrotask(() => worker.hangs || scope.onmessage?.({ data: structuredClone(data) })),
+      terminate: () => (worker.hangs = true),
+    };
+    workers.push(worker);
+    if (workers.length <= workers_lost) world.setTimeout(() => worker.onerror?.({}), 10);
+    else runWorker(scope, world);
+    return worker;
+  };
+  world.wasm_asked = 0;
+  world.fetch = async (address, options) => {
+    if (!address.endsWith('.wasm')) return wasm(address, options);
+    world.wasm_asked += 1;
+    return { ok: wasm_lost < world.wasm_asked, status: 404, arrayBuffer: wasmBytes };
+  };
   const window = Object.assign(new EventTarget(), {
     document: { baseURI: 'http://aneroid.example:10132/' },
     location: new URL('http://aneroid.example:10132/'),
     navigator: { onLine: true },
+    setTimeout: world.setTimeout,
+    clearTimeout: world.clearTimeout,
   });
-  runWorker(scope, world);
-  const here = new Here({ window, storage, makeWorker: () => worker });
-  // Compiling the forecaster takes real time.
-  for (let turns = 0; here.status === null && turns < 10_000; turns += 1) await world.advance(0);
-  return { here, world, window, storage };
+  const here = new Here({ window, storage, makeWorker, whyNot });
+  if (whyNot === null) await shown(here, world);
+  return { here, world, window, storage, workers };
+}
+
+/** Waits for a status other than `not`: compiling the forecaster takes real time, but none of the world's. */
+async function shown(here, world, not = null) {
+  for (let turns = 0; (here.status?.state ?? null) === not && turns < 10_000; turns += 1) await world.advance(0);
 }
 
 function withSessions(world) {
