@@ -205,6 +205,13 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
+  test('window.barograph is there at once, and says why where it cannot measure', async () => {
+    await withPage(browser, {}, async ({ page }) => {
+      const said = await page.evaluate(() => globalThis.barograph.measureNow().then(() => 'measured', (error) => error.message));
+      assert.match(said, /^aneroid does not offer measurements to browsers/);
+    });
+  });
+
   test('where the station gives no echo, that is said, and its own series are there', async () => {
     await withPage(browser, {}, async ({ page, complaints }) => {
       await eventually(page, page.locator('#own_unable'), /^aneroid does not offer/);
