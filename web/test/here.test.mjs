@@ -163,6 +163,17 @@ describe('the communicator', () => {
     assert.deepEqual(times_s, [0, 1, 2, 3, 4, 10, 20]);
   });
 
+  test('an experiment that was left out for a while goes on after a gap', async () => {
+    const { world, communicator, series } = begin({ period_s: 1, experiments: ['rtt', 'goodput'] });
+    await world.advance(1500);
+    communicator.set({ experiments: ['rtt'] });
+    await world.advance(5000);
+    communicator.set({ experiments: ['rtt', 'goodput', 'goodput_down'] });
+    await world.advance(2000);
+    assert.deepEqual(series('goodput').map((point) => point.detail.gap), [undefined, undefined, true, undefined]);
+    assert.ok([...series('rtt'), ...series('goodput_down')].every((point) => point.detail.gap === undefined));
+  });
+
   test('a slow cycle makes the next wait, and what was missed is counted', async () => {
     const { world, status, series } = begin({ period_s: 1, bytes: 1 << 20, experiments: ['goodput'] }, { bit_s: 3e6 });
     await world.advance(31_000);

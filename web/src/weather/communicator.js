@@ -68,8 +68,12 @@ export class Communicator {
   /** Changes settings; `station_url` changes the station, whose series begin anew. */
   set({ station_url, ...changes }) {
     checkSettings(changes);
-    const kind = this.#settings.kind;
+    const { kind, experiments } = this.#settings;
     Object.assign(this.#settings, changes);
+    // What was left out for a while goes on after a gap.
+    for (const quantity of this.#settings.experiments) {
+      if (!experiments.includes(quantity) && this.#ledgers.has(quantity)) this.#after_gap.add(quantity);
+    }
     if (changes.period_s !== undefined) this.#timetable.setPeriod(changes.period_s);
     if (this.#settings.kind !== kind) this.#quietly(() => this.#relearn());
     if (station_url !== undefined && station_url !== this.#station?.url) {
