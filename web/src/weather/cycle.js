@@ -1,6 +1,6 @@
 // What one cycle measures of a station, in its order: the round trips, then the transfers and the round trips beside them.
 import { ProbeError } from './failure.js';
-import { goodput, median } from './reduce.js';
+import { goodput, typicalTime } from './reduce.js';
 
 /**
  * Makes the experiments named in `experiments` once.
@@ -69,7 +69,9 @@ class Load {
 
   async result() {
     if (this.#samples.length === 0) throw this.#error;
-    return { value: median(this.#samples), detail: { n: this.#samples.length } };
+    const value = typicalTime(this.#samples);
+    if (value === null) throw new ProbeError('local', "the exchanges took no time by this browser's clock");
+    return { value, detail: { n: this.#samples.length } };
   }
 
   /** Exchanges from `begin()`, right before the transfer's first byte, to `end(moved)`. */
@@ -121,7 +123,9 @@ async function tried(body) {
 }
 
 function timed({ value, n, samples }) {
-  return { value, detail: { n, least: Math.min(...samples) } };
+  const least = Math.min(...samples);
+  // What took less than a step of the clock is not known to have taken no time.
+  return { value, detail: least === 0 ? { n } : { n, least } };
 }
 
 /** How many exchanges of about `each_s` fit into their share of a period: `most` at most, odd, `least` at least. */

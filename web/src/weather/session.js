@@ -1,6 +1,6 @@
 // One session of docs/spec/echo.md: a WebSocket on which one experiment runs at a time.
 import { ProbeError } from './failure.js';
-import { goodput, median } from './reduce.js';
+import { goodput, typicalTime } from './reduce.js';
 import { WireError, decodeDone, decodeReply, encodeRequest } from './wire.js';
 
 /**
@@ -386,7 +386,9 @@ function boundsOf(n, timeout_ms) {
 /** What exchanges say, without the first `left_out`. */
 function timed({ samples, began_s }, left_out) {
   const kept = samples.slice(left_out);
-  return { value: median(kept), n: kept.length, samples: kept, began_s: began_s.slice(left_out) };
+  const value = typicalTime(kept);
+  if (value === null) throw tooCoarse("the exchanges took no time by this browser's clock");
+  return { value, n: kept.length, samples: kept, began_s: began_s.slice(left_out) };
 }
 
 /** What a transfer says: the uncorrected rate, in bit/s. */
@@ -395,13 +397,13 @@ function moved(bytes, began_ms, at_ms, data) {
   if (done.bytes !== bytes) throw new WireError(`the station counted ${done.bytes} of ${bytes} bytes`);
   const elapsed_s = (at_ms - began_ms) / 1000;
   const rate = goodput(bytes, elapsed_s, null);
-  if (rate === null) throw tooCoarse();
+  if (rate === null) throw tooCoarse("the transfer took no time by this browser's clock; more bytes are needed");
   return { value: rate.raw, n: 1, samples: [elapsed_s], bytes, elapsed_s, began_s: began_ms / 1000, tcp: done.tcp };
 }
 
-// The session is in order: only the clock is too coarse for so few bytes.
-function tooCoarse() {
-  const error = new ProbeError('local', "the transfer took no time by this browser's clock; more bytes are needed");
+// The session is in order: only the clock is too coarse.
+function tooCoarse(sentence) {
+  const error = new ProbeError('local', sentence);
   error.is_open_after = true;
   return error;
 }
