@@ -35,11 +35,13 @@ describe('the timetable', () => {
   test('takes another period from the last cycle on', () => {
     const table = new Timetable(300);
     table.begin(100);
-    table.setPeriod(1);
+    table.setPeriod(200, 150);
+    assert.equal(table.due_s, 300);
+    table.setPeriod(1, 150);
     assert.equal(table.wait(150), 0);
     table.begin(150);
-    assert.equal(table.missed, 49);
-    table.setPeriod(10);
+    assert.deepEqual([table.missed, table.due_s], [0, 151], 'what was not due was not missed');
+    table.setPeriod(10, 150.2);
     assert.equal(table.due_s, 160);
   });
 

@@ -59,7 +59,7 @@ export class Communicator {
   start(station_url, settings = {}, online = true) {
     this.#online = online;
     Object.assign(this.#settings, checkSettings(settings));
-    this.#timetable.setPeriod(this.#settings.period_s);
+    this.#timetable.setPeriod(this.#settings.period_s, this.#now_s());
     this.#become(station_url);
     this.#beat();
     this.#pump();
@@ -74,7 +74,7 @@ export class Communicator {
     for (const quantity of this.#settings.experiments) {
       if (!experiments.includes(quantity) && this.#ledgers.has(quantity)) this.#after_gap.add(quantity);
     }
-    if (changes.period_s !== undefined) this.#timetable.setPeriod(changes.period_s);
+    if (changes.period_s !== undefined) this.#timetable.setPeriod(changes.period_s, this.#now_s());
     if (this.#settings.kind !== kind) this.#quietly(() => this.#relearn());
     if (station_url !== undefined && station_url !== this.#station?.url) {
       this.#interrupt('another station was chosen', false);

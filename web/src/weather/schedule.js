@@ -33,10 +33,11 @@ export class Timetable {
     this.#due_s = due_s + (late + 1) * this.period_s;
   }
 
-  /** Another period: the next cycle is due that long after the last began, or now. */
-  setPeriod(period_s) {
+  /** Another period: the next cycle is due that long after the last began, or now; nothing was missed before it was chosen. */
+  setPeriod(period_s, now_s) {
     if (this.#due_s !== null) this.#due_s += period_s - this.period_s;
     this.period_s = period_s;
+    if (this.#due_s !== null && this.#due_s < now_s) this.restart();
   }
 
   /** Nothing is due before `at_s`. What passes over until then is not missed. */
