@@ -61,6 +61,7 @@ describe('the communicator', () => {
     const slow = begin({ bytes: 1 << 20 }, { bit_s: 1e7 });
     await slow.world.advance(9000);
     assert.ok(5 < slow.series('rtt_loaded')[0].detail.n);
+    assert.ok(slow.series('rtt_loaded')[0].detail.n <= 2 * 12 * 5);
     const declined = begin({}, { decline: (kind) => (2 < kind ? 3 : 0) });
     await declined.world.advance(5000);
     assert.deepEqual(declined.series('rtt_loaded'), []);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { measureClock } from '../src/weather/clock.js';
-import { affordable } from '../src/weather/cycle.js';
+import { Spread, affordable } from '../src/weather/cycle.js';
 import { Timetable, Vigil, retryDelay } from '../src/weather/schedule.js';
 import { Traffic } from '../src/weather/traffic.js';
 
@@ -86,6 +86,23 @@ test('exchanges are as many as fit into their share of a period', () => {
   assert.equal(affordable(11, 3, 1, 0.030), 7, 'odd: a median is one of its samples');
   assert.equal(affordable(11, 3, 1, 0.6), 3);
   assert.equal(affordable(3, 1, 1, 0.2), 1);
+});
+
+test('exchanges under load are spread over the whole of a transfer, however long it is', () => {
+  for (const [length_s, each_s] of [[0.1, 1e-3], [1, 1e-3], [60, 1e-4], [60, 0.1], [60, 2]]) {
+    const spread = new Spread(12);
+    let made = 0;
+    for (let now_s = 0; now_s < length_s; made += 1) {
+      const batch = Array.from({ length: 5 }, (_, i) => ({ sample: each_s, began_s: now_s + i * each_s }));
+      now_s += 5 * each_s + spread.add(batch);
+    }
+    const starts_s = spread.batches.map((batch) => batch[0].began_s);
+    assert.ok(made < 130 && spread.batches.length < 12, `${made} batches of ${length_s} s`);
+    for (const [from, until] of [[0, 0.5], [0.5, 1]]) {
+      const share = starts_s.filter((at_s) => from * length_s <= at_s && at_s < until * length_s).length / starts_s.length;
+      assert.ok(0.3 <= share && share <= 0.7, `${share} of ${starts_s} in ${from} to ${until} of ${length_s} s`);
+    }
+  }
 });
 
 test('bytes are counted in all, and by the hour', () => {

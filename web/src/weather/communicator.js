@@ -230,6 +230,7 @@ export class Communicator {
         bytes,
         sessions: this.#sessions,
         signal: run.controller.signal,
+        pause: (ms, over) => this.#pause(ms, over),
         forecastOf: (quantity) => this.#ledgers.get(quantity)?.next?.median.value ?? null,
         record: (quantity, outcome, detail) => shared.push(this.#record(run, quantity, outcome, detail)),
       });
@@ -244,6 +245,13 @@ export class Communicator {
     for (const { resolve, reject } of wishes) error === null ? resolve() : reject(error);
     this.#pump();
     this.#tell();
+  }
+
+  async #pause(ms, over) {
+    let timer;
+    const passed = new Promise((resolve) => (timer = this.#world.setTimeout(resolve, ms)));
+    await Promise.race([passed, over]);
+    this.#world.clearTimeout(timer);
   }
 
   async #serve({ request, resolve, reject }) {
