@@ -155,6 +155,20 @@ describe('the communicator', () => {
     assert.equal(points.length, before + 10);
   });
 
+  test('suspended, what was measured on demand gives its places back after a while', async () => {
+    const { world, communicator } = begin({ period_s: 1 });
+    await world.advance(2500);
+    communicator.suspend();
+    const opened = world.sockets.length;
+    for (let i = 0; i < 5; i += 1) await during(world, communicator.measure({ quantity: 'rtt' }), 1000);
+    assert.deepEqual([world.sockets.length, world.open_sockets.length], [opened + 1, 1], 'one session for all');
+    await during(world, communicator.measureNow(), 1000);
+    await world.advance(5000);
+    assert.equal(world.open_sockets.length, 0);
+    await during(world, communicator.measure({ quantity: 'rtt' }), 1000);
+    assert.equal(world.open_sockets.length, 1);
+  });
+
   test('cycles on demand take none from the schedule', async () => {
     const { world, communicator, series } = begin({ period_s: 10, experiments: ['rtt'] });
     await world.advance(1000);

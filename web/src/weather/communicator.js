@@ -209,11 +209,20 @@ export class Communicator {
     if (!this.#online) return this.#enter('offline', '');
     if (0 < this.#wishes.length) return void this.#serve(this.#wishes.shift());
     const wanted = 0 < this.#cycle_wishes.length;
-    if (this.#suspended && !wanted) return this.#enter('suspended', '');
+    if (this.#suspended && !wanted) return this.#rest();
     const wait_s = wanted ? 0 : this.#timetable.wait(this.#now_s());
     if (wait_s === 0) return void this.#cycle(this.#cycle_wishes.splice(0));
     this.#timer = this.#world.setTimeout(() => this.#pump(), wait_s * 1000);
     return this.#enter(0 < this.#failures ? 'unreachable' : 'waiting', this.#message);
+  }
+
+  // What was measured on demand leaves its sessions to the next such measurement, but not for long: others want the places.
+  #rest() {
+    this.#timer = this.#world.setTimeout(() => {
+      this.#sessions.close();
+      this.#sessions = this.#newSessions();
+    }, KEPT_MS_MAX);
+    return this.#enter('suspended', '');
   }
 
   async #cycle(wishes) {
@@ -499,6 +508,8 @@ export class Communicator {
 const ANSWER_MS_MAX = 10_000;
 // A wireless network is joined again in two to five seconds; what fails before says nothing of the station.
 const WAKE_S = 5;
+// A script that measures one after the other asks again within milliseconds, one that is asked by hand within seconds.
+const KEPT_MS_MAX = 5000;
 // What is asked for while something is under way waits, but not without end.
 const WISHES_MAX = 16;
 // Nobody waits longer for a file; a transfer that still runs then is long beside the work.
