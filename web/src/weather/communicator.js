@@ -102,9 +102,9 @@ export class Communicator {
   /** Whether the computer has a network, as the browser says. Without one nothing is measured, and nothing failed. */
   online(online) {
     if (online === this.#online) return;
-    this.#online = online;
     if (!online) this.#interrupt('offline');
-    this.#restart();
+    this.#online = online;
+    this.#restart(online ? WAKE_S : 0);
   }
 
   /** Makes one cycle now, also while suspended; resolves when it has ended. */
@@ -397,7 +397,8 @@ export class Communicator {
     this.#sessions?.close();
     this.#sessions = this.#newSessions();
     if (is_gap) {
-      this.#gaps += 1;
+      // Whoever suspends or is offline already misses nothing that was due.
+      if (this.#online && !this.#suspended) this.#gaps += 1;
       for (const quantity of QUANTITIES) this.#after_gap.add(quantity);
     }
     this.#message = reason;

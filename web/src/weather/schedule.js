@@ -72,12 +72,6 @@ export class Vigil {
     if (JUMP_S_MAX < Math.abs(jump_s)) return `the clock jumped by ${Math.round(jump_s)} s`;
     return null;
   }
-
-  /** Starts anew: whatever passed until now is known. */
-  reset() {
-    this.#beat_s = null;
-    this.#offset_s = null;
-  }
 }
 
 /** Seconds before attempt `failures` + 1 after so many failures in a row; `chance` in 0…1 spreads pages out. */
