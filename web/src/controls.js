@@ -161,9 +161,10 @@ export function gapWords(gaps, missed) {
 }
 
 /** What is wrong, and that nobody need do anything about it. */
-export function troubleWords({ state, message }) {
+export function troubleWords({ state, message, next_due_s }) {
   if (state === 'offline') return 'The browser has no network. This is a gap, not a failure; measuring goes on when the network is back.';
-  return message ? `${sentence(message)} The next attempt comes by itself.` : '';
+  const next = next_due_s === null ? '' : ' The next attempt comes by itself.';
+  return message ? `${sentence(message)}${next}` : '';
 }
 
 function sentence(text) {

@@ -1,6 +1,7 @@
 // The page's side of its own measurements: what it asks its worker for, and what people automate (docs/spec/page.md).
 import { obstacle, stationUrl } from './weather/address.js';
 import { ProbeError } from './weather/failure.js';
+import { retryDelay } from './weather/schedule.js';
 import { DEFAULTS, SIZES, checkBuckets, checkExperiment, checkQuantity, checkSettings } from './weather/settings.js';
 
 export { SIZES, obstacle };
@@ -9,35 +10,41 @@ export { SIZES, obstacle };
  * What this browser measures of a station. `window.barograph` is one of these.
  *
  * Settings are remembered in `storage` where the browser allows it. `window` and `makeWorker` are replaced in tests.
+ * It starts when `whyNot` resolves with `null`, and what is asked before then waits; a sentence says why it cannot
+ * measure here, and then everything that is asked is refused with it.
  */
 export class Here {
-  #worker;
+  #worker = null;
+  #makeWorker;
   #window;
   #storage;
   #listeners = { point: new Set(), status: new Set() };
   #questions = new Map();
-  #asked = 0;
+  #asked = START;
   #settings;
   #status = null;
+  #timer = null;
+  #has_loaded = false;
+  #failures = 0;
+  /** Why nothing is answered any more. */
+  #broken = null;
 
-  constructor({ window = globalThis.window, storage = storageOf(window), makeWorker = () => new window.Worker('worker.js') } = {}) {
+  constructor({
+    window = globalThis.window,
+    storage = storageOf(window),
+    makeWorker = () => new window.Worker('worker.js'),
+    whyNot = null,
+  } = {}) {
     this.#window = window;
     this.#storage = storage;
+    this.#makeWorker = makeWorker;
     this.#settings = { ...DEFAULTS, ...remembered(storage) };
-    this.#worker = makeWorker();
-    this.#worker.onmessage = ({ data }) => this.#take(data);
-    this.#worker.onerror = (event) => this.#broke(event.message ?? 'the worker failed');
-    const base = window.document.baseURI;
-    this.#send({
-      do: 'start',
-      station_url: new URL('.', base).href,
-      forecaster_url: new URL('forecast.wasm', base).href,
-      settings: { ...this.#settings },
-      online: window.navigator.onLine !== false,
-    }).catch((error) => this.#broke(error.message));
     for (const name of ['online', 'offline']) {
-      window.addEventListener(name, () => this.#worker.postMessage({ do: 'online', online: name === 'online' }));
+      // Before there is a worker it is told at its start.
+      window.addEventListener(name, () => this.#worker?.postMessage({ do: 'online', online: name === 'online' }));
     }
+    if (whyNot === null) this.#launch();
+    else whyNot.then((reason) => (reason === null ? this.#launch() : this.#break(reason)));
   }
 
   /** Calls `listener` with every `point` or `status` from now on; gives a function that ends that. */
@@ -152,35 +159,104 @@ export class Here {
   }
 
   #send(message) {
+    if (this.#broken !== null) return Promise.reject(new Error(this.#broken));
     if (QUESTIONS_MAX <= this.#questions.size) return Promise.reject(new RangeError('too many questions are open'));
     this.#asked += 1;
     const id = this.#asked;
-    const answer = new Promise((resolve, reject) => this.#questions.set(id, { resolve, reject }));
+    const asked = { ...message, id };
+    const answer = new Promise((resolve, reject) => this.#questions.set(id, { asked, resolve, reject }));
     // Whoever does not wait for the answer need not hear of a failure: the status says it.
     answer.catch(() => {});
-    this.#worker.postMessage({ ...message, id });
+    this.#worker?.postMessage(asked);
     return answer;
+  }
+
+  #launch() {
+    let worker;
+    try {
+      worker = this.#makeWorker();
+    } catch (error) {
+      return this.#relaunch(null, error.message);
+    }
+    const base = this.#window.document.baseURI;
+    this.#worker = worker;
+    worker.onmessage = ({ data }) => this.#take(data);
+    worker.onerror = (event) => this.#worried(worker, event.message);
+    this.#timer = this.#window.setTimeout(() => this.#relaunch(worker, 'the part of the page that measures did not load'), LOAD_MS_MAX);
+    worker.postMessage({
+      do: 'start',
+      id: START,
+      station_url: new URL('.', base).href,
+      forecaster_url: new URL('forecast.wasm', base).href,
+      settings: { ...this.#settings },
+      online: this.#window.navigator.onLine !== false,
+    });
+    // What was asked of none, or of one that did not load.
+    for (const { asked } of this.#questions.values()) worker.postMessage(asked);
+    return undefined;
+  }
+
+  // A worker that did not load gave nothing, and another may: a station restarts within seconds.
+  #relaunch(worker, message) {
+    this.#dismiss(worker);
+    this.#failures += 1;
+    const wait_s = retryDelay(this.#failures + 1, Math.random());
+    this.#say(message, Date.now() / 1000 + wait_s);
+    this.#timer = this.#window.setTimeout(() => this.#launch(), wait_s * 1000);
+  }
+
+  // A worker lives on after a mistake in it, and has all that was measured: it is given up only when it does not answer.
+  #worried(worker, message = 'the part of the page that measures did not load') {
+    if (!this.#has_loaded) return this.#relaunch(worker, message);
+    this.#window.clearTimeout(this.#timer);
+    this.#timer = this.#window.setTimeout(() => this.#break(`${message}; load the page again to measure`), ALIVE_MS_MAX);
+    worker.postMessage({ do: 'ping' });
+    return undefined;
+  }
+
+  #dismiss(worker) {
+    this.#window.clearTimeout(this.#timer);
+    this.#worker = null;
+    if (worker === null) return;
+    worker.onmessage = null;
+    worker.onerror = null;
+    worker.terminate?.();
   }
 
   #take(message) {
     if (message.is === 'answer') return this.#answered(message);
+    if (message.is === 'alive') return this.#alive();
+    if (message.is === 'trouble') return this.#say(message.message, message.next_due_s);
     const { is, ...rest } = message;
     if (is === 'status') this.#status = rest;
     for (const listener of this.#listeners[is] ?? []) listener(rest);
     return undefined;
   }
 
-  #answered({ id, result, error }) {
-    const question = this.#questions.get(id);
-    this.#questions.delete(id);
-    if (error === undefined) question?.resolve(result);
-    else question?.reject(revived(error));
+  #alive() {
+    this.#has_loaded = true;
+    this.#failures = 0;
+    this.#window.clearTimeout(this.#timer);
   }
 
-  #broke(message) {
+  #answered({ id, result, error }) {
+    if (id === START) return error === undefined ? undefined : this.#break(error.message);
+    const question = this.#questions.get(id);
+    this.#questions.delete(id);
+    return error === undefined ? question?.resolve(result) : question?.reject(revived(error));
+  }
+
+  #break(message) {
+    this.#dismiss(this.#worker);
+    this.#broken = message;
     for (const { reject } of this.#questions.values()) reject(new Error(message));
     this.#questions.clear();
-    this.#take({ ...this.#status, is: 'status', state: 'unreachable', message });
+    this.#say(message, null);
+  }
+
+  // What the worker cannot say; `next_due_s` is when there is another attempt, `null` when there is none.
+  #say(message, next_due_s) {
+    this.#take({ ...this.#settings, ...this.#status, is: 'status', state: 'unreachable', message, next_due_s });
   }
 }
 
@@ -217,6 +293,12 @@ function remember(storage, key, text) {
   }
 }
 
+// The first question, which is asked of every worker anew.
+const START = 0;
+// The worker's script is a tenth of the page: on a slow phone link it takes some seconds.
+const LOAD_MS_MAX = 30_000;
+// A worker that lives answers within milliseconds; one on a busy phone within a second.
+const ALIVE_MS_MAX = 10_000;
 const NAME_KEY = 'barograph.name';
 const STORAGE_KEY = 'barograph.here';
 // Far more than a reader or a script that waits for its answers ever has.

@@ -73,22 +73,17 @@ const READS_MAX = 3;
 const wishes = [];
 let reading = 0;
 
-/** Measures from here, unless this browser or the station cannot. The station's other answers are not waited for. */
+/** Shows what is measured from here, or why nothing is. */
 async function startOwn() {
-  const station = await fetchStation().catch(() => null); // Then the communicator finds out, and says so.
-  const reason = whyNot(station);
-  if (reason) {
-    own.sayWhyNot(reason);
-    return;
-  }
-  try {
-    // What stands there already is used: tests bring a communicator of their own.
-    window.barograph ??= new Here();
-    own.start(window.barograph);
-  } catch (error) {
-    own.sayWhyNot(`This browser cannot measure: ${error.message}.`);
-  }
+  const reason = await reasonAgainst;
+  if (reason === null) own.start(window.barograph);
+  else own.sayWhyNot(reason);
 }
+
+// The station's other answers are not waited for. One that does not answer at all is the communicator's to find out.
+const reasonAgainst = fetchStation().catch(() => null).then((station) => whyNot(station));
+// There at once, for whoever automates the page. What stands there already is used: tests bring a communicator of their own.
+window.barograph ??= new Here({ whyNot: reasonAgainst });
 
 followTheme(document.getElementById('theme'), () => {
   view.recolour();

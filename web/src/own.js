@@ -65,14 +65,24 @@ export class Own {
 
   #take(event) {
     if (!UNITS.has(event.quantity)) return;
-    if (event.target !== this.pair.target || event.source !== this.pair.source) this.#begin(event);
+    if (event.target !== this.pair.target || event.source !== this.pair.source) this.#follow(event);
     this.store.addPoint(event);
     this.drawing.ask(event.quantity);
+  }
+
+  // A name that has become known is of the same station, for its address is the same.
+  #follow({ source, target }) {
+    const { station_url } = this.here.status ?? {};
+    if (source !== this.pair.source || (station_url ?? null) !== this.station_url) return this.#begin({ source, target });
+    this.store.renameTarget(this.pair.target, target);
+    this.pair.target = target;
+    return this.redrawAll();
   }
 
   // Another pair has other series: what was measured of the last one would be read as of this one.
   #begin({ source, target }) {
     this.pair = { source, target };
+    this.station_url = this.here.status?.station_url ?? null;
     this.wholes.clear();
     const list = [...UNITS].map(([quantity, unit]) => ({ source, target, quantity, unit, count: 0, failures: 0 }));
     this.store.replaceSeries(list);

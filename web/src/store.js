@@ -34,6 +34,16 @@ export class Store {
     this.left_out = Math.max(0, list.length - SERIES_MAX);
   }
 
+  /** Gives the series of target `from` the target `to`, with all that they hold. */
+  renameTarget(from, to) {
+    this.series = new Map(
+      [...this.series.values()].map((series) => {
+        if (series.target === from) series.target = to;
+        return [keyOf(series), series];
+      }),
+    );
+  }
+
   /** Says that a history is being read: points that arrive meanwhile wait for it. */
   startHistory(key) {
     const series = this.series.get(key);

@@ -47,6 +47,7 @@ test('gaps, and what was missed', () => {
 test('troubles are sentences', () => {
   assert.match(troubleWords({ state: 'offline', message: '' }), /^The browser has no network\./);
   assert.equal(troubleWords({ state: 'unreachable', message: 'vm does not answer' }), 'vm does not answer. The next attempt comes by itself.');
+  assert.equal(troubleWords({ state: 'unreachable', message: 'it broke', next_due_s: null }), 'it broke.');
   assert.equal(troubleWords({ state: 'unreachable' }), '');
 });
 

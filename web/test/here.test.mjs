@@ -41,10 +41,27 @@ describe('the communicator', () => {
     }
   });
 
+  test('corrects nothing by a round trip that was not measured in the same cycle', async () => {
+    const { world, communicator, series } = begin({ period_s: 10 }, { rtt_ms: 100, bit_s: 8e6 });
+    await world.advance(5000);
+    assert.ok(0.1 < series('goodput')[0].detail.rtt_forecast_s);
+    world.station.decline = (kind) => (kind === 1 ? 4 : 0);
+    await world.advance(10_000);
+    communicator.set({ experiments: ['goodput', 'goodput_down'] });
+    await world.advance(10_000);
+    for (const quantity of ['goodput', 'goodput_down']) {
+      for (const { value, detail } of series(quantity).slice(1)) {
+        assert.deepEqual([value, detail.rtt_forecast_s], [detail.raw, undefined]);
+      }
+      assert.equal(series(quantity).length, 3);
+    }
+  });
+
   test('times the round trip under load, and says nothing of it where there was none', async () => {
     const slow = begin({ bytes: 1 << 20 }, { bit_s: 1e7 });
     await slow.world.advance(9000);
     assert.ok(5 < slow.series('rtt_loaded')[0].detail.n);
+    assert.ok(slow.series('rtt_loaded')[0].detail.n <= 2 * 12 * 5);
     const declined = begin({}, { decline: (kind) => (2 < kind ? 3 : 0) });
     await declined.world.advance(5000);
     assert.deepEqual(declined.series('rtt_loaded'), []);
@@ -107,7 +124,7 @@ describe('the communicator', () => {
     });
   }
 
-  test('offline is a gap, and it measures as soon as there is a network', async () => {
+  test('offline is a gap, and it measures soon after there is a network', async () => {
     const { world, communicator, points, status } = begin({ period_s: 5, bytes: 4 << 20 }, { bit_s: 1e7 });
     await world.advance(1000);
     const before = points.length;
@@ -115,9 +132,17 @@ describe('the communicator', () => {
     await world.advance(60_000);
     assert.deepEqual([points.length, status().state, status().next_due_s, world.open_sockets.length], [before, 'offline', null, 0]);
     assert.throws(() => communicator.measure({ quantity: 'rtt' }), /offline/);
+    communicator.suspend();
+    communicator.resume();
     communicator.online(true);
+    await world.advance(4900);
+    assert.equal(points.length, before, 'a network is there some seconds after the browser says so');
     await world.advance(1000);
     assert.ok(before < points.length);
+    communicator.suspend();
+    await world.sleep(3_600_000);
+    await world.advance(2000);
+    assert.equal(status().gaps, 1, 'only what was due');
     assert.ok(points.every((point) => point.error === undefined));
     assert.equal(points[before].detail.gap, true);
   });
@@ -136,6 +161,40 @@ describe('the communicator', () => {
     communicator.resume();
     await world.advance(500);
     assert.equal(points.length, before + 10);
+  });
+
+  test('suspended, what was measured on demand gives its places back after a while', async () => {
+    const { world, communicator } = begin({ period_s: 1 });
+    await world.advance(2500);
+    communicator.suspend();
+    const opened = world.sockets.length;
+    for (let i = 0; i < 5; i += 1) await during(world, communicator.measure({ quantity: 'rtt' }), 1000);
+    assert.deepEqual([world.sockets.length, world.open_sockets.length], [opened + 1, 1], 'one session for all');
+    await during(world, communicator.measureNow(), 1000);
+    await world.advance(5000);
+    assert.equal(world.open_sockets.length, 0);
+    await during(world, communicator.measure({ quantity: 'rtt' }), 1000);
+    assert.equal(world.open_sockets.length, 1);
+  });
+
+  test('cycles on demand take none from the schedule', async () => {
+    const { world, communicator, series } = begin({ period_s: 10, experiments: ['rtt'] });
+    await world.advance(1000);
+    for (let i = 0; i < 4; i += 1) await during(world, communicator.measureNow(), 1000);
+    await world.advance(15_500);
+    const times_s = series('rtt').map((point) => Math.round(point.time_s - series('rtt')[0].time_s));
+    assert.deepEqual(times_s, [0, 1, 2, 3, 4, 10, 20]);
+  });
+
+  test('an experiment that was left out for a while goes on after a gap', async () => {
+    const { world, communicator, series } = begin({ period_s: 1, experiments: ['rtt', 'goodput'] });
+    await world.advance(1500);
+    communicator.set({ experiments: ['rtt'] });
+    await world.advance(5000);
+    communicator.set({ experiments: ['rtt', 'goodput', 'goodput_down'] });
+    await world.advance(2000);
+    assert.deepEqual(series('goodput').map((point) => point.detail.gap), [undefined, undefined, true, undefined]);
+    assert.ok([...series('rtt'), ...series('goodput_down')].every((point) => point.detail.gap === undefined));
   });
 
   test('a slow cycle makes the next wait, and what was missed is counted', async () => {
@@ -186,6 +245,27 @@ describe('the communicator', () => {
     assert.deepEqual([communicator.status().state, communicator.status().gaps, world.sockets.length], ['offline', 0, 0]);
   });
 
+  test('a station that says its name late keeps what was measured before', async () => {
+    const { world, communicator, series, status } = begin({ period_s: 1, experiments: ['rtt'] }, { refuse: 'gone' });
+    await world.advance(5000);
+    const before = series('rtt').length;
+    assert.ok(1 < before);
+    assert.deepEqual([status().server, series('rtt')[0].target], ['aneroid.example:10132', 'aneroid.example:10132']);
+    world.station.refuse = null;
+    await world.advance(10_000);
+    const { target, count, next, points } = communicator.history('rtt', 1000);
+    assert.deepEqual([status().server, target, next.target], ['aneroid', 'aneroid', 'aneroid']);
+    assert.equal(count, series('rtt').length);
+    assert.equal(points.filter((point) => point.error).length, before + series('rtt').slice(before).filter((point) => point.error).length);
+    world.station.host = 'barometer'; // As after a restart under another name.
+    for (const socket of world.open_sockets) socket.drop(1006);
+    const learnt = next.count;
+    await world.advance(5000);
+    assert.equal(status().server, 'barometer');
+    assert.ok(learnt < communicator.history('rtt', 1).next.count);
+    assert.ok(communicator.csv().split('\r\n').slice(1, -1).every((line) => line.split(',')[2] === 'barometer'));
+  });
+
   test('another station begins anew, another forecaster learns what is there', async () => {
     const { world, communicator, series, status, points } = begin({ period_s: 1, experiments: ['rtt'] });
     await world.advance(20_500);
@@ -214,6 +294,17 @@ describe('the communicator', () => {
     communicator.share(null);
     await world.advance(1000);
     assert.equal(world.station.reports.length, 1);
+  });
+
+  test('what was agreed to for one station holds for no other', async () => {
+    const { world, communicator, status } = begin({ period_s: 1, experiments: ['rtt'] }, { keeps: true });
+    communicator.share('browser');
+    await world.advance(1500);
+    const before = world.station.reports.length;
+    assert.ok(0 < before);
+    communicator.set({ station_url: 'http://other.example/' });
+    await world.advance(3000);
+    assert.deepEqual([world.station.reports.length, status().sharing, status().keeps], [before, false, true]);
   });
 
   test('stops for good and leaves no timer, no session, no battery', async () => {
@@ -347,6 +438,67 @@ describe('window.barograph', () => {
     assert.equal(here.status.sharing, false);
   });
 
+  test('a forecaster that does not load is asked for again, and what was asked meanwhile is answered', async () => {
+    const { here, world } = await page({}, {}, undefined, { wasm_lost: 2 });
+    assert.deepEqual([here.status.state, here.status.message, here.status.period_s], ['unreachable', 'the forecaster could not be loaded: 404', 10]);
+    assert.equal(here.status.next_due_s, world.wall_ms() / 1000 + 1);
+    const answer = here.measure({ quantity: 'rtt', n: 3 });
+    await world.advance(1000);
+    assert.equal(here.status.next_due_s, world.wall_ms() / 1000 + 2);
+    await world.advance(2000);
+    await shown(here, world, 'unreachable');
+    assert.equal((await during(world, answer)).n, 3);
+    assert.deepEqual([here.status.state, world.wasm_asked], ['waiting', 3]);
+  });
+
+  test('a worker that does not load is made anew', async () => {
+    const { here, world, workers } = await page({}, {}, undefined, { workers_lost: 2 });
+    await world.advance(10);
+    assert.equal(here.status.state, 'unreachable');
+    assert.ok(Number.isFinite(here.status.next_due_s));
+    const answer = here.csv();
+    here.setPeriod(5);
+    await world.advance(4000);
+    await shown(here, world, 'unreachable');
+    assert.match(await during(world, answer), /^time_s,source/);
+    assert.deepEqual([here.status.state, here.status.period_s, workers.length], ['waiting', 5, 3]);
+    await world.advance(60_000);
+    assert.equal(workers.length, 3);
+  });
+
+  test('a worker that made a mistake goes on, one that is gone is given up and answers nothing', async () => {
+    const { here, world, workers } = await page();
+    await world.advance(1000);
+    workers[0].onerror({ message: 'a mistake' });
+    await world.advance(30_000);
+    assert.equal(here.status.state, 'waiting');
+    workers[0].hangs = true;
+    const open = here.csv();
+    workers[0].onerror({ message: 'out of memory' });
+    await assert.rejects(during(world, open, 11_000), /out of memory/);
+    assert.deepEqual([here.status.state, here.status.next_due_s], ['unreachable', null]);
+    for (let i = 0; i < 100; i += 1) await assert.rejects(here.resume(), /out of memory/);
+    assert.equal(workers.length, 1);
+  });
+
+  test('waits until it is known whether this browser can measure, and refuses with the reason', async () => {
+    let say;
+    const asked = () => new Promise((resolve) => (say = resolve));
+    const able = await page({}, {}, undefined, { whyNot: asked() });
+    const answer = able.here.csv();
+    await able.world.advance(5000);
+    assert.deepEqual([able.here.status, able.workers.length], [null, 0]);
+    say(null);
+    await shown(able.here, able.world);
+    assert.match(await during(able.world, answer), /^time_s,source/);
+    const unable = await page({}, {}, undefined, { whyNot: asked() });
+    const refused = unable.here.measureNow();
+    say('aneroid does not offer measurements.');
+    await assert.rejects(during(unable.world, refused), /does not offer/);
+    await assert.rejects(unable.here.csv(), /does not offer/);
+    assert.equal(unable.workers.length, 0);
+  });
+
   test('a page that goes offline tells its worker', async () => {
     const { here, world, window } = await page();
     await world.advance(500);
@@ -354,7 +506,7 @@ describe('window.barograph', () => {
     await world.advance(20_000);
     assert.deepEqual([here.status.state, here.status.cycles], ['offline', 1]);
     window.dispatchEvent(new Event('online'));
-    await world.advance(500);
+    await world.advance(5500);
     assert.equal(here.status.cycles, 2);
   });
 });
@@ -372,22 +524,42 @@ function begin(settings = {}, station = {}) {
 }
 
 /** A page with its worker in one world. */
-async function page(stored = {}, station = {}, storage = memory(stored)) {
+async function page(stored = {}, station = {}, storage = memory(stored), { workers_lost = 0, wasm_lost = 0, whyNot = null } = {}) {
   const world = withSessions(new FakeWorld(station));
   const wasm = world.fetch;
-  const scope = { postMessage: (data) => queueMicrotask(() => worker.onmessage?.({ data: structuredClone(data) })) };
-  const worker = { postMessage: (data) => queueMicrotask(() => scope.onmessage({ data: structuredClone(data) })) };
-  world.fetch = async (address, options) => (address.endsWith('.wasm') ? { ok: true, arrayBuffer: wasmBytes } : wasm(address, options));
+  const workers = [];
+  const makeWorker = () => {
+    const scope = { postMessage: (data) => queueMicrotask(() => worker.onmessage?.({ data: structuredClone(data) })) };
+    const worker = {
+      postMessage: (data) => queueMicrotask(() => worker.hangs || scope.onmessage?.({ data: structuredClone(data) })),
+      terminate: () => (worker.hangs = true),
+    };
+    workers.push(worker);
+    if (workers.length <= workers_lost) world.setTimeout(() => worker.onerror?.({}), 10);
+    else runWorker(scope, world);
+    return worker;
+  };
+  world.wasm_asked = 0;
+  world.fetch = async (address, options) => {
+    if (!address.endsWith('.wasm')) return wasm(address, options);
+    world.wasm_asked += 1;
+    return { ok: wasm_lost < world.wasm_asked, status: 404, arrayBuffer: wasmBytes };
+  };
   const window = Object.assign(new EventTarget(), {
     document: { baseURI: 'http://aneroid.example:10132/' },
     location: new URL('http://aneroid.example:10132/'),
     navigator: { onLine: true },
+    setTimeout: world.setTimeout,
+    clearTimeout: world.clearTimeout,
   });
-  runWorker(scope, world);
-  const here = new Here({ window, storage, makeWorker: () => worker });
-  // Compiling the forecaster takes real time.
-  for (let turns = 0; here.status === null && turns < 10_000; turns += 1) await world.advance(0);
-  return { here, world, window, storage };
+  const here = new Here({ window, storage, makeWorker, whyNot });
+  if (whyNot === null) await shown(here, world);
+  return { here, world, window, storage, workers };
+}
+
+/** Waits for a status other than `not`: compiling the forecaster takes real time, but none of the world's. */
+async function shown(here, world, not = null) {
+  for (let turns = 0; (here.status?.state ?? null) === not && turns < 10_000; turns += 1) await world.advance(0);
 }
 
 function withSessions(world) {

@@ -60,6 +60,11 @@ describe('the files', () => {
     ]);
   });
 
+  test('CSV says what was dropped', () => {
+    const lines = toCsv([filled(16, 16), filled(20, 16)]).split('\r\n');
+    assert.deepEqual([lines.length, lines.at(-2)], [1 + 32 + 1 + 1, '# rtt: 4 older points were dropped']);
+  });
+
   test('JSON says what was dropped', () => {
     const { series } = toJson([filled(20, 16)]);
     assert.deepEqual([series[0].dropped, series[0].points.length, series[0].quantity], [4, 16, 'rtt']);

@@ -55,6 +55,20 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 
+  test('a station whose name becomes known keeps its graphs', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await eventually(page, cell(page, 'rtt', 'count'), /^80$/);
+      await page.evaluate(() => {
+        for (const series of globalThis.barograph.series.values()) series.target = 'barometer';
+        globalThis.barograph.say({ server: 'barometer' });
+        globalThis.barograph.put('rtt', { value: 0.5 });
+      });
+      await eventually(page, cell(page, 'rtt', 'now'), /^500/);
+      assert.equal(await cell(page, 'rtt', 'count').textContent(), '81');
+      assert.notEqual(await cell(page, 'goodput', 'now').textContent(), '–');
+    });
+  });
+
   test('period, size, forecaster and station reach the communicator', async () => {
     await withPage(browser, OWN, async ({ page }) => {
       await page.getByRole('combobox', { name: 'Every' }).selectOption('1');
@@ -188,6 +202,13 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
       assert.deepEqual(await calls(page), [['share', true]]);
       await tell(page, 'say', { keeps: false });
       await share.waitFor({ state: 'hidden' });
+    });
+  });
+
+  test('window.barograph is there at once, and says why where it cannot measure', async () => {
+    await withPage(browser, {}, async ({ page }) => {
+      const said = await page.evaluate(() => globalThis.barograph.measureNow().then(() => 'measured', (error) => error.message));
+      assert.match(said, /^aneroid does not offer measurements to browsers/);
     });
   });
 

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { measureClock } from '../src/weather/clock.js';
-import { affordable } from '../src/weather/cycle.js';
+import { Spread, affordable } from '../src/weather/cycle.js';
 import { Timetable, Vigil, retryDelay } from '../src/weather/schedule.js';
 import { Traffic } from '../src/weather/traffic.js';
 
@@ -25,14 +25,23 @@ describe('the timetable', () => {
     assert.equal(table.wait(4.5), 0.5, 'one cycle, not four');
   });
 
+  test('goes on as it was after a cycle before its time', () => {
+    const table = new Timetable(10);
+    table.begin(0);
+    for (const now_s of [1, 2, 9]) table.begin(now_s);
+    assert.deepEqual([table.due_s, table.missed], [10, 0]);
+  });
+
   test('takes another period from the last cycle on', () => {
     const table = new Timetable(300);
     table.begin(100);
-    table.setPeriod(1);
+    table.setPeriod(200, 150);
+    assert.equal(table.due_s, 300);
+    table.setPeriod(1, 150);
     assert.equal(table.wait(150), 0);
     table.begin(150);
-    assert.equal(table.missed, 49);
-    table.setPeriod(10);
+    assert.deepEqual([table.missed, table.due_s], [0, 151], 'what was not due was not missed');
+    table.setPeriod(10, 150.2);
     assert.equal(table.due_s, 160);
   });
 
@@ -77,6 +86,23 @@ test('exchanges are as many as fit into their share of a period', () => {
   assert.equal(affordable(11, 3, 1, 0.030), 7, 'odd: a median is one of its samples');
   assert.equal(affordable(11, 3, 1, 0.6), 3);
   assert.equal(affordable(3, 1, 1, 0.2), 1);
+});
+
+test('exchanges under load are spread over the whole of a transfer, however long it is', () => {
+  for (const [length_s, each_s] of [[0.1, 1e-3], [1, 1e-3], [60, 1e-4], [60, 0.1], [60, 2]]) {
+    const spread = new Spread(12);
+    let made = 0;
+    for (let now_s = 0; now_s < length_s; made += 1) {
+      const batch = Array.from({ length: 5 }, (_, i) => ({ sample: each_s, began_s: now_s + i * each_s }));
+      now_s += 5 * each_s + spread.add(batch);
+    }
+    const starts_s = spread.batches.map((batch) => batch[0].began_s);
+    assert.ok(made < 130 && spread.batches.length < 12, `${made} batches of ${length_s} s`);
+    for (const [from, until] of [[0, 0.5], [0.5, 1]]) {
+      const share = starts_s.filter((at_s) => from * length_s <= at_s && at_s < until * length_s).length / starts_s.length;
+      assert.ok(0.3 <= share && share <= 0.7, `${share} of ${starts_s} in ${from} to ${until} of ${length_s} s`);
+    }
+  }
 });
 
 test('bytes are counted in all, and by the hour', () => {

@@ -123,6 +123,34 @@ describe('a session', () => {
     assert.equal(world.timers, 0, 'no timer is left');
   });
 
+  test('takes its time for many exchanges, but not for silence amid them', async () => {
+    const world = new FakeWorld({ rtt_ms: 200 });
+    const session = await opened(world, {}, 500);
+    assert.equal((await during(world, session.rtt(999), 210_000)).n, 999);
+    assert.equal((await during(world, session.rttNagle(200), 60_000)).n, 200);
+    const silenced = session.rtt(999);
+    silenced.catch(() => {});
+    await world.advance(50_000);
+    world.station.hang = true;
+    await fails(during(world, silenced, 10_500), 'timed_out', /within 10 s/);
+    assert.equal(world.timers, 0);
+  });
+
+  test('records no round trip of 0 s with a clock that is too coarse', async () => {
+    const world = new FakeWorld({ rtt_ms: 0.25 });
+    let step_ms = 1e-6;
+    const coarse_world = { ...world, now_ms: () => Math.floor(world.now_ms() / step_ms) * step_ms };
+    const session = await during(world, EchoSession.open(URL_, { world: coarse_world }), 100);
+    const before = await during(world, session.rtt(11));
+    step_ms = 1;
+    const coarse = await during(world, session.rtt(101));
+    assert.equal([...coarse.samples].sort((a, b) => a - b)[50], 0);
+    near(coarse.value, before.value, before.value / 10);
+    step_ms = 1e6;
+    await fails(during(world, session.rtt(3)), 'local', /took no time/);
+    assert.equal(session.is_open, true);
+  });
+
   test('a bound that was passed is a decline, as is a station that stops', async () => {
     for (const code of [1001, 1008]) {
       const world = new FakeWorld({ hang: true });
@@ -162,8 +190,8 @@ describe('a session that is refused', () => {
   }
 });
 
-function opened(world, options = {}) {
-  return during(world, EchoSession.open(URL_, { world, ...options }), 100);
+function opened(world, options = {}, ms = 100) {
+  return during(world, EchoSession.open(URL_, { world, ...options }), ms);
 }
 
 /** What comes of `promise` while `ms` pass. */

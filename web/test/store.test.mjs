@@ -38,6 +38,14 @@ test('points that wait follow the history whatever their time, unless it has the
   assert.deepEqual(store.series.get(KEY).points.map((p) => [p.time_s, p.value]), [[8, 8], [9, 9], [9, 1], [5, 5]]);
 });
 
+test('series under another name keep what they hold', () => {
+  const store = storeWith([point(1), point(2)]);
+  store.renameTarget('b', 'c');
+  store.addPoint(point(3, { target: 'c', value: 3 }));
+  assert.deepEqual([...store.series.keys()], [keyOf({ ...RTT, target: 'c' })]);
+  assert.deepEqual([...store.series.values()][0].points.map((p) => p.time_s), [1, 2, 3]);
+});
+
 test('history is bounded however long it runs', () => {
   const store = storeWith([point(0)]);
   for (let i = 1; i < 3 * POINTS_MAX; i += 1) store.addPoint(point(i));

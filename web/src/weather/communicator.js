@@ -59,7 +59,7 @@ export class Communicator {
   start(station_url, settings = {}, online = true) {
     this.#online = online;
     Object.assign(this.#settings, checkSettings(settings));
-    this.#timetable.setPeriod(this.#settings.period_s);
+    this.#timetable.setPeriod(this.#settings.period_s, this.#now_s());
     this.#become(station_url);
     this.#beat();
     this.#pump();
@@ -68,9 +68,13 @@ export class Communicator {
   /** Changes settings; `station_url` changes the station, whose series begin anew. */
   set({ station_url, ...changes }) {
     checkSettings(changes);
-    const kind = this.#settings.kind;
+    const { kind, experiments } = this.#settings;
     Object.assign(this.#settings, changes);
-    if (changes.period_s !== undefined) this.#timetable.setPeriod(changes.period_s);
+    // What was left out for a while goes on after a gap.
+    for (const quantity of this.#settings.experiments) {
+      if (!experiments.includes(quantity) && this.#ledgers.has(quantity)) this.#after_gap.add(quantity);
+    }
+    if (changes.period_s !== undefined) this.#timetable.setPeriod(changes.period_s, this.#now_s());
     if (this.#settings.kind !== kind) this.#quietly(() => this.#relearn());
     if (station_url !== undefined && station_url !== this.#station?.url) {
       this.#interrupt('another station was chosen', false);
@@ -98,9 +102,9 @@ export class Communicator {
   /** Whether the computer has a network, as the browser says. Without one nothing is measured, and nothing failed. */
   online(online) {
     if (online === this.#online) return;
-    this.#online = online;
     if (!online) this.#interrupt('offline');
-    this.#restart();
+    this.#online = online;
+    this.#restart(online ? WAKE_S : 0);
   }
 
   /** Makes one cycle now, also while suspended; resolves when it has ended. */
@@ -205,11 +209,20 @@ export class Communicator {
     if (!this.#online) return this.#enter('offline', '');
     if (0 < this.#wishes.length) return void this.#serve(this.#wishes.shift());
     const wanted = 0 < this.#cycle_wishes.length;
-    if (this.#suspended && !wanted) return this.#enter('suspended', '');
+    if (this.#suspended && !wanted) return this.#rest();
     const wait_s = wanted ? 0 : this.#timetable.wait(this.#now_s());
     if (wait_s === 0) return void this.#cycle(this.#cycle_wishes.splice(0));
     this.#timer = this.#world.setTimeout(() => this.#pump(), wait_s * 1000);
     return this.#enter(0 < this.#failures ? 'unreachable' : 'waiting', this.#message);
+  }
+
+  // What was measured on demand leaves its sessions to the next such measurement, but not for long: others want the places.
+  #rest() {
+    this.#timer = this.#world.setTimeout(() => {
+      this.#sessions.close();
+      this.#sessions = this.#newSessions();
+    }, KEPT_MS_MAX);
+    return this.#enter('suspended', '');
   }
 
   async #cycle(wishes) {
@@ -226,6 +239,7 @@ export class Communicator {
         bytes,
         sessions: this.#sessions,
         signal: run.controller.signal,
+        pause: (ms, over) => this.#pause(ms, over),
         forecastOf: (quantity) => this.#ledgers.get(quantity)?.next?.median.value ?? null,
         record: (quantity, outcome, detail) => shared.push(this.#record(run, quantity, outcome, detail)),
       });
@@ -240,6 +254,13 @@ export class Communicator {
     for (const { resolve, reject } of wishes) error === null ? resolve() : reject(error);
     this.#pump();
     this.#tell();
+  }
+
+  async #pause(ms, over) {
+    let timer;
+    const passed = new Promise((resolve) => (timer = this.#world.setTimeout(resolve, ms)));
+    await Promise.race([passed, over]);
+    this.#world.clearTimeout(timer);
   }
 
   async #serve({ request, resolve, reject }) {
@@ -300,7 +321,8 @@ export class Communicator {
       const response = await this.#world.fetch(address, { cache: 'no-store', credentials: 'omit', signal: gone.signal });
       const { host, echo } = await response.json();
       if (station !== this.#station || typeof host !== 'string') return;
-      if (host !== station.name) this.#rename(host.slice(0, NAME_MAX));
+      const name = host.slice(0, NAME_MAX);
+      if (name !== station.name) this.#rename(name);
       station.keeps = echo?.keeps === true;
       station.transfer_bytes_max = Number.isSafeInteger(echo?.transfer_bytes_max) ? echo.transfer_bytes_max : null;
     } catch {
@@ -377,7 +399,8 @@ export class Communicator {
     this.#sessions?.close();
     this.#sessions = this.#newSessions();
     if (is_gap) {
-      this.#gaps += 1;
+      // Whoever suspends or is offline already misses nothing that was due.
+      if (this.#online && !this.#suspended) this.#gaps += 1;
       for (const quantity of QUANTITIES) this.#after_gap.add(quantity);
     }
     this.#message = reason;
@@ -421,13 +444,17 @@ export class Communicator {
     this.#sessions = this.#newSessions();
     this.#failures = 0;
     this.#message = '';
+    // What was agreed to for one station was not agreed to for another.
+    this.#sharing = null;
     this.#forget();
     this.#timetable.restart();
   }
 
+  // It is the station that was measured all along, whose name was not known yet.
   #rename(name) {
     this.#station.name = name;
-    this.#forget();
+    for (const ledger of this.#ledgers.values()) ledger.rename(name);
+    this.#tell();
   }
 
   #forget() {
@@ -484,6 +511,8 @@ export class Communicator {
 const ANSWER_MS_MAX = 10_000;
 // A wireless network is joined again in two to five seconds; what fails before says nothing of the station.
 const WAKE_S = 5;
+// A script that measures one after the other asks again within milliseconds, one that is asked by hand within seconds.
+const KEPT_MS_MAX = 5000;
 // What is asked for while something is under way waits, but not without end.
 const WISHES_MAX = 16;
 // Nobody waits longer for a file; a transfer that still runs then is long beside the work.

@@ -1,21 +1,21 @@
 // What one cycle measures of a station, in its order: the round trips, then the transfers and the round trips beside them.
 import { ProbeError } from './failure.js';
-import { goodput, median } from './reduce.js';
+import { goodput, typicalTime } from './reduce.js';
 
 /**
  * Makes the experiments named in `experiments` once.
  *
  * `sessions` gives the sessions `small` and `bulk`; `forecastOf(quantity)` the forecast in use, or `null`;
  * `record(quantity, outcome, detail)` takes every value and failure, and throws when the cycle no longer
- * counts. Gives how many experiments gave values.
+ * counts; `pause(ms, over)` resolves after `ms`, or with `over`. Gives how many experiments gave values.
  */
-export async function runCycle({ experiments, period_s, bytes, sessions, signal, forecastOf, record }) {
-  let values = 0;
+export async function runCycle({ experiments, period_s, bytes, sessions, signal, forecastOf, record, pause }) {
+  const measured = new Set();
   const attempt = async (quantity, body) => {
     if (!experiments.includes(quantity)) return;
     const { outcome, detail } = await tried(body);
     record(quantity, outcome, detail);
-    if (outcome.value !== undefined) values += 1;
+    if (outcome.value !== undefined) measured.add(quantity);
   };
   await attempt('rtt', async () => {
     const small = await sessions.get('small', signal);
@@ -25,15 +25,17 @@ export async function runCycle({ experiments, period_s, bytes, sessions, signal,
     const small = await sessions.get('small', signal);
     return timed(await small.rttNagle(affordable(NAGLE_EXCHANGES, 1, period_s, forecastOf('rtt_nagle')), { signal }));
   });
-  const load = experiments.includes('rtt_loaded') ? new Load(sessions, signal) : null;
+  const load = experiments.includes('rtt_loaded') ? new Load(sessions, signal, pause) : null;
   for (const quantity of ['goodput', 'goodput_down']) {
-    await attempt(quantity, () => transfer(quantity, { bytes, sessions, signal, load, forecastOf }));
+    // A round trip that was not measured in this cycle may be that of another hour, or of another way.
+    const rtt_forecast_s = measured.has('rtt') ? forecastOf('rtt') : null;
+    await attempt(quantity, () => transfer(quantity, { bytes, sessions, signal, load, rtt_forecast_s }));
   }
   if (load !== null && load.has_result) await attempt('rtt_loaded', () => load.result());
-  return values;
+  return measured.size;
 }
 
-async function transfer(quantity, { bytes, sessions, signal, load, forecastOf }) {
+async function transfer(quantity, { bytes, sessions, signal, load, rtt_forecast_s }) {
   const bulk = await sessions.get('bulk', signal);
   const beside = load?.start();
   let moved;
@@ -43,7 +45,6 @@ async function transfer(quantity, { bytes, sessions, signal, load, forecastOf })
   } finally {
     await beside?.end(moved);
   }
-  const rtt_forecast_s = forecastOf('rtt');
   const { raw, corrected } = goodput(bytes, moved.elapsed_s, rtt_forecast_s);
   const detail = { n: 1, raw, bytes, elapsed_s: moved.elapsed_s };
   if (rtt_forecast_s !== null) detail.rtt_forecast_s = rtt_forecast_s;
@@ -56,9 +57,10 @@ class Load {
   #samples = [];
   #error = null;
 
-  constructor(sessions, signal) {
+  constructor(sessions, signal, pause) {
     this.sessions = sessions;
     this.signal = signal;
+    this.pause = pause;
   }
 
   /** Whether there is something to tell: a transfer may be over before any exchange began. */
@@ -68,44 +70,76 @@ class Load {
 
   async result() {
     if (this.#samples.length === 0) throw this.#error;
-    return { value: median(this.#samples), detail: { n: this.#samples.length } };
+    const value = typicalTime(this.#samples);
+    if (value === null) throw new ProbeError('local', "the exchanges took no time by this browser's clock");
+    return { value, detail: { n: this.#samples.length } };
   }
 
   /** Exchanges from `begin()`, right before the transfer's first byte, to `end(moved)`. */
   start() {
     let begin;
     const begun = new Promise((resolve) => (begin = resolve));
-    let is_over = false;
-    const seen = [];
-    const failed = this.#exchange(seen, begun, () => is_over).catch((error) => error);
+    const transfer = { begun, is_over: false };
+    transfer.over = new Promise((resolve) => (transfer.end = resolve));
+    const spread = new Spread(LOADED_BATCHES_MAX);
+    const failed = this.#exchange(spread, transfer).catch((error) => error);
     return {
       begin,
       end: async (moved) => {
-        is_over = true;
+        transfer.is_over = true;
+        transfer.end();
         begin();
         const error = await failed;
         if (error !== undefined && !(error instanceof ProbeError)) throw error;
         // A transfer that failed was no load.
         if (moved === undefined) return;
         this.#error ??= error ?? null;
-        this.#keep(seen, moved);
+        this.#keep(spread.batches.flat(), moved);
       },
     };
   }
 
-  async #exchange(seen, begun, isOver) {
+  async #exchange(spread, transfer) {
     const small = await this.sessions.get('small', this.signal);
-    for (let batch = 0; batch < LOADED_BATCHES_MAX && (batch === 0 || !isOver()); batch += 1) {
-      const when = batch === 0 ? begun : null;
+    let when = transfer.begun;
+    do {
       const { samples, began_s } = await small.rtt(LOADED_EXCHANGES, { signal: this.signal, timeout_ms: LOADED_MS_MAX, when });
-      samples.forEach((sample, i) => seen.push({ sample, began_s: began_s[i] }));
-    }
+      when = null;
+      const wait_s = spread.add(samples.map((sample, i) => ({ sample, began_s: began_s[i] })));
+      if (0 < wait_s && !transfer.is_over) await this.pause(wait_s * 1000, transfer.over);
+    } while (!transfer.is_over);
   }
 
   #keep(seen, { began_s, elapsed_s }) {
     for (const exchange of seen) {
       if (began_s <= exchange.began_s && exchange.began_s < began_s + elapsed_s) this.#samples.push(exchange.sample);
     }
+  }
+}
+
+/**
+ * Batches of exchanges spread evenly over a time whose length nobody knows beforehand: when there are
+ * `batches_max`, every other one is dropped, and those that follow come twice as far apart.
+ */
+export class Spread {
+  #batches_max;
+  #step_s = 0;
+  batches = [];
+
+  constructor(batches_max) {
+    this.#batches_max = batches_max;
+  }
+
+  /** Takes the batch that has just ended, `[{sample, began_s}]`; gives how long to wait for the next, in s. */
+  add(batch) {
+    this.batches.push(batch);
+    const [first, last] = [this.batches[0][0], batch.at(-1)];
+    const ended_s = last.began_s + last.sample;
+    if (this.batches.length === this.#batches_max) {
+      this.batches = this.batches.filter((_, i) => i % 2 === 0);
+      this.#step_s = (ended_s - first.began_s) / this.batches.length;
+    }
+    return Math.max(0, batch[0].began_s + this.#step_s - ended_s);
   }
 }
 
@@ -120,7 +154,9 @@ async function tried(body) {
 }
 
 function timed({ value, n, samples }) {
-  return { value, detail: { n, least: Math.min(...samples) } };
+  const least = Math.min(...samples);
+  // What took less than a step of the clock is not known to have taken no time.
+  return { value, detail: least === 0 ? { n } : { n, least } };
 }
 
 /** How many exchanges of about `each_s` fit into their share of a period: `most` at most, odd, `least` at least. */
@@ -137,8 +173,9 @@ const EXCHANGES = 11;
 const NAGLE_EXCHANGES = 3;
 // The two kinds of round trips take half of a period at most, and leave the rest to the transfers.
 const SHARE = 0.25;
-// Small batches, so that few exchanges run on after the transfer has ended; together as many as three rtts.
+// Small batches, so that few exchanges run on after the transfer has ended. So many are kept of a transfer, and for
+// each doubling of its length half as many are made: about a hundred in the longest, of 60 s.
 const LOADED_EXCHANGES = 5;
-const LOADED_BATCHES_MAX = 6;
+const LOADED_BATCHES_MAX = 12;
 // The first batch waits for the transfer's reply, 2 s at most, and any may stand in its queue.
 const LOADED_MS_MAX = 20_000;

@@ -110,7 +110,8 @@ export class History {
 
 /**
  * The points of several histories as CSV (RFC 4180), in the order of their times: a header, then
- * `time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw`.
+ * `time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw`; after them a comment for each
+ * history that dropped older points.
  */
 export function toCsv(histories) {
   const rows = histories.flatMap((history) => {
@@ -119,7 +120,10 @@ export function toCsv(histories) {
   });
   rows.sort((a, b) => a.time_s - b.time_s);
   const lines = rows.map((row) => COLUMNS.map((name) => field(row[name])).join(','));
-  return [COLUMNS.join(','), ...lines, ''].join('\r\n');
+  const short = histories.filter((history) => 0 < history.dropped);
+  // Last: programs take the first line for the header.
+  const dropped = short.map((history) => `# ${history.series.quantity}: ${history.dropped} older points were dropped`);
+  return [COLUMNS.join(','), ...lines, ...dropped, ''].join('\r\n');
 }
 
 /**

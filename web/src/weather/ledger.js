@@ -59,6 +59,13 @@ export class Ledger {
     this.#next = this.#forecasts();
   }
 
+  /** Gives the series another target: what was measured and learnt is of the same station. */
+  rename(target) {
+    this.series = { ...this.series, target };
+    this.history.series = { ...this.history.series, target };
+    if (this.#next !== null) this.#next = { ...this.#next, target };
+  }
+
   /** Gives the forecasters' memory back. */
   free() {
     this.#battery.free();

@@ -2,19 +2,21 @@
 import { measureClock } from './clock.js';
 import { Communicator } from './communicator.js';
 import { loadForecaster } from './forecaster.js';
+import { retryDelay } from './schedule.js';
 
 /**
  * Runs a communicator in the worker whose global scope is `scope`, in `world` (communicator.js).
  *
  * Messages in are `{do, id?, …}`. Every one with an `id` is answered with `{is: 'answer', id, result}` or
- * `{is: 'answer', id, error: {name, message, failure?}}`. Points and statuses come unasked.
+ * `{is: 'answer', id, error: {name, message, failure?}}`. Points and statuses come unasked, as does `{is: 'trouble',
+ * message, next_due_s}` while the forecaster cannot be loaded, and `{is: 'alive'}` at the start and after `{do: 'ping'}`.
  */
 export function runWorker(scope, world) {
   const post = (message) => scope.postMessage(message);
   let communicator = null;
   const start = async ({ station_url, forecaster_url, settings, online }) => {
     if (communicator !== null) throw new TypeError('it was started already');
-    const makeBattery = await loadForecaster(await fetchForecaster(world, forecaster_url));
+    const makeBattery = await persist(world, post, () => fetchForecaster(world, forecaster_url).then(loadForecaster));
     communicator = new Communicator({ world, makeBattery, post, clock: measureClock() });
     communicator.start(station_url, settings, online);
   };
@@ -22,6 +24,7 @@ export function runWorker(scope, world) {
   let started = null;
   scope.onmessage = async ({ data }) => {
     const { id } = data;
+    if (data.do === 'ping') return post({ is: 'alive' });
     try {
       if (data.do === 'start') started = start(data);
       await started;
@@ -32,7 +35,22 @@ export function runWorker(scope, world) {
       if (id !== undefined) post({ is: 'answer', id, error: describe(error) });
       else throw error;
     }
+    return undefined;
   };
+  post({ is: 'alive' });
+}
+
+/** What `attempt` gives; as often as it fails it is tried again, later and later, and said. */
+async function persist(world, post, attempt) {
+  for (let failures = 1; ; failures += 1) {
+    try {
+      return await attempt();
+    } catch (error) {
+      const wait_s = retryDelay(failures + 1, world.random());
+      post({ is: 'trouble', message: describe(error).message, next_due_s: world.wall_ms() / 1000 + wait_s });
+      await new Promise((resolve) => world.setTimeout(resolve, wait_s * 1000));
+    }
+  }
 }
 
 const ACTIONS = {
@@ -51,11 +69,20 @@ const ACTIONS = {
 };
 
 async function fetchForecaster(world, url) {
-  const response = await world.fetch(url);
-  if (!response.ok) throw new Error(`the forecaster could not be loaded: ${response.status}`);
-  return response.arrayBuffer();
+  const gone = new AbortController();
+  const timer = world.setTimeout(() => gone.abort(new Error('the forecaster did not load in time')), LOAD_MS_MAX);
+  try {
+    const response = await world.fetch(url, { signal: gone.signal });
+    if (!response.ok) throw new Error(`the forecaster could not be loaded: ${response.status}`);
+    return await response.arrayBuffer();
+  } finally {
+    world.clearTimeout(timer);
+  }
 }
 
 function describe(error) {
   return { name: error?.name ?? 'Error', message: String(error?.message ?? error), failure: error?.failure };
 }
+
+// Some tens of kilobytes: on a slow phone link it takes some seconds.
+const LOAD_MS_MAX = 30_000;

@@ -9,6 +9,18 @@ export function median(samples) {
 }
 
 /**
+ * One time for exchanges timed with a clock that may be coarse: their median; where that is 0, because most
+ * began and ended within one step of the clock, their mean, for the steps seen of many are as long as they took.
+ * `null` when the clock saw no time pass, or without any.
+ */
+export function typicalTime(samples) {
+  const middle = median(samples);
+  if (middle !== 0) return middle;
+  const total = samples.reduce((sum, sample) => sum + sample, 0);
+  return 0 < total ? total / samples.length : null;
+}
+
+/**
  * The rate of `bytes` in `elapsed_s`, of which one round trip moved nothing (JavaNws §2.1.1), in bit/s:
  * `raw` over the whole time, `corrected` less the forecast round trip. A forecast that cannot have been part
  * of the time is left out. `null` when the clock saw no time pass.

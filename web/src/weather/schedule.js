@@ -23,19 +23,21 @@ export class Timetable {
     return this.#due_s;
   }
 
-  /** A cycle begins. The next is due a period after this one was, or after now if that has passed. */
+  /** A cycle begins. The next is due a period after this one was, or after now if that has passed; one before its time moves none. */
   begin(now_s) {
     const due_s = this.#due_s ?? now_s;
+    if (now_s < due_s) return;
     const late = Math.max(0, Math.floor((now_s - due_s) / this.period_s));
     this.missed += late;
     // In step with the first: a late tick moves none of those that follow.
     this.#due_s = due_s + (late + 1) * this.period_s;
   }
 
-  /** Another period: the next cycle is due that long after the last began, or now. */
-  setPeriod(period_s) {
+  /** Another period: the next cycle is due that long after the last began, or now; nothing was missed before it was chosen. */
+  setPeriod(period_s, now_s) {
     if (this.#due_s !== null) this.#due_s += period_s - this.period_s;
     this.period_s = period_s;
+    if (this.#due_s !== null && this.#due_s < now_s) this.restart();
   }
 
   /** Nothing is due before `at_s`. What passes over until then is not missed. */
@@ -69,12 +71,6 @@ export class Vigil {
     if (BEAT_S + LATE_S_MAX < silent_s) return `this page stood still for ${Math.round(silent_s)} s`;
     if (JUMP_S_MAX < Math.abs(jump_s)) return `the clock jumped by ${Math.round(jump_s)} s`;
     return null;
-  }
-
-  /** Starts anew: whatever passed until now is known. */
-  reset() {
-    this.#beat_s = null;
-    this.#offset_s = null;
   }
 }
 

@@ -1,6 +1,6 @@
 // One session of docs/spec/echo.md: a WebSocket on which one experiment runs at a time.
 import { ProbeError } from './failure.js';
-import { goodput, median } from './reduce.js';
+import { goodput, typicalTime } from './reduce.js';
 import { WireError, decodeDone, decodeReply, encodeRequest } from './wire.js';
 
 /**
@@ -16,6 +16,8 @@ export class EchoSession {
   #count;
   #payload = null;
   #busy = false;
+  /** When the station was last heard, in ms. */
+  #heard_ms = 0;
   /** What the running experiment does with a message, and with the end of the session. */
   #take = null;
   #fail = null;
@@ -70,16 +72,16 @@ export class EchoSession {
    * `n` exchanges of two bytes; the value is their median. `began_s` says when each began. `when`, a promise,
    * holds the first one back after the station is ready: until what is to disturb it has begun.
    */
-  rtt(n, { signal, timeout_ms = EXCHANGES_MS_MAX, when = null } = {}) {
-    return this.#experiment({ kind: 'rtt', count: n }, { signal, timeout_ms }, async (exchange) => {
+  rtt(n, { signal, timeout_ms, when = null } = {}) {
+    return this.#experiment({ kind: 'rtt', count: n }, { signal, ...boundsOf(n, timeout_ms) }, async (exchange) => {
       if (when !== null) await exchange.while(when);
       return timed(await exchange.times(n, 1), 0);
     });
   }
 
   /** `n` exchanges in which the station's answer is written twice with Nagle's algorithm on; the first is left out. */
-  rttNagle(n, { signal, timeout_ms = EXCHANGES_MS_MAX } = {}) {
-    return this.#experiment({ kind: 'rtt_nagle', count: n + 1 }, { signal, timeout_ms }, async (exchange) => {
+  rttNagle(n, { signal, timeout_ms } = {}) {
+    return this.#experiment({ kind: 'rtt_nagle', count: n + 1 }, { signal, ...boundsOf(n + 1, timeout_ms) }, async (exchange) => {
       return timed(await exchange.times(n + 1, 2), 1);
     });
   }
@@ -121,7 +123,7 @@ export class EchoSession {
     return true;
   }
 
-  async #experiment(request, { signal, timeout_ms }, body) {
+  async #experiment(request, { signal, timeout_ms, silence_ms = timeout_ms }, body) {
     const frame = encodeRequest(request);
     if (this.#socket === null) throw new ProbeError('reset', 'the session was closed before the experiment');
     if (this.#busy) throw new ProbeError('local', 'another experiment is under way');
@@ -132,9 +134,7 @@ export class EchoSession {
     this.#fail = (error) => exchange.fail(error);
     const given_up = () => this.close(signal.reason);
     signal?.addEventListener('abort', given_up, { once: true });
-    const timer = this.#world.setTimeout(() => {
-      this.close(new ProbeError('timed_out', `the station did not answer within ${timeout_ms / 1000} s`));
-    }, timeout_ms);
+    const endWatch = this.#watch(timeout_ms, silence_ms);
     try {
       const answer = exchange.next();
       this.#send(frame);
@@ -145,12 +145,32 @@ export class EchoSession {
       if (!failure.is_open_after) this.close(failure);
       throw failure;
     } finally {
-      this.#world.clearTimeout(timer);
+      endWatch();
       signal?.removeEventListener('abort', given_up);
       this.#take = null;
       this.#fail = null;
       this.#busy = false;
     }
+  }
+
+  // Ends the session after `timeout_ms`, or when the station was silent for `silence_ms`; gives what ends the watch.
+  // One timer that looks when the station was last heard: a timer for each exchange would cost time in it.
+  #watch(timeout_ms, silence_ms) {
+    const end_ms = this.#world.now_ms() + timeout_ms;
+    this.#heard_ms = this.#world.now_ms();
+    let timer;
+    const look = () => {
+      const now_ms = this.#world.now_ms();
+      const due_ms = Math.min(end_ms, this.#heard_ms + silence_ms);
+      if (now_ms < due_ms) {
+        timer = this.#world.setTimeout(look, due_ms - now_ms);
+        return;
+      }
+      const bound_ms = due_ms === end_ms ? timeout_ms : silence_ms;
+      this.close(new ProbeError('timed_out', `the station did not answer within ${bound_ms / 1000} s`));
+    };
+    timer = this.#world.setTimeout(look, Math.min(timeout_ms, silence_ms));
+    return () => this.#world.clearTimeout(timer);
   }
 
   // A browser takes whatever it is given and keeps it in memory: so no more than so much at once.
@@ -180,6 +200,7 @@ export class EchoSession {
       this.close(new ProbeError('garbage', 'the station sent what nobody asked for'));
     } else {
       this.#take(data);
+      this.#heard_ms = this.#world.now_ms(); // After it was timed.
     }
   }
 
@@ -356,10 +377,18 @@ function acceptReply(data) {
   throw error;
 }
 
+/** How long `n` exchanges may take, and the station be silent amid them, in ms; `timeout_ms` where it is given. */
+function boundsOf(n, timeout_ms) {
+  if (timeout_ms !== undefined) return { timeout_ms };
+  return { timeout_ms: Math.max(EXCHANGES_MS_MAX, n * EXCHANGE_MS_MAX), silence_ms: EXCHANGES_MS_MAX };
+}
+
 /** What exchanges say, without the first `left_out`. */
 function timed({ samples, began_s }, left_out) {
   const kept = samples.slice(left_out);
-  return { value: median(kept), n: kept.length, samples: kept, began_s: began_s.slice(left_out) };
+  const value = typicalTime(kept);
+  if (value === null) throw tooCoarse("the exchanges took no time by this browser's clock");
+  return { value, n: kept.length, samples: kept, began_s: began_s.slice(left_out) };
 }
 
 /** What a transfer says: the uncorrected rate, in bit/s. */
@@ -368,13 +397,13 @@ function moved(bytes, began_ms, at_ms, data) {
   if (done.bytes !== bytes) throw new WireError(`the station counted ${done.bytes} of ${bytes} bytes`);
   const elapsed_s = (at_ms - began_ms) / 1000;
   const rate = goodput(bytes, elapsed_s, null);
-  if (rate === null) throw tooCoarse();
+  if (rate === null) throw tooCoarse("the transfer took no time by this browser's clock; more bytes are needed");
   return { value: rate.raw, n: 1, samples: [elapsed_s], bytes, elapsed_s, began_s: began_ms / 1000, tcp: done.tcp };
 }
 
-// The session is in order: only the clock is too coarse for so few bytes.
-function tooCoarse() {
-  const error = new ProbeError('local', "the transfer took no time by this browser's clock; more bytes are needed");
+// The session is in order: only the clock is too coarse.
+function tooCoarse(sentence) {
+  const error = new ProbeError('local', sentence);
   error.is_open_after = true;
   return error;
 }
@@ -423,8 +452,10 @@ export const MESSAGE_BYTES_MAX = 65_536;
 const SUBPROTOCOL = 'barograph-probe.1';
 // Longer than any healthy answer, also over a satellite.
 const OPEN_MS_MAX = 10_000;
-// Eleven exchanges over a satellite take seven seconds.
+// Eleven exchanges over a satellite take seven seconds; no single answer takes as long.
 const EXCHANGES_MS_MAX = 10_000;
+// An exchange over a satellite takes 0.7 s with Nagle's algorithm: as many as anybody asks for have time to come.
+const EXCHANGE_MS_MAX = 1000;
 // The largest transfer, 16 MiB, may take 139 s (echo.md §3), its reply be 2 s late; the rest is the way.
 const TRANSFER_MS_MAX = 144_000;
 // What waits in the browser at most: a poll every DRAIN_MS (timers are clamped to 4 ms) then still feeds 8 Gbit/s.
