@@ -93,7 +93,7 @@ class State {
   constructor(mirror, battery) {
     this.mirror = mirror;
     this.#rtt = battery();
-    this.#goodput = new Goodput(battery());
+    this.#goodput = new Goodput(battery);
   }
 
   async open(open, signal) {

@@ -28,7 +28,7 @@ export function downloadTime({ url, rtt, goodput }, size_bytes) {
   const at = (rate) => setup_s + (0 < rate ? (size_bytes * 8) / rate : Infinity);
   const time_s = at(goodput.value);
   const known = Number.isFinite(goodput.lower) && Number.isFinite(goodput.upper);
-  // The interval is centred on the forecast of least absolute error; the mean's may lie beside it, but is shown inside.
+  // The interval is that of one more probe, the forecast the mean of many: it may lie beside it, but is shown inside.
   return {
     time_s,
     lower_s: known ? Math.min(time_s, at(goodput.upper)) : null,
