@@ -9,13 +9,15 @@ import { batteries, seeded } from '../testkit/mirrors.mjs';
 const battery = await batteries();
 
 const forecast = (value, lower = null, upper = null) => ({ value, lower, upper });
-const mirror = (url, rate, lower, upper, rtt_s = 0) => ({ url, rtt: forecast(rtt_s), goodput: forecast(rate, lower, upper), failure: null });
+const mirror = (url, rate, lower, upper, rtt_s = 0) => ({ url, kind: 'station', rtt: forecast(rtt_s), goodput: forecast(rate, lower, upper), failure: null });
 
 describe('ranking', () => {
   test('a download takes its round trips and its bytes', () => {
     const { time_s, lower_s, upper_s } = downloadTime(mirror('https://a/', 8e6, 4e6, 16e6, 0.1), 1e6);
     assert.deepEqual([time_s, lower_s, upper_s].map((s) => Number(s.toFixed(9))), [1.3, 0.8, 2.3]);
     assert.equal(downloadTime(mirror('http://a/', 8e6, 4e6, 16e6, 0.1), 1e6).time_s, 1.2, 'two round trips without TLS');
+    const file = downloadTime({ ...mirror('https://a/f', 8e6, 4e6, 16e6, 0.1), kind: 'download' }, 1e6);
+    assert.equal(file.time_s, 1.1, 'the time to the first byte of a file, once');
     assert.equal(downloadTime({ url: 'https://a/', rtt: null, goodput: forecast(8e6) }, 1e6).time_s, 1);
     assert.equal(downloadTime(mirror('https://a/', 8e6, 0, 16e6), 1e6).upper_s, Infinity);
     assert.equal(downloadTime(mirror('https://a/', 8e6), 1e6).lower_s, null);
