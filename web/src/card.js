@@ -12,7 +12,7 @@ import {
   quantityTitle,
 } from './format.js';
 import { Graph, OWN_HEIGHT, PART_HEIGHT } from './graph.js';
-import { hasFailed } from './store.js';
+import { POINTS_MAX, hasFailed } from './store.js';
 import { Table } from './table.js';
 import { partOf, traceOf } from './trace.js';
 
@@ -37,6 +37,7 @@ export class Card {
    */
   render(series, { points_shown, points = series.points, separate = false }) {
     this.series = series;
+    this.#nameTable(series);
     this.#separate(separate);
     this.#writeNumbers(series);
     if (!this.in_view) return;
@@ -75,6 +76,12 @@ export class Card {
     this.root.remove();
   }
 
+  // The station's name is learnt, or another station is chosen, after the card was made.
+  #nameTable({ source, target }) {
+    setAttribute(this.toggle, 'aria-label', `Table of ${this.title}, ${target}`);
+    this.table?.name(`${this.title}, ${source} to ${target}: the last ${POINTS_MAX} points at most`);
+  }
+
   #build(series) {
     const id = `card-${(next_id += 1)}`;
     const figure = this.own ? 'span' : 'dd';
@@ -98,7 +105,7 @@ export class Card {
     this.body = element('div', { class: 'body' }, this.figure);
 
     this.toggle = element('button', { type: 'button', class: 'quiet', 'aria-pressed': 'false' }, 'Table');
-    this.toggle.setAttribute('aria-label', `Table of ${this.title}, ${series.target}`);
+    this.#nameTable(series);
     this.toggle.addEventListener('click', () => this.#toggleTable());
 
     const titles = [
@@ -193,7 +200,8 @@ export class Card {
     if (shown) {
       this.#dropGraphs();
       const corrected = this.own && this.series.unit === 'bit/s';
-      this.table = new Table(`${this.title}, ${this.series.source} to ${this.series.target}`, { corrected });
+      this.table = new Table({ corrected });
+      this.#nameTable(this.series);
       this.body.replaceChildren(this.table.root);
     } else {
       this.table = null;

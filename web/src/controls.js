@@ -1,13 +1,16 @@
 // What the reader tells the communicator, and what it tells the reader about itself.
 import { element, setAttribute, setText } from './dom.js';
 import { ABSENT, formatClock, formatCount, formatPeriod, formatValue } from './format.js';
+import { formatSize } from './mirrors/size.js';
 import { fileName, saveFile } from './save.js';
+import { SIZES } from './weather/settings.js';
 
 /** The controls and facts above the console, bound to one `Here`. */
 export class Controls {
   constructor(here) {
     this.here = here;
     this.status = null;
+    this.refusal = '';
     this.parts = Object.fromEntries(PARTS.map((id) => [id, document.getElementById(id)]));
     this.#fill();
     this.#listen();
@@ -26,11 +29,25 @@ export class Controls {
     for (const option of parts.size.options) option.disabled = bytes_max < Number(option.value);
     if (document.activeElement !== parts.against) parts.against.value = status.station_url ?? '';
     setText(parts.suspend, status.state === 'suspended' ? 'Resume' : 'Suspend');
-    const broken = status.state === 'offline' || status.state === 'unreachable';
-    parts.own_trouble.hidden = !broken;
-    setText(parts.own_trouble, broken ? troubleWords(status) : '');
+    this.#say(troubleWords(status) || this.refusal);
     this.#showFacts(status);
     this.#tick();
+  }
+
+  #say(words) {
+    this.parts.own_trouble.hidden = words === '';
+    setText(this.parts.own_trouble, words);
+  }
+
+  /** Asks `question()` of the communicator; says it where that was refused, until another is taken. */
+  async #ask(question) {
+    try {
+      await question();
+      this.refusal = '';
+    } catch (error) {
+      this.refusal = sentence(String(error?.message ?? error));
+    }
+    if (this.status) this.show(this.status);
   }
 
   #showFacts({ client, server, station_url, clock, traffic, gaps, missed, cycles, keeps, sharing }) {
@@ -76,10 +93,10 @@ export class Controls {
 
   #listen() {
     const { here, parts } = this;
-    parts.period.addEventListener('change', () => here.setPeriod(Number(parts.period.value)));
-    parts.size.addEventListener('change', () => here.setSize(Number(parts.size.value)));
-    parts.forecaster.addEventListener('change', () => here.setForecaster(parts.forecaster.value));
-    parts.suspend.addEventListener('click', () => (this.status?.state === 'suspended' ? here.resume() : here.suspend()));
+    parts.period.addEventListener('change', () => this.#ask(() => here.setPeriod(Number(parts.period.value))));
+    parts.size.addEventListener('change', () => this.#ask(() => here.setSize(Number(parts.size.value))));
+    parts.forecaster.addEventListener('change', () => this.#ask(() => here.setForecaster(parts.forecaster.value)));
+    parts.suspend.addEventListener('click', () => this.#ask(() => (this.status?.state === 'suspended' ? here.resume() : here.suspend())));
     // What comes of it is shown as of any other measurement.
     parts.measure_now.addEventListener('click', () => here.measureNow()?.catch(() => {}));
     parts.share.addEventListener('change', () => this.#share());
@@ -88,8 +105,8 @@ export class Controls {
       event.preventDefault();
       this.#measureAgainst();
     });
-    parts.save_csv.addEventListener('click', () => this.#save('csv', 'text/csv', () => here.csv()));
-    parts.save_json.addEventListener('click', () => this.#save('json', 'application/json', () => here.json()));
+    parts.save_csv.addEventListener('click', () => this.#ask(() => this.#save('csv', 'text/csv', () => here.csv())));
+    parts.save_json.addEventListener('click', () => this.#ask(() => this.#save('json', 'application/json', () => here.json())));
   }
 
   /** Says what stands in the way of the address that is being written; returns whether that makes it impossible. */
@@ -124,11 +141,8 @@ export class Controls {
 
   async #share() {
     const { share } = this.parts;
-    try {
-      await this.here.share(share.checked);
-    } catch {
-      share.checked = Boolean(this.status?.sharing); // The station stopped keeping meanwhile.
-    }
+    // Where the station stopped keeping meanwhile, the status has the box unchecked again.
+    await this.#ask(() => this.here.share(share.checked));
   }
 
   async #save(ending, type, read) {
@@ -143,7 +157,7 @@ export function stateWords({ state, period_s, server, message }) {
   if (state === 'measuring' || state === 'waiting') return `measuring every ${formatPeriod(period_s)}`;
   if (state === 'connecting') return `connecting to ${server ?? 'the station'}`;
   if (state === 'offline') return 'this browser is offline';
-  if (state === 'unreachable') return `${server ?? 'the station'} cannot be reached`;
+  if (state === 'unreachable') return unreachableWords(server ?? 'the station', message);
   return state === 'suspended' ? 'suspended' : message ?? state;
 }
 
@@ -160,11 +174,17 @@ export function gapWords(gaps, missed) {
   return 0 < missed ? `${in_gaps}, ${formatCount(missed)} missed` : in_gaps;
 }
 
-/** What is wrong, and that nobody need do anything about it. */
+/** That nothing comes of a station that answers to say no is another thing than silence. */
+function unreachableWords(server, message) {
+  return DECLINES.test(message ?? '') ? `${server} declines` : `${server} cannot be reached`;
+}
+
+/** What is wrong, and that nobody need do anything about it; also of one quantity that fails while others are measured. */
 export function troubleWords({ state, message, next_due_s }) {
   if (state === 'offline') return 'The browser has no network. This is a gap, not a failure; measuring goes on when the network is back.';
-  const next = next_due_s === null ? '' : ' The next attempt comes by itself.';
-  return message ? `${sentence(message)}${next}` : '';
+  if (state === 'suspended' || state === 'connecting') return '';
+  if (!message || PAUSES.test(message)) return '';
+  return Number.isFinite(next_due_s) ? `${sentence(message)} The next attempt comes by itself.` : sentence(message);
 }
 
 function sentence(text) {
@@ -178,14 +198,12 @@ function coarseWhy(protocol) {
   return protocol === 'https:' ? 'this browser keeps it coarse here' : 'served over https it is finer';
 }
 
-function formatSize(bytes) {
-  return bytes < 2 ** 20 ? `${bytes / 2 ** 10}\u202fKiB` : `${bytes / 2 ** 20}\u202fMiB`;
-}
-
 // JavaNws let people choose from 1 s to 5 min; these are the steps that they would call round.
 const PERIODS_S = [1, 2, 5, 10, 20, 30, 60, 120, 300];
-// The sizes of docs/spec/echo.md that a page may choose.
-const SIZES = [64, 128, 256, 512, 1024, 4096, 16384].map((kibibytes) => kibibytes * 1024);
+// What the communicator says of stations that answer no (weather/session.js).
+const DECLINES = /\bdeclines\b|(ended|cut) the session/;
+// Why nothing was measured for a while, which the state or the gap says already.
+const PAUSES = /^(suspended|offline|stopped|another station was chosen)$/;
 const PARTS = [
   'controls',
   'period',

@@ -5,6 +5,7 @@ import { Controls } from './controls.js';
 import { setText } from './dom.js';
 import { Drawing } from './drawing.js';
 import { Store, keyOf } from './store.js';
+import { CLIENT, QUANTITIES, UNITS } from './weather/ledger.js';
 
 /** The part of the page that shows what a `Here` measures. It draws only what changed and is in view. */
 export class Own {
@@ -15,7 +16,7 @@ export class Own {
     this.server = null;
     this.wholes = new Map();
     this.drawing = new Drawing((quantities) => this.#draw(quantities));
-    this.console = new Console([...UNITS.keys()], (quantity, shown) => this.#show(quantity, shown));
+    this.console = new Console(QUANTITIES, (quantity, shown) => this.#show(quantity, shown));
     this.cards = new Map();
   }
 
@@ -35,7 +36,7 @@ export class Own {
     this.controls = new Controls(here);
     this.parts.own_span.addEventListener('change', () => this.redrawAll());
     this.parts.own_separate.addEventListener('change', () => this.redrawAll());
-    this.#begin({ source: OWN_SOURCE, target: here.status?.server ?? '' });
+    this.#begin({ source: CLIENT, target: here.status?.server ?? '' });
     here.on('point', (event) => this.#take(event));
     here.on('status', () => this.drawing.ask());
   }
@@ -64,7 +65,7 @@ export class Own {
   }
 
   #take(event) {
-    if (!UNITS.has(event.quantity)) return;
+    if (!QUANTITIES.includes(event.quantity)) return;
     if (event.target !== this.pair.target || event.source !== this.pair.source) this.#follow(event);
     this.store.addPoint(event);
     this.drawing.ask(event.quantity);
@@ -84,7 +85,7 @@ export class Own {
     this.pair = { source, target };
     this.station_url = this.here.status?.station_url ?? null;
     this.wholes.clear();
-    const list = [...UNITS].map(([quantity, unit]) => ({ source, target, quantity, unit, count: 0, failures: 0 }));
+    const list = Object.entries(UNITS).map(([quantity, unit]) => ({ source, target, quantity, unit, count: 0, failures: 0 }));
     this.store.replaceSeries(list);
     for (const series of list) {
       this.store.startHistory(keyOf(series));
@@ -148,16 +149,6 @@ export class Own {
   }
 }
 
-/** What a browser measures, with units. */
-export const UNITS = new Map([
-  ['rtt', 's'],
-  ['rtt_nagle', 's'],
-  ['rtt_loaded', 's'],
-  ['goodput', 'bit/s'],
-  ['goodput_down', 'bit/s'],
-]);
-
-const OWN_SOURCE = 'this browser';
 // Up to three points come of each: about as many as a wide graph has pixels.
 const WHOLE_BUCKETS = 250;
 // A bucket of a whole hour is 9 s wide: reading more often would show nothing new.

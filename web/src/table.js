@@ -1,28 +1,35 @@
 // The table view of a series: the same points as its graph, newest first, for reading and listening.
-import { element } from './dom.js';
+import { element, setAttribute, setText } from './dom.js';
 import { ABSENT, formatFailure, formatInterval, formatTime, formatValue } from './format.js';
 import { hasFailed } from './store.js';
 
 /** A table that follows its series; rows are added above, so that a reader's place is not torn away. */
 export class Table {
   /** `corrected` adds what was measured before the correction, where points have it. */
-  constructor(caption, { corrected = false } = {}) {
+  constructor({ corrected = false } = {}) {
     this.corrected = corrected;
     this.revision = -1;
     this.appended = 0;
     this.rows = element('tbody');
+    this.caption = element('caption', { class: 'unseen' });
     const heads = ['Time', 'Measured', ...(corrected ? ['Uncorrected'] : []), 'Had been forecast', 'Interval', 'Method'];
     this.root = element(
       'div',
-      { class: 'table', tabindex: '0', role: 'region', 'aria-label': caption },
+      { class: 'table', tabindex: '0', role: 'region' },
       element(
         'table',
         {},
-        element('caption', { class: 'unseen' }, caption),
+        this.caption,
         element('thead', {}, element('tr', {}, ...heads.map((head) => element('th', { scope: 'col' }, head)))),
         this.rows,
       ),
     );
+  }
+
+  /** Says what the table holds. */
+  name(caption) {
+    setText(this.caption, caption);
+    setAttribute(this.root, 'aria-label', caption);
   }
 
   /** Shows the series' points as they are now. */

@@ -46,8 +46,10 @@ test('gaps, and what was missed', () => {
 
 test('troubles are sentences', () => {
   assert.match(troubleWords({ state: 'offline', message: '' }), /^The browser has no network\./);
-  assert.equal(troubleWords({ state: 'unreachable', message: 'vm does not answer' }), 'vm does not answer. The next attempt comes by itself.');
-  assert.equal(troubleWords({ state: 'unreachable', message: 'it broke', next_due_s: null }), 'it broke.');
+  assert.equal(troubleWords({ state: 'unreachable', message: 'vm does not answer', next_due_s: 5 }), 'vm does not answer. The next attempt comes by itself.');
+  assert.equal(troubleWords({ state: 'unreachable', message: 'the worker failed' }), 'The worker failed.', 'none comes');
+  assert.match(troubleWords({ state: 'waiting', message: 'vm declines', next_due_s: 5 }), /^vm declines\. /);
+  assert.equal(troubleWords({ state: 'waiting', message: 'offline', next_due_s: 5 }), '');
   assert.equal(troubleWords({ state: 'unreachable' }), '');
 });
 

@@ -27,13 +27,17 @@ describe('a download', () => {
     const server = fakeServer({ size: 1e9, ranges: false });
     const download = await Download.open('https://a.example/f', server);
     assert.ok(download.ignores_range);
-    const before = server.sent;
-    const { parts } = await download.probe(2 ** 22);
+    const { parts, came_bytes } = await download.probe(2 ** 22);
     assert.ok(8 <= parts.length && parts.length <= 12, `${parts.length} parts`);
     assert.ok(parts.reduce((sum, part) => sum + part.bytes, 0) <= 0.75 * 2 ** 22 + 16_384);
-    assert.ok(server.sent - before <= 2 ** 22 + 2 * 16_384, `${server.sent} sent`);
+    assert.ok(server.sent <= 2 ** 22 + 2 * 16_384, `${server.sent} sent`);
+    assert.equal(server.asked.length, 1, 'the answer that opened it is the one that is measured');
+    assert.equal(came_bytes, server.sent, 'what came is what is booked');
     for (const { bytes, took_s } of parts) assert.ok(Math.abs(bytes / took_s / 1_638_400 - 1) < 1e-9);
     assert.equal(server.open, 0, 'nothing is left to send');
+    const unused = await Download.open('https://a.example/f', server);
+    unused.close();
+    assert.equal(server.open, 0, 'nor where it was not even probed');
   });
 
   test('fails with what is wrong', async () => {
@@ -134,6 +138,33 @@ describe('a comparison', () => {
     const rounds = Array.from({ length: turns.length / 3 }, (_, i) => turns.slice(3 * i, 3 * i + 3).join());
     assert.ok(rounds.every((round) => new Set(round.split(',')).size === 3), 'every mirror once a round');
     assert.ok(2 < new Set(rounds).size, `${rounds}`);
+  });
+
+  test('servers that ignore ranges are asked once, measured one at a time, and their bytes are booked', async () => {
+    const servers = {};
+    let running = 0;
+    const ranking = await compared('https://a.example/f https://b.example/f', {
+      open: async ({ url }) => {
+        servers[url] = fakeServer({ size: 1e9, ranges: false });
+        const download = await Download.open(url, servers[url]);
+        return {
+          ignores_range: download.ignores_range,
+          probe: async (bytes, signal) => {
+            assert.equal((running += 1), 1, 'one at a time');
+            const result = await download.probe(bytes, signal);
+            running -= 1;
+            return result;
+          },
+          close: () => download.close(),
+        };
+      },
+    });
+    for (const { url, bytes, failure } of ranking.mirrors) {
+      assert.equal(failure, null);
+      const { sent, asked, open } = servers[url];
+      assert.deepEqual([asked.length, open], [1, 0]);
+      assert.ok(sent <= bytes && bytes <= 2 ** 23 + 2 * 16_384, `${sent} sent, ${bytes} booked`);
+    }
   });
 
   test('ends at once when it is cancelled, and closes what it opened', async () => {

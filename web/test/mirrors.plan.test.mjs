@@ -51,6 +51,15 @@ describe('the plan of a comparison', () => {
     assert.ok(sizes.slice(3).every(([size, counts]) => size === 512 && counts));
   });
 
+  test('a probe out of view costs its bytes, and no count', () => {
+    const plan = new Plan({ mirrors: 1, budget_bytes: BUDGET_BYTES.most, seed: 1 });
+    for (let i = 0; i < 10; i += 1) plan.book(0, plan.bytes(0), 0.6);
+    assert.ok(!plan.book(0, 1000, 0.6, false));
+    let counted = 9;
+    while (plan.bytes(0) !== 0) counted += plan.book(0, plan.bytes(0), 0.6);
+    assert.equal(counted, 24);
+  });
+
   test('a slow mirror stays at the size that already takes long', () => {
     const plan = new Plan({ mirrors: 1, budget_bytes: BUDGET_BYTES.usual, seed: 1 });
     assert.ok(!plan.book(0, plan.bytes(0), 1.5), 'the first probe of a connection never counts');

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { after, before, describe, test } from 'node:test';
 import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
+import { Here } from '../src/here.js';
 import { eventually, inked, until, withPage } from '../testkit/page.mjs';
 
 if (!hasChromium) console.log(`SKIPPED: what the page measures, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
@@ -175,6 +176,7 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
       const card = cardOf(page, 'Goodput');
       await card.getByRole('button', { name: /^Table of Goodput/ }).press('Enter');
       await tell(page, 'put', 'goodput', { value: 20e6 });
+      await eventually(page, card.locator('caption'), /^Goodput, this browser to aneroid: the last 512 points at most$/);
       await eventually(page, card.locator('tbody tr').first(), /20\.0\u202fMbit\/s18\.6\u202fMbit\/s/);
       assert.deepEqual(await card.locator('thead th').allTextContents(), ['Time', 'Measured', 'Uncorrected', 'Had been forecast', 'Interval', 'Method']);
       assert.equal(await card.locator('tbody tr').count(), 81);
@@ -191,6 +193,41 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
       assert.match(await cell(page, 'rtt', 'now').textContent(), /ms/);
       await tell(page, 'say', { state: 'waiting', message: '' });
       await page.locator('#own_trouble').waitFor({ state: 'hidden' });
+    });
+  });
+
+  test('a station that declines is not called unreachable, and one quantity that fails is said', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await eventually(page, cell(page, 'rtt', 'now'), /ms/);
+      await tell(page, 'say', { state: 'unreachable', message: 'aneroid declines: too many sessions' });
+      await eventually(page, page.locator('#own_state'), /^aneroid declines$/);
+      await tell(page, 'say', { state: 'waiting', message: 'the station declines: bytes an hour' });
+      await eventually(page, page.locator('#own_trouble'), /^The station declines: bytes an hour\. /);
+      await eventually(page, page.locator('#own_state'), /^measuring every/);
+      await tell(page, 'say', { state: 'waiting', message: 'suspended' });
+      await page.locator('#own_trouble').waitFor({ state: 'hidden' });
+    });
+  });
+
+  test('what the communicator refuses is said', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await eventually(page, cell(page, 'rtt', 'now'), /ms/);
+      await page.evaluate(() => (globalThis.barograph.setPeriod = async () => Promise.reject(new RangeError('the period is too short'))));
+      await page.getByRole('combobox', { name: 'Every' }).selectOption('1');
+      await eventually(page, page.locator('#own_trouble'), /^The period is too short\.$/);
+      await page.getByLabel('Forecaster').selectOption('nws');
+      await page.locator('#own_trouble').waitFor({ state: 'hidden' });
+    });
+  });
+
+  test('the invented communicator has all that the page asks of the real one', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      const invented = await page.evaluate(() => Object.getOwnPropertyNames(Object.getPrototypeOf(globalThis.barograph)));
+      const asked = await askedOfHere();
+      assert.ok(10 < asked.length, asked.join());
+      const real = Object.getOwnPropertyNames(Here.prototype);
+      assert.deepEqual(asked.filter((name) => !real.includes(name)), [], 'Here has it');
+      assert.deepEqual(asked.filter((name) => name !== 'status' && !invented.includes(name)), [], 'FakeHere has it');
     });
   });
 
@@ -232,7 +269,8 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     await withPage(browser, { ...OWN, viewport: { width: 360, height: 780 } }, async ({ page }) => {
       await eventually(page, cell(page, 'goodput_down', 'now'), /Mbit/);
       await page.getByLabel('Forecast in').selectOption('own');
-      await inked(cardOf(page, 'Goodput down'), ['--measured']).catch(() => {});
+      await cardOf(page, 'Goodput down').scrollIntoViewIfNeeded();
+      await inked(cardOf(page, 'Goodput down'), ['--measured']);
       const [wide, screen, cut] = await page.evaluate(() => [
         document.documentElement.scrollWidth,
         innerWidth,
@@ -273,6 +311,12 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
     });
   });
 });
+
+/** What the page's own modules ask of a communicator, by their text. */
+async function askedOfHere() {
+  const texts = await Promise.all(['own', 'controls'].map((name) => readFile(new URL(`../src/${name}.js`, import.meta.url), 'utf8')));
+  return [...new Set(texts.flatMap((text) => [...text.matchAll(/\bhere\??\.([a-z]\w*)/gi)].map(([, name]) => name)))].filter((name) => name !== 'js');
+}
 
 function cardOf(page, title) {
   return page.locator('.card.own').filter({ has: page.getByRole('heading', { name: title, exact: true, includeHidden: true }) });

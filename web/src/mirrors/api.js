@@ -8,13 +8,14 @@ import { parseMirrors } from './list.js';
 import { BUDGET_BYTES } from './plan.js';
 
 /**
- * Makes the function that compares, for a script that came from `base`, the station that has the forecaster.
+ * Makes the function that compares, for a script that came from `base`, the station that has the forecaster;
+ * `nonce` is what the page's policy asks of scripts, if it does.
  *
  * It measures on the thread of the page: a worker from another origin needs a blob address, which the policy of an
  * embedding site may forbid, and the reader of a download would still hand its bytes over between threads. A page
  * that is busy makes probes look slower, never faster, and because of the rounds those of all mirrors alike.
  */
-export function comparerFrom(base) {
+export function comparerFrom(base, { nonce = '' } = {}) {
   const violations = watchPolicy();
   const attention = watchAttention(document);
   let forecaster = null;
@@ -29,7 +30,14 @@ export function comparerFrom(base) {
       forecaster = null;
       throw error;
     });
-    const Station = mirrors.some(({ kind, refusal }) => kind === 'station' && !refusal) ? await within(LOAD_MS_MAX, signal, () => loadStation(base)) : null;
+    if (mirrors.some(({ kind, refusal }) => kind === 'station' && !refusal)) {
+      // Without it downloads can still be measured; only the stations are refused.
+      await within(LOAD_MS_MAX, signal, () => loadStation(base, nonce)).catch((error) => {
+        signal?.throwIfAborted();
+        for (const mirror of mirrors) if (mirror.kind === 'station') mirror.refusal ??= error.message;
+      });
+    }
+    const { Station } = window.barographMirrors;
     const open = ({ kind, url }, inner) => (kind === 'station' ? Station : Download).open(url, { signal: inner });
     const explain = async ({ kind, url }, error, inner) => {
       const text = kind === 'station' ? error.message : await explainFailure(url, error, { signal: inner });
@@ -52,17 +60,17 @@ async function readForecaster(base, signal) {
   }
 }
 
-/** What measures stations (stations.js): a script, because a policy that allowed this one allows that one too. */
-async function loadStation(base) {
-  if (window.barographMirrors.Station) return window.barographMirrors.Station;
+/** What measures stations (stations.js): a script, because a policy that allowed this one, by its host or a nonce, allows that one too. */
+async function loadStation(base, nonce) {
+  if (window.barographMirrors.Station) return;
   const script = document.createElement('script');
+  if (nonce) script.nonce = nonce;
   script.src = new URL('mirrors-stations.js', base).href;
   await new Promise((resolve, reject) => {
     script.onload = resolve;
-    script.onerror = () => reject(new Error(`What measures stations could not be loaded from ${base.host}.`));
+    script.onerror = () => reject(new Error(`what measures stations could not be loaded from ${base.host}`));
     document.head.append(script);
   }).finally(() => script.remove());
-  return window.barographMirrors.Station;
 }
 
 /** The hosts that this page's own policy forbade to ask. */

@@ -32,31 +32,38 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
 
   try {
     tell();
+    // Those that send all of the file whatever is asked have begun to: they are probed as soon as they are open, in turn.
+    let wholes = Promise.resolve();
     // Opening costs next to nothing, so all wait at once: those that hang hold up nobody.
     await Promise.all(
       states.map(async (state, index) => {
         try {
           if (state.mirror.refusal) throw new Error(state.mirror.refusal);
           await state.open(open, signal);
+          if (state.source.ignores_range) wholes = wholes.then(() => probed(index));
         } catch (error) {
           signal?.throwIfAborted();
           await giveUp(index, error);
         }
         tell();
       }),
-    );
+    ).finally(() => wholes.catch(() => {})); // Cancelled, it is not awaited.
+    await wholes;
     for (let order = plan.round(); order.length !== 0; order = plan.round()) {
-      for (const index of order) {
-        await attention.ready(signal);
-        signal?.throwIfAborted();
-        tell(index);
-        await turn(states[index], index);
-        tell();
-      }
+      for (const index of order) await probed(index);
     }
     return rank(states.map((state, index) => state.result(plan.spentBytes(index))), size_bytes);
   } finally {
     for (const state of states) state.free();
+  }
+
+  /** One probe of one mirror while somebody looks, and what is told of it. */
+  async function probed(index) {
+    await attention.ready(signal);
+    signal?.throwIfAborted();
+    tell(index);
+    await turn(states[index], index);
+    tell();
   }
 
   /** One probe of one mirror, whatever comes of it. */
@@ -66,11 +73,11 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
     const { lapses } = attention;
     try {
       if (state.source === null) await state.open(open, signal);
-      const { parts, rtts_s } = await within(PROBE_MS_MAX, signal, (inner) => state.source.probe(bytes, inner));
+      const { parts, rtts_s, came_bytes = parts[0].bytes } = await within(PROBE_MS_MAX, signal, (inner) => state.source.probe(bytes, inner));
       // Parts of one stream are cut past its growth: all of them count.
-      const moved_bytes = whole ? bytes : parts[0].bytes;
-      const counts = plan.book(index, moved_bytes, parts.reduce((sum, part) => sum + part.took_s, 0)) || whole;
-      state.learn(parts, rtts_s, counts && attention.lapses === lapses);
+      const seen = attention.lapses === lapses;
+      const counts = plan.book(index, came_bytes, parts.reduce((sum, part) => sum + part.took_s, 0), seen) || (whole && seen);
+      state.learn(parts, rtts_s, counts);
       if (whole) plan.finish(index);
     } catch (error) {
       signal?.throwIfAborted();
@@ -93,7 +100,7 @@ class State {
   constructor(mirror, battery) {
     this.mirror = mirror;
     this.#rtt = battery();
-    this.#goodput = new Goodput(battery());
+    this.#goodput = new Goodput(battery);
   }
 
   async open(open, signal) {
@@ -140,7 +147,7 @@ class State {
   result(bytes) {
     const { url, kind } = this.mirror;
     const goodput = this.#goodput.forecast();
-    const enough = COUNTED_MIN <= (goodput?.count ?? 0);
+    const enough = VALUES_MIN <= (goodput?.count ?? 0);
     return {
       url,
       kind,
@@ -180,5 +187,5 @@ const OPEN_MS_MAX = 6000;
 const PROBE_MS_MAX = 10_000;
 // One may be an accident.
 const FAILURES_MAX = 2;
-// With fewer values there is no spread to speak of.
-const COUNTED_MIN = 4;
+// With fewer values, such as half of what a plan gives and the rest failed, there is no spread to speak of.
+const VALUES_MIN = 4;

@@ -8,16 +8,31 @@ export class Download {
   #url;
   #fetch;
   #now;
+  /** The answer that `open` left unread, of a server that ignores ranges. */
+  #whole = null;
   /** Whether the server sends the whole file whatever is asked for. */
   ignores_range = false;
 
-  /** Asks for one byte: that opens the connection, and finds out what cannot work. */
+  /**
+   * Asks for one byte: that opens the connection, and finds out what cannot work. A server that ignores ranges begins to
+   * send the file: `probe` goes on with that answer, so that nothing comes twice.
+   */
   static async open(url, { signal, fetch = globalThis.fetch.bind(globalThis), now = () => performance.now() } = {}) {
     const download = new Download(url, fetch, now);
-    const { response } = await download.#ask(1, signal);
-    download.ignores_range = response.status === 200 && response.headers.get('content-length') !== '1';
-    if (download.ignores_range) await response.body?.cancel();
-    else await response.arrayBuffer();
+    // The answer may outlive the signal of the opening.
+    const gone = new AbortController();
+    const give_up = () => gone.abort(signal.reason);
+    signal?.throwIfAborted();
+    signal?.addEventListener('abort', give_up, { once: true });
+    try {
+      const answer = await download.#ask(1, gone.signal);
+      const { status, headers } = answer.response;
+      download.ignores_range = status === 200 && headers.get('content-length') !== '1';
+      if (download.ignores_range) download.#whole = answer;
+      else await answer.response.arrayBuffer();
+    } finally {
+      signal?.removeEventListener('abort', give_up);
+    }
     return download;
   }
 
@@ -28,23 +43,29 @@ export class Download {
   }
 
   /**
-   * Fetches the first `bytes` of the file: `{parts, rtts_s}`, parts `{bytes, took_s, streamed}`. The round trip is
+   * Fetches the first `bytes` of the file: `{parts, rtts_s}`, parts `{bytes, took_s, streamed}`, and `came_bytes`, what came in all. The round trip is
    * the time to the head of the answer: at most that, for the server's own time is in it.
    *
    * A server that ignores ranges is asked once, and its stream cut into parts: to ask again and break off each
    * time would leave what was already under way, in the buffers of browser and kernels, to be paid for by the reader.
    */
   async probe(bytes, signal) {
-    const { response, asked_ms, answered_ms } = await this.#ask(bytes, signal);
+    const { response, asked_ms, answered_ms } = this.#whole ?? (await this.#ask(bytes, signal));
+    this.#whole = null;
+    const waited_ms = this.#now() - answered_ms;
     const arrivals = await this.#read(response, bytes, signal);
     const rtts_s = [(answered_ms - asked_ms) / 1000];
     const last = arrivals.at(-1);
     if (!last || last.got < PART_BYTES_MIN) throw new Error('the file is too small to measure by');
-    if (this.ignores_range) return { parts: partsOf(arrivals), rtts_s };
-    return { parts: [{ bytes: last.got, took_s: (last.at_ms - asked_ms) / 1000, streamed: false }], rtts_s };
+    const came_bytes = last.got;
+    if (this.ignores_range) return { parts: partsOf(arrivals, waited_ms < WAITED_MS_MAX ? 1 / 4 : 1 / 2), rtts_s, came_bytes };
+    return { parts: [{ bytes: last.got, took_s: (last.at_ms - asked_ms) / 1000, streamed: false }], rtts_s, came_bytes };
   }
 
-  close() {}
+  close() {
+    this.#whole?.response.body?.cancel().catch(() => {});
+    this.#whole = null;
+  }
 
   async #ask(bytes, signal) {
     const asked_ms = this.#now();
@@ -106,15 +127,18 @@ export async function explainFailure(url, error, { signal, fetch = globalThis.fe
   }
 }
 
-/** The parts of a stream, as alike as its arrivals allow; its first quarter, in which the rate still grows, is none. */
-function partsOf(arrivals) {
+/**
+ * The parts of a stream, as alike as its arrivals allow, after the first `left_out` of it: a quarter, in which the rate still
+ * grows; half where the stream waited for its turn, for that began with what had come into the buffers meanwhile.
+ */
+function partsOf(arrivals, left_out) {
   const all = arrivals.at(-1).got;
   const parts = [];
   let from = null;
   for (const arrival of arrivals) {
-    if (arrival.got < all / 4) continue;
+    if (arrival.got < all * left_out) continue;
     // What arrives at one instant came together: to divide by no time would make a rate of nothing.
-    if (from !== null && (arrival.got - from.got < (all * 0.75) / STREAM_PARTS || arrival.at_ms <= from.at_ms)) continue;
+    if (from !== null && (arrival.got - from.got < (all * (1 - left_out)) / STREAM_PARTS || arrival.at_ms <= from.at_ms)) continue;
     if (from !== null) parts.push({ bytes: arrival.got - from.got, took_s: (arrival.at_ms - from.at_ms) / 1000, streamed: true });
     from = arrival;
   }
@@ -125,5 +149,7 @@ function partsOf(arrivals) {
 const STREAM_PARTS = 12;
 // Less than what a comparison waits for a probe, so that a slow stream still gives what it gave.
 const STREAM_MS_MAX = 8000;
+// In less time no buffer fills: a stream that waited no longer did not wait.
+const WAITED_MS_MAX = 50;
 // Less arrives with the first window of a connection (14 600 bytes, RFC 6928): no rate can be told from it.
 const PART_BYTES_MIN = 2 ** 14;

@@ -6,11 +6,13 @@ import { BUDGET_BYTES } from './plan.js';
 import { parseSize } from './size.js';
 import { View } from './view.js';
 
-// Known only while the script runs for the first time.
-const script = document.currentScript;
+const HOST = 'barograph-mirrors';
+
+// Known only while the script runs for the first time; of a module script never, so its element is looked for.
+const script = document.currentScript ?? moduleScript();
 const base = new URL('.', script?.src ?? location.href);
 
-const compare = comparerFrom(base);
+const compare = comparerFrom(base, { nonce: script?.nonce });
 /** Fills an element with a comparison that waits to be started. */
 compare.show = (host, options) => new View(host, options, compare);
 window.barographMirrors = compare;
@@ -20,7 +22,7 @@ if (script?.dataset.mirrors !== undefined) mountHere(script);
 /** Puts a comparison where the script stands. */
 function mountHere(script) {
   const { mirrors, size, budget, file, start, theme } = script.dataset;
-  const host = document.createElement('barograph-mirrors');
+  const host = document.createElement(HOST);
   script.after(host);
   followTheme(host, theme);
   try {
@@ -38,12 +40,21 @@ function mountHere(script) {
   }
 }
 
+/** The element of this script where it was loaded with `type="module"`: the first that no comparison follows yet. */
+function moduleScript() {
+  const candidates = [...document.querySelectorAll('script[type=module][src]')];
+  return candidates.find((one) => /\/mirrors\.js$/.test(new URL(one.src).pathname) && one.nextElementSibling?.localName !== HOST) ?? null;
+}
+
 /** Light or dark as the site's owner says; else dark only where the reader wants it and the site itself has it. */
 function followTheme(host, theme) {
   const system = matchMedia('(prefers-color-scheme: dark)');
   const apply = () => {
-    const dark = system.matches && getComputedStyle(host.parentElement).colorScheme.includes('dark');
+    // A site may have taken it away; a parent it has none then.
+    if (!host.isConnected) return system.removeEventListener('change', apply);
+    const dark = system.matches && getComputedStyle(host.parentElement ?? host).colorScheme.includes('dark');
     host.dataset.theme = theme ?? (dark ? 'dark' : 'light');
+    return undefined;
   };
   system.addEventListener('change', apply);
   apply();

@@ -62,12 +62,16 @@ export class Plan {
     return Math.max(0, this.#budget_bytes - this.#mirrors[mirror].spent_bytes - ASKING_BYTES);
   }
 
-  /** Books a probe that moved `bytes` in `took_s`; gives whether its rate counts for the forecast. */
-  book(mirror, bytes, took_s) {
+  /**
+   * Books a probe that moved `bytes` in `took_s`; gives whether its rate counts for the forecast. One that was not `seen`,
+   * for the page was out of view, costs bytes and time, and is none of the probes that the plan wants.
+   */
+  book(mirror, bytes, took_s, seen = true) {
     const one = this.#mirrors[mirror];
     one.spent_bytes += bytes + ASKING_BYTES;
     one.spent_s += took_s;
     one.probes += 1;
+    if (!seen) return false;
     if (one.rung < one.top) {
       if (took_s < CLIMB_S_MAX) {
         one.rung += 1;
@@ -145,6 +149,7 @@ function randomFrom(seed) {
 const RUNGS_BYTES = Array.from({ length: 10 }, (_, rung) => 2 ** (15 + rung));
 
 // Fewer give no interval worth the name: at 90 %, one of ten should miss.
+// Those that fail cost budget: half of these are enough for a mirror to be ranked at all (compare.js).
 const COUNTED_MIN = 8;
 // More narrow a forecast hardly, because weather is not independent from probe to probe, and cost the reader time.
 const COUNTED_MAX = 24;

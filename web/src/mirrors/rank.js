@@ -22,13 +22,13 @@ export function rank(measured, size_bytes) {
  * The forecast time in seconds to download `size_bytes`, and the interval that the goodput's interval makes of
  * it, with `null` where there is none. `null` without a forecast.
  */
-export function downloadTime({ url, rtt, goodput }, size_bytes) {
+export function downloadTime({ url, kind, rtt, goodput }, size_bytes) {
   if (!(0 < goodput?.value)) return null;
-  const setup_s = setupTrips(url) * Math.max(0, rtt?.value ?? 0);
+  const setup_s = setupTrips(url, kind) * Math.max(0, rtt?.value ?? 0);
   const at = (rate) => setup_s + (0 < rate ? (size_bytes * 8) / rate : Infinity);
   const time_s = at(goodput.value);
   const known = Number.isFinite(goodput.lower) && Number.isFinite(goodput.upper);
-  // The interval is centred on the forecast of least absolute error; the mean's may lie beside it, but is shown inside.
+  // The interval is that of one more probe, the forecast the mean of many: it may lie beside it, but is shown inside.
   return {
     time_s,
     lower_s: known ? Math.min(time_s, at(goodput.upper)) : null,
@@ -36,8 +36,12 @@ export function downloadTime({ url, rtt, goodput }, size_bytes) {
   };
 }
 
-/** Round trips before the first byte: TCP, the request, and TLS 1.3 in between (RFC 8446 §2). */
-function setupTrips(url) {
+/**
+ * Round trips before the first byte: TCP, the request, and TLS 1.3 in between (RFC 8446 §2). That of a download is already the
+ * time to its first byte, with the server's own delay in it, which comes once.
+ */
+function setupTrips(url, kind) {
+  if (kind === 'download') return 1;
   return url.startsWith('https:') ? 3 : 2;
 }
 

@@ -211,7 +211,18 @@ function scaleEnd(mirrors) {
 function linkTo({ url, kind }, { file }) {
   const name = nameOf(url);
   if (!/^https?:/.test(url) || (kind === 'station' && !file)) return name;
-  return element('a', { href: kind === 'station' ? new URL(file, url).href : url, rel: 'noreferrer' }, name);
+  const href = kind === 'station' ? addressAt(file, url) : url;
+  return href === null ? name : element('a', { href, rel: 'noreferrer' }, name);
+}
+
+/** Where `file` is on the host of the station at `url`; `null` for what is no address there, such as a script. */
+function addressAt(file, url) {
+  try {
+    const address = new URL(file, url);
+    return /^https?:$/.test(address.protocol) ? address.href : null;
+  } catch {
+    return null;
+  }
 }
 
 /** A mirror's host, and its path smaller. */

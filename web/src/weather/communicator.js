@@ -2,14 +2,11 @@
 import { runCycle } from './cycle.js';
 import { ProbeError } from './failure.js';
 import { toCsv, toJson, toValuesCsv } from './history.js';
-import { Ledger, QUANTITIES } from './ledger.js';
+import { CLIENT, Ledger, QUANTITIES } from './ledger.js';
 import { BEAT_S, Timetable, Vigil, retryDelay } from './schedule.js';
 import { Sessions } from './sessions.js';
 import { checkBuckets, checkExperiment, checkQuantity, checkSettings, DEFAULTS } from './settings.js';
 import { Traffic } from './traffic.js';
-
-/** The source of what a page measures. */
-export const CLIENT = 'this browser';
 
 /**
  * The communicator. It touches the world through `world`: `now_ms()`, a clock that does not go back,
@@ -104,6 +101,7 @@ export class Communicator {
     if (online === this.#online) return;
     if (!online) this.#interrupt('offline');
     this.#online = online;
+    // A browser says so when there is a link, some seconds before there is an address.
     this.#restart(online ? WAKE_S : 0);
   }
 

@@ -1,6 +1,9 @@
 // One series as a page keeps it: its forecasters, its points, and the forecasts issued for them. Pure.
 import { History } from './history.js';
 
+/** The source of what a page measures. */
+export const CLIENT = 'this browser';
+
 /** Units by quantity: what a page measures of a station. */
 export const UNITS = Object.freeze({
   rtt: 's',
