@@ -154,7 +154,8 @@ export class Here {
   async #set(changes) {
     checkSettings(changes);
     Object.assign(this.#settings, changes);
-    remember(this.#storage, STORAGE_KEY, JSON.stringify(this.#settings));
+    // Not the size: nobody wants to find that opening a page costs gigabytes an hour.
+    remember(this.#storage, STORAGE_KEY, JSON.stringify({ ...this.#settings, bytes: undefined }));
     await this.#send({ do: 'set', settings: changes });
   }
 
@@ -277,8 +278,8 @@ function storageOf(window) {
 
 function remembered(storage) {
   try {
-    const { period_s, bytes, kind, experiments } = JSON.parse(storage.getItem(STORAGE_KEY));
-    return checkSettings({ period_s, bytes, kind, experiments });
+    const { period_s, kind, experiments } = JSON.parse(storage.getItem(STORAGE_KEY));
+    return checkSettings({ period_s, kind, experiments });
   } catch {
     return {}; // Nothing, or nothing of this version.
   }
