@@ -44,10 +44,12 @@ export class Controls {
     try {
       await question();
       this.refusal = '';
+      // What was taken comes with the next status: until then the controls stand as they were set.
+      if (this.status) this.#say(troubleWords(this.status));
     } catch (error) {
       this.refusal = sentence(String(error?.message ?? error));
+      if (this.status) this.show(this.status);
     }
-    if (this.status) this.show(this.status);
   }
 
   #showFacts({ client, server, station_url, clock, traffic, gaps, missed, cycles, keeps, sharing }) {
