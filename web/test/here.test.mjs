@@ -322,6 +322,8 @@ describe('addresses', () => {
   test('are put in order', () => {
     assert.equal(stationUrl('https://a.example'), 'https://a.example/');
     assert.equal(stationUrl('http://[2001:DB8::1]:10132/behind/index.html?x#y'), 'http://[2001:db8::1]:10132/behind/');
+    assert.equal(stationUrl('https://a.example/behind'), 'https://a.example/behind/');
+    assert.equal(stationUrl('https://a.example/v1.2/x/'), 'https://a.example/v1.2/x/');
     assert.equal(stationUrl('a.example:10132', 'https:'), 'https://a.example:10132/');
     assert.equal(stationUrl('[::1]:10132'), 'http://[::1]:10132/');
     for (const bad of ['non sense', '', 'ftp://a', 42, 'ws://a', 'http://user:word@a/', 'http://']) assert.throws(() => stationUrl(bad), TypeError, bad);
@@ -341,6 +343,11 @@ describe('addresses', () => {
       assert.match(obstacle(near, page).reason, /permission/, near);
       assert.equal(obstacle(near, page).blocks, false);
     }
+    for (const far of ['127.evil.example', '10.example.com', '192.168.example.com', '172.16.0.1.example.com', 'notlocalhost']) {
+      assert.equal(obstacle(`https://${far}/`, page), null, far);
+      assert.equal(obstacle(`http://${far}/`, page).blocks, true, far);
+    }
+    assert.equal(obstacle('http://127.1/', page).blocks, false);
     assert.equal(obstacle('http://192.168.1.7:10132/', at('http://192.168.1.2:10132/')), null);
   });
 });

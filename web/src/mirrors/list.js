@@ -1,4 +1,5 @@
 // Which mirrors are meant: texts to addresses, and why one cannot be measured from this page. Pure.
+import { isLoopback } from '../weather/address.js';
 
 /**
  * Mirrors of a list of addresses apart by white space or commas: `{url, kind, refusal}`. An address whose path
@@ -49,7 +50,7 @@ function refusalOf(url, secure) {
   if (URL_CHARS_MAX < url.href.length) return 'the address is too long';
   // Mixed content (W3C Mixed Content §4.3); this host's own addresses are potentially trustworthy
   // (W3C Secure Contexts §3.1).
-  if (secure && url.protocol === 'http:' && !LOOPBACK.test(url.hostname)) {
+  if (secure && url.protocol === 'http:' && !isLoopback(url.hostname)) {
     return 'a page that came by https cannot measure what is served by http';
   }
   return null;
@@ -59,4 +60,3 @@ function refusalOf(url, secure) {
 export const MIRRORS_MAX = 32;
 
 const URL_CHARS_MAX = 2000;
-const LOOPBACK = /^(localhost|.*\.localhost|127(\.\d+){3}|\[::1\])$/;

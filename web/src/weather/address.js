@@ -1,7 +1,7 @@
 // Addresses of stations: which can be asked from this page at all. Pure.
 
 /**
- * The address of a station as the rest here needs it: `http` or `https`, ending in `/`. What has no scheme gets
+ * The address of a station as the rest here needs it: `http` or `https`, ending in `/`. A file is left out. What has no scheme gets
  * `scheme`. Throws a `TypeError`.
  */
 export function stationUrl(text, scheme = 'http:') {
@@ -16,7 +16,9 @@ export function stationUrl(text, scheme = 'http:') {
   if (url.username !== '' || url.password !== '') throw new TypeError('the address of a station holds no name and no password');
   url.search = '';
   url.hash = '';
-  if (!url.pathname.endsWith('/')) url.pathname = url.pathname.replace(/[^/]*$/, '');
+  // The last word is a file that a station serves, or the folder that it is served under.
+  if (/[^/]*\.[^/]*$/.test(url.pathname)) url.pathname = url.pathname.replace(/[^/]*$/, '');
+  else if (!url.pathname.endsWith('/')) url.pathname += '/';
   return url.href;
 }
 
@@ -53,14 +55,16 @@ function hint(reason) {
   return { blocks: false, reason };
 }
 
-function isLoopback(hostname) {
-  return hostname === 'localhost' || hostname.endsWith('.localhost') || /^127\./.test(hostname) || hostname === '[::1]';
+/** Whether a `hostname` as a `URL` gives it is this computer (W3C Secure Contexts §3.1). */
+export function isLoopback(hostname) {
+  return /^(.*\.)?localhost$/.test(hostname) || /^127(\.\d+){3}$/.test(hostname) || hostname === '[::1]';
 }
 
 // RFC 1918, RFC 3927, RFC 4193, RFC 4291 §2.5.6, RFC 6762.
 function isPrivate(hostname) {
   return (
-    /^(10\.|192\.168\.|169\.254\.|172\.(1[6-9]|2\d|3[01])\.)/.test(hostname) ||
+    // A whole address: a name may begin like one.
+    /^(10\.\d+|192\.168|169\.254|172\.(1[6-9]|2\d|3[01]))(\.\d+){2}$/.test(hostname) ||
     /^\[(f[cd]|fe[89ab])/i.test(hostname) ||
     hostname.endsWith('.local')
   );
