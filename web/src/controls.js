@@ -52,14 +52,13 @@ export class Controls {
     }
   }
 
-  #showFacts({ client, server, station_url, clock, traffic, gaps, missed, cycles, keeps, sharing }) {
+  #showFacts({ client, server, station_url, clock, traffic, bytes, period_s, experiments, gaps, missed, cycles, keeps, sharing }) {
     const { parts } = this;
     setText(parts.fact_client, client ?? ABSENT);
     setText(parts.fact_server, server ?? ABSENT);
     setAttribute(parts.fact_server, 'title', station_url ?? '');
     setText(parts.fact_bytes, formatValue(traffic?.bytes, 'bytes'));
-    const hourly = traffic?.bytes_per_hour;
-    setText(parts.fact_hourly, Number.isFinite(hourly) ? `${formatValue(hourly, 'bytes')} an hour` : '');
+    setText(parts.fact_hourly, hourlyWords(traffic?.bytes_per_hour, expectedPerHour({ bytes, period_s, experiments })));
     setText(parts.fact_clock, formatValue(clock?.resolution_s, 's'));
     const why = clock && !clock.isolated ? coarseWhy(location.protocol) : '';
     setText(parts.fact_clock_why, why);
@@ -176,6 +175,20 @@ export function gapWords(gaps, missed) {
   return 0 < missed ? `${in_gaps}, ${formatCount(missed)} missed` : in_gaps;
 }
 
+/** What the settings will cost, in bytes an hour: the transfers; exchanges are next to nothing. */
+export function expectedPerHour({ bytes, period_s, experiments }) {
+  const transfers = (experiments ?? []).filter((quantity) => quantity.startsWith('goodput')).length;
+  return (transfers * bytes * 3600) / period_s;
+}
+
+/** What an hour has cost, and what it will where that is another figure: after a change of size or period. */
+export function hourlyWords(past, expected) {
+  const hour = (bytes) => `${formatValue(bytes, 'bytes')} an hour`;
+  if (!Number.isFinite(expected)) return Number.isFinite(past) ? hour(past) : '';
+  const is_steady = Number.isFinite(past) && Math.abs(past - expected) <= expected * STEADY_SHARE;
+  return is_steady ? hour(past) : `from now on about ${hour(expected)}`;
+}
+
 /** That nothing comes of a station that answers to say no is another thing than silence. */
 function unreachableWords(server, message) {
   return DECLINES.test(message ?? '') ? `${server} declines` : `${server} cannot be reached`;
@@ -234,3 +247,5 @@ const PARTS = [
   'keep_text',
   'share',
 ];
+// Heads of frames, cycles left out and the first seconds make no other figure of it.
+const STEADY_SHARE = 0.25;

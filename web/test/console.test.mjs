@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { gapWords, nextWords, stateWords, troubleWords } from '../src/controls.js';
+import { gapWords, nextWords, stateWords, troubleWords, expectedPerHour, hourlyWords } from '../src/controls.js';
 import { formatPeriod, formatSquared } from '../src/format.js';
 import { fileName } from '../src/save.js';
 import { whyNot } from '../src/why.js';
@@ -67,4 +67,15 @@ test('why a browser does not measure is a sentence', () => {
   assert.equal(whyNot(null, able), null, 'a station that did not answer may answer later');
   assert.match(whyNot({ host: 'vm' }, able), /^vm does not offer/);
   assert.match(whyNot({ host: 'vm', echo: {} }, { ...able, WebAssembly: undefined }), /it lacks WebAssembly\.$/);
+});
+
+test('what an hour costs follows the settings at once', () => {
+  const both = ['rtt', 'goodput', 'goodput_down'];
+  const expected = expectedPerHour({ bytes: 1 << 20, period_s: 10, experiments: both });
+  assert.equal(expected, 2 * 360 * (1 << 20));
+  assert.equal(expectedPerHour({ bytes: 1 << 20, period_s: 10, experiments: ['rtt'] }), 0);
+  assert.equal(hourlyWords(expected * 1.1, expected), '792\u202fMiB an hour');
+  assert.equal(hourlyWords(null, expected), 'from now on about 720\u202fMiB an hour');
+  assert.equal(hourlyWords(47 << 20, expected), 'from now on about 720\u202fMiB an hour');
+  assert.equal(hourlyWords(undefined, undefined), '');
 });

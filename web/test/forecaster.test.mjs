@@ -84,6 +84,10 @@ async function assertEqual(file, kind) {
     assert.ok(one.update(value));
   }
   assert.ok(compared === values.length - 1 && 0 < compared && rows.length === compared);
+  // All that the page shows of a forecast, after the last value: sums over every step before.
+  const last = await run(barograph, ['forecast', file, '--json', '--interval', '0.9', ...preset]);
+  const { count, level, mean, median, lower, upper } = JSON.parse(last.stdout);
+  assert.deepStrictEqual(one.forecast(0.9), { count, level, mean, median, lower, upper }, `${file}, ${kind}`);
   one.free();
 }
 
