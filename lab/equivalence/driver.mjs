@@ -1,8 +1,8 @@
 // Drives a headless Chromium for `lab equivalence`: JSON lines on standard input and output, one answer a request.
 // Every request has an `id`, which its answer repeats.
 //
-//   {"id":1,"do":"open","url":"http://…/","chromium":"/usr/bin/chromium","fine_clock":true,"page":"own"|"bare"}
-//     → {"id":1,"clock_resolution_s":…,"isolated":…,"browser":"…","page":"own"|"bare"}
+//   {"id":1,"do":"open","url":"http://…/","chromium":"/usr/bin/chromium","fine_clock":true}
+//     → {"id":1,"clock_resolution_s":…,"isolated":…,"browser":"…"}
 //   {"id":2,"do":"measure","quantity":"rtt"|"rtt_nagle"|"goodput"|"goodput_down","n":1,"bytes":65536,"message_bytes":65536,"fresh":true}
 //     → {"id":2,"value":…,"samples":[…]}        s, or bit/s without any correction
 //   any → {"id":3,"error":"…"}; with "lost":true the page is gone, and has to be opened again
@@ -10,7 +10,6 @@
 // It ends, and the browser with it, when its standard input does.
 import { createRequire } from 'node:module';
 import { createInterface } from 'node:readline';
-import { bare } from './bare.mjs';
 
 // Installed with the page's other tools, not here.
 const { chromium } = createRequire(new URL('../../web/package.json', import.meta.url))('playwright-core');
@@ -30,17 +29,16 @@ const FLAGS = [
   '--disable-backgrounding-occluded-windows',
 ];
 const WAIT_MS_MAX = 30_000;
-// A page that has the interface has it as soon as its script ran.
-const OFFER_MS_MAX = 5_000;
+// Its worker and forecaster are 65 KB, a third of a second on the slow link, and start once more after a failure.
+const OFFER_MS_MAX = 15_000;
 // Longer than the page itself allows a transfer.
-const MEASURE_MS_MAX = 80_000;
+const MEASURE_MS_MAX = 150_000;
 const CLOSE_MS_MAX = 5_000;
 
 class Late extends Error {}
 
 let browser = null;
 let page = null;
-let communicator = null;
 
 const DOES = { open, measure };
 
@@ -61,36 +59,28 @@ for await (const line of createInterface({ input: process.stdin })) {
 }
 await close();
 
-async function open({ url, chromium: executablePath, fine_clock, page: wanted }) {
+async function open({ url, chromium: executablePath, fine_clock }) {
   await close();
   const secure = fine_clock ? [`--unsafely-treat-insecure-origin-as-secure=${new URL(url).origin}`] : [];
   browser = await chromium.launch({ executablePath, args: [...FLAGS, ...secure], handleSIGINT: false, timeout: WAIT_MS_MAX });
   const opened = await browser.newPage();
   opened.setDefaultTimeout(WAIT_MS_MAX);
   await opened.goto(url);
-  if (wanted === 'own') {
-    const offered = opened.waitForFunction(() => typeof globalThis.barograph?.measure === 'function', null, { timeout: OFFER_MS_MAX });
-    await offered.catch(() => {
-      throw new Error('the page offers no window.barograph.measure; `--page bare` measures with a bare communicator instead');
-    });
-    await within(WAIT_MS_MAX, opened.evaluate(() => globalThis.barograph.suspend()));
-  } else {
-    await within(WAIT_MS_MAX, opened.evaluate(bare));
-  }
-  const clock = await within(WAIT_MS_MAX, opened.evaluate(resolutionOfClock));
+  const offered = opened.waitForFunction(() => globalThis.barograph?.status?.clock, null, { timeout: OFFER_MS_MAX });
+  await offered.catch(() => {
+    throw new Error('the page offers no window.barograph that measures');
+  });
+  await within(WAIT_MS_MAX, opened.evaluate(() => globalThis.barograph.suspend()));
+  const { resolution_s, isolated } = await within(WAIT_MS_MAX, opened.evaluate(() => globalThis.barograph.status.clock));
   page = opened;
-  communicator = wanted;
-  return { ...clock, browser: `Chromium ${browser.version()}`, page: wanted };
+  return { clock_resolution_s: resolution_s, isolated, browser: `Chromium ${browser.version()}` };
 }
 
 async function measure({ quantity, n, bytes, message_bytes, fresh }) {
   if (page === null) throw new Error('no page is open');
   // What is left to the page is absent: null is no number of bytes.
   const request = { quantity, n, bytes, message_bytes: message_bytes ?? undefined, fresh };
-  const asked = page.evaluate(
-    ([name, request]) => globalThis[name].measure(request),
-    [communicator === 'own' ? 'barograph' : 'barographBare', request],
-  );
+  const asked = page.evaluate((request) => globalThis.barograph.measure(request), request);
   const measured = await within(MEASURE_MS_MAX, asked);
   return { value: measured.raw ?? measured.value, samples: Array.from(measured.samples ?? []) };
 }
@@ -125,18 +115,4 @@ async function close() {
 
 function unknown(request) {
   throw new Error(`cannot do ${JSON.stringify(request.do)}`);
-}
-
-/** The smallest step that the page's clock is seen to make, in s. */
-function resolutionOfClock() {
-  let least_ms = Infinity;
-  for (let seen = 0, last = performance.now(), end = last + 200; seen < 200 && last < end; ) {
-    const now = performance.now();
-    if (last < now) {
-      least_ms = Math.min(least_ms, now - last);
-      last = now;
-      seen += 1;
-    }
-  }
-  return { clock_resolution_s: least_ms / 1000, isolated: globalThis.crossOriginIsolated === true };
 }

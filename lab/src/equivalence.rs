@@ -50,9 +50,6 @@ pub(crate) struct Args {
     /// Which clock the page has: the finer one needs a station that isolates its page.
     #[arg(long, value_enum, default_value_t = ClockName::Fine)]
     clock: ClockName,
-    /// Whose code measures in the page.
-    #[arg(long, value_enum, default_value_t = PageName::Own)]
-    page: PageName,
     /// The browser.
     #[arg(long, value_name = "FILE", env = "CHROMIUM", default_value = "/usr/bin/chromium")]
     chromium: PathBuf,
@@ -82,15 +79,6 @@ pub(crate) enum ClockName {
     Coarse,
 }
 
-/// Whose code measures in the page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum PageName {
-    /// The page's own communicator; a page that offers none is an error
-    Own,
-    /// A bare one of a hundred lines
-    Bare,
-}
-
 /// Emulated links are made of Linux's network namespaces.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -102,7 +90,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         out: _,
         jitter: _,
         clock: _,
-        page: _,
         chromium: _,
         json: _,
     } = args;

@@ -27,7 +27,7 @@ use crate::input::{InputError, cause, smaller_is_better};
 
 pub use self::distance::{critical_value, kolmogorov_smirnov};
 pub use self::errors::{BINS, Histogram, forecast_errors};
-pub use self::moments::{Moments, median};
+pub use self::moments::Moments;
 pub use self::pairing::Pairing;
 pub use self::print::figure;
 pub use self::regression::{Better, OUTLIER_FACTOR, coefficient, outlier_from};

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::collect::Asked;
-use super::{Args, ClockName, PageName};
+use super::{Args, ClockName};
 
 /// A browser on a host, and the script that drives it; both end when this is dropped.
 pub(crate) struct Browser {
@@ -35,8 +35,6 @@ pub(crate) struct Ready {
     pub(crate) isolated: bool,
     /// Its name and version.
     pub(crate) browser: String,
-    /// Whose code measures: `own` or `bare`.
-    pub(crate) page: String,
 }
 
 #[derive(Deserialize)]
@@ -85,12 +83,8 @@ impl Browser {
 
     /// Opens the station's page.
     pub(crate) fn open(&mut self, url: &str, args: &Args, clock: ClockName) -> anyhow::Result<Ready> {
-        let page = match args.page {
-            PageName::Own => "own",
-            PageName::Bare => "bare",
-        };
         let fine_clock = clock == ClockName::Fine;
-        let request = json!({"do": "open", "url": url, "chromium": args.chromium, "fine_clock": fine_clock, "page": page});
+        let request = json!({"do": "open", "url": url, "chromium": args.chromium, "fine_clock": fine_clock});
         self.ask(&request).context("the browser cannot open the page")
     }
 
@@ -184,8 +178,8 @@ fn driver() -> PathBuf {
 }
 
 /// Longer than a transfer may take and than a browser may need to start, for which the script has limits of its own
-/// (80 s; and five of 30 s, of which one at most is used up).
-const ANSWER_MAX: Duration = Duration::from_secs(120);
+/// (150 s; and four of 30 s or less, of which one at most is used up).
+const ANSWER_MAX: Duration = Duration::from_secs(180);
 
 /// How long a browser may take to end.
 const END_MAX: Duration = Duration::from_secs(5);

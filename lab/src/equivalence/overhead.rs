@@ -1,7 +1,7 @@
 //! What the browser adds to a round trip on loopback, told apart from what the station adds and from the clock.
 
-use barograph::compare::median;
 use barograph_probe::io::Cancel;
+use barograph_probe::reduce::median;
 
 use super::browser::Ready;
 use super::collect::progress;
@@ -40,7 +40,7 @@ pub(crate) struct Centre {
 impl Centre {
     fn of(times_s: &[f64]) -> Option<Self> {
         let measured = times_s.get(WARMING as usize..)?;
-        let median_s = median(measured.iter().copied())?;
+        let median_s = median(measured)?;
         Some(Self { median_s, mean_s: measured.iter().sum::<f64>() / measured.len() as f64 })
     }
 

@@ -2,7 +2,8 @@
 
 use std::fmt::Write;
 
-use barograph::compare::{Better, Cause, Moments, Study, figure, median};
+use barograph::compare::{Better, Cause, Moments, Study, figure};
+use barograph_probe::reduce::median;
 
 use super::browser::Ready;
 use super::buffers::Buffers;
@@ -105,14 +106,10 @@ fn machines(text: &mut String, browsers: &[Ready]) -> std::fmt::Result {
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     writeln!(text, "| native | barograph {}, {build} build |", env!("CARGO_PKG_VERSION"))?;
     if let Some(ready) = browsers.last() {
-        writeln!(text, "| browser | {}, headless; communicator: {} |", ready.browser, whose(ready))?;
+        writeln!(text, "| browser | {}, headless |", ready.browser)?;
         writeln!(text, "| its clock | {} |", clock(ready))?;
     }
     writeln!(text)
-}
-
-fn whose(ready: &Ready) -> &'static str {
-    if ready.page == "own" { "the page's own" } else { "a bare one" }
 }
 
 fn clock(ready: &Ready) -> String {
@@ -334,7 +331,7 @@ fn added(text: &mut String, overhead: &Overhead) -> std::fmt::Result {
 
 /// A median with the least and the greatest, in µs.
 fn with_spread(values_s: impl Iterator<Item = f64> + Clone) -> String {
-    let Some(median_s) = median(values_s.clone()) else { return "–".to_owned() };
+    let Some(median_s) = median(&values_s.clone().collect::<Vec<_>>()) else { return "–".to_owned() };
     let low = values_s.clone().fold(f64::INFINITY, f64::min);
     let high = values_s.fold(f64::NEG_INFINITY, f64::max);
     format!("{} ({} to {})", micros(median_s), micros(low), micros(high))

@@ -173,8 +173,8 @@ const EXCHANGES = 11;
 const NAGLE_EXCHANGES = 3;
 // The two kinds of round trips take half of a period at most, and leave the rest to the transfers.
 const SHARE = 0.25;
-// Small batches, so that few exchanges run on after the transfer has ended. So many are kept of a transfer, and for
-// each doubling of its length half as many are made: about a hundred in the longest, of 60 s.
+// Small batches, so that few exchanges run on after the transfer has ended. So many are kept of a transfer, half of
+// them anew for each doubling of its length.
 const LOADED_EXCHANGES = 5;
 const LOADED_BATCHES_MAX = 12;
 // The first batch waits for the transfer's reply, 2 s at most, and any may stand in its queue.

@@ -1,4 +1,4 @@
-//! Mean, variance and median of a sample.
+//! Mean and variance of a sample.
 
 use serde::Serialize;
 
@@ -25,22 +25,6 @@ impl Moments {
     }
 }
 
-/// The median; of an even number of values the mean of the middle two; `None` of none.
-#[must_use]
-pub fn median(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let mut sorted: Vec<f64> = values.collect();
-    sorted.sort_by(f64::total_cmp);
-    median_of_sorted(&sorted)
-}
-
-/// The median of values in order.
-pub(super) fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
-    let upper = *sorted.get(sorted.len() / 2)?;
-    let lower = sorted[(sorted.len() - 1) / 2];
-    // Halves, because the sum of two large times may overflow.
-    Some(lower / 2.0 + upper / 2.0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -52,12 +36,5 @@ mod tests {
         assert_eq!(Moments::of([7.0].into_iter()), Moments { count: 1, mean: 7.0, variance: None });
         let far = Moments::of([1e9, 1e9 + 1.0].into_iter());
         assert_eq!(far.variance, Some(0.5), "small deviations of large values");
-    }
-
-    #[test]
-    fn the_median_is_in_the_middle() {
-        assert_eq!(median([3.0, 1.0, 2.0].into_iter()), Some(2.0));
-        assert_eq!(median([4.0, 1.0, 3.0, 2.0].into_iter()), Some(2.5));
-        assert_eq!(median([].into_iter()), None);
     }
 }

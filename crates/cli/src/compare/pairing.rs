@@ -1,5 +1,7 @@
 //! Which values of two series belong together: those nearest in time (JavaNws §4.2).
 
+use barograph_probe::reduce::median;
+
 /// Two series paired by time.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pairing {
@@ -47,7 +49,7 @@ impl Pairing {
         Self {
             left_a: a_s.len() - pairs.len(),
             left_b: b_s.len() - pairs.len(),
-            distance_median_s: super::moments::median_of_sorted(&distances_s).unwrap_or(0.0),
+            distance_median_s: median(&distances_s).unwrap_or(0.0),
             distance_max_s: distances_s.last().copied().unwrap_or(0.0),
             pairs,
         }

@@ -1,11 +1,12 @@
 //! Everything that is said of two series: moments, coefficients, outliers, forecast errors and their distance.
 
 use barograph_forecast::{Config, NotFinite};
+use barograph_probe::reduce::median;
 use serde::Serialize;
 
 use super::distance::{critical_value, kolmogorov_smirnov};
 use super::errors::{Histogram, forecast_errors};
-use super::moments::{Moments, median};
+use super::moments::Moments;
 use super::pairing::Pairing;
 use super::print::figure;
 use super::regression::{Better, coefficient, outlier_from};
@@ -136,14 +137,14 @@ impl Side {
     /// The median time from a value to the next, in seconds; `None` of fewer than two values.
     fn period_s(&self) -> Option<f64> {
         let times_s = self.series.times_s();
-        median(times_s.windows(2).map(|two| two[1] - two[0]))
+        median(&times_s.windows(2).map(|two| two[1] - two[0]).collect::<Vec<_>>())
     }
 
     fn of(series: Series, span: f64, config: &Config) -> Result<Self, NotFinite> {
         let errors = forecast_errors(series.values(), config)?;
         Ok(Self {
             moments: Moments::of(series.values()),
-            median: median(series.values()).unwrap_or(0.0),
+            median: median(&series.values().collect::<Vec<_>>()).unwrap_or(0.0),
             histogram: Histogram::of(&errors, span),
             errors,
             series,
