@@ -361,8 +361,10 @@ pub async fn a_subscription_gives_the_order_of_each_series(fixture: &dyn Fixture
         let engine = Arc::clone(&engine);
         tokio::spawn(async move {
             for seq in 1..=EACH {
-                let rtt = Record { origin: name(origin), series: series(origin), ..record(seq) };
-                let loss = Series { quantity: Quantity::LOSS, ..series(origin) };
+                // A station's records are of its own measurements.
+                let own = Series { source: name(origin), ..series(origin) };
+                let rtt = Record { origin: name(origin), series: own.clone(), ..record(seq) };
+                let loss = Series { quantity: Quantity::LOSS, ..own };
                 let unwanted = Record { seq: EACH + seq, series: loss, ..rtt.clone() };
                 append(&*engine, &[rtt, unwanted]).await;
             }
@@ -502,7 +504,8 @@ fn entry(host: &str, groups: &[&str]) -> Entry {
         addresses: vec![std::net::SocketAddr::from(([127, 0, 0, 1], 9))],
         version: "1".into(),
         groups: groups.iter().map(|group| name(group)).collect(),
-        capabilities: Capabilities { responder: true, bulk: false },
+        capabilities: Capabilities { responder: true, ..Capabilities::default() },
+        key: Some([7; 32]),
     }
 }
 

@@ -25,6 +25,10 @@ pub struct Entry {
     pub groups: Vec<Group>,
     /// What it can do.
     pub capabilities: Capabilities,
+    /// Its public key (Ed25519), by which its peers know that it is the one that asks; `None` = it has none.
+    ///
+    /// Only the station itself can write its entry, so the key is as good as the directory.
+    pub key: Option<[u8; 32]>,
 }
 
 impl Entry {
@@ -63,6 +67,8 @@ pub struct Capabilities {
     pub responder: bool,
     /// It consents to bulk tests.
     pub bulk: bool,
+    /// It keeps the history of the mesh and answers questions about all pairs.
+    pub archive: bool,
 }
 
 /// A change in the directory.

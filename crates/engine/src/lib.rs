@@ -5,6 +5,7 @@
 //! noticing. This crate makes no measurement and no forecast.
 //!
 //! - `local` (feature): SQLite on a thread of its own; no server. See [`Local`].
+//! - `wire` (feature): records, entries and events as JSON, for engines that send them. See [`wire`].
 //! - `conformance` (feature): the suite that every implementation passes.
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,8 @@ mod record;
 pub mod conformance;
 #[cfg(feature = "local")]
 mod local;
+#[cfg(feature = "wire")]
+pub mod wire;
 
 pub use engine::{BoxStream, Engine, Lease};
 pub use entry::{Capabilities, Entry, Event, Group, HostId};

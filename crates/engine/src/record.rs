@@ -37,6 +37,13 @@ impl Record {
     /// The most records in one append: one transaction of them takes well under a second.
     pub const BATCH_MAX: usize = 10_000;
 
+    /// Whether the record is of a measurement that its writer made itself: in a mesh no station can
+    /// write what another one has measured.
+    #[must_use]
+    pub fn is_own(&self) -> bool {
+        self.origin == self.series.source
+    }
+
     /// Whether the record keeps the limits of an archive.
     ///
     /// # Errors

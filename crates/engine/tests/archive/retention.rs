@@ -58,7 +58,7 @@ async fn what_is_too_old_already_is_refused_and_not_acknowledged() {
     let engine = Local::open(Config { keep, ..config(directory.path()) }).unwrap();
     let refused = engine.append(&[aged(1, 0), aged(2, 11)]).await;
     assert!(matches!(&refused, Err(Error::Invalid(what)) if what.contains("record 2")), "{refused:?}");
-    assert_eq!(stored_seqs(&engine).await, [], "none of the batch");
+    assert_eq!(stored_seqs(&engine).await, [0_u64; 0], "none of the batch");
     engine.append(&[aged(1, 0), aged(3, 9)]).await.unwrap();
     // What is stored already has grown old, and is appended again by one that missed the answer.
     engine.append(&[aged(3, 30)]).await.unwrap();

@@ -1,0 +1,350 @@
+//! Records, entries and events as JSON, for the engines that send them (docs/spec/engine.md).
+//!
+//! Whatever comes in is checked: a text that these functions accept keeps every limit of the directory and
+//! the archive, and one that they write comes back exactly. Keys that are not known are ignored, so that
+//! a newer station can say more.
+
+use std::borrow::Cow;
+use std::net::SocketAddr;
+
+use barograph_forecast::{Failure, Name, NameError, Outcome, Quantity, Series};
+use serde::{Deserialize, Serialize};
+
+use crate::{Capabilities, Entry, Error, Event, Record};
+
+/// The longest text of one record, in bytes: four names of 255 bytes and a detail of 4 KiB, each at its longest
+/// as JSON (`\u00xx` for a byte), and the numbers.
+pub const RECORD_BYTES_MAX: usize = 32 << 10;
+
+/// The longest text of one entry, in bytes: 64 groups and 16 addresses at their longest.
+pub const ENTRY_BYTES_MAX: usize = 128 << 10;
+
+/// A record as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RecordJson<'a> {
+    #[serde(borrow)]
+    origin: Cow<'a, str>,
+    seq: u64,
+    #[serde(borrow)]
+    source: Cow<'a, str>,
+    #[serde(borrow)]
+    target: Cow<'a, str>,
+    #[serde(borrow)]
+    quantity: Cow<'a, str>,
+    time_unix_ns: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value: Option<f64>,
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    error: Option<Cow<'a, str>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    after_s: Option<f64>,
+    #[serde(borrow, default, skip_serializing_if = "str::is_empty")]
+    detail: Cow<'a, str>,
+}
+
+/// An entry of the directory as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct EntryJson<'a> {
+    #[serde(borrow)]
+    host: Cow<'a, str>,
+    addresses: Vec<SocketAddr>,
+    #[serde(borrow)]
+    version: Cow<'a, str>,
+    #[serde(borrow)]
+    groups: Vec<Cow<'a, str>>,
+    /// Words; those that are not known are ignored.
+    #[serde(borrow)]
+    capabilities: Vec<Cow<'a, str>>,
+    /// 64 hexadecimal digits.
+    #[serde(borrow, skip_serializing_if = "Option::is_none")]
+    key: Option<Cow<'a, str>>,
+}
+
+/// A change in the directory as JSON: `{"up": Entry}`, `"synced"`, `{"down": host}`.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EventJson<'a> {
+    /// A station is there, or changed.
+    #[serde(borrow)]
+    Up(EntryJson<'a>),
+    /// The snapshot is complete.
+    Synced,
+    /// A station is gone.
+    #[serde(borrow)]
+    Down(Cow<'a, str>),
+}
+
+impl<'a> From<&'a Record> for RecordJson<'a> {
+    fn from(record: &'a Record) -> Self {
+        let (value, error, after_s) = match record.outcome {
+            Outcome::Value(value) => (Some(value), None, None),
+            Outcome::Failed { failure, after_s } => (None, Some(failure.as_str().into()), Some(after_s)),
+        };
+        Self {
+            origin: record.origin.as_str().into(),
+            seq: record.seq,
+            source: record.series.source.as_str().into(),
+            target: record.series.target.as_str().into(),
+            quantity: record.series.quantity.as_str().into(),
+            time_unix_ns: record.time_unix_ns,
+            value,
+            error,
+            after_s,
+            detail: record.detail.as_str().into(),
+        }
+    }
+}
+
+impl TryFrom<RecordJson<'_>> for Record {
+    type Error = Error;
+
+    /// # Errors
+    /// [`Error::Invalid`] naming what is not a name, or what [`Record::check`] refuses.
+    fn try_from(json: RecordJson<'_>) -> Result<Self, Error> {
+        let outcome = match (json.value, json.error, json.after_s) {
+            (Some(value), None, None) => Outcome::Value(value),
+            (None, Some(word), Some(after_s)) => match Failure::from_word(&word) {
+                Some(failure) => Outcome::Failed { failure, after_s },
+                None => return Err(Error::Invalid(format!("`{}` is no failure", shown(&word)))),
+            },
+            _ => return Err(Error::Invalid("a record has either a value, or an error and after_s".into())),
+        };
+        let quantity = Quantity::new(&json.quantity).map_err(|error| invalid("quantity", &error))?;
+        let record = Self {
+            origin: name("origin", &json.origin)?,
+            seq: json.seq,
+            series: Series {
+                source: name("source", &json.source)?,
+                target: name("target", &json.target)?,
+                quantity,
+            },
+            time_unix_ns: json.time_unix_ns,
+            outcome,
+            detail: json.detail.into_owned(),
+        };
+        record.check()?;
+        Ok(record)
+    }
+}
+
+impl<'a> From<&'a Entry> for EntryJson<'a> {
+    fn from(entry: &'a Entry) -> Self {
+        let Capabilities { responder, bulk, archive } = entry.capabilities;
+        let words = [(responder, RESPONDER), (bulk, BULK), (archive, ARCHIVE)];
+        Self {
+            host: entry.host.as_str().into(),
+            addresses: entry.addresses.clone(),
+            version: entry.version.as_str().into(),
+            groups: entry.groups.iter().map(|group| group.as_str().into()).collect(),
+            capabilities: words.iter().filter(|(can, _)| *can).map(|(_, word)| (*word).into()).collect(),
+            key: entry.key.map(|key| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()),
+        }
+    }
+}
+
+impl TryFrom<EntryJson<'_>> for Entry {
+    type Error = Error;
+
+    /// # Errors
+    /// [`Error::Invalid`] naming what is not a name or a key, or what [`Entry::check`] refuses.
+    fn try_from(json: EntryJson<'_>) -> Result<Self, Error> {
+        let can = |word: &str| json.capabilities.iter().any(|given| given == word);
+        let groups = json.groups.iter().take(Self::GROUPS_MAX + 1);
+        let entry = Self {
+            host: name("host", &json.host)?,
+            addresses: json.addresses,
+            version: json.version.to_string(),
+            groups: groups.map(|group| name("group", group)).collect::<Result<_, _>>()?,
+            capabilities: Capabilities { responder: can(RESPONDER), bulk: can(BULK), archive: can(ARCHIVE) },
+            key: json.key.as_deref().map(key).transpose()?,
+        };
+        entry.check()?;
+        Ok(entry)
+    }
+}
+
+impl<'a> From<&'a Event> for EventJson<'a> {
+    fn from(event: &'a Event) -> Self {
+        match event {
+            Event::Up(entry) => Self::Up(entry.into()),
+            Event::Synced => Self::Synced,
+            Event::Down(host) => Self::Down(host.as_str().into()),
+        }
+    }
+}
+
+impl TryFrom<EventJson<'_>> for Event {
+    type Error = Error;
+
+    /// # Errors
+    /// As for [`Entry`].
+    fn try_from(json: EventJson<'_>) -> Result<Self, Error> {
+        Ok(match json {
+            EventJson::Up(entry) => Self::Up(entry.try_into()?),
+            EventJson::Synced => Self::Synced,
+            EventJson::Down(host) => Self::Down(name("host", &host)?),
+        })
+    }
+}
+
+/// A record's text.
+#[must_use]
+pub fn record_text(record: &Record) -> String {
+    text(&RecordJson::from(record))
+}
+
+/// Reads a record.
+///
+/// # Errors
+/// [`Error::Invalid`] when it is too long, no such JSON, or breaks a limit.
+pub fn read_record(text: &[u8]) -> Result<Record, Error> {
+    read::<RecordJson<'_>>("record", text, RECORD_BYTES_MAX)?.try_into()
+}
+
+/// An entry's text.
+#[must_use]
+pub fn entry_text(entry: &Entry) -> String {
+    text(&EntryJson::from(entry))
+}
+
+/// Reads an entry.
+///
+/// # Errors
+/// [`Error::Invalid`] when it is too long, no such JSON, or breaks a limit.
+pub fn read_entry(text: &[u8]) -> Result<Entry, Error> {
+    read::<EntryJson<'_>>("entry", text, ENTRY_BYTES_MAX)?.try_into()
+}
+
+fn text(json: &impl Serialize) -> String {
+    serde_json::to_string(json).expect("strings, finite numbers and arrays of them are JSON")
+}
+
+fn read<'a, T: Deserialize<'a>>(what: &str, text: &'a [u8], bytes_max: usize) -> Result<T, Error> {
+    if bytes_max < text.len() {
+        return Err(Error::Invalid(format!("the {what} has {} bytes (at most {bytes_max})", text.len())));
+    }
+    serde_json::from_slice(text).map_err(|error| Error::Invalid(format!("not a {what}: {error}")))
+}
+
+fn name(what: &str, text: &str) -> Result<Name, Error> {
+    Name::new(text).map_err(|error| invalid(what, &error))
+}
+
+fn invalid(what: &str, error: &NameError) -> Error {
+    Error::Invalid(format!("{what}: {error}"))
+}
+
+fn key(text: &str) -> Result<[u8; 32], Error> {
+    let mut key = [0; 32];
+    let digits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    if !digits {
+        return Err(Error::Invalid("a key has 64 hexadecimal digits".into()));
+    }
+    for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        let pair = std::str::from_utf8(pair).expect("hexadecimal digits are ASCII");
+        *byte = u8::from_str_radix(pair, 16).expect("two hexadecimal digits are a byte");
+    }
+    Ok(key)
+}
+
+/// A word of a peer, short enough for a message.
+fn shown(word: &str) -> String {
+    word.chars().take(40).collect()
+}
+
+const RESPONDER: &str = "responder";
+const BULK: &str = "bulk";
+const ARCHIVE: &str = "archive";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_forecast::Battery;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn sample(outcome: Outcome, detail: &str) -> Record {
+        let series = Series {
+            source: Name::new("näch\"ste").unwrap(),
+            target: Name::new("[::1]:80").unwrap(),
+            quantity: Quantity::RTT,
+        };
+        let (origin, time_unix_ns) = (series.source.clone(), 1_767_225_600_123_456_789);
+        Record { origin, seq: Record::SEQ_MAX, series, time_unix_ns, outcome, detail: detail.into() }
+    }
+
+    #[test]
+    fn records_come_back_exactly() {
+        let failed = |failure| Outcome::Failed { failure, after_s: 0.1 };
+        let values = [0.0, -0.0, 0.1, f64::MIN_POSITIVE, -Battery::VALUE_MAX, 9_007_199_254_740_993.0];
+        for outcome in values.map(Outcome::Value).into_iter().chain(Failure::ALL.map(failed)) {
+            let record = sample(outcome, "{\"a\":\n\"\\u00e9\"}");
+            assert_eq!(read_record(record_text(&record).as_bytes()).unwrap(), record);
+        }
+    }
+
+    #[test]
+    fn the_longest_of_everything_fits() {
+        let name = Name::new(&"\"".repeat(255)).unwrap();
+        let series = Series { source: name.clone(), target: name.clone(), quantity: Quantity::RTT };
+        let detail = "\t".repeat(Record::DETAIL_BYTES_MAX);
+        let record = Record { origin: name.clone(), series, detail, ..sample(Outcome::Value(0.1), "") };
+        assert!(record_text(&record).len() < RECORD_BYTES_MAX);
+        let entry = Entry {
+            host: name.clone(),
+            addresses: vec![
+                "[ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff%4294967295]:65535".parse().unwrap();
+                16
+            ],
+            version: "\u{1}".repeat(64),
+            groups: vec![name; Entry::GROUPS_MAX],
+            capabilities: Capabilities { responder: true, bulk: true, archive: true },
+            key: Some([0xa5; 32]),
+        };
+        let text = entry_text(&entry);
+        assert!(text.len() < ENTRY_BYTES_MAX, "{}", text.len());
+        assert_eq!(read_entry(text.as_bytes()).unwrap(), entry);
+        for event in [Event::Up(entry.clone()), Event::Synced, Event::Down(entry.host)] {
+            let text = text_of(&event);
+            let json: EventJson<'_> = serde_json::from_str(&text).unwrap();
+            assert_eq!(Event::try_from(json).unwrap(), event);
+        }
+    }
+
+    fn text_of(event: &Event) -> String {
+        super::text(&EventJson::from(event))
+    }
+
+    #[test]
+    fn what_breaks_a_limit_is_refused() {
+        let good = record_text(&sample(Outcome::Value(1.0), ""));
+        assert!(read_record(good.as_bytes()).is_ok());
+        for (from, to) in [
+            ("\"value\":1.0", "\"value\":1e71"),
+            ("\"value\":1.0", "\"value\":null"),
+            ("\"value\":1.0", "\"value\":1.0,\"error\":\"reset\",\"after_s\":1.0"),
+            ("\"value\":1.0", "\"error\":\"tired\",\"after_s\":1.0"),
+            ("\"value\":1.0", "\"error\":\"reset\",\"after_s\":-1.0"),
+            ("9007199254740992", "9007199254740993"),
+            ("9007199254740992", "0"),
+            ("rtt", "RTT"),
+            ("[::1]:80", "a b"),
+            ("1767225600123456789", "-1"),
+        ] {
+            let bad = good.replace(from, to);
+            assert_ne!(bad, good, "{from}");
+            assert!(matches!(read_record(bad.as_bytes()), Err(Error::Invalid(_))), "{bad}");
+        }
+        let long = format!("{}{good}", " ".repeat(RECORD_BYTES_MAX));
+        assert!(matches!(read_record(long.as_bytes()), Err(Error::Invalid(_))));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = read_record(&bytes);
+            let _ = read_entry(&bytes);
+        }
+    }
+}
