@@ -25,5 +25,5 @@ pub use engine::{BoxStream, Engine, Lease};
 pub use entry::{Capabilities, Entry, Event, Group, HostId};
 pub use error::Error;
 #[cfg(feature = "local")]
-pub use local::{Config, Local, Statistics};
+pub use local::{Absorbed, Config, Local, Statistics};
 pub use record::{Cursor, From, Page, Range, Record, Selector};
