@@ -28,7 +28,7 @@ pub use engine::{BoxStream, Engine, Lease};
 pub use entry::{Capabilities, Entry, Event, Group, HostId};
 pub use error::Error;
 #[cfg(feature = "local")]
-pub use local::{Config, Local, Statistics};
+pub use local::{Absorbed, Config, Local, Statistics};
 pub use record::{Cursor, From, Page, Range, Record, Selector};
 #[cfg(feature = "remote")]
 pub use remote::{Remote, RemoteConfig};
