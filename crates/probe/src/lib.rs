@@ -11,6 +11,9 @@
 pub mod plan;
 pub mod reading;
 pub mod reduce;
+pub mod rounds;
+pub mod stop;
+pub mod stream;
 pub mod target;
 pub mod token;
 pub mod wire;
@@ -24,5 +27,6 @@ pub mod io;
 
 pub use plan::{Direction, Experiment, Plan};
 pub use reading::{Limit, Measured, ProbeError, Reading, TcpInfo};
+pub use stream::{StreamPlan, Streamed};
 pub use target::{Target, TargetError};
 pub use token::TokenTable;
