@@ -2,3 +2,5 @@
 //!
 //! Pure: time comes in as a [`Duration`](core::time::Duration) since some start, values go out; no clock, no socket.
 #![forbid(unsafe_code)]
+
+pub mod roster;
