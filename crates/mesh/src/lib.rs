@@ -11,6 +11,7 @@ mod budget;
 mod chance;
 mod expectation;
 mod plan;
+pub mod roster;
 mod token;
 
 pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spent};

@@ -1,7 +1,8 @@
 //! Experiments that measure a network: round-trip time, goodput, loss, connect and response time, and their responder.
 //!
 //! Without features this crate contains no socket, no clock and no thread: it plans experiments
-//! ([`plan`]), defines what goes over the wire ([`wire`], specified in `docs/spec/probe.md`),
+//! ([`plan`]), defines what goes over the wire ([`wire`], specified in `docs/spec/probe.md`; [`signed`], in
+//! `docs/spec/mesh.md`),
 //! and reduces what was timed to values ([`reduce`]). The feature `io` adds [`io`], which does
 //! what was planned with blocking sockets, and the responder at the other end.
 //!
@@ -12,6 +13,7 @@ pub mod plan;
 pub mod reading;
 pub mod reduce;
 pub mod rounds;
+pub mod signed;
 pub mod stop;
 pub mod stream;
 pub mod target;

@@ -2,6 +2,8 @@
 
 use std::io::{self, Read};
 
+use crate::signed::Challenge;
+
 /// The head of a response, as far as it matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ResponseHead {
@@ -12,6 +14,8 @@ pub(super) struct ResponseHead {
     pub(super) upgrade: Option<String>,
     /// The single-use token of an `https` station.
     pub(super) probe_token: Option<String>,
+    /// What a station wants signed.
+    pub(super) challenge: Option<Challenge>,
 }
 
 impl ResponseHead {
@@ -101,6 +105,8 @@ fn parse_one_response(bytes: &[u8]) -> Result<Option<(ResponseHead, usize)>, Str
             head.upgrade = Some(value.to_string());
         } else if header.name.eq_ignore_ascii_case(crate::wire::TOKEN_HEADER) {
             head.probe_token = Some(value.to_string());
+        } else if header.name.eq_ignore_ascii_case("www-authenticate") {
+            head.challenge = head.challenge.or_else(|| Challenge::parse(value));
         }
     }
     if chunked {

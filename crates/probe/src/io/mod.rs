@@ -30,6 +30,7 @@ use barograph_forecast::{Failure, Quantity};
 use self::clock::Clock;
 use self::session::Answer;
 use crate::reading::Measured;
+use crate::signed::{Challenge, Credentials};
 use crate::target::Scheme;
 use crate::{Experiment, Plan, ProbeError, Reading, Target};
 
@@ -49,6 +50,8 @@ pub struct Context {
     /// Presented as `Authorization: Bearer …`, and only to a target that first refused, with 401 or
     /// 403, as a station does. Anyone can imitate that, so the token must be meant for this target.
     pub token: Option<String>,
+    /// Answers the challenge of a station that knows this one by its public key; goes before the token.
+    pub sign: Option<Arc<dyn Sign>>,
     /// Forecast of the `rtt` series of this target, in seconds, subtracted from the time of a
     /// transfer. Never that of `rtt_nagle`.
     pub rtt_forecast_s: Option<f64>,
@@ -62,6 +65,13 @@ pub struct Context {
     pub write_bytes: usize,
     /// Whom to trust over TLS; `None` is the system's certificates.
     pub tls: Option<Arc<rustls::ClientConfig>>,
+}
+
+/// Signs for this host what a station asks to be signed (docs/spec/mesh.md §2).
+pub trait Sign: Send + Sync {
+    /// The answer to `challenge` for a request of `method` and `path`; `None` = it is declined: the station
+    /// is not the one that this signs for, and might pass the challenge of another on.
+    fn answer(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials>;
 }
 
 /// A callback for the progress of a transfer.
@@ -79,12 +89,13 @@ pub struct Progress {
 }
 
 impl Default for Context {
-    /// 10 s for each experiment, bodies up to 64 MiB, writes of 128 KiB, no token, no forecast, the system's
-    /// trust.
+    /// 10 s for each experiment, bodies up to 64 MiB, writes of 128 KiB, no token or key, no forecast, the
+    /// system's trust.
     fn default() -> Self {
         Self {
             deadline: Duration::from_secs(10),
             token: None,
+            sign: None,
             rtt_forecast_s: None,
             cancel: Cancel::default(),
             progress: None,
@@ -96,7 +107,7 @@ impl Default for Context {
 }
 
 impl fmt::Debug for Context {
-    /// Without the token.
+    /// Without the token and the key.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Context")
             .field("deadline", &self.deadline)
@@ -164,7 +175,7 @@ pub fn detect(target: &Target, context: &Context) -> Result<Peer, ProbeError> {
     let clock = Clock::start(context.deadline, &context.cancel);
     match session::ask_within(DETECT.min(context.deadline / 2), target, context, &clock) {
         Ok(Answer::Upgraded(..) | Answer::Token(..)) => Ok(Peer::Station),
-        Ok(Answer::Refused(status)) => Err(session::refused(status, &clock)),
+        Ok(Answer::Refused(status, _)) => Err(session::refused(status, &clock)),
         Ok(Answer::Plain(_)) => Ok(Peer::Plain),
         Err(error) if error.stopped => Err(error),
         // It took the connection and then said nothing that we understand, or it never took it:

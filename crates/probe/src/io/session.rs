@@ -12,6 +12,7 @@ use super::stream::Wire;
 use super::{Context, Progress, http, kernel, payload, tls};
 use crate::plan::Direction;
 use crate::reading::Measured;
+use crate::signed::Challenge;
 use crate::target::Scheme;
 use crate::wire::{self, Done, Reply, Request};
 use crate::{Experiment, ProbeError, Target, reduce};
@@ -28,8 +29,8 @@ pub(super) enum Answer {
     Upgraded(Session, Option<String>),
     /// A station over TLS that only authorises.
     Token(SocketAddr, String),
-    /// A station that refuses, with the HTTP status.
-    Refused(u16),
+    /// A station that refuses, with the HTTP status and what it wants signed.
+    Refused(u16, Option<Challenge>),
     /// A server that does not know the protocol, with the HTTP status.
     Plain(u16),
 }
@@ -73,7 +74,8 @@ pub(super) fn ask(target: &Target, context: &Context, clock: &Clock) -> Result<A
 /// The same, but the server has only `patience` to answer once it took the connection.
 ///
 /// The first request carries no token: a server that is no station must not see it. Only one that
-/// answers `401` or `403` in the name of the protocol gets it, in a second request.
+/// answers `401` or `403` in the name of the protocol gets it, or the signature that it asks for, in a
+/// second request.
 pub(super) fn ask_within(
     patience: Duration,
     target: &Target,
@@ -91,13 +93,13 @@ pub(super) fn ask_within(
     let clock = clock.within(patience);
     let address = dialled.address;
     let answer = ask_on(dialled, target, context, None, &clock)?;
-    match (&answer, authorization) {
-        (Answer::Refused(401 | 403), Some(authorization)) => {
-            let again = connect_any(&[address], &clock)?;
-            ask_on(again, target, context, Some(&authorization), &clock)
-        }
-        _ => Ok(answer),
-    }
+    let Answer::Refused(401 | 403, challenge) = &answer else { return Ok(answer) };
+    let signed = context.sign.as_ref().zip(challenge.as_ref()).and_then(|(sign, challenge)| {
+        sign.answer(challenge, "GET", wire::PATH).map(|credentials| credentials.header())
+    });
+    let Some(authorization) = signed.or(authorization) else { return Ok(answer) };
+    let again = connect_any(&[address], &clock)?;
+    ask_on(again, target, context, Some(&authorization), &clock)
 }
 
 /// Asks for the Upgrade on a fresh connection.
@@ -300,7 +302,7 @@ fn upgrade(
         }
         (101, _) => Err(clock.fail(Failure::Garbage, "the server upgrades to another protocol")),
         (200..=299, Some(token)) if head.is_station() && wire.is_tls() => Ok(Answer::Token(address, token)),
-        (status, _) if head.is_station() => Ok(Answer::Refused(status)),
+        (status, _) if head.is_station() => Ok(Answer::Refused(status, head.challenge)),
         (status, _) => Ok(Answer::Plain(status)),
     }
 }
@@ -309,7 +311,7 @@ fn upgrade(
 fn session(answer: Answer, clock: &Clock) -> Result<Session, ProbeError> {
     match answer {
         Answer::Upgraded(session, _) => Ok(session),
-        Answer::Refused(status) => Err(refused(status, clock)),
+        Answer::Refused(status, _) => Err(refused(status, clock)),
         Answer::Plain(status) => {
             Err(clock.fail(Failure::Garbage, format!("the target is no Barograph station (HTTP {status})")))
         }
@@ -320,7 +322,7 @@ fn session(answer: Answer, clock: &Clock) -> Result<Session, ProbeError> {
 /// The failure that a station's refusal means.
 pub(super) fn refused(status: u16, clock: &Clock) -> ProbeError {
     let why = match status {
-        401 | 403 => "a token is needed, or the one given is wrong",
+        401 | 403 => "a token or a signature is needed, or the one given is wrong",
         429 | 503 => "it has no place for another probe session",
         _ => "it does not answer probes",
     };

@@ -1,0 +1,493 @@
+//! Who is there: from what a directory tells of several groups to stations joined, lost and returned.
+//!
+//! A directory may stutter: it tells the same twice, it was restarted and is empty for a moment, one of two
+//! groups is told later than the other. What comes out does not: a host is lost once, when it is gone
+//! from every group, and returns once. Times are those of any one clock that does not run backwards;
+//! when it does, or stands still, nothing worse happens than that somebody is lost later.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use barograph_forecast::Name;
+
+/// What a directory tells of hosts, each with a description of type `D`, as a list of who is there.
+///
+/// ```
+/// use barograph_mesh::roster::{Change, Roster};
+/// use barograph_forecast::Name;
+/// use std::time::Duration;
+///
+/// let (site, b) = (Name::new("local:site").unwrap(), Name::new("b").unwrap());
+/// let at = Duration::from_secs;
+/// let mut roster = Roster::new(at(11), 1000);
+/// roster.begin(&site);
+/// assert_eq!(roster.up(&site, &b, 1), Some(Change::Joined(b.clone())));
+/// roster.synced(&site, at(0));
+/// assert_eq!(roster.down(&site, &b), Some(Change::Lost(b.clone())));
+/// assert_eq!(roster.up(&site, &b, 1), Some(Change::Returned(b)));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Roster<D> {
+    grace: Duration,
+    hosts_max: usize,
+    hosts: BTreeMap<Name, Host<D>>,
+    /// Groups whose snapshot is complete, and until when those whom it did not name may be missing.
+    deadlines: BTreeMap<Name, Duration>,
+    /// Order of losses, to forget the oldest first.
+    losses: u64,
+    refused: u64,
+}
+
+#[derive(Clone, Debug)]
+struct Host<D> {
+    /// As it was told last.
+    description: D,
+    memberships: BTreeMap<Name, Membership>,
+    /// `None` = it is there; else the number of its loss.
+    lost: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Membership {
+    /// Told by the watch that runs.
+    Told,
+    /// Told by an earlier one.
+    Remembered,
+}
+
+/// What has become of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It was never there before, or so long ago that it was forgotten.
+    Joined(Name),
+    /// It is there again after it was lost.
+    Returned(Name),
+    /// It is gone from every group.
+    Lost(Name),
+    /// It says something else of itself.
+    Changed(Name),
+}
+
+impl Change {
+    /// Whose change it is.
+    #[must_use]
+    pub fn host(&self) -> &Name {
+        match self {
+            Self::Joined(host) | Self::Returned(host) | Self::Lost(host) | Self::Changed(host) => host,
+        }
+    }
+}
+
+impl<D: PartialEq> Roster<D> {
+    /// An empty roster of at most `hosts_max` hosts, the lost ones among them. After a snapshot those whom it
+    /// does not name are lost when `grace` has passed: a directory that was restarted learns of them again
+    /// within a lease (and the second that a lease may be late).
+    #[must_use]
+    pub fn new(grace: Duration, hosts_max: usize) -> Self {
+        let (hosts, deadlines) = (BTreeMap::new(), BTreeMap::new());
+        Self { grace, hosts_max, hosts, deadlines, losses: 0, refused: 0 }
+    }
+
+    /// Takes in a host known from earlier as being there: no change, and it is lost like one that a
+    /// snapshot does not name. Without groups, or beyond the bound, it is passed over.
+    pub fn remember(&mut self, host: &Name, groups: &[Name], description: D) {
+        if groups.is_empty() || self.hosts_max <= self.hosts.len() || self.hosts.contains_key(host) {
+            return;
+        }
+        let memberships = groups.iter().map(|group| (group.clone(), Membership::Remembered)).collect();
+        self.hosts.insert(host.clone(), Host { description, memberships, lost: None });
+    }
+
+    /// A watch of `group` begins, for the first time or again: a snapshot follows. Nobody is lost by it.
+    pub fn begin(&mut self, group: &Name) {
+        self.deadlines.remove(group);
+        for host in self.hosts.values_mut() {
+            if let Some(membership) = host.memberships.get_mut(group) {
+                *membership = Membership::Remembered;
+            }
+        }
+    }
+
+    /// `host` is in `group`, and says `description` of itself.
+    ///
+    /// `None` = that is no news, or there is no room: every other host is there, and it is counted in
+    /// [`refused`](Self::refused).
+    pub fn up(&mut self, group: &Name, host: &Name, description: D) -> Option<Change> {
+        if let Some(known) = self.hosts.get_mut(host) {
+            known.memberships.insert(group.clone(), Membership::Told);
+            let changed = known.description != description;
+            known.description = description;
+            return match known.lost.take() {
+                Some(_) => Some(Change::Returned(host.clone())),
+                None => changed.then(|| Change::Changed(host.clone())),
+            };
+        }
+        if self.hosts_max <= self.hosts.len() && !self.forget_oldest() {
+            self.refused += 1;
+            return None;
+        }
+        let memberships = BTreeMap::from([(group.clone(), Membership::Told)]);
+        self.hosts.insert(host.clone(), Host { description, memberships, lost: None });
+        Some(Change::Joined(host.clone()))
+    }
+
+    /// `host` is gone from `group`; lost when that was its last.
+    pub fn down(&mut self, group: &Name, host: &Name) -> Option<Change> {
+        let known = self.hosts.get_mut(host)?;
+        known.memberships.remove(group)?;
+        Self::lose_if_gone(known, &mut self.losses).then(|| Change::Lost(host.clone()))
+    }
+
+    /// The snapshot of `group` is complete at `now`; [`tick`](Self::tick) loses whom it did not name.
+    pub fn synced(&mut self, group: &Name, now: Duration) {
+        self.deadlines.insert(group.clone(), now.saturating_add(self.grace));
+    }
+
+    /// The watch of `group` ended: nothing is known of it until it begins again, and nobody is lost.
+    pub fn interrupted(&mut self, group: &Name) {
+        self.deadlines.remove(group);
+    }
+
+    /// Loses the hosts that a snapshot did not name and whose grace is over at `now`.
+    pub fn tick(&mut self, now: Duration) -> Vec<Change> {
+        let is_over = |(group, deadline): (&Name, &Duration)| (*deadline <= now).then(|| group.clone());
+        let over: BTreeSet<Name> = self.deadlines.iter().filter_map(is_over).collect();
+        if over.is_empty() {
+            return Vec::new();
+        }
+        self.deadlines.retain(|group, _| !over.contains(group));
+        let mut changes = Vec::new();
+        for (name, host) in &mut self.hosts {
+            host.memberships.retain(|group, told| *told == Membership::Told || !over.contains(group));
+            if Self::lose_if_gone(host, &mut self.losses) {
+                changes.push(Change::Lost(name.clone()));
+            }
+        }
+        changes
+    }
+
+    /// When [`tick`](Self::tick) has something to do; `None` = not before something else is told.
+    #[must_use]
+    pub fn next_due(&self) -> Option<Duration> {
+        self.deadlines.values().min().copied()
+    }
+
+    /// What `host` says of itself, if it is there or is lost but not forgotten.
+    #[must_use]
+    pub fn description(&self, host: &Name) -> Option<&D> {
+        self.hosts.get(host).map(|host| &host.description)
+    }
+
+    /// Whether `host` is there.
+    #[must_use]
+    pub fn is_up(&self, host: &Name) -> bool {
+        self.hosts.get(host).is_some_and(|host| host.lost.is_none())
+    }
+
+    /// Everybody known, with whether they are there, by name.
+    pub fn hosts(&self) -> impl Iterator<Item = (&Name, &D, bool)> {
+        self.hosts.iter().map(|(name, host)| (name, &host.description, host.lost.is_none()))
+    }
+
+    /// How often a host was passed over because the roster is full.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused
+    }
+
+    /// Whether `host` is lost by this: it was there, and is in no group now.
+    fn lose_if_gone(host: &mut Host<D>, losses: &mut u64) -> bool {
+        if host.lost.is_some() || !host.memberships.is_empty() {
+            return false;
+        }
+        *losses += 1;
+        host.lost = Some(*losses);
+        true
+    }
+
+    /// Makes room; false = everybody is there.
+    fn forget_oldest(&mut self) -> bool {
+        let lost = self.hosts.iter().filter_map(|(name, host)| Some((host.lost?, name)));
+        let Some(name) = lost.min().map(|(_, name)| name.clone()) else { return false };
+        self.hosts.remove(&name);
+        true
+    }
+}
+
+/// Why a station of the directory is no peer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Ignored {
+    /// It has this station's own name.
+    #[error("it is this station itself")]
+    Itself,
+    /// It shares no group with this station.
+    #[error("it is in none of this station's groups")]
+    NoGroup,
+    /// Its version and this station's do not go together.
+    #[error("its version {theirs} does not go with {own}")]
+    Version {
+        /// The other's, shortened.
+        theirs: String,
+        /// This station's.
+        own: String,
+    },
+}
+
+/// What a station says of itself to be matched with others.
+#[derive(Clone, Copy, Debug)]
+pub struct Card<'a> {
+    /// Its name.
+    pub host: &'a Name,
+    /// Its version, as `major.minor.patch`.
+    pub version: &'a str,
+    /// Its groups.
+    pub groups: &'a [Name],
+}
+
+/// Whether `other` is a peer of `own`: another station, in a group of its, of a compatible version.
+///
+/// # Errors
+/// [`Ignored`], the reason why it is none.
+pub fn peer(own: Card<'_>, other: Card<'_>) -> Result<(), Ignored> {
+    if own.host == other.host {
+        return Err(Ignored::Itself);
+    }
+    if !own.groups.iter().any(|group| other.groups.contains(group)) {
+        return Err(Ignored::NoGroup);
+    }
+    if !is_compatible(own.version, other.version) {
+        // A version is any text of a stranger's until it was read.
+        let shown = |text: &str| text.chars().filter(|c| !c.is_control()).take(VERSION_SHOWN).collect();
+        return Err(Ignored::Version { theirs: shown(other.version), own: shown(own.version) });
+    }
+    Ok(())
+}
+
+/// Whether stations of these versions understand each other: one major version, and while that is 0 one
+/// minor version too (Semantic Versioning 2.0.0, §4). What is no version is compatible with nothing.
+#[must_use]
+pub fn is_compatible(a: &str, b: &str) -> bool {
+    let read = |text: &str| {
+        let mut parts = text.split('.');
+        let number = |part: Option<&str>| part?.parse::<u32>().ok();
+        let (major, minor) = (number(parts.next())?, number(parts.next())?);
+        Some((major, if major == 0 { minor } else { 0 }))
+    };
+    read(a).is_some_and(|a| read(b) == Some(a))
+}
+
+/// Characters of a version in a message.
+const VERSION_SHOWN: usize = 20;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_host_in_two_groups_is_lost_when_gone_from_both() {
+        let (site, lab, b) = (name("site"), name("lab"), name("b"));
+        let mut roster = Roster::new(at(11), 10);
+        assert_eq!(roster.up(&site, &b, 1), Some(Change::Joined(b.clone())));
+        assert_eq!(roster.up(&lab, &b, 1), None, "the same of another group");
+        assert_eq!(roster.up(&lab, &b, 2), Some(Change::Changed(b.clone())));
+        assert_eq!(roster.up(&site, &b, 2), None);
+        assert_eq!(roster.down(&site, &b), None);
+        assert_eq!(roster.down(&site, &b), None, "told twice");
+        assert_eq!(roster.down(&lab, &b), Some(Change::Lost(b.clone())));
+        assert_eq!(roster.down(&lab, &b), None);
+        assert_eq!(roster.up(&lab, &b, 3), Some(Change::Returned(b.clone())));
+        assert_eq!(roster.description(&b), Some(&3));
+    }
+
+    #[test]
+    fn an_empty_directory_loses_nobody_before_the_grace_is_over() {
+        let (site, b, c) = (name("site"), name("b"), name("c"));
+        let mut roster = Roster::new(at(11), 10);
+        roster.begin(&site);
+        roster.up(&site, &b, 1);
+        roster.up(&site, &c, 1);
+        roster.synced(&site, at(0));
+        assert!(roster.tick(at(100)).is_empty(), "everybody was told");
+        // The directory is gone for long, then there and empty.
+        roster.interrupted(&site);
+        assert!(roster.tick(at(1000)).is_empty());
+        roster.begin(&site);
+        roster.synced(&site, at(1000));
+        assert_eq!(roster.next_due(), Some(at(1011)));
+        assert!(roster.tick(at(1010)).is_empty());
+        assert_eq!(roster.up(&site, &b, 1), None, "it never was away");
+        assert_eq!(roster.tick(at(1011)), [Change::Lost(c)]);
+        assert_eq!(roster.next_due(), None);
+        assert!(roster.is_up(&b));
+    }
+
+    #[test]
+    fn a_second_restart_within_the_grace_begins_it_again() {
+        let (site, b) = (name("site"), name("b"));
+        let mut roster = Roster::new(at(11), 10);
+        roster.remember(&b, std::slice::from_ref(&site), 1);
+        roster.begin(&site);
+        roster.synced(&site, at(0));
+        roster.begin(&site);
+        assert!(roster.tick(at(50)).is_empty(), "no snapshot is complete");
+        roster.synced(&site, at(50));
+        assert_eq!(roster.tick(at(61)), [Change::Lost(b)]);
+    }
+
+    #[test]
+    fn a_full_roster_forgets_the_lost_and_keeps_those_who_are_there() {
+        let site = name("site");
+        let mut roster = Roster::new(at(1), 3);
+        for host in ["a", "b", "c"] {
+            roster.up(&site, &name(host), ());
+        }
+        assert_eq!(roster.up(&site, &name("d"), ()), None);
+        assert_eq!(roster.refused(), 1);
+        roster.down(&site, &name("c"));
+        roster.down(&site, &name("a"));
+        assert_eq!(roster.up(&site, &name("d"), ()), Some(Change::Joined(name("d"))));
+        assert_eq!(roster.up(&site, &name("a"), ()), Some(Change::Returned(name("a"))), "c was forgotten");
+    }
+
+    #[test]
+    fn peers_share_a_group_and_understand_each_other() {
+        let (own, other) = (name("a"), name("b"));
+        let groups = [name("local:x"), name("lab")];
+        let card = Card { host: &own, version: "0.3.1", groups: &groups };
+        let with = |version, groups| peer(card, Card { host: &other, version, groups });
+        assert_eq!(with("0.3.9", &groups[1..]), Ok(()));
+        assert_eq!(with("0.3.9", &[]), Err(Ignored::NoGroup));
+        assert!(matches!(with("0.2.9", &groups), Err(Ignored::Version { .. })));
+        assert_eq!(peer(card, card), Err(Ignored::Itself));
+        for (a, b, fit) in [
+            ("1.0.0", "1.9.2", true),
+            ("1.0.0", "2.0.0", false),
+            ("0.1", "0.1.7-beta", true),
+            ("0.1.0", "", false),
+            ("", "", false),
+            ("x.y", "x.y", false),
+            ("0.-1", "0.-1", false),
+            ("0.99999999999.0", "0.99999999999.0", false),
+        ] {
+            assert_eq!(is_compatible(a, b), fit, "{a} {b}");
+            assert_eq!(is_compatible(b, a), fit, "{b} {a}");
+        }
+    }
+
+    /// What a directory may tell, in any order.
+    #[derive(Clone, Debug)]
+    enum Told {
+        Begin(u8),
+        Up(u8, u8, u8),
+        Down(u8, u8),
+        Synced(u8),
+        Interrupted(u8),
+        /// The clock moves; by 0 it is frozen.
+        Tick(u64),
+    }
+
+    fn told() -> impl Strategy<Value = Told> {
+        let (group, host) = (0..3_u8, 0..5_u8);
+        prop_oneof![
+            2 => group.clone().prop_map(Told::Begin),
+            8 => (group.clone(), host.clone(), 0..2_u8).prop_map(|(g, h, d)| Told::Up(g, h, d)),
+            4 => (group.clone(), host).prop_map(|(g, h)| Told::Down(g, h)),
+            2 => group.clone().prop_map(Told::Synced),
+            1 => group.prop_map(Told::Interrupted),
+            4 => (0..8_u64).prop_map(Told::Tick),
+        ]
+    }
+
+    const GRACE_S: u64 = 5;
+
+    proptest! {
+        /// Joined first, then Lost and Returned in turn; after all is told and settled, exactly those are
+        /// there whom the directory names.
+        #[test]
+        fn changes_alternate_and_the_end_is_what_the_directory_says(
+            events in prop::collection::vec(told(), 0..120),
+        ) {
+            let group = |g: u8| name(&format!("g{g}"));
+            let host = |h: u8| name(&format!("h{h}"));
+            let mut roster = Roster::new(at(GRACE_S), 100);
+            let mut clock = 0;
+            let mut there: BTreeMap<Name, bool> = BTreeMap::new();
+            // Of each group those whom the watch that runs has named and not taken back.
+            let mut named: BTreeMap<u8, BTreeSet<u8>> = BTreeMap::new();
+            let mut changes = Vec::new();
+            for event in events {
+                match event {
+                    Told::Begin(g) => {
+                        roster.begin(&group(g));
+                        named.insert(g, BTreeSet::new());
+                    }
+                    Told::Up(g, h, d) => {
+                        changes.extend(roster.up(&group(g), &host(h), d));
+                        named.entry(g).or_default().insert(h);
+                    }
+                    Told::Down(g, h) => {
+                        changes.extend(roster.down(&group(g), &host(h)));
+                        named.entry(g).or_default().remove(&h);
+                    }
+                    Told::Synced(g) => roster.synced(&group(g), at(clock)),
+                    Told::Interrupted(g) => roster.interrupted(&group(g)),
+                    Told::Tick(step) => {
+                        clock += step;
+                        changes.extend(roster.tick(at(clock)));
+                    }
+                }
+            }
+            // Every watch comes to an end of its snapshot, and the grace passes.
+            for g in 0..3 {
+                roster.synced(&group(g), at(clock));
+            }
+            prop_assert!(roster.tick(at(clock + GRACE_S - 1)).is_empty());
+            changes.extend(roster.tick(at(clock + GRACE_S)));
+            for change in changes {
+                let before = there.get(change.host()).copied();
+                let (expected, after) = match change {
+                    Change::Joined(_) => (None, true),
+                    Change::Returned(_) => (Some(false), true),
+                    Change::Lost(_) => (Some(true), false),
+                    Change::Changed(_) => (Some(true), true),
+                };
+                prop_assert_eq!(before, expected, "{:?}", &change);
+                there.insert(change.host().clone(), after);
+            }
+            let named: BTreeSet<Name> = named.values().flatten().map(|h| host(*h)).collect();
+            let up: BTreeSet<Name> =
+                there.into_iter().filter_map(|(name, is_up)| is_up.then_some(name)).collect();
+            prop_assert_eq!(&up, &named);
+            let listed: BTreeSet<Name> =
+                roster.hosts().filter(|(_, _, is_up)| *is_up).map(|(name, ..)| name.clone()).collect();
+            prop_assert_eq!(listed, named);
+        }
+
+        /// However many names a directory invents, the roster is bounded, and those who are there stay.
+        #[test]
+        fn it_is_bounded(events in prop::collection::vec((0..40_u8, any::<bool>()), 0..300)) {
+            let site = name("site");
+            let mut roster = Roster::new(at(1), 8);
+            for (h, is_up) in events {
+                let host = name(&format!("h{h}"));
+                let before: Vec<Name> =
+                    roster.hosts().filter(|(_, _, up)| *up).map(|(name, ..)| name.clone()).collect();
+                let change = if is_up { roster.up(&site, &host, ()) } else { roster.down(&site, &host) };
+                prop_assert!(roster.hosts().count() <= 8);
+                let gone = before.iter().filter(|name| !roster.is_up(name)).count();
+                prop_assert_eq!(gone, usize::from(matches!(change, Some(Change::Lost(_)))));
+            }
+        }
+    }
+}

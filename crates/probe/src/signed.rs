@@ -1,0 +1,199 @@
+//! Requests between stations that are signed: the challenge, the answer to it, and what is signed
+//! (docs/spec/mesh.md §2). Pure texts and bytes: keys, clocks and randomness are the caller's.
+
+use barograph_forecast::Name;
+
+use crate::token::{self, Token};
+
+/// The authentication scheme, in `WWW-Authenticate` and in `Authorization` (RFC 9110 §11.1).
+pub const SCHEME: &str = "Barograph-Station";
+
+/// What a station that declines asks to be signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    /// The station's own name, the responder's.
+    pub realm: Name,
+    /// 128 random bits, good for one answer.
+    pub challenge: Token,
+}
+
+/// A caller's answer to a [`Challenge`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The caller's name, under which the responder finds its public key.
+    pub name: Name,
+    /// The challenge that is answered.
+    pub challenge: Token,
+    /// Ed25519 (RFC 8032) over [`text_to_sign`].
+    pub signature: [u8; 64],
+}
+
+impl Challenge {
+    /// The value of a `WWW-Authenticate` header.
+    #[must_use]
+    pub fn header(&self) -> String {
+        format!(
+            "{SCHEME} realm=\"{}\", challenge=\"{}\"",
+            escaped(self.realm.as_str()),
+            token::to_hex(&self.challenge)
+        )
+    }
+
+    /// The challenge in the value of a `WWW-Authenticate` header, which may name other schemes first.
+    #[must_use]
+    pub fn parse(value: &str) -> Option<Self> {
+        let parameters = parameters(value)?;
+        let realm = Name::new(&unescaped(parameter(parameters, "realm")?)?).ok()?;
+        let challenge = token::from_hex(parameter(parameters, "challenge")?)?;
+        Some(Self { realm, challenge })
+    }
+}
+
+impl Credentials {
+    /// The value of an `Authorization` header.
+    #[must_use]
+    pub fn header(&self) -> String {
+        format!(
+            "{SCHEME} name=\"{}\", challenge=\"{}\", signature=\"{}\"",
+            escaped(self.name.as_str()),
+            token::to_hex(&self.challenge),
+            self.signature.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        )
+    }
+
+    /// The credentials in the value of an `Authorization` header.
+    #[must_use]
+    pub fn parse(value: &str) -> Option<Self> {
+        let parameters = parameters(value)?;
+        let name = Name::new(&unescaped(parameter(parameters, "name")?)?).ok()?;
+        let challenge = token::from_hex(parameter(parameters, "challenge")?)?;
+        let digits = parameter(parameters, "signature")?;
+        let mut signature = [0; 64];
+        if digits.len() != 2 * signature.len() {
+            return None;
+        }
+        for (part, digits) in signature.chunks_exact_mut(16).zip(digits.as_bytes().chunks_exact(32)) {
+            part.copy_from_slice(&token::from_hex(std::str::from_utf8(digits).ok()?)?);
+        }
+        Some(Self { name, challenge, signature })
+    }
+}
+
+/// What the caller signs. No name has a line's end in it, so that no two requests give one text; the
+/// responder's name stands in it, so that a station cannot pass a challenge of another on to its callers.
+#[must_use]
+pub fn text_to_sign(challenge: &Token, responder: &Name, caller: &Name, method: &str, path: &str) -> String {
+    let challenge = token::to_hex(challenge);
+    format!("barograph-station-1\n{challenge}\n{responder}\n{caller}\n{method} {path}")
+}
+
+/// What follows the scheme's name in a header's value.
+fn parameters(value: &str) -> Option<&str> {
+    let at = value.char_indices().map(|(at, _)| at).find(|at| {
+        // The name of a scheme begins a list's element, not the middle of another word.
+        let begins = value[..*at].trim_end().chars().next_back().is_none_or(|c| c == ',');
+        let word = value.get(*at..*at + SCHEME.len());
+        begins && word.is_some_and(|word| word.eq_ignore_ascii_case(SCHEME))
+    })?;
+    value[at + SCHEME.len()..].strip_prefix(' ')
+}
+
+/// The quoted value of `key`; ours are escaped, so that no quote or comma stands in one.
+fn parameter<'a>(parameters: &'a str, key: &str) -> Option<&'a str> {
+    parameters.split(',').find_map(|pair| {
+        let (name, value) = pair.trim().split_once('=')?;
+        name.trim().eq_ignore_ascii_case(key).then_some(())?;
+        value.trim().strip_prefix('"')?.strip_suffix('"')
+    })
+}
+
+/// A name as a header carries it: everything but unreserved characters as `%XX` (RFC 3986 §2.1).
+fn escaped(name: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
+}
+
+fn unescaped(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte == b'%' {
+            let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+            let value = digit(rest.next())? * 16 + digit(rest.next())?;
+            bytes.push(u8::try_from(value).ok()?);
+        } else {
+            bytes.push(byte);
+        }
+        // A name longer than any is not read to its end.
+        if Name::BYTES_MAX < bytes.len() {
+            return None;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may panic")]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_challenge_beside_other_schemes_is_found() {
+        let challenge = Challenge { realm: Name::new("näch\"ste,a=b").unwrap(), challenge: [0x5a; 16] };
+        for value in [
+            challenge.header(),
+            format!("Bearer, {}", challenge.header()),
+            format!("Basic realm=\"x\",{}", challenge.header().replacen("Barograph-S", "barograph-s", 1)),
+        ] {
+            assert_eq!(Challenge::parse(&value), Some(challenge.clone()), "{value}");
+        }
+        for bad in [
+            "Bearer",
+            "Barograph-Station",
+            "Barograph-Station realm=\"a\"",
+            "Barograph-Station realm=\"a\", challenge=\"12\"",
+            "Barograph-Station realm=a, challenge=\"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\"",
+            "Barograph-Station realm=\"a%2\", challenge=\"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\"",
+            "Barograph-Station realm=\"a%20b\", challenge=\"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\"",
+            "XBarograph-Station realm=\"a\", challenge=\"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\"",
+        ] {
+            assert_eq!(Challenge::parse(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_is_signed_is_what_the_specification_says() {
+        let name = |text| Name::new(text).unwrap();
+        assert_eq!(
+            text_to_sign(&[0xab; 16], &name("b"), &name("a"), "GET", "/v1/probe"),
+            "barograph-station-1\nabababababababababababababababab\nb\na\nGET /v1/probe"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn credentials_come_back(
+            name in "[^\\s\\p{C}\\p{Z}]{1,60}", challenge in any::<[u8; 16]>(),
+            half in any::<[u8; 32]>(), other in any::<[u8; 32]>(),
+        ) {
+            prop_assume!(Name::new(&name).is_ok());
+            let mut signature = [0; 64];
+            signature[..32].copy_from_slice(&half);
+            signature[32..].copy_from_slice(&other);
+            let given = Credentials { name: Name::new(&name).unwrap(), challenge, signature };
+            let header = given.header();
+            prop_assert!(header.bytes().all(|byte| byte == b' ' || byte.is_ascii_graphic()));
+            prop_assert_eq!(Credentials::parse(&header), Some(given));
+        }
+
+        #[test]
+        fn no_header_makes_it_panic(
+            text in ".{0,60}", tail in "[Bb]arograph-Station [a-z=\"%0-9, é]{0,80}",
+        ) {
+            let _ = (Challenge::parse(&text), Credentials::parse(&text));
+            let _ = (Challenge::parse(&tail), Credentials::parse(&tail));
+        }
+    }
+}
