@@ -130,7 +130,8 @@ impl Remote {
                     if items.len() == limit {
                         return Err(client::garbage("more records than were asked for"));
                     }
-                    items.push(wire::read_record(&line).map_err(|error| client::garbage(&error.to_string()))?);
+                    items
+                        .push(wire::read_record(&line).map_err(|error| client::garbage(&error.to_string()))?);
                 }
                 Err(client::garbage("a page without its last line"))
             })
@@ -185,7 +186,12 @@ impl Engine for Remote {
 
     fn watch(&self, group: &Group) -> BoxStream<Event> {
         let path = format!("watch?group={}", client::escaped(group.as_str()));
-        self.follow(Follower { path, bytes_max: EVENT_BYTES_MAX, read: wire::read_event, is_subscription: false })
+        self.follow(Follower {
+            path,
+            bytes_max: EVENT_BYTES_MAX,
+            read: wire::read_event,
+            is_subscription: false,
+        })
     }
 
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
@@ -214,7 +220,12 @@ impl Engine for Remote {
             From::After(Cursor(place)) => place.to_string(),
         };
         let path = format!("subscribe?from={from}{}", selected(selector));
-        self.follow(Follower { path, bytes_max: PLACED_BYTES_MAX, read: wire::read_placed, is_subscription: true })
+        self.follow(Follower {
+            path,
+            bytes_max: PLACED_BYTES_MAX,
+            read: wire::read_placed,
+            is_subscription: true,
+        })
     }
 
     async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
@@ -288,7 +299,9 @@ impl<T> Follower<T> {
                 continue;
             }
             let item = match (self.read)(&line) {
-                Err(error) if !(self.is_subscription && matches!(error, Error::Lagged { .. })) => return Err(error),
+                Err(error) if !(self.is_subscription && matches!(error, Error::Lagged { .. })) => {
+                    return Err(error);
+                }
                 item => item,
             };
             if items.send(item).await.is_err() {

@@ -15,8 +15,8 @@ use serde::{Deserialize, Serialize};
 use crate::{Capabilities, Entry, Error, Event, Record};
 
 pub use stream::{
-    ERROR_BYTES_MAX, EVENT_BYTES_MAX, Lines, PLACED_BYTES_MAX, error_text, event_text, next_text, placed_text,
-    read_error, read_event, read_next, read_placed,
+    ERROR_BYTES_MAX, EVENT_BYTES_MAX, Lines, PLACED_BYTES_MAX, error_text, event_text, next_text,
+    placed_text, read_error, read_event, read_next, read_placed,
 };
 
 /// The longest text of one record, in bytes: four names of 255 bytes and a detail of 4 KiB, each at its longest

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use barograph_engine::Selector;
-use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Outcome, Quantity, Series};
+use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Name, Outcome, Quantity, Series};
 
 /// Levels whose intervals are kept with every point; the API offers these for history.
 pub const LEVELS: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
@@ -157,6 +157,12 @@ impl Bank {
             (&a.quantity, &a.target, &a.source).cmp(&(&b.quantity, &b.target, &b.source))
         });
         found
+    }
+
+    /// How many series there are of one source.
+    #[must_use]
+    pub fn count_of(&self, source: &Name) -> usize {
+        self.accounts.keys().filter(|series| series.source == *source).count()
     }
 
     /// The most series there may be.

@@ -66,8 +66,11 @@ impl Client {
         tcp.set_nodelay(true);
         tcp.set_connect_timeout(Some(CONNECT_TIMEOUT.min(config.deadline)));
         let tls = tls(&scheme, config.ca.as_deref())?;
-        let connector =
-            HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().wrap_connector(tcp);
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
         let http = legacy::Client::builder(TokioExecutor::new())
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(IDLE)
@@ -163,7 +166,8 @@ impl Answer {
     /// A small answer as JSON.
     pub(super) async fn json<T: DeserializeOwned>(self, until: Instant) -> Result<T, Trouble> {
         let text = self.whole(until).await.map_err(Trouble::Lost)?;
-        serde_json::from_slice(&text).map_err(|error| Trouble::Lost(format!("the answer is garbage: {error}")))
+        serde_json::from_slice(&text)
+            .map_err(|error| Trouble::Lost(format!("the answer is garbage: {error}")))
     }
 
     /// A small answer.
@@ -210,7 +214,9 @@ impl Trouble {
     pub(super) fn of_read(self) -> Error {
         match self {
             Self::Unreached(why) | Self::Lost(why) => Error::Unavailable(why),
-            Self::Refused { status, error } => error.unwrap_or_else(|| unexplained(status, Error::Unavailable)),
+            Self::Refused { status, error } => {
+                error.unwrap_or_else(|| unexplained(status, Error::Unavailable))
+            }
         }
     }
 
@@ -228,7 +234,9 @@ impl Trouble {
 fn unexplained(status: StatusCode, other: fn(String) -> Error) -> Error {
     let why = format!("the answer is {status}");
     match status {
-        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => Error::Denied(why),
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
+            Error::Denied(why)
+        }
         StatusCode::TOO_MANY_REQUESTS => Error::Unavailable(why),
         _ if status.is_client_error() => Error::Invalid(why),
         _ => other(why),

@@ -213,7 +213,9 @@ mod tests {
             assert_eq!(read_event(text.as_bytes()), Err(error.clone()));
             assert_eq!(read_placed(text.as_bytes()), Err(error));
         }
-        for other in [r#"{"error":"x"}"#, r#"{"error":"x","kind":"new"}"#, r#"{"error":"x","kind":"lagged"}"#, ""] {
+        for other in
+            [r#"{"error":"x"}"#, r#"{"error":"x","kind":"new"}"#, r#"{"error":"x","kind":"lagged"}"#, ""]
+        {
             assert_eq!(read_error(other.as_bytes()), None, "{other}");
         }
         let steering = read_error(br#"{"error":"a\u001b[2Jb","kind":"denied"}"#);
