@@ -7,7 +7,7 @@ mod ring;
 use std::collections::BTreeMap;
 
 use barograph_engine::Selector;
-use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Outcome, Quantity, Series};
+use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Name, Outcome, Quantity, Series};
 
 use ring::{Methods, Ring};
 
@@ -165,6 +165,12 @@ impl Bank {
             (&a.quantity, &a.target, &a.source).cmp(&(&b.quantity, &b.target, &b.source))
         });
         found
+    }
+
+    /// How many series there are of one source.
+    #[must_use]
+    pub fn count_of(&self, source: &Name) -> usize {
+        self.accounts.keys().filter(|series| series.source == *source).count()
     }
 
     /// The most series there may be.

@@ -22,9 +22,11 @@ pub mod tls;
 
 pub mod hub;
 
+mod allowance;
 mod api;
 mod echo;
 mod health;
+mod members;
 mod metrics;
 mod prober;
 mod recorder;

@@ -11,12 +11,13 @@ use barograph_forecast::{Name, Quantity};
 use barograph_probe::io::{Limits, Responder};
 use tokio::sync::{Semaphore, watch};
 
-use crate::api::{self, Shared};
+use crate::api::{self, Served, Shared};
 use crate::bank::Bank;
 use crate::config::Config;
 use crate::echo::{self, Echo};
 use crate::health::{Health, lock};
 use crate::hub::Hub;
+use crate::members;
 use crate::prober::{self, Prober};
 use crate::recorder::{self, Inbox};
 use crate::seats::Seats;
@@ -100,6 +101,24 @@ impl Station {
     /// # Errors
     /// [`StartError`], in one sentence with the value that cannot be used.
     pub fn start(config: Config, engine: Arc<dyn Engine>) -> Result<Self, StartError> {
+        Self::start_with(config, engine, None)
+    }
+
+    /// The same on an archive of its own, which it serves to the stations that it invites
+    /// (docs/spec/engine.md).
+    ///
+    /// # Errors
+    /// [`StartError`], in one sentence with the value that cannot be used.
+    pub fn serve(config: Config, archive: Arc<Local>) -> Result<Self, StartError> {
+        let engine: Arc<dyn Engine> = Arc::<Local>::clone(&archive);
+        Self::start_with(config, engine, Some(archive))
+    }
+
+    fn start_with(
+        config: Config,
+        engine: Arc<dyn Engine>,
+        archive: Option<Arc<Local>>,
+    ) -> Result<Self, StartError> {
         // Everything that can be refused comes before the first thread.
         tracing::info!("archive, token and added targets are in {}", config.state.display());
         let refuse = |path: PathBuf| move |error| StartError::State { path, error };
@@ -125,6 +144,8 @@ impl Station {
         }
 
         let host = config.host.clone().unwrap_or_else(host_name);
+        let served = archive.is_some().then(|| Served::open(&config.state, host.clone())).transpose();
+        let served = served.map_err(refuse(config.state.join(members::FILE)))?;
         let responder = Arc::new(Responder::start(Limits::default(), ports.udp).map_err(StartError::Thread)?);
         let health = Arc::new(Health::new());
         let hub = Hub::new();
@@ -134,6 +155,7 @@ impl Station {
             recorder::Parts {
                 host: host.clone(),
                 engine: Arc::clone(&engine),
+                archive,
                 bank: Arc::clone(&bank),
                 hub: hub.clone(),
                 health: Arc::clone(&health),
@@ -169,6 +191,8 @@ impl Station {
             bank,
             hub,
             engine,
+            served,
+            address,
             inbox,
             health: Arc::clone(&health),
             targets,
