@@ -6,6 +6,7 @@
 //!
 //! - `local` (feature): SQLite on a thread of its own; no server. See [`Local`].
 //! - `wire` (feature): records, entries and events as JSON, for engines that send them. See [`wire`].
+//! - `nats` (feature): NATS JetStream, and the archive beside it. See [`Nats`] and [`Archiver`].
 //! - `conformance` (feature): the suite that every implementation passes.
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,8 @@ mod record;
 pub mod conformance;
 #[cfg(feature = "local")]
 mod local;
+#[cfg(feature = "nats")]
+mod nats;
 #[cfg(feature = "wire")]
 pub mod wire;
 
@@ -26,4 +29,6 @@ pub use entry::{Capabilities, Entry, Event, Group, HostId};
 pub use error::Error;
 #[cfg(feature = "local")]
 pub use local::{Absorbed, Config, Local, Statistics};
+#[cfg(feature = "nats")]
+pub use nats::{Archiver, ArchiverStatistics, Nats, NatsConfig, NatsTls, token};
 pub use record::{Cursor, From, Page, Range, Record, Selector};
