@@ -2,6 +2,7 @@
 
 mod client;
 mod exit;
+mod plan;
 mod probe;
 mod record;
 mod target;
@@ -37,6 +38,8 @@ enum Verb {
     Record(record::Args),
     /// Show or change what a running station measures.
     Target(target::Args),
+    /// Show what testing all pairs of a mesh would take: how often each has its turn, and what that costs.
+    Plan(plan::Args),
     /// Print the version.
     Version(version::Args),
     /// Print the completions of a shell.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Verb::Tradeoff(args) => barograph::tradeoff::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Target(args) => target::run(&args),
+        Verb::Plan(args) => plan::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "barograph", &mut std::io::stdout());
