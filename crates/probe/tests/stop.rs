@@ -65,7 +65,7 @@ proptest! {
         prop_assert!(startup_s < reason.time_s);
         // Slow start, and eight rounds of which none is longer than half a second or two round trips.
         let doubling_s = rtt_s * (link * rtt_s / (10.0 * 1448.0 * 8.0)).log2().max(0.0);
-        let round_s = (64.0 * 1448.0 * 8.0 / link).min(0.5).max(0.02).max(rtt_s);
+        let round_s = (64.0 * 1448.0 * 8.0 / link).clamp(0.02, 0.5).max(rtt_s);
         prop_assert!(reason.time_s <= doubling_s + 12.0 * (round_s + 2.0 * STEP_S), "{reason:?}");
     }
 
