@@ -2,6 +2,7 @@
 
 mod client;
 mod exit;
+mod invite;
 mod probe;
 mod record;
 mod target;
@@ -33,6 +34,10 @@ enum Verb {
     Compare(barograph::compare::Args),
     /// Feed an application's own values to a running station.
     Record(record::Args),
+    /// Invite a station to join this one's mesh: prints what is to be typed there.
+    Invite(invite::InviteArgs),
+    /// Show which stations were invited, or withdraw an invitation.
+    Members(invite::MembersArgs),
     /// Show or change what a running station measures.
     Target(target::Args),
     /// Print the version.
@@ -58,6 +63,8 @@ fn main() -> ExitCode {
         Verb::Forecast(args) => barograph::forecast::run(&args),
         Verb::Compare(args) => barograph::compare::run(&args),
         Verb::Record(args) => record::run(&args),
+        Verb::Invite(args) => invite::invite(&args),
+        Verb::Members(args) => invite::members(&args),
         Verb::Target(args) => target::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Completions { shell } => {
