@@ -3,6 +3,7 @@
 mod client;
 mod exit;
 mod plan;
+mod invite;
 mod probe;
 mod record;
 mod target;
@@ -36,6 +37,10 @@ enum Verb {
     Tradeoff(barograph::tradeoff::Args),
     /// Feed an application's own values to a running station.
     Record(record::Args),
+    /// Invite a station to join this one's mesh: prints what is to be typed there.
+    Invite(invite::InviteArgs),
+    /// Show which stations were invited, or withdraw an invitation.
+    Members(invite::MembersArgs),
     /// Show or change what a running station measures.
     Target(target::Args),
     /// Show what testing all pairs of a mesh would take: how often each has its turn, and what that costs.
@@ -64,6 +69,8 @@ fn main() -> ExitCode {
         Verb::Compare(args) => barograph::compare::run(&args),
         Verb::Tradeoff(args) => barograph::tradeoff::run(&args),
         Verb::Record(args) => record::run(&args),
+        Verb::Invite(args) => invite::invite(&args),
+        Verb::Members(args) => invite::members(&args),
         Verb::Target(args) => target::run(&args),
         Verb::Plan(args) => plan::run(&args),
         Verb::Version(args) => version::run(&args),

@@ -69,7 +69,7 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 fn start(config: Config) -> Result<Station, StartError> {
     let archive = open_archive(&config)?;
-    Station::start(config, Arc::new(archive))
+    Station::serve(config, Arc::new(archive))
 }
 
 /// Says where it listens, then waits for signals.
