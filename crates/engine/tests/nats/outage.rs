@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 
 use barograph_engine::{Engine, Error, Event, From, Nats, NatsConfig, Range, Selector};
 
+use futures_util::StreamExt as _;
+
 use crate::proxy::Proxy;
 use crate::server::{self, Server};
 use crate::values::{entry, eventually, name, next, record};
@@ -33,7 +35,8 @@ async fn a_server_that_returns_is_found_again() {
     drop(lease);
     drop(gone);
     let began = Instant::now();
-    let refused = eventually("an error", async || nats.append(&[record("north", "south", 3)]).await.err()).await;
+    let refused =
+        eventually("an error", async || nats.append(&[record("north", "south", 3)]).await.err()).await;
     assert!(matches!(refused, Error::Unknown(_) | Error::Unavailable(_)), "{refused:?}");
     let refused = nats.append(&[record("north", "south", 4)]).await;
     assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
@@ -112,12 +115,18 @@ async fn an_archive_is_rebuilt_from_the_stream() {
     let other = Arc::new(Nats::new(server::config(&server.url, "south")).unwrap());
     let second = tempfile::tempdir().unwrap();
     let (archiver, local) = server::archive(&other, second.path());
-    eventually("the second archive", async || nats.watermark(&name("north")).await.ok().filter(|seq| *seq == 1500)).await;
+    eventually("the second archive", async || {
+        nats.watermark(&name("north")).await.ok().filter(|seq| *seq == 1500)
+    })
+    .await;
     assert_eq!(local.statistics().records, 1501);
     assert_eq!((archiver.statistics().discarded, archiver.statistics().missed), (0, 0));
     let range = Range { after: page.next, ..Range::newest(10) };
     let foreign = nats.history(&batch[0].series, &range).await;
-    assert!(matches!(foreign, Err(Error::TooOld(_) | Error::Unavailable(_))), "a place of another archive: {foreign:?}");
+    assert!(
+        matches!(foreign, Err(Error::TooOld(_) | Error::Unavailable(_))),
+        "a place of another archive: {foreign:?}"
+    );
 }
 
 /// A page larger than one message may be comes in parts, and whole.
@@ -137,6 +146,31 @@ async fn a_page_may_be_larger_than_a_message() {
         assert_eq!((page.items.len(), page.next.is_none()), (expected, is_last));
         assert!(page.items.iter().rev().eq(&batch[1000 - expected..]));
     }
+}
+
+/// What left the stream before a subscriber had read it is reported.
+#[tokio::test]
+async fn a_subscriber_is_told_what_left_the_stream() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let config = NatsConfig { keep_bytes: 256 << 10, ..server::config(&server.url, "north") };
+    let nats = Nats::new(config).unwrap();
+    let write = async |first: u64| {
+        let batch: Vec<_> = (first..first + 2000).map(|seq| record("north", "south", seq)).collect();
+        nats.append(&batch).await.unwrap();
+    };
+    write(1).await;
+    for selector in [Selector::default(), Selector { source: Some(name("north")), ..Selector::default() }] {
+        let mut records = nats.subscribe(&selector, From::After(barograph_engine::Cursor(1)));
+        let missed = tokio::time::timeout(server::LIMIT, records.next()).await.unwrap().unwrap();
+        let Err(Error::Lagged { missed }) = missed else { panic!("{missed:?} and no note") };
+        assert_eq!(next(&mut records).await.1.seq, 2 + missed);
+        // From the oldest on, nothing was missed.
+        assert_eq!(next(&mut nats.subscribe(&selector, From::Oldest)).await.1.seq, 2 + missed);
+    }
+    let beyond =
+        nats.subscribe(&Selector::default(), From::After(barograph_engine::Cursor(2001))).next().await;
+    assert!(matches!(beyond, Some(Err(Error::Invalid(_)))), "{beyond:?}");
 }
 
 /// What cannot be right is refused before anything is sent.

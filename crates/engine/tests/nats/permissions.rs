@@ -6,7 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, HeaderMap};
-use barograph_engine::{Archiver, Engine, Error, Event, Local, Nats, NatsConfig, NatsTls, Range, token, wire};
+use barograph_engine::{
+    Archiver, Engine, Error, Event, Local, Nats, NatsConfig, NatsTls, Range, token, wire,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use nkeys::KeyPair;
@@ -64,15 +66,15 @@ async fn credentials_allow_their_station_and_no_more() {
     }
     let accounts = Accounts::new();
     let store = directory.path().join("jetstream");
-    let text = format!("listen: 127.0.0.1:-1\njetstream {{ store_dir: {store:?} }}\n{}", accounts.configuration());
+    let text =
+        format!("listen: 127.0.0.1:-1\njetstream {{ store_dir: {store:?} }}\n{}", accounts.configuration());
     let server = Server::with(directory.path(), &text).unwrap();
     let credentials = |host: &str| {
         let role = if host == ARCHIVE { &accounts.archive } else { &accounts.station };
         write(directory.path(), host, &accounts.credentials(role, host))
     };
-    let config = |host: &str| {
-        NatsConfig { credentials: Some(credentials(host)), ..server::config(&server.url, host) }
-    };
+    let config =
+        |host: &str| NatsConfig { credentials: Some(credentials(host)), ..server::config(&server.url, host) };
     let options = ConnectOptions::with_credentials_file(credentials(NORTH)).await.unwrap();
     let mesh = Mesh::new(config).await;
     mesh.is_attacked_by(&server.url, options).await;
@@ -95,7 +97,8 @@ fn every_configuration_is_one() {
     }
     for file in ["stations.conf", "single.conf", "n1.conf", "n2.conf", "n3.conf", "leaf.conf"] {
         std::fs::copy(deploy(file), directory.path().join(file)).unwrap();
-        let checked = Command::new(&binary).args(["-t", "-c", file]).current_dir(&directory).output().unwrap();
+        let checked =
+            Command::new(&binary).args(["-t", "-c", file]).current_dir(&directory).output().unwrap();
         assert!(checked.status.success(), "{file}: {}", String::from_utf8_lossy(&checked.stderr));
         let text = std::fs::read_to_string(deploy(file)).unwrap();
         assert!(!text.contains("store_dir") || text.contains("sync_interval: always"), "{file}");
@@ -139,7 +142,9 @@ impl Mesh {
         for subject in refused_publications() {
             attacker.cannot("Publish", &subject).await;
         }
-        for subject in ["_INBOX.>", &format!("_INBOX_{}.>", token(SOUTH)), ">", "barograph.a.*", "barograph.m.>"] {
+        for subject in
+            ["_INBOX.>", &format!("_INBOX_{}.>", token(SOUTH)), ">", "barograph.a.*", "barograph.m.>"]
+        {
             attacker.cannot("Subscription", subject).await;
         }
         let forged = self.north.append(&[record(SOUTH, "x", 1)]).await;
@@ -176,7 +181,10 @@ impl Mesh {
             attacker.client.publish_with_reply(request, victims.clone(), question.into()).await.unwrap();
         }
         // All four are in the stream; the archive takes none of them.
-        eventually("the archive's judgement", async || (self.archiver.statistics().discarded == 4).then_some(())).await;
+        eventually("the archive's judgement", async || {
+            (self.archiver.statistics().discarded == 4).then_some(())
+        })
+        .await;
         assert_eq!(self.archive.watermark(&name(SOUTH)).await, Ok(0));
     }
 
@@ -185,8 +193,13 @@ impl Mesh {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Msg-Id", format!("{}:2", token(SOUTH)));
         let own = record(NORTH, "x", 9);
-        attacker.ask(format!("barograph.m.{}.x.rtt", token(NORTH)), Some(headers), wire::record_text(&own)).await;
-        self.south.append(&[record(SOUTH, "x", 1), record(SOUTH, "x", 2), record(SOUTH, "x", 3)]).await.unwrap();
+        attacker
+            .ask(format!("barograph.m.{}.x.rtt", token(NORTH)), Some(headers), wire::record_text(&own))
+            .await;
+        self.south
+            .append(&[record(SOUTH, "x", 1), record(SOUTH, "x", 2), record(SOUTH, "x", 3)])
+            .await
+            .unwrap();
         assert_eq!(self.south.watermark(&name(SOUTH)).await, Ok(3));
         let found = self.south.history(&own.series, &Range::newest(10)).await.unwrap().items;
         assert_eq!(found, [], "a record under another's identity");
@@ -194,7 +207,9 @@ impl Mesh {
 
     /// A header that empties a stream is refused where the attacker may write.
     async fn roll_ups(&self, attacker: &Attacker) {
-        for subject in [format!("barograph.m.{}.x.rtt", token(NORTH)), format!("$KV.barograph_dir.{}", token(NORTH))] {
+        for subject in
+            [format!("barograph.m.{}.x.rtt", token(NORTH)), format!("$KV.barograph_dir.{}", token(NORTH))]
+        {
             for what in ["all", "sub"] {
                 let mut headers = HeaderMap::new();
                 headers.insert("Nats-Rollup", what);
@@ -216,10 +231,11 @@ struct Attacker {
 impl Attacker {
     async fn new(url: &str, options: ConnectOptions) -> Self {
         let (sender, said) = mpsc::unbounded_channel();
-        let options = options.custom_inbox_prefix(format!("_INBOX_{}", token(NORTH))).event_callback(move |event| {
-            let _ = sender.send(event.to_string());
-            std::future::ready(())
-        });
+        let options =
+            options.custom_inbox_prefix(format!("_INBOX_{}", token(NORTH))).event_callback(move |event| {
+                let _ = sender.send(event.to_string());
+                std::future::ready(())
+            });
         let client = options.connect(url).await.unwrap();
         Self { client, said: said.into() }
     }
@@ -265,7 +281,8 @@ fn refused_publications() -> Vec<String> {
         "$JS.API.STREAM.CREATE.OTHER".into(),
     ];
     for stream in ["BAROGRAPH", "KV_barograph_dir"] {
-        let calls = ["STREAM.DELETE", "STREAM.PURGE", "STREAM.UPDATE", "STREAM.MSG.DELETE", "STREAM.SNAPSHOT"];
+        let calls =
+            ["STREAM.DELETE", "STREAM.PURGE", "STREAM.UPDATE", "STREAM.MSG.DELETE", "STREAM.SNAPSHOT"];
         subjects.extend(calls.map(|call| format!("$JS.API.{call}.{stream}")));
         subjects.extend([
             format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}"),
@@ -299,9 +316,7 @@ impl Accounts {
             "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1,
             "leaf": -1, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
         });
-        let scope = |key: &KeyPair, role: &str| {
-            json!({ "kind": "user_scope", "key": key.public_key(), "role": role, "template": template(role) })
-        };
+        let scope = |key: &KeyPair, role: &str| json!({ "kind": "user_scope", "key": key.public_key(), "role": role, "template": template(role) });
         let keys = [scope(&self.station, "station"), scope(&self.archive, "archive")];
         let account = json!({ "type": "account", "version": 2, "limits": limits, "signing_keys": keys });
         let mut plain = limits;
@@ -317,7 +332,9 @@ impl Accounts {
         let [operator, account, system_jwt] = jwts;
         format!(
             "operator: {operator}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload {{ {}: {account}, {}: {system_jwt} }}\n",
-            system.public_key(), self.account.public_key(), system.public_key(),
+            system.public_key(),
+            self.account.public_key(),
+            system.public_key(),
         )
     }
 
@@ -348,7 +365,11 @@ fn template(role: &str) -> Value {
 
 fn subjects(template: &Value) -> Vec<String> {
     let lists = [&template["pub"]["allow"], &template["sub"]["allow"]];
-    lists.into_iter().flat_map(|list| list.as_array().unwrap()).map(|subject| subject.as_str().unwrap().into()).collect()
+    lists
+        .into_iter()
+        .flat_map(|list| list.as_array().unwrap())
+        .map(|subject| subject.as_str().unwrap().into())
+        .collect()
 }
 
 /// `single.conf` as it is shipped, on a port of its own and below `directory`.
