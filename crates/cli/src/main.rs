@@ -2,8 +2,8 @@
 
 mod client;
 mod exit;
-mod plan;
 mod invite;
+mod plan;
 mod probe;
 mod record;
 mod target;
