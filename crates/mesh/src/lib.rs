@@ -9,11 +9,15 @@
 
 mod budget;
 mod chance;
+mod choose;
+mod compose;
 mod expectation;
 mod plan;
 mod token;
 
 pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spent};
+pub use choose::{Candidate, Ranked, rank};
+pub use compose::{Composition, Estimate, Model};
 pub use expectation::{Expectation, ExpectationError, Layout, Limit, expect};
 pub use plan::{Length, Next, PairForecast, PlanConfig, Planner, Policy, Statistics};
 pub use token::{Gate, GateConfig, Grant, Refusal, TokenError};

@@ -271,7 +271,7 @@ impl Planner {
     pub fn tested(&mut self, now: Duration, peer: &str, cost: Cost) {
         let is_audit = self.chance.uniform() < AUDITS;
         if let Some(pair) = self.pairs.get_mut(peer) {
-            pair.has_failed = false;
+            pair.failures = 0;
             pair.is_audit = is_audit;
             pair.not_before = Duration::ZERO;
             pair.refusals = 0;
@@ -279,17 +279,18 @@ impl Planner {
         self.made(now, peer, cost);
     }
 
-    /// A test was made in vain, and cost this much; the turn is over, and the pair waits as if it had refused. Until a
-    /// test succeeds it has its turns by age alone.
+    /// A test was made in vain, and cost this much; the turn is over, and the pair waits as if it had refused. From
+    /// its second failure on it has its turns by age alone, until a test succeeds.
     pub fn failed(&mut self, now: Duration, peer: &str, cost: Cost) {
         self.back_off(now, peer, Duration::ZERO);
         if let Some(pair) = self.pairs.get_mut(peer) {
-            pair.has_failed = true;
+            pair.failures = pair.failures.saturating_add(1);
         }
         self.made(now, peer, cost);
     }
 
-    /// The peer refused. The turn goes on at once with another, three times at most; it is skipped after that.
+    /// The peer refused, or did not answer when it was asked. The turn goes on at once with another, until four have
+    /// refused; then it is skipped.
     ///
     /// What lies above a quarter of an hour in `retry_after` is passed over: a peer may not put itself off for ever.
     pub fn refused(&mut self, now: Duration, peer: &str, retry_after: Duration) {
@@ -449,7 +450,7 @@ const OVERDUE_CYCLES: u64 = 2;
 /// [`OVERDUE_CYCLES`], and as many again to serve all that are overdue beside new ones.
 const BOUND_CYCLES: u32 = 4;
 
-/// Peers asked in one turn: where one in five refuses, all three do so in under one turn of a hundred.
+/// Peers asked in one turn: where one in three refuses, all do so in about one turn of a hundred.
 const ASKED_MAX: u32 = 4;
 
 /// About how long a full test holds a peer.
