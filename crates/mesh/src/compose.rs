@@ -16,7 +16,8 @@ pub struct Estimate {
 pub enum Composition {
     /// Round-trip times: their sum.
     Rtt,
-    /// Rates: the lowest.
+    /// Rates: about the lowest. It is a soft minimum, (Σ rate^−2)^(−1/2), for where the legs' common end is the slowest, which the path
+    /// itself need not pass, the other legs still tell which host is better.
     Goodput,
 }
 
@@ -107,18 +108,16 @@ impl Composition {
         if !legs.iter().all(Estimate::is_positive) {
             return None;
         }
-        match self {
-            Self::Rtt => {
-                let sum: f64 = legs.iter().map(|leg| leg.value).sum();
-                // Errors of legs are taken as independent; d ln Σx = Σ (x / Σx) d ln x.
-                let variance = legs.iter().map(|leg| (leg.value / sum).powi(2) * leg.variance()).sum();
-                (0.0 < sum).then_some((sum, variance))
-            }
-            Self::Goodput => {
-                let lowest = legs.iter().min_by(|a, b| a.value.total_cmp(&b.value))?;
-                Some((lowest.value, lowest.variance()))
-            }
-        }
+        let power = match self {
+            Self::Rtt => 1.0,
+            Self::Goodput => -SHARPNESS,
+        };
+        let parts = || legs.iter().map(|leg| leg.value.powf(power));
+        let sum: f64 = parts().sum();
+        let value = sum.powf(1.0 / power);
+        // Errors of legs are taken as independent; d ln value = Σ (part / sum) d ln leg.
+        let variance = parts().zip(legs).map(|(part, leg)| (part / sum).powi(2) * leg.variance()).sum();
+        (value.is_finite() && 0.0 < value).then_some((value, variance))
     }
 }
 
@@ -132,8 +131,12 @@ fn student_95(degrees: f64) -> f64 {
 /// The 95 % quantile of the normal distribution: 90 % lie within as much of the mean.
 const NORMAL_95: f64 = 1.644_853_626_951_472_7;
 
+/// The exponent of the soft minimum; the larger, the nearer to the lowest.
+const SHARPNESS: f64 = 2.0;
+
 /// Without pairs to learn from: a standard deviation of a factor of two, either way.
 const GUESSED_DEVIATION: f64 = core::f64::consts::LN_2;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

@@ -148,6 +148,7 @@ fn turn(config: &PlanConfig, each: Cost) -> (Duration, Limit) {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
 

@@ -15,15 +15,15 @@ fn the_quantiles_are_those_of_the_tables() {
 }
 
 #[test]
-fn round_trips_add_and_the_lowest_rate_counts() {
+fn round_trips_add_and_the_lowest_rate_counts_most() {
     let legs = [around(0.001, 0.1), around(0.020, 0.1), around(0.002, 0.1)];
     let none: [(&[Estimate], f64); 0] = [];
     let rtt = Model::learnt(Composition::Rtt, none).estimate(&legs).unwrap();
     assert!((rtt.value - 0.023).abs() < 1e-12 && rtt.is_positive());
     let goodput = Model::learnt(Composition::Goodput, none).estimate(&legs).unwrap();
-    assert!((goodput.value - 0.001).abs() < 1e-12);
+    assert!((0.001 / 3_f64.sqrt()..0.001).contains(&goodput.value), "{goodput:?}");
     // Nothing was learnt: a factor of two is within the interval.
-    assert!(goodput.contains(0.002) && goodput.contains(0.0005));
+    assert!(goodput.contains(0.0018) && goodput.contains(0.0005));
 }
 
 #[test]
@@ -110,7 +110,7 @@ impl Sites {
 
     fn pairs(&self, is_of_site: bool) -> Vec<(usize, usize)> {
         let all = (0..SITES * HOSTS).flat_map(|a| (0..SITES * HOSTS).map(move |b| (a, b)));
-        let is_ordinary = |host: usize| host % HOSTS != 0;
+        let is_ordinary = |host: usize| !host.is_multiple_of(HOSTS);
         all.filter(|(a, b)| a != b && is_ordinary(*a) && is_ordinary(*b))
             .filter(|(a, b)| (a / HOSTS == b / HOSTS) == is_of_site)
             .collect()
@@ -159,14 +159,20 @@ fn score(seeds: std::ops::Range<u64>, composition: Composition, of: fn((f64, f64
             score.estimates += 1;
             score.covered += usize::from(estimate.contains(sites.measured(truth)));
         }
-        for from in (0..SITES * HOSTS).filter(|host| host % HOSTS != 0) {
+        for from in (0..SITES * HOSTS).filter(|host| !host.is_multiple_of(HOSTS)) {
             let others: Vec<usize> = (0..SITES)
                 .filter(|site| *site != from / HOSTS)
                 .map(|site| site * HOSTS + 1 + from % 4)
                 .collect();
             let sign = if composition == Composition::Rtt { -1.0 } else { 1.0 };
             let best = |values: Vec<f64>| (0..values.len()).max_by(|a, b| values[*a].total_cmp(&values[*b]));
-            let truths = others.iter().map(|to| sign * of(sites.truth(from, *to))).collect();
+            let truths: Vec<f64> = others.iter().map(|to| sign * of(sites.truth(from, *to))).collect();
+            let mut sorted = truths.clone();
+            sorted.sort_by(f64::total_cmp);
+            if sorted[sorted.len() - 1] - sorted[sorted.len() - 2] < 0.02 * sorted[0].abs() {
+                // Where the source's own link is the bottleneck, all are best, and there is nothing to choose.
+                continue;
+            }
             let looks = others
                 .iter()
                 .map(|to| {
