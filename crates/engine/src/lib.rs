@@ -5,6 +5,7 @@
 //! noticing. This crate makes no measurement and no forecast.
 //!
 //! - `local` (feature): SQLite on a thread of its own; no server. See [`Local`].
+//! - `joined` (feature): a station's own archive as the spool of a mesh's engine. See [`Joined`].
 //! - `wire` (feature): records, entries and events as JSON, for engines that send them. See [`wire`].
 //! - `conformance` (feature): the suite that every implementation passes.
 #![forbid(unsafe_code)]
@@ -16,6 +17,8 @@ mod record;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "joined")]
+mod joined;
 #[cfg(feature = "local")]
 mod local;
 #[cfg(feature = "wire")]
@@ -24,6 +27,8 @@ pub mod wire;
 pub use engine::{BoxStream, Engine, Lease};
 pub use entry::{Capabilities, Entry, Event, Group, HostId};
 pub use error::Error;
+#[cfg(feature = "joined")]
+pub use joined::{Joined, JoinedConfig, JoinedStatistics};
 #[cfg(feature = "local")]
 pub use local::{Absorbed, Config, Local, Statistics};
 pub use record::{Cursor, From, Page, Range, Record, Selector};
