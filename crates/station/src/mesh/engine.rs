@@ -1,0 +1,77 @@
+//! The engine that a station's configuration asks for.
+
+use std::sync::Arc;
+
+use barograph_engine::Engine;
+
+/// What a station stores in, reads from and is registered with.
+#[derive(Clone)]
+pub struct Engines {
+    pub(crate) engine: Arc<dyn Engine>,
+    /// The station's own archive: history is replayed from it, whether the mesh can be reached or not.
+    pub(crate) local: Arc<dyn Engine>,
+    pub(crate) kind: Kind,
+    pub(crate) spool: Option<SpoolFn>,
+}
+
+/// How the engine of a mesh is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It is the station's own; others may join it.
+    Local,
+    /// It is that of the station with this URL.
+    Remote(String),
+    /// NATS servers; `archive` = this station keeps the mesh's history.
+    Nats {
+        /// Whether it does.
+        archive: bool,
+    },
+}
+
+/// Records that wait for the mesh, in the station's own archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spool {
+    /// Records that wait.
+    pub records: u64,
+    /// Whether no further record may wait.
+    pub is_full: bool,
+    /// Appends refused because no further record might wait.
+    pub turned_away: u64,
+    /// Records that the mesh has acknowledged, repetitions counted again.
+    pub forwarded: u64,
+    /// The sequence up to which the mesh has everything; `None` = it has not said yet.
+    pub watermark: Option<u64>,
+    /// Why forwarding does not go on; `None` = it does.
+    pub last_error: Option<String>,
+}
+
+/// Asks for the figures of a spool.
+type SpoolFn = Arc<dyn Fn() -> Spool + Send + Sync>;
+
+impl Engines {
+    /// One engine for everything, of a station that has joined no mesh.
+    #[must_use]
+    pub fn alone(engine: Arc<dyn Engine>) -> Self {
+        Self { local: Arc::clone(&engine), engine, kind: Kind::Local, spool: None }
+    }
+}
+
+impl Kind {
+    /// As shown.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Remote(_) => "remote",
+            Self::Nats { .. } => "nats",
+        }
+    }
+
+    /// What the station is in its mesh.
+    pub(crate) fn role(&self) -> &'static str {
+        match self {
+            Self::Local => "host",
+            Self::Remote(_) | Self::Nats { archive: false } => "member",
+            Self::Nats { archive: true } => "archive",
+        }
+    }
+}
