@@ -10,7 +10,7 @@ mod load;
 mod over_link;
 mod paper;
 mod pieces;
-mod plot;
+pub(crate) mod plot;
 mod promises;
 mod ratios;
 mod row;

@@ -572,7 +572,7 @@ mod tests {
         let detail = |text: &str| {
             let mut reader = SeriesReader::new(text.as_bytes());
             reader.next().unwrap().unwrap();
-            let Detail { quantity, retrans, min_rtt_s } = reader.detail();
+            let Detail { quantity, retrans, min_rtt_s, .. } = reader.detail();
             (quantity.unwrap_or_default(), retrans, min_rtt_s)
         };
         let all = ("rtt".to_owned(), Some(3), Some(0.5));

@@ -6,3 +6,4 @@ pub mod forecast;
 pub mod fuzzing;
 pub mod input;
 pub mod plot;
+pub mod tradeoff;

@@ -31,6 +31,8 @@ enum Verb {
     Forecast(barograph::forecast::Args),
     /// Compare two series of the same thing: are they equivalent, and equally predictable?
     Compare(barograph::compare::Args),
+    /// How much error a longer period or a shorter test costs: errors against both, and bytes an hour.
+    Tradeoff(barograph::tradeoff::Args),
     /// Feed an application's own values to a running station.
     Record(record::Args),
     /// Show or change what a running station measures.
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         Verb::Probe(args) => probe::run(&args),
         Verb::Forecast(args) => barograph::forecast::run(&args),
         Verb::Compare(args) => barograph::compare::run(&args),
+        Verb::Tradeoff(args) => barograph::tradeoff::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Target(args) => target::run(&args),
         Verb::Version(args) => version::run(&args),

@@ -6,6 +6,7 @@
 //!
 //! - `local` (feature): SQLite on a thread of its own; no server. See [`Local`].
 //! - `wire` (feature): records, entries and events as JSON, for engines that send them. See [`wire`].
+//! - `remote` (feature): another station's engine over its HTTP API. See [`Remote`].
 //! - `conformance` (feature): the suite that every implementation passes.
 #![forbid(unsafe_code)]
 
@@ -18,6 +19,8 @@ mod record;
 pub mod conformance;
 #[cfg(feature = "local")]
 mod local;
+#[cfg(feature = "remote")]
+mod remote;
 #[cfg(feature = "wire")]
 pub mod wire;
 
@@ -25,5 +28,7 @@ pub use engine::{BoxStream, Engine, Lease};
 pub use entry::{Capabilities, Entry, Event, Group, HostId};
 pub use error::Error;
 #[cfg(feature = "local")]
-pub use local::{Config, Local, Statistics};
+pub use local::{Absorbed, Config, Local, Statistics};
 pub use record::{Cursor, From, Page, Range, Record, Selector};
+#[cfg(feature = "remote")]
+pub use remote::{Remote, RemoteConfig};

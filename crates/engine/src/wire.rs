@@ -4,6 +4,8 @@
 //! the archive, and one that they write comes back exactly. Keys that are not known are ignored, so that
 //! a newer station can say more.
 
+mod stream;
+
 use std::borrow::Cow;
 use std::net::SocketAddr;
 
@@ -11,6 +13,11 @@ use barograph_forecast::{Failure, Name, NameError, Outcome, Quantity, Series};
 use serde::{Deserialize, Serialize};
 
 use crate::{Capabilities, Entry, Error, Event, Record};
+
+pub use stream::{
+    ERROR_BYTES_MAX, EVENT_BYTES_MAX, Lines, PLACED_BYTES_MAX, error_text, event_text, next_text,
+    placed_text, read_error, read_event, read_next, read_placed,
+};
 
 /// The longest text of one record, in bytes: four names of 255 bytes and a detail of 4 KiB, each at its longest
 /// as JSON (`\u00xx` for a byte), and the numbers.

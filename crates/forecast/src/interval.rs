@@ -16,6 +16,52 @@ pub const LEVELS: core::ops::RangeInclusive<f64> = 0.01..=0.999;
 /// Levels that are always tracked; what lies between is read between them.
 const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
 
+/// The intervals of a battery, apart from its methods.
+///
+/// An interval follows from the forecasts issued before it and what was then measured, from nothing
+/// else. Whoever keeps a series' values and forecasts so has every interval again, to the bit, from the
+/// calibration that stood before the first of them, and need not keep the intervals.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    intervals: Intervals,
+    least: f64,
+}
+
+impl Calibration {
+    /// That of a battery which has seen nothing, with the [`Config::levels`](crate::Config::levels) of it.
+    #[must_use]
+    pub fn new(levels: &[f64]) -> Self {
+        Self { intervals: Intervals::new(levels), least: f64::INFINITY }
+    }
+
+    /// Learns a value that a battery took, and the forecast under absolute loss that the battery had issued
+    /// for it; `None` for a battery's first.
+    pub fn learn(&mut self, issued: Option<f64>, value: f64) {
+        if let Some(issued) = issued {
+            self.intervals.learn(issued - value);
+        }
+        self.least = if value < self.least { value } else { self.least };
+    }
+
+    /// The interval around the forecast `center` at `level`: that of
+    /// [`Battery::interval`](crate::Battery::interval) after the same values.
+    #[must_use]
+    pub fn interval(&self, center: f64, level: f64) -> Option<Interval> {
+        let interval = self.intervals.around(center, level)?;
+        // A series that was never below 0 – most quantities cannot be – is not expected there.
+        let floor = if 0.0 <= self.least { 0.0 } else { f64::NEG_INFINITY };
+        Some(Interval {
+            lower: if interval.lower < floor { floor.min(center) } else { interval.lower },
+            ..interval
+        })
+    }
+
+    /// Heap memory in bytes.
+    pub(crate) fn heap_bytes(&self) -> usize {
+        self.intervals.heap_bytes()
+    }
+}
+
 /// Half-widths of symmetric intervals by quantile tracking on normalised errors.
 ///
 /// The half-width at a level is `q s`: the scale `s` is the geometric mean of a quick and a slow
@@ -23,7 +69,7 @@ const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
 /// each level moves so that the share of misses comes out right whatever the errors' law (the
 /// online gradient step on the pinball loss, Gibbs & Candès 2021; here multiplicative).
 #[derive(Clone, Debug)]
-pub(crate) struct Intervals {
+struct Intervals {
     quick: Scale,
     slow: Scale,
     /// Remembers through a plateau how large errors had been.
@@ -49,7 +95,7 @@ struct Track {
 impl Intervals {
     /// Tracks for the fixed grid and for `levels`; of these, any outside [`LEVELS`] are left out, as
     /// no interval is given for them.
-    pub(crate) fn new(levels: &[f64]) -> Self {
+    fn new(levels: &[f64]) -> Self {
         let mut levels: Vec<f64> =
             GRID.iter().chain(levels).copied().filter(|level| LEVELS.contains(level)).collect();
         levels.sort_by(f64::total_cmp);
@@ -63,7 +109,7 @@ impl Intervals {
     }
 
     /// Scores the intervals that stood on the error of the issued forecast, then learns it.
-    pub(crate) fn learn(&mut self, error: f64) {
+    fn learn(&mut self, error: f64) {
         let size = error.abs();
         if BURN_IN <= self.slow.count {
             let scale = self.scale();
@@ -81,7 +127,7 @@ impl Intervals {
     }
 
     /// The interval around `center`; `None` before the first error and outside [`LEVELS`].
-    pub(crate) fn around(&self, center: f64, level: f64) -> Option<Interval> {
+    fn around(&self, center: f64, level: f64) -> Option<Interval> {
         if !LEVELS.contains(&level) || self.slow.count == 0 {
             return None;
         }
@@ -94,7 +140,7 @@ impl Intervals {
     }
 
     /// Heap memory in bytes.
-    pub(crate) fn heap_bytes(&self) -> usize {
+    fn heap_bytes(&self) -> usize {
         size_of_val(&*self.tracks)
     }
 
@@ -198,3 +244,27 @@ const FIRMEST: u32 = 9;
 /// as much more or less as under Laplace's law.
 const BURN_IN: u64 = 10;
 const BURN_IN_FACTOR: f64 = 3.0;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::{Battery, Config, Loss};
+
+    #[test]
+    fn a_calibration_taught_what_was_issued_gives_the_batterys_intervals() {
+        let config = Config { levels: [0.25, 0.9].to_vec(), ..Config::default() };
+        let mut battery = Battery::new(&config);
+        let mut calibration = Calibration::new(&config.levels);
+        for i in 0..600_u32 {
+            let issued = battery.forecast(Loss::Absolute).map(|forecast| forecast.value);
+            for level in [0.25, 0.5, 0.9, 0.97] {
+                let again = issued.and_then(|center| calibration.interval(center, level));
+                assert_eq!(again, battery.interval(level), "value {i} at {level}");
+            }
+            let value = f64::from(i * 7919 % 101) + if 300 < i { -50.0 } else { 0.0 };
+            battery.update(value).unwrap();
+            calibration.learn(issued, value);
+        }
+    }
+}

@@ -18,6 +18,6 @@ mod rules;
 mod series;
 
 pub use battery::{Battery, Config, Forecast, Interval, Loss, Method, NotFinite, Preset, Rule};
-pub use interval::LEVELS;
+pub use interval::{Calibration, LEVELS};
 pub use lifetime::{Lifetime, LifetimeError};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, Series};

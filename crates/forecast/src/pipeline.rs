@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::fmt;
 
 use crate::banks::Bank;
-use crate::interval::Intervals;
+use crate::interval::Calibration;
 use crate::rules::{Choice, Choose};
 use crate::{Forecast, Interval, Method};
 
@@ -28,8 +28,7 @@ pub(crate) struct Paired<B, R, const M: usize> {
     count: u64,
     issued: [Choice; 2],
     scores: [Score; 2],
-    intervals: Intervals,
-    least: f64,
+    calibration: Calibration,
 }
 
 impl<B: Bank<M>, R: Choose<M>, const M: usize> Paired<B, R, M> {
@@ -40,8 +39,7 @@ impl<B: Bank<M>, R: Choose<M>, const M: usize> Paired<B, R, M> {
             count: 0,
             issued: [Choice::default(); 2],
             scores: [Score::default(); 2],
-            intervals: Intervals::new(levels),
-            least: f64::INFINITY,
+            calibration: Calibration::new(levels),
         }
     }
 }
@@ -57,11 +55,10 @@ where
             for (score, issued) in self.scores.iter_mut().zip(&self.issued) {
                 score.learn(issued.value - value);
             }
-            self.intervals.learn(self.issued[ABSOLUTE].value - value);
         }
+        self.calibration.learn((self.count != 0).then_some(self.issued[ABSOLUTE].value), value);
         self.rule.observe(self.count, self.bank.predictions(), value);
         self.bank.learn(value);
-        self.least = if value < self.least { value } else { self.least };
         self.count += 1;
         self.issued = self.rule.choose(self.bank.predictions());
     }
@@ -80,14 +77,7 @@ where
     }
 
     fn interval(&self, level: f64) -> Option<Interval> {
-        let center = self.issued[ABSOLUTE].value;
-        let interval = self.intervals.around(center, level)?;
-        // A series that was never below 0 – most quantities cannot be – is not expected there.
-        let floor = if 0.0 <= self.least { 0.0 } else { f64::NEG_INFINITY };
-        Some(Interval {
-            lower: if interval.lower < floor { floor.min(center) } else { interval.lower },
-            ..interval
-        })
+        self.calibration.interval(self.issued[ABSOLUTE].value, level)
     }
 
     fn weights(&self, loss: usize) -> Vec<(Method, f64)> {
@@ -104,7 +94,7 @@ where
     }
 
     fn size_bytes(&self) -> usize {
-        size_of::<Self>() + self.rule.heap_bytes() + self.intervals.heap_bytes()
+        size_of::<Self>() + self.rule.heap_bytes() + self.calibration.heap_bytes()
     }
 
     fn boxed_clone(&self) -> Box<dyn Pipeline> {

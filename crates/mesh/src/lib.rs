@@ -1,6 +1,20 @@
 //! The thinking of a mesh of stations: who is there, who tests whom and when, within budgets.
 //!
 //! Pure: time comes in as a [`Duration`](core::time::Duration) since some start, values go out; no clock, no socket.
+//!
+//! A station has one [`Planner`], which says whom to test next, and one [`Gate`], which both the tests
+//! that it starts and those that others ask it for pass through: it holds the token of the one
+//! bulk test at a time, and the hard [`Budget`]. `docs/spec/plan.md` states what they promise.
 #![forbid(unsafe_code)]
 
+mod budget;
+mod chance;
+mod expectation;
+mod plan;
 pub mod roster;
+mod token;
+
+pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spent};
+pub use expectation::{Expectation, Layout, LayoutError, Limit, expect};
+pub use plan::{Length, Next, PairForecast, PlanConfig, Planner, Policy, Statistics};
+pub use token::{Gate, GateConfig, Grant, Refusal, TokenError};

@@ -12,7 +12,10 @@
 pub mod plan;
 pub mod reading;
 pub mod reduce;
+pub mod rounds;
 pub mod signed;
+pub mod stop;
+pub mod stream;
 pub mod target;
 pub mod token;
 pub mod wire;
@@ -26,5 +29,6 @@ pub mod io;
 
 pub use plan::{Direction, Experiment, Plan};
 pub use reading::{Limit, Measured, ProbeError, Reading, TcpInfo};
+pub use stream::{StreamPlan, Streamed};
 pub use target::{Target, TargetError};
 pub use token::TokenTable;

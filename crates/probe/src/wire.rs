@@ -28,6 +28,9 @@ pub const DATAGRAM_BYTES: usize = 24;
 /// The most exchanges or datagrams one request may ask for.
 pub const COUNT_MAX: u32 = 100_000;
 
+/// The longest stream that one request may ask for, in milliseconds: ten minutes.
+pub const STREAM_MS_MAX: u32 = 600_000;
+
 /// What the client asks of the responder; the first frame of every experiment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Request {
@@ -52,6 +55,13 @@ pub enum Request {
     Datagrams {
         /// 1 to [`COUNT_MAX`].
         n: u32,
+    },
+    /// A transfer to the responder that ends when the client closes its side.
+    Stream {
+        /// How long the client means to send, in milliseconds: 1 to [`STREAM_MS_MAX`].
+        ms: u32,
+        /// The most that it will send, at least 1.
+        bytes_max: u64,
     },
 }
 
@@ -159,6 +169,7 @@ impl Request {
             Self::Goodput { direction: Direction::Up, bytes } => (3, 0, bytes),
             Self::Goodput { direction: Direction::Down, bytes } => (4, 0, bytes),
             Self::Datagrams { n } => (5, n, 0),
+            Self::Stream { ms, bytes_max } => (6, ms, bytes_max),
         };
         let mut frame = [0; REQUEST_BYTES];
         frame[0] = MARK_REQUEST;
@@ -194,6 +205,14 @@ impl Request {
                     return Err(WireError::Undefined { field: "bytes", value: 0 });
                 }
             }
+            6 => {
+                if !(1..=STREAM_MS_MAX).contains(&count) {
+                    return Err(WireError::Undefined { field: "count", value: count.into() });
+                }
+                if bytes == 0 {
+                    return Err(WireError::Undefined { field: "bytes", value: 0 });
+                }
+            }
             _ => return Err(WireError::Undefined { field: "kind", value: kind.into() }),
         }
         Ok(match kind {
@@ -201,7 +220,8 @@ impl Request {
             2 => Self::RttNagle { n: count },
             3 => Self::Goodput { direction: Direction::Up, bytes },
             4 => Self::Goodput { direction: Direction::Down, bytes },
-            _ => Self::Datagrams { n: count },
+            5 => Self::Datagrams { n: count },
+            _ => Self::Stream { ms: count, bytes_max: bytes },
         })
     }
 }

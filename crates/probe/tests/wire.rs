@@ -7,7 +7,7 @@ use std::path::Path;
 use barograph_probe::fuzzing::fuzz_wire;
 use barograph_probe::wire::{
     COUNT_MAX, DATAGRAM_BYTES, DONE_BYTES, Datagram, DatagramKind, Declined, Done, REPLY_BYTES,
-    REQUEST_BYTES, Reply, Request,
+    REQUEST_BYTES, Reply, Request, STREAM_MS_MAX,
 };
 use barograph_probe::{Direction, Limit, Target, TcpInfo};
 use proptest::prelude::*;
@@ -20,6 +20,8 @@ fn the_examples_of_the_specification() {
     };
     let request = Request::Goodput { direction: Direction::Up, bytes: 65_536 };
     assert_eq!(request.encode()[..], bytes("b1 03 00 00 00 00 00 00 00 00 00 00 00 01 00 00"));
+    let stream = Request::Stream { ms: 5000, bytes_max: 1 << 30 };
+    assert_eq!(stream.encode()[..], bytes("b1 06 00 00 00 00 13 88 00 00 00 00 40 00 00 00"));
     let reply = Reply::Declined(Declined::TooLarge { limit: 1000 });
     assert_eq!(reply.encode()[..], bytes("b2 02 00 00 00 00 00 00 00 00 00 00 00 00 03 e8"));
     let datagram = Datagram { kind: DatagramKind::Question, nonce: 0x0123_4567_89ab_cdef, sequence: 9 };
@@ -48,7 +50,7 @@ fn what_is_not_defined_is_refused() {
     let request = Request::Rtt { n: 5 }.encode();
     for (name, bad) in [
         ("mark", changed(&request, 0, 0)),
-        ("kind", changed(&request, 1, 6)),
+        ("kind", changed(&request, 1, 7)),
         ("reserved", changed(&request, 3, 1)),
         ("too many", changed(&request, 4, 1)),
         ("none", changed(&request, 7, 0)),
@@ -58,6 +60,9 @@ fn what_is_not_defined_is_refused() {
             changed(&Request::Goodput { direction: Direction::Up, bytes: 1 }.encode(), 7, 1),
         ),
         ("no bytes", changed(&Request::Goodput { direction: Direction::Up, bytes: 1 }.encode(), 15, 0)),
+        ("a stream of no time", changed(&Request::Stream { ms: 1, bytes_max: 1 }.encode(), 7, 0)),
+        ("a stream of three hours", changed(&Request::Stream { ms: 1, bytes_max: 1 }.encode(), 5, 0xa5)),
+        ("a stream of no bytes", changed(&Request::Stream { ms: 1, bytes_max: 1 }.encode(), 15, 0)),
         ("short", request[..15].to_vec()),
     ] {
         assert!(Request::decode(&bad).is_err(), "{name}");
@@ -131,6 +136,7 @@ fn requests() -> impl Strategy<Value = Request> {
         (1..=COUNT_MAX).prop_map(|n| Request::Datagrams { n }),
         (1..=u64::MAX).prop_map(|bytes| Request::Goodput { direction: Direction::Up, bytes }),
         (1..=u64::MAX).prop_map(|bytes| Request::Goodput { direction: Direction::Down, bytes }),
+        (1..=STREAM_MS_MAX, 1..=u64::MAX).prop_map(|(ms, bytes_max)| Request::Stream { ms, bytes_max }),
     ]
 }
 

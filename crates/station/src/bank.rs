@@ -2,10 +2,14 @@
 //!
 //! Pure: no clock, no lock, no storage. The recorder feeds it, the API reads it.
 
-use std::collections::{BTreeMap, VecDeque};
+mod ring;
+
+use std::collections::BTreeMap;
 
 use barograph_engine::Selector;
 use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Outcome, Quantity, Series};
+
+use ring::{Methods, Ring};
 
 /// Levels whose intervals are kept with every point; the API offers these for history.
 pub const LEVELS: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
@@ -74,8 +78,10 @@ pub enum Observed {
 #[derive(Clone, Debug)]
 pub struct Account {
     battery: Battery,
-    points: VecDeque<Point>,
+    ring: Ring,
     failures: u64,
+    scored: u64,
+    outside: u64,
     last: Measured,
     value_time_unix_ns: i64,
 }
@@ -88,6 +94,7 @@ pub struct Bank {
     refused: u64,
     late: u64,
     config: Config,
+    methods: Methods,
 }
 
 impl Bank {
@@ -95,7 +102,8 @@ impl Bank {
     #[must_use]
     pub fn new(series_max: usize) -> Self {
         let config = Config { levels: LEVELS.to_vec(), ..Config::default() };
-        Self { accounts: BTreeMap::new(), series_max, refused: 0, late: 0, config }
+        let methods = Methods::of(&config);
+        Self { accounts: BTreeMap::new(), series_max, refused: 0, late: 0, config, methods }
     }
 
     /// Takes a measurement: keeps the forecast that had been issued for it, then learns its value.
@@ -125,7 +133,7 @@ impl Bank {
             return account.observe(measured).map_or(Observed::Refused, Observed::New);
         }
         // There is an account only of what was taken: one without any point would be shown as a series.
-        let mut account = Account::new(measured, &self.config);
+        let mut account = Account::new(measured, &self.config, &self.methods);
         let Some(point) = account.observe(measured) else { return Observed::Refused };
         self.accounts.insert(measured.series.clone(), account);
         Observed::New(point)
@@ -191,11 +199,13 @@ impl Bank {
 }
 
 impl Account {
-    fn new(measured: &Measured, config: &Config) -> Self {
+    fn new(measured: &Measured, config: &Config, methods: &Methods) -> Self {
         Self {
             battery: Battery::new(config),
-            points: VecDeque::new(),
+            ring: Ring::new(config, methods),
             failures: 0,
+            scored: 0,
+            outside: 0,
             last: Measured { time_unix_ns: i64::MIN, ..measured.clone() },
             value_time_unix_ns: 0,
         }
@@ -206,18 +216,26 @@ impl Account {
         match measured.outcome {
             // A value out of a battery's range could be shown, but never be forecast from.
             Outcome::Value(value) => match self.battery.update(value) {
-                Ok(()) => self.value_time_unix_ns = measured.time_unix_ns,
+                Ok(()) => {
+                    self.value_time_unix_ns = measured.time_unix_ns;
+                    self.score(issued.as_ref(), value);
+                }
                 Err(_) => return None,
             },
             Outcome::Failed { .. } => self.failures += 1,
         }
         let point = Point { time_unix_ns: measured.time_unix_ns, outcome: measured.outcome, issued };
-        if self.points.len() == POINTS_MAX {
-            self.points.pop_front();
-        }
-        self.points.push_back(point.clone());
+        self.ring.push(&point);
         self.last = measured.clone();
         Some(point)
+    }
+
+    /// Counts whether `value` lies in the interval that had been issued for it.
+    fn score(&mut self, issued: Option<&Issued>, value: f64) {
+        if let Some((lower, upper)) = issued.and_then(|issued| issued.intervals[SCORED_LEVEL]) {
+            self.scored += 1;
+            self.outside += u64::from(value < lower || upper < value);
+        }
     }
 
     fn issue(&self) -> Option<Issued> {
@@ -240,15 +258,12 @@ impl Account {
     /// is negative, and no share exceeds 1. What is cut off holds no value, so that the level stays.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<(f64, f64)> {
-        let (least, most) = bounds(&self.last.series.quantity);
-        let ends =
-            |interval: Interval| (interval.lower.clamp(least, most), interval.upper.clamp(least, most));
-        self.battery.interval(level).map(ends)
+        cut(self.battery.interval(level), &self.last.series.quantity)
     }
 
-    /// The newest points, oldest first, at most [`POINTS_MAX`].
-    pub fn points(&self) -> impl Iterator<Item = &Point> {
-        self.points.iter()
+    /// The newest points, oldest first, at most [`POINTS_MAX`], as they were when they were new.
+    pub fn points(&self) -> impl Iterator<Item = Point> + '_ {
+        self.ring.points(&self.last.series.quantity)
     }
 
     /// The newest measurement, value or failure.
@@ -260,10 +275,27 @@ impl Account {
     /// The newest value, if it is among the points kept.
     #[must_use]
     pub fn last_value(&self) -> Option<f64> {
-        self.points.iter().rev().find_map(|point| match point.outcome {
-            Outcome::Value(value) => Some(value),
-            Outcome::Failed { .. } => None,
-        })
+        self.ring.last_value()
+    }
+
+    /// The newest value minus the forecast that had been issued for it, in the series' unit; `None` when the
+    /// newest point is a failure, or nothing had been issued.
+    #[must_use]
+    pub fn residual(&self) -> Option<f64> {
+        self.ring.residual()
+    }
+
+    /// Values for which an interval at 90 % had been issued, with those replayed at the start.
+    #[must_use]
+    pub fn scored(&self) -> u64 {
+        self.scored
+    }
+
+    /// How many of [`Account::scored`] were outside that interval: one in ten, while the link behaves as
+    /// it did.
+    #[must_use]
+    pub fn outside(&self) -> u64 {
+        self.outside
     }
 
     /// What watchers are told when `point` was added.
@@ -286,6 +318,12 @@ impl Account {
     }
 }
 
+/// The ends of an interval as far as values of `quantity` can lie.
+fn cut(interval: Option<Interval>, quantity: &Quantity) -> Option<(f64, f64)> {
+    let (least, most) = bounds(quantity);
+    interval.map(|interval| (interval.lower.clamp(least, most), interval.upper.clamp(least, most)))
+}
+
 /// Between which values a quantity can lie; an application's own can be anything.
 pub(crate) fn bounds(quantity: &Quantity) -> (f64, f64) {
     match crate::unit(quantity) {
@@ -300,6 +338,9 @@ pub(crate) fn bounds(quantity: &Quantity) -> (f64, f64) {
 pub fn level_index(level: f64) -> Option<usize> {
     LEVELS.iter().position(|known| (known - level).abs() < 1e-9)
 }
+
+/// The place in [`LEVELS`] of the level whose misses are counted: 90 %, which the page shows.
+const SCORED_LEVEL: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -421,5 +462,30 @@ mod tests {
         assert_eq!(level_index(0.9), Some(2));
         assert_eq!(level_index(0.91), None);
         assert_eq!(level_index(f64::NAN), None);
+    }
+
+    /// Run by hand: `cargo test -p barograph-station -- --ignored --nocapture resident`.
+    #[test]
+    #[ignore = "prints what depends on the computer"]
+    fn resident_memory_of_full_series_is_printed() {
+        let resident = || {
+            let status = std::fs::read_to_string("/proc/self/status").unwrap();
+            let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
+            line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
+        };
+        for series in [300, 10_000] {
+            let before = resident();
+            let mut bank = Bank::new(series);
+            for place in 0..series {
+                for second in 0..POINTS_MAX as i64 {
+                    let value = 0.02 + 0.001 * f64::from((second * 7919 % 101) as i32);
+                    bank.observe(&measured(&format!("station-{place}"), second, Outcome::Value(value)));
+                }
+            }
+            let kib = resident() - before;
+            eprintln!("{series} series of {POINTS_MAX} points: {kib} KiB, {} B each", kib * 1024 / series);
+            let account = bank.accounts.values().next().unwrap();
+            eprintln!("of these, the battery {} B", account.battery.size_bytes());
+        }
     }
 }

@@ -51,7 +51,7 @@ impl Series {
             if matches!(reader.format(), Some(Format::Bare | Format::Json)) {
                 return Err(SeriesError::Untimed);
             }
-            let Detail { quantity, retrans, min_rtt_s } = reader.detail();
+            let Detail { quantity, retrans, min_rtt_s, .. } = reader.detail();
             if quantity.as_deref().zip(wanted).is_some_and(|(quantity, wanted)| quantity != wanted) {
                 continue;
             }

@@ -17,6 +17,8 @@ pub struct Detail {
     pub retrans: Option<u64>,
     /// The smallest round-trip time that the kernel saw, in seconds (`min_rtt_s`).
     pub min_rtt_s: Option<f64>,
+    /// How long the test took that measured the value, in seconds (`test_s`).
+    pub test_s: Option<f64>,
 }
 
 impl Detail {
@@ -29,8 +31,14 @@ impl Detail {
             quantity: find(&["quantity"]).and_then(Value::as_str).and_then(identifier),
             retrans: find(&RETRANS).and_then(Value::as_u64),
             min_rtt_s: find(&["min_rtt_s"]).and_then(Value::as_f64),
+            test_s: find(&["test_s"]).and_then(Value::as_f64),
         }
     }
+}
+
+/// A time in a column of its own.
+fn seconds(text: &str) -> Option<f64> {
+    text.parse().ok().filter(|seconds: &f64| seconds.is_finite())
 }
 
 /// A text that is the name of a quantity.
@@ -73,7 +81,8 @@ impl Columns {
         Detail {
             quantity: field("quantity").or(named).and_then(identifier),
             retrans: RETRANS.iter().find_map(|name| field(name)?.parse().ok()),
-            min_rtt_s: field("min_rtt_s").and_then(|text| text.parse().ok()).filter(|s: &f64| s.is_finite()),
+            min_rtt_s: field("min_rtt_s").and_then(seconds),
+            test_s: field("test_s").and_then(seconds),
         }
     }
 

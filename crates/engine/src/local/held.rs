@@ -26,6 +26,26 @@ impl Held {
         true
     }
 
+    /// Adds every sequence from `first` to `last`; `false` when all were there already.
+    pub(super) fn insert_run(&mut self, first: u64, last: u64) -> bool {
+        let near: Vec<_> = self.runs_between(first.saturating_sub(1), last.saturating_add(1)).collect();
+        if near.iter().any(|&(from, to)| from <= first && last <= to) {
+            return false;
+        }
+        let lowest = near.first().map_or(first, |&(from, _)| from.min(first));
+        let highest = near.last().map_or(last, |&(_, to)| to.max(last));
+        for (from, _) in near {
+            self.runs.remove(&from);
+        }
+        self.runs.insert(lowest, highest);
+        true
+    }
+
+    /// Whether `first` to `last` overlap or touch a run, so that adding them makes no further one.
+    pub(super) fn touches(&self, first: u64, last: u64) -> bool {
+        self.runs_between(first.saturating_sub(1), last.saturating_add(1)).next().is_some()
+    }
+
     /// Adds a run read from the archive; runs come in order and do not touch.
     pub(super) fn push_run(&mut self, first: u64, last: u64) {
         self.runs.insert(first, last);
@@ -68,6 +88,16 @@ mod tests {
                 prop_assert_eq!(flat, model.iter().copied().collect::<Vec<_>>());
                 let ends: Vec<_> = held.runs_between(0, 99).collect();
                 prop_assert_eq!(ends.len(), held.run_count());
+                let mut wider = held.clone();
+                let (run, last) = (seq.saturating_sub(2).max(1), seq + 3);
+                let touched = held.touches(run, last);
+                prop_assert_eq!(wider.insert_run(run, last), !(run..=last).all(|seq| model.contains(&seq)));
+                prop_assert!(wider.run_count() <= held.run_count() + usize::from(!touched));
+                let union: BTreeSet<u64> = model.iter().copied().chain(run..=last).collect();
+                let flat: Vec<u64> = wider.runs_between(0, 99).flat_map(|(first, last)| first..=last).collect();
+                prop_assert_eq!(flat, union.into_iter().collect::<Vec<_>>());
+                let ends_wider: Vec<_> = wider.runs_between(0, 99).collect();
+                prop_assert!(ends_wider.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0), "{:?}", ends_wider);
                 let near: Vec<_> = held.runs_between(seq, seq + 5).collect();
                 let expected = ends.iter().copied().filter(|&(first, last)| seq <= last && first <= seq + 5);
                 prop_assert_eq!(near, expected.collect::<Vec<_>>());

@@ -7,6 +7,7 @@
 //! history, latest, subscribe ─► a second connection; WAL lets it read while the thread writes
 //! ```
 
+mod absorb;
 mod backup;
 mod clock;
 mod directory;
@@ -28,6 +29,8 @@ use barograph_forecast::Series;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
+pub use self::absorb::Absorbed;
+use self::absorb::Admission;
 use self::directory::Directory;
 use self::files::Files;
 use self::read::Reader;
@@ -106,6 +109,9 @@ pub struct Statistics {
     pub bytes: u64,
     /// Bytes of records that wait for their commit.
     pub queued_bytes: u64,
+    /// Forwarded records that were counted as seen and not kept since the start; see
+    /// [`Local::absorb`].
+    pub discarded: u64,
     /// Transactions of appends since the start.
     pub commits: u64,
     /// How long the last commit took, fsync included; `None` = none yet.
@@ -250,6 +256,40 @@ impl Local {
         }
     }
 
+    /// Takes records that their writers forward to a mesh's archive: each by itself, durable when
+    /// this returns, and idempotent on (origin, seq) like an append.
+    ///
+    /// A record that is older than what is kept, that is not its writer's own
+    /// ([`Record::is_own`]), or whose series finds no room, is counted as seen and not kept, so that
+    /// the watermark passes it: its writer has done its part. A writer fills gaps in its own sequence
+    /// with [`Record::passing_over`]. Whoever calls this has made sure that each record comes from
+    /// the station that it names as its origin.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a record or the batch breaks a limit ([`Record::check`],
+    /// [`Record::BATCH_MAX`]), then nothing is taken; otherwise as an append.
+    pub async fn absorb(&self, batch: &[Record]) -> Result<Absorbed, Error> {
+        self.store(batch, Admission::Forwarded).await
+    }
+
+    async fn store(&self, batch: &[Record], admission: Admission) -> Result<Absorbed, Error> {
+        let bytes = check_batch(batch)?;
+        if batch.is_empty() {
+            return Ok(Absorbed::default());
+        }
+        let deadline = Instant::now() + self.deadline;
+        let permit = timeout_at(deadline, Arc::clone(&self.queue).acquire_many_owned(bytes))
+            .await
+            .map_err(|_| Error::Unavailable(format!("no room in the queue within {:?}", self.deadline)))?
+            .map_err(|_| closed())?;
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Append(Append { batch: batch.to_vec(), admission, permit, reply }))?;
+        timeout_at(deadline, answer)
+            .await
+            .map_err(|_| Error::Unknown(format!("no answer within {:?}", self.deadline)))?
+            .map_err(|_| Error::Unknown("the archive was closed".into()))?
+    }
+
     fn subscription(&self, selector: &Selector, from: From) -> Subscription {
         Subscription::new(self.reader.clone(), self.head.clone(), selector, from, self.lag)
     }
@@ -270,21 +310,7 @@ impl Engine for Local {
     }
 
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
-        let bytes = check_batch(batch)?;
-        if batch.is_empty() {
-            return Ok(());
-        }
-        let deadline = Instant::now() + self.deadline;
-        let permit = timeout_at(deadline, Arc::clone(&self.queue).acquire_many_owned(bytes))
-            .await
-            .map_err(|_| Error::Unavailable(format!("no room in the queue within {:?}", self.deadline)))?
-            .map_err(|_| closed())?;
-        let (reply, answer) = oneshot::channel();
-        self.send(Command::Append(Append { batch: batch.to_vec(), permit, reply }))?;
-        timeout_at(deadline, answer)
-            .await
-            .map_err(|_| Error::Unknown(format!("no answer within {:?}", self.deadline)))?
-            .map_err(|_| Error::Unknown("the archive was closed".into()))?
+        self.store(batch, Admission::Whole).await.map(drop)
     }
 
     fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {

@@ -7,6 +7,7 @@ use std::time::{Instant, SystemTime};
 use barograph_forecast::{Name, Outcome, Quantity, Series};
 use rusqlite::{Connection, Transaction, params};
 
+use super::absorb::{Absorbed, Admission};
 use super::clock::Clock;
 use super::files::Files;
 use super::held::Held;
@@ -46,10 +47,10 @@ struct Origin {
 }
 
 /// The lowest and highest sequence of each origin that a transaction added.
-type Touched<'a> = HashMap<&'a HostId, (u64, u64)>;
+pub(super) type Touched<'a> = HashMap<&'a HostId, (u64, u64)>;
 
 /// A record on its way into the table.
-struct Row<'a> {
+pub(super) struct Row<'a> {
     series: i64,
     cursor: u64,
     origin: i64,
@@ -75,21 +76,32 @@ impl Store {
     ///
     /// # Errors
     /// When the transaction failed; then nothing was stored, except with [`Error::Unknown`].
-    pub(super) fn append(&mut self, batches: &[&[Record]]) -> Result<Vec<Result<(), Error>>, Error> {
+    pub(super) fn append(
+        &mut self,
+        batches: &[(&[Record], Admission)],
+    ) -> Result<Vec<Result<Absorbed, Error>>, Error> {
         let (retention, wall_unix_ns, now) = (self.retention, wall_unix_ns(), Instant::now());
         let clock = self.clock.clone();
         self.transact(|transaction, index| {
-            let mut rows = Vec::with_capacity(batches.iter().map(|batch| batch.len()).sum());
+            let mut rows = Vec::with_capacity(batches.iter().map(|(batch, _)| batch.len()).sum());
             let mut touched = Touched::new();
             let mut verdicts = Vec::with_capacity(batches.len());
-            for &batch in batches {
-                let newest_unix_ns = index.newest_with(batch);
+            for &(batch, admission) in batches {
+                let newest_unix_ns = index.newest_with(batch, admission);
                 let present = clock.clone().tell(wall_unix_ns, newest_unix_ns, now);
-                let refusal =
-                    index.too_old(batch, retention.cutoff_unix_ns(present)).or_else(|| index.refusal(batch));
-                let verdict = refusal.map_or(Ok(()), Err);
+                let cutoff_unix_ns = retention.cutoff_unix_ns(present);
+                let verdict = match admission {
+                    Admission::Forwarded => {
+                        Ok(index.absorb(transaction, batch, cutoff_unix_ns, &mut rows, &mut touched)?)
+                    }
+                    Admission::Whole => {
+                        match index.too_old(batch, cutoff_unix_ns).or_else(|| index.refusal(batch)) {
+                            None => Ok(index.admit(transaction, batch, &mut rows, &mut touched)?),
+                            Some(refusal) => Err(refusal),
+                        }
+                    }
+                };
                 if verdict.is_ok() {
-                    index.admit(transaction, batch, &mut rows, &mut touched)?;
                     index.newest_unix_ns = newest_unix_ns;
                 }
                 verdicts.push(verdict);
@@ -220,9 +232,10 @@ impl Index {
         ))
     }
 
-    /// The latest label there is once the batch is stored.
-    fn newest_with(&self, batch: &[Record]) -> Option<i64> {
-        batch.iter().map(|record| record.time_unix_ns).max().max(self.newest_unix_ns)
+    /// The latest label there is once the batch is stored, or of it what is stored.
+    fn newest_with(&self, batch: &[Record], admission: Admission) -> Option<i64> {
+        let stored = batch.iter().filter(|record| admission == Admission::Whole || record.is_own());
+        stored.map(|record| record.time_unix_ns).max().max(self.newest_unix_ns)
     }
 
     /// Why the next pass of retention would remove a record of the batch, if it would. What was
@@ -245,35 +258,78 @@ impl Index {
         batch: &'a [Record],
         rows: &mut Vec<Row<'a>>,
         touched: &mut Touched<'a>,
-    ) -> rusqlite::Result<()> {
+    ) -> rusqlite::Result<Absorbed> {
+        let mut admitted = Absorbed::default();
         for record in batch {
-            let origin = match self.origins.get_mut(&record.origin) {
-                Some(origin) => origin,
-                None => {
-                    let id = add_origin(transaction, &record.origin)?;
-                    self.origins.entry(record.origin.clone()).or_insert(Origin { id, held: Held::default() })
-                }
-            };
-            let runs_before = origin.held.run_count();
-            if !origin.held.insert(record.seq) {
-                continue;
+            if self.hold(transaction, record, (record.seq, record.seq), touched)? {
+                self.place(transaction, record, rows)?;
+                admitted.stored += 1;
+            } else {
+                admitted.repeated += 1;
             }
-            self.runs = self.runs - runs_before + origin.held.run_count();
-            let (lowest, highest) = touched.entry(&record.origin).or_insert((record.seq, record.seq));
-            *lowest = record.seq.min(*lowest);
-            *highest = record.seq.max(*highest);
-            let series = match self.series.get(&record.series) {
-                Some(&id) => id,
-                None => {
-                    let id = add_series(transaction, &record.series)?;
-                    self.series.insert(record.series.clone(), id);
-                    id
-                }
-            };
-            self.cursor += 1;
-            rows.push(Row { series, cursor: self.cursor, origin: origin.id, record });
         }
+        Ok(admitted)
+    }
+
+    /// Counts a run of the origin's sequence as seen; `false` when it was.
+    pub(super) fn hold<'a>(
+        &mut self,
+        transaction: &Transaction<'_>,
+        record: &'a Record,
+        (first, last): (u64, u64),
+        touched: &mut Touched<'a>,
+    ) -> rusqlite::Result<bool> {
+        let origin = match self.origins.get_mut(&record.origin) {
+            Some(origin) => origin,
+            None => {
+                let id = add_origin(transaction, &record.origin)?;
+                self.origins.entry(record.origin.clone()).or_insert(Origin { id, held: Held::default() })
+            }
+        };
+        let runs_before = origin.held.run_count();
+        let is_new =
+            if first == last { origin.held.insert(first) } else { origin.held.insert_run(first, last) };
+        if !is_new {
+            return Ok(false);
+        }
+        self.runs = self.runs - runs_before + origin.held.run_count();
+        let (lowest, highest) = touched.entry(&record.origin).or_insert((first, last));
+        *lowest = first.min(*lowest);
+        *highest = last.max(*highest);
+        Ok(true)
+    }
+
+    /// Gives a record that is new its place in the order of arrival.
+    pub(super) fn place<'a>(
+        &mut self,
+        transaction: &Transaction<'_>,
+        record: &'a Record,
+        rows: &mut Vec<Row<'a>>,
+    ) -> rusqlite::Result<()> {
+        let series = match self.series.get(&record.series) {
+            Some(&id) => id,
+            None => {
+                let id = add_series(transaction, &record.series)?;
+                self.series.insert(record.series.clone(), id);
+                id
+            }
+        };
+        let origin = self.origins.get(&record.origin).expect("it was held first").id;
+        self.cursor += 1;
+        rows.push(Row { series, cursor: self.cursor, origin, record });
         Ok(())
+    }
+
+    /// Whether a run of the origin's sequence fits the bounds of the index.
+    pub(super) fn has_room_for(&self, origin: &HostId, (first, last): (u64, u64)) -> bool {
+        let Some(origin) = self.origins.get(origin) else { return self.origins.len() < ORIGINS_MAX };
+        let gaps = self.runs.saturating_sub(self.origins.len());
+        (origin.held.run_count() <= GAPS_MAX && gaps < GAPS_ALL_MAX) || origin.held.touches(first, last)
+    }
+
+    /// Whether the series is known or may be.
+    pub(super) fn has_series(&self, series: &Series) -> bool {
+        self.series.len() < SERIES_MAX || self.series.contains_key(series)
     }
 
     fn insert(&mut self, transaction: &Transaction<'_>, mut rows: Vec<Row<'_>>) -> rusqlite::Result<()> {

@@ -10,6 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tracing::warn;
 
 use super::Statistics;
+use super::absorb::{Absorbed, Admission};
 use super::store::Store;
 use super::sweep::Sweep;
 use crate::{Error, Record};
@@ -29,9 +30,10 @@ pub(super) type SweepReply = oneshot::Sender<Result<u64, Error>>;
 /// A batch that waits for its commit.
 pub(super) struct Append {
     pub(super) batch: Vec<Record>,
+    pub(super) admission: Admission,
     /// Its place in the queue, given back after the commit.
     pub(super) permit: OwnedSemaphorePermit,
-    pub(super) reply: oneshot::Sender<Result<(), Error>>,
+    pub(super) reply: oneshot::Sender<Result<Absorbed, Error>>,
 }
 
 /// Figures shared with those who ask for them.
@@ -117,9 +119,12 @@ impl Writer {
             return;
         }
         let began = Instant::now();
-        let batches: Vec<&[Record]> = group.appends.iter().map(|append| append.batch.as_slice()).collect();
+        let batches: Vec<_> =
+            group.appends.iter().map(|append| (append.batch.as_slice(), append.admission)).collect();
         let result = self.store.append(&batches);
         self.note(began.elapsed(), result.as_ref().err());
+        let accepted = result.iter().flatten().flatten();
+        self.statistics.lock().discarded += accepted.map(|absorbed| absorbed.discarded).sum::<u64>();
         self.publish();
         let Group { appends, .. } = std::mem::take(group);
         let verdicts = match result {

@@ -24,6 +24,27 @@ fn read(tcp: &impl AsFd, elapsed_s: f64, bulk: bool) -> Option<TcpInfo> {
     Some(linux::decode(&bytes, congestion.filter(|name| !name.is_empty()), elapsed_s, bulk))
 }
 
+/// What the kernel has counted of a connection up to now; `None` where not known.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Counters {
+    /// Bytes that the peer's kernel has acknowledged over the life of the connection.
+    pub(super) acked_bytes: u64,
+    pub(super) rtt_s: Option<f64>,
+    pub(super) min_rtt_s: Option<f64>,
+    pub(super) total_retrans: u32,
+    pub(super) app_limited: bool,
+}
+
+#[cfg(target_os = "linux")]
+pub(super) fn counters(tcp: &impl AsFd) -> Option<Counters> {
+    nix::sys::socket::getsockopt(tcp, linux::Info).ok().map(|bytes| linux::counters(&bytes))
+}
+
+#[cfg(not(target_os = "linux"))]
+pub(super) fn counters(_tcp: &impl AsFd) -> Option<Counters> {
+    None
+}
+
 /// `TCP_INFO` is Linux's own.
 #[cfg(not(target_os = "linux"))]
 fn read(_tcp: &impl AsFd, _elapsed_s: f64, _bulk: bool) -> Option<TcpInfo> {
@@ -46,13 +67,30 @@ mod linux {
         Info, GetOnly, libc::IPPROTO_TCP, libc::TCP_INFO, [u8; BYTES]
     );
 
+    pub(super) fn counters(info: &[u8; BYTES]) -> super::Counters {
+        let seconds = |us: u32| f64::from(us) / 1e6;
+        let (rtt_us, min_rtt_us) = (u32_at(info, 68), u32_at(info, 148));
+        super::Counters {
+            acked_bytes: u64_at(info, 120),
+            // Zero, or all ones, until the first sample.
+            rtt_s: (rtt_us != 0).then(|| seconds(rtt_us)),
+            min_rtt_s: (min_rtt_us != u32::MAX).then(|| seconds(min_rtt_us)),
+            total_retrans: u32_at(info, 100),
+            app_limited: is_app_limited(info),
+        }
+    }
+
+    fn is_app_limited(info: &[u8; BYTES]) -> bool {
+        info[7] & if cfg!(target_endian = "little") { 0x01 } else { 0x80 } != 0
+    }
+
     pub(super) fn decode(
         info: &[u8; BYTES],
         congestion: Option<String>,
         elapsed_s: f64,
         bulk: bool,
     ) -> TcpInfo {
-        let app_limited = info[7] & if cfg!(target_endian = "little") { 0x01 } else { 0x80 } != 0;
+        let app_limited = is_app_limited(info);
         let min_rtt_us = u32_at(info, 148);
         let delivery_rate = u64_at(info, 160);
         TcpInfo {
@@ -135,7 +173,9 @@ mod linux {
         fn the_fields_are_where_the_kernel_puts_them() {
             use std::mem::offset_of;
             assert_eq!(offset_of!(libc::tcp_info, tcpi_snd_rcv_wscale), 6);
+            assert_eq!(offset_of!(libc::tcp_info, tcpi_rtt), 68);
             assert_eq!(offset_of!(libc::tcp_info, tcpi_total_retrans), 100);
+            assert_eq!(offset_of!(libc::tcp_info, tcpi_bytes_acked), 120);
             assert_eq!(offset_of!(libc::tcp_info, tcpi_min_rtt), 148);
             assert_eq!(offset_of!(libc::tcp_info, tcpi_delivery_rate), 160);
             assert_eq!(offset_of!(libc::tcp_info, tcpi_busy_time), 168);

@@ -16,6 +16,7 @@ mod responder;
 mod serve;
 mod session;
 mod stream;
+mod timed;
 mod tls;
 mod web;
 
@@ -38,6 +39,7 @@ pub use listener::Listener;
 pub use payload::block as noise;
 pub use responder::{BulkElsewhere, Limits, Responder, Seat};
 pub use stream::Upgraded;
+pub use timed::stream;
 pub use tls::trusting;
 
 /// Everything an experiment needs to know beside its target.

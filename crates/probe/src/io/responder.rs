@@ -37,6 +37,9 @@ pub struct Limits {
     pub transfer_grace: Duration,
     /// Slowest average rate of a transfer beyond its grace, in bit/s.
     pub transfer_bit_s_min: u64,
+    /// The longest timed stream that a client may ask for. Its end may come later by
+    /// [`transfer_grace`](Self::transfer_grace): what is on its way still has to arrive.
+    pub stream: Duration,
     /// Bytes that a transfer takes from the system at once: 1 to 128 KiB, beyond that as the nearest of these.
     pub receive_block_bytes: usize,
 }
@@ -44,11 +47,12 @@ pub struct Limits {
 impl Default for Limits {
     /// 64 sessions, 16 from one address; 1 GiB a transfer (10 s at 0.8 Gbit/s), 4 GiB a session;
     /// 10 000 exchanges; 10 s of silence, two minutes in all; transfers of 15 s, longer only at
-    /// 10 Mbit/s and more; receives of 128 KiB.
+    /// 10 Mbit/s and more; timed streams of 30 s; receives of 128 KiB.
     ///
     /// There is one place for a transfer. The reference client gives up after 10 s by itself, so 15 s
     /// cut nobody honest short (the usual MiB needs 0.6 Mbit/s), while a peer that asks for a GiB and
-    /// trickles would else keep all others out for the two minutes of its session.
+    /// trickles would else keep all others out for the two minutes of its session. A timed stream says
+    /// how long it takes before it has the place; 30 s are six times the usual one.
     fn default() -> Self {
         Self {
             sessions_max: 64,
@@ -60,6 +64,7 @@ impl Default for Limits {
             session: Duration::from_secs(120),
             transfer_grace: Duration::from_secs(15),
             transfer_bit_s_min: 10_000_000,
+            stream: Duration::from_secs(30),
             receive_block_bytes: payload::BLOCK_BYTES,
         }
     }

@@ -4,7 +4,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, UdpSocket};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::clock::TICK;
 use super::responder::{Limits, Shared};
@@ -51,6 +51,16 @@ pub(super) fn session(wire: &mut Wire, peer: IpAddr, shared: &Shared) -> io::Res
             Request::Datagrams { n } => {
                 ready(wire, leave.give(n))?;
             }
+            Request::Stream { ms, bytes_max } => {
+                let Some(bulk) = shared.bulk() else {
+                    return wire.write_all(&Reply::Declined(Declined::Busy).encode());
+                };
+                ready(wire, 0)?;
+                let bytes = receive_to_end(wire, ms, bytes_max, &shared.limits)?;
+                drop(bulk);
+                // The client has closed its side: there will be no further request.
+                return wire.write_all(&Done { bytes, tcp_info: None }.encode());
+            }
         }
     }
 }
@@ -61,16 +71,28 @@ fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Resul
     match request {
         _ if shared.stop.is_cancelled() => Err(Declined::Stopping),
         // Through TLS only the round trip is a quantity.
-        Request::RttNagle { .. } | Request::Goodput { .. } | Request::Datagrams { .. } if tls => {
+        Request::RttNagle { .. }
+        | Request::Goodput { .. }
+        | Request::Datagrams { .. }
+        | Request::Stream { .. }
+            if tls =>
+        {
             Err(Declined::NotServed)
         }
         Request::Rtt { n } | Request::RttNagle { n } | Request::Datagrams { n } if limits.count_max < n => {
             Err(Declined::TooLarge { limit: limits.count_max.into() })
         }
-        Request::Goodput { bytes, .. } if limits.transfer_bytes_max < bytes => {
+        Request::Goodput { bytes, .. } | Request::Stream { bytes_max: bytes, .. }
+            if limits.transfer_bytes_max < bytes =>
+        {
             Err(Declined::TooLarge { limit: limits.transfer_bytes_max })
         }
-        Request::Goodput { bytes, .. } if bytes_left < bytes => Err(Declined::Spent),
+        Request::Stream { ms, .. } if limits.stream.as_millis() < ms.into() => {
+            Err(Declined::TooLarge { limit: u64::try_from(limits.stream.as_millis()).unwrap_or(u64::MAX) })
+        }
+        Request::Goodput { bytes, .. } | Request::Stream { bytes_max: bytes, .. } if bytes_left < bytes => {
+            Err(Declined::Spent)
+        }
         Request::Datagrams { .. } if !shared.serves_datagrams => Err(Declined::NotServed),
         _ => Ok(()),
     }
@@ -139,6 +161,29 @@ fn receive(wire: &mut Wire, bytes: u64, block_bytes: usize, hurry: &Hurry) -> io
         hurry.check(bytes - left)?;
     }
     Ok(())
+}
+
+/// Takes what comes until the client closes its side; how many bytes it was.
+///
+/// # Errors
+/// `TimedOut` when it does not end within the time asked for and the grace of a transfer, and
+/// `InvalidData` when more comes than was asked for.
+fn receive_to_end(wire: &mut Wire, ms: u32, bytes_max: u64, limits: &Limits) -> io::Result<u64> {
+    let mut buffer = vec![0; limits.receive_block_bytes.clamp(1, payload::BLOCK_BYTES)];
+    let ends = Instant::now() + Duration::from_millis(ms.into()) + limits.transfer_grace;
+    let mut received = 0;
+    loop {
+        match wire.read(&mut buffer)? {
+            0 => return Ok(received),
+            read => received += read as u64,
+        }
+        if bytes_max < received {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+        if ends < Instant::now() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
 }
 
 fn send(wire: &mut Wire, bytes: u64, hurry: &Hurry) -> io::Result<()> {

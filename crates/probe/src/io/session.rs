@@ -250,7 +250,7 @@ fn exchange(
 }
 
 /// Sends a request and waits for leave; gives the nonce.
-fn request(wire: &mut Wire, request: Request, clock: &Clock) -> Result<u64, ProbeError> {
+pub(super) fn request(wire: &mut Wire, request: Request, clock: &Clock) -> Result<u64, ProbeError> {
     let mut ask = || {
         wire.write_all(&request.encode())?;
         wire.read_frame::<{ wire::REPLY_BYTES }>()

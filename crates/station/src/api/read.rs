@@ -169,7 +169,7 @@ pub(super) async fn recent(axum::extract::State(shared): State, uri: Uri) -> Res
     let answer = RecentJson {
         id: Id::from(&series),
         level: LEVELS[level],
-        points: account.points().map(|point| PointJson::new(point, level)).collect(),
+        points: account.points().map(|point| PointJson::new(&point, level)).collect(),
         next: ForecastsJson::of(&series, account, LEVELS[level]),
     };
     Ok(json(StatusCode::OK, &answer))

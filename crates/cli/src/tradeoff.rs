@@ -1,0 +1,188 @@
+//! `barograph tradeoff`: what a longer period or a shorter test costs in error, and saves in bytes.
+//!
+//! The computation is that of Lee, Stepanek, Wolski, Kesselman and Foster, "A Network Performance Tool for Grid
+//! Environments" (SC '99, "Gloperf"), §4: a series is subsampled to longer periods, at every offset, and what
+//! predicts the next measurement is scored on each subsample.
+
+mod duration;
+mod grid;
+mod plot;
+mod predictor;
+mod print;
+mod reading;
+mod study;
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Write};
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::forecast::{shown, unit};
+use crate::input::{InputError, cause};
+
+pub use self::duration::{duration_s, length_of_name_s, shown_s};
+pub use self::grid::{Grid, GridError};
+pub use self::predictor::{EXPONENTIAL_WEIGHT, Errors, Predictor};
+pub use self::reading::{ReadError, Source, read};
+pub use self::study::{Measured, Over, Row, Study};
+
+/// What `barograph tradeoff` was asked.
+#[derive(Clone, Debug, clap::Args)]
+pub struct Args {
+    /// Series with times: CSV (`time_s,value`, more columns under a header) or JSON lines.
+    ///
+    /// How long the tests took is what --length says of a file, else the column or key test_s (a file may hold several
+    /// lengths), else the part of the file's name that is a number with an s, such as 10s in goodput_10s.csv.
+    #[arg(value_name = "FILE", required = true)]
+    pub files: Vec<PathBuf>,
+    /// How long the tests of a file took, in seconds; once for each file.
+    #[arg(long = "length", value_name = "FILE=S", value_parser = length)]
+    pub lengths: Vec<(PathBuf, f64)>,
+    /// The periods to compare, as 300, 5m, 2h or 1d; the nearest multiples of the base period are used, and the base
+    /// period itself.
+    #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = duration_s, default_value = PERIODS)]
+    pub periods: Vec<f64>,
+    /// The time between measurements [default: the median]; periods without one stay blank.
+    #[arg(long, value_name = "TIME", value_parser = duration_s)]
+    pub base: Option<f64>,
+    /// Only the rows of this quantity, such as goodput, of files that hold several.
+    #[arg(long, value_name = "Q")]
+    pub quantity: Option<String>,
+    /// The unit of the values; bytes an hour need bit/s, kbit/s, Mbit/s or Gbit/s [default: bit/s of goodput].
+    #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
+    pub unit: String,
+    /// The seed of the random predictor.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Draw the errors against the period, with bytes an hour, and against the length of the tests.
+    #[arg(long, value_name = "FILE.svg")]
+    pub plot: Option<PathBuf>,
+    /// Print JSON: one object.
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Computes as asked; what goes wrong is one line on standard error.
+///
+/// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the
+/// input is not a series, or too short to be scored.
+#[must_use]
+pub fn run(args: &Args) -> ExitCode {
+    match trade(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough (`| head`).
+        Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(problem) => {
+            // Standard error may be closed; there is nothing left to tell that to.
+            let _ = writeln!(io::stderr(), "barograph: {problem}");
+            ExitCode::from(problem.exit_code())
+        }
+    }
+}
+
+fn trade(args: &Args) -> Result<(), Problem> {
+    if let Some((path, _)) = args.lengths.iter().find(|(path, _)| !args.files.contains(path)) {
+        return Err(Problem::Stray { path: path.clone() });
+    }
+    let mut series = Vec::new();
+    for path in &args.files {
+        series.extend(open(args, path)?);
+    }
+    let study = scored(series, &args.periods, args.seed);
+    if study.rows.is_empty() {
+        return Err(Problem::Unscored);
+    }
+    let mut out = io::stdout().lock();
+    if args.json {
+        print::json(&mut out, &study, args)?
+    } else {
+        print::text(&mut out, &study, args)?
+    }
+    out.flush()?;
+    if let Some(path) = &args.plot {
+        let svg = plot::svg(&study).map_err(Problem::Drawing)?;
+        fs::write(path, svg).map_err(|error| Problem::Unwritten { path: path.clone(), error })?;
+    }
+    Ok(())
+}
+
+fn open(args: &Args, path: &Path) -> Result<Vec<Measured>, Problem> {
+    let unopened = |error| Problem::Unopened { path: path.to_owned(), error };
+    let metadata = fs::metadata(path).map_err(unopened)?;
+    if metadata.is_dir() {
+        return Err(unopened(io::ErrorKind::IsADirectory.into()));
+    }
+    let plot = args.plot.as_ref().and_then(|plot| fs::metadata(plot).ok());
+    if plot.is_some_and(|plot| (plot.dev(), plot.ino()) == (metadata.dev(), metadata.ino())) {
+        return Err(Problem::Overwriting { path: path.to_owned() });
+    }
+    let file = File::open(path).map_err(unopened)?;
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy();
+    let source = Source {
+        name: &name,
+        length_s: args.lengths.iter().find(|(of, _)| of == path).map(|(_, length_s)| *length_s),
+        base_s: args.base,
+        quantity: args.quantity.as_deref(),
+        unit: &args.unit,
+    };
+    read(BufReader::new(file), &source).map_err(|error| Problem::Series { path: path.to_owned(), error })
+}
+
+/// The study, with a bar on a terminal.
+fn scored(series: Vec<Measured>, periods_s: &[f64], seed: u64) -> Study {
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} periods and predictors")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let bar = ProgressBar::new(Study::steps(&series, periods_s) as u64).with_style(style);
+    let study = Study::of(series, periods_s, seed, &|| bar.inc(1));
+    bar.finish_and_clear();
+    study
+}
+
+/// `FILE=S` on the command line; a name may have `=` in it.
+fn length(text: &str) -> Result<(PathBuf, f64), String> {
+    let (file, length) = text.rsplit_once('=').ok_or("expected FILE=SECONDS, as goodput.csv=10")?;
+    Ok((file.into(), duration_s(length)?))
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error("{}: cannot be opened: {}", shown(path), cause(error))]
+    Unopened { path: PathBuf, error: io::Error },
+    #[error("{}: {error}", shown(path))]
+    Series { path: PathBuf, error: ReadError },
+    #[error("{}: is one of the series; draw into another file", shown(path))]
+    Overwriting { path: PathBuf },
+    #[error("--length names {}, which is none of the files", shown(path))]
+    Stray { path: PathBuf },
+    #[error("no forecast could be scored: no two measurements are one period apart")]
+    Unscored,
+    #[error("{}: cannot be written: {}", shown(path), cause(error))]
+    Unwritten { path: PathBuf, error: io::Error },
+    #[error("the output cannot be written: {}", cause(.0))]
+    Output(#[from] io::Error),
+    #[error("the errors cannot be drawn: {0}")]
+    Drawing(String),
+}
+
+impl Problem {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Series { error: ReadError::Input(InputError::Io(_)), .. }
+            | Self::Unwritten { .. }
+            | Self::Output(_)
+            | Self::Drawing(_) => 1,
+            Self::Unopened { .. }
+            | Self::Series { .. }
+            | Self::Overwriting { .. }
+            | Self::Stray { .. }
+            | Self::Unscored => 2,
+        }
+    }
+}
+
+/// The test periods of Gloperf §4, figure 10.
+const PERIODS: &str = "5m,10m,15m,30m,45m,60m,2h,4h,8h,12h,24h";

@@ -1,0 +1,193 @@
+//! A series on a grid of equal periods, in which what is missing stays missing.
+
+use crate::input::Sample;
+
+/// Values at equal periods; a period without a measurement is blank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grid {
+    /// The time from one slot to the next, in seconds.
+    pub base_s: f64,
+    /// A value or a blank for each period, from the first value to the last.
+    pub slots: Vec<Option<f64>>,
+    /// Values that were left out because their period had one already.
+    pub crowded: usize,
+}
+
+impl Grid {
+    /// Puts values into the periods that they fall into; the base period is the median time between values unless
+    /// it is given.
+    ///
+    /// A value may lie half a period from where it is expected. The grid follows the values' clock slowly
+    /// ([`FOLLOWING`]), so that a period that is really 300.4 s long makes neither blanks nor crowds.
+    ///
+    /// # Errors
+    /// [`GridError`] when there are fewer than two values, one is negative, or there is no sensible period.
+    pub fn of(samples: &[Sample], base_s: Option<f64>) -> Result<Self, GridError> {
+        if let Some(Sample { time_s, value }) = samples.iter().find(|sample| sample.value < 0.0) {
+            return Err(GridError::Negative { time_s: *time_s, value: *value });
+        }
+        let [first, later @ ..] = samples else { return Err(GridError::Short { count: 0 }) };
+        if later.is_empty() {
+            return Err(GridError::Short { count: 1 });
+        }
+        let base_s = base_s.map_or_else(|| median_step_s(samples), Some).ok_or(GridError::Standing)?;
+        let mut grid = Self { base_s, slots: vec![Some(first.value)], crowded: 0 };
+        let mut at_s = first.time_s;
+        for Sample { time_s, value } in later {
+            let steps = ((time_s - at_s) / base_s).round();
+            if SLOTS_MAX as f64 <= grid.slots.len() as f64 + steps {
+                return Err(GridError::Long { time_s: *time_s, base_s });
+            }
+            if steps < 1.0 {
+                grid.crowded += 1;
+                continue;
+            }
+            // The quotient is a whole number below the limit.
+            grid.slots.resize(grid.slots.len() + steps as usize - 1, None);
+            grid.slots.push(Some(*value));
+            let expected_s = at_s + steps * base_s;
+            at_s = expected_s + FOLLOWING * (time_s - expected_s);
+        }
+        Ok(grid)
+    }
+
+    /// The values that there are, in order.
+    pub fn values(&self) -> impl Iterator<Item = f64> + Clone {
+        self.slots.iter().filter_map(|slot| *slot)
+    }
+
+    /// How many periods have no value.
+    #[must_use]
+    pub fn blanks(&self) -> usize {
+        self.slots.len() - self.values().count()
+    }
+
+    /// The mean of the values, in their unit.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        // Values are at most 1e70 and at most ten millions, so that the sum is finite.
+        self.values().sum::<f64>() / self.values().count().max(1) as f64
+    }
+
+    /// The least and the greatest value.
+    #[must_use]
+    pub fn range(&self) -> (f64, f64) {
+        self.values().fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(value), high.max(value)))
+    }
+
+    /// Every `every`-th slot from `offset` on, with its place on the grid; `every` is at least 1.
+    pub fn subsample(&self, every: usize, offset: usize) -> impl Iterator<Item = (usize, Option<f64>)> + '_ {
+        self.slots.iter().copied().enumerate().skip(offset).step_by(every.max(1))
+    }
+}
+
+/// The median time from a value to the next that is later, in seconds; `None` when none is.
+fn median_step_s(samples: &[Sample]) -> Option<f64> {
+    let mut steps: Vec<f64> = samples.windows(2).map(|two| two[1].time_s - two[0].time_s).collect();
+    steps.retain(|step| 0.0 < *step && step.is_finite());
+    steps.sort_by(f64::total_cmp);
+    steps.get(steps.len() / 2).copied()
+}
+
+/// Why there is no grid.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum GridError {
+    /// A measurement below nothing.
+    #[error("value at {time_s} s is {value}; expected no negative values")]
+    Negative {
+        /// When, in seconds.
+        time_s: f64,
+        /// The value.
+        value: f64,
+    },
+    /// Nothing to compare a forecast with.
+    #[error("it has {count} values; expected at least 2")]
+    Short {
+        /// How many there are.
+        count: usize,
+    },
+    /// All values are of one time.
+    #[error("its times stand still; expected times that advance, or --base with values that have none")]
+    Standing,
+    /// More periods than are kept.
+    #[error("at {time_s} s it spans more than {SLOTS_MAX} periods of {base_s} s; expected a longer --base")]
+    Long {
+        /// When, in seconds.
+        time_s: f64,
+        /// The base period in seconds.
+        base_s: f64,
+    },
+}
+
+/// The share of a value's distance from its slot that the grid follows. Jitter of a scheduler moves single
+/// values; an eighth, as in RFC 6298 §2.3, averages over about eight of them and still follows a drift at once.
+const FOLLOWING: f64 = 0.125;
+
+/// A value a second for four months; a longer series would hardly be of one path.
+const SLOTS_MAX: usize = 10_000_000;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+    use proptest::prelude::*;
+
+    fn samples(pairs: &[(f64, f64)]) -> Vec<Sample> {
+        pairs.iter().map(|(time_s, value)| Sample { time_s: *time_s, value: *value }).collect()
+    }
+
+    #[test]
+    fn missing_periods_stay_blank_and_second_values_are_left_out() {
+        let series =
+            samples(&[(0.0, 1.0), (299.0, 2.0), (602.0, 3.0), (610.0, 9.0), (1500.0, 4.0), (1801.0, 5.0)]);
+        let grid = Grid::of(&series, Some(300.0)).unwrap();
+        assert_eq!(grid.slots, [Some(1.0), Some(2.0), Some(3.0), None, None, Some(4.0), Some(5.0)]);
+        assert_eq!((grid.blanks(), grid.crowded, grid.mean(), grid.range()), (2, 1, 3.0, (1.0, 5.0)));
+    }
+
+    #[test]
+    fn a_period_that_is_a_little_longer_makes_no_blanks() {
+        let series: Vec<(f64, f64)> = (0..5000).map(|i| (f64::from(i) * 301.0, 1.0)).collect();
+        let grid = Grid::of(&samples(&series), Some(300.0)).unwrap();
+        assert_eq!((grid.slots.len(), grid.blanks(), grid.crowded), (5000, 0, 0));
+    }
+
+    #[test]
+    fn what_is_no_series_is_said() {
+        let of = |pairs: &[(f64, f64)]| Grid::of(&samples(pairs), None).unwrap_err();
+        assert_eq!(of(&[]), GridError::Short { count: 0 });
+        assert_eq!(of(&[(0.0, 1.0)]), GridError::Short { count: 1 });
+        assert_eq!(of(&[(0.0, 1.0), (0.0, 2.0)]), GridError::Standing);
+        assert_eq!(of(&[(0.0, 1.0), (5.0, -2.0)]), GridError::Negative { time_s: 5.0, value: -2.0 });
+        let long = of(&[(0.0, 1.0), (1.0, 2.0), (2.0, 2.0), (1e300, 3.0)]);
+        assert_eq!(long, GridError::Long { time_s: 1e300, base_s: 1.0 });
+    }
+
+    proptest! {
+        #[test]
+        fn the_subsamples_of_all_offsets_are_the_grid(
+            slots in prop::collection::vec(prop::option::of(0.0..1e9), 1..200),
+            every in 1_usize..50,
+        ) {
+            let grid = Grid { base_s: 1.0, slots, crowded: 0 };
+            let mut all: Vec<(usize, Option<f64>)> =
+                (0..every).flat_map(|offset| grid.subsample(every, offset)).collect();
+            all.sort_by_key(|(place, _)| *place);
+            let expected: Vec<(usize, Option<f64>)> = grid.slots.iter().copied().enumerate().collect();
+            prop_assert_eq!(all, expected);
+        }
+
+        #[test]
+        fn no_value_is_lost(steps in prop::collection::vec(0.0..3000.0, 1..200)) {
+            let mut time_s = 0.0;
+            let mut series = vec![Sample { time_s, value: 0.0 }];
+            for step in &steps {
+                time_s += step;
+                series.push(Sample { time_s, value: 1.0 });
+            }
+            let grid = Grid::of(&series, Some(300.0)).unwrap();
+            prop_assert_eq!(grid.values().count() + grid.crowded, series.len());
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! What predicts the next measurement, and how wrong it is on one subsample.
+
+use barograph_forecast::{Battery, Config, Loss};
+use serde::Serialize;
+
+use super::grid::Grid;
+
+/// What the next measurement is taken to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Predictor {
+    /// The last measurement (Gloperf §4).
+    Last,
+    /// A running exponential average, with [`EXPONENTIAL_WEIGHT`] on the most recent measurement (Gloperf §4).
+    Exponential,
+    /// A uniform draw from the range of the entire trace (Gloperf §4), seeded; each place of the grid has its own.
+    Random,
+    /// The default forecast of `barograph forecast`.
+    Battery,
+}
+
+impl Predictor {
+    /// All, in the order in which they are printed.
+    pub const ALL: [Self; 4] = [Self::Last, Self::Exponential, Self::Random, Self::Battery];
+
+    /// As it is printed.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Last => "last",
+            Self::Exponential => "exponential",
+            Self::Random => "random",
+            Self::Battery => "battery",
+        }
+    }
+
+    /// How wrong it is on every `every`-th slot from `offset` on; `None` where it never forecast a value.
+    ///
+    /// A forecast is for the next slot of the subsample and lapses where that is blank, so that no error is of a
+    /// longer period than it is counted for. All predictors are scored on the same values: those whose slot before
+    /// has one. The battery is scored as it is meant: its median forecast by absolute, its mean by squared error.
+    #[must_use]
+    pub fn errors(self, grid: &Grid, every: usize, offset: usize, seed: u64) -> Option<Errors> {
+        let mut state = State::new(self, grid, seed);
+        let (mut absolute, mut squared, mut scored) = (0.0, 0.0, 0_usize);
+        let mut is_issued = false;
+        for (place, slot) in grid.subsample(every, offset) {
+            let Some(value) = slot else {
+                is_issued = false;
+                continue;
+            };
+            if let (true, Some((median, mean))) = (is_issued, state.forecast(place)) {
+                absolute += (value - median).abs();
+                squared += (value - mean).powi(2);
+                scored += 1;
+            }
+            state.learn(value);
+            is_issued = true;
+        }
+        let count = scored as f64;
+        (0 < scored).then(|| Errors { offset, scored, mae: absolute / count, mse: squared / count })
+    }
+}
+
+/// The errors of a predictor on one subsample.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Errors {
+    /// The first slot of the subsample.
+    pub offset: usize,
+    /// How many forecasts were scored.
+    pub scored: usize,
+    /// Mean absolute error, in the unit of the values.
+    pub mae: f64,
+    /// Mean squared error, in their unit squared.
+    pub mse: f64,
+}
+
+/// A predictor at work.
+enum State {
+    Mean { weight: f64, mean: Option<f64> },
+    Random { seed: u64, low: f64, width: f64 },
+    Battery(Box<Battery>),
+}
+
+impl State {
+    fn new(predictor: Predictor, grid: &Grid, seed: u64) -> Self {
+        match predictor {
+            Predictor::Last => Self::Mean { weight: 1.0, mean: None },
+            Predictor::Exponential => Self::Mean { weight: EXPONENTIAL_WEIGHT, mean: None },
+            Predictor::Random => {
+                let (low, high) = grid.range();
+                Self::Random { seed, low, width: high - low }
+            }
+            Predictor::Battery => Self::Battery(Box::new(Battery::new(&Config::default()))),
+        }
+    }
+
+    /// The forecast for a place under absolute and under squared loss.
+    fn forecast(&self, place: usize) -> Option<(f64, f64)> {
+        match self {
+            Self::Mean { mean, .. } => mean.map(|mean| (mean, mean)),
+            Self::Random { seed, low, width } => {
+                let drawn = low + width * uniform(*seed, place);
+                Some((drawn, drawn))
+            }
+            Self::Battery(battery) => battery
+                .forecast(Loss::Absolute)
+                .zip(battery.forecast(Loss::Squared))
+                .map(|(median, mean)| (median.value, mean.value)),
+        }
+    }
+
+    fn learn(&mut self, value: f64) {
+        match self {
+            // Weight 1 gives the value itself, to the last bit.
+            Self::Mean { weight, mean } => {
+                *mean = Some(mean.map_or(value, |mean| (1.0 - *weight) * mean + *weight * value));
+            }
+            Self::Random { .. } => {}
+            Self::Battery(battery) => {
+                // The reader refuses what a battery would refuse.
+                let learnt = battery.update(value);
+                debug_assert!(learnt.is_ok(), "{value} was read");
+            }
+        }
+    }
+}
+
+/// A number in [0, 1) that belongs to a place: SplitMix64 (Steele, Lea, Flood, OOPSLA 2014, §2), which a counter
+/// is enough for.
+fn uniform(seed: u64, place: usize) -> f64 {
+    let mut z = seed.wrapping_add((place as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// "an exponential average predictor with a weight of 0.35 on the most recent measurement" (Gloperf §4).
+pub const EXPONENTIAL_WEIGHT: f64 = 0.35;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    fn grid(slots: &[Option<f64>]) -> Grid {
+        Grid { base_s: 300.0, slots: slots.to_vec(), crowded: 0 }
+    }
+
+    fn near(a: f64, b: f64) -> bool {
+        (a - b).abs() < 1e-12 * b.abs().max(1.0)
+    }
+
+    /// 10, 14, 12, 20, 8: differences 4, 2, 8, 12; so MAE 26/4 and MSE 228/4.
+    #[test]
+    fn the_last_value_by_hand() {
+        let grid = grid(&[10.0, 14.0, 12.0, 20.0, 8.0].map(Some));
+        let plain = Predictor::Last.errors(&grid, 1, 0, 0).unwrap();
+        assert_eq!(plain, Errors { offset: 0, scored: 4, mae: 6.5, mse: 57.0 });
+        // Every second: 10, 12, 8 and 14, 20.
+        let even = Predictor::Last.errors(&grid, 2, 0, 0).unwrap();
+        assert_eq!(even, Errors { offset: 0, scored: 2, mae: 3.0, mse: 10.0 });
+        let odd = Predictor::Last.errors(&grid, 2, 1, 0).unwrap();
+        assert_eq!(odd, Errors { offset: 1, scored: 1, mae: 6.0, mse: 36.0 });
+        assert_eq!(Predictor::Last.errors(&grid, 5, 3, 0), None, "one value alone is never forecast");
+    }
+
+    /// 10, then 10 + 0.35·4 = 11.4, then 11.4 + 0.35·0.6 = 11.61: errors 4, 0.6 and 8.39.
+    #[test]
+    fn the_exponential_average_by_hand() {
+        let grid = grid(&[10.0, 14.0, 12.0, 20.0].map(Some));
+        let errors = Predictor::Exponential.errors(&grid, 1, 0, 0).unwrap();
+        assert_eq!(errors.scored, 3);
+        assert!(near(errors.mae, (4.0 + 0.6 + 8.39) / 3.0), "{errors:?}");
+        assert!(near(errors.mse, (16.0 + 0.36 + 8.39 * 8.39) / 3.0), "{errors:?}");
+    }
+
+    /// 10, –, 14, 12: only 12 follows a measurement, and the average has learnt 14 though it was not scored on it.
+    #[test]
+    fn forecasts_lapse_at_a_blank() {
+        let grid = grid(&[Some(10.0), None, Some(14.0), Some(12.0)]);
+        let last = Predictor::Last.errors(&grid, 1, 0, 0).unwrap();
+        assert_eq!((last.scored, last.mae), (1, 2.0));
+        let average = Predictor::Exponential.errors(&grid, 1, 0, 0).unwrap();
+        assert!(near(average.mae, 12.0 - 11.4), "{average:?}");
+        let every_second = Predictor::Last.errors(&grid, 2, 0, 0).unwrap();
+        assert_eq!((every_second.scored, every_second.mae), (1, 4.0));
+        for predictor in Predictor::ALL {
+            assert_eq!(predictor.errors(&grid, 1, 0, 7).unwrap().scored, 1, "{predictor:?}");
+        }
+    }
+
+    #[test]
+    fn random_forecasts_fill_the_range_of_the_entire_trace() {
+        let grid = grid(&[Some(2.0), Some(6.0)]);
+        let state = State::new(Predictor::Random, &grid, 3);
+        let drawn: Vec<f64> = (0..1000).map(|place| state.forecast(place).unwrap().0).collect();
+        assert!(drawn.iter().all(|value| (2.0..6.0).contains(value)));
+        let mean = drawn.iter().sum::<f64>() / 1000.0;
+        assert!((mean - 4.0).abs() < 0.15, "{mean}");
+        assert!(drawn.iter().any(|value| *value < 2.05) && drawn.iter().any(|value| 5.95 < *value));
+    }
+
+    #[test]
+    fn the_battery_is_that_of_the_command() {
+        let values: Vec<f64> = (0..50).map(|i| f64::from(i * 7 % 13) + 5.0).collect();
+        let slots: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
+        let errors = Predictor::Battery.errors(&grid(&slots), 1, 0, 0).unwrap();
+        let expected = crate::compare::forecast_errors(values.into_iter(), &Config::default()).unwrap();
+        let mae = expected.iter().map(|error| error.abs()).sum::<f64>() / expected.len() as f64;
+        assert!(errors.scored == 49 && near(errors.mae, mae), "{errors:?} {mae}");
+    }
+}

@@ -1,0 +1,179 @@
+//! Reads the series of a file, one for each length of test that its lines name.
+
+use std::io::BufRead;
+
+use super::duration::length_of_name_s;
+use super::grid::{Grid, GridError};
+use super::study::Measured;
+use crate::input::{Detail, Format, InputError, Sample, SeriesReader};
+
+/// What is known of a file beside its lines.
+#[derive(Clone, Debug, Default)]
+pub struct Source<'a> {
+    /// The file's name, without folders.
+    pub name: &'a str,
+    /// How long its tests took, in seconds, where its user says so.
+    pub length_s: Option<f64>,
+    /// The base period in seconds, where its user says so.
+    pub base_s: Option<f64>,
+    /// Only rows of this quantity.
+    pub quantity: Option<&'a str>,
+    /// The unit of the values, or empty.
+    pub unit: &'a str,
+}
+
+/// Series on their grids, in order of their test lengths.
+///
+/// The length is what the user says, else what a line says (`test_s`), else what the file's name says.
+///
+/// # Errors
+/// What is wrong with the file, in a sentence.
+pub fn read(input: impl BufRead, source: &Source<'_>) -> Result<Vec<Measured>, ReadError> {
+    let mut reader = SeriesReader::new(input);
+    let mut all: Vec<(Option<f64>, Vec<Sample>)> = Vec::new();
+    let mut known: Option<String> = None;
+    let mut count = 0_usize;
+    while let Some(sample) = reader.next() {
+        let mut sample = sample?;
+        if matches!(reader.format(), Some(Format::Bare | Format::Json)) {
+            sample.time_s *= source.base_s.ok_or(ReadError::Untimed)?;
+        }
+        let Detail { quantity, test_s, .. } = reader.detail();
+        if quantity.as_deref().zip(source.quantity).is_some_and(|(quantity, wanted)| quantity != wanted) {
+            continue;
+        }
+        match (&known, quantity) {
+            (Some(before), Some(quantity)) if *before != quantity => {
+                return Err(ReadError::SeveralQuantities { before: before.clone(), quantity });
+            }
+            (None, quantity) => known = quantity,
+            _ => {}
+        }
+        count += 1;
+        if VALUES_MAX < count {
+            return Err(ReadError::Many);
+        }
+        let length_s = match (source.length_s, test_s) {
+            (None, Some(test_s)) if test_s <= 0.0 => return Err(ReadError::Length { test_s }),
+            (None, Some(test_s)) => Some(test_s),
+            (said, _) => said,
+        };
+        match all.iter().position(|(length, _)| *length == length_s) {
+            Some(place) => all[place].1.push(sample),
+            None if all.len() == LENGTHS_MAX => return Err(ReadError::ManyLengths),
+            None => all.push((length_s, vec![sample])),
+        }
+    }
+    if let (Some(wanted), true) = (source.quantity, all.is_empty()) {
+        return Err(ReadError::Absent { quantity: wanted.to_owned() });
+    }
+    all.sort_by(|a, b| a.0.unwrap_or(0.0).total_cmp(&b.0.unwrap_or(0.0)));
+    let bit_per_s = bit_per_s(source.unit, known.as_deref().or(source.quantity));
+    let measured = |(length_s, samples): (Option<f64>, Vec<Sample>)| {
+        let grid = Grid::of(&samples, source.base_s)?;
+        let length_s = length_s.or_else(|| length_of_name_s(source.name));
+        Ok(Measured { name: source.name.to_owned(), length_s, bit_per_s, grid })
+    };
+    all.into_iter().map(measured).collect()
+}
+
+/// How many bit/s one of a unit is: as the unit says, else of goodput, which is in bit/s throughout.
+fn bit_per_s(unit: &str, quantity: Option<&str>) -> Option<f64> {
+    match (unit, quantity) {
+        ("bit/s", _) | ("", Some("goodput" | "goodput_down")) => Some(1.0),
+        ("kbit/s", _) => Some(1e3),
+        ("Mbit/s", _) => Some(1e6),
+        ("Gbit/s", _) => Some(1e9),
+        _ => None,
+    }
+}
+
+/// Why a file has no series.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Input(#[from] InputError),
+    /// Its values make no grid.
+    #[error(transparent)]
+    Grid(#[from] GridError),
+    /// It has values without times.
+    #[error(
+        "its values have no times; expected time_s beside each value, or --base with the time between them"
+    )]
+    Untimed,
+    /// A test of no length.
+    #[error("test_s is {test_s}; expected more than 0 seconds")]
+    Length {
+        /// In seconds.
+        test_s: f64,
+    },
+    /// It has no value of the quantity that was asked for.
+    #[error("it holds no value of {quantity:?}")]
+    Absent {
+        /// What was asked for.
+        quantity: String,
+    },
+    /// It is more than one series.
+    #[error("it holds {before:?} and {quantity:?}; expected one quantity, or --quantity to pick one")]
+    SeveralQuantities {
+        /// The first.
+        before: String,
+        /// The next.
+        quantity: String,
+    },
+    /// More values than are kept.
+    #[error("it has more than {VALUES_MAX} values")]
+    Many,
+    /// More lengths than anyone tests with.
+    #[error(
+        "test_s has more than {LENGTHS_MAX} different values; expected a test length, as 10 of a test of 10 s"
+    )]
+    ManyLengths,
+}
+
+/// As many as a grid has room for, in one file.
+const VALUES_MAX: usize = 10_000_000;
+
+/// The paper has five; when a column holds measured durations, every value would be one of its own.
+const LENGTHS_MAX: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    fn lengths(text: &str, source: &Source<'_>) -> Vec<(Option<f64>, usize)> {
+        let series = read(text.as_bytes(), source).unwrap();
+        series.iter().map(|measured| (measured.length_s, measured.grid.values().count())).collect()
+    }
+
+    #[test]
+    fn the_length_is_what_the_user_the_line_or_the_name_says() {
+        let rows = "time_s,goodput,test_s\n0,5,10\n60,3,1\n300,6,10\n360,4,1\n";
+        let named = Source { name: "x_7s.csv", ..Source::default() };
+        assert_eq!(lengths(rows, &named), [(Some(1.0), 2), (Some(10.0), 2)]);
+        assert_eq!(lengths(rows, &Source { length_s: Some(5.0), ..named.clone() }), [(Some(5.0), 4)]);
+        assert_eq!(lengths("0,5\n60,3\n", &named), [(Some(7.0), 2)]);
+        assert_eq!(lengths("0,5\n60,3\n", &Source::default()), [(None, 2)]);
+        let lines =
+            "{\"time_s\":0,\"value\":1,\"test_s\":2}\n{\"time_s\":9,\"value\":1,\"detail\":{\"test_s\":2}}\n";
+        assert_eq!(lengths(lines, &named), [(Some(2.0), 2)]);
+    }
+
+    #[test]
+    fn values_without_times_need_a_period() {
+        assert!(matches!(read(&b"1\n2\n"[..], &Source::default()), Err(ReadError::Untimed)));
+        let source = Source { base_s: Some(300.0), ..Source::default() };
+        assert_eq!(read(&b"1\n2\n"[..], &source).unwrap()[0].grid.slots, [Some(1.0), Some(2.0)]);
+    }
+
+    #[test]
+    fn goodput_is_known_by_its_name_or_unit() {
+        assert_eq!(bit_per_s("", Some("goodput_down")), Some(1.0));
+        assert_eq!(bit_per_s("Mbit/s", None), Some(1e6));
+        assert_eq!(bit_per_s("ms", Some("rtt")), None);
+        assert_eq!(bit_per_s("", None), None);
+    }
+}

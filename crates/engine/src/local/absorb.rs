@@ -1,0 +1,104 @@
+//! What an archive does with the records that stations forward to it: whatever it does not keep, it
+//! still counts as seen, so that no station's watermark stands before a gap for ever.
+
+use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
+use rusqlite::Transaction;
+
+use super::store::{Index, Row, Touched};
+use crate::{HostId, Record};
+
+/// What became of forwarded records; see [`Local::absorb`](crate::Local::absorb).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Absorbed {
+    /// Stored now.
+    pub stored: u64,
+    /// Known before: stored, discarded or passed over once already.
+    pub repeated: u64,
+    /// Counted as seen and not kept: older than what is kept, not the writer's own, or of a series
+    /// for which the archive has no room.
+    pub discarded: u64,
+    /// Neither kept nor counted as seen, because the archive takes no further origin, or no further
+    /// gap in a sequence; the watermark stays below.
+    pub refused: u64,
+}
+
+/// On which terms a batch comes in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// All of it is stored, or the batch is refused.
+    Whole,
+    /// Each record by itself, as [`Local::absorb`](crate::Local::absorb) says.
+    Forwarded,
+}
+
+impl Index {
+    /// Takes each record of the batch by itself.
+    pub(super) fn absorb<'a>(
+        &mut self,
+        transaction: &Transaction<'_>,
+        batch: &'a [Record],
+        cutoff_unix_ns: i64,
+        rows: &mut Vec<Row<'a>>,
+        touched: &mut Touched<'a>,
+    ) -> rusqlite::Result<Absorbed> {
+        let mut absorbed = Absorbed::default();
+        for record in batch {
+            let run = record.passes_over().unwrap_or((record.seq, record.seq));
+            if !self.has_room_for(&record.origin, run) {
+                absorbed.refused += 1;
+            } else if !self.hold(transaction, record, run, touched)? {
+                absorbed.repeated += 1;
+            } else if record.is_own()
+                && cutoff_unix_ns <= record.time_unix_ns
+                && self.has_series(&record.series)
+            {
+                self.place(transaction, record, rows)?;
+                absorbed.stored += 1;
+            } else {
+                absorbed.discarded += 1;
+            }
+        }
+        Ok(absorbed)
+    }
+}
+
+impl Record {
+    /// A record that is never kept, by which a station tells an archive that nothing will come under
+    /// the numbers `first` to `last` of its own sequence: [`Local::absorb`](crate::Local::absorb)
+    /// counts them as seen. Only for numbers that the station holds no record of.
+    ///
+    /// It is a record that is not its writer's own, so that an engine that knows nothing of this
+    /// keeps at most a note, and its detail names where the run begins.
+    #[must_use]
+    pub fn passing_over(origin: &HostId, first: u64, last: u64) -> Self {
+        let nobody = Name::new(NOBODY).expect("it is a name");
+        // A station may have that name, too; its own records then point at another source.
+        let source = if *origin == nobody { Name::new(NOBODY_ELSE).expect("it is a name") } else { nobody };
+        Self {
+            origin: origin.clone(),
+            seq: last,
+            series: Series { source, target: origin.clone(), quantity: Quantity::LOSS },
+            time_unix_ns: 0,
+            outcome: Outcome::Failed { failure: Failure::Refused, after_s: 0.0 },
+            detail: format!("{DETAIL_BEFORE}{first}{DETAIL_AFTER}"),
+        }
+    }
+
+    /// The numbers, first and last, that the record passes over; `None` = it is an ordinary one.
+    #[must_use]
+    pub fn passes_over(&self) -> Option<(u64, u64)> {
+        let first = self.detail.strip_prefix(DETAIL_BEFORE)?.strip_suffix(DETAIL_AFTER)?;
+        let first = first.parse().ok().filter(|first| (1..=self.seq).contains(first))?;
+        (!self.is_own()).then_some((first, self.seq))
+    }
+}
+
+/// The source of what is measured by nobody.
+const NOBODY: &str = "nobody";
+
+/// The same for a station called [`NOBODY`].
+const NOBODY_ELSE: &str = "nobody-else";
+
+/// The detail's JSON around the first number.
+const DETAIL_BEFORE: &str = "{\"passes_over_from\":";
+const DETAIL_AFTER: &str = "}";

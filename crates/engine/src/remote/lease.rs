@@ -1,0 +1,178 @@
+//! A registration that is renewed until it is dropped.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, StatusCode};
+use serde::Deserialize;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::client::{Ask, Client, Trouble, escaped};
+use super::link::Link;
+use crate::{Error, Lease};
+
+/// Which registration of this engine is the newest: an older one never registers anew.
+#[derive(Clone, Default)]
+pub(super) struct Newest {
+    given: Arc<AtomicU64>,
+    registered: Arc<AtomicU64>,
+}
+
+/// One registration: what it says, and under which number.
+pub(super) struct Holder {
+    client: Arc<Client>,
+    /// The entry's text.
+    entry: Bytes,
+    ttl: Duration,
+    number: u64,
+    newest: Newest,
+    /// What the station calls it; empty = it does not know it.
+    registration: String,
+}
+
+/// A lease; dropping it tells its task to leave.
+pub(super) struct RemoteLease {
+    ttl: Duration,
+    _dropped: oneshot::Sender<()>,
+    /// Last, so that the task knows before the thread ends.
+    _link: Arc<Link>,
+}
+
+#[derive(Deserialize)]
+struct Registered {
+    registration: String,
+}
+
+#[derive(Deserialize)]
+struct Renewed {}
+
+/// What became of a renewal.
+enum Renewal {
+    Done,
+    /// The station was restarted, or the lease ran out.
+    Unregistered,
+    /// Another registration holds the name.
+    Displaced,
+    Failed(Error),
+}
+
+impl Holder {
+    pub(super) fn new(client: Arc<Client>, entry: Bytes, ttl: Duration, newest: &Newest) -> Self {
+        let number = newest.given.fetch_add(1, Ordering::Relaxed) + 1;
+        Self { client, entry, ttl, number, newest: newest.clone(), registration: String::new() }
+    }
+
+    /// Registers, once.
+    pub(super) async fn register(mut self) -> Result<Self, Error> {
+        self.put(self.client.deadline()).await?;
+        self.newest.registered.fetch_max(self.number, Ordering::Relaxed);
+        Ok(self)
+    }
+
+    /// Renews from now on.
+    pub(super) fn hold(self, link: &Arc<Link>) -> RemoteLease {
+        let (dropped, ended) = oneshot::channel();
+        let (ttl, leaving) = (self.ttl, link.leaving());
+        link.spawn(async move {
+            self.renew_until(ended).await;
+            drop(leaving);
+        });
+        RemoteLease { ttl, _dropped: dropped, _link: Arc::clone(link) }
+    }
+
+    async fn renew_until(mut self, mut ended: oneshot::Receiver<()>) {
+        // A third: two renewals may be lost before the lease runs out.
+        let period = self.ttl / 3;
+        let mut wait = period;
+        loop {
+            let renewal = async {
+                tokio::time::sleep(wait).await;
+                self.renew(period).await
+            };
+            let renewal = tokio::select! {
+                renewal = renewal => renewal,
+                _ = &mut ended => break,
+            };
+            wait = period;
+            match renewal {
+                _ if !self.is_newest() => return,
+                Renewal::Done => {}
+                Renewal::Displaced => {
+                    tracing::warn!("another process has registered under the name of this station");
+                    return;
+                }
+                Renewal::Unregistered => self.registration.clear(),
+                Renewal::Failed(error) => tracing::debug!("a lease was not renewed: {error}"),
+            }
+            if self.registration.is_empty() {
+                wait = self.put_again(period).await;
+            }
+        }
+        self.leave().await;
+    }
+
+    /// Registers anew; gives the wait until the next step.
+    async fn put_again(&mut self, period: Duration) -> Duration {
+        match self.put(period).await {
+            Ok(()) => period,
+            Err(error) => {
+                tracing::debug!("the station was not registered anew: {error}");
+                period.min(RETRY)
+            }
+        }
+    }
+
+    async fn put(&mut self, limit: Duration) -> Result<(), Error> {
+        let path = format!("entry?ttl_s={}", self.ttl.as_secs_f64());
+        let body = self.entry.clone();
+        let ask = Ask { method: Method::PUT, path: &path, body, content_type: "application/json" };
+        let until = Instant::now() + limit;
+        let answer = self.client.ask(&ask, until).await.map_err(Trouble::of_read)?;
+        let registered: Registered = answer.json(until).await.map_err(Trouble::of_read)?;
+        self.registration = registered.registration;
+        Ok(())
+    }
+
+    async fn renew(&self, limit: Duration) -> Renewal {
+        if self.registration.is_empty() {
+            return Renewal::Unregistered;
+        }
+        match self.about(Method::POST, limit).await {
+            Ok(()) => Renewal::Done,
+            Err(Trouble::Refused { status: StatusCode::NOT_FOUND, .. }) => Renewal::Unregistered,
+            Err(Trouble::Refused { status: StatusCode::CONFLICT, .. }) => Renewal::Displaced,
+            Err(trouble) => Renewal::Failed(trouble.of_read()),
+        }
+    }
+
+    async fn leave(&self) {
+        if self.is_newest() && !self.registration.is_empty() {
+            // Otherwise the station learns it when the lease runs out.
+            let _ = self.about(Method::DELETE, self.client.deadline()).await;
+        }
+    }
+
+    async fn about(&self, method: Method, limit: Duration) -> Result<(), Trouble> {
+        let path = format!("entry?registration={}", escaped(&self.registration));
+        let ask = Ask { method, path: &path, body: Bytes::new(), content_type: "" };
+        let until = Instant::now() + limit;
+        let Renewed {} = self.client.ask(&ask, until).await?.json(until).await?;
+        Ok(())
+    }
+
+    fn is_newest(&self) -> bool {
+        self.newest.registered.load(Ordering::Relaxed) <= self.number
+    }
+}
+
+impl Lease for RemoteLease {
+    fn ttl(&self) -> Duration {
+        self.ttl
+    }
+}
+
+/// Between two tries to register anew: often enough for a lease of a few seconds, and no storm.
+const RETRY: Duration = Duration::from_secs(1);

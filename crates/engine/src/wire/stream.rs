@@ -1,0 +1,279 @@
+//! Errors, lines and pages as one station sends them to another (docs/spec/engine.md §2, §5).
+
+use std::borrow::Cow;
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::{ENTRY_BYTES_MAX, EventJson, RECORD_BYTES_MAX, RecordJson, read, text};
+use crate::{Cursor, Error, Event, Record};
+
+/// The longest line of a subscription, in bytes: a record and its cursor.
+pub const PLACED_BYTES_MAX: usize = RECORD_BYTES_MAX + 100;
+
+/// The longest line of a watch, in bytes.
+pub const EVENT_BYTES_MAX: usize = ENTRY_BYTES_MAX;
+
+/// The longest text of an error, in bytes: a sentence that may name what is too long for a name.
+pub const ERROR_BYTES_MAX: usize = 16 << 10;
+
+/// An error as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct ErrorJson<'a> {
+    #[serde(borrow)]
+    error: Cow<'a, str>,
+    #[serde(borrow)]
+    kind: Cow<'a, str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missed: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    found: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    known: Option<u32>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct PlacedJson<'a> {
+    cursor: u64,
+    #[serde(borrow)]
+    record: RecordJson<'a>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct NextJson {
+    next: Option<u64>,
+}
+
+/// An error's text.
+#[must_use]
+pub fn error_text(error: &Error) -> String {
+    let mut json = ErrorJson { error: "".into(), kind: "".into(), missed: None, found: None, known: None };
+    let (kind, sentence) = match error {
+        Error::Unknown(why) => ("unknown", why.clone()),
+        Error::Denied(why) => ("denied", why.clone()),
+        Error::Unavailable(why) => ("unavailable", why.clone()),
+        Error::Corrupt(why) => ("corrupt", why.clone()),
+        Error::TooOld(why) => ("too_old", why.clone()),
+        Error::Invalid(why) => ("invalid", why.clone()),
+        Error::TooNew { found, known } => {
+            (json.found, json.known) = (Some(*found), Some(*known));
+            ("too_new", error.to_string())
+        }
+        Error::Lagged { missed } => {
+            json.missed = Some(*missed);
+            ("lagged", error.to_string())
+        }
+    };
+    (json.kind, json.error) = (kind.into(), sentence.into());
+    text(&json)
+}
+
+/// Reads an error; `None` = it is none that is known here.
+#[must_use]
+pub fn read_error(text: &[u8]) -> Option<Error> {
+    let json: ErrorJson<'_> = read("error", text, ERROR_BYTES_MAX).ok()?;
+    // Words of a peer, which go to logs and terminals.
+    let why: String = json.error.chars().take(SENTENCE_CHARS_MAX).filter(|c| !c.is_control()).collect();
+    Some(match &*json.kind {
+        "unknown" => Error::Unknown(why),
+        "denied" => Error::Denied(why),
+        "unavailable" => Error::Unavailable(why),
+        "corrupt" => Error::Corrupt(why),
+        "too_old" => Error::TooOld(why),
+        "invalid" => Error::Invalid(why),
+        "too_new" => Error::TooNew { found: json.found?, known: json.known? },
+        "lagged" => Error::Lagged { missed: json.missed? },
+        _ => return None,
+    })
+}
+
+/// An event's line, without its end.
+#[must_use]
+pub fn event_text(event: &Event) -> String {
+    text(&EventJson::from(event))
+}
+
+/// Reads a line of a watch: an event, or the error that ends it.
+///
+/// # Errors
+/// [`Error::Invalid`] when it is neither, else the error that it says.
+pub fn read_event(line: &[u8]) -> Result<Event, Error> {
+    match read::<EventJson<'_>>("event", line, EVENT_BYTES_MAX) {
+        Ok(json) => json.try_into(),
+        Err(other) => Err(read_error(line).unwrap_or(other)),
+    }
+}
+
+/// A subscription's line, without its end.
+#[must_use]
+pub fn placed_text(cursor: Cursor, record: &Record) -> String {
+    text(&PlacedJson { cursor: cursor.0, record: record.into() })
+}
+
+/// Reads a line of a subscription: a record and its place, or an error.
+///
+/// # Errors
+/// [`Error::Invalid`] when it is neither, else the error that it says.
+pub fn read_placed(line: &[u8]) -> Result<(Cursor, Record), Error> {
+    match read::<PlacedJson<'_>>("record", line, PLACED_BYTES_MAX) {
+        Ok(json) => Ok((Cursor(json.cursor), json.record.try_into()?)),
+        Err(other) => Err(read_error(line).unwrap_or(other)),
+    }
+}
+
+/// The last line of a page, without its end.
+#[must_use]
+pub fn next_text(next: Option<Cursor>) -> String {
+    text(&NextJson { next: next.map(|cursor| cursor.0) })
+}
+
+/// Reads the last line of a page; `None` = it is another line.
+#[must_use]
+pub fn read_next(line: &[u8]) -> Option<Option<Cursor>> {
+    // `next` must be there: a record has none.
+    let is_last = line.starts_with(b"{\"next\"");
+    let json: NextJson = if is_last { serde_json::from_slice(line).ok()? } else { return None };
+    Some(json.next.map(Cursor))
+}
+
+/// Puts lines together from the pieces in which they arrive, within a bound.
+#[derive(Debug)]
+pub struct Lines {
+    /// The line that has begun.
+    begun: Vec<u8>,
+    whole: VecDeque<Vec<u8>>,
+    bytes_max: usize,
+}
+
+impl Lines {
+    /// Of lines of at most `bytes_max` bytes each.
+    #[must_use]
+    pub fn new(bytes_max: usize) -> Self {
+        Self { begun: Vec::new(), whole: VecDeque::new(), bytes_max }
+    }
+
+    /// Takes what has arrived.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] when a line is too long, whether it has ended or not; take no more then.
+    pub fn push(&mut self, mut bytes: &[u8]) -> Result<(), Error> {
+        while let Some(end) = bytes.iter().position(|byte| *byte == b'\n') {
+            self.begin(&bytes[..end])?;
+            self.whole.push_back(std::mem::take(&mut self.begun));
+            bytes = &bytes[end + 1..];
+        }
+        self.begin(bytes)
+    }
+
+    /// The next whole line, without its end.
+    pub fn next_line(&mut self) -> Option<Vec<u8>> {
+        self.whole.pop_front()
+    }
+
+    /// What came after the last end of a line, once there is no more.
+    #[must_use]
+    pub fn rest(&self) -> &[u8] {
+        &self.begun
+    }
+
+    fn begin(&mut self, bytes: &[u8]) -> Result<(), Error> {
+        if self.bytes_max < self.begun.len() + bytes.len() {
+            return Err(Error::Invalid(format!("a line has more than {} bytes", self.bytes_max)));
+        }
+        self.begun.extend_from_slice(bytes);
+        Ok(())
+    }
+}
+
+/// Longer sentences of a peer are cut.
+const SENTENCE_CHARS_MAX: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn errors_come_back_as_what_they_are() {
+        let why = || "a \"sentence\"".to_string();
+        for error in [
+            Error::Unknown(why()),
+            Error::Denied(why()),
+            Error::Unavailable(why()),
+            Error::Corrupt(why()),
+            Error::TooOld(why()),
+            Error::Invalid(why()),
+            Error::TooNew { found: 9, known: 3 },
+            Error::Lagged { missed: 17 },
+        ] {
+            let text = error_text(&error);
+            assert_eq!(read_error(text.as_bytes()), Some(error.clone()), "{text}");
+            assert_eq!(read_event(text.as_bytes()), Err(error.clone()));
+            assert_eq!(read_placed(text.as_bytes()), Err(error));
+        }
+        for other in
+            [r#"{"error":"x"}"#, r#"{"error":"x","kind":"new"}"#, r#"{"error":"x","kind":"lagged"}"#, ""]
+        {
+            assert_eq!(read_error(other.as_bytes()), None, "{other}");
+        }
+        let steering = read_error(br#"{"error":"a\u001b[2Jb","kind":"denied"}"#);
+        assert_eq!(steering, Some(Error::Denied("a[2Jb".into())));
+    }
+
+    #[test]
+    fn the_last_line_of_a_page_is_told_from_a_record() {
+        for next in [None, Some(Cursor(1 << 53))] {
+            assert_eq!(read_next(next_text(next).as_bytes()), Some(next));
+        }
+        assert_eq!(read_next(br#"{"origin":"a"}"#), None);
+        assert_eq!(read_next(br#"{"next":-1}"#), None);
+    }
+
+    #[test]
+    fn an_endless_line_is_refused_before_it_is_kept() {
+        let mut lines = Lines::new(10);
+        for _ in 0..2 {
+            lines.push(b"12345").unwrap();
+        }
+        assert!(lines.push(b"1").is_err());
+        assert!(Lines::new(10).push(b"12345678901\n").is_err());
+    }
+
+    proptest! {
+        /// However it is cut into pieces, the same lines come out.
+        #[test]
+        fn lines_do_not_depend_on_pieces(
+            text in proptest::collection::vec(prop_oneof![Just(b'\n'), any::<u8>()], 0..200),
+            cuts in proptest::collection::vec(0_usize..200, 0..9),
+        ) {
+            let mut cuts: Vec<usize> = cuts.into_iter().map(|cut| cut.min(text.len())).collect();
+            cuts.extend([0, text.len()]);
+            cuts.sort_unstable();
+            let mut lines = Lines::new(200);
+            for pair in cuts.windows(2) {
+                lines.push(&text[pair[0]..pair[1]]).unwrap();
+            }
+            let mut expected: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
+            prop_assert_eq!(Some(lines.rest()), expected.pop());
+            let found: Vec<Vec<u8>> = std::iter::from_fn(|| lines.next_line()).collect();
+            prop_assert_eq!(found, expected);
+        }
+
+        #[test]
+        fn no_line_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = (read_event(&bytes), read_placed(&bytes), read_next(&bytes), read_error(&bytes));
+        }
+
+        /// Texts that are nearly lines.
+        #[test]
+        fn near_lines_hold(
+            head in r#"(\{"up":|\{"down":|"synced|\{"cursor":[0-9]{1,20},"record":|\{"next":|\{"error":)"#,
+            tail in r#"[\{\}\[\]",:a-z0-9\\]{0,80}"#,
+        ) {
+            let bytes = format!("{head}{tail}").into_bytes();
+            let _ = (read_event(&bytes), read_placed(&bytes), read_next(&bytes), read_error(&bytes));
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Records that other stations forward: kept or not, none leaves a gap.
+
+use std::time::{Duration, SystemTime};
+
+use barograph_engine::{Absorbed, Engine as _, Error, Local, Record};
+use barograph_forecast::Series;
+use proptest::prelude::*;
+use rusqlite::Connection;
+
+use crate::{config, name, open, record, records, series, stored, stored_seqs};
+
+const DAY_NS: i64 = 86_400_000_000_000;
+
+/// The record with this number, so many days old.
+fn aged(seq: u64, days: i64) -> Record {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos();
+    Record { time_unix_ns: i64::try_from(now).unwrap() - days * DAY_NS, ..record(seq) }
+}
+
+/// A record of `north` about what another measured.
+fn foreign(seq: u64) -> Record {
+    Record { series: Series { source: name("south"), ..series("north") }, ..record(seq) }
+}
+
+fn absorbed(stored: u64, repeated: u64, discarded: u64) -> Absorbed {
+    Absorbed { stored, repeated, discarded, refused: 0 }
+}
+
+#[tokio::test]
+async fn what_is_not_kept_is_passed_by_the_watermark_for_good() {
+    let directory = tempfile::tempdir().unwrap();
+    let keep = Duration::from_secs(10 * 86_400);
+    let engine = Local::open(barograph_engine::Config { keep, ..config(directory.path()) }).unwrap();
+    let batch =
+        [aged(1, 0), aged(2, 11), Record { time_unix_ns: aged(3, 0).time_unix_ns, ..foreign(3) }, aged(4, 9)];
+    assert_eq!(engine.absorb(&batch).await, Ok(absorbed(2, 0, 2)));
+    assert_eq!(stored_seqs(&engine).await, [1, 4]);
+    assert_eq!(engine.absorb(&batch).await, Ok(absorbed(0, 4, 0)), "again");
+    assert_eq!(engine.statistics().discarded, 2);
+    assert_eq!((engine.statistics().records, engine.statistics().series), (2, 2));
+    drop(engine);
+    let engine = open(directory.path());
+    assert_eq!(engine.watermark(&name("north")).await, Ok(4));
+    assert_eq!(engine.next_seq(&name("north")).await, Ok(5));
+    assert_eq!(engine.absorb(&batch).await, Ok(absorbed(0, 4, 0)), "and after a restart");
+    assert_eq!(stored_seqs(&engine).await, [1, 4]);
+    assert_eq!(engine.absorb(&[]).await, Ok(Absorbed::default()));
+}
+
+#[tokio::test]
+async fn a_label_of_what_is_not_kept_makes_nothing_old() {
+    let directory = tempfile::tempdir().unwrap();
+    let keep = Duration::from_secs(10 * 86_400);
+    let old = aged(1, 30);
+    open(directory.path()).append(std::slice::from_ref(&old)).await.unwrap();
+    let engine = Local::open(barograph_engine::Config { keep, ..config(directory.path()) }).unwrap();
+    let late = Record { time_unix_ns: aged(2, 29).time_unix_ns, ..foreign(2) };
+    engine.absorb(&[late, aged(3, 30)]).await.unwrap();
+    assert_eq!(stored_seqs(&engine).await, [1, 3]);
+    let forged = Record { time_unix_ns: Record::TIME_MAX_UNIX_NS, ..foreign(4) };
+    engine.absorb(&[forged]).await.unwrap();
+    assert_eq!(engine.sweep().await, Ok(0));
+}
+
+#[tokio::test]
+async fn a_batch_that_breaks_a_limit_is_refused_whole() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let invalid = Record { detail: "\0".into(), ..record(2) };
+    assert!(matches!(engine.absorb(&[record(1), invalid]).await, Err(Error::Invalid(_))));
+    assert_eq!(engine.watermark(&name("north")).await, Ok(0));
+    engine.close().await;
+    assert!(matches!(engine.absorb(&[record(1)]).await, Err(Error::Unavailable(_))));
+}
+
+#[tokio::test]
+async fn a_station_passes_over_numbers_of_its_own_sequence() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    let over = Record::passing_over(&name("north"), 1, 500_000);
+    assert_eq!(over.passes_over(), Some((1, 500_000)));
+    assert_eq!((over.check(), over.is_own()), (Ok(()), false));
+    assert_eq!(engine.absorb(&[over.clone(), record(500_001)]).await, Ok(absorbed(1, 0, 1)));
+    assert_eq!(engine.absorb(&[over]).await, Ok(absorbed(0, 1, 0)));
+    assert_eq!(engine.watermark(&name("north")).await, Ok(500_001));
+    assert_eq!(engine.absorb(&[record(7)]).await, Ok(absorbed(0, 1, 0)), "nothing comes under them");
+    assert_eq!(engine.watermark(&name("south")).await, Ok(0));
+
+    let nobody = Record::passing_over(&name("nobody"), 2, 3);
+    assert_eq!((nobody.passes_over(), nobody.is_own()), (Some((2, 3)), false));
+    // A record of the station's own is what it says, whatever its detail.
+    let own = Record { detail: nobody.detail.clone(), ..record(3) };
+    assert_eq!(own.passes_over(), None);
+    for detail in ["{\"passes_over_from\":0}", "{\"passes_over_from\":4}", "{\"passes_over_from\":x}", ""] {
+        assert_eq!(Record { detail: detail.into(), ..nobody.clone() }.passes_over(), None, "{detail}");
+    }
+}
+
+/// An origin that counts wrongly costs a bounded amount, and no other origin is kept from writing.
+#[tokio::test]
+async fn gaps_without_end_are_refused_one_by_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    for part in 0..2 {
+        let batch: Vec<Record> = (1..=5001).map(|i| record(2 * (part * 5001 + i))).collect();
+        engine.absorb(&batch).await.unwrap();
+    }
+    let other = Record {
+        origin: name("south"),
+        series: Series { source: name("south"), ..series("x") },
+        ..record(1)
+    };
+    let more = [record(30_001), other, record(3)];
+    let expected = Absorbed { stored: 2, repeated: 0, discarded: 0, refused: 1 };
+    assert_eq!(engine.absorb(&more).await, Ok(expected), "one gap more, another origin, one gap less");
+    assert_eq!(engine.next_seq(&name("north")).await, Ok(2 * 10_001 + 1), "10 000 gaps and no more");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 32, ..ProptestConfig::default() })]
+
+    /// Appends and forwarded records in any mixture end as the same set of sequences.
+    #[test]
+    fn every_number_is_seen_once(
+        batches in proptest::collection::vec((any::<bool>(), proptest::collection::vec((1_u64..40, 0_u64..4), 1..10)), 1..8)
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            let directory = tempfile::tempdir().unwrap();
+            let engine = open(directory.path());
+            let (mut seen, mut kept) = (std::collections::BTreeSet::new(), std::collections::BTreeSet::new());
+            for (forwarded, batch) in batches {
+                let batch: Vec<Record> = batch.into_iter().map(|(seq, kind)| match kind {
+                    1 if forwarded => foreign(seq),
+                    2 if forwarded => Record::passing_over(&name("north"), seq.saturating_sub(5).max(1), seq),
+                    _ => record(seq),
+                }).collect();
+                let mut expected = Absorbed::default();
+                for record in &batch {
+                    let (first, last) = record.passes_over().unwrap_or((record.seq, record.seq));
+                    let before = seen.len();
+                    seen.extend(first..=last);
+                    if before == seen.len() {
+                        expected.repeated += 1;
+                    } else if record.is_own() {
+                        kept.insert(record.seq);
+                        expected.stored += 1;
+                    } else {
+                        expected.discarded += 1;
+                    }
+                }
+                if forwarded {
+                    prop_assert_eq!(engine.absorb(&batch).await, Ok(expected));
+                } else {
+                    prop_assert_eq!(engine.append(&batch).await, Ok(()));
+                }
+                let contiguous = (1..).take_while(|seq| seen.contains(seq)).count() as u64;
+                prop_assert_eq!(engine.watermark(&name("north")).await, Ok(contiguous));
+            }
+            drop(engine);
+            let engine = open(directory.path());
+            prop_assert_eq!(stored_seqs(&engine).await, kept.into_iter().collect::<Vec<_>>());
+            prop_assert_eq!(stored(&engine).await.len() as u64, engine.statistics().records);
+            let other = Connection::open(directory.path().join(Local::FILE)).unwrap();
+            let runs: Vec<(i64, i64)> = other.prepare("SELECT first, last FROM held ORDER BY first").unwrap()
+                .query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap().map(Result::unwrap).collect();
+            let flat: Vec<u64> = runs.iter().flat_map(|&(first, last)| first.cast_unsigned()..=last.cast_unsigned()).collect();
+            prop_assert_eq!(flat, seen.into_iter().collect::<Vec<_>>());
+            prop_assert!(runs.windows(2).all(|pair| pair[0].1 + 1 < pair[1].0), "{:?}", runs);
+            Ok(())
+        })?;
+    }
+}
+
+#[tokio::test]
+async fn appends_and_forwarded_records_share_a_commit() {
+    let directory = tempfile::tempdir().unwrap();
+    let commit_interval = Duration::from_secs(2);
+    let engine =
+        Local::open(barograph_engine::Config { commit_interval, ..config(directory.path()) }).unwrap();
+    engine.append(&[record(1)]).await.unwrap();
+    let (own, forwarded) = (records(2..=3), [record(3), record(4)]);
+    let (appended, absorbed_now) = tokio::join!(engine.append(&own), engine.absorb(&forwarded));
+    appended.unwrap();
+    assert_eq!(absorbed_now, Ok(absorbed(1, 1, 0)));
+    assert_eq!(engine.statistics().commits, 2);
+}

@@ -1,0 +1,318 @@
+//! The hard budget of a host: what bulk tests may cost it in any hour, whichever end of them it is.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+/// What a bulk test costs a host, at either end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cost {
+    /// How long it runs.
+    pub duration: Duration,
+    /// What it transfers (bytes).
+    pub bytes: u64,
+}
+
+/// Which end of a test a host is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It starts the test and sends.
+    Source,
+    /// It granted the test and receives.
+    Target,
+}
+
+/// What a host may spend on bulk tests. Both ends of a test count it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BudgetConfig {
+    /// Share of time spent in tests, above 0 and at most 1.
+    pub share: f64,
+    /// Bytes transferred in any hour, at least 2.
+    pub bytes_per_hour: u64,
+    /// How long a test of full length is; no test may be longer, and one must fit into an hour's share.
+    pub test_max: Duration,
+}
+
+impl Default for BudgetConfig {
+    /// 1 % of time, of which a full test of 5 s (Gloperf §4: longer tests showed the same mode) takes
+    /// 500 s; and 1.25 GB an hour: one full test at 1 Gbit/s (625 MB) sent and one received. That is at most
+    /// 0.9 TB a month, below the 1.2 TB that home plans stop at.
+    fn default() -> Self {
+        Self { share: 0.01, bytes_per_hour: 1_250_000_000, test_max: Duration::from_secs(5) }
+    }
+}
+
+impl BudgetConfig {
+    /// As in Gloperf §3: 5 s every 5 minutes, "1.6 % on a time-spent-testing basis" of the source. The paper
+    /// does not count what a host receives, which is as much again; and it has no limit on bytes, so
+    /// here stands what 1/30 of the time can carry at 1 Gbit/s.
+    pub fn paper() -> Self {
+        Self { share: 1.0 / 30.0, bytes_per_hour: 15_000_000_000, test_max: Duration::from_secs(5) }
+    }
+
+    /// Whether the budget makes sense.
+    ///
+    /// # Errors
+    /// [`BudgetError`] names what does not.
+    pub fn check(&self) -> Result<(), BudgetError> {
+        if !(0.0 < self.share && self.share <= 1.0) {
+            return Err(BudgetError::Share(self.share));
+        }
+        if self.bytes_per_hour < 2 {
+            return Err(BudgetError::Bytes(self.bytes_per_hour));
+        }
+        let per_hour = self.per_hour().duration;
+        if self.test_max.is_zero() || per_hour < self.test_max {
+            return Err(BudgetError::Test { test_max: self.test_max, share: self.share, per_hour });
+        }
+        Ok(())
+    }
+
+    /// What may be spent in any hour.
+    pub fn per_hour(&self) -> Cost {
+        // A cast of NaN gives 0, and the product is at most an hour.
+        let nanoseconds = (self.share.clamp(0.0, 1.0) * HOUR.as_nanos() as f64) as u64;
+        Cost { duration: Duration::from_nanos(nanoseconds), bytes: self.bytes_per_hour }
+    }
+
+    /// What one test may cost at most; whoever runs it must stop it there. In bytes it is half an hour's, so that
+    /// one can be sent and one received in each hour.
+    pub fn test_cap(&self) -> Cost {
+        Cost { duration: self.test_max, bytes: self.bytes_per_hour / 2 }
+    }
+}
+
+/// What is wrong with a [`BudgetConfig`].
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum BudgetError {
+    /// Not a share.
+    #[error("the share of time is {0}; it must be above 0 and at most 1")]
+    Share(f64),
+    /// Too few bytes.
+    #[error("{0} bytes an hour are too few; at least 2 are needed")]
+    Bytes(u64),
+    /// A test that never fits.
+    #[error("a test of {test_max:?} does not fit: {share} of the time is {per_hour:?} an hour")]
+    Test {
+        /// The length of a full test.
+        test_max: Duration,
+        /// The share of time.
+        share: f64,
+        /// What the share makes in an hour.
+        per_hour: Duration,
+    },
+}
+
+/// The budget of one host: a log of the tests of the last hour.
+///
+/// **Promise.** In any hour the tests that run in it, counted whole, cost at most [`BudgetConfig::per_hour`]
+/// and what the last of them took above its expected cost: less than one test, in time and in bytes, as long
+/// as no test passes [`BudgetConfig::test_cap`].
+///
+/// Of this, neither the tests that the host starts nor those that it is asked for get more than half
+/// and less than a test above it; and no peer gets more than a fourth of the latter half (its even share if there
+/// are fewer peers) and less than a test above that.
+#[derive(Debug)]
+pub struct Budget {
+    config: BudgetConfig,
+    /// Ended tests, in the order of their ends.
+    log: VecDeque<Entry>,
+    open: Option<Open>,
+    peers: usize,
+    now: Duration,
+    reservations: u64,
+}
+
+/// Leave for one test, to be given back by [`Budget::settle`] or [`Budget::cancel`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reservation(u64);
+
+/// What the last hour cost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// By tests that the host started.
+    pub source: Cost,
+    /// By tests that others asked for.
+    pub target: Cost,
+    /// How many tests they were.
+    pub tests: usize,
+}
+
+#[derive(Debug)]
+struct Entry {
+    end: Duration,
+    role: Role,
+    peer: Box<str>,
+    cost: Cost,
+}
+
+#[derive(Debug)]
+struct Open {
+    id: u64,
+    role: Role,
+    peer: Box<str>,
+}
+
+impl Budget {
+    /// An unspent budget.
+    ///
+    /// # Errors
+    /// As [`BudgetConfig::check`].
+    pub fn new(config: BudgetConfig) -> Result<Self, BudgetError> {
+        config.check()?;
+        Ok(Self {
+            config,
+            log: VecDeque::new(),
+            open: None,
+            peers: usize::MAX,
+            now: Duration::ZERO,
+            reservations: 0,
+        })
+    }
+
+    /// What it was made with.
+    pub fn config(&self) -> BudgetConfig {
+        self.config
+    }
+
+    /// How many peers may ask: with fewer than four, each may have its even share.
+    pub fn set_peers(&mut self, peers: usize) {
+        self.peers = peers;
+    }
+
+    /// Leave for a test that is expected to cost this much, now; what lies above the cap is taken as the cap.
+    ///
+    /// A time before one already seen is taken as the latter.
+    ///
+    /// # Errors
+    /// How long to wait until it may fit: until the test that runs can be over, or until enough of the
+    /// log is an hour old.
+    pub fn reserve(
+        &mut self,
+        now: Duration,
+        role: Role,
+        peer: &str,
+        expected: Cost,
+    ) -> Result<Reservation, Duration> {
+        let now = self.advance(now);
+        if self.open.is_some() {
+            return Err(self.config.test_max);
+        }
+        let expected = expected.at_most(self.config.test_cap());
+        let wait = self.wait(now, role, peer, expected);
+        if !wait.is_zero() {
+            return Err(wait);
+        }
+        self.reservations += 1;
+        self.open = Some(Open { id: self.reservations, role, peer: peer.into() });
+        Ok(Reservation(self.reservations))
+    }
+
+    /// The test is over and cost this much. A reservation already given back changes nothing.
+    // By value: what is settled cannot be settled again.
+    pub fn settle(&mut self, now: Duration, reservation: Reservation, actual: Cost) {
+        let end = self.advance(now);
+        if let Some(open) = self.open.take_if(|open| open.id == reservation.0) {
+            self.log.push_back(Entry { end, role: open.role, peer: open.peer, cost: actual });
+        }
+    }
+
+    /// The test did not take place.
+    pub fn cancel(&mut self, reservation: Reservation) {
+        self.open.take_if(|open| open.id == reservation.0);
+    }
+
+    /// What the last hour cost so far; the test that runs is not in it.
+    pub fn spent(&mut self, now: Duration) -> Spent {
+        self.advance(now);
+        self.log.iter().fold(Spent { tests: self.log.len(), ..Spent::default() }, |mut spent, entry| {
+            match entry.role {
+                Role::Source => spent.source = spent.source.plus(entry.cost),
+                Role::Target => spent.target = spent.target.plus(entry.cost),
+            }
+            spent
+        })
+    }
+
+    /// Forgets what is an hour old; the time, which never runs back.
+    fn advance(&mut self, now: Duration) -> Duration {
+        self.now = self.now.max(now);
+        while self.log.front().is_some_and(|entry| entry.end.saturating_add(HOUR) <= self.now) {
+            self.log.pop_front();
+        }
+        self.now
+    }
+
+    /// How long until a test fits, as entries leave the log from its front.
+    fn wait(&self, now: Duration, role: Role, peer: &str, expected: Cost) -> Duration {
+        let per_hour = self.config.per_hour();
+        let half = per_hour.of(2);
+        let quota = half.of(self.peers.clamp(1, PEER_PART) as u32);
+        let is_room = |first: usize| {
+            let (mut all, mut same_role, mut same_peer) = (expected, Cost::default(), Cost::default());
+            for entry in self.log.range(first..) {
+                all = all.plus(entry.cost);
+                if entry.role == role {
+                    same_role = same_role.plus(entry.cost);
+                    if *entry.peer == *peer {
+                        same_peer = same_peer.plus(entry.cost);
+                    }
+                }
+            }
+            all.fits(per_hour)
+                && same_role.is_below(half)
+                && (role == Role::Source || same_peer.is_below(quota))
+                && self.log.len() - first < LOG_MAX
+        };
+        // Room grows as entries leave, so the first that must leave can be searched for.
+        let (mut none, mut room) = (0, self.log.len());
+        while none < room {
+            let middle = none.midpoint(room);
+            if is_room(middle) { room = middle } else { none = middle + 1 }
+        }
+        match room.checked_sub(1).and_then(|last| self.log.get(last)) {
+            None => Duration::ZERO,
+            Some(entry) => entry.end.saturating_add(HOUR).saturating_sub(now),
+        }
+    }
+}
+
+impl Cost {
+    /// The sum, or the largest number.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self {
+            duration: self.duration.saturating_add(other.duration),
+            bytes: self.bytes.saturating_add(other.bytes),
+        }
+    }
+
+    /// Each part of it, bounded by that of another.
+    pub(crate) fn at_most(self, cap: Self) -> Self {
+        Self { duration: self.duration.min(cap.duration), bytes: self.bytes.min(cap.bytes) }
+    }
+
+    fn of(self, parts: u32) -> Self {
+        Self { duration: self.duration / parts, bytes: self.bytes / u64::from(parts) }
+    }
+
+    fn fits(self, limit: Self) -> bool {
+        self.duration <= limit.duration && self.bytes <= limit.bytes
+    }
+
+    /// Strictly, so that each may pass by less than one test: else a host whose half is 3.6 tests
+    /// would start three and be asked for three, and leave a seventh of its budget unused.
+    fn is_below(self, limit: Self) -> bool {
+        self.duration < limit.duration && self.bytes < limit.bytes
+    }
+}
+
+/// The window of the promise: budgets are stated by the hour, as data plans and the paper count (Gloperf §4).
+pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// Four peers share what a host is asked for: one alone cannot spend it, and few need not leave it unused.
+const PEER_PART: usize = 4;
+
+/// Tests an hour, one every 5 s: bounds the log where tests cost nothing because they fail at once.
+const LOG_MAX: usize = 720;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,178 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const fn seconds(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
+fn cost(s: f64, bytes: u64) -> Cost {
+    Cost { duration: Duration::from_secs_f64(s), bytes }
+}
+
+#[test]
+fn seven_full_tests_fit_into_an_hour_at_one_per_cent() {
+    let mut budget = Budget::new(BudgetConfig::default()).unwrap();
+    let mut starts = Vec::new();
+    let mut now = Duration::ZERO;
+    while now < seconds(3600) {
+        let role = if starts.len() % 2 == 0 { Role::Source } else { Role::Target };
+        let peer = format!("peer{}", starts.len());
+        match budget.reserve(now, role, &peer, cost(5.0, 1000)) {
+            Ok(reservation) => {
+                starts.push(now);
+                now += seconds(5);
+                budget.settle(now, reservation, cost(5.0, 1000));
+            }
+            Err(wait) => now += wait,
+        }
+    }
+    assert_eq!(starts.len(), 7, "{starts:?}");
+}
+
+#[test]
+fn the_wait_is_exact() {
+    let mut budget = Budget::new(BudgetConfig::default()).unwrap();
+    for at in [0, 100, 200, 300] {
+        let reservation = budget.reserve(seconds(at), Role::Source, "b", cost(5.0, 0)).unwrap();
+        budget.settle(seconds(at + 5), reservation, cost(5.0, 0));
+    }
+    // Four are 20 s, above the half of 18 s, until the first is an hour old.
+    assert_eq!(budget.reserve(seconds(400), Role::Source, "b", cost(5.0, 0)), Err(seconds(3605 - 400)));
+    assert!(budget.reserve(seconds(3605), Role::Source, "b", cost(5.0, 0)).is_ok());
+}
+
+#[test]
+fn no_peer_eats_what_all_may_ask_for() {
+    let mut budget = Budget::new(BudgetConfig::default()).unwrap();
+    let reservation = budget.reserve(seconds(0), Role::Target, "greedy", cost(5.0, 0)).unwrap();
+    budget.settle(seconds(5), reservation, cost(5.0, 0));
+    assert_eq!(budget.reserve(seconds(5), Role::Target, "greedy", cost(5.0, 0)), Err(seconds(3600)));
+    assert!(budget.reserve(seconds(5), Role::Target, "other", cost(5.0, 0)).is_ok());
+    // With one peer only, the half is its own.
+    let mut budget = Budget::new(BudgetConfig::default()).unwrap();
+    budget.set_peers(1);
+    for at in [0, 10, 20, 30] {
+        let reservation = budget.reserve(seconds(at), Role::Target, "only", cost(5.0, 0)).unwrap();
+        budget.settle(seconds(at), reservation, cost(5.0, 0));
+    }
+    assert!(budget.reserve(seconds(40), Role::Target, "only", cost(5.0, 0)).is_err());
+}
+
+#[test]
+fn one_test_at_a_time_and_a_cancelled_one_costs_nothing() {
+    let mut budget = Budget::new(BudgetConfig::default()).unwrap();
+    let first = budget.reserve(seconds(0), Role::Source, "b", cost(5.0, 9)).unwrap();
+    assert_eq!(budget.reserve(seconds(1), Role::Target, "c", cost(5.0, 9)), Err(seconds(5)));
+    budget.cancel(first);
+    assert_eq!(budget.spent(seconds(2)), Spent::default());
+    assert!(budget.reserve(seconds(2), Role::Target, "c", cost(5.0, 9)).is_ok());
+}
+
+#[test]
+fn free_tests_are_bounded_too() {
+    let mut budget = Budget::new(BudgetConfig::default()).unwrap();
+    for _ in 0..LOG_MAX {
+        let reservation = budget.reserve(seconds(1), Role::Source, "b", Cost::default()).unwrap();
+        budget.settle(seconds(1), reservation, Cost::default());
+    }
+    assert_eq!(budget.reserve(seconds(1), Role::Source, "b", Cost::default()), Err(seconds(3600)));
+}
+
+#[test]
+fn senseless_budgets_are_named() {
+    let config = BudgetConfig::default();
+    for share in [0.0, -0.5, 1.5, f64::NAN] {
+        let error = BudgetConfig { share, ..config }.check().unwrap_err();
+        assert!(error.to_string().contains(&share.to_string()), "{error}");
+    }
+    let error = BudgetConfig { share: 0.001, ..config }.check().unwrap_err();
+    assert_eq!(error.to_string(), "a test of 5s does not fit: 0.001 of the time is 3.6s an hour");
+    assert_eq!(BudgetConfig { bytes_per_hour: 1, ..config }.check(), Err(BudgetError::Bytes(1)));
+    assert_eq!(BudgetConfig::paper().check(), Ok(()));
+}
+
+#[derive(Clone, Debug)]
+struct Attempt {
+    wait_s: u64,
+    is_source: bool,
+    peer: u8,
+    expected: Cost,
+    actual: Cost,
+    /// How far the clock moves during the test; it may stay, or jump.
+    runs_s: u64,
+}
+
+fn attempts() -> impl Strategy<Value = Vec<Attempt>> {
+    let times = || prop_oneof![3 => 0..3_u64, 3 => 0..400_u64, 1 => 3000..8000_u64];
+    let costs = || (0..=5000_u64, 0..=700_000_000_u64);
+    let attempt = (times(), any::<bool>(), 0..5_u8, costs(), costs(), times());
+    prop::collection::vec(attempt, 1..120).prop_map(|all| {
+        all.into_iter()
+            .map(|(wait_s, is_source, peer, expected, actual, runs_s)| {
+                let cost = |(ms, bytes)| Cost { duration: Duration::from_millis(ms), bytes };
+                let actual = cost(actual).at_most(BudgetConfig::default().test_cap());
+                Attempt { wait_s, is_source, peer, expected: cost(expected), actual, runs_s }
+            })
+            .collect()
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_hour_passes_the_budget_by_more_than_one_test(attempts in attempts(), share in 0.002..0.05_f64) {
+        let config = BudgetConfig { share, ..BudgetConfig::default() };
+        let mut budget = Budget::new(config).unwrap();
+        let mut now = Duration::ZERO;
+        let mut tests: Vec<(Duration, Duration, Attempt)> = Vec::new();
+        for attempt in attempts {
+            now += seconds(attempt.wait_s);
+            let role = if attempt.is_source { Role::Source } else { Role::Target };
+            let start = now;
+            if let Ok(reservation) = budget.reserve(now, role, &attempt.peer.to_string(), attempt.expected) {
+                now += seconds(attempt.runs_s);
+                // A time that runs back is the last one seen.
+                let told = now.saturating_sub(seconds(attempt.wait_s));
+                budget.settle(told, reservation, attempt.actual);
+                tests.push((start, told.max(start), attempt));
+            }
+        }
+        let limit = config.per_hour();
+        for from in tests.iter().map(|&(_, end, _)| end).chain([Duration::ZERO]) {
+            let inside = |kept: &dyn Fn(&Attempt) -> bool| {
+                let window = tests.iter().filter(|(start, end, _)| from < *end && *start <= from + HOUR);
+                window.filter(|(_, _, attempt)| kept(attempt)).fold(
+                    (Cost::default(), Cost::default()),
+                    |(sum, _), (_, _, attempt)| (sum.plus(attempt.actual), attempt.actual),
+                )
+            };
+            let (all, last) = inside(&|_| true);
+            prop_assert!(all.fits(limit.plus(last)), "{all:?} in an hour of {limit:?}");
+            for is_source in [true, false] {
+                let (sum, last) = inside(&|attempt| attempt.is_source == is_source);
+                prop_assert!(sum.fits(limit.of(2).plus(last)), "{sum:?} of a half of {limit:?}");
+            }
+            let (sum, last) = inside(&|attempt| !attempt.is_source && attempt.peer == 0);
+            prop_assert!(sum.fits(limit.of(8).plus(last)), "{sum:?} by one peer, of {limit:?}");
+        }
+    }
+
+    #[test]
+    fn whoever_waits_as_told_is_let_in(attempts in attempts()) {
+        let mut budget = Budget::new(BudgetConfig::default()).unwrap();
+        let mut now = Duration::ZERO;
+        for attempt in attempts {
+            let role = if attempt.is_source { Role::Source } else { Role::Target };
+            let peer = attempt.peer.to_string();
+            let reservation = match budget.reserve(now, role, &peer, attempt.expected) {
+                Ok(reservation) => reservation,
+                Err(wait) => {
+                    prop_assert!(wait <= HOUR);
+                    now += wait;
+                    budget.reserve(now, role, &peer, attempt.expected).unwrap()
+                }
+            };
+            budget.settle(now, reservation, attempt.actual);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! A small seeded source of random numbers, equal on every platform and in every release.
+
+/// SplitMix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators, OOPSLA 2014, §2).
+#[derive(Debug, Clone)]
+pub(crate) struct Chance {
+    state: u64,
+}
+
+impl Chance {
+    /// A source for one seed and one name: different names of one seed are independent of each other.
+    pub(crate) fn new(seed: u64, name: &str) -> Self {
+        Self { state: mixed(seed ^ hash(name)) }
+    }
+
+    /// 64 random bits.
+    pub(crate) fn bits(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(GOLDEN_GAMMA);
+        mixed(self.state)
+    }
+
+    /// A number in [0, 1), from the 53 bits that an `f64` holds.
+    pub(crate) fn uniform(&mut self) -> f64 {
+        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// One of 0 to `n` − 1; 0 if there is none.
+    pub(crate) fn below(&mut self, n: usize) -> usize {
+        ((self.uniform() * n as f64) as usize).min(n.saturating_sub(1))
+    }
+}
+
+/// A number for a name under a seed: the same everywhere, unlike that of any other name.
+pub(crate) fn rank(seed: u64, name: &str) -> u64 {
+    mixed(seed ^ hash(name))
+}
+
+/// FNV-1a, 64 bits (Fowler, Noll, Vo; RFC 9923 §5): names are short, and need not be kept secret.
+fn hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+fn mixed(mut z: u64) -> u64 {
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// 2^64 divided by the golden ratio, made odd: the increment of SplitMix64.
+const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_numbers_are_those_of_the_references() {
+        // Published test vector of SplitMix64 for seed 1234567.
+        let mut chance = Chance { state: 1_234_567 };
+        assert_eq!(chance.bits(), 6_457_827_717_110_365_317);
+        assert_eq!(chance.bits(), 3_203_168_211_198_807_973);
+        // Published test vectors of FNV-1a.
+        assert_eq!(hash(""), 0xcbf2_9ce4_8422_2325);
+        assert_eq!(hash("foobar"), 0x8594_4171_f739_67e8);
+    }
+}

@@ -1,0 +1,201 @@
+//! What a plan comes to, for a mesh that is not there yet.
+
+use std::time::Duration;
+
+use crate::budget::{Cost, HOUR};
+use crate::plan::{PlanConfig, Policy};
+
+/// Hosts and the sites that they stand at. The hosts of a site test each other; with more than one site, one of
+/// each represents it, and these test each other too (the group `global`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// All hosts, 2 to 1 000 000.
+    pub hosts: u32,
+    /// Sites, 1 to as many as hosts; hosts are spread over them evenly.
+    pub sites: u32,
+}
+
+/// What is wrong with a [`Layout`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LayoutError {
+    /// Too few or many hosts.
+    #[error("{0} hosts are no mesh; 2 to 1000000 are")]
+    Hosts(u32),
+    /// Too few or many sites.
+    #[error("{hosts} hosts cannot stand at {sites} sites")]
+    Sites {
+        /// Hosts asked for.
+        hosts: u32,
+        /// Sites asked for.
+        sites: u32,
+    },
+}
+
+/// What decides how long a turn takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Limit {
+    /// One turn every so often, as configured.
+    Turns,
+    /// The budget of time.
+    Time,
+    /// The budget of bytes.
+    Bytes,
+}
+
+/// What is to be expected while all hosts are there and nobody refuses.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Expectation {
+    /// Peers of a host that does not represent its site.
+    pub peers: u32,
+    /// Peers of a representative, which has those of its site and the other representatives; 0 with one site.
+    pub representative_peers: u32,
+    /// From one turn of a host to its next, in the mean.
+    pub turn: Duration,
+    /// What decides that.
+    pub limit: Limit,
+    /// From one test of a pair to its next in the mean, for hosts that do not represent their site.
+    pub revisit: Duration,
+    /// The same, for pairs that a representative tests.
+    pub representative_revisit: Duration,
+    /// The longest that any pair of the mesh waits.
+    pub bound: Duration,
+    /// What a host spends an hour on tests that it starts; it takes part in as many again.
+    pub started: Cost,
+    /// Tests that a host starts in an hour.
+    pub tests_per_hour: f64,
+    /// Share of time that a host spends in tests that it starts; as much again in tests of others.
+    pub share_started: f64,
+    /// Ordered pairs that are tested, in the whole mesh.
+    pub pairs: u64,
+}
+
+impl Layout {
+    /// Hosts at the largest site.
+    pub fn hosts_at_site(&self) -> u32 {
+        self.hosts.div_ceil(self.sites.max(1))
+    }
+
+    fn check(&self) -> Result<(), LayoutError> {
+        if !(2..=1_000_000).contains(&self.hosts) {
+            return Err(LayoutError::Hosts(self.hosts));
+        }
+        if !(1..=self.hosts).contains(&self.sites) {
+            return Err(LayoutError::Sites { hosts: self.hosts, sites: self.sites });
+        }
+        Ok(())
+    }
+
+    /// Ordered pairs: within each site, and between representatives.
+    fn pairs(&self) -> u64 {
+        let (hosts, sites) = (u64::from(self.hosts), u64::from(self.sites));
+        let (small, larger) = (hosts / sites, hosts % sites);
+        let all_of = |n: u64| n * n.saturating_sub(1);
+        (sites - larger) * all_of(small) + larger * all_of(small + 1) + all_of(sites)
+    }
+}
+
+/// What a plan comes to where each test costs this much. By [`Policy::Paper`] a turn is either a bandwidth or a
+/// latency test, as the paper counts: each pair takes two (Gloperf §3: ten hosts at n = 5 "could see a
+/// 90-minute revisit time").
+///
+/// # Errors
+/// [`LayoutError`].
+pub fn expect(layout: Layout, config: &PlanConfig, each: Cost) -> Result<Expectation, LayoutError> {
+    layout.check()?;
+    let peers = layout.hosts_at_site() - 1;
+    let representative_peers = if layout.sites < 2 { 0 } else { peers + layout.sites - 1 };
+    let each = each.at_most(config.budget.test_cap());
+    let (turn, limit) = turn(config, each);
+    let (turns_of_pair, bound_cycles) = match config.policy {
+        Policy::Paper => (2, 2),
+        Policy::ErrorTimesStaleness => (1, 4),
+    };
+    let revisit = |peers: u32| turn.saturating_mul(peers.saturating_mul(turns_of_pair));
+    let most = peers.max(representative_peers).saturating_mul(turns_of_pair);
+    let bound_turns = match config.policy {
+        Policy::Paper => (bound_cycles * most).saturating_sub(1),
+        Policy::ErrorTimesStaleness => most.saturating_mul(bound_cycles),
+    };
+    let tests_per_hour = HOUR.as_secs_f64() / turn.as_secs_f64() / f64::from(turns_of_pair);
+    Ok(Expectation {
+        peers,
+        representative_peers,
+        turn,
+        limit,
+        revisit: revisit(peers),
+        representative_revisit: revisit(representative_peers),
+        bound: config.turn_max(each).saturating_mul(bound_turns),
+        started: Cost {
+            duration: each.duration.mul_f64(tests_per_hour),
+            bytes: (each.bytes as f64 * tests_per_hour) as u64,
+        },
+        tests_per_hour,
+        share_started: each.duration.as_secs_f64() * tests_per_hour / HOUR.as_secs_f64(),
+        pairs: layout.pairs(),
+    })
+}
+
+/// How long a turn takes in the mean.
+fn turn(config: &PlanConfig, each: Cost) -> (Duration, Limit) {
+    // No turn takes no time, and none a day: what is below or above is no plan.
+    let every = config.every.clamp(Duration::from_secs(1), HOUR * 24);
+    if config.policy == Policy::Paper {
+        return (every, Limit::Turns);
+    }
+    let (time, bytes) = (config.pace_by_time(each), config.pace_by_bytes(each));
+    let paced = time.max(bytes);
+    match () {
+        () if paced <= every => (every, Limit::Turns),
+        () if bytes <= time => (time, Limit::Time),
+        () => (bytes, Limit::Bytes),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(hosts: u32, sites: u32, config: &PlanConfig, seconds: f64, bytes: u64) -> Expectation {
+        let each = Cost { duration: Duration::from_secs_f64(seconds), bytes };
+        expect(Layout { hosts, sites }, config, each).unwrap()
+    }
+
+    #[test]
+    fn ten_hosts_are_revisited_after_90_minutes_as_the_paper_counts() {
+        let paper = of(10, 1, &PlanConfig::paper(), 5.0, 62_500_000);
+        assert_eq!(paper.revisit, Duration::from_secs(90 * 60));
+        assert_eq!(paper.pairs, 90);
+    }
+
+    #[test]
+    fn what_limits_is_named() {
+        let config = PlanConfig::default();
+        let settled = of(20, 1, &config, 0.5, 6_250_000);
+        assert_eq!((settled.limit, settled.turn), (Limit::Turns, Duration::from_secs(300)));
+        assert_eq!(settled.revisit, Duration::from_secs(19 * 300));
+        let full = of(20, 1, &config, 5.0, 62_500_000);
+        assert_eq!((full.limit, full.turn), (Limit::Time, Duration::from_secs(1250)));
+        assert!((full.share_started - 0.004).abs() < 1e-12, "{}", full.share_started);
+        let fast = of(20, 1, &config, 5.0, 625_000_000);
+        assert_eq!((fast.limit, fast.turn), (Limit::Bytes, Duration::from_secs(4500)));
+        assert_eq!(fast.started.bytes, 500_000_000);
+    }
+
+    #[test]
+    fn sites_keep_pairs_few() {
+        let flat = of(10_000, 1, &PlanConfig::default(), 0.5, 6_250_000);
+        let sites = of(10_000, 500, &PlanConfig::default(), 0.5, 6_250_000);
+        assert_eq!((flat.pairs, sites.pairs), (99_990_000, 500 * 20 * 19 + 500 * 499));
+        assert_eq!((sites.peers, sites.representative_peers), (19, 518));
+        // Uneven: 3 sites of 4 + 3 + 3 hosts, and 6 pairs between them.
+        assert_eq!(of(10, 3, &PlanConfig::default(), 0.5, 0).pairs, 12 + 6 + 6 + 6);
+    }
+
+    #[test]
+    fn impossible_layouts_are_refused() {
+        let config = PlanConfig::default();
+        for (hosts, sites) in [(1, 1), (0, 0), (5, 6), (5, 0), (1_000_001, 1)] {
+            assert!(expect(Layout { hosts, sites }, &config, Cost::default()).is_err(), "{hosts} {sites}");
+        }
+    }
+}

@@ -1,0 +1,441 @@
+//! Which peer is tested next, and when: one station's plan.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::budget::{BudgetConfig, BudgetError, Cost, HOUR};
+use crate::chance::{Chance, rank};
+
+mod pair;
+
+use pair::Pair;
+pub use pair::PairForecast;
+
+/// How a station plans its tests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PlanConfig {
+    /// One turn for a bulk test every so often; Gloperf's n (§3), 5 minutes there and here.
+    pub every: Duration,
+    /// Whose turn it is.
+    pub policy: Policy,
+    /// What the tests may cost.
+    pub budget: BudgetConfig,
+    /// Of all that is drawn by lot.
+    pub seed: u64,
+}
+
+impl Default for PlanConfig {
+    fn default() -> Self {
+        Self {
+            every: Duration::from_secs(300),
+            policy: Policy::ErrorTimesStaleness,
+            budget: BudgetConfig::default(),
+            seed: 0,
+        }
+    }
+}
+
+impl PlanConfig {
+    /// As the paper plans (Gloperf §3).
+    pub fn paper() -> Self {
+        Self { policy: Policy::Paper, budget: BudgetConfig::paper(), ..Self::default() }
+    }
+
+    /// Whether the plan makes sense.
+    ///
+    /// # Errors
+    /// As [`BudgetConfig::check`].
+    pub fn check(&self) -> Result<(), BudgetError> {
+        self.budget.check()
+    }
+
+    /// The longest that one turn takes, from its start to the next, where each test costs this much.
+    pub fn turn_max(&self, each: Cost) -> Duration {
+        let jittered = self.every.mul_f64(1.0 + JITTER);
+        match self.policy {
+            Policy::Paper => jittered,
+            Policy::ErrorTimesStaleness => jittered.max(self.pace(each)),
+        }
+    }
+
+    /// How long it takes until a cost is earned: what a station starts gets half of the budget, less
+    /// what is left for chance.
+    pub(crate) fn pace(&self, cost: Cost) -> Duration {
+        self.pace_by_time(cost).max(self.pace_by_bytes(cost))
+    }
+
+    pub(crate) fn pace_by_time(&self, cost: Cost) -> Duration {
+        bounded_seconds(cost.duration.as_secs_f64() / self.seconds_per_second())
+    }
+
+    pub(crate) fn pace_by_bytes(&self, cost: Cost) -> Duration {
+        bounded_seconds(cost.bytes as f64 / self.bytes_per_second())
+    }
+
+    fn seconds_per_second(&self) -> f64 {
+        self.budget.share / 2.0 * USED
+    }
+
+    fn bytes_per_second(&self) -> f64 {
+        self.budget.bytes_per_hour as f64 / HOUR.as_secs_f64() / 2.0 * USED
+    }
+}
+
+/// Whose turn it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// A randomized list of all peers; when it is done, the directory is read again (Gloperf §3).
+    Paper,
+    /// The pair with the largest product of forecast error and time since its last turn, with a floor for each pair:
+    /// see [`Planner`].
+    ErrorTimesStaleness,
+}
+
+/// How long a test is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Length {
+    /// It may stop once its rate has settled.
+    Settled,
+    /// It runs in full: the first of a pair, and one in twenty at random, which keep the rule of stopping honest.
+    Full,
+}
+
+/// A test to make.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Next {
+    /// Towards whom.
+    pub peer: Arc<str>,
+    /// How long it is to be.
+    pub length: Length,
+    /// What it is expected to cost, for [`Gate::start`](crate::Gate::start) and the peer's [`Gate::ask`](crate::Gate::ask).
+    pub expected: Cost,
+}
+
+/// What became of a station's turns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Statistics {
+    /// Turns in which a test was made, well or not.
+    pub tests: u64,
+    /// Turns in which none could be: every peer asked refused.
+    pub skipped: u64,
+    /// Peers that refused.
+    pub refusals: u64,
+    /// Turns that waited for this host's own token or budget, and took place later.
+    pub deferrals: u64,
+}
+
+/// One station's plan of bulk tests.
+///
+/// Ask [`Planner::next`] at [`Planner::next_at`]; then tell it with [`Planner::tested`], [`Planner::failed`],
+/// [`Planner::refused`] or [`Planner::deferred`] what came of it, and ask again.
+///
+/// **Promise** of [`Policy::ErrorTimesStaleness`], with P peers: of any 4 P turns with a test, each pair
+/// that does not refuse has at least one; a new peer among 2 P. For: (1) a pair left out of 2 P turns
+/// goes before all but new ones, the longest left out first, so at most P − 1 go before it; (2) new ones
+/// never have two turns in a row while another waits, so these 1 + (P − 1) take at most 2 P turns; (3) new ones go in
+/// the order in which they came. A turn takes at most [`PlanConfig::turn_max`]. Of [`Policy::Paper`]: of any 2 P − 1 turns.
+///
+/// A pair that refuses is asked again after a wait that doubles and is jittered, and keeps its age, so that it
+/// goes first when it is back. The work of a turn is linear in P: with 10 000 peers well below a millisecond every five minutes.
+#[derive(Debug)]
+pub struct Planner {
+    config: PlanConfig,
+    host: Arc<str>,
+    chance: Chance,
+    pairs: BTreeMap<Arc<str>, Pair>,
+    /// Of [`Policy::Paper`]: who is left of this cycle, the next one last.
+    list: Vec<Arc<str>>,
+    /// Turns with a test so far: the age of pairs is counted in these.
+    turn: u64,
+    was_new: bool,
+    next_at: Duration,
+    /// When the turn that is on began, and how many peers have refused in it.
+    began: Option<Duration>,
+    refusals: u32,
+    credit: Credit,
+    statistics: Statistics,
+}
+
+/// What tests have earned or owe: at most one full test either way.
+#[derive(Debug)]
+struct Credit {
+    at: Duration,
+    seconds: f64,
+    bytes: f64,
+}
+
+impl Planner {
+    /// The plan of a host without peers. Its first turn is at a point of the first interval that its name
+    /// and the seed decide, so that stations started at once spread themselves.
+    pub fn new(host: &str, config: PlanConfig, now: Duration) -> Self {
+        let mut chance = Chance::new(config.seed, host);
+        let phase = config.every.mul_f64(chance.uniform());
+        let cap = config.budget.test_cap();
+        Self {
+            config,
+            host: host.into(),
+            chance,
+            pairs: BTreeMap::new(),
+            list: Vec::new(),
+            turn: 0,
+            was_new: false,
+            next_at: now.saturating_add(phase),
+            began: None,
+            refusals: 0,
+            credit: Credit { at: now, seconds: cap.duration.as_secs_f64(), bytes: cap.bytes as f64 },
+            statistics: Statistics::default(),
+        }
+    }
+
+    /// The peers that the directory has now: compatible, and in a common group. Itself is left out.
+    pub fn set_peers<'a>(&mut self, peers: impl IntoIterator<Item = &'a str>) {
+        let mut kept = BTreeMap::new();
+        // Its own order of new peers: else all stations would test the same one first.
+        let seed = rank(self.config.seed, &self.host);
+        for peer in peers.into_iter().filter(|peer| *peer != &*self.host) {
+            let (name, pair) = self
+                .pairs
+                .remove_entry(peer)
+                .unwrap_or_else(|| (peer.into(), Pair::new(self.turn, rank(seed, peer))));
+            kept.insert(name, pair);
+        }
+        self.pairs = kept;
+    }
+
+    /// How many peers there are.
+    pub fn peers(&self) -> usize {
+        self.pairs.len()
+    }
+
+    /// What is forecast of the goodput towards a peer. A peer that is none is passed over.
+    pub fn set_forecast(&mut self, peer: &str, forecast: PairForecast) {
+        if let Some(pair) = self.pairs.get_mut(peer) {
+            pair.forecast = Some(forecast.checked());
+        }
+    }
+
+    /// When to ask for the next test.
+    pub fn next_at(&self) -> Duration {
+        self.next_at
+    }
+
+    /// What became of the turns so far.
+    pub fn statistics(&self) -> Statistics {
+        self.statistics
+    }
+
+    /// The longest that a pair waits for its next test while nobody refuses: by the promise above, and what is
+    /// forecast of the costliest pair (a full test at the cap, where nothing is).
+    pub fn revisit_bound(&self) -> Duration {
+        let cap = self.config.budget.test_cap();
+        let full = |pair: &Pair| pair.expected(Length::Full, cap);
+        let costliest = self.pairs.values().map(full).max_by_key(|cost| self.config.pace(*cost));
+        let turns = match self.config.policy {
+            Policy::Paper => (2 * self.pairs.len()).saturating_sub(1),
+            Policy::ErrorTimesStaleness => BOUND_CYCLES * self.pairs.len(),
+        };
+        let turn_max = self.config.turn_max(costliest.unwrap_or(cap));
+        turn_max.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX))
+    }
+
+    /// The test to make now; nothing before [`Planner::next_at`], and nothing if no peer is to be asked, which moves it.
+    pub fn next(&mut self, now: Duration) -> Option<Next> {
+        if now < self.next_at {
+            return None;
+        }
+        let Some(peer) = self.chosen(now) else {
+            self.pass(now);
+            return None;
+        };
+        self.began.get_or_insert(now);
+        let pair = self.pairs.get(&peer)?;
+        let length = pair.length();
+        Some(Next { length, expected: pair.expected(length, self.config.budget.test_cap()), peer })
+    }
+
+    /// A test was made, and cost this much; the turn is over.
+    pub fn tested(&mut self, now: Duration, peer: &str, cost: Cost) {
+        let is_audit = self.chance.uniform() < AUDITS;
+        if let Some(pair) = self.pairs.get_mut(peer) {
+            pair.was_tested = true;
+            pair.is_audit = is_audit;
+            pair.not_before = Duration::ZERO;
+            pair.refusals = 0;
+        }
+        self.made(now, peer, cost);
+    }
+
+    /// A test was made in vain, and cost this much; the turn is over, and the pair waits as if it had refused: a dead
+    /// peer takes no more turns than another, and fewer after some time.
+    pub fn failed(&mut self, now: Duration, peer: &str, cost: Cost) {
+        self.back_off(now, peer, Duration::ZERO);
+        self.made(now, peer, cost);
+    }
+
+    /// The peer refused. The turn goes on at once with another, three times at most; it is skipped after that.
+    ///
+    /// What lies above a quarter of an hour in `retry_after` is passed over: a peer may not put itself off for ever.
+    pub fn refused(&mut self, now: Duration, peer: &str, retry_after: Duration) {
+        self.statistics.refusals += 1;
+        self.refusals += 1;
+        self.back_off(now, peer, retry_after);
+        if let Some(index) = self.list.iter().rposition(|listed| **listed == *peer) {
+            // To the end of this cycle's list, unless it has had its chances.
+            let listed = self.list.remove(index);
+            if self.pairs.get(&listed).is_some_and(|pair| pair.refusals < ASKED_MAX) {
+                self.list.insert(0, listed);
+            }
+        }
+        if ASKED_MAX <= self.refusals {
+            self.pass(now);
+        }
+    }
+
+    /// This host's own token or budget was not to be had: the turn takes place later, within the hour.
+    pub fn deferred(&mut self, now: Duration, retry_after: Duration) {
+        self.statistics.deferrals += 1;
+        self.next_at = now.saturating_add(retry_after.min(HOUR));
+    }
+
+    fn made(&mut self, now: Duration, peer: &str, cost: Cost) {
+        self.statistics.tests += 1;
+        self.turn += 1;
+        self.list.retain(|listed| **listed != *peer);
+        if let Some(pair) = self.pairs.get_mut(peer) {
+            self.was_new = pair.last.is_none();
+            pair.last = Some((self.turn, now));
+        }
+        self.pay(now, cost);
+        self.turn_over(now);
+    }
+
+    /// No peer could be asked.
+    fn pass(&mut self, now: Duration) {
+        if !self.pairs.is_empty() {
+            self.statistics.skipped += 1;
+        }
+        self.turn_over(now);
+    }
+
+    fn turn_over(&mut self, now: Duration) {
+        let interval = self.config.every.mul_f64(1.0 + JITTER * (2.0 * self.chance.uniform() - 1.0));
+        let began = self.began.take().unwrap_or(now);
+        self.refusals = 0;
+        self.next_at = began.saturating_add(interval).max(now.saturating_add(self.debt()));
+    }
+
+    fn back_off(&mut self, now: Duration, peer: &str, retry_after: Duration) {
+        let jitter = 0.5 + self.chance.uniform();
+        if let Some(pair) = self.pairs.get_mut(peer) {
+            let doubled = BACK_OFF_MIN.saturating_mul(1 << pair.refusals.min(16));
+            pair.refusals = pair.refusals.saturating_add(1);
+            let wait = retry_after.max(doubled).min(BACK_OFF_MAX).mul_f64(jitter);
+            pair.not_before = now.saturating_add(wait);
+        }
+    }
+
+    fn chosen(&mut self, now: Duration) -> Option<Arc<str>> {
+        match self.config.policy {
+            Policy::Paper => self.listed(now),
+            Policy::ErrorTimesStaleness => self.most_needed(now),
+        }
+    }
+
+    fn listed(&mut self, now: Duration) -> Option<Arc<str>> {
+        self.list.retain(|peer| self.pairs.contains_key(peer));
+        if self.list.is_empty() {
+            self.list.extend(self.pairs.keys().cloned());
+            // Fisher and Yates, from the end.
+            for last in (1..self.list.len()).rev() {
+                self.list.swap(last, self.chance.below(last + 1));
+            }
+        }
+        let is_open = |peer: &&Arc<str>| self.pairs.get(*peer).is_some_and(|pair| pair.not_before <= now);
+        self.list.iter().rev().find(is_open).cloned()
+    }
+
+    fn most_needed(&self, now: Duration) -> Option<Arc<str>> {
+        let open = || self.pairs.iter().filter(|(_, pair)| pair.not_before <= now);
+        let new = || open().filter(|(_, pair)| pair.last.is_none());
+        let first_new = new().min_by_key(|(_, pair)| (pair.joined, pair.rank));
+        if let (Some((peer, _)), false) = (first_new, self.was_new) {
+            return Some(Arc::clone(peer));
+        }
+        let overdue_after = OVERDUE_CYCLES * self.pairs.len() as u64;
+        let overdue = open()
+            .filter_map(|(peer, pair)| Some((pair.last?.0, peer)))
+            .filter(|(last, _)| overdue_after <= self.turn - last)
+            .min();
+        let needed = || {
+            open()
+                .filter_map(|(peer, pair)| Some((pair.need(now)?, pair.rank, peer)))
+                .max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
+                .map(|(_, _, peer)| peer)
+        };
+        overdue.map(|(_, peer)| peer).or_else(needed).or(first_new.map(|(peer, _)| peer)).cloned()
+    }
+
+    fn pay(&mut self, now: Duration, cost: Cost) {
+        let cap = self.config.budget.test_cap();
+        let elapsed = now.saturating_sub(self.credit.at).as_secs_f64();
+        let (most_s, most_bytes) = (cap.duration.as_secs_f64(), cap.bytes as f64);
+        let cost = cost.at_most(cap);
+        let earned = |have: f64, rate: f64, most: f64| (have + elapsed * rate).min(most);
+        let seconds = earned(self.credit.seconds, self.config.seconds_per_second(), most_s);
+        let bytes = earned(self.credit.bytes, self.config.bytes_per_second(), most_bytes);
+        self.credit = Credit {
+            at: self.credit.at.max(now),
+            seconds: (seconds - cost.duration.as_secs_f64()).max(-most_s),
+            bytes: (bytes - cost.bytes as f64).max(-most_bytes),
+        };
+    }
+
+    /// How long until nothing is owed.
+    fn debt(&self) -> Duration {
+        if self.config.policy == Policy::Paper {
+            return Duration::ZERO;
+        }
+        let by_time = -self.credit.seconds / self.config.seconds_per_second();
+        let by_bytes = -self.credit.bytes / self.config.bytes_per_second();
+        bounded_seconds(by_time.max(by_bytes))
+    }
+}
+
+/// A time from a number that may be anything: none below 0, and at most a year.
+fn bounded_seconds(seconds: f64) -> Duration {
+    Duration::from_secs_f64(seconds.clamp(0.0, YEAR_S))
+}
+
+/// Seconds in a year: longer than any plan.
+const YEAR_S: f64 = 365.0 * 86_400.0;
+
+/// What intervals between turns vary by, either way, so that stations which met once do not meet again.
+const JITTER: f64 = 0.1;
+
+/// What a station spends on the tests that it starts, of half its budget. As much is asked of it by
+/// others, at random times: were the budget used in full, many would come when it is spent.
+const USED: f64 = 0.8;
+
+/// One test in twenty is an audit (a full test though it could stop): at an early stop that costs a
+/// tenth, they cost half as much again.
+const AUDITS: f64 = 0.05;
+
+/// A pair that was left out for so many turns of each goes first. Below 2 the order by need would
+/// hardly be free; the bound grows with it.
+const OVERDUE_CYCLES: u64 = 2;
+
+/// [`OVERDUE_CYCLES`], and as many again to serve all that are overdue beside new ones.
+const BOUND_CYCLES: usize = 4;
+
+/// Peers asked in one turn: where one in five refuses, all three do so in under one turn of a hundred.
+const ASKED_MAX: u32 = 3;
+
+/// About how long a full test holds a peer.
+const BACK_OFF_MIN: Duration = Duration::from_secs(10);
+
+/// Before the jitter: three turns of five minutes. A peer may be out of budget for longer; to ask costs one exchange.
+const BACK_OFF_MAX: Duration = Duration::from_secs(900);
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,256 @@
+//! The token of a host: it takes part in at most one bulk test at a time, as source or as target.
+
+use std::time::Duration;
+
+use crate::budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spent};
+use crate::chance::Chance;
+
+/// How a host gives leave for tests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct GateConfig {
+    /// What it may spend.
+    pub budget: BudgetConfig,
+    /// How long a grant waits for its test to begin, before it lapses.
+    pub grant_max: Duration,
+    /// Of the tokens; random, so that one from before a restart means nothing after it.
+    pub seed: u64,
+}
+
+impl Default for GateConfig {
+    /// 5 s for a test to begin: a handshake with two retransmissions of its first packet (RFC 6298 §2:
+    /// 1 s, then 2 s) fits; and it is no longer than a full test.
+    fn default() -> Self {
+        Self { budget: BudgetConfig::default(), grant_max: Duration::from_secs(5), seed: 0 }
+    }
+}
+
+/// Whether a host may take part in a test now. Both the tests that it starts and those that it is asked
+/// for pass through its one gate: idle → granted → running → idle.
+///
+/// Nothing that a peer does or leaves undone holds it longer than [`GateConfig::grant_max`] before a test, or
+/// [`BudgetConfig::test_max`] and 5 s in one. A grant that its peer does not use costs the time
+/// that it was held, out of that peer's part of the budget: so whoever asks endlessly and never
+/// tests is soon out of budget, and nobody else is.
+#[derive(Debug)]
+pub struct Gate {
+    budget: Budget,
+    grant_max: Duration,
+    held: Option<Held>,
+    tokens: Chance,
+    now: Duration,
+}
+
+/// Leave for one test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Grant {
+    /// Names the grant. It is no secret: [`Gate::begin`] asks who brings it.
+    pub token: u64,
+    /// The test must begin within this time.
+    pub begins_within: Duration,
+    /// The test must be stopped at the first of these.
+    pub cap: Cost,
+}
+
+/// Why there is no leave. Whoever asks again before `retry_after` gets the same answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The host takes part in another test.
+    #[error("busy with another test; ask again in {retry_after:.1?}")]
+    Busy {
+        /// When that test is over at the latest.
+        retry_after: Duration,
+    },
+    /// The host's budget, or the part of it that this peer may use, is spent.
+    #[error("the budget for tests is spent; ask again in {retry_after:.1?}")]
+    Spent {
+        /// When there is room again.
+        retry_after: Duration,
+    },
+    /// The peer is not in a group of the host.
+    #[error("only members of a common group may ask for a test")]
+    NotAMember,
+}
+
+/// Why a token is not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// It lapsed, was given back, or never was; or another peer's.
+    #[error("the token {0:016x} is not held by this peer, or no longer")]
+    Unknown(u64),
+    /// Its test runs already.
+    #[error("the token {0:016x} is in use")]
+    InUse(u64),
+}
+
+#[derive(Debug)]
+struct Held {
+    token: u64,
+    peer: Box<str>,
+    role: Role,
+    reservation: Reservation,
+    since: Duration,
+    until: Duration,
+    is_running: bool,
+}
+
+impl Gate {
+    /// An idle host with an unspent budget.
+    ///
+    /// # Errors
+    /// As [`BudgetConfig::check`].
+    pub fn new(config: GateConfig) -> Result<Self, BudgetError> {
+        Ok(Self {
+            budget: Budget::new(config.budget)?,
+            grant_max: config.grant_max,
+            held: None,
+            tokens: Chance::new(config.seed, "tokens"),
+            now: Duration::ZERO,
+        })
+    }
+
+    /// How many peers may ask; see [`Budget::set_peers`].
+    pub fn set_peers(&mut self, peers: usize) {
+        self.budget.set_peers(peers);
+    }
+
+    /// A peer asks for a test towards this host.
+    ///
+    /// # Errors
+    /// [`Refusal`], at no cost.
+    pub fn ask(
+        &mut self,
+        now: Duration,
+        peer: &str,
+        is_member: bool,
+        expected: Cost,
+    ) -> Result<Grant, Refusal> {
+        if !is_member {
+            return Err(Refusal::NotAMember);
+        }
+        self.grant(now, Role::Target, peer, expected)
+    }
+
+    /// This host wants to start a test towards a peer: to be held before the peer is asked, so that two hosts that ask each
+    /// other refuse both rather than wait for each other.
+    ///
+    /// # Errors
+    /// [`Refusal::Busy`] or [`Refusal::Spent`].
+    pub fn start(&mut self, now: Duration, peer: &str, expected: Cost) -> Result<Grant, Refusal> {
+        self.grant(now, Role::Source, peer, expected)
+    }
+
+    /// The test of a grant begins.
+    ///
+    /// # Errors
+    /// [`TokenError`]; then no test may run.
+    pub fn begin(&mut self, now: Duration, token: u64, peer: &str) -> Result<(), TokenError> {
+        let now = self.advance(now);
+        let test_max = self.budget.config().test_max;
+        let held = self.held(token).filter(|held| *held.peer == *peer).ok_or(TokenError::Unknown(token))?;
+        if held.is_running {
+            return Err(TokenError::InUse(token));
+        }
+        held.is_running = true;
+        held.since = now;
+        held.until = now.saturating_add(test_max).saturating_add(GRACE);
+        Ok(())
+    }
+
+    /// The test is over, well or not, and cost this much.
+    ///
+    /// # Errors
+    /// [`TokenError::Unknown`] if it was counted as one of full length already, because it was not over in time.
+    pub fn end(&mut self, now: Duration, token: u64, actual: Cost) -> Result<(), TokenError> {
+        let now = self.advance(now);
+        self.held(token).ok_or(TokenError::Unknown(token))?;
+        self.release(now, actual);
+        Ok(())
+    }
+
+    /// The test will not take place. It costs this host nothing if it wanted to start it, else the time that the grant was held.
+    pub fn give_back(&mut self, now: Duration, token: u64) {
+        let now = self.advance(now);
+        if self.held(token).is_some() {
+            self.lapse(now);
+        }
+    }
+
+    /// Whether the host takes part in a test, or is about to.
+    pub fn is_held(&mut self, now: Duration) -> bool {
+        self.advance(now);
+        self.held.is_some()
+    }
+
+    /// What the last hour cost.
+    pub fn spent(&mut self, now: Duration) -> Spent {
+        let now = self.advance(now);
+        self.budget.spent(now)
+    }
+
+    fn grant(&mut self, now: Duration, role: Role, peer: &str, expected: Cost) -> Result<Grant, Refusal> {
+        let now = self.advance(now);
+        if let Some(held) = &self.held {
+            return Err(Refusal::Busy { retry_after: held.until.saturating_sub(now).max(RETRY_MIN) });
+        }
+        let reservation = self
+            .budget
+            .reserve(now, role, peer, expected)
+            .map_err(|wait| Refusal::Spent { retry_after: wait.max(RETRY_MIN) })?;
+        let token = self.tokens.bits();
+        self.held = Some(Held {
+            token,
+            peer: peer.into(),
+            role,
+            reservation,
+            since: now,
+            until: now.saturating_add(self.grant_max),
+            is_running: false,
+        });
+        let cap = self.budget.config().test_cap();
+        Ok(Grant { token, begins_within: self.grant_max, cap })
+    }
+
+    fn held(&mut self, token: u64) -> Option<&mut Held> {
+        self.held.as_mut().filter(|held| held.token == token)
+    }
+
+    /// Lets lapse what has waited or run for too long; the time, which never runs back.
+    fn advance(&mut self, now: Duration) -> Duration {
+        self.now = self.now.max(now);
+        if self.held.as_ref().is_some_and(|held| held.until <= self.now) {
+            self.lapse(self.now);
+        }
+        self.now
+    }
+
+    /// Ends what is held without a word about its cost: a test counts as one of full length.
+    fn lapse(&mut self, now: Duration) {
+        match &self.held {
+            Some(held) if held.is_running => self.release(now, self.budget.config().test_cap()),
+            Some(held) if held.role == Role::Target => {
+                let duration = now.min(held.until).saturating_sub(held.since);
+                self.release(now, Cost { duration, bytes: 0 });
+            }
+            _ => {
+                if let Some(held) = self.held.take() {
+                    self.budget.cancel(held.reservation);
+                }
+            }
+        }
+    }
+
+    fn release(&mut self, now: Duration, actual: Cost) {
+        if let Some(held) = self.held.take() {
+            self.budget.settle(now, held.reservation, actual);
+        }
+    }
+}
+
+/// What a test may take above its length, to hand over its result: five round trips of a second.
+const GRACE: Duration = Duration::from_secs(5);
+
+/// Nobody is told to ask again sooner than this, so that asking stays cheap.
+const RETRY_MIN: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests;

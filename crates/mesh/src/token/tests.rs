@@ -1,0 +1,154 @@
+use proptest::prelude::*;
+
+use super::*;
+
+const fn seconds(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
+fn gate() -> Gate {
+    Gate::new(GateConfig::default()).unwrap()
+}
+
+/// Half a second, a megabyte.
+fn small() -> Cost {
+    Cost { duration: Duration::from_millis(500), bytes: 1_000_000 }
+}
+
+#[test]
+fn a_test_goes_from_grant_to_end() {
+    let mut gate = gate();
+    let grant = gate.ask(seconds(0), "b", true, small()).unwrap();
+    assert_eq!(grant.cap, BudgetConfig::default().test_cap());
+    assert_eq!(gate.begin(seconds(1), grant.token, "c"), Err(TokenError::Unknown(grant.token)));
+    gate.begin(seconds(1), grant.token, "b").unwrap();
+    assert_eq!(gate.begin(seconds(1), grant.token, "b"), Err(TokenError::InUse(grant.token)));
+    gate.end(seconds(2), grant.token, small()).unwrap();
+    assert!(!gate.is_held(seconds(2)));
+    assert_eq!(gate.spent(seconds(2)).target, small());
+    assert_eq!(gate.end(seconds(2), grant.token, small()), Err(TokenError::Unknown(grant.token)));
+}
+
+#[test]
+fn a_host_takes_part_in_one_test_at_a_time() {
+    let mut gate = gate();
+    let grant = gate.start(seconds(0), "b", small()).unwrap();
+    assert_eq!(gate.ask(seconds(1), "c", true, small()), Err(Refusal::Busy { retry_after: seconds(4) }));
+    gate.begin(seconds(2), grant.token, "b").unwrap();
+    assert_eq!(gate.ask(seconds(3), "b", true, small()), Err(Refusal::Busy { retry_after: seconds(9) }));
+    gate.end(seconds(3), grant.token, small()).unwrap();
+    assert!(gate.ask(seconds(3), "b", true, small()).is_ok());
+}
+
+#[test]
+fn a_stranger_is_refused_at_no_cost() {
+    let mut gate = gate();
+    assert_eq!(gate.ask(seconds(0), "x", false, small()), Err(Refusal::NotAMember));
+    assert!(!gate.is_held(seconds(0)));
+}
+
+#[test]
+fn a_grant_never_used_lapses_and_costs_its_holder() {
+    let mut gate = gate();
+    let grant = gate.ask(seconds(0), "idler", true, small()).unwrap();
+    assert!(gate.is_held(Duration::from_millis(4999)));
+    assert!(!gate.is_held(seconds(5)));
+    assert_eq!(gate.begin(seconds(5), grant.token, "idler"), Err(TokenError::Unknown(grant.token)));
+    assert_eq!(gate.spent(seconds(5)).target.duration, seconds(5));
+    // A fourth of the half of 36 s is 4.5 s.
+    let refusal = gate.ask(seconds(5), "idler", true, small()).unwrap_err();
+    assert_eq!(refusal, Refusal::Spent { retry_after: seconds(3600) });
+    assert!(refusal.to_string().contains("budget"), "{refusal}");
+    assert!(gate.ask(seconds(5), "worker", true, small()).is_ok());
+}
+
+#[test]
+fn a_test_never_ended_counts_in_full() {
+    let mut gate = gate();
+    let grant = gate.start(seconds(0), "b", small()).unwrap();
+    gate.begin(seconds(0), grant.token, "b").unwrap();
+    assert!(gate.is_held(Duration::from_millis(9999)));
+    assert_eq!(gate.spent(seconds(10)).source, BudgetConfig::default().test_cap());
+    assert_eq!(gate.end(seconds(11), grant.token, small()), Err(TokenError::Unknown(grant.token)));
+}
+
+#[test]
+fn what_the_host_did_not_start_costs_nothing() {
+    let mut gate = gate();
+    let grant = gate.start(seconds(0), "b", small()).unwrap();
+    gate.give_back(seconds(3), grant.token);
+    assert_eq!(gate.spent(seconds(3)), Spent::default());
+    // Given back twice, or a token of nothing: no effect.
+    gate.give_back(seconds(3), grant.token);
+    gate.give_back(seconds(3), 0);
+}
+
+#[test]
+fn tokens_follow_the_seed() {
+    let token = |seed| {
+        let mut gate = Gate::new(GateConfig { seed, ..GateConfig::default() }).unwrap();
+        gate.ask(seconds(0), "b", true, small()).unwrap().token
+    };
+    assert_eq!(token(1), token(1));
+    assert_ne!(token(1), token(2));
+}
+
+#[derive(Clone, Debug)]
+enum Act {
+    Ask(u8, bool),
+    Start(u8),
+    Begin(u8),
+    End(u64),
+    GiveBack,
+}
+
+fn acts() -> impl Strategy<Value = Vec<(u64, Act)>> {
+    let act = prop_oneof![
+        (0..4_u8, any::<bool>()).prop_map(|(peer, member)| Act::Ask(peer, member)),
+        (0..4_u8).prop_map(Act::Start),
+        (0..4_u8).prop_map(Act::Begin),
+        any::<u64>().prop_map(Act::End),
+        Just(Act::GiveBack),
+    ];
+    prop::collection::vec((prop_oneof![Just(0), 0..2000_u64, 0..20_000_u64], act), 1..200)
+}
+
+proptest! {
+    #[test]
+    fn whatever_peers_do_the_gate_is_free_again_in_bounded_time(acts in acts()) {
+        let mut gate = gate();
+        let (mut now, mut token) = (Duration::ZERO, 0);
+        for (wait_ms, act) in acts {
+            now += Duration::from_millis(wait_ms);
+            let was_held = gate.is_held(now);
+            let granted = match act {
+                Act::Ask(peer, member) => gate.ask(now, &peer.to_string(), member, small()),
+                Act::Start(peer) => gate.start(now, &peer.to_string(), small()),
+                Act::Begin(peer) => {
+                    let _ = gate.begin(now, token, &peer.to_string());
+                    continue;
+                }
+                Act::End(bytes) => {
+                    let _ = gate.end(now, token, Cost { duration: seconds(bytes % 6), bytes });
+                    continue;
+                }
+                Act::GiveBack => {
+                    gate.give_back(now, token);
+                    continue;
+                }
+            };
+            match granted {
+                Ok(grant) => {
+                    prop_assert!(!was_held);
+                    token = grant.token;
+                }
+                Err(Refusal::Busy { retry_after }) => {
+                    prop_assert!(was_held && retry_after <= seconds(10));
+                }
+                Err(Refusal::Spent { retry_after }) => prop_assert!(retry_after <= seconds(3600)),
+                Err(Refusal::NotAMember) => prop_assert!(matches!(act, Act::Ask(_, false))),
+            }
+        }
+        prop_assert!(!gate.is_held(now + seconds(10)));
+    }
+}

@@ -1,0 +1,205 @@
+//! The client's end of a timed stream.
+
+use std::io::{self, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use barograph_forecast::Failure;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::clock::Clock;
+use super::session::{self, Session};
+use super::{Context, kernel, payload};
+use crate::stop::{Decision, Reason, Rule};
+use crate::stream::{self, Ended, Sample, Samples, StreamPlan, Streamed};
+use crate::wire::{self, Done, Request};
+use crate::{ProbeError, Target};
+
+/// Sends a stream to a station as `plan` says, and tells what came of it; blocks for at most its length
+/// and the deadline of `context`.
+///
+/// # Errors
+/// [`ProbeError`] when the station cannot be reached, is none, declines (`Failure::Declined`: another bulk
+/// test is running there, or it allows less), or the stream breaks; when the kernel does not have the
+/// congestion control that was asked for (`Failure::Local`); and when it was stopped from outside.
+pub fn stream(target: &Target, plan: &StreamPlan, context: &Context) -> Result<Streamed, ProbeError> {
+    // The deadline is for what surrounds the stream: its own length comes on top.
+    let length = Duration::from_millis(plan.ms().into());
+    let context = Context { deadline: context.deadline.saturating_add(length), ..context.clone() };
+    let clock = Clock::start(context.deadline, &context.cancel);
+    run(session::open_plain(target, &context, &clock)?, plan, &clock)
+}
+
+fn run(session: Session, plan: &StreamPlan, clock: &Clock) -> Result<Streamed, ProbeError> {
+    let mut wire = session.wire;
+    let io = |error: &io::Error| clock.io(STREAMING, error);
+    if let Some(name) = &plan.congestion {
+        choose(wire.tcp(), name).map_err(|error| {
+            clock.fail(
+                Failure::Local,
+                format!("the congestion control `{}` cannot be used: {error}", name.escape_default()),
+            )
+        })?;
+    }
+    let request = Request::Stream { ms: plan.ms(), bytes_max: plan.bytes_max.max(1) };
+    session::request(&mut wire, request, clock)?;
+    wire.tcp().set_nonblocking(true).map_err(|error| io(&error))?;
+    let sent = send(wire.tcp(), plan, clock).map_err(|error| io(&error))?;
+    // Before the end is told: afterwards the time is the tail's.
+    let tcp_info = kernel::bulk_tcp_info(wire.tcp(), sent.duration_s);
+    let close = || {
+        wire.tcp().set_nonblocking(false)?;
+        wire.tcp().shutdown(Shutdown::Write)
+    };
+    close().map_err(|error| io(&error))?;
+    let done = wire.read_frame::<{ wire::DONE_BYTES }>().map_err(|error| io(&error))?;
+    let elapsed_s = sent.began.elapsed().as_secs_f64();
+    let done = Done::decode(&done).map_err(|error| clock.fail(Failure::Garbage, error.to_string()))?;
+    if done.bytes != sent.bytes {
+        let message = format!("the station acknowledged {} of {} bytes", done.bytes, sent.bytes);
+        return Err(clock.fail(Failure::Garbage, message));
+    }
+    let min_rtt_s = tcp_info.as_ref().and_then(|info| info.min_rtt_s);
+    let whole_bit_s = stream::whole(done.bytes, elapsed_s, min_rtt_s)
+        .ok_or_else(|| clock.fail(Failure::Local, "the clock saw no time pass"))?;
+    let settled = stream::after_startup(sent.samples.as_slice());
+    Ok(Streamed {
+        bytes: done.bytes,
+        duration_s: sent.duration_s,
+        elapsed_s,
+        whole_bit_s,
+        settled_bit_s: settled.map(|(_, rate)| rate),
+        startup_s: settled.map(|(startup_s, _)| startup_s),
+        ended: sent.ended,
+        proposed: sent.proposed,
+        tcp_info,
+        samples: sent.samples,
+    })
+}
+
+/// What was sent, until the end of writing.
+struct Sent {
+    began: Instant,
+    duration_s: f64,
+    bytes: u64,
+    ended: Ended,
+    proposed: Option<Reason>,
+    samples: Samples,
+}
+
+fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock) -> io::Result<Sent> {
+    let block = payload::block();
+    let length_s = f64::from(plan.ms()) / 1000.0;
+    let bytes_max = plan.bytes_max.max(1);
+    let mut rule = Rule::new(plan.early);
+    let mut meter = Meter::begin(tcp);
+    let mut bytes = 0;
+    let ended = loop {
+        clock.left()?;
+        let now_s = meter.now_s();
+        if meter.due_s <= now_s
+            && let Some(sample) = meter.sample(tcp)
+            && let Decision::Stop(reason) = rule.push(&sample)
+        {
+            break Ended::Early(reason);
+        }
+        if length_s <= now_s {
+            break Ended::Full;
+        }
+        if bytes == bytes_max {
+            break Ended::Bytes;
+        }
+        match (&mut &*tcp).write(payload::next(&block, bytes_max - bytes)) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => bytes += written as u64,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(tcp, meter.due_s.min(length_s) - now_s);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    };
+    // The rate after start-up ends where writing ended, whenever the last sample was.
+    let _ = meter.sample(tcp);
+    let proposed = rule.proposed();
+    Ok(Sent { began: meter.began, duration_s: meter.now_s(), bytes, ended, proposed, samples: meter.samples })
+}
+
+/// Takes samples when they are due.
+struct Meter {
+    began: Instant,
+    before: Option<kernel::Counters>,
+    due_s: f64,
+    samples: Samples,
+}
+
+impl Meter {
+    fn begin(tcp: &TcpStream) -> Self {
+        let before = kernel::counters(tcp);
+        keep_unsent_short(tcp, 0.0);
+        Self { began: Instant::now(), before, due_s: 0.0, samples: Samples::new() }
+    }
+
+    fn now_s(&self) -> f64 {
+        self.began.elapsed().as_secs_f64()
+    }
+
+    fn sample(&mut self, tcp: &TcpStream) -> Option<Sample> {
+        let time_s = self.now_s();
+        self.due_s = time_s + SAMPLE_S;
+        let (before, now) = (self.before?, kernel::counters(tcp)?);
+        let sample = Sample {
+            time_s,
+            acked_bytes: now.acked_bytes.saturating_sub(before.acked_bytes),
+            rtt_s: now.rtt_s,
+            min_rtt_s: now.min_rtt_s,
+            retrans: now.total_retrans.saturating_sub(before.total_retrans),
+            app_limited: now.app_limited,
+        };
+        self.samples.push(sample);
+        keep_unsent_short(tcp, sample.acked_bytes as f64 / sample.time_s.max(SAMPLE_S));
+        Some(sample)
+    }
+}
+
+/// Waits until the socket takes more, but no longer than `seconds`.
+fn wait(tcp: &TcpStream, seconds: f64) {
+    // `as` saturates; at least one, lest the wait spin.
+    let ms = (seconds * 1000.0).ceil().clamp(1.0, 100.0) as u16;
+    // Whatever poll says, the next write knows better.
+    let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(ms));
+}
+
+/// What waits unsent in this host's own buffer when the stream ends has to be sent all the same: after an
+/// early stop it would be most of the bytes. So the kernel takes only so much ahead (`TCP_NOTSENT_LOWAT`,
+/// Linux 3.12); what is under way, and so the buffers, is not limited.
+#[cfg(target_os = "linux")]
+fn keep_unsent_short(tcp: &TcpStream, byte_s: f64) {
+    let bytes = (byte_s * UNSENT_S).clamp(UNSENT_BYTES_MIN, UNSENT_BYTES_MAX) as u32;
+    // Without it the tail is longer, and no number wrong.
+    let _ = socket2::SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn keep_unsent_short(_tcp: &TcpStream, _byte_s: f64) {}
+
+#[cfg(target_os = "linux")]
+fn choose(tcp: &TcpStream, name: &str) -> io::Result<()> {
+    socket2::SockRef::from(tcp).set_tcp_congestion(name.as_bytes())
+}
+
+#[cfg(not(target_os = "linux"))]
+fn choose(_tcp: &TcpStream, _name: &str) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+const STREAMING: &str = "streaming";
+/// Four samples in the shortest round; a system call each costs nothing beside the writes.
+const SAMPLE_S: f64 = 0.005;
+/// A busy machine may leave the thread alone for some milliseconds without the path running dry.
+const UNSENT_S: f64 = 0.02;
+/// One write.
+const UNSENT_BYTES_MIN: f64 = payload::BLOCK_BYTES as f64;
+/// 20 ms at 1.7 Gbit/s.
+const UNSENT_BYTES_MAX: f64 = (4 << 20) as f64;

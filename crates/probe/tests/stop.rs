@@ -1,0 +1,273 @@
+//! The rule that ends a stream early, on streams made up for it.
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+
+use barograph_probe::stop::{Calibration, Config, Decision, Guard, Reason, Rule, is_audit};
+use barograph_probe::stream::{Early, Sample, Samples, after_startup};
+use proptest::prelude::*;
+
+const FULL_S: f64 = 5.0;
+
+/// A stream whose rate in bit/s is `rate` of the time, sampled every 5 ms.
+fn stream(rtt_s: f64, seconds: f64, rate: impl Fn(f64) -> f64) -> Vec<Sample> {
+    let mut bits = 0.0;
+    let steps = (seconds / STEP_S) as u32;
+    let sample = |step: u32| {
+        let time_s = f64::from(step) * STEP_S;
+        let sample = Sample {
+            time_s,
+            acked_bytes: (bits / 8.0) as u64,
+            rtt_s: Some(rtt_s),
+            min_rtt_s: Some(rtt_s),
+            retrans: 0,
+            app_limited: false,
+        };
+        bits += rate(time_s) * STEP_S;
+        sample
+    };
+    (0..=steps).map(sample).collect()
+}
+
+/// Ten segments, doubled each round trip, up to a link's rate.
+fn slow_start(link_bit_s: f64, rtt_s: f64) -> impl Fn(f64) -> f64 {
+    move |time_s| (10.0 * 1448.0 * 8.0 / rtt_s * (time_s / rtt_s).exp2()).min(link_bit_s)
+}
+
+/// The first rate that settled, and whether it stopped the stream.
+fn watch(samples: &[Sample], early: Option<Early>) -> (Option<Reason>, bool) {
+    let mut rule = Rule::new(early);
+    let stopped = samples.iter().any(|sample| matches!(rule.push(sample), Decision::Stop(_)));
+    (rule.proposed(), stopped)
+}
+
+fn unguarded(samples: &[Sample]) -> Option<Reason> {
+    let (proposed, stopped) = watch(samples, Some(Early::default()));
+    assert_eq!(proposed.is_some(), stopped, "nothing stands against it");
+    proposed
+}
+
+fn within(share: f64, value: f64, of: f64) -> bool {
+    (value / of - 1.0).abs() <= share
+}
+
+/// Links from 1 Mbit/s to 1 Gbit/s, 0.1 to 200 ms.
+fn links() -> impl Strategy<Value = (f64, f64)> {
+    (6.0..9.0f64, -4.0..-0.7f64).prop_map(|(rate, rtt)| (10f64.powf(rate), 10f64.powf(rtt)))
+}
+
+proptest! {
+    #[test]
+    fn a_steady_link_is_measured_in_a_part_of_the_time((link, rtt_s) in links()) {
+        let samples = stream(rtt_s, 20.0, slow_start(link, rtt_s));
+        let reason = unguarded(&samples).expect("it settles");
+        prop_assert!(within(0.03, reason.rate_bit_s, link), "{reason:?} on {link}");
+        let (startup_s, rate) = after_startup(&samples).unwrap();
+        prop_assert!(within(0.03, rate, link), "{rate} on {link}");
+        prop_assert!(startup_s < reason.time_s);
+        // Slow start, and eight rounds of which none is longer than half a second or two round trips.
+        let doubling_s = rtt_s * (link * rtt_s / (10.0 * 1448.0 * 8.0)).log2().max(0.0);
+        let round_s = (64.0 * 1448.0 * 8.0 / link).min(0.5).max(0.02).max(rtt_s);
+        prop_assert!(reason.time_s <= doubling_s + 12.0 * (round_s + 2.0 * STEP_S), "{reason:?}");
+    }
+
+    /// A rate that falls to a half and climbs back every few rounds has no five rounds that agree. (On a slow
+    /// link a round is as long as such a tooth, and its mean is the right one.)
+    #[test]
+    fn a_deep_sawtooth_does_not_settle(link in 1e8..1e9f64, rounds in 3.0..8.0f64, phase in 0.0..1.0f64) {
+        let period_s = rounds * 0.02;
+        let start = slow_start(link, 0.02);
+        let saw = move |time_s: f64| start(time_s).min(link * (0.5 + 0.5 * (time_s / period_s + phase).fract()));
+        prop_assert_eq!(unguarded(&stream(0.02, FULL_S, saw)), None);
+    }
+
+    /// Stalls of three rounds, five rounds apart at most.
+    #[test]
+    fn a_stalling_stream_does_not_settle(link in 1e8..1e9f64, apart in 3.2..4.8f64, phase in 0.0..1.0f64) {
+        let start = slow_start(link, 0.02);
+        let stalling = move |time_s: f64| {
+            let within = (time_s / ((apart + 3.0) * 0.02) + phase).fract() * (apart + 3.0);
+            if within < 3.0 { 0.0 } else { start(time_s) }
+        };
+        prop_assert_eq!(unguarded(&stream(0.02, FULL_S, stalling)), None);
+    }
+
+    /// Whatever the stream does: nothing outside the interval stops it, and once outside it has its full length.
+    #[test]
+    fn the_guard_holds(
+        rates in prop::collection::vec(0.0..1e9f64, 1..40),
+        (lower, width) in (0.0..1e9f64, 0.0..5e8f64),
+        correction in 0.2..5.0f64,
+    ) {
+        let guard = Guard { lower_bit_s: lower, upper_bit_s: lower + width };
+        let piece_s = FULL_S / rates.len() as f64;
+        let rate = |time_s: f64| rates[((time_s / piece_s) as usize).min(rates.len() - 1)];
+        let samples = stream(0.01, FULL_S, rate);
+        let early = Early { guard: Some(guard), correction, ..Early::default() };
+        let (proposed, stopped) = watch(&samples, Some(early));
+        prop_assert_eq!(stopped, proposed.is_some_and(|reason| guard.holds(reason.rate_bit_s)));
+        if let Some(reason) = proposed {
+            prop_assert!(within(1e-9, reason.rate_bit_s, reason.settled_bit_s * correction));
+            let most = rates.iter().copied().fold(0.0, f64::max);
+            prop_assert!(0.0 < reason.settled_bit_s && reason.settled_bit_s <= most * 1.001);
+        }
+        // One that only watches proposes the same and stops nothing.
+        let (watched, stopped) = watch(&samples, None);
+        prop_assert!(!stopped);
+        prop_assert_eq!(
+            watched.map(|reason| reason.settled_bit_s.to_bits()),
+            proposed.map(|reason| reason.settled_bit_s.to_bits())
+        );
+    }
+
+    #[test]
+    fn no_samples_make_it_panic_or_propose_nonsense(
+        samples in prop::collection::vec((any::<f64>(), any::<u64>(), any::<f64>(), any::<bool>()), 0..200),
+        rounds in any::<usize>(), variation_max in any::<f64>(),
+    ) {
+        let sample = |&(time_s, acked_bytes, rtt_s, app_limited): &(f64, u64, f64, bool)| Sample {
+            time_s, acked_bytes, rtt_s: Some(rtt_s), min_rtt_s: None, retrans: 0, app_limited,
+        };
+        let samples: Vec<Sample> = samples.iter().map(sample).collect();
+        let early = Early { config: Config { rounds, variation_max }, ..Early::default() };
+        if let (Some(reason), _) = watch(&samples, Some(early)) {
+            prop_assert!(0.0 < reason.settled_bit_s && reason.settled_bit_s.is_finite(), "{reason:?}");
+        }
+        if let Some((_, rate)) = after_startup(&samples) {
+            prop_assert!(0.0 <= rate && rate.is_finite(), "{rate}");
+        }
+    }
+
+    /// A path that always gives the same share of its early estimate is corrected to what it gives.
+    #[test]
+    fn a_steady_bias_is_learned(ratio in 0.1..10.0f64, rates in prop::collection::vec(1e6..1e9f64, 3..20)) {
+        let mut calibration = Calibration::default();
+        for rate in rates {
+            calibration.learn(Some(rate), rate * ratio);
+        }
+        prop_assert!(within(1e-6, calibration.correction().unwrap(), ratio));
+    }
+
+    #[test]
+    fn audits_come_as_often_as_they_should(seed in any::<u64>(), share in 0.0..1.0f64) {
+        let audits = (0..4000).filter(|test| is_audit(seed, *test, share)).count() as f64;
+        // Five standard deviations of the binomial distribution.
+        prop_assert!((audits - 4000.0 * share).abs() <= 5.0 * (4000.0 * share * (1.0 - share)).sqrt() + 1.0);
+        prop_assert!(!(0..100).any(|test| is_audit(seed, test, 0.0)));
+        prop_assert!((0..100).all(|test| is_audit(seed, test, 1.0)));
+    }
+
+    #[test]
+    fn samples_are_bounded_evenly_spread_and_begin_with_the_first(count in 0..20_000u64) {
+        let mut samples = Samples::new();
+        for index in 0..count {
+            samples.push(Sample {
+                time_s: index as f64, acked_bytes: index, rtt_s: None, min_rtt_s: None, retrans: 0, app_limited: false,
+            });
+        }
+        let kept = samples.as_slice();
+        prop_assert!(kept.len() <= Samples::KEPT_MAX && (count as usize).min(Samples::KEPT_MAX / 2) <= kept.len());
+        prop_assert!(kept.first().is_none_or(|first| first.acked_bytes == 0));
+        prop_assert!(kept.windows(2).map(|pair| pair[1].acked_bytes - pair[0].acked_bytes).is_sorted());
+        let steps: std::collections::BTreeSet<u64> =
+            kept.windows(2).map(|pair| pair[1].acked_bytes - pair[0].acked_bytes).collect();
+        prop_assert!(steps.len() <= 1, "{steps:?}");
+    }
+}
+
+#[test]
+fn nothing_that_arrives_has_not_settled() {
+    assert_eq!(unguarded(&stream(0.02, FULL_S, |_| 0.0)), None);
+    assert_eq!(after_startup(&stream(0.02, FULL_S, |_| 0.0)), None);
+}
+
+#[test]
+fn a_clock_that_stands_still_ends_nothing() {
+    let mut samples = stream(0.02, FULL_S, slow_start(1e8, 0.02));
+    for sample in &mut samples {
+        sample.time_s = 0.5;
+    }
+    assert_eq!(unguarded(&samples), None);
+    assert_eq!(after_startup(&samples), None);
+}
+
+#[test]
+fn a_sender_with_nothing_to_send_says_nothing_of_the_path() {
+    let mut samples = stream(0.02, FULL_S, slow_start(1e8, 0.02));
+    assert!(unguarded(&samples).is_some());
+    for sample in &mut samples {
+        sample.app_limited = true;
+    }
+    assert_eq!(unguarded(&samples), None);
+}
+
+/// A policer lets a bucket pass at once and then holds the rate: the first second says nothing of the fifth.
+#[test]
+fn a_policer_fools_the_rule_alone_and_neither_guard_nor_calibration() {
+    let start = slow_start(1e8, 0.02);
+    let policed = move |time_s: f64| start(time_s).min(if time_s < 1.0 { 1e8 } else { 2e7 });
+    let samples = stream(0.02, FULL_S, policed);
+    let (_, full) = after_startup(&samples).unwrap();
+    let fooled = unguarded(&samples).unwrap();
+    assert!(2.0 * full < fooled.rate_bit_s, "{fooled:?} of {full}");
+
+    let guard = Guard { lower_bit_s: full * 0.8, upper_bit_s: full * 1.2 };
+    let guarded = Early { guard: Some(guard), ..Early::default() };
+    assert!(!watch(&samples, Some(guarded)).1, "outside the forecast it goes on");
+
+    let mut calibration = Calibration::default();
+    for _ in 0..Calibration::TESTS_MIN {
+        calibration.learn(Some(fooled.settled_bit_s), full);
+    }
+    let early = calibration.early(Some(guard), false);
+    let (reason, stopped) = watch(&samples, early);
+    assert!(stopped && within(0.01, reason.unwrap().rate_bit_s, full), "{reason:?}");
+}
+
+/// A flow that competes yields after two seconds: the settled rate is half of what comes.
+#[test]
+fn a_flow_that_has_not_yielded_is_corrected_for() {
+    let start = slow_start(1e8, 0.02);
+    let yielding = move |time_s: f64| start(time_s).min(if time_s < 2.0 { 2.5e7 } else { 5e7 });
+    let samples = stream(0.02, FULL_S, yielding);
+    let (_, full) = after_startup(&samples).unwrap();
+    let proposed = unguarded(&samples).unwrap();
+    assert!(proposed.rate_bit_s < 0.7 * full);
+    let mut calibration = Calibration::default();
+    for _ in 0..Calibration::TESTS_MIN {
+        calibration.learn(Some(proposed.settled_bit_s), full);
+    }
+    let early = calibration.early(Some(Guard { lower_bit_s: 0.0, upper_bit_s: f64::INFINITY }), false);
+    assert!(within(0.01, watch(&samples, early).0.unwrap().rate_bit_s, full));
+}
+
+#[test]
+fn a_path_is_tested_at_full_length_until_it_is_known_and_while_it_scatters() {
+    let guard = Some(Guard { lower_bit_s: 1e6, upper_bit_s: 1e9 });
+    let mut calibration = Calibration::default();
+    for _ in 0..Calibration::TESTS_MIN {
+        assert_eq!(calibration.early(guard, false), None);
+        calibration.learn(Some(1e8), 1e8);
+        // What did not settle, and what is no rate, says nothing.
+        calibration.learn(None, 1e8);
+        calibration.learn(Some(f64::NAN), 1e8);
+        calibration.learn(Some(1e8), 0.0);
+    }
+    assert_eq!(calibration.tests, Calibration::TESTS_MIN);
+    assert!(calibration.early(guard, false).is_some());
+    assert_eq!(calibration.early(guard, true), None, "an audit");
+    assert_eq!(calibration.early(None, false), None, "no forecast");
+    calibration.learn(Some(1e8), 2e8);
+    assert_eq!(calibration.early(guard, false), None, "far off the last time");
+    for _ in 0..20 {
+        calibration.learn(Some(1e8), 1e8);
+    }
+    assert!(calibration.early(guard, false).is_some(), "long ago");
+}
+
+#[test]
+fn a_guard_that_is_no_interval_holds_nothing() {
+    for (lower_bit_s, upper_bit_s) in [(f64::NAN, 1.0), (0.0, f64::NAN), (2.0, 1.0)] {
+        assert!(!Guard { lower_bit_s, upper_bit_s }.holds(1.0));
+    }
+}
+
+const STEP_S: f64 = 0.005;

@@ -1,0 +1,223 @@
+//! The paper's figures, drawn from our series.
+
+use barograph::tradeoff::{Predictor, Study, shown_s};
+
+use super::chart::{Axis, Chart, Layer, Shape, charts, largest};
+use super::long::{DAY_S, Long, PERIODS_S};
+use super::periodicity::{periodogram, spread};
+
+/// Figure 10 on the left and figure 11 on the right, a row for each series.
+pub(crate) fn long(all: &[Long]) -> anyhow::Result<String> {
+    let rows: Vec<Chart> = all.iter().flat_map(|long| [figure_10(long), figure_11(long)]).collect();
+    charts(&rows, 2)
+}
+
+/// Mean absolute errors and the roots of mean squared ones by test period, and the worst offset.
+fn figure_10(long: &Long) -> Chart {
+    let rows = |predictor: Predictor| long.study.rows.iter().filter(move |row| row.predictor == predictor);
+    let mut layers = Vec::new();
+    for (colour, predictor) in
+        [Predictor::Last, Predictor::Exponential, Predictor::Battery].into_iter().enumerate()
+    {
+        let points = |of: &dyn Fn(&barograph::tradeoff::Row) -> f64| {
+            rows(predictor).map(|row| (row.period_s, long.percent(of(row)))).collect::<Vec<_>>()
+        };
+        let name = predictor.name();
+        layers.push(Layer {
+            name: format!("MAE {name}"),
+            shape: Shape::Line,
+            points: points(&|row| row.mae().mean),
+            colour,
+        });
+        layers.push(Layer {
+            name: String::new(),
+            shape: Shape::Thin,
+            points: points(&|row| row.mae().worst),
+            colour,
+        });
+        if predictor == Predictor::Exponential {
+            layers.push(Layer {
+                name: format!("√MSE {name}"),
+                shape: Shape::Line,
+                points: points(&|row| row.root_mse().mean),
+                colour: 4,
+            });
+        }
+    }
+    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
+    let measured = &long.study.series[0];
+    let bytes: Option<Vec<(f64, f64)>> = rows(Predictor::Last)
+        .map(|row| Some((row.period_s, measured.bytes_per_hour(row.period_s)?)))
+        .collect();
+    Chart {
+        title: format!("Figure 10: {} (thin: worst offset)", long.name),
+        x: periods(long.study.rows.iter().map(|row| row.period_s)),
+        y: Axis::linear("% of the mean", 0.0, top),
+        right: bytes.map(|bytes| (bytes_axis(&bytes), bytes)),
+        layers,
+    }
+}
+
+/// The exponential predictor's MAEs at every offset, by period.
+fn figure_11(long: &Long) -> Chart {
+    let shown = [1800.0, 14_400.0, 43_200.0, DAY_S];
+    let rows: Vec<_> = shown.iter().filter_map(|s| long.row(*s, Predictor::Exponential)).collect();
+    let maes = |row: &barograph::tradeoff::Row| {
+        row.offsets.iter().map(|errors| long.percent(errors.mae)).collect::<Vec<f64>>()
+    };
+    let high = largest(rows.iter().flat_map(|row| maes(row))) * 1.02;
+    let width = high / BINS as f64;
+    let layer = |(colour, row): (usize, &&barograph::tradeoff::Row)| {
+        let maes = maes(row);
+        let share = |bin: usize| {
+            let inside = |mae: &&f64| (**mae / width) as usize == bin;
+            100.0 * maes.iter().filter(inside).count() as f64 / maes.len() as f64
+        };
+        let bars = (0..BINS).map(|bin| ((bin as f64 + 0.5) * width, share(bin))).filter(|bar| 0.0 < bar.1);
+        Layer {
+            name: shown_s(row.period_s),
+            shape: Shape::Bars(0.8 / BINS as f64),
+            points: bars.collect(),
+            colour,
+        }
+    };
+    let layers: Vec<Layer> = rows.iter().enumerate().map(layer).collect();
+    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
+    Chart {
+        title: format!("Figure 11: {}, exponential, over all offsets", long.name),
+        x: Axis::linear("MAE of an offset (% of the mean)", 0.0, high),
+        y: Axis::linear("% of the offsets", 0.0, top),
+        right: None,
+        layers,
+    }
+}
+
+/// A periodogram on the left, the spread of the MAE by period on the right.
+pub(crate) fn offsets(all: &[Long]) -> anyhow::Result<String> {
+    let row = |long: &Long| {
+        let base_s = long.grid().base_s;
+        let lines: Vec<(f64, f64)> =
+            periodogram(long.grid()).into_iter().map(|(slots, power)| (slots * base_s, power)).collect();
+        let spreads: Vec<(f64, f64)> = long
+            .study
+            .periods(0)
+            .into_iter()
+            .filter_map(|every| Some((every as f64 * base_s, 100.0 * spread(long.grid(), every)?)))
+            .collect();
+        let ends = (lines[0].0, lines[lines.len() - 1].0);
+        let days = [3600.0, 14_400.0, 43_200.0, DAY_S, 2.0 * DAY_S, 7.0 * DAY_S];
+        [
+            Chart {
+                title: format!("Periodogram: {}", long.name),
+                x: Axis::log("period", ends.0, ends.1).with_ticks(days.map(|s| (s, shown_s(s))).to_vec()),
+                y: Axis::linear(
+                    "share of the variance",
+                    0.0,
+                    largest(lines.iter().map(|line| line.1)) * 1.05,
+                ),
+                right: None,
+                layers: vec![Layer { name: String::new(), shape: Shape::Thin, points: lines, colour: 0 }],
+            },
+            Chart {
+                title: format!("Spread of the MAE over offsets: {}", long.name),
+                x: periods(spreads.iter().map(|point| point.0)),
+                y: Axis::linear(
+                    "deviation (% of the mean MAE)",
+                    0.0,
+                    largest(spreads.iter().map(|s| s.1)) * 1.05,
+                ),
+                right: None,
+                layers: vec![Layer { name: String::new(), shape: Shape::Line, points: spreads, colour: 1 }],
+            },
+        ]
+    };
+    charts(&all.iter().flat_map(row).collect::<Vec<Chart>>(), 2)
+}
+
+/// Errors of a campaign by test length, for the shortest and the longest period: figures 3, 7 and 8.
+pub(crate) fn by_length(study: &Study, title: &str, unit_s: f64, predictors: &[Predictor]) -> Chart {
+    let ends = ends_of(study);
+    let mut layers = Vec::new();
+    for (i, predictor) in predictors.iter().enumerate() {
+        for (j, every) in ends.iter().enumerate() {
+            let point = |series: usize| {
+                let (row, measured) = (study.row(series, *every, *predictor)?, &study.series[series]);
+                Some((measured.length_s? / unit_s, 100.0 * row.mae().mean / measured.grid.mean()))
+            };
+            layers.push(Layer {
+                name: format!("{} {}", predictor.name(), shown_s(*every as f64 * BASE_S)),
+                shape: Shape::Line,
+                points: (0..study.series.len()).filter_map(point).collect(),
+                colour: 2 * i + j,
+            });
+        }
+    }
+    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
+    Chart {
+        title: title.to_owned(),
+        x: Axis::linear("test length (s of the paper's time)", 0.0, 10.5),
+        y: Axis::linear("MAE (% of the mean)", 0.0, top),
+        right: None,
+        layers,
+    }
+}
+
+/// Errors of a campaign by test period, a line for each length: figures 4 and 9. Bytes are those of the longest test.
+pub(crate) fn by_period(study: &Study, title: &str, unit_s: f64, predictor: Predictor) -> Chart {
+    let scale = |every: usize| every as f64 * BASE_S;
+    let layer = |(colour, measured): (usize, &barograph::tradeoff::Measured)| Layer {
+        name: format!("{:.0} s", measured.length_s.unwrap_or(0.0) / unit_s),
+        shape: Shape::Line,
+        points: study
+            .rows
+            .iter()
+            .filter(|row| (row.series, row.predictor) == (colour, predictor))
+            .map(|row| (scale(row.every), 100.0 * row.mae().mean / measured.grid.mean()))
+            .collect(),
+        colour,
+    };
+    let layers: Vec<Layer> = study.series.iter().enumerate().map(layer).collect();
+    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
+    let longest = study.series.last();
+    let bytes: Vec<(f64, f64)> = study
+        .periods(0)
+        .into_iter()
+        // A test that was compressed in time, at as many times the rate, moves as many bytes.
+        .filter_map(|every| Some((scale(every), longest?.bytes_per_hour(scale(every))?)))
+        .collect();
+    Chart {
+        title: title.to_owned(),
+        x: periods(bytes.iter().map(|point| point.0)),
+        y: Axis::linear("MAE (% of the mean)", 0.0, top),
+        right: (!bytes.is_empty()).then(|| (bytes_axis(&bytes), bytes)),
+        layers,
+    }
+}
+
+/// The base period and the longest that was scored, in base periods.
+pub(crate) fn ends_of(study: &Study) -> Vec<usize> {
+    let periods = study.periods(0);
+    let mut ends: Vec<usize> = periods.first().into_iter().chain(periods.last()).copied().collect();
+    ends.dedup();
+    ends
+}
+
+fn bytes_axis(bytes: &[(f64, f64)]) -> Axis {
+    let high = largest(bytes.iter().map(|point| point.1));
+    let low = bytes.iter().map(|point| point.1).fold(f64::INFINITY, f64::min);
+    Axis::log("bytes an hour", low / 1.5, high * 1.5)
+}
+
+/// The axis of test periods.
+fn periods(seconds: impl Iterator<Item = f64> + Clone) -> Axis {
+    let (low, high) = seconds.fold((f64::INFINITY, 0.0_f64), |(low, high), s| (low.min(s), high.max(s)));
+    let shown = [300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0];
+    let ticks = PERIODS_S.into_iter().filter(|s| shown.contains(s)).map(|s| (s, shown_s(s))).collect();
+    Axis::log("test period", low / 1.15, high * 1.15).with_ticks(ticks)
+}
+
+/// "five minutes between tests" of one length (§4).
+pub(crate) const BASE_S: f64 = 300.0;
+
+/// As many bars as can be told apart.
+const BINS: usize = 40;
