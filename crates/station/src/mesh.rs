@@ -20,7 +20,7 @@ mod kept;
 mod peers;
 
 pub(crate) use addresses::unusable;
-pub(crate) use board::Board;
+pub(crate) use board::{Board, Figures};
 pub use engine::{Engines, Kind, Spool};
 pub(crate) use events::Event;
 pub(crate) use keeper::{Keeper, Parts};

@@ -28,6 +28,16 @@ pub(crate) struct Board {
     pub(super) hooks_dropped: AtomicU64,
 }
 
+/// What `/metrics` says of the mesh.
+#[derive(Clone, Debug)]
+pub(crate) struct Figures {
+    pub(crate) is_connected: bool,
+    /// How many stations of the directory stand how.
+    pub(crate) peers: [(&'static str, usize); 3],
+    pub(crate) hooks_dropped: u64,
+    pub(crate) spool: Option<Spool>,
+}
+
 /// How the directory does.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Directory {
@@ -140,6 +150,16 @@ impl Board {
         let count = |word| (word, peers.all().filter(|peer| peer.standing.as_str() == word).count());
         let words = [Standing::Up, Standing::Lost, Standing::Ignored(String::new())];
         words.map(|standing| count(standing.as_str()))
+    }
+
+    /// What `/metrics` says.
+    pub(crate) fn figures(&self) -> Figures {
+        Figures {
+            is_connected: self.directory().is_connected(),
+            peers: self.counts(),
+            hooks_dropped: self.hooks_dropped(),
+            spool: self.spool(),
+        }
     }
 
     /// What is wrong, in sentences for `/healthz`.

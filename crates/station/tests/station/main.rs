@@ -7,6 +7,7 @@ mod echo;
 mod guard;
 mod http;
 mod live;
+mod mesh;
 mod page;
 mod tls;
 
