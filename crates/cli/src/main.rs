@@ -2,6 +2,7 @@
 
 mod client;
 mod exit;
+mod peers;
 mod probe;
 mod record;
 mod target;
@@ -37,6 +38,8 @@ enum Verb {
     Record(record::Args),
     /// Show or change what a running station measures.
     Target(target::Args),
+    /// Show the stations of a running station's mesh, or follow what becomes of them.
+    Peers(peers::Args),
     /// Print the version.
     Version(version::Args),
     /// Print the completions of a shell.
@@ -62,6 +65,7 @@ fn main() -> ExitCode {
         Verb::Tradeoff(args) => barograph::tradeoff::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Target(args) => target::run(&args),
+        Verb::Peers(args) => peers::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "barograph", &mut std::io::stdout());

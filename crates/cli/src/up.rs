@@ -22,6 +22,10 @@ pub(crate) struct Args {
     /// Directory of archive, token and added targets [default: ~/.local/state/barograph]
     #[arg(long, value_name = "DIR")]
     state: Option<String>,
+    /// Join the mesh of this station: a host, host:port or URL; its invitation is in BAROGRAPH_JOIN_TOKEN, or
+    /// in mesh.join_token_file. Listens on [::]:10132 unless --listen says otherwise
+    #[arg(long, value_name = "HOST")]
+    join: Option<String>,
     /// Configuration file [default: ~/.config/barograph/barograph.toml, if it is there]
     #[arg(long, value_name = "FILE", env = "BAROGRAPH_CONFIG")]
     config: Option<PathBuf>,
@@ -121,7 +125,12 @@ fn sources(args: &Args) -> Result<Sources, String> {
             pair.split_once('=').ok_or_else(|| format!("--set `{pair}`: expected KEY=VALUE"))?;
         flags.push((key.trim().to_string(), value.trim().to_string()));
     }
-    let named = [("listen", &args.listen), ("state", &args.state), ("host", &args.host)];
+    let named = [
+        ("listen", &args.listen),
+        ("state", &args.state),
+        ("host", &args.host),
+        ("mesh.join", &args.join),
+    ];
     flags.extend(named.into_iter().filter_map(|(key, value)| Some((key.to_string(), value.clone()?))));
     if args.no_default_targets {
         flags.push(("default_targets".into(), "false".into()));

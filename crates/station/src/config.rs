@@ -604,6 +604,29 @@ mod tests {
     }
 
     #[test]
+    fn who_joins_listens_for_others_and_keeps_its_invitation_to_itself() {
+        let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
+        let variables = vec![pair("BAROGRAPH_JOIN_TOKEN", "sesame\n"), pair("BAROGRAPH_MESH_SITE", "lab")];
+        let sources = Sources { variables, flags: vec![pair("mesh.join", "head")], ..Sources::default() };
+        let config = sources.read().unwrap();
+        assert_eq!(config.mesh.join.as_deref(), Some("http://head:10132/"));
+        assert_eq!(config.mesh.join_token.as_ref().map(Secret::reveal), Some("sesame"));
+        assert!(!format!("{config:?}").contains("sesame"));
+        assert_eq!((config.listen.to_string().as_str(), config.listen_implied), ("[::]:10132", true));
+        assert_eq!(config.mesh.all_groups()[0].as_str(), "local:lab");
+        let told = Sources {
+            flags: vec![pair("mesh.join", "head"), pair("listen", "127.0.0.1:0")],
+            ..Sources::default()
+        };
+        let config = told.read().unwrap();
+        assert_eq!((config.listen.to_string().as_str(), config.listen_implied), ("127.0.0.1:0", false));
+        let both = Sources { flags: vec![pair("mesh.join", "a"), pair("mesh.nats", "b")], ..Sources::default() };
+        let error = both.read().unwrap_err().to_string();
+        assert!(error.contains("`mesh.join`: a mesh has one engine"), "{error}");
+        assert_eq!(Config::default().needs_restart(&Config { mesh: config.mesh, ..Config::default() }), ["mesh"]);
+    }
+
+    #[test]
     fn the_state_directory_follows_xdg() {
         let state = |xdg: Option<&str>, home: Option<&str>| {
             default_state(|name| match name {

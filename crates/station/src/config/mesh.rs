@@ -20,7 +20,7 @@ pub struct MeshConfig {
     pub join_token_file: Option<PathBuf>,
     /// The token itself, from the variable `BAROGRAPH_JOIN_TOKEN`; it goes before the file.
     pub join_token: Option<Secret>,
-    /// Certificates (PEM) to trust beside the system's, for a station to join that speaks HTTPS.
+    /// Certificates (PEM) to trust instead of the system's, for a station to join that speaks HTTPS.
     pub join_ca: Option<PathBuf>,
     /// NATS servers of the mesh; empty = it runs without.
     pub nats: Vec<String>,
