@@ -1,5 +1,5 @@
 // A station that is not one: serves the built page and invented series, for tests and for drawing.
-// `node mock.mjs [--port 7000] [--period-ms 1000] [--empty] [--many 40] [--here]`
+// `node mock.mjs [--port 7000] [--period-ms 1000] [--empty] [--many 40] [--mesh 6] [--here]`
 import { readFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
 import { pathToFileURL } from 'node:url';
@@ -7,27 +7,30 @@ import { FakeSeries, delay, losses, seeded, shifter, wanderer } from './testkit/
 
 /**
  * Starts a mock station; with `period_ms` 0 nothing moves until `step()`. With `here` its page gets a communicator
- * that is not one either (testkit/fake-here.mjs), with `here` points measured before.
+ * that is not one either (testkit/fake-here.mjs), with `here` points measured before. With `mesh` it knows all
+ * pairs of so many stations, each with `warm` points.
  */
-export async function startMock({ port = 0, period_ms = 0, empty = false, many = 0, stream = true, seed = 1, here } = {}) {
-  const mock = new Mock({ empty, many, stream, seed, here, period_ms });
+export async function startMock({ port = 0, period_ms = 0, empty = false, many = 0, mesh = 0, warm = 400, stream = true, seed = 1, here } = {}) {
+  const mock = new Mock({ empty, many, mesh, warm, stream, seed, here, period_ms });
   await mock.start(port);
   if (0 < period_ms) mock.timer = setInterval(() => mock.step(), period_ms);
   return mock;
 }
 
 class Mock {
-  constructor({ empty, many, stream, seed, here, period_ms }) {
+  constructor({ empty, many, mesh, warm, stream, seed, here, period_ms }) {
     this.here = here;
     this.here_period_ms = period_ms;
     this.gives_stream = stream;
     this.requests = [];
+    this.peers = mesh === 0 ? null : peersOf(mesh);
+    this.peer_streams = new Set();
     this.streams = new Set();
     this.random = seeded(seed);
     this.started_s = Date.now() / 1000 - 7384;
-    this.series = (empty ? [] : [...WEATHER, ...manyOf(many)]).map((weather) => new FakeSeries(weather, this.random));
+    this.series = (empty ? [] : [...WEATHER, ...manyOf(many), ...pairsOf(mesh)]).map((weather) => new FakeSeries(weather, this.random));
     const now_s = Date.now() / 1000;
-    for (const series of this.series) series.warmUp(now_s);
+    for (const series of this.series) series.warmUp(now_s, warm);
   }
 
   /** Begins to answer on `port`, or on the port it had before. */
@@ -47,6 +50,7 @@ class Mock {
     this.server.closeAllConnections();
     await new Promise((resolve) => this.server.close(resolve));
     this.streams.clear();
+    this.peer_streams.clear();
   }
 
   /** Measures every series once more and tells every stream. */
@@ -65,6 +69,19 @@ class Mock {
   put(quantity, outcome, time_s = Date.now() / 1000) {
     const series = this.series.find((series) => series.quantity === quantity);
     this.#send(series, series.put(time_s, outcome));
+  }
+
+  /** As `put`, of one of several series of a quantity. */
+  putPair(source, target, quantity, outcome, time_s = Date.now() / 1000) {
+    const series = this.series.find((one) => one.source === source && one.target === target && one.quantity === quantity);
+    this.#send(series, series.put(time_s, outcome));
+  }
+
+  /** Says that a station of the mesh is `lost` or has `returned`. */
+  setPeer(host, kind) {
+    const peer = this.peers.find((peer) => peer.host === host);
+    peer.state = kind === 'lost' ? 'lost' : 'up';
+    for (const stream of this.peer_streams) stream.write(`event: ${kind}\ndata: ${JSON.stringify(peer)}\n\n`);
   }
 
   /** Tells every stream that it missed something. */
@@ -100,8 +117,12 @@ class Mock {
       if (wanted) json(response, wanted.recent());
       else json(response, { error: 'no such series' }, 404);
     } else if (pathname === '/v1/stream') {
-      if (this.gives_stream) this.#stream(response);
+      if (this.gives_stream) this.#stream(response, this.streams);
       else json(response, { error: 'too many streams' }, 503);
+    } else if (pathname === '/v1/peers' && this.peers !== null) {
+      json(response, { peers: this.peers });
+    } else if (pathname === '/v1/peers/events' && this.peers !== null) {
+      this.#stream(response, this.peer_streams);
     } else {
       await this.#file(response, pathname);
     }
@@ -124,11 +145,11 @@ class Mock {
     response.end(contents);
   }
 
-  #stream(response) {
+  #stream(response, streams) {
     response.writeHead(200, { 'content-type': 'text/event-stream', 'cache-control': 'no-store' });
     response.write(': barograph\n\n');
-    this.streams.add(response);
-    response.on('close', () => this.streams.delete(response));
+    streams.add(response);
+    response.on('close', () => streams.delete(response));
   }
 }
 
@@ -153,6 +174,42 @@ function manyOf(count) {
     unit: 's',
     period_s: 10,
     weather: delay((5 + i) * 1e-3, 0.08, 0.02, 0.01),
+  }));
+}
+
+const PLACES = ['aneroid', 'cirrus', 'cumulus', 'foehn', 'mistral', 'stratus'];
+
+function stationsOf(count) {
+  return Array.from({ length: count }, (_, i) => PLACES[i] ?? `station-${String(i).padStart(3, '0')}`);
+}
+
+/** Every pair of `count` stations: times by distance, shares lost, and of some the goodput. */
+function pairsOf(count) {
+  const names = stationsOf(count);
+  return names.flatMap((source, i) =>
+    names.flatMap((target, j) => {
+      if (i === j) return [];
+      const rtt_s = 2e-3 + 7e-3 * Math.abs(i - j);
+      const pair = [{ source, target, quantity: 'rtt', unit: 's', period_s: 10, weather: delay(rtt_s, 0.06, 0.02, 0.01) }];
+      if (6 < count) return pair;
+      pair.push({ source, target, quantity: 'loss', unit: 'ratio', period_s: 10, weather: losses() });
+      if ((i + j) % 2) pair.push({ source, target, quantity: 'goodput', unit: 'bit/s', period_s: 600, weather: shifter(93e6, 61e6) });
+      return pair;
+    }),
+  );
+}
+
+function peersOf(count) {
+  return stationsOf(count).slice(1).map((host, i) => ({
+    host,
+    state: 'up',
+    version: '0.1.0',
+    groups: [`local:${i % 2 ? 'north' : 'south'}`],
+    capabilities: { responder: true, bulk: false, archive: false },
+    addresses: [`192.0.2.${i + 2}:10132`],
+    address: `192.0.2.${i + 2}:10132`,
+    since_s: Date.now() / 1000 - 3600,
+    reason: null,
   }));
 }
 
@@ -181,6 +238,7 @@ if (import.meta.url === pathToFileURL(process.argv[1]).href) {
     port: option('port', 0),
     period_ms: option('period-ms', 1000),
     many: option('many', 0),
+    mesh: option('mesh', 0),
     empty: process.argv.includes('--empty'),
     here: process.argv.includes('--here') ? 400 : undefined,
   });

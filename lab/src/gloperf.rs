@@ -1,10 +1,20 @@
 //! `lab gloperf`: what a longer test period and a shorter test cost in error, after Lee, Stepanek, Wolski, Kesselman
 //! and Foster, *A Network Performance Tool for Grid Environments* (SC '99), §4.
 
+#[cfg(target_os = "linux")]
+mod background;
+#[cfg(target_os = "linux")]
+mod campaign;
 mod chart;
+#[cfg(target_os = "linux")]
+mod competition;
 mod figures;
+#[cfg(target_os = "linux")]
+mod findings;
 mod long;
 mod periodicity;
+#[cfg(target_os = "linux")]
+mod slow_start;
 mod statements;
 mod synthetic;
 
@@ -14,8 +24,12 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use clap::ValueEnum;
+use clap::{ValueEnum, value_parser};
 
+#[cfg(target_os = "linux")]
+use barograph_sim::{Link, Network};
+#[cfg(target_os = "linux")]
+use indicatif::{ProgressBar, ProgressStyle};
 use long::Long;
 
 /// What `lab gloperf` was asked.
@@ -25,8 +39,14 @@ pub(crate) struct Args {
     #[arg(long, value_name = "DIR")]
     traces: Option<PathBuf>,
     /// Only these parts.
-    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Long])]
+    #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Part::Campaign, Part::Competition, Part::Long])]
     parts: Vec<Part>,
+    /// Measure in the paper's own time and at its rates, instead of five times as fast: about an hour.
+    #[arg(long)]
+    full: bool,
+    /// Tests of each length in the campaign.
+    #[arg(long, value_name = "N", default_value_t = 96, value_parser = value_parser!(u32).range(24..=2000))]
+    cycles: u32,
     /// The seed of the synthetic series, of background traffic and of the random predictor.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -38,6 +58,10 @@ pub(crate) struct Args {
 /// The parts of the study.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Part {
+    /// Figures 1 to 9: tests over two emulated links; root
+    Campaign,
+    /// What a test takes from a competing flow, and leaves in the queue; root
+    Competition,
     /// Figures 10 and 11, and shifted subsamples: long series, nothing is measured
     Long,
 }
@@ -46,10 +70,89 @@ enum Part {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     fs::create_dir_all(&args.out).with_context(|| format!("cannot make {}", args.out.display()))?;
     let mut text = String::from("# Cost against error (Gloperf §4)\n");
+    if args.parts.contains(&Part::Campaign) {
+        text += &campaign_part(args)?;
+    }
+    if args.parts.contains(&Part::Competition) {
+        text += &competition_part(args)?;
+    }
     if args.parts.contains(&Part::Long) {
         text += &long_part(args)?;
     }
     std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+}
+
+/// Emulated links are made of Linux's network namespaces.
+#[cfg(not(target_os = "linux"))]
+fn campaign_part(args: &Args) -> anyhow::Result<String> {
+    let Args { full: _, cycles: _, .. } = args;
+    eprintln!("SKIPPED: lab gloperf: the campaign needs Linux's network namespaces");
+    Ok(String::new())
+}
+
+/// Figures 1 to 9: both links at once, each with an emulator of its own.
+#[cfg(target_os = "linux")]
+fn campaign_part(args: &Args) -> anyhow::Result<String> {
+    if !may_emulate()? {
+        return Ok(String::new());
+    }
+    let plan = campaign::Plan {
+        scale: if args.full { 1.0 } else { COMPRESSION },
+        cycles: args.cycles as usize,
+        seed: args.seed,
+    };
+    let style = ProgressStyle::with_template("{bar:40} {pos}/{len} tests, {eta} left")
+        .unwrap_or_else(|_| ProgressStyle::default_bar());
+    let links = [background::Weather::Stationary, background::Weather::Shifting];
+    let bar =
+        ProgressBar::new((links.len() * plan.cycles * campaign::LENGTHS_S.len()) as u64).with_style(style);
+    let measured: Vec<anyhow::Result<campaign::Campaign>> = std::thread::scope(|scope| {
+        let run = |weather| {
+            let bar = &bar;
+            scope.spawn(move || campaign::Campaign::run(weather, plan, bar))
+        };
+        let runs = links.map(run);
+        runs.into_iter().map(|run| run.join().expect("a campaign does not panic")).collect()
+    });
+    bar.finish_and_clear();
+    let mut all = Vec::new();
+    for campaign in measured {
+        all.push(findings::Found::of(campaign?));
+    }
+    for found in &all {
+        save(&args.out, &format!("gloperf-{}.csv", found.campaign.slug), &found.campaign.csv())?;
+        save(&args.out, &format!("gloperf-{}.svg", found.campaign.slug), &findings::figures(found)?)?;
+    }
+    Ok(format!("\n## Figures 1 to 9\n{}", findings::report(&all)))
+}
+
+/// Emulated links are made of Linux's network namespaces.
+#[cfg(not(target_os = "linux"))]
+fn competition_part(_: &Args) -> anyhow::Result<String> {
+    eprintln!("SKIPPED: lab gloperf: competition needs Linux's network namespaces");
+    Ok(String::new())
+}
+
+/// What a test takes from others.
+#[cfg(target_os = "linux")]
+fn competition_part(args: &Args) -> anyhow::Result<String> {
+    if !may_emulate()? {
+        return Ok(String::new());
+    }
+    let runs = if args.full { 3 * COMPETITIONS } else { COMPETITIONS };
+    Ok(format!("\n## A competing flow and the queue\n\n{}", competition::report(runs, args.seed)?))
+}
+
+/// Whether there can be emulated links; says so where not.
+#[cfg(target_os = "linux")]
+fn may_emulate() -> anyhow::Result<bool> {
+    match Network::new(Link::Veth { rate_bps: None }) {
+        Err(error @ barograph_sim::Error::NotPermitted { .. }) => {
+            barograph_sim::say_skipped(&format!("lab gloperf: {error}"));
+            Ok(false)
+        }
+        tried => tried.map(|_| true).context("cannot make an emulated network"),
+    }
 }
 
 /// Figures 10 and 11, and the shifted subsamples.
@@ -88,3 +191,12 @@ fn save(folder: &Path, name: &str, content: &str) -> anyhow::Result<()> {
     let path = folder.join(name);
     fs::write(&path, content).with_context(|| format!("cannot write {}", path.display()))
 }
+
+/// Of a path of 60 ms are left 12 ms, which the emulator and the kernel's timers of some milliseconds still bear, and a
+/// day's eight hours of tests take ten minutes.
+#[cfg(target_os = "linux")]
+const COMPRESSION: f64 = 5.0;
+
+/// Runs with a full test, and as many with one that may stop early: two and a half minutes.
+#[cfg(target_os = "linux")]
+const COMPETITIONS: u32 = 3;

@@ -1,6 +1,7 @@
 //! The papers' tables and figures, reproduced with this code: one file a question.
 
 mod cycle;
+mod earlystop;
 mod equivalence;
 mod figure;
 mod forecast;
@@ -25,6 +26,8 @@ struct Cli {
 enum Experiment {
     /// How well each preset, rule and method forecasts the traces of a folder.
     Forecast(forecast::Args),
+    /// What a timed stream costs, and how wrong it is, when it ends once its rate has settled; needs root.
+    Earlystop(earlystop::Args),
     /// Whether a page in a browser measures what a native program measures: JavaNws' tables and figures; needs root.
     Equivalence(equivalence::Args),
     /// What a longer test period and a shorter test cost in error: Gloperf's figures; parts of it need root.
@@ -38,6 +41,7 @@ enum Experiment {
 fn main() -> ExitCode {
     let done = match Cli::parse().experiment {
         Experiment::Forecast(args) => forecast::run(&args),
+        Experiment::Earlystop(args) => earlystop::run(&args),
         Experiment::Equivalence(args) => equivalence::run(&args),
         Experiment::Gloperf(args) => gloperf::run(&args),
         Experiment::Probe(args) => probe::run(&args),

@@ -1,4 +1,4 @@
-// The station's HTTP API as the page uses it: three questions and one stream (docs/spec/api.md).
+// The station's HTTP API as the page uses it: some questions and one stream, in a mesh two (docs/spec/api.md).
 // Addresses are relative, so that the page works behind a proxy that serves it under a path.
 
 /** `GET /v1/station`. */
@@ -10,6 +10,21 @@ export function fetchStation() {
 export async function fetchSeries() {
   const { series } = await fetchJson('v1/series');
   return series;
+}
+
+/** `GET /v1/peers`: the stations of the mesh beside this one; `null` where there is no mesh. */
+export async function fetchPeers() {
+  const { peers } = (await fetchJson('v1/peers', true)) ?? { peers: null };
+  return peers;
+}
+
+/** Calls `changed()` at every event of `/v1/peers/events`, until the stream breaks; returns it. */
+export function watchPeers(changed) {
+  const stream = new EventSource('v1/peers/events');
+  for (const kind of ['joined', 'lost', 'returned']) stream.addEventListener(kind, () => changed());
+  // It is opened again with the stream of points; until then the heartbeat asks.
+  stream.addEventListener('error', () => stream.close());
+  return stream;
 }
 
 /** `GET /v1/recent` of one series: its last points, each with the forecast issued for it. */
@@ -119,12 +134,13 @@ export function retryDelay(failures, chance) {
   return whole_ms * (0.75 + 0.25 * chance);
 }
 
-async function fetchJson(address) {
+async function fetchJson(address, may_be_absent = false) {
   const response = await fetch(address, {
     cache: 'no-store',
     headers: { accept: 'application/json' },
     signal: AbortSignal.timeout(ANSWER_MS_MAX),
   });
+  if (may_be_absent && response.status === 404) return null;
   if (!response.ok) throw new Error(`${address.split('?')[0]} answered ${response.status}`);
   return response.json();
 }

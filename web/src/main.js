@@ -1,16 +1,24 @@
 // The page of a station: measures against it, asks what it has measured itself, then listens.
 import './page.css';
-import { Connection, fetchRecent, fetchSeries, fetchStation, pollDelay } from './api.js';
+import { Connection, fetchPeers, fetchRecent, fetchSeries, fetchStation, pollDelay, watchPeers } from './api.js';
+import { Grid } from './grid.js';
 import { Here } from './here.js';
+import { Mesh } from './mesh.js';
 import { Own } from './own.js';
 import { Store } from './store.js';
 import { followTheme } from './theme.js';
 import { View } from './view.js';
 import { whyNot } from './why.js';
 
+let peer_events = null;
 const store = new Store();
 const view = new View(store, { seen: readHistory, retry: () => connection.connect() });
 const own = new Own();
+const mesh = new Mesh();
+const grid = new Grid(mesh, (pair) => {
+  store.pin(pair, pair ? mesh.seriesOf(pair.source, pair.target) : []);
+  view.choose(pair);
+});
 const connection = new Connection({
   async open() {
     await readAll();
@@ -19,9 +27,13 @@ const connection = new Connection({
   point(event) {
     const key = store.addPoint(event);
     if (key !== null) view.redraw(key);
+    grid.redraw(mesh.addPoint(event));
   },
   lag: () => readAll().catch(() => {}), // The heartbeat finds out whether the station is gone.
-  alive: (station) => view.setStation(station),
+  alive(station) {
+    view.setStation(station);
+    if (peer_events?.readyState !== EventSource.OPEN) readPeers();
+  },
   async lost(retry_ms, failures) {
     if (view.connection !== 'polling') view.setConnection('reconnecting', retry_ms);
     if (failures < POLL_FAILURES_MIN) return;
@@ -40,8 +52,22 @@ async function readAll() {
   const [station, series] = await Promise.all([fetchStation(), fetchSeries()]);
   view.setStation(station);
   store.replaceSeries(series);
+  mesh.replaceSeries(series);
   view.arrange();
+  grid.arrange();
+  readPeers();
   return station;
+}
+
+/** Reads who is in the mesh, and listens for changes where there is one; without an answer all stays as it was. */
+async function readPeers() {
+  if (!mesh.has_sources) return; // Nobody to compare with, and mostly no mesh to ask about.
+  const peers = await fetchPeers().catch(() => undefined);
+  if (peers === undefined) return;
+  mesh.setPeers(peers);
+  grid.arrange();
+  if (peers === null) peer_events?.close();
+  else if (peer_events === null || peer_events.readyState === EventSource.CLOSED) peer_events = watchPeers(readPeers);
 }
 
 /** Reads a series' history unless it is there or on its way; a few at a time, oldest wish first. */

@@ -8,6 +8,8 @@ export class Store {
     this.series = new Map();
     /** How many series the station has beyond `SERIES_MAX`. */
     this.left_out = 0;
+    /** The pair whose series are kept whatever else there is. */
+    this.pinned = null;
   }
 
   /**
@@ -16,7 +18,8 @@ export class Store {
    */
   replaceSeries(list) {
     const kept = new Map();
-    for (const summary of list.slice(0, SERIES_MAX)) {
+    const pinned = list.slice(SERIES_MAX).filter((summary) => this.#isPinned(summary));
+    for (const summary of [...list.slice(0, SERIES_MAX), ...pinned]) {
       const key = keyOf(summary);
       const series = this.series.get(key) ?? newSeries(summary);
       series.unit = summary.unit;
@@ -31,7 +34,21 @@ export class Store {
       kept.set(key, series);
     }
     this.series = kept;
-    this.left_out = Math.max(0, list.length - SERIES_MAX);
+    this.extra = pinned.map(keyOf);
+    this.left_out = Math.max(0, list.length - SERIES_MAX - pinned.length);
+  }
+
+  /** Keeps the series of a pair, `summaries`, even where there is room for no others; `null` lets go of them. */
+  pin(pair, summaries = []) {
+    for (const key of this.extra) this.series.delete(key);
+    this.pinned = pair;
+    this.extra = summaries.map(keyOf).filter((key) => !this.series.has(key));
+    for (const summary of summaries) {
+      const key = keyOf(summary);
+      if (this.series.has(key)) continue;
+      const { count, failures, last, next } = summary;
+      this.series.set(key, { ...newSeries(summary), count, failures, last, listed: last, next });
+    }
   }
 
   /** Gives the series of target `from` the target `to`, with all that they hold. */
@@ -126,6 +143,13 @@ export class Store {
         a.source.localeCompare(b.source),
     );
   }
+
+  #isPinned({ source, target }) {
+    return this.pinned !== null && this.pinned.source === source && this.pinned.target === target;
+  }
+
+  // Keys that are there only because they are pinned.
+  extra = [];
 }
 
 /** The identity of a series: its source, target and quantity as one text. */

@@ -68,6 +68,15 @@ export class View {
     this.drawing.ask(...this.cards.keys());
   }
 
+  /** Shows only the groups of one pair; `null` = of all. */
+  choose(pair) {
+    this.choice = pair;
+    this.arrange();
+    const part = this.parts.groups.parentElement;
+    // Far enough up that a graph is seen, and not at all where one is already.
+    if (pair && 0.6 * window.innerHeight < part.getBoundingClientRect().top) part.scrollIntoView({ block: 'start' });
+  }
+
   /** Reads the theme's colours again. */
   recolour() {
     for (const card of this.cards.values()) card.recolour();
@@ -149,7 +158,7 @@ export class View {
     let shown = 0;
     for (const [key, card] of this.cards) {
       const series = this.store.series.get(key);
-      const hidden = !series || !matches(series, quantityTitle(series.quantity), query);
+      const hidden = !series || !this.#isChosen(series) || !matches(series, quantityTitle(series.quantity), query);
       card.root.hidden = hidden;
       if (!hidden) shown += 1;
     }
@@ -190,6 +199,11 @@ export class View {
     setText(this.parts.countdown, 0 < wait_s ? `Trying again in ${wait_s}\u202fs.` : 'Trying again…');
   }
 
+  #isChosen({ source, target }) {
+    return this.choice === null || (this.choice.source === source && this.choice.target === target);
+  }
+
+  choice = null;
   disordered = false;
   connection = 'connecting';
   retry_at_ms = 0;

@@ -19,8 +19,8 @@ export class FakeSeries {
     return { source, target, quantity, unit };
   }
 
-  warmUp(now_s) {
-    for (let i = 400; 0 < i; i -= 1) this.measure(now_s - this.period_s * (i + 0.2 * this.random()));
+  warmUp(now_s, count = 400) {
+    for (let i = count; 0 < i; i -= 1) this.measure(now_s - this.period_s * (i + 0.2 * this.random()));
   }
 
   measure(time_s) {

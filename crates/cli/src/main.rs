@@ -3,6 +3,7 @@
 mod client;
 mod exit;
 mod peers;
+mod plan;
 mod probe;
 mod record;
 mod target;
@@ -40,6 +41,8 @@ enum Verb {
     Target(target::Args),
     /// Show the stations of a running station's mesh, or follow what becomes of them.
     Peers(peers::Args),
+    /// Show what testing all pairs of a mesh would take: how often each has its turn, and what that costs.
+    Plan(plan::Args),
     /// Print the version.
     Version(version::Args),
     /// Print the completions of a shell.
@@ -66,6 +69,7 @@ fn main() -> ExitCode {
         Verb::Record(args) => record::run(&args),
         Verb::Target(args) => target::run(&args),
         Verb::Peers(args) => peers::run(&args),
+        Verb::Plan(args) => plan::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "barograph", &mut std::io::stdout());

@@ -1,5 +1,7 @@
 //! `barograph probe`: measures a target once and shows what came out.
 
+mod stream;
+
 use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex};
@@ -7,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use barograph_forecast::Quantity;
 use barograph_probe::io::{Cancel, Context, Progress, run_one};
-use barograph_probe::{Experiment, Measured, Plan, ProbeError, Reading, Target};
+use barograph_probe::{Experiment, Measured, Plan, ProbeError, Reading, Target, TcpInfo};
 use barograph_station::detail::TcpInfoJson;
 use barograph_station::signals;
 use barograph_station::target::Kind;
@@ -39,6 +41,8 @@ pub(crate) struct Args {
     /// The other station's token; needed where it is not on this host
     #[arg(long, value_name = "TOKEN", env = "BAROGRAPH_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    #[command(flatten)]
+    stream: stream::StreamArgs,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
@@ -62,6 +66,9 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         progress: std::io::stderr().is_terminal().then(|| progress(Arc::clone(&bar))),
         ..Context::default()
     };
+    if let Some(plan) = args.stream.plan() {
+        return stream::run(args, &plan, &target, &context);
+    }
     let experiments = match plan(args, &target, &wanted, &context) {
         Ok(experiments) => experiments,
         Err(reading) => {
@@ -248,12 +255,18 @@ fn circumstances(measured: &Measured, unit: &str) -> String {
         parts.push(format!("{} uncorrected", scaled(raw, unit)));
     }
     if let Some(info) = &measured.tcp_info {
-        parts.extend(info.min_rtt_s.map(|rtt| format!("least RTT {}", scaled(rtt, "s"))));
-        parts.push(format!("{} sent again", info.total_retrans));
-        parts.extend(info.congestion.clone());
-        parts.extend(info.limited_by.map(|limit| format!("limited by {limit}")));
+        parts.extend(kernels_view(info));
     }
     parts.join(", ")
+}
+
+fn kernels_view(info: &TcpInfo) -> Vec<String> {
+    let mut parts = Vec::new();
+    parts.extend(info.min_rtt_s.map(|rtt| format!("least RTT {}", scaled(rtt, "s"))));
+    parts.push(format!("{} sent again", info.total_retrans));
+    parts.extend(info.congestion.clone());
+    parts.extend(info.limited_by.map(|limit| format!("limited by {limit}")));
+    parts
 }
 
 /// A value with three or four digits and a unit that suits its size.

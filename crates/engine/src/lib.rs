@@ -7,6 +7,7 @@
 //! - `local` (feature): SQLite on a thread of its own; no server. See [`Local`].
 //! - `wire` (feature): records, entries and events as JSON, for engines that send them. See [`wire`].
 //! - `remote` (feature): another station's engine over its HTTP API. See [`Remote`].
+//! - `nats` (feature): NATS JetStream, and the archive beside it. See [`Nats`] and [`Archiver`].
 //! - `conformance` (feature): the suite that every implementation passes.
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,8 @@ pub mod conformance;
 mod local;
 #[cfg(feature = "remote")]
 mod remote;
+#[cfg(feature = "nats")]
+mod nats;
 #[cfg(feature = "wire")]
 pub mod wire;
 
@@ -29,6 +32,8 @@ pub use entry::{Capabilities, Entry, Event, Group, HostId};
 pub use error::Error;
 #[cfg(feature = "local")]
 pub use local::{Absorbed, Config, Local, Statistics};
+#[cfg(feature = "nats")]
+pub use nats::{Archiver, ArchiverStatistics, Nats, NatsConfig, NatsTls, token};
 pub use record::{Cursor, From, Page, Range, Record, Selector};
 #[cfg(feature = "remote")]
 pub use remote::{Remote, RemoteConfig};

@@ -81,7 +81,7 @@ impl BudgetConfig {
     }
 }
 
-/// What is wrong with a [`BudgetConfig`].
+/// What is wrong with a [`BudgetConfig`] or a [`PlanConfig`](crate::PlanConfig).
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum BudgetError {
     /// Not a share.
@@ -90,6 +90,9 @@ pub enum BudgetError {
     /// Too few bytes.
     #[error("{0} bytes an hour are too few; at least 2 are needed")]
     Bytes(u64),
+    /// Turns too often or too seldom.
+    #[error("a turn every {0:?} is no plan; 1 s to a day is")]
+    Every(Duration),
     /// A test that never fits.
     #[error("a test of {test_max:?} does not fit: {share} of the time is {per_hour:?} an hour")]
     Test {
@@ -108,9 +111,9 @@ pub enum BudgetError {
 /// and what the last of them took above its expected cost: less than one test, in time and in bytes, as long
 /// as no test passes [`BudgetConfig::test_cap`].
 ///
-/// Of this, neither the tests that the host starts nor those that it is asked for get more than half
-/// and less than a test above it; and no peer gets more than a fourth of the latter half (its even share if there
-/// are fewer peers) and less than a test above that.
+/// Of this, neither the tests that the host starts nor those that it is asked for get more than three
+/// fourths and less than a test above; and no peer gets more by asking than an eighth (with fewer than four
+/// peers, its even share of a half) and less than a test above that.
 #[derive(Debug)]
 pub struct Budget {
     config: BudgetConfig,
@@ -245,8 +248,8 @@ impl Budget {
     /// How long until a test fits, as entries leave the log from its front.
     fn wait(&self, now: Duration, role: Role, peer: &str, expected: Cost) -> Duration {
         let per_hour = self.config.per_hour();
-        let half = per_hour.of(2);
-        let quota = half.of(self.peers.clamp(1, PEER_PART) as u32);
+        let role_most = per_hour.saturating_less(per_hour.of(ROLE_LEAVES));
+        let quota = per_hour.of(2).of(self.peers.clamp(1, PEER_PART) as u32);
         let is_room = |first: usize| {
             let (mut all, mut same_role, mut same_peer) = (expected, Cost::default(), Cost::default());
             for entry in self.log.range(first..) {
@@ -259,7 +262,7 @@ impl Budget {
                 }
             }
             all.fits(per_hour)
-                && same_role.is_below(half)
+                && same_role.is_below(role_most)
                 && (role == Role::Source || same_peer.is_below(quota))
                 && self.log.len() - first < LOG_MAX
         };
@@ -294,12 +297,18 @@ impl Cost {
         Self { duration: self.duration / parts, bytes: self.bytes / u64::from(parts) }
     }
 
+    fn saturating_less(self, other: Self) -> Self {
+        Self {
+            duration: self.duration.saturating_sub(other.duration),
+            bytes: self.bytes.saturating_sub(other.bytes),
+        }
+    }
+
     fn fits(self, limit: Self) -> bool {
         self.duration <= limit.duration && self.bytes <= limit.bytes
     }
 
-    /// Strictly, so that each may pass by less than one test: else a host whose half is 3.6 tests
-    /// would start three and be asked for three, and leave a seventh of its budget unused.
+    /// Strictly, so that each may pass by less than one test: else a part smaller than a full test would never be used.
     fn is_below(self, limit: Self) -> bool {
         self.duration < limit.duration && self.bytes < limit.bytes
     }
@@ -307,6 +316,10 @@ impl Cost {
 
 /// The window of the promise: budgets are stated by the hour, as data plans and the paper count (Gloperf §4).
 pub(crate) const HOUR: Duration = Duration::from_secs(3600);
+
+/// Each end leaves a fourth to the other. Were it a half, as is meant in the mean, those who ask at random
+/// would find it spent much more often than the whole.
+const ROLE_LEAVES: u32 = 4;
 
 /// Four peers share what a host is asked for: one alone cannot spend it, and few need not leave it unused.
 const PEER_PART: usize = 4;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::budget::{Cost, HOUR};
+use crate::budget::{BudgetError, Cost, HOUR};
 use crate::plan::{PlanConfig, Policy};
 
 /// Hosts and the sites that they stand at. The hosts of a site test each other; with more than one site, one of
@@ -15,9 +15,9 @@ pub struct Layout {
     pub sites: u32,
 }
 
-/// What is wrong with a [`Layout`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LayoutError {
+/// What cannot be expected.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum ExpectationError {
     /// Too few or many hosts.
     #[error("{0} hosts are no mesh; 2 to 1000000 are")]
     Hosts(u32),
@@ -29,6 +29,9 @@ pub enum LayoutError {
         /// Sites asked for.
         sites: u32,
     },
+    /// The plan makes no sense.
+    #[error(transparent)]
+    Plan(#[from] BudgetError),
 }
 
 /// What decides how long a turn takes.
@@ -75,12 +78,12 @@ impl Layout {
         self.hosts.div_ceil(self.sites.max(1))
     }
 
-    fn check(&self) -> Result<(), LayoutError> {
+    fn check(&self) -> Result<(), ExpectationError> {
         if !(2..=1_000_000).contains(&self.hosts) {
-            return Err(LayoutError::Hosts(self.hosts));
+            return Err(ExpectationError::Hosts(self.hosts));
         }
         if !(1..=self.hosts).contains(&self.sites) {
-            return Err(LayoutError::Sites { hosts: self.hosts, sites: self.sites });
+            return Err(ExpectationError::Sites { hosts: self.hosts, sites: self.sites });
         }
         Ok(())
     }
@@ -99,23 +102,17 @@ impl Layout {
 /// 90-minute revisit time").
 ///
 /// # Errors
-/// [`LayoutError`].
-pub fn expect(layout: Layout, config: &PlanConfig, each: Cost) -> Result<Expectation, LayoutError> {
+/// [`ExpectationError`].
+pub fn expect(layout: Layout, config: &PlanConfig, each: Cost) -> Result<Expectation, ExpectationError> {
     layout.check()?;
+    config.check()?;
     let peers = layout.hosts_at_site() - 1;
     let representative_peers = if layout.sites < 2 { 0 } else { peers + layout.sites - 1 };
     let each = each.at_most(config.budget.test_cap());
     let (turn, limit) = turn(config, each);
-    let (turns_of_pair, bound_cycles) = match config.policy {
-        Policy::Paper => (2, 2),
-        Policy::ErrorTimesStaleness => (1, 4),
-    };
+    let turns_of_pair = if config.policy == Policy::Paper { 2 } else { 1 };
     let revisit = |peers: u32| turn.saturating_mul(peers.saturating_mul(turns_of_pair));
     let most = peers.max(representative_peers).saturating_mul(turns_of_pair);
-    let bound_turns = match config.policy {
-        Policy::Paper => (bound_cycles * most).saturating_sub(1),
-        Policy::ErrorTimesStaleness => most.saturating_mul(bound_cycles),
-    };
     let tests_per_hour = HOUR.as_secs_f64() / turn.as_secs_f64() / f64::from(turns_of_pair);
     Ok(Expectation {
         peers,
@@ -124,7 +121,7 @@ pub fn expect(layout: Layout, config: &PlanConfig, each: Cost) -> Result<Expecta
         limit,
         revisit: revisit(peers),
         representative_revisit: revisit(representative_peers),
-        bound: config.turn_max(each).saturating_mul(bound_turns),
+        bound: config.turn_max(each).saturating_mul(config.policy.turns_max(most)),
         started: Cost {
             duration: each.duration.mul_f64(tests_per_hour),
             bytes: (each.bytes as f64 * tests_per_hour) as u64,
@@ -137,8 +134,7 @@ pub fn expect(layout: Layout, config: &PlanConfig, each: Cost) -> Result<Expecta
 
 /// How long a turn takes in the mean.
 fn turn(config: &PlanConfig, each: Cost) -> (Duration, Limit) {
-    // No turn takes no time, and none a day: what is below or above is no plan.
-    let every = config.every.clamp(Duration::from_secs(1), HOUR * 24);
+    let every = config.every;
     if config.policy == Policy::Paper {
         return (every, Limit::Turns);
     }

@@ -15,6 +15,6 @@ pub mod roster;
 mod token;
 
 pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spent};
-pub use expectation::{Expectation, Layout, LayoutError, Limit, expect};
+pub use expectation::{Expectation, ExpectationError, Layout, Limit, expect};
 pub use plan::{Length, Next, PairForecast, PlanConfig, Planner, Policy, Statistics};
 pub use token::{Gate, GateConfig, Grant, Refusal, TokenError};

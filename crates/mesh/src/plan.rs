@@ -15,7 +15,7 @@ pub use pair::PairForecast;
 /// How a station plans its tests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PlanConfig {
-    /// One turn for a bulk test every so often; Gloperf's n (§3), 5 minutes there and here.
+    /// One turn for a bulk test every so often, 1 s to a day; Gloperf's n (§3), 5 minutes there and here.
     pub every: Duration,
     /// Whose turn it is.
     pub policy: Policy,
@@ -45,8 +45,11 @@ impl PlanConfig {
     /// Whether the plan makes sense.
     ///
     /// # Errors
-    /// As [`BudgetConfig::check`].
+    /// [`BudgetError`] names what does not.
     pub fn check(&self) -> Result<(), BudgetError> {
+        if !(EVERY_MIN..=EVERY_MAX).contains(&self.every) {
+            return Err(BudgetError::Every(self.every));
+        }
         self.budget.check()
     }
 
@@ -92,12 +95,22 @@ pub enum Policy {
     ErrorTimesStaleness,
 }
 
+impl Policy {
+    /// Turns among which each of so many peers has one at least, while none refuses: the promise of [`Planner`].
+    pub(crate) fn turns_max(self, peers: u32) -> u32 {
+        match self {
+            Self::Paper => peers.saturating_mul(2).saturating_sub(1),
+            Self::ErrorTimesStaleness => peers.saturating_mul(BOUND_CYCLES),
+        }
+    }
+}
+
 /// How long a test is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// It may stop once its rate has settled.
     Settled,
-    /// It runs in full: the first of a pair, and one in twenty at random, which keep the rule of stopping honest.
+    /// It runs in full: that of a pair without a forecast, and one in twenty at random, which keeps the rule of stopping honest.
     Full,
 }
 
@@ -131,10 +144,10 @@ pub struct Statistics {
 /// [`Planner::refused`] or [`Planner::deferred`] what came of it, and ask again.
 ///
 /// **Promise** of [`Policy::ErrorTimesStaleness`], with P peers: of any 4 P turns with a test, each pair
-/// that does not refuse has at least one; a new peer among 2 P. For: (1) a pair left out of 2 P turns
-/// goes before all but new ones, the longest left out first, so at most P − 1 go before it; (2) new ones
-/// never have two turns in a row while another waits, so these 1 + (P − 1) take at most 2 P turns; (3) new ones go in
-/// the order in which they came. A turn takes at most [`PlanConfig::turn_max`]. Of [`Policy::Paper`]: of any 2 P − 1 turns.
+/// that does not refuse has at least one; a new peer among 2 P. For: (1) a pair left out of 2 P turns is overdue, and
+/// goes before all but new ones, the longest left out first, so at most P − 1 go before it; (2) new and overdue
+/// ones take turns while there are both, so these P take at most 2 P turns; (3) new ones go in the order
+/// in which they came, and before those that are not overdue. A turn takes at most [`PlanConfig::turn_max`]. Of [`Policy::Paper`]: of any 2 P − 1 turns.
 ///
 /// A pair that refuses is asked again after a wait that doubles and is jittered, and keeps its age, so that it
 /// goes first when it is back. The work of a turn is linear in P: with 10 000 peers well below a millisecond every five minutes.
@@ -168,11 +181,15 @@ struct Credit {
 impl Planner {
     /// The plan of a host without peers. Its first turn is at a point of the first interval that its name
     /// and the seed decide, so that stations started at once spread themselves.
-    pub fn new(host: &str, config: PlanConfig, now: Duration) -> Self {
+    ///
+    /// # Errors
+    /// As [`PlanConfig::check`].
+    pub fn new(host: &str, config: PlanConfig, now: Duration) -> Result<Self, BudgetError> {
+        config.check()?;
         let mut chance = Chance::new(config.seed, host);
         let phase = config.every.mul_f64(chance.uniform());
         let cap = config.budget.test_cap();
-        Self {
+        Ok(Self {
             config,
             host: host.into(),
             chance,
@@ -185,7 +202,7 @@ impl Planner {
             refusals: 0,
             credit: Credit { at: now, seconds: cap.duration.as_secs_f64(), bytes: cap.bytes as f64 },
             statistics: Statistics::default(),
-        }
+        })
     }
 
     /// The peers that the directory has now: compatible, and in a common group. Itself is left out.
@@ -231,12 +248,8 @@ impl Planner {
         let cap = self.config.budget.test_cap();
         let full = |pair: &Pair| pair.expected(Length::Full, cap);
         let costliest = self.pairs.values().map(full).max_by_key(|cost| self.config.pace(*cost));
-        let turns = match self.config.policy {
-            Policy::Paper => (2 * self.pairs.len()).saturating_sub(1),
-            Policy::ErrorTimesStaleness => BOUND_CYCLES * self.pairs.len(),
-        };
-        let turn_max = self.config.turn_max(costliest.unwrap_or(cap));
-        turn_max.saturating_mul(u32::try_from(turns).unwrap_or(u32::MAX))
+        let turns = self.config.policy.turns_max(u32::try_from(self.pairs.len()).unwrap_or(u32::MAX));
+        self.config.turn_max(costliest.unwrap_or(cap)).saturating_mul(turns)
     }
 
     /// The test to make now; nothing before [`Planner::next_at`], and nothing if no peer is to be asked, which moves it.
@@ -258,7 +271,7 @@ impl Planner {
     pub fn tested(&mut self, now: Duration, peer: &str, cost: Cost) {
         let is_audit = self.chance.uniform() < AUDITS;
         if let Some(pair) = self.pairs.get_mut(peer) {
-            pair.was_tested = true;
+            pair.has_failed = false;
             pair.is_audit = is_audit;
             pair.not_before = Duration::ZERO;
             pair.refusals = 0;
@@ -266,10 +279,13 @@ impl Planner {
         self.made(now, peer, cost);
     }
 
-    /// A test was made in vain, and cost this much; the turn is over, and the pair waits as if it had refused: a dead
-    /// peer takes no more turns than another, and fewer after some time.
+    /// A test was made in vain, and cost this much; the turn is over, and the pair waits as if it had refused. Until a
+    /// test succeeds it has its turns by age alone.
     pub fn failed(&mut self, now: Duration, peer: &str, cost: Cost) {
         self.back_off(now, peer, Duration::ZERO);
+        if let Some(pair) = self.pairs.get_mut(peer) {
+            pair.has_failed = true;
+        }
         self.made(now, peer, cost);
     }
 
@@ -357,23 +373,22 @@ impl Planner {
 
     fn most_needed(&self, now: Duration) -> Option<Arc<str>> {
         let open = || self.pairs.iter().filter(|(_, pair)| pair.not_before <= now);
-        let new = || open().filter(|(_, pair)| pair.last.is_none());
-        let first_new = new().min_by_key(|(_, pair)| (pair.joined, pair.rank));
-        if let (Some((peer, _)), false) = (first_new, self.was_new) {
-            return Some(Arc::clone(peer));
-        }
+        let new = open().filter(|(_, pair)| pair.last.is_none());
+        let first_new = new.min_by_key(|(_, pair)| (pair.joined, pair.rank)).map(|(peer, _)| peer);
         let overdue_after = OVERDUE_CYCLES * self.pairs.len() as u64;
         let overdue = open()
             .filter_map(|(peer, pair)| Some((pair.last?.0, peer)))
             .filter(|(last, _)| overdue_after <= self.turn - last)
-            .min();
+            .min()
+            .map(|(_, peer)| peer);
         let needed = || {
             open()
                 .filter_map(|(peer, pair)| Some((pair.need(now)?, pair.rank, peer)))
                 .max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
                 .map(|(_, _, peer)| peer)
         };
-        overdue.map(|(_, peer)| peer).or_else(needed).or(first_new.map(|(peer, _)| peer)).cloned()
+        let (first, second) = if self.was_new { (overdue, first_new) } else { (first_new, overdue) };
+        first.or(second).or_else(needed).cloned()
     }
 
     fn pay(&mut self, now: Duration, cost: Cost) {
@@ -407,6 +422,12 @@ fn bounded_seconds(seconds: f64) -> Duration {
     Duration::from_secs_f64(seconds.clamp(0.0, YEAR_S))
 }
 
+/// No test is over sooner than this, with its hand-over.
+const EVERY_MIN: Duration = Duration::from_secs(1);
+
+/// Gloperf §4 measures what a period of up to a day costs in error, and none beyond.
+const EVERY_MAX: Duration = Duration::from_secs(86_400);
+
 /// Seconds in a year: longer than any plan.
 const YEAR_S: f64 = 365.0 * 86_400.0;
 
@@ -415,7 +436,7 @@ const JITTER: f64 = 0.1;
 
 /// What a station spends on the tests that it starts, of half its budget. As much is asked of it by
 /// others, at random times: were the budget used in full, many would come when it is spent.
-const USED: f64 = 0.8;
+const USED: f64 = 0.7;
 
 /// One test in twenty is an audit (a full test though it could stop): at an early stop that costs a
 /// tenth, they cost half as much again.
@@ -426,10 +447,10 @@ const AUDITS: f64 = 0.05;
 const OVERDUE_CYCLES: u64 = 2;
 
 /// [`OVERDUE_CYCLES`], and as many again to serve all that are overdue beside new ones.
-const BOUND_CYCLES: usize = 4;
+const BOUND_CYCLES: u32 = 4;
 
 /// Peers asked in one turn: where one in five refuses, all three do so in under one turn of a hundred.
-const ASKED_MAX: u32 = 3;
+const ASKED_MAX: u32 = 4;
 
 /// About how long a full test holds a peer.
 const BACK_OFF_MIN: Duration = Duration::from_secs(10);

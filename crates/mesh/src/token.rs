@@ -17,10 +17,9 @@ pub struct GateConfig {
 }
 
 impl Default for GateConfig {
-    /// 5 s for a test to begin: a handshake with two retransmissions of its first packet (RFC 6298 §2:
-    /// 1 s, then 2 s) fits; and it is no longer than a full test.
+    /// 3 s for a test to begin: a handshake fits whose first packet is sent again after 1 s (RFC 6298 §2).
     fn default() -> Self {
-        Self { budget: BudgetConfig::default(), grant_max: Duration::from_secs(5), seed: 0 }
+        Self { budget: BudgetConfig::default(), grant_max: Duration::from_secs(3), seed: 0 }
     }
 }
 
@@ -229,7 +228,8 @@ impl Gate {
             Some(held) if held.is_running => self.release(now, self.budget.config().test_cap()),
             Some(held) if held.role == Role::Target => {
                 let duration = now.min(held.until).saturating_sub(held.since);
-                self.release(now, Cost { duration, bytes: 0 });
+                let cost = Cost { duration, bytes: 0 };
+                self.release(now, cost.at_most(self.budget.config().test_cap()));
             }
             _ => {
                 if let Some(held) = self.held.take() {

@@ -114,6 +114,12 @@ impl Startup {
         self.candidate.filter(|_| self.is_over())
     }
 
+    /// Whether the latest round was one of growth, or nothing has arrived yet.
+    #[must_use]
+    pub fn grew(&self) -> bool {
+        self.without_growth == 0
+    }
+
     fn is_over(&self) -> bool {
         ROUNDS_WITHOUT_GROWTH <= self.without_growth
     }

@@ -1,9 +1,10 @@
 //! When a timed stream may end before its time.
 //!
-//! A rate has *settled* when start-up is over and five rounds in a row agree within 5 %. That alone is exact
-//! on quiet paths and far off on two kinds of others: where losses come at random, a loss-based sender falls
-//! after the stop, and a flow that competes has not yet yielded. Nothing within the first second tells either
-//! from a quiet path. So a settled rate is only *proposed*, and stands when three things agree:
+//! A rate has *settled* when five rounds in a row, none of which grew by a quarter any more, agree within 5 %.
+//! That alone is exact on quiet paths and far off on two kinds of others: where losses come at random, a
+//! loss-based sender falls after the stop, and a flow that competes has not yet yielded. Nothing within the first
+//! second tells either from a quiet path. So a settled rate is only *proposed*, and stands when three things
+//! agree:
 //!
 //! - the path's own [`Calibration`]: what the same rule proposed in this path's full-length tests, against what
 //!   they gave in the end; the estimate is corrected by it, and where it scatters no test ends early;
@@ -75,7 +76,7 @@ pub struct Rule {
     early: Option<Early>,
     rounds: Rounds,
     startup: Startup,
-    /// The latest rounds after start-up, oldest first.
+    /// The latest rounds since the rate last grew, oldest first.
     latest: Vec<Round>,
     proposed: Option<Reason>,
 }
@@ -96,7 +97,9 @@ impl Rule {
             return Decision::Continue;
         }
         let Some(round) = self.rounds.push(sample) else { return Decision::Continue };
-        if !self.startup.push(&round) {
+        self.startup.push(&round);
+        if self.startup.grew() {
+            self.latest.clear();
             return Decision::Continue;
         }
         if self.latest.len() == self.config.rounds {

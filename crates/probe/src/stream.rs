@@ -4,9 +4,9 @@
 //! host to a station. Two rates come out: the *whole* one, which slow start is part of, and the one *after
 //! start-up*, which is what a longer transfer would see and what is forecast.
 
-use crate::TcpInfo;
 use crate::rounds::{Rounds, Startup};
 use crate::stop::{Config, Guard, Reason};
+use crate::{Measured, TcpInfo};
 
 /// A timed stream to one station.
 #[derive(Clone, Debug, PartialEq)]
@@ -201,6 +201,15 @@ impl Streamed {
             Ended::Early(Reason { rate_bit_s, .. }) => rate_bit_s,
             Ended::Full | Ended::Bytes => self.settled_bit_s.unwrap_or(self.whole_bit_s),
         }
+    }
+}
+
+impl From<&Streamed> for Measured {
+    /// As a series of `goodput` stores it: the rate, and beside it the whole one as `raw`.
+    fn from(streamed: &Streamed) -> Self {
+        let value = streamed.rate_bit_s();
+        let tcp_info = streamed.tcp_info.clone();
+        Self { value, n: 1, raw: Some(streamed.whole_bit_s), samples: vec![value], tcp_info }
     }
 }
 

@@ -63,9 +63,10 @@ proptest! {
         let (startup_s, rate) = after_startup(&samples).unwrap();
         prop_assert!(within(0.03, rate, link), "{rate} on {link}");
         prop_assert!(startup_s < reason.time_s);
+        prop_assert!(link * 0.5 <= slow_start(link, rtt_s)(startup_s), "{startup_s} s is in the midst of start-up");
         // Slow start, and eight rounds of which none is longer than half a second or two round trips.
         let doubling_s = rtt_s * (link * rtt_s / (10.0 * 1448.0 * 8.0)).log2().max(0.0);
-        let round_s = (64.0 * 1448.0 * 8.0 / link).min(0.5).max(0.02).max(rtt_s);
+        let round_s = (64.0 * 1448.0 * 8.0 / link).clamp(0.02, 0.5).max(rtt_s);
         prop_assert!(reason.time_s <= doubling_s + 12.0 * (round_s + 2.0 * STEP_S), "{reason:?}");
     }
 
@@ -197,6 +198,18 @@ fn a_sender_with_nothing_to_send_says_nothing_of_the_path() {
         sample.app_limited = true;
     }
     assert_eq!(unguarded(&samples), None);
+}
+
+#[test]
+fn what_still_grows_has_not_settled_however_much_may_vary() {
+    let config = Config { rounds: 2, variation_max: f64::INFINITY };
+    let early = Early { config, ..Early::default() };
+    let growing = slow_start(1e12, 0.1);
+    assert_eq!(watch(&stream(0.1, 1.5, &growing), Some(early)).0, None);
+    assert!(watch(&stream(0.1, 1.5, slow_start(1e8, 0.1)), Some(early)).0.is_some());
+    // A round of rest after each of growth: no two in a row.
+    let in_steps = |time_s: f64| 1e7 * 1.6f64.powf((time_s / 0.2).floor());
+    assert_eq!(watch(&stream(0.1, 1.5, in_steps), Some(early)).0, None);
 }
 
 /// A policer lets a bucket pass at once and then holds the rate: the first second says nothing of the fifth.

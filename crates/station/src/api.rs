@@ -1,10 +1,12 @@
 //! The HTTP API (docs/spec/api.md): one file for each group of requests.
 
 mod echo;
+mod engine;
 mod feed;
 mod file;
 mod guard;
 mod json;
+mod members;
 mod page;
 mod peers;
 mod probe;
@@ -13,6 +15,7 @@ mod stream;
 mod targets;
 mod upgrade;
 
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
 
@@ -37,6 +40,7 @@ use crate::recorder::Inbox;
 use crate::seats::Seats;
 use crate::targets::Targets;
 
+pub(crate) use engine::Served;
 pub(crate) use guard::{Channel, Peer};
 pub(crate) use json::unit;
 
@@ -49,6 +53,10 @@ pub(crate) struct Shared {
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) hub: Hub,
     pub(crate) engine: Arc<dyn Engine>,
+    /// For the stations that were invited; `None` = the engine is not this station's own.
+    pub(crate) served: Option<Served>,
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
     pub(crate) inbox: Inbox,
     pub(crate) health: Arc<Health>,
     pub(crate) targets: Targets,
@@ -73,7 +81,7 @@ impl Shared {
 
 /// Every route with its methods, in one place: the router, and the test against `openapi.json`.
 fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
-    vec![
+    let mut routes = vec![
         ("/v1/station", get(read::station)),
         ("/v1/series", get(read::series)),
         ("/v1/latest", get(read::latest)),
@@ -86,12 +94,16 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/mesh", get(peers::mesh)),
         ("/v1/peers", get(peers::peers)),
         ("/v1/peers/events", get(peers::events)),
+        ("/v1/invitations", post(members::invite)),
+        ("/v1/members", get(members::list).delete(members::remove)),
         ("/v1/openapi.json", get(page::openapi)),
         ("/v1/probe", get(probe::probe)),
         ("/v1/echo", get(echo::echo)),
         ("/metrics", get(read::metrics)),
         ("/healthz", get(read::health)),
-    ]
+    ];
+    routes.extend(engine::routes());
+    routes
 }
 
 /// The router with its guard.

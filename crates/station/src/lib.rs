@@ -23,10 +23,12 @@ pub mod tls;
 
 pub mod hub;
 
+mod allowance;
 mod api;
 mod echo;
 mod health;
 mod mesh;
+mod members;
 mod metrics;
 mod prober;
 mod recorder;

@@ -75,6 +75,11 @@ const GAUGES: &[Gauge] = &[
             account.next().map(|next| next.median).filter(Forecast::is_scored).map(|median| median.recent_mae)
         },
     ),
+    (
+        "barograph_residual",
+        "The newest measurement minus the forecast that had been issued for it; absent after a failure.",
+        Account::residual,
+    ),
 ];
 
 /// Units of the vocabulary, and how a metric's name says them.
@@ -82,9 +87,19 @@ const UNITS: &[(&str, &str)] =
     &[("s", "seconds"), ("bit/s", "bits_per_second"), ("ratio", "ratio"), ("bytes", "bytes"), ("", "")];
 
 fn counters(text: &mut String, accounts: &[(&Series, &Account)]) {
-    let families: [Counter; 2] = [
+    let families: [Counter; 4] = [
         ("barograph_values", "Values learnt, with those replayed at the start.", Account::count),
         ("barograph_failures", "Failed experiments, with those replayed at the start.", Account::failures),
+        (
+            "barograph_scored",
+            "Values for which a 90 % interval had been issued, since the start.",
+            Account::scored,
+        ),
+        (
+            "barograph_outside_interval",
+            "Of barograph_scored, the values outside that interval.",
+            Account::outside,
+        ),
     ];
     for (family, help, value) in families {
         head(text, family, "counter", "", help);
@@ -293,5 +308,67 @@ mod tests {
         );
         assert!(text.contains("barograph_measured{quantity=\"queue_length\""));
         assert!(text.contains("barograph_measured_seconds{quantity=\"rtt_loaded\""));
+    }
+
+    /// The metrics that a text speaks of: its words that begin with our name and end like one of a metric.
+    fn named(text: &str) -> std::collections::BTreeSet<&str> {
+        let word = |c: char| !(c.is_ascii_lowercase() || c == '_');
+        text.split(word).filter(|word| word.starts_with("barograph_")).collect()
+    }
+
+    #[test]
+    fn dashboard_and_rules_name_only_metrics_there_are() {
+        let mut bank = bank();
+        for (quantity, values) in [("rtt", [0.1, 0.2]), ("loss", [0.0, 0.1]), ("goodput", [1e6, 2e6])] {
+            let [source, target] = ["a", "b"].map(|name| Name::new(name).unwrap());
+            let series = Series { source, target, quantity: Quantity::new(quantity).unwrap() };
+            for (time_unix_ns, value) in (0..6).zip(values.into_iter().cycle()) {
+                let outcome = Outcome::Value(value);
+                bank.observe(&Measured {
+                    series: series.clone(),
+                    time_unix_ns,
+                    outcome,
+                    detail: String::new(),
+                });
+            }
+        }
+        let text = exposition(&bank, &Health::new(), &Counters::default());
+        let samples: std::collections::BTreeSet<&str> = text
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(|line| line.split(['{', ' ']).next().unwrap())
+            .collect();
+        for file in ["grafana/dashboard.json", "prometheus/rules.yml", "prometheus/rules_test.yml"] {
+            let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy").join(file);
+            let contents = std::fs::read_to_string(&path).unwrap();
+            let names = named(&contents);
+            assert!(4 <= names.len(), "{file} names {names:?}");
+            let unknown: Vec<_> = names.difference(&samples).collect();
+            assert!(unknown.is_empty(), "{file} names {unknown:?}; there are {samples:?}");
+            if file.ends_with("json") {
+                serde_json::from_str::<serde_json::Value>(&contents).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn residuals_are_those_of_the_forecast_that_was_issued() {
+        let mut bank = Bank::new(1);
+        let [source, target] = ["a", "b"].map(|name| Name::new(name).unwrap());
+        let series = Series { source, target, quantity: Quantity::RTT };
+        let mut observe = |time_unix_ns, outcome| {
+            bank.observe(&Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() });
+            exposition(&bank, &Health::new(), &Counters::default())
+        };
+        let labels = "{quantity=\"rtt\",source=\"a\",target=\"b\"}";
+        observe(1, Outcome::Value(0.25));
+        let second = observe(2, Outcome::Value(0.75));
+        assert!(second.contains(&format!("barograph_residual_seconds{labels} 0.5\n")), "{second}");
+        assert!(second.contains(&format!("barograph_scored_total{labels} 0.0\n")), "no error was known yet");
+        let third = observe(3, Outcome::Value(90.0));
+        assert!(third.contains(&format!("barograph_scored_total{labels} 1.0\n")), "{third}");
+        assert!(third.contains(&format!("barograph_outside_interval_total{labels} 1.0\n")), "{third}");
+        let failed = observe(4, Outcome::Failed { failure: Failure::TimedOut, after_s: 1.0 });
+        assert!(!failed.contains("barograph_residual_seconds{"), "a failure is no value");
     }
 }

@@ -7,6 +7,7 @@
 //! ```text
 //! prober ─► inbox ─► battery ─► hub ─► spool ─► append ─► acknowledged
 //! API ─────► inbox ─────────────────► spool ─► append ─► battery ─► hub ─► answer 201
+//! members ─► inbox ─────────────────► spool ─► absorb ─► battery ─► hub ─► answer 200
 //! ```
 //!
 //! A record of this station gets its sequence when its append begins, and keeps it until the append is
@@ -20,7 +21,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use barograph_engine::{Engine, Error, Record};
+use barograph_engine::{Engine, Error, Local, Record};
 use barograph_forecast::{Name, Outcome};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
@@ -58,11 +59,14 @@ pub(crate) enum FeedError {
     Conflict { origin: Name, seq: u64 },
     #[error("more than {ORIGINS_MAX} origins have handed in records")]
     TooManyOrigins,
+    #[error("it is not known whether they were stored")]
+    Unknown,
 }
 
 enum Message {
     Own(Measured),
     Feed { records: Vec<Fed>, answer: oneshot::Sender<Result<usize, FeedError>> },
+    Forwarded { records: Vec<Record>, answer: oneshot::Sender<Result<usize, FeedError>> },
     Stop { deadline: Instant },
 }
 
@@ -72,12 +76,16 @@ struct Entry {
     records: Vec<Record>,
     /// `None` = measured here: already learnt, nobody waits.
     answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
+    /// From a member of the mesh: the archive takes each record by itself.
+    is_forwarded: bool,
 }
 
 /// What the recorder works with.
 pub(crate) struct Parts {
     pub(crate) host: Name,
     pub(crate) engine: Arc<dyn Engine>,
+    /// The archive that members' records go to; `None` = there are no members.
+    pub(crate) archive: Option<Arc<Local>>,
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) hub: Hub,
     pub(crate) health: Arc<Health>,
@@ -109,15 +117,34 @@ impl Inbox {
     /// Hands records in and waits until all are durable; gives how many there were.
     pub(crate) async fn feed(&self, records: Vec<Fed>) -> Result<usize, FeedError> {
         let (answer, stored) = oneshot::channel();
-        let message = Message::Feed { records, answer };
+        self.hand_in(Message::Feed { records, answer }, stored).await.map_err(|error| match error {
+            FeedError::Unknown => FeedError::Unavailable(error.to_string()),
+            error => error,
+        })
+    }
+
+    /// Hands in what a member of the mesh has measured and waits until it is durable or counted as seen.
+    ///
+    /// After [`FeedError::Unknown`] the same records must be handed in again.
+    pub(crate) async fn forward(&self, records: Vec<Record>) -> Result<usize, FeedError> {
+        let (answer, stored) = oneshot::channel();
+        self.hand_in(Message::Forwarded { records, answer }, stored).await
+    }
+
+    async fn hand_in(
+        &self,
+        message: Message,
+        stored: oneshot::Receiver<Result<usize, FeedError>>,
+    ) -> Result<usize, FeedError> {
         self.sender.try_send(message).map_err(|error| match error {
             mpsc::error::TrySendError::Full(_) => FeedError::Unavailable("too much is waiting".into()),
             mpsc::error::TrySendError::Closed(_) => FeedError::Stopping,
         })?;
         match tokio::time::timeout(FEED_TIMEOUT, stored).await {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(FeedError::Stopping),
-            Err(_) => Err(FeedError::Unavailable("it is not known whether they were stored".into())),
+            // It has ended with its spool, or with an append on its way.
+            Ok(Err(_)) => Err(FeedError::Unknown),
+            Err(_) => Err(FeedError::Unknown),
         }
     }
 
@@ -196,6 +223,7 @@ impl Recorder {
                 message = inbox.recv() => match message {
                     Some(Message::Own(measured)) => self.take_own(measured),
                     Some(Message::Feed { records, answer }) => self.take_feed(records, answer),
+                    Some(Message::Forwarded { records, answer }) => self.take_forwarded(records, answer),
                     Some(Message::Stop { deadline: at }) => {
                         deadline = Some(at);
                         self.delay = Duration::ZERO;
@@ -229,16 +257,14 @@ impl Recorder {
         }
         let record = record(&self.parts.host, 0, measured);
         while self.parts.spool_records_max <= self.spooled && self.drop_oldest_own() {}
-        self.push(Entry { records: vec![record], answer: None });
+        self.push(Entry { records: vec![record], answer: None, is_forwarded: false });
     }
 
     fn take_feed(&mut self, records: Vec<Fed>, answer: oneshot::Sender<Result<usize, FeedError>>) {
-        let refusal = if let Some(error) = self.parts.health.archive_error() {
-            Some(FeedError::Unavailable(error))
+        let refusal = if let Some(error) = self.no_room_for(records.len()) {
+            Some(error)
         } else if let Some((origin, seq)) = self.contents.conflict(&records) {
             Some(FeedError::Conflict { origin, seq })
-        } else if self.parts.spool_records_max < self.spooled + records.len() {
-            Some(FeedError::Unavailable("too much is waiting".into()))
         } else if ORIGINS_MAX <= self.highest.len()
             && records.iter().any(|fed| {
                 fed.identity.as_ref().is_some_and(|(origin, _)| !self.highest.contains_key(origin))
@@ -259,8 +285,25 @@ impl Recorder {
             Some((origin, seq)) => record(&origin, seq, fed.measured),
             None => record(host, 0, fed.measured),
         });
-        let entry = Entry { records: records.collect(), answer: Some(answer) };
+        let entry = Entry { records: records.collect(), answer: Some(answer), is_forwarded: false };
         self.push(entry);
+    }
+
+    fn take_forwarded(&mut self, records: Vec<Record>, answer: oneshot::Sender<Result<usize, FeedError>>) {
+        if let Some(error) = self.no_room_for(records.len()) {
+            // Whoever asked may be gone.
+            let _ = answer.send(Err(error));
+            return;
+        }
+        self.push(Entry { records, answer: Some(answer), is_forwarded: true });
+    }
+
+    fn no_room_for(&self, records: usize) -> Option<FeedError> {
+        if let Some(error) = self.parts.health.archive_error() {
+            return Some(FeedError::Unavailable(error));
+        }
+        let is_full = self.parts.spool_records_max < self.spooled + records;
+        is_full.then(|| FeedError::Unavailable("too much is waiting".into()))
     }
 
     fn push(&mut self, entry: Entry) {
@@ -283,7 +326,9 @@ impl Recorder {
         let mut count = 0;
         while let Some(entry) = self.spool.front() {
             let full = BATCH_RECORDS < count + entry.records.len() || 0 < self.singly;
-            if !entries.is_empty() && full {
+            let differs =
+                entries.first().is_some_and(|first: &Entry| first.is_forwarded != entry.is_forwarded);
+            if !entries.is_empty() && (full || differs) {
                 break;
             }
             count += entry.records.len();
@@ -299,12 +344,17 @@ impl Recorder {
             }
         }
         let engine = Arc::clone(&self.parts.engine);
+        let archive = self.parts.archive.clone();
         let delay = self.delay;
         let mut append = Appended { entries, next_seq: self.next_seq, origins, result: Ok(()) };
         let host = self.parts.host.clone();
         Box::pin(async move {
             tokio::time::sleep(delay).await;
-            append.result = store(engine.as_ref(), &host, &mut append).await;
+            let forwarded = entries_are_forwarded(&append.entries);
+            append.result = match archive.filter(|_| forwarded) {
+                Some(archive) => absorb(engine.as_ref(), &archive, &mut append).await,
+                None => store(engine.as_ref(), &host, &mut append).await,
+            };
             append
         })
     }
@@ -363,7 +413,8 @@ impl Recorder {
             self.spooled -= entry.records.len();
             let Some(answer) = entry.answer else { continue };
             for record in &entry.records {
-                if self.is_new(record) {
+                let is_shown = !entry.is_forwarded || self.has_share_for(record);
+                if self.is_new(record) && is_shown {
                     self.learn(&measured(record), true);
                 }
             }
@@ -381,6 +432,13 @@ impl Recorder {
         let is_new = *highest < record.seq;
         *highest = u64::max(*highest, record.seq);
         is_new
+    }
+
+    /// Whether a member's record is one to learn: its own, and of no more series than one member's share.
+    fn has_share_for(&self, record: &Record) -> bool {
+        let bank = lock(&self.parts.bank);
+        let is_known = bank.account(&record.series).is_some();
+        record.is_own() && (is_known || bank.count_of(&record.origin) < bank.series_max() / MEMBER_SHARE)
     }
 
     fn learn(&self, measured: &Measured, in_order: bool) -> Learnt {
@@ -469,11 +527,33 @@ enum Learnt {
     Refused,
 }
 
-/// Numbers what has no number yet, and appends.
-async fn store(engine: &dyn Engine, host: &Name, append: &mut Appended) -> Result<(), Error> {
+/// Entries of one append are all forwarded, or none is.
+fn entries_are_forwarded(entries: &[Entry]) -> bool {
+    entries.first().is_some_and(|entry| entry.is_forwarded)
+}
+
+/// Gives members' records to the archive, each by itself.
+async fn absorb(engine: &dyn Engine, archive: &Local, append: &mut Appended) -> Result<(), Error> {
+    ask_highest(engine, append).await?;
+    let records = append.entries.iter().flat_map(|entry| entry.records.iter().cloned());
+    let batch: Vec<Record> = records.collect();
+    let absorbed = within_limit(archive.absorb(&batch)).await?;
+    if 0 < absorbed.refused {
+        tracing::debug!("{} forwarded records find no room in the archive", absorbed.refused);
+    }
+    Ok(())
+}
+
+async fn ask_highest(engine: &dyn Engine, append: &mut Appended) -> Result<(), Error> {
     for (origin, highest) in &mut append.origins {
         *highest = Some(within_limit(engine.next_seq(origin)).await?.saturating_sub(1));
     }
+    Ok(())
+}
+
+/// Numbers what has no number yet, and appends.
+async fn store(engine: &dyn Engine, host: &Name, append: &mut Appended) -> Result<(), Error> {
+    ask_highest(engine, append).await?;
     for record in append.entries.iter_mut().flat_map(|entry| &mut entry.records) {
         if record.seq == 0 && record.origin == *host {
             let next = match append.next_seq {
@@ -522,5 +602,7 @@ const APPEND_TIMEOUT: Duration = Duration::from_secs(40);
 const FEED_TIMEOUT: Duration = Duration::from_secs(10);
 /// Records whose contents are remembered to tell a repetition from a contradiction: about 3 MB.
 const CONTENTS_MAX: usize = 65_536;
+/// One member gets a quarter of all series: enough for hundreds of peers, and no other goes without.
+const MEMBER_SHARE: usize = 4;
 /// Other origins whose sequences are remembered; each costs about 300 bytes.
 const ORIGINS_MAX: usize = 10_000;

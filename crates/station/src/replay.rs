@@ -19,6 +19,7 @@ pub(crate) async fn replay(engine: &dyn Engine, bank: &mut Bank) -> Result<usize
             count += usize::from(matches!(bank.observe_in_order(&measured), Observed::New(_)));
         }
     }
+    bank.restart_scores();
     Ok(count)
 }
 

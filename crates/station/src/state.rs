@@ -77,7 +77,7 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 
-fn random_token() -> std::io::Result<String> {
+pub(crate) fn random_token() -> std::io::Result<String> {
     let mut bytes = [0_u8; 32];
     // The kernel's generator, without a dependency; seeded long before a station starts.
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;

@@ -11,13 +11,14 @@ use barograph_forecast::{Name, Quantity};
 use barograph_probe::io::{Limits, Responder};
 use tokio::sync::{Semaphore, watch};
 
-use crate::api::{self, Shared};
+use crate::api::{self, Served, Shared};
 use crate::bank::Bank;
 use crate::config::Config;
 use crate::echo::{self, Echo};
 use crate::health::{Health, lock};
 use crate::hub::Hub;
 use crate::identity::{self, Identity};
+use crate::members;
 use crate::mesh::{self, Board, Engines, Keeper};
 use crate::prober::{self, Prober};
 use crate::recorder::{self, Inbox};
@@ -106,10 +107,19 @@ impl Station {
         Self::start_in_mesh(config, Engines::alone(engine))
     }
 
-    /// Starts a station on the engines of its mesh; a mesh that cannot be reached is no reason not to.
+    /// The same on an archive of its own, which it serves to the stations that it invites
+    /// (docs/spec/engine.md).
     ///
     /// # Errors
-    /// As [`Station::start`].
+    /// [`StartError`], in one sentence with the value that cannot be used.
+    pub fn serve(config: Config, archive: Arc<Local>) -> Result<Self, StartError> {
+        Self::start_in_mesh(config, Engines::serving(archive))
+    }
+
+    /// The same on the engines of a mesh; one that cannot be reached is no reason not to start.
+    ///
+    /// # Errors
+    /// [`StartError`], in one sentence with the value that cannot be used.
     pub fn start_in_mesh(config: Config, engines: Engines) -> Result<Self, StartError> {
         // Everything that can be refused comes before the first thread.
         tracing::info!("archive, token and added targets are in {}", config.state.display());
@@ -141,6 +151,8 @@ impl Station {
             );
         }
 
+        let served = engines.served.is_some().then(|| Served::open(&config.state, host.clone())).transpose();
+        let served = served.map_err(refuse(config.state.join(members::FILE)))?;
         let responder = Arc::new(Responder::start(Limits::default(), ports.udp).map_err(StartError::Thread)?);
         let health = Arc::new(Health::new());
         let hub = Hub::new();
@@ -150,6 +162,7 @@ impl Station {
             recorder::Parts {
                 host: host.clone(),
                 engine: Arc::clone(&engines.engine),
+                archive: engines.served.clone(),
                 bank: Arc::clone(&bank),
                 hub: hub.clone(),
                 health: Arc::clone(&health),
@@ -190,6 +203,8 @@ impl Station {
             bank,
             hub,
             engine: engines.engine,
+            served,
+            address,
             inbox,
             health: Arc::clone(&health),
             targets,

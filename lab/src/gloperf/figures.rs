@@ -135,14 +135,14 @@ pub(crate) fn offsets(all: &[Long]) -> anyhow::Result<String> {
 }
 
 /// Errors of a campaign by test length, for the shortest and the longest period: figures 3, 7 and 8.
-pub(crate) fn by_length(study: &Study, title: &str, unit_s: f64, predictors: &[Predictor]) -> Chart {
+pub(crate) fn by_length(study: &Study, title: &str, predictors: &[Predictor]) -> Chart {
     let ends = ends_of(study);
     let mut layers = Vec::new();
     for (i, predictor) in predictors.iter().enumerate() {
         for (j, every) in ends.iter().enumerate() {
             let point = |series: usize| {
                 let (row, measured) = (study.row(series, *every, *predictor)?, &study.series[series]);
-                Some((measured.length_s? / unit_s, 100.0 * row.mae().mean / measured.grid.mean()))
+                Some((measured.length_s?, 100.0 * row.mae().mean / measured.grid.mean()))
             };
             layers.push(Layer {
                 name: format!("{} {}", predictor.name(), shown_s(*every as f64 * BASE_S)),
@@ -155,7 +155,8 @@ pub(crate) fn by_length(study: &Study, title: &str, unit_s: f64, predictors: &[P
     let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
     Chart {
         title: title.to_owned(),
-        x: Axis::linear("test length (s of the paper's time)", 0.0, 10.5),
+        x: Axis::linear("test length (s of the paper's time)", 0.0, 10.5)
+            .with_ticks([1.0, 2.0, 5.0, 7.0, 10.0].map(|s| (s, format!("{s}"))).to_vec()),
         y: Axis::linear("MAE (% of the mean)", 0.0, top),
         right: None,
         layers,
@@ -163,10 +164,10 @@ pub(crate) fn by_length(study: &Study, title: &str, unit_s: f64, predictors: &[P
 }
 
 /// Errors of a campaign by test period, a line for each length: figures 4 and 9. Bytes are those of the longest test.
-pub(crate) fn by_period(study: &Study, title: &str, unit_s: f64, predictor: Predictor) -> Chart {
+pub(crate) fn by_period(study: &Study, title: &str, predictor: Predictor) -> Chart {
     let scale = |every: usize| every as f64 * BASE_S;
     let layer = |(colour, measured): (usize, &barograph::tradeoff::Measured)| Layer {
-        name: format!("{:.0} s", measured.length_s.unwrap_or(0.0) / unit_s),
+        name: format!("{:.0} s", measured.length_s.unwrap_or(0.0)),
         shape: Shape::Line,
         points: study
             .rows
@@ -182,7 +183,6 @@ pub(crate) fn by_period(study: &Study, title: &str, unit_s: f64, predictor: Pred
     let bytes: Vec<(f64, f64)> = study
         .periods(0)
         .into_iter()
-        // A test that was compressed in time, at as many times the rate, moves as many bytes.
         .filter_map(|every| Some((scale(every), longest?.bytes_per_hour(scale(every))?)))
         .collect();
     Chart {

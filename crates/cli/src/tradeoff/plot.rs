@@ -53,12 +53,14 @@ fn against_period(area: &Area<'_>, study: &Study, series: usize) -> Result<(), S
     let high = bytes.iter().map(|(_, bytes)| *bytes).fold(0.0, f64::max);
     // Without goodput the axis on the right stays empty.
     let right = if 0.0 < high { high / 1e4..high * 2.0 } else { 1.0..10.0 };
+    // Powers of ten are no periods that people think in.
+    let ticks: Vec<f64> = TICKS_S.into_iter().filter(|s| (ends.0 / 1.2..ends.1 * 1.2).contains(s)).collect();
     let mut chart = ChartBuilder::on(&body)
         .margin(14)
         .x_label_area_size(52)
         .y_label_area_size(86)
         .right_y_label_area_size(if 0.0 < high { 90 } else { 10 })
-        .build_cartesian_2d((ends.0 / 1.2..ends.1 * 1.2).log_scale(), 0.0..top)
+        .build_cartesian_2d((ends.0 / 1.2..ends.1 * 1.2).log_scale().with_key_points(ticks), 0.0..top)
         .map_err(failed)?
         .set_secondary_coord((ends.0 / 1.2..ends.1 * 1.2).log_scale(), right.log_scale());
     chart
@@ -164,7 +166,7 @@ fn titled<'a>(area: &Area<'a>, title: &str) -> Result<Area<'a>, String> {
     let middle = HEAD / 2 + 4;
     head.draw(&Text::new(title.to_owned(), (24, middle), style(20))).map_err(failed)?;
     let names = Predictor::ALL.map(Predictor::name).into_iter().zip(COLOURS);
-    let mut x = 560;
+    let mut x = 470;
     for (name, colour) in names.chain([("bytes an hour", BYTES)]) {
         let line = PathElement::new([(x, middle), (x + 22, middle)], colour.stroke_width(3));
         head.draw(&line).map_err(failed)?;
@@ -183,6 +185,10 @@ fn failed<E: std::error::Error + Send + Sync>(error: DrawingAreaErrorKind<E>) ->
 const WIDTH: u32 = 1200;
 const PANEL_HEIGHT: u32 = 420;
 const HEAD: i32 = 34;
+
+/// Periods that are marked on the axis, each about three times the one before.
+const TICKS_S: [f64; 12] =
+    [1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 10_800.0, 43_200.0, 86_400.0, 604_800.0, 2_592_000.0];
 
 /// More would be a poster; the numbers of all are printed.
 const PANELS_MAX: usize = 12;

@@ -17,10 +17,10 @@ pub struct PairForecast {
 }
 
 impl PairForecast {
-    /// Within bounds. The smallest error lets a perfectly known pair still have its turns by age.
+    /// Within bounds.
     pub(super) fn checked(self) -> Self {
         let relative_error =
-            if self.relative_error.is_nan() { 1.0 } else { self.relative_error.clamp(0.01, 1.0) };
+            if self.relative_error.is_nan() { 1.0 } else { self.relative_error.clamp(ERROR_MIN, 1.0) };
         Self { relative_error, ..self }
     }
 }
@@ -33,8 +33,9 @@ pub(super) struct Pair {
     pub(super) rank: u64,
     /// Its last turn, and when that was.
     pub(super) last: Option<(u64, Duration)>,
-    pub(super) was_tested: bool,
     pub(super) forecast: Option<PairForecast>,
+    /// Its last test failed.
+    pub(super) has_failed: bool,
     pub(super) is_audit: bool,
     pub(super) not_before: Duration,
     /// Refusals and failures since it was last tested.
@@ -47,7 +48,7 @@ impl Pair {
             joined,
             rank,
             last: None,
-            was_tested: false,
+            has_failed: false,
             forecast: None,
             is_audit: false,
             not_before: Duration::ZERO,
@@ -56,14 +57,19 @@ impl Pair {
     }
 
     pub(super) fn length(&self) -> Length {
-        if self.was_tested && !self.is_audit { Length::Settled } else { Length::Full }
+        if self.forecast.is_some() && !self.is_audit { Length::Settled } else { Length::Full }
     }
 
     /// Forecast error × time since its last turn; nothing before the first. One tested but not forecast
-    /// is as uncertain as can be.
+    /// is as uncertain as can be. One that failed has its turns by age alone: a dead peer is uncertain too, and
+    /// its tests the costliest.
     pub(super) fn need(&self, now: Duration) -> Option<f64> {
         let (_, at) = self.last?;
-        let error = self.forecast.map_or(1.0, |forecast| forecast.relative_error);
+        let error = match self.forecast {
+            _ if self.has_failed => ERROR_MIN,
+            Some(forecast) => forecast.relative_error,
+            None => 1.0,
+        };
         Some(error * now.saturating_sub(at).as_secs_f64())
     }
 
@@ -82,3 +88,6 @@ impl Pair {
         Cost { duration, bytes }.at_most(cap)
     }
 }
+
+/// No pair is known better than to 1 %: one that seems to be still has its turns by age.
+const ERROR_MIN: f64 = 0.01;

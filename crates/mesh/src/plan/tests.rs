@@ -1,1 +1,294 @@
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
 use super::*;
+
+const fn seconds(s: u64) -> Duration {
+    Duration::from_secs(s)
+}
+
+fn names(n: usize) -> Vec<String> {
+    (0..n).map(|i| format!("host{i}")).collect()
+}
+
+fn planner(config: PlanConfig, peers: &[String]) -> Planner {
+    let mut planner = Planner::new("me", config, Duration::ZERO).unwrap();
+    planner.set_peers(peers.iter().map(String::as_str));
+    planner
+}
+
+fn forecast(relative_error: f64) -> PairForecast {
+    PairForecast { relative_error, goodput_bit_s: 1e8, settles_in: Duration::from_millis(500) }
+}
+
+/// Makes one turn in which nobody refuses, at the time it is due.
+fn turn(planner: &mut Planner, cost: Option<Cost>) -> (Duration, Next) {
+    let now = planner.next_at();
+    let next = planner.next(now).expect("there are peers, and none refused");
+    let cost = cost.unwrap_or(next.expected);
+    planner.tested(now + cost.duration, &next.peer, cost);
+    (now, next)
+}
+
+#[test]
+fn the_worse_known_pair_has_more_turns() {
+    let peers = names(10);
+    let mut planner = planner(PlanConfig::default(), &peers);
+    for (i, peer) in peers.iter().enumerate() {
+        planner.set_forecast(peer, forecast(if i == 0 { 0.5 } else { 0.1 }));
+    }
+    let mut turns = BTreeMap::new();
+    for _ in 0..1000 {
+        *turns.entry(turn(&mut planner, None).1.peer.to_string()).or_insert(0) += 1;
+    }
+    // Each waits in inverse proportion to its error: 5 / (9 + 5) of the turns.
+    assert!((300..400).contains(&turns["host0"]), "{turns:?}");
+}
+
+#[test]
+fn the_first_test_of_a_pair_is_full_and_one_in_twenty_after_it() {
+    let peers = names(5);
+    let mut planner = planner(PlanConfig::default(), &peers);
+    for _ in 0..5 {
+        assert_eq!(turn(&mut planner, None).1.length, Length::Full);
+    }
+    peers.iter().for_each(|peer| planner.set_forecast(peer, forecast(0.1)));
+    let full = (0..2000).filter(|_| turn(&mut planner, None).1.length == Length::Full).count();
+    assert!((70..130).contains(&full), "{full}");
+}
+
+#[test]
+fn what_is_expected_follows_the_forecast() {
+    let mut planner = planner(PlanConfig::default(), &names(1));
+    let cap = PlanConfig::default().budget.test_cap();
+    assert_eq!(turn(&mut planner, None).1.expected, cap);
+    planner.set_forecast("host0", forecast(0.1));
+    planner.set_forecast("nobody", forecast(0.1));
+    let settled = (0..100).map(|_| turn(&mut planner, None).1).find(|next| next.length == Length::Settled);
+    let half_a_second = Cost { duration: Duration::from_millis(500), bytes: 6_250_000 };
+    assert_eq!(settled.unwrap().expected, half_a_second);
+    for goodput_bit_s in [f64::NAN, f64::INFINITY, -1.0, 0.0, 1e300] {
+        let relative_error = f64::NAN;
+        planner
+            .set_forecast("host0", PairForecast { relative_error, goodput_bit_s, settles_in: seconds(99) });
+        assert_eq!(turn(&mut planner, None).1.expected, cap, "{goodput_bit_s}");
+    }
+}
+
+#[test]
+fn full_tests_are_paced_by_time_and_by_bytes() {
+    for (bytes, expected_s) in [(1_000_000, 1250), (625_000_000, 4500), (10_000, 1250)] {
+        let mut planner = planner(PlanConfig::default(), &names(3));
+        let cost = Cost { duration: seconds(5), bytes };
+        let starts: Vec<_> = (0..20).map(|_| turn(&mut planner, Some(cost)).0).collect();
+        let mean = (starts[19] - starts[2]).as_secs_f64() / 17.0;
+        assert!((mean - expected_s as f64).abs() < 0.02 * expected_s as f64, "{mean} s, {bytes} bytes");
+    }
+    // The paper has no budget to wait for.
+    let mut planner = planner(PlanConfig::paper(), &names(3));
+    let cost = Cost { duration: seconds(5), bytes: 625_000_000 };
+    let starts: Vec<_> = (0..20).map(|_| turn(&mut planner, Some(cost)).0).collect();
+    assert!((starts[19] - starts[0]).as_secs_f64() / 19.0 < 330.0);
+}
+
+#[test]
+fn a_peer_that_refused_goes_first_when_it_is_back() {
+    let peers = names(6);
+    let mut planner = planner(PlanConfig::default(), &peers);
+    for _ in 0..12 {
+        turn(&mut planner, None);
+    }
+    let now = planner.next_at();
+    let first = planner.next(now).unwrap();
+    planner.refused(now, &first.peer, seconds(2));
+    let second = planner.next(now).unwrap();
+    assert_ne!(first.peer, second.peer);
+    planner.tested(now, &second.peer, second.expected);
+    assert_eq!(turn(&mut planner, None).1.peer, first.peer);
+    assert_eq!(planner.statistics(), Statistics { tests: 14, skipped: 0, refusals: 1, deferrals: 0 });
+}
+
+#[test]
+fn a_turn_is_skipped_after_three_refusals_and_absurd_waits_are_cut() {
+    let peers = names(6);
+    let mut planner = planner(PlanConfig::default(), &peers);
+    let now = planner.next_at();
+    for _ in 0..3 {
+        let next = planner.next(now).unwrap();
+        planner.refused(now, &next.peer, Duration::MAX);
+    }
+    assert_eq!(planner.next(now), None);
+    assert_eq!(planner.statistics().skipped, 1);
+    // Three quarters of an hour at most after a jitter of half: all are back.
+    let mut met = BTreeMap::new();
+    while planner.next_at() < now + seconds(6 * 1375) {
+        met.insert(turn(&mut planner, Some(Cost::default())).1.peer, ());
+    }
+    assert_eq!(met.len(), 6);
+}
+
+#[test]
+fn a_turn_that_waits_for_its_own_host_is_not_lost() {
+    let mut planner = planner(PlanConfig::default(), &names(3));
+    let now = planner.next_at();
+    let next = planner.next(now).unwrap();
+    planner.deferred(now, seconds(7));
+    assert_eq!(planner.next(now), None);
+    assert_eq!(planner.next_at(), now + seconds(7));
+    assert_eq!(planner.next(now + seconds(7)), Some(next));
+    planner.deferred(now, Duration::MAX);
+    assert_eq!(planner.next_at(), now + seconds(3600));
+}
+
+#[test]
+fn a_dead_peer_takes_no_more_turns_than_its_part() {
+    let peers = names(8);
+    let mut planner = planner(PlanConfig::default(), &peers);
+    let (mut dead, mut all) = (0, 0);
+    while planner.next_at() < seconds(1_000_000) {
+        let now = planner.next_at();
+        let Some(next) = planner.next(now) else { continue };
+        all += 1;
+        if *next.peer == *"host3" {
+            dead += 1;
+            planner.failed(now + seconds(5), &next.peer, Cost { duration: seconds(5), bytes: 0 });
+        } else {
+            planner.set_forecast(&next.peer, forecast(0.1));
+            planner.tested(now + seconds(1), &next.peer, next.expected);
+        }
+    }
+    assert!(0 < dead && dead <= all / 8, "{dead} of {all}");
+}
+
+#[test]
+fn a_hundred_stations_started_at_once_spread_themselves() {
+    let peers = names(100);
+    let firsts: Vec<(Duration, Arc<str>)> = peers
+        .iter()
+        .map(|host| {
+            let mut planner = Planner::new(host, PlanConfig::default(), Duration::ZERO).unwrap();
+            planner.set_peers(peers.iter().map(String::as_str));
+            let at = planner.next_at();
+            (at, planner.next(at).unwrap().peer)
+        })
+        .collect();
+    let at_once = |at: Duration| firsts.iter().filter(|(t, _)| at <= *t && *t < at + seconds(5)).count();
+    let most = firsts.iter().map(|(at, _)| at_once(*at)).max().unwrap();
+    // 100 in 300 s are 1.7 in 5 s in the mean.
+    assert!(most <= 8, "{most} turns within 5 s");
+    let mut targets = BTreeMap::new();
+    firsts.iter().for_each(|(_, peer)| *targets.entry(peer).or_insert(0) += 1);
+    assert!(*targets.values().max().unwrap() <= 6, "{targets:?}");
+    assert!(firsts.iter().all(|(at, _)| *at < seconds(300)));
+}
+
+#[test]
+fn the_papers_list_is_one_of_each_in_a_random_order_and_read_anew_when_done() {
+    let peers = names(12);
+    let mut planner = planner(PlanConfig::paper(), &peers);
+    let cycle = |planner: &mut Planner, n: usize| -> Vec<String> {
+        (0..n).map(|_| turn(planner, None).1.peer.to_string()).collect()
+    };
+    let first = cycle(&mut planner, 5);
+    planner.set_peers(names(13).iter().map(String::as_str));
+    let rest = cycle(&mut planner, 7);
+    let mut all = [first.clone(), rest].concat();
+    let order = all.clone();
+    all.sort();
+    all.dedup();
+    assert_eq!(all.len(), 12, "{order:?}");
+    assert!(!all.contains(&"host12".to_owned()));
+    let mut second = cycle(&mut planner, 13);
+    assert_ne!(second[..12], order);
+    second.sort();
+    second.dedup();
+    assert_eq!(second.len(), 13);
+}
+
+#[test]
+fn a_mesh_of_one_has_turns_without_tests() {
+    let mut planner = planner(PlanConfig::default(), &["me".to_owned()]);
+    for _ in 0..3 {
+        let now = planner.next_at();
+        assert_eq!(planner.next(now), None);
+        assert!(now + seconds(270) <= planner.next_at());
+    }
+    assert_eq!(planner.statistics(), Statistics::default());
+}
+
+proptest! {
+    #[test]
+    fn every_pair_is_visited_within_the_promised_turns(
+        errors in prop::collection::vec(0.0..1.2_f64, 2..50),
+        arrivals in prop::collection::vec((0..400_usize, 1..6_usize), 0..20),
+        seed in any::<u64>(),
+        is_paper in any::<bool>(),
+    ) {
+        let policy = if is_paper { Policy::Paper } else { Policy::ErrorTimesStaleness };
+        let mut planner = planner(PlanConfig { seed, policy, ..PlanConfig::default() }, &names(errors.len()));
+        let mut known = errors.len();
+        // When each peer last had a turn, or came.
+        let mut last: BTreeMap<String, usize> = names(known).into_iter().map(|name| (name, 0)).collect();
+        let mut cycle_of_peers = known;
+        for step in 1..=500_usize {
+            for (_, more) in arrivals.iter().filter(|(at, _)| *at == step) {
+                known += more;
+                planner.set_peers(names(known).iter().map(String::as_str));
+                names(known).into_iter().for_each(|name| { last.entry(name).or_insert(step); });
+                cycle_of_peers = known;
+            }
+            let before = planner.next_at();
+            let (_, next) = turn(&mut planner, Some(Cost { duration: seconds(1), bytes: 1 << 20 }));
+            let error = errors[step % errors.len()];
+            planner.set_forecast(&next.peer, forecast(error));
+            let cap = planner.config.budget.test_cap();
+            prop_assert!(planner.next_at() - before <= planner.config.turn_max(cap));
+            let waited = step - last[&*next.peer];
+            // The list that is on is finished first where the paper's is read anew.
+            let bound = policy.turns_max(cycle_of_peers as u32) as usize + usize::from(is_paper);
+            prop_assert!(waited <= bound, "{} waited {waited} of {bound} turns", next.peer);
+            last.insert(next.peer.to_string(), step);
+        }
+        let oldest = last.values().map(|at| 500 - at).max().unwrap();
+        prop_assert!(oldest <= policy.turns_max(cycle_of_peers as u32) as usize);
+    }
+
+    #[test]
+    fn new_peers_wait_for_two_cycles_at_most_and_starve_nobody(
+        n in 2..30_usize, more in 1..60_usize, seed in any::<u64>(),
+    ) {
+        let mut planner = planner(PlanConfig { seed, ..PlanConfig::default() }, &names(n));
+        (0..n).for_each(|_| { turn(&mut planner, None); });
+        // New ones at every turn: one leaves, and is back under another name.
+        let mut came: BTreeMap<String, usize> = BTreeMap::new();
+        let mut last: BTreeMap<String, usize> = names(n).into_iter().map(|name| (name, 0)).collect();
+        let peers = n + more;
+        for step in 1..=6 * peers {
+            let new: Vec<String> = (0..more).map(|i| format!("new{i}.{}", (step + i) / more)).collect();
+            new.iter().for_each(|name| { came.entry(name.clone()).or_insert(step); });
+            planner.set_peers(names(n).iter().chain(&new).map(String::as_str));
+            let (_, next) = turn(&mut planner, None);
+            if let Some(last) = last.get_mut(&*next.peer) {
+                prop_assert!(step - *last <= 4 * peers, "{} waited {}", next.peer, step - *last);
+                *last = step;
+            } else {
+                prop_assert!(step - came[&*next.peer] <= 2 * peers);
+            }
+        }
+        prop_assert!(last.values().all(|at| 6 * peers - at <= 4 * peers), "{last:?}");
+    }
+
+    #[test]
+    fn of_new_peers_each_has_a_turn_within_two_cycles(
+        n in 2..30_usize, more in 1..60_usize, waited in 0..200_usize, seed in any::<u64>(),
+    ) {
+        let mut planner = planner(PlanConfig { seed, ..PlanConfig::default() }, &names(n));
+        (0..n + waited).for_each(|_| { turn(&mut planner, None); });
+        planner.set_peers(names(n + more).iter().map(String::as_str));
+        let turns: Vec<Next> = (0..2 * (n + more)).map(|_| turn(&mut planner, None).1).collect();
+        for i in n..n + more {
+            prop_assert!(turns.iter().any(|next| *next.peer == *format!("host{i}")), "host{i}");
+        }
+    }
+}

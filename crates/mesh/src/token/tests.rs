@@ -33,7 +33,7 @@ fn a_test_goes_from_grant_to_end() {
 fn a_host_takes_part_in_one_test_at_a_time() {
     let mut gate = gate();
     let grant = gate.start(seconds(0), "b", small()).unwrap();
-    assert_eq!(gate.ask(seconds(1), "c", true, small()), Err(Refusal::Busy { retry_after: seconds(4) }));
+    assert_eq!(gate.ask(seconds(1), "c", true, small()), Err(Refusal::Busy { retry_after: seconds(2) }));
     gate.begin(seconds(2), grant.token, "b").unwrap();
     assert_eq!(gate.ask(seconds(3), "b", true, small()), Err(Refusal::Busy { retry_after: seconds(9) }));
     gate.end(seconds(3), grant.token, small()).unwrap();
@@ -51,15 +51,16 @@ fn a_stranger_is_refused_at_no_cost() {
 fn a_grant_never_used_lapses_and_costs_its_holder() {
     let mut gate = gate();
     let grant = gate.ask(seconds(0), "idler", true, small()).unwrap();
-    assert!(gate.is_held(Duration::from_millis(4999)));
-    assert!(!gate.is_held(seconds(5)));
-    assert_eq!(gate.begin(seconds(5), grant.token, "idler"), Err(TokenError::Unknown(grant.token)));
-    assert_eq!(gate.spent(seconds(5)).target.duration, seconds(5));
-    // A fourth of the half of 36 s is 4.5 s.
-    let refusal = gate.ask(seconds(5), "idler", true, small()).unwrap_err();
-    assert_eq!(refusal, Refusal::Spent { retry_after: seconds(3600) });
+    assert!(gate.is_held(Duration::from_millis(2999)));
+    assert!(!gate.is_held(seconds(3)));
+    assert_eq!(gate.begin(seconds(3), grant.token, "idler"), Err(TokenError::Unknown(grant.token)));
+    assert_eq!(gate.spent(seconds(3)).target.duration, seconds(3));
+    gate.ask(seconds(3), "idler", true, small()).unwrap();
+    // Twice 3 s are above an eighth of 36 s.
+    let refusal = gate.ask(seconds(6), "idler", true, small()).unwrap_err();
+    assert_eq!(refusal, Refusal::Spent { retry_after: seconds(3597) });
     assert!(refusal.to_string().contains("budget"), "{refusal}");
-    assert!(gate.ask(seconds(5), "worker", true, small()).is_ok());
+    assert!(gate.ask(seconds(6), "worker", true, small()).is_ok());
 }
 
 #[test]
@@ -76,7 +77,7 @@ fn a_test_never_ended_counts_in_full() {
 fn what_the_host_did_not_start_costs_nothing() {
     let mut gate = gate();
     let grant = gate.start(seconds(0), "b", small()).unwrap();
-    gate.give_back(seconds(3), grant.token);
+    gate.give_back(seconds(2), grant.token);
     assert_eq!(gate.spent(seconds(3)), Spent::default());
     // Given back twice, or a token of nothing: no effect.
     gate.give_back(seconds(3), grant.token);

@@ -55,7 +55,9 @@ pub(super) async fn measurements(
             FeedError::Invalid(_) => StatusCode::BAD_REQUEST,
             FeedError::Conflict { .. } => StatusCode::CONFLICT,
             FeedError::TooManyOrigins => StatusCode::TOO_MANY_REQUESTS,
-            FeedError::Unavailable(_) | FeedError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+            FeedError::Unavailable(_) | FeedError::Stopping | FeedError::Unknown => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
         };
         Refusal::new(status, error.to_string())
     })?;

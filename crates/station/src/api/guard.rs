@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use barograph_probe::{signed, wire};
 use subtle::ConstantTimeEq;
 
-use super::{Refusal, Shared, State};
+use super::{Refusal, Shared, State, engine};
 use crate::config::Config;
 
 /// The other end of a connection.
@@ -121,13 +121,18 @@ fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(), Re
     if is_from_other_site(request.headers(), host) {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "pages of other sites may not do this"));
     }
+    if engine::is_below(request.uri().path()) {
+        // A member's token is asked for there, wherever the request comes from.
+        return Ok(());
+    }
     let is_local = peer.is_local(request.version(), request.headers(), &config);
     authorise(shared, peer, request.headers(), is_probe, is_local)
 }
 
-/// Whether a request changes nothing and starts no traffic but its own.
+/// Whether a request changes nothing, starts no traffic but its own, and is for everyone.
 fn is_read(request: &Request<Body>) -> bool {
-    matches!(*request.method(), Method::GET | Method::HEAD) && request.uri().path() != wire::PATH
+    let path = request.uri().path();
+    matches!(*request.method(), Method::GET | Method::HEAD) && path != wire::PATH && !engine::is_below(path)
 }
 
 /// What a page of another site may do with the answer to a read (Fetch, §3.2 "CORS protocol").

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use barograph_engine::Engine;
+use barograph_engine::{Engine, Local};
 
 /// What a station stores in, reads from and is registered with.
 #[derive(Clone)]
@@ -10,6 +10,8 @@ pub struct Engines {
     pub(crate) engine: Arc<dyn Engine>,
     /// The station's own archive: history is replayed from it, whether the mesh can be reached or not.
     pub(crate) local: Arc<dyn Engine>,
+    /// Served to the stations that this one invites; `None` = the mesh's engine is another's.
+    pub(crate) served: Option<Arc<Local>>,
     pub(crate) kind: Kind,
     pub(crate) spool: Option<SpoolFn>,
 }
@@ -52,7 +54,14 @@ impl Engines {
     /// One engine for everything, of a station that has joined no mesh.
     #[must_use]
     pub fn alone(engine: Arc<dyn Engine>) -> Self {
-        Self { local: Arc::clone(&engine), engine, kind: Kind::Local, spool: None }
+        Self { local: Arc::clone(&engine), engine, served: None, kind: Kind::Local, spool: None }
+    }
+
+    /// A station's own archive, which others may join.
+    #[must_use]
+    pub fn serving(archive: Arc<Local>) -> Self {
+        let engine: Arc<dyn Engine> = Arc::<Local>::clone(&archive);
+        Self { served: Some(archive), ..Self::alone(engine) }
     }
 }
 

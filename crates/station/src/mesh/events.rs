@@ -120,13 +120,13 @@ mod tests {
         let events = Events::new(5);
         let (kept, mut live) = events.watch(None);
         assert!(kept.is_empty());
-        for _ in 0..KEPT + 2 {
+        for _ in 0..KEPT + 30 {
             events.publish(What::Joined, &entry, 1.0);
         }
         assert!(live.try_recv().is_err(), "it is told that it missed some");
         let (kept, _) = events.watch(None);
-        assert_eq!((kept.len(), kept[0].id), (KEPT, 7));
-        let (kept, mut live) = events.watch(Some(5 + KEPT as u64));
+        assert_eq!((kept.len(), kept[0].id), (KEPT, 5 + 30));
+        let (kept, mut live) = events.watch(Some(5 + 30 + KEPT as u64 - 2));
         assert_eq!(kept.len(), 1);
         assert_eq!(events.publish(What::Lost, &entry, 2.0), live.try_recv().unwrap());
         let text = serde_json::to_string(&*kept[0]).unwrap();

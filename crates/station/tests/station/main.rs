@@ -4,6 +4,7 @@
 mod api;
 mod archive;
 mod echo;
+mod engine;
 mod guard;
 mod http;
 mod live;
@@ -30,6 +31,13 @@ fn quiet(state: &Path) -> Config {
         commit: Duration::ZERO,
         ..Config::default()
     }
+}
+
+/// A station that serves its engine to those it invites.
+fn serve(config: Config) -> Station {
+    // A station starts with runtimes of its own, which it cannot from within a test's.
+    let start = move || Station::serve(config.clone(), Arc::new(open_archive(&config).unwrap())).unwrap();
+    std::thread::spawn(start).join().unwrap()
 }
 
 fn start(config: Config) -> Station {

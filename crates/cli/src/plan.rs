@@ -1,0 +1,254 @@
+//! `barograph plan`: what testing all pairs of a mesh takes, before there is one.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use barograph_mesh::{BudgetConfig, Cost, Expectation, Layout, Limit, PlanConfig, Policy, expect};
+use serde::Serialize;
+
+use crate::exit::{bad_input, print};
+
+/// Arguments of `barograph plan`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Hosts of the mesh
+    #[arg(long, value_name = "N")]
+    hosts: u32,
+    /// Sites that they stand at: hosts of a site test each other, and one of each site those of the other sites
+    #[arg(long, value_name = "S", default_value_t = 1)]
+    sites: u32,
+    /// Minutes from one turn of a host to its next
+    #[arg(long, value_name = "MIN", default_value = "5", value_parser = parse_minutes)]
+    every: Duration,
+    /// Seconds that a test takes: 5 in full, less where it stops once its rate has settled
+    #[arg(long, value_name = "S", default_value = "5", value_parser = parse_seconds)]
+    test_seconds: Duration,
+    /// The rate of a test, in Mbit/s
+    #[arg(long, value_name = "MBIT", default_value_t = 100.0)]
+    rate: f64,
+    /// Most of a host's time that tests may take, in per cent, both ends counted [default: 1]
+    #[arg(long, value_name = "PERCENT")]
+    share: Option<f64>,
+    /// Most bytes that tests of a host may transfer in an hour, both ends counted [default: 1250000000]
+    #[arg(long, value_name = "B")]
+    bytes_per_hour: Option<u64>,
+    /// Plan and count as Gloperf did: each pair takes one turn for bandwidth and one for latency
+    #[arg(long)]
+    paper: bool,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    if !(args.rate.is_finite() && 0.0 < args.rate) {
+        return bad_input(format_args!("--rate: {} Mbit/s is no rate", args.rate));
+    }
+    let config = config(args);
+    let layout = Layout { hosts: args.hosts, sites: args.sites };
+    // A cast saturates.
+    let bytes = (args.rate * 1e6 / 8.0 * args.test_seconds.as_secs_f64()) as u64;
+    let asked = Cost { duration: args.test_seconds, bytes };
+    let expectation = match expect(layout, &config, asked) {
+        Ok(expectation) => expectation,
+        Err(error) => return bad_input(error),
+    };
+    if args.json {
+        let json = PlanJson::new(layout, &config, &expectation);
+        print(serde_json::to_string(&json).expect("numbers and words are JSON"));
+    } else {
+        print(table(layout, &config, &expectation, asked));
+    }
+    ExitCode::SUCCESS
+}
+
+fn config(args: &Args) -> PlanConfig {
+    let base = if args.paper { PlanConfig::paper() } else { PlanConfig::default() };
+    let budget = BudgetConfig {
+        share: args.share.map_or(base.budget.share, |percent| percent / 100.0),
+        bytes_per_hour: args.bytes_per_hour.unwrap_or(base.budget.bytes_per_hour),
+        test_max: base.budget.test_max.max(args.test_seconds),
+    };
+    PlanConfig { every: args.every, budget, ..base }
+}
+
+/// The answer for people.
+fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: Cost) -> String {
+    let Layout { hosts, sites } = layout;
+    let mut lines = vec![
+        match sites {
+            1 => format!("{hosts} hosts, {} pairs, each direction one", expectation.pairs),
+            _ => format!(
+                "{hosts} hosts at {sites} sites, {} pairs, each direction one: within sites, and between one host of each",
+                expectation.pairs
+            ),
+        },
+        order(config).to_owned(),
+        limit(config, expectation),
+        String::new(),
+    ];
+    let mut row = |name: &str, value: String| lines.push(format!("  {name:<34}{value}"));
+    row("a turn of a host", span(expectation.turn));
+    if 0 < expectation.peers {
+        row("revisit of a pair", span(expectation.revisit));
+    }
+    if 0 < expectation.representative_peers {
+        row("revisit by a site's representative", span(expectation.representative_revisit));
+    }
+    row("longest wait of any pair", span(expectation.bound));
+    let started = expectation.started;
+    let all = f64::from(hosts);
+    row("tests a host starts", format!("{:.1} an hour", expectation.tests_per_hour));
+    row(
+        "what these cost it",
+        format!("{}, {} an hour", share(expectation.share_started), bytes(started.bytes as f64)),
+    );
+    row(
+        "with those it is asked for",
+        format!("{}, {} an hour", share(2.0 * expectation.share_started), bytes(2.0 * started.bytes as f64)),
+    );
+    row(
+        "the whole mesh",
+        format!(
+            "{:.0} tests, {} an hour",
+            all * expectation.tests_per_hour,
+            bytes(all * started.bytes as f64)
+        ),
+    );
+    let cap = config.budget.test_cap();
+    if cap.bytes < asked.bytes {
+        lines.push(format!(
+            "A test is stopped at {}, half of what an hour may take.",
+            bytes(cap.bytes as f64)
+        ));
+    }
+    lines.join("\n")
+}
+
+fn order(config: &PlanConfig) -> &'static str {
+    match config.policy {
+        Policy::Paper => {
+            "order: a randomized list; each pair takes two turns, one for bandwidth and one for latency, as Gloperf counts"
+        }
+        Policy::ErrorTimesStaleness => "order: by forecast error × staleness; latency takes no turns",
+    }
+}
+
+/// What decides how long a turn takes, as a sentence.
+fn limit(config: &PlanConfig, expectation: &Expectation) -> String {
+    let budget = config.budget;
+    match (config.policy, expectation.limit) {
+        (Policy::Paper, _) => "limited by turns; no test waits for a budget".to_owned(),
+        (_, Limit::Turns) => format!(
+            "limited by turns: the budget ({} of time, {} an hour) has room for more",
+            share(budget.share),
+            bytes(budget.bytes_per_hour as f64)
+        ),
+        (_, Limit::Time) => format!(
+            "limited by time: {} of it, {} an hour, for both ends of all tests; shorter tests make more turns",
+            share(budget.share),
+            span(budget.per_hour().duration)
+        ),
+        (_, Limit::Bytes) => format!(
+            "limited by bytes: {} an hour, for both ends of all tests; shorter tests make more turns",
+            bytes(budget.bytes_per_hour as f64)
+        ),
+    }
+}
+
+/// A time with the digits that a plan is good for.
+fn span(time: Duration) -> String {
+    let seconds = time.as_secs_f64();
+    let minutes = (seconds / 60.0).round() as u64;
+    match minutes {
+        0..=2 => format!("{seconds:.0} s"),
+        3..=179 => format!("{minutes} min"),
+        180..=2879 => format!("{} h {} min", minutes / 60, minutes % 60),
+        _ => format!("{:.1} days", seconds / 86_400.0),
+    }
+}
+
+fn share(share: f64) -> String {
+    format!("{:.2} % of time", 100.0 * share).replace(".00 %", " %")
+}
+
+fn bytes(bytes: f64) -> String {
+    match bytes {
+        1e12.. => format!("{:.2} TB", bytes / 1e12),
+        1e9.. => format!("{:.2} GB", bytes / 1e9),
+        1e6.. => format!("{:.1} MB", bytes / 1e6),
+        _ => format!("{:.1} kB", bytes / 1e3),
+    }
+}
+
+/// The answer for programs; spec: docs/spec/plan.md.
+#[derive(Serialize)]
+struct PlanJson {
+    hosts: u32,
+    sites: u32,
+    pairs: u64,
+    policy: &'static str,
+    limit: &'static str,
+    turn_s: f64,
+    revisit_s: f64,
+    representative_revisit_s: Option<f64>,
+    bound_s: f64,
+    host: StartedJson,
+    mesh: StartedJson,
+}
+
+/// What is started in an hour. A host is asked for as much again.
+#[derive(Serialize)]
+struct StartedJson {
+    tests_per_hour: f64,
+    seconds_per_hour: f64,
+    bytes_per_hour: f64,
+}
+
+impl PlanJson {
+    fn new(layout: Layout, config: &PlanConfig, expectation: &Expectation) -> Self {
+        let started = |hosts: f64| StartedJson {
+            tests_per_hour: hosts * expectation.tests_per_hour,
+            seconds_per_hour: hosts * expectation.started.duration.as_secs_f64(),
+            bytes_per_hour: hosts * expectation.started.bytes as f64,
+        };
+        Self {
+            hosts: layout.hosts,
+            sites: layout.sites,
+            pairs: expectation.pairs,
+            policy: match config.policy {
+                Policy::Paper => "paper",
+                Policy::ErrorTimesStaleness => "error_times_staleness",
+            },
+            limit: match expectation.limit {
+                Limit::Turns => "turns",
+                Limit::Time => "time",
+                Limit::Bytes => "bytes",
+            },
+            turn_s: expectation.turn.as_secs_f64(),
+            revisit_s: expectation.revisit.as_secs_f64(),
+            representative_revisit_s: (0 < expectation.representative_peers)
+                .then(|| expectation.representative_revisit.as_secs_f64()),
+            bound_s: expectation.bound.as_secs_f64(),
+            host: started(1.0),
+            mesh: started(f64::from(layout.hosts)),
+        }
+    }
+}
+
+fn parse_minutes(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        // The plan's own bounds are a second and a day.
+        Ok(minutes) if (1.0 / 60.0..=1440.0).contains(&minutes) => {
+            Ok(Duration::from_secs_f64(60.0 * minutes))
+        }
+        _ => Err("expected minutes from 0.017 to 1440".into()),
+    }
+}
+
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(Duration::from_secs_f64(seconds)),
+        _ => Err("expected seconds from 0.001 to 3600".into()),
+    }
+}

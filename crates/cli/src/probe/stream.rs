@@ -1,0 +1,161 @@
+//! `barograph probe TARGET --stream`: a timed bulk test.
+
+use std::process::ExitCode;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use barograph_probe::io::{Context, stream};
+use barograph_probe::stream::{Early, Ended};
+use barograph_probe::{ProbeError, StreamPlan, Streamed, Target};
+use barograph_station::detail::TcpInfoJson;
+use serde::Serialize;
+
+use super::{Args, FailedJson, scaled};
+use crate::exit::{print, say};
+
+/// How to stream, beside the target.
+#[derive(clap::Args)]
+pub(super) struct StreamArgs {
+    /// Measure goodput with one TCP stream to a station for some seconds, and tell its rate after start-up
+    #[arg(long, conflicts_with_all = ["quantity", "count", "bytes"])]
+    stream: bool,
+    /// How long to send
+    #[arg(long, value_name = "S", requires = "stream", default_value = "5", value_parser = parse_seconds)]
+    seconds: f64,
+    /// End as soon as the rate has settled: an estimate, and of a path of which nothing is known no safe one
+    #[arg(long, requires = "stream")]
+    early_stop: bool,
+    /// The congestion control algorithm by the kernel's name, such as cubic or bbr [default: the kernel's]
+    #[arg(long, value_name = "NAME", requires = "stream")]
+    congestion: Option<String>,
+}
+
+impl StreamArgs {
+    /// What to do, if a stream was asked for.
+    pub(super) fn plan(&self) -> Option<StreamPlan> {
+        self.stream.then(|| StreamPlan {
+            seconds: self.seconds,
+            congestion: self.congestion.clone(),
+            early: self.early_stop.then(Early::default),
+            ..StreamPlan::full()
+        })
+    }
+}
+
+/// Streams and shows what came of it.
+pub(super) fn run(args: &Args, plan: &StreamPlan, target: &Target, context: &Context) -> ExitCode {
+    let result = stream(target, plan, context);
+    if context.cancel.is_cancelled() {
+        say("stopped");
+        return ExitCode::from(1);
+    }
+    let line = match &result {
+        Ok(streamed) if args.json => serde_json::to_string(&json(streamed, &args.target)).unwrap_or_default(),
+        Ok(streamed) => line(streamed),
+        Err(error) if args.json => serde_json::to_string(&failed(error, &args.target)).unwrap_or_default(),
+        Err(error) => format!("{QUANTITY:<14} {:>14}   {error}", error.failure.as_str()),
+    };
+    if print(line) && result.is_ok() { ExitCode::SUCCESS } else { ExitCode::from(1) }
+}
+
+fn line(streamed: &Streamed) -> String {
+    let mut parts = Vec::new();
+    match (streamed.ended, streamed.startup_s) {
+        (Ended::Early(reason), _) => {
+            parts.push(format!("estimated after {}", scaled(reason.time_s, "s")));
+        }
+        (_, Some(startup_s)) => parts.push(format!("after {} of start-up", scaled(startup_s, "s"))),
+        (_, None) => parts.push("start-up did not end".to_string()),
+    }
+    let whole = scaled(streamed.whole_bit_s, "bit/s");
+    let megabytes = streamed.bytes as f64 / 1e6;
+    parts.push(format!("{whole} in all, {megabytes:.1} MB in {}", scaled(streamed.duration_s, "s")));
+    if let Some(info) = &streamed.tcp_info {
+        parts.extend(super::kernels_view(info));
+    }
+    format!("{QUANTITY:<14} {:>14}   {}", scaled(streamed.rate_bit_s(), "bit/s"), parts.join(", "))
+}
+
+#[derive(Serialize)]
+struct StreamedJson<'a> {
+    /// Seconds since 1970, when it had ended.
+    time_s: f64,
+    quantity: &'static str,
+    target: &'a str,
+    /// The rate after start-up, or an estimate of it, or the whole rate where start-up did not end.
+    value: f64,
+    unit: &'static str,
+    ended: &'static str,
+    whole_bit_s: f64,
+    settled_bit_s: Option<f64>,
+    /// What the stop rule proposed, whether it was followed or not.
+    proposed_bit_s: Option<f64>,
+    proposed_after_s: Option<f64>,
+    startup_s: Option<f64>,
+    duration_s: f64,
+    elapsed_s: f64,
+    bytes: u64,
+    tcp_info: Option<TcpInfoJson<'a>>,
+    /// Seconds, and bytes acknowledged by then.
+    samples: Vec<(f64, u64)>,
+}
+
+fn json<'a>(streamed: &'a Streamed, target: &'a str) -> StreamedJson<'a> {
+    let samples = streamed.samples.as_slice().iter().map(|sample| (sample.time_s, sample.acked_bytes));
+    StreamedJson {
+        time_s: now_s(),
+        quantity: QUANTITY,
+        target,
+        value: streamed.rate_bit_s(),
+        unit: "bit/s",
+        ended: streamed.ended.as_str(),
+        whole_bit_s: streamed.whole_bit_s,
+        settled_bit_s: streamed.settled_bit_s,
+        proposed_bit_s: streamed.proposed.map(|reason| reason.rate_bit_s),
+        proposed_after_s: streamed.proposed.map(|reason| reason.time_s),
+        startup_s: streamed.startup_s,
+        duration_s: streamed.duration_s,
+        elapsed_s: streamed.elapsed_s,
+        bytes: streamed.bytes,
+        tcp_info: streamed.tcp_info.as_ref().map(TcpInfoJson::from),
+        samples: samples.collect(),
+    }
+}
+
+fn failed<'a>(error: &'a ProbeError, target: &'a str) -> FailedJson<'a> {
+    FailedJson {
+        time_s: now_s(),
+        quantity: QUANTITY,
+        target,
+        error: error.failure.as_str(),
+        after_s: error.after_s,
+        message: &error.message,
+    }
+}
+
+/// A clock before 1970 is none; the values are right all the same.
+fn now_s() -> f64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (StreamPlan::SECONDS_MIN..=StreamPlan::SECONDS_MAX).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("expected seconds from {} to {}", StreamPlan::SECONDS_MIN, StreamPlan::SECONDS_MAX)),
+    }
+}
+
+/// From source to target, as the acknowledged transfer of the same name.
+const QUANTITY: &str = "goodput";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_have_bounds() {
+        assert_eq!(parse_seconds("2.5"), Ok(2.5));
+        for bad in ["", "0", "-1", "NaN", "inf", "601", "5s"] {
+            assert!(parse_seconds(bad).is_err(), "{bad}");
+        }
+    }
+}

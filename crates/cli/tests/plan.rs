@@ -1,0 +1,100 @@
+//! `barograph plan` as its users meet it: the built binary, its output, messages and exit codes.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::process::{Command, Output};
+
+fn plan(arguments: &str) -> Output {
+    let arguments = arguments.split_whitespace();
+    Command::new(env!("CARGO_BIN_EXE_barograph")).arg("plan").args(arguments).output().unwrap()
+}
+
+fn told(arguments: &str) -> String {
+    let output = plan(arguments);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn json(arguments: &str) -> serde_json::Value {
+    serde_json::from_str(&told(&format!("{arguments} --json"))).unwrap()
+}
+
+#[test]
+fn ten_hosts_are_revisited_after_90_minutes_as_the_paper_counts() {
+    let told = told("--hosts 10 --paper");
+    assert!(told.contains("revisit of a pair                 90 min\n"), "{told}");
+    assert!(told.contains("one for bandwidth and one for latency"), "{told}");
+    let answer = json("--hosts 10 --paper");
+    assert_eq!((answer["revisit_s"].as_f64(), answer["policy"].as_str()), (Some(5400.0), Some("paper")));
+    assert_eq!(json("--hosts 10 --paper --every 10")["revisit_s"], 10_800.0);
+}
+
+#[test]
+fn what_limits_is_told() {
+    for (arguments, limit, word) in [
+        (
+            "--hosts 20 --test-seconds 0.5",
+            "turns",
+            "limited by turns: the budget (1 % of time, 1.25 GB an hour)",
+        ),
+        ("--hosts 20", "time", "limited by time: 1 % of time of it, 36 s an hour"),
+        ("--hosts 20 --rate 1000", "bytes", "limited by bytes: 1.25 GB an hour"),
+        (
+            "--hosts 20 --rate 1000 --test-seconds 0.5 --bytes-per-hour 100000000",
+            "bytes",
+            "stopped at 50.0 MB",
+        ),
+    ] {
+        assert_eq!(json(arguments)["limit"], limit, "{arguments}");
+        let told = told(arguments);
+        assert!(told.contains(word), "{told}");
+    }
+    assert_eq!(json("--hosts 20 --test-seconds 0.5")["revisit_s"], 5700.0);
+}
+
+#[test]
+fn the_budget_bounds_what_a_host_spends() {
+    for arguments in
+        ["--hosts 50", "--hosts 50 --share 0.5", "--hosts 50 --rate 10000", "--hosts 2 --every 0.1"]
+    {
+        let answer = json(arguments);
+        let share = if arguments.contains("0.5") { 0.005 } else { 0.01 };
+        // Both ends of a test count, and a host is asked for as many as it starts.
+        assert!(2.0 * answer["host"]["seconds_per_hour"].as_f64().unwrap() <= 3600.0 * share, "{answer}");
+        assert!(2.0 * answer["host"]["bytes_per_hour"].as_f64().unwrap() <= 1.25e9, "{answer}");
+    }
+}
+
+#[test]
+fn sites_have_representatives() {
+    let answer = json("--hosts 60 --sites 3 --test-seconds 0.5");
+    assert_eq!(answer["pairs"], 3 * 20 * 19 + 6);
+    assert_eq!(answer["revisit_s"], 5700.0);
+    assert_eq!(answer["representative_revisit_s"], 6300.0);
+    let told = told("--hosts 60 --sites 3 --test-seconds 0.5");
+    assert!(told.contains("revisit by a site's representative 105 min"), "{told}");
+    assert!(json("--hosts 60")["representative_revisit_s"].is_null());
+    // One host a site: only these test.
+    assert_eq!(json("--hosts 5 --sites 5")["pairs"], 20);
+}
+
+#[test]
+fn what_is_impossible_is_refused_with_its_reason() {
+    for (arguments, reason) in [
+        ("--hosts 1", "1 hosts are no mesh"),
+        ("--hosts 5 --sites 6", "5 hosts cannot stand at 6 sites"),
+        ("--hosts 5 --share 0", "the share of time is 0;"),
+        ("--hosts 5 --share 0.1", "a test of 5s does not fit: 0.001 of the time is 3.6s an hour"),
+        ("--hosts 5 --share NaN", "the share of time is NaN"),
+        ("--hosts 5 --rate -1", "unexpected argument '-1'"),
+        ("--hosts 5 --rate 0", "0 Mbit/s is no rate"),
+        ("--hosts 5 --rate inf", "inf Mbit/s is no rate"),
+        ("--hosts 5 --every 0", "expected minutes"),
+        ("--hosts 5 --test-seconds nan", "expected seconds"),
+        ("--hosts 5 --bytes-per-hour 0", "0 bytes an hour are too few"),
+    ] {
+        let output = plan(arguments);
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{arguments}: {message}");
+        assert!(message.contains(reason), "{arguments}: {message}");
+    }
+}

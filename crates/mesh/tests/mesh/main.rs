@@ -1,0 +1,113 @@
+//! Simulated meshes in virtual time: what the plan promises holds for all of it together.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod simulation;
+
+use std::time::Duration;
+
+use barograph_mesh::{Cost, PlanConfig};
+use simulation::{Faults, Mesh};
+
+const fn hours(h: u64) -> Duration {
+    Duration::from_secs(3600 * h)
+}
+
+#[test]
+fn a_hundred_stations_skip_few_turns() {
+    let mut mesh = Mesh::flat(100, PlanConfig::default(), Faults::NONE);
+    mesh.know_all();
+    mesh.run(hours(24));
+    mesh.assert_budgets_hold();
+    let report = mesh.report();
+    println!("100 stations, 24 h: {report:?}");
+    assert!(report.tests > 0.9 * 100.0 * 24.0 * 12.0, "{report:?}");
+    assert!(report.skipped_share <= 0.05, "{report:?}");
+}
+
+#[test]
+fn a_hundred_stations_with_full_tests_only_skip_few_turns() {
+    let mut mesh = Mesh::flat(100, PlanConfig::default(), Faults::NONE);
+    mesh.settles_in = Duration::from_secs(5);
+    mesh.run(hours(24));
+    mesh.assert_budgets_hold();
+    let report = mesh.report();
+    println!("100 stations, full tests, 24 h: {report:?}");
+    assert!(report.skipped_share <= 0.05, "{report:?}");
+}
+
+#[test]
+fn all_pairs_of_a_group_of_20_are_visited_as_promised() {
+    let mut mesh = Mesh::flat(20, PlanConfig::default(), Faults::NONE);
+    mesh.run(hours(48));
+    mesh.assert_budgets_hold();
+    let report = mesh.report();
+    println!("20 stations, 48 h: {report:?}, bound {:?}", mesh.bound());
+    assert!(report.gap_max <= mesh.bound(), "{report:?}, bound {:?}", mesh.bound());
+    // 19 peers at a turn in five minutes; the mean of equal errors would be 95 minutes.
+    assert!(report.gap_mean < 1.15 * 5700.0, "{report:?}");
+}
+
+#[test]
+fn faults_keep_the_budget_and_the_bound() {
+    for seed in 0..5 {
+        let config = PlanConfig { seed, ..PlanConfig::default() };
+        let mut mesh = Mesh::flat(20, config, Faults { message: 0.01, test: 0.05, result: 0.01 });
+        mesh.run(hours(48));
+        mesh.assert_budgets_hold();
+        let report = mesh.report();
+        println!("20 stations with faults, 48 h: {report:?}");
+        assert!(report.gap_max <= mesh.bound(), "{report:?}, bound {:?}", mesh.bound());
+    }
+}
+
+#[test]
+fn ten_thousand_stations_at_five_hundred_sites_keep_their_promises() {
+    let mut mesh =
+        Mesh::sites(500, 20, PlanConfig::default(), Faults { message: 0.01, test: 0.01, result: 0.01 });
+    mesh.know_all();
+    mesh.run(hours(8));
+    mesh.assert_budgets_hold();
+    let report = mesh.report();
+    println!("10 000 stations, 8 h: {report:?}");
+    assert!(report.skipped_share <= 0.05, "{report:?}");
+    // Of the pairs without a representative: those have 518 peers, and nearly two days.
+    assert!(report.gap_max <= mesh.bound(), "{report:?}, bound {:?}", mesh.bound());
+}
+
+#[test]
+fn the_papers_plan_keeps_its_own_budget() {
+    let mut mesh = Mesh::flat(10, PlanConfig::paper(), Faults::NONE);
+    mesh.settles_in = Duration::from_secs(5);
+    mesh.run(hours(48));
+    mesh.assert_budgets_hold();
+    let report = mesh.report();
+    println!("10 stations by the paper, 48 h: {report:?}");
+    assert!(report.gap_mean < 1.2 * 9.0 * 300.0, "{report:?}");
+}
+
+#[test]
+fn one_seed_gives_one_mesh() {
+    let run = |seed| {
+        let config = PlanConfig { seed, ..PlanConfig::default() };
+        let mut mesh = Mesh::flat(10, config, Faults { message: 0.05, test: 0.1, result: 0.05 });
+        mesh.run(hours(6));
+        format!("{:?}", mesh.report())
+    };
+    assert_eq!(run(3), run(3));
+    assert_ne!(run(3), run(4));
+}
+
+#[test]
+fn one_that_asks_endlessly_takes_its_part_and_no_more() {
+    let mut mesh = Mesh::flat(20, PlanConfig::default(), Faults::NONE);
+    mesh.greedy = Some(0);
+    mesh.run(hours(12));
+    mesh.assert_budgets_hold();
+    let report = mesh.report();
+    println!("20 stations, one greedy, 12 h: {report:?}");
+    let full = Cost { duration: Duration::from_secs(5), bytes: 0 };
+    // A fourth of the half of 36 s, and a test above that, in each of 12 hours.
+    let most = (full.duration.as_secs_f64() * 0.9 + 5.0) * 13.0;
+    assert!(mesh.taken_by_greedy().as_secs_f64() <= most, "{:?}", mesh.taken_by_greedy());
+    assert!(report.skipped_share <= 0.1, "{report:?}");
+}

@@ -1,0 +1,403 @@
+//! A mesh of stations in virtual time: tokens, budgets, messages that take time or are lost.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::time::Duration;
+
+use barograph_mesh::{
+    BudgetConfig, Cost, Gate, GateConfig, Grant, Length, Next, PairForecast, PlanConfig, Planner, Refusal,
+};
+
+/// How often things go wrong.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Faults {
+    /// A message is lost.
+    pub(crate) message: f64,
+    /// A test breaks off.
+    pub(crate) test: f64,
+    /// The target never learns that a test is over.
+    pub(crate) result: f64,
+}
+
+impl Faults {
+    pub(crate) const NONE: Self = Self { message: 0.0, test: 0.0, result: 0.0 };
+}
+
+pub(crate) struct Mesh {
+    config: PlanConfig,
+    faults: Faults,
+    stations: Vec<Station>,
+    events: BinaryHeap<Reverse<(Duration, u64, Event)>>,
+    sequence: u64,
+    chance: u64,
+    now: Duration,
+    /// How long a test takes that stops early.
+    pub(crate) settles_in: Duration,
+    /// A station that asks one peer in turn without a plan, as fast as it is told that it may.
+    pub(crate) greedy: Option<usize>,
+    taken: BTreeMap<usize, Duration>,
+}
+
+struct Station {
+    planner: Planner,
+    gate: Gate,
+    peers: Vec<usize>,
+    /// Of each peer, its last turn.
+    visited: BTreeMap<usize, Duration>,
+    gap_max: Duration,
+    gap_sum: Duration,
+    gaps: u64,
+    /// Start, end and cost of all it took part in.
+    tests: Vec<(Duration, Duration, Cost)>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Event {
+    Turn(usize),
+    Ask(Exchange),
+    Answer(Exchange, Option<u64>, Duration),
+    Done { exchange: Exchange, target_token: u64, began: Duration, actual_ns: u64, bytes: u64 },
+    Greed(usize),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Exchange {
+    from: usize,
+    to: usize,
+    token: u64,
+    is_full: bool,
+}
+
+#[derive(Debug)]
+pub(crate) struct Report {
+    pub(crate) tests: f64,
+    pub(crate) skipped_share: f64,
+    pub(crate) refusals: u64,
+    pub(crate) deferrals: u64,
+    pub(crate) gap_max: Duration,
+    pub(crate) gap_mean: f64,
+}
+
+fn name(i: usize) -> String {
+    format!("h{i}")
+}
+
+fn index(name: &str) -> usize {
+    name[1..].parse().unwrap()
+}
+
+/// One way, half of a round trip of 50 ms.
+const DELAY: Duration = Duration::from_millis(25);
+/// How long an answer is waited for.
+const ANSWER_MAX: Duration = Duration::from_secs(2);
+const GOODPUT_BIT_S: f64 = 1e8;
+
+impl Mesh {
+    /// All in one group.
+    pub(crate) fn flat(hosts: usize, config: PlanConfig, faults: Faults) -> Self {
+        Self::sites(1, hosts, config, faults)
+    }
+
+    /// Each site a group, its first host in the group of representatives.
+    pub(crate) fn sites(sites: usize, hosts: usize, config: PlanConfig, faults: Faults) -> Self {
+        let stations = (0..sites * hosts)
+            .map(|i| {
+                let site = i / hosts;
+                let mut peers: Vec<usize> = (site * hosts..(site + 1) * hosts).filter(|j| *j != i).collect();
+                if i % hosts == 0 {
+                    peers.extend((0..sites).map(|other| other * hosts).filter(|j| *j != i));
+                }
+                Station::new(i, config, peers)
+            })
+            .collect();
+        let mut mesh = Self {
+            config,
+            faults,
+            stations,
+            events: BinaryHeap::new(),
+            sequence: 0,
+            chance: config.seed,
+            now: Duration::ZERO,
+            settles_in: Duration::from_millis(500),
+            greedy: None,
+            taken: BTreeMap::new(),
+        };
+        for i in 0..mesh.stations.len() {
+            mesh.at(mesh.stations[i].planner.next_at(), Event::Turn(i));
+        }
+        mesh
+    }
+
+    pub(crate) fn run(&mut self, until: Duration) {
+        if let Some(greedy) = self.greedy {
+            self.at(Duration::ZERO, Event::Greed(greedy));
+        }
+        while let Some(Reverse((now, _, event))) = self.events.pop() {
+            if until <= now {
+                break;
+            }
+            self.now = now;
+            match event {
+                Event::Turn(i) => self.turn(i),
+                Event::Ask(exchange) => self.ask(exchange),
+                Event::Answer(exchange, token, retry) => self.answer(exchange, token, retry),
+                Event::Done { exchange, target_token, began, actual_ns, bytes } => {
+                    let duration = Duration::from_nanos(actual_ns);
+                    self.done(exchange, target_token, began, Cost { duration, bytes });
+                }
+                Event::Greed(i) => self.greed(i),
+            }
+        }
+        self.now = until;
+    }
+
+    /// As after a restart: every station has forecasts of all its peers.
+    pub(crate) fn know_all(&mut self) {
+        for i in 0..self.stations.len() {
+            for to in self.stations[i].peers.clone() {
+                let forecast = self.forecast(i, to);
+                self.stations[i].planner.set_forecast(&name(to), forecast);
+            }
+        }
+    }
+
+    /// Errors between 2 % and 40 %, unequal between pairs and steady.
+    fn forecast(&self, from: usize, to: usize) -> PairForecast {
+        let relative_error = 0.02 + 0.38 * ((from * 31 + to * 17) % 97) as f64 / 97.0;
+        PairForecast { relative_error, goodput_bit_s: GOODPUT_BIT_S, settles_in: self.settles_in }
+    }
+
+    fn at(&mut self, time: Duration, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((time, self.sequence, event)));
+    }
+
+    fn uniform(&mut self) -> f64 {
+        // Steele, Lea, Flood 2014 (SplitMix64).
+        self.chance = self.chance.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.chance;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn turn(&mut self, i: usize) {
+        let now = self.now;
+        let station = &mut self.stations[i];
+        let Some(Next { peer, length, expected }) = station.planner.next(now) else {
+            let next_at = station.planner.next_at();
+            return self.at(next_at, Event::Turn(i));
+        };
+        match station.gate.start(now, &peer, expected) {
+            Ok(Grant { token, .. }) => {
+                let is_full = length == Length::Full;
+                let exchange = Exchange { from: i, to: index(&peer), token, is_full };
+                if self.uniform() < self.faults.message {
+                    self.at(now + ANSWER_MAX, Event::Answer(exchange, None, Duration::MAX));
+                } else {
+                    self.at(now + DELAY, Event::Ask(exchange));
+                }
+            }
+            Err(Refusal::Busy { retry_after } | Refusal::Spent { retry_after }) => {
+                station.planner.deferred(now, retry_after);
+                self.again(i);
+            }
+            Err(refusal) => panic!("{refusal}"),
+        }
+    }
+
+    fn again(&mut self, i: usize) {
+        let next_at = self.stations[i].planner.next_at().max(self.now);
+        self.at(next_at, Event::Turn(i));
+    }
+
+    fn ask(&mut self, exchange: Exchange) {
+        let now = self.now;
+        let duration = if exchange.is_full { self.config.budget.test_max } else { self.settles_in };
+        let bytes = (GOODPUT_BIT_S / 8.0 * duration.as_secs_f64()) as u64;
+        let target = &mut self.stations[exchange.to];
+        let (token, retry) = match target.gate.ask(now, &name(exchange.from), true, Cost { duration, bytes })
+        {
+            Ok(grant) => (Some(grant.token), Duration::ZERO),
+            Err(Refusal::Busy { retry_after } | Refusal::Spent { retry_after }) => (None, retry_after),
+            Err(refusal) => panic!("{refusal}"),
+        };
+        if self.uniform() < self.faults.message {
+            self.at(now - DELAY + ANSWER_MAX, Event::Answer(exchange, None, Duration::MAX));
+        } else {
+            self.at(now + DELAY, Event::Answer(exchange, token, retry));
+        }
+    }
+
+    fn answer(&mut self, exchange: Exchange, token: Option<u64>, retry: Duration) {
+        let now = self.now;
+        let Exchange { from, to, token: own, is_full } = exchange;
+        let began = token.is_some_and(|token| {
+            self.stations[to].gate.begin(now, token, &name(from)).is_ok()
+                && self.stations[from].gate.begin(now, own, &name(to)).is_ok()
+        });
+        if let (Some(target_token), true) = (token, began) {
+            let cap = self.config.budget.test_max.as_secs_f64();
+            let expected = if is_full { cap } else { self.settles_in.as_secs_f64() };
+            // Tests take as long as expected give or take a half, and one in fifty does not settle at all.
+            let actual = if self.uniform() < 0.02 { cap } else { expected * (0.5 + self.uniform()) };
+            let actual = Duration::from_secs_f64(actual.min(cap));
+            let bytes = (GOODPUT_BIT_S / 8.0 * actual.as_secs_f64()) as u64;
+            let actual_ns = actual.as_nanos() as u64;
+            return self
+                .at(now + actual, Event::Done { exchange, target_token, began: now, actual_ns, bytes });
+        }
+        let station = &mut self.stations[from];
+        station.gate.give_back(now, own);
+        if retry == Duration::MAX {
+            station.planner.failed(now, &name(to), Cost::default());
+        } else {
+            station.planner.refused(now, &name(to), retry);
+        }
+        self.again(from);
+    }
+
+    fn done(&mut self, exchange: Exchange, target_token: u64, began: Duration, cost: Cost) {
+        let now = self.now;
+        let Exchange { from, to, token, .. } = exchange;
+        for i in [from, to] {
+            self.stations[i].tests.push((began, now, cost));
+        }
+        *self.taken.entry(from).or_default() += cost.duration;
+        let is_lost = self.uniform() < self.faults.result;
+        if !is_lost {
+            self.stations[to].gate.end(now, target_token, cost).unwrap();
+        }
+        let has_failed = self.uniform() < self.faults.test;
+        let forecast = self.forecast(from, to);
+        let station = &mut self.stations[from];
+        station.gate.end(now, token, cost).unwrap();
+        if self.greedy == Some(from) {
+            return self.at(now, Event::Greed(from));
+        }
+        if has_failed {
+            station.planner.failed(now, &name(to), cost);
+        } else {
+            station.planner.set_forecast(&name(to), forecast);
+            station.planner.tested(now, &name(to), cost);
+        }
+        station.visit(to, now);
+        self.again(from);
+    }
+
+    /// Asks station 1 for a full test, again and again, whatever it says.
+    fn greed(&mut self, i: usize) {
+        let now = self.now;
+        // Its own gate is one it does not heed.
+        self.stations[i].gate =
+            Gate::new(GateConfig { budget: self.config.budget, ..GateConfig::default() }).unwrap();
+        let cap = self.config.budget.test_cap();
+        let own = self.stations[i].gate.start(now, &name(1), cap).unwrap();
+        match self.stations[1].gate.ask(now, &name(i), true, cap) {
+            Ok(grant) => {
+                let exchange = Exchange { from: i, to: 1, token: own.token, is_full: true };
+                self.at(now, Event::Answer(exchange, Some(grant.token), Duration::ZERO));
+            }
+            Err(_) => self.at(now + Duration::from_secs(1), Event::Greed(i)),
+        }
+    }
+
+    pub(crate) fn taken_by_greedy(&self) -> Duration {
+        self.greedy.and_then(|greedy| self.taken.get(&greedy)).copied().unwrap_or_default()
+    }
+
+    /// In no hour does a host take part in tests that cost more than its budget and one test.
+    pub(crate) fn assert_budgets_hold(&self) {
+        let BudgetConfig { bytes_per_hour, .. } = self.config.budget;
+        let (limit, cap) = (self.config.budget.per_hour(), self.config.budget.test_cap());
+        let hour = Duration::from_secs(3600);
+        for (i, station) in self.stations.iter().enumerate().filter(|(i, _)| self.greedy != Some(*i)) {
+            let mut first = 0;
+            let (mut duration, mut bytes) = (Duration::ZERO, 0);
+            let mut free_at = Duration::ZERO;
+            for &(start, end, cost) in &station.tests {
+                assert!(free_at <= start, "station {i} takes part in two tests at {start:?}");
+                free_at = end;
+                duration += cost.duration;
+                bytes += cost.bytes;
+                while station.tests[first].1 + hour <= start {
+                    duration -= station.tests[first].2.duration;
+                    bytes -= station.tests[first].2.bytes;
+                    first += 1;
+                }
+                assert!(duration < limit.duration + cap.duration, "station {i}: {duration:?}");
+                assert!(bytes < bytes_per_hour + cap.bytes, "station {i}: {bytes} bytes");
+            }
+        }
+    }
+
+    /// The bound that stations promise; of those which do not represent their site, if there are sites.
+    pub(crate) fn bound(&self) -> Duration {
+        self.stations[1].planner.revisit_bound()
+    }
+
+    /// Gaps are of stations with as many peers as station 1.
+    pub(crate) fn report(&self) -> Report {
+        let mut report = Report {
+            tests: 0.0,
+            skipped_share: 0.0,
+            refusals: 0,
+            deferrals: 0,
+            gap_max: Duration::ZERO,
+            gap_mean: 0.0,
+        };
+        let (mut skipped, mut gaps) = (0, 0);
+        for (i, station) in self.stations.iter().enumerate().filter(|(i, _)| self.greedy != Some(*i)) {
+            let statistics = station.planner.statistics();
+            report.tests += statistics.tests as f64;
+            skipped += statistics.skipped;
+            report.refusals += statistics.refusals;
+            report.deferrals += statistics.deferrals;
+            if station.peers.len() != self.stations[1].peers.len() {
+                continue;
+            }
+            gaps += station.gaps;
+            report.gap_mean += station.gap_sum.as_secs_f64();
+            let open = station
+                .peers
+                .iter()
+                .map(|to| self.now - station.visited.get(to).copied().unwrap_or_default());
+            report.gap_max = report.gap_max.max(station.gap_max).max(open.max().unwrap_or_default());
+            assert!(station.planner.peers() == station.peers.len(), "station {i}");
+        }
+        report.skipped_share = skipped as f64 / (skipped as f64 + report.tests);
+        report.gap_mean /= gaps as f64;
+        report
+    }
+}
+
+impl Station {
+    fn new(i: usize, config: PlanConfig, peers: Vec<usize>) -> Self {
+        let mut planner = Planner::new(&name(i), config, Duration::ZERO).unwrap();
+        let names: Vec<String> = peers.iter().copied().map(name).collect();
+        planner.set_peers(names.iter().map(String::as_str));
+        let gate = GateConfig { budget: config.budget, seed: i as u64, ..GateConfig::default() };
+        let mut gate = Gate::new(gate).unwrap();
+        gate.set_peers(peers.len());
+        Self {
+            planner,
+            gate,
+            peers,
+            visited: BTreeMap::new(),
+            gap_max: Duration::ZERO,
+            gap_sum: Duration::ZERO,
+            gaps: 0,
+            tests: Vec::new(),
+        }
+    }
+
+    fn visit(&mut self, to: usize, now: Duration) {
+        if let Some(last) = self.visited.insert(to, now) {
+            self.gap_max = self.gap_max.max(now - last);
+            self.gap_sum += now - last;
+            self.gaps += 1;
+        } else {
+            self.gap_max = self.gap_max.max(now);
+        }
+    }
+}

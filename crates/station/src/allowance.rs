@@ -1,0 +1,158 @@
+//! What one member may use of this station: pure budgets that fill with time (docs/spec/engine.md §6).
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::health::lock;
+
+/// The budgets of one member.
+#[derive(Debug)]
+pub(crate) struct Allowance {
+    streams: Arc<Semaphore>,
+    requests: Arc<Semaphore>,
+    appends: Arc<Semaphore>,
+    records: Mutex<Budget>,
+    bytes: Mutex<Budget>,
+    registrations: Mutex<Budget>,
+}
+
+/// What is used now, given back when it is dropped.
+pub(crate) type Share = OwnedSemaphorePermit;
+
+impl Allowance {
+    /// Full budgets.
+    pub(crate) fn new() -> Self {
+        Self {
+            streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
+            appends: Arc::new(Semaphore::new(1)),
+            records: Mutex::new(Budget::new(RECORDS_BURST, RECORDS_PER_S)),
+            bytes: Mutex::new(Budget::new(BYTES_BURST, BYTES_PER_S)),
+            registrations: Mutex::new(Budget::new(REGISTRATIONS_BURST, REGISTRATIONS_PER_S)),
+        }
+    }
+
+    /// A stream, or the sentence that says why not; likewise the others.
+    pub(crate) fn stream(&self) -> Result<Share, String> {
+        let share = Arc::clone(&self.streams).try_acquire_owned();
+        share.map_err(|_| format!("a member has at most {STREAMS_MAX} streams open"))
+    }
+
+    pub(crate) fn request(&self) -> Result<Share, String> {
+        let share = Arc::clone(&self.requests).try_acquire_owned();
+        share.map_err(|_| format!("a member has at most {REQUESTS_MAX} requests running"))
+    }
+
+    pub(crate) fn append(&self) -> Result<Share, String> {
+        let share = Arc::clone(&self.appends).try_acquire_owned();
+        share.map_err(|_| "a member appends one batch after the other".into())
+    }
+
+    /// Takes what is appended off its budget; likewise below.
+    pub(crate) fn take_records(&self, records: usize, now: Instant) -> Result<(), String> {
+        if lock(&self.records).take(records as f64, now) {
+            return Ok(());
+        }
+        Err(format!("a member appends {RECORDS_PER_S} records a second at most in the long run"))
+    }
+
+    pub(crate) fn take_bytes(&self, bytes: usize, now: Instant) -> Result<(), String> {
+        if lock(&self.bytes).take(bytes as f64, now) {
+            return Ok(());
+        }
+        let kib = BYTES_PER_S / 1024.0;
+        Err(format!("a member appends {kib} KiB a second at most in the long run"))
+    }
+
+    pub(crate) fn take_registration(&self, now: Instant) -> Result<(), String> {
+        if lock(&self.registrations).take(1.0, now) {
+            return Ok(());
+        }
+        Err(format!("a member registers {REGISTRATIONS_PER_S} times a second at most in the long run"))
+    }
+}
+
+/// An amount that refills (a token bucket).
+#[derive(Debug)]
+struct Budget {
+    most: f64,
+    per_s: f64,
+    left: f64,
+    /// Of the last look; `None` = none yet.
+    at: Option<Instant>,
+}
+
+impl Budget {
+    fn new(most: f64, per_s: f64) -> Self {
+        Self { most, per_s, left: most, at: None }
+    }
+
+    fn take(&mut self, amount: f64, now: Instant) -> bool {
+        let passed = self.at.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+        self.at = Some(now);
+        self.left = f64::min(self.most, self.left + passed.as_secs_f64() * self.per_s);
+        if self.left < amount {
+            return false;
+        }
+        self.left -= amount;
+        true
+    }
+}
+
+/// A watch for each of some groups, and subscriptions; each is a connection.
+const STREAMS_MAX: usize = 16;
+
+/// A lease, an append, and a few questions; a page of history may hold 40 MB while it is sent.
+const REQUESTS_MAX: usize = 8;
+
+/// A station with a hundred peers makes some tens of records a second; a whole spool of the usual size
+/// (`limits.spool_records_max`) may come at once.
+const RECORDS_PER_S: f64 = 200.0;
+const RECORDS_BURST: f64 = 100_000.0;
+
+/// Records with all details have about 1 KiB, and most have none.
+const BYTES_PER_S: f64 = 256.0 * 1024.0;
+const BYTES_BURST: f64 = 64.0 * 1024.0 * 1024.0;
+
+/// Every registration wakes all who watch; a station registers when something of it changes.
+const REGISTRATIONS_PER_S: f64 = 1.0;
+const REGISTRATIONS_BURST: f64 = 20.0;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_used_comes_back() {
+        let allowance = Allowance::new();
+        let held: Vec<_> = (0..STREAMS_MAX).map(|_| allowance.stream().unwrap()).collect();
+        assert!(allowance.stream().is_err());
+        drop(held);
+        assert!(allowance.stream().is_ok());
+        let _one = allowance.append().unwrap();
+        assert!(allowance.append().is_err());
+    }
+
+    proptest! {
+        /// In any stretch of time no more is taken than the burst and what it refilled.
+        #[test]
+        fn a_budget_is_never_exceeded(steps in proptest::collection::vec((0_u64..3000, 0.0..8.0_f64), 1..200)) {
+            let began = Instant::now();
+            let mut budget = Budget::new(10.0, 2.0);
+            let (mut now, mut taken) = (began, 0.0);
+            for (wait_ms, amount) in steps {
+                now += Duration::from_millis(wait_ms);
+                if budget.take(amount, now) {
+                    taken += amount;
+                }
+                let allowed = 10.0 + 2.0 * now.duration_since(began).as_secs_f64();
+                prop_assert!(taken <= allowed + 1e-6, "{taken} of {allowed}");
+            }
+        }
+    }
+}

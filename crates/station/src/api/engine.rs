@@ -1,0 +1,242 @@
+//! `/v1/engine/…`: the engine of this station, for the stations that it has invited (docs/spec/engine.md).
+
+mod append;
+mod entry;
+mod leases;
+mod read;
+mod streams;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{MethodRouter, get, post, put};
+use barograph_engine::{Error, wire};
+use barograph_forecast::Name;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Refusal, Shared, json};
+use crate::members::{Member, Members, MembersError};
+use leases::Leases;
+
+/// What a station that serves its engine keeps for its members.
+pub(crate) struct Served {
+    pub(super) members: Members,
+    pub(super) leases: Leases,
+}
+
+impl Served {
+    /// Reads who was invited.
+    ///
+    /// # Errors
+    /// What the system says, or that the file is damaged.
+    pub(crate) fn open(state: &Path, host: Name) -> std::io::Result<Self> {
+        Ok(Self { members: Members::open(state, host)?, leases: Leases::default() })
+    }
+}
+
+/// The routes.
+pub(super) fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
+    vec![
+        ("/v1/engine/entry", put(entry::register).post(entry::renew).delete(entry::leave)),
+        ("/v1/engine/watch", get(streams::watch)),
+        ("/v1/engine/records", post(append::append)),
+        ("/v1/engine/subscribe", get(streams::subscribe)),
+        ("/v1/engine/history", get(read::history)),
+        ("/v1/engine/latest", get(read::latest)),
+        ("/v1/engine/watermark", get(read::watermark)),
+        ("/v1/engine/next_seq", get(read::next_seq)),
+    ]
+}
+
+/// Whether a request is one of these, each of which asks for a member's token by itself.
+pub(super) fn is_below(path: &str) -> bool {
+    path.starts_with("/v1/engine/")
+}
+
+/// An error answer: a status, and the engine's error or a word for what no engine says.
+struct Refused {
+    status: StatusCode,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct WordJson<'a> {
+    error: &'a str,
+    kind: &'a str,
+}
+
+impl Refused {
+    fn new(status: StatusCode, error: &Error) -> Self {
+        Self { status, text: wire::error_text(error) }
+    }
+
+    fn invalid(why: impl Into<String>) -> Self {
+        Error::Invalid(why.into()).into()
+    }
+
+    fn word(status: StatusCode, kind: &str, error: &str) -> Self {
+        let text = serde_json::to_string(&WordJson { error, kind }).expect("two texts are JSON");
+        Self { status, text }
+    }
+
+    /// A member uses more than its share.
+    fn too_much(why: String) -> Self {
+        Self::new(StatusCode::TOO_MANY_REQUESTS, &Error::Unavailable(why))
+    }
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        let status = match &error {
+            Error::Invalid(_) => StatusCode::BAD_REQUEST,
+            Error::Denied(_) => StatusCode::FORBIDDEN,
+            Error::TooOld(_) => StatusCode::GONE,
+            Error::Corrupt(_) | Error::TooNew { .. } => StatusCode::INTERNAL_SERVER_ERROR,
+            Error::Unknown(_) | Error::Unavailable(_) | Error::Lagged { .. } => {
+                StatusCode::SERVICE_UNAVAILABLE
+            }
+        };
+        Self::new(status, &error)
+    }
+}
+
+impl From<MembersError> for Refused {
+    fn from(error: MembersError) -> Self {
+        match error {
+            MembersError::Store { .. } => Error::Unavailable(error.to_string()).into(),
+            _ => Error::Denied(error.to_string()).into(),
+        }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let mut response = (self.status, self.text).into_response();
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            // RFC 9110 §11.6.1: a 401 says how to authenticate.
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        response
+    }
+}
+
+/// The member that asks.
+fn member<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<(&'a Served, Arc<Member>), Refused> {
+    let Some(served) = &shared.served else {
+        let why = "this station does not serve its engine: it is a member of another mesh";
+        return Err(Error::Unavailable(why.into()).into());
+    };
+    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
+    let token =
+        given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer")).map(|(_, token)| token.trim());
+    let found = token.and_then(|token| served.members.of_token(token));
+    found.map(|member| (served, member)).ok_or_else(|| {
+        shared.health.requests_refused.fetch_add(1, Ordering::Relaxed);
+        let why = match token {
+            Some(_) => "the token is unknown or withdrawn",
+            None => "a member's token is needed: Authorization: Bearer TOKEN",
+        };
+        Refused::new(StatusCode::UNAUTHORIZED, &Error::Denied(why.into()))
+    })
+}
+
+/// Makes sure that the member is the station `name`: bound to it, or from now on.
+async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Result<(), Refused> {
+    let known = member.name();
+    if known.as_ref() == Some(name) && !member.is_removed() {
+        return Ok(());
+    }
+    let (shared, member, name) = (Arc::clone(shared), Arc::clone(member), name.clone());
+    let bind = move || match &shared.served {
+        Some(served) => served.members.bind(&member, &name),
+        None => Err(MembersError::Removed),
+    };
+    // The file is written on disk; other requests do not wait for it.
+    let done = tokio::task::spawn_blocking(bind).await;
+    Ok(done.map_err(|_| Error::Unavailable("the station is stopping".into()))??)
+}
+
+fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refused> {
+    super::query(uri).map_err(invalid)
+}
+
+fn invalid(refusal: Refusal) -> Refused {
+    Refused::invalid(refusal.error)
+}
+
+/// The media type of a body, which pages of other sites cannot send without asking first.
+fn expect_type(headers: &HeaderMap, expected: &str) -> Result<(), Refused> {
+    let given = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = given.split(';').next().unwrap_or_default().trim();
+    if media_type.eq_ignore_ascii_case(expected) {
+        return Ok(());
+    }
+    let error = Error::Invalid(format!("the body must be {expected}"));
+    Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, &error))
+}
+
+/// How long a body says that it is; `bytes_max` where it does not.
+fn length(headers: &HeaderMap, bytes_max: usize) -> Result<usize, Refused> {
+    let length = headers.get(header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
+    match length {
+        Some(length) if bytes_max < length => Err(too_large(bytes_max)),
+        length => Ok(length.unwrap_or(bytes_max)),
+    }
+}
+
+fn too_large(bytes_max: usize) -> Refused {
+    let error = Error::Invalid(format!("a body has at most {bytes_max} bytes"));
+    Refused::new(StatusCode::PAYLOAD_TOO_LARGE, &error)
+}
+
+/// A small body.
+async fn whole(headers: &HeaderMap, body: Body, bytes_max: usize) -> Result<Bytes, Refused> {
+    length(headers, bytes_max)?;
+    match tokio::time::timeout(BODY_TIMEOUT, axum::body::to_bytes(body, bytes_max)).await {
+        Ok(Ok(bytes)) => Ok(bytes),
+        Ok(Err(_)) => Err(too_large(bytes_max)),
+        Err(_) => Err(late()),
+    }
+}
+
+fn late() -> Refused {
+    let error = Error::Invalid("the body did not arrive in time".into());
+    Refused::new(StatusCode::REQUEST_TIMEOUT, &error)
+}
+
+fn name(key: &str, text: &str) -> Result<Name, Refused> {
+    Name::new(text).map_err(|error| Refused::invalid(format!("`{key}`: {error}")))
+}
+
+/// An answer in lines.
+fn in_lines(body: Body) -> Response {
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(LINES));
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    // Reverse proxies must pass lines on as they come.
+    headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
+    response
+}
+
+fn done<T: Serialize>(value: &T) -> Response {
+    json(StatusCode::OK, value)
+}
+
+/// One JSON text a line (ndjson.org).
+const LINES: &str = "application/x-ndjson";
+
+/// An entry that takes longer is a slow attack or a broken client.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);

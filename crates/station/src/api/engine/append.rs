@@ -1,0 +1,99 @@
+//! `POST /v1/engine/records`: what a member has measured.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::HeaderMap;
+use axum::response::Response;
+use barograph_engine::{Error, Record, wire};
+use barograph_forecast::Name;
+use futures_util::StreamExt as _;
+use serde::Serialize;
+
+use super::{LINES, Refused, bound, done, expect_type, late, length, member, too_large};
+use crate::api::State;
+use crate::recorder::FeedError;
+
+#[derive(Serialize)]
+struct AppendedJson {
+    records: usize,
+}
+
+pub(super) async fn append(
+    axum::extract::State(shared): State,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refused> {
+    let (_, member) = member(&shared, &headers)?;
+    let _request = member.allowance.request().map_err(Refused::too_much)?;
+    let _append = member.allowance.append().map_err(Refused::too_much)?;
+    expect_type(&headers, LINES)?;
+    // Before the body, so that what is refused does not use up what a smaller one could have.
+    let length = length(&headers, BODY_BYTES_MAX)?;
+    member.allowance.take_bytes(length, Instant::now()).map_err(Refused::too_much)?;
+    let records = match tokio::time::timeout(BODY_TIMEOUT, read(body)).await {
+        Ok(records) => records?,
+        Err(_) => return Err(late()),
+    };
+    let Some(first) = records.first() else { return Ok(done(&AppendedJson { records: 0 })) };
+    own(&records, &first.origin)?;
+    bound(&shared, &member, &first.origin).await?;
+    member.allowance.take_records(records.len(), Instant::now()).map_err(Refused::too_much)?;
+    let stored = shared.inbox.forward(records).await.map_err(|error| match error {
+        FeedError::Unknown => Error::Unknown("the archive takes long".into()),
+        FeedError::Invalid(why) => Error::Invalid(why),
+        other => Error::Unavailable(other.to_string()),
+    })?;
+    Ok(done(&AppendedJson { records: stored }))
+}
+
+/// The records of a body, each within its limits.
+async fn read(body: Body) -> Result<Vec<Record>, Refused> {
+    let mut pieces = body.into_data_stream();
+    let mut lines = wire::Lines::new(wire::RECORD_BYTES_MAX);
+    let mut records = Vec::new();
+    let mut bytes = 0;
+    while let Some(piece) = pieces.next().await {
+        let piece = piece.map_err(|_| Refused::invalid("the body was cut short"))?;
+        bytes += piece.len();
+        if BODY_BYTES_MAX < bytes {
+            return Err(too_large(BODY_BYTES_MAX));
+        }
+        lines.push(&piece)?;
+        while let Some(line) = lines.next_line() {
+            if line.is_empty() {
+                continue;
+            }
+            if records.len() == Record::BATCH_MAX {
+                let most = Record::BATCH_MAX;
+                return Err(Refused::invalid(format!("a batch holds {most} records at most")));
+            }
+            let record = wire::read_record(&line);
+            records.push(
+                record.map_err(|error| Refused::invalid(format!("record {}: {error}", records.len())))?,
+            );
+        }
+    }
+    if !lines.rest().is_empty() {
+        return Err(Refused::invalid("the last line has no end"));
+    }
+    Ok(records)
+}
+
+/// All records are of one station.
+fn own(records: &[Record], origin: &Name) -> Result<(), Refused> {
+    match records.iter().find(|record| record.origin != *origin) {
+        None => Ok(()),
+        Some(other) => {
+            let why =
+                format!("a station writes its own records alone, not those of {origin} and {}", other.origin);
+            Err(Error::Denied(why).into())
+        }
+    }
+}
+
+/// Ten thousand records with 1.6 KiB of details each.
+const BODY_BYTES_MAX: usize = 16 << 20;
+
+/// At the slowest that this protocol is meant for, 128 KiB/s, a body as our own client makes it takes half of it.
+const BODY_TIMEOUT: Duration = Duration::from_secs(30);

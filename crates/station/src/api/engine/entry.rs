@@ -1,0 +1,112 @@
+//! `/v1/engine/entry`: a member in the directory.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use barograph_engine::{Error, wire};
+use serde::{Deserialize, Serialize};
+
+use super::leases::Missing;
+use super::{Refused, bound, done, expect_type, member, query, whole};
+use crate::api::{Shared, State};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RegisterQuery {
+    ttl_s: f64,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RegistrationQuery {
+    registration: String,
+}
+
+#[derive(Serialize)]
+struct RegisteredJson {
+    registration: String,
+    ttl_s: f64,
+}
+
+#[derive(Serialize)]
+struct RenewedJson {
+    ttl_s: f64,
+}
+
+#[derive(Serialize)]
+struct LeftJson {}
+
+pub(super) async fn register(
+    axum::extract::State(shared): State,
+    uri: Uri,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refused> {
+    let (served, member) = member(&shared, &headers)?;
+    let _request = member.allowance.request().map_err(Refused::too_much)?;
+    let RegisterQuery { ttl_s } = query(&uri)?;
+    if !(TTL_S_MIN..=TTL_S_MAX).contains(&ttl_s) {
+        return Err(Refused::invalid(format!("`ttl_s`: expected {TTL_S_MIN} to {TTL_S_MAX}, found {ttl_s}")));
+    }
+    expect_type(&headers, "application/json")?;
+    // The body is taken first, so that a refusal need not end the connection.
+    let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
+    member.allowance.take_registration(Instant::now()).map_err(Refused::too_much)?;
+    let entry = wire::read_entry(&text)?;
+    bound(&shared, &member, &entry.host).await?;
+    let ttl = Duration::from_secs_f64(ttl_s);
+    let registration = served.leases.register(shared.engine.as_ref(), &entry, ttl).await?;
+    if member.is_removed() {
+        // In between; whoever removed it has found no lease yet.
+        served.leases.expel(&entry.host);
+        return Err(Error::Denied("the invitation was withdrawn".into()).into());
+    }
+    Ok(done(&RegisteredJson { registration, ttl_s }))
+}
+
+pub(super) async fn renew(
+    axum::extract::State(shared): State,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let ttl = about(&shared, &uri, &headers, |leases, name, registration| leases.renew(name, registration))?;
+    Ok(done(&RenewedJson { ttl_s: ttl.as_secs_f64() }))
+}
+
+pub(super) async fn leave(
+    axum::extract::State(shared): State,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    about(&shared, &uri, &headers, |leases, name, registration| leases.leave(name, registration))?;
+    Ok(done(&LeftJson {}))
+}
+
+/// Does something about the registration of whoever asks, and of no other.
+fn about<T>(
+    shared: &Arc<Shared>,
+    uri: &Uri,
+    headers: &HeaderMap,
+    act: impl FnOnce(&super::Leases, &barograph_forecast::Name, &str) -> Result<T, Missing>,
+) -> Result<T, Refused> {
+    let (served, member) = member(shared, headers)?;
+    let asked: RegistrationQuery = query(uri)?;
+    let missing = |missing| match missing {
+        Missing::Unregistered => {
+            Refused::word(StatusCode::NOT_FOUND, "unregistered", "nobody is registered; register anew")
+        }
+        Missing::Displaced => {
+            Refused::word(StatusCode::CONFLICT, "displaced", "a newer registration holds the name")
+        }
+    };
+    let name = member.name().ok_or(Missing::Unregistered).map_err(missing)?;
+    act(&served.leases, &name, &asked.registration).map_err(missing)
+}
+
+/// Shorter, and a lost packet is a lost station.
+const TTL_S_MIN: f64 = 1.0;
+/// Longer, and it is no sign of life.
+const TTL_S_MAX: f64 = 300.0;

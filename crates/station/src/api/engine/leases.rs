@@ -1,0 +1,171 @@
+//! Registrations of members and when they run out.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use barograph_engine::{Engine, Entry, Error, Lease};
+use barograph_forecast::Name;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use crate::health::lock;
+use crate::state;
+
+/// The registrations of all members, one each.
+#[derive(Clone, Default)]
+pub(crate) struct Leases {
+    held: Arc<Mutex<HashMap<Name, Held>>>,
+    /// Two registrations of one name must come into the engine and in here in the same order.
+    turn: Arc<tokio::sync::Mutex<()>>,
+}
+
+struct Held {
+    registration: String,
+    ttl: Duration,
+    deadline: Instant,
+    sweeper: AbortHandle,
+    /// In the directory until it is dropped.
+    _lease: Box<dyn Lease>,
+}
+
+/// Why a registration cannot be renewed or ended.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Missing {
+    /// Nobody holds the name.
+    Unregistered,
+    /// A newer registration does.
+    Displaced,
+}
+
+impl Leases {
+    /// Registers, instead of an older registration; gives what the new one is called.
+    pub(super) async fn register(
+        &self,
+        engine: &dyn Engine,
+        entry: &Entry,
+        ttl: Duration,
+    ) -> Result<String, Error> {
+        let registration = state::random_token()
+            .map_err(|error| Error::Unavailable(format!("no random numbers: {error}")))?;
+        let registration = registration[..REGISTRATION_DIGITS].to_string();
+        let _turn = self.turn.lock().await;
+        let lease = engine.register(entry, ttl).await?;
+        let name = entry.host.clone();
+        let sweep = self.clone().sweep(name.clone(), registration.clone());
+        let mut held = lock(&self.held);
+        let deadline = Instant::now() + ttl;
+        let sweeper = tokio::spawn(sweep).abort_handle();
+        let new = Held { registration: registration.clone(), ttl, deadline, sweeper, _lease: lease };
+        // The older one holds nothing any more in the engine.
+        if let Some(older) = held.insert(name, new) {
+            older.sweeper.abort();
+        }
+        Ok(registration)
+    }
+
+    /// The lease goes on for its whole time from now, which is the answer.
+    pub(super) fn renew(&self, name: &Name, registration: &str) -> Result<Duration, Missing> {
+        let mut held = lock(&self.held);
+        let held = held.get_mut(name).ok_or(Missing::Unregistered)?;
+        if held.registration != registration {
+            return Err(Missing::Displaced);
+        }
+        held.deadline = Instant::now() + held.ttl;
+        Ok(held.ttl)
+    }
+
+    /// The entry is gone at once.
+    pub(super) fn leave(&self, name: &Name, registration: &str) -> Result<(), Missing> {
+        let mut held = lock(&self.held);
+        match held.get(name) {
+            None => Err(Missing::Unregistered),
+            Some(other) if other.registration != registration => Err(Missing::Displaced),
+            Some(_) => {
+                remove(&mut held, name);
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends whatever registration the name has.
+    pub(in crate::api) fn expel(&self, name: &Name) {
+        remove(&mut lock(&self.held), name);
+    }
+
+    /// Whether the name is registered.
+    pub(in crate::api) fn holds(&self, name: &Name) -> bool {
+        lock(&self.held).contains_key(name)
+    }
+
+    /// Removes one registration when it has run out.
+    async fn sweep(self, name: Name, registration: String) {
+        loop {
+            let deadline = match lock(&self.held).get(&name) {
+                Some(held) if held.registration == registration => held.deadline,
+                _ => return,
+            };
+            if deadline <= Instant::now() {
+                tracing::info!("the lease of {name} ran out");
+                lock(&self.held).remove(&name);
+                return;
+            }
+            tokio::time::sleep_until(deadline).await;
+        }
+    }
+}
+
+fn remove(held: &mut HashMap<Name, Held>, name: &Name) {
+    if let Some(held) = held.remove(name) {
+        held.sweeper.abort();
+    }
+}
+
+/// 128 random bits: nobody renews what another holds.
+const REGISTRATION_DIGITS: usize = 32;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_engine::{Capabilities, Config, Event, Local};
+    use futures_util::StreamExt as _;
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn entry() -> Entry {
+        let (host, groups) = (name("b"), vec![name("local")]);
+        let capabilities = Capabilities::default();
+        Entry { host, addresses: vec![], version: "1".into(), groups, capabilities, key: None }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_registration_is_gone_when_its_time_is_and_not_before() {
+        const TTL: Duration = Duration::from_secs(3);
+        let state = tempfile::tempdir().unwrap();
+        let engine = Local::open(Config::new(state.path())).unwrap();
+        let mut events = engine.watch(&name("local"));
+        assert_eq!(events.next().await, Some(Ok(Event::Synced)));
+        let leases = Leases::default();
+        let older = leases.register(&engine, &entry(), TTL).await.unwrap();
+        let registration = leases.register(&engine, &entry(), TTL).await.unwrap();
+        for _ in 0..2 {
+            assert_eq!(events.next().await, Some(Ok(Event::Up(entry()))));
+        }
+        assert_eq!(leases.renew(&name("b"), &older), Err(Missing::Displaced));
+        assert_eq!(leases.leave(&name("b"), &older), Err(Missing::Displaced));
+        for _ in 0..5 {
+            tokio::time::advance(TTL - Duration::from_millis(1)).await;
+            assert_eq!(leases.renew(&name("b"), &registration), Ok(TTL));
+        }
+        let renewed = Instant::now();
+        assert_eq!(events.next().await, Some(Ok(Event::Down(name("b")))));
+        let held = renewed.elapsed();
+        assert!(TTL <= held && held < TTL + Duration::from_millis(100), "{held:?}");
+        assert_eq!(leases.renew(&name("b"), &registration), Err(Missing::Unregistered));
+        assert!(!leases.holds(&name("b")));
+    }
+}

@@ -1,0 +1,130 @@
+//! What a member may read: everything.
+
+use std::convert::Infallible;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
+use barograph_engine::{Cursor, Page, Range, Record, wire};
+use barograph_forecast::Series;
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+
+use super::{Refused, done, in_lines, invalid, member, name, query};
+use crate::allowance::Share;
+use crate::api::{State, selector};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct HistoryQuery {
+    source: String,
+    target: String,
+    quantity: String,
+    from_ns: Option<i64>,
+    until_ns: Option<i64>,
+    limit: Option<usize>,
+    after: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LatestQuery {
+    source: Option<String>,
+    target: Option<String>,
+    quantity: Option<String>,
+    limit: Option<usize>,
+    after: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OriginQuery {
+    origin: String,
+}
+
+#[derive(Serialize)]
+struct WatermarkJson {
+    watermark: u64,
+}
+
+#[derive(Serialize)]
+struct NextSeqJson {
+    next_seq: u64,
+}
+
+pub(super) async fn history(
+    axum::extract::State(shared): State,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let (_, member) = member(&shared, &headers)?;
+    let request = member.allowance.request().map_err(Refused::too_much)?;
+    let asked: HistoryQuery = query(&uri)?;
+    let series =
+        selector(Some(&asked.source), Some(&asked.target), Some(&asked.quantity)).map_err(invalid)?;
+    let (Some(source), Some(target), Some(quantity)) = (series.source, series.target, series.quantity) else {
+        return Err(Refused::invalid("one series is needed"));
+    };
+    let range = Range {
+        from_unix_ns: asked.from_ns.unwrap_or(i64::MIN),
+        until_unix_ns: asked.until_ns.unwrap_or(i64::MAX),
+        limit: asked.limit.unwrap_or(LIMIT),
+        after: asked.after.map(Cursor),
+    };
+    let page = shared.engine.history(&Series { source, target, quantity }, &range).await?;
+    Ok(sent(page, request))
+}
+
+pub(super) async fn latest(
+    axum::extract::State(shared): State,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let (_, member) = member(&shared, &headers)?;
+    let request = member.allowance.request().map_err(Refused::too_much)?;
+    let asked: LatestQuery = query(&uri)?;
+    let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref());
+    let selector = selector.map_err(invalid)?;
+    let (after, limit) = (asked.after.map(Cursor), asked.limit.unwrap_or(LIMIT));
+    let page = shared.engine.latest(&selector, after, limit).await?;
+    Ok(sent(page, request))
+}
+
+pub(super) async fn watermark(
+    axum::extract::State(shared): State,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let (_, member) = member(&shared, &headers)?;
+    let _request = member.allowance.request().map_err(Refused::too_much)?;
+    let asked: OriginQuery = query(&uri)?;
+    let watermark = shared.engine.watermark(&name("origin", &asked.origin)?).await?;
+    Ok(done(&WatermarkJson { watermark }))
+}
+
+pub(super) async fn next_seq(
+    axum::extract::State(shared): State,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let (_, member) = member(&shared, &headers)?;
+    let _request = member.allowance.request().map_err(Refused::too_much)?;
+    let asked: OriginQuery = query(&uri)?;
+    let next_seq = shared.engine.next_seq(&name("origin", &asked.origin)?).await?;
+    Ok(done(&NextSeqJson { next_seq }))
+}
+
+/// A page, line by line; the request runs until it is sent.
+fn sent(page: Page<Record>, request: Share) -> Response {
+    let last = wire::next_text(page.next);
+    let lines = page.items.into_iter().map(|record| wire::record_text(&record)).chain([last]);
+    let lines = lines.map(move |mut line| {
+        let _held = &request;
+        line.push('\n');
+        Ok::<String, Infallible>(line)
+    });
+    in_lines(Body::from_stream(stream::iter(lines)))
+}
+
+/// As for `/v1/history`.
+const LIMIT: usize = 1000;

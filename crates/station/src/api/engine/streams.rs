@@ -1,0 +1,134 @@
+//! Streams of a member: changes of the directory, and records as they are stored.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, Uri};
+use axum::response::Response;
+use barograph_engine::{BoxStream, Cursor, Error, Event, From, Record, wire};
+use futures_util::stream::unfold;
+use futures_util::{FutureExt as _, StreamExt as _};
+use serde::Deserialize;
+use tokio::sync::watch;
+
+use super::{Refused, in_lines, invalid, member, name, query};
+use crate::allowance::Share;
+use crate::api::{State, selector};
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WatchQuery {
+    group: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SubscribeQuery {
+    source: Option<String>,
+    target: Option<String>,
+    quantity: Option<String>,
+    from: Option<String>,
+}
+
+pub(super) async fn watch(
+    axum::extract::State(shared): State,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let (_, member) = member(&shared, &headers)?;
+    let share = member.allowance.stream().map_err(Refused::too_much)?;
+    let asked: WatchQuery = query(&uri)?;
+    let items = shared.engine.watch(&name("group", &asked.group)?);
+    let line: fn(Event) -> String = |event| wire::event_text(&event);
+    let (removal, stopping) = (member.removal(), shared.stopping.clone());
+    Ok(Outlet { items, line, goes_on: |_| false, removal, stopping, ended: false, _share: share }.answer())
+}
+
+pub(super) async fn subscribe(
+    axum::extract::State(shared): State,
+    uri: Uri,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let (_, member) = member(&shared, &headers)?;
+    let share = member.allowance.stream().map_err(Refused::too_much)?;
+    let asked: SubscribeQuery = query(&uri)?;
+    let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref());
+    let from = match asked.from.as_deref() {
+        None | Some("now") => From::Now,
+        Some("oldest") => From::Oldest,
+        Some(place) => From::After(Cursor(
+            place.parse().map_err(|_| Refused::invalid("`from`: expected now, oldest or a cursor"))?,
+        )),
+    };
+    let items = shared.engine.subscribe(&selector.map_err(invalid)?, from);
+    let line: fn((Cursor, Record)) -> String = |(cursor, record)| wire::placed_text(cursor, &record);
+    let goes_on = |error: &Error| matches!(error, Error::Lagged { .. });
+    let (removal, stopping) = (member.removal(), shared.stopping.clone());
+    Ok(Outlet { items, line, goes_on, removal, stopping, ended: false, _share: share }.answer())
+}
+
+/// A stream on its way to a member.
+struct Outlet<T> {
+    items: BoxStream<T>,
+    line: fn(T) -> String,
+    /// Whether the stream goes on after an error.
+    goes_on: fn(&Error) -> bool,
+    removal: watch::Receiver<bool>,
+    stopping: watch::Receiver<bool>,
+    ended: bool,
+    _share: Share,
+}
+
+impl<T: Send + 'static> Outlet<T> {
+    fn answer(self) -> Response {
+        let pieces = unfold(self, |mut outlet| async {
+            let piece = outlet.next().await?;
+            Some((Ok::<String, Infallible>(piece), outlet))
+        });
+        in_lines(Body::from_stream(pieces))
+    }
+
+    /// Some whole lines; asked for only while the member takes them, so that nothing piles up.
+    async fn next(&mut self) -> Option<String> {
+        if self.ended {
+            return None;
+        }
+        let item = tokio::select! {
+            item = self.items.next() => item?,
+            () = tokio::time::sleep(HEARTBEAT) => return Some("\n".into()),
+            _ = self.removal.wait_for(|removed| *removed) => {
+                self.ended = true;
+                Err(Error::Denied("the invitation was withdrawn".into()))
+            }
+            _ = self.stopping.wait_for(|stopping| *stopping) => return None,
+        };
+        let mut piece = String::new();
+        self.push(&mut piece, item);
+        // What is there already goes with it.
+        while piece.len() < PIECE_BYTES
+            && !self.ended
+            && let Some(Some(item)) = self.items.next().now_or_never()
+        {
+            self.push(&mut piece, item);
+        }
+        Some(piece)
+    }
+
+    fn push(&mut self, piece: &mut String, item: Result<T, Error>) {
+        match item {
+            Ok(item) => *piece += &(self.line)(item),
+            Err(error) => {
+                self.ended = self.ended || !(self.goes_on)(&error);
+                *piece += &wire::error_text(&error);
+            }
+        }
+        piece.push('\n');
+    }
+}
+
+/// Several times within a lease, so that a dead connection is noticed before much has changed.
+const HEARTBEAT: Duration = Duration::from_secs(2);
+
+/// Lines are gathered to about a socket write.
+const PIECE_BYTES: usize = 16 << 10;

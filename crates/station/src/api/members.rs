@@ -1,0 +1,126 @@
+//! `/v1/invitations` and `/v1/members`: which stations may ask for this one's engine.
+
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use barograph_forecast::Name;
+use serde::{Deserialize, Serialize};
+
+use super::engine::Served;
+use super::{Nothing, Refusal, Shared, State, feed, json, query};
+use crate::members::MembersError;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Invitation {
+    name: Option<String>,
+}
+
+#[derive(Serialize)]
+struct InvitationJson {
+    token: String,
+    name: Option<String>,
+    host: String,
+    address: String,
+}
+
+#[derive(Serialize)]
+struct MembersJson {
+    members: Vec<MemberJson>,
+}
+
+#[derive(Serialize)]
+struct MemberJson {
+    name: Option<String>,
+    id: String,
+    created_s: u64,
+    registered: bool,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RemoveQuery {
+    name: String,
+}
+
+#[derive(Serialize)]
+struct RemovedJson {
+    removed: String,
+}
+
+pub(super) async fn invite(
+    axum::extract::State(shared): State,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let asked: Invitation = feed::json_body(&headers, body).await?;
+    let name = asked.name.as_deref().map(Name::new).transpose();
+    let name = name.map_err(|error| Refusal::bad(format!("`name`: {error}")))?;
+    let (shown, host, address) =
+        (name.as_ref().map(Name::to_string), shared.host.to_string(), shared.address);
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+    let token = with_served(&shared, move |served| served.members.invite(name, now_s)).await?;
+    let invitation = InvitationJson { token, name: shown, host, address: address.to_string() };
+    Ok(json(StatusCode::CREATED, &invitation))
+}
+
+pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let Nothing {} = query(&uri)?;
+    let all = shared.served.as_ref().map(|served| (served, served.members.all()));
+    let members = all.into_iter().flat_map(|(served, all)| {
+        all.into_iter().map(|known| MemberJson {
+            registered: known.name.as_ref().is_some_and(|name| served.leases.holds(name)),
+            name: known.name.map(|name| name.to_string()),
+            id: known.id,
+            created_s: known.created_s,
+        })
+    });
+    Ok(json(StatusCode::OK, &MembersJson { members: members.collect() }))
+}
+
+pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let asked: RemoveQuery = query(&uri)?;
+    let removed = asked.name.clone();
+    with_served(&shared, move |served| {
+        let member = served.members.remove(&asked.name)?;
+        if let Some(name) = member.name() {
+            served.leases.expel(&name);
+        }
+        Ok(())
+    })
+    .await?;
+    Ok(json(StatusCode::OK, &RemovedJson { removed }))
+}
+
+/// The list is kept on disk; other requests do not wait for it.
+async fn with_served<T: Send + 'static>(
+    shared: &Arc<Shared>,
+    change: impl FnOnce(&Served) -> Result<T, MembersError> + Send + 'static,
+) -> Result<T, Refusal> {
+    if shared.served.is_none() {
+        let error = "this station is a member of another mesh: invite at the station that serves it";
+        return Err(Refusal::new(StatusCode::CONFLICT, error));
+    }
+    let shared = Arc::clone(shared);
+    let changed = tokio::task::spawn_blocking(move || shared.served.as_ref().map(change)).await;
+    match changed {
+        Ok(Some(result)) => result.map_err(refusal),
+        _ => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")),
+    }
+}
+
+fn refusal(error: MembersError) -> Refusal {
+    let status = match &error {
+        MembersError::Own(_)
+        | MembersError::Taken(_)
+        | MembersError::Bound { .. }
+        | MembersError::Removed => StatusCode::CONFLICT,
+        MembersError::Unknown(_) => StatusCode::NOT_FOUND,
+        MembersError::TooMany => StatusCode::TOO_MANY_REQUESTS,
+        MembersError::Store { .. } => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    Refusal::new(status, error.to_string())
+}

@@ -1,0 +1,225 @@
+//! Bad neighbours: each has a bounded effect and a clear answer.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use serde_json::{Value, json};
+
+use super::{ask, entry, invite, keeping, kind, lines, record, register};
+use crate::http::{connect, get, until};
+use crate::{quiet, serve};
+
+/// Opens a watch; its head is read.
+pub(super) fn open_watch(address: SocketAddr, bearer: &str, group: &str) -> BufReader<TcpStream> {
+    let mut stream = connect(address);
+    let path = format!("/v1/engine/watch?group={group}");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: {bearer}\r\n\r\n").unwrap();
+    let mut lines = BufReader::new(stream);
+    let mut line = String::new();
+    lines.read_line(&mut line).unwrap();
+    assert!(line.starts_with("HTTP/1.1 200"), "{line}");
+    while line != "\r\n" {
+        line.clear();
+        lines.read_line(&mut line).unwrap();
+    }
+    lines
+}
+
+/// All that comes until the end.
+pub(super) fn rest(stream: &mut BufReader<TcpStream>) -> String {
+    let mut rest = String::new();
+    let _ = stream.read_to_string(&mut rest);
+    rest
+}
+
+/// The lines of a watch until it is synchronised.
+pub(super) fn first_lines(address: SocketAddr, bearer: &str, group: &str) -> Vec<String> {
+    let mut stream = open_watch(address, bearer, group);
+    let mut found = Vec::new();
+    while found.last().is_none_or(|line| line != "\"synced\"") {
+        let mut line = String::new();
+        assert_ne!(stream.read_line(&mut line).unwrap(), 0, "{found:?}");
+        // The framing of chunks is passed over.
+        if line.starts_with(['{', '"']) {
+            found.push(line.trim_end().to_string());
+        }
+    }
+    found
+}
+
+#[test]
+fn absurd_entries_are_refused_with_what_is_wrong() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(quiet(state.path()));
+    let address = station.address();
+    let token = invite(address, Some("b"));
+    let with = |key: &str, value: Value| {
+        let mut entry = entry("b");
+        entry[key] = value;
+        entry
+    };
+    let many = |count: usize, text: fn(usize) -> String| json!((0..count).map(text).collect::<Vec<_>>());
+    for (entry, sentence) in [
+        (with("groups", many(65, |i| format!("g{i}"))), "65 groups (at most 64)"),
+        (with("addresses", many(17, |i| format!("192.0.2.{i}:1"))), "17 addresses (at most 16)"),
+        (with("version", json!("1".repeat(65))), "65 bytes of version (at most 64)"),
+        (with("addresses", json!(["everywhere"])), "not a entry"),
+        (with("groups", json!(["a b"])), "group"),
+        (with("key", json!("00")), "64 hexadecimal digits"),
+        (with("host", json!("")), "host"),
+    ] {
+        let refused = ask(address, &token, "PUT", "entry?ttl_s=10", &entry.to_string());
+        assert_eq!((refused.status, kind(&refused).as_str()), (400, "invalid"), "{}", refused.body);
+        assert!(refused.error().contains(sentence), "{sentence}: {}", refused.body);
+    }
+    let large = with("version", json!("1".repeat(130 << 10))).to_string();
+    assert_eq!(ask(address, &token, "PUT", "entry?ttl_s=10", &large).status, 413);
+    for ttl in ["0.9", "301", "-1", "NaN", "inf", "x", ""] {
+        let refused = ask(address, &token, "PUT", &format!("entry?ttl_s={ttl}"), &entry("b").to_string());
+        assert_eq!(refused.status, 400, "{ttl}");
+    }
+    assert_eq!(first_lines(address, &format!("Bearer {token}"), "local:lab"), ["\"synced\""]);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_batch_is_bounded_and_stored_as_a_whole_or_not_at_all() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let address = station.address();
+    let token = invite(address, Some("b"));
+    let append = |body: &str| ask(address, &token, "POST", "records", body);
+    let many: Vec<Value> = (1..=10_001).map(|seq| record("b", "b", seq)).collect();
+    for (body, status, sentence) in [
+        (lines(&many), 400, "10000 records at most"),
+        (format!("{}\n", "x".repeat(33 << 10)), 400, "more than 32768 bytes"),
+        ("x".repeat(33 << 10), 400, "more than 32768 bytes"),
+        (format!("{}{{}}\n", lines(&[record("b", "b", 1)])), 400, "record 1: not a record"),
+        (lines(&[record("b", "b", 1), record("b", "b", 0)]), 400, "the sequence is not in 1"),
+        (lines(&[record("b", "b", 1)]).trim_end().to_string(), 400, "the last line has no end"),
+    ] {
+        let refused = append(&body);
+        assert_eq!((refused.status, kind(&refused).as_str()), (status, "invalid"), "{}", refused.body);
+        assert!(refused.error().contains(sentence), "{sentence}: {}", refused.body);
+    }
+    let bearer = format!("Bearer {token}");
+    let json = [("Authorization", bearer.as_str()), ("Content-Type", "application/json")];
+    assert_eq!(crate::http::send(address, "POST", "/v1/engine/records", &json, "").status, 415);
+    let head = |length: usize| {
+        format!(
+            "POST /v1/engine/records HTTP/1.1\r\nHost: {address}\r\nAuthorization: {bearer}\r\n\
+             Content-Type: application/x-ndjson\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n"
+        )
+    };
+    assert_eq!(crate::http::raw(address, head((16 << 20) + 1).as_bytes()).status, 413);
+    // Half of it, and then nothing more.
+    let body = lines(&[record("b", "b", 1), record("b", "b", 2)]);
+    let mut half = connect(address);
+    half.write_all(head(body.len()).as_bytes()).unwrap();
+    half.write_all(&body.as_bytes()[..body.len() / 2 + 3]).unwrap();
+    drop(half);
+    assert_eq!(ask(address, &token, "GET", "next_seq?origin=b", "").json(), json!({ "next_seq": 1 }));
+    assert_eq!(append("").json(), json!({ "records": 0 }));
+    assert_eq!(append(&lines(&many[..10_000])).json(), json!({ "records": 10_000 }));
+    assert_eq!(append(&lines(&many[..10])).json(), json!({ "records": 10 }), "idempotent");
+    assert_eq!(ask(address, &token, "GET", "watermark?origin=b", "").json(), json!({ "watermark": 10_000 }));
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(quiet(state.path()));
+    let address = station.address();
+    let (flooder, other) = (invite(address, Some("b")), invite(address, Some("c")));
+    let mut watch = open_watch(address, &format!("Bearer {other}"), "local:lab");
+    let body = entry("b").to_string();
+    let request = format!(
+        "PUT /v1/engine/entry?ttl_s=10 HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {flooder}\r\n\
+         Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    // One kept connection, as fast as it goes.
+    let stream = connect(address);
+    let mut writer = stream.try_clone().unwrap();
+    let sender = std::thread::spawn(move || {
+        for _ in 0..10_000 {
+            writer.write_all(request.as_bytes()).unwrap();
+        }
+    });
+    let mut counts = std::collections::BTreeMap::new();
+    let mut answers = BufReader::new(stream);
+    let mut answered = 0;
+    while answered < 10_000 {
+        let mut line = String::new();
+        assert_ne!(answers.read_line(&mut line).unwrap(), 0, "{counts:?}");
+        // An answer's body has no end of line: the next status stands right behind it.
+        if let Some(at) = line.find("HTTP/1.1 ") {
+            *counts.entry(line[at + 9..at + 12].to_string()).or_insert(0) += 1;
+            answered += 1;
+        }
+    }
+    sender.join().unwrap();
+    assert_eq!(counts.keys().map(String::as_str).collect::<Vec<_>>(), ["200", "429"], "{counts:?}");
+    assert!(20 <= counts["200"] && counts["200"] < 100, "{counts:?}");
+    // A watcher sees it all and is not thrown out; the next one registers.
+    assert_eq!(register(address, &other, "c").status, 200);
+    let mut line = String::new();
+    while !line.contains(r#""host":"c""#) {
+        line.clear();
+        assert_ne!(watch.read_line(&mut line).unwrap(), 0);
+        assert!(!line.contains("lagged"), "{line}");
+    }
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let address = station.address();
+    let (slow, writer) = (invite(address, None), invite(address, Some("b")));
+    let bearer = format!("Bearer {slow}");
+    // They read nothing more.
+    let held: Vec<_> = (0..16).map(|_| open_watch(address, &bearer, "local:lab")).collect();
+    let more = ask(address, &slow, "GET", "watch?group=local:lab", "");
+    assert_eq!((more.status, kind(&more).as_str()), (429, "unavailable"), "{}", more.body);
+    assert!(more.head.contains("retry-after"), "{}", more.head);
+    assert_eq!(register(address, &writer, "b").status, 200);
+    let answer = ask(address, &writer, "POST", "records", &lines(&[record("b", "b", 1)]));
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    drop(held);
+    // Their places come back when the station has noticed.
+    let path = "/v1/members";
+    until(address, path, |_| {
+        let mut stream = connect(address);
+        let request = "GET /v1/engine/watch?group=x HTTP/1.1";
+        write!(stream, "{request}\r\nHost: {address}\r\nAuthorization: {bearer}\r\n\r\n").unwrap();
+        let mut status = String::new();
+        BufReader::new(stream).read_line(&mut status).unwrap();
+        status.starts_with("HTTP/1.1 200")
+    });
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn one_member_takes_a_share_of_the_series_and_the_rest_is_stored_alone() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = keeping(state.path());
+    config.series_max = 40;
+    let station = serve(config);
+    let address = station.address();
+    let token = invite(address, Some("b"));
+    let records: Vec<Value> = (1..=30)
+        .map(|seq| {
+            let mut record = record("b", "b", seq);
+            record["target"] = json!(format!("t{seq}"));
+            record
+        })
+        .collect();
+    assert_eq!(ask(address, &token, "POST", "records", &lines(&records)).status, 200);
+    assert_eq!(get(address, "/v1/series?source=b").json()["series"].as_array().unwrap().len(), 10);
+    let stored = ask(address, &token, "GET", "latest?source=b", "");
+    assert_eq!(stored.body.matches("\"origin\":\"b\"").count(), 30);
+    station.stop(crate::LIMIT);
+}

@@ -1,0 +1,167 @@
+//! A station can write only its own: every way round it that came to mind.
+
+use serde_json::json;
+
+use super::{ask, entry, invite, keeping, kind, lines, record, register};
+use crate::http::{get, post, send};
+use crate::{quiet, serve, start};
+
+#[test]
+fn a_station_writes_its_own_records_and_its_own_entry_alone() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let address = station.address();
+    let (b, c) = (invite(address, Some("b")), invite(address, Some("c")));
+    assert_eq!(register(address, &c, "c").status, 200);
+    let write =
+        |token: &str, records: &[serde_json::Value]| ask(address, token, "POST", "records", &lines(records));
+    assert_eq!(write(&b, &[record("b", "b", 1)]).json(), json!({ "records": 1 }));
+
+    // Another's entry, under its own token or a made-up name.
+    for host in ["c", "d", "here"] {
+        let refused = register(address, &b, host);
+        assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{host}: {}", refused.body);
+    }
+    // Another's origin, alone or hidden among own records; the station's own.
+    for records in [
+        vec![record("c", "c", 1)],
+        vec![record("here", "here", 1)],
+        vec![record("b", "b", 2), record("c", "c", 1)],
+        vec![record("c", "b", 1)],
+    ] {
+        let refused = write(&b, &records);
+        assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
+    }
+    for origin in ["c", "here"] {
+        let answer = ask(address, &b, "GET", &format!("watermark?origin={origin}"), "");
+        assert_eq!(answer.json(), json!({ "watermark": 0 }), "nothing of {origin} was stored");
+    }
+    assert_eq!(
+        ask(address, &b, "GET", "next_seq?origin=b", "").json(),
+        json!({ "next_seq": 2 }),
+        "all or nothing"
+    );
+
+    // Another's source under the own name: counted as seen, and kept nowhere.
+    assert_eq!(write(&b, &[record("b", "c", 2)]).status, 200);
+    assert_eq!(ask(address, &b, "GET", "watermark?origin=b", "").json(), json!({ "watermark": 2 }));
+    let history = ask(address, &b, "GET", "history?source=c&target=south&quantity=rtt", "");
+    assert!(history.body.contains("{\"next\":null}") && !history.body.contains("origin"), "{}", history.body);
+    assert_eq!(get(address, "/v1/series?source=c").json(), json!({ "series": [] }));
+
+    // What is its own the station shows as it shows its own.
+    let shown = get(address, "/v1/series?source=b").json();
+    assert_eq!(shown["series"][0]["count"], 1, "{shown}");
+    // One member's registration is not another's to renew or to end.
+    let registration = register(address, &c, "c").json()["registration"].as_str().unwrap().to_string();
+    for method in ["POST", "DELETE"] {
+        let other = ask(address, &b, method, &format!("entry?registration={registration}"), "");
+        assert_eq!((other.status, kind(&other).as_str()), (404, "unregistered"));
+    }
+    assert_eq!(ask(address, &c, "POST", &format!("entry?registration={registration}"), "").status, 200);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn nobody_is_served_without_a_token_that_is_known() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(quiet(state.path()));
+    let address = station.address();
+    let token = invite(address, None);
+    let own = std::fs::read_to_string(state.path().join("token")).unwrap();
+    let requests = [
+        ("PUT", "entry?ttl_s=10"),
+        ("POST", "entry?registration=x"),
+        ("DELETE", "entry?registration=x"),
+        ("GET", "watch?group=local"),
+        ("POST", "records"),
+        ("GET", "subscribe"),
+        ("GET", "history?source=a&target=b&quantity=rtt"),
+        ("GET", "latest"),
+        ("GET", "watermark?origin=a"),
+        ("GET", "next_seq?origin=a"),
+    ];
+    for (method, path) in requests {
+        let path = format!("/v1/engine/{path}");
+        let none = send(address, method, &path, &[], "");
+        assert_eq!((none.status, kind(&none).as_str()), (401, "denied"), "{method} {path}");
+        assert!(none.head.contains("www-authenticate: bearer"), "{}", none.head);
+        // The operator's token, a guess, and a right one with the wrong scheme.
+        for given in [format!("Bearer {}", own.trim()), "Bearer x".into(), format!("Basic {token}")] {
+            let wrong = send(address, method, &path, &[("Authorization", &given)], "");
+            assert_eq!(wrong.status, 401, "{method} {path}");
+        }
+        let page = [("Authorization", "Bearer x"), ("Origin", "http://evil.example")];
+        assert_eq!(send(address, method, &path, &page, "").status, 403, "from a page of another site");
+    }
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_token_belongs_to_its_first_name_also_after_a_restart() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    let station = serve(config.clone());
+    let address = station.address();
+    config.listen = address;
+    let token = invite(address, None);
+    // A forged name does not use the token up.
+    let own = register(address, &token, "here");
+    assert_eq!(own.status, 403);
+    assert!(own.error().contains("`here` is the name of this station itself"), "{}", own.body);
+    assert_eq!(register(address, &token, "b").status, 200);
+    let other = register(address, &token, "c");
+    assert_eq!(other.status, 403);
+    assert!(other.error().contains("belongs to `b`"), "{}", other.body);
+    assert_eq!(register(address, &invite(address, None), "b").status, 403, "the name is bound already");
+    assert_eq!(post(address, "/v1/invitations", r#"{"name":"b"}"#).status, 409);
+    assert_eq!(post(address, "/v1/invitations", r#"{"name":"here"}"#).status, 409);
+    station.stop(crate::LIMIT);
+
+    let station = serve(config);
+    assert_eq!(register(address, &token, "c").status, 403);
+    assert_eq!(register(address, &token, "b").status, 200);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_withdrawn_invitation_ends_at_once() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(quiet(state.path()));
+    let address = station.address();
+    let (b, c) = (invite(address, None), invite(address, Some("c")));
+    assert_eq!(register(address, &b, "b").status, 200);
+    let known = get(address, "/v1/members");
+    assert!(!known.body.contains(&b) && !known.body.contains("sha256"), "{}", known.body);
+    let known = known.json();
+    let of = |index: usize, key: &str| known["members"][index][key].clone();
+    assert_eq!((of(0, "name"), of(0, "registered")), (json!("b"), json!(true)));
+    assert_eq!((of(1, "name"), of(1, "registered")), (json!("c"), json!(false)));
+
+    let bearer = format!("Bearer {b}");
+    let mut stream = super::abuse::open_watch(address, &bearer, "local:lab");
+    let elsewhere = ("X-Forwarded-For", "192.0.2.9");
+    assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[elsewhere], "").status, 401);
+    assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
+    assert_eq!(register(address, &b, "b").status, 401);
+    let rest = super::abuse::rest(&mut stream);
+    assert!(rest.contains(r#""kind":"denied""#), "its streams end: {rest}");
+    let watch = super::abuse::first_lines(address, &format!("Bearer {c}"), "local:lab");
+    assert_eq!(watch, ["\"synced\""], "its entry is gone");
+    assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 404);
+    // The name is free for whoever is invited next.
+    assert_eq!(register(address, &invite(address, None), "b").status, 200);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_station_on_anothers_engine_serves_nobody() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let refused = post(station.address(), "/v1/invitations", "{}");
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    let asked = ask(station.address(), "x", "PUT", "entry?ttl_s=10", &entry("b").to_string());
+    assert_eq!((asked.status, kind(&asked).as_str()), (503, "unavailable"));
+    assert_eq!(get(station.address(), "/v1/members").json(), json!({ "members": [] }));
+    station.stop(crate::LIMIT);
+}

@@ -1,0 +1,237 @@
+//! The client against a station that is restarted, slow or gone.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::time::{Duration, Instant};
+
+use barograph_engine::{
+    Capabilities, Cursor, Engine, Entry, Error, Event, From, Range, Record, Remote, RemoteConfig, Selector,
+};
+use barograph_forecast::{Name, Outcome, Quantity, Series};
+use futures_util::StreamExt as _;
+
+use super::{invite, keeping};
+use crate::serve;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn remote(address: SocketAddr, token: Option<String>) -> Remote {
+    let config = RemoteConfig::new(format!("http://{address}/"), name("b"));
+    Remote::new(RemoteConfig { token, deadline: Duration::from_secs(5), ..config }).unwrap()
+}
+
+fn record(seq: u64) -> Record {
+    let series = Series { source: name("b"), target: name("south"), quantity: Quantity::RTT };
+    let time_unix_ns = 1_767_225_600_000_000_000 + seq.cast_signed() * 1_000_000_000;
+    Record {
+        origin: name("b"),
+        seq,
+        series,
+        time_unix_ns,
+        outcome: Outcome::Value(0.5),
+        detail: String::new(),
+    }
+}
+
+fn entry() -> Entry {
+    let capabilities = Capabilities::default();
+    Entry {
+        host: name("b"),
+        addresses: vec![],
+        version: "1".into(),
+        groups: vec![name("g")],
+        capabilities,
+        key: None,
+    }
+}
+
+async fn next<T>(stream: &mut barograph_engine::BoxStream<T>) -> Option<Result<T, Error>> {
+    tokio::time::timeout(crate::LIMIT, stream.next()).await.expect("an item in time")
+}
+
+#[tokio::test]
+async fn a_lease_outlives_a_restart_and_a_stream_ends_with_it() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = keeping(state.path());
+    let station = serve(config.clone());
+    config.listen = station.address();
+    let engine = remote(station.address(), Some(invite(station.address(), None)));
+    let _lease = engine.register(&entry(), Duration::from_secs(1)).await.unwrap();
+    let mut before = engine.watch(&name("g"));
+    assert_eq!(next(&mut before).await, Some(Ok(Event::Up(entry()))));
+    assert_eq!(next(&mut before).await, Some(Ok(Event::Synced)));
+    let mut records = engine.subscribe(&Selector::default(), From::Oldest);
+    engine.append(&[record(1)]).await.unwrap();
+    assert_eq!(next(&mut records).await.unwrap().unwrap().1, record(1));
+    station.stop(crate::LIMIT);
+    assert!(matches!(next(&mut before).await, Some(Err(Error::Unavailable(_)))));
+    assert_eq!(next(&mut before).await, None, "the stream ends after an error");
+    assert!(matches!(next(&mut records).await, Some(Err(Error::Unavailable(_)))));
+    let refused = engine.append(&[record(2)]).await;
+    assert!(matches!(refused, Err(Error::Unavailable(_))), "nothing was sent: {refused:?}");
+
+    let station = serve(config);
+    let mut after = engine.watch(&name("g"));
+    // It registers anew by itself: the snapshot has it, or soon a change.
+    while next(&mut after).await != Some(Ok(Event::Up(entry()))) {}
+    let mut records = engine.subscribe(&Selector::default(), From::After(Cursor(1)));
+    engine.append(&[record(1), record(2)]).await.unwrap();
+    assert_eq!(next(&mut records).await.unwrap().unwrap().1, record(2), "after the cursor of the last");
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn it_is_asked_from_any_runtime_and_outlives_them() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let engine = remote(station.address(), Some(invite(station.address(), Some("b"))));
+    let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut records = runtime().block_on(async { engine.subscribe(&Selector::default(), From::Now) });
+    for seq in 1..=3 {
+        // Each ends, with all that it would have driven.
+        runtime().block_on(engine.append(&[record(seq)])).unwrap();
+        assert_eq!(runtime().block_on(next(&mut records)).unwrap().unwrap().1, record(seq));
+    }
+    let lease = runtime().block_on(engine.register(&entry(), Duration::from_secs(60))).unwrap();
+    let mut events = engine.watch(&name("g"));
+    let runtime = runtime();
+    assert_eq!(runtime.block_on(next(&mut events)), Some(Ok(Event::Up(entry()))));
+    assert_eq!(runtime.block_on(next(&mut events)), Some(Ok(Event::Synced)));
+    // Dropped in no runtime at all.
+    drop(lease);
+    assert_eq!(runtime.block_on(next(&mut events)), Some(Ok(Event::Down(name("b")))));
+    station.stop(crate::LIMIT);
+}
+
+#[tokio::test]
+async fn what_is_not_ones_own_is_denied_and_a_token_is_needed() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let engine = remote(station.address(), None);
+    assert!(matches!(engine.append(&[record(1)]).await, Err(Error::Denied(_))));
+    assert!(matches!(engine.watermark(&name("b")).await, Err(Error::Denied(_))));
+    let mut events = engine.watch(&name("g"));
+    assert!(matches!(next(&mut events).await, Some(Err(Error::Denied(_)))));
+    let engine = remote(station.address(), Some(invite(station.address(), Some("c"))));
+    let refused = engine.append(&[record(1)]).await;
+    assert!(matches!(&refused, Err(Error::Denied(why)) if why.contains("belongs to `c`")), "{refused:?}");
+    assert!(matches!(engine.register(&entry(), Duration::from_secs(10)).await, Err(Error::Denied(_))));
+    let other = Record { origin: name("c"), ..record(1) };
+    assert!(matches!(engine.append(&[other]).await, Err(Error::Denied(_))), "told without asking");
+    station.stop(crate::LIMIT);
+}
+
+#[tokio::test]
+async fn a_large_batch_goes_in_pieces_and_comes_back() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let engine = remote(station.address(), Some(invite(station.address(), Some("b"))));
+    let detail = "\"".repeat(Record::DETAIL_BYTES_MAX);
+    let batch: Vec<Record> = (1..=1000).map(|seq| Record { detail: detail.clone(), ..record(seq) }).collect();
+    engine.append(&batch).await.unwrap();
+    assert_eq!(engine.watermark(&name("b")).await, Ok(1000));
+    let mut found = engine.history(&record(1).series, &Range::newest(1000)).await.unwrap().items;
+    found.reverse();
+    assert_eq!(found, batch);
+    station.stop(crate::LIMIT);
+}
+
+/// A server that takes connections, reads a request of each and does `answer`.
+fn hostile(answer: fn(&mut std::net::TcpStream)) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    // It ends with the process of the test.
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || {
+                let _ = stream.read(&mut [0; 4096]);
+                answer(&mut stream);
+            });
+        }
+    });
+    address
+}
+
+const HEAD: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/x-ndjson\r\n\r\n";
+
+#[tokio::test]
+async fn a_server_that_breaks_off_leaves_an_append_unknown_and_reads_unavailable() {
+    let closing = remote(hostile(|_| {}), None);
+    assert!(matches!(closing.append(&[record(1)]).await, Err(Error::Unknown(_))));
+    assert!(matches!(closing.next_seq(&name("b")).await, Err(Error::Unavailable(_))));
+    let gateway = |stream: &mut std::net::TcpStream| {
+        let _ = stream.write_all(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 3\r\n\r\nbad");
+    };
+    let gateway = remote(hostile(gateway), None);
+    assert!(matches!(gateway.append(&[record(1)]).await, Err(Error::Unknown(_))));
+    assert!(matches!(gateway.watermark(&name("b")).await, Err(Error::Unavailable(_))));
+    let garbage = |stream: &mut std::net::TcpStream| drop(stream.write_all(b"SSH-2.0-x\r\n"));
+    assert!(matches!(remote(hostile(garbage), None).append(&[record(1)]).await, Err(Error::Unknown(_))));
+}
+
+#[tokio::test]
+async fn a_hostile_server_is_bounded() {
+    let endless_line = |stream: &mut std::net::TcpStream| {
+        let _ = stream.write_all(HEAD);
+        while stream.write_all(&[b'x'; 4096]).is_ok() {}
+    };
+    let engine = remote(hostile(endless_line), None);
+    let garbage = |error: &Error| matches!(error, Error::Unavailable(why) if why.contains("more than"));
+    assert!(garbage(&engine.history(&record(1).series, &Range::newest(9)).await.unwrap_err()));
+    assert!(garbage(&next(&mut engine.watch(&name("g"))).await.unwrap().unwrap_err()));
+    assert!(matches!(engine.watermark(&name("b")).await, Err(Error::Unavailable(_))));
+
+    let endless_page = |stream: &mut std::net::TcpStream| {
+        let _ = stream.write_all(HEAD);
+        let line = format!("{}\n", barograph_engine::wire::record_text(&record(1)));
+        while stream.write_all(line.as_bytes()).is_ok() {}
+    };
+    let page = remote(hostile(endless_page), None).history(&record(1).series, &Range::newest(9)).await;
+    assert!(matches!(&page, Err(Error::Unavailable(why)) if why.contains("more records")), "{page:?}");
+
+    let cut_page = |stream: &mut std::net::TcpStream| {
+        let _ = stream.write_all(HEAD);
+        let _ = stream.write_all(format!("{}\n", barograph_engine::wire::record_text(&record(1))).as_bytes());
+    };
+    let page = remote(hostile(cut_page), None).history(&record(1).series, &Range::newest(9)).await;
+    assert!(matches!(&page, Err(Error::Unavailable(why)) if why.contains("last line")), "{page:?}");
+}
+
+#[tokio::test]
+async fn silence_is_noticed_in_a_bounded_time() {
+    let silent = |stream: &mut std::net::TcpStream| {
+        let _ = stream.write_all(HEAD);
+        let _ = stream.read_to_end(&mut Vec::new());
+    };
+    let address = hostile(silent);
+    let began = Instant::now();
+    let engine = remote(address, None);
+    let mut events = engine.watch(&name("g"));
+    let page = engine.latest(&Selector::default(), None, 10).await;
+    assert!(matches!(page, Err(Error::Unavailable(_))), "{page:?}");
+    assert!(began.elapsed() < Duration::from_secs(7), "the deadline is 5 s");
+    assert!(matches!(next(&mut events).await, Some(Err(Error::Unavailable(_)))));
+    assert!(began.elapsed() < Duration::from_secs(10), "three heartbeats are missing after 7 s");
+}
+
+#[test]
+fn what_cannot_be_used_is_refused_at_once() {
+    let state = tempfile::tempdir().unwrap();
+    let empty = state.path().join("empty.pem");
+    std::fs::write(&empty, "").unwrap();
+    let good = || RemoteConfig { token: Some("x".into()), ..RemoteConfig::new("http://a:1/", name("b")) };
+    assert!(Remote::new(good()).is_ok());
+    for url in ["", "a:1", "ftp://a/", "http://", "http:///", "http://a@b/", "http://a/?x", "http://a b/"] {
+        let config = RemoteConfig { url: url.into(), ..good() };
+        assert!(matches!(Remote::new(config), Err(Error::Invalid(_))), "{url}");
+    }
+    assert!(matches!(
+        Remote::new(RemoteConfig { token: Some("\n".into()), ..good() }),
+        Err(Error::Invalid(_))
+    ));
+    let config = RemoteConfig { url: "https://a/".into(), ca: Some(empty), ..good() };
+    assert!(matches!(Remote::new(config), Err(Error::Invalid(_))));
+    assert!(!format!("{:?}", RemoteConfig { token: Some("secret".into()), ..good() }).contains("secret"));
+}

@@ -1,0 +1,206 @@
+//! Tests of 1, 2, 5, 7 and 10 s in turn over an emulated path with others' traffic: the paper's experiment.
+
+use std::fmt::Write as _;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use barograph::tradeoff::{Grid, Measured, Study};
+use barograph_probe::io::{Context, Limits, Listener, stream};
+use barograph_probe::{StreamPlan, Streamed, Target};
+use barograph_sim::{Link, LinkSpec, Network, Queue, RelayOptions, Report};
+use indicatif::ProgressBar;
+
+use super::background::{Background, STEPS, Weather};
+use super::figures::BASE_S;
+use super::long::PERIODS_S;
+
+/// How much is measured, and how far time is compressed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// A second of the paper's tests takes 1/`scale` s; the path's delay is as much shorter and its rate as much
+    /// higher, so that a window, a queue and a test have as many packets.
+    pub(crate) scale: f64,
+    /// Tests of each length.
+    pub(crate) cycles: usize,
+    pub(crate) seed: u64,
+}
+
+impl Plan {
+    /// How long a cycle of five tests takes: their lengths, and a pause after each for the handshake and the tail.
+    pub(crate) fn cycle(&self) -> Duration {
+        let pauses = PAUSE * u32::try_from(LENGTHS_S.len()).unwrap_or(u32::MAX);
+        Duration::from_secs_f64(LENGTHS_S.iter().sum::<f64>() / self.scale) + pauses
+    }
+
+    fn rate_bps(&self) -> u64 {
+        (RATE_BPS * self.scale) as u64
+    }
+
+    fn link(&self, seed: u64) -> Link {
+        let rtt = Duration::from_secs_f64(RTT_S / self.scale);
+        let spec = LinkSpec {
+            rate_bps: Some(self.rate_bps()),
+            delay: rtt / 2,
+            queue: Queue::Bdp(1.0),
+            seed,
+            ..LinkSpec::default()
+        };
+        // A fifth of the path's round trip is late, as in the emulator's default for its shortest paths.
+        Link::symmetric_with(spec, RelayOptions { late: rtt / 5, ..RelayOptions::default() })
+    }
+}
+
+/// One test.
+pub(crate) struct Test {
+    /// Which of [`LENGTHS_S`].
+    pub(crate) length: usize,
+    pub(crate) cycle: usize,
+    /// What it gave; `None` when the emulator was at fault or the test failed.
+    pub(crate) streamed: Option<Streamed>,
+}
+
+/// A link's tests.
+pub(crate) struct Campaign {
+    pub(crate) name: &'static str,
+    pub(crate) slug: &'static str,
+    pub(crate) plan: Plan,
+    pub(crate) tests: Vec<Test>,
+    /// Tests whose packets the emulator held up.
+    pub(crate) spoilt: usize,
+    /// Tests that failed, and the last reason.
+    pub(crate) failed: (usize, String),
+    /// The largest share of a core that the emulator used within a quarter of a second.
+    pub(crate) peak: f64,
+}
+
+impl Campaign {
+    /// Measures; a test that fails leaves a blank.
+    pub(crate) fn run(weather: Weather, plan: Plan, bar: &ProgressBar) -> anyhow::Result<Self> {
+        let (name, slug) = match weather {
+            Weather::Stationary => ("stationary", "stationary"),
+            Weather::Shifting => ("non-stationary", "shifting"),
+        };
+        let network = Network::new(plan.link(plan.seed))?;
+        for host in [&network.a, &network.b] {
+            // What the kernel remembers of one connection would help, or hamper, the next to the same address.
+            let path = "/proc/sys/net/ipv4/tcp_no_metrics_save";
+            host.run(|| std::fs::write(path, "1"))?.with_context(|| format!("cannot write {path}"))?;
+        }
+        let address = (network.b.v4(), 0).into();
+        let listener = network.b.run(|| Listener::start(address, Limits::default()))??;
+        let target = Target::parse(&listener.address().to_string())?;
+        let step = plan.cycle() / STEPS as u32;
+        let shares = weather.shares(plan.seed, plan.cycles * STEPS);
+        let _background = Background::start(&network, plan.rate_bps(), step, shares)?;
+        let mut campaign =
+            Self { name, slug, plan, tests: Vec::new(), spoilt: 0, failed: (0, String::new()), peak: 0.0 };
+        let began = Instant::now();
+        for cycle in 0..plan.cycles {
+            // Every cycle begins when it is due, so that the others' weather comes at its time.
+            let due = began + plan.cycle() * cycle as u32;
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            for length in 0..LENGTHS_S.len() {
+                campaign.test(&network, &target, length, cycle);
+                thread::sleep(PAUSE / 2);
+                bar.inc(1);
+            }
+        }
+        campaign.peak = network.report().map_or(0.0, |report| report.cpu_peak);
+        Ok(campaign)
+    }
+
+    fn test(&mut self, network: &Network, target: &Target, length: usize, cycle: usize) {
+        let plan = StreamPlan {
+            seconds: LENGTHS_S[length] / self.plan.scale,
+            congestion: Some(CONGESTION.to_owned()),
+            ..StreamPlan::full()
+        };
+        let context = Context { deadline: DEADLINE, ..Context::default() };
+        let before = network.report();
+        let streamed = network.a.run(|| stream(target, &plan, &context));
+        let is_spoilt = before.zip(network.report()).is_none_or(|(before, after)| is_spoilt(&before, &after));
+        let streamed = match streamed {
+            Ok(Ok(_)) if is_spoilt => {
+                self.spoilt += 1;
+                None
+            }
+            Ok(Ok(streamed)) => Some(streamed),
+            Ok(Err(error)) => {
+                self.failed = (self.failed.0 + 1, error.to_string());
+                None
+            }
+            Err(error) => {
+                self.failed = (self.failed.0 + 1, error.to_string());
+                None
+            }
+        };
+        self.tests.push(Test { length, cycle, streamed });
+    }
+
+    /// The goodput of a test in bit/s of the paper's time: that of the whole test, slow start included.
+    pub(crate) fn goodput_bps(&self, test: &Test) -> Option<f64> {
+        Some(test.streamed.as_ref()?.whole_bit_s / self.plan.scale)
+    }
+
+    /// The tests of one length that there are.
+    pub(crate) fn of_length(&self, length: usize) -> impl Iterator<Item = (&Test, &Streamed)> {
+        let tests = self.tests.iter().filter(move |test| test.length == length);
+        tests.filter_map(|test| Some((test, test.streamed.as_ref()?)))
+    }
+
+    /// The tests in the paper's time, as `barograph tradeoff` reads them.
+    pub(crate) fn csv(&self) -> String {
+        let mut text = String::from("time_s,goodput,test_s\n");
+        for test in &self.tests {
+            if let Some(goodput_bps) = self.goodput_bps(test) {
+                let time_s = BASE_S * (test.cycle as f64 + test.length as f64 / LENGTHS_S.len() as f64);
+                let _ = writeln!(text, "{time_s},{goodput_bps:.0},{}", LENGTHS_S[test.length]);
+            }
+        }
+        text
+    }
+
+    /// Errors by period and length, in the paper's time: five minutes between tests of one length.
+    pub(crate) fn study(&self) -> Study {
+        let measured = |(length, length_s): (usize, &f64)| {
+            let mut slots = vec![None; self.plan.cycles];
+            for test in self.tests.iter().filter(|test| test.length == length) {
+                slots[test.cycle] = self.goodput_bps(test);
+            }
+            let grid = Grid { base_s: BASE_S, slots, crowded: 0 };
+            Measured { name: self.name.to_owned(), length_s: Some(*length_s), bit_per_s: Some(1.0), grid }
+        };
+        let series = LENGTHS_S.iter().enumerate().map(measured).collect();
+        Study::of(series, &PERIODS_S[..6], self.plan.seed, &|| {})
+    }
+}
+
+/// Whether the emulator, not the path, delayed or dropped packets meanwhile.
+fn is_spoilt(before: &Report, after: &Report) -> bool {
+    let vanished = |report: &Report| {
+        let of = |counts: &barograph_sim::Counts| counts.overflow + counts.read_errors + counts.write_errors;
+        report.device_drops + of(&report.forward) + of(&report.back)
+    };
+    let departed = |report: &Report| report.forward.forwarded + report.back.forwarded;
+    let late = |report: &Report| report.forward.late + report.back.late;
+    let (sent, late) = (departed(after) - departed(before), late(after) - late(before));
+    !after.running || vanished(before) < vanished(after) || sent < 100 * late
+}
+
+/// "A cycle of five test times are used: 1, 2, 5, 7, and 10 seconds" (§4).
+pub(crate) const LENGTHS_S: [f64; 5] = [1.0, 2.0, 5.0, 7.0, 10.0];
+
+/// Between the coasts of a continent, as the paper's hosts: 60 ms. The rate is one that a test had in 1999, and that
+/// leaves the emulator idle at five times as much.
+const RTT_S: f64 = 0.06;
+const RATE_BPS: f64 = 6e6;
+
+/// By name, because a kernel's default varies: loss-based, as TCP was in 1999, and what most hosts use today.
+pub(crate) const CONGESTION: &str = "cubic";
+
+/// A handshake and a tail of some round trips, also on a busy machine.
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// What a test may take beside its length.
+const DEADLINE: Duration = Duration::from_secs(10);

@@ -1,0 +1,262 @@
+//! What a test takes from a flow that competes with it, and leaves in the bottleneck's queue.
+//!
+//! "What is the best metric for 'intrusiveness'? The number of bytes transferred? […] The bandwidth actually denied to
+//! other flows? The congestion precipitated at routers along the path?" (Gloperf §4.) On an emulated path both can be
+//! measured.
+
+use std::io::{Read as _, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
+use barograph_probe::io::{Context, Limits, Listener, stream};
+use barograph_probe::reduce::median;
+use barograph_probe::stream::Early;
+use barograph_probe::{StreamPlan, Streamed, Target};
+use barograph_sim::{Host, Link, LinkSpec, Network, Queue};
+use indicatif::ProgressBar;
+
+use super::campaign::CONGESTION;
+use crate::report::aligned;
+
+/// How the test ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    /// After [`TEST_S`].
+    Full,
+    /// When its rate has settled, on a path of which nothing is known.
+    Early,
+}
+
+/// One run: a competing flow, and a test in the middle of it.
+struct Run {
+    test: Streamed,
+    /// The competing flow's rate in bit/s before, during and after the test; during a test that ended early, until
+    /// its end.
+    competing_bps: [f64; 3],
+    /// Bytes that the competing flow moved less than before, from the test's begin until [`AFTER_S`] after a full
+    /// test's end: the same time for every ending.
+    denied_bytes: f64,
+    /// Medians of round trips in seconds, in the same phases.
+    rtt_s: [f64; 3],
+    /// The 95th percentile during the test, in seconds.
+    rtt_high_s: f64,
+    /// Packets that found the queue full in the whole run.
+    dropped: u64,
+    /// Why the emulator is to blame for it, if it is.
+    void: Option<String>,
+}
+
+/// Runs of every kind, as a report.
+pub(crate) fn report(runs: u32, seed: u64) -> anyhow::Result<String> {
+    let bar = ProgressBar::new(u64::from(2 * runs));
+    let mut all = Vec::new();
+    for i in 0..runs {
+        for ending in [Ending::Full, Ending::Early] {
+            all.push((ending, run(ending, seed + u64::from(i))?));
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    Ok(table(&all))
+}
+
+fn run(ending: Ending, seed: u64) -> anyhow::Result<Run> {
+    let spec = LinkSpec {
+        rate_bps: Some(RATE_BPS),
+        delay: RTT / 2,
+        queue: Queue::Bdp(1.0),
+        seed,
+        ..LinkSpec::default()
+    };
+    let network = Network::new(Link::symmetric(spec))?;
+    for host in [&network.a, &network.b] {
+        let path = "/proc/sys/net/ipv4/tcp_no_metrics_save";
+        host.run(|| std::fs::write(path, "1"))?.with_context(|| format!("cannot write {path}"))?;
+    }
+    // A responder each, because one takes one bulk test at a time.
+    let listen = || network.b.run(|| Listener::start((network.b.v4(), 0).into(), Limits::default()));
+    let (first, second) = (listen()??, listen()??);
+    let targets = [&first, &second].map(|listener| Target::parse(&listener.address().to_string()));
+    let [competitor, tested] = targets;
+    let (competitor, tested) = (competitor?, tested?);
+    let pings = Pings::start(&network)?;
+    let began = Instant::now();
+    let (competing, test, from_s) = thread::scope(|scope| {
+        let competing = scope.spawn(|| send(&network.a, &competitor, ALL_S, None));
+        thread::sleep(Duration::from_secs_f64(TEST_AT_S).saturating_sub(began.elapsed()));
+        let from_s = began.elapsed().as_secs_f64();
+        let early = (ending == Ending::Early).then(Early::default);
+        let test = send(&network.a, &tested, TEST_S, early);
+        (competing.join(), test, from_s)
+    });
+    let competing = competing.map_err(|_| anyhow!("the competing flow's thread panicked"))??;
+    let (test, rtts) = (test?, pings.stop());
+    let report = network.report().context("a relay has a report")?;
+    // The competing flow's own clock begins a handshake after ours, which is a thousandth of a phase.
+    let acked = |from_s: f64, to_s: f64| acked_bytes(&competing, to_s) - acked_bytes(&competing, from_s);
+    let to_s = from_s + test.duration_s;
+    let phases = [(SETTLED_S, from_s), (from_s, to_s), (to_s + RECOVERY_S, ALL_S - 0.5)];
+    let rates = phases.map(|(from_s, to_s)| 8.0 * acked(from_s, to_s) / (to_s - from_s));
+    let until_s = from_s + TEST_S + AFTER_S;
+    let rtts_of = |(from_s, to_s): (f64, f64)| {
+        let within = rtts.iter().filter(|(at_s, _)| (from_s..to_s).contains(at_s));
+        within.map(|(_, rtt_s)| *rtt_s).collect::<Vec<f64>>()
+    };
+    let mut during = rtts_of(phases[1]);
+    during.sort_by(f64::total_cmp);
+    Ok(Run {
+        competing_bps: rates,
+        denied_bytes: rates[0] / 8.0 * (until_s - from_s) - acked(from_s, until_s),
+        rtt_s: phases.map(|phase| median(&rtts_of(phase)).unwrap_or(f64::NAN)),
+        rtt_high_s: during.get(during.len() * 19 / 20).copied().unwrap_or(f64::NAN),
+        dropped: report.forward.queue_full,
+        void: report.void().map(|void| void.to_string()),
+        test,
+    })
+}
+
+fn send(host: &Host, target: &Target, seconds: f64, early: Option<Early>) -> anyhow::Result<Streamed> {
+    let congestion = Some(CONGESTION.to_owned());
+    let plan = StreamPlan { seconds, congestion, early, ..StreamPlan::full() };
+    let context = Context { deadline: DEADLINE, ..Context::default() };
+    Ok(host.run(|| stream(target, &plan, &context))??)
+}
+
+/// What a stream had moved at a time, between the samples around it.
+fn acked_bytes(streamed: &Streamed, at_s: f64) -> f64 {
+    let samples = streamed.samples.as_slice();
+    let after = samples.iter().position(|sample| at_s <= sample.time_s).unwrap_or(samples.len());
+    match (after.checked_sub(1).and_then(|before| samples.get(before)), samples.get(after)) {
+        (Some(a), Some(b)) => {
+            let share = (at_s - a.time_s) / (b.time_s - a.time_s).max(f64::MIN_POSITIVE);
+            a.acked_bytes as f64 + share * b.acked_bytes.saturating_sub(a.acked_bytes) as f64
+        }
+        (Some(last), None) => last.acked_bytes as f64,
+        (None, _) => 0.0,
+    }
+}
+
+/// Exchanges of two bytes over the path, one after the other.
+struct Pings {
+    stop: Arc<AtomicBool>,
+    asker: thread::JoinHandle<Vec<(f64, f64)>>,
+}
+
+impl Pings {
+    fn start(network: &Network) -> anyhow::Result<Self> {
+        let listener = network.b.run(|| TcpListener::bind((network.b.v4(), 0)))??;
+        let to = listener.local_addr()?;
+        // Ends with the connection.
+        thread::spawn(move || echo(&listener));
+        let mut tcp = network.a.run(|| TcpStream::connect_timeout(&to, DEADLINE))??;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(DEADLINE))?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let began = Instant::now();
+        let asker = thread::spawn(move || {
+            let (mut rtts, mut bytes) = (Vec::new(), [0; 2]);
+            while !stopped.load(Ordering::Relaxed) {
+                let at = Instant::now();
+                if tcp.write_all(&bytes).and_then(|()| tcp.read_exact(&mut bytes)).is_err() {
+                    break;
+                }
+                rtts.push(((at - began).as_secs_f64(), at.elapsed().as_secs_f64()));
+                thread::sleep(PING_EVERY);
+            }
+            rtts
+        });
+        Ok(Self { stop, asker })
+    }
+
+    /// When each was asked, in seconds, and how long it took.
+    fn stop(self) -> Vec<(f64, f64)> {
+        self.stop.store(true, Ordering::Relaxed);
+        self.asker.join().unwrap_or_default()
+    }
+}
+
+fn echo(listener: &TcpListener) -> std::io::Result<()> {
+    let (mut tcp, _) = listener.accept()?;
+    tcp.set_nodelay(true)?;
+    let mut bytes = [0; 2];
+    loop {
+        tcp.read_exact(&mut bytes)?;
+        tcp.write_all(&bytes)?;
+    }
+}
+
+fn table(all: &[(Ending, Run)]) -> String {
+    let header =
+        ["test", "runs", "length s", "test Mbit/s", "test MB", "competing Mbit/s before, during, after"];
+    let mut header = header.map(str::to_owned).to_vec();
+    header.extend(
+        ["denied MB", "denied ÷ sent", "queue ms before, during, after", "95th", "drops"].map(str::to_owned),
+    );
+    let mut table = vec![header];
+    for (ending, name) in [(Ending::Full, "full"), (Ending::Early, "early-stopped")] {
+        let runs: Vec<&Run> =
+            all.iter().filter(|(of, run)| *of == ending && run.void.is_none()).map(|(_, run)| run).collect();
+        let middle = |of: &dyn Fn(&Run) -> f64| {
+            median(&runs.iter().map(|run| of(run)).collect::<Vec<_>>()).unwrap_or(f64::NAN)
+        };
+        let phases = |of: &dyn Fn(&Run, usize) -> f64| {
+            [0, 1, 2].map(|phase| format!("{:.1}", middle(&|run| of(run, phase)))).join(", ")
+        };
+        // What the path takes beyond its delay, it takes in the queue.
+        let queue_ms = |rtt_s: f64| 1e3 * (rtt_s - RTT.as_secs_f64());
+        table.push(vec![
+            name.to_owned(),
+            runs.len().to_string(),
+            format!("{:.2}", middle(&|run| run.test.duration_s)),
+            format!("{:.1}", middle(&|run| run.test.rate_bit_s() / 1e6)),
+            format!("{:.2}", middle(&|run| run.test.bytes as f64 / 1e6)),
+            phases(&|run, phase| run.competing_bps[phase] / 1e6),
+            format!("{:.2}", middle(&|run| run.denied_bytes / 1e6)),
+            format!("{:.2}", middle(&|run| run.denied_bytes / run.test.bytes as f64)),
+            phases(&|run, phase| queue_ms(run.rtt_s[phase])),
+            format!("{:.1}", middle(&|run| queue_ms(run.rtt_high_s))),
+            format!("{:.0}", middle(&|run| run.dropped as f64)),
+        ]);
+    }
+    let voids: Vec<&str> = all.iter().filter_map(|(_, run)| run.void.as_deref()).collect();
+    let told = if voids.is_empty() { String::new() } else { format!(" ({})", voids.join("; ")) };
+    format!(
+        "{:.0} Mbit/s, {} ms, a queue of one bandwidth–delay product ({:.0} ms), one competing {CONGESTION} flow. Medians; \
+         queue: round trips less the path's delay; denied: what the competing flow moved less than before over the same \
+         {:.0} s from the test's begin. Void: {} of {} runs{told}.\n\n{}",
+        RATE_BPS as f64 / 1e6,
+        RTT.as_millis(),
+        1e3 * RTT.as_secs_f64(),
+        TEST_S + AFTER_S,
+        voids.len(),
+        all.len(),
+        aligned(&table)
+    )
+}
+
+/// A path that the emulator carries with ease on a busy machine, between neighbouring countries.
+const RATE_BPS: u64 = 30_000_000;
+const RTT: Duration = Duration::from_millis(40);
+
+/// The paper's longest test.
+const TEST_S: f64 = 10.0;
+
+/// The competing flow has the path for itself for seven seconds, the first two of which are its start; and again
+/// after the test, of which it gets three to recover.
+const SETTLED_S: f64 = 2.0;
+const TEST_AT_S: f64 = 7.0;
+const RECOVERY_S: f64 = 3.0;
+const AFTER_S: f64 = 4.0;
+
+/// Within what a responder allows by default (30 s).
+const ALL_S: f64 = 23.0;
+
+/// A packet of 60 bytes every 20 ms is no load.
+const PING_EVERY: Duration = Duration::from_millis(20);
+
+const DEADLINE: Duration = Duration::from_secs(10);

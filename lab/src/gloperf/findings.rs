@@ -1,0 +1,354 @@
+//! What a campaign shows: figures 1 to 9, the statements about them, and the bump at two seconds.
+
+use std::fmt::Write as _;
+
+use barograph::tradeoff::{Predictor, Study, shown_s};
+use barograph_probe::reduce::median;
+
+use super::campaign::{CONGESTION, Campaign, LENGTHS_S};
+use super::chart::{Axis, Chart, Layer, Shape, charts, largest};
+use super::figures::{BASE_S, by_length, by_period, ends_of};
+use super::slow_start;
+use super::statements::{Statement, table};
+use crate::report::aligned;
+
+/// A campaign with its errors.
+pub(crate) struct Found {
+    pub(crate) campaign: Campaign,
+    pub(crate) study: Study,
+}
+
+impl Found {
+    pub(crate) fn of(campaign: Campaign) -> Self {
+        let study = campaign.study();
+        Self { campaign, study }
+    }
+
+    /// Mean absolute error in % of the mean.
+    fn mae(&self, length: usize, every: usize, predictor: Predictor) -> Option<f64> {
+        let mean = self.study.series[length].grid.mean();
+        Some(100.0 * self.study.row(length, every, predictor)?.mae().mean / mean)
+            .filter(|mae| mae.is_finite())
+    }
+
+    fn mean(&self, length: usize) -> f64 {
+        self.study.series[length].grid.mean()
+    }
+
+    /// The centre of the fullest of [`BINS`] bins over the range of the whole campaign, in bit/s.
+    fn mode(&self, length: usize) -> Option<f64> {
+        let counts = self.histogram(length);
+        let fullest = (0..BINS).max_by_key(|bin| counts[*bin])?;
+        Some((fullest as f64 + 0.5) * self.bin_bps())
+    }
+
+    fn bin_bps(&self) -> f64 {
+        largest(self.study.series.iter().flat_map(|measured| measured.grid.values())) * 1.001 / BINS as f64
+    }
+
+    fn histogram(&self, length: usize) -> Vec<usize> {
+        let (mut counts, width) = (vec![0; BINS], self.bin_bps());
+        for value in self.study.series[length].grid.values() {
+            counts[((value / width) as usize).min(BINS - 1)] += 1;
+        }
+        counts
+    }
+
+    /// Strata: bins that hold a twentieth of the values and more than both neighbours.
+    fn strata(&self, length: usize) -> usize {
+        let counts = self.histogram(length);
+        let all: usize = counts.iter().sum();
+        let at = |bin: Option<usize>| bin.and_then(|bin| counts.get(bin)).copied().unwrap_or(0);
+        let is_top = |bin: &usize| {
+            all <= 20 * counts[*bin]
+                && at(bin.checked_sub(1)) < counts[*bin]
+                && at(Some(bin + 1)) <= counts[*bin]
+        };
+        (0..BINS).filter(is_top).count()
+    }
+
+    /// The middle half of the values, in % of their median.
+    fn width(&self, length: usize) -> Option<f64> {
+        let mut values: Vec<f64> = self.study.series[length].grid.values().collect();
+        values.sort_by(f64::total_cmp);
+        let at = |share: f64| values.get((share * values.len() as f64) as usize).copied();
+        Some(100.0 * (at(0.75)? - at(0.25)?) / at(0.5)?)
+    }
+
+    /// When slow start ended in tests of a length, the median in seconds of the paper's time.
+    fn startup_s(&self, length: usize) -> Option<f64> {
+        let ends: Vec<f64> = self.campaign.of_length(length).filter_map(|(_, s)| s.startup_s).collect();
+        median(&ends).map(|end| end * self.campaign.plan.scale)
+    }
+
+    fn retransmitted(&self, length: usize) -> Option<f64> {
+        let last =
+            |(_, s): (_, &barograph_probe::Streamed)| Some(f64::from(s.samples.as_slice().last()?.retrans));
+        median(&self.campaign.of_length(length).filter_map(last).collect::<Vec<f64>>())
+    }
+}
+
+/// Everything that is said of the campaigns.
+pub(crate) fn report(all: &[Found]) -> String {
+    let mut text = String::new();
+    for found in all {
+        let Campaign { name, plan, spoilt, failed, peak, .. } = &found.campaign;
+        let _ = writeln!(
+            text,
+            "\n### The {name} link\n\n{} cycles of tests of 1, 2, 5, 7 and 10 s with {CONGESTION}; time is compressed: tests, \
+             delays and the others' traffic {} ×, and five minutes from test to test of a length are {:.1} s. Rates and \
+             times below are the paper's. Blank: {spoilt} tests that the emulator held up, {} that failed{}. Emulator: at \
+             most {:.0} % of a core.\n",
+            plan.cycles,
+            plan.scale,
+            plan.cycle().as_secs_f64(),
+            failed.0,
+            if failed.0 == 0 { String::new() } else { format!(" ({})", failed.1) },
+            100.0 * peak,
+        );
+        text += &errors(found);
+        let _ = write!(text, "\n{}", lengths(found));
+        let _ = write!(
+            text,
+            "\nThe first part of every test of 10 s, as if it had ended there:\n\n{}",
+            slow_start::table(&found.campaign)
+        );
+    }
+    text + "\n" + &table(&statements(all))
+}
+
+/// MAE and √MSE by length, period and predictor (figures 3, 4, 7, 8 and 9).
+fn errors(found: &Found) -> String {
+    let mut header = ["test", "period"].map(str::to_owned).to_vec();
+    header.extend(Predictor::ALL.map(|predictor| format!("MAE % {} (worst)", predictor.name())));
+    header.extend(Predictor::ALL.map(|predictor| format!("√MSE % {}", predictor.name())));
+    header.push("bytes/h".to_owned());
+    let mut table = vec![header];
+    for (length, length_s) in LENGTHS_S.iter().enumerate() {
+        for every in found.study.periods(length) {
+            let rows = || Predictor::ALL.map(|predictor| found.study.row(length, every, predictor));
+            let percent = |number: f64| 100.0 * number / found.mean(length);
+            let mut cells = vec![format!("{length_s} s"), shown_s(every as f64 * BASE_S)];
+            cells.extend(rows().map(|row| {
+                row.map(|row| row.mae()).map_or_else(
+                    || "–".to_owned(),
+                    |mae| format!("{:.1} ({:.1})", percent(mae.mean), percent(mae.worst)),
+                )
+            }));
+            let root = |row: &barograph::tradeoff::Row| format!("{:.1}", percent(row.root_mse().mean));
+            cells.extend(rows().map(|row| row.map_or_else(|| "–".to_owned(), root)));
+            let bytes = found.study.series[length].bytes_per_hour(every as f64 * BASE_S);
+            cells.push(bytes.map_or_else(|| "–".to_owned(), |bytes| format!("{bytes:.2e}")));
+            table.push(cells);
+        }
+    }
+    aligned(&table)
+}
+
+/// What the histograms say of each length (figures 2 and 6), and where slow start ends.
+fn lengths(found: &Found) -> String {
+    let header = [
+        "test",
+        "mean Mbit/s",
+        "mode",
+        "strata",
+        "middle half, % of the median",
+        "MAE % last",
+        "slow start ends",
+        "sent again",
+    ];
+    let mut table = vec![header.map(str::to_owned).to_vec()];
+    let shown = |number: Option<f64>, digits: usize, unit: &str| {
+        number.map_or_else(|| "–".to_owned(), |number| format!("{number:.digits$}{unit}"))
+    };
+    for (length, length_s) in LENGTHS_S.iter().enumerate() {
+        table.push(vec![
+            format!("{length_s} s"),
+            format!("{:.2}", found.mean(length) / 1e6),
+            shown(found.mode(length).map(|mode| mode / 1e6), 2, ""),
+            found.strata(length).to_string(),
+            shown(found.width(length), 1, ""),
+            shown(found.mae(length, 1, Predictor::Last), 1, ""),
+            shown(found.startup_s(length), 2, " s"),
+            shown(found.retransmitted(length), 0, ""),
+        ]);
+    }
+    aligned(&table)
+}
+
+fn statements(all: &[Found]) -> Vec<Statement> {
+    let mut statements = Vec::new();
+    if let Some(found) = all.iter().find(|found| found.campaign.slug == "stationary") {
+        statements.extend(of_stationary(found));
+    }
+    if let Some(found) = all.iter().find(|found| found.campaign.slug == "shifting") {
+        statements.extend(of_shifting(found));
+    }
+    if let [first, second, ..] = all {
+        let both = first.mae(4, 1, Predictor::Last).zip(second.mae(4, 1, Predictor::Last));
+        let said =
+            both.map(|(first, second)| (format!("{second:.1} % against {first:.1} %"), first < second));
+        statements.push(Statement::new(
+            "both",
+            "the MAE of the volatile link is more than proportionally higher (10 s, last)",
+            said,
+        ));
+    }
+    statements
+}
+
+fn of_stationary(found: &Found) -> Vec<Statement> {
+    let name = found.campaign.name;
+    let [longest, shortest] = [LENGTHS_S.len() - 1, 0];
+    let ends = ends_of(&found.study);
+    let last = |length, every| found.mae(length, every, Predictor::Last);
+    let means: Vec<f64> = (0..LENGTHS_S.len()).map(|length| found.mean(length) / 1e6).collect();
+    let listed = means.iter().map(|mean| format!("{mean:.2}")).collect::<Vec<_>>().join(", ");
+    let modes: Vec<f64> = (2..5).filter_map(|length| found.mode(length)).map(|mode| mode / 1e6).collect();
+    let same = modes.iter().all(|mode| (mode - modes[0]).abs() < 1e-9);
+    let listed_modes = modes.iter().map(|mode| format!("{mode:.2}")).collect::<Vec<_>>().join(", ");
+    let mut statements = vec![
+        Statement::new(
+            name,
+            "longer tests measure more on average (Mbit/s of 1, 2, 5, 7, 10 s)",
+            Some((listed, means.is_sorted())),
+        ),
+        Statement::new(
+            name,
+            "5, 7 and 10 s share one mode (Mbit/s)",
+            Some((listed_modes, same && modes.len() == 3)),
+        ),
+        Statement::new(
+            name,
+            "longer tests have a lower MAE (1 s, 10 s; last)",
+            last(shortest, 1).zip(last(longest, 1)).map(|(a, b)| (format!("{a:.1} %, {b:.1} %"), b < a)),
+        ),
+        Statement::new(
+            name,
+            "the MAE of 2 s tests is above that of 1 s tests (last)",
+            last(0, 1).zip(last(1, 1)).map(|(one, two)| (format!("{one:.1} %, {two:.1} %"), one < two)),
+        ),
+    ];
+    if let [base, hour] = ends[..] {
+        let said = last(longest, base)
+            .zip(last(longest, hour))
+            .map(|(a, b)| (format!("{:+.1} %", 100.0 * (b / a - 1.0)), (b / a - 1.0).abs() < 0.1));
+        statements.push(Statement::new(
+            name,
+            "the period has virtually no effect on the MAE to 1 h (10 s, last; holds: ± 10 %)",
+            said,
+        ));
+    }
+    statements
+}
+
+fn of_shifting(found: &Found) -> Vec<Statement> {
+    let name = found.campaign.name;
+    let longest = LENGTHS_S.len() - 1;
+    let mae = |every, predictor| found.mae(longest, every, predictor);
+    let ends = ends_of(&found.study);
+    let mut statements = Vec::new();
+    for every in &ends {
+        let period = shown_s(*every as f64 * BASE_S);
+        let pair = mae(*every, Predictor::Last).zip(mae(*every, Predictor::Exponential));
+        let said = pair.map(|(last, mean)| (format!("{last:.1} %, {mean:.1} %"), mean < last));
+        statements.push(Statement::new(
+            name,
+            &format!("the exponential average is better than the last value ({period}, 10 s)"),
+            said,
+        ));
+    }
+    if let [base, hour] = ends[..] {
+        let pair = mae(hour, Predictor::Last).zip(mae(hour, Predictor::Random));
+        let said = pair.map(|(last, random)| (format!("{last:.1} %, {random:.1} %"), 2.0 * last < random));
+        statements.push(Statement::new(
+            name,
+            "at 1 h much better than random guessing (last, random; holds: half)",
+            said,
+        ));
+        for (length, length_s) in LENGTHS_S.iter().enumerate().skip(2) {
+            let of = |every| found.mae(length, every, Predictor::Exponential);
+            let said = of(base)
+                .zip(of(hour))
+                .map(|(a, b)| (format!("{:+.1} %", 100.0 * (b / a - 1.0)), (1.0..=1.2).contains(&(b / a))));
+            let says =
+                format!("about +10 % MAE from 5 min to 1 h (exponential, {length_s} s; holds: 0 to 20 %)");
+            statements.push(Statement::new(name, &says, said));
+        }
+    }
+    statements
+}
+
+/// The figures of a link, in the paper's order, and the rate within its longest tests.
+pub(crate) fn figures(found: &Found) -> anyhow::Result<String> {
+    let is_stationary = found.campaign.slug == "stationary";
+    let shown: Vec<usize> =
+        if is_stationary { (0..LENGTHS_S.len()).collect() } else { vec![0, LENGTHS_S.len() - 1] };
+    let numbers = if is_stationary { [1, 2, 3, 4] } else { [5, 6, 7, 9] };
+    let figure =
+        |i: usize, what: &str| format!("Figure {}: {what}, {} link", numbers[i], found.campaign.name);
+    let study = &found.study;
+    let mut all =
+        vec![series(found, &shown, figure(0, "tests")), histograms(found, &shown, figure(1, "histograms"))];
+    if is_stationary {
+        all.push(by_length(study, &figure(2, "MAE by test length"), &[Predictor::Last]));
+        all.push(by_period(study, &figure(3, "MAE by test period, last"), Predictor::Last));
+    } else {
+        all.push(by_length(study, &figure(2, "MAE by test length"), &[Predictor::Last, Predictor::Random]));
+        let title = format!("Figure 8: MAE by test length, {} link", found.campaign.name);
+        all.push(by_length(study, &title, &[Predictor::Last, Predictor::Exponential]));
+        all.push(by_period(study, &figure(3, "MAE by test period, exponential"), Predictor::Exponential));
+    }
+    let within: Vec<(f64, f64)> =
+        slow_start::within(&found.campaign).into_iter().map(|(s, bps)| (s, bps / 1e6)).collect();
+    all.push(Chart {
+        title: format!("Rate within tests of 10 s (medians), {} link", found.campaign.name),
+        x: Axis::linear("time within the test (s)", 0.0, 10.0),
+        y: Axis::linear("Mbit/s", 0.0, largest(within.iter().map(|point| point.1)) * 1.1),
+        right: None,
+        layers: vec![Layer { name: String::new(), shape: Shape::Line, points: within, colour: 0 }],
+    });
+    charts(&all, 2)
+}
+
+fn series(found: &Found, shown: &[usize], title: String) -> Chart {
+    let layer = |(colour, length): (usize, &usize)| {
+        let slots = found.study.series[*length].grid.slots.iter().enumerate();
+        let point = |(place, slot): (usize, &Option<f64>)| {
+            slot.map(|value| (place as f64 * BASE_S / 3600.0, value / 1e6))
+        };
+        let points = slots.filter_map(point).collect();
+        Layer { name: format!("{} s", LENGTHS_S[*length]), shape: Shape::Dots, points, colour }
+    };
+    let layers: Vec<Layer> = shown.iter().enumerate().map(layer).collect();
+    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
+    let hours = found.campaign.plan.cycles as f64 * BASE_S / 3600.0;
+    Chart {
+        title,
+        x: Axis::linear("hours of the paper's time", 0.0, hours),
+        y: Axis::linear("Mbit/s", 0.0, top),
+        right: None,
+        layers,
+    }
+}
+
+fn histograms(found: &Found, shown: &[usize], title: String) -> Chart {
+    let width = found.bin_bps() / 1e6;
+    let layer = |(colour, length): (usize, &usize)| {
+        let counts = found.histogram(*length).into_iter().enumerate();
+        let points = counts.map(|(bin, count)| ((bin as f64 + 0.5) * width, count as f64)).collect();
+        Layer { name: format!("{} s", LENGTHS_S[*length]), shape: Shape::Line, points, colour }
+    };
+    let layers: Vec<Layer> = shown.iter().enumerate().map(layer).collect();
+    let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
+    Chart {
+        title,
+        x: Axis::linear("Mbit/s", 0.0, width * BINS as f64),
+        y: Axis::linear("tests in a bin", 0.0, top),
+        right: None,
+        layers,
+    }
+}
+
+/// About a twentieth of the highest value wide: a few tests in each of a hundred.
+const BINS: usize = 24;

@@ -1,0 +1,301 @@
+// The grid of all pairs: a row for each station that measures, a column for each that is measured.
+import { element, setAttribute, setText } from './dom.js';
+import { formatFailure, formatIn, formatValue, quantityTitle, scaleFor } from './format.js';
+import { formatAge, isStale } from './mesh.js';
+import { hasFailed, keyOf } from './store.js';
+
+/** A table of pairs that follows a mesh. It draws in animation frames, and only cells that changed. */
+export class Grid {
+  /** `chosen(pair)` is told which pair's graphs are wanted; `null` = all. */
+  constructor(mesh, chosen) {
+    this.mesh = mesh;
+    this.chosen = chosen;
+    this.cells = new Map();
+    this.changed = new Set();
+    this.page = 0;
+    this.parts = Object.fromEntries(PARTS.map((id) => [id, document.getElementById(id)]));
+    const { mesh_quantity, mesh_sort, mesh_from, mesh_to, mesh_before, mesh_after, mesh_all } = this.parts;
+    for (const part of [mesh_quantity, mesh_sort]) part.addEventListener('change', () => this.#turn(0));
+    for (const part of [mesh_from, mesh_to]) part.addEventListener('input', () => this.#turn(0));
+    mesh_before.addEventListener('click', () => this.#turn(this.page - 1));
+    mesh_after.addEventListener('click', () => this.#turn(this.page + 1));
+    mesh_all.addEventListener('click', () => this.choose(null));
+    this.#build();
+    setInterval(() => document.hidden || this.#tick(), TICK_MS);
+  }
+
+  /** Asks for the rows and columns to be those of the mesh as it is now. */
+  arrange() {
+    this.disordered = true;
+    this.#ask();
+  }
+
+  /** Asks for one pair to be drawn, if it is there. */
+  redraw(pair) {
+    if (pair === null) return;
+    this.disordered ||= this.mesh.revision !== this.revision; // A pair nobody knew has a place to find first.
+    this.changed.add(pair.key);
+    this.#ask();
+  }
+
+  /** Chooses the pair whose graphs are shown; `null` = those of all. */
+  choose(pair) {
+    const before = this.choice;
+    this.choice = pair;
+    for (const one of [before, pair]) {
+      if (one) this.#press(one);
+    }
+    this.parts.mesh_choice.hidden = pair === null;
+    if (pair) setText(this.parts.mesh_chosen, `${pair.source} → ${pair.target}`);
+    this.chosen(pair);
+  }
+
+  #build() {
+    this.caption = element('caption', { class: 'unseen' });
+    this.head = element('tr');
+    this.body = element('tbody');
+    const table = element('table', {}, this.caption, element('thead', {}, this.head), this.body);
+    table.addEventListener('click', ({ target }) => {
+      const cell = this.#cellAt(target);
+      if (cell) this.choose(this.#isChosen(cell) ? null : { source: cell.source, target: cell.target });
+    });
+    table.addEventListener('focusin', ({ target }) => this.#rove(target));
+    table.addEventListener('keydown', (event) => this.#move(event));
+    this.sheet = table;
+    this.parts.mesh_box.replaceChildren(table);
+  }
+
+  #turn(page) {
+    this.page = page;
+    this.arrange();
+  }
+
+  #ask() {
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      if (this.disordered) this.#arrange();
+      else for (const key of this.changed) this.#draw(key);
+      this.changed.clear();
+    });
+  }
+
+  #arrange() {
+    this.disordered = false;
+    this.revision = this.mesh.revision;
+    const quantities = this.mesh.quantities();
+    this.parts.mesh.hidden = quantities.length === 0;
+    this.parts.way_mesh.hidden = quantities.length === 0;
+    if (quantities.length === 0) {
+      if (this.choice) this.choose(null);
+      return;
+    }
+    this.#offer(quantities);
+    const { mesh_quantity, mesh_sort, mesh_from, mesh_to } = this.parts;
+    const has_sites = [...this.mesh.peers.keys()].some((host) => this.mesh.siteOf(host) !== '');
+    mesh_sort.parentElement.hidden = !has_sites;
+    const asked = { quantity: mesh_quantity.value, from: mesh_from.value, to: mesh_to.value, sort: mesh_sort.value, page: this.page };
+    const table = this.mesh.arrange(asked);
+    this.page = table.page;
+    const shape = JSON.stringify([table.quantity, table.rows, table.columns]);
+    if (shape !== this.shape) this.#lay(table);
+    this.shape = shape;
+    this.#nameStations(table);
+    this.#tally(table);
+    for (const key of this.cells.keys()) this.#draw(key);
+  }
+
+  /** Offers the quantities; what the reader chose stays chosen. */
+  #offer(quantities) {
+    const select = this.parts.mesh_quantity;
+    const offered = [...select.options].map((option) => option.value);
+    if (offered.join() === quantities.join()) return;
+    const chosen = quantities.includes(select.value) ? select.value : quantities[0];
+    select.replaceChildren(...quantities.map((quantity) => element('option', { value: quantity }, quantityTitle(quantity))));
+    select.value = chosen;
+  }
+
+  #lay({ quantity, rows, columns }) {
+    const focused = this.#cellAt(document.activeElement);
+    this.cells.clear();
+    this.sheet.style.setProperty('--columns', columns.length);
+    this.headings = new Map([...rows, ...columns].map((name) => [name, []]));
+    this.head.replaceChildren(element('th', { scope: 'col', class: 'corner' }, 'from \\ to'), ...columns.map((name) => this.#heading(name, 'col')));
+    this.table = rows.map((source, row) => columns.map((target, column) => newCell({ source, target, quantity, row, column })));
+    this.body.replaceChildren(
+      ...this.table.map((line, row) => element('tr', {}, this.#heading(rows[row], 'row'), ...line.map((cell) => cell.root))),
+    );
+    for (const cell of this.table.flat()) this.cells.set(cell.key, cell);
+    this.caption.textContent = `${quantityTitle(quantity)} of all pairs of stations: newest value, forecast and its error, age`;
+    const again = focused && this.table.flat().find((cell) => cell.source === focused.source && cell.target === focused.target);
+    const first = again ?? this.table.flat().find((cell) => this.mesh.pairs.has(cell.key));
+    this.roving = null;
+    for (const cell of this.table.flat()) this.#draw(cell.key);
+    if (first) this.#rove(first.button);
+    again?.button?.focus({ preventScroll: true });
+    if (this.choice) this.#press(this.choice);
+  }
+
+  #heading(name, scope) {
+    const state = element('small');
+    const heading = element('th', { scope, title: name }, element('span', {}, name), state);
+    this.headings.get(name).push({ heading, state });
+    return heading;
+  }
+
+  /** Says of every station at which site it is, and whether it is lost. */
+  #nameStations({ rows, columns }) {
+    for (const name of new Set([...rows, ...columns])) {
+      const lost = this.mesh.isLost(name);
+      const { since_s } = this.mesh.peers.get(name) ?? {};
+      for (const { heading, state } of this.headings.get(name)) {
+        heading.classList.toggle('lost', lost);
+        setText(state, lost ? '✕ lost' : this.mesh.siteOf(name));
+        setAttribute(heading, 'title', lost && Number.isFinite(since_s) ? `${name}, lost` : name);
+      }
+    }
+  }
+
+  #tally({ rows, columns, first, rows_total, columns_total, pages, page }) {
+    const all = rows.length === rows_total && columns.length === columns_total;
+    const of = (count, total) => (count === total ? `${total}` : `${count} of ${total}`);
+    const part = 1 < pages ? `rows ${first + 1} to ${first + rows.length} of ${rows_total}` : `${of(rows.length, rows_total)} × ${of(columns.length, columns_total)}`;
+    const more = all || columns.length === columns_total ? '' : `, columns 1 to ${columns.length} of ${columns_total}: filter for others`;
+    setText(this.parts.mesh_tally, rows.length === 0 || columns.length === 0 ? 'No station has these words.' : `${part}${1 < pages ? more : ''}`);
+    this.parts.mesh_pages.hidden = pages === 1;
+    this.parts.mesh_before.disabled = page === 0;
+    this.parts.mesh_after.disabled = page === pages - 1;
+  }
+
+  #draw(key) {
+    const cell = this.cells.get(key);
+    const pair = this.mesh.pairs.get(key);
+    if (!cell || !pair) return;
+    if (!cell.button) furnish(cell, this.#isChosen(cell));
+    const { unit, last, next } = pair;
+    const failed = hasFailed(last);
+    cell.root.classList.toggle('failed', failed);
+    cell.root.classList.toggle('of-lost', this.mesh.isLost(cell.source) || this.mesh.isLost(cell.target));
+    setAttribute(cell.button, 'title', `${cell.source} → ${cell.target}${failed ? `: ${formatFailure(last.error)}` : ''}`);
+    setText(cell.now, failed ? `✕ ${formatFailure(last.error)}` : formatValue(last?.value, unit));
+    setText(cell.ahead, withError(next?.median, unit));
+    this.#age(cell, pair);
+  }
+
+  #age(cell, pair) {
+    const now_s = Date.now() / 1000;
+    const stale = isStale(pair, now_s);
+    cell.root.classList.toggle('stale', stale);
+    const age = formatAge(now_s - (pair.last?.time_s ?? NaN));
+    setText(cell.age, stale ? `stale, ${age}` : age);
+  }
+
+  #tick() {
+    if (this.parts.mesh.hidden) return;
+    for (const [key, cell] of this.cells) {
+      const pair = this.mesh.pairs.get(key);
+      if (pair && cell.button) this.#age(cell, pair);
+    }
+  }
+
+  #cellAt(node) {
+    const button = node instanceof Element ? node.closest('button') : null;
+    return button && this.cells.get(button.dataset.key);
+  }
+
+  #isChosen({ source, target }) {
+    return this.choice !== null && this.choice.source === source && this.choice.target === target;
+  }
+
+  #press({ source, target }) {
+    const cell = (this.table ?? []).flat().find((cell) => cell.source === source && cell.target === target);
+    cell?.button?.setAttribute('aria-pressed', String(this.#isChosen(cell)));
+  }
+
+  /** One cell is reached with the tabulator; arrows go on from there. */
+  #rove(node) {
+    const cell = this.#cellAt(node);
+    if (!cell?.button || cell === this.roving) return;
+    this.roving?.button?.setAttribute('tabindex', '-1');
+    cell.button.setAttribute('tabindex', '0');
+    this.roving = cell;
+  }
+
+  #move(event) {
+    const cell = this.#cellAt(event.target);
+    const way = WAYS[event.key];
+    if (!cell || !way || event.altKey || event.metaKey || (event.ctrlKey && way.length === 2)) return;
+    event.preventDefault();
+    const [down, right, from] = way;
+    let { row, column } = cell;
+    if (from !== undefined) {
+      column = from === 'start' ? -1 : this.table[0].length;
+      if (event.ctrlKey) row = from === 'start' ? 0 : this.table.length - 1;
+    }
+    // What is not measured is passed over.
+    do {
+      row += down;
+      column += right;
+    } while (this.table[row]?.[column] && !this.table[row][column].button);
+    this.table[row]?.[column]?.button.focus();
+  }
+
+  choice = null;
+  disordered = false;
+  frame = null;
+  revision = -1;
+  roving = null;
+  shape = '';
+}
+
+function newCell({ source, target, quantity, row, column }) {
+  const key = keyOf({ source, target, quantity });
+  const own = source === target;
+  const root = element('td', { class: own ? 'own' : 'unmeasured' }, element('span', { class: 'unseen' }, own ? 'itself' : 'not measured'));
+  return { key, source, target, row, column, root, button: null };
+}
+
+/** Gives a cell what a measured pair needs. */
+function furnish(cell, pressed) {
+  cell.now = element('span', { class: 'last' });
+  cell.ahead = element('span', { class: 'next' });
+  cell.age = element('span', { class: 'age' });
+  const attributes = { type: 'button', tabindex: '-1', 'aria-pressed': String(pressed), 'data-key': cell.key };
+  cell.button = element('button', attributes, cell.now, ' ', cell.ahead, ' ', cell.age);
+  cell.root.className = '';
+  cell.root.replaceChildren(cell.button);
+}
+
+/** A forecast and its mean absolute error in one scale: `→ 18.4 ± 0.71 ms`. */
+function withError(median, unit) {
+  if (!Number.isFinite(median?.value)) return 'no forecast yet';
+  if (!Number.isFinite(median.mae)) return `→ ${formatValue(median.value, unit)}`;
+  const scale = scaleFor(unit, Math.max(Math.abs(median.value), median.mae));
+  return `→ ${formatIn(median.value, scale)} ± ${formatIn(median.mae, scale)}${scale.label && `\u202f${scale.label}`}`;
+}
+
+// Ages are written in steps of ten seconds.
+const TICK_MS = 5_000;
+const WAYS = {
+  ArrowUp: [-1, 0],
+  ArrowDown: [1, 0],
+  ArrowLeft: [0, -1],
+  ArrowRight: [0, 1],
+  Home: [0, 1, 'start'],
+  End: [0, -1, 'end'],
+};
+const PARTS = [
+  'mesh',
+  'way_mesh',
+  'mesh_quantity',
+  'mesh_sort',
+  'mesh_from',
+  'mesh_to',
+  'mesh_tally',
+  'mesh_pages',
+  'mesh_before',
+  'mesh_after',
+  'mesh_box',
+  'mesh_choice',
+  'mesh_chosen',
+  'mesh_all',
+];

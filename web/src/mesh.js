@@ -1,0 +1,169 @@
+// Who measures whom: the newest of every pair of stations, and the order of rows and columns.
+// Nothing here touches the page or the network.
+import { hasFailed, keyOf } from './store.js';
+
+/** All pairs of stations as far as they are known, one quantity at a time. */
+export class Mesh {
+  constructor() {
+    /** Pairs by their series' key. */
+    this.pairs = new Map();
+    /** What the station says of its peers, by host; empty where it has none. */
+    this.peers = new Map();
+    /** Becomes another number whenever rows or columns may have changed. */
+    this.revision = 0;
+  }
+
+  /** Takes the answer of `/v1/series`. */
+  replaceSeries(list) {
+    const before = this.pairs;
+    this.pairs = new Map();
+    for (const summary of list) this.#put(keyOf(summary), summary, before.get(keyOf(summary)));
+    this.revision += 1;
+  }
+
+  /** Takes a `point` event; returns its pair, or `null` when it is none of two stations. */
+  addPoint(event) {
+    const key = keyOf(event);
+    const known = this.pairs.get(key);
+    const pair = this.#put(key, { ...event, last: event }, known);
+    if (pair && !known) this.revision += 1;
+    return pair;
+  }
+
+  /** Takes the answer of `/v1/peers`; `null` where the station is in no mesh. */
+  setPeers(list) {
+    this.peers = new Map((list ?? []).filter(({ state }) => state !== 'ignored').map((peer) => [peer.host, peer]));
+    this.revision += 1;
+  }
+
+  /** The quantities that pairs have, that of the most pairs first; none unless two stations measure others. */
+  quantities() {
+    const stations = this.#stations();
+    const counts = new Map();
+    const sources = new Set();
+    for (const { source, target, quantity } of this.pairs.values()) {
+      if (!stations.has(target)) continue;
+      sources.add(source);
+      counts.set(quantity, (counts.get(quantity) ?? 0) + 1);
+    }
+    if (sources.size < 2) return [];
+    return [...counts].sort(([a, m], [b, n]) => n - m || rank(a) - rank(b) || a.localeCompare(b)).map(([quantity]) => quantity);
+  }
+
+  /** Whether more than one station's measurements are here. */
+  get has_sources() {
+    const [first, ...others] = this.pairs.values();
+    return others.some((pair) => pair.source !== first.source);
+  }
+
+  /**
+   * Rows and columns for `quantity`: sources and targets whose names have every word of `from` and `to`, by
+   * `sort` (`name` or `site`). At most `CELLS_MAX` cells: what does not fit comes on the next `page`.
+   */
+  arrange({ quantity, from = '', to = '', sort = 'name', page = 0 }) {
+    const stations = this.#stations();
+    const sources = new Set();
+    const targets = new Set(this.peers.keys());
+    for (const pair of this.pairs.values()) {
+      if (!stations.has(pair.target)) continue;
+      sources.add(pair.source);
+      targets.add(pair.target);
+    }
+    const order = (names, query) =>
+      [...names]
+        .filter((name) => hasWords(`${name} ${this.siteOf(name)}`, query))
+        .sort((a, b) => (sort === 'site' && this.siteOf(a).localeCompare(this.siteOf(b))) || a.localeCompare(b, undefined, { numeric: true }));
+    const all_rows = order(sources, from);
+    const all_columns = order(targets, to);
+    const columns = all_columns.slice(0, COLUMNS_MAX);
+    const page_rows = Math.max(1, Math.floor(CELLS_MAX / Math.max(1, columns.length)));
+    const pages = Math.max(1, Math.ceil(all_rows.length / page_rows));
+    const at = Math.min(page, pages - 1);
+    const rows = all_rows.slice(at * page_rows, (at + 1) * page_rows);
+    return { quantity, rows, columns, first: at * page_rows, rows_total: all_rows.length, columns_total: all_columns.length, page: at, pages };
+  }
+
+  /** The pair of a cell, if it is measured. */
+  pair(source, target, quantity) {
+    return this.pairs.get(keyOf({ source, target, quantity }));
+  }
+
+  /** All series of a pair, as `/v1/series` gives them. */
+  seriesOf(source, target) {
+    return [...this.pairs.values()].filter((pair) => pair.source === source && pair.target === target);
+  }
+
+  /** The site a peer says it is at; empty where it says none. */
+  siteOf(host) {
+    const groups = this.peers.get(host)?.groups ?? [];
+    return groups.find((group) => group.startsWith(SITE))?.slice(SITE.length) ?? '';
+  }
+
+  /** Whether a station does not renew its place in the mesh any more. */
+  isLost(host) {
+    return this.peers.get(host)?.state === 'lost';
+  }
+
+  #put(key, { source, target, quantity, unit, count, failures, last, next }, known) {
+    // What pages report stands for a browser, not for a station.
+    if (source === target || source.startsWith('web:')) return null;
+    if (PAIRS_MAX <= this.pairs.size && !this.pairs.has(key)) return null;
+    const pair = known ?? { source, target, quantity, unit, key, gap_s: 0 };
+    if (known?.last && last && known.last.time_s < last.time_s) pair.gap_s = last.time_s - known.last.time_s;
+    pair.last = last ?? null;
+    pair.next = next ?? null;
+    pair.count = count ?? (pair.count ?? 0) + (hasFailed(last) ? 0 : 1);
+    pair.failures = failures ?? (pair.failures ?? 0) + (hasFailed(last) ? 1 : 0);
+    this.pairs.set(key, pair);
+    return pair;
+  }
+
+  #stations() {
+    const names = new Set(this.peers.keys());
+    for (const { source } of this.pairs.values()) names.add(source);
+    return names;
+  }
+}
+
+/** Whether a pair's newest measurement is older than its measurements are apart. */
+export function isStale({ unit, last, gap_s }, now_s) {
+  if (!last) return false;
+  const usual_s = unit === 'bit/s' ? STALE_BULK_S : STALE_S;
+  return Math.max(usual_s, GAPS_MISSED * gap_s) < now_s - last.time_s;
+}
+
+/** How old something is, in steps that are worth redrawing: `<10 s`, `20 s`, `3 min`, `2 h`, `5 d`. */
+export function formatAge(age_s) {
+  const narrow = '\u202f';
+  if (!Number.isFinite(age_s)) return '';
+  if (age_s < 10) return `<10${narrow}s`;
+  if (age_s < 60) return `${Math.floor(age_s / 10) * 10}${narrow}s`;
+  if (age_s < 3600) return `${Math.floor(age_s / 60)}${narrow}min`;
+  if (age_s < 86_400) return `${Math.floor(age_s / 3600)}${narrow}h`;
+  return `${Math.floor(age_s / 86_400)}${narrow}d`;
+}
+
+function hasWords(text, query) {
+  const low = text.toLowerCase();
+  return query.toLowerCase().split(/\s+/).every((word) => low.includes(word));
+}
+
+function rank(quantity) {
+  const at = FIRST.indexOf(quantity);
+  return at < 0 ? FIRST.length : at;
+}
+
+// Three quantities of every pair of a hundred stations.
+const PAIRS_MAX = 30_000;
+/** Cells drawn at once: thirty stations' pairs, or ten rows of a hundred columns, laid out in some 0.2 s. */
+export const CELLS_MAX = 1_000;
+/** Columns at once: with more of them, no row would be left to compare. */
+export const COLUMNS_MAX = 100;
+// Thirty periods of ten seconds, and six of ten minutes: what probes and bulk tests have unless told otherwise.
+const STALE_S = 300;
+const STALE_BULK_S = 3_600;
+// One may be late and one may be lost; five in a row are neither.
+const GAPS_MISSED = 5;
+// Which comes first of quantities that as many pairs have.
+const FIRST = ['rtt', 'rtt_udp', 'loss', 'goodput', 'goodput_down'];
+const SITE = 'local:';

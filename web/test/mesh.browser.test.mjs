@@ -1,0 +1,124 @@
+// The grid of all pairs in a real browser, against a mock station that knows a mesh.
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
+import { eventually, inked, until, withPage } from '../testkit/page.mjs';
+
+if (!hasChromium) console.log(`SKIPPED: the grid in a browser, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
+
+describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent`, timeout: 120_000 }, () => {
+  let browser;
+  before(async () => {
+    browser = await launch();
+  });
+  after(() => browser?.close());
+
+  test('is not there without a mesh, and nobody asks for peers then', async () => {
+    await withPage(browser, {}, async ({ page, mock }) => {
+      await eventually(page, page.locator('#connection'), /^live$/);
+      await inked(page.locator('article.card').first());
+      assert.ok(!(await page.locator('#mesh').isVisible()));
+      assert.ok(!mock.requests.some((path) => path.startsWith('/v1/peers')));
+    });
+  });
+
+  test('is a table with headers, and follows points', async () => {
+    await withPage(browser, MESH, async ({ page, mock, complaints }) => {
+      const table = page.getByRole('table', { name: /^Round-trip time of all pairs/ });
+      await table.waitFor();
+      assert.equal(await table.getByRole('rowheader').count(), 6);
+      assert.equal(await table.getByRole('columnheader').count(), 7);
+      assert.equal(await table.getByRole('button').count(), 30);
+      const cell = cellOf(page, 'aneroid', 'foehn');
+      mock.putPair('aneroid', 'foehn', 'rtt', { value: 0.123 });
+      await eventually(page, cell.locator('.last'), /^123\u202fms$/);
+      assert.match(await cell.locator('.next').textContent(), /^→ [\d.]+ ± [\d.]+\u202fms$/);
+      mock.putPair('aneroid', 'foehn', 'rtt', { error: 'timed_out' });
+      await eventually(page, cell.locator('.last'), /^✕ timed out$/);
+      mock.putPair('aneroid', 'foehn', 'rtt', { value: 0.2 }, Date.now() / 1000 - 86_400);
+      await eventually(page, cell.locator('.age'), /^stale, 1\u202fd$/);
+      await page.getByLabel('Quantity').selectOption('goodput');
+      await eventually(page, cellOf(page, 'aneroid', 'cirrus').locator('.last'), /Mbit\/s$/);
+      assert.match(await page.locator('#mesh_box tbody tr').nth(0).locator('td').nth(2).textContent(), /^not measured$/);
+      assert.deepEqual(complaints, []);
+    });
+  });
+
+  test('arrows move between measured pairs, and Enter shows the graphs of one', async () => {
+    await withPage(browser, MESH, async ({ page }) => {
+      const focused = () => page.evaluate(() => document.activeElement.dataset.key);
+      await cellOf(page, 'aneroid', 'cirrus').waitFor();
+      assert.equal(await page.locator('#mesh_box [tabindex="0"]').count(), 1, 'one stop for the tabulator');
+      await page.locator('#mesh_box [tabindex="0"]').focus();
+      assert.equal(await focused(), keyOf('aneroid', 'cirrus'));
+      await page.keyboard.press('ArrowDown');
+      assert.equal(await focused(), keyOf('cumulus', 'cirrus'), 'a station does not measure itself: passed over');
+      await page.keyboard.press('End');
+      assert.equal(await focused(), keyOf('cumulus', 'stratus'));
+      await page.keyboard.press('Control+Home');
+      assert.equal(await focused(), keyOf('aneroid', 'cirrus'));
+      await page.keyboard.press('ArrowUp');
+      assert.equal(await focused(), keyOf('aneroid', 'cirrus'), 'the edge holds');
+      assert.equal(await page.locator('#mesh_box [tabindex="0"]').count(), 1);
+      await page.keyboard.press('Enter');
+      await eventually(page, page.locator('#mesh_chosen'), /^aneroid → cirrus$/);
+      await eventually(page, page.locator('#tally'), /^3 of \d+ series$/);
+      assert.equal(await cellOf(page, 'aneroid', 'cirrus').getAttribute('aria-pressed'), 'true');
+      await inked(page.locator('#held article:not([hidden])').first());
+      await page.getByRole('button', { name: 'Show all' }).click();
+      await eventually(page, page.locator('#tally'), /^\d+ series$/);
+      assert.equal(await page.locator('#mesh_box [aria-pressed=true]').count(), 0);
+    });
+  });
+
+  test('a lost station is marked in words, until it is back', async () => {
+    await withPage(browser, MESH, async ({ page, mock }) => {
+      await until(() => mock.peer_streams.size === 1);
+      mock.setPeer('foehn', 'lost');
+      const heading = page.getByRole('rowheader', { name: 'foehn' });
+      await eventually(page, heading, /lost/);
+      assert.match(await page.getByRole('columnheader', { name: 'foehn' }).textContent(), /lost/);
+      assert.equal(await page.locator('#mesh_box .of-lost').count(), 10);
+      mock.setPeer('foehn', 'returned');
+      await eventually(page, heading, /^foehn(north|south)$/);
+      assert.equal(await page.locator('#mesh_box .of-lost').count(), 0);
+    });
+  });
+
+  test('a hundred stations are shown in parts, and any pair can be found', async () => {
+    await withPage(browser, { mock: { mesh: 100, warm: 3 } }, async ({ page }) => {
+      await eventually(page, page.locator('#mesh_tally'), /^rows 1 to 10 of 100$/);
+      assert.equal(await page.locator('#mesh_box td').count(), 1000);
+      await page.getByRole('button', { name: 'Rows after these' }).click();
+      await eventually(page, page.locator('#mesh_tally'), /^rows 11 to 20 of 100$/);
+      await page.getByRole('searchbox', { name: 'From' }).fill('station-099');
+      await page.getByRole('searchbox', { name: 'To' }).fill('station-098');
+      await eventually(page, page.locator('#mesh_tally'), /^1 × 1$/);
+      await cellOf(page, 'station-099', 'station-098').click();
+      await inked(page.locator('#held article:not([hidden])').first());
+    });
+  });
+
+  test('on a phone it scrolls in its own box', async () => {
+    await withPage(browser, { ...MESH, viewport: { width: 360, height: 740 } }, async ({ page }) => {
+      await cellOf(page, 'aneroid', 'cirrus').waitFor();
+      assert.ok((await page.evaluate(() => document.documentElement.scrollWidth)) <= 360);
+      const box = page.locator('#mesh_box');
+      assert.ok(await box.evaluate((node) => node.clientWidth < node.scrollWidth));
+      await box.evaluate((node) => node.scrollTo(300, 0));
+      const name = await page.getByRole('rowheader', { name: 'cumulus' }).boundingBox();
+      const edge = await box.boundingBox();
+      assert.ok(Math.abs(name.x - edge.x) < 3, 'names stay at the edge');
+    });
+  });
+});
+
+const MESH = { mock: { mesh: 6 } };
+
+function keyOf(source, target, quantity = 'rtt') {
+  return JSON.stringify([source, target, quantity]);
+}
+
+function cellOf(page, source, target) {
+  return page.getByTitle(new RegExp(`^${source} → ${target}`)).and(page.locator('#mesh_box button'));
+}
