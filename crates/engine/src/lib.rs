@@ -20,10 +20,10 @@ mod record;
 pub mod conformance;
 #[cfg(feature = "local")]
 mod local;
-#[cfg(feature = "remote")]
-mod remote;
 #[cfg(feature = "nats")]
 mod nats;
+#[cfg(feature = "remote")]
+mod remote;
 #[cfg(feature = "wire")]
 pub mod wire;
 

@@ -298,9 +298,12 @@ async fn find(shared: &Shared, kind: &str, payload: &[u8]) -> Result<bytes::Byte
     let is_there = timeout(patience, place.wait_for(|place| question.after_place <= *place)).await.is_ok();
     if !is_there {
         let (read, wanted) = (*shared.place.borrow(), question.after_place);
-        return Err(Error::Unavailable(format!("the archive has read the stream up to {read}, not yet to {wanted}")));
+        return Err(Error::Unavailable(format!(
+            "the archive has read the stream up to {read}, not yet to {wanted}"
+        )));
     }
-    let number = |number| json(&AnswerJson { archive: shared.number, number: Some(number), ..AnswerJson::default() });
+    let number =
+        |number| json(&AnswerJson { archive: shared.number, number: Some(number), ..AnswerJson::default() });
     match kind {
         question::WATERMARK => shared.local.watermark(&question.origin()?).await.map(number),
         question::NEXT_SEQ => shared.local.next_seq(&question.origin()?).await.map(number),
@@ -316,13 +319,15 @@ async fn page(shared: &Shared, kind: &str, question: &Question) -> Result<bytes:
         Some((archive, place)) if archive == shared.number => Some(place),
         Some(_) => return Err(Error::TooOld("another archive gave this place; begin again".into())),
     };
-    let bytes_max = shared.link.client.server_info().max_payload.saturating_sub(ENVELOPE_BYTES).max(ENVELOPE_BYTES);
+    let bytes_max =
+        shared.link.client.server_info().max_payload.saturating_sub(ENVELOPE_BYTES).max(ENVELOPE_BYTES);
     let mut limit = question.limit;
     loop {
         let page = look(shared, kind, question, limit, after).await?;
         let items: Vec<RecordJson<'_>> = page.items.iter().map(RecordJson::from).collect();
         let next = page.next.map(|place| question::cursor(shared.number, place));
-        let answer = json(&AnswerJson { archive: shared.number, items: Some(items), next, ..AnswerJson::default() });
+        let answer =
+            json(&AnswerJson { archive: shared.number, items: Some(items), next, ..AnswerJson::default() });
         if answer.len() <= bytes_max || page.items.len() <= 1 {
             return Ok(answer);
         }

@@ -11,8 +11,8 @@ use tokio::time::sleep;
 use super::link::{Link, Trouble, read};
 use super::publish::Acknowledgement;
 use super::streams::{self, ENTRIES};
-use super::walk::{self, Stored};
 use super::subject;
+use super::walk::{self, Stored};
 use crate::{Entry, Error, Lease, wire};
 
 /// Writes the entry, and leaves a task that renews it.

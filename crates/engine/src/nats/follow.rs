@@ -19,8 +19,13 @@ type Item = Result<(Cursor, Record), Error>;
 pub(super) fn subscribe(link: &Arc<Link>, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
     let (items, receiver) = mpsc::channel(BUFFER);
     let beginning = Beginning::new(link, from);
-    let follower =
-        Follower { link: Arc::clone(link), selector: selector.clone(), place: 0, counts_gaps: from != From::Oldest, items };
+    let follower = Follower {
+        link: Arc::clone(link),
+        selector: selector.clone(),
+        place: 0,
+        counts_gaps: from != From::Oldest,
+        items,
+    };
     link.spawn(follower.run(from, beginning));
     Box::pin(stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) }))
 }

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{Client, ConnectOptions, HeaderMap, Message, Request, RequestErrorKind, ServerAddr, ServerError};
+use async_nats::{
+    Client, ConnectOptions, HeaderMap, Message, Request, RequestErrorKind, ServerAddr, ServerError,
+};
 use bytes::Bytes;
 use tokio::runtime::Handle;
 use tokio::sync::{broadcast, oneshot, watch};
@@ -80,7 +82,10 @@ impl Link {
     }
 
     /// Leaves `work` to the connection's runtime.
-    pub(super) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> tokio::task::JoinHandle<()> {
+    pub(super) fn spawn(
+        &self,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> tokio::task::JoinHandle<()> {
         self.handle.spawn(work)
     }
 
@@ -165,7 +170,9 @@ impl FaultsOf {
                         return Trouble::Denied(text);
                     }
                 }
-                Ok(Fault::Lost) => return Trouble::NoAnswer("the connection to the NATS server broke".into()),
+                Ok(Fault::Lost) => {
+                    return Trouble::NoAnswer("the connection to the NATS server broke".into());
+                }
                 Err(broadcast::error::RecvError::Lagged(_)) => {}
                 // The link holds a sender for as long as anyone asks.
                 Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
@@ -197,7 +204,9 @@ pub(super) fn options(config: &NatsConfig) -> Result<ConnectOptions, Error> {
         .ping_interval(PING_EVERY)
         .retry_on_initial_connect()
         .max_reconnects(None)
-        .reconnect_delay_callback(|attempts| RECONNECT_STEP.saturating_mul(attempts as u32).min(RECONNECT_MAX));
+        .reconnect_delay_callback(|attempts| {
+            RECONNECT_STEP.saturating_mul(attempts as u32).min(RECONNECT_MAX)
+        });
     if let Some(path) = &config.credentials {
         let invalid = |error| Error::Invalid(format!("the credentials {}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(invalid)?;
@@ -213,7 +222,11 @@ pub(super) fn options(config: &NatsConfig) -> Result<ConnectOptions, Error> {
             (Some(certificate), Some(key)) => {
                 options.add_client_certificate(readable(certificate)?.into(), readable(key)?.into())
             }
-            _ => return Err(Error::Invalid("a NATS certificate needs its key, and a key its certificate".into())),
+            _ => {
+                return Err(Error::Invalid(
+                    "a NATS certificate needs its key, and a key its certificate".into(),
+                ));
+            }
         };
     }
     Ok(options)
@@ -338,9 +351,14 @@ mod tests {
 
     #[test]
     fn old_servers_are_known_by_their_version() {
-        for (version, expected) in
-            [("2.12.0", true), ("2.15.2", true), ("3.0.0-beta", true), ("2.9.10", false), ("2.11.9", false), ("", false)]
-        {
+        for (version, expected) in [
+            ("2.12.0", true),
+            ("2.15.2", true),
+            ("3.0.0-beta", true),
+            ("2.9.10", false),
+            ("2.11.9", false),
+            ("", false),
+        ] {
             assert_eq!(is_new_enough(version), expected, "{version}");
         }
     }

@@ -89,7 +89,9 @@ pub(super) async fn append(link: &Link, messages: Vec<Outgoing>) -> Result<(), E
 /// the publishers' choice: another station may have used ours, so that the server would drop our record.
 async fn is_same(link: &Link, message: &Outgoing, seq: u64) -> Result<bool, Error> {
     match walk::at(link, streams::RECORDS, seq).await {
-        Ok(stored) => Ok(stored.is_some_and(|stored| stored.subject == message.subject && stored.record().is_ok())),
+        Ok(stored) => {
+            Ok(stored.is_some_and(|stored| stored.subject == message.subject && stored.record().is_ok()))
+        }
         Err(Trouble::Denied(what)) => Err(Error::Denied(what)),
         Err(Trouble::NotSent(why) | Trouble::NoAnswer(why)) => Err(Error::Unknown(why)),
     }
@@ -126,10 +128,15 @@ async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>
             }
         };
         let Ok(Some(answer)) = answer else {
-            let why = format!("{done} of {} acknowledged, then none within {:?}", messages.len(), link.config.deadline);
+            let why = format!(
+                "{done} of {} acknowledged, then none within {:?}",
+                messages.len(),
+                link.config.deadline
+            );
             return Err(Error::Unknown(why));
         };
-        let index = answer.subject.rsplit('.').next().and_then(|index| index.parse().ok()).unwrap_or(usize::MAX);
+        let index =
+            answer.subject.rsplit('.').next().and_then(|index| index.parse().ok()).unwrap_or(usize::MAX);
         if answer.status == Some(StatusCode::NO_RESPONDERS) {
             link.is_ready.store(false, Ordering::Relaxed);
             return Err(refused("no server takes records for the stream".into(), messages.len()));

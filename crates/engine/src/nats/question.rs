@@ -83,13 +83,16 @@ impl Question {
 
     /// Which origin is asked after.
     pub(super) fn origin(&self) -> Result<HostId, Error> {
-        name("origin", self.origin.as_deref())?.ok_or_else(|| Error::Invalid("the question has no origin".into()))
+        name("origin", self.origin.as_deref())?
+            .ok_or_else(|| Error::Invalid("the question has no origin".into()))
     }
 
     /// Which series are asked after.
     pub(super) fn selector(&self) -> Result<Selector, Error> {
         let quantity = match &self.quantity {
-            Some(text) => Some(Quantity::new(text).map_err(|error| Error::Invalid(format!("quantity: {error}")))?),
+            Some(text) => {
+                Some(Quantity::new(text).map_err(|error| Error::Invalid(format!("quantity: {error}")))?)
+            }
             None => None,
         };
         Ok(Selector {

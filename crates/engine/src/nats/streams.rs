@@ -50,7 +50,8 @@ pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
         return Ok(());
     }
     for (name, config) in [(RECORDS, records(link)), (ENTRIES, entries(link))] {
-        if let Err(error) = call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await? {
+        if let Err(error) = call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?
+        {
             if error.code != NOT_FOUND {
                 return Err(Error::Unavailable(format!("the stream {name}: {}", error.description)));
             }

@@ -144,13 +144,18 @@ impl Watcher {
         }
         // Places only grow, unless the bucket was made anew.
         self.place = place;
-        let mut events: VecDeque<Event> = self.members.known.keys()
+        let mut events: VecDeque<Event> = self
+            .members
+            .known
+            .keys()
             .filter(|host| !now.known.contains_key(*host))
             .map(|host| Event::Down(host.clone()))
             .collect();
         for (host, member) in &now.known {
             let before = self.members.known.get(host);
-            if before.is_none_or(|before| before.entry != member.entry || before.registration != member.registration) {
+            if before.is_none_or(|before| {
+                before.entry != member.entry || before.registration != member.registration
+            }) {
                 events.push_back(Event::Up(member.entry.clone()));
             }
         }
@@ -214,7 +219,8 @@ impl Watcher {
 impl Members {
     /// Takes what the bucket holds, or held, for one host.
     fn note(&mut self, stored: &Stored) -> Option<Event> {
-        let host = stored.subject.strip_prefix(subject::ENTRIES)?.strip_prefix('.').and_then(subject::name)?;
+        let host =
+            stored.subject.strip_prefix(subject::ENTRIES)?.strip_prefix('.').and_then(subject::name)?;
         let entry = match wire::read_entry(&stored.payload) {
             // An entry speaks for the host that may write its key, and for no other.
             Ok(entry) if !directory::is_deletion(stored) && entry.host == host => Some(entry),
@@ -232,7 +238,8 @@ impl Members {
         };
         let registration = member.registration.clone();
         let before = self.known.insert(host, member);
-        let is_same = before.is_some_and(|before| before.entry == entry && before.registration == registration);
+        let is_same =
+            before.is_some_and(|before| before.entry == entry && before.registration == registration);
         (!is_same).then_some(Event::Up(entry))
     }
 
@@ -250,7 +257,8 @@ impl Members {
 
     /// Whether a lease is over by our own clock, though the servers have not dropped it yet.
     fn ran_out(&self, host: &HostId) -> bool {
-        let ran_out = |member: &Member| member.ttl.is_some_and(|ttl| ttl + EXPIRY_SLACK < member.renewed.elapsed());
+        let ran_out =
+            |member: &Member| member.ttl.is_some_and(|ttl| ttl + EXPIRY_SLACK < member.renewed.elapsed());
         self.known.get(host).is_none_or(ran_out)
     }
 }

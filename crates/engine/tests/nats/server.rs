@@ -42,7 +42,8 @@ impl Server {
     /// The same, listening where it is told to.
     pub(crate) fn start_on(directory: &Path, listen: &str) -> Option<Self> {
         let store = directory.join("jetstream");
-        let text = format!("listen: \"{listen}\"\njetstream {{ store_dir: {store:?}, sync_interval: always }}\n");
+        let text =
+            format!("listen: \"{listen}\"\njetstream {{ store_dir: {store:?}, sync_interval: always }}\n");
         Self::with(directory, &text)
     }
 
@@ -51,11 +52,11 @@ impl Server {
         let binary = binary()?;
         let ports = tempfile::tempdir_in(directory).expect("a directory");
         let file = ports.path().join("server.conf");
-        std::fs::write(&file, format!("{configuration}\nports_file_dir: {:?}\n", ports.path())).expect("a file");
-        let log = std::fs::File::create(directory.join(format!(
-            "{}.log",
-            ports.path().file_name().expect("a name").to_string_lossy()
-        )));
+        std::fs::write(&file, format!("{configuration}\nports_file_dir: {:?}\n", ports.path()))
+            .expect("a file");
+        let log = std::fs::File::create(
+            directory.join(format!("{}.log", ports.path().file_name().expect("a name").to_string_lossy())),
+        );
         let child = Command::new(binary)
             .arg("-c")
             .arg(&file)
@@ -69,7 +70,11 @@ impl Server {
         let until = Instant::now() + LIMIT;
         while server.url.is_empty() {
             assert!(Instant::now() < until, "nats-server listens within {LIMIT:?}");
-            assert!(server.child.try_wait().expect("a child").is_none(), "nats-server ended: {}", log_of(directory));
+            assert!(
+                server.child.try_wait().expect("a child").is_none(),
+                "nats-server ended: {}",
+                log_of(directory)
+            );
             if let Ok(text) = std::fs::read_to_string(&file)
                 && let Some(url) = text.split('"').find(|part| part.contains("://127.0.0.1:"))
             {

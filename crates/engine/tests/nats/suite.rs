@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use barograph_engine::conformance::Fixture;
 use barograph_engine::{
-    Archiver, BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Local, Nats, Page, Range,
-    Record, Selector,
+    Archiver, BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Local, Nats, Page,
+    Range, Record, Selector,
 };
 use barograph_forecast::Series;
 
@@ -78,7 +78,10 @@ impl NatsFixture {
         self.holders.lock().unwrap().push(Arc::clone(&holder));
         let mesh = Mesh { nats, _archiver: archiver, _local: local, holder, _server: server };
         // The first question is answered when all of it works.
-        crate::values::eventually("an answer", async || mesh.nats.watermark(&crate::values::name("x")).await.ok()).await;
+        crate::values::eventually("an answer", async || {
+            mesh.nats.watermark(&crate::values::name("x")).await.ok()
+        })
+        .await;
         Arc::new(mesh)
     }
 }
