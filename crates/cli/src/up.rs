@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use barograph_station::{Config, ConfigError, Signal, Sources, StartError, Station, open_archive, signals};
+use barograph_station::{ConfigError, Signal, Sources, Station, signals};
 
 use crate::exit::{bad_input, failed, print};
 
@@ -65,15 +64,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return failed(format!("signals cannot be handled: {error}")),
     };
-    match start(config) {
+    match Station::up(config) {
         Ok(station) => attend(station, &sources, signals),
         Err(error) => failed(error),
     }
-}
-
-fn start(config: Config) -> Result<Station, StartError> {
-    let archive = open_archive(&config)?;
-    Station::start(config, Arc::new(archive))
 }
 
 /// Says where it listens, then waits for signals.

@@ -5,6 +5,7 @@
 //! noticing. This crate makes no measurement and no forecast.
 //!
 //! - `local` (feature): SQLite on a thread of its own; no server. See [`Local`].
+//! - `joined` (feature): a station's own archive as the spool of a mesh's engine. See [`Joined`].
 //! - `wire` (feature): records, entries and events as JSON, for engines that send them. See [`wire`].
 //! - `remote` (feature): another station's engine over its HTTP API. See [`Remote`].
 //! - `nats` (feature): NATS JetStream, and the archive beside it. See [`Nats`] and [`Archiver`].
@@ -18,6 +19,8 @@ mod record;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
+#[cfg(feature = "joined")]
+mod joined;
 #[cfg(feature = "local")]
 mod local;
 #[cfg(feature = "nats")]
@@ -30,6 +33,8 @@ pub mod wire;
 pub use engine::{BoxStream, Engine, Lease};
 pub use entry::{Capabilities, Entry, Event, Group, HostId};
 pub use error::Error;
+#[cfg(feature = "joined")]
+pub use joined::{Joined, JoinedConfig, JoinedStatistics};
 #[cfg(feature = "local")]
 pub use local::{Absorbed, Config, Local, Statistics};
 #[cfg(feature = "nats")]

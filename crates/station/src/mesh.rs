@@ -21,6 +21,7 @@ mod peers;
 
 pub(crate) use addresses::unusable;
 pub(crate) use board::{Board, Figures};
+pub(crate) use engine::engine;
 pub use engine::{Engines, Kind, Spool};
 pub(crate) use events::Event;
 pub(crate) use keeper::{Keeper, Parts};

@@ -74,6 +74,12 @@ pub enum StartError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// A mesh is to be joined without an invitation.
+    #[error(
+        "joining {0} needs an invitation: run `barograph invite` there, and give its token as the variable \
+         BAROGRAPH_JOIN_TOKEN or in mesh.join_token_file"
+    )]
+    Uninvited(String),
     /// A thread or a runtime could not be made.
     #[error("a thread could not be started: {0}")]
     Thread(std::io::Error),
@@ -99,6 +105,16 @@ pub fn open_archive(config: &Config) -> Result<Local, StartError> {
 }
 
 impl Station {
+    /// Opens the archive and starts a station as its configuration says: alone and to be joined, or in a mesh.
+    ///
+    /// # Errors
+    /// [`StartError`], in one sentence with the value that cannot be used.
+    pub fn up(config: Config) -> Result<Self, StartError> {
+        let archive = Arc::new(open_archive(&config)?);
+        let engines = mesh::engine(&config, &own_name(&config), archive)?;
+        Self::start_in_mesh(config, engines)
+    }
+
     /// Starts a station on `engine`, its own; when this returns it listens, and history was replayed.
     ///
     /// # Errors

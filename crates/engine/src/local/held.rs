@@ -56,6 +56,11 @@ impl Held {
         self.runs.range(..=seq).next_back().is_some_and(|(_, &last)| seq <= last)
     }
 
+    /// The highest sequence; 0 = none.
+    pub(super) fn highest(&self) -> u64 {
+        self.runs.last_key_value().map_or(0, |(_, &last)| last)
+    }
+
     /// How many runs there are.
     pub(super) fn run_count(&self) -> usize {
         self.runs.len()

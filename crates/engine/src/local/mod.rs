@@ -14,6 +14,7 @@ mod directory;
 mod files;
 mod held;
 mod read;
+mod spool;
 mod store;
 mod subscribe;
 mod sweep;
@@ -112,6 +113,10 @@ pub struct Statistics {
     /// Forwarded records that were counted as seen and not kept since the start; see
     /// [`Local::absorb`].
     pub discarded: u64,
+    /// Own records that the mesh has not confirmed yet; 0 when the station is in none.
+    pub spooled: u64,
+    /// Appends refused since the start because as many records as may wait for the mesh.
+    pub turned_away: u64,
     /// Transactions of appends since the start.
     pub commits: u64,
     /// How long the last commit took, fsync included; `None` = none yet.
@@ -230,6 +235,11 @@ impl Local {
     #[must_use]
     pub fn export(&self, selector: &Selector) -> BoxStream<(Cursor, Record)> {
         self.subscription(selector, From::Oldest).until_now().into_stream()
+    }
+
+    /// Which of these series the archive knows.
+    pub(crate) async fn known(&self, series: Vec<Series>) -> Result<Vec<bool>, Error> {
+        self.reader.known(series).await
     }
 
     /// Runs retention now, to its end, and returns how many records it removed.

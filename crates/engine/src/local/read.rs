@@ -76,7 +76,15 @@ impl Reader {
         .await
     }
 
-    async fn read<T: Send + 'static>(
+    /// Which of these series the archive knows.
+    pub(super) async fn known(&self, all: Vec<Series>) -> Result<Vec<bool>, Error> {
+        self.read(move |connection| {
+            all.iter().map(|series| Ok(series_id(connection, series)?.is_some())).collect()
+        })
+        .await
+    }
+
+    pub(super) async fn read<T: Send + 'static>(
         &self,
         work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
     ) -> Result<T, Error> {
@@ -213,7 +221,7 @@ fn cursor(row: &Row<'_>) -> rusqlite::Result<Cursor> {
 }
 
 /// The record in columns 1 to 7.
-fn record(row: &Row<'_>, series: Series) -> rusqlite::Result<Record> {
+pub(super) fn record(row: &Row<'_>, series: Series) -> rusqlite::Result<Record> {
     let outcome = match row.get(4)? {
         Some(value) => Outcome::Value(value),
         None => {
@@ -234,7 +242,7 @@ fn record(row: &Row<'_>, series: Series) -> rusqlite::Result<Record> {
 }
 
 /// The series in three columns from `first`.
-fn series(row: &Row<'_>, first: usize) -> rusqlite::Result<Series> {
+pub(super) fn series(row: &Row<'_>, first: usize) -> rusqlite::Result<Series> {
     Ok(Series {
         source: name(row, first)?,
         target: name(row, first + 1)?,

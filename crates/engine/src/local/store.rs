@@ -12,6 +12,7 @@ use super::clock::Clock;
 use super::files::Files;
 use super::held::Held;
 use super::read::{name, quantity};
+use super::spool::{Spool, SpoolConfig};
 use super::sweep::Retention;
 use crate::{Error, HostId, Record};
 
@@ -21,6 +22,8 @@ pub(super) struct Store {
     pub(super) connection: Connection,
     pub(super) retention: Retention,
     clock: Clock,
+    /// What is to be forwarded to a mesh; `None` = nothing.
+    pub(super) spool: Option<SpoolConfig>,
     /// `None` after a failed transaction, until it is read again.
     index: Option<Index>,
 }
@@ -39,6 +42,8 @@ pub(super) struct Index {
     newest_unix_ns: Option<i64>,
     /// Runs of all origins together.
     runs: usize,
+    /// What waits for a mesh; `None` = nothing is to be forwarded.
+    pub(super) spool: Option<Spool>,
 }
 
 struct Origin {
@@ -52,17 +57,17 @@ pub(super) type Touched<'a> = HashMap<&'a HostId, (u64, u64)>;
 /// A record on its way into the table.
 pub(super) struct Row<'a> {
     series: i64,
-    cursor: u64,
+    pub(super) cursor: u64,
     origin: i64,
-    record: &'a Record,
+    pub(super) record: &'a Record,
 }
 
 impl Store {
     pub(super) fn open(files: Arc<Files>, retention: Retention) -> Result<Self, Error> {
         let connection = files.open()?;
-        let index = Index::load(&connection).map_err(|error| files.error(&error))?;
+        let index = Index::load(&connection, None).map_err(|error| files.error(&error))?;
         let clock = Clock::new(wall_unix_ns(), index.newest_unix_ns, Instant::now());
-        Ok(Self { files, connection, retention, clock, index: Some(index) })
+        Ok(Self { files, connection, retention, clock, spool: None, index: Some(index) })
     }
 
     /// Records before this time are too old.
@@ -94,12 +99,10 @@ impl Store {
                     Admission::Forwarded => {
                         Ok(index.absorb(transaction, batch, cutoff_unix_ns, &mut rows, &mut touched)?)
                     }
-                    Admission::Whole => {
-                        match index.too_old(batch, cutoff_unix_ns).or_else(|| index.refusal(batch)) {
-                            None => Ok(index.admit(transaction, batch, &mut rows, &mut touched)?),
-                            Some(refusal) => Err(refusal),
-                        }
-                    }
+                    Admission::Whole => match index.refusal(batch, cutoff_unix_ns) {
+                        None => Ok(index.admit(transaction, batch, &mut rows, &mut touched)?),
+                        Some(refusal) => Err(refusal),
+                    },
                 };
                 if verdict.is_ok() {
                     index.newest_unix_ns = newest_unix_ns;
@@ -119,7 +122,10 @@ impl Store {
     ) -> Result<T, Error> {
         let mut index = match self.index.take() {
             Some(index) => index,
-            None => Index::load(&self.connection).map_err(|error| self.files.error(&error))?,
+            None => {
+                let spool = self.spool.clone();
+                Index::load(&self.connection, spool).map_err(|error| self.files.error(&error))?
+            }
         };
         let transaction = self.connection.transaction().map_err(|error| self.files.error(&error))?;
         let done = work(&transaction, &mut index).map_err(|error| self.files.error(&error))?;
@@ -146,7 +152,7 @@ impl Store {
 }
 
 impl Index {
-    fn load(connection: &Connection) -> rusqlite::Result<Self> {
+    fn load(connection: &Connection, spool: Option<SpoolConfig>) -> rusqlite::Result<Self> {
         let mut origins = HashMap::new();
         let mut statement = connection.prepare_cached(
             "SELECT id, name, first, last FROM origin LEFT JOIN held ON held.origin = origin.id
@@ -188,6 +194,7 @@ impl Index {
             records: records.cast_unsigned(),
             newest_unix_ns,
             runs,
+            spool: Self::load_spool(connection, spool)?,
         })
     }
 
@@ -199,9 +206,16 @@ impl Index {
             .map(drop)
     }
 
+    /// Why the batch is not stored, if it is not.
+    fn refusal(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<Error> {
+        self.too_old(batch, cutoff_unix_ns)
+            .or_else(|| self.too_large(batch))
+            .or_else(|| self.is_spool_full(batch))
+    }
+
     /// Why the batch would grow the index beyond its bounds, if it would. A batch may overshoot a
     /// bound by its own length.
-    fn refusal(&self, batch: &[Record]) -> Option<Error> {
+    fn too_large(&self, batch: &[Record]) -> Option<Error> {
         let full = |what: String| Some(Error::Invalid(format!("the archive takes no further {what}")));
         if ORIGINS_MAX <= self.origins.len()
             && let Some(record) = batch.iter().find(|record| !self.origins.contains_key(&record.origin))
@@ -241,10 +255,8 @@ impl Index {
     /// Why the next pass of retention would remove a record of the batch, if it would. What was
     /// stored before is appended again without effect, however old it is by now.
     fn too_old(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<Error> {
-        let is_held = |record: &Record| {
-            self.origins.get(&record.origin).is_some_and(|origin| origin.held.contains(record.seq))
-        };
-        let old = batch.iter().find(|record| record.time_unix_ns < cutoff_unix_ns && !is_held(record))?;
+        let old =
+            batch.iter().find(|record| record.time_unix_ns < cutoff_unix_ns && !self.is_held(record))?;
         Some(Error::Invalid(format!(
             "record {} of {}: the time {} ns is older than what is kept, which begins at {cutoff_unix_ns} ns",
             old.seq, old.origin, old.time_unix_ns
@@ -279,24 +291,46 @@ impl Index {
         (first, last): (u64, u64),
         touched: &mut Touched<'a>,
     ) -> rusqlite::Result<bool> {
-        let origin = match self.origins.get_mut(&record.origin) {
-            Some(origin) => origin,
-            None => {
-                let id = add_origin(transaction, &record.origin)?;
-                self.origins.entry(record.origin.clone()).or_insert(Origin { id, held: Held::default() })
-            }
-        };
+        let origin = self.origin(transaction, &record.origin)?;
         let runs_before = origin.held.run_count();
         let is_new =
             if first == last { origin.held.insert(first) } else { origin.held.insert_run(first, last) };
         if !is_new {
             return Ok(false);
         }
-        self.runs = self.runs - runs_before + origin.held.run_count();
+        let runs = origin.held.run_count();
+        self.runs = self.runs - runs_before + runs;
         let (lowest, highest) = touched.entry(&record.origin).or_insert((first, last));
         *lowest = first.min(*lowest);
         *highest = last.max(*highest);
         Ok(true)
+    }
+
+    fn origin(&mut self, transaction: &Transaction<'_>, name: &HostId) -> rusqlite::Result<&mut Origin> {
+        if !self.origins.contains_key(name) {
+            let id = add_origin(transaction, name)?;
+            self.origins.insert(name.clone(), Origin { id, held: Held::default() });
+        }
+        Ok(self.origins.get_mut(name).expect("it is there now"))
+    }
+
+    /// The key of an origin, which is added when it is new.
+    pub(super) fn origin_id(
+        &mut self,
+        transaction: &Transaction<'_>,
+        name: &HostId,
+    ) -> rusqlite::Result<i64> {
+        self.origin(transaction, name).map(|origin| origin.id)
+    }
+
+    /// The highest sequence of an origin; 0 = none.
+    pub(super) fn highest(&self, origin: &HostId) -> u64 {
+        self.origins.get(origin).map_or(0, |origin| origin.held.highest())
+    }
+
+    /// Whether a record was stored, or counted as seen, once.
+    pub(super) fn is_held(&self, record: &Record) -> bool {
+        self.origins.get(&record.origin).is_some_and(|origin| origin.held.contains(record.seq))
     }
 
     /// Gives a record that is new its place in the order of arrival.
@@ -315,6 +349,9 @@ impl Index {
             }
         };
         let origin = self.origins.get(&record.origin).expect("it was held first").id;
+        if let Some(spool) = self.spool.as_mut().filter(|spool| spool.takes(record)) {
+            spool.count += 1;
+        }
         self.cursor += 1;
         rows.push(Row { series, cursor: self.cursor, origin, record });
         Ok(())
@@ -355,6 +392,7 @@ impl Index {
             ])?;
         }
         self.records += rows.len() as u64;
+        self.note_spooled(transaction, &rows)?;
         self.save_counters(transaction)
     }
 

@@ -69,19 +69,21 @@ fn remove_old(
     let mut all = transaction.prepare_cached("SELECT id FROM series WHERE ?1 < id ORDER BY id LIMIT ?2")?;
     let ids = all.query_map([visited, STEP], |row| row.get(0))?.collect::<rusqlite::Result<Vec<i64>>>()?;
     let mut old = transaction.prepare_cached(
-        "SELECT series, time_unix_ns, cursor FROM record WHERE series = ?1 AND time_unix_ns < ?2
+        "SELECT series, time_unix_ns, cursor FROM record
+         WHERE series = ?1 AND time_unix_ns < ?2 AND NOT (origin = ?4 AND ?5 < seq)
          ORDER BY time_unix_ns LIMIT ?3",
     )?;
     let mut empty = transaction.prepare_cached(
         "DELETE FROM series WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM record WHERE series = ?1)",
     )?;
+    let (origin, passed) = waiting(index);
     let last = ids.last().copied();
     let mut done = visited;
     let mut removed = 0;
     let mut gone = HashSet::new();
     for id in ids {
         let keys = old
-            .query_map([id, cutoff_unix_ns, STEP - removed], |row| {
+            .query_map([id, cutoff_unix_ns, STEP - removed, origin, passed], |row| {
                 Ok((row.get(0)?, row.get(1)?, row.get(2)?))
             })?
             .collect::<rusqlite::Result<Vec<Key>>>()?;
@@ -104,13 +106,22 @@ fn remove_old(
 
 /// Removes the records stored first; returns how many.
 fn remove_first(transaction: &Transaction<'_>, index: &mut Index) -> rusqlite::Result<u64> {
-    let mut first = transaction
-        .prepare_cached("SELECT series, time_unix_ns, cursor FROM record ORDER BY cursor LIMIT ?1")?;
+    let mut first = transaction.prepare_cached(
+        "SELECT series, time_unix_ns, cursor FROM record WHERE NOT (origin = ?2 AND ?3 < seq)
+         ORDER BY cursor LIMIT ?1",
+    )?;
+    let (origin, passed) = waiting(index);
     let keys = first
-        .query_map([STEP], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
+        .query_map([STEP, origin, passed], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))?
         .collect::<rusqlite::Result<Vec<Key>>>()?;
     remove(transaction, index, &keys)?;
     Ok(keys.len() as u64)
+}
+
+/// Which origin's records are kept whatever their age, and above which number: those that the mesh
+/// does not hold yet. No origin has the key −1.
+fn waiting(index: &Index) -> (i64, i64) {
+    index.spool.as_ref().map_or((-1, 0), |spool| (spool.origin, spool.passed.cast_signed()))
 }
 
 /// (series, time, cursor).

@@ -11,6 +11,7 @@ use tracing::warn;
 
 use super::Statistics;
 use super::absorb::{Absorbed, Admission};
+use super::spool::Request;
 use super::store::Store;
 use super::sweep::Sweep;
 use crate::{Error, Record};
@@ -20,6 +21,8 @@ pub(super) enum Command {
     Append(Append),
     /// Run retention to its end.
     Sweep(SweepReply),
+    /// Note what is to be forwarded.
+    Spool(Request),
     /// Commit and stop; answered when the archive is closed.
     Close(oneshot::Sender<()>),
 }
@@ -77,6 +80,12 @@ impl Writer {
                     sweeping.get_or_insert_with(|| Sweeping::new(&mut self.store)).replies.push(reply);
                     continue;
                 }
+                Ok(Command::Spool(request)) => {
+                    let answer = request.run(&mut self.store);
+                    self.publish();
+                    answer();
+                    continue;
+                }
                 Ok(Command::Close(reply)) => {
                     self.commit(&mut group);
                     drop(self);
@@ -123,8 +132,7 @@ impl Writer {
             group.appends.iter().map(|append| (append.batch.as_slice(), append.admission)).collect();
         let result = self.store.append(&batches);
         self.note(began.elapsed(), result.as_ref().err());
-        let accepted = result.iter().flatten().flatten();
-        self.statistics.lock().discarded += accepted.map(|absorbed| absorbed.discarded).sum::<u64>();
+        self.count(result.as_deref().unwrap_or_default());
         self.publish();
         let Group { appends, .. } = std::mem::take(group);
         let verdicts = match result {
@@ -135,6 +143,18 @@ impl Writer {
             drop(permit);
             // Whoever stopped waiting appends again, which is harmless.
             let _ = reply.send(verdict);
+        }
+    }
+
+    /// Keeps account of what became of the batches of a commit.
+    fn count(&self, verdicts: &[Result<Absorbed, Error>]) {
+        let mut statistics = self.statistics.lock();
+        for verdict in verdicts {
+            match verdict {
+                Ok(absorbed) => statistics.discarded += absorbed.discarded,
+                Err(Error::Unavailable(_)) => statistics.turned_away += 1,
+                Err(_) => {}
+            }
         }
     }
 
@@ -179,6 +199,7 @@ impl Writer {
             let mut statistics = self.statistics.lock();
             statistics.records = index.records;
             statistics.series = index.series.len() as u64;
+            statistics.spooled = index.spool.as_ref().map_or(0, |spool| spool.count);
             if let Ok(bytes) = self.store.bytes() {
                 statistics.bytes = bytes;
             }

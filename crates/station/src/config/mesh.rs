@@ -116,7 +116,7 @@ impl MeshConfig {
             }),
             "groups" => value.words().and_then(groups).map(|v| self.groups = v),
             "advertise" => value.words().and_then(addresses).map(|v| self.advertise = v),
-            "lease_s" => value.seconds(1.0, 600.0).map(|v| self.lease = v),
+            "lease_s" => value.seconds(1.0, 300.0).map(|v| self.lease = v),
             "spool_records_max" => {
                 value.integer(1000, 1_000_000_000).map(|v| self.spool_records_max = v)
             }

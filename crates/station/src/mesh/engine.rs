@@ -2,7 +2,11 @@
 
 use std::sync::Arc;
 
-use barograph_engine::{Engine, Local};
+use barograph_engine::{Engine, Joined, JoinedConfig, Local, Remote, RemoteConfig};
+use barograph_forecast::Name;
+
+use crate::config::{Config, MeshConfig};
+use crate::{StartError, state};
 
 /// What a station stores in, reads from and is registered with.
 #[derive(Clone)]
@@ -62,6 +66,58 @@ impl Engines {
     pub fn serving(archive: Arc<Local>) -> Self {
         let engine: Arc<dyn Engine> = Arc::<Local>::clone(&archive);
         Self { served: Some(archive), ..Self::alone(engine) }
+    }
+}
+
+/// The engines that `config` asks for, around the station's own archive. None of them is waited for.
+///
+/// # Errors
+/// [`StartError`] when a token or a certificate cannot be used, or the archive cannot be a spool.
+pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, StartError> {
+    let mesh = &config.mesh;
+    let Some(url) = &mesh.join else { return Ok(Engines::serving(local)) };
+    let remote = Remote::new(RemoteConfig {
+        token: Some(invitation(mesh)?),
+        ca: mesh.join_ca.clone(),
+        ..RemoteConfig::new(url, host.clone())
+    })?;
+    spooled(mesh, host, local, Arc::new(remote), Kind::Remote(url.clone()))
+}
+
+/// The station's own archive before the engine of a mesh.
+fn spooled(
+    mesh: &MeshConfig,
+    host: &Name,
+    local: Arc<Local>,
+    engine: Arc<dyn Engine>,
+    kind: Kind,
+) -> Result<Engines, StartError> {
+    let config = JoinedConfig { spool_records_max: mesh.spool_records_max, ..JoinedConfig::new(host.clone()) };
+    let joined = Arc::new(Joined::start(config, Arc::clone(&local), engine)?);
+    let figures = Arc::clone(&joined);
+    Ok(Engines { engine: joined, local, served: None, kind, spool: Some(Arc::new(move || spool(&figures))) })
+}
+
+fn spool(joined: &Joined) -> Spool {
+    let figures = joined.statistics();
+    Spool {
+        records: figures.spooled,
+        is_full: figures.is_full,
+        turned_away: figures.turned_away,
+        forwarded: figures.forwarded,
+        watermark: figures.watermark,
+        last_error: figures.last_error.map(|error| error.to_string()),
+    }
+}
+
+/// The token of the invitation, from the environment, else from its file.
+fn invitation(mesh: &MeshConfig) -> Result<String, StartError> {
+    match (&mesh.join_token, &mesh.join_token_file) {
+        (Some(token), _) => Ok(token.reveal().to_string()),
+        (None, Some(path)) => {
+            state::other_token(path).map_err(|error| StartError::State { path: path.clone(), error })
+        }
+        (None, None) => Err(StartError::Uninvited(mesh.join.clone().unwrap_or_default())),
     }
 }
 

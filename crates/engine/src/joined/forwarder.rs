@@ -1,0 +1,378 @@
+//! Sends on what waits: one batch under way, begun again where the mesh's watermark stands still.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::{info, warn};
+
+use super::{ASK_EVERY, JoinedConfig, State};
+use crate::{Engine, Error, HostId, Local, Record};
+
+/// What is known of the way to the mesh. Every number is one of the station's own sequence.
+pub(super) struct Forwarder {
+    host: HostId,
+    local: Arc<Local>,
+    mesh: Arc<dyn Engine>,
+    state: State,
+    head: watch::Receiver<u64>,
+    confirm_every: Duration,
+    random: SplitMix,
+    /// The spool begins above.
+    passed: u64,
+    /// The mesh misses nothing up to here.
+    watermark: u64,
+    /// The mesh's engine has acknowledged everything up to here.
+    sent: u64,
+    /// A number below `sent` that was neither stored here nor passed over yet: it may still come.
+    hole: Option<u64>,
+    /// When the watermark moved last, or sending began.
+    moved: Instant,
+    /// When the watermark is asked for again.
+    ask_at: Instant,
+    /// The watermark at which the spool was begun again.
+    rewound: Option<u64>,
+    /// Numbers up to here that are missing in the archive can no longer come.
+    settled: u64,
+    /// The highest number at a time; it settles when that is long ago.
+    highest: (Instant, u64),
+    /// The wait after the next failure.
+    delay: Duration,
+}
+
+impl Forwarder {
+    pub(super) fn new(
+        config: JoinedConfig,
+        local: Arc<Local>,
+        mesh: Arc<dyn Engine>,
+        state: State,
+        (passed, highest): (u64, u64),
+    ) -> Self {
+        let JoinedConfig { host, confirm_every, seed, .. } = config;
+        // Every process has another, so that stations that come back together spread.
+        let random = SplitMix(seed.unwrap_or_else(|| RandomState::new().hash_one(host.as_str())));
+        let head = local.head();
+        Self {
+            host,
+            local,
+            mesh,
+            state,
+            head,
+            confirm_every,
+            random,
+            passed,
+            watermark: 0,
+            sent: 0,
+            hole: None,
+            moved: Instant::now(),
+            ask_at: Instant::now(),
+            rewound: None,
+            // Whoever gave out these numbers has ended, and uses them no more.
+            settled: highest,
+            highest: (Instant::now(), highest),
+            delay: DELAY_MIN,
+        }
+    }
+
+    /// Forwards until the archive is closed.
+    pub(super) async fn run(mut self) {
+        sleep(self.random.below(START_WITHIN)).await;
+        let mut is_connected = false;
+        loop {
+            let done = async {
+                if !is_connected || self.ask_at <= Instant::now() {
+                    self.ask().await?;
+                }
+                self.send().await
+            };
+            match done.await {
+                Ok(progress) => {
+                    (is_connected, self.delay) = (true, DELAY_MIN);
+                    self.note(None);
+                    if progress == Progress::Idle && !self.wait().await {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    is_connected = false;
+                    let wait = self.back_off(&error);
+                    self.note(Some(error));
+                    // Below the archive's head or not, an archive that was closed sends no more.
+                    if self.head.has_changed().is_err() {
+                        return;
+                    }
+                    sleep(wait).await;
+                }
+            }
+        }
+    }
+
+    /// Waits for something to do; `false` when the archive is closed.
+    async fn wait(&mut self) -> bool {
+        tokio::select! {
+            changed = self.head.changed() => changed.is_ok(),
+            () = sleep_until(self.ask_at) => true,
+        }
+    }
+
+    /// Asks up to where the mesh misses nothing, and lets go of what it has.
+    async fn ask(&mut self) -> Result<(), Error> {
+        self.age().await?;
+        let watermark = limited(self.mesh.watermark(&self.host)).await?;
+        let now = Instant::now();
+        self.state.lock().watermark = Some(watermark);
+        if self.watermark != watermark {
+            self.moved = now;
+        }
+        self.watermark = watermark;
+        if self.passed < watermark {
+            self.passed = self.local.pass_spool(watermark).await?;
+            self.rewound = None;
+        } else if watermark < self.passed && self.rewound != Some(watermark) {
+            // It has lost what it confirmed, or the station is new to it.
+            self.passed = self.local.rewind_spool(watermark).await?;
+            self.rewound = Some(watermark);
+            self.sent = watermark;
+        }
+        if watermark < self.sent && self.moved + REPEAT_AFTER <= now {
+            self.state.lock().rewinds += 1;
+            (self.sent, self.hole, self.moved) = (watermark, None, now);
+        }
+        if self.sent < watermark {
+            self.sent = watermark;
+        }
+        let wait = if self.sent == watermark { ASK_EVERY } else { self.confirm_every };
+        self.ask_at = now + wait / 2 + self.random.below(wait / 2);
+        Ok(())
+    }
+
+    /// Settles the numbers that have been below others for so long that nobody appends them still.
+    async fn age(&mut self) -> Result<(), Error> {
+        let (since, highest) = self.highest;
+        let now = Instant::now();
+        if since + SETTLE_AFTER <= now {
+            let (_, newest) = self.local.sequences(&self.host).await?;
+            self.settled = highest;
+            self.highest = (now, newest);
+        }
+        Ok(())
+    }
+
+    /// Sends the next batch, if one waits and not too much is unconfirmed.
+    async fn send(&mut self) -> Result<Progress, Error> {
+        if let Some(hole) = self.hole {
+            let runs = self.local.held_runs(&self.host, hole - 1).await?;
+            if hole <= self.dead_until(hole, hole, &runs) {
+                (self.sent, self.hole) = (self.sent.min(hole - 1), None);
+            }
+        }
+        if WINDOW <= self.sent.saturating_sub(self.watermark.max(self.passed)) {
+            self.ask_at = self.ask_at.min(Instant::now() + WINDOW_ASK);
+            return Ok(Progress::Idle);
+        }
+        // In this order: a number that is held before, and has no record after, has none.
+        let runs = self.local.held_runs(&self.host, self.sent).await?;
+        let records = self.local.spooled(self.sent, BATCH_RECORDS, BATCH_BYTES).await?;
+        let Next { batch, sent, hole, passed_over } = self.next(records, &runs);
+        if batch.is_empty() {
+            return Ok(Progress::Idle);
+        }
+        self.append(&batch).await?;
+        if self.sent == self.watermark {
+            let now = Instant::now();
+            self.moved = now;
+            self.ask_at = self.ask_at.min(now + self.confirm_every);
+        }
+        self.state.lock().passed_over += passed_over;
+        self.sent = sent;
+        self.hole = self.hole.or(hole);
+        Ok(Progress::Sent)
+    }
+
+    /// The batch that follows, with what passes over the numbers that have no record.
+    fn next(&self, records: Vec<Record>, runs: &[(u64, u64)]) -> Next {
+        let batch = Vec::with_capacity(records.len());
+        let mut next = Next { batch, sent: self.sent, hole: None, passed_over: 0 };
+        if records.is_empty() {
+            // Nothing waits above, so whatever is held there is nothing to be sent.
+            let highest = runs.last().map_or(0, |&(_, last)| last);
+            self.pass_over(&mut next, highest, runs);
+            next.hole = None;
+        }
+        for record in records {
+            self.pass_over(&mut next, record.seq - 1, runs);
+            next.sent = record.seq;
+            next.batch.push(record);
+        }
+        next
+    }
+
+    /// Passes over the numbers up to `until`, as far as none of them can come any more.
+    fn pass_over(&self, next: &mut Next, until: u64, runs: &[(u64, u64)]) {
+        let first = next.sent + 1;
+        if until < first {
+            return;
+        }
+        let last = self.dead_until(first, until, runs);
+        if first <= last {
+            next.batch.push(Record::passing_over(&self.host, first, last));
+            next.passed_over += last - first + 1;
+            next.sent = last;
+        }
+        if last < until {
+            next.hole = next.hole.or(Some(last + 1));
+        }
+    }
+
+    /// The last of the numbers `first` to `until` before one that may still get a record, given that
+    /// none of them has one; `first` − 1 = that one may.
+    fn dead_until(&self, first: u64, until: u64, runs: &[(u64, u64)]) -> u64 {
+        let mut last = first - 1;
+        while last < until {
+            let next = last + 1;
+            let held = runs.iter().find(|&&(from, to)| from <= next && next <= to).map(|&(_, to)| to);
+            match held.max((next <= self.settled).then_some(self.settled)) {
+                Some(to) => last = to.min(until),
+                None => break,
+            }
+        }
+        last
+    }
+
+    /// Appends to the mesh; what its engine refuses by itself alone is passed over.
+    async fn append(&mut self, batch: &[Record]) -> Result<(), Error> {
+        // Halves in order, so that the order of each series is kept.
+        let mut parts = vec![batch];
+        while let Some(part) = parts.pop() {
+            let refusal = match limited(self.mesh.append(part)).await {
+                Ok(()) => {
+                    self.state.lock().forwarded +=
+                        part.iter().filter(|record| record.passes_over().is_none()).count() as u64;
+                    continue;
+                }
+                Err(Error::Invalid(what)) => Error::Invalid(what),
+                Err(error) => return Err(error),
+            };
+            if let [record] = part {
+                self.refuse(record, refusal).await?;
+            } else {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+            }
+        }
+        Ok(())
+    }
+
+    async fn refuse(&mut self, record: &Record, refusal: Error) -> Result<(), Error> {
+        if record.passes_over().is_some() {
+            return Err(refusal);
+        }
+        limited(self.mesh.append(&[Record::passing_over(&self.host, record.seq, record.seq)])).await?;
+        warn!(seq = record.seq, %refusal, "the mesh does not take a record; it stays in the archive here alone");
+        let mut state = self.state.lock();
+        state.refused += 1;
+        state.last_refusal = Some(refusal);
+        Ok(())
+    }
+
+    /// How long to wait after an error: anywhere below a limit that doubles, so that stations that
+    /// lost a mesh together do not come back together.
+    fn back_off(&mut self, error: &Error) -> Duration {
+        if matches!(error, Error::Denied(_)) {
+            return DENIED_AGAIN / 2 + self.random.below(DENIED_AGAIN / 2);
+        }
+        let wait = DELAY_MIN + self.random.below(self.delay);
+        self.delay = (2 * self.delay).min(DELAY_MAX);
+        wait
+    }
+
+    /// Keeps account of how it goes; a mesh that stays away is reported once.
+    fn note(&self, error: Option<Error>) {
+        let mut state = self.state.lock();
+        match (&state.last_error, &error) {
+            (before, Some(error)) if before.as_ref() != Some(error) => {
+                warn!(%error, "nothing is forwarded to the mesh")
+            }
+            (Some(_), None) => info!("records are forwarded to the mesh again"),
+            _ => {}
+        }
+        state.last_error = error;
+    }
+}
+
+/// What one turn of the forwarder came to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Sent,
+    Idle,
+}
+
+/// What is sent next.
+struct Next {
+    batch: Vec<Record>,
+    /// Everything up to here is sent with it.
+    sent: u64,
+    /// The first number left out that may still come.
+    hole: Option<u64>,
+    /// Numbers passed over.
+    passed_over: u64,
+}
+
+/// A mesh that does not answer is away.
+async fn limited<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    timeout(ANSWER_WITHIN, answer)
+        .await
+        .unwrap_or_else(|_| Err(Error::Unknown(format!("the mesh did not answer within {ANSWER_WITHIN:?}"))))
+}
+
+/// The generator of Steele, Lea and Flood (2014): jitter needs no better one.
+struct SplitMix(u64);
+
+impl SplitMix {
+    /// A time from 0 to below `limit`.
+    fn below(&mut self, limit: Duration) -> Duration {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        // 32 bits are enough for a jitter.
+        limit.mul_f64(f64::from((z >> 32) as u32) / 4_294_967_296.0)
+    }
+}
+
+/// Records in one append: an archive commits them in some 50 ms.
+const BATCH_RECORDS: usize = 2000;
+
+/// Bytes of records in one append, below what engines take in one request or message (1 MiB).
+const BATCH_BYTES: usize = 512 << 10;
+
+/// Numbers sent and not confirmed, at most: ten batches, so that a mesh that lost them gets them
+/// again within seconds.
+const WINDOW: u64 = 20_000;
+
+/// How soon a full window is asked about.
+const WINDOW_ASK: Duration = Duration::from_millis(200);
+
+/// A watermark that stands still for so long below what was acknowledged has lost something: an
+/// archive that is well is behind by seconds.
+const REPEAT_AFTER: Duration = Duration::from_secs(30);
+
+/// A number that nobody appended for so long, while higher ones were, is not appended any more: a
+/// writer gives up after an archive's deadline, 30 s unless set otherwise.
+const SETTLE_AFTER: Duration = Duration::from_mins(10);
+
+/// Stations that start together begin within this time.
+const START_WITHIN: Duration = Duration::from_secs(1);
+
+/// First and longest limit of the wait after a failure. Stations that lost a mesh come back to it
+/// evenly over the latter.
+const DELAY_MIN: Duration = Duration::from_millis(200);
+const DELAY_MAX: Duration = Duration::from_secs(20);
+
+/// Someone has to let the station in first.
+const DENIED_AGAIN: Duration = Duration::from_mins(5);
+
+/// The longest wait for one answer; engines have shorter deadlines of their own.
+const ANSWER_WITHIN: Duration = Duration::from_secs(60);

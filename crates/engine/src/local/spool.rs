@@ -1,0 +1,346 @@
+//! The part of the archive that is still to be forwarded to a mesh: which records, and up to where
+//! the mesh has said that nothing is missing.
+//!
+//! The records themselves lie in the archive like all others; a row of `spool` is a note that one
+//! of them waits. An index of all records by sequence would take 40 % of the archive from those who
+//! join no mesh, and these notes take a few bytes of what waits.
+
+use std::sync::mpsc;
+
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use tokio::sync::oneshot;
+
+use super::read::{self, Reader};
+use super::store::{Index, Row, Store};
+use super::writer::Command;
+use super::{Local, closed};
+use crate::{Error, HostId, Record};
+
+/// Whose records wait, and how many may.
+#[derive(Clone)]
+pub(super) struct SpoolConfig {
+    pub(super) host: HostId,
+    pub(super) records_max: u64,
+}
+
+/// What waits, as the writer knows it.
+#[derive(Clone)]
+pub(super) struct Spool {
+    pub(super) config: SpoolConfig,
+    /// The host's key in the table of origins.
+    pub(super) origin: i64,
+    /// The mesh has said that it misses nothing up to here.
+    pub(super) passed: u64,
+    /// Records that wait.
+    pub(super) count: u64,
+}
+
+/// What the storage thread is asked to do with the spool; answered with up to where nothing waits.
+pub(super) enum Request {
+    /// Note from now on what is to be forwarded.
+    Begin(SpoolConfig, mpsc::Sender<Result<(u64, u64), Error>>),
+    /// The mesh misses nothing up to here.
+    Pass(u64, oneshot::Sender<Result<u64, Error>>),
+    /// The mesh has less than it once said: begin again here.
+    Rewind(u64, oneshot::Sender<Result<u64, Error>>),
+}
+
+impl Local {
+    /// Begins to note which records of `host` are to be forwarded, and to keep them from retention.
+    ///
+    /// Blocks for the disk; the first time for seconds, when there is much to note. Returns up to
+    /// where nothing waits, and the highest sequence.
+    pub(crate) fn begin_spool(&self, host: &HostId, records_max: u64) -> Result<(u64, u64), Error> {
+        let (reply, answer) = mpsc::channel();
+        let config = SpoolConfig { host: host.clone(), records_max };
+        self.send(Command::Spool(Request::Begin(config, reply)))?;
+        answer.recv().map_err(|_| closed())?
+    }
+
+    /// Forgets the notes up to `watermark`, which the mesh has said.
+    pub(crate) async fn pass_spool(&self, watermark: u64) -> Result<u64, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Spool(Request::Pass(watermark, reply)))?;
+        committed(answer).await
+    }
+
+    /// Notes again what was confirmed once, from `watermark` on, as far as it is kept and the spool
+    /// has room; returns up to where there is nothing.
+    pub(crate) async fn rewind_spool(&self, watermark: u64) -> Result<u64, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Spool(Request::Rewind(watermark, reply)))?;
+        committed(answer).await
+    }
+
+    /// Records that wait, by their sequence, from above `after`; as many as fit, and one at least.
+    pub(crate) async fn spooled(
+        &self,
+        after: u64,
+        records: usize,
+        bytes: usize,
+    ) -> Result<Vec<Record>, Error> {
+        self.reader.spooled(after, records, bytes).await
+    }
+
+    /// The runs of sequences of `origin` that were stored or counted as seen, (first, last), that end
+    /// above `after`; at most a thousand.
+    pub(crate) async fn held_runs(&self, origin: &HostId, after: u64) -> Result<Vec<(u64, u64)>, Error> {
+        self.reader.held_runs(origin, after).await
+    }
+
+    /// (watermark, highest sequence) of `origin`, each 0 when nothing was stored.
+    pub(crate) async fn sequences(&self, origin: &HostId) -> Result<(u64, u64), Error> {
+        self.reader.sequences(origin).await
+    }
+
+    /// Changes with every record stored.
+    pub(crate) fn head(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.head.clone()
+    }
+}
+
+/// Waits for the disk where waiting for it belongs, as reads do.
+async fn committed(answer: oneshot::Receiver<Result<u64, Error>>) -> Result<u64, Error> {
+    tokio::task::spawn_blocking(move || answer.blocking_recv())
+        .await
+        .map_err(|error| Error::Unavailable(format!("the wait was cut short: {error}")))?
+        .map_err(|_| closed())?
+}
+
+impl Reader {
+    async fn held_runs(&self, origin: &HostId, after: u64) -> Result<Vec<(u64, u64)>, Error> {
+        let origin = origin.clone();
+        self.read(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT first, last FROM held JOIN origin ON held.origin = origin.id
+                 WHERE name = ?1 AND ?2 < last ORDER BY first LIMIT 1000",
+            )?;
+            statement
+                .query_map(params![origin.as_str(), after.cast_signed()], |row| {
+                    Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()))
+                })?
+                .collect()
+        })
+        .await
+    }
+
+    async fn spooled(&self, after: u64, records: usize, bytes: usize) -> Result<Vec<Record>, Error> {
+        self.read(move |connection| {
+            let mut statement = connection.prepare_cached(
+                "SELECT record.cursor, name, record.seq, time_unix_ns, value, failure, after_s, detail,
+                        source, target, quantity
+                 FROM spool CROSS JOIN record ON record.cursor = spool.cursor
+                      CROSS JOIN series ON series.id = record.series
+                      CROSS JOIN origin ON origin.id = record.origin
+                 WHERE ?1 < spool.seq ORDER BY spool.seq LIMIT ?2",
+            )?;
+            let mut rows = statement.query(params![after.cast_signed(), records as i64])?;
+            let (mut found, mut room) = (Vec::new(), bytes);
+            while let Some(row) = rows.next()? {
+                let record = read::record(row, read::series(row, 8)?)?;
+                let size = super::RECORD_BYTES + record.detail.len();
+                if room < size && !found.is_empty() {
+                    break;
+                }
+                room = room.saturating_sub(size);
+                found.push(record);
+            }
+            Ok(found)
+        })
+        .await
+    }
+}
+
+impl Request {
+    /// Does it; what is returned answers, when the figures say so, too.
+    pub(super) fn run(self, store: &mut Store) -> impl FnOnce() + use<> {
+        // Whoever asked may have stopped waiting.
+        let answer: Box<dyn FnOnce()> = match self {
+            Self::Begin(config, reply) => {
+                let begins = store.begin(config);
+                Box::new(move || drop(reply.send(begins)))
+            }
+            Self::Pass(watermark, reply) => {
+                let passed = store.transact(|transaction, index| pass(transaction, index, watermark));
+                Box::new(move || drop(reply.send(passed)))
+            }
+            Self::Rewind(watermark, reply) => {
+                let begins = store.transact(|transaction, index| {
+                    let Some(mut spool) = index.spool.take() else { return Ok(0) };
+                    fill(transaction, &mut spool, 0, watermark)?;
+                    restart(transaction, index, spool)
+                });
+                Box::new(move || drop(reply.send(begins)))
+            }
+        };
+        answer
+    }
+}
+
+impl Store {
+    fn begin(&mut self, config: SpoolConfig) -> Result<(u64, u64), Error> {
+        self.spool = Some(config.clone());
+        self.transact(|transaction, index| {
+            transaction.execute_batch(TABLES)?;
+            let origin = index.origin_id(transaction, &config.host)?;
+            let highest = index.highest(&config.host);
+            let known: Option<(i64, i64, i64)> = transaction
+                .query_row("SELECT origin, passed, cursor FROM spooling", [], |row| {
+                    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+                })
+                .optional()?;
+            let count =
+                || transaction.query_row("SELECT count(*) FROM spool", [], |row| row.get::<_, i64>(0));
+            match known {
+                Some((of, passed, cursor)) if of == origin => {
+                    let passed = passed.cast_unsigned();
+                    let mut spool = Spool { config, origin, passed, count: count()?.cast_unsigned() };
+                    // What a version or a configuration without a mesh has stored meanwhile.
+                    fill(transaction, &mut spool, cursor, passed)?;
+                    index.spool = Some(spool);
+                    index.save_spool(transaction)?;
+                    Ok((passed, highest))
+                }
+                _ => {
+                    transaction.execute_batch("DELETE FROM spool; DELETE FROM spooling")?;
+                    let mut spool = Spool { config, origin, passed: 0, count: 0 };
+                    fill(transaction, &mut spool, 0, 0)?;
+                    Ok((restart(transaction, index, spool)?, highest))
+                }
+            }
+        })
+    }
+}
+
+impl Index {
+    /// The spool as it was left; `None` = nothing is to be forwarded.
+    pub(super) fn load_spool(
+        connection: &Connection,
+        config: Option<SpoolConfig>,
+    ) -> rusqlite::Result<Option<Spool>> {
+        let Some(config) = config else { return Ok(None) };
+        let tables = "SELECT count(*) FROM sqlite_schema WHERE name = 'spooling'";
+        if connection.query_row(tables, [], |row| row.get::<_, i64>(0))? == 0 {
+            return Ok(None);
+        }
+        let known = connection
+            .query_row("SELECT origin, passed, (SELECT count(*) FROM spool) FROM spooling", [], |row| {
+                Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
+            })
+            .optional()?;
+        Ok(known.map(|(origin, passed, count)| Spool {
+            config,
+            origin,
+            passed: passed.cast_unsigned(),
+            count: count.cast_unsigned(),
+        }))
+    }
+
+    /// Notes what of these rows is to be forwarded; part of the transaction that stores them.
+    pub(super) fn note_spooled(
+        &self,
+        transaction: &Transaction<'_>,
+        rows: &[Row<'_>],
+    ) -> rusqlite::Result<()> {
+        let Some(spool) = &self.spool else { return Ok(()) };
+        let mut add = transaction.prepare_cached("INSERT INTO spool VALUES (?1, ?2)")?;
+        for row in rows.iter().filter(|row| spool.takes(row.record)) {
+            add.execute([row.record.seq, row.cursor].map(u64::cast_signed))?;
+        }
+        drop(add);
+        self.save_spool(transaction)
+    }
+
+    fn save_spool(&self, transaction: &Transaction<'_>) -> rusqlite::Result<()> {
+        let Some(spool) = &self.spool else { return Ok(()) };
+        transaction
+            .prepare_cached("UPDATE spooling SET passed = ?1, cursor = ?2")?
+            .execute([spool.passed, self.cursor].map(u64::cast_signed))
+            .map(drop)
+    }
+
+    /// Why the spool has no room for what of the batch is new, if it has none.
+    pub(super) fn is_spool_full(&self, batch: &[Record]) -> Option<Error> {
+        let spool = self.spool.as_ref()?;
+        let new = |record: &&Record| spool.takes(record) && !self.is_held(record);
+        let room = spool.config.records_max.saturating_sub(spool.count);
+        if batch.iter().filter(new).count() as u64 <= room {
+            return None;
+        }
+        Some(Error::Unavailable(format!(
+            "{} records wait for the mesh, and no more than {} may; nothing was stored; it goes on by itself when \
+             the mesh has taken some",
+            spool.count, spool.config.records_max
+        )))
+    }
+}
+
+impl Spool {
+    /// Whether a record is one of those to be forwarded.
+    pub(super) fn takes(&self, record: &Record) -> bool {
+        record.origin == self.config.host && record.is_own() && self.passed < record.seq
+    }
+}
+
+fn pass(transaction: &Transaction<'_>, index: &mut Index, watermark: u64) -> rusqlite::Result<u64> {
+    let Some(spool) = index.spool.as_mut() else { return Ok(0) };
+    if spool.passed < watermark {
+        let mut remove = transaction.prepare_cached("DELETE FROM spool WHERE seq <= ?1")?;
+        let removed = remove.execute([watermark.cast_signed()])?;
+        spool.count -= removed as u64;
+        spool.passed = watermark;
+    }
+    let passed = spool.passed;
+    index.save_spool(transaction)?;
+    Ok(passed)
+}
+
+/// Notes the host's own records of the archive with places above `cursor` and numbers above `seq`,
+/// the newest first, until half of the spool is taken: the other half is for what comes.
+fn fill(transaction: &Transaction<'_>, spool: &mut Spool, cursor: i64, seq: u64) -> rusqlite::Result<()> {
+    let mut newest = transaction.prepare_cached(
+        "SELECT record.seq, record.cursor FROM record CROSS JOIN series ON series.id = record.series
+         WHERE ?1 < record.cursor AND origin = ?2 AND ?3 < seq AND source = ?4 ORDER BY record.cursor DESC",
+    )?;
+    let mut add = transaction.prepare_cached("INSERT OR IGNORE INTO spool VALUES (?1, ?2)")?;
+    let mut rows =
+        newest.query(params![cursor, spool.origin, seq.cast_signed(), spool.config.host.as_str()])?;
+    while spool.count < spool.config.records_max.div_ceil(2)
+        && let Some(row) = rows.next()?
+    {
+        spool.count += add.execute([row.get::<_, i64>(0)?, row.get(1)?])? as u64;
+    }
+    Ok(())
+}
+
+/// Lets the spool begin with the first of its notes.
+fn restart(transaction: &Transaction<'_>, index: &mut Index, mut spool: Spool) -> rusqlite::Result<u64> {
+    let first: Option<i64> = transaction.query_row("SELECT min(seq) FROM spool", [], |row| row.get(0))?;
+    spool.passed = match first {
+        Some(first) => first.cast_unsigned() - 1,
+        None => index.highest(&spool.config.host),
+    };
+    transaction.execute("DELETE FROM spooling", [])?;
+    let passed = spool.passed;
+    let row = [spool.origin, passed.cast_signed(), index.cursor.cast_signed()];
+    transaction.execute("INSERT INTO spooling VALUES (?1, ?2, ?3)", row)?;
+    index.spool = Some(spool);
+    Ok(passed)
+}
+
+/// Made when a mesh is joined, so that the format stays the one of every version: one that knows
+/// nothing of them can read and write the archive, and what it stores is noted at the next start.
+const TABLES: &str = "
+-- One row: whose records are forwarded, up to where the mesh misses nothing, and the place up to
+-- which `spool` is complete.
+CREATE TABLE IF NOT EXISTS spooling (
+    origin INTEGER NOT NULL,
+    passed INTEGER NOT NULL,
+    cursor INTEGER NOT NULL
+) STRICT;
+-- The records that wait.
+CREATE TABLE IF NOT EXISTS spool (
+    seq    INTEGER PRIMARY KEY,
+    cursor INTEGER NOT NULL
+) STRICT;
+";

@@ -1,0 +1,184 @@
+//! A mesh that is away, forgets, or answers wrongly.
+
+use std::time::Duration;
+
+use barograph_engine::{Engine as _, Error, Record};
+use barograph_forecast::{Outcome, Series};
+use tokio::time::Instant;
+
+use crate::mesh::{Fault, Mesh, really};
+use crate::{START_UNIX_NS, Station, assert_in_order, name, quick, record, records, series, stored};
+
+#[tokio::test(start_paused = true)]
+async fn ten_thousand_records_of_an_outage_of_60_s_drain_at_once() {
+    let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    mesh.go_away(Duration::from_secs(60));
+    let station = Station::start(quick(), station.path(), &mesh).await;
+    let began = Instant::now();
+    for batch in 0..10 {
+        station.append(&records(batch * 1000 + 1..=(batch + 1) * 1000)).await.unwrap();
+    }
+    assert_eq!(station.joined.statistics().spooled, 10_000);
+    tokio::time::sleep_until(began + Duration::from_secs(50)).await;
+    let statistics = station.joined.statistics();
+    assert!(matches!(statistics.last_error, Some(Error::Unavailable(_))), "{statistics:?}");
+    assert_eq!((statistics.spooled, statistics.watermark, statistics.forwarded), (10_000, None, 0));
+    station.drained().await;
+    assert!(began.elapsed() < Duration::from_secs(60 + 30), "it took {:?}", began.elapsed());
+    assert_eq!(stored(&mesh.local()).await, (1..=10_000).collect::<Vec<_>>());
+    assert_in_order(&mesh.local()).await;
+    let statistics = station.joined.statistics();
+    assert_eq!((statistics.watermark, statistics.last_error), (Some(10_000), None));
+    assert_eq!((statistics.forwarded, statistics.rewinds), (10_000, 0));
+    assert_eq!(*mesh.appended.lock().unwrap(), 10_000, "nothing was sent twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn no_fault_of_an_append_loses_or_doubles_a_record() {
+    let faults = [
+        Fault::Unavailable,
+        Fault::StoredUnknown,
+        Fault::LostUnknown,
+        Fault::AcknowledgedLost,
+        Fault::Silent,
+    ];
+    for fault in faults {
+        let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let mesh = Mesh::new(archive.path());
+        mesh.faults.lock().unwrap().extend([Fault::None, fault, Fault::None, fault]);
+        let station = Station::start(quick(), directory.path(), &mesh).await;
+        for seq in 1..=12 {
+            station.append(&[record(seq)]).await.unwrap();
+            tokio::time::sleep(Duration::from_secs(2)).await;
+        }
+        station.drained().await;
+        assert_eq!(stored(&mesh.local()).await, (1..=12).collect::<Vec<_>>(), "{fault:?}");
+        let rewinds = station.joined.statistics().rewinds;
+        assert_eq!(fault == Fault::AcknowledgedLost, 0 < rewinds, "{fault:?}: {rewinds}");
+        assert!(mesh.faults.lock().unwrap().len() < 3, "{fault:?} did not happen");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mesh_that_lost_its_archive_gets_again_what_is_kept() {
+    let [directory, first, second] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(first.path());
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    station.append(&records(1..=300)).await.unwrap();
+    station.drained().await;
+    *mesh.archive.lock().unwrap() = Mesh::new(second.path()).local();
+    // An idle station sees it within half a minute.
+    tokio::time::sleep(Duration::from_secs(31)).await;
+    station
+        .until(|joined| joined.statistics().spooled == 0 && joined.statistics().watermark == Some(300))
+        .await;
+    assert_eq!(stored(&mesh.local()).await, (1..=300).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_station_killed_in_the_middle_goes_on_where_the_mesh_misses_something() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    let mut next = 1;
+    for round in 0..6 {
+        let station = Station::start(quick(), directory.path(), &mesh).await;
+        assert_eq!(station.joined.next_seq(&name("north")).await, Ok(next), "round {round}");
+        mesh.faults.lock().unwrap().extend([Fault::StoredUnknown, Fault::AcknowledgedLost]);
+        if round % 2 == 1 {
+            mesh.go_away(Duration::from_secs(5));
+        }
+        station.append(&records(next..=next + 2499)).await.unwrap();
+        next += 2500;
+        tokio::time::sleep(Duration::from_millis(700 * round)).await;
+        station.stop().await;
+    }
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    station.drained().await;
+    assert_eq!(stored(&mesh.local()).await, (1..next).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_of_a_clock_that_jumps_change_nothing() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    let hour_ns = 3_600_000_000_000_i64;
+    for seq in 1_u64..=90 {
+        let jump = [0, hour_ns, -hour_ns][(seq / 10 % 3) as usize];
+        let time_unix_ns = START_UNIX_NS + seq.cast_signed() * 1_000_000_000 + jump;
+        station.append(&[Record { time_unix_ns, ..record(seq) }]).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    station.drained().await;
+    assert_eq!(stored(&mesh.local()).await, (1..=90).collect::<Vec<_>>());
+    assert_in_order(&mesh.local()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_record_that_the_mesh_does_not_take_holds_up_no_other() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::judging(archive.path(), |record| match record.outcome {
+        Outcome::Value(value) if value < 0.0 => Err(Error::Invalid("a negative value".into())),
+        _ => Ok(()),
+    });
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    let mut batch = records(1..=100);
+    for seq in [1, 40, 41, 100] {
+        batch[seq - 1].outcome = Outcome::Value(-1.0);
+    }
+    station.append(&batch).await.unwrap();
+    station.drained().await;
+    let taken: Vec<u64> = (1..=100).filter(|seq| ![1, 40, 41, 100].contains(seq)).collect();
+    assert_eq!(stored(&mesh.local()).await, taken);
+    assert_in_order(&mesh.local()).await;
+    let statistics = station.joined.statistics();
+    assert_eq!((statistics.refused, statistics.forwarded, statistics.watermark), (4, 96, Some(100)));
+    assert_eq!(statistics.last_refusal, Some(Error::Invalid("a negative value".into())));
+    assert_eq!(stored(station.joined.local()).await.len(), 100, "the station keeps them");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_station_that_may_not_write_says_so_and_keeps_all() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::judging(archive.path(), |_| Err(Error::Denied("north is no member".into())));
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    station.append(&records(1..=10)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1200)).await;
+    station.until(|joined| joined.statistics().last_error.is_some()).await;
+    let statistics = station.joined.statistics();
+    assert_eq!(statistics.last_error, Some(Error::Denied("north is no member".into())));
+    assert_eq!((statistics.spooled, statistics.forwarded, statistics.refused), (10, 0, 0));
+    let tries = *mesh.appended.lock().unwrap() / 10;
+    assert!((4..=10).contains(&tries), "{tries} times in 20 minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_without_a_record_of_its_own_are_passed_over() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    // Handed in here, and measured by another; then a number that was given and never stored.
+    let fed = |seq| Record { series: Series { source: name("south"), ..series("x") }, ..record(seq) };
+    station.append(&[record(1), fed(2), fed(3), record(4), fed(5), record(7), fed(8)]).await.unwrap();
+    station.until(|joined| joined.statistics().watermark == Some(5)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert_eq!(station.joined.statistics().watermark, Some(5), "number 6 may still come");
+    assert_eq!(stored(&mesh.local()).await, [1, 4, 7], "and holds up no other");
+    tokio::time::sleep(Duration::from_secs(1300)).await;
+    station.until(|joined| joined.statistics().watermark == Some(8)).await;
+    assert_eq!(stored(&mesh.local()).await, [1, 4, 7]);
+    assert_eq!(station.joined.statistics().spooled, 0);
+
+    // The next process knows at once that it comes no more.
+    station.append(&[record(10)]).await.unwrap();
+    station.stop().await;
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    station.drained().await;
+    assert_eq!(stored(&mesh.local()).await, [1, 4, 7, 10]);
+    let stored_here = really({
+        let joined = std::sync::Arc::clone(&station.joined);
+        async move { joined.watermark(&name("north")).await }
+    });
+    assert_eq!(stored_here.await, Ok(5), "the station's own archive still says what it misses");
+}

@@ -1,0 +1,156 @@
+//! A mesh's engine that fails on request: another archive, behind [`Local::absorb`].
+
+use std::collections::VecDeque;
+use std::path::Path;
+use std::sync::{Arc, LazyLock, Mutex};
+use std::time::Duration;
+
+use barograph_engine::{
+    BoxStream, Config, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Local, Page, Range,
+    Record, Selector,
+};
+use barograph_forecast::Series;
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::Instant;
+
+/// What becomes of one append.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// It is stored and acknowledged.
+    None,
+    /// It is not stored, and that is said.
+    Unavailable,
+    /// It is stored, and the acknowledgement is lost.
+    StoredUnknown,
+    /// It is not stored, and nobody knows.
+    LostUnknown,
+    /// It is acknowledged, and lost before the archive has it.
+    AcknowledgedLost,
+    /// No answer comes.
+    Silent,
+}
+
+/// The engine under the station's.
+pub(crate) struct Mesh {
+    pub(crate) archive: Mutex<Arc<Local>>,
+    /// What becomes of the next appends; then all is well.
+    pub(crate) faults: Mutex<VecDeque<Fault>>,
+    /// Everything is refused before this moment.
+    pub(crate) away_until: Mutex<Option<Instant>>,
+    /// What the engine says of a record by itself.
+    pub(crate) judge: fn(&Record) -> Result<(), Error>,
+    /// Records of appends that reached the engine, repetitions counted again.
+    pub(crate) appended: Mutex<u64>,
+}
+
+impl Mesh {
+    pub(crate) fn new(directory: &Path) -> Arc<Self> {
+        Self::judging(directory, |_| Ok(()))
+    }
+
+    pub(crate) fn judging(directory: &Path, judge: fn(&Record) -> Result<(), Error>) -> Arc<Self> {
+        Arc::new(Self {
+            archive: Mutex::new(Arc::new(open(directory))),
+            faults: Mutex::default(),
+            away_until: Mutex::default(),
+            judge,
+            appended: Mutex::new(0),
+        })
+    }
+
+    pub(crate) fn local(&self) -> Arc<Local> {
+        Arc::clone(&self.archive.lock().unwrap())
+    }
+
+    pub(crate) fn go_away(&self, duration: Duration) {
+        *self.away_until.lock().unwrap() = Some(Instant::now() + duration);
+    }
+
+    fn is_there(&self) -> Result<(), Error> {
+        match *self.away_until.lock().unwrap() {
+            Some(until) if Instant::now() < until => Err(Error::Unavailable("the mesh is away".into())),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An archive that takes every time label and commits at once.
+pub(crate) fn open(directory: &Path) -> Local {
+    Local::open(config(directory)).unwrap()
+}
+
+pub(crate) fn config(directory: &Path) -> Config {
+    Config { commit_interval: Duration::ZERO, keep: Duration::MAX, ..Config::new(directory) }
+}
+
+/// Does work with an archive in real time, while a paused clock stands still.
+pub(crate) async fn really<T: Send + 'static>(work: impl Future<Output = T> + Send + 'static) -> T {
+    static REAL: LazyLock<Runtime> =
+        LazyLock::new(|| Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap());
+    let handle = REAL.handle().clone();
+    tokio::task::spawn_blocking(move || handle.block_on(work)).await.unwrap()
+}
+
+#[async_trait::async_trait]
+impl Engine for Mesh {
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+        self.local().register(entry, ttl).await
+    }
+
+    fn watch(&self, group: &Group) -> BoxStream<Event> {
+        self.local().watch(group)
+    }
+
+    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+        self.is_there()?;
+        *self.appended.lock().unwrap() += batch.len() as u64;
+        batch.iter().try_for_each(self.judge)?;
+        let fault = self.faults.lock().unwrap().pop_front().unwrap_or(Fault::None);
+        let store = async {
+            let (local, batch) = (self.local(), batch.to_vec());
+            let absorbed = really(async move { local.absorb(&batch).await }).await?;
+            assert_eq!(absorbed.refused, 0);
+            Ok(())
+        };
+        match fault {
+            Fault::None => store.await,
+            Fault::Unavailable => Err(Error::Unavailable("no majority".into())),
+            Fault::StoredUnknown => {
+                let () = store.await?;
+                Err(Error::Unknown("the connection broke".into()))
+            }
+            Fault::LostUnknown => Err(Error::Unknown("the connection broke".into())),
+            Fault::AcknowledgedLost => Ok(()),
+            Fault::Silent => std::future::pending().await,
+        }
+    }
+
+    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
+        self.local().subscribe(selector, from)
+    }
+
+    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
+        self.is_there()?;
+        self.local().history(series, range).await
+    }
+
+    async fn latest(
+        &self,
+        selector: &Selector,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<Record>, Error> {
+        self.is_there()?;
+        self.local().latest(selector, after, limit).await
+    }
+
+    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
+        self.is_there()?;
+        self.local().watermark(origin).await
+    }
+
+    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
+        self.is_there()?;
+        self.local().next_seq(origin).await
+    }
+}

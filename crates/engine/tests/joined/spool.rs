@@ -1,0 +1,185 @@
+//! What waits: how much may, what keeps it, and what becomes of an archive that joins late.
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_engine::{Config, Engine as _, Error, Joined, JoinedConfig, Local, Record};
+
+use crate::mesh::{Mesh, config, open};
+use crate::{START_UNIX_NS, Station, append_alone, name, quick, record, records, stored};
+
+#[tokio::test(start_paused = true)]
+async fn a_full_spool_acknowledges_no_more_until_the_mesh_is_back() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    mesh.go_away(Duration::from_secs(600));
+    let config = JoinedConfig { spool_records_max: 100, ..quick() };
+    let station = Station::start(config.clone(), directory.path(), &mesh).await;
+    station.append(&records(1..=60)).await.unwrap();
+    for batch in [records(61..=101), records(61..=200)] {
+        let refused = station.append(&batch).await;
+        assert!(
+            matches!(&refused, Err(Error::Unavailable(what)) if what.contains("60 records wait")),
+            "{refused:?}"
+        );
+    }
+    station.append(&records(61..=100)).await.unwrap();
+    let refused = station.append(&[record(101)]).await;
+    assert!(matches!(&refused, Err(Error::Unavailable(_))), "{refused:?}");
+    station.append(&records(1..=100)).await.unwrap();
+    let statistics = station.joined.statistics();
+    assert_eq!((statistics.spooled, statistics.is_full, statistics.turned_away), (100, true, 3));
+    // It is as full after a restart, with the mesh still away.
+    station.stop().await;
+    let station = Station::start(config, directory.path(), &mesh).await;
+    assert_eq!(station.joined.statistics().spooled, 100);
+    assert!(matches!(station.append(&[record(101)]).await, Err(Error::Unavailable(_))));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    station.drained().await;
+    station.append(&[record(101)]).await.unwrap();
+    station.drained().await;
+    assert!(!station.joined.statistics().is_full);
+    assert_eq!(stored(&mesh.local()).await, (1..=101).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn retention_removes_nothing_that_waits() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    let local =
+        |keep_bytes, keep| Local::open(Config { keep_bytes, keep, ..config(directory.path()) }).unwrap();
+    let station = Station::over(quick(), local(1 << 30, Duration::MAX), &mesh).await;
+    station.append(&records(1..=5000)).await.unwrap();
+    station.drained().await;
+    mesh.go_away(Duration::from_secs(3600));
+    station.append(&records(5001..=15_000)).await.unwrap();
+    station.stop().await;
+
+    // Room for a page, and a quarter of an hour of records: what the mesh has goes, and no more.
+    for (keep_bytes, keep) in [(4096, Duration::MAX), (1 << 30, Duration::from_secs(900))] {
+        let station = Station::over(quick(), local(keep_bytes, keep), &mesh).await;
+        station.joined.local().sweep().await.unwrap();
+        assert_eq!(stored(station.joined.local()).await, (5001..=15_000).collect::<Vec<_>>());
+        station.stop().await;
+    }
+    tokio::time::sleep(Duration::from_secs(3600)).await;
+    let station = Station::over(quick(), local(1 << 30, Duration::from_secs(900)), &mesh).await;
+    station.drained().await;
+    assert_eq!(stored(&mesh.local()).await, (1..=15_000).collect::<Vec<_>>());
+    station.joined.local().sweep().await.unwrap();
+    let left = stored(station.joined.local()).await;
+    assert_eq!((left[0], left.len()), (14_100, 901), "by age now: {:?}", station.joined.statistics());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_station_that_joins_late_brings_its_newest_records() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    append_alone(directory.path(), records(1..=1000)).await;
+    let mesh = Mesh::new(archive.path());
+    let config = JoinedConfig { spool_records_max: 200, ..quick() };
+    let station = Station::start(config.clone(), directory.path(), &mesh).await;
+    assert_eq!(station.joined.statistics().spooled, 100, "half of what may wait");
+    station.append(&records(1001..=1100)).await.unwrap();
+    station.drained().await;
+    assert_eq!(stored(&mesh.local()).await, (901..=1100).collect::<Vec<_>>());
+    let statistics = station.joined.statistics();
+    assert_eq!((statistics.watermark, statistics.passed_over), (Some(1100), 900));
+    assert_eq!(mesh.local().next_seq(&name("north")).await, Ok(1101));
+    station.stop().await;
+
+    // What is appended while no mesh is joined is noted when it is joined again.
+    append_alone(directory.path(), records(1101..=1150)).await;
+    let station = Station::start(config, directory.path(), &mesh).await;
+    assert_eq!(station.joined.statistics().spooled, 50);
+    station.drained().await;
+    assert_eq!(stored(&mesh.local()).await, (901..=1150).collect::<Vec<_>>());
+    station.stop().await;
+
+    // Under another name it is another station, and what the first one wrote stays where it is.
+    let renamed = JoinedConfig { host: name("renamed"), ..quick() };
+    let station = Station::start(renamed, directory.path(), &mesh).await;
+    assert_eq!(station.joined.statistics().spooled, 0);
+}
+
+#[tokio::test]
+async fn an_archive_with_notes_is_read_and_written_without_a_mesh() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    mesh.go_away(Duration::from_secs(600));
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    station.append(&records(1..=10)).await.unwrap();
+    station.stop().await;
+    let alone = open(directory.path());
+    alone.append(&records(11..=20)).await.unwrap();
+    assert_eq!(stored(&alone).await, (1..=20).collect::<Vec<_>>());
+    assert_eq!((alone.statistics().spooled, alone.sweep().await), (0, Ok(0)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_disk_under_the_spool_is_refused_and_loses_nothing() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let Some(_disk) = SmallDisk::mount(directory.path()) else {
+        eprintln!("SKIPPED: a full disk, because mounting a small one needs root");
+        return;
+    };
+    let ballast = directory.path().join("ballast");
+    std::fs::write(&ballast, vec![1; 2 << 20]).unwrap();
+    let mesh = Mesh::new(archive.path());
+    mesh.go_away(Duration::from_secs(600));
+    let station = Station::start(quick(), &directory.path().join("state"), &mesh).await;
+    let mut acknowledged = 0;
+    let batch = |from: u64| -> Vec<Record> {
+        (from + 1..=from + 50).map(|seq| Record { detail: "x".repeat(400), ..record(seq) }).collect()
+    };
+    let refused = loop {
+        match station.append(&batch(acknowledged)).await {
+            Ok(()) => acknowledged += 50,
+            Err(error) => break error,
+        }
+        assert!(acknowledged < 100_000, "the disk does not fill");
+    };
+    assert!(matches!(&refused, Error::Unavailable(what) if what.contains("full")), "{refused:?}");
+    assert_eq!(station.joined.statistics().spooled, acknowledged);
+    std::fs::remove_file(ballast).unwrap();
+    station.append(&batch(acknowledged)).await.unwrap();
+    acknowledged += 50;
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    station.drained().await;
+    assert_eq!(stored(&mesh.local()).await, (1..=acknowledged).collect::<Vec<_>>());
+}
+
+#[tokio::test]
+async fn a_configuration_out_of_range_is_refused() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let (local, mesh) = (Arc::new(open(directory.path())), Mesh::new(archive.path()));
+    let wrong = [
+        JoinedConfig { spool_records_max: 1, ..quick() },
+        JoinedConfig { spool_records_max: 100_000_001, ..quick() },
+        JoinedConfig { confirm_every: Duration::from_secs(31), ..quick() },
+    ];
+    for config in wrong {
+        let refused = Joined::start(config, Arc::clone(&local), Arc::clone(&mesh) as _);
+        assert!(matches!(refused, Err(Error::Invalid(_))));
+    }
+    assert!(START_UNIX_NS < record(1).time_unix_ns);
+}
+
+/// A disk of 4 MiB in memory.
+struct SmallDisk<'a>(&'a Path);
+
+impl<'a> SmallDisk<'a> {
+    fn mount(path: &'a Path) -> Option<Self> {
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "barograph"]).arg(path).output();
+        mount.is_ok_and(|output| output.status.success()).then(|| Self(path))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        // Lazily, for the case that a failed test still has files open there.
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
