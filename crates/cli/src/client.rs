@@ -1,7 +1,7 @@
 //! A few requests to a running station: HTTP/1.1, plain or through TLS, one request a connection.
 
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -127,19 +127,113 @@ impl Client {
                 self.target
             ))
         })?;
-        let Answer { status, body } = answer;
-        if (200..300).contains(&status) {
-            return Ok(body);
+        if (200..300).contains(&answer.status) {
+            return Ok(answer.body);
         }
-        let sentence = serde_json::from_str::<serde_json::Value>(&body)
+        Err(self.refusal(&answer))
+    }
+
+    /// A refusal in the station's own words, where it has any.
+    fn refusal(&self, answer: &Answer) -> Trouble {
+        let status = answer.status;
+        let sentence = serde_json::from_str::<serde_json::Value>(&answer.body)
             .ok()
             .and_then(|value| Some(printable(value.get("error")?.as_str()?)));
         let sentence = sentence.unwrap_or_else(|| format!("{} answered {status}", self.target));
-        Err(Trouble::Refused { status, sentence })
+        Trouble::Refused { status, sentence }
+    }
+
+    /// Follows server-sent events (WHATWG HTML §9.2) and gives the data of each to `take`, until it says
+    /// false; connects again when the station was restarted, and goes on after the last event seen.
+    ///
+    /// # Errors
+    /// [`Trouble`] when the station refuses, or does not answer for [`FOLLOW_PATIENCE`].
+    pub(crate) fn follow(&self, path: &str, mut take: impl FnMut(&str) -> bool) -> Result<(), Trouble> {
+        let mut last_id: Option<String> = None;
+        let mut heard = Instant::now();
+        loop {
+            match self.follow_once(path, &mut last_id, &mut heard, &mut take) {
+                Ok(Followed::Enough) => return Ok(()),
+                Ok(Followed::Refused(answer)) => return Err(self.refusal(&answer)),
+                Ok(Followed::Ended) => {}
+                Err(error) if FOLLOW_PATIENCE < heard.elapsed() => {
+                    let error = printable(&error.to_string());
+                    return Err(Trouble::Silent(format!("the station at {} is gone: {error}", self.target)));
+                }
+                Err(_) => {}
+            }
+            std::thread::sleep(FOLLOW_PAUSE);
+        }
+    }
+
+    fn follow_once(
+        &self,
+        path: &str,
+        last_id: &mut Option<String>,
+        heard: &mut Instant,
+        take: &mut impl FnMut(&str) -> bool,
+    ) -> io::Result<Followed> {
+        let mut head = format!(
+            "GET {path} HTTP/1.0\r\nHost: {}\r\nAccept: text/event-stream\r\n",
+            self.target.authority()
+        );
+        if let Some(token) = &self.token {
+            head += &format!("Authorization: Bearer {token}\r\n");
+        }
+        if let Some(id) = last_id.as_ref() {
+            head += &format!("Last-Event-ID: {id}\r\n");
+        }
+        let mut stream = self.open(Instant::now() + DEADLINE)?;
+        stream.write_all(format!("{head}\r\n").as_bytes())?;
+        stream.flush()?;
+        let mut lines = BufReader::new(stream);
+        let mut line = String::new();
+        let mut status = None;
+        // Comments come every 15 s, so that silence is an end.
+        loop {
+            lines.get_mut().set_ends(Instant::now() + FOLLOW_SILENCE);
+            line.clear();
+            if lines.by_ref().take(LINE_BYTES_MAX).read_line(&mut line)? == 0 {
+                return Ok(Followed::Ended);
+            }
+            *heard = Instant::now();
+            let text = line.trim_end();
+            match (status, text) {
+                (None, _) => {
+                    let code = text.split(' ').nth(1).and_then(|code| code.parse().ok());
+                    let code: u16 = code.ok_or_else(|| io::Error::other("the answer is not HTTP"))?;
+                    if code != 200 {
+                        let mut rest = String::new();
+                        lines.take(LINE_BYTES_MAX).read_to_string(&mut rest)?;
+                        let body = rest.split_once("\r\n\r\n").map_or("", |(_, body)| body);
+                        return Ok(Followed::Refused(Answer { status: code, body: body.to_string() }));
+                    }
+                    status = Some(code);
+                }
+                (Some(_), text) => {
+                    if let Some(id) = text.strip_prefix("id: ") {
+                        *last_id = Some(id.to_string());
+                    } else if let Some(data) = text.strip_prefix("data: ")
+                        && !take(data)
+                    {
+                        return Ok(Followed::Enough);
+                    }
+                }
+            }
+        }
+    }
+
+    /// A connection, with TLS where the station speaks it.
+    fn open(&self, ends: Instant) -> io::Result<Line> {
+        let tcp = self.connect(ends)?;
+        let Some(config) = &self.tls else { return Ok(Line::Plain(tcp)) };
+        let name = ServerName::try_from(self.target.host().to_string()).map_err(io::Error::other)?;
+        let tls = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
+        Ok(Line::Tls(Box::new(StreamOwned::new(tls, tcp))))
     }
 
     fn request(&self, ends: Instant, method: &str, path: &str, body: Option<&str>) -> io::Result<Answer> {
-        let tcp = self.connect(ends)?;
+        let stream = self.open(ends)?;
         let body = body.unwrap_or_default();
         let mut head = format!(
             "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\nAccept: application/json\r\n",
@@ -152,14 +246,7 @@ impl Client {
             head += &format!("Content-Type: application/json\r\nContent-Length: {}\r\n", body.len());
         }
         let request = format!("{head}\r\n{body}");
-        match &self.tls {
-            None => exchange(tcp, &request),
-            Some(config) => {
-                let name = ServerName::try_from(self.target.host().to_string()).map_err(io::Error::other)?;
-                let tls = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
-                exchange(StreamOwned::new(tls, tcp), &request)
-            }
-        }
+        exchange(stream, &request)
     }
 
     fn connect(&self, ends: Instant) -> io::Result<Timed> {
@@ -178,6 +265,56 @@ impl Client {
 struct Timed {
     tcp: TcpStream,
     ends: Instant,
+}
+
+/// A connection to a station, plain or not.
+enum Line {
+    Plain(Timed),
+    Tls(Box<StreamOwned<ClientConnection, Timed>>),
+}
+
+impl Line {
+    fn set_ends(&mut self, ends: Instant) {
+        match self {
+            Self::Plain(tcp) => tcp.ends = ends,
+            Self::Tls(tls) => tls.sock.ends = ends,
+        }
+    }
+}
+
+impl Read for Line {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(tcp) => tcp.read(buffer),
+            Self::Tls(tls) => tls.read(buffer),
+        }
+    }
+}
+
+impl Write for Line {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(tcp) => tcp.write(bytes),
+            Self::Tls(tls) => tls.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(tcp) => tcp.flush(),
+            Self::Tls(tls) => tls.flush(),
+        }
+    }
+}
+
+/// How following ended.
+enum Followed {
+    /// Nobody wants more.
+    Enough,
+    /// The connection is over.
+    Ended,
+    /// The station's answer to the request itself.
+    Refused(Answer),
 }
 
 impl Read for Timed {
@@ -289,6 +426,14 @@ pub(crate) fn escaped(text: &str) -> String {
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// From the first handshake to the last byte; longer than the station's own limit for storing.
 const DEADLINE: Duration = Duration::from_secs(20);
+/// A station that is restarted comes back within this, or is gone.
+const FOLLOW_PATIENCE: Duration = Duration::from_secs(60);
+/// Between two attempts to connect.
+const FOLLOW_PAUSE: Duration = Duration::from_secs(1);
+/// Three of the comments that keep a stream alive.
+const FOLLOW_SILENCE: Duration = Duration::from_secs(45);
+/// An event has an entry of the directory in it.
+const LINE_BYTES_MAX: u64 = 1 << 20;
 /// No answer that these verbs ask for comes near it.
 const ANSWER_BYTES_MAX: usize = 16 << 20;
 

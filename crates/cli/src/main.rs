@@ -3,6 +3,7 @@
 mod client;
 mod exit;
 mod invite;
+mod peers;
 mod plan;
 mod probe;
 mod record;
@@ -43,6 +44,8 @@ enum Verb {
     Members(invite::MembersArgs),
     /// Show or change what a running station measures.
     Target(target::Args),
+    /// Show the stations of a running station's mesh, or follow what becomes of them.
+    Peers(peers::Args),
     /// Show what testing all pairs of a mesh would take: how often each has its turn, and what that costs.
     Plan(plan::Args),
     /// Print the version.
@@ -72,6 +75,7 @@ fn main() -> ExitCode {
         Verb::Invite(args) => invite::invite(&args),
         Verb::Members(args) => invite::members(&args),
         Verb::Target(args) => target::run(&args),
+        Verb::Peers(args) => peers::run(&args),
         Verb::Plan(args) => plan::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Completions { shell } => {

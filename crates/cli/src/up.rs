@@ -2,11 +2,10 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
-use barograph_station::{Config, ConfigError, Signal, Sources, StartError, Station, open_archive, signals};
+use barograph_station::{ConfigError, Signal, Sources, Station, signals};
 
 use crate::exit::{bad_input, failed, print};
 
@@ -22,6 +21,10 @@ pub(crate) struct Args {
     /// Directory of archive, token and added targets [default: ~/.local/state/barograph]
     #[arg(long, value_name = "DIR")]
     state: Option<String>,
+    /// Join the mesh of this station: a host, host:port or URL; its invitation is in BAROGRAPH_JOIN_TOKEN, or
+    /// in mesh.join_token_file. Listens on [::]:10132 unless --listen says otherwise
+    #[arg(long, value_name = "HOST")]
+    join: Option<String>,
     /// Configuration file [default: ~/.config/barograph/barograph.toml, if it is there]
     #[arg(long, value_name = "FILE", env = "BAROGRAPH_CONFIG")]
     config: Option<PathBuf>,
@@ -61,15 +64,10 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(signals) => signals,
         Err(error) => return failed(format!("signals cannot be handled: {error}")),
     };
-    match start(config) {
+    match Station::up(config) {
         Ok(station) => attend(station, &sources, signals),
         Err(error) => failed(error),
     }
-}
-
-fn start(config: Config) -> Result<Station, StartError> {
-    let archive = open_archive(&config)?;
-    Station::serve(config, Arc::new(archive))
 }
 
 /// Says where it listens, then waits for signals.
@@ -121,7 +119,8 @@ fn sources(args: &Args) -> Result<Sources, String> {
             pair.split_once('=').ok_or_else(|| format!("--set `{pair}`: expected KEY=VALUE"))?;
         flags.push((key.trim().to_string(), value.trim().to_string()));
     }
-    let named = [("listen", &args.listen), ("state", &args.state), ("host", &args.host)];
+    let named =
+        [("listen", &args.listen), ("state", &args.state), ("host", &args.host), ("mesh.join", &args.join)];
     flags.extend(named.into_iter().filter_map(|(key, value)| Some((key.to_string(), value.clone()?))));
     if args.no_default_targets {
         flags.push(("default_targets".into(), "false".into()));

@@ -8,6 +8,23 @@ use crate::token::{self, Token};
 /// The authentication scheme, in `WWW-Authenticate` and in `Authorization` (RFC 9110 §11.1).
 pub const SCHEME: &str = "Barograph-Station";
 
+/// The header in which a station tells its name with every answer about probes, as [`name_text`] writes it.
+pub const NAME_HEADER: &str = "barograph-station";
+
+/// A name as headers carry it: everything but unreserved characters as `%XX` (RFC 3986 §2.1).
+#[must_use]
+pub fn name_text(name: &Name) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let escaped = |b: u8| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") };
+    name.as_str().bytes().map(escaped).collect()
+}
+
+/// The name that a header carries.
+#[must_use]
+pub fn read_name(text: &str) -> Option<Name> {
+    Name::new(&unescaped(text)?).ok()
+}
+
 /// What a station that declines asks to be signed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
@@ -34,7 +51,7 @@ impl Challenge {
     pub fn header(&self) -> String {
         format!(
             "{SCHEME} realm=\"{}\", challenge=\"{}\"",
-            escaped(self.realm.as_str()),
+            name_text(&self.realm),
             token::to_hex(&self.challenge)
         )
     }
@@ -43,7 +60,7 @@ impl Challenge {
     #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         let parameters = parameters(value)?;
-        let realm = Name::new(&unescaped(parameter(parameters, "realm")?)?).ok()?;
+        let realm = read_name(parameter(parameters, "realm")?)?;
         let challenge = token::from_hex(parameter(parameters, "challenge")?)?;
         Some(Self { realm, challenge })
     }
@@ -55,7 +72,7 @@ impl Credentials {
     pub fn header(&self) -> String {
         format!(
             "{SCHEME} name=\"{}\", challenge=\"{}\", signature=\"{}\"",
-            escaped(self.name.as_str()),
+            name_text(&self.name),
             token::to_hex(&self.challenge),
             self.signature.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
         )
@@ -65,7 +82,7 @@ impl Credentials {
     #[must_use]
     pub fn parse(value: &str) -> Option<Self> {
         let parameters = parameters(value)?;
-        let name = Name::new(&unescaped(parameter(parameters, "name")?)?).ok()?;
+        let name = read_name(parameter(parameters, "name")?)?;
         let challenge = token::from_hex(parameter(parameters, "challenge")?)?;
         let digits = parameter(parameters, "signature")?;
         let mut signature = [0; 64];
@@ -105,12 +122,6 @@ fn parameter<'a>(parameters: &'a str, key: &str) -> Option<&'a str> {
         name.trim().eq_ignore_ascii_case(key).then_some(())?;
         value.trim().strip_prefix('"')?.strip_suffix('"')
     })
-}
-
-/// A name as a header carries it: everything but unreserved characters as `%XX` (RFC 3986 §2.1).
-fn escaped(name: &str) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
-    name.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
 
 fn unescaped(text: &str) -> Option<String> {

@@ -8,6 +8,7 @@ mod guard;
 mod json;
 mod members;
 mod page;
+mod peers;
 mod probe;
 mod read;
 mod stream;
@@ -34,6 +35,7 @@ use crate::config::Config;
 use crate::echo::Echo;
 use crate::health::Health;
 use crate::hub::Hub;
+use crate::mesh::Board;
 use crate::recorder::Inbox;
 use crate::seats::Seats;
 use crate::targets::Targets;
@@ -46,6 +48,8 @@ pub(crate) use json::unit;
 pub(crate) struct Shared {
     pub(crate) host: Name,
     pub(crate) config: Arc<RwLock<Arc<Config>>>,
+    /// As it was at the start, for what is read only then.
+    pub(crate) initial: Arc<Config>,
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) hub: Hub,
     pub(crate) engine: Arc<dyn Engine>,
@@ -56,6 +60,7 @@ pub(crate) struct Shared {
     pub(crate) inbox: Inbox,
     pub(crate) health: Arc<Health>,
     pub(crate) targets: Targets,
+    pub(crate) board: Arc<Board>,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
     pub(crate) echo: Arc<Echo>,
@@ -86,6 +91,9 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/stream", get(stream::stream)),
         ("/v1/measurements", post(feed::measurements)),
         ("/v1/targets", get(targets::list).post(targets::add).delete(targets::remove)),
+        ("/v1/mesh", get(peers::mesh)),
+        ("/v1/peers", get(peers::peers)),
+        ("/v1/peers/events", get(peers::events)),
         ("/v1/invitations", post(members::invite)),
         ("/v1/members", get(members::list).delete(members::remove)),
         ("/v1/openapi.json", get(page::openapi)),

@@ -5,6 +5,7 @@
 
 mod echo;
 mod file;
+mod mesh;
 mod value;
 
 use std::net::SocketAddr;
@@ -13,10 +14,11 @@ use std::time::Duration;
 
 use barograph_forecast::Name;
 
-use crate::target::{Provenance, Target};
+use crate::target::{Provenance, Secret, Target};
 
 pub use echo::EchoConfig;
 pub use file::{Place, nearest};
+pub use mesh::MeshConfig;
 pub use value::Value;
 
 /// All settings of a station. The defaults are in [`Config::default`]; `docs/barograph.toml` explains each.
@@ -24,6 +26,8 @@ pub use value::Value;
 pub struct Config {
     /// Where to listen, TCP and UDP.
     pub listen: SocketAddr,
+    /// Whether that follows from joining a mesh, and was not set.
+    pub listen_implied: bool,
     /// Directory of the archive, the token and the added targets.
     pub state: PathBuf,
     /// The station's name, the source of its series; `None` = the system's host name.
@@ -68,6 +72,8 @@ pub struct Config {
     pub spool_records_max: usize,
     /// Probes over WebSocket.
     pub echo: EchoConfig,
+    /// The station's part in a mesh.
+    pub mesh: MeshConfig,
     /// Certificate chain, PEM.
     pub tls_certificate: Option<PathBuf>,
     /// Private key, PEM.
@@ -80,6 +86,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], PORT)),
+            listen_implied: false,
             state: default_state(|name| std::env::var_os(name).map(PathBuf::from)),
             host: None,
             allowed_hosts: Vec::new(),
@@ -102,6 +109,7 @@ impl Default for Config {
             streams_max: 64,
             spool_records_max: 100_000,
             echo: EchoConfig::default(),
+            mesh: MeshConfig::default(),
             tls_certificate: None,
             tls_key: None,
             targets: Vec::new(),
@@ -170,18 +178,21 @@ impl Sources {
     /// [`ConfigError`], naming the file and line, the variable or the flag.
     pub fn read(&self) -> Result<Config, ConfigError> {
         let mut config = Config::default();
-        let mut tls = None;
+        let mut noted = Noted::default();
         if let Some(path) = &self.file {
             let text = std::fs::read_to_string(path)
                 .map_err(|error| ConfigError::Unreadable { path: path.clone(), error })?;
-            config.apply_noting(path, &text, &mut tls)?;
+            config.apply_noting(path, &text, &mut noted)?;
         }
         for (name, text) in &self.variables {
             let place = Place::Variable(name.clone());
             match key_of_variable(name) {
                 Some(key) => {
-                    note(&mut tls, key, &place);
+                    noted.note(key, &place);
                     config.set(key, &Value::Raw(text.clone()), place)?;
+                }
+                None if name == JOIN_TOKEN_VARIABLE => {
+                    config.mesh.join_token = Some(Secret::new(text.trim().to_string()));
                 }
                 None if name.starts_with(PREFIX) && !OTHER_VARIABLES.contains(&name.as_str()) => {
                     let suggestion = None;
@@ -192,7 +203,7 @@ impl Sources {
         }
         for (key, text) in &self.flags {
             let place = Place::Flag(key.clone());
-            note(&mut tls, key, &place);
+            noted.note(key, &place);
             config.set(key, &Value::Raw(text.clone()), place)?;
         }
         for text in &self.targets {
@@ -202,7 +213,40 @@ impl Sources {
             })?;
             config.targets.push(target);
         }
-        if let Some(place) = tls {
+        noted.judge(&mut config)?;
+        Ok(config)
+    }
+}
+
+/// Where settings were last spoken of that are judged together, when all was read.
+#[derive(Default)]
+struct Noted {
+    tls: Option<Place>,
+    mesh: Option<Place>,
+    listen: bool,
+}
+
+impl Noted {
+    fn note(&mut self, key: &str, place: &Place) {
+        match key.split_once('.') {
+            Some(("tls", _)) => self.tls = Some(place.clone()),
+            Some(("mesh", _)) => self.mesh = Some(place.clone()),
+            _ => self.listen |= key == "listen",
+        }
+    }
+
+    /// Judges what depends on more than one setting, and sets what follows from others.
+    fn judge(self, config: &mut Config) -> Result<(), ConfigError> {
+        if let Some(place) = self.mesh {
+            let judged = config.mesh.check();
+            judged.map_err(|(key, message)| ConfigError::Value { place, key: key.into(), message })?;
+        }
+        if config.mesh.is_joined() && !self.listen {
+            // A member that nobody reaches is none: its peers measure it.
+            config.listen = SocketAddr::from((std::net::Ipv6Addr::UNSPECIFIED, PORT));
+            config.listen_implied = true;
+        }
+        if let Some(place) = self.tls {
             let loaded = crate::tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref());
             loaded.map_err(|error| ConfigError::Value {
                 place,
@@ -210,7 +254,7 @@ impl Sources {
                 message: error.to_string(),
             })?;
         }
-        Ok(config)
+        Ok(())
     }
 }
 
@@ -220,14 +264,14 @@ impl Config {
     /// # Errors
     /// [`ConfigError`] with the line.
     pub fn apply_file(&mut self, path: &Path, text: &str) -> Result<(), ConfigError> {
-        self.apply_noting(path, text, &mut None)
+        self.apply_noting(path, text, &mut Noted::default())
     }
 
-    /// The same, noting in `tls` where certificates were last spoken of.
-    fn apply_noting(&mut self, path: &Path, text: &str, tls: &mut Option<Place>) -> Result<(), ConfigError> {
+    /// The same, noting what is judged when all was read.
+    fn apply_noting(&mut self, path: &Path, text: &str, noted: &mut Noted) -> Result<(), ConfigError> {
         let entries = file::entries(path, text)?;
         for entry in entries.values {
-            note(tls, &entry.key, &entry.place);
+            noted.note(&entry.key, &entry.place);
             self.set(&entry.key, &entry.value, entry.place)?;
         }
         for table in entries.targets {
@@ -285,7 +329,12 @@ impl Config {
             }
             "tls.certificate" => value.path().map(|v| self.tls_certificate = Some(v)),
             "tls.key" => value.path().map(|v| self.tls_key = Some(v)),
-            _ => return self.echo.assign(key.strip_prefix("echo.")?, value),
+            _ => {
+                return match key.strip_prefix("mesh.") {
+                    Some(key) => self.mesh.assign(key, value),
+                    None => self.echo.assign(key.strip_prefix("echo.")?, value),
+                };
+            }
         };
         Some(result)
     }
@@ -305,6 +354,7 @@ impl Config {
                     != (new.series_max, new.connections_max, new.streams_max, new.spool_records_max),
             ),
             ("echo", self.echo.needs_restart(&new.echo)),
+            ("mesh", self.mesh.needs_restart(&new.mesh)),
         ];
         differences.into_iter().filter(|(_, differs)| *differs).map(|(key, _)| key).collect()
     }
@@ -343,6 +393,23 @@ pub const KEYS: &[&str] = &[
     "echo.keep",
     "echo.keep_sources_max",
     "echo.keep_reports_per_hour",
+    "mesh.join",
+    "mesh.join_token_file",
+    "mesh.join_ca",
+    "mesh.nats",
+    "mesh.nats_credentials",
+    "mesh.nats_ca",
+    "mesh.nats_certificate",
+    "mesh.nats_key",
+    "mesh.archive",
+    "mesh.site",
+    "mesh.groups",
+    "mesh.advertise",
+    "mesh.lease_s",
+    "mesh.spool_records_max",
+    "mesh.on_change",
+    "mesh.webhook",
+    "mesh.bulk",
     "tls.certificate",
     "tls.key",
 ];
@@ -357,13 +424,6 @@ pub const PORT: u16 = 10132;
 #[must_use]
 pub fn variable_of_key(key: &str) -> String {
     format!("{PREFIX}{}", key.replace('.', "_").to_ascii_uppercase())
-}
-
-/// Notes where certificates were spoken of: what is wrong with them shows when all was read.
-fn note(tls: &mut Option<Place>, key: &str, place: &Place) {
-    if key.starts_with("tls.") {
-        *tls = Some(place.clone());
-    }
 }
 
 fn key_of_variable(name: &str) -> Option<&'static str> {
@@ -389,6 +449,9 @@ const PREFIX: &str = "BAROGRAPH_";
 /// and what other verbs read.
 const OTHER_VARIABLES: &[&str] =
     &["BAROGRAPH_CONFIG", "BAROGRAPH_LOG", "BAROGRAPH_TOKEN", "BAROGRAPH_STATION"];
+
+/// The token for joining a mesh; no setting, because flags can be read by others on a host.
+const JOIN_TOKEN_VARIABLE: &str = "BAROGRAPH_JOIN_TOKEN";
 
 const DAY_S: f64 = 86_400.0;
 
@@ -538,6 +601,33 @@ mod tests {
         assert_eq!(config.targets.len(), 1);
         let wrong = Sources { variables: vec![pair("BAROGRAPH_LISEN", "x")], ..Sources::default() };
         assert!(wrong.read().unwrap_err().to_string().contains("BAROGRAPH_LISEN"));
+    }
+
+    #[test]
+    fn who_joins_listens_for_others_and_keeps_its_invitation_to_itself() {
+        let pair = |a: &str, b: &str| (a.to_string(), b.to_string());
+        let variables = vec![pair("BAROGRAPH_JOIN_TOKEN", "sesame\n"), pair("BAROGRAPH_MESH_SITE", "lab")];
+        let sources = Sources { variables, flags: vec![pair("mesh.join", "head")], ..Sources::default() };
+        let config = sources.read().unwrap();
+        assert_eq!(config.mesh.join.as_deref(), Some("http://head:10132/"));
+        assert_eq!(config.mesh.join_token.as_ref().map(Secret::reveal), Some("sesame"));
+        assert!(!format!("{config:?}").contains("sesame"));
+        assert_eq!((config.listen.to_string().as_str(), config.listen_implied), ("[::]:10132", true));
+        assert_eq!(config.mesh.all_groups()[0].as_str(), "local:lab");
+        let told = Sources {
+            flags: vec![pair("mesh.join", "head"), pair("listen", "127.0.0.1:0")],
+            ..Sources::default()
+        };
+        let config = told.read().unwrap();
+        assert_eq!((config.listen.to_string().as_str(), config.listen_implied), ("127.0.0.1:0", false));
+        let both =
+            Sources { flags: vec![pair("mesh.join", "a"), pair("mesh.nats", "b")], ..Sources::default() };
+        let error = both.read().unwrap_err().to_string();
+        assert!(error.contains("`mesh.join`: a mesh has one engine"), "{error}");
+        assert_eq!(
+            Config::default().needs_restart(&Config { mesh: config.mesh, ..Config::default() }),
+            ["mesh"]
+        );
     }
 
     #[test]

@@ -12,12 +12,13 @@ use barograph_forecast::{Forecast, Outcome, Series};
 use crate::bank::{Account, Bank};
 use crate::echo::Counters;
 use crate::health::Health;
+use crate::mesh::Figures;
 
 /// As the specification says it (§"Overall Structure").
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All metrics of a station.
-pub(crate) fn exposition(bank: &Bank, health: &Health, sessions: &Counters) -> String {
+pub(crate) fn exposition(bank: &Bank, health: &Health, sessions: &Counters, peers: &Figures) -> String {
     let mut text = String::with_capacity(4096 + 1024 * bank.len());
     let accounts = bank.select(&Selector::default());
     for (unit, suffix) in UNITS {
@@ -39,6 +40,7 @@ pub(crate) fn exposition(bank: &Bank, health: &Health, sessions: &Counters) -> S
     counters(&mut text, &accounts);
     station(&mut text, bank, health);
     echo(&mut text, sessions);
+    mesh(&mut text, peers);
     text.push_str("# EOF\n");
     text
 }
@@ -165,6 +167,44 @@ fn station(text: &mut String, bank: &Bank, health: &Health) {
     }
 }
 
+/// The station's part in a mesh (docs/spec/mesh.md).
+fn mesh(text: &mut String, figures: &Figures) {
+    let up = f64::from(u8::from(figures.is_connected));
+    head(
+        text,
+        "barograph_mesh_directory_up",
+        "gauge",
+        "",
+        "1 = the station is registered and hears of its groups.",
+    );
+    sample(text, "barograph_mesh_directory_up", "", up);
+    head(text, "barograph_mesh_peers", "gauge", "", "Stations that the directory told of.");
+    for (state, count) in figures.peers {
+        sample(text, "barograph_mesh_peers", &format!("{{state=\"{state}\"}}"), count as f64);
+    }
+    let dropped = [(String::new(), figures.hooks_dropped as f64)];
+    family(
+        text,
+        "barograph_mesh_hooks_dropped",
+        "",
+        "Events that found no room on their way to a hook.",
+        &dropped,
+    );
+    let Some(spool) = &figures.spool else { return };
+    head(text, "barograph_mesh_spool_records", "gauge", "", "Records that wait for the mesh.");
+    sample(text, "barograph_mesh_spool_records", "", spool.records as f64);
+    let forwarded = [(String::new(), spool.forwarded as f64)];
+    family(text, "barograph_mesh_forwarded", "", "Records that the mesh has acknowledged.", &forwarded);
+    let refused = [(String::new(), spool.turned_away as f64)];
+    family(
+        text,
+        "barograph_mesh_turned_away",
+        "",
+        "Appends refused because too many records wait.",
+        &refused,
+    );
+}
+
 /// Sessions of pages (docs/spec/echo.md).
 fn echo(text: &mut String, sessions: &Counters) {
     let count = |atomic: &std::sync::atomic::AtomicU64| atomic.load(Ordering::Relaxed) as f64;
@@ -249,9 +289,19 @@ mod tests {
         bank
     }
 
+    fn figures() -> Figures {
+        let spool = Some(crate::mesh::Spool { records: 3, forwarded: 4, ..Default::default() });
+        Figures {
+            is_connected: true,
+            peers: [("up", 2), ("lost", 1), ("ignored", 0)],
+            hooks_dropped: 0,
+            spool,
+        }
+    }
+
     #[test]
     fn every_line_parses_and_families_stay_together() {
-        let text = exposition(&bank(), &Health::new(), &Counters::default());
+        let text = exposition(&bank(), &Health::new(), &Counters::default(), &figures());
         assert!(text.ends_with("# EOF\n"));
         let mut family = String::new();
         let mut seen = std::collections::BTreeSet::new();
@@ -272,7 +322,7 @@ mod tests {
 
     #[test]
     fn labels_are_escaped_and_failures_are_absent() {
-        let text = exposition(&bank(), &Health::new(), &Counters::default());
+        let text = exposition(&bank(), &Health::new(), &Counters::default(), &figures());
         let line = r#"barograph_measured_seconds{quantity="rtt",source="here",target="a\"b\\c"} 0.25"#;
         assert!(text.contains(line), "{text}");
         assert!(!text.contains("barograph_measured_seconds{quantity=\"connect\""));
@@ -305,7 +355,7 @@ mod tests {
                 });
             }
         }
-        let text = exposition(&bank, &Health::new(), &Counters::default());
+        let text = exposition(&bank, &Health::new(), &Counters::default(), &figures());
         let samples: std::collections::BTreeSet<&str> = text
             .lines()
             .filter(|line| !line.starts_with('#'))
@@ -331,7 +381,7 @@ mod tests {
         let series = Series { source, target, quantity: Quantity::RTT };
         let mut observe = |time_unix_ns, outcome| {
             bank.observe(&Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() });
-            exposition(&bank, &Health::new(), &Counters::default())
+            exposition(&bank, &Health::new(), &Counters::default(), &figures())
         };
         let labels = "{quantity=\"rtt\",source=\"a\",target=\"b\"}";
         observe(1, Outcome::Value(0.25));

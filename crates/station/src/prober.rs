@@ -19,9 +19,10 @@ use barograph_probe::{ProbeError, Reading};
 use crate::bank::{Bank, Measured};
 use crate::config::Config;
 use crate::health::{Health, lock};
+use crate::mesh::Board;
 use crate::recorder::Inbox;
 use crate::sensor::Sensors;
-use crate::target::{Kind, Target};
+use crate::target::{Kind, Provenance, Target};
 use crate::timetable::Timetable;
 
 /// The measuring thread.
@@ -41,6 +42,8 @@ pub(crate) struct Parts {
     pub(crate) health: Arc<Health>,
     pub(crate) responder: Arc<Responder>,
     pub(crate) workers_max: usize,
+    /// Signs for peers of the mesh, and is told whether they answer.
+    pub(crate) board: Arc<Board>,
 }
 
 enum Command {
@@ -284,6 +287,9 @@ impl State {
             deadline: self.config.probe_timeout,
             // Its own or none: whoever adds a target must not be shown the token of another.
             token: target.token.as_ref().map(|token| token.reveal().to_string()),
+            // A peer knows this station by its key.
+            sign: (target.from == Provenance::Mesh)
+                .then(|| self.parts.board.identity.signer(target.name.clone())),
             cancel: self.cancel.clone(),
             ..Context::default()
         }
@@ -362,11 +368,14 @@ impl Worker {
         let context = Context { rtt_forecast_s, ..self.context.clone() };
         let readings = run_one(&self.target.address, kind.experiment(self.bytes), &context);
         let loaded = loaded_before || self.is_loaded() || bulk_before != self.bulk_begun();
-        let (mut mistaken, mut answered) = (false, false);
+        let (mut mistaken, mut answered, mut stopped) = (false, false, false);
         for reading in readings {
             let Reading { quantity, result } = &reading;
             let detail = match result {
-                Err(error) if error.stopped => continue,
+                Err(error) if error.stopped => {
+                    stopped = true;
+                    continue;
+                }
                 Err(error) => {
                     mistaken |= error.failure == Failure::Garbage;
                     error_detail(error)
@@ -381,6 +390,9 @@ impl Worker {
                     if loaded && !kind.is_bulk() { loaded_form(quantity) } else { quantity.clone() };
                 self.record(quantity, reading.outcome(), detail);
             }
+        }
+        if self.target.from == Provenance::Mesh && !stopped {
+            self.parts.board.measured(&self.target.name, answered);
         }
         Measurement { mistaken, answered }
     }
@@ -465,7 +477,6 @@ const STACK_BYTES: usize = 1 << 20;
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::target::Provenance;
 
     fn target(address: &str, quantities: &[&str]) -> Target {
         let words: Vec<String> = quantities.iter().map(ToString::to_string).collect();

@@ -31,7 +31,14 @@ pub(crate) struct Ports {
 /// Binds TCP, then UDP on the same number; port 0 is tried again until both are free.
 pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
     for _ in 0..PORT_TRIES {
-        let tcp = StdListener::bind(listen)?;
+        let tcp = match StdListener::bind(listen) {
+            // A host whose kernel has no IPv6: all its addresses are IPv4.
+            Err(error) if listen.is_ipv6() && listen.ip().is_unspecified() && has_no_v6(&error) => {
+                tracing::info!("this host has no IPv6; listening on 0.0.0.0:{}", listen.port());
+                return bind(SocketAddr::from((std::net::Ipv4Addr::UNSPECIFIED, listen.port())));
+            }
+            bound => bound?,
+        };
         let address = tcp.local_addr()?;
         match UdpSocket::bind(address) {
             Ok(udp) => return Ok(Ports { tcp, udp: Some(udp), address }),
@@ -43,6 +50,12 @@ pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
         }
     }
     Err(std::io::Error::other("no port is free for both TCP and UDP"))
+}
+
+fn has_no_v6(error: &std::io::Error) -> bool {
+    use nix::errno::Errno;
+    let of = |errno: Errno| error.raw_os_error() == Some(errno as i32);
+    of(Errno::EAFNOSUPPORT) || of(Errno::EADDRNOTAVAIL)
 }
 
 /// What a server works with.

@@ -17,7 +17,9 @@ use crate::config::Config;
 use crate::echo::{self, Echo};
 use crate::health::{Health, lock};
 use crate::hub::Hub;
+use crate::identity::{self, Identity};
 use crate::members;
+use crate::mesh::{self, Board, Engines, Keeper};
 use crate::prober::{self, Prober};
 use crate::recorder::{self, Inbox};
 use crate::seats::Seats;
@@ -29,7 +31,7 @@ use crate::{state, surroundings};
 
 /// A running station.
 ///
-/// Threads: `http` (a current-thread runtime), `recorder` (another), `prober` with its short-lived
+/// Threads: `http` (a current-thread runtime), `recorder` and `directory` (others), `prober` with its short-lived
 /// experiments, the responder's sessions, and the archive's own.
 pub struct Station {
     address: SocketAddr,
@@ -37,6 +39,7 @@ pub struct Station {
     /// As it was started: what needs a restart is compared with it.
     initial: Arc<Config>,
     prober: Arc<Mutex<Option<Prober>>>,
+    keeper: Keeper,
     stopping: watch::Sender<bool>,
     certificates: Option<watch::Sender<Arc<rustls::ServerConfig>>>,
     recorder: JoinHandle<usize>,
@@ -71,6 +74,12 @@ pub enum StartError {
     /// The certificates cannot be used.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// A mesh is to be joined without an invitation.
+    #[error(
+        "joining {0} needs an invitation: run `barograph invite` there, and give its token as the variable \
+         BAROGRAPH_JOIN_TOKEN or in mesh.join_token_file"
+    )]
+    Uninvited(String),
     /// A thread or a runtime could not be made.
     #[error("a thread could not be started: {0}")]
     Thread(std::io::Error),
@@ -96,12 +105,22 @@ pub fn open_archive(config: &Config) -> Result<Local, StartError> {
 }
 
 impl Station {
-    /// Starts a station on `engine`; when this returns it listens, and history was replayed.
+    /// Opens the archive and starts a station as its configuration says: alone and to be joined, or in a mesh.
+    ///
+    /// # Errors
+    /// [`StartError`], in one sentence with the value that cannot be used.
+    pub fn up(config: Config) -> Result<Self, StartError> {
+        let archive = Arc::new(open_archive(&config)?);
+        let engines = mesh::engine(&config, &own_name(&config), archive)?;
+        Self::start_in_mesh(config, engines)
+    }
+
+    /// Starts a station on `engine`, its own; when this returns it listens, and history was replayed.
     ///
     /// # Errors
     /// [`StartError`], in one sentence with the value that cannot be used.
     pub fn start(config: Config, engine: Arc<dyn Engine>) -> Result<Self, StartError> {
-        Self::start_with(config, engine, None)
+        Self::start_in_mesh(config, Engines::alone(engine))
     }
 
     /// The same on an archive of its own, which it serves to the stations that it invites
@@ -110,20 +129,22 @@ impl Station {
     /// # Errors
     /// [`StartError`], in one sentence with the value that cannot be used.
     pub fn serve(config: Config, archive: Arc<Local>) -> Result<Self, StartError> {
-        let engine: Arc<dyn Engine> = Arc::<Local>::clone(&archive);
-        Self::start_with(config, engine, Some(archive))
+        Self::start_in_mesh(config, Engines::serving(archive))
     }
 
-    fn start_with(
-        config: Config,
-        engine: Arc<dyn Engine>,
-        archive: Option<Arc<Local>>,
-    ) -> Result<Self, StartError> {
+    /// The same on the engines of a mesh; one that cannot be reached is no reason not to start.
+    ///
+    /// # Errors
+    /// [`StartError`], in one sentence with the value that cannot be used.
+    pub fn start_in_mesh(config: Config, engines: Engines) -> Result<Self, StartError> {
         // Everything that can be refused comes before the first thread.
         tracing::info!("archive, token and added targets are in {}", config.state.display());
         let refuse = |path: PathBuf| move |error| StartError::State { path, error };
         state::prepare(&config.state).map_err(refuse(config.state.clone()))?;
         let token = state::token(&config.state).map_err(refuse(config.state.join(state::TOKEN_FILE)))?;
+        let host = own_name(&config);
+        let key = config.state.join(identity::KEY_FILE);
+        let identity = Arc::new(Identity::open(&config.state, host.clone()).map_err(refuse(key))?);
         let configured = with_tokens(&config)?;
         let tls = tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref())?;
         let config = Arc::new(config);
@@ -137,14 +158,16 @@ impl Station {
         state::announce(&config.state, &url(address, tls.is_some())).map_err(refuse(config.state.clone()))?;
         if !address.ip().is_loopback() {
             let token = config.state.join(state::TOKEN_FILE);
+            if config.listen_implied {
+                tracing::info!("listening on {address} for the mesh (another address: listen = …)");
+            }
             tracing::info!(
                 "reachable from elsewhere; changes and probes need the token in {}",
                 token.display()
             );
         }
 
-        let host = config.host.clone().unwrap_or_else(host_name);
-        let served = archive.is_some().then(|| Served::open(&config.state, host.clone())).transpose();
+        let served = engines.served.is_some().then(|| Served::open(&config.state, host.clone())).transpose();
         let served = served.map_err(refuse(config.state.join(members::FILE)))?;
         let responder = Arc::new(Responder::start(Limits::default(), ports.udp).map_err(StartError::Thread)?);
         let health = Arc::new(Health::new());
@@ -154,15 +177,18 @@ impl Station {
         let recorder = start_recorder(
             recorder::Parts {
                 host: host.clone(),
-                engine: Arc::clone(&engine),
-                archive,
+                engine: Arc::clone(&engines.engine),
+                archive: engines.served.clone(),
                 bank: Arc::clone(&bank),
                 hub: hub.clone(),
                 health: Arc::clone(&health),
                 spool_records_max: config.spool_records_max,
             },
+            engines.local.as_ref(),
             outbox,
         )?;
+        let groups = config.mesh.all_groups().len();
+        let board = Arc::new(Board::new(identity, &engines, groups));
         let measuring = Prober::start(prober::Parts {
             host: host.clone(),
             inbox: inbox.clone(),
@@ -170,6 +196,7 @@ impl Station {
             health: Arc::clone(&health),
             responder: Arc::clone(&responder),
             workers_max: config.workers_max,
+            board: Arc::clone(&board),
         })
         .map_err(StartError::Thread)?;
         *lock(&prober) = Some(measuring);
@@ -188,14 +215,16 @@ impl Station {
         let shared = Arc::new(Shared {
             host,
             config: current,
+            initial: Arc::clone(&config),
             bank,
             hub,
-            engine,
+            engine: engines.engine,
             served,
             address,
             inbox,
             health: Arc::clone(&health),
             targets,
+            board,
             token,
             responder,
             echo: Arc::clone(&echo),
@@ -211,7 +240,8 @@ impl Station {
         let http =
             serve(Server { router, health, connections_max, echo, tls, stopping: stopped }, ports.tcp)?;
         shared.targets.set_given(given(&config, configured, &shared, address, speaks_tls));
-        Ok(Self { address, shared, initial: config, prober, stopping, certificates, recorder, http })
+        let keeper = keep_peers(&config, &shared, address)?;
+        Ok(Self { address, shared, initial: config, prober, keeper, stopping, certificates, recorder, http })
     }
 
     /// Where it listens.
@@ -258,6 +288,8 @@ impl Station {
     /// allows. Gives how many records could not be stored.
     pub fn stop(self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
+        // First of all, so that peers do not take what stops for what fails.
+        self.keeper.stop();
         let prober = lock(&self.prober).take();
         if let Some(prober) = prober {
             prober.stop();
@@ -298,9 +330,13 @@ fn open_targets(
 }
 
 /// Replays history, then records on a thread of its own.
-fn start_recorder(parts: recorder::Parts, outbox: recorder::Outbox) -> Result<JoinHandle<usize>, StartError> {
+fn start_recorder(
+    parts: recorder::Parts,
+    archive: &dyn Engine,
+    outbox: recorder::Outbox,
+) -> Result<JoinHandle<usize>, StartError> {
     let runtime = runtime()?;
-    runtime.block_on(replay(&parts));
+    runtime.block_on(replay(&parts, archive));
     spawn("recorder", move || runtime.block_on(recorder::run(parts, outbox)))
 }
 
@@ -353,11 +389,12 @@ fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<T
     Some(Target { name: host.clone(), ..target })
 }
 
-async fn replay(parts: &recorder::Parts) {
+/// History comes from the station's own archive: a mesh that is away is not waited for.
+async fn replay(parts: &recorder::Parts, archive: &dyn Engine) {
     // Nobody else has the bank yet: it is filled outside of its lock.
     let mut bank = std::mem::replace(&mut *lock(&parts.bank), Bank::new(0));
     let began = Instant::now();
-    let replayed = crate::replay::replay(parts.engine.as_ref(), &mut bank).await;
+    let replayed = crate::replay::replay(archive, &mut bank).await;
     let series = bank.len();
     *lock(&parts.bank) = bank;
     match replayed {
@@ -391,6 +428,26 @@ fn spawn<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<JoinHandle<T>, StartError> {
     std::thread::Builder::new().name(name.into()).spawn(work).map_err(StartError::Thread)
+}
+
+/// The thread that finds the peers and says which to measure.
+fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) -> Result<Keeper, StartError> {
+    let measured = Arc::clone(shared);
+    Keeper::start(mesh::Parts {
+        host: shared.host.clone(),
+        listen,
+        config: Arc::clone(config),
+        current: Arc::clone(&shared.config),
+        engine: Arc::clone(&shared.engine),
+        board: Arc::clone(&shared.board),
+        measure: Box::new(move |peers| measured.targets.set_mesh(peers)),
+    })
+    .map_err(StartError::Thread)
+}
+
+/// The configured name, else the system's.
+pub(crate) fn own_name(config: &Config) -> Name {
+    config.host.clone().unwrap_or_else(host_name)
 }
 
 /// The system's host name; a station on a host without a usable one is called `localhost`.

@@ -59,6 +59,8 @@ pub enum Provenance {
     Config,
     /// Someone through the API; kept in the state directory.
     Added,
+    /// The mesh: it is a peer.
+    Mesh,
 }
 
 impl Provenance {
@@ -69,6 +71,7 @@ impl Provenance {
             Self::Default => "default",
             Self::Config => "config",
             Self::Added => "added",
+            Self::Mesh => "mesh",
         }
     }
 }

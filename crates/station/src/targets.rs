@@ -1,5 +1,5 @@
-//! The list of targets: the station's own, the configuration's, and those added through the API,
-//! which a file in the state directory keeps.
+//! The list of targets: the station's own, the configuration's, the peers of its mesh, and those added through
+//! the API, which a file in the state directory keeps.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,6 +24,8 @@ struct Lists {
     /// Defaults and configuration, by name.
     given: BTreeMap<String, Target>,
     added: BTreeMap<String, Target>,
+    /// Peers: what anybody else says of a target of that name holds.
+    mesh: BTreeMap<String, Target>,
 }
 
 /// Why the list was not changed.
@@ -66,7 +68,7 @@ impl Targets {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => BTreeMap::new(),
             Err(error) => return Err(TargetsError::Store { path: file, error }),
         };
-        let lists = Lists { given: BTreeMap::new(), added };
+        let lists = Lists { added, ..Lists::default() };
         Ok(Self { file, lists: Mutex::new(lists), changed: Box::new(changed) })
     }
 
@@ -77,6 +79,19 @@ impl Targets {
         // Later ones are more particular: what the configuration says of a default target holds.
         lists.given.extend(given.into_iter().map(|target| (target.name.as_str().to_string(), target)));
         (self.changed)(all(&lists));
+    }
+
+    /// Replaces the peers of the mesh.
+    pub(crate) fn set_mesh(&self, peers: Vec<Target>) {
+        let mut lists = lock(&self.lists);
+        lists.mesh = peers.into_iter().map(|target| (target.name.as_str().to_string(), target)).collect();
+        (self.changed)(all(&lists));
+    }
+
+    /// Who asked for the target of this name, if somebody else than the mesh did: then that is what is measured.
+    pub(crate) fn overrides_mesh(&self, name: &str) -> Option<Provenance> {
+        let lists = lock(&self.lists);
+        lists.given.get(name).or_else(|| lists.added.get(name)).map(|target| target.from)
     }
 
     /// Adds a target and keeps it.
@@ -107,6 +122,9 @@ impl Targets {
                     TargetsError::NotAdded { name: name.into(), from: "default targets" }
                 }
                 Some(_) => TargetsError::NotAdded { name: name.into(), from: "configuration" },
+                None if lists.mesh.contains_key(name) => {
+                    TargetsError::NotAdded { name: name.into(), from: "mesh" }
+                }
                 None => TargetsError::Unknown(name.chars().take(80).collect()),
             });
         };
@@ -132,7 +150,8 @@ impl Targets {
 }
 
 fn all(lists: &Lists) -> Vec<Target> {
-    let mut all = lists.added.clone();
+    let mut all = lists.mesh.clone();
+    all.extend(lists.added.clone());
     all.extend(lists.given.clone());
     all.into_values().collect()
 }
@@ -188,6 +207,23 @@ mod tests {
         assert_eq!(again.all(), [target("c:1", Provenance::Added)]);
         again.remove("c:1").unwrap();
         assert!(Targets::open(directory.path(), |_| {}).unwrap().all().is_empty());
+    }
+
+    #[test]
+    fn what_anybody_says_of_a_peer_s_name_holds() {
+        let directory = tempfile::tempdir().unwrap();
+        let targets = Targets::open(directory.path(), |_| {}).unwrap();
+        let peers = ["a:1", "b:1", "c:1"].map(|address| target(address, Provenance::Mesh));
+        targets.set_mesh(peers.to_vec());
+        targets.set_given(vec![target("a:1", Provenance::Config)]);
+        targets.add(target("b:1", Provenance::Added)).unwrap();
+        let from: Vec<Provenance> = targets.all().iter().map(|target| target.from).collect();
+        assert_eq!(from, [Provenance::Config, Provenance::Added, Provenance::Mesh]);
+        assert_eq!(targets.overrides_mesh("a:1"), Some(Provenance::Config));
+        assert_eq!(targets.overrides_mesh("c:1"), None);
+        assert!(targets.remove("c:1").unwrap_err().to_string().contains("mesh"));
+        targets.set_mesh(Vec::new());
+        assert_eq!(targets.all().len(), 2);
     }
 
     #[test]

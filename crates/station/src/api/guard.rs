@@ -8,7 +8,7 @@ use axum::extract::{Extension, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use barograph_probe::wire;
+use barograph_probe::{signed, wire};
 use subtle::ConstantTimeEq;
 
 use super::{Refusal, Shared, State, engine};
@@ -75,6 +75,7 @@ pub(super) async fn guard(
             refusal.into_response()
         }
     };
+    let refused_probe = is_probe && response.status() == StatusCode::UNAUTHORIZED;
     let headers = response.headers_mut();
     for (name, value) in SAFETY_HEADERS {
         headers.insert(*name, HeaderValue::from_static(value));
@@ -85,6 +86,17 @@ pub(super) async fn guard(
     if is_probe {
         // Also a refusal says that here is a station.
         headers.insert(header::UPGRADE, HeaderValue::from_static(wire::UPGRADE));
+        // And which: an address may mean another host in another network.
+        if let Ok(name) = HeaderValue::from_str(&signed::name_text(&shared.host)) {
+            headers.insert(signed::NAME_HEADER, name);
+        }
+    }
+    if refused_probe
+        && let Some(challenge) = shared.board.identity.challenge()
+        && let Ok(challenge) = HeaderValue::from_str(&challenge.header())
+    {
+        // A peer of the mesh needs no token: it signs.
+        headers.append(header::WWW_AUTHENTICATE, challenge);
     }
     response
 }
@@ -157,7 +169,7 @@ fn is_listed(origin: &HeaderValue, allowed: &[String]) -> bool {
     origin.to_str().is_ok_and(|origin| allowed.iter().any(|one| one == "*" || one == origin))
 }
 
-/// The caller is on this host, or has the token; a probe may have a single-use token instead.
+/// The caller is on this host, or has the token; a probe may have a single-use token or a peer's signature instead.
 fn authorise(
     shared: &Shared,
     peer: &Peer,
@@ -173,6 +185,15 @@ fn authorise(
                 Ok(())
             } else {
                 unauthorised("the probe token is unknown, spent or expired")
+            }
+        }
+        // A signature is good on any channel: it tells nothing that could be used again, and the session that
+        // it opens is a plain one also beside TLS.
+        Some((scheme, _)) if is_probe && scheme.eq_ignore_ascii_case(signed::SCHEME) => {
+            let signature = given.unwrap_or_default();
+            match shared.board.verify(signature, Method::GET.as_str(), wire::PATH) {
+                Ok(_) => Ok(()),
+                Err(error) => unauthorised(&error.to_string()),
             }
         }
         _ if peer.channel == Channel::PlainBesideTls => {

@@ -209,7 +209,8 @@ struct HealthJson {
 }
 
 pub(super) async fn health(axum::extract::State(shared): State) -> Response {
-    let report = shared.health.report(shared.config().sensor_period);
+    let mut report = shared.health.report(shared.config().sensor_period);
+    report.reasons.extend(shared.board.reasons());
     let well = report.reasons.is_empty();
     let (series, series_refused) = {
         let bank = lock(&shared.bank);
@@ -231,7 +232,8 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
 }
 
 pub(super) async fn metrics(axum::extract::State(shared): State) -> Response {
-    let text = crate::metrics::exposition(&lock(&shared.bank), &shared.health, shared.echo.counters());
+    let mesh = shared.board.figures();
+    let text = crate::metrics::exposition(&lock(&shared.bank), &shared.health, shared.echo.counters(), &mesh);
     ([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response()
 }
 

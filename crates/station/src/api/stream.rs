@@ -97,4 +97,4 @@ impl Watcher {
 }
 
 /// A comment this often keeps the connection through proxies that close what is silent (60 s is usual).
-const KEEP_ALIVE: Duration = Duration::from_secs(15);
+pub(super) const KEEP_ALIVE: Duration = Duration::from_secs(15);

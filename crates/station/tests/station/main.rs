@@ -8,6 +8,7 @@ mod engine;
 mod guard;
 mod http;
 mod live;
+mod mesh;
 mod page;
 mod tls;
 

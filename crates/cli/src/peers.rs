@@ -1,0 +1,157 @@
+//! `barograph peers`: who is in a station's mesh, and what becomes of them.
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use crate::client::{Client, StationArgs, printable};
+use crate::exit::{bad_input, failed, print};
+
+/// Arguments of `barograph peers`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Follow what becomes of peers, the newest events first of all, until interrupted
+    #[arg(long)]
+    watch: bool,
+    /// Print the station's answer as JSON; with --watch one event a line
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    station: StationArgs,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let client = match Client::new(&args.station) {
+        Ok(client) => client,
+        Err(message) => return bad_input(message),
+    };
+    if args.watch {
+        return watch(&client, args.json);
+    }
+    match client.ask("GET", "/v1/peers", None) {
+        Ok(answer) if args.json => {
+            print(answer);
+            ExitCode::SUCCESS
+        }
+        Ok(answer) => {
+            print(table(&answer));
+            ExitCode::SUCCESS
+        }
+        Err(trouble) => trouble.exit(),
+    }
+}
+
+fn watch(client: &Client, json: bool) -> ExitCode {
+    let followed = client.follow("/v1/peers/events", |data| {
+        // A reader of standard output that is gone ends it.
+        print(if json { data.to_string() } else { line(data) })
+    });
+    match followed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(trouble) if trouble.is_mistake() => trouble.exit(),
+        Err(trouble) => failed(trouble),
+    }
+}
+
+/// One event for people: its time in UTC, what, who, and where.
+fn line(data: &str) -> String {
+    let event: Value = serde_json::from_str(data).unwrap_or_default();
+    if let Some(missed) = event["missed"].as_u64() {
+        return format!("({missed} events were missed)");
+    }
+    let text = |key: &str| printable(event[key].as_str().unwrap_or("?"));
+    let addresses = list(&event["addresses"]);
+    let time = utc(event["time_s"].as_f64().unwrap_or(0.0));
+    format!("{time}  {:8}  {}  {addresses}", text("event"), text("host")).trim_end().to_string()
+}
+
+fn table(answer: &str) -> String {
+    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
+    let peers: Vec<&Value> = answer["peers"].as_array().into_iter().flatten().collect();
+    if peers.is_empty() {
+        return "no other station is known; others join with: barograph up --join HOST".into();
+    }
+    let mut rows =
+        vec![["HOST", "STATE", "SINCE", "ADDRESS", "VERSION", "GROUPS", "REASON"].map(String::from)];
+    for peer in peers {
+        let text = |key: &str| printable(peer[key].as_str().unwrap_or("-"));
+        rows.push([
+            text("host"),
+            text("state"),
+            utc(peer["since_s"].as_f64().unwrap_or(0.0)),
+            text("address"),
+            text("version"),
+            list(&peer["groups"]),
+            printable(peer["reason"].as_str().unwrap_or("")),
+        ]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
+    let line = |row: &[String; 7]| {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        cells.join("  ").trim_end().to_string()
+    };
+    rows.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+fn list(value: &Value) -> String {
+    let words = value.as_array().into_iter().flatten().filter_map(Value::as_str);
+    words.map(printable).collect::<Vec<_>>().join(" ")
+}
+
+/// `2026-01-01 00:00:00Z` of seconds since 1970; civil dates from days as in Howard Hinnant's
+/// "chrono-Compatible Low-Level Date Algorithms", `civil_from_days`.
+fn utc(time_s: f64) -> String {
+    // A time from elsewhere: beyond year 9999 nothing is shown.
+    if !(0.0..253_402_300_800.0).contains(&time_s) {
+        return "?".into();
+    }
+    let seconds = time_s as i64;
+    let (days, rest) = (seconds / 86_400, seconds % 86_400);
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    let (hours, minutes) = (rest / 3600, rest / 60 % 60);
+    format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{:02}Z", rest % 60)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_shown_in_utc() {
+        for (time_s, text) in [
+            (0.0, "1970-01-01 00:00:00Z"),
+            (951_782_400.0, "2000-02-29 00:00:00Z"),
+            (1_767_225_599.9, "2025-12-31 23:59:59Z"),
+            (4_107_542_400.0, "2100-03-01 00:00:00Z"),
+            (-1.0, "?"),
+            (f64::NAN, "?"),
+            (1e300, "?"),
+        ] {
+            assert_eq!(utc(time_s), text);
+        }
+    }
+
+    #[test]
+    fn peers_and_events_are_shown_without_steering_the_terminal() {
+        let answer = r#"{"peers": [
+            {"host": "b", "state": "up", "since_s": 0, "address": "192.0.2.2:1", "version": "0.1.0",
+             "groups": ["local:x"], "reason": "a\u001b[2J"},
+            {"host": "longer", "state": "lost", "since_s": 0, "address": null, "version": "0.1.0", "groups": []}]}"#;
+        let shown = table(answer);
+        assert_eq!(shown.lines().count(), 3, "{shown}");
+        assert!(shown.contains(r"a\u{1b}[2J") && shown.contains("192.0.2.2:1"), "{shown}");
+        assert!(table("{\"peers\": []}").contains("--join"));
+        let event = r#"{"id":1,"event":"lost","time_s":0,"host":"b","addresses":["192.0.2.2:1"]}"#;
+        assert_eq!(line(event), "1970-01-01 00:00:00Z  lost      b  192.0.2.2:1");
+        assert_eq!(line("{\"missed\":3}"), "(3 events were missed)");
+    }
+}

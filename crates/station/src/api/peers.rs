@@ -1,0 +1,252 @@
+//! `/v1/mesh`, `/v1/peers`, `/v1/peers/events`: what the station knows of its mesh (docs/spec/mesh.md).
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::extract::Extension;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::sse::{self, KeepAlive, Sse};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream::unfold;
+use serde::Serialize;
+use tokio::sync::broadcast::{Receiver, error::RecvError};
+use tokio::sync::{OwnedSemaphorePermit, watch};
+
+use super::{Nothing, Refusal, State, json, query};
+use crate::api::Peer;
+use crate::mesh::{Event, Kind, Standing};
+use crate::seats::Seat;
+use crate::targets::Targets;
+
+#[derive(Serialize)]
+struct MeshJson<'a> {
+    host: &'a str,
+    role: &'static str,
+    engine: &'static str,
+    /// Whose mesh was joined.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    joined: Option<&'a str>,
+    site: &'a str,
+    groups: Vec<String>,
+    lease_s: f64,
+    directory: DirectoryJson<'a>,
+    peers: PeerCounts,
+    /// `None` = nothing waits for a mesh.
+    spool: Option<SpoolJson>,
+    hooks_dropped: u64,
+}
+
+#[derive(Serialize)]
+struct DirectoryJson<'a> {
+    connected: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    away_s: Option<f64>,
+    /// Another station has this one's name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    conflict: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct PeerCounts {
+    up: usize,
+    lost: usize,
+    ignored: usize,
+}
+
+#[derive(Serialize)]
+struct SpoolJson {
+    records: u64,
+    records_max: u64,
+    is_full: bool,
+    turned_away: u64,
+    forwarded: u64,
+    watermark: Option<u64>,
+    error: Option<String>,
+}
+
+#[derive(Serialize)]
+struct PeersJson<'a> {
+    peers: Vec<PeerJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct PeerJson<'a> {
+    host: &'a str,
+    state: &'static str,
+    /// Why it is ignored, or what is wrong although it is up.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    reason: Option<String>,
+    since_s: f64,
+    addresses: Vec<String>,
+    /// Addresses that cannot be used, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    dropped: Vec<DroppedJson>,
+    /// The address that answered; `None` = none yet.
+    address: Option<String>,
+    version: &'a str,
+    groups: Vec<&'a str>,
+    capabilities: Vec<&'static str>,
+    /// How long it may be silent before it is lost, as this station has it.
+    lease_s: f64,
+}
+
+#[derive(Serialize)]
+struct DroppedJson {
+    address: String,
+    reason: &'static str,
+}
+
+#[derive(Serialize)]
+struct LagJson {
+    missed: u64,
+}
+
+pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let Nothing {} = query(&uri)?;
+    let config = &shared.initial.mesh;
+    let board = &shared.board;
+    let directory = board.directory();
+    let [(_, up), (_, lost), (_, ignored)] = board.counts();
+    let spool = board.spool().map(|spool| SpoolJson {
+        records: spool.records,
+        records_max: config.spool_records_max,
+        is_full: spool.is_full,
+        turned_away: spool.turned_away,
+        forwarded: spool.forwarded,
+        watermark: spool.watermark,
+        error: spool.last_error,
+    });
+    let answer = MeshJson {
+        host: shared.host.as_str(),
+        role: board.kind.role(),
+        engine: board.kind.as_str(),
+        joined: match &board.kind {
+            Kind::Remote(url) => Some(url),
+            Kind::Local | Kind::Nats { .. } => None,
+        },
+        site: config.site.as_str(),
+        groups: config.all_groups().iter().map(ToString::to_string).collect(),
+        lease_s: config.lease.as_secs_f64(),
+        directory: DirectoryJson {
+            connected: directory.is_connected(),
+            error: directory.why(),
+            away_s: directory.away_s(),
+            conflict: directory.conflict(),
+        },
+        peers: PeerCounts { up, lost, ignored },
+        spool,
+        hooks_dropped: board.hooks_dropped(),
+    };
+    Ok(json(StatusCode::OK, &answer))
+}
+
+pub(super) async fn peers(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let Nothing {} = query(&uri)?;
+    let lease_s = shared.initial.mesh.lease.as_secs_f64();
+    let peers = shared.board.peers();
+    let peers = peers.all().map(|peer| PeerJson::new(peer, &shared.targets, lease_s)).collect();
+    Ok(json(StatusCode::OK, &PeersJson { peers }))
+}
+
+impl<'a> PeerJson<'a> {
+    fn new(peer: &'a crate::mesh::Known, targets: &Targets, lease_s: f64) -> Self {
+        let entry = &peer.entry;
+        let can = entry.capabilities;
+        let words = [(can.responder, "responder"), (can.bulk, "bulk"), (can.archive, "archive")];
+        let reason = match &peer.standing {
+            Standing::Ignored(reason) => Some(reason.clone()),
+            Standing::Up => targets
+                .overrides_mesh(entry.host.as_str())
+                .map(|from| format!("a target of this name is measured instead (from {})", from.as_str()))
+                .or_else(|| peer.trouble.clone()),
+            Standing::Lost => None,
+        };
+        let dropped = |(address, reason): &(std::net::SocketAddr, &'static str)| DroppedJson {
+            address: address.to_string(),
+            reason,
+        };
+        Self {
+            host: entry.host.as_str(),
+            state: peer.standing.as_str(),
+            reason,
+            since_s: peer.since_s,
+            addresses: entry.addresses.iter().map(ToString::to_string).collect(),
+            dropped: peer.dropped.iter().map(dropped).collect(),
+            address: peer.in_use.map(|address| address.to_string()),
+            version: &entry.version,
+            groups: entry.groups.iter().map(barograph_forecast::Name::as_str).collect(),
+            capabilities: words.iter().filter(|(can, _)| *can).map(|(_, word)| *word).collect(),
+            lease_s,
+        }
+    }
+}
+
+/// Somebody who follows the events: first what was kept, then what comes.
+struct Watcher {
+    kept: VecDeque<Arc<Event>>,
+    live: Receiver<Arc<Event>>,
+    stopping: watch::Receiver<bool>,
+    _place: (OwnedSemaphorePermit, Seat),
+}
+
+pub(super) async fn events(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Refusal> {
+    let Nothing {} = query(&uri)?;
+    let after = last_event_id(&headers)?;
+    let permit = Arc::clone(&shared.streams).try_acquire_owned().ok();
+    let place = permit.zip(shared.stream_seats.take(peer.address.ip(), peer.is_here())).ok_or_else(|| {
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open (limits.streams_max)")
+    })?;
+    let (kept, live) = shared.board.events.watch(after);
+    let watcher = Watcher { kept, live, stopping: shared.stopping.clone(), _place: place };
+    let events = unfold(watcher, |mut watcher| async move {
+        let event = watcher.next().await?;
+        Some((Ok::<sse::Event, Infallible>(event), watcher))
+    });
+    let keep_alive = KeepAlive::new().interval(super::stream::KEEP_ALIVE);
+    let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
+    // Reverse proxies must pass events on as they come.
+    response.headers_mut().insert("x-accel-buffering", axum::http::HeaderValue::from_static("no"));
+    Ok(response)
+}
+
+/// WHATWG HTML §9.2.4: a browser that connects again says what it has seen last.
+fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, Refusal> {
+    let Some(value) = headers.get("last-event-id") else { return Ok(None) };
+    let id = value.to_str().ok().and_then(|text| text.trim().parse().ok());
+    id.map(Some).ok_or_else(|| Refusal::bad("`Last-Event-ID`: expected the number of an event"))
+}
+
+impl Watcher {
+    /// The next event; `None` when the station stops.
+    async fn next(&mut self) -> Option<sse::Event> {
+        if let Some(event) = self.kept.pop_front() {
+            return sent(&event);
+        }
+        let received = tokio::select! {
+            received = self.live.recv() => received,
+            _ = self.stopping.wait_for(|stopping| *stopping) => return None,
+        };
+        match received {
+            Ok(event) => sent(&event),
+            Err(RecvError::Lagged(missed)) => {
+                let data = serde_json::to_string(&LagJson { missed }).ok()?;
+                Some(sse::Event::default().event("lag").data(data))
+            }
+            Err(RecvError::Closed) => None,
+        }
+    }
+}
+
+fn sent(event: &Event) -> Option<sse::Event> {
+    let data = serde_json::to_string(event).ok()?;
+    Some(sse::Event::default().event(event.event.as_str()).id(event.id.to_string()).data(data))
+}

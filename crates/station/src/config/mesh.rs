@@ -1,0 +1,304 @@
+//! The `[mesh]` table: which mesh a station is part of, and as what.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use barograph_forecast::Name;
+use barograph_probe::Target;
+use barograph_probe::target::Scheme;
+
+use super::value::{Value, short};
+use crate::target::Secret;
+
+/// Settings of the station's part in a mesh (docs/spec/mesh.md).
+#[derive(Clone, Debug, PartialEq)]
+pub struct MeshConfig {
+    /// Address of a station whose mesh this one joins, as a URL; `None` = it has its own, which others may join.
+    pub join: Option<String>,
+    /// File with the token for joining, as `barograph invite` printed it.
+    pub join_token_file: Option<PathBuf>,
+    /// The token itself, from the variable `BAROGRAPH_JOIN_TOKEN`; it goes before the file.
+    pub join_token: Option<Secret>,
+    /// Certificates (PEM) to trust instead of the system's, for a station to join that speaks HTTPS.
+    pub join_ca: Option<PathBuf>,
+    /// NATS servers of the mesh; empty = it runs without.
+    pub nats: Vec<String>,
+    /// Credentials file for NATS.
+    pub nats_credentials: Option<PathBuf>,
+    /// Certificates (PEM) to trust as NATS servers'.
+    pub nats_ca: Option<PathBuf>,
+    /// This station's certificate for NATS, PEM.
+    pub nats_certificate: Option<PathBuf>,
+    /// Its private key, PEM.
+    pub nats_key: Option<PathBuf>,
+    /// Whether this station keeps the mesh's history; with NATS.
+    pub archive: bool,
+    /// The site: the station is in the group `local:SITE`.
+    pub site: Name,
+    /// Further groups.
+    pub groups: Vec<Name>,
+    /// Where others reach this station; empty = the addresses of its interfaces.
+    pub advertise: Vec<SocketAddr>,
+    /// How long others take the station for alive after it was heard last.
+    pub lease: Duration,
+    /// Most records that wait for the mesh, on disk.
+    pub spool_records_max: u64,
+    /// Command that is run when a peer joined, was lost or returned.
+    pub on_change: Option<String>,
+    /// URL that the same is posted to.
+    pub webhook: Option<String>,
+    /// Whether others may make bulk tests with this station.
+    pub bulk: bool,
+}
+
+impl Default for MeshConfig {
+    fn default() -> Self {
+        Self {
+            join: None,
+            join_token_file: None,
+            join_token: None,
+            join_ca: None,
+            nats: Vec::new(),
+            nats_credentials: None,
+            nats_ca: None,
+            nats_certificate: None,
+            nats_key: None,
+            archive: false,
+            site: Name::new("default").expect("a plain word is a name"),
+            groups: Vec::new(),
+            advertise: Vec::new(),
+            lease: Duration::from_secs(10),
+            spool_records_max: 1_000_000,
+            on_change: None,
+            webhook: None,
+            bulk: true,
+        }
+    }
+}
+
+impl MeshConfig {
+    /// Whether the station is part of another's mesh, and so wants to be reached by others.
+    #[must_use]
+    pub fn is_joined(&self) -> bool {
+        self.join.is_some() || !self.nats.is_empty()
+    }
+
+    /// The groups that the station is in, its site's first.
+    #[must_use]
+    pub fn all_groups(&self) -> Vec<Name> {
+        let mut groups = vec![local_group(&self.site).expect("checked when the site was set")];
+        for group in &self.groups {
+            if !groups.contains(group) {
+                groups.push(group.clone());
+            }
+        }
+        groups
+    }
+
+    /// Sets a key of the table; `None` = there is no such key.
+    pub(super) fn assign(&mut self, key: &str, value: &Value) -> Option<Result<(), String>> {
+        let file = |slot: &mut Option<PathBuf>| value.path().map(|v| *slot = Some(v));
+        Some(match key {
+            "join" => value.text().and_then(|text| station_url(&text)).map(|v| self.join = Some(v)),
+            "join_token_file" => file(&mut self.join_token_file),
+            "join_ca" => file(&mut self.join_ca),
+            "nats" => value.words().map(|v| self.nats = v),
+            "nats_credentials" => file(&mut self.nats_credentials),
+            "nats_ca" => file(&mut self.nats_ca),
+            "nats_certificate" => file(&mut self.nats_certificate),
+            "nats_key" => file(&mut self.nats_key),
+            "archive" => value.flag().map(|v| self.archive = v),
+            "site" => value.name().and_then(|site| {
+                local_group(&site)?;
+                self.site = site;
+                Ok(())
+            }),
+            "groups" => value.words().and_then(groups).map(|v| self.groups = v),
+            "advertise" => value.words().and_then(addresses).map(|v| self.advertise = v),
+            "lease_s" => value.seconds(1.0, 300.0).map(|v| self.lease = v),
+            "spool_records_max" => value.integer(1000, 1_000_000_000).map(|v| self.spool_records_max = v),
+            "on_change" => value.text().map(|v| self.on_change = Some(v)),
+            "webhook" => value.text().and_then(webhook).map(|v| self.webhook = Some(v)),
+            "bulk" => value.flag().map(|v| self.bulk = v),
+            _ => return None,
+        })
+    }
+
+    /// What is wrong with the settings together: a key, and a sentence.
+    ///
+    /// # Errors
+    /// The key that must go, or is missing.
+    pub(super) fn check(&self) -> Result<(), (&'static str, String)> {
+        let has_nats = !self.nats.is_empty();
+        let refuse = |key, message: &str| Err((key, message.to_string()));
+        if self.join.is_some() && has_nats {
+            return refuse("mesh.join", "a mesh has one engine: give mesh.join or mesh.nats");
+        }
+        if self.archive && !has_nats {
+            return refuse(
+                "mesh.archive",
+                "keeping the mesh's history needs mesh.nats; without it the station \
+                that others join keeps it",
+            );
+        }
+        if self.nats_certificate.is_some() != self.nats_key.is_some() {
+            return refuse("mesh.nats_key", "mesh.nats_certificate and mesh.nats_key belong together");
+        }
+        Ok(())
+    }
+
+    /// Whether `new` differs in what is read only at the start.
+    pub(super) fn needs_restart(&self, new: &Self) -> bool {
+        // Hooks are read at every event.
+        let fixed = |of: &Self| Self { on_change: None, webhook: None, ..of.clone() };
+        fixed(self) != fixed(new)
+    }
+}
+
+/// The group of a site's stations.
+fn local_group(site: &Name) -> Result<Name, String> {
+    Name::new(&format!("local:{site}"))
+        .map_err(|error| format!("the group local:{}: {error}", short(site.as_str())))
+}
+
+/// The address of a station, from a name, `host:port` or a URL.
+fn station_url(text: &str) -> Result<String, String> {
+    let refuse = |why: &dyn std::fmt::Display| {
+        format!("expected a host, host:port, http://… or https://…, found `{}`: {why}", short(text))
+    };
+    let bare_v6 = text.parse::<std::net::Ipv6Addr>().is_ok();
+    let is_url = text.contains("://");
+    let has_port = !is_url && !bare_v6 && Target::parse(text).is_ok();
+    let url = match (is_url, bare_v6, has_port) {
+        (true, ..) => text.to_string(),
+        (_, true, _) => format!("http://[{text}]:{}/", super::PORT),
+        (_, _, true) => format!("http://{text}/"),
+        _ => format!("http://{text}:{}/", super::PORT),
+    };
+    let target = Target::parse(&url).map_err(|error| refuse(&error.expected))?;
+    if target.scheme() == Scheme::Address || target.path() != "/" {
+        return Err(refuse(&"a station has no path"));
+    }
+    // `http://host` alone is the port of web servers; a station's own is meant unless one is named.
+    let authority = url.split("://").nth(1).unwrap_or_default().trim_end_matches('/');
+    let names_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+    let port = if names_port { target.port() } else { super::PORT };
+    let host =
+        if target.host().contains(':') { format!("[{}]", target.host()) } else { target.host().into() };
+    let scheme = if target.scheme() == Scheme::Https { "https" } else { "http" };
+    Ok(format!("{scheme}://{host}:{port}/"))
+}
+
+fn groups(words: Vec<String>) -> Result<Vec<Name>, String> {
+    if GROUPS_MAX < words.len() {
+        return Err(format!("expected at most {GROUPS_MAX} groups, found {}", words.len()));
+    }
+    let group = |word: &String| match Name::new(word) {
+        // Who is in a site's group is said by `mesh.site` alone.
+        Ok(_) if word.starts_with("local:") => {
+            Err(format!("`{}` is the group of a site: say mesh.site = …", short(word)))
+        }
+        Ok(group) => Ok(group),
+        Err(error) => Err(format!("`{}` is no group: {error}", short(word))),
+    };
+    words.iter().map(group).collect()
+}
+
+fn addresses(words: Vec<String>) -> Result<Vec<SocketAddr>, String> {
+    if ADDRESSES_MAX < words.len() {
+        return Err(format!("expected at most {ADDRESSES_MAX} addresses, found {}", words.len()));
+    }
+    let address = |word: &String| -> Result<SocketAddr, String> {
+        let parsed = word.parse::<SocketAddr>().or_else(|_| {
+            // Behind a forwarded port the number may differ; else it is the usual one.
+            word.parse().map(|ip| SocketAddr::new(ip, super::PORT))
+        });
+        let parsed = parsed.map_err(|_| {
+            format!(
+                "expected addresses such as 192.0.2.7:10132 or [2001:db8::7]:10132, found `{}`",
+                short(word)
+            )
+        })?;
+        match crate::mesh::unusable(parsed) {
+            Some(why) => Err(format!("`{}` cannot be advertised: {why}", short(word))),
+            None => Ok(parsed),
+        }
+    };
+    words.iter().map(address).collect()
+}
+
+fn webhook(text: String) -> Result<String, String> {
+    match Target::parse(&text) {
+        Ok(target) if target.scheme() != Scheme::Address => Ok(target.to_string()),
+        _ => Err(format!("expected http://… or https://…, found `{}`", short(&text))),
+    }
+}
+
+/// One less than the directory takes, for the site's own.
+const GROUPS_MAX: usize = barograph_engine::Entry::GROUPS_MAX - 1;
+const ADDRESSES_MAX: usize = barograph_engine::Entry::ADDRESSES_MAX;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_station_is_named_by_host_address_or_url() {
+        for (text, url) in [
+            ("head", "http://head:10132/"),
+            ("head.example", "http://head.example:10132/"),
+            ("head:1", "http://head:1/"),
+            ("192.0.2.1", "http://192.0.2.1:10132/"),
+            ("192.0.2.1:7", "http://192.0.2.1:7/"),
+            ("2001:db8::1", "http://[2001:db8::1]:10132/"),
+            ("[2001:db8::1]", "http://[2001:db8::1]:10132/"),
+            ("[2001:db8::1]:7", "http://[2001:db8::1]:7/"),
+            ("http://head", "http://head:10132/"),
+            ("http://head:80/", "http://head:80/"),
+            ("https://head", "https://head:10132/"),
+            ("https://[2001:db8::1]:443", "https://[2001:db8::1]:443/"),
+            ("https://[2001:db8::1]", "https://[2001:db8::1]:10132/"),
+        ] {
+            assert_eq!(station_url(text).as_deref(), Ok(url), "{text}");
+        }
+        for bad in ["", "a b", "http://", "ftp://a", "http://a/b", "head:0", "head:x", "a/b", "http://a?x"] {
+            assert!(station_url(bad).is_err(), "{bad}: {:?}", station_url(bad));
+        }
+    }
+
+    #[test]
+    fn groups_and_addresses_are_checked() {
+        let list = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+        assert!(groups(list(&["global", "lab"])).is_ok());
+        for bad in ["local:x", "a b", ""] {
+            assert!(groups(list(&[bad])).is_err(), "{bad}");
+        }
+        let good = addresses(list(&["192.0.2.7", "[2001:db8::7]:1"])).unwrap();
+        assert_eq!(good[0].port(), super::super::PORT);
+        for bad in ["0.0.0.0:1", "224.0.0.1:1", "192.0.2.1:0", "head:1", "[ff02::1]:1"] {
+            assert!(addresses(list(&[bad])).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn settings_that_exclude_each_other_name_a_key() {
+        let good = MeshConfig { join: Some("http://a:1/".into()), ..MeshConfig::default() };
+        assert_eq!(good.check(), Ok(()));
+        for (bad, key) in [
+            (MeshConfig { nats: vec!["a".into()], ..good.clone() }, "mesh.join"),
+            (MeshConfig { archive: true, ..good.clone() }, "mesh.archive"),
+            (MeshConfig { nats_key: Some("k".into()), ..good.clone() }, "mesh.nats_key"),
+        ] {
+            assert_eq!(bad.check().unwrap_err().0, key);
+        }
+    }
+
+    #[test]
+    fn the_site_is_a_group_and_no_group_comes_twice() {
+        let name = |text| Name::new(text).unwrap();
+        let config = MeshConfig { groups: vec![name("lab"), name("lab")], ..MeshConfig::default() };
+        assert_eq!(config.all_groups(), [name("local:default"), name("lab")]);
+    }
+}

@@ -1,0 +1,222 @@
+//! Who this station is to others: its key, and signed requests both ways (docs/spec/mesh.md §2).
+
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use barograph_forecast::Name;
+use barograph_probe::TokenTable;
+use barograph_probe::io::Sign;
+use barograph_probe::signed::{Challenge, Credentials, text_to_sign};
+use ring::rand::{SecureRandom, SystemRandom};
+use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+
+use crate::health::lock;
+use crate::state::write_whole;
+
+/// A station's name and Ed25519 key (RFC 8032), and the challenges that it has given out.
+pub struct Identity {
+    host: Name,
+    key: Ed25519KeyPair,
+    random: SystemRandom,
+    challenges: Mutex<TokenTable>,
+    /// Challenges age by the monotonic clock: setting the time revives none and kills none.
+    began: Instant,
+}
+
+/// Signs for an identity, and only what this one responder asks.
+///
+/// A station that passes the challenge of another on gets no answer, so that it cannot act as its caller.
+struct Signer {
+    identity: Arc<Identity>,
+    responder: Name,
+}
+
+/// Why a signed request is not what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureError {
+    /// The header cannot be read.
+    #[error("expected `Authorization: Barograph-Station name=\"…\", challenge=\"…\", signature=\"…\"`")]
+    Malformed,
+    /// The challenge was never given out, was answered before, or is too old.
+    #[error("the challenge is unknown, spent or expired")]
+    Challenge,
+    /// No peer has this name.
+    #[error("no station of this mesh in a group of this one has that name")]
+    Unknown,
+    /// The peer's directory entry has no public key.
+    #[error("the station of that name has no public key in the directory")]
+    Keyless,
+    /// The signature is not that of the peer's key.
+    #[error("the signature is not that station's")]
+    Signature,
+}
+
+impl Identity {
+    /// The identity of `host`: its key is read from `directory`, or made at the first start (mode 0600).
+    ///
+    /// # Errors
+    /// What the system says; a file that holds no key is an error, not replaced.
+    pub fn open(directory: &Path, host: Name) -> std::io::Result<Self> {
+        let path = directory.join(KEY_FILE);
+        let random = SystemRandom::new();
+        let document = match std::fs::read(&path) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let document = Ed25519KeyPair::generate_pkcs8(&random)
+                    .map_err(|_| std::io::Error::other("the system gives no randomness for a key"))?;
+                write_whole(&path, document.as_ref())?;
+                document.as_ref().to_vec()
+            }
+            Err(error) => return Err(error),
+        };
+        let key = Ed25519KeyPair::from_pkcs8(&document).map_err(|error| {
+            let message = format!("there is no Ed25519 key (PKCS#8) in it: {error}");
+            std::io::Error::new(std::io::ErrorKind::InvalidData, message)
+        })?;
+        let challenges = Mutex::new(TokenTable::new(CHALLENGE_LIFETIME.as_secs_f64(), CHALLENGES_MAX));
+        Ok(Self { host, key, random, challenges, began: Instant::now() })
+    }
+
+    /// The public key, as it stands in the directory.
+    #[must_use]
+    pub fn public_key(&self) -> [u8; 32] {
+        self.key
+            .public_key()
+            .as_ref()
+            .try_into()
+            .expect("an Ed25519 public key has 32 bytes (RFC 8032 §5.1.5)")
+    }
+
+    /// A challenge for a caller; `None` when the system gives no randomness.
+    pub(crate) fn challenge(&self) -> Option<Challenge> {
+        let mut challenge = [0; 16];
+        self.random.fill(&mut challenge).ok()?;
+        lock(&self.challenges).issue(challenge, self.began.elapsed().as_secs_f64());
+        Some(Challenge { realm: self.host.clone(), challenge })
+    }
+
+    /// Checks the value of an `Authorization` header; gives the caller's name. `key_of` looks a peer's key up:
+    /// `None` = no such peer, `Some(None)` = it has none.
+    ///
+    /// # Errors
+    /// [`SignatureError`]; the challenge is spent whatever is wrong with the rest.
+    pub(crate) fn verify(
+        &self,
+        authorization: &str,
+        method: &str,
+        path: &str,
+        key_of: impl FnOnce(&Name) -> Option<Option<[u8; 32]>>,
+    ) -> Result<Name, SignatureError> {
+        let given = Credentials::parse(authorization).ok_or(SignatureError::Malformed)?;
+        let now_s = self.began.elapsed().as_secs_f64();
+        if !lock(&self.challenges).redeem(&given.challenge, now_s) {
+            return Err(SignatureError::Challenge);
+        }
+        let key = key_of(&given.name).ok_or(SignatureError::Unknown)?.ok_or(SignatureError::Keyless)?;
+        let text = text_to_sign(&given.challenge, &self.host, &given.name, method, path);
+        UnparsedPublicKey::new(&ED25519, key)
+            .verify(text.as_bytes(), &given.signature)
+            .map_err(|_| SignatureError::Signature)?;
+        Ok(given.name)
+    }
+
+    /// What signs requests to `responder`, and to no other.
+    pub(crate) fn signer(self: &Arc<Self>, responder: Name) -> Arc<dyn Sign> {
+        Arc::new(Signer { identity: Arc::clone(self), responder })
+    }
+}
+
+impl std::fmt::Debug for Identity {
+    /// Without the private key.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Identity").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+impl Sign for Signer {
+    fn answer(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials> {
+        if challenge.realm != self.responder {
+            return None;
+        }
+        let Identity { host, key, .. } = &*self.identity;
+        let text = text_to_sign(&challenge.challenge, &self.responder, host, method, path);
+        let signature = key.sign(text.as_bytes()).as_ref().try_into().ok()?;
+        Some(Credentials { name: host.clone(), challenge: challenge.challenge, signature })
+    }
+}
+
+/// The key's file in the state directory.
+pub const KEY_FILE: &str = "station.key";
+/// A caller answers a challenge in a round trip and a handshake.
+const CHALLENGE_LIFETIME: Duration = Duration::from_secs(30);
+/// Whoever asks gets one, so they are bounded; a flood of a thousand a second leaves a caller 4 s.
+const CHALLENGES_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn identity(directory: &Path, host: &str) -> Arc<Identity> {
+        std::fs::create_dir_all(directory).unwrap();
+        Arc::new(Identity::open(directory, Name::new(host).unwrap()).unwrap())
+    }
+
+    #[test]
+    fn the_key_is_private_and_kept_and_damage_is_an_error() {
+        let state = tempfile::tempdir().unwrap();
+        let first = identity(state.path(), "a").public_key();
+        assert_eq!(identity(state.path(), "a").public_key(), first);
+        let file = state.path().join(KEY_FILE);
+        assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::write(&file, "no key").unwrap();
+        let error = Identity::open(state.path(), Name::new("a").unwrap()).unwrap_err();
+        assert!(error.to_string().contains("no Ed25519 key"), "{error}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "no key");
+    }
+
+    #[test]
+    fn a_signature_is_good_once_for_one_request_of_one_caller() {
+        let state = tempfile::tempdir().unwrap();
+        let [a, b, c] = ["a", "b", "c"].map(|host| identity(&state.path().join(host), host));
+        let name = |text| Name::new(text).unwrap();
+        let key_of = |host: &Name| match host.as_str() {
+            "a" => Some(Some(a.public_key())),
+            "c" => Some(Some(c.public_key())),
+            "keyless" => Some(None),
+            _ => None,
+        };
+        let to_b = a.signer(name("b"));
+        let sign = || to_b.answer(&b.challenge().unwrap(), "GET", "/v1/probe").unwrap();
+        let verify = |header: &str| b.verify(header, "GET", "/v1/probe", key_of);
+
+        let good = sign().header();
+        assert_eq!(verify(&good), Ok(name("a")));
+        assert_eq!(verify(&good), Err(SignatureError::Challenge), "replayed");
+        assert_eq!(b.verify(&sign().header(), "GET", "/v1/other", key_of), Err(SignatureError::Signature));
+        let as_c = Credentials { name: name("c"), ..sign() };
+        assert_eq!(verify(&as_c.header()), Err(SignatureError::Signature), "somebody else's name");
+        let unknown = Credentials { name: name("x"), ..sign() };
+        assert_eq!(verify(&unknown.header()), Err(SignatureError::Unknown));
+        let keyless = Credentials { name: name("keyless"), ..sign() };
+        assert_eq!(verify(&keyless.header()), Err(SignatureError::Keyless));
+        let mut foreign = sign();
+        foreign.challenge = c.challenge().unwrap().challenge;
+        assert_eq!(verify(&foreign.header()), Err(SignatureError::Challenge));
+        assert_eq!(verify("Barograph-Station name=\"a\""), Err(SignatureError::Malformed));
+        assert_eq!(to_b.answer(&c.challenge().unwrap(), "GET", "/v1/probe"), None, "passed on by b for c");
+    }
+
+    #[test]
+    fn challenges_are_bounded() {
+        let state = tempfile::tempdir().unwrap();
+        let b = identity(state.path(), "b");
+        for _ in 0..CHALLENGES_MAX + 10 {
+            b.challenge().unwrap();
+        }
+        assert_eq!(lock(&b.challenges).len(), CHALLENGES_MAX);
+    }
+}

@@ -1,0 +1,32 @@
+//! The station's part in a mesh: it says in the directory where it is, and measures whom it finds there.
+//!
+//! ```text
+//! directory ─► roster ─► peers ─┬─► targets ─► prober (on its own thread, as ever)
+//!     ▲                         ├─► /v1/peers, /v1/peers/events, command, webhook
+//!     └── own entry, leased     └─► peers.json: whom to measure while there is no directory
+//! ```
+//!
+//! All of it runs on one thread, `mesh`; measuring never waits for it, nor for a directory that is away.
+
+mod addresses;
+mod board;
+mod check;
+mod directory;
+mod engine;
+mod events;
+mod hook;
+mod keeper;
+mod kept;
+mod peers;
+
+pub(crate) use addresses::unusable;
+pub(crate) use board::{Board, Figures};
+pub(crate) use engine::engine;
+pub use engine::{Engines, Kind, Spool};
+pub(crate) use events::Event;
+pub(crate) use keeper::{Keeper, Parts};
+pub(crate) use peers::{Peer as Known, Standing};
+
+/// Peers at most, the lost ones among them: a station measures each of its peers, and more than so many
+/// would be a load. Larger meshes are divided into groups.
+pub(crate) const PEERS_MAX: usize = 1000;

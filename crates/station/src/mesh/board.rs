@@ -1,0 +1,200 @@
+//! What is known of the mesh now: written by its thread, read by the API and by measuring, behind short locks.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use barograph_forecast::Name;
+use tokio::sync::Notify;
+
+use super::engine::{Kind, Spool};
+use super::events::Events;
+use super::peers::Peers;
+use super::{Engines, Standing};
+use crate::health::lock;
+use crate::identity::{Identity, SignatureError};
+
+/// Shared by the threads of a station.
+pub(crate) struct Board {
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) kind: Kind,
+    pub(crate) events: Events,
+    peers: Mutex<Peers>,
+    directory: Mutex<Directory>,
+    spool: Option<Arc<dyn Fn() -> Spool + Send + Sync>>,
+    /// A peer's addresses are to be tried.
+    pub(super) doubt: Notify,
+    /// Events that found no room on their way to the command or the webhook.
+    pub(super) hooks_dropped: AtomicU64,
+}
+
+/// What `/metrics` says of the mesh.
+#[derive(Clone, Debug)]
+pub(crate) struct Figures {
+    pub(crate) is_connected: bool,
+    /// How many stations of the directory stand how.
+    pub(crate) peers: [(&'static str, usize); 3],
+    pub(crate) hooks_dropped: u64,
+    pub(crate) spool: Option<Spool>,
+}
+
+/// How the directory does.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Directory {
+    /// Why registering failed last; `None` = it did not.
+    pub(super) refused: Option<String>,
+    pub(super) is_registered: bool,
+    /// Groups that are watched, and why those that are not cannot be.
+    pub(super) watching: usize,
+    pub(super) unwatched: Option<String>,
+    pub(super) groups: usize,
+    /// Since when it cannot be reached.
+    pub(super) away_since: Option<Instant>,
+    /// Another station is registered under this one's name.
+    pub(super) conflict: Option<String>,
+    /// Hosts passed over because there are too many.
+    pub(super) passed_over: u64,
+}
+
+impl Directory {
+    /// Whether this station is registered and hears of all its groups.
+    pub(crate) fn is_connected(&self) -> bool {
+        self.is_registered && self.watching == self.groups && self.refused.is_none()
+    }
+
+    /// Why it is not connected.
+    pub(crate) fn why(&self) -> Option<&str> {
+        if self.is_connected() {
+            return None;
+        }
+        let why = self.refused.as_deref().or(self.unwatched.as_deref());
+        Some(why.unwrap_or("nothing was heard of it yet"))
+    }
+
+    /// For how long it has been away, in seconds; `None` = it is there.
+    pub(crate) fn away_s(&self) -> Option<f64> {
+        self.away_since.map(|since| since.elapsed().as_secs_f64())
+    }
+
+    /// That another station is registered under this one's name.
+    pub(crate) fn conflict(&self) -> Option<&str> {
+        self.conflict.as_deref()
+    }
+
+    /// Notes since when it is away, after a change.
+    fn judge(&mut self, now: Instant) {
+        self.away_since = if self.is_connected() { None } else { self.away_since.or(Some(now)) };
+    }
+}
+
+impl Board {
+    pub(crate) fn new(identity: Arc<Identity>, engines: &Engines, groups: usize) -> Self {
+        let away_since = Some(Instant::now());
+        let directory = Directory { groups, away_since, ..Directory::default() };
+        Self {
+            identity,
+            kind: engines.kind.clone(),
+            events: Events::new(u64::try_from(now_s_of_events().as_millis()).unwrap_or(0)),
+            peers: Mutex::default(),
+            directory: Mutex::new(directory),
+            spool: engines.spool.clone(),
+            doubt: Notify::new(),
+            hooks_dropped: AtomicU64::new(0),
+        }
+    }
+
+    /// The peers; to be held for moments only.
+    pub(crate) fn peers(&self) -> MutexGuard<'_, Peers> {
+        lock(&self.peers)
+    }
+
+    /// How the directory does.
+    pub(crate) fn directory(&self) -> Directory {
+        lock(&self.directory).clone()
+    }
+
+    pub(super) fn set_directory(&self, change: impl FnOnce(&mut Directory)) {
+        let mut directory = lock(&self.directory);
+        change(&mut directory);
+        directory.judge(Instant::now());
+    }
+
+    /// Records that wait for the mesh; `None` = the station stores for itself alone.
+    pub(crate) fn spool(&self) -> Option<Spool> {
+        self.spool.as_ref().map(|figures| figures())
+    }
+
+    /// Events that the command or the webhook did not get, because too many waited.
+    pub(crate) fn hooks_dropped(&self) -> u64 {
+        self.hooks_dropped.load(Ordering::Relaxed)
+    }
+
+    /// An experiment with a peer ended. Never waits.
+    pub(crate) fn measured(&self, host: &Name, answered: bool) {
+        if self.peers().measured(host, answered) {
+            self.doubt.notify_one();
+        }
+    }
+
+    /// Checks a signed request; gives the caller's name.
+    ///
+    /// # Errors
+    /// [`SignatureError`].
+    pub(crate) fn verify(
+        &self,
+        authorization: &str,
+        method: &str,
+        path: &str,
+    ) -> Result<Name, SignatureError> {
+        self.identity.verify(authorization, method, path, |host| self.peers().key(host))
+    }
+
+    /// How many stations of the directory stand how: up, lost, ignored.
+    pub(crate) fn counts(&self) -> [(&'static str, usize); 3] {
+        let peers = self.peers();
+        let count = |word| (word, peers.all().filter(|peer| peer.standing.as_str() == word).count());
+        let words = [Standing::Up, Standing::Lost, Standing::Ignored(String::new())];
+        words.map(|standing| count(standing.as_str()))
+    }
+
+    /// What `/metrics` says.
+    pub(crate) fn figures(&self) -> Figures {
+        Figures {
+            is_connected: self.directory().is_connected(),
+            peers: self.counts(),
+            hooks_dropped: self.hooks_dropped(),
+            spool: self.spool(),
+        }
+    }
+
+    /// What is wrong, in sentences for `/healthz`.
+    pub(crate) fn reasons(&self) -> Vec<String> {
+        let mut reasons = Vec::new();
+        let directory = self.directory();
+        if let Some(away) =
+            directory.away_since.map(|since| since.elapsed()).filter(|away| AWAY_MATTERS < *away)
+        {
+            let why = directory.why().unwrap_or_default();
+            reasons.push(format!("the mesh's directory has been away for {} s: {why}", away.as_secs()));
+        }
+        reasons.extend(directory.conflict);
+        if self.spool().is_some_and(|spool| spool.is_full) {
+            let key = "mesh.spool_records_max";
+            reasons
+                .push(format!("as many records wait for the mesh as may ({key}); further ones are refused"));
+        }
+        reasons
+    }
+}
+
+/// Wall-clock label of now, in seconds since 1970-01-01 UTC.
+pub(super) fn now_s() -> f64 {
+    now_s_of_events().as_secs_f64()
+}
+
+fn now_s_of_events() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
+}
+
+/// A restart of the station that others have joined takes seconds; a minute is an outage.
+const AWAY_MATTERS: Duration = Duration::from_secs(60);

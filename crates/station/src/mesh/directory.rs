@@ -1,0 +1,187 @@
+//! Talking to the directory: the own entry under a lease, and a watch of each group; both go on by
+//! themselves after failures, with a growing pause.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_engine::{Capabilities, Engine, Entry, Error, Event, Lease};
+use barograph_forecast::Name;
+use futures_util::StreamExt;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{sleep, timeout};
+
+use super::addresses;
+use super::board::Board;
+use crate::config::MeshConfig;
+
+/// What a watch tells of its group.
+#[derive(Debug)]
+pub(super) enum Told {
+    /// It begins, once more perhaps: a snapshot follows.
+    Began,
+    /// An event of the directory.
+    Event(Event),
+    /// It ended.
+    Ended,
+}
+
+/// What this station says of itself.
+#[derive(Clone)]
+pub(super) struct Card {
+    pub(super) host: Name,
+    pub(super) listen: SocketAddr,
+    pub(super) config: MeshConfig,
+    pub(super) key: [u8; 32],
+}
+
+impl Card {
+    /// Where others reach this station, as it is now.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        if self.config.advertise.is_empty() {
+            addresses::own(self.listen, &addresses::interfaces())
+        } else {
+            self.config.advertise.clone()
+        }
+    }
+
+    fn entry(&self) -> Entry {
+        Entry {
+            host: self.host.clone(),
+            addresses: self.addresses(),
+            version: env!("CARGO_PKG_VERSION").into(),
+            groups: self.config.all_groups(),
+            capabilities: Capabilities {
+                responder: true,
+                bulk: self.config.bulk,
+                archive: self.config.archive,
+            },
+            key: Some(self.key),
+        }
+    }
+}
+
+/// Keeps this station registered; ends with its task. `again` = the directory does not know it any more.
+pub(super) async fn stay_registered(
+    engine: Arc<dyn Engine>,
+    card: Card,
+    board: Arc<Board>,
+    again: Arc<Notify>,
+) {
+    let mut pause = PAUSE_MIN;
+    // The older lease goes when the newer is there, so that no moment is without one.
+    let mut held: Option<Box<dyn Lease>> = None;
+    loop {
+        let entry = card.entry();
+        match within_limit(engine.register(&entry, card.config.lease)).await {
+            Ok(lease) => {
+                if held.replace(lease).is_none() {
+                    tracing::info!(
+                        "registered in the mesh's directory as {}, at {}",
+                        card.host,
+                        shown(&entry)
+                    );
+                }
+                board.set_directory(|directory| (directory.is_registered, directory.refused) = (true, None));
+                pause = PAUSE_MIN;
+                until_news(&card, &entry, &again).await;
+            }
+            Err(error) => {
+                let message = format!("this station cannot be registered: {error}");
+                if board.directory().refused.as_ref() != Some(&message) {
+                    tracing::warn!("{message}; measuring goes on, and it is tried again");
+                }
+                board.set_directory(|directory| directory.refused = Some(message));
+                sleep(pause).await;
+                pause = PAUSE_MAX.min(pause * 2);
+            }
+        }
+    }
+}
+
+/// Waits until there is something else to register, or the directory has forgotten what was.
+async fn until_news(card: &Card, registered: &Entry, again: &Notify) {
+    loop {
+        tokio::select! {
+            () = sleep(LOOK_EVERY) => {
+                let addresses = card.addresses();
+                if addresses != registered.addresses {
+                    tracing::info!("this host's addresses have changed");
+                    return;
+                }
+            }
+            () = again.notified() => return,
+        }
+    }
+}
+
+/// Watches a group and tells what it hears; ends with its task, or when nobody listens any more.
+pub(super) async fn keep_watching(
+    engine: Arc<dyn Engine>,
+    group: Name,
+    board: Arc<Board>,
+    told: mpsc::Sender<(Name, Told)>,
+) {
+    let mut pause = PAUSE_MIN;
+    loop {
+        let mut events = engine.watch(&group);
+        let mut synced = false;
+        if told.send((group.clone(), Told::Began)).await.is_err() {
+            return;
+        }
+        let why = loop {
+            let Some(event) = events.next().await else { break Error::Unavailable("the watch ended".into()) };
+            match event {
+                Ok(event) => {
+                    if matches!(event, Event::Synced) && !synced {
+                        synced = true;
+                        pause = PAUSE_MIN;
+                        board.set_directory(|directory| {
+                            directory.watching += 1;
+                            directory.unwatched = None;
+                        });
+                    }
+                    if told.send((group.clone(), Told::Event(event))).await.is_err() {
+                        return;
+                    }
+                }
+                Err(error) => break error,
+            }
+        };
+        drop(events);
+        let message = format!("the group {group} cannot be watched: {why}");
+        if board.directory().unwatched.as_ref() != Some(&message) {
+            tracing::warn!("{message}; the peers known last are measured, and it is tried again");
+        }
+        board.set_directory(|directory| {
+            directory.watching -= usize::from(synced);
+            directory.unwatched = Some(message);
+        });
+        if told.send((group.clone(), Told::Ended)).await.is_err() {
+            return;
+        }
+        sleep(pause).await;
+        pause = PAUSE_MAX.min(pause * 2);
+    }
+}
+
+async fn within_limit<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match timeout(ANSWER, future).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::Unavailable(format!("no answer for {} s", ANSWER.as_secs()))),
+    }
+}
+
+fn shown(entry: &Entry) -> String {
+    let addresses: Vec<String> = entry.addresses.iter().map(ToString::to_string).collect();
+    if addresses.is_empty() { "no address".into() } else { addresses.join(", ") }
+}
+
+/// First and longest pause after a failure: a directory that was restarted is found within the first of them,
+/// and one that is away for long is not asked by thousands of stations at once.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// An engine has its own deadline; this is for one that has none.
+const ANSWER: Duration = Duration::from_secs(30);
+/// How often a host's addresses are looked at: DHCP and tunnels change them.
+const LOOK_EVERY: Duration = Duration::from_secs(30);

@@ -1,0 +1,143 @@
+//! The engine that a station's configuration asks for.
+
+use std::sync::Arc;
+
+use barograph_engine::{Engine, Joined, JoinedConfig, Local, Remote, RemoteConfig};
+use barograph_forecast::Name;
+
+use crate::config::{Config, MeshConfig};
+use crate::{StartError, state};
+
+/// What a station stores in, reads from and is registered with.
+#[derive(Clone)]
+pub struct Engines {
+    pub(crate) engine: Arc<dyn Engine>,
+    /// The station's own archive: history is replayed from it, whether the mesh can be reached or not.
+    pub(crate) local: Arc<dyn Engine>,
+    /// Served to the stations that this one invites; `None` = the mesh's engine is another's.
+    pub(crate) served: Option<Arc<Local>>,
+    pub(crate) kind: Kind,
+    pub(crate) spool: Option<SpoolFn>,
+}
+
+/// How the engine of a mesh is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// It is the station's own; others may join it.
+    Local,
+    /// It is that of the station with this URL.
+    Remote(String),
+    /// NATS servers; `archive` = this station keeps the mesh's history.
+    Nats {
+        /// Whether it does.
+        archive: bool,
+    },
+}
+
+/// Records that wait for the mesh, in the station's own archive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Spool {
+    /// Records that wait.
+    pub records: u64,
+    /// Whether no further record may wait.
+    pub is_full: bool,
+    /// Appends refused because no further record might wait.
+    pub turned_away: u64,
+    /// Records that the mesh has acknowledged, repetitions counted again.
+    pub forwarded: u64,
+    /// The sequence up to which the mesh has everything; `None` = it has not said yet.
+    pub watermark: Option<u64>,
+    /// Why forwarding does not go on; `None` = it does.
+    pub last_error: Option<String>,
+}
+
+/// Asks for the figures of a spool.
+type SpoolFn = Arc<dyn Fn() -> Spool + Send + Sync>;
+
+impl Engines {
+    /// One engine for everything, of a station that has joined no mesh.
+    #[must_use]
+    pub fn alone(engine: Arc<dyn Engine>) -> Self {
+        Self { local: Arc::clone(&engine), engine, served: None, kind: Kind::Local, spool: None }
+    }
+
+    /// A station's own archive, which others may join.
+    #[must_use]
+    pub fn serving(archive: Arc<Local>) -> Self {
+        let engine: Arc<dyn Engine> = Arc::<Local>::clone(&archive);
+        Self { served: Some(archive), ..Self::alone(engine) }
+    }
+}
+
+/// The engines that `config` asks for, around the station's own archive. None of them is waited for.
+///
+/// # Errors
+/// [`StartError`] when a token or a certificate cannot be used, or the archive cannot be a spool.
+pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, StartError> {
+    let mesh = &config.mesh;
+    let Some(url) = &mesh.join else { return Ok(Engines::serving(local)) };
+    let remote = Remote::new(RemoteConfig {
+        token: Some(invitation(mesh)?),
+        ca: mesh.join_ca.clone(),
+        ..RemoteConfig::new(url, host.clone())
+    })?;
+    spooled(mesh, host, local, Arc::new(remote), Kind::Remote(url.clone()))
+}
+
+/// The station's own archive before the engine of a mesh.
+fn spooled(
+    mesh: &MeshConfig,
+    host: &Name,
+    local: Arc<Local>,
+    engine: Arc<dyn Engine>,
+    kind: Kind,
+) -> Result<Engines, StartError> {
+    let config =
+        JoinedConfig { spool_records_max: mesh.spool_records_max, ..JoinedConfig::new(host.clone()) };
+    let joined = Arc::new(Joined::start(config, Arc::clone(&local), engine)?);
+    let figures = Arc::clone(&joined);
+    Ok(Engines { engine: joined, local, served: None, kind, spool: Some(Arc::new(move || spool(&figures))) })
+}
+
+fn spool(joined: &Joined) -> Spool {
+    let figures = joined.statistics();
+    Spool {
+        records: figures.spooled,
+        is_full: figures.is_full,
+        turned_away: figures.turned_away,
+        forwarded: figures.forwarded,
+        watermark: figures.watermark,
+        last_error: figures.last_error.map(|error| error.to_string()),
+    }
+}
+
+/// The token of the invitation, from the environment, else from its file.
+fn invitation(mesh: &MeshConfig) -> Result<String, StartError> {
+    match (&mesh.join_token, &mesh.join_token_file) {
+        (Some(token), _) => Ok(token.reveal().to_string()),
+        (None, Some(path)) => {
+            state::other_token(path).map_err(|error| StartError::State { path: path.clone(), error })
+        }
+        (None, None) => Err(StartError::Uninvited(mesh.join.clone().unwrap_or_default())),
+    }
+}
+
+impl Kind {
+    /// As shown.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Local => "local",
+            Self::Remote(_) => "remote",
+            Self::Nats { .. } => "nats",
+        }
+    }
+
+    /// What the station is in its mesh.
+    pub(crate) fn role(&self) -> &'static str {
+        match self {
+            Self::Local => "host",
+            Self::Remote(_) | Self::Nats { archive: false } => "member",
+            Self::Nats { archive: true } => "archive",
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What became of peers, in order: the newest are kept for whoever was away.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use barograph_engine::Entry;
+use serde::Serialize;
+use tokio::sync::broadcast;
+
+use crate::health::lock;
+
+/// What became of a peer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum What {
+    /// It is there, for the first time.
+    Joined,
+    /// Its lease is over, or it left.
+    Lost,
+    /// It is there again.
+    Returned,
+}
+
+impl What {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Joined => "joined",
+            Self::Lost => "lost",
+            Self::Returned => "returned",
+        }
+    }
+}
+
+/// One event, as it is sent.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct Event {
+    /// Counts up; beyond what an earlier run of this station has given (see [`Events::new`]).
+    pub(crate) id: u64,
+    pub(crate) event: What,
+    /// Seconds since 1970-01-01 UTC.
+    pub(crate) time_s: f64,
+    pub(crate) host: String,
+    pub(crate) addresses: Vec<String>,
+    pub(crate) version: String,
+    pub(crate) groups: Vec<String>,
+}
+
+/// The newest events, and who waits for more.
+#[derive(Debug)]
+pub(crate) struct Events {
+    state: Mutex<State>,
+    sender: broadcast::Sender<Arc<Event>>,
+}
+
+#[derive(Debug)]
+struct State {
+    kept: VecDeque<Arc<Event>>,
+    next_id: u64,
+}
+
+impl Events {
+    /// Numbers begin at the time of the start in milliseconds, so that a watcher who knows a number of an
+    /// earlier run gets everything of this one, unless the clock was set back meanwhile.
+    pub(super) fn new(started_unix_ms: u64) -> Self {
+        let state = State { kept: VecDeque::new(), next_id: started_unix_ms };
+        Self { state: Mutex::new(state), sender: broadcast::channel(KEPT).0 }
+    }
+
+    /// Keeps an event and gives it to everybody who watches.
+    pub(super) fn publish(&self, what: What, entry: &Entry, time_s: f64) -> Arc<Event> {
+        let mut state = lock(&self.state);
+        let event = Arc::new(Event {
+            id: state.next_id,
+            event: what,
+            time_s,
+            host: entry.host.to_string(),
+            addresses: entry.addresses.iter().map(ToString::to_string).collect(),
+            version: entry.version.clone(),
+            groups: entry.groups.iter().map(ToString::to_string).collect(),
+        });
+        state.next_id += 1;
+        if KEPT <= state.kept.len() {
+            state.kept.pop_front();
+        }
+        state.kept.push_back(Arc::clone(&event));
+        // An error only says that nobody watches.
+        let _ = self.sender.send(Arc::clone(&event));
+        event
+    }
+
+    /// The kept events after number `after`, and all that follow; none is left out and none comes twice.
+    pub(crate) fn watch(
+        &self,
+        after: Option<u64>,
+    ) -> (VecDeque<Arc<Event>>, broadcast::Receiver<Arc<Event>>) {
+        let state = lock(&self.state);
+        let is_new = |event: &&Arc<Event>| after.is_none_or(|after| after < event.id);
+        (state.kept.iter().filter(is_new).cloned().collect(), self.sender.subscribe())
+    }
+}
+
+/// Events kept, and by how many a watcher may be behind: some kilobytes each at most in practice.
+const KEPT: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_engine::Capabilities;
+    use barograph_forecast::Name;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_are_kept_and_replayed_after_an_id() {
+        let entry = Entry {
+            host: Name::new("b").unwrap(),
+            addresses: vec!["192.0.2.1:1".parse().unwrap()],
+            version: "0.1.0".into(),
+            groups: vec![],
+            capabilities: Capabilities::default(),
+            key: None,
+        };
+        let events = Events::new(5);
+        let (kept, mut live) = events.watch(None);
+        assert!(kept.is_empty());
+        for _ in 0..KEPT + 30 {
+            events.publish(What::Joined, &entry, 1.0);
+        }
+        assert!(live.try_recv().is_err(), "it is told that it missed some");
+        let (kept, _) = events.watch(None);
+        assert_eq!((kept.len(), kept[0].id), (KEPT, 5 + 30));
+        let (kept, mut live) = events.watch(Some(5 + 30 + KEPT as u64 - 2));
+        assert_eq!(kept.len(), 1);
+        assert_eq!(events.publish(What::Lost, &entry, 2.0), live.try_recv().unwrap());
+        let text = serde_json::to_string(&*kept[0]).unwrap();
+        assert!(text.contains("\"event\":\"joined\"") && text.contains("192.0.2.1:1"), "{text}");
+    }
+}

@@ -1,0 +1,373 @@
+//! The thread that keeps the table of peers: from the directory to targets, events and hooks.
+
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_engine::{Engine, Entry, Event};
+use barograph_forecast::Name;
+use barograph_mesh::roster::{Change, Roster};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::board::{Board, now_s};
+use super::check::first_that_answers;
+use super::directory::{Card, Told, keep_watching, stay_registered};
+use super::events::What;
+use super::hook::Hooks;
+use super::peers::Own;
+use super::{PEERS_MAX, kept};
+use crate::config::Config;
+use crate::target::{Provenance, Target};
+
+/// The thread; stopping it leaves the directory.
+#[derive(Debug)]
+pub(crate) struct Keeper {
+    stop: watch::Sender<bool>,
+    thread: JoinHandle<()>,
+}
+
+/// What the thread works with.
+pub(crate) struct Parts {
+    pub(crate) host: Name,
+    /// Where the station listens.
+    pub(crate) listen: std::net::SocketAddr,
+    /// As it was at the start.
+    pub(crate) config: Arc<Config>,
+    /// As it is now: hooks are read at every event.
+    pub(crate) current: Arc<RwLock<Arc<Config>>>,
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) board: Arc<Board>,
+    /// Told which peers to measure, at every change.
+    pub(crate) measure: Box<dyn Fn(Vec<Target>) + Send + Sync>,
+}
+
+impl Keeper {
+    /// Measures the peers known last, and looks for others from now on.
+    ///
+    /// # Errors
+    /// When there is no thread or no runtime for it.
+    pub(crate) fn start(parts: Parts) -> std::io::Result<Self> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let (stop, stopped) = watch::channel(false);
+        let thread = std::thread::Builder::new().name("directory".into()).spawn(move || {
+            runtime.block_on(run(parts, stopped));
+            // What an experiment with the network still does is not waited for.
+            runtime.shutdown_background();
+        })?;
+        Ok(Self { stop, thread })
+    }
+
+    /// Leaves the directory and ends.
+    pub(crate) fn stop(self) {
+        let _ = self.stop.send(true);
+        let _ = self.thread.join();
+    }
+}
+
+struct State {
+    parts: Parts,
+    card: Card,
+    own: Own,
+    roster: Roster<Entry>,
+    began: Instant,
+    hooks: Hooks,
+    /// The directory does not know this station any more.
+    again: Arc<Notify>,
+    checks: JoinSet<(Name, Result<std::net::SocketAddr, String>)>,
+    /// Peers of which a check runs, or is not due before a time.
+    resting: std::collections::BTreeMap<Name, Rest>,
+    targets_changed: bool,
+    /// The file of peers is older than what is known.
+    unkept: bool,
+}
+
+/// A peer is not looked at before `until`; the pause grows.
+#[derive(Clone, Copy)]
+struct Rest {
+    runs: bool,
+    until: Instant,
+    pause: Duration,
+}
+
+async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
+    let (sender, mut told) = mpsc::channel(TOLD);
+    let mut tasks = JoinSet::new();
+    let mut state = State::new(parts);
+    for group in &state.own.groups {
+        let engine = Arc::clone(&state.parts.engine);
+        tasks.spawn(keep_watching(engine, group.clone(), Arc::clone(&state.parts.board), sender.clone()));
+    }
+    let engine = Arc::clone(&state.parts.engine);
+    let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
+    tasks.spawn(stay_registered(engine, state.card.clone(), board, again));
+    loop {
+        state.settle();
+        let due = state.next_due();
+        let board = Arc::clone(&state.parts.board);
+        tokio::select! {
+            news = told.recv() => {
+                let Some(news) = news else { break };
+                state.take(news);
+                // What is there already is settled at once.
+                for _ in 0..TOLD {
+                    let Ok(news) = told.try_recv() else { break };
+                    state.take(news);
+                }
+            }
+            () = sleep_until(due) => {}
+            () = board.doubt.notified() => {}
+            Some(found) = state.checks.join_next(), if !state.checks.is_empty() => {
+                if let Ok((host, found)) = found {
+                    state.checked(&host, found);
+                }
+            }
+            _ = stopped.wait_for(|stopped| *stopped) => break,
+        }
+    }
+    state.keep();
+    // Dropping the lease leaves the directory; it is given a moment to say so.
+    let _ = timeout(LEAVE, tasks.shutdown()).await;
+}
+
+impl State {
+    fn new(parts: Parts) -> Self {
+        let mesh = parts.config.mesh.clone();
+        let card = Card {
+            host: parts.host.clone(),
+            listen: parts.listen,
+            config: mesh,
+            key: parts.board.identity.public_key(),
+        };
+        let own = Own {
+            host: parts.host.clone(),
+            version: env!("CARGO_PKG_VERSION"),
+            groups: card.config.all_groups(),
+            addresses: card.addresses(),
+        };
+        // A lease may be late by a second.
+        let mut roster = Roster::new(card.config.lease + Duration::from_secs(1), PEERS_MAX);
+        for entry in kept::read(&parts.config.state) {
+            let groups: Vec<Name> =
+                entry.groups.iter().filter(|group| own.groups.contains(group)).cloned().collect();
+            roster.remember(&entry.host, &groups, entry.clone());
+            if roster.is_up(&entry.host) {
+                parts.board.peers().up(&own, entry, now_s(), false);
+            }
+        }
+        Self {
+            hooks: Hooks::new(Arc::clone(&parts.board)),
+            parts,
+            card,
+            own,
+            roster,
+            began: Instant::now(),
+            again: Arc::new(Notify::new()),
+            checks: JoinSet::new(),
+            resting: std::collections::BTreeMap::new(),
+            targets_changed: true,
+            unkept: false,
+        }
+    }
+
+    /// When there is something to do although nobody tells anything.
+    fn next_due(&self) -> Instant {
+        let roster = self.roster.next_due().map(|due| self.began + due);
+        let rests = self.resting.values().filter(|rest| !rest.runs).map(|rest| rest.until);
+        let soonest = rests.chain(roster).min();
+        let idle = Instant::now() + IDLE;
+        soonest.map_or(idle, |due| due.min(idle))
+    }
+
+    /// Does what has become due, and hands on what has changed.
+    fn settle(&mut self) {
+        for change in self.roster.tick(self.began.elapsed()) {
+            self.apply(&change);
+        }
+        self.begin_checks();
+        if std::mem::take(&mut self.targets_changed) {
+            self.measure();
+        }
+        if std::mem::take(&mut self.unkept) {
+            self.keep();
+        }
+    }
+
+    fn take(&mut self, (group, told): (Name, Told)) {
+        let now = self.began.elapsed();
+        let change = match told {
+            Told::Began => {
+                self.roster.begin(&group);
+                // Also the own addresses may have changed since.
+                self.own.addresses = self.card.addresses();
+                None
+            }
+            Told::Ended => {
+                self.roster.interrupted(&group);
+                None
+            }
+            Told::Event(Event::Synced) => {
+                self.roster.synced(&group, now);
+                None
+            }
+            Told::Event(Event::Down(host)) => self.roster.down(&group, &host),
+            Told::Event(Event::Up(entry)) => {
+                if entry.host == self.own.host {
+                    self.seen_self(&entry);
+                }
+                let host = entry.host.clone();
+                let change = self.roster.up(&group, &host, entry);
+                if self.roster.refused() != self.parts.board.directory().passed_over {
+                    let refused = self.roster.refused();
+                    tracing::warn!("{host} is passed over: {PEERS_MAX} stations are known already");
+                    self.parts.board.set_directory(|directory| directory.passed_over = refused);
+                }
+                change
+            }
+        };
+        if let Some(change) = change {
+            self.apply(&change);
+        }
+    }
+
+    /// The directory tells of this station: of itself, or of another under its name.
+    fn seen_self(&mut self, entry: &Entry) {
+        let conflict = (entry.key != Some(self.card.key)).then(|| {
+            let at: Vec<String> = entry.addresses.iter().take(2).map(ToString::to_string).collect();
+            format!(
+                "another station is registered as `{}` (at {}): give one of them another name (host = …)",
+                entry.host,
+                at.join(", ")
+            )
+        });
+        if let Some(conflict) = &conflict
+            && self.parts.board.directory().conflict.is_none()
+        {
+            tracing::error!("{conflict}");
+        }
+        self.parts.board.set_directory(|directory| directory.conflict = conflict);
+    }
+
+    fn apply(&mut self, change: &Change) {
+        let host = change.host().clone();
+        self.unkept = true;
+        if host == self.own.host {
+            if matches!(change, Change::Lost(_)) {
+                // A directory that was restarted, or the other station of this name is gone.
+                self.parts.board.set_directory(|directory| directory.conflict = None);
+                self.again.notify_one();
+            }
+            return;
+        }
+        self.targets_changed = true;
+        let Some(entry) = self.roster.description(&host).cloned() else { return };
+        let now_s = now_s();
+        let told = match change {
+            Change::Lost(_) => self.parts.board.peers().lost(&host, now_s).then_some(What::Lost),
+            Change::Joined(_) | Change::Returned(_) | Change::Changed(_) => {
+                self.warn_of_new_key(&entry);
+                self.parts.board.peers().up(&self.own, entry.clone(), now_s, true)
+            }
+        };
+        self.resting.remove(&host);
+        // The roster forgets the longest lost for new ones.
+        let roster = &self.roster;
+        self.parts.board.peers().retain(|known| roster.description(known).is_some());
+        if let Some(what) = told {
+            tracing::info!("{host} {}", words(what));
+            let event = self.parts.board.events.publish(what, &entry, now_s);
+            let config = Arc::clone(&self.parts.current.read().unwrap_or_else(PoisonError::into_inner));
+            self.hooks.tell(&config.mesh, &event);
+        }
+    }
+
+    /// A name with another key is a station that was set up anew, or another one under its name.
+    fn warn_of_new_key(&self, entry: &Entry) {
+        let known = self.parts.board.peers().get(&entry.host).map(|peer| peer.entry.key);
+        if known.is_some_and(|known| known != entry.key) {
+            tracing::warn!(
+                "{} has another key than before: it was set up anew, or is another station",
+                entry.host
+            );
+        }
+    }
+
+    /// Looks which addresses answer, where that is not known or in doubt; so many at once at most.
+    fn begin_checks(&mut self) {
+        let now = Instant::now();
+        for (host, addresses) in self.parts.board.peers().to_check() {
+            let rest = self.resting.get(&host).copied();
+            let waits = rest.is_some_and(|rest| rest.runs || now < rest.until);
+            if waits || CHECKS_MAX <= self.checks.len() {
+                continue;
+            }
+            let pause = rest.map_or(CHECK_AGAIN_MIN, |rest| CHECK_AGAIN_MAX.min(rest.pause * 2));
+            self.resting.insert(host.clone(), Rest { runs: true, until: now, pause });
+            self.checks.spawn(async move {
+                let found = first_that_answers(host.clone(), addresses).await;
+                (host, found)
+            });
+        }
+        // Whoever is not in doubt any more rests no longer.
+        let doubtful: Vec<Name> =
+            self.parts.board.peers().to_check().into_iter().map(|(host, _)| host).collect();
+        self.resting.retain(|host, rest| rest.runs || doubtful.contains(host));
+    }
+
+    fn checked(&mut self, host: &Name, found: Result<std::net::SocketAddr, String>) {
+        match (&found, self.resting.get_mut(host)) {
+            (Ok(_), _) => drop(self.resting.remove(host)),
+            (Err(_), Some(rest)) => (rest.runs, rest.until) = (false, Instant::now() + rest.pause),
+            (Err(_), None) => {}
+        }
+        if let Err(why) = &found {
+            tracing::debug!("{host}: {why}");
+        }
+        self.targets_changed |= self.parts.board.peers().checked(host, found);
+    }
+
+    fn measure(&self) {
+        let quantities = ["rtt", "loss"].map(String::from);
+        let target = |(host, address): (Name, std::net::SocketAddr)| {
+            let target = Target::parse(&address.to_string(), &quantities, None, Provenance::Mesh).ok()?;
+            Some(Target { name: host, ..target })
+        };
+        let peers: Vec<_> = {
+            let peers = self.parts.board.peers();
+            peers.all().filter_map(|peer| Some((peer.entry.host.clone(), peer.target()?))).collect()
+        };
+        (self.parts.measure)(peers.into_iter().filter_map(target).collect());
+    }
+
+    /// Remembers who is there for a start without a directory.
+    fn keep(&self) {
+        let own = &self.own.host;
+        let there = self.roster.hosts().filter(|(name, _, is_up)| *is_up && *name != own);
+        if let Err(error) = kept::write(&self.parts.config.state, there.map(|(_, entry, _)| entry)) {
+            let state: PathBuf = self.parts.config.state.clone();
+            tracing::warn!("the peers cannot be kept in {}: {error}", state.display());
+        }
+    }
+}
+
+fn words(what: What) -> &'static str {
+    match what {
+        What::Joined => "has joined",
+        What::Lost => "is lost",
+        What::Returned => "has returned",
+    }
+}
+
+/// News of the directory taken at once: a snapshot of a large mesh is settled in one go.
+const TOLD: usize = 1024;
+/// The thread looks around at least so often.
+const IDLE: Duration = Duration::from_secs(60);
+/// Peers whose addresses are tried at once.
+const CHECKS_MAX: usize = 16;
+/// First and longest pause before a peer that does not answer is looked for again.
+const CHECK_AGAIN_MIN: Duration = Duration::from_secs(2);
+const CHECK_AGAIN_MAX: Duration = Duration::from_secs(60);
+/// Leaving the directory takes a round trip.
+const LEAVE: Duration = Duration::from_secs(1);

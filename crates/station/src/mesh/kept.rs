@@ -1,0 +1,72 @@
+//! The peers known last, on disk: a station that starts while the directory is away measures them.
+
+use std::path::Path;
+
+use barograph_engine::{Entry, wire};
+use serde_json::value::RawValue;
+
+use super::PEERS_MAX;
+use crate::state::write_whole;
+
+/// What an earlier run has kept; a file that cannot be read is worth a warning and no more, for the
+/// directory knows better.
+pub(super) fn read(state: &Path) -> Vec<Entry> {
+    let path = state.join(FILE);
+    let text = match std::fs::metadata(&path) {
+        Ok(metadata) if BYTES_MAX < metadata.len() => Err(std::io::Error::other("it is too long")),
+        Ok(_) => std::fs::read(&path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Vec::new(),
+        Err(error) => Err(error),
+    };
+    let entries = text.map_err(|error| error.to_string()).and_then(|text| parse(&text));
+    entries.unwrap_or_else(|error| {
+        tracing::warn!("{}: {error}; peers are not known before the directory tells", path.display());
+        Vec::new()
+    })
+}
+
+/// Keeps `entries` instead.
+pub(super) fn write<'a>(state: &Path, entries: impl Iterator<Item = &'a Entry>) -> std::io::Result<()> {
+    let lines: Vec<String> = entries.take(PEERS_MAX).map(wire::entry_text).collect();
+    write_whole(&state.join(FILE), format!("[{}]\n", lines.join(",\n")).as_bytes())
+}
+
+fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
+    let texts: Vec<&RawValue> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let entry = |text: &&RawValue| wire::read_entry(text.get().as_bytes()).map_err(|error| error.to_string());
+    texts.iter().take(PEERS_MAX).map(entry).collect()
+}
+
+const FILE: &str = "peers.json";
+/// [`PEERS_MAX`] entries of the usual hundreds of bytes, many times over.
+const BYTES_MAX: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_engine::Capabilities;
+    use barograph_forecast::Name;
+
+    use super::*;
+
+    #[test]
+    fn peers_come_back_and_damage_is_passed_over() {
+        let state = tempfile::tempdir().unwrap();
+        assert!(read(state.path()).is_empty());
+        let entry = |host: &str| Entry {
+            host: Name::new(host).unwrap(),
+            addresses: vec!["[2001:db8::1]:1".parse().unwrap()],
+            version: "0.1.0".into(),
+            groups: vec![Name::new("local:x").unwrap()],
+            capabilities: Capabilities::default(),
+            key: Some([1; 32]),
+        };
+        let both = [entry("a"), entry("b\"")];
+        write(state.path(), both.iter()).unwrap();
+        assert_eq!(read(state.path()), both);
+        for damaged in ["", "{", "[{}]", "[1]", "nonsense"] {
+            std::fs::write(state.path().join(FILE), damaged).unwrap();
+            assert!(read(state.path()).is_empty(), "{damaged}");
+        }
+    }
+}

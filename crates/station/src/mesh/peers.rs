@@ -1,0 +1,337 @@
+//! The table of peers: who is one and who is not and why, and the address at which each is measured. Pure.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use barograph_engine::Entry;
+use barograph_forecast::Name;
+use barograph_mesh::roster::{Card, peer};
+
+use super::addresses::vetted;
+use super::events::What;
+
+/// This station, as others are matched with it.
+#[derive(Clone, Debug)]
+pub(super) struct Own {
+    pub(super) host: Name,
+    pub(super) version: &'static str,
+    pub(super) groups: Vec<Name>,
+    pub(super) addresses: Vec<SocketAddr>,
+}
+
+/// All stations that the directory has told of, by name, without this one.
+#[derive(Debug, Default)]
+pub(crate) struct Peers {
+    all: BTreeMap<Name, Peer>,
+}
+
+/// One of them.
+#[derive(Clone, Debug)]
+pub(crate) struct Peer {
+    /// As the directory told it last.
+    pub(crate) entry: Entry,
+    pub(crate) standing: Standing,
+    /// Since when it stands so; seconds since 1970-01-01 UTC.
+    pub(crate) since_s: f64,
+    /// Those of its addresses that can be tried.
+    pub(super) usable: Vec<SocketAddr>,
+    /// The others, each with a reason.
+    pub(crate) dropped: Vec<(SocketAddr, &'static str)>,
+    /// The address that answered last.
+    pub(crate) in_use: Option<SocketAddr>,
+    /// What is wrong although it is there, in a sentence.
+    pub(crate) trouble: Option<String>,
+    /// Somebody has looked which of its addresses answers.
+    checked: bool,
+    /// Experiments in a row without an answer.
+    failures: u32,
+    /// An event has told of it.
+    announced: bool,
+}
+
+/// What a station of the directory is to this one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// A peer that is there.
+    Up,
+    /// A peer whose lease is over, or who left.
+    Lost,
+    /// No peer, and why.
+    Ignored(String),
+}
+
+impl Standing {
+    /// As shown.
+    pub(crate) fn as_str(&self) -> &'static str {
+        match self {
+            Self::Up => "up",
+            Self::Lost => "lost",
+            Self::Ignored(_) => "ignored",
+        }
+    }
+}
+
+impl Peers {
+    /// Takes in what a station says of itself now; gives what to tell of it, if anything.
+    ///
+    /// `is_news` = false for what is known from an earlier run, of which nothing is told.
+    pub(super) fn up(&mut self, own: &Own, entry: Entry, now_s: f64, is_news: bool) -> Option<What> {
+        let card = |host, version, groups| Card { host, version, groups };
+        let fits =
+            peer(card(&own.host, own.version, &own.groups), card(&entry.host, &entry.version, &entry.groups));
+        let (usable, dropped) = vetted(&entry.addresses, &own.addresses);
+        let standing = match fits {
+            Err(ignored) => Standing::Ignored(ignored.to_string()),
+            Ok(()) if !entry.capabilities.responder => Standing::Ignored("it answers no probes".into()),
+            Ok(()) if usable.is_empty() => Standing::Ignored(without_address(&dropped)),
+            Ok(()) => Standing::Up,
+        };
+        let name = entry.host.clone();
+        let known = self.all.remove(&name);
+        let before = known.as_ref().map(|peer| peer.standing.clone());
+        let announced = known.as_ref().is_some_and(|peer| peer.announced);
+        let mut peer = match known {
+            Some(peer) if peer.usable == usable => Peer { entry, dropped, ..peer },
+            other => Peer {
+                entry,
+                standing: standing.clone(),
+                since_s: now_s,
+                in_use: other.as_ref().and_then(|peer| peer.in_use).filter(|at| usable.contains(at)),
+                usable,
+                dropped,
+                trouble: None,
+                checked: false,
+                failures: 0,
+                announced,
+            },
+        };
+        if before.as_ref() != Some(&standing) {
+            peer.since_s = now_s;
+            if before == Some(Standing::Lost) {
+                // It may have come back elsewhere.
+                (peer.checked, peer.failures) = (false, 0);
+            }
+        }
+        let is_up = standing == Standing::Up;
+        let told = match before {
+            Some(Standing::Up) if is_up => None,
+            Some(Standing::Up) => Some(What::Lost),
+            _ if !is_up => None,
+            _ if announced => Some(What::Returned),
+            _ => Some(What::Joined),
+        };
+        peer.announced |= is_up;
+        peer.standing = standing;
+        self.all.insert(name, peer);
+        told.filter(|_| is_news)
+    }
+
+    /// A station is gone from the directory; true = it was a peer that was there.
+    pub(super) fn lost(&mut self, host: &Name, now_s: f64) -> bool {
+        let Some(peer) = self.all.get_mut(host) else { return false };
+        if peer.standing != Standing::Up {
+            // What was no peer need not be remembered.
+            let is_stranger = !peer.announced;
+            if is_stranger {
+                self.all.remove(host);
+            }
+            return false;
+        }
+        (peer.standing, peer.since_s, peer.trouble) = (Standing::Lost, now_s, None);
+        true
+    }
+
+    /// Forgets whom `keep` does not want.
+    pub(super) fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
+        self.all.retain(|name, _| keep(name));
+    }
+
+    /// All of them, by name.
+    pub(crate) fn all(&self) -> impl Iterator<Item = &Peer> {
+        self.all.values()
+    }
+
+    /// One of them.
+    pub(crate) fn get(&self, host: &Name) -> Option<&Peer> {
+        self.all.get(host)
+    }
+
+    /// The public key of a station that may ask for probes: a peer that is there, or was lately and may
+    /// only have lost the directory. `None` = it is no such station; `Some(None)` = it has no key.
+    pub(crate) fn key(&self, host: &Name) -> Option<Option<[u8; 32]>> {
+        let peer = self.all.get(host)?;
+        matches!(peer.standing, Standing::Up | Standing::Lost).then_some(peer.entry.key)
+    }
+
+    /// An experiment with a peer ended; true = it is time to look which of its addresses answers.
+    pub(super) fn measured(&mut self, host: &Name, answered: bool) -> bool {
+        let Some(peer) = self.all.get_mut(host) else { return false };
+        peer.failures = if answered { 0 } else { peer.failures.saturating_add(1) };
+        if answered {
+            peer.trouble = None;
+        }
+        peer.failures == FAILURES_MAX
+    }
+
+    /// The peers whose addresses should be tried: nobody has done so yet, or the one in use fails.
+    pub(super) fn to_check(&self) -> Vec<(Name, Vec<SocketAddr>)> {
+        let wants = |peer: &&Peer| {
+            let doubtful = !peer.checked || FAILURES_MAX <= peer.failures || peer.in_use.is_none();
+            peer.standing == Standing::Up && doubtful
+        };
+        let in_order = |peer: &Peer| {
+            // The one that answered before goes first.
+            let rest = peer.usable.iter().copied().filter(|address| Some(*address) != peer.in_use);
+            peer.in_use.into_iter().chain(rest).collect()
+        };
+        self.all.values().filter(wants).map(|peer| (peer.entry.host.clone(), in_order(peer))).collect()
+    }
+
+    /// What trying has shown; true = the target has changed.
+    pub(super) fn checked(&mut self, host: &Name, found: Result<SocketAddr, String>) -> bool {
+        let Some(peer) = self.all.get_mut(host) else { return false };
+        let before = peer.target();
+        peer.checked = true;
+        match found {
+            Ok(address) if peer.usable.contains(&address) => {
+                (peer.in_use, peer.failures, peer.trouble) = (Some(address), 0, None);
+            }
+            // Its addresses have changed since.
+            Ok(_) => {}
+            Err(why) => peer.trouble = Some(why),
+        }
+        before != peer.target()
+    }
+}
+
+impl Peer {
+    /// Where it is measured: at what answered, else at the first address, so that there is a record of its
+    /// silence; not before somebody has looked.
+    pub(super) fn target(&self) -> Option<SocketAddr> {
+        let address = self.in_use.or(self.usable.first().copied());
+        address.filter(|_| self.standing == Standing::Up && (self.checked || self.in_use.is_some()))
+    }
+}
+
+fn without_address(dropped: &[(SocketAddr, &'static str)]) -> String {
+    match dropped.first() {
+        Some((address, why)) => format!("none of its addresses can be used; {address}: {why}"),
+        None => "it gives no address".into(),
+    }
+}
+
+/// Experiments in a row without an answer after which the other addresses are tried.
+const FAILURES_MAX: u32 = 2;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_engine::Capabilities;
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn own() -> Own {
+        Own {
+            host: name("a"),
+            version: "0.1.0",
+            groups: vec![name("local:x")],
+            addresses: vec!["192.0.2.1:1".parse().unwrap()],
+        }
+    }
+
+    fn entry(host: &str, addresses: &[&str]) -> Entry {
+        Entry {
+            host: name(host),
+            addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+            version: "0.1.7".into(),
+            groups: vec![name("local:x")],
+            capabilities: Capabilities { responder: true, bulk: false, archive: false },
+            key: Some([7; 32]),
+        }
+    }
+
+    #[test]
+    fn a_peer_joins_is_lost_and_returns() {
+        let mut peers = Peers::default();
+        let b = || entry("b", &["192.0.2.2:1"]);
+        assert_eq!(peers.up(&own(), b(), 1.0, true), Some(What::Joined));
+        assert_eq!(peers.up(&own(), b(), 2.0, true), None);
+        assert!(peers.lost(&name("b"), 3.0));
+        assert!(!peers.lost(&name("b"), 4.0));
+        assert_eq!(peers.get(&name("b")).unwrap().since_s, 3.0);
+        assert_eq!(peers.key(&name("b")), Some(Some([7; 32])), "it may be there and only the directory not");
+        assert_eq!(peers.up(&own(), b(), 5.0, true), Some(What::Returned));
+        assert_eq!(peers.get(&name("b")).unwrap().since_s, 5.0);
+    }
+
+    #[test]
+    fn whoever_is_no_peer_is_shown_with_a_reason_and_has_no_rights() {
+        let mut peers = Peers::default();
+        let old = Entry { version: "0.0.9".into(), ..entry("old", &["192.0.2.2:1"]) };
+        let far = Entry { groups: vec![name("local:y")], ..entry("far", &["192.0.2.3:1"]) };
+        let mute = Entry { capabilities: Capabilities::default(), ..entry("mute", &["192.0.2.4:1"]) };
+        for (stranger, word) in
+            [(old, "0.0.9"), (far, "groups"), (mute, "probes"), (entry("lost", &["0.0.0.0:1"]), "0.0.0.0")]
+        {
+            let host = stranger.host.clone();
+            assert_eq!(peers.up(&own(), stranger, 1.0, true), None);
+            let Standing::Ignored(reason) = &peers.get(&host).unwrap().standing else { panic!("{host}") };
+            assert!(reason.contains(word), "{reason}");
+            assert_eq!(peers.key(&host), None);
+            assert!(!peers.lost(&host, 2.0));
+            assert!(peers.get(&host).is_none(), "a stranger that is gone is forgotten");
+        }
+        assert!(peers.to_check().is_empty());
+    }
+
+    #[test]
+    fn a_peer_that_becomes_incompatible_is_lost_and_returns_when_it_fits_again() {
+        let mut peers = Peers::default();
+        let b = || entry("b", &["192.0.2.2:1"]);
+        peers.up(&own(), b(), 1.0, true);
+        let upgraded = Entry { version: "0.2.0".into(), ..b() };
+        assert_eq!(peers.up(&own(), upgraded, 2.0, true), Some(What::Lost));
+        assert_eq!(peers.up(&own(), b(), 3.0, true), Some(What::Returned));
+    }
+
+    #[test]
+    fn the_first_address_that_answers_is_used_until_it_fails() {
+        let mut peers = Peers::default();
+        let [first, second]: [SocketAddr; 2] = ["192.0.2.2:1", "[2001:db8::2]:1"].map(|a| a.parse().unwrap());
+        peers.up(&own(), entry("b", &["192.0.2.2:1", "[2001:db8::2]:1"]), 1.0, true);
+        let b = name("b");
+        assert_eq!(peers.get(&b).unwrap().target(), None, "nobody has looked yet");
+        assert_eq!(peers.to_check(), [(b.clone(), vec![first, second])]);
+        assert!(peers.checked(&b, Ok(second)));
+        assert!(peers.to_check().is_empty());
+        assert!(!peers.measured(&b, false));
+        assert!(!peers.measured(&b, true), "one failure is the network's");
+        assert!(!peers.measured(&b, false));
+        assert!(peers.measured(&b, false), "two are the address's");
+        assert_eq!(peers.to_check(), [(b.clone(), vec![second, first])]);
+        assert!(!peers.checked(&b, Err("nothing answers".into())), "it stays where it was");
+        assert_eq!(peers.get(&b).unwrap().trouble.as_deref(), Some("nothing answers"));
+        assert_eq!(peers.get(&b).unwrap().target(), Some(second));
+        assert!(peers.checked(&b, Ok(first)));
+        assert_eq!(peers.get(&b).unwrap().target(), Some(first));
+        // It moves: what is in use is kept where it is still said.
+        assert_eq!(peers.up(&own(), entry("b", &["192.0.2.2:1", "192.0.2.3:1"]), 2.0, true), None);
+        assert_eq!(peers.get(&b).unwrap().in_use, Some(first));
+        peers.up(&own(), entry("b", &["192.0.2.3:1"]), 2.0, true);
+        assert_eq!(peers.get(&b).unwrap().in_use, None);
+        assert_eq!(peers.to_check().len(), 1);
+    }
+
+    #[test]
+    fn a_peer_that_never_answers_is_measured_at_its_first_address() {
+        let mut peers = Peers::default();
+        peers.up(&own(), entry("b", &["192.0.2.2:1", "192.0.2.3:1"]), 1.0, true);
+        assert!(peers.checked(&name("b"), Err("silence".into())));
+        assert_eq!(peers.get(&name("b")).unwrap().target(), Some("192.0.2.2:1".parse().unwrap()));
+        assert_eq!(peers.to_check().len(), 1, "and looked for again");
+    }
+}

@@ -1,0 +1,330 @@
+//! Stations that share one directory: they find each other, sign, measure, and miss each other.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_engine::{
+    BoxStream, Capabilities, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Local, Page,
+    Range, Record, Selector,
+};
+use barograph_forecast::{Name, Series};
+use barograph_station::{Config, Station, open_archive};
+use serde_json::Value;
+
+use crate::http::{Events, get, send, until};
+use crate::{LIMIT, quiet, start};
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// A station's own archive, and a directory that it shares with others, or that is away.
+struct Shared {
+    own: Local,
+    directory: Option<Arc<Local>>,
+}
+
+fn away() -> Error {
+    Error::Unavailable("nobody is there".into())
+}
+
+#[async_trait::async_trait]
+impl Engine for Shared {
+    async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+        self.directory.as_ref().ok_or_else(away)?.register(entry, ttl).await
+    }
+
+    fn watch(&self, group: &Group) -> BoxStream<Event> {
+        match &self.directory {
+            Some(directory) => directory.watch(group),
+            None => Box::pin(futures_util::stream::iter([Err(away())])),
+        }
+    }
+
+    async fn append(&self, batch: &[Record]) -> Result<(), Error> {
+        self.own.append(batch).await
+    }
+
+    fn subscribe(&self, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
+        self.own.subscribe(selector, from)
+    }
+
+    async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
+        self.own.history(series, range).await
+    }
+
+    async fn latest(
+        &self,
+        selector: &Selector,
+        after: Option<Cursor>,
+        limit: usize,
+    ) -> Result<Page<Record>, Error> {
+        self.own.latest(selector, after, limit).await
+    }
+
+    async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
+        self.own.watermark(origin).await
+    }
+
+    async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
+        self.own.next_seq(origin).await
+    }
+}
+
+fn directory(state: &Path) -> Arc<Local> {
+    Arc::new(Local::open(barograph_engine::Config::new(state)).unwrap())
+}
+
+/// A station that takes callers on this host for strangers, as those from elsewhere are.
+fn config(state: &Path, host: &str) -> Config {
+    let mut config = quiet(state);
+    config.host = Some(name(host));
+    config.loopback_needs_token = true;
+    config.probe_period = Duration::from_millis(200);
+    config
+}
+
+fn joined(config: Config, directory: Option<&Arc<Local>>) -> Station {
+    let own = open_archive(&config).unwrap();
+    Station::start(config, Arc::new(Shared { own, directory: directory.cloned() })).unwrap()
+}
+
+fn entry(host: &str, addresses: &[&str]) -> Entry {
+    Entry {
+        host: name(host),
+        addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        groups: vec![name("local:default")],
+        capabilities: Capabilities { responder: true, bulk: false, archive: false },
+        key: Some([9; 32]),
+    }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+fn peer(answer: &Value, host: &str) -> Option<Value> {
+    answer["peers"].as_array().unwrap().iter().find(|peer| peer["host"] == host).cloned()
+}
+
+fn until_peer(station: &Station, host: &str, satisfied: impl Fn(&Value) -> bool) -> Value {
+    let is_so = |peer: Option<Value>| peer.is_some_and(|peer| satisfied(&peer));
+    let answer = until(station.address(), "/v1/peers", |answer| is_so(peer(&answer.json(), host)));
+    peer(&answer.json(), host).unwrap()
+}
+
+fn until_forecast(station: &Station, target: &str, quantity: &str) {
+    let path = format!("/v1/forecast?target={target}&quantity={quantity}");
+    until(station.address(), &path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn two_stations_forecast_each_other_without_a_token_and_miss_who_is_gone() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
+    let b_config = config(&state.path().join("b"), "b");
+    let b = joined(b_config.clone(), Some(&directory));
+    for (station, other) in [(&a, "b"), (&b, "a")] {
+        until_forecast(station, other, "rtt");
+        until_forecast(station, other, "loss");
+        let seen = until_peer(station, other, |peer| peer["address"].is_string());
+        assert_eq!(
+            (seen["state"].as_str(), seen["version"].as_str()),
+            (Some("up"), Some(env!("CARGO_PKG_VERSION")))
+        );
+        assert_eq!(seen["capabilities"], serde_json::json!(["responder", "bulk"]));
+    }
+    let series = get(a.address(), "/v1/series?target=b").json();
+    let quantities: Vec<&str> =
+        series["series"].as_array().unwrap().iter().map(|one| one["quantity"].as_str().unwrap()).collect();
+    assert_eq!(quantities, ["loss", "rtt"]);
+    assert_eq!(series["series"][1]["failures"], 0, "no refusal came before the signature");
+    let targets = get(a.address(), "/v1/targets").json();
+    assert_eq!(targets["targets"][0]["from"], "mesh", "{targets}");
+    let mesh = get(a.address(), "/v1/mesh").json();
+    assert_eq!((mesh["role"].as_str(), mesh["directory"]["connected"].as_bool()), (Some("host"), Some(true)));
+    assert_eq!(mesh["groups"], serde_json::json!(["local:default"]));
+
+    let mut events = Events::open(a.address(), "/v1/peers/events");
+    let (first, joined_event) = events.next().unwrap();
+    assert_eq!((first.as_str(), joined_event["host"].as_str()), ("joined", Some("b")));
+    b.stop(LIMIT);
+    let (word, lost) = events.next().unwrap();
+    assert_eq!((word.as_str(), lost["host"].as_str()), ("lost", Some("b")));
+    until_peer(&a, "b", |peer| peer["state"] == "lost");
+    until(a.address(), "/v1/targets", |answer| answer.json()["targets"].as_array().unwrap().is_empty());
+    let b = joined(b_config, Some(&directory));
+    let (word, returned) = events.next().unwrap();
+    assert_eq!((word.as_str(), returned["host"].as_str()), ("returned", Some("b")));
+    assert!(joined_event["id"].as_u64() < lost["id"].as_u64());
+    until_peer(&a, "b", |peer| peer["state"] == "up" && peer["address"] == b.address().to_string());
+
+    let metrics = get(a.address(), "/metrics").body;
+    assert!(metrics.contains("barograph_mesh_peers{state=\"up\"} 1.0"), "{metrics}");
+    assert!(metrics.contains("barograph_mesh_directory_up 1.0"));
+    b.stop(LIMIT);
+    a.stop(LIMIT);
+}
+
+#[test]
+fn who_was_away_is_told_what_it_missed() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
+    let mut events = Events::open(a.address(), "/v1/peers/events");
+    let ttl = Duration::from_secs(10);
+    let leases =
+        ["x", "y"].map(|host| block_on(directory.register(&entry(host, &["127.0.0.1:9"]), ttl)).unwrap());
+    let (_, first) = events.next().unwrap();
+    let (_, second) = events.next().unwrap();
+    let id = first["id"].to_string();
+    let address = a.address();
+    let head = format!("GET /v1/peers/events HTTP/1.1\r\nHost: {address}\r\nLast-Event-ID: {id}\r\n\r\n");
+    let mut stream = crate::http::connect(address);
+    std::io::Write::write_all(&mut stream, head.as_bytes()).unwrap();
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(stream));
+    let data = lines.find_map(|line| line.unwrap().strip_prefix("data: ").map(String::from)).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(&data).unwrap(), second);
+    let wrong = send(address, "GET", "/v1/peers/events", &[("Last-Event-ID", "x")], "");
+    assert_eq!(wrong.status, 400, "{}", wrong.body);
+    drop(leases);
+    a.stop(LIMIT);
+}
+
+#[test]
+fn a_request_without_a_good_signature_is_told_why() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
+    let ask = |authorization: &str| {
+        let headers =
+            [("Authorization", authorization), ("Connection", "Upgrade"), ("Upgrade", "barograph-probe/1")];
+        send(a.address(), "GET", "/v1/probe", &headers, "")
+    };
+    let challenge_of = |head: &str| {
+        let at = head.find("challenge=\"").unwrap() + "challenge=\"".len();
+        head[at..at + 32].to_string()
+    };
+    let refused = get(a.address(), "/v1/probe");
+    assert_eq!(refused.status, 401);
+    assert!(
+        refused.head.contains("www-authenticate: barograph-station realm=\"a\", challenge=\""),
+        "{}",
+        refused.head
+    );
+    assert!(
+        refused.head.contains("www-authenticate: bearer")
+            && refused.head.contains("\r\nbarograph-station: a\r\n")
+    );
+    let challenge = challenge_of(&refused.head);
+    let signature = "0".repeat(128);
+    let with = |name: &str, challenge: &str| {
+        format!("Barograph-Station name=\"{name}\", challenge=\"{challenge}\", signature=\"{signature}\"")
+    };
+    let answer = ask(&with("nobody", &challenge));
+    assert_eq!(answer.status, 401);
+    assert!(answer.error().contains("no station of this mesh"), "{}", answer.body);
+    assert!(ask(&with("nobody", &challenge)).error().contains("spent"), "a challenge is good once");
+    let lease = block_on(directory.register(&entry("x", &["127.0.0.1:9"]), Duration::from_secs(10))).unwrap();
+    until_peer(&a, "x", |peer| peer["state"] == "up");
+    let challenge = challenge_of(&ask("Bearer wrong").head);
+    let answer = ask(&with("x", &challenge));
+    assert!(answer.status == 401 && answer.error().contains("not that station's"), "{}", answer.body);
+    assert!(ask("Barograph-Station name=\"x\"").error().contains("expected"));
+    // A signature opens nothing else.
+    let headers = [("Authorization", with("x", &challenge))];
+    let headers = headers.each_ref().map(|(key, value)| (*key, value.as_str()));
+    let other = send(a.address(), "DELETE", "/v1/targets?target=a:1", &headers, "");
+    assert_eq!(other.status, 401);
+    assert!(!other.head.contains("challenge="), "{}", other.head);
+    drop(lease);
+    a.stop(LIMIT);
+}
+
+#[test]
+fn bad_neighbours_are_shown_with_a_reason_and_measured_at_most() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
+    // It takes connections by its backlog and never says a word.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = silent.local_addr().unwrap().to_string();
+    let entries = [
+        Entry { version: "0.0.1".into(), ..entry("old", &[&at]) },
+        Entry { version: "\u{1}nonsense".into(), ..entry("odd", &[&at]) },
+        entry("nowhere", &["0.0.0.0:1", "224.0.0.1:1", "127.0.0.1:0"]),
+        entry("mirror", &[&a.address().to_string()]),
+        entry("silent", &[&at]),
+    ];
+    let ttl = Duration::from_secs(10);
+    let leases = entries.map(|entry| block_on(directory.register(&entry, ttl)).unwrap());
+    for (host, word) in
+        [("old", "0.0.1"), ("odd", "nonsense"), ("nowhere", "0.0.0.0:1"), ("mirror", "this station's own")]
+    {
+        let seen = until_peer(&a, host, |peer| peer["state"] == "ignored");
+        let reason = seen["reason"].as_str().unwrap();
+        assert!(reason.contains(word) && !reason.contains('\u{1}'), "{host}: {reason}");
+    }
+    let seen = until_peer(&a, "silent", |peer| peer["reason"].is_string());
+    assert!(seen["state"] == "up" && seen["reason"].as_str().unwrap().contains("no answer for"), "{seen}");
+    until(a.address(), "/v1/series?target=silent&quantity=rtt", |answer| {
+        answer.json()["series"][0]["failures"].as_u64().is_some_and(|failures| 0 < failures)
+    });
+    let targets = get(a.address(), "/v1/targets").json();
+    assert_eq!(targets["targets"].as_array().unwrap().len(), 1, "{targets}");
+    drop(leases);
+    a.stop(LIMIT);
+}
+
+#[test]
+fn two_stations_of_one_name_are_told_so_and_do_not_fight() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
+    until(a.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
+    let lease = block_on(directory.register(&entry("a", &["127.0.0.1:9"]), Duration::from_secs(10))).unwrap();
+    let answer = until(a.address(), "/healthz", |answer| answer.status == 503);
+    assert!(answer.body.contains("another station is registered as `a` (at 127.0.0.1:9)"), "{}", answer.body);
+    assert!(get(a.address(), "/v1/mesh").json()["directory"]["conflict"].is_string());
+    drop(lease);
+    // The name is free again, and is taken back.
+    until(a.address(), "/healthz", |answer| answer.status == 200);
+    a.stop(LIMIT);
+}
+
+#[test]
+fn a_directory_that_is_away_at_the_start_is_said_and_known_peers_are_measured() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    let a_config = config(&state.path().join("a"), "a");
+    let a = joined(a_config.clone(), Some(&directory));
+    let b = joined(config(&state.path().join("b"), "b"), Some(&directory));
+    until_forecast(&a, "b", "rtt");
+    a.stop(LIMIT);
+    let a = joined(a_config, None);
+    let count = || get(a.address(), "/v1/series?target=b&quantity=rtt").json()["series"][0]["count"].as_u64();
+    let before = count();
+    until(a.address(), "/v1/series?target=b&quantity=rtt", |_| before < count());
+    let mesh =
+        until(a.address(), "/v1/mesh", |answer| answer.json()["directory"]["error"].is_string()).json();
+    assert_eq!(mesh["directory"]["connected"], false);
+    assert!(mesh["directory"]["error"].as_str().unwrap().contains("nobody is there"), "{mesh}");
+    assert!(!state.path().join("a/peers.json.new").exists() && state.path().join("a/peers.json").exists());
+    b.stop(LIMIT);
+    a.stop(LIMIT);
+}
+
+#[test]
+fn a_station_alone_is_its_own_directory_and_is_well() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    until(station.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
+    let mesh = get(station.address(), "/v1/mesh").json();
+    assert_eq!((mesh["engine"].as_str(), mesh["spool"].is_null()), (Some("local"), true));
+    assert!(get(station.address(), "/v1/peers").json()["peers"].as_array().unwrap().is_empty());
+    assert_eq!(get(station.address(), "/healthz").status, 200);
+    station.stop(LIMIT);
+}
