@@ -238,7 +238,7 @@ impl PlanJson {
             turn_s: expectation.turn.as_secs_f64(),
             revisit_s: expectation.revisit.as_secs_f64(),
             representative_revisit_s: (0 < expectation.representative_peers)
-                .then(|| expectation.representative_revisit.as_secs_f64()),
+                .then_some(expectation.representative_revisit.as_secs_f64()),
             bound_s: expectation.bound.as_secs_f64(),
             host: started(1.0),
             mesh: started(f64::from(layout.hosts)),
