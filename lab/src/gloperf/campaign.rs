@@ -72,6 +72,8 @@ pub(crate) struct Campaign {
     pub(crate) failed: (usize, String),
     /// The largest share of a core that the emulator used within a quarter of a second.
     pub(crate) peak: f64,
+    /// How much longer it took than planned, in seconds.
+    pub(crate) late_s: f64,
 }
 
 impl Campaign {
@@ -91,10 +93,19 @@ impl Campaign {
         let listener = network.b.run(|| Listener::start(address, Limits::default()))??;
         let target = Target::parse(&listener.address().to_string())?;
         let step = plan.cycle() / STEPS as u32;
-        let shares = weather.shares(plan.seed, plan.cycles * STEPS);
+        // Twice as many as are due: on a busy machine cycles come late, and weather must not end before them.
+        let shares = weather.shares(plan.seed, 2 * plan.cycles * STEPS);
         let _background = Background::start(&network, plan.rate_bps(), step, shares)?;
-        let mut campaign =
-            Self { name, slug, plan, tests: Vec::new(), spoilt: 0, failed: (0, String::new()), peak: 0.0 };
+        let mut campaign = Self {
+            name,
+            slug,
+            plan,
+            tests: Vec::new(),
+            spoilt: 0,
+            failed: (0, String::new()),
+            peak: 0.0,
+            late_s: 0.0,
+        };
         let began = Instant::now();
         for cycle in 0..plan.cycles {
             // Every cycle begins when it is due, so that the others' weather comes at its time.
@@ -106,6 +117,8 @@ impl Campaign {
                 bar.inc(1);
             }
         }
+        let planned = plan.cycle() * plan.cycles as u32;
+        campaign.late_s = began.elapsed().saturating_sub(planned).as_secs_f64();
         campaign.peak = network.report().map_or(0.0, |report| report.cpu_peak);
         Ok(campaign)
     }

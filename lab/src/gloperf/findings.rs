@@ -92,13 +92,13 @@ impl Found {
 pub(crate) fn report(all: &[Found]) -> String {
     let mut text = String::new();
     for found in all {
-        let Campaign { name, plan, spoilt, failed, peak, .. } = &found.campaign;
+        let Campaign { name, plan, spoilt, failed, peak, late_s, .. } = &found.campaign;
         let _ = writeln!(
             text,
             "\n### The {name} link\n\n{} cycles of tests of 1, 2, 5, 7 and 10 s with {CONGESTION}; time is compressed: tests, \
              delays and the others' traffic {} ×, and five minutes from test to test of a length are {:.1} s. Rates and \
              times below are the paper's. Blank: {spoilt} tests that the emulator held up, {} that failed{}. Emulator: at \
-             most {:.0} % of a core.\n",
+             most {:.0} % of a core. It ended {late_s:.0} s late.\n",
             plan.cycles,
             plan.scale,
             plan.cycle().as_secs_f64(),
@@ -377,6 +377,7 @@ mod tests {
             spoilt: 0,
             failed: (0, String::new()),
             peak: 0.0,
+            late_s: 0.0,
         };
         Found { campaign, study }
     }

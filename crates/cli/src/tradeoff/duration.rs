@@ -21,6 +21,7 @@ pub fn duration_s(text: &str) -> Result<f64, String> {
 #[must_use]
 pub fn shown_s(seconds: f64) -> String {
     let (unit_s, unit) = match seconds {
+        s if s < 1.0 => return format!("{} s", crate::compare::figure(s)),
         s if s < 120.0 => (1.0, "s"),
         s if s < 7200.0 => (60.0, "min"),
         _ => (3600.0, "h"),
@@ -55,6 +56,7 @@ mod tests {
             assert!(duration_s(text).is_err(), "{text}");
         }
         for (seconds, expected) in [
+            (0.0051, "0.0051 s"),
             (1.0, "1 s"),
             (300.0, "5 min"),
             (3600.0, "60 min"),
