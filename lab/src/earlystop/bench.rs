@@ -14,6 +14,7 @@ use barograph_probe::{StreamPlan, Streamed, Target};
 use barograph_sim::{Host, Network};
 
 use super::grid::Cell;
+use super::study::BYTES_MAX;
 
 /// A network of a cell.
 pub(crate) struct Bench {
@@ -28,7 +29,8 @@ impl Bench {
     pub(crate) fn new(cell: Cell, seed: u64) -> anyhow::Result<Self> {
         let network = Network::new(cell.link(seed))?;
         let at = (network.b.v4(), 0).into();
-        let station = network.b.run(|| Listener::start(at, Limits::default()))??;
+        let limits = Limits { transfer_bytes_max: BYTES_MAX, ..Limits::default() };
+        let station = network.b.run(|| Listener::start(at, limits))??;
         let competitor = cell.has_competitor.then(|| Competitor::start(&network)).transpose()?;
         Ok(Self { cell, _competitor: competitor, station, network })
     }

@@ -43,7 +43,13 @@ fn run(session: Session, plan: &StreamPlan, clock: &Clock) -> Result<Streamed, P
         })?;
     }
     let request = Request::Stream { ms: plan.ms(), bytes_max: plan.bytes_max.max(1) };
-    session::request(&mut wire, request, clock)?;
+    session::request(&mut wire, request, clock).map_err(|mut error| {
+        if error.failure == Failure::Declined {
+            let (ms, bytes) = (plan.ms(), plan.bytes_max.max(1));
+            error.message += &format!(" ({ms} ms and at most {bytes} bytes were asked for)");
+        }
+        error
+    })?;
     wire.tcp().set_nonblocking(true).map_err(|error| io(&error))?;
     let sent = send(wire.tcp(), plan, clock).map_err(|error| io(&error))?;
     // Before the end is told: afterwards the time is the tail's.
