@@ -182,13 +182,15 @@ pub async fn a_record_appended_twice_is_stored_once(fixture: &dyn Fixture) {
     append(&*engine, &[record(1), record(2)]).await;
     let other_value = Record { outcome: Outcome::Value(7.0), ..record(2) };
     append(&*engine, &[other_value, record(3)]).await;
-    // The identity is (origin, seq): the same number of another origin is another record.
-    append(&*engine, &[Record { origin: name("south"), ..record(3) }]).await;
+    // The identity is (origin, seq): the same number of another origin is another record, of its own series.
+    let other = Series { source: name("south"), ..series("north") };
+    append(&*engine, &[Record { origin: name("south"), series: other.clone(), ..record(3) }]).await;
 
     let found = history(&*engine, &Range::newest(100)).await.items;
-    let identities: Vec<_> = found.iter().map(|record| (record.origin.as_str(), record.seq)).collect();
-    assert_eq!(identities, [("south", 3), ("north", 3), ("north", 2), ("north", 1)]);
-    assert_eq!(found[2], record(2));
+    assert_eq!(seqs(&found), [3, 2, 1]);
+    assert_eq!(found[1], record(2));
+    let found = engine.history(&other, &Range::newest(100)).await.expect("a page of history").items;
+    assert_eq!(seqs(&found), [3], "of another origin");
 }
 
 /// [`Engine::append`]: a refused batch leaves no trace.

@@ -7,6 +7,7 @@
 //! - `local` (feature): SQLite on a thread of its own; no server. See [`Local`].
 //! - `joined` (feature): a station's own archive as the spool of a mesh's engine. See [`Joined`].
 //! - `wire` (feature): records, entries and events as JSON, for engines that send them. See [`wire`].
+//! - `nats` (feature): NATS JetStream, and the archive beside it. See [`Nats`] and [`Archiver`].
 //! - `conformance` (feature): the suite that every implementation passes.
 #![forbid(unsafe_code)]
 
@@ -21,6 +22,8 @@ pub mod conformance;
 mod joined;
 #[cfg(feature = "local")]
 mod local;
+#[cfg(feature = "nats")]
+mod nats;
 #[cfg(feature = "wire")]
 pub mod wire;
 
@@ -31,4 +34,6 @@ pub use error::Error;
 pub use joined::{Joined, JoinedConfig, JoinedStatistics};
 #[cfg(feature = "local")]
 pub use local::{Absorbed, Config, Local, Statistics};
+#[cfg(feature = "nats")]
+pub use nats::{Archiver, ArchiverStatistics, Nats, NatsConfig, NatsTls, token};
 pub use record::{Cursor, From, Page, Range, Record, Selector};

@@ -1,0 +1,370 @@
+//! The archive beside NATS: reads the stream into a [`Local`], and answers for the mesh.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::Message;
+use futures_util::StreamExt as _;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, watch};
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::link::{Link, Trouble, json};
+use super::question::{self, AnswerJson, Question, archive_number};
+use super::streams::{self, RECORDS};
+use super::{Nats, subject, walk};
+use crate::wire::RecordJson;
+use crate::{Cursor, Engine as _, Error, Local, Page, Record};
+
+/// What an archiver has done since it started.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ArchiverStatistics {
+    /// Messages read from the stream.
+    pub consumed: u64,
+    /// Of these, those that were no record of the station that published them.
+    pub discarded: u64,
+    /// Messages that left the stream before this archive had read them; their stations send them again.
+    pub missed: u64,
+    /// Messages in the stream that are not read yet, when it was last looked.
+    pub lag: u64,
+    /// Questions answered.
+    pub answered: u64,
+    /// Why it does not get on now; `None` = it does.
+    pub last_error: Option<String>,
+}
+
+/// The archive of a mesh on NATS.
+///
+/// It reads every record of the stream into its [`Local`] and remembers how far it came in a file beside it,
+/// written after the commit; it may read some records twice, which changes nothing. A mesh may have several:
+/// each reads all by itself, and any of them answers.
+///
+/// Whoever wants to hear of new records subscribes to the [`Local`].
+pub struct Archiver {
+    shared: Arc<Shared>,
+    tasks: [JoinHandle<()>; 2],
+    /// The tasks run on its thread.
+    _nats: Arc<Nats>,
+}
+
+struct Shared {
+    link: Arc<Link>,
+    local: Arc<Local>,
+    number: u16,
+    file: PathBuf,
+    /// Everything in the stream up to here is in the archive.
+    place: watch::Sender<u64>,
+    answered: AtomicU64,
+    statistics: Mutex<ArchiverStatistics>,
+}
+
+/// How far the archive has read, as kept in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Place {
+    /// When the stream was made, as the server says: another stream counts from 1 again.
+    stream: String,
+    seq: u64,
+}
+
+impl Archiver {
+    /// The file beside the archive that says how far it has read. Who brings back an older copy of an
+    /// archive removes it; then the stream is read from its beginning.
+    pub const FILE: &'static str = "nats.place";
+
+    /// Begins to read the stream into `local`, whose files are in `directory`, and to answer. Does not wait
+    /// for a server.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when the file in `directory` is there but cannot be read.
+    pub fn start(nats: &Arc<Nats>, local: Arc<Local>, directory: &Path) -> Result<Self, Error> {
+        let link = Arc::clone(&nats.link);
+        let file = directory.join(Self::FILE);
+        let mut place = Place::read(&file)?;
+        if local.statistics().records == 0 {
+            // A new archive, whatever an older one had read.
+            place = Place::default();
+        }
+        let shared = Arc::new(Shared {
+            number: archive_number(&link.config.host),
+            link: Arc::clone(&link),
+            local,
+            file,
+            place: watch::Sender::new(0),
+            answered: AtomicU64::new(0),
+            statistics: Mutex::default(),
+        });
+        let tasks = [link.spawn(read(Arc::clone(&shared), place)), link.spawn(answer(Arc::clone(&shared)))];
+        Ok(Self { shared, tasks, _nats: Arc::clone(nats) })
+    }
+
+    /// What it has done since it started.
+    #[must_use]
+    pub fn statistics(&self) -> ArchiverStatistics {
+        let answered = self.shared.answered.load(Ordering::Relaxed);
+        ArchiverStatistics { answered, ..self.shared.lock().clone() }
+    }
+}
+
+impl Drop for Archiver {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> std::sync::MutexGuard<'_, ArchiverStatistics> {
+        // Each figure stands for itself, so a panic elsewhere does not spoil them.
+        self.statistics.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reads the stream for ever.
+async fn read(shared: Arc<Shared>, mut place: Place) {
+    let mut wait = RETRY_MIN;
+    loop {
+        let before = place.clone();
+        let Err(why) = follow(&shared, &mut place).await;
+        if place != before {
+            wait = RETRY_MIN;
+        }
+        {
+            let mut statistics = shared.lock();
+            if statistics.last_error.as_ref() != Some(&why) {
+                tracing::warn!(%why, "the archive waits");
+            }
+            statistics.last_error = Some(why);
+        }
+        sleep(wait).await;
+        wait = (2 * wait).min(RETRY_MAX);
+    }
+}
+
+/// Reads what there is and what comes; ends with why it cannot.
+async fn follow(shared: &Shared, place: &mut Place) -> Result<std::convert::Infallible, String> {
+    let said = |trouble: Trouble| Error::from(trouble).to_string();
+    streams::ensure(&shared.link).await.map_err(|error| error.to_string())?;
+    let extent = streams::extent(&shared.link, RECORDS).await.map_err(said)?;
+    if place.stream != extent.created || extent.state.last_seq < place.seq {
+        *place = Place { stream: extent.created, seq: 0 };
+    }
+    shared.place.send_replace(place.seq);
+    let feed = format!("{}.>", subject::NOTES);
+    let mut faults = shared.link.faults();
+    let mut notes = shared.link.client.subscribe(feed.clone()).await.map_err(|error| error.to_string())?;
+    let mut written = Instant::now();
+    let mut kept = place.seq;
+    loop {
+        let pending = step(shared, place).await?;
+        // Each file written costs as much as many records; what it lacks is read again.
+        if kept < place.seq && WRITE_EVERY <= written.elapsed() {
+            place.write(&shared.file);
+            (written, kept) = (Instant::now(), place.seq);
+        }
+        if pending == 0 {
+            tokio::select! {
+                _ = timeout(LOOK_EVERY, notes.next()) => {}
+                trouble = faults.of(&feed) => return Err(said(trouble)),
+            }
+            while futures_util::FutureExt::now_or_never(notes.next()).flatten().is_some() {}
+        }
+    }
+}
+
+/// Reads a stretch into the archive; gives how many more there are.
+async fn step(shared: &Shared, place: &mut Place) -> Result<u64, String> {
+    let all = format!("{}.>", subject::RECORDS);
+    let stretch = walk::stretch(&shared.link, RECORDS, &all, place.seq + 1, STRETCH).await;
+    let stretch = stretch.map_err(|trouble| Error::from(trouble).to_string())?;
+    let Some(last) = stretch.messages.last().map(|message| message.seq) else {
+        let mut statistics = shared.lock();
+        (statistics.lag, statistics.last_error) = (0, None);
+        return Ok(0);
+    };
+    let mut records = Vec::with_capacity(stretch.messages.len());
+    let mut discarded = 0;
+    for message in &stretch.messages {
+        match message.record() {
+            Ok(record) => records.push(record),
+            Err(why) => {
+                discarded += 1;
+                tracing::warn!(%why, place = message.seq, "a message was discarded");
+            }
+        }
+    }
+    let count = stretch.messages.len() as u64;
+    // The archive's own commit is what counts: only then is the place moved.
+    shared.local.absorb(&records).await.map_err(|error| error.to_string())?;
+    {
+        let mut statistics = shared.lock();
+        statistics.consumed += count;
+        statistics.discarded += discarded;
+        // Everything that the stream holds is read, so a gap in its numbers is what it no longer held. What it
+        // held before this archive was made is nobody's loss.
+        if place.seq != 0 {
+            statistics.missed += last - place.seq - count;
+        }
+        (statistics.lag, statistics.last_error) = (stretch.pending, None);
+    }
+    place.seq = last;
+    shared.place.send_replace(last);
+    Ok(stretch.pending)
+}
+
+impl Place {
+    fn read(file: &Path) -> Result<Self, Error> {
+        match std::fs::read(file) {
+            // What cannot be understood is read from the beginning.
+            Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_default()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(Error::Unavailable(format!("{}: {error}", file.display()))),
+        }
+    }
+
+    fn write(&self, file: &Path) {
+        let new = file.with_extension("place.new");
+        let written = std::fs::write(&new, json(self)).and_then(|()| std::fs::rename(&new, file));
+        if let Err(error) = written {
+            tracing::warn!(%error, file = %file.display(), "how far the archive has read is not kept");
+        }
+    }
+}
+
+/// Answers questions for ever.
+async fn answer(shared: Arc<Shared>) {
+    let places = Arc::new(Semaphore::new(ANSWERS_AT_ONCE));
+    let mut wait = RETRY_MIN;
+    loop {
+        if let Err(why) = serve(&shared, &places).await {
+            tracing::warn!(%why, "the archive does not answer");
+        }
+        sleep(wait).await;
+        wait = (2 * wait).min(RETRY_MAX);
+    }
+}
+
+async fn serve(shared: &Arc<Shared>, places: &Arc<Semaphore>) -> Result<(), String> {
+    let client = &shared.link.client;
+    let any = format!("{}.*", subject::QUESTIONS);
+    let own = format!("{any}.{}", shared.number);
+    let said = |error: async_nats::SubscribeError| error.to_string();
+    let mut faults = shared.link.faults();
+    let any_in = client.queue_subscribe(any.clone(), "archives".into()).await.map_err(said)?;
+    let own_in = client.subscribe(own.clone()).await.map_err(said)?;
+    let mut questions = futures_util::stream::select(any_in, own_in);
+    let both = [any, own];
+    loop {
+        let question = tokio::select! {
+            question = questions.next() => question,
+            trouble = faults.of_any(&both, |subject| subject) => match trouble {
+                Trouble::Denied(what) => return Err(what),
+                // The client subscribes again when it is connected again.
+                _ => continue,
+            },
+        };
+        let Some(question) = question else { return Err("the subscription ended".into()) };
+        // The semaphore is never closed.
+        let Ok(permit) = Arc::clone(places).acquire_owned().await else { return Ok(()) };
+        let shared = Arc::clone(shared);
+        tokio::spawn(async move {
+            reply(&shared, question).await;
+            drop(permit);
+        });
+    }
+}
+
+async fn reply(shared: &Shared, message: Message) {
+    // Answers go to inboxes alone, so that nobody can have us publish elsewhere.
+    let Some(reply) = message.reply.clone().filter(|reply| reply.starts_with("_INBOX_")) else { return };
+    let kind = message.subject.split('.').nth(2).unwrap_or_default();
+    let answer = match find(shared, kind, &message.payload).await {
+        Ok(answer) => answer,
+        Err(error) => json(&AnswerJson::failed(shared.number, error)),
+    };
+    shared.answered.fetch_add(1, Ordering::Relaxed);
+    // An asker that hears nothing asks again.
+    let _ = shared.link.client.publish(reply, answer).await;
+}
+
+async fn find(shared: &Shared, kind: &str, payload: &[u8]) -> Result<bytes::Bytes, Error> {
+    let question: Question = serde_json::from_slice(payload)
+        .map_err(|error| Error::Invalid(format!("the question cannot be read: {error}")))?;
+    let mut place = shared.place.subscribe();
+    let patience = shared.link.config.deadline / 2;
+    let is_there = timeout(patience, place.wait_for(|place| question.after_place <= *place)).await.is_ok();
+    if !is_there {
+        let (read, wanted) = (*shared.place.borrow(), question.after_place);
+        return Err(Error::Unavailable(format!(
+            "the archive has read the stream up to {read}, not yet to {wanted}"
+        )));
+    }
+    let number =
+        |number| json(&AnswerJson { archive: shared.number, number: Some(number), ..AnswerJson::default() });
+    match kind {
+        question::WATERMARK => shared.local.watermark(&question.origin()?).await.map(number),
+        question::NEXT_SEQ => shared.local.next_seq(&question.origin()?).await.map(number),
+        question::HISTORY | question::LATEST => page(shared, kind, &question).await,
+        _ => Err(Error::Invalid("the question is not known".into())),
+    }
+}
+
+/// A page that one message can hold.
+async fn page(shared: &Shared, kind: &str, question: &Question) -> Result<bytes::Bytes, Error> {
+    let after = match question.cursor.map(question::parts) {
+        None => None,
+        Some((archive, place)) if archive == shared.number => Some(place),
+        Some(_) => return Err(Error::TooOld("another archive gave this place; begin again".into())),
+    };
+    let bytes_max =
+        shared.link.client.server_info().max_payload.saturating_sub(ENVELOPE_BYTES).max(ENVELOPE_BYTES);
+    let mut limit = question.limit;
+    loop {
+        let page = look(shared, kind, question, limit, after).await?;
+        let items: Vec<RecordJson<'_>> = page.items.iter().map(RecordJson::from).collect();
+        let next = page.next.map(|place| question::cursor(shared.number, place));
+        let answer =
+            json(&AnswerJson { archive: shared.number, items: Some(items), next, ..AnswerJson::default() });
+        if answer.len() <= bytes_max || page.items.len() <= 1 {
+            return Ok(answer);
+        }
+        // Fewer, in proportion and a little less; the asker comes again for the rest.
+        limit = (page.items.len() * bytes_max / answer.len() * 9 / 10).max(1);
+    }
+}
+
+async fn look(
+    shared: &Shared,
+    kind: &str,
+    question: &Question,
+    limit: usize,
+    after: Option<Cursor>,
+) -> Result<Page<Record>, Error> {
+    if kind == question::HISTORY {
+        shared.local.history(&question.series()?, &question.range(limit, after)).await
+    } else {
+        shared.local.latest(&question.selector()?, after, limit).await
+    }
+}
+
+/// Messages read into one commit.
+const STRETCH: usize = 1000;
+
+/// Notes may be lost with a connection; then this is the longest delay.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The place need not be exact, so the disk is spared.
+const WRITE_EVERY: Duration = Duration::from_secs(1);
+
+/// After something went wrong, twice as long each time.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(2);
+
+/// Questions under way, each of which may hold a page of 10 000 records.
+const ANSWERS_AT_ONCE: usize = 16;
+
+/// What an answer may have besides its records, and the least that a server takes.
+const ENVELOPE_BYTES: usize = 64 << 10;

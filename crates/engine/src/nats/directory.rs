@@ -1,0 +1,182 @@
+//! Registrations: a key a station, which the servers drop when it is not renewed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::HeaderMap;
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::time::sleep;
+
+use super::link::{Link, Trouble, read};
+use super::publish::Acknowledgement;
+use super::streams::{self, ENTRIES};
+use super::subject;
+use super::walk::{self, Stored};
+use crate::{Entry, Error, Lease, wire};
+
+/// Writes the entry, and leaves a task that renews it.
+pub(super) async fn register(link: Arc<Link>, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+    entry.check()?;
+    if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
+        return Err(Error::Invalid(format!("a lease lasts {TTL_MIN:?} to {TTL_MAX:?}, not {ttl:?}")));
+    }
+    streams::ensure(&link).await?;
+    let ttl_s = ttl.as_secs() + u64::from(0 < ttl.subsec_nanos());
+    let mut registration = Registration {
+        key: format!("{}.{}", subject::ENTRIES, subject::token(entry.host.as_str())),
+        id: link.client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned(),
+        text: wire::entry_text(entry).into(),
+        ttl_s,
+        place: 0,
+        link,
+    };
+    match registration.put(None).await? {
+        Put::Stored(place) => registration.place = place,
+        Put::Overtaken => return Err(Error::Unavailable("the bucket refused a registration".into())),
+    }
+    let (stop, stopped) = oneshot::channel();
+    let link = Arc::clone(&registration.link);
+    link.spawn(registration.renew(stopped));
+    Ok(Box::new(NatsLease { ttl: Duration::from_secs(ttl_s), _stop: stop }))
+}
+
+/// A station's hold on its key.
+struct Registration {
+    link: Arc<Link>,
+    key: String,
+    /// Tells this registration from another one of the same host.
+    id: String,
+    text: Bytes,
+    ttl_s: u64,
+    /// Where the bucket holds it: whoever writes over it moves it.
+    place: u64,
+}
+
+/// What became of a write.
+enum Put {
+    Stored(u64),
+    /// The key is not where it was expected.
+    Overtaken,
+}
+
+impl Registration {
+    /// Renews until it is stopped or overtaken; stopped, it takes the entry away.
+    async fn renew(mut self, mut stopped: oneshot::Receiver<()>) {
+        let third = Duration::from_secs(self.ttl_s) / 3;
+        let mut wait = third;
+        loop {
+            tokio::select! {
+                // Dropping the lease drops the sender, which ends this too.
+                _ = &mut stopped => return self.leave().await,
+                () = sleep(wait) => {}
+            }
+            wait = match self.put(Some(self.place)).await {
+                Ok(Put::Stored(place)) => {
+                    self.place = place;
+                    third
+                }
+                Ok(Put::Overtaken) => match self.look().await {
+                    Ok(Some(place)) => {
+                        self.place = place;
+                        Duration::ZERO
+                    }
+                    Ok(None) => return tracing::info!(key = %self.key, "another registration took over"),
+                    Err(_) => RETRY.min(third),
+                },
+                Err(_) => RETRY.min(third),
+            };
+        }
+    }
+
+    /// Where to write next, after something else was found than what was written last; `None` = the key
+    /// belongs to another registration, or to nobody by the will of a later one.
+    async fn look(&self) -> Result<Option<u64>, Trouble> {
+        let Some(stored) = walk::last(&self.link, ENTRIES, &self.key).await? else {
+            // It ran out while no server could be reached.
+            return Ok(Some(0));
+        };
+        Ok((id(&stored) == Some(&self.id)).then_some(stored.seq))
+    }
+
+    async fn leave(&self) {
+        let mut headers = HeaderMap::new();
+        headers.insert(OPERATION, DELETED);
+        headers.insert(TTL, format!("{TOMBSTONE_S}s"));
+        headers.insert(EXPECTED, self.place.to_string());
+        // What is not taken away runs out by itself.
+        let _ = self.link.request(self.key.clone(), Some(headers), Bytes::new()).await;
+    }
+
+    async fn put(&self, over: Option<u64>) -> Result<Put, Trouble> {
+        let mut headers = HeaderMap::new();
+        headers.insert(REGISTRATION, self.id.as_str());
+        headers.insert(TTL, format!("{}s", self.ttl_s));
+        if let Some(place) = over {
+            headers.insert(EXPECTED, place.to_string());
+        }
+        let answer = self.link.request(self.key.clone(), Some(headers), self.text.clone()).await?;
+        let Acknowledgement { seq, error, .. } = read(&answer)?;
+        match error {
+            None => Ok(Put::Stored(seq)),
+            Some(error) if WRONG_PLACE.contains(&error.err_code) => Ok(Put::Overtaken),
+            Some(error) => Err(Trouble::NoAnswer(error.description)),
+        }
+    }
+}
+
+/// Which registration wrote this.
+pub(super) fn id(stored: &Stored) -> Option<&str> {
+    stored.headers.get(REGISTRATION).map(|id| id.as_str())
+}
+
+/// Whether this says that the key was taken away.
+pub(super) fn is_deletion(stored: &Stored) -> bool {
+    stored.headers.get(OPERATION).is_some()
+}
+
+/// How long the server keeps this; `None` = for ever.
+pub(super) fn ttl(stored: &Stored) -> Option<Duration> {
+    let seconds = stored.headers.get(TTL)?.as_str().strip_suffix('s')?.parse().ok()?;
+    Some(Duration::from_secs(seconds).min(TTL_MAX))
+}
+
+struct NatsLease {
+    ttl: Duration,
+    /// Dropped with the lease, it tells the renewing task to take the entry away.
+    _stop: oneshot::Sender<()>,
+}
+
+impl Lease for NatsLease {
+    fn ttl(&self) -> Duration {
+        self.ttl
+    }
+}
+
+/// Which registration wrote an entry.
+const REGISTRATION: &str = "Barograph-Registration";
+
+/// How long the server keeps a message (ADR-43 of NATS).
+const TTL: &str = "Nats-TTL";
+
+/// The place at which the key must be for a write to be taken.
+const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
+
+/// As buckets mark what was deleted (ADR-8 of NATS).
+const OPERATION: &str = "KV-Operation";
+const DELETED: &str = "DEL";
+
+/// Long enough for every watcher to have seen that a station left; those that were away ask anew.
+const TOMBSTONE_S: u64 = 60;
+
+/// "Wrong last sequence", in its two forms.
+const WRONG_PLACE: [u32; 2] = [10071, 10164];
+
+/// The servers count in seconds.
+const TTL_MIN: Duration = Duration::from_secs(1);
+
+/// A station that is gone for an hour should not be listed still.
+const TTL_MAX: Duration = Duration::from_hours(1);
+
+/// After a renewal that failed: several more before the shortest usual lease runs out.
+const RETRY: Duration = Duration::from_millis(250);

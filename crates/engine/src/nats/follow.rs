@@ -1,0 +1,186 @@
+//! Subscriptions: each walks the stream at its own pace and sleeps at the end of it, until a note of a new
+//! record wakes it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{StreamExt as _, stream};
+use tokio::sync::mpsc;
+use tokio::time::{sleep, timeout};
+
+use super::link::{Link, Trouble};
+use super::streams::{self, RECORDS};
+use super::{subject, walk};
+use crate::{BoxStream, Cursor, Error, From, Record, Selector};
+
+type Item = Result<(Cursor, Record), Error>;
+
+/// The records of `selector`, followed by a task of the connection's.
+pub(super) fn subscribe(link: &Arc<Link>, selector: &Selector, from: From) -> BoxStream<(Cursor, Record)> {
+    let (items, receiver) = mpsc::channel(BUFFER);
+    let beginning = Beginning::new(link, from);
+    let follower = Follower {
+        link: Arc::clone(link),
+        selector: selector.clone(),
+        place: 0,
+        counts_gaps: from != From::Oldest,
+        items,
+    };
+    link.spawn(follower.run(from, beginning));
+    Box::pin(stream::unfold(receiver, |mut receiver| async { Some((receiver.recv().await?, receiver)) }))
+}
+
+/// Holds up this station's own appends until a subscription from now on knows where that is.
+struct Beginning(Option<Arc<Link>>);
+
+impl Beginning {
+    fn new(link: &Arc<Link>, from: From) -> Self {
+        let holds = from == From::Now;
+        if holds {
+            link.beginning.send_modify(|count| *count += 1);
+        }
+        Self(holds.then(|| Arc::clone(link)))
+    }
+}
+
+impl Drop for Beginning {
+    fn drop(&mut self) {
+        if let Some(link) = &self.0 {
+            link.beginning.send_modify(|count| *count -= 1);
+        }
+    }
+}
+
+struct Follower {
+    link: Arc<Link>,
+    selector: Selector,
+    /// Everything up to here was seen.
+    place: u64,
+    /// Whether what left the stream before it was seen is reported; not before the first record of all.
+    counts_gaps: bool,
+    items: mpsc::Sender<Item>,
+}
+
+/// Why a follower ends.
+enum End {
+    /// Nobody listens.
+    Unheard,
+    Failed(Error),
+}
+
+impl Follower {
+    async fn run(mut self, from: From, beginning: Beginning) {
+        let mut wait = RETRY_MIN;
+        let mut began = false;
+        let mut beginning = Some(beginning);
+        loop {
+            let result = match began {
+                true => self.follow(&mut wait).await,
+                false => self.begin(from).await,
+            };
+            match result {
+                Ok(()) => {
+                    began = true;
+                    beginning = None;
+                    wait = RETRY_MIN;
+                }
+                Err(Ok(trouble)) => {
+                    tracing::debug!(?trouble, "a subscription waits");
+                    if matches!(trouble, Trouble::Denied(_)) {
+                        return self.fail(trouble.into()).await;
+                    }
+                    tokio::select! {
+                        () = sleep(wait) => wait = (2 * wait).min(RETRY_MAX),
+                        () = self.items.closed() => return,
+                    }
+                }
+                Err(Err(End::Unheard)) => return,
+                Err(Err(End::Failed(error))) => return self.fail(error).await,
+            }
+            drop(beginning.take_if(|_| began));
+        }
+    }
+
+    /// Finds the place to begin after.
+    async fn begin(&mut self, from: From) -> Result<(), Result<Trouble, End>> {
+        streams::ensure(&self.link).await.map_err(|error| Ok(Trouble::NotSent(error.to_string())))?;
+        let end = streams::extent(&self.link, RECORDS).await.map_err(Ok)?.state.last_seq;
+        self.place = match from {
+            From::Now => end,
+            From::Oldest => 0,
+            From::After(Cursor(place)) if end < place => {
+                let error = format!("the place {place} is not in this stream, which ends at {end}");
+                return Err(Err(End::Failed(Error::Invalid(error))));
+            }
+            From::After(Cursor(place)) => place,
+        };
+        Ok(())
+    }
+
+    /// Gives what there is and what comes, until something is wrong.
+    async fn follow(&mut self, wait: &mut Duration) -> Result<(), Result<Trouble, End>> {
+        let notes = subject::filter(subject::NOTES, &self.selector);
+        let mut faults = self.link.faults();
+        let not_sent = |error: async_nats::SubscribeError| Ok(Trouble::NotSent(error.to_string()));
+        let mut notes_in = self.link.client.subscribe(notes.clone()).await.map_err(not_sent)?;
+        loop {
+            while self.step().await? {}
+            *wait = RETRY_MIN;
+            tokio::select! {
+                // Many notes are one reason to look.
+                _ = timeout(LOOK_EVERY, notes_in.next()) => {}
+                trouble = faults.of(&notes) => return Err(Ok(trouble)),
+                () = self.items.closed() => return Err(Err(End::Unheard)),
+            }
+            while futures_util::FutureExt::now_or_never(notes_in.next()).flatten().is_some() {}
+        }
+    }
+
+    /// Gives one stretch; `true` = there is more.
+    async fn step(&mut self) -> Result<bool, Result<Trouble, End>> {
+        let filter = subject::filter(subject::RECORDS, &self.selector);
+        let stretch =
+            walk::stretch(&self.link, RECORDS, &filter, self.place + 1, STRETCH).await.map_err(Ok)?;
+        let Some(first) = stretch.messages.first() else { return Ok(false) };
+        if self.counts_gaps && self.place + 1 < first.seq {
+            // Others' records may lie between; what left the stream left at its beginning.
+            let kept = streams::extent(&self.link, RECORDS).await.map_err(Ok)?.state.first_seq.min(first.seq);
+            if self.place + 1 < kept {
+                self.give(Err(Error::Lagged { missed: kept - self.place - 1 })).await?;
+            }
+        }
+        self.counts_gaps = true;
+        for stored in stretch.messages {
+            self.place = stored.seq;
+            match stored.record() {
+                Ok(record) if record.is_own() => self.give(Ok((Cursor(stored.seq), record))).await?,
+                // It says that nothing comes under some numbers.
+                Ok(_) => {}
+                Err(why) => tracing::debug!(%why, "a message was passed over"),
+            }
+        }
+        Ok(0 < stretch.pending)
+    }
+
+    async fn give(&self, item: Item) -> Result<(), Result<Trouble, End>> {
+        self.items.send(item).await.map_err(|_| Err(End::Unheard))
+    }
+
+    async fn fail(&self, error: Error) {
+        // Nobody may be listening any more.
+        let _ = self.items.send(Err(error)).await;
+    }
+}
+
+/// Records given ahead of a listener.
+const BUFFER: usize = 256;
+
+/// Messages read at once.
+const STRETCH: usize = 512;
+
+/// Notes may be lost with a connection; then this is the longest delay.
+const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// After something went wrong, twice as long each time.
+const RETRY_MIN: Duration = Duration::from_millis(100);
+const RETRY_MAX: Duration = Duration::from_secs(2);

@@ -1,0 +1,365 @@
+//! The connection: one thread, one runtime, and requests that end.
+
+use std::future::Future;
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::Duration;
+
+use async_nats::connection::State;
+use async_nats::{
+    Client, ConnectOptions, HeaderMap, Message, Request, RequestErrorKind, ServerAddr, ServerError,
+};
+use bytes::Bytes;
+use tokio::runtime::Handle;
+use tokio::sync::{broadcast, oneshot, watch};
+use tokio::time::{Instant, timeout};
+
+use super::{NatsConfig, subject};
+use crate::Error;
+
+/// The connection and what all parts of the engine share.
+pub(super) struct Link {
+    pub(super) config: NatsConfig,
+    pub(super) client: Client,
+    /// Every task runs on the connection's own runtime: callers' runtimes come and go.
+    handle: Handle,
+    faults: Faults,
+    /// The stream and the bucket were seen to be there.
+    pub(super) is_ready: AtomicBool,
+    /// The place in the stream of the last record acknowledged to us: what we read must include it.
+    pub(super) acknowledged: AtomicU64,
+    /// Which archive gave the last page; 0 = none yet.
+    pub(super) archive: AtomicU16,
+    /// Subscriptions from now on that do not know yet where that is; appends wait for them.
+    pub(super) beginning: watch::Sender<usize>,
+}
+
+/// Why a request has no answer.
+#[derive(Clone, Debug)]
+pub(super) enum Trouble {
+    /// Nothing was sent, or nobody was there to take it.
+    NotSent(String),
+    /// It was sent, and may have been done.
+    NoAnswer(String),
+    /// The server refused it.
+    Denied(String),
+}
+
+impl std::convert::From<Trouble> for Error {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::NotSent(why) | Trouble::NoAnswer(why) => Self::Unavailable(why),
+            Trouble::Denied(what) => Self::Denied(what),
+        }
+    }
+}
+
+/// What the server says of its own accord.
+#[derive(Clone)]
+pub(super) struct Faults {
+    news: broadcast::Sender<Fault>,
+    last: Arc<Mutex<Option<String>>>,
+}
+
+#[derive(Clone, Debug)]
+enum Fault {
+    /// A permission was violated; the text names the subject.
+    Denied(String),
+    /// The connection broke, and with it every answer that was to come.
+    Lost,
+}
+
+impl Link {
+    /// Runs `work` on the connection's runtime, so that the caller's runtime may be any.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, Error>> + Send + 'static,
+    ) -> Result<T, Error> {
+        let ended = |_| Error::Unknown("the NATS client was stopped".into());
+        self.handle.spawn(work).await.map_err(ended)?
+    }
+
+    /// Leaves `work` to the connection's runtime.
+    pub(super) fn spawn(
+        &self,
+        work: impl Future<Output = ()> + Send + 'static,
+    ) -> tokio::task::JoinHandle<()> {
+        self.handle.spawn(work)
+    }
+
+    /// Whether a server is connected that is new enough.
+    pub(super) fn connected(&self) -> Result<(), String> {
+        if self.client.connection_state() != State::Connected {
+            let last = self.faults.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let why = last.map(|last| format!(" ({last})")).unwrap_or_default();
+            return Err(format!("no NATS server of {} is connected{why}", self.config.servers.join(", ")));
+        }
+        let version = self.client.server_info().version;
+        if is_new_enough(&version) {
+            Ok(())
+        } else {
+            Err(format!("the NATS server has version {version}; 2.12 or newer is needed"))
+        }
+    }
+
+    /// Waits a moment for a connection that is just being made.
+    pub(super) async fn connect(&self) -> Result<(), Trouble> {
+        let until = Instant::now() + CONNECT_WAIT;
+        loop {
+            match self.connected() {
+                Ok(()) => return Ok(()),
+                Err(why) if until <= Instant::now() => return Err(Trouble::NotSent(why)),
+                Err(_) => tokio::time::sleep(CONNECT_STEP).await,
+            }
+        }
+    }
+
+    /// Asks and waits for one answer: at most the deadline, and not beyond a lost connection or a refusal.
+    pub(super) async fn request(
+        &self,
+        subject: String,
+        headers: Option<HeaderMap>,
+        payload: Bytes,
+    ) -> Result<Message, Trouble> {
+        self.connect().await?;
+        let mut faults = self.faults();
+        let mut request = Request::new().payload(payload).timeout(Some(self.config.deadline));
+        if let Some(headers) = headers {
+            request = request.headers(headers);
+        }
+        let answer = self.client.send_request(subject.clone(), request);
+        tokio::select! {
+            answer = answer => answer.map_err(|error| match error.kind() {
+                RequestErrorKind::NoResponders => Trouble::NotSent(format!("nobody serves {subject}")),
+                RequestErrorKind::TimedOut => {
+                    Trouble::NoAnswer(format!("no answer from {subject} within {:?}", self.config.deadline))
+                }
+                RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::InvalidSubject => {
+                    Trouble::NotSent(error.to_string())
+                }
+                _ => Trouble::NoAnswer(error.to_string()),
+            }),
+            trouble = faults.of(&subject) => Err(trouble),
+        }
+    }
+
+    /// Listens for refusals and for the end of the connection.
+    pub(super) fn faults(&self) -> FaultsOf {
+        FaultsOf(self.faults.news.subscribe())
+    }
+}
+
+/// Refusals and losses since it was made.
+pub(super) struct FaultsOf(broadcast::Receiver<Fault>);
+
+impl FaultsOf {
+    /// The next one that concerns `subject`.
+    pub(super) async fn of(&mut self, subject: &str) -> Trouble {
+        self.of_any(&[subject], |subject| subject).await
+    }
+
+    /// The next one that concerns the subject of any of these.
+    pub(super) async fn of_any<T>(&mut self, those: &[T], subject: impl Fn(&T) -> &str) -> Trouble {
+        loop {
+            match self.0.recv().await {
+                Ok(Fault::Denied(text)) => {
+                    let denied = text.split('"').nth(1).unwrap_or_default();
+                    if those.iter().any(|one| subject(one).eq_ignore_ascii_case(denied)) {
+                        return Trouble::Denied(text);
+                    }
+                }
+                Ok(Fault::Lost) => {
+                    return Trouble::NoAnswer("the connection to the NATS server broke".into());
+                }
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                // The link holds a sender for as long as anyone asks.
+                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// The servers' addresses.
+pub(super) fn servers(config: &NatsConfig) -> Result<Vec<ServerAddr>, Error> {
+    if config.servers.is_empty() {
+        return Err(Error::Invalid("no NATS server is named".into()));
+    }
+    let address = |server: &String| {
+        server.parse().map_err(|error| Error::Invalid(format!("`{server}` is no NATS server: {error}")))
+    };
+    config.servers.iter().map(address).collect()
+}
+
+/// The connection's options, with every file looked at, so that a wrong path is heard of at once.
+pub(super) fn options(config: &NatsConfig) -> Result<ConnectOptions, Error> {
+    if !matches!(config.replicas, 1 | 3 | 5) {
+        return Err(Error::Invalid(format!("a stream has 1, 3 or 5 replicas, not {}", config.replicas)));
+    }
+    let mut options = ConnectOptions::new()
+        .name(format!("barograph {}", config.host))
+        .custom_inbox_prefix(format!("_INBOX_{}", subject::token(config.host.as_str())))
+        .connection_timeout(config.deadline)
+        .ping_interval(PING_EVERY)
+        .retry_on_initial_connect()
+        .max_reconnects(None)
+        .reconnect_delay_callback(|attempts| {
+            RECONNECT_STEP.saturating_mul(attempts as u32).min(RECONNECT_MAX)
+        });
+    if let Some(path) = &config.credentials {
+        let invalid = |error| Error::Invalid(format!("the credentials {}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(invalid)?;
+        options = options.credentials(&text).map_err(invalid)?;
+    }
+    if let Some(tls) = &config.tls {
+        options = options.require_tls(true);
+        if let Some(ca) = &tls.ca {
+            options = options.add_root_certificates(readable(ca)?.into());
+        }
+        options = match (&tls.certificate, &tls.key) {
+            (None, None) => options,
+            (Some(certificate), Some(key)) => {
+                options.add_client_certificate(readable(certificate)?.into(), readable(key)?.into())
+            }
+            _ => {
+                return Err(Error::Invalid(
+                    "a NATS certificate needs its key, and a key its certificate".into(),
+                ));
+            }
+        };
+    }
+    Ok(options)
+}
+
+fn readable(path: &Path) -> Result<&Path, Error> {
+    let opened = std::fs::File::open(path).map(drop);
+    opened.map(|()| path).map_err(|error| Error::Invalid(format!("{}: {error}", path.display())))
+}
+
+/// The thread: connects, hands out the link, and lives until it is told to stop.
+pub(super) fn run(
+    config: NatsConfig,
+    options: ConnectOptions,
+    servers: Vec<ServerAddr>,
+    ready: &mpsc::Sender<Result<Arc<Link>, Error>>,
+    stopped: oneshot::Receiver<()>,
+) {
+    let failed = |what: String| Err(Error::Unavailable(format!("no NATS client: {what}")));
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        // Whoever made the thread waits for this.
+        Err(error) => return drop(ready.send(failed(error.to_string()))),
+    };
+    runtime.block_on(async {
+        let (news, _) = broadcast::channel(FAULTS);
+        let faults = Faults { news, last: Arc::default() };
+        let noted = faults.clone();
+        let options = options.event_callback(move |event| {
+            noted.note(&event);
+            std::future::ready(())
+        });
+        let client = match options.connect(servers).await {
+            Ok(client) => client,
+            Err(error) => return drop(ready.send(failed(error.to_string()))),
+        };
+        let link = Link {
+            config,
+            client: client.clone(),
+            handle: Handle::current(),
+            faults,
+            is_ready: AtomicBool::new(false),
+            acknowledged: AtomicU64::new(0),
+            archive: AtomicU16::new(0),
+            beginning: watch::Sender::new(0),
+        };
+        let _ = ready.send(Ok(Arc::new(link)));
+        // An error means that the engine is gone, which is the same.
+        let _ = stopped.await;
+        // What leases said last should still go out; a server that is away does not hold us up.
+        tokio::task::yield_now().await;
+        let _ = timeout(FLUSH_WAIT, client.flush()).await;
+    });
+    runtime.shutdown_background();
+}
+
+impl Faults {
+    fn note(&self, event: &async_nats::Event) {
+        let text = match event {
+            async_nats::Event::Disconnected => {
+                // Nobody may be waiting.
+                let _ = self.news.send(Fault::Lost);
+                return;
+            }
+            async_nats::Event::Connected => None,
+            async_nats::Event::ServerError(ServerError::Other(text)) => {
+                tracing::warn!(error = %text, "a NATS server refused something");
+                let _ = self.news.send(Fault::Denied(text.clone()));
+                Some(text.clone())
+            }
+            async_nats::Event::ServerError(error) => Some(error.to_string()),
+            async_nats::Event::ClientError(error) => Some(error.to_string()),
+            _ => return,
+        };
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = text;
+    }
+}
+
+/// Per-message TTL came with 2.11, and what we rely on of direct gets was settled with 2.12.
+fn is_new_enough(version: &str) -> bool {
+    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    (2, 12) <= (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+}
+
+/// A JSON text as the payload of a request.
+pub(super) fn json(value: &impl serde::Serialize) -> Bytes {
+    serde_json::to_vec(value).expect("strings, numbers and lists of them are JSON").into()
+}
+
+/// Reads an answer of the JetStream API.
+pub(super) fn read<T: serde::de::DeserializeOwned>(message: &Message) -> Result<T, Trouble> {
+    let failed = |error: serde_json::Error| io::Error::other(error);
+    serde_json::from_slice(&message.payload)
+        .map_err(failed)
+        .map_err(|error| Trouble::NoAnswer(format!("an answer of the server cannot be read: {error}")))
+}
+
+/// Long enough to connect to a server that is there, short enough that a caller is told that none is.
+const CONNECT_WAIT: Duration = Duration::from_secs(2);
+
+/// A connection on the same machine is made within a few of these.
+const CONNECT_STEP: Duration = Duration::from_millis(10);
+
+/// After three of these without an answer a server that hangs is given up.
+const PING_EVERY: Duration = Duration::from_secs(5);
+
+/// Many stations lose a server at once; each further attempt waits so much longer …
+const RECONNECT_STEP: Duration = Duration::from_millis(50);
+
+/// … up to this, so that a server that returns is found within a lease.
+const RECONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// A loopback needs a millisecond; nobody should wait for a farewell longer than this.
+const FLUSH_WAIT: Duration = Duration::from_millis(300);
+
+/// Refusals kept for whoever waits; a window of appends can be refused at once.
+const FAULTS: usize = 1024;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_servers_are_known_by_their_version() {
+        for (version, expected) in [
+            ("2.12.0", true),
+            ("2.15.2", true),
+            ("3.0.0-beta", true),
+            ("2.9.10", false),
+            ("2.11.9", false),
+            ("", false),
+        ] {
+            assert_eq!(is_new_enough(version), expected, "{version}");
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Appending: publications in order, a bounded window of them unanswered, every one acknowledged.
+
+use std::sync::atomic::Ordering;
+
+use async_nats::{HeaderMap, StatusCode};
+use bytes::Bytes;
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::link::{Link, Trouble, read};
+use super::walk::{self, MESSAGE_ID, message_id};
+use super::{streams, subject};
+use crate::{Error, Record, wire};
+
+/// A record on its way.
+#[derive(Clone, Debug)]
+pub(super) struct Outgoing {
+    subject: String,
+    id: String,
+    payload: Bytes,
+}
+
+/// What the server says of a publication.
+#[derive(Deserialize)]
+pub(super) struct Acknowledgement {
+    #[serde(default)]
+    pub(super) seq: u64,
+    #[serde(default)]
+    duplicate: bool,
+    pub(super) error: Option<streams::ApiError>,
+}
+
+/// The batch as messages.
+///
+/// # Errors
+/// [`Error::Invalid`] for what breaks a limit, [`Error::Denied`] for what another station measured; nothing
+/// was sent then.
+pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, Error> {
+    if Record::BATCH_MAX < batch.len() {
+        let (max, count) = (Record::BATCH_MAX, batch.len());
+        return Err(Error::Invalid(format!("a batch holds {max} records at most, not {count}")));
+    }
+    let message = |record: &Record| {
+        record.check()?;
+        // What says that nothing comes under some numbers is for the archive, and never kept.
+        if !record.is_own() && record.passes_over().is_none() {
+            let (seq, origin, source) = (record.seq, &record.origin, &record.series.source);
+            return Err(Error::Denied(format!("record {seq} of {origin} is a measurement of {source}")));
+        }
+        Ok(Outgoing {
+            subject: subject::record(&record.series, &record.origin),
+            id: message_id(record),
+            payload: wire::record_text(record).into(),
+        })
+    };
+    batch.iter().map(message).collect()
+}
+
+/// Publishes and waits for all acknowledgements.
+pub(super) async fn append(link: &Link, messages: Vec<Outgoing>) -> Result<(), Error> {
+    if messages.is_empty() {
+        return Ok(());
+    }
+    let mut beginning = link.beginning.subscribe();
+    // An error is the time-out: a subscription that cannot begin does not hold up what is measured.
+    let _ = timeout(link.config.deadline, beginning.wait_for(|count| *count == 0)).await;
+    streams::ensure(link).await?;
+    let repeated = publish(link, &messages).await?;
+    let suppressed: Vec<Outgoing> = stream::iter(repeated)
+        .map(|(index, seq)| {
+            let message = &messages[index];
+            async move { Ok::<_, Error>((!is_same(link, message, seq).await?).then(|| message.clone())) }
+        })
+        .buffered(WINDOW)
+        .try_filter_map(async |message| Ok(message))
+        .try_collect()
+        .await?;
+    if suppressed.is_empty() {
+        return Ok(());
+    }
+    let renamed = suppressed.into_iter().map(|message| Outgoing {
+        id: format!("{}:{}", message.id, link.client.new_inbox().rsplit('.').next().unwrap_or_default()),
+        ..message
+    });
+    publish(link, &renamed.collect::<Vec<_>>()).await.map(drop)
+}
+
+/// Whether the message stored at `seq` is the one that the server took for a repetition. Identities are
+/// the publishers' choice: another station may have used ours, so that the server would drop our record.
+async fn is_same(link: &Link, message: &Outgoing, seq: u64) -> Result<bool, Error> {
+    match walk::at(link, streams::RECORDS, seq).await {
+        Ok(stored) => {
+            Ok(stored.is_some_and(|stored| stored.subject == message.subject && stored.record().is_ok()))
+        }
+        Err(Trouble::Denied(what)) => Err(Error::Denied(what)),
+        Err(Trouble::NotSent(why) | Trouble::NoAnswer(why)) => Err(Error::Unknown(why)),
+    }
+}
+
+/// Publishes in order; gives those that the server says to have already, and where.
+async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>, Error> {
+    link.connect().await?;
+    let mut faults = link.faults();
+    let inbox = link.client.new_inbox();
+    let nothing_sent = |error: &dyn std::fmt::Display| Error::Unavailable(error.to_string());
+    let mut answers =
+        link.client.subscribe(format!("{inbox}.*")).await.map_err(|error| nothing_sent(&error))?;
+    let mut repeated = Vec::new();
+    let (mut sent, mut done) = (0, 0);
+    while done < messages.len() {
+        while sent < messages.len() && sent - done < WINDOW {
+            let Outgoing { subject, id, payload } = messages[sent].clone();
+            let mut headers = HeaderMap::new();
+            headers.insert(MESSAGE_ID, id);
+            let reply = format!("{inbox}.{sent}");
+            let published =
+                link.client.publish_with_reply_and_headers(subject, reply, headers, payload).await;
+            match published {
+                Ok(()) => sent += 1,
+                Err(error) if sent == 0 => return Err(nothing_sent(&error)),
+                Err(error) => return Err(Error::Unknown(error.to_string())),
+            }
+        }
+        let answer = tokio::select! {
+            answer = timeout(link.config.deadline, answers.next()) => answer,
+            trouble = faults.of_any(&messages[..sent], |message| &message.subject) => {
+                return Err(failed(trouble));
+            }
+        };
+        let Ok(Some(answer)) = answer else {
+            let why = format!(
+                "{done} of {} acknowledged, then none within {:?}",
+                messages.len(),
+                link.config.deadline
+            );
+            return Err(Error::Unknown(why));
+        };
+        let index =
+            answer.subject.rsplit('.').next().and_then(|index| index.parse().ok()).unwrap_or(usize::MAX);
+        if answer.status == Some(StatusCode::NO_RESPONDERS) {
+            link.is_ready.store(false, Ordering::Relaxed);
+            return Err(refused("no server takes records for the stream".into(), messages.len()));
+        }
+        let Acknowledgement { seq, duplicate, error } = read(&answer).map_err(failed)?;
+        if let Some(error) = error {
+            return Err(refused(error.description, messages.len()));
+        }
+        if duplicate && index < messages.len() {
+            repeated.push((index, seq));
+        }
+        link.acknowledged.fetch_max(seq, Ordering::Relaxed);
+        done += 1;
+    }
+    Ok(repeated)
+}
+
+/// One record that was refused is not stored; of a batch others may be.
+fn refused(why: String, count: usize) -> Error {
+    if count == 1 { Error::Unavailable(why) } else { Error::Unknown(why) }
+}
+
+fn failed(trouble: Trouble) -> Error {
+    match trouble {
+        Trouble::Denied(what) => Error::Denied(what),
+        Trouble::NotSent(why) | Trouble::NoAnswer(why) => Error::Unknown(why),
+    }
+}
+
+/// Publications without an answer yet: enough for a cluster that syncs every write to be busy, and few to
+/// be sent again.
+const WINDOW: usize = 256;

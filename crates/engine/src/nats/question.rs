@@ -1,0 +1,216 @@
+//! Questions to an archive, and its answers, as JSON.
+
+use barograph_forecast::{Name, Quantity, Series};
+use serde::{Deserialize, Serialize};
+
+use crate::wire::RecordJson;
+use crate::{Cursor, Error, HostId, Page, Range, Record, Selector};
+
+/// A question to an archive.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct Question {
+    /// What is asked: the last token of the subject.
+    #[serde(skip)]
+    pub(super) kind: &'static str,
+    /// The archive answers when it has read the stream up to here, so that we find what we wrote.
+    pub(super) after_place: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    origin: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    source: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    quantity: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    from_unix_ns: Option<i64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    until_unix_ns: Option<i64>,
+    #[serde(default)]
+    pub(super) limit: usize,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) cursor: Option<u64>,
+}
+
+impl Question {
+    fn new(kind: &'static str) -> Self {
+        Self {
+            kind,
+            after_place: 0,
+            origin: None,
+            source: None,
+            target: None,
+            quantity: None,
+            from_unix_ns: None,
+            until_unix_ns: None,
+            limit: 0,
+            cursor: None,
+        }
+    }
+
+    pub(super) fn history(series: &Series, range: &Range) -> Self {
+        let Series { source, target, quantity } = series;
+        Self {
+            source: Some(source.to_string()),
+            target: Some(target.to_string()),
+            quantity: Some(quantity.as_str().into()),
+            from_unix_ns: Some(range.from_unix_ns),
+            until_unix_ns: Some(range.until_unix_ns),
+            limit: range.limit,
+            cursor: range.after.map(|cursor| cursor.0),
+            ..Self::new(HISTORY)
+        }
+    }
+
+    pub(super) fn latest(selector: &Selector, after: Option<Cursor>, limit: usize) -> Self {
+        Self {
+            source: selector.source.as_ref().map(Name::to_string),
+            target: selector.target.as_ref().map(Name::to_string),
+            quantity: selector.quantity.as_ref().map(|quantity| quantity.as_str().into()),
+            limit,
+            cursor: after.map(|cursor| cursor.0),
+            ..Self::new(LATEST)
+        }
+    }
+
+    pub(super) fn watermark(origin: &HostId) -> Self {
+        Self { origin: Some(origin.to_string()), ..Self::new(WATERMARK) }
+    }
+
+    pub(super) fn next_seq(origin: &HostId) -> Self {
+        Self { origin: Some(origin.to_string()), ..Self::new(NEXT_SEQ) }
+    }
+
+    /// Which origin is asked after.
+    pub(super) fn origin(&self) -> Result<HostId, Error> {
+        name("origin", self.origin.as_deref())?
+            .ok_or_else(|| Error::Invalid("the question has no origin".into()))
+    }
+
+    /// Which series are asked after.
+    pub(super) fn selector(&self) -> Result<Selector, Error> {
+        let quantity = match &self.quantity {
+            Some(text) => {
+                Some(Quantity::new(text).map_err(|error| Error::Invalid(format!("quantity: {error}")))?)
+            }
+            None => None,
+        };
+        Ok(Selector {
+            source: name("source", self.source.as_deref())?,
+            target: name("target", self.target.as_deref())?,
+            quantity,
+        })
+    }
+
+    /// Which one series is asked after.
+    pub(super) fn series(&self) -> Result<Series, Error> {
+        match self.selector()? {
+            Selector { source: Some(source), target: Some(target), quantity: Some(quantity) } => {
+                Ok(Series { source, target, quantity })
+            }
+            _ => Err(Error::Invalid("a series has a source, a target and a quantity".into())),
+        }
+    }
+
+    /// Which part of a series.
+    pub(super) fn range(&self, limit: usize, after: Option<Cursor>) -> Range {
+        let from_unix_ns = self.from_unix_ns.unwrap_or(i64::MIN);
+        Range { from_unix_ns, until_unix_ns: self.until_unix_ns.unwrap_or(i64::MAX), limit, after }
+    }
+}
+
+/// What an archive answers.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(super) struct AnswerJson<'a> {
+    /// Which archive answers, as [`archive_number`] counts.
+    pub(super) archive: u16,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) number: Option<u64>,
+    #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
+    pub(super) items: Option<Vec<RecordJson<'a>>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) next: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<ErrorJson>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(super) struct ErrorJson {
+    kind: String,
+    text: String,
+}
+
+impl AnswerJson<'_> {
+    pub(super) fn failed(archive: u16, error: Error) -> Self {
+        let (kind, text) = match error {
+            Error::Unknown(text) => ("unknown", text),
+            Error::Denied(text) => ("denied", text),
+            Error::Unavailable(text) => ("unavailable", text),
+            Error::Corrupt(text) => ("corrupt", text),
+            Error::TooOld(text) => ("too_old", text),
+            Error::Invalid(text) => ("invalid", text),
+            error @ (Error::TooNew { .. } | Error::Lagged { .. }) => ("unavailable", error.to_string()),
+        };
+        Self { archive, error: Some(ErrorJson { kind: kind.into(), text }), ..Self::default() }
+    }
+
+    /// The number, or the page, or the error.
+    pub(super) fn read(self) -> Result<(Option<u64>, Page<Record>), Error> {
+        if let Some(ErrorJson { kind, text }) = self.error {
+            return Err(match kind.as_str() {
+                "denied" => Error::Denied(text),
+                "corrupt" => Error::Corrupt(text),
+                "too_old" => Error::TooOld(text),
+                "invalid" => Error::Invalid(text),
+                _ => Error::Unavailable(text),
+            });
+        }
+        let items = self.items.unwrap_or_default();
+        if Range::LIMIT_MAX < items.len() {
+            return Err(Error::Unavailable(format!("an archive sent {} records in one answer", items.len())));
+        }
+        let items = items.into_iter().map(Record::try_from).collect::<Result<_, _>>()?;
+        Ok((self.number, Page { items, next: self.next.map(Cursor) }))
+    }
+}
+
+/// Whether a page of this size may be asked for.
+pub(super) fn check_limit(limit: usize) -> Result<(), Error> {
+    if (1..=Range::LIMIT_MAX).contains(&limit) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("a page has 1 to {} records, not {limit}", Range::LIMIT_MAX)))
+}
+
+/// A number from 1 to 4095 for an archive's name. Cursors carry it, since another archive counts its places
+/// otherwise; that two archives of a mesh share one is as likely as that a place of one fits the other.
+pub(super) fn archive_number(host: &HostId) -> u16 {
+    // FNV-1a (Fowler, Noll, Vo): the same in every version of every station.
+    let hash = host.as_str().bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    });
+    u16::try_from(hash % 4095 + 1).expect("at most 4095")
+}
+
+/// A place of an archive as a cursor of the mesh; fits the numbers of JSON, as places stay below 2⁴⁰.
+pub(super) fn cursor(archive: u16, place: Cursor) -> u64 {
+    u64::from(archive) << PLACE_BITS | place.0
+}
+
+/// The archive and its place in a cursor of the mesh.
+pub(super) fn parts(cursor: u64) -> (u16, Cursor) {
+    (u16::try_from(cursor >> PLACE_BITS).unwrap_or(u16::MAX), Cursor(cursor & ((1 << PLACE_BITS) - 1)))
+}
+
+fn name(what: &str, text: Option<&str>) -> Result<Option<Name>, Error> {
+    text.map(Name::new).transpose().map_err(|error| Error::Invalid(format!("{what}: {error}")))
+}
+
+/// The questions there are.
+pub(super) const HISTORY: &str = "history";
+pub(super) const LATEST: &str = "latest";
+pub(super) const WATERMARK: &str = "watermark";
+pub(super) const NEXT_SEQ: &str = "next_seq";
+
+/// A million million records an archive.
+const PLACE_BITS: u32 = 40;

@@ -1,0 +1,177 @@
+//! The stream of records and the bucket of registrations: how they are made, and what they say of themselves.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::link::{Link, Trouble, json, read};
+use super::subject;
+use crate::Error;
+use crate::wire::{ENTRY_BYTES_MAX, RECORD_BYTES_MAX};
+
+/// Where a stream begins and ends.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
+pub(super) struct Extent {
+    /// When it was made: the same name made anew counts from 1 again.
+    pub(super) created: String,
+    pub(super) state: State,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+pub(super) struct State {
+    pub(super) first_seq: u64,
+    pub(super) last_seq: u64,
+}
+
+/// An answer of the JetStream API: what was asked for, or an error.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Reply<T> {
+    Error { error: ApiError },
+    Answer(T),
+}
+
+/// An error of the JetStream API.
+#[derive(Clone, Debug, Deserialize)]
+pub(super) struct ApiError {
+    pub(super) code: u16,
+    #[serde(default)]
+    pub(super) err_code: u32,
+    #[serde(default)]
+    pub(super) description: String,
+}
+
+/// Sees to it that the stream and the bucket are there.
+pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
+    if link.is_ready.load(Ordering::Relaxed) {
+        return Ok(());
+    }
+    for (name, config) in [(RECORDS, records(link)), (ENTRIES, entries(link))] {
+        if let Err(error) = call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?
+        {
+            if error.code != NOT_FOUND {
+                return Err(Error::Unavailable(format!("the stream {name}: {}", error.description)));
+            }
+            create(link, name, &config).await?;
+        }
+    }
+    link.is_ready.store(true, Ordering::Relaxed);
+    Ok(())
+}
+
+async fn create(link: &Link, name: &str, config: &serde_json::Value) -> Result<(), Error> {
+    match call::<Extent>(link, &format!("$JS.API.STREAM.CREATE.{name}"), json(config)).await {
+        // Another one made it in between, with settings of its own.
+        Ok(Err(error)) if error.err_code == NAME_IN_USE => Ok(()),
+        Ok(Err(error)) => Err(Error::Unavailable(format!("the stream {name}: {}", error.description))),
+        Err(Trouble::Denied(_)) => Err(Error::Unavailable(format!(
+            "there is no stream {name} yet, and this station may not make it: start the archive first"
+        ))),
+        Err(trouble) => Err(trouble.into()),
+        Ok(Ok(_)) => Ok(()),
+    }
+}
+
+/// Where the stream `name` begins and ends now, as its leader knows it.
+pub(super) async fn extent(link: &Link, name: &str) -> Result<Extent, Trouble> {
+    call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new())
+        .await?
+        .map_err(|error| Trouble::NoAnswer(format!("the stream {name}: {}", error.description)))
+}
+
+/// What is read from now on includes all that the stream holds now.
+pub(super) async fn note_end(link: &Link) -> Result<(), Error> {
+    ensure(link).await?;
+    let extent = extent(link, RECORDS).await?;
+    link.acknowledged.fetch_max(extent.state.last_seq, Ordering::Relaxed);
+    Ok(())
+}
+
+async fn call<T: serde::de::DeserializeOwned>(
+    link: &Link,
+    subject: &str,
+    payload: Bytes,
+) -> Result<Result<T, ApiError>, Trouble> {
+    let message = link.request(subject.into(), None, payload).await?;
+    Ok(match read(&message)? {
+        Reply::Answer(answer) => Ok(answer),
+        Reply::Error { error } => Err(error),
+    })
+}
+
+fn records(link: &Link) -> serde_json::Value {
+    let config = &link.config;
+    json!({
+        "name": RECORDS,
+        "subjects": [format!("{}.*.*.*", subject::RECORDS)],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "num_replicas": config.replicas,
+        "max_age": nanoseconds(config.keep),
+        "max_bytes": config.keep_bytes,
+        "max_consumers": -1,
+        "max_msg_size": RECORD_BYTES_MAX + HEADERS_BYTES_MAX,
+        "duplicate_window": nanoseconds(DUPLICATE_WINDOW),
+        "allow_direct": true,
+        // What is stored leaves by age and size alone, whoever asks.
+        "deny_delete": true,
+        "deny_purge": true,
+        "allow_rollup_hdrs": false,
+        "republish": {
+            "src": format!("{}.>", subject::RECORDS),
+            "dest": format!("{}.>", subject::NOTES),
+            "headers_only": true,
+        },
+    })
+}
+
+fn entries(link: &Link) -> serde_json::Value {
+    json!({
+        "name": ENTRIES,
+        "subjects": [format!("{}.*", subject::ENTRIES)],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "num_replicas": link.config.replicas,
+        "max_msgs_per_subject": 1,
+        "max_consumers": -1,
+        "max_msg_size": ENTRY_BYTES_MAX + HEADERS_BYTES_MAX,
+        "allow_direct": true,
+        "allow_msg_ttl": true,
+        // Markers of expiry would need roll-ups, and with those any station could empty the bucket.
+        "allow_rollup_hdrs": false,
+        "deny_delete": true,
+        "deny_purge": true,
+        "republish": {
+            "src": format!("{}.>", subject::ENTRIES),
+            "dest": format!("{}.>", subject::CHANGES),
+        },
+    })
+}
+
+fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX).min(i64::MAX.cast_unsigned())
+}
+
+/// The stream of records.
+pub(super) const RECORDS: &str = "BAROGRAPH";
+
+/// The stream behind the bucket `barograph_dir`.
+pub(super) const ENTRIES: &str = "KV_barograph_dir";
+
+/// No such stream.
+const NOT_FOUND: u16 = 404;
+
+/// The stream is there with other settings (`JSStreamNameExistErr`).
+const NAME_IN_USE: u32 = 10058;
+
+/// Headers are a message's identity and what a reader may add.
+const HEADERS_BYTES_MAX: usize = 4 << 10;
+
+/// The server's own default. A longer one costs it memory; repetitions that come later are recognised by
+/// the archive.
+const DUPLICATE_WINDOW: Duration = Duration::from_secs(120);

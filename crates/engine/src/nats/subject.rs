@@ -1,0 +1,108 @@
+//! Names as tokens of subjects, and the subjects made of them.
+
+use barograph_forecast::{Name, Series};
+
+use crate::{HostId, Selector};
+
+/// A name as one token of a subject: letters, digits, `_` and `-` as they are, every other byte as `=XX`.
+///
+/// Permissions are written with tokens, so that no name can hold a wildcard or a further token.
+///
+/// ```
+/// # use barograph_engine::token;
+/// assert_eq!(token("north.example.net"), "north=2Eexample=2Enet");
+/// ```
+#[must_use]
+pub fn token(name: &str) -> String {
+    let mut token = String::with_capacity(name.len());
+    for byte in name.bytes() {
+        if byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-' {
+            token.push(char::from(byte));
+        } else {
+            token.push_str(&format!("={byte:02X}"));
+        }
+    }
+    token
+}
+
+/// The name behind a token; `None` when no name has it.
+pub(super) fn name(token: &str) -> Option<HostId> {
+    let mut bytes = Vec::with_capacity(token.len());
+    let mut rest = token.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        if first == b'=' {
+            let digits = std::str::from_utf8(after.get(..2)?).ok()?;
+            bytes.push(u8::from_str_radix(digits, 16).ok()?);
+            rest = &after[2..];
+        } else {
+            bytes.push(first);
+            rest = after;
+        }
+    }
+    let name = Name::new(std::str::from_utf8(&bytes).ok()?).ok()?;
+    // One name, one token: otherwise a permission for one spelling would not cover the other.
+    (self::token(name.as_str()) == token).then_some(name)
+}
+
+/// Where the records of a series are published. The source has no token of its own: a station writes
+/// what it measured itself, so it is the origin.
+pub(super) fn record(series: &Series, origin: &HostId) -> String {
+    let [origin, target] = [origin, &series.target].map(|name| token(name.as_str()));
+    format!("{RECORDS}.{origin}.{target}.{}", token(series.quantity.as_str()))
+}
+
+/// The subjects of the series that `selector` matches, below `prefix`.
+pub(super) fn filter(prefix: &str, selector: &Selector) -> String {
+    let part = |name: Option<&str>| name.map_or_else(|| "*".into(), token);
+    let source = part(selector.source.as_ref().map(Name::as_str));
+    let target = part(selector.target.as_ref().map(Name::as_str));
+    let quantity = part(selector.quantity.as_ref().map(|quantity| quantity.as_str()));
+    format!("{prefix}.{source}.{target}.{quantity}")
+}
+
+/// The subjects of records begin so.
+pub(super) const RECORDS: &str = "barograph.m";
+
+/// A note of every stored record, without its content, goes below this.
+pub(super) const NOTES: &str = "barograph.n";
+
+/// Every stored registration, whole, goes below this.
+pub(super) const CHANGES: &str = "barograph.d";
+
+/// Registrations are put below this, as in any bucket of the name.
+pub(super) const ENTRIES: &str = "$KV.barograph_dir";
+
+/// Questions to the archives.
+pub(super) const QUESTIONS: &str = "barograph.a";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn only_the_one_spelling_of_a_name_is_a_token() {
+        assert_eq!(token("a.b*c>d=e"), "a=2Eb=2Ac=3Ed=3De");
+        for not_a_token in ["=2e", "a.b", "=61", "=", "=4", "=ZZ", "=FF", "", "=+1"] {
+            assert_eq!(name(not_a_token), None, "{not_a_token}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn every_name_has_one_token(text in "\\PC{1,60}") {
+            if let Ok(known) = Name::new(&text) {
+                let token = token(&text);
+                prop_assert!(token.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-=".contains(&byte)));
+                prop_assert_eq!(name(&token), Some(known));
+            }
+        }
+
+        #[test]
+        fn no_token_makes_it_panic(text in "[=0-9A-Fa-fé.]{0,12}") {
+            let _ = name(&text);
+        }
+    }
+}

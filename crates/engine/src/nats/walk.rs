@@ -1,0 +1,162 @@
+//! Reading a stream by sequence: a stretch at a time, checked to be whole.
+
+use async_nats::{HeaderMap, Message, StatusCode};
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use serde_json::json;
+use tokio::time::{Instant, timeout_at};
+
+use super::link::{Link, Trouble, json};
+use super::subject;
+use crate::{Record, wire};
+
+/// A message as the stream holds it.
+#[derive(Clone, Debug)]
+pub(super) struct Stored {
+    pub(super) seq: u64,
+    pub(super) subject: String,
+    pub(super) headers: HeaderMap,
+    pub(super) payload: Bytes,
+}
+
+/// Some messages of a stream, in its order.
+#[derive(Debug, Default)]
+pub(super) struct Stretch {
+    pub(super) messages: Vec<Stored>,
+    /// How many more that match were there.
+    pub(super) pending: u64,
+}
+
+/// The messages of `stream` from `first` on that match `filter`, at most `count` of them.
+pub(super) async fn stretch(
+    link: &Link,
+    stream: &str,
+    filter: &str,
+    first: u64,
+    count: usize,
+) -> Result<Stretch, Trouble> {
+    link.connect().await?;
+    let request = format!("$JS.API.DIRECT.GET.{stream}");
+    let question = json!({
+        "seq": first.max(1), "next_by_subj": filter, "batch": count, "max_bytes": STRETCH_BYTES,
+    });
+    let not_sent = |error: &dyn std::fmt::Display| Trouble::NotSent(error.to_string());
+    let mut faults = link.faults();
+    let inbox = link.client.new_inbox();
+    let mut answers = link.client.subscribe(inbox.clone()).await.map_err(|error| not_sent(&error))?;
+    link.client
+        .publish_with_reply(request.clone(), inbox, json(&question))
+        .await
+        .map_err(|error| not_sent(&error))?;
+    let until = Instant::now() + link.config.deadline;
+    let mut stretch = Stretch::default();
+    let mut before = 0;
+    loop {
+        let answer = tokio::select! {
+            answer = timeout_at(until, answers.next()) => answer,
+            trouble = faults.of(&request) => return Err(trouble),
+        };
+        let Ok(Some(answer)) = answer else {
+            return Err(Trouble::NoAnswer(format!("{request}: no whole answer in time")));
+        };
+        match answer.status {
+            None => {
+                let stored = Stored::read(answer, Some(before))?;
+                before = stored.seq;
+                stretch.messages.push(stored);
+            }
+            Some(status) if status.as_u16() == END_OF_BATCH => {
+                stretch.pending = number(answer.headers.as_ref(), NUM_PENDING).unwrap_or(0);
+                return Ok(stretch);
+            }
+            Some(StatusCode::NOT_FOUND) => return Ok(stretch),
+            Some(StatusCode::NO_RESPONDERS) => {
+                return Err(Trouble::NotSent(format!("nobody serves the stream {stream}")));
+            }
+            Some(status) => return Err(Trouble::NoAnswer(format!("{request}: {status}"))),
+        }
+    }
+}
+
+/// The last message of one subject; `None` = there is none.
+pub(super) async fn last(link: &Link, stream: &str, of: &str) -> Result<Option<Stored>, Trouble> {
+    one(link, stream, json!({ "last_by_subj": of })).await
+}
+
+/// The message in one place; `None` = there is none.
+pub(super) async fn at(link: &Link, stream: &str, seq: u64) -> Result<Option<Stored>, Trouble> {
+    one(link, stream, json!({ "seq": seq })).await
+}
+
+async fn one(link: &Link, stream: &str, question: serde_json::Value) -> Result<Option<Stored>, Trouble> {
+    let answer = link.request(format!("$JS.API.DIRECT.GET.{stream}"), None, json(&question)).await?;
+    match answer.status {
+        None => Stored::read(answer, None).map(Some),
+        Some(StatusCode::NOT_FOUND) => Ok(None),
+        Some(status) => Err(Trouble::NoAnswer(format!("the stream {stream}: {status}"))),
+    }
+}
+
+impl Stored {
+    /// An answer to a direct get: the server adds what it knows below the message's own headers. In a batch
+    /// each names the one before it, so that none is lost on the way unnoticed.
+    pub(super) fn read(answer: Message, before: Option<u64>) -> Result<Self, Trouble> {
+        let headers = answer.headers.as_ref();
+        let last = |name| headers.and_then(|headers| headers.get_last(name)).map(|value| value.as_str());
+        let (Some(seq), Some(subject)) = (number(headers, SEQUENCE), last(SUBJECT)) else {
+            return Err(Trouble::NoAnswer("a stored message came without its place".into()));
+        };
+        if before.is_some_and(|before| number(headers, LAST_SEQUENCE) != Some(before)) {
+            return Err(Trouble::NoAnswer(format!("messages before {seq} were lost on the way")));
+        }
+        let subject = subject.to_owned();
+        Ok(Self { seq, subject, headers: answer.headers.unwrap_or_default(), payload: answer.payload })
+    }
+
+    /// The record in it, if its station published it itself.
+    ///
+    /// The server lets every station write below its own token only. But it also sends answers to whatever
+    /// subject a request names for them, past every permission; so a stored message may be an answer, with
+    /// content of the asker's choice. Those are known by their headers: an answer has the server's own, or
+    /// none at all.
+    pub(super) fn record(&self) -> Result<Record, String> {
+        if self.headers.get_all(SUBJECT).count() != 1 {
+            return Err(format!("{} holds an answer of the server, not a publication", self.subject));
+        }
+        let record =
+            wire::read_record(&self.payload).map_err(|error| format!("{}: {error}", self.subject))?;
+        if subject::record(&record.series, &record.origin) != self.subject {
+            return Err(format!("a record of {} was published as {}", record.origin, self.subject));
+        }
+        let id = self.headers.get(MESSAGE_ID).and_then(|id| id.as_str().strip_prefix(&message_id(&record)));
+        match id {
+            Some(rest) if rest.is_empty() || rest.starts_with(':') => Ok(record),
+            _ => Err(format!("{} holds a record without its identity", self.subject)),
+        }
+    }
+}
+
+/// What makes a record the same one when it is published again.
+pub(super) fn message_id(record: &Record) -> String {
+    format!("{}:{}", subject::token(record.origin.as_str()), record.seq)
+}
+
+/// The number in a header that the server added.
+pub(super) fn number(headers: Option<&HeaderMap>, name: &'static str) -> Option<u64> {
+    headers?.get_last(name)?.as_str().parse().ok()
+}
+
+/// The headers that the server adds to what it answers from a stream, or republishes.
+pub(super) const SEQUENCE: &str = "Nats-Sequence";
+const SUBJECT: &str = "Nats-Subject";
+const LAST_SEQUENCE: &str = "Nats-Last-Sequence";
+const NUM_PENDING: &str = "Nats-Num-Pending";
+
+/// The header by which the server recognises a repetition.
+pub(super) const MESSAGE_ID: &str = "Nats-Msg-Id";
+
+/// "End of batch".
+const END_OF_BATCH: u16 = 204;
+
+/// So much comes in one go: a few thousand ordinary records, and a moment of any network.
+const STRETCH_BYTES: usize = 1 << 20;

@@ -1,0 +1,12 @@
+//! The engine on NATS: the suite, outages, a cluster, and who may do what.
+//!
+//! Every test starts servers of its own. Where there is no `nats-server` each says so and passes.
+#![allow(clippy::unwrap_used)]
+
+mod cluster;
+mod outage;
+mod permissions;
+mod proxy;
+mod server;
+mod suite;
+mod values;

@@ -1,0 +1,57 @@
+//! A connection that can be cut without either end hearing of it: what a frozen host looks like.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Forwards to one server until it is frozen; then it passes nothing on and closes nothing.
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
+    is_frozen: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Proxy {
+    pub(crate) async fn new(server: &str) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+        let address = listener.local_addr().expect("an address");
+        let (server, is_frozen) = (server.to_owned(), Arc::new(AtomicBool::new(false)));
+        let frozen = Arc::clone(&is_frozen);
+        let task = tokio::spawn(async move {
+            let mut tasks = tokio::task::JoinSet::new();
+            while let Ok((client, _)) = listener.accept().await {
+                let Ok(server) = TcpStream::connect(&server).await else { continue };
+                let (client_in, client_out) = client.into_split();
+                let (server_in, server_out) = server.into_split();
+                tasks.spawn(forward(client_in, server_out, Arc::clone(&frozen)));
+                tasks.spawn(forward(server_in, client_out, Arc::clone(&frozen)));
+            }
+        });
+        Self { address, is_frozen, task }
+    }
+
+    pub(crate) fn freeze(&self) {
+        self.is_frozen.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn forward(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, frozen: Arc<AtomicBool>) {
+    let mut bytes = vec![0; 64 << 10];
+    while let Ok(count @ 1..) = from.read(&mut bytes).await {
+        if frozen.load(Ordering::Relaxed) {
+            std::future::pending::<()>().await;
+        }
+        if to.write_all(&bytes[..count]).await.is_err() {
+            return;
+        }
+    }
+}

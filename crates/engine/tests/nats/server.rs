@@ -1,0 +1,145 @@
+//! `nats-server` processes, stopped when they are dropped.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use barograph_engine::{Archiver, Config, Engine, Local, Nats, NatsConfig, Range};
+use barograph_forecast::Name;
+
+use crate::values;
+
+/// The longest wait of a test.
+pub(crate) const LIMIT: Duration = Duration::from_secs(30);
+
+/// A running server.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) url: String,
+}
+
+/// The program: `NATS_SERVER`, or on the path, or where `scripts/install-test-needs` puts it; `None` = there is
+/// none, and it was said.
+pub(crate) fn binary() -> Option<PathBuf> {
+    let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|directory| directory.join("nats-server"));
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/nats-server");
+    let found = named.into_iter().chain(on_path).chain([tools]).find(|file| file.is_file());
+    if found.is_none() {
+        println!("SKIPPED: the engine on NATS: there is no nats-server (scripts/install-test-needs gets it)");
+    }
+    found
+}
+
+impl Server {
+    /// A single server without permissions, storing below `directory`. It does not sync every record: killing
+    /// it keeps what it wrote, and the tests are ten times as quick.
+    pub(crate) fn start(directory: &Path) -> Option<Self> {
+        Self::start_on(directory, "127.0.0.1:-1")
+    }
+
+    /// The same, listening where it is told to.
+    pub(crate) fn start_on(directory: &Path, listen: &str) -> Option<Self> {
+        let store = directory.join("jetstream");
+        let text = format!("listen: \"{listen}\"\njetstream {{ store_dir: {store:?} }}\n");
+        Self::with(directory, &text)
+    }
+
+    /// A server with this configuration; waits until it listens.
+    pub(crate) fn with(directory: &Path, configuration: &str) -> Option<Self> {
+        let binary = binary()?;
+        let ports = tempfile::tempdir_in(directory).expect("a directory");
+        let file = ports.path().join("server.conf");
+        std::fs::write(&file, format!("{configuration}\nports_file_dir: {:?}\n", ports.path()))
+            .expect("a file");
+        let log = std::fs::File::create(
+            directory.join(format!("{}.log", ports.path().file_name().expect("a name").to_string_lossy())),
+        );
+        let child = Command::new(binary)
+            .arg("-c")
+            .arg(&file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log.expect("a log"))
+            .spawn()
+            .expect("nats-server runs");
+        let mut server = Self { child, url: String::new() };
+        let file = ports.path().join(format!("nats-server_{}.ports", server.child.id()));
+        let until = Instant::now() + LIMIT;
+        while server.url.is_empty() {
+            assert!(Instant::now() < until, "nats-server listens within {LIMIT:?}");
+            assert!(
+                server.child.try_wait().expect("a child").is_none(),
+                "nats-server ended: {}",
+                log_of(directory)
+            );
+            if let Ok(text) = std::fs::read_to_string(&file)
+                && let Some(url) = text.split('"').find(|part| part.contains("://127.0.0.1:"))
+            {
+                server.url = url.to_owned();
+            } else {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        }
+        Some(server)
+    }
+
+    /// The address without its scheme.
+    pub(crate) fn address(&self) -> &str {
+        self.url.split("://").nth(1).expect("an address")
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        // SIGKILL, so that nothing is tidied up.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn log_of(directory: &Path) -> String {
+    let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let logs = files.filter(|file| file.path().extension().is_some_and(|end| end == "log"));
+    logs.map(|log| std::fs::read_to_string(log.path()).unwrap_or_default()).collect()
+}
+
+/// A client that gives up quickly enough for a test.
+pub(crate) fn config(server: &str, host: &str) -> NatsConfig {
+    let host = Name::new(host).expect("a name");
+    NatsConfig { keep_bytes: 256 << 20, ..NatsConfig::new(vec![server.to_owned()], host) }
+}
+
+/// An archive in `directory` on `nats`.
+pub(crate) fn archive(nats: &Arc<Nats>, directory: &Path) -> (Archiver, Arc<Local>) {
+    let commit_interval = Duration::from_millis(1);
+    let local = Config { commit_interval, keep: Duration::MAX, ..Config::new(directory) };
+    let local = Arc::new(Local::open(local).expect("an archive"));
+    (Archiver::start(nats, Arc::clone(&local), directory).expect("an archiver"), local)
+}
+
+/// Waits until a record of `origin` is acknowledged and read back: only that shows that all of it works
+/// (<https://github.com/nats-io/nats-server/issues/8519>: servers may report health and store nothing).
+pub(crate) async fn canary(engine: &dyn Engine, origin: &str, seq: u64) {
+    let record = values::record(origin, "canary", seq);
+    let until = Instant::now() + LIMIT;
+    loop {
+        let appended = engine.append(std::slice::from_ref(&record)).await;
+        let found = engine.history(&record.series, &Range::newest(1)).await;
+        if appended.is_ok() && found.as_ref().is_ok_and(|page| page.items == [record.clone()]) {
+            return;
+        }
+        assert!(Instant::now() < until, "neither acknowledged nor read back: {appended:?}, {found:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
