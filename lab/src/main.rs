@@ -4,6 +4,7 @@ mod cycle;
 mod equivalence;
 mod figure;
 mod forecast;
+mod mesh_losses;
 mod probe;
 mod reduction;
 mod report;
@@ -26,6 +27,8 @@ enum Experiment {
     Forecast(forecast::Args),
     /// Whether a page in a browser measures what a native program measures: JavaNws' tables and figures; needs root.
     Equivalence(equivalence::Args),
+    /// What is lost when parts of a mesh are killed, frozen or away: processes of this machine; needs nats-server.
+    MeshLosses(mesh_losses::Args),
     /// How near the probes come to what others measure on the same emulated paths; needs root.
     Probe(probe::Args),
     /// What timeouts do to a reduction over 31 nodes: the paper's strategies, and ours.
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let done = match Cli::parse().experiment {
         Experiment::Forecast(args) => forecast::run(&args),
         Experiment::Equivalence(args) => equivalence::run(&args),
+        Experiment::MeshLosses(args) => mesh_losses::run(&args),
         Experiment::Probe(args) => probe::run(&args),
         Experiment::Reduction(args) => reduction::run(&args),
     };
