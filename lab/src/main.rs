@@ -6,6 +6,7 @@ mod equivalence;
 mod figure;
 mod forecast;
 mod gloperf;
+mod mesh_losses;
 mod probe;
 mod reduction;
 mod report;
@@ -32,6 +33,8 @@ enum Experiment {
     Equivalence(equivalence::Args),
     /// What a longer test period and a shorter test cost in error: Gloperf's figures; parts of it need root.
     Gloperf(gloperf::Args),
+    /// What is lost when parts of a mesh are killed, frozen or away: processes of this machine; needs nats-server.
+    MeshLosses(mesh_losses::Args),
     /// How near the probes come to what others measure on the same emulated paths; needs root.
     Probe(probe::Args),
     /// What timeouts do to a reduction over 31 nodes: the paper's strategies, and ours.
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Experiment::Earlystop(args) => earlystop::run(&args),
         Experiment::Equivalence(args) => equivalence::run(&args),
         Experiment::Gloperf(args) => gloperf::run(&args),
+        Experiment::MeshLosses(args) => mesh_losses::run(&args),
         Experiment::Probe(args) => probe::run(&args),
         Experiment::Reduction(args) => reduction::run(&args),
     };

@@ -153,7 +153,9 @@ impl Follower {
         for stored in stretch.messages {
             self.place = stored.seq;
             match stored.record() {
-                Ok(record) => self.give(Ok((Cursor(stored.seq), record))).await?,
+                Ok(record) if record.is_own() => self.give(Ok((Cursor(stored.seq), record))).await?,
+                // It says that nothing comes under some numbers.
+                Ok(_) => {}
                 Err(why) => tracing::debug!(%why, "a message was passed over"),
             }
         }

@@ -43,7 +43,8 @@ pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, Error> {
     }
     let message = |record: &Record| {
         record.check()?;
-        if !record.is_own() {
+        // What says that nothing comes under some numbers is for the archive, and never kept.
+        if !record.is_own() && record.passes_over().is_none() {
             let (seq, origin, source) = (record.seq, &record.origin, &record.series.source);
             return Err(Error::Denied(format!("record {seq} of {origin} is a measurement of {source}")));
         }
