@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use barograph_engine::{Engine, Event, From, Nats, NatsConfig, Selector};
+use barograph_engine::{Engine, From, Nats, NatsConfig, Selector};
 
 use crate::server::{self, Server};
-use crate::values::{entry, eventually, name, next, record};
+use crate::values::{eventually, name, next, record};
 
 /// One server is killed and returns, then the two others are: 0 lost, 0 double.
 #[tokio::test]
@@ -100,33 +100,4 @@ fn member(directory: &Path, ports: &[[u16; 2]], index: usize) -> Server {
 fn free_port() -> u16 {
     let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
     listener.local_addr().unwrap().port()
-}
-
-/// A site's server without a store of its own, as in `leaf.conf`: its stations write to the hub through it.
-#[tokio::test]
-async fn a_leaf_passes_on_what_its_stations_write() {
-    let directory = tempfile::tempdir().unwrap();
-    let (port, store) = (free_port(), directory.path().join("jetstream"));
-    let account = "no_auth_user: s\naccounts { BAROGRAPH { jetstream: enabled, users: [ { user: s, password: s } ] } }";
-    let hub = format!(
-        "server_name: hub\nlisten: 127.0.0.1:-1\njetstream {{ store_dir: {store:?} }}\n\
-         leafnodes {{ listen: 127.0.0.1:{port} }}\n{account}\n"
-    );
-    let leaf = format!(
-        "server_name: leaf\nlisten: 127.0.0.1:-1\n\
-         leafnodes {{ remotes: [ {{ url: \"nats://s:s@127.0.0.1:{port}\", account: BAROGRAPH }} ] }}\n{account}\n"
-    );
-    let Some(hub) = Server::with(directory.path(), &hub) else { return };
-    let leaf = Server::with(directory.path(), &leaf).unwrap();
-    let archive = Arc::new(Nats::new(server::config(&hub.url, "archive")).unwrap());
-    let (_archiver, _local) = server::archive(&archive, directory.path());
-    server::canary(&*archive, "archive", 1).await;
-    let nats = Nats::new(server::config(&leaf.url, "north")).unwrap();
-    server::canary(&nats, "north", 1).await;
-    let mut events = archive.watch(&name("local"));
-    assert_eq!(next(&mut events).await, Event::Synced);
-    let lease = nats.register(&entry("north"), Duration::from_secs(2)).await.unwrap();
-    assert_eq!(next(&mut events).await, Event::Up(entry("north")));
-    drop(lease);
-    assert_eq!(next(&mut events).await, Event::Down(name("north")));
 }
