@@ -23,6 +23,7 @@ pub(super) fn subscribe(link: &Arc<Link>, selector: &Selector, from: From) -> Bo
         link: Arc::clone(link),
         selector: selector.clone(),
         place: 0,
+        has_begun: false,
         counts_gaps: from != From::Oldest,
         items,
     };
@@ -56,72 +57,84 @@ struct Follower {
     selector: Selector,
     /// Everything up to here was seen.
     place: u64,
+    has_begun: bool,
     /// Whether what left the stream before it was seen is reported; not before the first record of all.
     counts_gaps: bool,
     items: mpsc::Sender<Item>,
 }
 
-/// Why a follower ends.
-enum End {
+/// Why a follower stops.
+enum Stop {
     /// Nobody listens.
     Unheard,
+    /// It cannot go on.
     Failed(Error),
+    /// It may go on later.
+    Waits(Trouble),
+}
+
+impl std::convert::From<Trouble> for Stop {
+    fn from(trouble: Trouble) -> Self {
+        match trouble {
+            Trouble::Denied(_) => Self::Failed(trouble.into()),
+            trouble => Self::Waits(trouble),
+        }
+    }
 }
 
 impl Follower {
     async fn run(mut self, from: From, beginning: Beginning) {
         let mut wait = RETRY_MIN;
-        let mut began = false;
-        let mut beginning = Some(beginning);
+        let mut begun = self.begin(from).await;
+        // One attempt is waited for: while no server is there, appends are told so.
+        drop(beginning);
         loop {
-            let result = match began {
-                true => self.follow(&mut wait).await,
+            let stop = match begun {
+                Ok(()) => self.follow(&mut wait).await.err(),
+                Err(stop) => Some(stop),
+            };
+            match stop {
+                None | Some(Stop::Unheard) => return,
+                Some(Stop::Failed(error)) => {
+                    // Nobody may be listening any more.
+                    let _ = self.items.send(Err(error)).await;
+                    return;
+                }
+                Some(Stop::Waits(trouble)) => tracing::debug!(?trouble, "a subscription waits"),
+            }
+            tokio::select! {
+                () = sleep(wait) => wait = (2 * wait).min(RETRY_MAX),
+                () = self.items.closed() => return,
+            }
+            begun = match self.has_begun {
+                true => Ok(()),
                 false => self.begin(from).await,
             };
-            match result {
-                Ok(()) => {
-                    began = true;
-                    beginning = None;
-                    wait = RETRY_MIN;
-                }
-                Err(Ok(trouble)) => {
-                    tracing::debug!(?trouble, "a subscription waits");
-                    if matches!(trouble, Trouble::Denied(_)) {
-                        return self.fail(trouble.into()).await;
-                    }
-                    tokio::select! {
-                        () = sleep(wait) => wait = (2 * wait).min(RETRY_MAX),
-                        () = self.items.closed() => return,
-                    }
-                }
-                Err(Err(End::Unheard)) => return,
-                Err(Err(End::Failed(error))) => return self.fail(error).await,
-            }
-            drop(beginning.take_if(|_| began));
         }
     }
 
     /// Finds the place to begin after.
-    async fn begin(&mut self, from: From) -> Result<(), Result<Trouble, End>> {
-        streams::ensure(&self.link).await.map_err(|error| Ok(Trouble::NotSent(error.to_string())))?;
-        let end = streams::extent(&self.link, RECORDS).await.map_err(Ok)?.state.last_seq;
+    async fn begin(&mut self, from: From) -> Result<(), Stop> {
+        streams::ensure(&self.link).await.map_err(|error| Trouble::NotSent(error.to_string()))?;
+        let end = streams::extent(&self.link, RECORDS).await?.state.last_seq;
         self.place = match from {
             From::Now => end,
             From::Oldest => 0,
             From::After(Cursor(place)) if end < place => {
                 let error = format!("the place {place} is not in this stream, which ends at {end}");
-                return Err(Err(End::Failed(Error::Invalid(error))));
+                return Err(Stop::Failed(Error::Invalid(error)));
             }
             From::After(Cursor(place)) => place,
         };
+        self.has_begun = true;
         Ok(())
     }
 
     /// Gives what there is and what comes, until something is wrong.
-    async fn follow(&mut self, wait: &mut Duration) -> Result<(), Result<Trouble, End>> {
+    async fn follow(&mut self, wait: &mut Duration) -> Result<(), Stop> {
         let notes = subject::filter(subject::NOTES, &self.selector);
         let mut faults = self.link.faults();
-        let not_sent = |error: async_nats::SubscribeError| Ok(Trouble::NotSent(error.to_string()));
+        let not_sent = |error: async_nats::SubscribeError| Trouble::NotSent(error.to_string());
         let mut notes_in = self.link.client.subscribe(notes.clone()).await.map_err(not_sent)?;
         loop {
             while self.step().await? {}
@@ -129,22 +142,21 @@ impl Follower {
             tokio::select! {
                 // Many notes are one reason to look.
                 _ = timeout(LOOK_EVERY, notes_in.next()) => {}
-                trouble = faults.of(&notes) => return Err(Ok(trouble)),
-                () = self.items.closed() => return Err(Err(End::Unheard)),
+                trouble = faults.of(&notes) => return Err(trouble.into()),
+                () = self.items.closed() => return Err(Stop::Unheard),
             }
             while futures_util::FutureExt::now_or_never(notes_in.next()).flatten().is_some() {}
         }
     }
 
     /// Gives one stretch; `true` = there is more.
-    async fn step(&mut self) -> Result<bool, Result<Trouble, End>> {
+    async fn step(&mut self) -> Result<bool, Stop> {
         let filter = subject::filter(subject::RECORDS, &self.selector);
-        let stretch =
-            walk::stretch(&self.link, RECORDS, &filter, self.place + 1, STRETCH).await.map_err(Ok)?;
+        let stretch = walk::stretch(&self.link, RECORDS, &filter, self.place + 1, STRETCH).await?;
         let Some(first) = stretch.messages.first() else { return Ok(false) };
         if self.counts_gaps && self.place + 1 < first.seq {
             // Others' records may lie between; what left the stream left at its beginning.
-            let kept = streams::extent(&self.link, RECORDS).await.map_err(Ok)?.state.first_seq.min(first.seq);
+            let kept = streams::extent(&self.link, RECORDS).await?.state.first_seq.min(first.seq);
             if self.place + 1 < kept {
                 self.give(Err(Error::Lagged { missed: kept - self.place - 1 })).await?;
             }
@@ -162,13 +174,8 @@ impl Follower {
         Ok(0 < stretch.pending)
     }
 
-    async fn give(&self, item: Item) -> Result<(), Result<Trouble, End>> {
-        self.items.send(item).await.map_err(|_| Err(End::Unheard))
-    }
-
-    async fn fail(&self, error: Error) {
-        // Nobody may be listening any more.
-        let _ = self.items.send(Err(error)).await;
+    async fn give(&self, item: Item) -> Result<(), Stop> {
+        self.items.send(item).await.map_err(|_| Stop::Unheard)
     }
 }
 

@@ -92,10 +92,10 @@ fn every_configuration_is_one() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(binary), true) = (server::binary(), has_openssl()) else { return };
     certificates(directory.path(), &["authority"]);
-    for name in ["nats", "n1", "n2", "n3", "leaf"] {
+    for name in ["nats", "n1", "n2", "n3"] {
         certificates(directory.path(), &["server", name, "localhost", "127.0.0.1"]);
     }
-    for file in ["stations.conf", "single.conf", "n1.conf", "n2.conf", "n3.conf", "leaf.conf"] {
+    for file in ["stations.conf", "single.conf", "n1.conf", "n2.conf", "n3.conf"] {
         std::fs::copy(deploy(file), directory.path().join(file)).unwrap();
         let checked =
             Command::new(&binary).args(["-t", "-c", file]).current_dir(&directory).output().unwrap();
