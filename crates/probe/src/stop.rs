@@ -45,6 +45,12 @@ impl Guard {
     pub fn holds(&self, rate_bit_s: f64) -> bool {
         (self.lower_bit_s..=self.upper_bit_s).contains(&rate_bit_s)
     }
+
+    /// The same, wider by `share` of each end.
+    #[must_use]
+    pub fn widened(&self, share: f64) -> Self {
+        Self { lower_bit_s: self.lower_bit_s * (1.0 - share), upper_bit_s: self.upper_bit_s * (1.0 + share) }
+    }
 }
 
 /// Go on, or not.
@@ -146,8 +152,11 @@ impl Rule {
 }
 
 impl Early {
+    /// An estimate whose own rounds may vary by so much cannot contradict a forecast by less: on a quiet path the
+    /// interval is narrower than that, and would send nearly every test to its full length.
     fn allows(&self, rate_bit_s: f64) -> bool {
-        rate_bit_s.is_finite() && self.guard.is_none_or(|guard| guard.holds(rate_bit_s))
+        let share = self.config.variation_max.clamp(0.0, 1.0);
+        rate_bit_s.is_finite() && self.guard.is_none_or(|guard| guard.widened(share).holds(rate_bit_s))
     }
 }
 

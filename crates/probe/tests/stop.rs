@@ -104,6 +104,7 @@ proptest! {
         let samples = stream(0.01, FULL_S, rate);
         let early = Early { guard: Some(guard), correction, ..Early::default() };
         let (proposed, stopped) = watch(&samples, Some(early));
+        let guard = guard.widened(0.05);
         prop_assert_eq!(stopped, proposed.is_some_and(|reason| guard.holds(reason.rate_bit_s)));
         if let Some(reason) = proposed {
             prop_assert!(within(1e-9, reason.rate_bit_s, reason.settled_bit_s * correction));
@@ -274,6 +275,18 @@ fn a_path_is_tested_at_full_length_until_it_is_known_and_while_it_scatters() {
         calibration.learn(Some(1e8), 1e8);
     }
     assert!(calibration.early(guard, false).is_some(), "long ago");
+}
+
+/// On a quiet path the forecast's interval is narrower than the estimate can be.
+#[test]
+fn an_interval_of_no_width_lets_what_agrees_with_it_stop() {
+    let samples = stream(0.02, FULL_S, slow_start(1e8, 0.02));
+    let guarded = |rate: f64| {
+        let guard = Guard { lower_bit_s: rate, upper_bit_s: rate };
+        watch(&samples, Some(Early { guard: Some(guard), ..Early::default() })).1
+    };
+    assert!(guarded(0.97e8) && guarded(1.04e8));
+    assert!(!guarded(0.9e8) && !guarded(1.1e8));
 }
 
 #[test]
