@@ -71,7 +71,8 @@ fn table(answer: &str) -> String {
     if peers.is_empty() {
         return "no other station is known; others join with: barograph up --join HOST".into();
     }
-    let mut rows = vec![["HOST", "STATE", "SINCE", "ADDRESS", "VERSION", "GROUPS", "REASON"].map(String::from)];
+    let mut rows =
+        vec![["HOST", "STATE", "SINCE", "ADDRESS", "VERSION", "GROUPS", "REASON"].map(String::from)];
     for peer in peers {
         let text = |key: &str| printable(peer[key].as_str().unwrap_or("-"));
         rows.push([
@@ -87,7 +88,8 @@ fn table(answer: &str) -> String {
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
     let line = |row: &[String; 7]| {
-        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         cells.join("  ").trim_end().to_string()
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")
@@ -109,8 +111,7 @@ fn utc(time_s: f64) -> String {
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
     let shifted = days + 719_468;
     let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;

@@ -119,12 +119,8 @@ fn sources(args: &Args) -> Result<Sources, String> {
             pair.split_once('=').ok_or_else(|| format!("--set `{pair}`: expected KEY=VALUE"))?;
         flags.push((key.trim().to_string(), value.trim().to_string()));
     }
-    let named = [
-        ("listen", &args.listen),
-        ("state", &args.state),
-        ("host", &args.host),
-        ("mesh.join", &args.join),
-    ];
+    let named =
+        [("listen", &args.listen), ("state", &args.state), ("host", &args.host), ("mesh.join", &args.join)];
     flags.extend(named.into_iter().filter_map(|(key, value)| Some((key.to_string(), value.clone()?))));
     if args.no_default_targets {
         flags.push(("default_targets".into(), "false".into()));

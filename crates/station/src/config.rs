@@ -397,6 +397,7 @@ pub const KEYS: &[&str] = &[
     "mesh.join_token_file",
     "mesh.join_ca",
     "mesh.nats",
+    "mesh.nats_replicas",
     "mesh.nats_credentials",
     "mesh.nats_ca",
     "mesh.nats_certificate",
@@ -620,10 +621,14 @@ mod tests {
         };
         let config = told.read().unwrap();
         assert_eq!((config.listen.to_string().as_str(), config.listen_implied), ("127.0.0.1:0", false));
-        let both = Sources { flags: vec![pair("mesh.join", "a"), pair("mesh.nats", "b")], ..Sources::default() };
+        let both =
+            Sources { flags: vec![pair("mesh.join", "a"), pair("mesh.nats", "b")], ..Sources::default() };
         let error = both.read().unwrap_err().to_string();
         assert!(error.contains("`mesh.join`: a mesh has one engine"), "{error}");
-        assert_eq!(Config::default().needs_restart(&Config { mesh: config.mesh, ..Config::default() }), ["mesh"]);
+        assert_eq!(
+            Config::default().needs_restart(&Config { mesh: config.mesh, ..Config::default() }),
+            ["mesh"]
+        );
     }
 
     #[test]

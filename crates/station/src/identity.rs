@@ -81,7 +81,11 @@ impl Identity {
     /// The public key, as it stands in the directory.
     #[must_use]
     pub fn public_key(&self) -> [u8; 32] {
-        self.key.public_key().as_ref().try_into().expect("an Ed25519 public key has 32 bytes (RFC 8032 §5.1.5)")
+        self.key
+            .public_key()
+            .as_ref()
+            .try_into()
+            .expect("an Ed25519 public key has 32 bytes (RFC 8032 §5.1.5)")
     }
 
     /// A challenge for a caller; `None` when the system gives no randomness.

@@ -170,21 +170,39 @@ fn station(text: &mut String, bank: &Bank, health: &Health) {
 /// The station's part in a mesh (docs/spec/mesh.md).
 fn mesh(text: &mut String, figures: &Figures) {
     let up = f64::from(u8::from(figures.is_connected));
-    head(text, "barograph_mesh_directory_up", "gauge", "", "1 = the station is registered and hears of its groups.");
+    head(
+        text,
+        "barograph_mesh_directory_up",
+        "gauge",
+        "",
+        "1 = the station is registered and hears of its groups.",
+    );
     sample(text, "barograph_mesh_directory_up", "", up);
     head(text, "barograph_mesh_peers", "gauge", "", "Stations that the directory told of.");
     for (state, count) in figures.peers {
         sample(text, "barograph_mesh_peers", &format!("{{state=\"{state}\"}}"), count as f64);
     }
     let dropped = [(String::new(), figures.hooks_dropped as f64)];
-    family(text, "barograph_mesh_hooks_dropped", "", "Events that found no room on their way to a hook.", &dropped);
+    family(
+        text,
+        "barograph_mesh_hooks_dropped",
+        "",
+        "Events that found no room on their way to a hook.",
+        &dropped,
+    );
     let Some(spool) = &figures.spool else { return };
     head(text, "barograph_mesh_spool_records", "gauge", "", "Records that wait for the mesh.");
     sample(text, "barograph_mesh_spool_records", "", spool.records as f64);
     let forwarded = [(String::new(), spool.forwarded as f64)];
     family(text, "barograph_mesh_forwarded", "", "Records that the mesh has acknowledged.", &forwarded);
     let refused = [(String::new(), spool.turned_away as f64)];
-    family(text, "barograph_mesh_turned_away", "", "Appends refused because too many records wait.", &refused);
+    family(
+        text,
+        "barograph_mesh_turned_away",
+        "",
+        "Appends refused because too many records wait.",
+        &refused,
+    );
 }
 
 /// Sessions of pages (docs/spec/echo.md).
@@ -273,7 +291,12 @@ mod tests {
 
     fn figures() -> Figures {
         let spool = Some(crate::mesh::Spool { records: 3, forwarded: 4, ..Default::default() });
-        Figures { is_connected: true, peers: [("up", 2), ("lost", 1), ("ignored", 0)], hooks_dropped: 0, spool }
+        Figures {
+            is_connected: true,
+            peers: [("up", 2), ("lost", 1), ("ignored", 0)],
+            hooks_dropped: 0,
+            spool,
+        }
     }
 
     #[test]

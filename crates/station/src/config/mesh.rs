@@ -24,6 +24,8 @@ pub struct MeshConfig {
     pub join_ca: Option<PathBuf>,
     /// NATS servers of the mesh; empty = it runs without.
     pub nats: Vec<String>,
+    /// Servers that keep each record, where this station is the one that makes the stream.
+    pub nats_replicas: u8,
     /// Credentials file for NATS.
     pub nats_credentials: Option<PathBuf>,
     /// Certificates (PEM) to trust as NATS servers'.
@@ -60,6 +62,7 @@ impl Default for MeshConfig {
             join_token: None,
             join_ca: None,
             nats: Vec::new(),
+            nats_replicas: 1,
             nats_credentials: None,
             nats_ca: None,
             nats_certificate: None,
@@ -104,6 +107,14 @@ impl MeshConfig {
             "join_token_file" => file(&mut self.join_token_file),
             "join_ca" => file(&mut self.join_ca),
             "nats" => value.words().map(|v| self.nats = v),
+            "nats_replicas" => value.integer(1, 5).and_then(|v| match v {
+                1 | 3 | 5 => {
+                    self.nats_replicas = v as u8;
+                    Ok(())
+                }
+                // An even number stands no more losses than the odd one below it.
+                _ => Err(format!("expected 1, 3 or 5, found {v}")),
+            }),
             "nats_credentials" => file(&mut self.nats_credentials),
             "nats_ca" => file(&mut self.nats_ca),
             "nats_certificate" => file(&mut self.nats_certificate),
@@ -117,9 +128,7 @@ impl MeshConfig {
             "groups" => value.words().and_then(groups).map(|v| self.groups = v),
             "advertise" => value.words().and_then(addresses).map(|v| self.advertise = v),
             "lease_s" => value.seconds(1.0, 300.0).map(|v| self.lease = v),
-            "spool_records_max" => {
-                value.integer(1000, 1_000_000_000).map(|v| self.spool_records_max = v)
-            }
+            "spool_records_max" => value.integer(1000, 1_000_000_000).map(|v| self.spool_records_max = v),
             "on_change" => value.text().map(|v| self.on_change = Some(v)),
             "webhook" => value.text().and_then(webhook).map(|v| self.webhook = Some(v)),
             "bulk" => value.flag().map(|v| self.bulk = v),
@@ -138,8 +147,11 @@ impl MeshConfig {
             return refuse("mesh.join", "a mesh has one engine: give mesh.join or mesh.nats");
         }
         if self.archive && !has_nats {
-            return refuse("mesh.archive", "keeping the mesh's history needs mesh.nats; without it the station \
-                that others join keeps it");
+            return refuse(
+                "mesh.archive",
+                "keeping the mesh's history needs mesh.nats; without it the station \
+                that others join keeps it",
+            );
         }
         if self.nats_certificate.is_some() != self.nats_key.is_some() {
             return refuse("mesh.nats_key", "mesh.nats_certificate and mesh.nats_key belong together");
@@ -157,7 +169,8 @@ impl MeshConfig {
 
 /// The group of a site's stations.
 fn local_group(site: &Name) -> Result<Name, String> {
-    Name::new(&format!("local:{site}")).map_err(|error| format!("the group local:{}: {error}", short(site.as_str())))
+    Name::new(&format!("local:{site}"))
+        .map_err(|error| format!("the group local:{}: {error}", short(site.as_str())))
 }
 
 /// The address of a station, from a name, `host:port` or a URL.
@@ -182,7 +195,8 @@ fn station_url(text: &str) -> Result<String, String> {
     let authority = url.split("://").nth(1).unwrap_or_default().trim_end_matches('/');
     let names_port = authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok());
     let port = if names_port { target.port() } else { super::PORT };
-    let host = if target.host().contains(':') { format!("[{}]", target.host()) } else { target.host().into() };
+    let host =
+        if target.host().contains(':') { format!("[{}]", target.host()) } else { target.host().into() };
     let scheme = if target.scheme() == Scheme::Https { "https" } else { "http" };
     Ok(format!("{scheme}://{host}:{port}/"))
 }
@@ -212,7 +226,10 @@ fn addresses(words: Vec<String>) -> Result<Vec<SocketAddr>, String> {
             word.parse().map(|ip| SocketAddr::new(ip, super::PORT))
         });
         let parsed = parsed.map_err(|_| {
-            format!("expected addresses such as 192.0.2.7:10132 or [2001:db8::7]:10132, found `{}`", short(word))
+            format!(
+                "expected addresses such as 192.0.2.7:10132 or [2001:db8::7]:10132, found `{}`",
+                short(word)
+            )
         })?;
         match crate::mesh::unusable(parsed) {
             Some(why) => Err(format!("`{}` cannot be advertised: {why}", short(word))),

@@ -140,7 +140,12 @@ impl Board {
     ///
     /// # Errors
     /// [`SignatureError`].
-    pub(crate) fn verify(&self, authorization: &str, method: &str, path: &str) -> Result<Name, SignatureError> {
+    pub(crate) fn verify(
+        &self,
+        authorization: &str,
+        method: &str,
+        path: &str,
+    ) -> Result<Name, SignatureError> {
         self.identity.verify(authorization, method, path, |host| self.peers().key(host))
     }
 
@@ -166,14 +171,17 @@ impl Board {
     pub(crate) fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         let directory = self.directory();
-        if let Some(away) = directory.away_since.map(|since| since.elapsed()).filter(|away| AWAY_MATTERS < *away) {
+        if let Some(away) =
+            directory.away_since.map(|since| since.elapsed()).filter(|away| AWAY_MATTERS < *away)
+        {
             let why = directory.why().unwrap_or_default();
             reasons.push(format!("the mesh's directory has been away for {} s: {why}", away.as_secs()));
         }
         reasons.extend(directory.conflict);
         if self.spool().is_some_and(|spool| spool.is_full) {
             let key = "mesh.spool_records_max";
-            reasons.push(format!("as many records wait for the mesh as may ({key}); further ones are refused"));
+            reasons
+                .push(format!("as many records wait for the mesh as may ({key}); further ones are refused"));
         }
         reasons
     }

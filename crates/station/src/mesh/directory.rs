@@ -62,7 +62,12 @@ impl Card {
 }
 
 /// Keeps this station registered; ends with its task. `again` = the directory does not know it any more.
-pub(super) async fn stay_registered(engine: Arc<dyn Engine>, card: Card, board: Arc<Board>, again: Arc<Notify>) {
+pub(super) async fn stay_registered(
+    engine: Arc<dyn Engine>,
+    card: Card,
+    board: Arc<Board>,
+    again: Arc<Notify>,
+) {
     let mut pause = PAUSE_MIN;
     // The older lease goes when the newer is there, so that no moment is without one.
     let mut held: Option<Box<dyn Lease>> = None;
@@ -71,7 +76,11 @@ pub(super) async fn stay_registered(engine: Arc<dyn Engine>, card: Card, board: 
         match within_limit(engine.register(&entry, card.config.lease)).await {
             Ok(lease) => {
                 if held.replace(lease).is_none() {
-                    tracing::info!("registered in the mesh's directory as {}, at {}", card.host, shown(&entry));
+                    tracing::info!(
+                        "registered in the mesh's directory as {}, at {}",
+                        card.host,
+                        shown(&entry)
+                    );
                 }
                 board.set_directory(|directory| (directory.is_registered, directory.refused) = (true, None));
                 pause = PAUSE_MIN;

@@ -89,7 +89,10 @@ impl Events {
     }
 
     /// The kept events after number `after`, and all that follow; none is left out and none comes twice.
-    pub(crate) fn watch(&self, after: Option<u64>) -> (VecDeque<Arc<Event>>, broadcast::Receiver<Arc<Event>>) {
+    pub(crate) fn watch(
+        &self,
+        after: Option<u64>,
+    ) -> (VecDeque<Arc<Event>>, broadcast::Receiver<Arc<Event>>) {
         let state = lock(&self.state);
         let is_new = |event: &&Arc<Event>| after.is_none_or(|after| after < event.id);
         (state.kept.iter().filter(is_new).cloned().collect(), self.sender.subscribe())

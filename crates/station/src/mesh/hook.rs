@@ -127,7 +127,9 @@ fn post_all(jobs: &Jobs) {
         for attempt in 1..=POSTS_MAX {
             match post(&url, &event) {
                 Ok(()) => break,
-                Err(why) if attempt == POSTS_MAX => tracing::warn!("mesh.webhook {url}: {why}; it was given up"),
+                Err(why) if attempt == POSTS_MAX => {
+                    tracing::warn!("mesh.webhook {url}: {why}; it was given up")
+                }
                 Err(why) => tracing::debug!("mesh.webhook {url}: {why}"),
             }
             std::thread::park_timeout(pause);

@@ -287,7 +287,10 @@ impl State {
     fn warn_of_new_key(&self, entry: &Entry) {
         let known = self.parts.board.peers().get(&entry.host).map(|peer| peer.entry.key);
         if known.is_some_and(|known| known != entry.key) {
-            tracing::warn!("{} has another key than before: it was set up anew, or is another station", entry.host);
+            tracing::warn!(
+                "{} has another key than before: it was set up anew, or is another station",
+                entry.host
+            );
         }
     }
 

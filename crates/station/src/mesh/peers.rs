@@ -77,10 +77,8 @@ impl Peers {
     /// `is_news` = false for what is known from an earlier run, of which nothing is told.
     pub(super) fn up(&mut self, own: &Own, entry: Entry, now_s: f64, is_news: bool) -> Option<What> {
         let card = |host, version, groups| Card { host, version, groups };
-        let fits = peer(
-            card(&own.host, own.version, &own.groups),
-            card(&entry.host, &entry.version, &entry.groups),
-        );
+        let fits =
+            peer(card(&own.host, own.version, &own.groups), card(&entry.host, &entry.version, &entry.groups));
         let (usable, dropped) = vetted(&entry.addresses, &own.addresses);
         let standing = match fits {
             Err(ignored) => Standing::Ignored(ignored.to_string()),

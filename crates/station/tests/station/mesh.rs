@@ -131,7 +131,10 @@ fn two_stations_forecast_each_other_without_a_token_and_miss_who_is_gone() {
         until_forecast(station, other, "rtt");
         until_forecast(station, other, "loss");
         let seen = until_peer(station, other, |peer| peer["address"].is_string());
-        assert_eq!((seen["state"].as_str(), seen["version"].as_str()), (Some("up"), Some(env!("CARGO_PKG_VERSION"))));
+        assert_eq!(
+            (seen["state"].as_str(), seen["version"].as_str()),
+            (Some("up"), Some(env!("CARGO_PKG_VERSION")))
+        );
         assert_eq!(seen["capabilities"], serde_json::json!(["responder", "bulk"]));
     }
     let series = get(a.address(), "/v1/series?target=b").json();
@@ -173,7 +176,8 @@ fn who_was_away_is_told_what_it_missed() {
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
     let mut events = Events::open(a.address(), "/v1/peers/events");
     let ttl = Duration::from_secs(10);
-    let leases = ["x", "y"].map(|host| block_on(directory.register(&entry(host, &["127.0.0.1:9"]), ttl)).unwrap());
+    let leases =
+        ["x", "y"].map(|host| block_on(directory.register(&entry(host, &["127.0.0.1:9"]), ttl)).unwrap());
     let (_, first) = events.next().unwrap();
     let (_, second) = events.next().unwrap();
     let id = first["id"].to_string();
@@ -196,7 +200,8 @@ fn a_request_without_a_good_signature_is_told_why() {
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
     let ask = |authorization: &str| {
-        let headers = [("Authorization", authorization), ("Connection", "Upgrade"), ("Upgrade", "barograph-probe/1")];
+        let headers =
+            [("Authorization", authorization), ("Connection", "Upgrade"), ("Upgrade", "barograph-probe/1")];
         send(a.address(), "GET", "/v1/probe", &headers, "")
     };
     let challenge_of = |head: &str| {
@@ -205,8 +210,15 @@ fn a_request_without_a_good_signature_is_told_why() {
     };
     let refused = get(a.address(), "/v1/probe");
     assert_eq!(refused.status, 401);
-    assert!(refused.head.contains("www-authenticate: barograph-station realm=\"a\", challenge=\""), "{}", refused.head);
-    assert!(refused.head.contains("www-authenticate: bearer") && refused.head.contains("\r\nbarograph-station: a\r\n"));
+    assert!(
+        refused.head.contains("www-authenticate: barograph-station realm=\"a\", challenge=\""),
+        "{}",
+        refused.head
+    );
+    assert!(
+        refused.head.contains("www-authenticate: bearer")
+            && refused.head.contains("\r\nbarograph-station: a\r\n")
+    );
     let challenge = challenge_of(&refused.head);
     let signature = "0".repeat(128);
     let with = |name: &str, challenge: &str| {
@@ -296,7 +308,8 @@ fn a_directory_that_is_away_at_the_start_is_said_and_known_peers_are_measured() 
     let count = || get(a.address(), "/v1/series?target=b&quantity=rtt").json()["series"][0]["count"].as_u64();
     let before = count();
     until(a.address(), "/v1/series?target=b&quantity=rtt", |_| before < count());
-    let mesh = until(a.address(), "/v1/mesh", |answer| answer.json()["directory"]["error"].is_string()).json();
+    let mesh =
+        until(a.address(), "/v1/mesh", |answer| answer.json()["directory"]["error"].is_string()).json();
     assert_eq!(mesh["directory"]["connected"], false);
     assert!(mesh["directory"]["error"].as_str().unwrap().contains("nobody is there"), "{mesh}");
     assert!(!state.path().join("a/peers.json.new").exists() && state.path().join("a/peers.json").exists());
