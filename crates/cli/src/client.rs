@@ -95,6 +95,11 @@ impl Client {
         Ok(Self { target, token, tls })
     }
 
+    /// Whether the station speaks HTTPS.
+    pub(crate) fn is_https(&self) -> bool {
+        self.target.scheme() == Scheme::Https
+    }
+
     /// Asks; gives the body of a 2xx answer.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 mod client;
 mod exit;
+mod invite;
 mod peers;
 mod plan;
 mod probe;
@@ -37,6 +38,10 @@ enum Verb {
     Tradeoff(barograph::tradeoff::Args),
     /// Feed an application's own values to a running station.
     Record(record::Args),
+    /// Invite a station to join this one's mesh: prints what is to be typed there.
+    Invite(invite::InviteArgs),
+    /// Show which stations were invited, or withdraw an invitation.
+    Members(invite::MembersArgs),
     /// Show or change what a running station measures.
     Target(target::Args),
     /// Show the stations of a running station's mesh, or follow what becomes of them.
@@ -67,6 +72,8 @@ fn main() -> ExitCode {
         Verb::Compare(args) => barograph::compare::run(&args),
         Verb::Tradeoff(args) => barograph::tradeoff::run(&args),
         Verb::Record(args) => record::run(&args),
+        Verb::Invite(args) => invite::invite(&args),
+        Verb::Members(args) => invite::members(&args),
         Verb::Target(args) => target::run(&args),
         Verb::Peers(args) => peers::run(&args),
         Verb::Plan(args) => plan::run(&args),

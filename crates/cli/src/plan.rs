@@ -87,7 +87,7 @@ fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: 
         limit(config, expectation),
         String::new(),
     ];
-    let mut row = |name: &str, value: String| lines.push(format!("  {name:<34}{value}"));
+    let mut row = |name: &str, value: String| lines.push(format!("  {name:<36}{value}"));
     row("a turn of a host", span(expectation.turn));
     if 0 < expectation.peers {
         row("revisit of a pair", span(expectation.revisit));
@@ -101,11 +101,15 @@ fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: 
     row("tests a host starts", format!("{:.1} an hour", expectation.tests_per_hour));
     row(
         "what these cost it",
-        format!("{}, {} an hour", share(expectation.share_started), bytes(started.bytes as f64)),
+        format!("{} of time, {} an hour", share(expectation.share_started), bytes(started.bytes as f64)),
     );
     row(
         "with those it is asked for",
-        format!("{}, {} an hour", share(2.0 * expectation.share_started), bytes(2.0 * started.bytes as f64)),
+        format!(
+            "{} of time, {} an hour",
+            share(2.0 * expectation.share_started),
+            bytes(2.0 * started.bytes as f64)
+        ),
     );
     row(
         "the whole mesh",
@@ -138,7 +142,13 @@ fn order(config: &PlanConfig) -> &'static str {
 fn limit(config: &PlanConfig, expectation: &Expectation) -> String {
     let budget = config.budget;
     match (config.policy, expectation.limit) {
-        (Policy::Paper, _) => "limited by turns; no test waits for a budget".to_owned(),
+        (Policy::Paper, _) => {
+            let each = config.budget.test_max.as_secs_f64() / config.every.as_secs_f64();
+            format!(
+                "limited by turns: were each a full test, a host would spend {} of its time on those it starts",
+                share(each)
+            )
+        }
         (_, Limit::Turns) => format!(
             "limited by turns: the budget ({} of time, {} an hour) has room for more",
             share(budget.share),
@@ -169,7 +179,7 @@ fn span(time: Duration) -> String {
 }
 
 fn share(share: f64) -> String {
-    format!("{:.2} % of time", 100.0 * share).replace(".00 %", " %")
+    format!("{:.2} %", 100.0 * share).replace(".00 %", " %")
 }
 
 fn bytes(bytes: f64) -> String {

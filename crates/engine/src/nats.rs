@@ -170,7 +170,7 @@ impl Engine for Nats {
         question::check_limit(range.limit)?;
         let mut page = Page { items: Vec::new(), next: range.after };
         loop {
-            let rest = Range { limit: range.limit - page.items.len(), after: page.next, ..range.clone() };
+            let rest = Range { limit: range.limit - page.items.len(), after: page.next, ..*range };
             let part = self.ask(Question::history(series, &rest)).await?.into_page()?;
             let ended = part.items.is_empty();
             page.items.extend(part.items);

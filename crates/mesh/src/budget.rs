@@ -328,4 +328,5 @@ const PEER_PART: usize = 4;
 const LOG_MAX: usize = 720;
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

@@ -9,12 +9,18 @@
 
 mod budget;
 mod chance;
+mod choose;
+mod compose;
 mod expectation;
+mod groups;
 mod plan;
 pub mod roster;
 mod token;
 
 pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spent};
+pub use choose::{Candidate, Ranked, rank};
+pub use compose::{Composition, Estimate, Model};
 pub use expectation::{Expectation, ExpectationError, Layout, Limit, expect};
+pub use groups::{Member, Proposal, SITES_HOSTS_MAX, propose_sites, route};
 pub use plan::{Length, Next, PairForecast, PlanConfig, Planner, Policy, Statistics};
 pub use token::{Gate, GateConfig, Grant, Refusal, TokenError};

@@ -4,106 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::budget::{BudgetConfig, BudgetError, Cost, HOUR};
+use crate::budget::{BudgetError, Cost, HOUR};
 use crate::chance::{Chance, rank};
 
+mod config;
 mod pair;
 
+pub use config::{PlanConfig, Policy};
 use pair::Pair;
 pub use pair::PairForecast;
-
-/// How a station plans its tests.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct PlanConfig {
-    /// One turn for a bulk test every so often, 1 s to a day; Gloperf's n (§3), 5 minutes there and here.
-    pub every: Duration,
-    /// Whose turn it is.
-    pub policy: Policy,
-    /// What the tests may cost.
-    pub budget: BudgetConfig,
-    /// Of all that is drawn by lot.
-    pub seed: u64,
-}
-
-impl Default for PlanConfig {
-    fn default() -> Self {
-        Self {
-            every: Duration::from_secs(300),
-            policy: Policy::ErrorTimesStaleness,
-            budget: BudgetConfig::default(),
-            seed: 0,
-        }
-    }
-}
-
-impl PlanConfig {
-    /// As the paper plans (Gloperf §3).
-    pub fn paper() -> Self {
-        Self { policy: Policy::Paper, budget: BudgetConfig::paper(), ..Self::default() }
-    }
-
-    /// Whether the plan makes sense.
-    ///
-    /// # Errors
-    /// [`BudgetError`] names what does not.
-    pub fn check(&self) -> Result<(), BudgetError> {
-        if !(EVERY_MIN..=EVERY_MAX).contains(&self.every) {
-            return Err(BudgetError::Every(self.every));
-        }
-        self.budget.check()
-    }
-
-    /// The longest that one turn takes, from its start to the next, where each test costs this much.
-    pub fn turn_max(&self, each: Cost) -> Duration {
-        let jittered = self.every.mul_f64(1.0 + JITTER);
-        match self.policy {
-            Policy::Paper => jittered,
-            Policy::ErrorTimesStaleness => jittered.max(self.pace(each)),
-        }
-    }
-
-    /// How long it takes until a cost is earned: what a station starts gets half of the budget, less
-    /// what is left for chance.
-    pub(crate) fn pace(&self, cost: Cost) -> Duration {
-        self.pace_by_time(cost).max(self.pace_by_bytes(cost))
-    }
-
-    pub(crate) fn pace_by_time(&self, cost: Cost) -> Duration {
-        bounded_seconds(cost.duration.as_secs_f64() / self.seconds_per_second())
-    }
-
-    pub(crate) fn pace_by_bytes(&self, cost: Cost) -> Duration {
-        bounded_seconds(cost.bytes as f64 / self.bytes_per_second())
-    }
-
-    fn seconds_per_second(&self) -> f64 {
-        self.budget.share / 2.0 * USED
-    }
-
-    fn bytes_per_second(&self) -> f64 {
-        self.budget.bytes_per_hour as f64 / HOUR.as_secs_f64() / 2.0 * USED
-    }
-}
-
-/// Whose turn it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    /// A randomized list of all peers; when it is done, the directory is read again (Gloperf §3).
-    Paper,
-    /// The pair with the largest product of forecast error and time since its last turn, with a floor for each pair:
-    /// see [`Planner`].
-    ErrorTimesStaleness,
-}
-
-impl Policy {
-    /// Turns among which each of so many peers has one at least, while none refuses: the promise of [`Planner`].
-    pub(crate) fn turns_max(self, peers: u32) -> u32 {
-        match self {
-            Self::Paper => peers.saturating_mul(2).saturating_sub(1),
-            Self::ErrorTimesStaleness => peers.saturating_mul(BOUND_CYCLES),
-        }
-    }
-}
 
 /// How long a test is to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -271,7 +180,7 @@ impl Planner {
     pub fn tested(&mut self, now: Duration, peer: &str, cost: Cost) {
         let is_audit = self.chance.uniform() < AUDITS;
         if let Some(pair) = self.pairs.get_mut(peer) {
-            pair.has_failed = false;
+            pair.failures = 0;
             pair.is_audit = is_audit;
             pair.not_before = Duration::ZERO;
             pair.refusals = 0;
@@ -279,17 +188,18 @@ impl Planner {
         self.made(now, peer, cost);
     }
 
-    /// A test was made in vain, and cost this much; the turn is over, and the pair waits as if it had refused. Until a
-    /// test succeeds it has its turns by age alone.
+    /// A test was made in vain, and cost this much; the turn is over, and the pair waits as if it had refused. From
+    /// its second failure on it has its turns by age alone, until a test succeeds.
     pub fn failed(&mut self, now: Duration, peer: &str, cost: Cost) {
         self.back_off(now, peer, Duration::ZERO);
         if let Some(pair) = self.pairs.get_mut(peer) {
-            pair.has_failed = true;
+            pair.failures = pair.failures.saturating_add(1);
         }
         self.made(now, peer, cost);
     }
 
-    /// The peer refused. The turn goes on at once with another, three times at most; it is skipped after that.
+    /// The peer refused, or did not answer when it was asked. The turn goes on at once with another, until four have
+    /// refused; then it is skipped.
     ///
     /// What lies above a quarter of an hour in `retry_after` is passed over: a peer may not put itself off for ever.
     pub fn refused(&mut self, now: Duration, peer: &str, retry_after: Duration) {
@@ -413,30 +323,12 @@ impl Planner {
         }
         let by_time = -self.credit.seconds / self.config.seconds_per_second();
         let by_bytes = -self.credit.bytes / self.config.bytes_per_second();
-        bounded_seconds(by_time.max(by_bytes))
+        config::bounded_seconds(by_time.max(by_bytes))
     }
 }
 
-/// A time from a number that may be anything: none below 0, and at most a year.
-fn bounded_seconds(seconds: f64) -> Duration {
-    Duration::from_secs_f64(seconds.clamp(0.0, YEAR_S))
-}
-
-/// No test is over sooner than this, with its hand-over.
-const EVERY_MIN: Duration = Duration::from_secs(1);
-
-/// Gloperf §4 measures what a period of up to a day costs in error, and none beyond.
-const EVERY_MAX: Duration = Duration::from_secs(86_400);
-
-/// Seconds in a year: longer than any plan.
-const YEAR_S: f64 = 365.0 * 86_400.0;
-
 /// What intervals between turns vary by, either way, so that stations which met once do not meet again.
 const JITTER: f64 = 0.1;
-
-/// What a station spends on the tests that it starts, of half its budget. As much is asked of it by
-/// others, at random times: were the budget used in full, many would come when it is spent.
-const USED: f64 = 0.7;
 
 /// One test in twenty is an audit (a full test though it could stop): at an early stop that costs a
 /// tenth, they cost half as much again.
@@ -446,10 +338,7 @@ const AUDITS: f64 = 0.05;
 /// hardly be free; the bound grows with it.
 const OVERDUE_CYCLES: u64 = 2;
 
-/// [`OVERDUE_CYCLES`], and as many again to serve all that are overdue beside new ones.
-const BOUND_CYCLES: u32 = 4;
-
-/// Peers asked in one turn: where one in five refuses, all three do so in under one turn of a hundred.
+/// Peers asked in one turn: where one in three refuses, all do so in about one turn of a hundred.
 const ASKED_MAX: u32 = 4;
 
 /// About how long a full test holds a peer.
@@ -459,4 +348,5 @@ const BACK_OFF_MIN: Duration = Duration::from_secs(10);
 const BACK_OFF_MAX: Duration = Duration::from_secs(900);
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

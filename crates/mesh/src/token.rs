@@ -253,4 +253,5 @@ const GRACE: Duration = Duration::from_secs(5);
 const RETRY_MIN: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests;

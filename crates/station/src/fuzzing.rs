@@ -1,5 +1,7 @@
 //! Entry points for fuzzers: plain functions that must hold for any bytes.
 
+use barograph_engine::wire;
+
 use crate::echo::reports::Report;
 
 /// Reads `data` as what a page reports; whatever is accepted must survive a round trip and be kept apart
@@ -18,19 +20,66 @@ pub fn fuzz_report(data: &[u8]) {
     assert_eq!(Report::parse(&again.to_string()), Some(report));
 }
 
+/// Reads `data` as what stations send each other (docs/spec/engine.md): as lines in two pieces, and each line as
+/// everything that a line can be. Whatever is accepted keeps its limits and survives a round trip.
+///
+/// # Panics
+/// When something is accepted that breaks these promises: a defect.
+pub fn fuzz_engine(data: &[u8]) {
+    let mut lines = wire::Lines::new(wire::PLACED_BYTES_MAX);
+    let (first, second) = data.split_at(data.len() / 2);
+    if lines.push(first).is_err() || lines.push(second).is_err() {
+        return;
+    }
+    let rest = lines.rest().to_vec();
+    while let Some(line) = lines.next_line() {
+        engine_line(&line);
+    }
+    engine_line(&rest);
+}
+
+fn engine_line(line: &[u8]) {
+    if let Ok(record) = wire::read_record(line) {
+        assert_eq!(record.check(), Ok(()));
+        assert_eq!(wire::read_record(wire::record_text(&record).as_bytes()), Ok(record));
+    }
+    if let Ok(entry) = wire::read_entry(line) {
+        assert_eq!(entry.check(), Ok(()));
+        assert_eq!(wire::read_entry(wire::entry_text(&entry).as_bytes()), Ok(entry));
+    }
+    if let Ok(event) = wire::read_event(line) {
+        assert_eq!(wire::read_event(wire::event_text(&event).as_bytes()), Ok(event));
+    }
+    if let Ok((cursor, record)) = wire::read_placed(line) {
+        let text = wire::placed_text(cursor, &record);
+        assert_eq!(wire::read_placed(text.as_bytes()), Ok((cursor, record)));
+    }
+    if let Some(error) = wire::read_error(line) {
+        assert_eq!(wire::read_error(wire::error_text(&error).as_bytes()), Some(error));
+    }
+    if let Some(next) = wire::read_next(line) {
+        assert_eq!(wire::read_next(wire::next_text(next).as_bytes()), Some(next));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    #[test]
-    fn the_kept_corpus_holds() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/report");
+    fn replay(folder: &str, fuzz: fn(&[u8])) {
+        let folder = format!("{}/corpus/{folder}", env!("CARGO_MANIFEST_DIR"));
         let mut replayed = 0;
         for entry in std::fs::read_dir(folder).unwrap() {
-            super::fuzz_report(&std::fs::read(entry.unwrap().path()).unwrap());
+            fuzz(&std::fs::read(entry.unwrap().path()).unwrap());
             replayed += 1;
         }
         assert!(8 <= replayed, "the corpus is there, not {replayed} files");
+    }
+
+    #[test]
+    fn the_kept_corpus_holds() {
+        replay("report", super::fuzz_report);
+        replay("engine", super::fuzz_engine);
     }
 
     proptest::proptest! {

@@ -355,7 +355,7 @@ mod tests {
                 });
             }
         }
-        let text = exposition(&bank, &Health::new(), &Counters::default());
+        let text = exposition(&bank, &Health::new(), &Counters::default(), &figures());
         let samples: std::collections::BTreeSet<&str> = text
             .lines()
             .filter(|line| !line.starts_with('#'))
@@ -381,7 +381,7 @@ mod tests {
         let series = Series { source, target, quantity: Quantity::RTT };
         let mut observe = |time_unix_ns, outcome| {
             bank.observe(&Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() });
-            exposition(&bank, &Health::new(), &Counters::default())
+            exposition(&bank, &Health::new(), &Counters::default(), &figures())
         };
         let labels = "{quantity=\"rtt\",source=\"a\",target=\"b\"}";
         observe(1, Outcome::Value(0.25));

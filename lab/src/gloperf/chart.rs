@@ -185,7 +185,7 @@ pub(crate) fn largest(numbers: impl Iterator<Item = f64>) -> f64 {
 /// A number on an axis.
 fn number(value: f64) -> String {
     match value.abs() {
-        size if size == 0.0 => "0".to_owned(),
+        0.0 => "0".to_owned(),
         size if 1e5 <= size => format!("{value:.0e}"),
         size if 100.0 <= size => format!("{value:.0}"),
         size if 1.0 <= size => format!("{value:.1}"),

@@ -20,6 +20,7 @@ use barograph_sim::{Host, Link, LinkSpec, Network, Queue};
 use indicatif::ProgressBar;
 
 use super::campaign::CONGESTION;
+use super::slow_start;
 use crate::report::aligned;
 
 /// How the test ends.
@@ -126,18 +127,10 @@ fn send(host: &Host, target: &Target, seconds: f64, early: Option<Early>) -> any
     Ok(host.run(|| stream(target, &plan, &context))??)
 }
 
-/// What a stream had moved at a time, between the samples around it.
+/// What a stream had moved at a time; after its last sample, all that this knows.
 fn acked_bytes(streamed: &Streamed, at_s: f64) -> f64 {
-    let samples = streamed.samples.as_slice();
-    let after = samples.iter().position(|sample| at_s <= sample.time_s).unwrap_or(samples.len());
-    match (after.checked_sub(1).and_then(|before| samples.get(before)), samples.get(after)) {
-        (Some(a), Some(b)) => {
-            let share = (at_s - a.time_s) / (b.time_s - a.time_s).max(f64::MIN_POSITIVE);
-            a.acked_bytes as f64 + share * b.acked_bytes.saturating_sub(a.acked_bytes) as f64
-        }
-        (Some(last), None) => last.acked_bytes as f64,
-        (None, _) => 0.0,
-    }
+    let last = || streamed.samples.as_slice().last().map_or(0.0, |last| last.acked_bytes as f64);
+    slow_start::acked_bytes(streamed.samples.as_slice(), at_s).unwrap_or_else(last)
 }
 
 /// Exchanges of two bytes over the path, one after the other.

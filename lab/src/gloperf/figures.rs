@@ -1,6 +1,6 @@
 //! The paper's figures, drawn from our series.
 
-use barograph::tradeoff::{Predictor, Study, shown_s};
+use barograph::tradeoff::{Measured, Predictor, Row, Study, shown_s};
 
 use super::chart::{Axis, Chart, Layer, Shape, charts, largest};
 use super::long::{DAY_S, Long, PERIODS_S};
@@ -19,7 +19,7 @@ fn figure_10(long: &Long) -> Chart {
     for (colour, predictor) in
         [Predictor::Last, Predictor::Exponential, Predictor::Battery].into_iter().enumerate()
     {
-        let points = |of: &dyn Fn(&barograph::tradeoff::Row) -> f64| {
+        let points = |of: &dyn Fn(&Row) -> f64| {
             rows(predictor).map(|row| (row.period_s, long.percent(of(row)))).collect::<Vec<_>>()
         };
         let name = predictor.name();
@@ -62,12 +62,10 @@ fn figure_10(long: &Long) -> Chart {
 fn figure_11(long: &Long) -> Chart {
     let shown = [1800.0, 14_400.0, 43_200.0, DAY_S];
     let rows: Vec<_> = shown.iter().filter_map(|s| long.row(*s, Predictor::Exponential)).collect();
-    let maes = |row: &barograph::tradeoff::Row| {
-        row.offsets.iter().map(|errors| long.percent(errors.mae)).collect::<Vec<f64>>()
-    };
+    let maes = |row: &Row| row.offsets.iter().map(|errors| long.percent(errors.mae)).collect::<Vec<f64>>();
     let high = largest(rows.iter().flat_map(|row| maes(row))) * 1.02;
     let width = high / BINS as f64;
-    let layer = |(colour, row): (usize, &&barograph::tradeoff::Row)| {
+    let layer = |(colour, row): (usize, &&Row)| {
         let maes = maes(row);
         let share = |bin: usize| {
             let inside = |mae: &&f64| (**mae / width) as usize == bin;
@@ -142,14 +140,11 @@ pub(crate) fn by_length(study: &Study, title: &str, predictors: &[Predictor]) ->
         for (j, every) in ends.iter().enumerate() {
             let point = |series: usize| {
                 let (row, measured) = (study.row(series, *every, *predictor)?, &study.series[series]);
-                Some((measured.length_s?, 100.0 * row.mae().mean / measured.grid.mean()))
+                Some((measured.length_s?, row))
             };
-            layers.push(Layer {
-                name: format!("{} {}", predictor.name(), shown_s(*every as f64 * BASE_S)),
-                shape: Shape::Line,
-                points: (0..study.series.len()).filter_map(point).collect(),
-                colour: 2 * i + j,
-            });
+            let points: Vec<(f64, &Row)> = (0..study.series.len()).filter_map(point).collect();
+            let name = format!("{} {}", predictor.name(), shown_s(*every as f64 * BASE_S));
+            layers.extend(mae_and_root_mse(study, name, &points, 2 * i + j));
         }
     }
     let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
@@ -157,7 +152,7 @@ pub(crate) fn by_length(study: &Study, title: &str, predictors: &[Predictor]) ->
         title: title.to_owned(),
         x: Axis::linear("test length (s of the paper's time)", 0.0, 10.5)
             .with_ticks([1.0, 2.0, 5.0, 7.0, 10.0].map(|s| (s, format!("{s}"))).to_vec()),
-        y: Axis::linear("MAE (% of the mean)", 0.0, top),
+        y: Axis::linear("MAE; thin √MSE (% of the mean)", 0.0, top),
         right: None,
         layers,
     }
@@ -166,18 +161,12 @@ pub(crate) fn by_length(study: &Study, title: &str, predictors: &[Predictor]) ->
 /// Errors of a campaign by test period, a line for each length: figures 4 and 9. Bytes are those of the longest test.
 pub(crate) fn by_period(study: &Study, title: &str, predictor: Predictor) -> Chart {
     let scale = |every: usize| every as f64 * BASE_S;
-    let layer = |(colour, measured): (usize, &barograph::tradeoff::Measured)| Layer {
-        name: format!("{:.0} s", measured.length_s.unwrap_or(0.0)),
-        shape: Shape::Line,
-        points: study
-            .rows
-            .iter()
-            .filter(|row| (row.series, row.predictor) == (colour, predictor))
-            .map(|row| (scale(row.every), 100.0 * row.mae().mean / measured.grid.mean()))
-            .collect(),
-        colour,
+    let layers = |(colour, measured): (usize, &Measured)| {
+        let rows = study.rows.iter().filter(|row| (row.series, row.predictor) == (colour, predictor));
+        let points: Vec<(f64, &Row)> = rows.map(|row| (scale(row.every), row)).collect();
+        mae_and_root_mse(study, format!("{:.0} s", measured.length_s.unwrap_or(0.0)), &points, colour)
     };
-    let layers: Vec<Layer> = study.series.iter().enumerate().map(layer).collect();
+    let layers: Vec<Layer> = study.series.iter().enumerate().flat_map(layers).collect();
     let top = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1))) * 1.05;
     let longest = study.series.last();
     let bytes: Vec<(f64, f64)> = study
@@ -188,10 +177,23 @@ pub(crate) fn by_period(study: &Study, title: &str, predictor: Predictor) -> Cha
     Chart {
         title: title.to_owned(),
         x: periods(bytes.iter().map(|point| point.0)),
-        y: Axis::linear("MAE (% of the mean)", 0.0, top),
+        y: Axis::linear("MAE; thin √MSE (% of the mean)", 0.0, top),
         right: (!bytes.is_empty()).then(|| (bytes_axis(&bytes), bytes)),
         layers,
     }
+}
+
+/// Mean absolute errors with their name, and the roots of mean squared errors as a thin line of the same colour.
+fn mae_and_root_mse(study: &Study, name: String, points: &[(f64, &Row)], colour: usize) -> [Layer; 2] {
+    let percent = |of: &dyn Fn(&Row) -> f64| {
+        let at = |(x, row): &(f64, &Row)| (*x, 100.0 * of(row) / study.series[row.series].grid.mean());
+        points.iter().map(at).collect::<Vec<(f64, f64)>>()
+    };
+    let (mae, root) = (percent(&|row| row.mae().mean), percent(&|row| row.root_mse().mean));
+    [
+        Layer { name, shape: Shape::Line, points: mae, colour },
+        Layer { name: String::new(), shape: Shape::Thin, points: root, colour },
+    ]
 }
 
 /// The base period and the longest that was scored, in base periods.

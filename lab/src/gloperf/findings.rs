@@ -352,3 +352,50 @@ fn histograms(found: &Found, shown: &[usize], title: String) -> Chart {
 
 /// About a twentieth of the highest value wide: a few tests in each of a hundred.
 const BINS: usize = 24;
+
+#[cfg(test)]
+mod tests {
+    use super::super::campaign::Plan;
+    use super::*;
+    use barograph::tradeoff::{Grid, Measured};
+
+    /// The same values for every length, with nothing measured.
+    fn found(values: &[f64]) -> Found {
+        let slots: Vec<Option<f64>> = values.iter().copied().map(Some).collect();
+        let measured = |length_s: &f64| Measured {
+            name: String::new(),
+            length_s: Some(*length_s),
+            bit_per_s: Some(1.0),
+            grid: Grid { base_s: BASE_S, slots: slots.clone(), crowded: 0 },
+        };
+        let study = Study::of(LENGTHS_S.iter().map(measured).collect(), &[600.0], 1, &|| {});
+        let campaign = Campaign {
+            name: "stationary",
+            slug: "stationary",
+            plan: Plan { scale: 1.0, cycles: values.len(), seed: 1 },
+            tests: Vec::new(),
+            spoilt: 0,
+            failed: (0, String::new()),
+            peak: 0.0,
+        };
+        Found { campaign, study }
+    }
+
+    #[test]
+    fn strata_are_told_apart() {
+        let two: Vec<f64> = (0..40).map(|i| if i % 2 == 0 { 2e6 } else { 4e6 }).collect();
+        assert_eq!(found(&two).strata(0), 2);
+        assert_eq!(found(&[3e6; 20]).strata(4), 1);
+        assert_eq!(found(&two).width(0), Some(50.0), "4 − 2 of the upper median 4");
+        let odd = [[1e6; 4].as_slice(), &[2e6; 9]].concat();
+        assert!((found(&odd).mode(0).unwrap_or(0.0) / 2e6 - 1.0).abs() < 0.05);
+    }
+
+    #[test]
+    fn a_report_of_a_campaign_that_measured_nothing_is_one_still() {
+        let mut empty = found(&[1e6, 2e6]);
+        empty.study = empty.campaign.study();
+        let text = report(&[empty]);
+        assert!(text.contains("not computed") && !text.contains("inf"), "{text}");
+    }
+}

@@ -5,8 +5,8 @@
 //! series of long tests tells of every length.
 
 use barograph::tradeoff::{Grid, Predictor};
-use barograph_probe::Streamed;
 use barograph_probe::reduce::median;
+use barograph_probe::stream::Sample;
 
 use super::campaign::{Campaign, LENGTHS_S};
 use super::figures::BASE_S;
@@ -18,7 +18,8 @@ pub(crate) fn within(campaign: &Campaign) -> Vec<(f64, f64)> {
     let part = |part: usize| {
         let edges = [part, part + 1].map(|edge| edge as f64 * part_s);
         let rates = campaign.of_length(LONGEST).filter_map(|(_, streamed)| {
-            let [from, to] = edges.map(|edge_s| acked_bytes(streamed, edge_s / campaign.plan.scale));
+            let [from, to] =
+                edges.map(|edge_s| acked_bytes(streamed.samples.as_slice(), edge_s / campaign.plan.scale));
             // Bytes of a compressed part over its uncompressed time: the rate of the paper's time.
             Some((to? - from?) * 8.0 / part_s)
         });
@@ -37,7 +38,8 @@ pub(crate) fn table(campaign: &Campaign) -> String {
         let mut slots = vec![None; campaign.plan.cycles];
         let (mut ended, mut all) = (0_usize, 0_usize);
         for (test, streamed) in campaign.of_length(LONGEST) {
-            slots[test.cycle] = acked_bytes(streamed, compressed_s).map(|bytes| 8.0 * bytes / first_s);
+            slots[test.cycle] =
+                acked_bytes(streamed.samples.as_slice(), compressed_s).map(|bytes| 8.0 * bytes / first_s);
             all += 1;
             ended += usize::from(streamed.startup_s.is_some_and(|end_s| end_s <= compressed_s));
         }
@@ -58,8 +60,7 @@ pub(crate) fn table(campaign: &Campaign) -> String {
 }
 
 /// What the far end had acknowledged at a time, between the samples around it; `None` after the last.
-fn acked_bytes(streamed: &Streamed, at_s: f64) -> Option<f64> {
-    let samples = streamed.samples.as_slice();
+pub(crate) fn acked_bytes(samples: &[Sample], at_s: f64) -> Option<f64> {
     let after = samples.iter().position(|sample| at_s <= sample.time_s)?;
     let Some(before) = after.checked_sub(1) else { return Some(0.0) };
     let (a, b) = (samples[before], samples[after]);
@@ -75,3 +76,28 @@ const PARTS: usize = 20;
 
 /// Around the end of slow start, and the paper's own lengths; the last samples lie a little before the end.
 const FIRST_S: [f64; 12] = [0.3, 0.5, 0.7, 0.9, 1.1, 1.5, 2.0, 3.0, 4.0, 5.0, 7.0, 9.8];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_between_samples_are_in_proportion() {
+        let sample = |time_s, acked_bytes| Sample {
+            time_s,
+            acked_bytes,
+            rtt_s: None,
+            min_rtt_s: None,
+            retrans: 0,
+            app_limited: false,
+        };
+        let samples = [sample(0.1, 0), sample(0.3, 1000), sample(0.5, 3000)];
+        for (at_s, expected) in
+            [(0.0, Some(0.0)), (0.1, Some(0.0)), (0.2, Some(500.0)), (0.45, Some(2500.0)), (0.6, None)]
+        {
+            let near = |bytes: f64| (bytes * 1e6).round() / 1e6;
+            assert_eq!(acked_bytes(&samples, at_s).map(near), expected, "{at_s}");
+        }
+        assert_eq!(acked_bytes(&[], 0.0), None);
+    }
+}

@@ -99,6 +99,6 @@ mod tests {
         let flat = series(1, 0.0);
         let ratios: Vec<f64> =
             grid.values().zip(flat.values()).map(|(with, without)| with / without).collect();
-        assert!(ratios.iter().all(|ratio| (1.0 - DAILY_DEPTH..=1.0 + 1e-12).contains(ratio)));
+        assert!(ratios.iter().all(|ratio| (1.0 - DAILY_DEPTH - 1e-12..=1.0 + 1e-12).contains(ratio)));
     }
 }

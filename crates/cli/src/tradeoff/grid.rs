@@ -17,8 +17,8 @@ impl Grid {
     /// Puts values into the periods that they fall into; the base period is the median time between values unless
     /// it is given.
     ///
-    /// A value may lie half a period from where it is expected. The grid follows the values' clock slowly
-    /// ([`FOLLOWING`]), so that a period that is really 300.4 s long makes neither blanks nor crowds.
+    /// A value may lie half a period from where it is expected. The grid follows the values' clock slowly,
+    /// so that a period that is really 300.4 s long makes neither blanks nor crowds.
     ///
     /// # Errors
     /// [`GridError`] when there are fewer than two values, one is negative, or there is no sensible period.

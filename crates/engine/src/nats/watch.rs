@@ -58,13 +58,13 @@ impl Watcher {
     async fn run(mut self) {
         let mut wait = RETRY_MIN;
         loop {
-            match self.follow(&mut wait).await {
-                None => return,
-                Some(trouble @ Trouble::Denied(_)) => {
+            match self.changes(&mut wait).await {
+                Ok(()) => return,
+                Err(trouble @ Trouble::Denied(_)) => {
                     let _ = self.events.send(Err(trouble.into())).await;
                     return;
                 }
-                Some(trouble) => tracing::debug!(?trouble, "a watch waits"),
+                Err(trouble) => tracing::debug!(?trouble, "a watch waits"),
             }
             tokio::select! {
                 () = sleep(wait) => wait = (2 * wait).min(RETRY_MAX),
@@ -73,14 +73,7 @@ impl Watcher {
         }
     }
 
-    /// Reads all, then every change; `None` = nobody listens.
-    async fn follow(&mut self, wait: &mut Duration) -> Option<Trouble> {
-        match self.changes(wait).await {
-            Ok(()) => None,
-            Err(trouble) => Some(trouble),
-        }
-    }
-
+    /// Reads all, then every change; `Ok` = nobody listens any more.
     async fn changes(&mut self, wait: &mut Duration) -> Result<(), Trouble> {
         streams::ensure(&self.link).await.map_err(|error| Trouble::NotSent(error.to_string()))?;
         let feed = format!("{}.*", subject::CHANGES);

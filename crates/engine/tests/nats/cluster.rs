@@ -1,1 +1,133 @@
+//! Three servers, killed under load: what was acknowledged is there, once.
 
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use barograph_engine::{Engine, Event, From, Nats, NatsConfig, Selector};
+
+use crate::server::{self, Server};
+use crate::values::{entry, eventually, name, next, record};
+
+/// One server is killed and returns, then the two others are: 0 lost, 0 double.
+#[tokio::test]
+async fn what_a_cluster_acknowledged_survives_its_servers() {
+    let directory = tempfile::tempdir().unwrap();
+    if server::binary().is_none() {
+        return;
+    }
+    let ports: Vec<[u16; 2]> = (0..3).map(|_| [free_port(), free_port()]).collect();
+    let start = |index: usize| member(directory.path(), &ports, index);
+    let mut servers: Vec<Option<Server>> = (0..3).map(|index| Some(start(index))).collect();
+    let addresses: Vec<String> = ports.iter().map(|[port, _]| format!("127.0.0.1:{port}")).collect();
+    let config = server::config(&addresses[0], "north");
+    let config = NatsConfig { servers: addresses, replicas: 3, deadline: Duration::from_secs(2), ..config };
+    let nats = Arc::new(Nats::new(config).unwrap());
+    let archive = tempfile::tempdir().unwrap();
+    let (archiver, local) = server::archive(&nats, archive.path());
+    server::canary(&*nats, "canary", 1).await;
+
+    let stop = Arc::new(AtomicBool::new(false));
+    let writer = tokio::spawn(write(Arc::clone(&nats), Arc::clone(&stop)));
+    let watermark = || async { local.watermark(&name("north")).await.unwrap_or(0) };
+    let past = async |seq: u64| {
+        eventually("progress", async || Some(watermark().await).filter(|now| seq <= *now)).await
+    };
+    let mut seen = past(300).await;
+    for victims in [vec![0], vec![1, 2]] {
+        for victim in &victims {
+            servers[*victim] = None;
+        }
+        if victims.len() == 1 {
+            past(seen + 300).await;
+        } else {
+            // No majority: nothing may be acknowledged; a moment of that, then they return.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+        }
+        for victim in victims {
+            servers[victim] = Some(start(victim));
+        }
+        seen = past(watermark().await + 300).await;
+    }
+    stop.store(true, Ordering::Relaxed);
+    let acknowledged = writer.await.unwrap();
+
+    eventually("the archive", async || Some(watermark().await).filter(|now| acknowledged <= *now)).await;
+    let records = local.statistics().records - 1;
+    println!("{acknowledged} acknowledged, {records} in the archive");
+    assert_eq!(archiver.statistics().discarded, 0);
+    assert_eq!(records, acknowledged, "none lost, none double");
+    // And in the stream itself; a batch that was cut off and repeated may have changed its order there.
+    let selector = Selector { source: Some(name("north")), ..Selector::default() };
+    let mut stream = nats.subscribe(&selector, From::Oldest);
+    let mut seqs = Vec::new();
+    for _ in 0..acknowledged {
+        seqs.push(next(&mut stream).await.1.seq);
+    }
+    seqs.sort_unstable();
+    assert!(seqs.into_iter().eq(1..=acknowledged), "none lost, none double in the stream");
+}
+
+/// Appends until it is told to stop, each batch until it is acknowledged; gives the last number.
+async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
+    let mut seq = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let batch: Vec<_> = (seq + 1..=seq + 20).map(|seq| record("north", "south", seq)).collect();
+        while nats.append(&batch).await.is_err() {}
+        seq += 20;
+    }
+    seq
+}
+
+/// One server of three, which syncs every write.
+fn member(directory: &Path, ports: &[[u16; 2]], index: usize) -> Server {
+    let own = directory.join(format!("n{index}"));
+    std::fs::create_dir_all(&own).unwrap();
+    let [client, route] = ports[index];
+    let routes: Vec<String> = ports.iter().map(|[_, route]| format!("nats://127.0.0.1:{route}")).collect();
+    let store = own.join("jetstream");
+    let text = format!(
+        "server_name: n{index}\nlisten: 127.0.0.1:{client}\n\
+         jetstream {{ store_dir: {store:?}, sync_interval: always }}\n\
+         cluster {{ name: T, listen: 127.0.0.1:{route}, routes: [{}] }}\n",
+        routes.join(", ")
+    );
+    Server::with(&own, &text).unwrap()
+}
+
+/// Members of a cluster know each other's ports beforehand; the system names free ones.
+fn free_port() -> u16 {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+/// A site's server without a store of its own, as in `leaf.conf`: its stations write to the hub through it.
+#[tokio::test]
+async fn a_leaf_passes_on_what_its_stations_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let (port, store) = (free_port(), directory.path().join("jetstream"));
+    let account =
+        "no_auth_user: s\naccounts { BAROGRAPH { jetstream: enabled, users: [ { user: s, password: s } ] } }";
+    let hub = format!(
+        "server_name: hub\nlisten: 127.0.0.1:-1\njetstream {{ store_dir: {store:?} }}\n\
+         leafnodes {{ listen: 127.0.0.1:{port} }}\n{account}\n"
+    );
+    let leaf = format!(
+        "server_name: leaf\nlisten: 127.0.0.1:-1\n\
+         leafnodes {{ remotes: [ {{ url: \"nats://s:s@127.0.0.1:{port}\", account: BAROGRAPH }} ] }}\n{account}\n"
+    );
+    let Some(hub) = Server::with(directory.path(), &hub) else { return };
+    let leaf = Server::with(directory.path(), &leaf).unwrap();
+    let archive = Arc::new(Nats::new(server::config(&hub.url, "archive")).unwrap());
+    let (_archiver, _local) = server::archive(&archive, directory.path());
+    server::canary(&*archive, "archive", 1).await;
+    let nats = Nats::new(server::config(&leaf.url, "north")).unwrap();
+    server::canary(&nats, "north", 1).await;
+    let mut events = archive.watch(&name("local"));
+    assert_eq!(next(&mut events).await, Event::Synced);
+    let lease = nats.register(&entry("north"), Duration::from_secs(2)).await.unwrap();
+    assert_eq!(next(&mut events).await, Event::Up(entry("north")));
+    drop(lease);
+    assert_eq!(next(&mut events).await, Event::Down(name("north")));
+}

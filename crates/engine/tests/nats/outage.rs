@@ -1,1 +1,189 @@
+//! What callers hear when a server goes away, and what is there when it returns.
 
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use barograph_engine::{Engine, Error, Event, From, Nats, NatsConfig, Range, Selector};
+
+use futures_util::StreamExt as _;
+
+use crate::proxy::Proxy;
+use crate::server::{self, Server};
+use crate::values::{entry, eventually, name, next, record};
+
+/// A server that goes is `Unavailable` at once, and what was to be sent is not sent later; a server that
+/// returns is found, and subscriptions and watches go on by themselves.
+#[tokio::test]
+async fn a_server_that_returns_is_found_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let address = server.address().to_owned();
+    let nats = Arc::new(Nats::new(server::config(&address, "north")).unwrap());
+    let (archiver, _local) = server::archive(&nats, directory.path());
+    server::canary(&*nats, "north", 1).await;
+
+    let mut records = nats.subscribe(&Selector::default(), From::Now);
+    let mut events = nats.watch(&name("local"));
+    assert_eq!(next(&mut events).await, Event::Synced);
+    let gone = Nats::new(server::config(&address, "south")).unwrap();
+    let lease = gone.register(&entry("south"), Duration::from_secs(30)).await.unwrap();
+    assert_eq!(next(&mut events).await, Event::Up(entry("south")));
+    nats.append(&[record("north", "south", 2)]).await.unwrap();
+    assert_eq!(next(&mut records).await.1.seq, 2);
+
+    server.kill();
+    drop(lease);
+    drop(gone);
+    let began = Instant::now();
+    let refused =
+        eventually("an error", async || nats.append(&[record("north", "south", 3)]).await.err()).await;
+    assert!(matches!(refused, Error::Unknown(_) | Error::Unavailable(_)), "{refused:?}");
+    let refused = nats.append(&[record("north", "south", 4)]).await;
+    assert!(matches!(refused, Err(Error::Unavailable(_))), "{refused:?}");
+    assert!(nats.watermark(&name("north")).await.is_err());
+    assert!(began.elapsed() < server::LIMIT, "nobody waits for ever");
+
+    let server = Server::start_on(directory.path(), &address).unwrap();
+    server::canary(&*nats, "north", 3).await;
+    assert_eq!(next(&mut records).await.1.seq, 3, "4 was refused, so it is not sent later");
+    nats.append(&[record("north", "south", 4)]).await.unwrap();
+    assert_eq!(next(&mut records).await.1.seq, 4);
+    assert_eq!(nats.watermark(&name("north")).await, Ok(4));
+    // The directory was stored; whoever has left meanwhile is gone when its lease is over.
+    let other = nats.register(&entry("west"), Duration::from_secs(1)).await.unwrap();
+    assert_eq!(next(&mut events).await, Event::Up(entry("west")));
+    assert_eq!(archiver.statistics().discarded, 0);
+    drop((other, server));
+}
+
+/// A connection that passes nothing on: the batch may be stored, so it is `Unknown`, and repeating it stores
+/// nothing twice.
+#[tokio::test]
+async fn an_unanswered_append_is_unknown() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let proxy = Proxy::new(server.address()).await;
+    let config = server::config(&proxy.address.to_string(), "north");
+    let behind = Nats::new(NatsConfig { deadline: Duration::from_secs(1), ..config }).unwrap();
+    let nats = Arc::new(Nats::new(server::config(&server.url, "archive")).unwrap());
+    let (_archiver, _local) = server::archive(&nats, directory.path());
+    server::canary(&*nats, "archive", 1).await;
+    behind.append(&[record("north", "south", 1)]).await.unwrap();
+    proxy.freeze();
+    let batch = [record("north", "south", 1), record("north", "south", 2)];
+    let unknown = behind.append(&batch).await;
+    assert!(matches!(unknown, Err(Error::Unknown(_) | Error::Unavailable(_))), "{unknown:?}");
+    nats.append(&batch).await.unwrap();
+    let found = nats.history(&batch[0].series, &Range::newest(10)).await.unwrap().items;
+    assert_eq!(found.iter().map(|record| record.seq).collect::<Vec<_>>(), [2, 1]);
+}
+
+/// The engine outlives the runtimes that call it.
+#[test]
+fn callers_may_have_runtimes_of_their_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let nats = Arc::new(Nats::new(server::config(&server.url, "north")).unwrap());
+    let (_archiver, _local) = server::archive(&nats, directory.path());
+    let on_a_runtime = |seq| {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(server::canary(&*nats, "north", seq));
+    };
+    on_a_runtime(1);
+    on_a_runtime(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| on_a_runtime(3));
+    });
+}
+
+/// A lost archive is made again from the stream, and a second one beside it answers as well.
+#[tokio::test]
+async fn an_archive_is_rebuilt_from_the_stream() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let nats = Arc::new(Nats::new(server::config(&server.url, "north")).unwrap());
+    let batch: Vec<_> = (1..=1500).map(|seq| record("north", "south", seq)).collect();
+    let first = tempfile::tempdir().unwrap();
+    let (archiver, local) = server::archive(&nats, first.path());
+    server::canary(&*nats, "west", 1).await;
+    nats.append(&batch).await.unwrap();
+    assert_eq!(nats.watermark(&name("north")).await, Ok(1500));
+    assert_eq!(archiver.statistics().consumed, 1501);
+    let page = nats.history(&batch[0].series, &Range::newest(10)).await.unwrap();
+    drop((archiver, local));
+
+    let other = Arc::new(Nats::new(server::config(&server.url, "south")).unwrap());
+    let second = tempfile::tempdir().unwrap();
+    let (archiver, local) = server::archive(&other, second.path());
+    eventually("the second archive", async || {
+        nats.watermark(&name("north")).await.ok().filter(|seq| *seq == 1500)
+    })
+    .await;
+    assert_eq!(local.statistics().records, 1501);
+    assert_eq!((archiver.statistics().discarded, archiver.statistics().missed), (0, 0));
+    let range = Range { after: page.next, ..Range::newest(10) };
+    let foreign = nats.history(&batch[0].series, &range).await;
+    assert!(
+        matches!(foreign, Err(Error::TooOld(_) | Error::Unavailable(_))),
+        "a place of another archive: {foreign:?}"
+    );
+}
+
+/// A page larger than one message may be comes in parts, and whole.
+#[tokio::test]
+async fn a_page_may_be_larger_than_a_message() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let nats = Arc::new(Nats::new(server::config(&server.url, "north")).unwrap());
+    let (_archiver, _local) = server::archive(&nats, directory.path());
+    server::canary(&*nats, "west", 1).await;
+    let detail = "x".repeat(barograph_engine::Record::DETAIL_BYTES_MAX);
+    let large = |seq| barograph_engine::Record { detail: detail.clone(), ..record("north", "south", seq) };
+    let batch: Vec<_> = (1..=1000).map(large).collect();
+    nats.append(&batch).await.unwrap();
+    for (limit, expected, is_last) in [(1000, 1000, true), (999, 999, false), (2000, 1000, true)] {
+        let page = nats.history(&batch[0].series, &Range::newest(limit)).await.unwrap();
+        assert_eq!((page.items.len(), page.next.is_none()), (expected, is_last));
+        assert!(page.items.iter().rev().eq(&batch[1000 - expected..]));
+    }
+}
+
+/// What left the stream before a subscriber had read it is reported.
+#[tokio::test]
+async fn a_subscriber_is_told_what_left_the_stream() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let config = NatsConfig { keep_bytes: 256 << 10, ..server::config(&server.url, "north") };
+    let nats = Nats::new(config).unwrap();
+    let write = async |first: u64| {
+        let batch: Vec<_> = (first..first + 2000).map(|seq| record("north", "south", seq)).collect();
+        nats.append(&batch).await.unwrap();
+    };
+    write(1).await;
+    for selector in [Selector::default(), Selector { source: Some(name("north")), ..Selector::default() }] {
+        let mut records = nats.subscribe(&selector, From::After(barograph_engine::Cursor(1)));
+        let missed = tokio::time::timeout(server::LIMIT, records.next()).await.unwrap().unwrap();
+        let Err(Error::Lagged { missed }) = missed else { panic!("{missed:?} and no note") };
+        assert_eq!(next(&mut records).await.1.seq, 2 + missed);
+        // From the oldest on, nothing was missed.
+        assert_eq!(next(&mut nats.subscribe(&selector, From::Oldest)).await.1.seq, 2 + missed);
+    }
+    let beyond =
+        nats.subscribe(&Selector::default(), From::After(barograph_engine::Cursor(2001))).next().await;
+    assert!(matches!(beyond, Some(Err(Error::Invalid(_)))), "{beyond:?}");
+}
+
+/// What cannot be right is refused before anything is sent.
+#[test]
+fn a_wrong_configuration_is_named() {
+    let good = server::config("127.0.0.1:1", "north");
+    for (config, named) in [
+        (NatsConfig { servers: vec![], ..good.clone() }, "no NATS server"),
+        (NatsConfig { servers: vec!["a b".into()], ..good.clone() }, "a b"),
+        (NatsConfig { credentials: Some("/nowhere".into()), ..good.clone() }, "/nowhere"),
+        (NatsConfig { replicas: 2, ..good }, "not 2"),
+    ] {
+        let error = Nats::new(config).map(drop).unwrap_err();
+        assert!(matches!(&error, Error::Invalid(text) if text.contains(named)), "{error}");
+    }
+}

@@ -1,1 +1,406 @@
+//! Who may do what: the configurations of `deploy/nats`, and somebody who tries to get round them.
 
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::{Client, ConnectOptions, HeaderMap};
+use barograph_engine::{
+    Archiver, Engine, Error, Event, Local, Nats, NatsConfig, NatsTls, Range, token, wire,
+};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use nkeys::KeyPair;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::server::{self, LIMIT, Server};
+use crate::values::{entry, eventually, name, next, record};
+
+const ARCHIVE: &str = "archive.example.net";
+const NORTH: &str = "north.example.net";
+const SOUTH: &str = "south.example.net";
+
+#[tokio::test]
+async fn a_certificate_allows_its_station_and_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    let (Some(_), true) = (server::binary(), has_openssl()) else { return };
+    for arguments in [&["authority"][..], &["server", "nats", "127.0.0.1", "localhost"]] {
+        certificates(directory.path(), arguments);
+    }
+    for station in [ARCHIVE, NORTH, SOUTH, "stranger.example.net"] {
+        certificates(directory.path(), &["station", station]);
+    }
+    let server = Server::with(directory.path(), &single(directory.path())).unwrap();
+    let tls = directory.path().join("tls");
+    let config = |host: &str| {
+        let file = |name: String| Some(tls.join(name));
+        let files = NatsTls {
+            ca: file("ca.pem".into()),
+            certificate: file(format!("{host}.pem")),
+            key: file(format!("{host}.key")),
+        };
+        NatsConfig { tls: Some(files), ..server::config(&server.url, host) }
+    };
+    let options = ConnectOptions::new()
+        .require_tls(true)
+        .add_root_certificates(tls.join("ca.pem"))
+        .add_client_certificate(tls.join(format!("{NORTH}.pem")), tls.join(format!("{NORTH}.key")));
+    let mesh = Mesh::new(config).await;
+    mesh.is_attacked_by(&server.url, options).await;
+
+    let without = NatsTls { ca: Some(tls.join("ca.pem")), ..NatsTls::default() };
+    let without = NatsConfig { tls: Some(without), ..server::config(&server.url, NORTH) };
+    for config in [without, server::config(&server.url, NORTH), config("stranger.example.net")] {
+        let nobody = Nats::new(config).unwrap().append(&[record(NORTH, "x", 1)]).await;
+        assert!(matches!(nobody, Err(Error::Unavailable(_))), "{nobody:?}");
+    }
+}
+
+#[tokio::test]
+async fn credentials_allow_their_station_and_no_more() {
+    let directory = tempfile::tempdir().unwrap();
+    if server::binary().is_none() {
+        return;
+    }
+    let accounts = Accounts::new();
+    let store = directory.path().join("jetstream");
+    let text =
+        format!("listen: 127.0.0.1:-1\njetstream {{ store_dir: {store:?} }}\n{}", accounts.configuration());
+    let server = Server::with(directory.path(), &text).unwrap();
+    let credentials = |host: &str| {
+        let role = if host == ARCHIVE { &accounts.archive } else { &accounts.station };
+        write(directory.path(), host, &accounts.credentials(role, host))
+    };
+    let config =
+        |host: &str| NatsConfig { credentials: Some(credentials(host)), ..server::config(&server.url, host) };
+    let options = ConnectOptions::with_credentials_file(credentials(NORTH)).await.unwrap();
+    let mesh = Mesh::new(config).await;
+    mesh.is_attacked_by(&server.url, options).await;
+
+    let own = write(directory.path(), "own", &accounts.credentials(&KeyPair::new_account(), NORTH));
+    let own = NatsConfig { credentials: Some(own), ..server::config(&server.url, NORTH) };
+    for config in [server::config(&server.url, NORTH), own] {
+        let nobody = Nats::new(config).unwrap().append(&[record(NORTH, "x", 1)]).await;
+        assert!(matches!(nobody, Err(Error::Unavailable(_))), "{nobody:?}");
+    }
+}
+
+#[test]
+fn every_configuration_is_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (Some(binary), true) = (server::binary(), has_openssl()) else { return };
+    certificates(directory.path(), &["authority"]);
+    for name in ["nats", "n1", "n2", "n3", "leaf"] {
+        certificates(directory.path(), &["server", name, "localhost", "127.0.0.1"]);
+    }
+    for file in ["stations.conf", "single.conf", "n1.conf", "n2.conf", "n3.conf", "leaf.conf"] {
+        std::fs::copy(deploy(file), directory.path().join(file)).unwrap();
+        let checked =
+            Command::new(&binary).args(["-t", "-c", file]).current_dir(&directory).output().unwrap();
+        assert!(checked.status.success(), "{file}: {}", String::from_utf8_lossy(&checked.stderr));
+        let text = std::fs::read_to_string(deploy(file)).unwrap();
+        assert!(!text.contains("store_dir") || text.contains("sync_interval: always"), "{file}");
+    }
+    // What nsc is told is what the templates say, which are tested.
+    let script = std::fs::read_to_string(deploy("accounts")).unwrap();
+    for subject in ["station", "archive"].into_iter().flat_map(|role| subjects(&template(role))) {
+        assert!(script.contains(&subject), "{subject}");
+    }
+}
+
+/// An archive and a victim.
+struct Mesh {
+    archive: Arc<Nats>,
+    archiver: Archiver,
+    _local: Arc<Local>,
+    _directory: tempfile::TempDir,
+    south: Nats,
+    north: Nats,
+}
+
+impl Mesh {
+    async fn new(config: impl Fn(&str) -> NatsConfig) -> Self {
+        let archive = Arc::new(Nats::new(config(ARCHIVE)).unwrap());
+        let directory = tempfile::tempdir().unwrap();
+        let (archiver, local) = server::archive(&archive, directory.path());
+        server::canary(&*archive, ARCHIVE, 1).await;
+        let [south, north] = [SOUTH, NORTH].map(|host| Nats::new(config(host)).unwrap());
+        server::canary(&north, NORTH, 1).await;
+        Self { archive, archiver, _local: local, _directory: directory, south, north }
+    }
+
+    /// `options` are those of the north, which is up to no good.
+    async fn is_attacked_by(&self, url: &str, options: ConnectOptions) {
+        let mut events = self.south.watch(&name("local"));
+        assert_eq!(next(&mut events).await, Event::Synced);
+        let lease = self.south.register(&entry(SOUTH), Duration::from_secs(2)).await.unwrap();
+        assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
+
+        let attacker = Attacker::new(url, options).await;
+        for subject in refused_publications() {
+            attacker.cannot("Publish", &subject).await;
+        }
+        for subject in
+            ["_INBOX.>", &format!("_INBOX_{}.>", token(SOUTH)), ">", "barograph.a.*", "barograph.m.>"]
+        {
+            attacker.cannot("Subscription", subject).await;
+        }
+        let forged = self.north.append(&[record(SOUTH, "x", 1)]).await;
+        assert!(matches!(forged, Err(Error::Denied(_))), "{forged:?}");
+        let forged = self.north.register(&entry(SOUTH), Duration::from_secs(2)).await.map(drop);
+        assert!(matches!(forged, Err(Error::Denied(_))), "{forged:?}");
+
+        self.forged_records(&attacker).await;
+        self.a_taken_identity(&attacker).await;
+        self.roll_ups(&attacker).await;
+
+        // After all that the victim is up, and its lease ends when it says so.
+        drop(lease);
+        assert_eq!(next(&mut events).await, Event::Down(name(SOUTH)));
+    }
+
+    /// Records of the victim in the attacker's messages, and in answers of the server to nobody.
+    async fn forged_records(&self, attacker: &Attacker) {
+        let forged = record(SOUTH, "x", 1);
+        let text = wire::record_text(&forged);
+        let mut headers = HeaderMap::new();
+        let own = format!("barograph.m.{}.x.rtt", token(NORTH));
+        headers.insert("Nats-Msg-Id", format!("{}:1:own", token(SOUTH)));
+        attacker.ask(own, Some(headers.clone()), text.clone()).await;
+        headers.insert("Nats-Msg-Id", format!("{}:1", token(SOUTH)));
+        attacker.ask(format!("barograph.m.{}.y.rtt", token(NORTH)), None, "{}".into()).await;
+
+        let key = format!("$KV.barograph_dir.{}", token(NORTH));
+        attacker.ask(key.clone(), Some(headers), text).await;
+        let victims = format!("barograph.m.{}.x.rtt", token(SOUTH));
+        for no_hdr in [false, true] {
+            let question = json!({ "last_by_subj": key, "no_hdr": no_hdr }).to_string();
+            let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
+            attacker.client.publish_with_reply(request, victims.clone(), question.into()).await.unwrap();
+        }
+        // All four are in the stream; the archive takes none of them.
+        eventually("the archive's judgement", async || {
+            (self.archiver.statistics().discarded == 4).then_some(())
+        })
+        .await;
+        assert_eq!(self.archive.watermark(&name(SOUTH)).await, Ok(0));
+    }
+
+    /// The attacker's record under the identity of the victim's next one does not suppress that.
+    async fn a_taken_identity(&self, attacker: &Attacker) {
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Msg-Id", format!("{}:2", token(SOUTH)));
+        let own = record(NORTH, "x", 9);
+        attacker
+            .ask(format!("barograph.m.{}.x.rtt", token(NORTH)), Some(headers), wire::record_text(&own))
+            .await;
+        self.south
+            .append(&[record(SOUTH, "x", 1), record(SOUTH, "x", 2), record(SOUTH, "x", 3)])
+            .await
+            .unwrap();
+        assert_eq!(self.south.watermark(&name(SOUTH)).await, Ok(3));
+        let found = self.south.history(&own.series, &Range::newest(10)).await.unwrap().items;
+        assert_eq!(found, [], "a record under another's identity");
+    }
+
+    /// A header that empties a stream is refused where the attacker may write.
+    async fn roll_ups(&self, attacker: &Attacker) {
+        for subject in
+            [format!("barograph.m.{}.x.rtt", token(NORTH)), format!("$KV.barograph_dir.{}", token(NORTH))]
+        {
+            for what in ["all", "sub"] {
+                let mut headers = HeaderMap::new();
+                headers.insert("Nats-Rollup", what);
+                let answer = attacker.ask(subject.clone(), Some(headers), "x".into()).await;
+                assert!(answer["error"]["code"].is_number(), "{subject}: {answer}");
+            }
+        }
+        let mut events = self.archive.watch(&name("local"));
+        assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)), "the directory is as it was");
+    }
+}
+
+/// A bare client with the rights of a station.
+struct Attacker {
+    client: Client,
+    said: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
+}
+
+impl Attacker {
+    async fn new(url: &str, options: ConnectOptions) -> Self {
+        let (sender, said) = mpsc::unbounded_channel();
+        let options =
+            options.custom_inbox_prefix(format!("_INBOX_{}", token(NORTH))).event_callback(move |event| {
+                let _ = sender.send(event.to_string());
+                std::future::ready(())
+            });
+        let client = options.connect(url).await.unwrap();
+        Self { client, said: said.into() }
+    }
+
+    /// The server says that this violates a permission.
+    async fn cannot(&self, what: &str, subject: &str) {
+        if what == "Publish" {
+            self.client.publish(subject.to_owned(), "{}".into()).await.unwrap();
+        } else {
+            drop(self.client.subscribe(subject.to_owned()).await.unwrap());
+        }
+        self.client.flush().await.unwrap();
+        let expected = format!("Permissions Violation for {what} to \"{subject}\"").to_lowercase();
+        let mut said = self.said.lock().await;
+        loop {
+            let heard = tokio::time::timeout(LIMIT, said.recv()).await;
+            let Ok(Some(text)) = heard else { panic!("{what} to {subject} was not refused") };
+            if text.to_lowercase().contains(&expected) {
+                return;
+            }
+        }
+    }
+
+    /// Publishes where it may, and gives the server's answer.
+    async fn ask(&self, subject: String, headers: Option<HeaderMap>, payload: String) -> Value {
+        let headers = headers.unwrap_or_default();
+        let answer = self.client.request_with_headers(subject, headers, payload.into()).await.unwrap();
+        serde_json::from_slice(&answer.payload).unwrap()
+    }
+}
+
+fn refused_publications() -> Vec<String> {
+    let (south, north) = (token(SOUTH), token(NORTH));
+    let mut subjects = vec![
+        format!("barograph.m.{south}.x.rtt"),
+        format!("barograph.n.{south}.x.rtt"),
+        format!("barograph.d.{south}"),
+        format!("barograph.m.{SOUTH}.x.rtt"),
+        format!("$KV.barograph_dir.{south}"),
+        format!("_INBOX_{south}.x"),
+        format!("_INBOX_{north}.x"),
+        "$SYS.REQ.SERVER.PING".into(),
+        "$JS.API.STREAM.CREATE.OTHER".into(),
+    ];
+    for stream in ["BAROGRAPH", "KV_barograph_dir"] {
+        let calls =
+            ["STREAM.DELETE", "STREAM.PURGE", "STREAM.UPDATE", "STREAM.MSG.DELETE", "STREAM.SNAPSHOT"];
+        subjects.extend(calls.map(|call| format!("$JS.API.{call}.{stream}")));
+        subjects.extend([
+            format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}"),
+            format!("$JS.API.CONSUMER.CREATE.{stream}"),
+            format!("$JS.API.CONSUMER.CREATE.{stream}.thief.barograph.m.x.x.rtt"),
+            format!("$JS.API.CONSUMER.DURABLE.CREATE.{stream}.archive"),
+            format!("$JS.API.CONSUMER.DELETE.{stream}.archive"),
+        ]);
+    }
+    subjects
+}
+
+/// What nsc would make: an operator, an account, and a signing key for each role.
+struct Accounts {
+    operator: KeyPair,
+    account: KeyPair,
+    station: KeyPair,
+    archive: KeyPair,
+}
+
+impl Accounts {
+    fn new() -> Self {
+        let [account, station, archive] = std::array::from_fn(|_| KeyPair::new_account());
+        Self { operator: KeyPair::new_operator(), account, station, archive }
+    }
+
+    fn configuration(&self) -> String {
+        let operator = &self.operator;
+        let system = KeyPair::new_account();
+        let limits = json!({
+            "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1,
+            "leaf": -1, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
+        });
+        let scope = |key: &KeyPair, role: &str| json!({ "kind": "user_scope", "key": key.public_key(), "role": role, "template": template(role) });
+        let keys = [scope(&self.station, "station"), scope(&self.archive, "archive")];
+        let account = json!({ "type": "account", "version": 2, "limits": limits, "signing_keys": keys });
+        let mut plain = limits;
+        for key in ["mem_storage", "disk_storage", "streams", "consumer"] {
+            plain[key] = 0.into();
+        }
+        let nobody = json!({ "type": "account", "version": 2, "limits": plain });
+        let jwts = [
+            jwt(operator, &operator.public_key(), "barograph", json!({ "type": "operator", "version": 2 })),
+            jwt(operator, &self.account.public_key(), "BAROGRAPH", account),
+            jwt(operator, &system.public_key(), "SYS", nobody),
+        ];
+        let [operator, account, system_jwt] = jwts;
+        format!(
+            "operator: {operator}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload {{ {}: {account}, {}: {system_jwt} }}\n",
+            system.public_key(),
+            self.account.public_key(),
+            system.public_key(),
+        )
+    }
+
+    /// A credentials file for `host`, signed with `role`.
+    fn credentials(&self, role: &KeyPair, host: &str) -> String {
+        let user = KeyPair::new_user();
+        let claims = json!({ "type": "user", "version": 2, "issuer_account": self.account.public_key() });
+        let jwt = jwt(role, &user.public_key(), &token(host), claims);
+        format!(
+            "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n\
+             -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
+            user.seed().unwrap()
+        )
+    }
+}
+
+fn jwt(issuer: &KeyPair, subject: &str, name: &str, claims: Value) -> String {
+    let header = json!({ "typ": "JWT", "alg": "ed25519-nkey" });
+    let body = json!({ "jti": subject, "iat": 1_767_225_600, "iss": issuer.public_key(), "sub": subject, "name": name, "nats": claims });
+    let signed = [header, body].map(|part| URL_SAFE_NO_PAD.encode(part.to_string())).join(".");
+    let signature = issuer.sign(signed.as_bytes()).unwrap();
+    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+}
+
+fn template(role: &str) -> Value {
+    serde_json::from_str(&std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap()).unwrap()
+}
+
+fn subjects(template: &Value) -> Vec<String> {
+    let lists = [&template["pub"]["allow"], &template["sub"]["allow"]];
+    lists
+        .into_iter()
+        .flat_map(|list| list.as_array().unwrap())
+        .map(|subject| subject.as_str().unwrap().into())
+        .collect()
+}
+
+/// `single.conf` as it is shipped, on a port of its own and below `directory`.
+fn single(directory: &Path) -> String {
+    let stations = std::fs::read_to_string(deploy("stations.conf")).unwrap();
+    std::fs::read_to_string(deploy("single.conf"))
+        .unwrap()
+        .replace("0.0.0.0:4222", "127.0.0.1:-1")
+        .replace("include stations.conf", &stations)
+        .replace("\"./", &format!("\"{}/", directory.display()))
+}
+
+fn certificates(directory: &Path, arguments: &[&str]) {
+    let made = Command::new(deploy("certificates")).args(arguments).current_dir(directory).output().unwrap();
+    assert!(made.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
+}
+
+fn has_openssl() -> bool {
+    let found = Command::new("openssl").arg("version").output().is_ok();
+    if !found {
+        println!("SKIPPED: certificates for NATS: there is no openssl");
+    }
+    found
+}
+
+fn deploy(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats").join(file)
+}
+
+fn write(directory: &Path, host: &str, text: &str) -> PathBuf {
+    let path = directory.join(format!("{host}.creds"));
+    std::fs::write(&path, text).unwrap();
+    path
+}

@@ -34,11 +34,11 @@ pub(super) struct Pair {
     /// Its last turn, and when that was.
     pub(super) last: Option<(u64, Duration)>,
     pub(super) forecast: Option<PairForecast>,
-    /// Its last test failed.
-    pub(super) has_failed: bool,
+    /// Tests that failed since one succeeded.
+    pub(super) failures: u32,
     pub(super) is_audit: bool,
     pub(super) not_before: Duration,
-    /// Refusals and failures since it was last tested.
+    /// Refusals and failures since a test succeeded.
     pub(super) refusals: u32,
 }
 
@@ -48,7 +48,7 @@ impl Pair {
             joined,
             rank,
             last: None,
-            has_failed: false,
+            failures: 0,
             forecast: None,
             is_audit: false,
             not_before: Duration::ZERO,
@@ -61,12 +61,12 @@ impl Pair {
     }
 
     /// Forecast error × time since its last turn; nothing before the first. One tested but not forecast
-    /// is as uncertain as can be. One that failed has its turns by age alone: a dead peer is uncertain too, and
-    /// its tests the costliest.
+    /// is as uncertain as can be. One that failed twice has its turns by age alone: a dead peer is uncertain too,
+    /// and its tests the costliest.
     pub(super) fn need(&self, now: Duration) -> Option<f64> {
         let (_, at) = self.last?;
         let error = match self.forecast {
-            _ if self.has_failed => ERROR_MIN,
+            _ if 1 < self.failures => ERROR_MIN,
             Some(forecast) => forecast.relative_error,
             None => 1.0,
         };

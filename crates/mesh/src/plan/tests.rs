@@ -78,7 +78,7 @@ fn what_is_expected_follows_the_forecast() {
 
 #[test]
 fn full_tests_are_paced_by_time_and_by_bytes() {
-    for (bytes, expected_s) in [(1_000_000, 1250), (625_000_000, 4500), (10_000, 1250)] {
+    for (bytes, expected_s) in [(1_000_000, 1429), (625_000_000, 5143), (10_000, 1429)] {
         let mut planner = planner(PlanConfig::default(), &names(3));
         let cost = Cost { duration: seconds(5), bytes };
         let starts: Vec<_> = (0..20).map(|_| turn(&mut planner, Some(cost)).0).collect();
@@ -110,11 +110,11 @@ fn a_peer_that_refused_goes_first_when_it_is_back() {
 }
 
 #[test]
-fn a_turn_is_skipped_after_three_refusals_and_absurd_waits_are_cut() {
+fn a_turn_is_skipped_after_four_refusals_and_absurd_waits_are_cut() {
     let peers = names(6);
     let mut planner = planner(PlanConfig::default(), &peers);
     let now = planner.next_at();
-    for _ in 0..3 {
+    for _ in 0..4 {
         let next = planner.next(now).unwrap();
         planner.refused(now, &next.peer, Duration::MAX);
     }

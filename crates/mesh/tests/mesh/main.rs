@@ -70,8 +70,10 @@ fn ten_thousand_stations_at_five_hundred_sites_keep_their_promises() {
     let report = mesh.report();
     println!("10 000 stations, 8 h: {report:?}");
     assert!(report.skipped_share <= 0.05, "{report:?}");
-    // Of the pairs without a representative: those have 518 peers, and nearly two days.
-    assert!(report.gap_max <= mesh.bound(), "{report:?}, bound {:?}", mesh.bound());
+    // Of the pairs that no representative tests: those of one with 518 peers wait for days. All costs are
+    // known and small, so a turn takes five minutes give or take a tenth.
+    let bound = Duration::from_secs(4 * 19 * 330);
+    assert!(bound < hours(8) && report.gap_max <= bound, "{report:?}, bound {bound:?}");
 }
 
 #[test]

@@ -193,7 +193,7 @@ impl Mesh {
                 let is_full = length == Length::Full;
                 let exchange = Exchange { from: i, to: index(&peer), token, is_full };
                 if self.uniform() < self.faults.message {
-                    self.at(now + ANSWER_MAX, Event::Answer(exchange, None, Duration::MAX));
+                    self.at(now + ANSWER_MAX, Event::Answer(exchange, None, Duration::ZERO));
                 } else {
                     self.at(now + DELAY, Event::Ask(exchange));
                 }
@@ -223,7 +223,7 @@ impl Mesh {
             Err(refusal) => panic!("{refusal}"),
         };
         if self.uniform() < self.faults.message {
-            self.at(now - DELAY + ANSWER_MAX, Event::Answer(exchange, None, Duration::MAX));
+            self.at(now - DELAY + ANSWER_MAX, Event::Answer(exchange, None, Duration::ZERO));
         } else {
             self.at(now + DELAY, Event::Answer(exchange, token, retry));
         }
@@ -249,11 +249,7 @@ impl Mesh {
         }
         let station = &mut self.stations[from];
         station.gate.give_back(now, own);
-        if retry == Duration::MAX {
-            station.planner.failed(now, &name(to), Cost::default());
-        } else {
-            station.planner.refused(now, &name(to), retry);
-        }
+        station.planner.refused(now, &name(to), retry);
         self.again(from);
     }
 

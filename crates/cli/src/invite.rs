@@ -1,0 +1,142 @@
+//! `barograph invite` and `barograph members`: which stations may join this one's mesh.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use barograph_forecast::Name;
+use serde_json::{Value, json};
+
+use crate::client::{Client, StationArgs, escaped, printable};
+use crate::exit::{bad_input, failed, print, say};
+
+/// Arguments of `barograph invite`.
+#[derive(clap::Args)]
+pub(crate) struct InviteArgs {
+    /// The name of the station [default: the first name that uses the invitation]
+    name: Option<String>,
+    /// Print the station's answer as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    station: StationArgs,
+}
+
+/// Arguments of `barograph members`.
+#[derive(clap::Args)]
+pub(crate) struct MembersArgs {
+    /// Withdraw the invitation of this station, or an open one by its id; what the station stored stays
+    #[arg(long, value_name = "NAME")]
+    remove: Option<String>,
+    /// Print the station's answer as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    station: StationArgs,
+}
+
+pub(crate) fn invite(args: &InviteArgs) -> ExitCode {
+    if let Some(Err(error)) = args.name.as_deref().map(Name::new) {
+        return bad_input(format!("the name: {error}"));
+    }
+    let client = match Client::new(&args.station) {
+        Ok(client) => client,
+        Err(message) => return bad_input(message),
+    };
+    let body = args.name.as_ref().map_or_else(|| json!({}), |name| json!({ "name": name }));
+    let answer = match client.ask("POST", "/v1/invitations", Some(&body.to_string())) {
+        Ok(answer) => answer,
+        Err(trouble) => return trouble.exit(),
+    };
+    if args.json {
+        print(answer);
+        return ExitCode::SUCCESS;
+    }
+    let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
+    let text = |key: &str| answer[key].as_str().map(printable);
+    let (Some(token), Some(host), Some(address)) = (text("token"), text("host"), text("address")) else {
+        return failed("the station's answer is no invitation");
+    };
+    let Ok(address) = address.parse::<SocketAddr>() else {
+        return failed(format!("the station's answer has no address: `{address}`"));
+    };
+    if address.ip().is_loopback() {
+        say(
+            "this station listens on this host alone; for others to join it, start it with --listen 0.0.0.0:10132",
+        );
+    }
+    let url = join_url(client.is_https(), &host, address);
+    print(format_args!("BAROGRAPH_JOIN_TOKEN={token} barograph up --join {url}"));
+    ExitCode::SUCCESS
+}
+
+pub(crate) fn members(args: &MembersArgs) -> ExitCode {
+    let client = match Client::new(&args.station) {
+        Ok(client) => client,
+        Err(message) => return bad_input(message),
+    };
+    let answer = match &args.remove {
+        Some(name) => client.ask("DELETE", &format!("/v1/members?name={}", escaped(name)), None),
+        None => client.ask("GET", "/v1/members", None),
+    };
+    match (answer, &args.remove) {
+        (Ok(answer), _) if args.json => print(answer),
+        (Ok(_), Some(name)) => print(format_args!("{name} is no member any more")),
+        (Ok(answer), None) => print(table(&answer)),
+        (Err(trouble), _) => return trouble.exit(),
+    };
+    ExitCode::SUCCESS
+}
+
+/// Where others reach a station that listens on `address`: by its name, unless it listens on one address.
+fn join_url(is_https: bool, host: &str, address: SocketAddr) -> String {
+    let scheme = if is_https { "https" } else { "http" };
+    let is_any = address.ip().is_unspecified() || address.ip().is_loopback();
+    if is_any { format!("{scheme}://{host}:{}", address.port()) } else { format!("{scheme}://{address}") }
+}
+
+fn table(answer: &str) -> String {
+    let answer: Value = serde_json::from_str(answer).unwrap_or_default();
+    let mut rows = vec![("NAME".to_string(), "STATE".to_string())];
+    for member in answer["members"].as_array().into_iter().flatten() {
+        let id = printable(member["id"].as_str().unwrap_or("?"));
+        rows.push(match member["name"].as_str() {
+            Some(name) if member["registered"] == true => (printable(name), "registered".into()),
+            Some(name) => (printable(name), "not registered".into()),
+            None => (id, "open invitation, for the first name that uses it".into()),
+        });
+    }
+    let width = rows.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+    rows.iter().map(|(name, state)| format!("{name:width$}  {state}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_station_is_joined_by_its_name_unless_it_listens_on_one_address() {
+        for (is_https, address, url) in [
+            (false, "0.0.0.0:10132", "http://north:10132"),
+            (true, "[::]:443", "https://north:443"),
+            (false, "127.0.0.1:1", "http://north:1"),
+            (false, "192.0.2.1:1", "http://192.0.2.1:1"),
+            (true, "[2001:db8::1]:1", "https://[2001:db8::1]:1"),
+        ] {
+            let address = address.parse().expect("an address");
+            assert_eq!(join_url(is_https, "north", address), url);
+        }
+    }
+
+    #[test]
+    fn members_are_shown_without_what_steers_a_terminal() {
+        let answer = json!({ "members": [
+            { "name": "a\u{1b}[2J", "id": "00", "registered": true },
+            { "name": null, "id": "0011", "registered": false },
+        ]});
+        let shown = table(&answer.to_string());
+        let rows: Vec<Vec<&str>> =
+            shown.lines().map(|line| line.splitn(2, "  ").map(str::trim).collect()).collect();
+        let open = "open invitation, for the first name that uses it";
+        assert_eq!(rows, [["NAME", "STATE"], ["a\\u{1b}[2J", "registered"], ["0011", open]]);
+    }
+}

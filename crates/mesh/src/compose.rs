@@ -1,0 +1,142 @@
+//! What to expect of a pair never measured, from the paths between its hosts' representatives.
+
+/// A forecast, and the interval in which the next measurement lies with a probability of 90 %.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The forecast.
+    pub value: f64,
+    /// Lower end of the interval.
+    pub lower: f64,
+    /// Upper end of the interval.
+    pub upper: f64,
+}
+
+/// Which quantity legs are composed of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Composition {
+    /// Round-trip times: their sum.
+    Rtt,
+    /// Rates: about the lowest. It is a soft minimum, (Σ rate^−2)^(−1/2), for where the legs' common end is the slowest, which the path
+    /// itself need not pass, the other legs still tell which host is better.
+    Goodput,
+}
+
+/// How wrong composed estimates are, learnt from pairs that are measured *and* can be composed, such as two hosts of a site by way
+/// of their representative.
+///
+/// A composed value leaves much out: a representative may be slower than the host it stands for; and a path between two
+/// hosts need not pass it, so that a sum of round trips is too long. Both are factors, alike for many
+/// pairs: their logarithms have a mean, by which an estimate is corrected, and a scatter, by which its interval is widened.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Model {
+    composition: Composition,
+    /// Mean of the logarithm of measured / composed.
+    shift: f64,
+    /// Variance of that logarithm beside what the errors of legs explain.
+    variance: f64,
+    /// Half of an interval, in standard deviations.
+    width: f64,
+    pairs: usize,
+}
+
+impl Estimate {
+    /// Whether it is a forecast of something above 0, within its interval.
+    pub fn is_positive(&self) -> bool {
+        self.upper.is_finite() && 0.0 < self.lower && self.lower <= self.value && self.value <= self.upper
+    }
+
+    /// Whether a value lies in the interval.
+    pub fn contains(&self, value: f64) -> bool {
+        (self.lower..=self.upper).contains(&value)
+    }
+
+    /// Variance of the logarithm, as of a normal one.
+    fn variance(&self) -> f64 {
+        ((self.upper / self.lower).ln() / (2.0 * NORMAL_95)).powi(2)
+    }
+}
+
+impl Model {
+    /// What measured pairs teach: each its legs' estimates, and one measured value. Those that make no sense are passed over; with fewer than
+    /// [`PAIRS_MIN`](Self::PAIRS_MIN) a wide guess takes the place of what could be learnt.
+    pub fn learnt<'a>(
+        composition: Composition,
+        pairs: impl IntoIterator<Item = (&'a [Estimate], f64)>,
+    ) -> Self {
+        let errors: Vec<(f64, f64)> = pairs
+            .into_iter()
+            .filter(|(_, measured)| measured.is_finite() && 0.0 < *measured)
+            .filter_map(|(legs, measured)| {
+                let (value, variance) = composition.of(legs)?;
+                Some(((measured / value).ln(), variance))
+            })
+            .collect();
+        let n = errors.len() as f64;
+        if errors.len() < Self::PAIRS_MIN {
+            let variance = GUESSED_DEVIATION.powi(2);
+            return Self { composition, shift: 0.0, variance, width: NORMAL_95, pairs: errors.len() };
+        }
+        let shift = errors.iter().map(|(error, _)| error).sum::<f64>() / n;
+        let scatter = errors.iter().map(|(error, _)| (error - shift).powi(2)).sum::<f64>() / (n - 1.0);
+        let explained = errors.iter().map(|(_, variance)| variance).sum::<f64>() / n;
+        // What the mean itself is uncertain by.
+        let variance = (scatter - explained).max(0.0) + scatter / n;
+        Self { composition, shift, variance, width: student_95(n - 1.0), pairs: errors.len() }
+    }
+
+    /// Fewest pairs that a scatter is learnt from: below, the interval of Student's t is wider than the guess.
+    pub const PAIRS_MIN: usize = 5;
+
+    /// How many pairs it was learnt from.
+    pub fn pairs(&self) -> usize {
+        self.pairs
+    }
+
+    /// The estimate for a path of these legs; none without legs, or if one makes no sense.
+    pub fn estimate(&self, legs: &[Estimate]) -> Option<Estimate> {
+        let (value, variance) = self.composition.of(legs)?;
+        let value = value * self.shift.exp();
+        let factor = (self.width * (variance + self.variance).sqrt()).exp();
+        let estimate = Estimate { value, lower: value / factor, upper: value * factor };
+        estimate.is_positive().then_some(estimate)
+    }
+}
+
+impl Composition {
+    /// The composed value, and the variance of its logarithm by the errors of its legs.
+    fn of(self, legs: &[Estimate]) -> Option<(f64, f64)> {
+        if !legs.iter().all(Estimate::is_positive) {
+            return None;
+        }
+        let power = match self {
+            Self::Rtt => 1.0,
+            Self::Goodput => -SHARPNESS,
+        };
+        let parts = || legs.iter().map(|leg| leg.value.powf(power));
+        let sum: f64 = parts().sum();
+        let value = sum.powf(1.0 / power);
+        // Errors of legs are taken as independent; d ln value = Σ (part / sum) d ln leg.
+        let variance = parts().zip(legs).map(|(part, leg)| (part / sum).powi(2) * leg.variance()).sum();
+        (value.is_finite() && 0.0 < value).then_some((value, variance))
+    }
+}
+
+/// The 95 % quantile of Student's t (Abramowitz and Stegun 1964, 26.7.5, to the second order).
+fn student_95(degrees: f64) -> f64 {
+    let z = NORMAL_95;
+    z + (z.powi(3) + z) / (4.0 * degrees)
+        + (5.0 * z.powi(5) + 16.0 * z.powi(3) + 3.0 * z) / (96.0 * degrees * degrees)
+}
+
+/// The 95 % quantile of the normal distribution: 90 % lie within as much of the mean.
+const NORMAL_95: f64 = 1.644_853_626_951_472_7;
+
+/// The exponent of the soft minimum; the larger, the nearer to the lowest.
+const SHARPNESS: f64 = 2.0;
+
+/// Without pairs to learn from: a standard deviation of a factor of two, either way.
+const GUESSED_DEVIATION: f64 = core::f64::consts::LN_2;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,0 +1,204 @@
+use super::*;
+use crate::chance::Chance;
+
+fn around(value: f64, deviation: f64) -> Estimate {
+    let factor = (NORMAL_95 * deviation).exp();
+    Estimate { value, lower: value / factor, upper: value * factor }
+}
+
+#[test]
+fn the_quantiles_are_those_of_the_tables() {
+    // Abramowitz and Stegun, table 26.10.
+    for (degrees, expected) in [(4.0, 2.132), (10.0, 1.812), (30.0, 1.697), (1e9, 1.645)] {
+        assert!((student_95(degrees) - expected).abs() < 0.03, "{degrees}: {}", student_95(degrees));
+    }
+}
+
+#[test]
+fn round_trips_add_and_the_lowest_rate_counts_most() {
+    let legs = [around(0.001, 0.1), around(0.020, 0.1), around(0.002, 0.1)];
+    let none: [(&[Estimate], f64); 0] = [];
+    let rtt = Model::learnt(Composition::Rtt, none).estimate(&legs).unwrap();
+    assert!((rtt.value - 0.023).abs() < 1e-12 && rtt.is_positive());
+    let goodput = Model::learnt(Composition::Goodput, none).estimate(&legs).unwrap();
+    assert!((0.001 / 3_f64.sqrt()..0.001).contains(&goodput.value), "{goodput:?}");
+    // Nothing was learnt: a factor of two is within the interval.
+    assert!(goodput.contains(0.0018) && goodput.contains(0.0005));
+}
+
+#[test]
+fn what_makes_no_sense_gives_no_estimate() {
+    let none: [(&[Estimate], f64); 0] = [];
+    for composition in [Composition::Rtt, Composition::Goodput] {
+        let model = Model::learnt(composition, none);
+        assert_eq!(model.estimate(&[]), None);
+        for value in [f64::NAN, f64::INFINITY, 0.0, -1.0] {
+            assert_eq!(model.estimate(&[around(value, 0.1), around(1.0, 0.1)]), None, "{value}");
+            let legs = [around(value, 0.1)];
+            let good = [around(1.0, 0.1)];
+            let pairs = [(&legs[..], 1.0), (&good[..], value)];
+            assert_eq!(Model::learnt(composition, pairs).pairs(), 0, "{value}");
+        }
+    }
+}
+
+/// Sites of hosts with access links, and a core between sites; everything drawn by lot.
+struct Sites {
+    chance: Chance,
+    hosts: Vec<Host>,
+    core: Vec<Vec<(f64, f64)>>,
+}
+
+#[derive(Clone, Copy)]
+struct Host {
+    site: usize,
+    up: f64,
+    down: f64,
+    access_s: f64,
+}
+
+const SITES: usize = 6;
+const HOSTS: usize = 5;
+/// The scatter of measurements around their mean, as a logarithm.
+const NOISE: f64 = 0.1;
+
+impl Sites {
+    fn new(seed: u64) -> Self {
+        let mut chance = Chance::new(seed, "sites");
+        let hosts = (0..SITES * HOSTS)
+            .map(|i| {
+                let up = 1e8 * (0.8 * normal(&mut chance)).exp();
+                let down = up * (0.3 * normal(&mut chance)).exp();
+                Host { site: i / HOSTS, up, down, access_s: 2e-4 * (0.7 * normal(&mut chance)).exp() }
+            })
+            .collect();
+        let mut link = |_| {
+            let goodput = 2e8 * (0.8 * normal(&mut chance)).exp();
+            (goodput, 0.02 * (0.8 * normal(&mut chance)).exp())
+        };
+        let core = (0..SITES).map(|_| (0..SITES).map(&mut link).collect()).collect();
+        Self { chance, hosts, core }
+    }
+
+    /// Goodput and round trip in the mean.
+    fn truth(&self, from: usize, to: usize) -> (f64, f64) {
+        let (a, b) = (self.hosts[from], self.hosts[to]);
+        let (goodput, rtt) = if a.site == b.site { (1e10, 0.0) } else { self.core[a.site][b.site] };
+        (a.up.min(goodput).min(b.down), a.access_s + rtt + b.access_s)
+    }
+
+    fn measured(&mut self, value: f64) -> f64 {
+        value * (NOISE * normal(&mut self.chance)).exp()
+    }
+
+    /// A forecast from some measurements: near the mean, with the interval of the next one.
+    fn forecast(&mut self, value: f64) -> Estimate {
+        around(value * (NOISE / 2.0 * normal(&mut self.chance)).exp(), NOISE)
+    }
+
+    /// The first host of each site represents it.
+    fn legs(&mut self, from: usize, to: usize, of: fn((f64, f64)) -> f64) -> Vec<Estimate> {
+        let representative = |host: usize| host / HOSTS * HOSTS;
+        let stops = if from / HOSTS == to / HOSTS {
+            vec![from, representative(from), to]
+        } else {
+            vec![from, representative(from), representative(to), to]
+        };
+        let legs: Vec<_> = stops.windows(2).filter(|leg| leg[0] != leg[1]).collect();
+        legs.iter().map(|leg| self.forecast(of(self.truth(leg[0], leg[1])))).collect()
+    }
+
+    fn pairs(&self, is_of_site: bool) -> Vec<(usize, usize)> {
+        let all = (0..SITES * HOSTS).flat_map(|a| (0..SITES * HOSTS).map(move |b| (a, b)));
+        let is_ordinary = |host: usize| !host.is_multiple_of(HOSTS);
+        all.filter(|(a, b)| a != b && is_ordinary(*a) && is_ordinary(*b))
+            .filter(|(a, b)| (a / HOSTS == b / HOSTS) == is_of_site)
+            .collect()
+    }
+
+    /// Learnt from the pairs within sites and one in ten of those across, as if tested on demand.
+    fn model(&mut self, composition: Composition, of: fn((f64, f64)) -> f64) -> Model {
+        let mut known = if composition == Composition::Goodput { self.pairs(true) } else { Vec::new() };
+        known.extend(self.pairs(false).into_iter().step_by(10));
+        let taught: Vec<(Vec<Estimate>, f64)> = known
+            .into_iter()
+            .map(|(a, b)| {
+                let truth = of(self.truth(a, b));
+                (self.legs(a, b, of), self.measured(truth))
+            })
+            .collect();
+        Model::learnt(composition, taught.iter().map(|(legs, measured)| (&legs[..], *measured)))
+    }
+}
+
+/// Box and Muller, 1958.
+fn normal(chance: &mut Chance) -> f64 {
+    let radius = (-2.0 * (1.0 - chance.uniform()).ln()).sqrt();
+    radius * (core::f64::consts::TAU * chance.uniform()).cos()
+}
+
+#[derive(Debug, Default)]
+struct Score {
+    estimates: usize,
+    covered: usize,
+    choices: usize,
+    best: usize,
+}
+
+/// Over simulated meshes: how many intervals cover, and how often the host that looks best among one
+/// of each other site is.
+fn score(seeds: std::ops::Range<u64>, composition: Composition, of: fn((f64, f64)) -> f64) -> Score {
+    let mut score = Score::default();
+    for seed in seeds {
+        let mut sites = Sites::new(seed);
+        let model = sites.model(composition, of);
+        for (a, b) in sites.pairs(false) {
+            let legs = sites.legs(a, b, of);
+            let truth = of(sites.truth(a, b));
+            let estimate = model.estimate(&legs).unwrap();
+            score.estimates += 1;
+            score.covered += usize::from(estimate.contains(sites.measured(truth)));
+        }
+        for from in (0..SITES * HOSTS).filter(|host| !host.is_multiple_of(HOSTS)) {
+            let others: Vec<usize> = (0..SITES)
+                .filter(|site| *site != from / HOSTS)
+                .map(|site| site * HOSTS + 1 + from % 4)
+                .collect();
+            let sign = if composition == Composition::Rtt { -1.0 } else { 1.0 };
+            let best = |values: Vec<f64>| (0..values.len()).max_by(|a, b| values[*a].total_cmp(&values[*b]));
+            let truths: Vec<f64> = others.iter().map(|to| sign * of(sites.truth(from, *to))).collect();
+            let mut sorted = truths.clone();
+            sorted.sort_by(f64::total_cmp);
+            if sorted[sorted.len() - 1] - sorted[sorted.len() - 2] < 0.02 * sorted[0].abs() {
+                // Where the source's own link is the bottleneck, all are best, and there is nothing to choose.
+                continue;
+            }
+            let looks = others
+                .iter()
+                .map(|to| {
+                    let legs = sites.legs(from, *to, of);
+                    sign * model.estimate(&legs).unwrap().value
+                })
+                .collect();
+            score.choices += 1;
+            score.best += usize::from(best(truths) == best(looks));
+        }
+    }
+    score
+}
+
+// The constants were chosen on seeds below 100.
+#[test]
+fn composed_estimates_cover_as_they_say_and_find_the_best() {
+    for (composition, of) in [
+        (Composition::Rtt, (|(_, rtt)| rtt) as fn((f64, f64)) -> f64),
+        (Composition::Goodput, |(goodput, _)| goodput),
+    ] {
+        let score = score(1000..1100, composition, of);
+        let coverage = score.covered as f64 / score.estimates as f64;
+        let found = score.best as f64 / score.choices as f64;
+        println!("{composition:?}: coverage {coverage:.3}, best found {found:.3}, by chance 0.2; {score:?}");
+        assert!((0.85..=0.95).contains(&coverage), "{composition:?}: {coverage}");
+        assert!(2.0 / (SITES - 1) as f64 <= found, "{composition:?}: {found}");
+    }
+}

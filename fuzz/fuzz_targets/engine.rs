@@ -1,0 +1,4 @@
+//! What stations send each other.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| barograph_station::fuzzing::fuzz_engine(data));
