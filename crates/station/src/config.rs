@@ -397,6 +397,7 @@ pub const KEYS: &[&str] = &[
     "mesh.join_token_file",
     "mesh.join_ca",
     "mesh.nats",
+    "mesh.nats_replicas",
     "mesh.nats_credentials",
     "mesh.nats_ca",
     "mesh.nats_certificate",

@@ -40,6 +40,8 @@ pub struct Station {
     initial: Arc<Config>,
     prober: Arc<Mutex<Option<Prober>>>,
     keeper: Keeper,
+    /// Lives as long as the station.
+    _archiver: Option<Arc<barograph_engine::Archiver>>,
     stopping: watch::Sender<bool>,
     certificates: Option<watch::Sender<Arc<rustls::ServerConfig>>>,
     recorder: JoinHandle<usize>,
@@ -241,7 +243,18 @@ impl Station {
             serve(Server { router, health, connections_max, echo, tls, stopping: stopped }, ports.tcp)?;
         shared.targets.set_given(given(&config, configured, &shared, address, speaks_tls));
         let keeper = keep_peers(&config, &shared, address)?;
-        Ok(Self { address, shared, initial: config, prober, keeper, stopping, certificates, recorder, http })
+        Ok(Self {
+            address,
+            shared,
+            initial: config,
+            prober,
+            keeper,
+            _archiver: engines.archiver,
+            stopping,
+            certificates,
+            recorder,
+            http,
+        })
     }
 
     /// Where it listens.

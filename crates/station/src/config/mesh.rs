@@ -24,6 +24,8 @@ pub struct MeshConfig {
     pub join_ca: Option<PathBuf>,
     /// NATS servers of the mesh; empty = it runs without.
     pub nats: Vec<String>,
+    /// Servers that keep each record, where this station is the one that makes the stream.
+    pub nats_replicas: u8,
     /// Credentials file for NATS.
     pub nats_credentials: Option<PathBuf>,
     /// Certificates (PEM) to trust as NATS servers'.
@@ -60,6 +62,7 @@ impl Default for MeshConfig {
             join_token: None,
             join_ca: None,
             nats: Vec::new(),
+            nats_replicas: 1,
             nats_credentials: None,
             nats_ca: None,
             nats_certificate: None,
@@ -104,6 +107,14 @@ impl MeshConfig {
             "join_token_file" => file(&mut self.join_token_file),
             "join_ca" => file(&mut self.join_ca),
             "nats" => value.words().map(|v| self.nats = v),
+            "nats_replicas" => value.integer(1, 5).and_then(|v| match v {
+                1 | 3 | 5 => {
+                    self.nats_replicas = v as u8;
+                    Ok(())
+                }
+                // An even number stands no more losses than the odd one below it.
+                _ => Err(format!("expected 1, 3 or 5, found {v}")),
+            }),
             "nats_credentials" => file(&mut self.nats_credentials),
             "nats_ca" => file(&mut self.nats_ca),
             "nats_certificate" => file(&mut self.nats_certificate),

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use barograph_engine::{Engine, Joined, JoinedConfig, Local, Remote, RemoteConfig};
+use barograph_engine::{
+    Archiver, Engine, Joined, JoinedConfig, Local, Nats, NatsConfig, NatsTls, Remote, RemoteConfig,
+};
 use barograph_forecast::Name;
 
 use crate::config::{Config, MeshConfig};
@@ -18,6 +20,8 @@ pub struct Engines {
     pub(crate) served: Option<Arc<Local>>,
     pub(crate) kind: Kind,
     pub(crate) spool: Option<SpoolFn>,
+    /// Keeps the mesh's history for as long as the station runs.
+    pub(crate) archiver: Option<Arc<Archiver>>,
 }
 
 /// How the engine of a mesh is reached.
@@ -58,7 +62,14 @@ impl Engines {
     /// One engine for everything, of a station that has joined no mesh.
     #[must_use]
     pub fn alone(engine: Arc<dyn Engine>) -> Self {
-        Self { local: Arc::clone(&engine), engine, served: None, kind: Kind::Local, spool: None }
+        Self {
+            local: Arc::clone(&engine),
+            engine,
+            served: None,
+            kind: Kind::Local,
+            spool: None,
+            archiver: None,
+        }
     }
 
     /// A station's own archive, which others may join.
@@ -75,6 +86,9 @@ impl Engines {
 /// [`StartError`] when a token or a certificate cannot be used, or the archive cannot be a spool.
 pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, StartError> {
     let mesh = &config.mesh;
+    if !mesh.nats.is_empty() {
+        return nats(config, host, local);
+    }
     let Some(url) = &mesh.join else { return Ok(Engines::serving(local)) };
     let remote = Remote::new(RemoteConfig {
         token: Some(invitation(mesh)?),
@@ -82,6 +96,27 @@ pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<
         ..RemoteConfig::new(url, host.clone())
     })?;
     spooled(mesh, host, local, Arc::new(remote), Kind::Remote(url.clone()))
+}
+
+/// NATS servers; with `mesh.archive` the station's own archive takes the records of all.
+fn nats(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, StartError> {
+    let mesh = &config.mesh;
+    let files = [&mesh.nats_ca, &mesh.nats_certificate, &mesh.nats_key];
+    let tls = files.iter().any(|file| file.is_some()).then(|| NatsTls {
+        ca: mesh.nats_ca.clone(),
+        certificate: mesh.nats_certificate.clone(),
+        key: mesh.nats_key.clone(),
+    });
+    let nats = Arc::new(Nats::new(NatsConfig {
+        credentials: mesh.nats_credentials.clone(),
+        tls,
+        replicas: mesh.nats_replicas,
+        ..NatsConfig::new(mesh.nats.clone(), host.clone())
+    })?);
+    let archive = mesh.archive.then(|| Archiver::start(&nats, Arc::clone(&local), &config.state));
+    let archiver = archive.transpose()?.map(Arc::new);
+    let engines = spooled(mesh, host, local, nats, Kind::Nats { archive: mesh.archive })?;
+    Ok(Engines { archiver, ..engines })
 }
 
 /// The station's own archive before the engine of a mesh.
@@ -96,7 +131,8 @@ fn spooled(
         JoinedConfig { spool_records_max: mesh.spool_records_max, ..JoinedConfig::new(host.clone()) };
     let joined = Arc::new(Joined::start(config, Arc::clone(&local), engine)?);
     let figures = Arc::clone(&joined);
-    Ok(Engines { engine: joined, local, served: None, kind, spool: Some(Arc::new(move || spool(&figures))) })
+    let spool: SpoolFn = Arc::new(move || spool(&figures));
+    Ok(Engines { engine: joined, local, served: None, kind, spool: Some(spool), archiver: None })
 }
 
 fn spool(joined: &Joined) -> Spool {

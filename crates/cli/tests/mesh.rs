@@ -1,0 +1,155 @@
+//! Two stations on two hosts (network namespaces), as people run them: joined, killed, back again. Skipped
+//! loudly without root, which only making the hosts needs; the stations are an ordinary user's where possible.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, missing_docs)]
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Stdio};
+use std::time::{Duration, Instant};
+
+use barograph_sim::{Host, Link, Network, network_or_skip};
+use serde_json::Value;
+
+/// Every wait ends after this; it is also what two fresh stations may take to forecast each other.
+const LIMIT: Duration = Duration::from_secs(60);
+/// The default lease, and the second that it may be late.
+const LEASE: Duration = Duration::from_secs(11);
+/// `nobody`: an ordinary user whom every system has.
+const USER: u32 = 65_534;
+
+/// A station on a host, killed when dropped.
+struct Up<'a> {
+    host: &'a Host,
+    child: Child,
+    _stdout: BufReader<ChildStdout>,
+}
+
+impl<'a> Up<'a> {
+    fn start(host: &'a Host, state: &Path, program: &Path, arguments: &[&str], token: Option<&str>) -> Self {
+        let mut command = std::process::Command::new(program);
+        command.args(["up", "--no-default-targets", "--state"]).arg(state).args(arguments);
+        command.env_clear().env("HOME", state).stdout(Stdio::piped()).stderr(Stdio::null());
+        command.envs(token.map(|token| ("BAROGRAPH_JOIN_TOKEN", token)));
+        command.uid(USER).gid(USER);
+        // A child is on the host of the thread that starts it.
+        let mut child = host.run(move || command.spawn().unwrap()).unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut line = String::new();
+        stdout.read_line(&mut line).unwrap();
+        assert!(line.starts_with("listening on http://[::]:10132/"), "{line:?}");
+        Self { host, child, _stdout: stdout }
+    }
+
+    fn ask(&self, method: &str, path: &str, body: &str) -> Value {
+        let ask = || {
+            let address: SocketAddr = "127.0.0.1:10132".parse().unwrap();
+            let mut stream = TcpStream::connect_timeout(&address, LIMIT).unwrap();
+            stream.set_read_timeout(Some(LIMIT)).unwrap();
+            let length = body.len();
+            write!(
+                stream,
+                "{method} {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\
+                 Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}"
+            )
+            .unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).unwrap();
+            serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
+        };
+        self.host.run(ask).unwrap()
+    }
+
+    fn until(&self, path: &str, satisfied: impl Fn(&Value) -> bool) -> Value {
+        let began = Instant::now();
+        loop {
+            let answer = self.ask("GET", path, "");
+            if satisfied(&answer) {
+                return answer;
+            }
+            assert!(began.elapsed() < LIMIT, "{path} still answers {answer}");
+            std::thread::park_timeout(Duration::from_millis(50));
+        }
+    }
+
+    fn until_forecast(&self, source: &str, target: &str) {
+        let path = format!("/v1/forecast?source={source}&target={target}&quantity=rtt");
+        self.until(&path, |answer| !answer["forecasts"].as_array().unwrap().is_empty());
+    }
+
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+}
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A state directory and a copy of the program that an ordinary user can reach.
+fn prepare(directory: &Path) -> (PathBuf, [PathBuf; 2]) {
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let program = directory.join("barograph");
+    std::fs::copy(env!("CARGO_BIN_EXE_barograph"), &program).unwrap();
+    let states = ["a", "b"].map(|host| {
+        let state = directory.join(host);
+        std::fs::create_dir(&state).unwrap();
+        std::os::unix::fs::chown(&state, Some(USER), Some(USER)).unwrap();
+        state
+    });
+    (program, states)
+}
+
+#[test]
+fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_killed() {
+    let network: Network = network_or_skip!(Link::Veth { rate_bps: None });
+    let directory = tempfile::tempdir().unwrap();
+    let (program, [a_state, b_state]) = prepare(directory.path());
+    let began = Instant::now();
+    let a = Up::start(&network.a, &a_state, &program, &["--host", "a", "--listen", "[::]:10132"], None);
+    let invitation = a.ask("POST", "/v1/invitations", "{}");
+    let token = invitation["token"].as_str().unwrap();
+    let head = network.a.v4().to_string();
+    let join = ["--host", "b", "--join", head.as_str()];
+    let b = Up::start(&network.b, &b_state, &program, &join, Some(token));
+    a.until_forecast("a", "b");
+    b.until_forecast("b", "a");
+    let took = began.elapsed();
+    let _ = writeln!(std::io::stderr(), "first forecasts of each other after {:.1} s", took.as_secs_f64());
+    assert!(took <= LIMIT);
+    let peers = a.ask("GET", "/v1/peers", "");
+    let addresses: Vec<&str> =
+        peers["peers"][0]["addresses"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+    let (v4, v6) = (format!("{}:10132", network.b.v4()), format!("[{}]:10132", network.b.v6()));
+    assert_eq!(addresses, [v4, v6], "both families");
+    let member = b.ask("GET", "/v1/mesh", "");
+    assert_eq!((member["role"].as_str(), member["engine"].as_str()), (Some("member"), Some("remote")));
+    // What b measured comes to a.
+    b.until("/v1/mesh", |answer| {
+        answer["spool"]["watermark"].as_u64().is_some_and(|watermark| 0 < watermark)
+    });
+    let began = Instant::now();
+    b.kill();
+    a.until("/v1/peers", |answer| answer["peers"][0]["state"] == "lost");
+    let took = began.elapsed();
+    let _ = writeln!(std::io::stderr(), "lost after {:.1} s", took.as_secs_f64());
+    assert!(took <= LEASE, "lost after {took:?}");
+    let b = Up::start(&network.b, &b_state, &program, &join, Some(token));
+    a.until("/v1/peers", |answer| answer["peers"][0]["state"] == "up");
+    // The head is gone: its members go on measuring, and keep what they measure.
+    a.kill();
+    b.until("/v1/mesh", |answer| {
+        answer["directory"]["connected"] == false && answer["spool"]["error"].is_string()
+    });
+    assert_eq!(b.ask("GET", "/v1/peers", "")["peers"][0]["state"], "up", "nobody is lost with the directory");
+    let a = Up::start(&network.a, &a_state, &program, &["--host", "a", "--listen", "[::]:10132"], None);
+    b.until("/v1/mesh", |answer| answer["directory"]["connected"] == true);
+    a.until("/v1/peers", |answer| answer["peers"][0]["state"] == "up");
+}
