@@ -40,7 +40,7 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
             servers[*victim] = None;
         }
         if victims.len() == 1 {
-            seen = past(seen + 300).await;
+            past(seen + 300).await;
         } else {
             // No majority: nothing may be acknowledged; a moment of that, then they return.
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -55,18 +55,18 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
 
     eventually("the archive", async || Some(watermark().await).filter(|now| acknowledged <= *now)).await;
     let records = local.statistics().records - 1;
-    println!(
-        "{acknowledged} acknowledged, {records} in the archive (watermark {seen} when the last came back)"
-    );
+    println!("{acknowledged} acknowledged, {records} in the archive");
     assert_eq!(archiver.statistics().discarded, 0);
     assert_eq!(records, acknowledged, "none lost, none double");
-    // And in the stream itself, whose own recognition of repetitions is what subscribers see.
+    // And in the stream itself; a batch that was cut off and repeated may have changed its order there.
     let selector = Selector { source: Some(name("north")), ..Selector::default() };
     let mut stream = nats.subscribe(&selector, From::Oldest);
-    for expected in 1..=acknowledged {
-        let (_, record) = next(&mut stream).await;
-        assert_eq!(record.seq, expected, "in the stream");
+    let mut seqs = Vec::new();
+    for _ in 0..acknowledged {
+        seqs.push(next(&mut stream).await.1.seq);
     }
+    seqs.sort_unstable();
+    assert!(seqs.into_iter().eq(1..=acknowledged), "none lost, none double in the stream");
 }
 
 /// Appends until it is told to stop, each batch until it is acknowledged; gives the last number.
