@@ -34,7 +34,7 @@ pub(crate) fn rank(seed: u64, name: &str) -> u64 {
     mixed(seed ^ hash(name))
 }
 
-/// FNV-1a, 64 bits (Fowler, Noll, Vo; RFC 9923 §5): names are short, and need not be kept secret.
+/// FNV-1a, 64 bits (Fowler, Noll, Vo): names are short, and need not be kept secret.
 fn hash(name: &str) -> u64 {
     name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
