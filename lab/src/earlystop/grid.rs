@@ -85,11 +85,11 @@ pub(crate) fn covering(seed: u64) -> Vec<Cell> {
     let mut met: BTreeMap<Pair, u32> = BTreeMap::new();
     let mut chosen = Vec::new();
     while chosen.len() < COVERING && !left.is_empty() {
-        // A pair counts half as much each time that it was met.
+        // A pair counts a sixteenth as much each time that it was met: one never met outweighs all ten that were.
         let worth = |cell: &Cell| -> f64 {
-            cell.pairs().map(|pair| 0.5f64.powi(met.get(&pair).copied().unwrap_or(0) as i32 * 4)).sum()
+            cell.pairs().map(|pair| 0.0625f64.powi(met.get(&pair).copied().unwrap_or(0) as i32)).sum()
         };
-        let tie = |index: usize| (index as u64 + 1).wrapping_mul(seed.wrapping_mul(2) | 1) % 1009;
+        let tie = |index: usize| (index as u64 ^ seed << 32).wrapping_mul(MIX).rotate_left(31).wrapping_mul(MIX);
         let best = (0..left.len())
             .max_by(|a, b| worth(&left[*a]).total_cmp(&worth(&left[*b])).then(tie(*a).cmp(&tie(*b))));
         let Some(best) = best else { break };
@@ -108,6 +108,8 @@ const RTTS_MS: [u64; 3] = [1, 20, 100];
 const CONGESTION: [&str; 2] = ["cubic", "bbr"];
 const LOSSES: [f64; 2] = [0.0, 0.001];
 const QUEUE_MS_MIN: u64 = 10;
+/// 2⁶⁴ divided by the golden ratio, as SplitMix64 has it: an odd number that spreads small ones.
+const MIX: u64 = 0x9e37_79b9_7f4a_7c15;
 /// As many as fit in 35 minutes.
 const COVERING: usize = 24;
 
