@@ -89,7 +89,8 @@ pub(crate) fn covering(seed: u64) -> Vec<Cell> {
         let worth = |cell: &Cell| -> f64 {
             cell.pairs().map(|pair| 0.0625f64.powi(met.get(&pair).copied().unwrap_or(0) as i32)).sum()
         };
-        let tie = |index: usize| (index as u64 ^ seed << 32).wrapping_mul(MIX).rotate_left(31).wrapping_mul(MIX);
+        let tie =
+            |index: usize| (index as u64 ^ seed << 32).wrapping_mul(MIX).rotate_left(31).wrapping_mul(MIX);
         let best = (0..left.len())
             .max_by(|a, b| worth(&left[*a]).total_cmp(&worth(&left[*b])).then(tie(*a).cmp(&tie(*b))));
         let Some(best) = best else { break };
