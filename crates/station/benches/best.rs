@@ -25,11 +25,13 @@ fn main() {
         host: Some(Name::new("archive").unwrap()),
         default_targets: false,
         series_max: 20_000,
+        // Each batch is answered when it is stored, and would wait for the next commit.
+        commit: Duration::ZERO,
         ..Config::default()
     };
     config.mesh.site = Name::new("elsewhere").unwrap();
     let archive = Arc::new(open_archive(&config).unwrap());
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let entries = (0..HOSTS).map(entry);
     let _leases: Vec<_> = entries
         .map(|entry| runtime.block_on(archive.register(&entry, Duration::from_secs(60))).unwrap())

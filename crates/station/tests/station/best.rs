@@ -109,7 +109,7 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
         entry("y", &["local:b"]),
     ];
     // Another site's group is not watched by this station: it hears of it by way of `global`.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let register = |entry| runtime.block_on(archive.register(entry, Duration::from_secs(60))).unwrap();
     let leases: Vec<_> = entries.iter().map(register).collect();
     let station = Station::serve(config, Arc::clone(&archive)).unwrap();
