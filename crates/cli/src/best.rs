@@ -70,7 +70,7 @@ fn shown(answer: &Value) -> String {
 
 fn table(hosts: &[Value]) -> Vec<String> {
     let number = |host: &Value, key: &str| host[key].as_f64().unwrap_or(f64::NAN);
-    let ends = |key: &str| hosts.iter().map(move |host| number(host, key));
+    let ends = |key: &'static str| hosts.iter().map(move |host| number(host, key));
     let axis = (
         ends("lower").fold(f64::INFINITY, f64::min),
         // An interval that reaches far must not press the others together.

@@ -79,5 +79,5 @@ fn gcd(a: usize, b: usize) -> usize {
 /// Most pairs that a model is learnt from: its mean and scatter are then known to some per cent.
 const PAIRS_MAX: usize = 1000;
 
-/// Most pairs looked at, some tenths of a second of work away from any request.
-const LOOKED_MAX: usize = 50_000;
+/// Most pairs looked at, all of 100 hosts: some hundredths of a second of work, away from any request.
+const LOOKED_MAX: usize = 10_000;
