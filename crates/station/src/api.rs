@@ -1,5 +1,6 @@
 //! The HTTP API (docs/spec/api.md): one file for each group of requests.
 
+mod best;
 mod echo;
 mod engine;
 mod feed;
@@ -32,6 +33,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::bank::Bank;
 use crate::config::Config;
+use crate::desk::Desk;
 use crate::echo::Echo;
 use crate::health::Health;
 use crate::hub::Hub;
@@ -61,6 +63,7 @@ pub(crate) struct Shared {
     pub(crate) health: Arc<Health>,
     pub(crate) targets: Targets,
     pub(crate) board: Arc<Board>,
+    pub(crate) desk: Desk,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
     pub(crate) echo: Arc<Echo>,
@@ -88,6 +91,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/history", get(read::history)),
         ("/v1/recent", get(read::recent)),
         ("/v1/forecast", get(read::forecast)),
+        ("/v1/best", get(best::best)),
         ("/v1/stream", get(stream::stream)),
         ("/v1/measurements", post(feed::measurements)),
         ("/v1/targets", get(targets::list).post(targets::add).delete(targets::remove)),
@@ -135,6 +139,10 @@ struct ErrorJson<'a> {
 impl Refusal {
     pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self { status, error: error.into() }
+    }
+
+    fn is_not_found(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND
     }
 
     fn bad(error: impl Into<String>) -> Self {

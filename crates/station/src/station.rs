@@ -14,6 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::api::{self, Served, Shared};
 use crate::bank::Bank;
 use crate::config::Config;
+use crate::desk::Desk;
 use crate::echo::{self, Echo};
 use crate::health::{Health, lock};
 use crate::hub::Hub;
@@ -203,6 +204,8 @@ impl Station {
         .map_err(StartError::Thread)?;
         *lock(&prober) = Some(measuring);
 
+        let own = (host.clone(), config.mesh.all_groups());
+        let desk = Desk::new(own, Arc::clone(&board), Arc::clone(&engines.engine), Arc::clone(&bank));
         let (stopping, stopped) = watch::channel(false);
         let echo = Arc::new(Echo::new(
             &config.echo,
@@ -227,6 +230,7 @@ impl Station {
             health: Arc::clone(&health),
             targets,
             board,
+            desk,
             token,
             responder,
             echo: Arc::clone(&echo),
