@@ -73,11 +73,16 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         return child::run(part, args);
     }
     let server = program(args.server.as_deref());
-    println!("| mesh | fault | acknowledged | in the archive | lost | double | longest gap (s) | most waiting |");
+    println!(
+        "| mesh | fault | acknowledged | in the archive | lost | double | longest gap (s) | most waiting |"
+    );
     println!("|---|---|---:|---:|---:|---:|---:|---:|");
     for engine in Engine::ALL.into_iter().filter(|engine| args.engine.is_none_or(|only| only == *engine)) {
         if engine != Engine::Remote && server.is_none() {
-            println!("SKIPPED: {}: there is no nats-server (scripts/install-test-needs gets it)", engine.shown());
+            println!(
+                "SKIPPED: {}: there is no nats-server (scripts/install-test-needs gets it)",
+                engine.shown()
+            );
             continue;
         }
         let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only));

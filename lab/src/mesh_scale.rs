@@ -116,7 +116,8 @@ fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     let (watched, busy) = (Instant::now(), machine_busy_s()?);
     let all = || stations.iter().chain([&keeper]);
     let before: Vec<Cost> = all().map(|station| Cost::of(station.id())).collect::<anyhow::Result<_>>()?;
-    let ids: Vec<u32> = cluster.iter().flat_map(|cluster| (0..cluster.len()).filter_map(|i| cluster.id(i))).collect();
+    let ids: Vec<u32> =
+        cluster.iter().flat_map(|cluster| (0..cluster.len()).filter_map(|i| cluster.id(i))).collect();
     let servers_before: Vec<Cost> = ids.iter().map(|id| Cost::of(*id)).collect::<anyhow::Result<_>>()?;
     let counts_before = counts(&stations)?;
     thread::sleep(Duration::from_secs_f64(args.minutes * 60.0));
@@ -234,7 +235,9 @@ fn print(report: &Report) {
         report.processors
     );
     if let Some([first, half, last]) = report.noticed_s {
-        println!("A kill -9 was noticed after {first:.1} s by the first, {half:.1} s by half, {last:.1} s by all.");
+        println!(
+            "A kill -9 was noticed after {first:.1} s by the first, {half:.1} s by half, {last:.1} s by all."
+        );
     }
     println!("\n| | RSS (MB) | anonymous | of files | PSS (MB) | threads | % of a core |");
     println!("|---|---:|---:|---:|---:|---:|---:|");

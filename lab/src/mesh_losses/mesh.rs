@@ -101,7 +101,9 @@ impl Mesh {
     /// The archive, or the joined station, of which it is waited for that it listens.
     pub(super) fn start_keeper(&mut self) -> anyhow::Result<()> {
         let at = match &self.servers {
-            Some(servers) => servers.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+            Some(servers) => {
+                servers.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
+            }
             None => listen(self.port).to_string(),
         };
         let mut command = self.child(keeper(self.engine), &at)?;
@@ -182,7 +184,9 @@ impl Mesh {
         while !is_so(&self.said()) {
             if DRAIN_MAX < began.elapsed() {
                 let refused = self.said().refused.clone();
-                anyhow::bail!("the station did not have {what} within {DRAIN_MAX:?}; refused last: {refused:?}");
+                anyhow::bail!(
+                    "the station did not have {what} within {DRAIN_MAX:?}; refused last: {refused:?}"
+                );
             }
             thread::sleep(LOOK_EVERY);
         }

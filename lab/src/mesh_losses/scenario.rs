@@ -100,8 +100,14 @@ static ALL: [Scenario; 20] = [
         mesh.cut(false);
         pause(1000)
     }),
-    Scenario { small: Some(Small::Station), ..row("disk of the station full for 10 s", &[Remote, Nats], fill) },
-    Scenario { small: Some(Small::Keeper), ..row("disk of the joined station full for 10 s", &[Remote], fill) },
+    Scenario {
+        small: Some(Small::Station),
+        ..row("disk of the station full for 10 s", &[Remote, Nats], fill)
+    },
+    Scenario {
+        small: Some(Small::Keeper),
+        ..row("disk of the joined station full for 10 s", &[Remote], fill)
+    },
     Scenario { small: Some(Small::Keeper), ..row("disk of the archive full for 10 s", &[Nats], fill) },
     Scenario {
         small: Some(Small::Server),

@@ -60,7 +60,8 @@ impl Station {
         let mut process = Process::spawn(&mut command)?;
         let mut line = String::new();
         BufReader::new(process.take_stdout().context("its output is a pipe")?).read_line(&mut line)?;
-        let address = line.trim().rsplit_once("://").and_then(|(_, at)| at.trim_end_matches('/').parse().ok());
+        let address =
+            line.trim().rsplit_once("://").and_then(|(_, at)| at.trim_end_matches('/').parse().ok());
         let said = || std::fs::read_to_string(&log).unwrap_or_default();
         let address = address.with_context(|| format!("{name} does not listen: {line} {}", said()))?;
         Ok(Self { name: name.to_string(), address, process, log })
@@ -116,9 +117,5 @@ fn command(
 }
 
 /// Each latency experiment of a peer gives one of these.
-const LATENCY: [&str; 4] = [
-    "quantity=\"rtt\"",
-    "quantity=\"loss\"",
-    "quantity=\"rtt_loaded\"",
-    "quantity=\"loss_loaded\"",
-];
+const LATENCY: [&str; 4] =
+    ["quantity=\"rtt\"", "quantity=\"loss\"", "quantity=\"rtt_loaded\"", "quantity=\"loss_loaded\""];
