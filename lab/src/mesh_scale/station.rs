@@ -46,6 +46,8 @@ impl Station {
     ) -> anyhow::Result<Self> {
         let name = format!("station{index:03}");
         let mut command = command(program, directory, &name, cluster, set);
+        // Its peers sign, as those on other hosts must.
+        command.args(["--set", "loopback_needs_token=true"]);
         if cluster.is_none() {
             let invitation = post(keeper.address, "/v1/invitations", &json!({ "name": name }))?;
             let token = invitation["token"].as_str().context("an invitation has a token")?;

@@ -74,7 +74,7 @@ impl Default for MeshConfig {
             groups: Vec::new(),
             advertise: Vec::new(),
             lease: Duration::from_secs(10),
-            latency_per_s: 2.0,
+            latency_per_s: 1.0,
             spool_records_max: 1_000_000,
             on_change: None,
             webhook: None,
