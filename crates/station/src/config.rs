@@ -407,6 +407,7 @@ pub const KEYS: &[&str] = &[
     "mesh.groups",
     "mesh.advertise",
     "mesh.lease_s",
+    "mesh.latency_per_s",
     "mesh.spool_records_max",
     "mesh.on_change",
     "mesh.webhook",

@@ -182,7 +182,11 @@ impl State {
         for (job, period) in jobs {
             let name = format!("{} {job:?}", self.parts.host);
             let patient = match &job {
-                Job::Probe(_, kind) => kind.is_bulk(),
+                // Many peers at once would be a storm, here and at each newcomer.
+                Job::Probe(name, kind) => {
+                    let is_slowed = self.config.probe_period < period;
+                    kind.is_bulk() || (is_slowed && self.is_peer(name))
+                }
                 Job::DetectAgain(_) => true,
                 _ => false,
             };
@@ -192,6 +196,10 @@ impl State {
                 self.timetable.set(job, &name, period, now);
             }
         }
+    }
+
+    fn is_peer(&self, name: &Name) -> bool {
+        self.targets.get(name).is_some_and(|target| target.from == Provenance::Mesh)
     }
 
     fn finish(&mut self, finished: Finished) {
@@ -422,7 +430,7 @@ impl Worker {
 
 /// The jobs that measure a target, with their periods.
 fn jobs_of(target: &Target, peer: Option<Peer>, config: &Config) -> Vec<(Job, Duration)> {
-    let probe_period = target.period.unwrap_or(config.probe_period);
+    let probe_period = target.period_or(config.probe_period);
     let is_url = target.address.scheme() != Scheme::Address;
     let kinds = match (target.quantities.is_empty(), peer) {
         (false, _) => target.kinds(),
@@ -508,6 +516,20 @@ mod tests {
         let config = Config::default();
         let periods: Vec<Duration> = jobs_of(&target, None, &config).into_iter().map(|(_, p)| p).collect();
         assert_eq!(periods, [config.probe_period, config.goodput_period]);
+    }
+
+    #[test]
+    fn a_mesh_slows_the_timer_down_and_never_speeds_it_up() {
+        let config = Config::default();
+        for (given_s, period_s) in [(1, 10), (100, 100)] {
+            let period = Some(Duration::from_secs(given_s));
+            let words = ["rtt", "loss"].map(String::from);
+            for (from, expected) in [(Provenance::Mesh, period_s), (Provenance::Config, given_s)] {
+                let target = Target::parse("a:1", &words, period, from).unwrap();
+                let periods = jobs_of(&target, None, &config).into_iter().map(|(_, period)| period);
+                assert_eq!(periods.collect::<Vec<_>>(), [Duration::from_secs(expected); 2]);
+            }
+        }
     }
 
     #[test]

@@ -44,6 +44,8 @@ pub struct MeshConfig {
     pub advertise: Vec<SocketAddr>,
     /// How long others take the station for alive after it was heard last.
     pub lease: Duration,
+    /// Most latency experiments that the station begins with its peers, in a second, all of them together.
+    pub latency_per_s: f64,
     /// Most records that wait for the mesh, on disk.
     pub spool_records_max: u64,
     /// Command that is run when a peer joined, was lost or returned.
@@ -72,6 +74,7 @@ impl Default for MeshConfig {
             groups: Vec::new(),
             advertise: Vec::new(),
             lease: Duration::from_secs(10),
+            latency_per_s: 1.0,
             spool_records_max: 1_000_000,
             on_change: None,
             webhook: None,
@@ -97,6 +100,12 @@ impl MeshConfig {
             }
         }
         groups
+    }
+
+    /// The shortest period at which each of `peers` may be measured by `experiments`, so that all of them together
+    /// stay below [`MeshConfig::latency_per_s`].
+    pub(crate) fn latency_period(&self, peers: usize, experiments: usize) -> Duration {
+        Duration::from_secs_f64(peers as f64 * experiments as f64 / self.latency_per_s)
     }
 
     /// Sets a key of the table; `None` = there is no such key.
@@ -128,6 +137,7 @@ impl MeshConfig {
             "groups" => value.words().and_then(groups).map(|v| self.groups = v),
             "advertise" => value.words().and_then(addresses).map(|v| self.advertise = v),
             "lease_s" => value.seconds(1.0, 300.0).map(|v| self.lease = v),
+            "latency_per_s" => value.number(0.01, 1000.0).map(|v| self.latency_per_s = v),
             "spool_records_max" => value.integer(1000, 1_000_000_000).map(|v| self.spool_records_max = v),
             "on_change" => value.text().map(|v| self.on_change = Some(v)),
             "webhook" => value.text().and_then(webhook).map(|v| self.webhook = Some(v)),
@@ -304,6 +314,16 @@ mod tests {
         ] {
             assert_eq!(bad.check().unwrap_err().0, key);
         }
+    }
+
+    #[test]
+    fn a_mesh_of_any_size_is_measured_at_one_rate() {
+        let config = MeshConfig::default();
+        for peers in [1, 10, 100, 10_000] {
+            let per_s = peers as f64 * 2.0 / config.latency_period(peers, 2).as_secs_f64();
+            assert!((per_s - config.latency_per_s).abs() < 1e-6, "{peers}: {per_s}");
+        }
+        assert_eq!(config.latency_period(0, 2), Duration::ZERO);
     }
 
     #[test]
