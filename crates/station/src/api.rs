@@ -1,5 +1,6 @@
 //! The HTTP API (docs/spec/api.md): one file for each group of requests.
 
+mod bulk;
 mod echo;
 mod engine;
 mod feed;
@@ -35,7 +36,7 @@ use crate::config::Config;
 use crate::echo::Echo;
 use crate::health::Health;
 use crate::hub::Hub;
-use crate::mesh::Board;
+use crate::mesh::{Board, Bulk};
 use crate::recorder::Inbox;
 use crate::seats::Seats;
 use crate::targets::Targets;
@@ -61,6 +62,7 @@ pub(crate) struct Shared {
     pub(crate) health: Arc<Health>,
     pub(crate) targets: Targets,
     pub(crate) board: Arc<Board>,
+    pub(crate) bulk: Arc<Bulk>,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
     pub(crate) echo: Arc<Echo>,
@@ -94,6 +96,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/mesh", get(peers::mesh)),
         ("/v1/peers", get(peers::peers)),
         ("/v1/peers/events", get(peers::events)),
+        ("/v1/tests", get(bulk::list).post(bulk::begin)),
         ("/v1/invitations", post(members::invite)),
         ("/v1/members", get(members::list).delete(members::remove)),
         ("/v1/openapi.json", get(page::openapi)),

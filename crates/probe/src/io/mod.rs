@@ -4,6 +4,7 @@
 //! wake-up by a runtime would be measured as network.
 
 mod clock;
+mod consent;
 mod crew;
 mod datagrams;
 mod dial;
@@ -34,12 +35,13 @@ use crate::signed::{Challenge, Credentials};
 use crate::target::Scheme;
 use crate::{Experiment, Plan, ProbeError, Reading, Target};
 
+pub use consent::{Agreement, Consent, Wish};
 pub use kernel::bulk_tcp_info;
 pub use listener::Listener;
 pub use payload::block as noise;
 pub use responder::{BulkElsewhere, Limits, Responder, Seat};
 pub use stream::Upgraded;
-pub use timed::stream;
+pub use timed::{stream, stream_counted};
 pub use tls::trusting;
 
 /// Everything an experiment needs to know beside its target.

@@ -3,6 +3,7 @@
 
 mod api;
 mod archive;
+mod bulk;
 mod echo;
 mod engine;
 mod guard;
