@@ -54,6 +54,9 @@ pub struct Context {
     pub token: Option<String>,
     /// Answers the challenge of a station that knows this one by its public key; goes before the token.
     pub sign: Option<Arc<dyn Sign>>,
+    /// Asks to be asked for the signature, also by a station that would let this host in without: whoever signed is
+    /// known by name there.
+    pub signs_first: bool,
     /// Forecast of the `rtt` series of this target, in seconds, subtracted from the time of a
     /// transfer. Never that of `rtt_nagle`.
     pub rtt_forecast_s: Option<f64>,
@@ -98,6 +101,7 @@ impl Default for Context {
             deadline: Duration::from_secs(10),
             token: None,
             sign: None,
+            signs_first: false,
             rtt_forecast_s: None,
             cancel: Cancel::default(),
             progress: None,

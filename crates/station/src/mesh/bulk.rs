@@ -244,6 +244,7 @@ impl Bulk {
         let context = Context {
             deadline: AROUND,
             sign: Some(self.board.identity.signer(peer.clone())),
+            signs_first: true,
             cancel: self.cancel.clone(),
             ..Context::default()
         };
