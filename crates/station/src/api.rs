@@ -1,6 +1,7 @@
 //! The HTTP API (docs/spec/api.md): one file for each group of requests.
 
 mod best;
+mod bulk;
 mod echo;
 mod engine;
 mod feed;
@@ -37,7 +38,7 @@ use crate::desk::Desk;
 use crate::echo::Echo;
 use crate::health::Health;
 use crate::hub::Hub;
-use crate::mesh::Board;
+use crate::mesh::{Board, Bulk};
 use crate::recorder::Inbox;
 use crate::seats::Seats;
 use crate::targets::Targets;
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(crate) targets: Targets,
     pub(crate) board: Arc<Board>,
     pub(crate) desk: Desk,
+    pub(crate) bulk: Arc<Bulk>,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
     pub(crate) echo: Arc<Echo>,
@@ -98,6 +100,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/mesh", get(peers::mesh)),
         ("/v1/peers", get(peers::peers)),
         ("/v1/peers/events", get(peers::events)),
+        ("/v1/tests", get(bulk::list).post(bulk::begin)),
         ("/v1/invitations", post(members::invite)),
         ("/v1/members", get(members::list).delete(members::remove)),
         ("/v1/openapi.json", get(page::openapi)),

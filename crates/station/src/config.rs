@@ -412,6 +412,12 @@ pub const KEYS: &[&str] = &[
     "mesh.on_change",
     "mesh.webhook",
     "mesh.bulk",
+    "mesh.bulk_share",
+    "mesh.bulk_bytes_per_hour",
+    "mesh.bulk_seconds",
+    "mesh.bulk_every_s",
+    "mesh.bulk_early_stop",
+    "mesh.bulk_paper",
     "tls.certificate",
     "tls.key",
 ];

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use barograph_forecast::Name;
+use barograph_mesh::{BudgetConfig, PlanConfig};
 use barograph_probe::Target;
 use barograph_probe::target::Scheme;
 
@@ -52,8 +53,20 @@ pub struct MeshConfig {
     pub on_change: Option<String>,
     /// URL that the same is posted to.
     pub webhook: Option<String>,
-    /// Whether others may make bulk tests with this station.
+    /// Whether the station and its peers may make bulk tests with each other.
     pub bulk: bool,
+    /// Share of time that they may take; `None` = as the plan's policy has it.
+    pub bulk_share: Option<f64>,
+    /// Bytes that they may move in any hour; `None` = as the plan's policy has it.
+    pub bulk_bytes_per_hour: Option<u64>,
+    /// How long a full test is.
+    pub bulk_length: Duration,
+    /// One turn for a test every so often.
+    pub bulk_every: Duration,
+    /// Whether a test may end once its rate has settled, where its path is known well enough.
+    pub bulk_early_stop: bool,
+    /// Whether to plan as Gloperf does.
+    pub bulk_paper: bool,
 }
 
 impl Default for MeshConfig {
@@ -79,6 +92,12 @@ impl Default for MeshConfig {
             on_change: None,
             webhook: None,
             bulk: true,
+            bulk_share: None,
+            bulk_bytes_per_hour: None,
+            bulk_length: BudgetConfig::default().test_max,
+            bulk_every: PlanConfig::default().every,
+            bulk_early_stop: true,
+            bulk_paper: false,
         }
     }
 }
@@ -106,6 +125,18 @@ impl MeshConfig {
     /// stay below [`MeshConfig::latency_per_s`].
     pub(crate) fn latency_period(&self, peers: usize, experiments: usize) -> Duration {
         Duration::from_secs_f64(peers as f64 * experiments as f64 / self.latency_per_s)
+    }
+
+    /// How bulk tests are planned, and what they may cost.
+    #[must_use]
+    pub fn plan(&self) -> PlanConfig {
+        let usual = if self.bulk_paper { PlanConfig::paper() } else { PlanConfig::default() };
+        let budget = BudgetConfig {
+            share: self.bulk_share.unwrap_or(usual.budget.share),
+            bytes_per_hour: self.bulk_bytes_per_hour.unwrap_or(usual.budget.bytes_per_hour),
+            test_max: self.bulk_length,
+        };
+        PlanConfig { every: self.bulk_every, budget, ..usual }
     }
 
     /// Sets a key of the table; `None` = there is no such key.
@@ -142,6 +173,14 @@ impl MeshConfig {
             "on_change" => value.text().map(|v| self.on_change = Some(v)),
             "webhook" => value.text().and_then(webhook).map(|v| self.webhook = Some(v)),
             "bulk" => value.flag().map(|v| self.bulk = v),
+            "bulk_share" => value.number(0.0001, 1.0).map(|v| self.bulk_share = Some(v)),
+            "bulk_bytes_per_hour" => {
+                value.integer(BULK_BYTES_MIN, BULK_BYTES_MAX).map(|v| self.bulk_bytes_per_hour = Some(v))
+            }
+            "bulk_seconds" => value.seconds(0.5, 30.0).map(|v| self.bulk_length = v),
+            "bulk_every_s" => value.seconds(1.0, 86_400.0).map(|v| self.bulk_every = v),
+            "bulk_early_stop" => value.flag().map(|v| self.bulk_early_stop = v),
+            "bulk_paper" => value.flag().map(|v| self.bulk_paper = v),
             _ => return None,
         })
     }
@@ -165,6 +204,9 @@ impl MeshConfig {
         }
         if self.nats_certificate.is_some() != self.nats_key.is_some() {
             return refuse("mesh.nats_key", "mesh.nats_certificate and mesh.nats_key belong together");
+        }
+        if let Err(error) = self.plan().check() {
+            return Err(("mesh.bulk_share", error.to_string()));
         }
         Ok(())
     }
@@ -259,6 +301,10 @@ fn webhook(text: String) -> Result<String, String> {
 /// One less than the directory takes, for the site's own.
 const GROUPS_MAX: usize = barograph_engine::Entry::GROUPS_MAX - 1;
 const ADDRESSES_MAX: usize = barograph_engine::Entry::ADDRESSES_MAX;
+/// Half of it bounds a test; with less than 2 MB no path's start-up is over.
+const BULK_BYTES_MIN: u64 = 4_000_000;
+/// A day's worth of 100 Gbit/s: a bound against slips of the pen.
+const BULK_BYTES_MAX: u64 = 1_000_000_000_000_000;
 
 #[cfg(test)]
 mod tests {

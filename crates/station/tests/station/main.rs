@@ -4,6 +4,7 @@
 mod api;
 mod archive;
 mod best;
+mod bulk;
 mod echo;
 mod engine;
 mod guard;
