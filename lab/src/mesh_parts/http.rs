@@ -1,4 +1,4 @@
-//! One question, one connection, one answer: HTTP/1.0 (RFC 1945), in which no answer comes in pieces.
+//! One question, one connection, one answer; read by HTTP/1.0 (RFC 1945), in which no answer comes in pieces.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -20,7 +20,8 @@ pub(crate) fn text(address: SocketAddr, path: &str) -> anyhow::Result<String> {
 /// Posts JSON to `path` and gives the answer.
 pub(crate) fn post(address: SocketAddr, path: &str, body: &Value) -> anyhow::Result<Value> {
     let body = body.to_string();
-    let head = format!("POST {path} HTTP/1.0\r\nHost: {address}\r\n");
+    // A station takes HTTP/1.0 for a proxy's, and would ask for a token; it knows the length of what it answers.
+    let head = format!("POST {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n");
     let length = body.len();
     let rest = format!("Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}");
     Ok(serde_json::from_str(&ask(address, &(head + &rest))?)?)
