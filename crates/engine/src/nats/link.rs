@@ -187,6 +187,13 @@ pub(super) fn servers(config: &NatsConfig) -> Result<Vec<ServerAddr>, Error> {
         return Err(Error::Invalid("no NATS server is named".into()));
     }
     let address = |server: &String| {
+        // Servers are named in logs and on pages, so nothing that must not be read there may be in a name.
+        if let Some((_, place)) = server.rsplit_once('@') {
+            return Err(Error::Invalid(format!(
+                "the NATS server `{place}` is given with a user or a password; credentials belong into a file \
+                 (`mesh.nats_credentials`)"
+            )));
+        }
         server.parse().map_err(|error| Error::Invalid(format!("`{server}` is no NATS server: {error}")))
     };
     config.servers.iter().map(address).collect()
