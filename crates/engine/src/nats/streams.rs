@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::directory::TTL_MAX;
 use super::link::{Link, Trouble, json, read};
 use super::subject;
 use crate::Error;
@@ -135,9 +136,13 @@ fn entries(link: &Link) -> serde_json::Value {
         "subjects": [format!("{}.*", subject::ENTRIES)],
         "retention": "limits",
         "storage": "file",
-        "discard": "new",
+        // Whatever fills it is pushed out by those that are renewed.
+        "discard": "old",
         "num_replicas": link.config.replicas,
         "max_msgs_per_subject": 1,
+        "max_msgs": STATIONS_MAX,
+        "max_bytes": DIRECTORY_BYTES_MAX,
+        "max_age": nanoseconds(TTL_MAX),
         "max_consumers": -1,
         "max_msg_size": ENTRY_BYTES_MAX + HEADERS_BYTES_MAX,
         "allow_direct": true,
@@ -162,6 +167,12 @@ pub(super) const RECORDS: &str = "BAROGRAPH";
 
 /// The stream behind the bucket `barograph_dir`.
 pub(super) const ENTRIES: &str = "KV_barograph_dir";
+
+/// Several times the stations of the largest mesh thought of, so that those that left and tombstones fit too.
+const STATIONS_MAX: u64 = 1 << 16;
+
+/// A kibibyte for each of them: entries are shorter.
+const DIRECTORY_BYTES_MAX: u64 = STATIONS_MAX << 10;
 
 /// No such stream.
 const NOT_FOUND: u16 = 404;

@@ -10,11 +10,12 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
+use super::directory::{self, Registered};
 use super::link::{Link, Trouble};
 use super::streams::{self, ENTRIES};
+use super::subject;
 use super::walk::{self, Stored};
-use super::{directory, subject};
-use crate::{BoxStream, Entry, Error, Event, Group, HostId, wire};
+use crate::{BoxStream, Entry, Error, Event, Group, HostId};
 
 /// The events of `group`, made by a task of the connection's.
 pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
@@ -45,12 +46,13 @@ struct Members {
     known: BTreeMap<HostId, Member>,
 }
 
+#[derive(Clone)]
 struct Member {
     entry: Entry,
-    registration: Option<String>,
+    registration: String,
     place: u64,
     renewed: Instant,
-    ttl: Option<Duration>,
+    ttl: Duration,
 }
 
 impl Watcher {
@@ -130,6 +132,7 @@ impl Watcher {
             for stored in &stretch.messages {
                 place = stored.seq;
                 now.note(stored);
+                self.keep_under(stored, &mut now);
             }
             if stretch.pending == 0 {
                 break;
@@ -164,6 +167,17 @@ impl Watcher {
         Ok(true)
     }
 
+    /// Where a key holds what is no registration, its station is still what it was: it writes over that, or
+    /// its lease runs out.
+    fn keep_under(&mut self, stored: &Stored, now: &mut Members) {
+        if Registered::read(stored).is_none()
+            && let Some(host) = directory::host(stored)
+            && let Some(member) = self.members.known.get(&host)
+        {
+            now.known.insert(host, member.clone());
+        }
+    }
+
     /// Reads what was stored since; `false` = nobody listens.
     async fn catch_up(&mut self) -> Result<bool, Trouble> {
         loop {
@@ -186,7 +200,11 @@ impl Watcher {
         for host in self.members.overdue() {
             let key = format!("{}.{}", subject::ENTRIES, subject::token(host.as_str()));
             let event = match walk::last(&self.link, ENTRIES, &key).await? {
-                Some(stored) if self.members.is_newer(&host, &stored) => self.members.note(&stored),
+                Some(stored)
+                    if self.members.is_newer(&host, &stored) && Registered::read(&stored).is_some() =>
+                {
+                    self.members.note(&stored)
+                }
                 Some(_) if !self.members.ran_out(&host) => None,
                 _ => self.members.known.remove(&host).map(|_| Event::Down(host)),
             };
@@ -210,36 +228,26 @@ impl Watcher {
 }
 
 impl Members {
-    /// Takes what the bucket holds, or held, for one host.
+    /// Takes what the bucket holds, or held, for one host; what is no registration changes nothing.
     fn note(&mut self, stored: &Stored) -> Option<Event> {
-        let host =
-            stored.subject.strip_prefix(subject::ENTRIES)?.strip_prefix('.').and_then(subject::name)?;
-        let entry = match wire::read_entry(&stored.payload) {
-            // An entry speaks for the host that may write its key, and for no other.
-            Ok(entry) if !directory::is_deletion(stored) && entry.host == host => Some(entry),
-            _ => None,
-        };
+        let Registered { host, id, ttl, entry } = Registered::read(stored)?;
         let Some(entry) = entry.filter(|entry| entry.groups.contains(&self.group)) else {
             return self.known.remove(&host).map(|_| Event::Down(host));
         };
         let member = Member {
             entry: entry.clone(),
-            registration: directory::id(stored).map(str::to_owned),
+            registration: id.clone(),
             place: stored.seq,
             renewed: Instant::now(),
-            ttl: directory::ttl(stored),
+            ttl,
         };
-        let registration = member.registration.clone();
         let before = self.known.insert(host, member);
-        let is_same =
-            before.is_some_and(|before| before.entry == entry && before.registration == registration);
+        let is_same = before.is_some_and(|before| before.entry == entry && before.registration == id);
         (!is_same).then_some(Event::Up(entry))
     }
 
     fn overdue(&self) -> Vec<HostId> {
-        let is_overdue = |member: &Member| {
-            member.ttl.is_some_and(|ttl| ttl / 3 + RENEWAL_SLACK < member.renewed.elapsed())
-        };
+        let is_overdue = |member: &Member| member.ttl / 3 + RENEWAL_SLACK < member.renewed.elapsed();
         let overdue = self.known.iter().filter(|(_, member)| is_overdue(member));
         overdue.take(OVERDUE_MAX).map(|(host, _)| host.clone()).collect()
     }
@@ -250,8 +258,7 @@ impl Members {
 
     /// Whether a lease is over by our own clock, though the servers have not dropped it yet.
     fn ran_out(&self, host: &HostId) -> bool {
-        let ran_out =
-            |member: &Member| member.ttl.is_some_and(|ttl| ttl + EXPIRY_SLACK < member.renewed.elapsed());
+        let ran_out = |member: &Member| member.ttl + EXPIRY_SLACK < member.renewed.elapsed();
         self.known.get(host).is_none_or(ran_out)
     }
 }
