@@ -19,7 +19,7 @@ use tokio::sync::mpsc;
 use crate::server::{self, LIMIT, Server};
 use crate::values::{entry, eventually, name, next, record};
 
-const ARCHIVE: &str = "archive.example.net";
+pub(crate) const ARCHIVE: &str = "archive.example.net";
 const NORTH: &str = "north.example.net";
 const SOUTH: &str = "south.example.net";
 
@@ -455,12 +455,12 @@ fn single(directory: &Path) -> String {
         .replace("\"./", &format!("\"{}/", directory.display()))
 }
 
-fn certificates(directory: &Path, arguments: &[&str]) {
+pub(crate) fn certificates(directory: &Path, arguments: &[&str]) {
     let made = Command::new(deploy("certificates")).args(arguments).current_dir(directory).output().unwrap();
     assert!(made.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
 }
 
-fn has_openssl() -> bool {
+pub(crate) fn has_openssl() -> bool {
     let found = Command::new("openssl").arg("version").output().is_ok();
     if !found {
         println!("SKIPPED: certificates for NATS: there is no openssl");
@@ -468,7 +468,7 @@ fn has_openssl() -> bool {
     found
 }
 
-fn deploy(file: &str) -> PathBuf {
+pub(crate) fn deploy(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats").join(file)
 }
 
