@@ -84,7 +84,11 @@ impl Registration {
                     Ok(None) => return tracing::info!(key = %self.key, "another registration took over"),
                     Err(_) => RETRY.min(third),
                 },
-                Err(_) => RETRY.min(third),
+                Err(_) => {
+                    // Where the bucket is gone, whoever may makes it again; otherwise this asks nothing.
+                    let _ = streams::ensure(&self.link).await;
+                    RETRY.min(third)
+                }
             };
         }
     }

@@ -51,12 +51,13 @@ pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
         return Ok(());
     }
     for (name, config) in [(RECORDS, records(link)), (ENTRIES, entries(link))] {
-        if let Err(error) = call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?
-        {
-            if error.code != NOT_FOUND {
+        match call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await? {
+            Ok(extent) if name == RECORDS => link.found(&extent.created, 0),
+            Ok(_) => {}
+            Err(error) if error.code == NOT_FOUND => create(link, name, &config).await?,
+            Err(error) => {
                 return Err(Error::Unavailable(format!("the stream {name}: {}", error.description)));
             }
-            create(link, name, &config).await?;
         }
     }
     link.is_ready.store(true, Ordering::Relaxed);
@@ -72,22 +73,30 @@ async fn create(link: &Link, name: &str, config: &serde_json::Value) -> Result<(
             "there is no stream {name} yet, and this station may not make it: start the archive first"
         ))),
         Err(trouble) => Err(trouble.into()),
-        Ok(Ok(_)) => Ok(()),
+        Ok(Ok(extent)) => {
+            if name == RECORDS {
+                link.found(&extent.created, 0);
+            }
+            Ok(())
+        }
     }
 }
 
 /// Where the stream `name` begins and ends now, as its leader knows it.
 pub(super) async fn extent(link: &Link, name: &str) -> Result<Extent, Trouble> {
-    call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new())
-        .await?
-        .map_err(|error| Trouble::NoAnswer(format!("the stream {name}: {}", error.description)))
+    call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?.map_err(|error| {
+        if error.code == NOT_FOUND {
+            link.is_ready.store(false, Ordering::Relaxed);
+        }
+        Trouble::NoAnswer(format!("the stream {name}: {}", error.description))
+    })
 }
 
 /// What is read from now on includes all that the stream holds now.
 pub(super) async fn note_end(link: &Link) -> Result<(), Error> {
     ensure(link).await?;
     let extent = extent(link, RECORDS).await?;
-    link.acknowledged.fetch_max(extent.state.last_seq, Ordering::Relaxed);
+    link.found(&extent.created, extent.state.last_seq);
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 //! Reading a stream by sequence: a stretch at a time, checked to be whole.
 
+use std::sync::atomic::Ordering;
+
 use async_nats::{HeaderMap, Message, StatusCode};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -71,6 +73,7 @@ pub(super) async fn stretch(
             }
             Some(StatusCode::NOT_FOUND) => return Ok(stretch),
             Some(StatusCode::NO_RESPONDERS) => {
+                link.is_ready.store(false, Ordering::Relaxed);
                 return Err(Trouble::NotSent(format!("nobody serves the stream {stream}")));
             }
             Some(status) => return Err(Trouble::NoAnswer(format!("{request}: {status}"))),
