@@ -24,6 +24,8 @@ pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
         link: Arc::clone(link),
         members: Members { group: group.clone(), known: BTreeMap::new() },
         place: 0,
+        bucket: String::new(),
+        checked: Instant::now(),
         synced: false,
         events,
     };
@@ -36,6 +38,10 @@ struct Watcher {
     members: Members,
     /// Everything in the bucket's stream up to here was seen.
     place: u64,
+    /// When the bucket was made: one made anew counts its places from 1 again.
+    bucket: String,
+    /// When that was looked at last.
+    checked: Instant,
     synced: bool,
     events: mpsc::Sender<Result<Event, Error>>,
 }
@@ -101,7 +107,9 @@ impl Watcher {
                         if !self.tell(event).await {
                             return Ok(());
                         }
-                    } else if self.place < stored.seq && !self.catch_up().await? {
+                    } else if stored.seq <= self.place {
+                        self.check().await?;
+                    } else if !self.catch_up().await? {
                         return Ok(());
                     }
                 }
@@ -123,8 +131,21 @@ impl Watcher {
         }
     }
 
+    /// Looks whether it is still the same bucket, after something came that is older than what was seen.
+    async fn check(&mut self) -> Result<(), Trouble> {
+        if self.checked.elapsed() < CHECK_EVERY {
+            return Ok(());
+        }
+        self.checked = Instant::now();
+        if streams::extent(&self.link, ENTRIES).await?.created == self.bucket {
+            return Ok(());
+        }
+        Err(Trouble::NoAnswer("the bucket was made anew".into()))
+    }
+
     /// Reads the whole bucket and tells what is other than before; `false` = nobody listens.
     async fn resync(&mut self) -> Result<bool, Trouble> {
+        self.bucket = streams::extent(&self.link, ENTRIES).await?.created;
         let mut now = Members { group: self.members.group.clone(), known: BTreeMap::new() };
         let mut place = 0;
         loop {
@@ -206,7 +227,10 @@ impl Watcher {
                     self.members.note(&stored)
                 }
                 Some(_) if !self.members.ran_out(&host) => None,
-                _ => self.members.known.remove(&host).map(|_| Event::Down(host)),
+                _ => {
+                    self.check().await?;
+                    self.members.known.remove(&host).map(|_| Event::Down(host))
+                }
             };
             if !self.tell(event).await {
                 return Ok(false);
@@ -274,6 +298,9 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Changes may be lost with a connection or to a slow listener; then this is the longest delay.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Seldom enough for ten thousand watchers to ask.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// A renewal is due after a third of the lease; so much later it is worth a question.
 const RENEWAL_SLACK: Duration = Duration::from_millis(400);

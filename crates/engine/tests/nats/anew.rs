@@ -60,6 +60,10 @@ async fn a_stream_made_anew_is_noticed() {
     }
     let _lease = north.register(&entry("north"), Duration::from_secs(1)).await.unwrap();
     assert_eq!(north.watermark(&name("north")).await, Ok(50));
+    let mut records = nats.subscribe(&Selector::default(), From::Now);
+    let mut events = nats.watch(&name("local"));
+    assert_eq!(next(&mut events).await, Event::Up(entry("north")));
+    assert_eq!(next(&mut events).await, Event::Synced);
 
     let operator = async_nats::connect(&server.url).await.unwrap();
     for stream in ["BAROGRAPH", "KV_barograph_dir"] {
@@ -77,6 +81,10 @@ async fn a_stream_made_anew_is_noticed() {
         (first == Event::Up(entry("north"))).then_some(())
     })
     .await;
+    // Who listened before hears what comes now.
+    assert_eq!(next(&mut records).await.1.seq, 51);
+    let _other = north.register(&entry("south"), Duration::from_secs(10)).await.unwrap();
+    while next(&mut events).await != Event::Up(entry("south")) {}
 }
 
 /// Until it has read what the stream held when it began, an archive gives no number that is too small.
