@@ -13,9 +13,11 @@
 
 mod answers;
 mod archiver;
+mod complaints;
 mod directory;
 mod follow;
 mod link;
+mod place;
 mod publish;
 mod question;
 mod streams;
@@ -142,6 +144,27 @@ impl Nats {
         let link = Arc::clone(&self.link);
         self.link.run(async move { answers::ask(&link, &question).await }).await
     }
+
+    /// Asks until the page is full: a part may be shorter than asked for, as one message holds only so many
+    /// bytes.
+    async fn pages(
+        &self,
+        limit: usize,
+        after: Option<Cursor>,
+        question: impl Fn(usize, Option<Cursor>) -> Question + Send,
+    ) -> Result<Page<Record>, Error> {
+        question::check_limit(limit)?;
+        let mut page = Page { items: Vec::new(), next: after };
+        loop {
+            let part = self.ask(question(limit - page.items.len(), page.next)).await?.into_page();
+            let ended = part.items.is_empty();
+            page.items.extend(part.items);
+            page.next = part.next;
+            if page.next.is_none() || ended || limit <= page.items.len() {
+                return Ok(page);
+            }
+        }
+    }
 }
 
 #[async_trait::async_trait]
@@ -167,19 +190,10 @@ impl Engine for Nats {
     }
 
     async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
-        question::check_limit(range.limit)?;
-        let mut page = Page { items: Vec::new(), next: range.after };
-        loop {
-            let rest = Range { limit: range.limit - page.items.len(), after: page.next, ..*range };
-            let part = self.ask(Question::history(series, &rest)).await?.into_page()?;
-            let ended = part.items.is_empty();
-            page.items.extend(part.items);
-            page.next = part.next;
-            // A part may be shorter than asked for: one message holds only so many bytes.
-            if page.next.is_none() || ended || range.limit <= page.items.len() {
-                return Ok(page);
-            }
-        }
+        self.pages(range.limit, range.after, |limit, after| {
+            Question::history(series, &Range { limit, after, ..*range })
+        })
+        .await
     }
 
     async fn latest(
@@ -188,18 +202,7 @@ impl Engine for Nats {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<Page<Record>, Error> {
-        question::check_limit(limit)?;
-        let mut page = Page { items: Vec::new(), next: after };
-        loop {
-            let question = Question::latest(selector, page.next, limit - page.items.len());
-            let part = self.ask(question).await?.into_page()?;
-            let ended = part.items.is_empty();
-            page.items.extend(part.items);
-            page.next = part.next;
-            if page.next.is_none() || ended || limit <= page.items.len() {
-                return Ok(page);
-            }
-        }
+        self.pages(limit, after, |limit, after| Question::latest(selector, after, limit)).await
     }
 
     async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {

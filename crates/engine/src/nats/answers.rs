@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::link::{Link, Trouble, json};
 use super::question::{AnswerJson, Question, parts};
-use super::subject;
+use super::{streams, subject};
 use crate::{Error, Page, Record};
 
 /// What an archive answered.
@@ -17,8 +17,8 @@ pub(super) struct Answer {
 }
 
 impl Answer {
-    pub(super) fn into_page(self) -> Result<Page<Record>, Error> {
-        Ok(self.page)
+    pub(super) fn into_page(self) -> Page<Record> {
+        self.page
     }
 
     pub(super) fn into_number(self) -> Result<u64, Error> {
@@ -28,8 +28,38 @@ impl Answer {
 
 /// Asks the archive that answered last, or that gave the cursor; where it is gone, any.
 pub(super) async fn ask(link: &Link, question: &Question) -> Result<Answer, Error> {
+    let asked = ask_once(link, question).await;
+    if !matches!(asked, Err(Unanswered::OtherStream(_))) {
+        return asked.map_err(Error::from);
+    }
+    // One of us has not seen yet that the stream was made anew.
+    streams::note_end(link).await?;
+    ask_once(link, question).await.map_err(Error::from)
+}
+
+/// Why there is no answer.
+enum Unanswered {
+    OtherStream(Error),
+    Other(Error),
+}
+
+impl std::convert::From<Error> for Unanswered {
+    fn from(error: Error) -> Self {
+        Self::Other(error)
+    }
+}
+
+impl std::convert::From<Unanswered> for Error {
+    fn from(unanswered: Unanswered) -> Self {
+        match unanswered {
+            Unanswered::OtherStream(error) | Unanswered::Other(error) => error,
+        }
+    }
+}
+
+async fn ask_once(link: &Link, question: &Question) -> Result<Answer, Unanswered> {
     let mut question = question.clone();
-    question.after_place = link.acknowledged.load(Ordering::Relaxed);
+    (question.stream, question.after_place) = link.acknowledged();
     let by_cursor = question.cursor.map(|cursor| parts(cursor).0);
     let archive = by_cursor.unwrap_or_else(|| link.archive.load(Ordering::Relaxed));
     let payload = json(&question);
@@ -44,19 +74,23 @@ pub(super) async fn ask(link: &Link, question: &Question) -> Result<Answer, Erro
     match answer {
         Ok(message) => read(link, &message.payload),
         Err(Trouble::NotSent(_)) if by_cursor.is_some() && link.connected().is_ok() => {
-            Err(Error::TooOld("the archive that gave this place does not answer; begin again".into()))
+            Err(Error::TooOld("the archive that gave this place does not answer; begin again".into()).into())
         }
         Err(Trouble::NotSent(why)) if link.connected().is_ok() => {
-            Err(Error::Unavailable(format!("no archive answers ({why})")))
+            Err(Error::Unavailable(format!("no archive answers ({why})")).into())
         }
-        Err(trouble) => Err(trouble.into()),
+        Err(trouble) => Err(Error::from(trouble).into()),
     }
 }
 
-fn read(link: &Link, payload: &Bytes) -> Result<Answer, Error> {
+fn read(link: &Link, payload: &Bytes) -> Result<Answer, Unanswered> {
     let answer: AnswerJson<'_> = serde_json::from_slice(payload)
         .map_err(|error| Error::Unavailable(format!("an archive's answer cannot be read: {error}")))?;
     link.archive.store(answer.archive, Ordering::Relaxed);
-    let (number, page) = answer.read()?;
+    let is_other = answer.other_stream;
+    let (number, page) = answer.read().map_err(|error| match is_other {
+        true => Unanswered::OtherStream(error),
+        false => Unanswered::Other(error),
+    })?;
     Ok(Answer { number, page })
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use async_nats::Message;
 use futures_util::StreamExt as _;
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
+use super::complaints::Complaints;
 use super::link::{Link, Trouble, json};
+use super::place::Place;
 use super::question::{self, AnswerJson, Question, archive_number};
 use super::streams::{self, RECORDS};
 use super::{Nats, subject, walk};
@@ -55,18 +56,22 @@ struct Shared {
     local: Arc<Local>,
     number: u16,
     file: PathBuf,
-    /// Everything in the stream up to here is in the archive.
-    place: watch::Sender<u64>,
+    progress: watch::Sender<Progress>,
     answered: AtomicU64,
     statistics: Mutex<ArchiverStatistics>,
 }
 
-/// How far the archive has read, as kept in a file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Place {
-    /// When the stream was made, as the server says: another stream counts from 1 again.
+/// How far the archive has read, for those who answer.
+#[derive(Clone, Debug, Default)]
+struct Progress {
     stream: String,
+    /// Everything in the stream up to here is in the archive.
     seq: u64,
+    /// Where the stream ended when the archive began to read it: before that, what is missing here may be
+    /// there. `None` = the archive has not begun.
+    end: Option<u64>,
+    /// See [`Place::watermark`].
+    own: u64,
 }
 
 impl Archiver {
@@ -92,7 +97,7 @@ impl Archiver {
             link: Arc::clone(&link),
             local,
             file,
-            place: watch::Sender::new(0),
+            progress: watch::Sender::default(),
             answered: AtomicU64::new(0),
             statistics: Mutex::default(),
         });
@@ -126,10 +131,11 @@ impl Shared {
 /// Reads the stream for ever.
 async fn read(shared: Arc<Shared>, mut place: Place) {
     let mut wait = RETRY_MIN;
+    let mut complaints = Complaints::default();
     loop {
-        let before = place.clone();
-        let Err(why) = follow(&shared, &mut place).await;
-        if place != before {
+        let before = place.seq;
+        let Err(why) = follow(&shared, &mut place, &mut complaints).await;
+        if place.seq != before {
             wait = RETRY_MIN;
         }
         {
@@ -145,27 +151,39 @@ async fn read(shared: Arc<Shared>, mut place: Place) {
 }
 
 /// Reads what there is and what comes; ends with why it cannot.
-async fn follow(shared: &Shared, place: &mut Place) -> Result<std::convert::Infallible, String> {
+async fn follow(
+    shared: &Shared,
+    place: &mut Place,
+    complaints: &mut Complaints,
+) -> Result<std::convert::Infallible, String> {
     let said = |trouble: Trouble| Error::from(trouble).to_string();
     streams::ensure(&shared.link).await.map_err(|error| error.to_string())?;
     let extent = streams::extent(&shared.link, RECORDS).await.map_err(said)?;
     if place.stream != extent.created || extent.state.last_seq < place.seq {
-        *place = Place { stream: extent.created, seq: 0 };
+        place.begin(extent.created);
     }
-    shared.place.send_replace(place.seq);
+    let before = shared.progress.borrow().clone();
+    let end = before.end.filter(|_| before.stream == place.stream).or(Some(extent.state.last_seq));
+    let (stream, seq, own) = (place.stream.clone(), place.seq, place.watermark());
+    shared.progress.send_replace(Progress { stream, seq, end, own });
     let feed = format!("{}.>", subject::NOTES);
     let mut faults = shared.link.faults();
     let mut notes = shared.link.client.subscribe(feed.clone()).await.map_err(|error| error.to_string())?;
     let mut written = Instant::now();
+    let mut looked = Instant::now();
     let mut kept = place.seq;
     loop {
-        let pending = step(shared, place).await?;
+        let pending = step(shared, place, complaints).await?;
         // Each file written costs as much as many records; what it lacks is read again.
         if kept < place.seq && WRITE_EVERY <= written.elapsed() {
             place.write(&shared.file);
             (written, kept) = (Instant::now(), place.seq);
         }
         if pending == 0 {
+            if LOOK_EVERY <= looked.elapsed() {
+                look_at_the_stream(shared, place).await?;
+                looked = Instant::now();
+            }
             tokio::select! {
                 _ = timeout(LOOK_EVERY, notes.next()) => {}
                 trouble = faults.of(&feed) => return Err(said(trouble)),
@@ -175,10 +193,27 @@ async fn follow(shared: &Shared, place: &mut Place) -> Result<std::convert::Infa
     }
 }
 
+/// Sees whether it is still the same stream: another one has nothing under the numbers that are awaited.
+async fn look_at_the_stream(shared: &Shared, place: &mut Place) -> Result<(), String> {
+    let extent = streams::extent(&shared.link, RECORDS).await;
+    let extent = extent.map_err(|trouble| Error::from(trouble).to_string())?;
+    let state = extent.state;
+    if extent.created != place.stream || state.last_seq < place.seq {
+        return Err("the stream was made anew; it is read from its beginning".into());
+    }
+    // Where all that was left has gone by age, nothing comes that would move the place.
+    if state.last_seq < state.first_seq && place.seq < state.last_seq {
+        shared.lock().missed += state.last_seq - place.seq;
+        place.seq = state.last_seq;
+        shared.progress.send_modify(|progress| progress.seq = place.seq);
+    }
+    Ok(())
+}
+
 /// Reads a stretch into the archive; gives how many more there are.
-async fn step(shared: &Shared, place: &mut Place) -> Result<u64, String> {
+async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -> Result<u64, String> {
     let all = format!("{}.>", subject::RECORDS);
-    let stretch = walk::stretch(&shared.link, RECORDS, &all, place.seq + 1, STRETCH).await;
+    let stretch = walk::stretch(&shared.link, RECORDS, &all, place.seq.saturating_add(1), STRETCH).await;
     let stretch = stretch.map_err(|trouble| Error::from(trouble).to_string())?;
     let Some(last) = stretch.messages.last().map(|message| message.seq) else {
         let mut statistics = shared.lock();
@@ -192,7 +227,9 @@ async fn step(shared: &Shared, place: &mut Place) -> Result<u64, String> {
             Ok(record) => records.push(record),
             Err(why) => {
                 discarded += 1;
-                tracing::warn!(%why, place = message.seq, "a message was discarded");
+                if complaints.is_due(&message.subject, Instant::now()) {
+                    tracing::warn!(%why, place = message.seq, "a message was discarded");
+                }
             }
         }
     }
@@ -206,32 +243,16 @@ async fn step(shared: &Shared, place: &mut Place) -> Result<u64, String> {
         // Everything that the stream holds is read, so a gap in its numbers is what it no longer held. What it
         // held before this archive was made is nobody's loss.
         if place.seq != 0 {
-            statistics.missed += last - place.seq - count;
+            statistics.missed += last.saturating_sub(place.seq).saturating_sub(count);
         }
         (statistics.lag, statistics.last_error) = (stretch.pending, None);
     }
+    for record in records.iter().filter(|record| record.origin == shared.link.config.host) {
+        place.note(record);
+    }
     place.seq = last;
-    shared.place.send_replace(last);
+    shared.progress.send_modify(|progress| (progress.seq, progress.own) = (last, place.watermark()));
     Ok(stretch.pending)
-}
-
-impl Place {
-    fn read(file: &Path) -> Result<Self, Error> {
-        match std::fs::read(file) {
-            // What cannot be understood is read from the beginning.
-            Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_default()),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(error) => Err(Error::Unavailable(format!("{}: {error}", file.display()))),
-        }
-    }
-
-    fn write(&self, file: &Path) {
-        let new = file.with_extension("place.new");
-        let written = std::fs::write(&new, json(self)).and_then(|()| std::fs::rename(&new, file));
-        if let Err(error) = written {
-            tracing::warn!(%error, file = %file.display(), "how far the archive has read is not kept");
-        }
-    }
 }
 
 /// Answers questions for ever.
@@ -293,22 +314,43 @@ async fn reply(shared: &Shared, message: Message) {
 async fn find(shared: &Shared, kind: &str, payload: &[u8]) -> Result<bytes::Bytes, Error> {
     let question: Question = serde_json::from_slice(payload)
         .map_err(|error| Error::Invalid(format!("the question cannot be read: {error}")))?;
-    let mut place = shared.place.subscribe();
-    let patience = shared.link.config.deadline / 2;
-    let is_there = timeout(patience, place.wait_for(|place| question.after_place <= *place)).await.is_ok();
-    if !is_there {
-        let (read, wanted) = (*shared.place.borrow(), question.after_place);
-        return Err(Error::Unavailable(format!(
-            "the archive has read the stream up to {read}, not yet to {wanted}"
-        )));
+    if !is_read(shared, kind, &question).await? {
+        return Ok(json(&AnswerJson::other_stream(shared.number)));
     }
+    let is_own = |origin: &crate::HostId| *origin == shared.link.config.host;
     let number =
         |number| json(&AnswerJson { archive: shared.number, number: Some(number), ..AnswerJson::default() });
     match kind {
+        question::WATERMARK if is_own(&question.origin()?) => Ok(number(shared.progress.borrow().own)),
         question::WATERMARK => shared.local.watermark(&question.origin()?).await.map(number),
         question::NEXT_SEQ => shared.local.next_seq(&question.origin()?).await.map(number),
         question::HISTORY | question::LATEST => page(shared, kind, &question).await,
         _ => Err(Error::Invalid("the question is not known".into())),
+    }
+}
+
+/// Waits until the archive has read what the asker wants to find; `false` = the two speak of different
+/// streams.
+///
+/// How far a station has come is only known when all is read that the stream held as the archive began.
+async fn is_read(shared: &Shared, kind: &str, question: &Question) -> Result<bool, Error> {
+    let needs_end = matches!(kind, question::WATERMARK | question::NEXT_SEQ);
+    let wanted =
+        |now: &Progress| now.end.map(|end| question.after_place.max(if needs_end { end } else { 0 }));
+    let is_other = |now: &Progress| question.stream.as_ref().is_some_and(|stream| *stream != now.stream);
+    let mut progress = shared.progress.subscribe();
+    let answered =
+        progress.wait_for(|now| wanted(now).is_some_and(|wanted| is_other(now) || wanted <= now.seq));
+    match timeout(shared.link.config.deadline / 2, answered).await {
+        Ok(Ok(now)) => Ok(!is_other(&now)),
+        _ => {
+            let now = shared.progress.borrow();
+            let wanted = wanted(&now).map_or_else(|| "its end".into(), |wanted| wanted.to_string());
+            let read = now.seq;
+            Err(Error::Unavailable(format!(
+                "the archive has read the stream up to {read}, not yet to {wanted}"
+            )))
+        }
     }
 }
 

@@ -13,7 +13,7 @@ use super::publish::Acknowledgement;
 use super::streams::{self, ENTRIES};
 use super::subject;
 use super::walk::{self, Stored};
-use crate::{Entry, Error, Lease, wire};
+use crate::{Entry, Error, HostId, Lease, wire};
 
 /// Writes the entry, and leaves a task that renews it.
 pub(super) async fn register(link: Arc<Link>, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
@@ -84,7 +84,11 @@ impl Registration {
                     Ok(None) => return tracing::info!(key = %self.key, "another registration took over"),
                     Err(_) => RETRY.min(third),
                 },
-                Err(_) => RETRY.min(third),
+                Err(_) => {
+                    // Where the bucket is gone, whoever may makes it again; otherwise this asks nothing.
+                    let _ = streams::ensure(&self.link).await;
+                    RETRY.min(third)
+                }
             };
         }
     }
@@ -96,11 +100,14 @@ impl Registration {
             // It ran out while no server could be reached.
             return Ok(Some(0));
         };
-        Ok((id(&stored) == Some(&self.id)).then_some(stored.seq))
+        // What is no registration, nobody who may write this key has put there: ours is written over it.
+        let is_ours = Registered::read(&stored).is_none_or(|registered| registered.id == self.id);
+        Ok(is_ours.then_some(stored.seq))
     }
 
     async fn leave(&self) {
         let mut headers = HeaderMap::new();
+        headers.insert(REGISTRATION, self.id.as_str());
         headers.insert(OPERATION, DELETED);
         headers.insert(TTL, format!("{TOMBSTONE_S}s"));
         headers.insert(EXPECTED, self.place.to_string());
@@ -125,20 +132,60 @@ impl Registration {
     }
 }
 
-/// Which registration wrote this.
-pub(super) fn id(stored: &Stored) -> Option<&str> {
-    stored.headers.get(REGISTRATION).map(|id| id.as_str())
+/// What a station said of itself under its own key.
+#[derive(Clone, Debug)]
+pub(super) struct Registered {
+    pub(super) host: HostId,
+    /// Which registration wrote it.
+    pub(super) id: String,
+    /// How long the server keeps it.
+    pub(super) ttl: Duration,
+    /// `None` = the station has left.
+    pub(super) entry: Option<Entry>,
 }
 
-/// Whether this says that the key was taken away.
-pub(super) fn is_deletion(stored: &Stored) -> bool {
-    stored.headers.get(OPERATION).is_some()
+impl Registered {
+    /// What is stored, if a station registered itself with it; `None` = it is to be ignored.
+    ///
+    /// It was published under its key, names its registration, lasts no longer than a lease may, and speaks
+    /// for the host of the key alone. An answer of the server that was sent to the key is none
+    /// ([`Stored::is_publication`]).
+    pub(super) fn read(stored: &Stored) -> Option<Self> {
+        let Head { host, id, ttl, is_deletion } = Head::read(stored)?;
+        let entry = match is_deletion {
+            true => None,
+            false => Some(wire::read_entry(&stored.payload).ok().filter(|entry| entry.host == host)?),
+        };
+        Some(Self { host, id: id.to_owned(), ttl, entry })
+    }
 }
 
-/// How long the server keeps this; `None` = for ever.
-pub(super) fn ttl(stored: &Stored) -> Option<Duration> {
-    let seconds = stored.headers.get(TTL)?.as_str().strip_suffix('s')?.parse().ok()?;
-    Some(Duration::from_secs(seconds).min(TTL_MAX))
+/// The same without the entry, which takes most of the time to read.
+pub(super) struct Head<'a> {
+    pub(super) host: HostId,
+    pub(super) id: &'a str,
+    pub(super) ttl: Duration,
+    pub(super) is_deletion: bool,
+}
+
+impl<'a> Head<'a> {
+    /// As [`Registered::read`], but for the entry.
+    pub(super) fn read(stored: &'a Stored) -> Option<Self> {
+        if !stored.is_publication() {
+            return None;
+        }
+        let host = host(stored)?;
+        let id = stored.headers.get(REGISTRATION)?.as_str();
+        let ttl_s = stored.headers.get(TTL)?.as_str().strip_suffix('s')?.parse().ok()?;
+        let ttl = Duration::from_secs(ttl_s);
+        let is_deletion = stored.headers.get(OPERATION).is_some();
+        (TTL_MIN..=TTL_MAX).contains(&ttl).then_some(Self { host, id, ttl, is_deletion })
+    }
+}
+
+/// Whose key it is.
+pub(super) fn host(stored: &Stored) -> Option<HostId> {
+    stored.subject.strip_prefix(subject::ENTRIES)?.strip_prefix('.').and_then(subject::name)
 }
 
 struct NatsLease {
@@ -176,7 +223,7 @@ const WRONG_PLACE: [u32; 2] = [10071, 10164];
 const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// A station that is gone for an hour should not be listed still.
-const TTL_MAX: Duration = Duration::from_hours(1);
+pub(super) const TTL_MAX: Duration = Duration::from_hours(1);
 
 /// After a renewal that failed: several more before the shortest usual lease runs out.
 const RETRY: Duration = Duration::from_millis(250);

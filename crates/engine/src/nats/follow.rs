@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::link::{Link, Trouble};
 use super::streams::{self, RECORDS};
@@ -23,6 +23,7 @@ pub(super) fn subscribe(link: &Arc<Link>, selector: &Selector, from: From) -> Bo
         link: Arc::clone(link),
         selector: selector.clone(),
         place: 0,
+        stream: String::new(),
         has_begun: false,
         counts_gaps: from != From::Oldest,
         items,
@@ -57,6 +58,8 @@ struct Follower {
     selector: Selector,
     /// Everything up to here was seen.
     place: u64,
+    /// When the stream was made: one made anew counts its places from 1 again.
+    stream: String,
     has_begun: bool,
     /// Whether what left the stream before it was seen is reported; not before the first record of all.
     counts_gaps: bool,
@@ -116,7 +119,9 @@ impl Follower {
     /// Finds the place to begin after.
     async fn begin(&mut self, from: From) -> Result<(), Stop> {
         streams::ensure(&self.link).await.map_err(|error| Trouble::NotSent(error.to_string()))?;
-        let end = streams::extent(&self.link, RECORDS).await?.state.last_seq;
+        let streams::Extent { created, state } = streams::extent(&self.link, RECORDS).await?;
+        let end = state.last_seq;
+        self.stream = created;
         self.place = match from {
             From::Now => end,
             From::Oldest => 0,
@@ -136,9 +141,18 @@ impl Follower {
         let mut faults = self.link.faults();
         let not_sent = |error: async_nats::SubscribeError| Trouble::NotSent(error.to_string());
         let mut notes_in = self.link.client.subscribe(notes.clone()).await.map_err(not_sent)?;
+        let mut checked = Instant::now();
         loop {
             while self.step().await? {}
             *wait = RETRY_MIN;
+            if CHECK_EVERY <= checked.elapsed() {
+                checked = Instant::now();
+                let created = streams::extent(&self.link, RECORDS).await?.created;
+                if created != self.stream {
+                    (self.stream, self.place, self.counts_gaps) = (created, 0, false);
+                    continue;
+                }
+            }
             tokio::select! {
                 // Many notes are one reason to look.
                 _ = timeout(LOOK_EVERY, notes_in.next()) => {}
@@ -187,6 +201,9 @@ const STRETCH: usize = 512;
 
 /// Notes may be lost with a connection; then this is the longest delay.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// How late a stream made anew may be noticed; seldom enough for ten thousand subscriptions to ask.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// After something went wrong, twice as long each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);

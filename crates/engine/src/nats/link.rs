@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU16, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
@@ -29,11 +29,19 @@ pub(super) struct Link {
     /// The stream and the bucket were seen to be there.
     pub(super) is_ready: AtomicBool,
     /// The place in the stream of the last record acknowledged to us: what we read must include it.
-    pub(super) acknowledged: AtomicU64,
+    acknowledged: Mutex<Acknowledged>,
     /// Which archive gave the last page; 0 = none yet.
     pub(super) archive: AtomicU16,
     /// Subscriptions from now on that do not know yet where that is; appends wait for them.
     pub(super) beginning: watch::Sender<usize>,
+}
+
+/// A place in a stream.
+#[derive(Clone, Debug, Default)]
+struct Acknowledged {
+    /// When the stream was made; `None` = it was not seen yet.
+    stream: Option<String>,
+    seq: u64,
 }
 
 /// Why a request has no answer.
@@ -79,6 +87,27 @@ impl Link {
     ) -> Result<T, Error> {
         let ended = |_| Error::Unknown("the NATS client was stopped".into());
         self.handle.spawn(work).await.map_err(ended)?
+    }
+
+    /// The stream, as far as it is known, and the place in it that what we read must include.
+    pub(super) fn acknowledged(&self) -> (Option<String>, u64) {
+        let known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        (known.stream, known.seq)
+    }
+
+    /// A record was stored at this place.
+    pub(super) fn acknowledge(&self, seq: u64) {
+        let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+        known.seq = known.seq.max(seq);
+    }
+
+    /// The stream that was made at `created` has a place `seq`; one made at another time counts anew.
+    pub(super) fn found(&self, created: &str, seq: u64) {
+        let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.stream.as_deref() != Some(created) {
+            *known = Acknowledged { stream: Some(created.to_owned()), seq: 0 };
+        }
+        known.seq = known.seq.max(seq);
     }
 
     /// Leaves `work` to the connection's runtime.
@@ -132,7 +161,13 @@ impl Link {
         let answer = self.client.send_request(subject.clone(), request);
         tokio::select! {
             answer = answer => answer.map_err(|error| match error.kind() {
-                RequestErrorKind::NoResponders => Trouble::NotSent(format!("nobody serves {subject}")),
+                RequestErrorKind::NoResponders => {
+                    if !subject.starts_with(subject::QUESTIONS) {
+                        // The stream or the bucket may have to be made again.
+                        self.is_ready.store(false, Ordering::Relaxed);
+                    }
+                    Trouble::NotSent(format!("nobody serves {subject}"))
+                }
                 RequestErrorKind::TimedOut => {
                     Trouble::NoAnswer(format!("no answer from {subject} within {:?}", self.config.deadline))
                 }
@@ -187,6 +222,13 @@ pub(super) fn servers(config: &NatsConfig) -> Result<Vec<ServerAddr>, Error> {
         return Err(Error::Invalid("no NATS server is named".into()));
     }
     let address = |server: &String| {
+        // Servers are named in logs and on pages, so nothing that must not be read there may be in a name.
+        if let Some((_, place)) = server.rsplit_once('@') {
+            return Err(Error::Invalid(format!(
+                "the NATS server `{place}` is given with a user or a password; credentials belong into a file \
+                 (`mesh.nats_credentials`)"
+            )));
+        }
         server.parse().map_err(|error| Error::Invalid(format!("`{server}` is no NATS server: {error}")))
     };
     config.servers.iter().map(address).collect()
@@ -269,7 +311,7 @@ pub(super) fn run(
             handle: Handle::current(),
             faults,
             is_ready: AtomicBool::new(false),
-            acknowledged: AtomicU64::new(0),
+            acknowledged: Mutex::default(),
             archive: AtomicU16::new(0),
             beginning: watch::Sender::new(0),
         };

@@ -149,7 +149,7 @@ async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>
         if duplicate && index < messages.len() {
             repeated.push((index, seq));
         }
-        link.acknowledged.fetch_max(seq, Ordering::Relaxed);
+        link.acknowledge(seq);
         done += 1;
     }
     Ok(repeated)

@@ -14,6 +14,9 @@ pub(super) struct Question {
     pub(super) kind: &'static str,
     /// The archive answers when it has read the stream up to here, so that we find what we wrote.
     pub(super) after_place: u64,
+    /// Of which stream that is a place, by the time at which it was made; `None` = of any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stream: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     origin: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,6 +40,7 @@ impl Question {
         Self {
             kind,
             after_place: 0,
+            stream: None,
             origin: None,
             source: None,
             target: None,
@@ -124,6 +128,9 @@ impl Question {
 pub(super) struct AnswerJson<'a> {
     /// Which archive answers, as [`archive_number`] counts.
     pub(super) archive: u16,
+    /// The archive reads another stream than the one that the question names.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) other_stream: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) number: Option<u64>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -152,6 +159,11 @@ impl AnswerJson<'_> {
             error @ (Error::TooNew { .. } | Error::Lagged { .. }) => ("unavailable", error.to_string()),
         };
         Self { archive, error: Some(ErrorJson { kind: kind.into(), text }), ..Self::default() }
+    }
+
+    pub(super) fn other_stream(archive: u16) -> Self {
+        let error = Error::Unavailable("the archive reads another stream than this station knows".into());
+        Self { other_stream: true, ..Self::failed(archive, error) }
     }
 
     /// The number, or the page, or the error.

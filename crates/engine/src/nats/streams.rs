@@ -7,6 +7,7 @@ use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
 
+use super::directory::TTL_MAX;
 use super::link::{Link, Trouble, json, read};
 use super::subject;
 use crate::Error;
@@ -50,12 +51,13 @@ pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
         return Ok(());
     }
     for (name, config) in [(RECORDS, records(link)), (ENTRIES, entries(link))] {
-        if let Err(error) = call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?
-        {
-            if error.code != NOT_FOUND {
+        match call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await? {
+            Ok(extent) if name == RECORDS => link.found(&extent.created, 0),
+            Ok(_) => {}
+            Err(error) if error.code == NOT_FOUND => create(link, name, &config).await?,
+            Err(error) => {
                 return Err(Error::Unavailable(format!("the stream {name}: {}", error.description)));
             }
-            create(link, name, &config).await?;
         }
     }
     link.is_ready.store(true, Ordering::Relaxed);
@@ -71,22 +73,30 @@ async fn create(link: &Link, name: &str, config: &serde_json::Value) -> Result<(
             "there is no stream {name} yet, and this station may not make it: start the archive first"
         ))),
         Err(trouble) => Err(trouble.into()),
-        Ok(Ok(_)) => Ok(()),
+        Ok(Ok(extent)) => {
+            if name == RECORDS {
+                link.found(&extent.created, 0);
+            }
+            Ok(())
+        }
     }
 }
 
 /// Where the stream `name` begins and ends now, as its leader knows it.
 pub(super) async fn extent(link: &Link, name: &str) -> Result<Extent, Trouble> {
-    call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new())
-        .await?
-        .map_err(|error| Trouble::NoAnswer(format!("the stream {name}: {}", error.description)))
+    call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?.map_err(|error| {
+        if error.code == NOT_FOUND {
+            link.is_ready.store(false, Ordering::Relaxed);
+        }
+        Trouble::NoAnswer(format!("the stream {name}: {}", error.description))
+    })
 }
 
 /// What is read from now on includes all that the stream holds now.
 pub(super) async fn note_end(link: &Link) -> Result<(), Error> {
     ensure(link).await?;
     let extent = extent(link, RECORDS).await?;
-    link.acknowledged.fetch_max(extent.state.last_seq, Ordering::Relaxed);
+    link.found(&extent.created, extent.state.last_seq);
     Ok(())
 }
 
@@ -135,9 +145,13 @@ fn entries(link: &Link) -> serde_json::Value {
         "subjects": [format!("{}.*", subject::ENTRIES)],
         "retention": "limits",
         "storage": "file",
-        "discard": "new",
+        // Whatever fills it is pushed out by those that are renewed.
+        "discard": "old",
         "num_replicas": link.config.replicas,
         "max_msgs_per_subject": 1,
+        "max_msgs": STATIONS_MAX,
+        "max_bytes": DIRECTORY_BYTES_MAX,
+        "max_age": nanoseconds(TTL_MAX),
         "max_consumers": -1,
         "max_msg_size": ENTRY_BYTES_MAX + HEADERS_BYTES_MAX,
         "allow_direct": true,
@@ -162,6 +176,12 @@ pub(super) const RECORDS: &str = "BAROGRAPH";
 
 /// The stream behind the bucket `barograph_dir`.
 pub(super) const ENTRIES: &str = "KV_barograph_dir";
+
+/// Several times the stations of the largest mesh thought of, so that those that left and tombstones fit too.
+const STATIONS_MAX: u64 = 1 << 16;
+
+/// A kibibyte for each of them: entries are shorter.
+const DIRECTORY_BYTES_MAX: u64 = STATIONS_MAX << 10;
 
 /// No such stream.
 const NOT_FOUND: u16 = 404;

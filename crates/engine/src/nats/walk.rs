@@ -1,5 +1,7 @@
 //! Reading a stream by sequence: a stretch at a time, checked to be whole.
 
+use std::sync::atomic::Ordering;
+
 use async_nats::{HeaderMap, Message, StatusCode};
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -71,6 +73,7 @@ pub(super) async fn stretch(
             }
             Some(StatusCode::NOT_FOUND) => return Ok(stretch),
             Some(StatusCode::NO_RESPONDERS) => {
+                link.is_ready.store(false, Ordering::Relaxed);
                 return Err(Trouble::NotSent(format!("nobody serves the stream {stream}")));
             }
             Some(status) => return Err(Trouble::NoAnswer(format!("{request}: {status}"))),
@@ -113,14 +116,20 @@ impl Stored {
         Ok(Self { seq, subject, headers: answer.headers.unwrap_or_default(), payload: answer.payload })
     }
 
-    /// The record in it, if its station published it itself.
+    /// Whether it was published under its subject, rather than sent there as an answer.
     ///
     /// The server lets every station write below its own token only. But it also sends answers to whatever
     /// subject a request names for them, past every permission; so a stored message may be an answer, with
-    /// content of the asker's choice. Those are known by their headers: an answer has the server's own, or
-    /// none at all.
+    /// content of the asker's choice. Those are known by their headers: an answer was stored with those that
+    /// the server adds, which are then there twice, or with none at all. So whoever believes what was
+    /// published also asks for a header that only a publisher writes.
+    pub(super) fn is_publication(&self) -> bool {
+        [SUBJECT, SEQUENCE].into_iter().all(|name| self.headers.get_all(name).count() == 1)
+    }
+
+    /// The record in it, if its station published it itself ([`Stored::is_publication`]).
     pub(super) fn record(&self) -> Result<Record, String> {
-        if self.headers.get_all(SUBJECT).count() != 1 {
+        if !self.is_publication() {
             return Err(format!("{} holds an answer of the server, not a publication", self.subject));
         }
         let record =

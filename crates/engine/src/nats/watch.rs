@@ -10,11 +10,12 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
 
+use super::directory::{self, Head, Registered};
 use super::link::{Link, Trouble};
 use super::streams::{self, ENTRIES};
+use super::subject;
 use super::walk::{self, Stored};
-use super::{directory, subject};
-use crate::{BoxStream, Entry, Error, Event, Group, HostId, wire};
+use crate::{BoxStream, Entry, Error, Event, Group, HostId};
 
 /// The events of `group`, made by a task of the connection's.
 pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
@@ -23,6 +24,8 @@ pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
         link: Arc::clone(link),
         members: Members { group: group.clone(), known: BTreeMap::new() },
         place: 0,
+        bucket: String::new(),
+        checked: Instant::now(),
         synced: false,
         events,
     };
@@ -35,6 +38,10 @@ struct Watcher {
     members: Members,
     /// Everything in the bucket's stream up to here was seen.
     place: u64,
+    /// When the bucket was made: one made anew counts its places from 1 again.
+    bucket: String,
+    /// When that was looked at last.
+    checked: Instant,
     synced: bool,
     events: mpsc::Sender<Result<Event, Error>>,
 }
@@ -45,14 +52,15 @@ struct Members {
     known: BTreeMap<HostId, Member>,
 }
 
+#[derive(Clone)]
 struct Member {
     entry: Entry,
     /// The entry as it came; a copy, for a slice would keep the whole buffer that it was read into.
     payload: Box<[u8]>,
-    registration: Option<String>,
+    registration: String,
     place: u64,
     renewed: Instant,
-    ttl: Option<Duration>,
+    ttl: Duration,
 }
 
 impl Watcher {
@@ -101,7 +109,9 @@ impl Watcher {
                         if !self.tell(event).await {
                             return Ok(());
                         }
-                    } else if self.place < stored.seq && !self.catch_up().await? {
+                    } else if stored.seq <= self.place {
+                        self.check().await?;
+                    } else if !self.catch_up().await? {
                         return Ok(());
                     }
                 }
@@ -123,8 +133,21 @@ impl Watcher {
         }
     }
 
+    /// Looks whether it is still the same bucket, after something came that is older than what was seen.
+    async fn check(&mut self) -> Result<(), Trouble> {
+        if self.checked.elapsed() < CHECK_EVERY {
+            return Ok(());
+        }
+        self.checked = Instant::now();
+        if streams::extent(&self.link, ENTRIES).await?.created == self.bucket {
+            return Ok(());
+        }
+        Err(Trouble::NoAnswer("the bucket was made anew".into()))
+    }
+
     /// Reads the whole bucket and tells what is other than before; `false` = nobody listens.
     async fn resync(&mut self) -> Result<bool, Trouble> {
+        self.bucket = streams::extent(&self.link, ENTRIES).await?.created;
         let mut now = Members { group: self.members.group.clone(), known: BTreeMap::new() };
         let mut place = 0;
         loop {
@@ -132,6 +155,7 @@ impl Watcher {
             for stored in &stretch.messages {
                 place = stored.seq;
                 now.note(stored);
+                self.keep_under(stored, &mut now);
             }
             if stretch.pending == 0 {
                 break;
@@ -166,6 +190,17 @@ impl Watcher {
         Ok(true)
     }
 
+    /// Where a key holds what is no registration, its station is still what it was: it writes over that, or
+    /// its lease runs out.
+    fn keep_under(&mut self, stored: &Stored, now: &mut Members) {
+        if Registered::read(stored).is_none()
+            && let Some(host) = directory::host(stored)
+            && let Some(member) = self.members.known.get(&host)
+        {
+            now.known.insert(host, member.clone());
+        }
+    }
+
     /// Reads what was stored since; `false` = nobody listens.
     async fn catch_up(&mut self) -> Result<bool, Trouble> {
         loop {
@@ -188,9 +223,16 @@ impl Watcher {
         for host in self.members.overdue() {
             let key = format!("{}.{}", subject::ENTRIES, subject::token(host.as_str()));
             let event = match walk::last(&self.link, ENTRIES, &key).await? {
-                Some(stored) if self.members.is_newer(&host, &stored) => self.members.note(&stored),
+                Some(stored)
+                    if self.members.is_newer(&host, &stored) && Registered::read(&stored).is_some() =>
+                {
+                    self.members.note(&stored)
+                }
                 Some(_) if !self.members.ran_out(&host) => None,
-                _ => self.members.known.remove(&host).map(|_| Event::Down(host)),
+                _ => {
+                    self.check().await?;
+                    self.members.known.remove(&host).map(|_| Event::Down(host))
+                }
             };
             if !self.tell(event).await {
                 return Ok(false);
@@ -212,53 +254,42 @@ impl Watcher {
 }
 
 impl Members {
-    /// Takes what the bucket holds, or held, for one host.
+    /// Takes what the bucket holds, or held, for one host; what is no registration changes nothing.
     fn note(&mut self, stored: &Stored) -> Option<Event> {
-        let host =
-            stored.subject.strip_prefix(subject::ENTRIES)?.strip_prefix('.').and_then(subject::name)?;
-        if self.is_renewal(&host, stored) {
+        if self.is_renewal(stored) {
             return None;
         }
-        let entry = match wire::read_entry(&stored.payload) {
-            // An entry speaks for the host that may write its key, and for no other.
-            Ok(entry) if !directory::is_deletion(stored) && entry.host == host => Some(entry),
-            _ => None,
-        };
+        let Registered { host, id, ttl, entry } = Registered::read(stored)?;
         let Some(entry) = entry.filter(|entry| entry.groups.contains(&self.group)) else {
             return self.known.remove(&host).map(|_| Event::Down(host));
         };
         let member = Member {
             entry: entry.clone(),
             payload: stored.payload.as_ref().into(),
-            registration: directory::id(stored).map(str::to_owned),
+            registration: id.clone(),
             place: stored.seq,
             renewed: Instant::now(),
-            ttl: directory::ttl(stored),
+            ttl,
         };
-        let registration = member.registration.clone();
         let before = self.known.insert(host, member);
-        let is_same =
-            before.is_some_and(|before| before.entry == entry && before.registration == registration);
+        let is_same = before.is_some_and(|before| before.entry == entry && before.registration == id);
         (!is_same).then_some(Event::Up(entry))
     }
 
     /// Whether a member says what it said before; it is renewed then. Nearly all that a large mesh tells is this, so
     /// the text is not read again.
-    fn is_renewal(&mut self, host: &HostId, stored: &Stored) -> bool {
-        let Some(member) = self.known.get_mut(host) else { return false };
-        let is_same =
-            *member.payload == *stored.payload && member.registration.as_deref() == directory::id(stored);
-        if !is_same || directory::is_deletion(stored) {
+    fn is_renewal(&mut self, stored: &Stored) -> bool {
+        let Some(head) = Head::read(stored).filter(|head| !head.is_deletion) else { return false };
+        let Some(member) = self.known.get_mut(&head.host) else { return false };
+        if *member.payload != *stored.payload || member.registration != head.id {
             return false;
         }
-        (member.place, member.renewed, member.ttl) = (stored.seq, Instant::now(), directory::ttl(stored));
+        (member.place, member.renewed, member.ttl) = (stored.seq, Instant::now(), head.ttl);
         true
     }
 
     fn overdue(&self) -> Vec<HostId> {
-        let is_overdue = |member: &Member| {
-            member.ttl.is_some_and(|ttl| ttl / 3 + RENEWAL_SLACK < member.renewed.elapsed())
-        };
+        let is_overdue = |member: &Member| member.ttl / 3 + RENEWAL_SLACK < member.renewed.elapsed();
         let overdue = self.known.iter().filter(|(_, member)| is_overdue(member));
         overdue.take(OVERDUE_MAX).map(|(host, _)| host.clone()).collect()
     }
@@ -269,8 +300,7 @@ impl Members {
 
     /// Whether a lease is over by our own clock, though the servers have not dropped it yet.
     fn ran_out(&self, host: &HostId) -> bool {
-        let ran_out =
-            |member: &Member| member.ttl.is_some_and(|ttl| ttl + EXPIRY_SLACK < member.renewed.elapsed());
+        let ran_out = |member: &Member| member.ttl + EXPIRY_SLACK < member.renewed.elapsed();
         self.known.get(host).is_none_or(ran_out)
     }
 }
@@ -286,6 +316,9 @@ const TICK: Duration = Duration::from_millis(200);
 
 /// Changes may be lost with a connection or to a slow listener; then this is the longest delay.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
+
+/// Seldom enough for ten thousand watchers to ask.
+const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// A renewal is due after a third of the lease; so much later it is worth a question.
 const RENEWAL_SLACK: Duration = Duration::from_millis(400);

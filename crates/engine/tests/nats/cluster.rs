@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use barograph_engine::{Engine, From, Nats, NatsConfig, Selector};
+use barograph_engine::{Engine, From, Nats, NatsConfig, NatsTls, Selector};
 
+use crate::permissions::{ARCHIVE, certificates, deploy, has_openssl};
 use crate::server::{self, Server};
 use crate::values::{eventually, name, next, record};
 
@@ -67,6 +68,54 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
     }
     seqs.sort_unstable();
     assert!(seqs.into_iter().eq(1..=acknowledged), "none lost, none double in the stream");
+}
+
+/// The three shipped configurations, with certificates of the shipped script, are a cluster that keeps records.
+#[tokio::test]
+async fn the_shipped_configurations_are_a_cluster() {
+    let directory = tempfile::tempdir().unwrap();
+    if server::binary().is_none() || !has_openssl() {
+        return;
+    }
+    certificates(directory.path(), &["authority"]);
+    for server in ["n1", "n2", "n3"] {
+        certificates(directory.path(), &["server", server, "127.0.0.1", server]);
+    }
+    certificates(directory.path(), &["station", ARCHIVE]);
+    let ports: Vec<[u16; 2]> = (0..3).map(|_| [free_port(), free_port()]).collect();
+    let servers: Vec<Server> = (0..3)
+        .map(|index| {
+            let name = format!("n{}", index + 1);
+            let own = directory.path().join(&name);
+            std::fs::create_dir_all(&own).unwrap();
+            let mut text = std::fs::read_to_string(deploy(&format!("{name}.conf"))).unwrap();
+            for (other, [_, route]) in (1..).zip(&ports) {
+                text = text.replace(&format!("nats://n{other}:6222"), &format!("nats://127.0.0.1:{route}"));
+            }
+            let [client, route] = ports[index];
+            let text = text
+                .replace("0.0.0.0:4222", &format!("127.0.0.1:{client}"))
+                .replace("0.0.0.0:6222", &format!("127.0.0.1:{route}"))
+                .replace("./jetstream", &own.join("jetstream").display().to_string())
+                .replace("./tls", &directory.path().join("tls").display().to_string())
+                .replace("include stations.conf", &std::fs::read_to_string(deploy("stations.conf")).unwrap());
+            Server::with(&own, &text).unwrap()
+        })
+        .collect();
+    let tls = |end: &str| Some(directory.path().join(format!("tls/{end}")));
+    let files = NatsTls {
+        ca: tls("ca.pem"),
+        certificate: tls(&format!("{ARCHIVE}.pem")),
+        key: tls(&format!("{ARCHIVE}.key")),
+    };
+    let addresses = ports.iter().map(|[client, _]| format!("127.0.0.1:{client}")).collect();
+    let config =
+        NatsConfig { servers: addresses, tls: Some(files), replicas: 3, ..server::config("", ARCHIVE) };
+    let nats = Arc::new(Nats::new(config).unwrap());
+    let archive = tempfile::tempdir().unwrap();
+    let (_archiver, _local) = server::archive(&nats, archive.path());
+    server::canary(&*nats, ARCHIVE, 1).await;
+    drop(servers);
 }
 
 /// Appends until it is told to stop, each batch until it is acknowledged; gives the last number.

@@ -3,6 +3,7 @@
 //! Every test starts servers of its own. Where there is no `nats-server` each says so and passes.
 #![allow(clippy::unwrap_used)]
 
+mod anew;
 mod cluster;
 mod outage;
 mod permissions;

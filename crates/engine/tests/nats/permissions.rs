@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions, HeaderMap};
 use barograph_engine::{
-    Archiver, Engine, Error, Event, Local, Nats, NatsConfig, NatsTls, Range, token, wire,
+    Archiver, BoxStream, Engine, Entry, Error, Event, Local, Nats, NatsConfig, NatsTls, Range, token, wire,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use futures_util::StreamExt as _;
 use nkeys::KeyPair;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -18,7 +19,7 @@ use tokio::sync::mpsc;
 use crate::server::{self, LIMIT, Server};
 use crate::values::{entry, eventually, name, next, record};
 
-const ARCHIVE: &str = "archive.example.net";
+pub(crate) const ARCHIVE: &str = "archive.example.net";
 const NORTH: &str = "north.example.net";
 const SOUTH: &str = "south.example.net";
 
@@ -155,6 +156,7 @@ impl Mesh {
         self.forged_records(&attacker).await;
         self.a_taken_identity(&attacker).await;
         self.roll_ups(&attacker).await;
+        self.forged_entries(&attacker, &mut events).await;
 
         // After all that the victim is up, and its lease ends when it says so.
         drop(lease);
@@ -203,6 +205,77 @@ impl Mesh {
         assert_eq!(self.south.watermark(&name(SOUTH)).await, Ok(3));
         let found = self.south.history(&own.series, &Range::newest(10)).await.unwrap().items;
         assert_eq!(found, [], "a record under another's identity");
+    }
+
+    /// Entries of the victim, in answers of the server that are sent to its key; and leases without an end.
+    async fn forged_entries(&self, attacker: &Attacker, events: &mut BoxStream<Event>) {
+        let forged = Entry { addresses: vec!["192.0.2.66:6".parse().unwrap()], ..entry(SOUTH) };
+        let own = format!("$KV.barograph_dir.{}", token(NORTH));
+        let victims = format!("$KV.barograph_dir.{}", token(SOUTH));
+        let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
+        let get = async |key: &str, reply: Option<&String>, no_hdr: bool| {
+            let question = json!({ "last_by_subj": key, "no_hdr": no_hdr }).to_string();
+            match reply {
+                Some(reply) => {
+                    let sent = attacker.client.publish_with_reply(request, reply.clone(), question.into());
+                    sent.await.unwrap();
+                    None
+                }
+                None => Some(attacker.client.request(request, question.into()).await.unwrap()),
+            }
+        };
+        for (operation, text) in [(None, wire::entry_text(&forged)), (Some("DEL"), String::new())] {
+            let mut headers = HeaderMap::new();
+            headers.insert("Barograph-Registration", "forged");
+            headers.insert("Nats-TTL", "3600s");
+            if let Some(operation) = operation {
+                headers.insert("KV-Operation", operation);
+            }
+            attacker.ask(own.clone(), Some(headers), text.clone()).await;
+            for no_hdr in [false, true] {
+                get(&own, Some(&victims), no_hdr).await;
+                // It is stored, as any station can see ...
+                eventually("the bounce", async || {
+                    let found = get(&victims, None, false).await.unwrap();
+                    (found.payload == text.as_bytes()).then_some(())
+                })
+                .await;
+                // ... and the victim writes over it. Whoever comes then sees the victim.
+                eventually("the victim's renewal", async || {
+                    let found = get(&victims, None, false).await.unwrap();
+                    (found.payload == wire::entry_text(&entry(SOUTH)).as_bytes()).then_some(())
+                })
+                .await;
+                assert_eq!(next(&mut self.north.watch(&name("local"))).await, Event::Up(entry(SOUTH)));
+            }
+        }
+        self.endless_leases(attacker).await;
+        // Nothing of that was told to whoever watched all the time.
+        let silence = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
+        assert!(silence.is_err(), "{silence:?}");
+    }
+
+    /// An entry that never runs out, or only after longer than a lease may last, is none.
+    async fn endless_leases(&self, attacker: &Attacker) {
+        let own = format!("$KV.barograph_dir.{}", token(NORTH));
+        for ttl in [None, Some("never"), Some("3601s"), Some("2h")] {
+            let mut headers = HeaderMap::new();
+            headers.insert("Barograph-Registration", "endless");
+            if let Some(ttl) = ttl {
+                headers.insert("Nats-TTL", ttl);
+            }
+            let stored = attacker.ask(own.clone(), Some(headers), wire::entry_text(&entry(NORTH))).await;
+            assert!(stored["seq"].is_number(), "{ttl:?}: {stored}");
+            let mut events = self.north.watch(&name("local"));
+            assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)), "{ttl:?}");
+            assert_eq!(next(&mut events).await, Event::Synced, "{ttl:?}");
+        }
+        let bucket = attacker.ask("$JS.API.STREAM.INFO.KV_barograph_dir".into(), None, String::new()).await;
+        for (bound, most) in
+            [("max_age", 3_600_000_000_000_u64), ("max_msgs", 1 << 16), ("max_bytes", 1 << 26)]
+        {
+            assert_eq!(bucket["config"][bound], most, "{bound}");
+        }
     }
 
     /// A header that empties a stream is refused where the attacker may write.
@@ -382,12 +455,12 @@ fn single(directory: &Path) -> String {
         .replace("\"./", &format!("\"{}/", directory.display()))
 }
 
-fn certificates(directory: &Path, arguments: &[&str]) {
+pub(crate) fn certificates(directory: &Path, arguments: &[&str]) {
     let made = Command::new(deploy("certificates")).args(arguments).current_dir(directory).output().unwrap();
     assert!(made.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
 }
 
-fn has_openssl() -> bool {
+pub(crate) fn has_openssl() -> bool {
     let found = Command::new("openssl").arg("version").output().is_ok();
     if !found {
         println!("SKIPPED: certificates for NATS: there is no openssl");
@@ -395,7 +468,7 @@ fn has_openssl() -> bool {
     found
 }
 
-fn deploy(file: &str) -> PathBuf {
+pub(crate) fn deploy(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats").join(file)
 }
 

@@ -1,0 +1,120 @@
+//! How far an archive has read, and which records of its own station it found in the stream.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::link::json;
+use crate::{Error, Record};
+
+/// How far the archive has read, as kept in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Place {
+    /// When the stream was made, as the server says: another stream counts from 1 again.
+    pub(super) stream: String,
+    pub(super) seq: u64,
+    /// The numbers of the archive's own station that were read back: first → last of each run.
+    ///
+    /// The station stores what it measures in the same archive before it sends it on, so what the archive
+    /// holds of it does not say what is in the stream.
+    #[serde(default)]
+    own: BTreeMap<u64, u64>,
+}
+
+impl Place {
+    pub(super) fn read(file: &Path) -> Result<Self, Error> {
+        match std::fs::read(file) {
+            // What cannot be understood is read from the beginning.
+            Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_default()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(error) => Err(Error::Unavailable(format!("{}: {error}", file.display()))),
+        }
+    }
+
+    pub(super) fn write(&self, file: &Path) {
+        let new = file.with_extension("place.new");
+        let written = std::fs::write(&new, json(self)).and_then(|()| std::fs::rename(&new, file));
+        if let Err(error) = written {
+            tracing::warn!(%error, file = %file.display(), "how far the archive has read is not kept");
+        }
+    }
+
+    /// Begins at the beginning of another stream. What was read back from the one before stays so: as for
+    /// every other station, the archive has it.
+    pub(super) fn begin(&mut self, stream: String) {
+        (self.stream, self.seq) = (stream, 0);
+    }
+
+    /// Takes a record of the archive's own station, which was in the stream.
+    pub(super) fn note(&mut self, record: &Record) {
+        let (mut first, mut last) = record.passes_over().unwrap_or((record.seq, record.seq));
+        let near = |own: &BTreeMap<u64, u64>, first: u64, last: u64| {
+            let before = own.range(..=last.saturating_add(1)).next_back().map(|(&from, &to)| (from, to));
+            before.filter(|&(_, to)| first <= to.saturating_add(1))
+        };
+        while let Some((from, to)) = near(&self.own, first, last) {
+            self.own.remove(&from);
+            (first, last) = (first.min(from), last.max(to));
+        }
+        // What is left out is sent again, as the watermark does not pass it.
+        if self.own.len() < RUNS_MAX || first == 1 {
+            self.own.insert(first, last);
+        }
+    }
+
+    /// Up to where nothing of the archive's own station is missing in the stream.
+    pub(super) fn watermark(&self) -> u64 {
+        self.own.get(&1).copied().unwrap_or(0)
+    }
+}
+
+/// The order of a batch that was repeated is lost; so many gaps at a time are a few windows of it.
+const RUNS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_forecast::{Name, Outcome, Quantity, Series};
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn own(seq: u64) -> Record {
+        let [north, south] = ["north", "south"].map(|name| Name::new(name).unwrap());
+        let series = Series { source: north.clone(), target: south, quantity: Quantity::RTT };
+        Record {
+            origin: north,
+            seq,
+            series,
+            time_unix_ns: 0,
+            outcome: Outcome::Value(1.0),
+            detail: String::new(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn the_watermark_is_below_the_first_number_not_read(seqs in prop::collection::vec(1_u64..40, 0..80)) {
+            let mut place = Place::default();
+            for &seq in &seqs {
+                place.note(&own(seq));
+            }
+            let expected = (1..).take_while(|seq| seqs.contains(seq)).count() as u64;
+            prop_assert_eq!(place.watermark(), expected);
+            let kept: Place = serde_json::from_slice(&json(&place)).unwrap();
+            prop_assert_eq!(kept, place);
+        }
+    }
+
+    #[test]
+    fn numbers_that_are_passed_over_are_no_gap() {
+        let mut place = Place::default();
+        place.note(&own(5));
+        assert_eq!(place.watermark(), 0);
+        place.note(&Record::passing_over(&own(1).origin, 1, 4));
+        assert_eq!(place.watermark(), 5);
+        place.begin("another".into());
+        assert_eq!((place.seq, place.watermark()), (0, 5));
+    }
+}

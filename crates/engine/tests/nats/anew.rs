@@ -1,0 +1,106 @@
+//! Archives and streams that begin again, and the archive's own station.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_engine::{Engine, Event, From, Joined, JoinedConfig, Nats, Selector};
+
+use crate::server::{self, Server};
+use crate::values::{entry, eventually, name, next, record};
+
+/// The station that keeps the archive puts its own records into the stream, also those that it measured
+/// while no server was there.
+#[tokio::test]
+async fn the_records_of_the_archives_own_station_are_in_the_stream() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let address = server.address().to_owned();
+    let nats = Arc::new(Nats::new(server::config(&address, "north")).unwrap());
+    let (_archiver, local) = server::archive(&nats, directory.path());
+    let config = JoinedConfig { confirm_every: Duration::from_secs(1), ..JoinedConfig::new(name("north")) };
+    let mesh: Arc<dyn Engine> = Arc::<Nats>::clone(&nats);
+    let joined = Joined::start(config, local, mesh).unwrap();
+    let batch = |first: u64, last: u64| -> Vec<_> {
+        (first..=last).map(|seq| record("north", "south", seq)).collect()
+    };
+    joined.append(&batch(1, 20)).await.unwrap();
+    let passed = async |seq: u64| {
+        eventually("the watermark", async || {
+            joined.statistics().watermark.filter(|watermark| seq <= *watermark)
+        })
+        .await;
+    };
+    passed(20).await;
+    server.kill();
+    joined.append(&batch(21, 40)).await.unwrap();
+    let _server = Server::start_on(directory.path(), &address).unwrap();
+    passed(40).await;
+
+    let reader = Nats::new(server::config(&address, "west")).unwrap();
+    let mut records = reader.subscribe(&Selector::default(), From::Oldest);
+    let mut seqs = std::collections::BTreeSet::new();
+    while seqs.len() < 40 {
+        seqs.insert(next(&mut records).await.1.seq);
+    }
+    assert!(seqs.into_iter().eq(1..=40));
+}
+
+/// After the stream and the bucket were deleted they are made again, and all goes on with whom was connected.
+#[tokio::test]
+async fn a_stream_made_anew_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let [nats, north] =
+        ["archive", "north"].map(|host| Nats::new(server::config(&server.url, host)).unwrap());
+    let nats = Arc::new(nats);
+    let (_archiver, _local) = server::archive(&nats, directory.path());
+    let batch = |seq| vec![record("north", "south", seq)];
+    for seq in 1..=50 {
+        north.append(&batch(seq)).await.unwrap();
+    }
+    let _lease = north.register(&entry("north"), Duration::from_secs(1)).await.unwrap();
+    assert_eq!(north.watermark(&name("north")).await, Ok(50));
+    let mut records = nats.subscribe(&Selector::default(), From::Now);
+    let mut events = nats.watch(&name("local"));
+    assert_eq!(next(&mut events).await, Event::Up(entry("north")));
+    assert_eq!(next(&mut events).await, Event::Synced);
+
+    let operator = async_nats::connect(&server.url).await.unwrap();
+    for stream in ["BAROGRAPH", "KV_barograph_dir"] {
+        operator.request(format!("$JS.API.STREAM.DELETE.{stream}"), "".into()).await.unwrap();
+    }
+    for seq in 51..=60 {
+        eventually("an append", async || north.append(&batch(seq)).await.ok()).await;
+    }
+    eventually("the watermark", async || {
+        north.watermark(&name("north")).await.ok().filter(|watermark| *watermark == 60)
+    })
+    .await;
+    eventually("the directory", async || {
+        let first = next(&mut nats.watch(&name("local"))).await;
+        (first == Event::Up(entry("north"))).then_some(())
+    })
+    .await;
+    // Who listened before hears what comes now.
+    assert_eq!(next(&mut records).await.1.seq, 51);
+    let _other = north.register(&entry("south"), Duration::from_secs(10)).await.unwrap();
+    while next(&mut events).await != Event::Up(entry("south")) {}
+}
+
+/// Until it has read what the stream held when it began, an archive gives no number that is too small.
+#[tokio::test]
+async fn an_archive_that_catches_up_gives_no_number() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let north = Nats::new(server::config(&server.url, "north")).unwrap();
+    for first in [1, 4001] {
+        let batch: Vec<_> = (first..first + 4000).map(|seq| record("north", "south", seq)).collect();
+        north.append(&batch).await.unwrap();
+    }
+    let west = Nats::new(server::config(&server.url, "west")).unwrap();
+    let archive = Arc::new(Nats::new(server::config(&server.url, "archive")).unwrap());
+    let (_archiver, _local) = server::archive(&archive, directory.path());
+    // The asker has written nothing, so it waits for no place of its own.
+    let first = eventually("an answer", async || west.watermark(&name("north")).await.ok()).await;
+    assert_eq!(first, 8000);
+}
