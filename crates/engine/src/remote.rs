@@ -251,12 +251,12 @@ impl Engine for Remote {
 
     async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
         let path = format!("watermark?origin={}", client::escaped(origin.as_str()));
-        self.number::<Watermark>(path).await.map(|answer| answer.watermark)
+        self.number::<Watermark>(path).await.and_then(|answer| possible(answer.watermark))
     }
 
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
         let path = format!("next_seq?origin={}", client::escaped(origin.as_str()));
-        self.number::<NextSeq>(path).await.map(|answer| answer.next_seq)
+        self.number::<NextSeq>(path).await.and_then(|answer| possible(answer.next_seq))
     }
 }
 
@@ -268,6 +268,14 @@ struct Watermark {
 #[derive(Deserialize)]
 struct NextSeq {
     next_seq: u64,
+}
+
+/// A number of a sequence, if there can be such a one.
+fn possible(number: u64) -> Result<u64, Error> {
+    if Record::SEQ_MAX < number {
+        return Err(client::garbage(&format!("the number {number} is above {}", Record::SEQ_MAX)));
+    }
+    Ok(number)
 }
 
 /// What a stream asks for, and how its lines are read.

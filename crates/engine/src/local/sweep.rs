@@ -98,7 +98,7 @@ fn remove_old(
         done = id;
     }
     if !gone.is_empty() {
-        index.series.retain(|_, id| !gone.contains(id));
+        index.forget_series(&gone);
     }
     let go_on = if removed == STEP { Some(done) } else { last };
     Ok((go_on, removed.cast_unsigned()))
