@@ -132,6 +132,18 @@ pub struct Joined {
     thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
+/// Says so when the thread that holds it dies of a defect: otherwise all would seem well.
+struct Dying(State);
+
+impl Drop for Dying {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let why = "the thread that forwards to the mesh has died; restart the station";
+            self.0.lock().last_error = Some(Error::Unavailable(why.into()));
+        }
+    }
+}
+
 /// Figures shared with the forwarder.
 #[derive(Clone, Default)]
 struct State(Arc<Mutex<Figures>>);
@@ -207,9 +219,11 @@ impl Joined {
             .build()
             .map_err(|error| Error::Unavailable(format!("no runtime for the mesh: {error}")))?;
         let (stop, stopped) = oneshot::channel();
+        let dying = Dying(joined.state.clone());
         let thread = thread::Builder::new()
             .name("mesh".into())
             .spawn(move || {
+                let _dying = dying;
                 runtime.block_on(async {
                     tokio::select! {
                         () = forwarding => {}

@@ -19,7 +19,7 @@ use futures_util::stream;
 use http::Method;
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use self::client::{Ask, Client, Trouble};
 use self::lease::Holder;
@@ -104,7 +104,8 @@ impl Remote {
     /// on, by whomever, is in those [`From::Now`]. Takes at most the deadline.
     pub async fn opened(&self) {
         // The sender is ours, so it cannot be gone.
-        let _ = self.opening.subscribe().wait_for(|count| *count == 0).await;
+        let mut opening = self.opening.subscribe();
+        let _ = timeout(self.client.deadline(), opening.wait_for(|count| *count == 0)).await;
     }
 
     fn own(&self, host: &HostId) -> Result<(), Error> {
