@@ -22,6 +22,7 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use self::forwarder::Forwarder;
+use crate::local::Yielded;
 use crate::{
     BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Local, Page, Range, Record,
     Selector,
@@ -39,6 +40,9 @@ pub struct JoinedConfig {
     /// 10 s, which is longer than a fault lasts that somebody sees; with the longest details 4 GB,
     /// where a disk that is full is refused the same way.
     pub spool_records_max: u64,
+    /// Whether the station's own archive is the mesh's, too, so that what others measured is
+    /// answered from there. Default false.
+    pub is_archive: bool,
     /// How long after a record was sent the mesh is asked whether it misses nothing; at most 30 s,
     /// which is also how often an idle station asks. Default 10 s: ten thousand stations ask a
     /// thousand times a second.
@@ -53,7 +57,7 @@ impl JoinedConfig {
     #[must_use]
     pub fn new(host: HostId) -> Self {
         let confirm_every = Duration::from_secs(10);
-        Self { host, spool_records_max: SPOOL_RECORDS_MAX, confirm_every, seed: None }
+        Self { host, spool_records_max: SPOOL_RECORDS_MAX, is_archive: false, confirm_every, seed: None }
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -96,11 +100,15 @@ pub struct JoinedStatistics {
     pub refused: u64,
     /// Why the last of those was refused.
     pub last_refusal: Option<Error>,
+    /// Own records that the mesh may never get, because it holds others under their numbers: another
+    /// station writes under the same name, or this one was put back from an old copy.
+    pub overtaken: u64,
     /// Up to where the mesh misses nothing; `None` = it has not answered yet.
     ///
     /// It counts what the mesh's archive stored, was told to pass over, or was too old for it.
     pub watermark: Option<u64>,
-    /// Why nothing is forwarded now; `None` = all is well.
+    /// Why nothing is forwarded now, or, until the station ends, that the mesh held numbers that
+    /// this station had not used yet; `None` = all is well.
     ///
     /// With [`Error::Denied`] the mesh does not let the station write; it is tried again every five
     /// minutes.
@@ -111,9 +119,10 @@ pub struct JoinedStatistics {
 ///
 /// What is appended is acknowledged when the station's archive has it; the station's own records
 /// ([`Record::is_own`]) are then sent on, in the order of their numbers, again and again until the
-/// mesh's watermark has passed them, and are kept from retention until then. A series that the
-/// station's archive knows is answered from there, all others by the mesh, as are the directory and
-/// subscriptions. An append of a record older than what the station's archive keeps is refused, as
+/// mesh's watermark has passed them, and are kept from retention until then. What the station
+/// measures itself, and what was handed in to it of others, is answered from its archive; all other
+/// series by the mesh, and from the archive when the mesh has nothing of them
+/// ([`JoinedConfig::is_archive`]: the other way round). The directory and subscriptions are the mesh's. An append of a record older than what the station's archive keeps is refused, as
 /// there; the mesh's archive counts it as seen and does not keep it ([`Local::absorb`]).
 pub struct Joined {
     local: Arc<Local>,
@@ -123,14 +132,75 @@ pub struct Joined {
     thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
 }
 
+/// Says so when the thread that holds it dies of a defect: otherwise all would seem well.
+struct Dying(State);
+
+impl Drop for Dying {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let why = "the thread that forwards to the mesh has died; restart the station";
+            self.0.lock().last_error = Some(Error::Unavailable(why.into()));
+        }
+    }
+}
+
 /// Figures shared with the forwarder.
 #[derive(Clone, Default)]
-struct State(Arc<Mutex<JoinedStatistics>>);
+struct State(Arc<Mutex<Figures>>);
+
+#[derive(Default)]
+struct Figures {
+    statistics: JoinedStatistics,
+    /// That the mesh was ahead of the station, until the station ends.
+    overtaken_by: Option<Error>,
+}
+
+impl std::ops::Deref for Figures {
+    type Target = JoinedStatistics;
+
+    fn deref(&self) -> &JoinedStatistics {
+        &self.statistics
+    }
+}
+
+impl std::ops::DerefMut for Figures {
+    fn deref_mut(&mut self) -> &mut JoinedStatistics {
+        &mut self.statistics
+    }
+}
 
 impl State {
-    fn lock(&self) -> MutexGuard<'_, JoinedStatistics> {
+    fn lock(&self) -> MutexGuard<'_, Figures> {
         // Each figure stands for itself, so a panic elsewhere does not spoil them.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps the station from the numbers up to `taken`, which the mesh holds and the station has
+    /// not used. A number that is given before this and appended after it is refused, not lost.
+    async fn keep_clear(
+        &self,
+        local: &Local,
+        host: &HostId,
+        taken: u64,
+        is_found: bool,
+    ) -> Result<(), Error> {
+        let Yielded { highest, lost } = local.yield_numbers(taken).await?;
+        if taken <= highest {
+            return Ok(());
+        }
+        let mut figures = self.lock();
+        figures.overtaken += lost;
+        // One that begins, and has lost nothing, merely goes on above.
+        if 0 < lost || (is_found && 0 < highest) {
+            let error = Error::Unavailable(format!(
+                "another station writes as {host}, or this one was put back from an old copy: the mesh holds numbers \
+                 up to {taken}, of which this station had used {highest}; {lost} records that waited may never get \
+                 there; it goes on above them"
+            ));
+            tracing::error!(%error, "numbers of this station are used elsewhere");
+            figures.overtaken_by = Some(error);
+        }
+        Ok(())
     }
 }
 
@@ -149,9 +219,11 @@ impl Joined {
             .build()
             .map_err(|error| Error::Unavailable(format!("no runtime for the mesh: {error}")))?;
         let (stop, stopped) = oneshot::channel();
+        let dying = Dying(joined.state.clone());
         let thread = thread::Builder::new()
             .name("mesh".into())
             .spawn(move || {
+                let _dying = dying;
                 runtime.block_on(async {
                     tokio::select! {
                         () = forwarding => {}
@@ -187,11 +259,14 @@ impl Joined {
     #[must_use]
     pub fn statistics(&self) -> JoinedStatistics {
         let local = self.local.statistics();
+        let figures = self.state.lock();
+        let last_error = figures.last_error.clone().or_else(|| figures.overtaken_by.clone());
         JoinedStatistics {
             spooled: local.spooled,
             is_full: self.config.spool_records_max <= local.spooled,
             turned_away: local.turned_away,
-            ..self.state.lock().clone()
+            last_error,
+            ..figures.statistics.clone()
         }
     }
 
@@ -263,11 +338,12 @@ impl Engine for Joined {
         }
         let own = self.local.next_seq(origin).await?;
         let asked = timeout(ANSWER_WITHIN, self.mesh.next_seq(origin)).await;
-        match asked.unwrap_or_else(|_| Err(Error::Unavailable(format!("no answer within {ANSWER_WITHIN:?}"))))
-        {
+        let asked =
+            asked.unwrap_or_else(|_| Err(Error::Unavailable(format!("no answer within {ANSWER_WITHIN:?}"))));
+        match asked.and_then(possible) {
             Ok(mesh) if own < mesh => {
                 // What the mesh has seen is not to be sent again, nor are the numbers to be used.
-                self.local.absorb(&[Record::passing_over(origin, own, mesh - 1)]).await?;
+                self.state.keep_clear(&self.local, origin, mesh - 1, false).await?;
                 Ok(mesh)
             }
             Ok(_) => Ok(own),
@@ -279,6 +355,18 @@ impl Engine for Joined {
             ))),
         }
     }
+}
+
+/// A number of a sequence as an engine answered it, if there can be such a number: a higher one would end
+/// the station's sequence for ever.
+fn possible(number: u64) -> Result<u64, Error> {
+    if Record::SEQ_MAX < number {
+        let most = Record::SEQ_MAX;
+        return Err(Error::Unavailable(format!(
+            "the mesh answers with the number {number}, and there is none above {most}"
+        )));
+    }
+    Ok(number)
 }
 
 /// See [`JoinedConfig::spool_records_max`].

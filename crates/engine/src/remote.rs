@@ -19,7 +19,7 @@ use futures_util::stream;
 use http::Method;
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use self::client::{Ask, Client, Trouble};
 use self::lease::Holder;
@@ -104,7 +104,8 @@ impl Remote {
     /// on, by whomever, is in those [`From::Now`]. Takes at most the deadline.
     pub async fn opened(&self) {
         // The sender is ours, so it cannot be gone.
-        let _ = self.opening.subscribe().wait_for(|count| *count == 0).await;
+        let mut opening = self.opening.subscribe();
+        let _ = timeout(self.client.deadline(), opening.wait_for(|count| *count == 0)).await;
     }
 
     fn own(&self, host: &HostId) -> Result<(), Error> {
@@ -251,12 +252,12 @@ impl Engine for Remote {
 
     async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
         let path = format!("watermark?origin={}", client::escaped(origin.as_str()));
-        self.number::<Watermark>(path).await.map(|answer| answer.watermark)
+        self.number::<Watermark>(path).await.and_then(|answer| possible(answer.watermark))
     }
 
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
         let path = format!("next_seq?origin={}", client::escaped(origin.as_str()));
-        self.number::<NextSeq>(path).await.map(|answer| answer.next_seq)
+        self.number::<NextSeq>(path).await.and_then(|answer| possible(answer.next_seq))
     }
 }
 
@@ -268,6 +269,14 @@ struct Watermark {
 #[derive(Deserialize)]
 struct NextSeq {
     next_seq: u64,
+}
+
+/// A number of a sequence, if there can be such a one.
+fn possible(number: u64) -> Result<u64, Error> {
+    if Record::SEQ_MAX < number {
+        return Err(client::garbage(&format!("the number {number} is above {}", Record::SEQ_MAX)));
+    }
+    Ok(number)
 }
 
 /// What a stream asks for, and how its lines are read.

@@ -22,6 +22,8 @@ pub(crate) struct Members {
     /// The serving station's own name, which no member has.
     host: Name,
     list: Mutex<HashMap<Digest, Arc<Member>>>,
+    /// Held by a change while it is written; requests that look a token up do not wait for the disk.
+    turn: Mutex<()>,
 }
 
 /// One invited station.
@@ -91,13 +93,14 @@ impl Members {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => HashMap::new(),
             Err(error) => return Err(error),
         };
-        Ok(Self { path, host, list: Mutex::new(list) })
+        Ok(Self { path, host, list: Mutex::new(list), turn: Mutex::new(()) })
     }
 
     /// Invites a station, of that name or of any; gives its token, which is kept nowhere. Blocks for the disk.
     pub(crate) fn invite(&self, name: Option<Name>, now_s: u64) -> Result<String, MembersError> {
         let token = state::random_token().map_err(|error| self.not_stored(error))?;
-        let mut list = lock(&self.list);
+        let _turn = lock(&self.turn);
+        let mut list = lock(&self.list).clone();
         if MEMBERS_MAX <= list.len() {
             return Err(MembersError::TooMany);
         }
@@ -106,10 +109,8 @@ impl Members {
         }
         let member = Arc::new(Member::new(digest_of(&token), now_s, name));
         list.insert(member.digest, Arc::clone(&member));
-        if let Err(error) = self.store(&list) {
-            list.remove(&member.digest);
-            return Err(error);
-        }
+        self.store(&list)?;
+        lock(&self.list).insert(member.digest, member);
         Ok(token)
     }
 
@@ -123,7 +124,8 @@ impl Members {
     /// # Errors
     /// [`MembersError`]; the token is as free as before.
     pub(crate) fn bind(&self, member: &Member, name: &Name) -> Result<(), MembersError> {
-        let list = lock(&self.list);
+        let _turn = lock(&self.turn);
+        let list = lock(&self.list).clone();
         if member.is_removed() {
             return Err(MembersError::Removed);
         }
@@ -151,7 +153,8 @@ impl Members {
 
     /// Withdraws the invitation of a name, or one that is open by its id. Blocks for the disk.
     pub(crate) fn remove(&self, name_or_id: &str) -> Result<Arc<Member>, MembersError> {
-        let mut list = lock(&self.list);
+        let _turn = lock(&self.turn);
+        let mut list = lock(&self.list).clone();
         let is_meant = |member: &Member| match member.name() {
             Some(name) => name.as_str() == name_or_id,
             None => member.known().id == name_or_id,
@@ -159,10 +162,8 @@ impl Members {
         let digest = list.values().find(|member| is_meant(member)).map(|member| member.digest);
         let member = digest.and_then(|digest| list.remove(&digest));
         let member = member.ok_or_else(|| MembersError::Unknown(name_or_id.into()))?;
-        if let Err(error) = self.store(&list) {
-            list.insert(member.digest, member);
-            return Err(error);
-        }
+        self.store(&list)?;
+        lock(&self.list).remove(&member.digest);
         member.removed.send_replace(true);
         Ok(member)
     }

@@ -78,6 +78,14 @@ struct Entry {
     answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
     /// From a member of the mesh: the archive takes each record by itself.
     is_forwarded: bool,
+    /// The archive refused its records under the numbers that they had first.
+    is_renumbered: bool,
+}
+
+impl Entry {
+    fn new(records: Vec<Record>, answer: Option<oneshot::Sender<Result<usize, FeedError>>>) -> Self {
+        Self { records, answer, is_forwarded: false, is_renumbered: false }
+    }
 }
 
 /// What the recorder works with.
@@ -171,7 +179,9 @@ pub(crate) async fn run(parts: Parts, inbox: Outbox) -> usize {
         spool: VecDeque::new(),
         contents: Contents::default(),
         spooled: 0,
+        forwarded: 0,
         singly: 0,
+        asks_again: false,
         delay: Duration::ZERO,
     };
     recorder.run(inbox.0).await
@@ -184,10 +194,14 @@ struct Recorder {
     contents: Contents,
     /// Records in the spool.
     spooled: usize,
+    /// Of them such as members forwarded.
+    forwarded: usize,
     /// So many entries are appended one by one, because one of them was refused.
     singly: usize,
     /// The sequence of this station's next record; `None` = the archive has not said yet.
     next_seq: Option<u64>,
+    /// The archive may have given up numbers since it said, and is asked before the next one is given.
+    asks_again: bool,
     /// Highest sequence seen of each other origin.
     highest: HashMap<Name, u64>,
     /// Wait before the next append, after failures.
@@ -201,6 +215,10 @@ type Append = Pin<Box<dyn Future<Output = Appended> + Send>>;
 struct Appended {
     entries: Vec<Entry>,
     next_seq: Option<u64>,
+    /// As [`Recorder::asks_again`].
+    asks_again: bool,
+    /// Places of the entries of which the archive took no further origin or gap.
+    refused: Vec<usize>,
     /// Other origins of which the archive was asked, with the highest sequence it had before.
     origins: Vec<(Name, Option<u64>)>,
     result: Result<(), Error>,
@@ -257,7 +275,7 @@ impl Recorder {
         }
         let record = record(&self.parts.host, 0, measured);
         while self.parts.spool_records_max <= self.spooled && self.drop_oldest_own() {}
-        self.push(Entry { records: vec![record], answer: None, is_forwarded: false });
+        self.push(Entry::new(vec![record], None));
     }
 
     fn take_feed(&mut self, records: Vec<Fed>, answer: oneshot::Sender<Result<usize, FeedError>>) {
@@ -285,17 +303,19 @@ impl Recorder {
             Some((origin, seq)) => record(&origin, seq, fed.measured),
             None => record(host, 0, fed.measured),
         });
-        let entry = Entry { records: records.collect(), answer: Some(answer), is_forwarded: false };
-        self.push(entry);
+        self.push(Entry::new(records.collect(), Some(answer)));
     }
 
     fn take_forwarded(&mut self, records: Vec<Record>, answer: oneshot::Sender<Result<usize, FeedError>>) {
-        if let Some(error) = self.no_room_for(records.len()) {
+        // The other half is left to what is measured here.
+        let is_full = self.parts.spool_records_max / 2 < self.forwarded + records.len();
+        let full = is_full.then(|| FeedError::Unavailable("too much of other stations is waiting".into()));
+        if let Some(error) = self.no_room_for(records.len()).or(full) {
             // Whoever asked may be gone.
             let _ = answer.send(Err(error));
             return;
         }
-        self.push(Entry { records, answer: Some(answer), is_forwarded: true });
+        self.push(Entry { is_forwarded: true, ..Entry::new(records, Some(answer)) });
     }
 
     fn no_room_for(&self, records: usize) -> Option<FeedError> {
@@ -308,14 +328,26 @@ impl Recorder {
 
     fn push(&mut self, entry: Entry) {
         self.spooled += entry.records.len();
+        if entry.is_forwarded {
+            self.forwarded += entry.records.len();
+        }
         self.spool.push_back(entry);
+    }
+
+    /// An entry waits no more.
+    fn release(&mut self, entry: &Entry) {
+        self.spooled -= entry.records.len();
+        if entry.is_forwarded {
+            self.forwarded -= entry.records.len();
+        }
     }
 
     /// Drops the oldest entry for which nobody waits.
     fn drop_oldest_own(&mut self) -> bool {
         let Some(at) = self.spool.iter().position(|entry| entry.answer.is_none()) else { return false };
-        let dropped = self.spool.remove(at).map_or(0, |entry| entry.records.len());
-        self.spooled -= dropped;
+        let Some(entry) = self.spool.remove(at) else { return false };
+        self.release(&entry);
+        let dropped = entry.records.len();
         self.parts.health.dropped(dropped as u64);
         true
     }
@@ -346,7 +378,14 @@ impl Recorder {
         let engine = Arc::clone(&self.parts.engine);
         let archive = self.parts.archive.clone();
         let delay = self.delay;
-        let mut append = Appended { entries, next_seq: self.next_seq, origins, result: Ok(()) };
+        let mut append = Appended {
+            entries,
+            next_seq: self.next_seq,
+            asks_again: self.asks_again,
+            refused: Vec::new(),
+            origins,
+            result: Ok(()),
+        };
         let host = self.parts.host.clone();
         Box::pin(async move {
             tokio::time::sleep(delay).await;
@@ -360,8 +399,8 @@ impl Recorder {
     }
 
     fn finish_append(&mut self, done: Appended) {
-        let Appended { entries, next_seq, origins, result } = done;
-        self.next_seq = next_seq;
+        let Appended { mut entries, next_seq, asks_again, refused, origins, result } = done;
+        (self.next_seq, self.asks_again) = (next_seq, asks_again);
         for (origin, highest) in origins {
             if let Some(highest) = highest {
                 self.highest.insert(origin, highest);
@@ -372,13 +411,20 @@ impl Recorder {
             Ok(()) => {
                 self.delay = Duration::ZERO;
                 self.parts.health.appended();
+                self.turn_away(&mut entries, &refused);
                 self.acknowledge(entries);
+            }
+            Err(Error::Invalid(_)) if entries.len() == 1 && self.renumber(&mut entries[0]) => {
+                self.singly += 1;
+                if let Some(entry) = entries.pop() {
+                    self.spool.push_front(entry);
+                }
             }
             Err(Error::Invalid(message)) if entries.len() == 1 => {
                 tracing::error!("a record breaks a limit of the archive and is dropped: {message}");
                 self.parts.health.appended();
                 for entry in entries {
-                    self.spooled -= entry.records.len();
+                    self.release(&entry);
                     self.contents.forget(&entry.records);
                     if let Some(answer) = entry.answer {
                         let _ = answer.send(Err(FeedError::Invalid(message.clone())));
@@ -398,6 +444,34 @@ impl Recorder {
         }
     }
 
+    /// Takes the numbers of an entry back, once: the archive may have given them up since it was asked.
+    /// What it had stored under them, it would not have refused.
+    fn renumber(&mut self, entry: &mut Entry) -> bool {
+        let host = &self.parts.host;
+        let is_ours = !entry.is_forwarded && self.next_seq.is_some();
+        if !is_ours || entry.is_renumbered || !entry.records.iter().all(|record| record.origin == *host) {
+            return false;
+        }
+        for record in &mut entry.records {
+            record.seq = 0;
+        }
+        (entry.is_renumbered, self.asks_again) = (true, true);
+        true
+    }
+
+    /// Answers those of which the archive has not counted every record.
+    fn turn_away(&mut self, entries: &mut Vec<Entry>, refused: &[usize]) {
+        for &at in refused.iter().rev() {
+            let entry = entries.remove(at);
+            self.release(&entry);
+            if let Some(answer) = entry.answer {
+                let why = "no further origin, or no further gap in a sequence";
+                // Whoever asked may be gone.
+                let _ = answer.send(Err(FeedError::Unavailable(why.into())));
+            }
+        }
+    }
+
     fn fail(&mut self, error: &Error) {
         let message = error.to_string();
         if self.parts.health.archive_error().as_ref() != Some(&message) {
@@ -410,7 +484,7 @@ impl Recorder {
     /// Answers those who wait, and learns what they handed in.
     fn acknowledge(&mut self, entries: Vec<Entry>) {
         for entry in entries {
-            self.spooled -= entry.records.len();
+            self.release(&entry);
             let Some(answer) = entry.answer else { continue };
             for record in &entry.records {
                 let is_shown = !entry.is_forwarded || self.has_share_for(record);
@@ -535,18 +609,22 @@ fn entries_are_forwarded(entries: &[Entry]) -> bool {
 /// Gives members' records to the archive, each by itself.
 async fn absorb(engine: &dyn Engine, archive: &Local, append: &mut Appended) -> Result<(), Error> {
     ask_highest(engine, append).await?;
-    let records = append.entries.iter().flat_map(|entry| entry.records.iter().cloned());
-    let batch: Vec<Record> = records.collect();
-    let absorbed = within_limit(archive.absorb(&batch)).await?;
-    if 0 < absorbed.refused {
-        tracing::debug!("{} forwarded records find no room in the archive", absorbed.refused);
-    }
+    // Together in one commit, and each with its own answer.
+    let absorbed = append.entries.iter().map(|entry| archive.absorb(&entry.records));
+    let absorbed = within_limit(futures_util::future::try_join_all(absorbed)).await?;
+    let refused = absorbed.iter().enumerate().filter(|(_, absorbed)| 0 < absorbed.refused);
+    append.refused = refused.map(|(at, _)| at).collect();
     Ok(())
 }
 
 async fn ask_highest(engine: &dyn Engine, append: &mut Appended) -> Result<(), Error> {
     for (origin, highest) in &mut append.origins {
-        *highest = Some(within_limit(engine.next_seq(origin)).await?.saturating_sub(1));
+        *highest = Some(match within_limit(engine.next_seq(origin)).await {
+            Ok(next) => next.saturating_sub(1),
+            // It has used its highest; nobody else goes without for it.
+            Err(Error::Invalid(_)) => Record::SEQ_MAX,
+            Err(error) => return Err(error),
+        });
     }
     Ok(())
 }
@@ -557,9 +635,11 @@ async fn store(engine: &dyn Engine, host: &Name, append: &mut Appended) -> Resul
     for record in append.entries.iter_mut().flat_map(|entry| &mut entry.records) {
         if record.seq == 0 && record.origin == *host {
             let next = match append.next_seq {
-                Some(next) => next,
-                None => within_limit(engine.next_seq(host)).await?,
+                Some(next) if !append.asks_again => next,
+                // What was given and not appended yet is not given again.
+                known => within_limit(engine.next_seq(host)).await?.max(known.unwrap_or(1)),
             };
+            append.asks_again = false;
             record.seq = next;
             append.next_seq = Some(next + 1);
         }

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tracing::{info, warn};
 
-use super::{ASK_EVERY, JoinedConfig, State};
+use super::{ASK_EVERY, JoinedConfig, State, possible};
 use crate::{Engine, Error, HostId, Local, Record};
 
 /// What is known of the way to the mesh. Every number is one of the station's own sequence.
@@ -120,13 +120,18 @@ impl Forwarder {
     /// Asks up to where the mesh misses nothing, and lets go of what it has.
     async fn ask(&mut self) -> Result<(), Error> {
         self.age().await?;
-        let watermark = limited(self.mesh.watermark(&self.host)).await?;
+        let watermark = possible(limited(self.mesh.watermark(&self.host)).await?)?;
         let now = Instant::now();
         self.state.lock().watermark = Some(watermark);
         if self.watermark != watermark {
             self.moved = now;
         }
         self.watermark = watermark;
+        let (_, highest) = self.local.sequences(&self.host).await?;
+        if highest < watermark {
+            // What the mesh holds there is not of this archive.
+            self.state.keep_clear(&self.local, &self.host, watermark, true).await?;
+        }
         if self.passed < watermark {
             self.passed = self.local.pass_spool(watermark).await?;
             self.rewound = None;

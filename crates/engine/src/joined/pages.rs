@@ -8,11 +8,12 @@ use barograph_forecast::Series;
 use super::Joined;
 use crate::{Cursor, Engine as _, Error, Page, Range, Record, Selector};
 
-/// From the station's archive when it knows the series, otherwise from the mesh.
+/// From the station's archive when that is where the newest of the series is, otherwise from the mesh;
+/// what the mesh has nothing of may still be here.
 pub(super) async fn history(joined: &Joined, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
     let is_here = match range.after {
         Some(after) => is_local(after),
-        None => joined.local.known(vec![series.clone()]).await?[0],
+        None => is_first_here(joined, vec![series.clone()]).await?[0],
     };
     let local = Range { after: range.after.map(plain), ..*range };
     if is_here {
@@ -23,11 +24,15 @@ pub(super) async fn history(joined: &Joined, series: &Series, range: &Range) -> 
         Err(_) if series.source == joined.config.host && range.after.is_none() => {
             joined.local.history(series, &local).await.map(tagged)
         }
+        // A member of a mesh that this station kept before, and that is not in this one.
+        Ok(page) if page.items.is_empty() && page.next.is_none() && range.after.is_none() => {
+            joined.local.history(series, &local).await.map(tagged)
+        }
         answer => answer,
     }
 }
 
-/// First every series that the station's archive knows, then those of the mesh that it does not.
+/// First every series that the station's archive has the newest of, then those of the mesh.
 ///
 /// When the mesh does not answer, a page that holds what the station knows says that there is more,
 /// and the next one says why it cannot be had.
@@ -41,13 +46,16 @@ pub(super) async fn latest(
         return joined.local.latest(selector, None, limit).await;
     }
     let mut items = Vec::new();
-    if after.is_none_or(is_local) {
-        let page = joined.local.latest(selector, after.map(plain), limit).await?;
+    let mut local = after;
+    while local.is_none_or(is_local) {
+        let page = joined.local.latest(selector, local.map(plain), limit - items.len()).await?;
+        let here = sifted(joined, page.items, true).await?;
+        items.extend(here);
         let is_own = selector.source.as_ref() == Some(&joined.config.host);
-        if page.next.is_some() || is_own {
-            return Ok(tagged(page));
+        if is_own || (page.next.is_some() && items.len() == limit) {
+            return Ok(tagged(Page { items, next: page.next }));
         }
-        items = page.items;
+        local = page.next.map(|Cursor(place)| Cursor(place | LOCAL)).or(Some(MESH_BEGINS));
     }
     let mut place = after.filter(|&after| !is_local(after) && after != MESH_BEGINS);
     loop {
@@ -57,19 +65,38 @@ pub(super) async fn latest(
         }
         match joined.mesh.latest(selector, place, room).await {
             Ok(page) => {
-                let known =
-                    joined.local.known(page.items.iter().map(|item| item.series.clone()).collect()).await?;
-                let others = page.items.into_iter().zip(known).filter(|(_, known)| !known);
-                items.extend(others.map(|(item, _)| item));
+                items.extend(sifted(joined, page.items, false).await?);
                 place = page.next;
-                if place.is_none() {
-                    return Ok(Page { items, next: None });
+                if place.is_some() {
+                    continue;
                 }
+                let Selector { source, target, quantity } = selector;
+                if items.is_empty() && source.is_some() && target.is_some() && quantity.is_some() {
+                    // One series, of which the mesh has nothing.
+                    return joined.local.latest(selector, None, limit).await;
+                }
+                return Ok(Page { items, next: None });
             }
             Err(error) if items.is_empty() => return Err(error),
             Err(_) => return Ok(Page { items, next: Some(place.unwrap_or(MESH_BEGINS)) }),
         }
     }
+}
+
+/// Those whose series is answered from the station's archive, or those whose is not.
+async fn sifted(joined: &Joined, items: Vec<Record>, is_here: bool) -> Result<Vec<Record>, Error> {
+    let first = is_first_here(joined, items.iter().map(|item| item.series.clone()).collect()).await?;
+    Ok(items.into_iter().zip(first).filter(|&(_, first)| first == is_here).map(|(item, _)| item).collect())
+}
+
+/// Of which of these series the station's archive has the newest: what it measures itself, what
+/// was handed in here and is forwarded to nobody, and everything where it is the mesh's archive. What others
+/// measured ends here with the day on which the station stopped being their archive.
+async fn is_first_here(joined: &Joined, all: Vec<Series>) -> Result<Vec<bool>, Error> {
+    let own: Vec<bool> =
+        all.iter().map(|series| joined.config.is_archive || series.source == joined.config.host).collect();
+    let held = joined.local.held_of(all).await?;
+    Ok(held.into_iter().zip(own).map(|(held, own)| held.is_known && (own || held.is_handed_in)).collect())
 }
 
 fn is_local(cursor: Cursor) -> bool {

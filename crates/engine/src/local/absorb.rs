@@ -4,7 +4,7 @@
 use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
 use rusqlite::Transaction;
 
-use super::store::{Index, Row, Touched};
+use super::store::{GAPS_ALL_MAX, Index, Row, SERIES_MAX, Touched};
 use crate::{HostId, Record};
 
 /// What became of forwarded records; see [`Local::absorb`](crate::Local::absorb).
@@ -15,7 +15,7 @@ pub struct Absorbed {
     /// Known before: stored, discarded or passed over once already.
     pub repeated: u64,
     /// Counted as seen and not kept: older than what is kept, not the writer's own, or of a series
-    /// for which the archive has no room.
+    /// for which the archive has no room, or its writer no share.
     pub discarded: u64,
     /// Neither kept nor counted as seen, because the archive takes no further origin, or no further
     /// gap in a sequence; the watermark stays below.
@@ -32,6 +32,20 @@ pub(super) enum Admission {
 }
 
 impl Index {
+    /// Whether a member's series is known or may be: of one member no more than its share, and of all
+    /// of them so many that the station's own find room.
+    fn has_share_for(&self, series: &Series) -> bool {
+        let of_source = self.series_of.get(&series.source).copied().unwrap_or(0);
+        let has_share = of_source < SERIES_MAX / SHARE && self.series.len() < SERIES_MAX - SERIES_MAX / SHARE;
+        has_share || self.series.contains_key(series)
+    }
+
+    /// Whether the run makes no gap, or leaves some for the station itself. One origin alone has at most a
+    /// tenth of all gaps anyway.
+    fn has_spare_gap(&self, origin: &HostId, (first, last): (u64, u64)) -> bool {
+        self.gaps() < GAPS_ALL_MAX - GAPS_ALL_MAX / SHARE || self.touches(origin, first, last)
+    }
+
     /// Takes each record of the batch by itself.
     pub(super) fn absorb<'a>(
         &mut self,
@@ -44,13 +58,13 @@ impl Index {
         let mut absorbed = Absorbed::default();
         for record in batch {
             let run = record.passes_over().unwrap_or((record.seq, record.seq));
-            if !self.has_room_for(&record.origin, run) {
+            if !self.has_room_for(&record.origin, run) || !self.has_spare_gap(&record.origin, run) {
                 absorbed.refused += 1;
             } else if !self.hold(transaction, record, run, touched)? {
                 absorbed.repeated += 1;
             } else if record.is_own()
                 && cutoff_unix_ns <= record.time_unix_ns
-                && self.has_series(&record.series)
+                && self.has_share_for(&record.series)
             {
                 self.place(transaction, record, rows)?;
                 absorbed.stored += 1;
@@ -92,6 +106,10 @@ impl Record {
         (!self.is_own()).then_some((first, self.seq))
     }
 }
+
+/// One member has at most an eighth of the series: a station measures thousands of targets, and some that
+/// go astray leave room for the others. Another eighth is the station's own.
+const SHARE: usize = 8;
 
 /// The source of what is measured by nobody.
 const NOBODY: &str = "nobody";

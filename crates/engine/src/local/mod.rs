@@ -34,7 +34,9 @@ pub use self::absorb::Absorbed;
 use self::absorb::Admission;
 use self::directory::Directory;
 use self::files::Files;
-use self::read::Reader;
+use self::read::{HeldOf, Reader};
+#[cfg(feature = "joined")]
+pub(crate) use self::spool::Yielded;
 use self::store::Store;
 use self::subscribe::Subscription;
 use self::sweep::Retention;
@@ -113,6 +115,9 @@ pub struct Statistics {
     /// Forwarded records that were counted as seen and not kept since the start; see
     /// [`Local::absorb`].
     pub discarded: u64,
+    /// Forwarded records that were neither kept nor counted as seen since the start, repetitions counted
+    /// again; see [`Absorbed::refused`].
+    pub refused: u64,
     /// Own records that the mesh has not confirmed yet; 0 when the station is in none.
     pub spooled: u64,
     /// Appends refused since the start because as many records as may wait for the mesh.
@@ -237,9 +242,9 @@ impl Local {
         self.subscription(selector, From::Oldest).until_now().into_stream()
     }
 
-    /// Which of these series the archive knows.
-    pub(crate) async fn known(&self, series: Vec<Series>) -> Result<Vec<bool>, Error> {
-        self.reader.known(series).await
+    /// What the archive holds of each of these series.
+    pub(crate) async fn held_of(&self, series: Vec<Series>) -> Result<Vec<HeldOf>, Error> {
+        self.reader.held_of(series).await
     }
 
     /// Runs retention now, to its end, and returns how many records it removed.

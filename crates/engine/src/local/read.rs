@@ -76,12 +76,8 @@ impl Reader {
         .await
     }
 
-    /// Which of these series the archive knows.
-    pub(super) async fn known(&self, all: Vec<Series>) -> Result<Vec<bool>, Error> {
-        self.read(move |connection| {
-            all.iter().map(|series| Ok(series_id(connection, series)?.is_some())).collect()
-        })
-        .await
+    pub(super) async fn held_of(&self, all: Vec<Series>) -> Result<Vec<HeldOf>, Error> {
+        self.read(move |connection| all.iter().map(|series| held_of(connection, series)).collect()).await
     }
 
     pub(super) async fn read<T: Send + 'static>(
@@ -98,6 +94,30 @@ impl Reader {
 
 /// The record at this place is not kept, or not of this series.
 struct Gone(Cursor);
+
+/// What the archive holds of a series.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HeldOf {
+    /// There is such a series.
+    pub(crate) is_known: bool,
+    /// Its newest record was not written by the station that it names as its source.
+    pub(crate) is_handed_in: bool,
+}
+
+fn held_of(connection: &Connection, series: &Series) -> rusqlite::Result<HeldOf> {
+    let Some(id) = series_id(connection, series)? else {
+        return Ok(HeldOf { is_known: false, is_handed_in: false });
+    };
+    let origin: Option<String> = connection
+        .prepare_cached(
+            "SELECT name FROM record CROSS JOIN origin ON origin.id = record.origin
+             WHERE series = ?1 ORDER BY time_unix_ns DESC, cursor DESC LIMIT 1",
+        )?
+        .query_row([id], |row| row.get(0))
+        .optional()?;
+    let is_handed_in = origin.is_some_and(|origin| origin != series.source.as_str());
+    Ok(HeldOf { is_known: true, is_handed_in })
+}
 
 fn history(
     connection: &Connection,

@@ -21,6 +21,9 @@ use crate::{Error, HostId, Record};
 pub(super) struct SpoolConfig {
     pub(super) host: HostId,
     pub(super) records_max: u64,
+    /// Numbers above the first and up to the second were given up since the start, since others use
+    /// them; nothing is stored under them.
+    pub(super) given_up: (u64, u64),
 }
 
 /// What waits, as the writer knows it.
@@ -41,18 +44,37 @@ pub(super) enum Request {
     Begin(SpoolConfig, mpsc::Sender<Result<(u64, u64), Error>>),
     /// The mesh misses nothing up to here.
     Pass(u64, oneshot::Sender<Result<u64, Error>>),
+    /// The mesh holds numbers up to here that others have used: none of them is used here any more.
+    Yield(u64, oneshot::Sender<Result<Yielded, Error>>),
     /// The mesh has less than it once said: begin again here.
     Rewind(u64, oneshot::Sender<Result<u64, Error>>),
 }
 
+/// What it cost to keep clear of numbers that another station has used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Yielded {
+    /// The highest number that was used here before.
+    pub(crate) highest: u64,
+    /// Records that waited under numbers that the mesh holds, so that it may never get them.
+    pub(crate) lost: u64,
+}
+
 impl Local {
+    /// Counts the host's numbers up to `taken`, above its highest, as used: the mesh has records
+    /// of others under them. What waits below may never get to the mesh, and waits no more.
+    pub(crate) async fn yield_numbers(&self, taken: u64) -> Result<Yielded, Error> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Spool(Request::Yield(taken, reply)))?;
+        committed(answer).await
+    }
+
     /// Begins to note which records of `host` are to be forwarded, and to keep them from retention.
     ///
     /// Blocks for the disk; the first time for seconds, when there is much to note. Returns up to
     /// where nothing waits, and the highest sequence.
     pub(crate) fn begin_spool(&self, host: &HostId, records_max: u64) -> Result<(u64, u64), Error> {
         let (reply, answer) = mpsc::channel();
-        let config = SpoolConfig { host: host.clone(), records_max };
+        let config = SpoolConfig { host: host.clone(), records_max, given_up: (0, 0) };
         self.send(Command::Spool(Request::Begin(config, reply)))?;
         answer.recv().map_err(|_| closed())?
     }
@@ -100,7 +122,7 @@ impl Local {
 }
 
 /// Waits for the disk where waiting for it belongs, as reads do.
-async fn committed(answer: oneshot::Receiver<Result<u64, Error>>) -> Result<u64, Error> {
+async fn committed<T: Send + 'static>(answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
     tokio::task::spawn_blocking(move || answer.blocking_recv())
         .await
         .map_err(|error| Error::Unavailable(format!("the wait was cut short: {error}")))?
@@ -152,6 +174,11 @@ impl Reader {
 }
 
 impl Request {
+    /// Whether the appends that came before have to be stored before.
+    pub(super) fn follows_appends(&self) -> bool {
+        matches!(self, Self::Yield(..))
+    }
+
     /// Does it; what is returned answers, when the figures say so, too.
     pub(super) fn run(self, store: &mut Store) -> impl FnOnce() + use<> {
         // Whoever asked may have stopped waiting.
@@ -163,6 +190,14 @@ impl Request {
             Self::Pass(watermark, reply) => {
                 let passed = store.transact(|transaction, index| pass(transaction, index, watermark));
                 Box::new(move || drop(reply.send(passed)))
+            }
+            Self::Yield(taken, reply) => {
+                let yielded = store.transact(|transaction, index| yield_numbers(transaction, index, taken));
+                // An index that is read again knows it, too.
+                if let Some(spool) = store.index().and_then(|index| index.spool.as_ref()) {
+                    store.spool = Some(spool.config.clone());
+                }
+                Box::new(move || drop(reply.send(yielded)))
             }
             Self::Rewind(watermark, reply) => {
                 let begins = store.transact(|transaction, index| {
@@ -259,6 +294,17 @@ impl Index {
             .map(drop)
     }
 
+    /// Why a record may not have its number, if others use it: as a repetition it would be lost.
+    pub(super) fn is_given_up(&self, batch: &[Record]) -> Option<Error> {
+        let SpoolConfig { host, given_up: (above, until), .. } = &self.spool.as_ref()?.config;
+        let is_one = |record: &&Record| record.origin == *host && *above < record.seq && record.seq <= *until;
+        let record = batch.iter().find(is_one)?;
+        Some(Error::Invalid(format!(
+            "record {} of {host}: the mesh holds others up to number {until}; ask for the next one again",
+            record.seq
+        )))
+    }
+
     /// Why the spool has no room for what of the batch is new, if it has none.
     pub(super) fn is_spool_full(&self, batch: &[Record]) -> Option<Error> {
         let spool = self.spool.as_ref()?;
@@ -293,6 +339,21 @@ fn pass(transaction: &Transaction<'_>, index: &mut Index, watermark: u64) -> rus
     let passed = spool.passed;
     index.save_spool(transaction)?;
     Ok(passed)
+}
+
+fn yield_numbers(transaction: &Transaction<'_>, index: &mut Index, taken: u64) -> rusqlite::Result<Yielded> {
+    let Some(Spool { config, count, .. }) = index.spool.clone() else { return Ok(Yielded::default()) };
+    let highest = index.highest(&config.host);
+    if taken <= highest {
+        return Ok(Yielded { highest, lost: 0 });
+    }
+    index.see(transaction, &Record::passing_over(&config.host, highest + 1, taken))?;
+    pass(transaction, index, taken)?;
+    let Some(spool) = index.spool.as_mut() else { return Ok(Yielded::default()) };
+    // Runs that follow each other are one.
+    let (above, until) = spool.config.given_up;
+    spool.config.given_up = (if until == highest { above } else { highest }, taken);
+    Ok(Yielded { highest, lost: count - spool.count })
 }
 
 /// Notes the host's own records of the archive with places above `cursor` and numbers above `seq`,

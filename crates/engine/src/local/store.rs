@@ -1,6 +1,6 @@
 //! The archive as its writer sees it: a group of batches becomes one transaction.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
@@ -32,6 +32,8 @@ pub(super) struct Store {
 pub(super) struct Index {
     origins: HashMap<HostId, Origin>,
     pub(super) series: HashMap<Series, i64>,
+    /// How many of them each source has.
+    pub(super) series_of: HashMap<HostId, usize>,
     /// The place of the record stored last.
     pub(super) cursor: u64,
     /// The highest place that retention removed.
@@ -92,7 +94,7 @@ impl Store {
             let mut touched = Touched::new();
             let mut verdicts = Vec::with_capacity(batches.len());
             for &(batch, admission) in batches {
-                let newest_unix_ns = index.newest_with(batch, admission);
+                let newest_unix_ns = index.newest_with(batch);
                 let present = clock.clone().tell(wall_unix_ns, newest_unix_ns, now);
                 let cutoff_unix_ns = retention.cutoff_unix_ns(present);
                 let verdict = match admission {
@@ -181,13 +183,14 @@ impl Index {
                     Series { source: name(row, 1)?, target: name(row, 2)?, quantity: quantity(row, 3)? };
                 Ok((series, row.get(0)?))
             })?
-            .collect::<rusqlite::Result<_>>()?;
+            .collect::<rusqlite::Result<HashMap<Series, i64>>>()?;
         let (cursor, removed, records) =
             connection.query_row("SELECT cursor, removed, records FROM archive", [], |row| {
                 Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
             })?;
         Ok(Self {
             origins,
+            series_of: count_by_source(&series),
             series,
             cursor: cursor.cast_unsigned(),
             removed: removed.cast_unsigned(),
@@ -208,7 +211,8 @@ impl Index {
 
     /// Why the batch is not stored, if it is not.
     fn refusal(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<Error> {
-        self.too_old(batch, cutoff_unix_ns)
+        self.is_given_up(batch)
+            .or_else(|| self.too_old(batch, cutoff_unix_ns))
             .or_else(|| self.too_large(batch))
             .or_else(|| self.is_spool_full(batch))
     }
@@ -246,9 +250,10 @@ impl Index {
         ))
     }
 
-    /// The latest label there is once the batch is stored, or of it what is stored.
-    fn newest_with(&self, batch: &[Record], admission: Admission) -> Option<i64> {
-        let stored = batch.iter().filter(|record| admission == Admission::Whole || record.is_own());
+    /// The latest label there is once the batch is stored: of its own records, for what a station says of
+    /// others is not kept, or handed in by hand, and must not make the rest old.
+    fn newest_with(&self, batch: &[Record]) -> Option<i64> {
+        let stored = batch.iter().filter(|record| record.is_own() && !self.is_held(record));
         stored.map(|record| record.time_unix_ns).max().max(self.newest_unix_ns)
     }
 
@@ -306,6 +311,14 @@ impl Index {
         Ok(true)
     }
 
+    /// Counts what `over` passes over as seen.
+    pub(super) fn see(&mut self, transaction: &Transaction<'_>, over: &Record) -> rusqlite::Result<()> {
+        let mut touched = Touched::new();
+        let run = over.passes_over().unwrap_or((over.seq, over.seq));
+        self.hold(transaction, over, run, &mut touched)?;
+        self.save_held(transaction, &touched)
+    }
+
     fn origin(&mut self, transaction: &Transaction<'_>, name: &HostId) -> rusqlite::Result<&mut Origin> {
         if !self.origins.contains_key(name) {
             let id = add_origin(transaction, name)?;
@@ -345,6 +358,7 @@ impl Index {
             None => {
                 let id = add_series(transaction, &record.series)?;
                 self.series.insert(record.series.clone(), id);
+                *self.series_of.entry(record.series.source.clone()).or_insert(0) += 1;
                 id
             }
         };
@@ -364,9 +378,20 @@ impl Index {
         (origin.held.run_count() <= GAPS_MAX && gaps < GAPS_ALL_MAX) || origin.held.touches(first, last)
     }
 
-    /// Whether the series is known or may be.
-    pub(super) fn has_series(&self, series: &Series) -> bool {
-        self.series.len() < SERIES_MAX || self.series.contains_key(series)
+    /// Gaps in the sequences of all origins together.
+    pub(super) fn gaps(&self) -> usize {
+        self.runs.saturating_sub(self.origins.len())
+    }
+
+    /// Whether a run of the origin's sequence makes no further gap.
+    pub(super) fn touches(&self, origin: &HostId, first: u64, last: u64) -> bool {
+        self.origins.get(origin).is_none_or(|origin| origin.held.touches(first, last))
+    }
+
+    /// Forgets series that are gone.
+    pub(super) fn forget_series(&mut self, gone: &HashSet<i64>) {
+        self.series.retain(|_, id| !gone.contains(id));
+        self.series_of = count_by_source(&self.series);
     }
 
     fn insert(&mut self, transaction: &Transaction<'_>, mut rows: Vec<Row<'_>>) -> rusqlite::Result<()> {
@@ -415,6 +440,14 @@ impl Index {
     }
 }
 
+fn count_by_source(series: &HashMap<Series, i64>) -> HashMap<HostId, usize> {
+    let mut counts = HashMap::new();
+    for series in series.keys() {
+        *counts.entry(series.source.clone()).or_insert(0) += 1;
+    }
+    counts
+}
+
 fn add_origin(transaction: &Transaction<'_>, name: &Name) -> rusqlite::Result<i64> {
     transaction.prepare_cached("INSERT INTO origin (name) VALUES (?1)")?.insert([name.as_str()])
 }
@@ -442,11 +475,11 @@ fn wall_unix_ns() -> i64 {
 const ORIGINS_MAX: usize = 100_000;
 
 /// Ten thousand targets with ten quantities; the index of so many takes about 25 MB.
-const SERIES_MAX: usize = 100_000;
+pub(super) const SERIES_MAX: usize = 100_000;
 
 /// Batches that overtake each other, and numbers given to what was never stored, leave a few gaps;
 /// so many come from an origin that counts wrongly. A set of them takes half a megabyte.
 const GAPS_MAX: usize = 10_000;
 
 /// Gaps of all origins together: 5 MB, when each origin alone could have its [`GAPS_MAX`].
-const GAPS_ALL_MAX: usize = 100_000;
+pub(super) const GAPS_ALL_MAX: usize = 100_000;

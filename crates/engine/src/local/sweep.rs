@@ -1,8 +1,9 @@
-//! Retention: removes what is too old, then what was stored first while there is too much.
+//! Retention: removes what is too old, then, while there is too much, what was stored first of those
+//! who take more than an even share: no station pushes out what the others measured.
 //!
 //! One step removes at most [`STEP`] records, so that an append waits for milliseconds at most.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use rusqlite::{Transaction, params};
@@ -30,13 +31,15 @@ pub(super) struct Sweep {
     cutoff_unix_ns: i64,
     /// Series up to this one are done; `None` = all are, and the size comes next.
     visited: Option<i64>,
+    /// Who takes too much, for so many further steps.
+    crowding: Option<(Crowding, u32)>,
     /// Records removed so far.
     pub(super) removed: u64,
 }
 
 impl Sweep {
     pub(super) fn new(store: &mut Store) -> Self {
-        Self { cutoff_unix_ns: store.cutoff_unix_ns(), visited: Some(0), removed: 0 }
+        Self { cutoff_unix_ns: store.cutoff_unix_ns(), visited: Some(0), crowding: None, removed: 0 }
     }
 
     /// Takes one step; `true` when the pass is over.
@@ -52,9 +55,83 @@ impl Sweep {
         if store.bytes().map_err(|error| store.files.error(&error))? <= store.retention.keep_bytes {
             return Ok(true);
         }
-        let removed = store.transact(remove_first)?;
+        let (mut crowding, steps) = match self.crowding.take() {
+            Some((crowding, steps)) if 0 < steps => (crowding, steps),
+            _ => (store.transact(|transaction, index| Crowding::sample(transaction, index))?, SAMPLE_STEPS),
+        };
+        let removed = store.transact(|transaction, index| match crowding.remove(transaction, index)? {
+            0 => remove_first(transaction, index),
+            removed => Ok(removed),
+        })?;
+        self.crowding = Some((crowding, steps - 1));
         self.removed += removed;
         Ok(removed == 0)
+    }
+}
+
+/// The origins that take more than an even share of the archive's bytes.
+///
+/// Their shares are estimated from records at places spread over the whole archive: to count all would take
+/// seconds, in which no append is stored.
+struct Crowding {
+    origins: HashSet<i64>,
+    /// Their records are searched from this place on.
+    from: i64,
+}
+
+impl Crowding {
+    fn sample(transaction: &Transaction<'_>, index: &Index) -> rusqlite::Result<Self> {
+        let first: Option<i64> =
+            transaction.query_row("SELECT min(cursor) FROM record", [], |row| row.get(0))?;
+        let first = first.unwrap_or(0);
+        let width = ((index.cursor.cast_signed() - first) / SAMPLES).max(0) + 1;
+        let mut one = transaction.prepare_cached(
+            "SELECT origin, length(detail) FROM record WHERE ?1 <= cursor AND cursor < ?2 ORDER BY cursor LIMIT 1",
+        )?;
+        // Bytes, and the first place, of each.
+        let mut shares: HashMap<i64, (i64, i64)> = HashMap::new();
+        for sample in 0..SAMPLES {
+            let begin = first + sample * width;
+            // Not at regular places: records may come in turns.
+            let place = begin + sample * SCATTER % width;
+            let mut rows = one.query([place, begin + width])?;
+            if let Some(row) = rows.next()? {
+                let bytes = RECORD_BYTES + row.get::<_, i64>(1)?;
+                shares.entry(row.get(0)?).or_insert((0, begin)).0 += bytes;
+            }
+        }
+        let all: i64 = shares.values().map(|(bytes, _)| bytes).sum();
+        let even = all / (shares.len() as i64).max(1);
+        // A quarter more may be chance.
+        shares.retain(|_, (bytes, _)| even + even / 4 < *bytes);
+        let from = shares.values().map(|&(_, place)| place - 4 * width).min().unwrap_or(0);
+        Ok(Self { origins: shares.into_keys().collect(), from })
+    }
+
+    /// Removes what was stored first of theirs; 0 = nothing was found.
+    fn remove(&mut self, transaction: &Transaction<'_>, index: &mut Index) -> rusqlite::Result<u64> {
+        if self.origins.is_empty() {
+            return Ok(0);
+        }
+        let mut next = transaction.prepare_cached(
+            "SELECT series, time_unix_ns, cursor, origin FROM record
+             WHERE ?4 <= cursor AND NOT (origin = ?2 AND ?3 < seq) ORDER BY cursor LIMIT ?1",
+        )?;
+        let (origin, passed) = waiting(index);
+        let mut rows = next.query([SCAN, origin, passed, self.from])?;
+        let mut keys: Vec<Key> = Vec::new();
+        while let Some(row) = rows.next()?
+            && (keys.len() as i64) < STEP
+        {
+            let cursor = row.get(2)?;
+            self.from = cursor + 1;
+            if self.origins.contains(&row.get(3)?) {
+                keys.push((row.get(0)?, row.get(1)?, cursor));
+            }
+        }
+        drop(rows);
+        remove(transaction, index, &keys)?;
+        Ok(keys.len() as u64)
     }
 }
 
@@ -98,7 +175,7 @@ fn remove_old(
         done = id;
     }
     if !gone.is_empty() {
-        index.series.retain(|_, id| !gone.contains(id));
+        index.forget_series(&gone);
     }
     let go_on = if removed == STEP { Some(done) } else { last };
     Ok((go_on, removed.cast_unsigned()))
@@ -143,3 +220,18 @@ fn remove(transaction: &Transaction<'_>, index: &mut Index, keys: &[Key]) -> rus
 
 /// Records removed, or series visited, in one transaction: about 10 ms.
 const STEP: i64 = 1000;
+
+/// Records looked at for one removal of [`STEP`]: some tens of milliseconds when most are others'.
+const SCAN: i64 = 20_000;
+
+/// Places looked at for the shares: with a hundred origins ten each, and about 10 ms.
+const SAMPLES: i64 = 1000;
+
+/// A prime, so that the places fall anywhere in their stretches.
+const SCATTER: i64 = 7919;
+
+/// Removals before shares are estimated anew.
+const SAMPLE_STEPS: u32 = 16;
+
+/// What a record without detail takes of the file.
+const RECORD_BYTES: i64 = 66;

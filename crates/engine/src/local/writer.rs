@@ -81,6 +81,9 @@ impl Writer {
                     continue;
                 }
                 Ok(Command::Spool(request)) => {
+                    if request.follows_appends() {
+                        self.commit(&mut group);
+                    }
                     let answer = request.run(&mut self.store);
                     self.publish();
                     answer();
@@ -151,7 +154,10 @@ impl Writer {
         let mut statistics = self.statistics.lock();
         for verdict in verdicts {
             match verdict {
-                Ok(absorbed) => statistics.discarded += absorbed.discarded,
+                Ok(absorbed) => {
+                    statistics.discarded += absorbed.discarded;
+                    statistics.refused += absorbed.refused;
+                }
                 Err(Error::Unavailable(_)) => statistics.turned_away += 1,
                 Err(_) => {}
             }

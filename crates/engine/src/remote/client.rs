@@ -237,8 +237,10 @@ fn unexplained(status: StatusCode, other: fn(String) -> Error) -> Error {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN | StatusCode::MISDIRECTED_REQUEST => {
             Error::Denied(why)
         }
-        StatusCode::TOO_MANY_REQUESTS => Error::Unavailable(why),
-        _ if status.is_client_error() => Error::Invalid(why),
+        // What is too large for a proxy passes in parts.
+        StatusCode::PAYLOAD_TOO_LARGE => Error::Invalid(why),
+        // A proxy whose configuration is wrong says nothing of the records.
+        _ if status.is_client_error() => Error::Unavailable(why),
         _ => other(why),
     }
 }

@@ -113,7 +113,36 @@ async fn gaps_without_end_are_refused_one_by_one() {
     let more = [record(30_001), other, record(3)];
     let expected = Absorbed { stored: 2, repeated: 0, discarded: 0, refused: 1 };
     assert_eq!(engine.absorb(&more).await, Ok(expected), "one gap more, another origin, one gap less");
+    assert_eq!(engine.statistics().refused, 2);
     assert_eq!(engine.next_seq(&name("north")).await, Ok(2 * 10_001 + 1), "10 000 gaps and no more");
+}
+
+/// What `origin` measured of a series of its own each time.
+fn series_each(origin: &str, seqs: std::ops::RangeInclusive<u64>) -> Vec<Record> {
+    let of = |seq: u64| Record {
+        origin: name(origin),
+        series: Series { source: name(origin), ..series(&format!("t{seq}")) },
+        detail: String::new(),
+        ..record(seq)
+    };
+    seqs.map(of).collect()
+}
+
+#[tokio::test]
+async fn series_without_end_of_one_member_leave_room_for_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = open(directory.path());
+    engine.absorb(&series_each("south", 1..=10_000)).await.unwrap();
+    // An eighth of a hundred thousand.
+    assert_eq!(engine.absorb(&series_each("south", 10_001..=13_000)).await, Ok(absorbed(2500, 0, 500)));
+    assert_eq!(engine.watermark(&name("south")).await, Ok(13_000));
+    assert_eq!(engine.absorb(&series_each("east", 1..=20)).await, Ok(absorbed(20, 0, 0)));
+    drop(engine);
+    let engine = open(directory.path());
+    let known = Record { seq: 13_001, ..series_each("south", 7..=7).remove(0) };
+    assert_eq!(engine.absorb(&[known]).await, Ok(absorbed(1, 0, 0)), "what it has goes on");
+    assert_eq!(engine.absorb(&series_each("south", 13_002..=13_002)).await, Ok(absorbed(0, 0, 1)));
+    assert_eq!(engine.statistics().refused, 0);
 }
 
 proptest! {

@@ -114,3 +114,40 @@ async fn a_full_archive_loses_what_came_first_while_appends_go_on() {
     assert_eq!(engine.statistics().records, seqs.len() as u64);
     assert_eq!(engine.watermark(&name("north")).await, Ok(RECORDS + 3));
 }
+
+#[tokio::test]
+async fn a_full_archive_loses_of_those_who_take_too_much() {
+    const LIMIT: u64 = 1 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Local::open(config(directory.path())).unwrap();
+    let of = |origin: &str, seq: u64| Record {
+        origin: name(origin),
+        series: barograph_forecast::Series { source: name(origin), ..record(seq).series },
+        detail: String::new(),
+        ..record(seq)
+    };
+    // The station's own and a member's, then a flood of another with some of the first in between.
+    for origin in ["host", "south"] {
+        engine.absorb(&(1..=1000).map(|seq| of(origin, seq)).collect::<Vec<_>>()).await.unwrap();
+    }
+    for batch in 0..8 {
+        let flood = (batch * 5000 + 1..=(batch + 1) * 5000).map(|seq| of("flood", seq));
+        engine.absorb(&flood.chain([of("host", 1001 + batch)]).collect::<Vec<_>>()).await.unwrap();
+    }
+    assert!(2 * LIMIT < engine.statistics().bytes);
+    drop(engine);
+    let engine = Local::open(Config { keep_bytes: LIMIT, ..config(directory.path()) }).unwrap();
+    engine.sweep().await.unwrap();
+    assert!(engine.statistics().bytes <= LIMIT);
+    let left = crate::stored(&engine).await;
+    let seqs = |origin: &str| {
+        let own = left.iter().filter(|(_, record)| record.origin == name(origin));
+        own.map(|(_, record)| record.seq).collect::<Vec<_>>()
+    };
+    assert_eq!(seqs("host"), (1..=1008).collect::<Vec<_>>());
+    assert_eq!(seqs("south"), (1..=1000).collect::<Vec<_>>());
+    let flood = seqs("flood");
+    assert!(2000 < flood.len(), "{} are left", flood.len());
+    assert_eq!(flood, (flood[0]..=40_000).collect::<Vec<_>>(), "the last ones are left");
+    assert_eq!(engine.statistics().records, left.len() as u64);
+}

@@ -6,8 +6,8 @@ use std::time::Duration;
 use barograph_engine::{Engine as _, Error, Joined, Range, Record, Selector};
 use barograph_forecast::{Quantity, Series};
 
-use crate::mesh::Mesh;
-use crate::{Station, name, quick, record, records};
+use crate::mesh::{Mesh, really};
+use crate::{Station, append_alone, name, quick, record, records};
 
 /// The record of `south` with this number.
 fn south(seq: u64) -> Record {
@@ -128,4 +128,120 @@ async fn a_station_that_lost_its_archive_uses_no_number_twice() {
     let station = Station::start(quick(), third.path(), &mesh).await;
     station.append(&records(1..=20)).await.unwrap();
     assert_eq!(station.joined.next_seq(&name("north")).await, Ok(61));
+}
+
+#[tokio::test]
+async fn of_former_members_the_mesh_has_the_newest() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let of = |seq: u64| Selector {
+        source: Some(name("south")),
+        target: Some(south(seq).series.target),
+        quantity: Some(Quantity::RTT),
+    };
+    for is_archive in [false, true] {
+        let mesh = Mesh::new(&archive.path().join(is_archive.to_string()));
+        let config = barograph_engine::JoinedConfig { is_archive, ..quick() };
+        let station = Station::start(config, &directory.path().join(is_archive.to_string()), &mesh).await;
+        // South was a member here once, with the targets far1 to far4; in the mesh it has gone on with far1.
+        station.joined.local().absorb(&(1..=4).map(south).collect::<Vec<_>>()).await.unwrap();
+        mesh.local().absorb(&[south(6)]).await.unwrap();
+        let newest = if is_archive { south(1) } else { south(6) };
+        let page = station.joined.history(&south(6).series, &Range::newest(10)).await.unwrap();
+        assert_eq!(page.items, std::slice::from_ref(&newest), "archive: {is_archive}");
+        let page = station.joined.latest(&of(6), None, 10).await.unwrap();
+        assert_eq!(page.items, std::slice::from_ref(&newest), "archive: {is_archive}");
+        let all = station.joined.latest(&Selector::default(), None, 1).await.unwrap();
+        assert_eq!(all.items, [newest]);
+        // Of far2 the mesh has nothing.
+        let page = station.joined.history(&south(2).series, &Range::newest(10)).await.unwrap();
+        assert_eq!(page.items, [south(2)]);
+        assert_eq!(station.joined.latest(&of(2), None, 10).await.unwrap().items, [south(2)]);
+        station.stop().await;
+    }
+}
+
+/// What the mesh gets from another, in real time.
+async fn absorbed(mesh: &Mesh, batch: Vec<Record>) {
+    let archive = mesh.local();
+    really(async move { archive.absorb(&batch).await }).await.unwrap();
+}
+
+async fn next_seq(station: &Station) -> Result<u64, Error> {
+    let joined = std::sync::Arc::clone(&station.joined);
+    really(async move { joined.next_seq(&name("north")).await }).await
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_that_another_used_are_given_up_and_what_waited_is_counted() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    // Put back from a copy with 20 records, while the mesh is away and holds 50.
+    append_alone(directory.path(), records(1..=20)).await;
+    absorbed(&mesh, records(1..=50)).await;
+    mesh.go_away(Duration::from_secs(60));
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    assert_eq!(next_seq(&station).await, Ok(21));
+    let again = |seq| Record { outcome: barograph_forecast::Outcome::Value(-1.0), ..record(seq) };
+    station.append(&(21..=30).map(again).collect::<Vec<_>>()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    *mesh.away_until.lock().unwrap() = None;
+    station.until(|joined| joined.statistics().watermark == Some(50)).await;
+    station.drained().await;
+    let statistics = station.joined.statistics();
+    assert_eq!(statistics.overtaken, 30, "that many waited");
+    let error = statistics.last_error.unwrap().to_string();
+    assert!(error.contains("another station writes as north") && error.contains("up to 50"), "{error}");
+
+    // Whoever kept the next number is told, and asks again; what is stored here is repeated as ever.
+    let refused = station.append(&[again(31)]).await;
+    assert!(matches!(&refused, Err(Error::Invalid(what)) if what.contains("again")), "{refused:?}");
+    station.append(&[again(30)]).await.unwrap();
+    assert_eq!(next_seq(&station).await, Ok(51));
+    station.append(&records(51..=55)).await.unwrap();
+    station.until(|joined| joined.statistics().watermark == Some(55)).await;
+    assert_eq!(crate::stored(&mesh.local()).await, (1..=55).collect::<Vec<_>>());
+    // It is found, too, where the station asks before it is found.
+    absorbed(&mesh, records(56..=60)).await;
+    assert_eq!(next_seq(&station).await, Ok(61));
+    assert!(matches!(station.append(&[again(56)]).await, Err(Error::Invalid(_))));
+    station.append(&[record(61)]).await.unwrap();
+    station.until(|joined| joined.statistics().watermark == Some(61)).await;
+    assert_eq!(station.joined.statistics().overtaken, 30);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cloned_station_finds_out_while_it_runs() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    station.append(&records(1..=20)).await.unwrap();
+    station.drained().await;
+    assert_eq!(station.joined.statistics().last_error, None);
+    // The other one is ahead.
+    absorbed(&mesh, records(21..=5000)).await;
+    station.until(|joined| joined.statistics().last_error.is_some()).await;
+    assert!(matches!(station.append(&[record(21)]).await, Err(Error::Invalid(_))));
+    assert_eq!(next_seq(&station).await, Ok(5001));
+    station.append(&[record(5001)]).await.unwrap();
+    station.until(|joined| joined.statistics().watermark == Some(5001)).await;
+    assert_eq!(station.joined.statistics().overtaken, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn numbers_that_there_cannot_be_are_not_believed() {
+    for number in [u64::MAX, 1 << 63, Record::SEQ_MAX + 1] {
+        let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let mesh = Mesh::new(archive.path());
+        let station = Station::start(quick(), directory.path(), &mesh).await;
+        station.append(&records(1..=20)).await.unwrap();
+        *mesh.number.lock().unwrap() = Some(number);
+        station.until(|joined| joined.statistics().last_error.is_some()).await;
+        let error = station.joined.statistics().last_error.unwrap();
+        assert!(matches!(&error, Error::Unavailable(what) if what.contains(&number.to_string())), "{error}");
+        assert_eq!(next_seq(&station).await, Ok(21));
+        *mesh.number.lock().unwrap() = None;
+        station.drained().await;
+        assert_eq!(crate::stored(&mesh.local()).await, (1..=20).collect::<Vec<_>>());
+        assert_eq!(station.joined.statistics().last_error, None);
+    }
 }

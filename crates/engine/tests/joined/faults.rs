@@ -182,3 +182,21 @@ async fn numbers_without_a_record_of_its_own_are_passed_over() {
     });
     assert_eq!(stored_here.await, Ok(5), "the station's own archive still says what it misses");
 }
+
+#[tokio::test]
+async fn a_forwarder_that_died_is_no_forwarder_that_is_well() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::judging(archive.path(), |_| panic!("a defect, on purpose"));
+    let local = std::sync::Arc::new(crate::mesh::open(directory.path()));
+    let joined =
+        barograph_engine::Joined::start(barograph_engine::JoinedConfig::new(name("north")), local, mesh)
+            .unwrap();
+    joined.append(&[record(1)]).await.unwrap();
+    let began = std::time::Instant::now();
+    while joined.statistics().last_error.is_none() {
+        assert!(began.elapsed() < Duration::from_secs(60));
+        tokio::task::yield_now().await;
+    }
+    let error = joined.statistics().last_error.unwrap().to_string();
+    assert!(error.contains("has died"), "{error}");
+}

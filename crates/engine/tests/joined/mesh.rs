@@ -41,6 +41,8 @@ pub(crate) struct Mesh {
     pub(crate) judge: fn(&Record) -> Result<(), Error>,
     /// Records of appends that reached the engine, repetitions counted again.
     pub(crate) appended: Mutex<u64>,
+    /// The watermark and the next number that it answers with, whatever it holds.
+    pub(crate) number: Mutex<Option<u64>>,
 }
 
 impl Mesh {
@@ -55,6 +57,7 @@ impl Mesh {
             away_until: Mutex::default(),
             judge,
             appended: Mutex::new(0),
+            number: Mutex::default(),
         })
     }
 
@@ -146,11 +149,17 @@ impl Engine for Mesh {
 
     async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {
         self.is_there()?;
+        if let Some(number) = *self.number.lock().unwrap() {
+            return Ok(number);
+        }
         self.local().watermark(origin).await
     }
 
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
         self.is_there()?;
+        if let Some(number) = *self.number.lock().unwrap() {
+            return Ok(number);
+        }
         self.local().next_seq(origin).await
     }
 }

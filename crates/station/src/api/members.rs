@@ -85,9 +85,13 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
     let asked: RemoveQuery = query(&uri)?;
     let removed = asked.name.clone();
     with_served(&shared, move |served| {
-        let member = served.members.remove(&asked.name)?;
-        if let Some(name) = member.name() {
-            served.leases.expel(&name);
+        // The registration of before: once the name is free, another member may hold it.
+        let held =
+            Name::new(&asked.name).ok().and_then(|name| Some((served.leases.registration(&name)?, name)));
+        served.members.remove(&asked.name)?;
+        if let Some((registration, name)) = held {
+            // It may have left meanwhile.
+            let _ = served.leases.leave(&name, &registration);
         }
         Ok(())
     })

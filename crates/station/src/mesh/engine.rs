@@ -127,8 +127,11 @@ fn spooled(
     engine: Arc<dyn Engine>,
     kind: Kind,
 ) -> Result<Engines, StartError> {
-    let config =
-        JoinedConfig { spool_records_max: mesh.spool_records_max, ..JoinedConfig::new(host.clone()) };
+    let config = JoinedConfig {
+        spool_records_max: mesh.spool_records_max,
+        is_archive: kind == Kind::Nats { archive: true },
+        ..JoinedConfig::new(host.clone())
+    };
     let joined = Arc::new(Joined::start(config, Arc::clone(&local), engine)?);
     let figures = Arc::clone(&joined);
     let spool: SpoolFn = Arc::new(move || spool(&figures));

@@ -20,6 +20,8 @@ struct Failing {
     fails: AtomicBool,
     /// Store, and then say that it is not known.
     forgets_to_answer: AtomicBool,
+    /// Others have used the numbers from 3 up to this one.
+    given_up: AtomicU64,
     appends: AtomicU64,
     records: Mutex<Vec<Record>>,
 }
@@ -40,6 +42,9 @@ impl Engine for Failing {
         let mut records = self.records.lock().unwrap();
         for record in batch {
             record.check()?;
+            if 3 <= record.seq && record.seq <= self.given_up.load(Ordering::SeqCst) {
+                return Err(Error::Invalid("ask for the next one again".into()));
+            }
             if !records.iter().any(|known| (&known.origin, known.seq) == (&record.origin, record.seq)) {
                 records.push(record.clone());
             }
@@ -62,7 +67,7 @@ impl Engine for Failing {
         Ok(0)
     }
     async fn next_seq(&self, _: &HostId) -> Result<u64, Error> {
-        Ok(1)
+        Ok(1 + self.given_up.load(Ordering::SeqCst))
     }
 }
 
@@ -129,6 +134,23 @@ fn an_append_of_unknown_fate_is_repeated_and_stored_once() {
         records.iter().map(|record| (record.seq, record.time_unix_ns)).collect();
     identities.dedup_by_key(|(_, time)| *time);
     assert_eq!(identities.len(), records.len(), "nothing twice");
+}
+
+#[test]
+fn numbers_that_the_archive_has_given_up_are_asked_for_anew() {
+    let state = tempfile::tempdir().unwrap();
+    let engine = Arc::new(Failing::default());
+    let station = Station::start(sensing(state.path()), Arc::clone(&engine) as Arc<dyn Engine>).unwrap();
+    until(station.address(), "/healthz", |_| 3 <= engine.records.lock().unwrap().len());
+    let before = engine.records.lock().unwrap().len() as u64;
+    engine.given_up.store(5000, Ordering::SeqCst);
+    until(station.address(), "/healthz", |_| before + 5 < engine.records.lock().unwrap().len() as u64);
+    assert_eq!(station.stop(crate::LIMIT), 0);
+    let records = engine.records.lock().unwrap();
+    let sequences: Vec<u64> = records.iter().map(|record| record.seq).collect();
+    let first = sequences.iter().position(|seq| 5000 < *seq).unwrap() as u64;
+    let expected = (1..=first).chain(5001..5001 + sequences.len() as u64 - first);
+    assert_eq!(sequences, expected.collect::<Vec<_>>(), "none is lost, and none has a number of others");
 }
 
 #[test]

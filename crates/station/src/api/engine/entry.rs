@@ -60,8 +60,8 @@ pub(super) async fn register(
     let ttl = Duration::from_secs_f64(ttl_s);
     let registration = served.leases.register(shared.engine.as_ref(), &entry, ttl).await?;
     if member.is_removed() {
-        // In between; whoever removed it has found no lease yet.
-        served.leases.expel(&entry.host);
+        // In between; whoever removed it has found no lease yet. Another may hold the name by now.
+        let _ = served.leases.leave(&entry.host, &registration);
         return Err(Error::Denied("the invitation was withdrawn".into()).into());
     }
     Ok(done(&RegisteredJson { registration, ttl_s }))

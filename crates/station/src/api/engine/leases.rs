@@ -31,7 +31,7 @@ struct Held {
 
 /// Why a registration cannot be renewed or ended.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(in crate::api) enum Missing {
     /// Nobody holds the name.
     Unregistered,
     /// A newer registration does.
@@ -76,7 +76,7 @@ impl Leases {
     }
 
     /// The entry is gone at once.
-    pub(super) fn leave(&self, name: &Name, registration: &str) -> Result<(), Missing> {
+    pub(in crate::api) fn leave(&self, name: &Name, registration: &str) -> Result<(), Missing> {
         let mut held = lock(&self.held);
         match held.get(name) {
             None => Err(Missing::Unregistered),
@@ -88,9 +88,9 @@ impl Leases {
         }
     }
 
-    /// Ends whatever registration the name has.
-    pub(in crate::api) fn expel(&self, name: &Name) {
-        remove(&mut lock(&self.held), name);
+    /// What the registration of the name is called, if it has one.
+    pub(in crate::api) fn registration(&self, name: &Name) -> Option<String> {
+        lock(&self.held).get(name).map(|held| held.registration.clone())
     }
 
     /// Whether the name is registered.

@@ -223,3 +223,23 @@ fn one_member_takes_a_share_of_the_series_and_the_rest_is_stored_alone() {
     assert_eq!(stored.body.matches("\"origin\":\"b\"").count(), 30);
     station.stop(crate::LIMIT);
 }
+
+#[test]
+fn what_the_archive_has_no_room_for_is_not_acknowledged() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let address = station.address();
+    let token = invite(address, Some("b"));
+    let append = |seqs: &[u64]| {
+        let records: Vec<Value> = seqs.iter().map(|&seq| record("b", "b", seq)).collect();
+        ask(address, &token, "POST", "records", &lines(&records))
+    };
+    let gaps: Vec<u64> = (1..=10_000).map(|i| 2 * i).collect();
+    assert_eq!(append(&gaps).status, 200);
+    assert_eq!(append(&[30_001]).status, 200, "the last gap that it takes of one origin");
+    let refused = append(&[40_001]);
+    assert_eq!((refused.status, kind(&refused).as_str()), (503, "unavailable"), "{}", refused.body);
+    assert!(refused.error().contains("no further gap"), "{}", refused.body);
+    assert_eq!(append(&[1, 3]).status, 200, "what closes gaps is taken");
+    station.stop(crate::LIMIT);
+}
