@@ -11,6 +11,7 @@ use super::engine::{Kind, Spool};
 use super::events::Events;
 use super::peers::Peers;
 use super::{Engines, Standing};
+use crate::config::MeshConfig;
 use crate::health::lock;
 use crate::identity::{Identity, SignatureError};
 
@@ -22,6 +23,7 @@ pub(crate) struct Board {
     peers: Mutex<Peers>,
     directory: Mutex<Directory>,
     spool: Option<Arc<dyn Fn() -> Spool + Send + Sync>>,
+    lease: Duration,
     /// A peer's addresses are to be tried.
     pub(super) doubt: Notify,
     /// Events that found no room on their way to the command or the webhook.
@@ -88,7 +90,8 @@ impl Directory {
 }
 
 impl Board {
-    pub(crate) fn new(identity: Arc<Identity>, engines: &Engines, groups: usize) -> Self {
+    pub(crate) fn new(identity: Arc<Identity>, engines: &Engines, mesh: &MeshConfig) -> Self {
+        let groups = mesh.all_groups().len();
         let away_since = Some(Instant::now());
         let directory = Directory { groups, away_since, ..Directory::default() };
         Self {
@@ -98,6 +101,7 @@ impl Board {
             peers: Mutex::default(),
             directory: Mutex::new(directory),
             spool: engines.spool.clone(),
+            lease: mesh.lease,
             doubt: Notify::new(),
             hooks_dropped: AtomicU64::new(0),
         }
@@ -146,7 +150,8 @@ impl Board {
         method: &str,
         path: &str,
     ) -> Result<Name, SignatureError> {
-        self.identity.verify(authorization, method, path, |host| self.peers().key(host))
+        self.identity
+            .verify(authorization, method, path, |host| self.peers().key(host, Instant::now(), self.lease))
     }
 
     /// How many stations of the directory stand how: up, lost, ignored.

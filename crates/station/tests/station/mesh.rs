@@ -245,7 +245,7 @@ fn a_request_without_a_good_signature_is_told_why() {
 }
 
 #[test]
-fn bad_neighbours_are_shown_with_a_reason_and_measured_at_most() {
+fn bad_neighbours_are_shown_with_a_reason_and_not_measured() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
@@ -274,7 +274,7 @@ fn bad_neighbours_are_shown_with_a_reason_and_measured_at_most() {
         answer.json()["series"][0]["failures"].as_u64().is_some_and(|failures| 0 < failures)
     });
     let targets = get(a.address(), "/v1/targets").json();
-    assert_eq!(targets["targets"].as_array().unwrap().len(), 1, "{targets}");
+    assert!(targets["targets"].as_array().unwrap().is_empty(), "looking for it is enough: {targets}");
     drop(leases);
     a.stop(LIMIT);
 }
