@@ -1,5 +1,6 @@
 //! What is known of the mesh now: written by its thread, read by the API and by measuring, behind short locks.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -52,8 +53,16 @@ pub(crate) struct Directory {
     pub(super) groups: usize,
     /// Since when it cannot be reached.
     pub(super) away_since: Option<Instant>,
-    /// Another station is registered under this one's name.
+    /// It was registered in this run.
+    pub(super) was_registered: bool,
+    /// The addresses of the newest registrations of this run, the last one's last.
+    pub(super) given: Vec<Vec<SocketAddr>>,
+    /// Another station is registered under this one's name, as the directory tells.
     pub(super) conflict: Option<String>,
+    /// The same, as the own registration tells.
+    pub(super) displaced: Option<String>,
+    /// Nobody has this station's name.
+    pub(super) is_vacant: bool,
     /// Hosts passed over because there are too many.
     pub(super) passed_over: u64,
 }
@@ -61,7 +70,8 @@ pub(crate) struct Directory {
 impl Directory {
     /// Whether this station is registered and hears of all its groups.
     pub(crate) fn is_connected(&self) -> bool {
-        self.is_registered && self.watching == self.groups && self.refused.is_none()
+        let is_watching = self.watching == self.groups;
+        self.is_registered && is_watching && self.refused.is_none() && self.conflict().is_none()
     }
 
     /// Why it is not connected.
@@ -69,8 +79,9 @@ impl Directory {
         if self.is_connected() {
             return None;
         }
-        let why = self.refused.as_deref().or(self.unwatched.as_deref());
-        Some(why.unwrap_or("nothing was heard of it yet"))
+        let why = self.refused.as_deref().or(self.unwatched.as_deref()).or(self.conflict());
+        let unknown = if self.was_registered { LAPSED } else { "nothing was heard of it yet" };
+        Some(why.unwrap_or(unknown))
     }
 
     /// For how long it has been away, in seconds; `None` = it is there.
@@ -80,7 +91,7 @@ impl Directory {
 
     /// That another station is registered under this one's name.
     pub(crate) fn conflict(&self) -> Option<&str> {
-        self.conflict.as_deref()
+        self.conflict.as_deref().or(self.displaced.as_deref())
     }
 
     /// Notes since when it is away, after a change.
@@ -178,11 +189,12 @@ impl Board {
         let directory = self.directory();
         if let Some(away) =
             directory.away_since.map(|since| since.elapsed()).filter(|away| AWAY_MATTERS < *away)
+            && directory.conflict().is_none()
         {
             let why = directory.why().unwrap_or_default();
             reasons.push(format!("the mesh's directory has been away for {} s: {why}", away.as_secs()));
         }
-        reasons.extend(directory.conflict);
+        reasons.extend(directory.conflict().map(String::from));
         if self.spool().is_some_and(|spool| spool.is_full) {
             let key = "mesh.spool_records_max";
             reasons
@@ -201,5 +213,8 @@ fn now_s_of_events() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// Why a station that was registered is not connected, where nothing else is known.
+const LAPSED: &str =
+    "this station's registration ran out, or the directory has forgotten it; it is tried again";
 /// A restart of the station that others have joined takes seconds; a minute is an outage.
 const AWAY_MATTERS: Duration = Duration::from_secs(60);

@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::board::{Board, now_s};
 use super::check::{Silence, first_that_answers};
-use super::directory::{Card, Told, keep_watching, stay_registered};
+use super::directory::{Card, Told, grace, keep_watching, stay_registered};
 use super::events::What;
 use super::hook::Hooks;
 use super::peers::Own;
@@ -95,7 +95,8 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     let mut state = State::new(parts);
     for group in &state.own.groups {
         let engine = Arc::clone(&state.parts.engine);
-        tasks.spawn(keep_watching(engine, group.clone(), Arc::clone(&state.parts.board), sender.clone()));
+        let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
+        tasks.spawn(keep_watching(engine, group.clone(), board, sender.clone(), again));
     }
     let engine = Arc::clone(&state.parts.engine);
     let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
@@ -144,8 +145,7 @@ impl State {
             groups: card.config.all_groups(),
             addresses: card.addresses(),
         };
-        // A lease may be late by a second.
-        let mut roster = Roster::new(card.config.lease + Duration::from_secs(1), PEERS_MAX);
+        let mut roster = Roster::new(grace(card.config.lease), PEERS_MAX);
         for entry in kept::read(&parts.config.state) {
             let groups: Vec<Name> =
                 entry.groups.iter().filter(|group| own.groups.contains(group)).cloned().collect();
@@ -230,20 +230,31 @@ impl State {
 
     /// The directory tells of this station: of itself, or of another under its name.
     fn seen_self(&mut self, entry: &Entry) {
-        let conflict = (entry.key != Some(self.card.key)).then(|| {
+        let directory = self.parts.board.directory();
+        let has_other_key = entry.key != Some(self.card.key);
+        // What stands there from an earlier run goes with the first registration of this one.
+        let is_copy = directory.was_registered && !directory.given.contains(&entry.addresses);
+        let conflict = (has_other_key || is_copy).then(|| {
             let at: Vec<String> = entry.addresses.iter().take(2).map(ToString::to_string).collect();
+            let (what, how) = if has_other_key {
+                ("", "")
+            } else {
+                (" with this station's key", " and a state directory of its own")
+            };
             format!(
-                "another station is registered as `{}` (at {}): give one of them another name (host = …)",
+                "another station is registered as `{}` (at {}){what}: give one of them another name (host = …){how}",
                 entry.host,
                 at.join(", ")
             )
         });
         if let Some(conflict) = &conflict
-            && self.parts.board.directory().conflict.is_none()
+            && directory.conflict().is_none()
         {
             tracing::error!("{conflict}");
         }
-        self.parts.board.set_directory(|directory| directory.conflict = conflict);
+        self.parts.board.set_directory(|directory| {
+            (directory.conflict, directory.is_vacant) = (conflict, false);
+        });
     }
 
     fn apply(&mut self, change: &Change) {
@@ -252,7 +263,10 @@ impl State {
         if host == self.own.host {
             if matches!(change, Change::Lost(_)) {
                 // A directory that was restarted, or the other station of this name is gone.
-                self.parts.board.set_directory(|directory| directory.conflict = None);
+                self.parts.board.set_directory(|directory| {
+                    (directory.conflict, directory.displaced) = (None, None);
+                    (directory.is_registered, directory.is_vacant) = (false, true);
+                });
                 self.again.notify_one();
             }
             return;
