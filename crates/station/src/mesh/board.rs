@@ -46,6 +46,8 @@ pub(crate) struct Figures {
 pub(crate) struct Directory {
     /// Why registering failed last; `None` = it did not.
     pub(super) refused: Option<String>,
+    /// The directory does not take this station's invitation: what to do, in a sentence.
+    pub(super) denied: Option<String>,
     pub(super) is_registered: bool,
     /// Groups that are watched, and why those that are not cannot be.
     pub(super) watching: usize,
@@ -92,6 +94,11 @@ impl Directory {
     /// That another station is registered under this one's name.
     pub(crate) fn conflict(&self) -> Option<&str> {
         self.conflict.as_deref().or(self.displaced.as_deref())
+    }
+
+    /// Where this station says that it is; empty before it has said so.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        self.given.last().map_or(&[], Vec::as_slice)
     }
 
     /// Notes since when it is away, after a change.
@@ -190,11 +197,13 @@ impl Board {
         if let Some(away) =
             directory.away_since.map(|since| since.elapsed()).filter(|away| AWAY_MATTERS < *away)
             && directory.conflict().is_none()
+            && directory.denied.is_none()
         {
             let why = directory.why().unwrap_or_default();
             reasons.push(format!("the mesh's directory has been away for {} s: {why}", away.as_secs()));
         }
         reasons.extend(directory.conflict().map(String::from));
+        reasons.extend(directory.denied);
         if self.spool().is_some_and(|spool| spool.is_full) {
             let key = "mesh.spool_records_max";
             reasons

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::addresses;
 use super::board::Board;
+use super::engine::Kind;
 use super::rests::{chance, spread};
 use crate::config::MeshConfig;
 
@@ -86,6 +87,7 @@ pub(super) async fn stay_registered(
                 board.set_directory(|directory| {
                     (directory.is_registered, directory.was_registered) = (true, true);
                     (directory.refused, directory.displaced, directory.is_vacant) = (None, None, false);
+                    directory.denied = None;
                 });
                 let is_first = held.is_none();
                 let lease = held.insert(lease);
@@ -104,12 +106,26 @@ pub(super) async fn stay_registered(
                 if board.directory().refused.as_ref() != Some(&message) {
                     tracing::warn!("{message}; measuring goes on, and it is tried again");
                 }
-                board.set_directory(|directory| directory.refused = Some(message));
+                let denied = matches!(error, Error::Denied(_)).then(|| what_to_do(&board.kind, &error));
+                board.set_directory(|directory| {
+                    (directory.refused, directory.denied) = (Some(message), denied);
+                });
                 // The directory may answer again, as a watch has noticed.
                 let _ = timeout(spread(pause, chance()), again.notified()).await;
                 pause = PAUSE_MAX.min(pause * 2);
             }
         }
+    }
+}
+
+/// For a station that is not let in: time does not help.
+fn what_to_do(kind: &Kind, error: &Error) -> String {
+    match kind {
+        Kind::Remote(url) => format!(
+            "{url} does not let this station in ({error}): run `barograph invite` there, and start this station with \
+             the new token (BAROGRAPH_JOIN_TOKEN or mesh.join_token_file)"
+        ),
+        _ => format!("the mesh does not let this station in ({error})"),
     }
 }
 

@@ -84,6 +84,8 @@ struct State {
     targets_changed: bool,
     /// The file of peers is older than what is known.
     unkept: bool,
+    /// When it was written last.
+    kept: Option<Instant>,
 }
 
 /// A peer, the addresses that were tried, and what came of it.
@@ -166,13 +168,15 @@ impl State {
             rests: Rests::default(),
             targets_changed: true,
             unkept: false,
+            kept: None,
         }
     }
 
     /// When there is something to do although nobody tells anything.
     fn next_due(&self) -> Instant {
         let roster = self.roster.next_due().map(|due| self.began + due);
-        let soonest = self.rests.next_due().into_iter().chain(roster).min();
+        let keep = self.kept.filter(|_| self.unkept).map(|kept| kept + KEEP_EVERY);
+        let soonest = self.rests.next_due().into_iter().chain(roster).chain(keep).min();
         let idle = Instant::now() + IDLE;
         soonest.map_or(idle, |due| due.min(idle))
     }
@@ -186,7 +190,8 @@ impl State {
         if std::mem::take(&mut self.targets_changed) {
             self.measure();
         }
-        if std::mem::take(&mut self.unkept) {
+        if self.unkept && self.kept.is_none_or(|kept| KEEP_EVERY <= kept.elapsed()) {
+            (self.unkept, self.kept) = (false, Some(Instant::now()));
             self.keep();
         }
     }
@@ -217,7 +222,11 @@ impl State {
                 let change = self.roster.up(&group, &host, entry);
                 if self.roster.refused() != self.parts.board.directory().passed_over {
                     let refused = self.roster.refused();
-                    tracing::warn!("{host} is passed over: {PEERS_MAX} stations are known already");
+                    if self.parts.board.directory().passed_over == 0 {
+                        tracing::warn!(
+                            "{host} is passed over: {PEERS_MAX} stations are known already; this is said once"
+                        );
+                    }
                     self.parts.board.set_directory(|directory| directory.passed_over = refused);
                 }
                 change
@@ -367,5 +376,7 @@ fn words(what: What) -> &'static str {
 const TOLD: usize = 1024;
 /// The thread looks around at least so often.
 const IDLE: Duration = Duration::from_secs(60);
+/// A station that was killed forgets news of so long; a thousand peers that come and go do not wear out a disk.
+const KEEP_EVERY: Duration = Duration::from_secs(5);
 /// Leaving the directory takes a round trip.
 const LEAVE: Duration = Duration::from_secs(1);

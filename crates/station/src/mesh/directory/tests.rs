@@ -13,6 +13,7 @@ use crate::mesh::Engines;
 struct Fake {
     registrations: AtomicUsize,
     state: Arc<Mutex<LeaseState>>,
+    denies: std::sync::atomic::AtomicBool,
     /// Watches end after the snapshot, or go on.
     watches_end: bool,
 }
@@ -37,6 +38,9 @@ fn nothing<T>() -> Result<T, Error> {
 impl Engine for Fake {
     async fn register(&self, _: &Entry, _: Duration) -> Result<Box<dyn Lease>, Error> {
         self.registrations.fetch_add(1, Ordering::SeqCst);
+        if self.denies.load(Ordering::SeqCst) {
+            return Err(Error::Denied("the token is unknown or withdrawn".into()));
+        }
         *self.state.lock().unwrap() = LeaseState::Held;
         Ok(Box::new(FakeLease(Arc::clone(&self.state))))
     }
@@ -88,7 +92,12 @@ fn station(watches_end: bool) -> Station {
     let state = tempfile::tempdir().unwrap();
     let host = Name::new("a").unwrap();
     let lease = Arc::new(Mutex::new(LeaseState::Held));
-    let engine = Arc::new(Fake { registrations: AtomicUsize::new(0), state: lease, watches_end });
+    let engine = Arc::new(Fake {
+        registrations: AtomicUsize::new(0),
+        state: lease,
+        denies: false.into(),
+        watches_end,
+    });
     let config = MeshConfig {
         lease: Duration::from_secs(300),
         advertise: vec!["192.0.2.1:1".parse().unwrap()],
@@ -177,4 +186,19 @@ async fn a_displaced_station_says_so_and_waits_until_the_name_is_free() {
     pass(2).await;
     assert_eq!(station.registrations(), 2);
     assert!(station.board.directory().is_connected() && station.board.reasons().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_refused_is_said_at_once_with_what_to_do() {
+    let station = station(false);
+    station.engine.denies.store(true, Ordering::SeqCst);
+    pass(2).await;
+    let reasons = station.board.reasons();
+    assert!(reasons.len() == 1 && reasons[0].contains("let this station in"), "{reasons:?}");
+    let url = "http://head:10132/".to_string();
+    let sentence = what_to_do(&Kind::Remote(url.clone()), &Error::Denied("the token is unknown".into()));
+    assert!(sentence.contains(&url) && sentence.contains("barograph invite"), "{sentence}");
+    station.engine.denies.store(false, Ordering::SeqCst);
+    pass(20).await;
+    assert!(station.board.reasons().is_empty());
 }
