@@ -64,7 +64,17 @@ pub(crate) fn invite(args: &InviteArgs) -> ExitCode {
             "this station listens on this host alone; for others to join it, start it with --listen 0.0.0.0:10132",
         );
     }
-    let url = join_url(client.is_https(), &host, address);
+    let all = answer["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let advertised: Vec<SocketAddr> = all.filter_map(|one| one.parse().ok()).collect();
+    let url = join_url(client.is_https(), &host, address, &advertised);
+    let others: Vec<String> = advertised
+        .iter()
+        .filter(|other| is_real(other) && !url.ends_with(&format!("//{other}")))
+        .map(ToString::to_string)
+        .collect();
+    if !others.is_empty() {
+        say(format_args!("this station is also at {}", others.join(", ")));
+    }
     print(format_args!("BAROGRAPH_JOIN_TOKEN={token} barograph up --join {url}"));
     ExitCode::SUCCESS
 }
@@ -87,11 +97,20 @@ pub(crate) fn members(args: &MembersArgs) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Where others reach a station that listens on `address`: by its name, unless it listens on one address.
-fn join_url(is_https: bool, host: &str, address: SocketAddr) -> String {
+/// Where others reach a station that listens on `address` and has `advertised` these: at the first that is good
+/// elsewhere. With HTTPS by its name, which its certificate has; else its name may be nobody's that others know.
+fn join_url(is_https: bool, host: &str, address: SocketAddr, advertised: &[SocketAddr]) -> String {
     let scheme = if is_https { "https" } else { "http" };
-    let is_any = address.ip().is_unspecified() || address.ip().is_loopback();
-    if is_any { format!("{scheme}://{host}:{}", address.port()) } else { format!("{scheme}://{address}") }
+    let is_one = |address: &&SocketAddr| is_real(address);
+    match advertised.iter().chain([&address]).find(is_one) {
+        Some(real) if !is_https || is_real(&address) => format!("{scheme}://{real}"),
+        _ => format!("{scheme}://{host}:{}", address.port()),
+    }
+}
+
+/// Whether others can reach a host at it.
+fn is_real(address: &SocketAddr) -> bool {
+    !address.ip().is_unspecified() && !address.ip().is_loopback()
 }
 
 fn table(answer: &str) -> String {
@@ -114,16 +133,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_station_is_joined_by_its_name_unless_it_listens_on_one_address() {
-        for (is_https, address, url) in [
-            (false, "0.0.0.0:10132", "http://north:10132"),
-            (true, "[::]:443", "https://north:443"),
-            (false, "127.0.0.1:1", "http://north:1"),
-            (false, "192.0.2.1:1", "http://192.0.2.1:1"),
-            (true, "[2001:db8::1]:1", "https://[2001:db8::1]:1"),
+    fn a_station_is_joined_at_an_address_that_others_can_type() {
+        let lan = ["127.0.0.1:10132", "192.0.2.7:10132", "[2001:db8::7]:10132"];
+        for (is_https, address, advertised, url) in [
+            (false, "0.0.0.0:10132", &lan[..], "http://192.0.2.7:10132"),
+            (false, "[::]:10132", &lan[2..], "http://[2001:db8::7]:10132"),
+            (false, "0.0.0.0:10132", &[], "http://north:10132"),
+            (true, "[::]:443", &lan, "https://north:443"),
+            (false, "127.0.0.1:1", &lan[..1], "http://north:1"),
+            (false, "192.0.2.1:1", &[], "http://192.0.2.1:1"),
+            (false, "192.0.2.1:1", &["198.51.100.1:7"], "http://198.51.100.1:7"),
+            (true, "[2001:db8::1]:1", &[], "https://[2001:db8::1]:1"),
         ] {
             let address = address.parse().expect("an address");
-            assert_eq!(join_url(is_https, "north", address), url);
+            let advertised: Vec<SocketAddr> =
+                advertised.iter().map(|one| one.parse().expect("an address")).collect();
+            assert_eq!(join_url(is_https, "north", address, &advertised), url);
         }
     }
 

@@ -25,20 +25,62 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(client) => client,
         Err(message) => return bad_input(message),
     };
+    if args.json {
+        if args.watch {
+            return watch(&client, true);
+        }
+        return match client.ask("GET", "/v1/peers", None) {
+            Ok(answer) => {
+                print(answer);
+                ExitCode::SUCCESS
+            }
+            Err(trouble) => trouble.exit(),
+        };
+    }
+    let answers = client.ask("GET", "/v1/mesh", None);
+    let answers = answers.and_then(|mesh| Ok((mesh, client.ask("GET", "/v1/peers", None)?)));
+    let (mesh, peers) = match answers {
+        Ok(answers) => answers,
+        Err(trouble) => return trouble.exit(),
+    };
+    print(format_args!("{}\n{}", own(&mesh), table(&peers)));
     if args.watch {
-        return watch(&client, args.json);
+        print("");
+        return watch(&client, false);
     }
-    match client.ask("GET", "/v1/peers", None) {
-        Ok(answer) if args.json => {
-            print(answer);
-            ExitCode::SUCCESS
-        }
-        Ok(answer) => {
-            print(table(&answer));
-            ExitCode::SUCCESS
-        }
-        Err(trouble) => trouble.exit(),
+    ExitCode::SUCCESS
+}
+
+/// The station itself: what it is in its mesh, whether it hears of the others, and how many they are.
+fn own(mesh: &str) -> String {
+    let mesh: Value = serde_json::from_str(mesh).unwrap_or_default();
+    let text = |value: &Value| printable(value.as_str().unwrap_or("?"));
+    let whose = mesh["joined"].as_str().map_or(String::new(), |url| format!(" of {}", printable(url)));
+    let mut lines = vec![format!(
+        "{} ({}{whose}), in {}",
+        text(&mesh["host"]),
+        text(&mesh["role"]),
+        list(&mesh["groups"])
+    )];
+    let directory = &mesh["directory"];
+    if let Some(error) = directory["error"].as_str().filter(|_| directory["connected"] != true) {
+        let away = directory["away_s"].as_f64().map_or(String::new(), |away| format!(" for {away:.0} s"));
+        lines.push(format!("not connected{away}: {}", printable(error)));
     }
+    if let Some(conflict) = directory["conflict"].as_str().filter(|why| directory["error"] != **why) {
+        lines.push(printable(conflict));
+    }
+    let count = |state: &str| mesh["peers"][state].as_u64().unwrap_or(0);
+    lines.push(format!("peers: {} up, {} lost, {} ignored", count("up"), count("lost"), count("ignored")));
+    lines.join("\n")
+}
+
+/// A reason as long as a line has room for; `--json` tells all of it.
+fn short(reason: &str) -> String {
+    if reason.chars().count() <= REASON_MAX {
+        return reason.into();
+    }
+    reason.chars().take(REASON_MAX - 1).chain(['…']).collect()
 }
 
 fn watch(client: &Client, json: bool) -> ExitCode {
@@ -62,7 +104,7 @@ fn line(data: &str) -> String {
     let text = |key: &str| printable(event[key].as_str().unwrap_or("?"));
     let addresses = list(&event["addresses"]);
     let time = utc(event["time_s"].as_f64().unwrap_or(0.0));
-    format!("{time}  {:8}  {}  {addresses}", text("event"), text("host")).trim_end().to_string()
+    format!("{time}  {:8}  {:HOST_WIDTH$}  {addresses}", text("event"), text("host")).trim_end().to_string()
 }
 
 fn table(answer: &str) -> String {
@@ -82,7 +124,7 @@ fn table(answer: &str) -> String {
             text("address"),
             text("version"),
             list(&peer["groups"]),
-            printable(peer["reason"].as_str().unwrap_or("")),
+            short(&printable(peer["reason"].as_str().unwrap_or(""))),
         ]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
@@ -121,6 +163,11 @@ fn utc(time_s: f64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{:02}Z", rest % 60)
 }
 
+/// Characters of a reason: with the other columns it fills two lines of a usual terminal at most.
+const REASON_MAX: usize = 80;
+/// Events come one by one, so that the widest name is not known.
+const HOST_WIDTH: usize = 16;
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -151,7 +198,26 @@ mod tests {
         assert!(shown.contains(r"a\u{1b}[2J") && shown.contains("192.0.2.2:1"), "{shown}");
         assert!(table("{\"peers\": []}").contains("--join"));
         let event = r#"{"id":1,"event":"lost","time_s":0,"host":"b","addresses":["192.0.2.2:1"]}"#;
-        assert_eq!(line(event), "1970-01-01 00:00:00Z  lost      b  192.0.2.2:1");
+        assert_eq!(line(event), "1970-01-01 00:00:00Z  lost      b                 192.0.2.2:1");
         assert_eq!(line("{\"missed\":3}"), "(3 events were missed)");
+    }
+
+    #[test]
+    fn the_station_itself_comes_first_and_says_what_is_wrong() {
+        let well = r#"{"host": "a", "role": "host", "groups": ["local:x"], "peers": {"up": 2, "lost": 1, "ignored": 0},
+            "directory": {"connected": true}}"#;
+        assert_eq!(own(well), "a (host), in local:x\npeers: 2 up, 1 lost, 0 ignored");
+        let ill = r#"{"host": "b", "role": "member", "joined": "http://a:1/", "groups": [], "peers": {},
+            "directory": {"connected": false, "away_s": 7.2, "error": "no\u001b"}}"#;
+        let shown = own(ill);
+        assert!(shown.starts_with("b (member of http://a:1/)"), "{shown}");
+        assert!(shown.contains("\nnot connected for 7 s: no\\u{1b}\n"), "{shown}");
+    }
+
+    #[test]
+    fn a_long_reason_is_shortened() {
+        assert_eq!(short("as it is"), "as it is");
+        let long = short(&"é".repeat(500));
+        assert!(long.chars().count() == REASON_MAX && long.ends_with('…'), "{long}");
     }
 }

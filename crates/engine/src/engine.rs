@@ -15,6 +15,23 @@ pub type BoxStream<T> = Pin<Box<dyn Stream<Item = Result<T, Error>> + Send>>;
 pub trait Lease: Send + Sync {
     /// How long peers may see the entry after its holder died.
     fn ttl(&self) -> Duration;
+
+    /// How it stands now, as far as the engine has heard. One that does not hear of it says
+    /// [`LeaseState::Held`].
+    fn state(&self) -> LeaseState {
+        LeaseState::Held
+    }
+}
+
+/// What has become of a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LeaseState {
+    /// It is there.
+    Held,
+    /// It ran out, or the directory does not know it any more; it is tried again.
+    Lapsed,
+    /// Another registration has the name. It is not tried again.
+    Displaced,
 }
 
 /// Directory, bus and archive.

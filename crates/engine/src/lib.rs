@@ -30,7 +30,7 @@ mod remote;
 #[cfg(feature = "wire")]
 pub mod wire;
 
-pub use engine::{BoxStream, Engine, Lease};
+pub use engine::{BoxStream, Engine, Lease, LeaseState};
 pub use entry::{Capabilities, Entry, Event, Group, HostId};
 pub use error::Error;
 #[cfg(feature = "joined")]

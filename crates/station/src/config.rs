@@ -192,7 +192,9 @@ impl Sources {
                     config.set(key, &Value::Raw(text.clone()), place)?;
                 }
                 None if name == JOIN_TOKEN_VARIABLE => {
-                    config.mesh.join_token = Some(Secret::new(text.trim().to_string()));
+                    // Empty is what scripts and service files leave of a variable that is not set.
+                    let token = Some(text.trim()).filter(|token| !token.is_empty());
+                    config.mesh.join_token = token.map(|token| Secret::new(token.to_string()));
                 }
                 None if name.starts_with(PREFIX) && !OTHER_VARIABLES.contains(&name.as_str()) => {
                     let suggestion = None;
@@ -620,6 +622,8 @@ mod tests {
         assert_eq!(config.mesh.join.as_deref(), Some("http://head:10132/"));
         assert_eq!(config.mesh.join_token.as_ref().map(Secret::reveal), Some("sesame"));
         assert!(!format!("{config:?}").contains("sesame"));
+        let empty = Sources { variables: vec![pair("BAROGRAPH_JOIN_TOKEN", " ")], ..Sources::default() };
+        assert_eq!(empty.read().unwrap().mesh.join_token, None);
         assert_eq!((config.listen.to_string().as_str(), config.listen_implied), ("[::]:10132", true));
         assert_eq!(config.mesh.all_groups()[0].as_str(), "local:lab");
         let told = Sources {

@@ -51,7 +51,9 @@ pub(crate) struct Known {
 pub(crate) enum MembersError {
     #[error("`{0}` is the name of this station itself")]
     Own(Name),
-    #[error("`{0}` is a member already, by another invitation")]
+    #[error(
+        "`{0}` is a member already, by another invitation; withdraw that first with: barograph members --remove {0}"
+    )]
     Taken(Name),
     #[error("this token belongs to `{bound}`, and not to `{asked}`")]
     Bound { bound: Name, asked: Name },

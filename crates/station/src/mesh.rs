@@ -19,6 +19,7 @@ mod hook;
 mod keeper;
 mod kept;
 mod peers;
+mod rests;
 
 pub(crate) use addresses::unusable;
 pub(crate) use board::{Board, Figures};

@@ -193,8 +193,7 @@ impl Station {
             engines.local.as_ref(),
             outbox,
         )?;
-        let groups = config.mesh.all_groups().len();
-        let board = Arc::new(Board::new(identity, &engines, groups));
+        let board = Arc::new(Board::new(identity, &engines, &config.mesh));
         let bulk = open_bulk(&config, &host, &board, &bank, &inbox)?;
         let door = Arc::new(Door(Arc::clone(&bulk)));
         let responder = Responder::start_with(Limits::default(), ports.udp, Some(door));
@@ -478,7 +477,7 @@ fn spawn<T: Send + 'static>(
 
 /// The thread that finds the peers and says which to measure.
 fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) -> Result<Keeper, StartError> {
-    let measured = Arc::clone(shared);
+    let (measured, silenced) = (Arc::clone(shared), Arc::clone(shared));
     Keeper::start(mesh::Parts {
         host: shared.host.clone(),
         listen,
@@ -487,6 +486,12 @@ fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) ->
         engine: Arc::clone(&shared.engine),
         board: Arc::clone(&shared.board),
         measure: Box::new(move |peers| measured.targets.set_mesh(peers)),
+        silent: Box::new(move |host, silence| {
+            // Where somebody else asked for a target of this name, that is what is measured.
+            if silenced.targets.overrides_mesh(host.as_str()).is_none() {
+                silenced.inbox.offer(silence.measured(&silenced.host, host, prober::now_unix_ns()));
+            }
+        }),
     })
     .map_err(StartError::Thread)
 }

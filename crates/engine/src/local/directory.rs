@@ -10,7 +10,7 @@ use std::time::Duration;
 use futures_util::stream;
 use tokio::sync::broadcast::{self, error::RecvError};
 
-use crate::{BoxStream, Entry, Error, Event, Group, HostId, Lease};
+use crate::{BoxStream, Entry, Error, Event, Group, HostId, Lease, LeaseState};
 
 /// Stations and who watches them.
 #[derive(Clone)]
@@ -123,6 +123,13 @@ struct LocalLease {
 impl Lease for LocalLease {
     fn ttl(&self) -> Duration {
         self.ttl
+    }
+
+    fn state(&self) -> LeaseState {
+        let state = self.directory.lock();
+        let is_held =
+            state.entries.get(&self.host).is_some_and(|held| held.registration == self.registration);
+        if is_held { LeaseState::Held } else { LeaseState::Displaced }
     }
 }
 

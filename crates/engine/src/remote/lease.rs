@@ -1,7 +1,7 @@
 //! A registration that is renewed until it is dropped.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::client::{Ask, Client, Trouble, escaped};
 use super::link::Link;
-use crate::{Error, Lease};
+use crate::{Error, Lease, LeaseState};
 
 /// Which registration of this engine is the newest: an older one never registers anew.
 #[derive(Clone, Default)]
@@ -31,11 +31,13 @@ pub(super) struct Holder {
     newest: Newest,
     /// What the station calls it; empty = it does not know it.
     registration: String,
+    state: Arc<Mutex<LeaseState>>,
 }
 
 /// A lease; dropping it tells its task to leave.
 pub(super) struct RemoteLease {
     ttl: Duration,
+    state: Arc<Mutex<LeaseState>>,
     _dropped: oneshot::Sender<()>,
     /// Last, so that the task knows before the thread ends.
     _link: Arc<Link>,
@@ -62,7 +64,15 @@ enum Renewal {
 impl Holder {
     pub(super) fn new(client: Arc<Client>, entry: Bytes, ttl: Duration, newest: &Newest) -> Self {
         let number = newest.given.fetch_add(1, Ordering::Relaxed) + 1;
-        Self { client, entry, ttl, number, newest: newest.clone(), registration: String::new() }
+        Self {
+            client,
+            entry,
+            ttl,
+            number,
+            newest: newest.clone(),
+            registration: String::new(),
+            state: Arc::new(Mutex::new(LeaseState::Held)),
+        }
     }
 
     /// Registers, once.
@@ -76,17 +86,19 @@ impl Holder {
     pub(super) fn hold(self, link: &Arc<Link>) -> RemoteLease {
         let (dropped, ended) = oneshot::channel();
         let (ttl, leaving) = (self.ttl, link.leaving());
+        let state = Arc::clone(&self.state);
         link.spawn(async move {
             self.renew_until(ended).await;
             drop(leaving);
         });
-        RemoteLease { ttl, _dropped: dropped, _link: Arc::clone(link) }
+        RemoteLease { ttl, state, _dropped: dropped, _link: Arc::clone(link) }
     }
 
     async fn renew_until(mut self, mut ended: oneshot::Receiver<()>) {
         // A third: two renewals may be lost before the lease runs out.
         let period = self.ttl / 3;
         let mut wait = period;
+        let mut renewed = Instant::now();
         loop {
             let renewal = async {
                 tokio::time::sleep(wait).await;
@@ -99,16 +111,32 @@ impl Holder {
             wait = period;
             match renewal {
                 _ if !self.is_newest() => return,
-                Renewal::Done => {}
+                Renewal::Done => {
+                    renewed = Instant::now();
+                    self.tell(LeaseState::Held);
+                }
                 Renewal::Displaced => {
+                    self.tell(LeaseState::Displaced);
                     tracing::warn!("another process has registered under the name of this station");
                     return;
                 }
-                Renewal::Unregistered => self.registration.clear(),
-                Renewal::Failed(error) => tracing::debug!("a lease was not renewed: {error}"),
+                Renewal::Unregistered => {
+                    self.tell(LeaseState::Lapsed);
+                    self.registration.clear();
+                }
+                Renewal::Failed(error) => {
+                    tracing::debug!("a lease was not renewed: {error}");
+                    if self.ttl <= renewed.elapsed() {
+                        self.tell(LeaseState::Lapsed);
+                    }
+                }
             }
             if self.registration.is_empty() {
                 wait = self.put_again(period).await;
+                if !self.registration.is_empty() {
+                    renewed = Instant::now();
+                    self.tell(LeaseState::Held);
+                }
             }
         }
         self.leave().await;
@@ -163,6 +191,10 @@ impl Holder {
         Ok(())
     }
 
+    fn tell(&self, state: LeaseState) {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner) = state;
+    }
+
     fn is_newest(&self) -> bool {
         self.newest.registered.load(Ordering::Relaxed) <= self.number
     }
@@ -171,6 +203,10 @@ impl Holder {
 impl Lease for RemoteLease {
     fn ttl(&self) -> Duration {
         self.ttl
+    }
+
+    fn state(&self) -> LeaseState {
+        *self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -24,7 +24,10 @@ struct InvitationJson {
     token: String,
     name: Option<String>,
     host: String,
+    /// Where it listens.
     address: String,
+    /// Where others reach it.
+    addresses: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -63,7 +66,8 @@ pub(super) async fn invite(
         (name.as_ref().map(Name::to_string), shared.host.to_string(), shared.address);
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
     let token = with_served(&shared, move |served| served.members.invite(name, now_s)).await?;
-    let invitation = InvitationJson { token, name: shown, host, address: address.to_string() };
+    let addresses = shared.board.directory().addresses().iter().map(ToString::to_string).collect();
+    let invitation = InvitationJson { token, name: shown, host, address: address.to_string(), addresses };
     Ok(json(StatusCode::CREATED, &invitation))
 }
 

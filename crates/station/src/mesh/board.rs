@@ -1,5 +1,6 @@
 //! What is known of the mesh now: written by its thread, read by the API and by measuring, behind short locks.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -11,6 +12,7 @@ use super::engine::{Kind, Spool};
 use super::events::Events;
 use super::peers::Peers;
 use super::{Engines, Standing};
+use crate::config::MeshConfig;
 use crate::health::lock;
 use crate::identity::{Identity, SignatureError};
 
@@ -22,6 +24,7 @@ pub(crate) struct Board {
     peers: Mutex<Peers>,
     directory: Mutex<Directory>,
     spool: Option<Arc<dyn Fn() -> Spool + Send + Sync>>,
+    lease: Duration,
     /// A peer's addresses are to be tried.
     pub(super) doubt: Notify,
     /// Events that found no room on their way to the command or the webhook.
@@ -43,6 +46,8 @@ pub(crate) struct Figures {
 pub(crate) struct Directory {
     /// Why registering failed last; `None` = it did not.
     pub(super) refused: Option<String>,
+    /// The directory does not take this station's invitation: what to do, in a sentence.
+    pub(super) denied: Option<String>,
     pub(super) is_registered: bool,
     /// Groups that are watched, and why those that are not cannot be.
     pub(super) watching: usize,
@@ -50,8 +55,16 @@ pub(crate) struct Directory {
     pub(super) groups: usize,
     /// Since when it cannot be reached.
     pub(super) away_since: Option<Instant>,
-    /// Another station is registered under this one's name.
+    /// It was registered in this run.
+    pub(super) was_registered: bool,
+    /// The addresses of the newest registrations of this run, the last one's last.
+    pub(super) given: Vec<Vec<SocketAddr>>,
+    /// Another station is registered under this one's name, as the directory tells.
     pub(super) conflict: Option<String>,
+    /// The same, as the own registration tells.
+    pub(super) displaced: Option<String>,
+    /// Nobody has this station's name.
+    pub(super) is_vacant: bool,
     /// Hosts passed over because there are too many.
     pub(super) passed_over: u64,
 }
@@ -59,7 +72,8 @@ pub(crate) struct Directory {
 impl Directory {
     /// Whether this station is registered and hears of all its groups.
     pub(crate) fn is_connected(&self) -> bool {
-        self.is_registered && self.watching == self.groups && self.refused.is_none()
+        let is_watching = self.watching == self.groups;
+        self.is_registered && is_watching && self.refused.is_none() && self.conflict().is_none()
     }
 
     /// Why it is not connected.
@@ -67,8 +81,9 @@ impl Directory {
         if self.is_connected() {
             return None;
         }
-        let why = self.refused.as_deref().or(self.unwatched.as_deref());
-        Some(why.unwrap_or("nothing was heard of it yet"))
+        let why = self.refused.as_deref().or(self.unwatched.as_deref()).or(self.conflict());
+        let unknown = if self.was_registered { LAPSED } else { "nothing was heard of it yet" };
+        Some(why.unwrap_or(unknown))
     }
 
     /// For how long it has been away, in seconds; `None` = it is there.
@@ -78,7 +93,12 @@ impl Directory {
 
     /// That another station is registered under this one's name.
     pub(crate) fn conflict(&self) -> Option<&str> {
-        self.conflict.as_deref()
+        self.conflict.as_deref().or(self.displaced.as_deref())
+    }
+
+    /// Where this station says that it is; empty before it has said so.
+    pub(crate) fn addresses(&self) -> &[SocketAddr] {
+        self.given.last().map_or(&[], Vec::as_slice)
     }
 
     /// Notes since when it is away, after a change.
@@ -88,7 +108,8 @@ impl Directory {
 }
 
 impl Board {
-    pub(crate) fn new(identity: Arc<Identity>, engines: &Engines, groups: usize) -> Self {
+    pub(crate) fn new(identity: Arc<Identity>, engines: &Engines, mesh: &MeshConfig) -> Self {
+        let groups = mesh.all_groups().len();
         let away_since = Some(Instant::now());
         let directory = Directory { groups, away_since, ..Directory::default() };
         Self {
@@ -98,6 +119,7 @@ impl Board {
             peers: Mutex::default(),
             directory: Mutex::new(directory),
             spool: engines.spool.clone(),
+            lease: mesh.lease,
             doubt: Notify::new(),
             hooks_dropped: AtomicU64::new(0),
         }
@@ -136,6 +158,11 @@ impl Board {
         }
     }
 
+    /// Whether a station of this name may ask for tests now, as far as the directory says.
+    pub(crate) fn may_ask(&self, host: &Name) -> bool {
+        self.peers().key(host, Instant::now(), self.lease).is_some()
+    }
+
     /// Checks a signed request; gives the caller's name.
     ///
     /// # Errors
@@ -146,7 +173,8 @@ impl Board {
         method: &str,
         path: &str,
     ) -> Result<Name, SignatureError> {
-        self.identity.verify(authorization, method, path, |host| self.peers().key(host))
+        self.identity
+            .verify(authorization, method, path, |host| self.peers().key(host, Instant::now(), self.lease))
     }
 
     /// How many stations of the directory stand how: up, lost, ignored.
@@ -173,11 +201,14 @@ impl Board {
         let directory = self.directory();
         if let Some(away) =
             directory.away_since.map(|since| since.elapsed()).filter(|away| AWAY_MATTERS < *away)
+            && directory.conflict().is_none()
+            && directory.denied.is_none()
         {
             let why = directory.why().unwrap_or_default();
             reasons.push(format!("the mesh's directory has been away for {} s: {why}", away.as_secs()));
         }
-        reasons.extend(directory.conflict);
+        reasons.extend(directory.conflict().map(String::from));
+        reasons.extend(directory.denied);
         if self.spool().is_some_and(|spool| spool.is_full) {
             let key = "mesh.spool_records_max";
             reasons
@@ -196,5 +227,8 @@ fn now_s_of_events() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
+/// Why a station that was registered is not connected, where nothing else is known.
+const LAPSED: &str =
+    "this station's registration ran out, or the directory has forgotten it; it is tried again";
 /// A restart of the station that others have joined takes seconds; a minute is an outage.
 const AWAY_MATTERS: Duration = Duration::from_secs(60);

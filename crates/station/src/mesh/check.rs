@@ -5,26 +5,64 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use barograph_forecast::Name;
+use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
 use barograph_probe::{signed, wire};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::bank::Measured;
+
+/// Nobody answers as the peer.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Silence {
+    /// What went wrong at its first address.
+    pub(super) failure: Failure,
+    /// How long it took to find out.
+    pub(super) after_s: f64,
+    /// Each address and what is wrong with it, in a sentence.
+    pub(super) why: String,
+}
+
+impl Silence {
+    /// The failed `rtt` that `host` records of it.
+    pub(crate) fn measured(&self, host: &Name, peer: &Name, time_unix_ns: i64) -> Measured {
+        Measured {
+            series: Series { source: host.clone(), target: peer.clone(), quantity: Quantity::RTT },
+            time_unix_ns,
+            outcome: Outcome::Failed { failure: self.failure, after_s: self.after_s },
+            detail: crate::detail::message(&self.why),
+        }
+    }
+}
+
+/// What is wrong with one address.
+struct Trouble {
+    failure: Failure,
+    why: String,
+}
 
 /// The first of `addresses` at which `host` answers: they are begun in their order, each a little after the
 /// one before (RFC 8305 §5).
 ///
 /// # Errors
-/// A sentence that names each address and what is wrong with it.
-pub(super) async fn first_that_answers(host: Name, addresses: Vec<SocketAddr>) -> Result<SocketAddr, String> {
+/// [`Silence`] when it answers at none.
+pub(super) async fn first_that_answers(
+    host: Name,
+    addresses: Vec<SocketAddr>,
+) -> Result<SocketAddr, Silence> {
+    let begun = Instant::now();
     let mut tries = JoinSet::new();
     for (place, address) in (0..).zip(addresses) {
         let host = host.clone();
         tries.spawn(async move {
             sleep(STAGGER * place).await;
             let answer = timeout(TRY, ask(&host, address)).await;
-            let answer = answer.unwrap_or_else(|_| Err(format!("no answer for {} s", TRY.as_secs())));
+            let answer = answer.unwrap_or_else(|_| {
+                let why = format!("no answer for {} s", TRY.as_secs());
+                Err(Trouble { failure: Failure::TimedOut, why })
+            });
             (place, address, answer)
         });
     }
@@ -33,28 +71,31 @@ pub(super) async fn first_that_answers(host: Name, addresses: Vec<SocketAddr>) -
         match tried {
             // Dropping the set ends the others.
             Ok((_, address, Ok(()))) => return Ok(address),
-            Ok((place, address, Err(why))) => troubles.push((place, format!("{address}: {why}"))),
+            Ok((place, address, Err(trouble))) => troubles.push((place, address, trouble)),
             Err(_) => {}
         }
     }
-    troubles.sort();
-    let troubles: Vec<String> = troubles.into_iter().map(|(_, trouble)| trouble).collect();
-    Err(format!("no address answers ({})", troubles.join("; ")))
+    troubles.sort_by_key(|(place, ..)| *place);
+    let failure = troubles.first().map_or(Failure::Unreachable, |(.., trouble)| trouble.failure);
+    let said: Vec<String> =
+        troubles.into_iter().map(|(_, address, trouble)| format!("{address}: {}", trouble.why)).collect();
+    let why = format!("no address answers ({})", said.join("; "));
+    Err(Silence { failure, after_s: begun.elapsed().as_secs_f64(), why })
 }
 
 /// Asks whoever is at `address` for a probe without being able to get one: the refusal tells its name.
-async fn ask(host: &Name, address: SocketAddr) -> Result<(), String> {
-    let mut stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
+async fn ask(host: &Name, address: SocketAddr) -> Result<(), Trouble> {
+    let mut stream = TcpStream::connect(address).await?;
     let path = wire::PATH;
     let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
+    stream.write_all(request.as_bytes()).await?;
     let mut bytes = Vec::new();
     let mut buffer = [0; 1024];
     while !bytes.windows(4).any(|window| window == b"\r\n\r\n") {
         match stream.read(&mut buffer).await {
             Ok(read @ 1..) if bytes.len() < HEAD_BYTES_MAX => bytes.extend_from_slice(&buffer[..read]),
-            Ok(_) => return Err("whoever is there is no station".into()),
-            Err(error) => return Err(error.to_string()),
+            Ok(_) => return Err(Trouble::no_station()),
+            Err(error) => return Err(error.into()),
         }
     }
     let head = String::from_utf8_lossy(&bytes);
@@ -62,8 +103,32 @@ async fn ask(host: &Name, address: SocketAddr) -> Result<(), String> {
     let name = named.into_iter().find(|(name, _)| name.eq_ignore_ascii_case(signed::NAME_HEADER));
     match name.and_then(|(_, value)| signed::read_name(value.trim())) {
         Some(name) if name == *host => Ok(()),
-        Some(name) => Err(format!("the station there is `{name}`")),
-        None => Err("whoever is there is no station".into()),
+        // The peer itself was not reached.
+        Some(name) => {
+            Err(Trouble { failure: Failure::Unreachable, why: format!("the station there is `{name}`") })
+        }
+        None => Err(Trouble::no_station()),
+    }
+}
+
+impl Trouble {
+    fn no_station() -> Self {
+        Self { failure: Failure::Garbage, why: "whoever is there is no station".into() }
+    }
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Self {
+        use std::io::ErrorKind;
+        let failure = match error.kind() {
+            ErrorKind::ConnectionRefused => Failure::Refused,
+            ErrorKind::ConnectionReset | ErrorKind::ConnectionAborted | ErrorKind::BrokenPipe => {
+                Failure::Reset
+            }
+            ErrorKind::TimedOut => Failure::TimedOut,
+            _ => Failure::Unreachable,
+        };
+        Self { failure, why: error.to_string() }
     }
 }
 
@@ -107,8 +172,14 @@ mod tests {
         let found = first_that_answers(b.clone(), vec![nobody, other, page, good]).await;
         assert_eq!(found, Ok(good));
         let error = first_that_answers(b.clone(), vec![other, page, nobody]).await.unwrap_err();
+        assert_eq!(error.failure, Failure::Unreachable, "the first address decides");
+        let error = error.why;
         assert!(error.contains("the station there is `c`") && error.contains("no station"), "{error}");
         assert!(error.find(&other.to_string()) < error.find(&page.to_string()), "{error}");
+        let refused = first_that_answers(b.clone(), vec![nobody, page]).await.unwrap_err();
+        assert_eq!(refused.failure, Failure::Refused);
+        let no_station = first_that_answers(b.clone(), vec![page]).await.unwrap_err();
+        assert_eq!(no_station.failure, Failure::Garbage);
         assert!(first_that_answers(b, Vec::new()).await.is_err());
     }
 }

@@ -5,14 +5,16 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_engine::{Capabilities, Engine, Entry, Error, Event, Lease};
+use barograph_engine::{Capabilities, Engine, Entry, Error, Event, Lease, LeaseState};
 use barograph_forecast::Name;
 use futures_util::StreamExt;
 use tokio::sync::{Notify, mpsc};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::addresses;
 use super::board::Board;
+use super::engine::Kind;
+use super::rests::{chance, spread};
 use crate::config::MeshConfig;
 
 /// What a watch tells of its group.
@@ -73,46 +75,118 @@ pub(super) async fn stay_registered(
     let mut held: Option<Box<dyn Lease>> = None;
     loop {
         let entry = card.entry();
+        board.set_directory(|directory| {
+            // What the directory tells of the one before may be on its way still.
+            let skipped = directory.given.len().saturating_sub(GIVEN - 1);
+            directory.given.drain(..skipped);
+            directory.given.push(entry.addresses.clone());
+        });
         match within_limit(engine.register(&entry, card.config.lease)).await {
             Ok(lease) => {
-                if held.replace(lease).is_none() {
+                // Set before the older one goes, of whose end the directory may tell.
+                board.set_directory(|directory| {
+                    (directory.is_registered, directory.was_registered) = (true, true);
+                    (directory.refused, directory.displaced, directory.is_vacant) = (None, None, false);
+                    directory.denied = None;
+                });
+                let is_first = held.is_none();
+                let lease = held.insert(lease);
+                if is_first {
                     tracing::info!(
                         "registered in the mesh's directory as {}, at {}",
                         card.host,
                         shown(&entry)
                     );
                 }
-                board.set_directory(|directory| (directory.is_registered, directory.refused) = (true, None));
                 pause = PAUSE_MIN;
-                until_news(&card, &entry, &again).await;
+                until_news(&card, &entry, &**lease, &board, &again).await;
             }
             Err(error) => {
                 let message = format!("this station cannot be registered: {error}");
                 if board.directory().refused.as_ref() != Some(&message) {
                     tracing::warn!("{message}; measuring goes on, and it is tried again");
                 }
-                board.set_directory(|directory| directory.refused = Some(message));
-                sleep(pause).await;
+                let denied = matches!(error, Error::Denied(_)).then(|| what_to_do(&board.kind, &error));
+                board.set_directory(|directory| {
+                    (directory.refused, directory.denied) = (Some(message), denied);
+                });
+                // The directory may answer again, as a watch has noticed.
+                let _ = timeout(spread(pause, chance()), again.notified()).await;
                 pause = PAUSE_MAX.min(pause * 2);
             }
         }
     }
 }
 
-/// Waits until there is something else to register, or the directory has forgotten what was.
-async fn until_news(card: &Card, registered: &Entry, again: &Notify) {
+/// For a station that is not let in: time does not help.
+fn what_to_do(kind: &Kind, error: &Error) -> String {
+    match kind {
+        Kind::Remote(url) => format!(
+            "{url} does not let this station in ({error}): run `barograph invite` there, and start this station with \
+             the new token (BAROGRAPH_JOIN_TOKEN or mesh.join_token_file)"
+        ),
+        _ => format!("the mesh does not let this station in ({error})"),
+    }
+}
+
+/// How long those whom a snapshot does not name may be missing, for a station with this lease: until everybody
+/// has registered anew, and a second that a lease may be late.
+pub(super) fn grace(lease: Duration) -> Duration {
+    lease.max(RETURN_MAX) + Duration::from_secs(1)
+}
+
+/// Waits until there is something else to register, or the directory has forgotten what was. While another
+/// station has the name nothing is registered: the two would displace each other for ever.
+async fn until_news(card: &Card, registered: &Entry, lease: &dyn Lease, board: &Board, again: &Notify) {
+    let mut looked = Instant::now();
+    let mut displaced = false;
     loop {
-        tokio::select! {
-            () = sleep(LOOK_EVERY) => {
-                let addresses = card.addresses();
-                if addresses != registered.addresses {
-                    tracing::info!("this host's addresses have changed");
-                    return;
+        let notified = tokio::select! {
+            () = sleep(LOOK_AT_LEASE) => false,
+            () = again.notified() => true,
+        };
+        match lease.state() {
+            LeaseState::Displaced if !displaced && !board.directory().is_vacant => {
+                displaced = true;
+                tell_displaced(card, board);
+            }
+            state => {
+                let is_held = state == LeaseState::Held;
+                if board.directory().is_registered != is_held {
+                    board.set_directory(|directory| directory.is_registered = is_held);
                 }
             }
-            () = again.notified() => return,
+        }
+        let directory = board.directory();
+        if directory.conflict().is_some() && !directory.is_vacant {
+            continue;
+        }
+        if notified {
+            return;
+        }
+        if LOOK_EVERY <= looked.elapsed() {
+            looked = Instant::now();
+            if card.addresses() != registered.addresses {
+                tracing::info!("this host's addresses have changed");
+                return;
+            }
         }
     }
+}
+
+/// The directory has given the name to another registration.
+fn tell_displaced(card: &Card, board: &Board) {
+    let message = format!(
+        "another process has registered as `{}`, perhaps a copy of this station: give one of them another name \
+         (host = …) and a state directory of its own",
+        card.host
+    );
+    if board.directory().conflict().is_none() {
+        tracing::error!("{message}");
+    }
+    board.set_directory(|directory| {
+        (directory.is_registered, directory.displaced) = (false, Some(message));
+    });
 }
 
 /// Watches a group and tells what it hears; ends with its task, or when nobody listens any more.
@@ -121,8 +195,10 @@ pub(super) async fn keep_watching(
     group: Name,
     board: Arc<Board>,
     told: mpsc::Sender<(Name, Told)>,
+    again: Arc<Notify>,
 ) {
     let mut pause = PAUSE_MIN;
+    let mut is_first = true;
     loop {
         let mut events = engine.watch(&group);
         let mut synced = false;
@@ -136,6 +212,10 @@ pub(super) async fn keep_watching(
                     if matches!(event, Event::Synced) && !synced {
                         synced = true;
                         pause = PAUSE_MIN;
+                        if !std::mem::take(&mut is_first) {
+                            // It may have been restarted, and the next renewal be minutes away.
+                            again.notify_one();
+                        }
                         board.set_directory(|directory| {
                             directory.watching += 1;
                             directory.unwatched = None;
@@ -160,7 +240,8 @@ pub(super) async fn keep_watching(
         if told.send((group.clone(), Told::Ended)).await.is_err() {
             return;
         }
-        sleep(pause).await;
+        is_first = false;
+        sleep(spread(pause, chance())).await;
         pause = PAUSE_MAX.min(pause * 2);
     }
 }
@@ -183,5 +264,15 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// An engine has its own deadline; this is for one that has none.
 const ANSWER: Duration = Duration::from_secs(30);
+/// A station notices that its directory was restarted when its watch ends, and registers anew when the next one
+/// is there: after the longest pause, a quarter more by chance, and some seconds for the two requests.
+const RETURN_MAX: Duration = Duration::from_secs(30);
+/// How often it is looked whether the registration is there still: it costs nothing.
+const LOOK_AT_LEASE: Duration = Duration::from_secs(1);
+/// Registrations whose echo may still come.
+const GIVEN: usize = 2;
 /// How often a host's addresses are looked at: DHCP and tunnels change them.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
+
+#[cfg(test)]
+mod tests;

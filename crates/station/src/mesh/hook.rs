@@ -128,14 +128,23 @@ fn post_all(jobs: &Jobs) {
             match post(&url, &event) {
                 Ok(()) => break,
                 Err(why) if attempt == POSTS_MAX => {
-                    tracing::warn!("mesh.webhook {url}: {why}; it was given up")
+                    tracing::warn!("mesh.webhook at {}: {why}; it was given up", shown(&url));
                 }
-                Err(why) => tracing::debug!("mesh.webhook {url}: {why}"),
+                Err(why) => {
+                    tracing::debug!("mesh.webhook at {}: {why}", shown(&url));
+                    std::thread::park_timeout(pause);
+                    pause *= 4;
+                }
             }
-            std::thread::park_timeout(pause);
-            pause *= 4;
         }
     }
+}
+
+/// Where a webhook is, for the log: its path often is the secret that lets whoever knows it post there.
+fn shown(url: &str) -> String {
+    let Ok(target) = Target::parse(url) else { return "its URL".into() };
+    let scheme = if target.scheme() == Scheme::Https { "https" } else { "http" };
+    format!("{scheme}://{}", target.authority())
 }
 
 /// One POST; anything but a 2xx is a failure.
@@ -334,5 +343,17 @@ mod tests {
         assert!(requests[0].starts_with("POST /hook HTTP/1.1\r\n"), "{}", requests[0]);
         assert!(requests[0].contains("\"host\":\"b\""));
         assert!(post(&url, &event()).is_err(), "nobody listens any more");
+    }
+
+    #[test]
+    fn the_log_does_not_tell_the_path_of_a_webhook() {
+        for (url, logged) in [
+            ("https://hooks.example/T0/secret", "https://hooks.example"),
+            ("http://192.0.2.1:8080/x?token=secret", "http://192.0.2.1:8080"),
+        ] {
+            let shown = shown(url);
+            assert!(shown.starts_with(logged) && !shown.contains("secret"), "{shown}");
+        }
+        assert_eq!(shown("no url secret"), "its URL");
     }
 }

@@ -13,12 +13,13 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::board::{Board, now_s};
-use super::check::first_that_answers;
-use super::directory::{Card, Told, keep_watching, stay_registered};
+use super::check::{Silence, first_that_answers};
+use super::directory::{Card, Told, grace, keep_watching, stay_registered};
 use super::events::What;
 use super::hook::Hooks;
-use super::peers::{Own, Standing};
-use super::{PEERS_MAX, kept};
+use super::peers::Own;
+use super::rests::{Rests, chance};
+use super::{PEERS_MAX, Standing, kept};
 use crate::config::Config;
 use crate::target::{Provenance, Target};
 
@@ -42,6 +43,8 @@ pub(crate) struct Parts {
     pub(crate) board: Arc<Board>,
     /// Told which peers to measure, at every change.
     pub(crate) measure: Box<dyn Fn(Vec<Target>) + Send + Sync>,
+    /// Told of a peer that is there and was looked for in vain.
+    pub(crate) silent: Box<dyn Fn(&Name, &Silence) + Send + Sync>,
 }
 
 impl Keeper {
@@ -76,21 +79,17 @@ struct State {
     hooks: Hooks,
     /// The directory does not know this station any more.
     again: Arc<Notify>,
-    checks: JoinSet<(Name, Result<std::net::SocketAddr, String>)>,
-    /// Peers of which a check runs, or is not due before a time.
-    resting: std::collections::BTreeMap<Name, Rest>,
+    checks: JoinSet<Checked>,
+    rests: Rests,
     targets_changed: bool,
     /// The file of peers is older than what is known.
     unkept: bool,
+    /// When it was written last.
+    kept: Option<Instant>,
 }
 
-/// A peer is not looked at before `until`; the pause grows.
-#[derive(Clone, Copy)]
-struct Rest {
-    runs: bool,
-    until: Instant,
-    pause: Duration,
-}
+/// A peer, the addresses that were tried, and what came of it.
+type Checked = (Name, Vec<std::net::SocketAddr>, Result<std::net::SocketAddr, Silence>);
 
 async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     let (sender, mut told) = mpsc::channel(TOLD);
@@ -98,7 +97,8 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     let mut state = State::new(parts);
     for group in &state.own.groups {
         let engine = Arc::clone(&state.parts.engine);
-        tasks.spawn(keep_watching(engine, group.clone(), Arc::clone(&state.parts.board), sender.clone()));
+        let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
+        tasks.spawn(keep_watching(engine, group.clone(), board, sender.clone(), again));
     }
     let engine = Arc::clone(&state.parts.engine);
     let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
@@ -120,8 +120,8 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
             () = sleep_until(due) => {}
             () = board.doubt.notified() => {}
             Some(found) = state.checks.join_next(), if !state.checks.is_empty() => {
-                if let Ok((host, found)) = found {
-                    state.checked(&host, found);
+                if let Ok(found) = found {
+                    state.checked(found);
                 }
             }
             _ = stopped.wait_for(|stopped| *stopped) => break,
@@ -147,8 +147,7 @@ impl State {
             groups: card.config.all_groups(),
             addresses: card.addresses(),
         };
-        // A lease may be late by a second.
-        let mut roster = Roster::new(card.config.lease + Duration::from_secs(1), PEERS_MAX);
+        let mut roster = Roster::new(grace(card.config.lease), PEERS_MAX);
         for entry in kept::read(&parts.config.state) {
             let groups: Vec<Name> =
                 entry.groups.iter().filter(|group| own.groups.contains(group)).cloned().collect();
@@ -166,17 +165,18 @@ impl State {
             began: Instant::now(),
             again: Arc::new(Notify::new()),
             checks: JoinSet::new(),
-            resting: std::collections::BTreeMap::new(),
+            rests: Rests::default(),
             targets_changed: true,
             unkept: false,
+            kept: None,
         }
     }
 
     /// When there is something to do although nobody tells anything.
     fn next_due(&self) -> Instant {
         let roster = self.roster.next_due().map(|due| self.began + due);
-        let rests = self.resting.values().filter(|rest| !rest.runs).map(|rest| rest.until);
-        let soonest = rests.chain(roster).min();
+        let keep = self.kept.filter(|_| self.unkept).map(|kept| kept + KEEP_EVERY);
+        let soonest = self.rests.next_due().into_iter().chain(roster).chain(keep).min();
         let idle = Instant::now() + IDLE;
         soonest.map_or(idle, |due| due.min(idle))
     }
@@ -190,7 +190,8 @@ impl State {
         if std::mem::take(&mut self.targets_changed) {
             self.measure();
         }
-        if std::mem::take(&mut self.unkept) {
+        if self.unkept && self.kept.is_none_or(|kept| KEEP_EVERY <= kept.elapsed()) {
+            (self.unkept, self.kept) = (false, Some(Instant::now()));
             self.keep();
         }
     }
@@ -221,7 +222,11 @@ impl State {
                 let change = self.roster.up(&group, &host, entry);
                 if self.roster.refused() != self.parts.board.directory().passed_over {
                     let refused = self.roster.refused();
-                    tracing::warn!("{host} is passed over: {PEERS_MAX} stations are known already");
+                    if self.parts.board.directory().passed_over == 0 {
+                        tracing::warn!(
+                            "{host} is passed over: {PEERS_MAX} stations are known already; this is said once"
+                        );
+                    }
                     self.parts.board.set_directory(|directory| directory.passed_over = refused);
                 }
                 change
@@ -234,20 +239,31 @@ impl State {
 
     /// The directory tells of this station: of itself, or of another under its name.
     fn seen_self(&mut self, entry: &Entry) {
-        let conflict = (entry.key != Some(self.card.key)).then(|| {
+        let directory = self.parts.board.directory();
+        let has_other_key = entry.key != Some(self.card.key);
+        // What stands there from an earlier run goes with the first registration of this one.
+        let is_copy = directory.was_registered && !directory.given.contains(&entry.addresses);
+        let conflict = (has_other_key || is_copy).then(|| {
             let at: Vec<String> = entry.addresses.iter().take(2).map(ToString::to_string).collect();
+            let (what, how) = if has_other_key {
+                ("", "")
+            } else {
+                (" with this station's key", " and a state directory of its own")
+            };
             format!(
-                "another station is registered as `{}` (at {}): give one of them another name (host = …)",
+                "another station is registered as `{}` (at {}){what}: give one of them another name (host = …){how}",
                 entry.host,
                 at.join(", ")
             )
         });
         if let Some(conflict) = &conflict
-            && self.parts.board.directory().conflict.is_none()
+            && directory.conflict().is_none()
         {
             tracing::error!("{conflict}");
         }
-        self.parts.board.set_directory(|directory| directory.conflict = conflict);
+        self.parts.board.set_directory(|directory| {
+            (directory.conflict, directory.is_vacant) = (conflict, false);
+        });
     }
 
     fn apply(&mut self, change: &Change) {
@@ -256,7 +272,10 @@ impl State {
         if host == self.own.host {
             if matches!(change, Change::Lost(_)) {
                 // A directory that was restarted, or the other station of this name is gone.
-                self.parts.board.set_directory(|directory| directory.conflict = None);
+                self.parts.board.set_directory(|directory| {
+                    (directory.conflict, directory.displaced) = (None, None);
+                    (directory.is_registered, directory.is_vacant) = (false, true);
+                });
                 self.again.notify_one();
             }
             return;
@@ -265,13 +284,15 @@ impl State {
         let Some(entry) = self.roster.description(&host).cloned() else { return };
         let now_s = now_s();
         let told = match change {
-            Change::Lost(_) => self.parts.board.peers().lost(&host, now_s).then_some(What::Lost),
+            Change::Lost(_) => {
+                self.parts.board.peers().lost(&host, now_s, std::time::Instant::now()).then_some(What::Lost)
+            }
             Change::Joined(_) | Change::Returned(_) | Change::Changed(_) => {
                 self.warn_of_new_key(&entry);
                 self.parts.board.peers().up(&self.own, entry.clone(), now_s, true)
             }
         };
-        self.resting.remove(&host);
+        self.rests.wake(&host);
         // The roster forgets the longest lost for new ones.
         let roster = &self.roster;
         self.parts.board.peers().retain(|known| roster.description(known).is_some());
@@ -296,36 +317,27 @@ impl State {
 
     /// Looks which addresses answer, where that is not known or in doubt; so many at once at most.
     fn begin_checks(&mut self) {
-        let now = Instant::now();
-        for (host, addresses) in self.parts.board.peers().to_check() {
-            let rest = self.resting.get(&host).copied();
-            let waits = rest.is_some_and(|rest| rest.runs || now < rest.until);
-            if waits || CHECKS_MAX <= self.checks.len() {
-                continue;
-            }
-            let pause = rest.map_or(CHECK_AGAIN_MIN, |rest| CHECK_AGAIN_MAX.min(rest.pause * 2));
-            self.resting.insert(host.clone(), Rest { runs: true, until: now, pause });
+        let peers = self.parts.board.peers();
+        for host in self.rests.begin(&peers.to_check(), Instant::now()) {
+            let addresses = peers.to_try(&host);
             self.checks.spawn(async move {
-                let found = first_that_answers(host.clone(), addresses).await;
-                (host, found)
+                let found = first_that_answers(host.clone(), addresses.clone()).await;
+                (host, addresses, found)
             });
         }
-        // Whoever is not in doubt any more rests no longer.
-        let doubtful: Vec<Name> =
-            self.parts.board.peers().to_check().into_iter().map(|(host, _)| host).collect();
-        self.resting.retain(|host, rest| rest.runs || doubtful.contains(host));
     }
 
-    fn checked(&mut self, host: &Name, found: Result<std::net::SocketAddr, String>) {
-        match (&found, self.resting.get_mut(host)) {
-            (Ok(_), _) => drop(self.resting.remove(host)),
-            (Err(_), Some(rest)) => (rest.runs, rest.until) = (false, Instant::now() + rest.pause),
-            (Err(_), None) => {}
+    fn checked(&mut self, (host, tried, found): Checked) {
+        self.rests.ended(&host, found.is_ok(), Instant::now(), chance());
+        if let Err(silence) = &found {
+            tracing::debug!("{host}: {}", silence.why);
+            let is_up = self.parts.board.peers().get(&host).is_some_and(|peer| peer.standing == Standing::Up);
+            if is_up {
+                (self.parts.silent)(&host, silence);
+            }
         }
-        if let Err(why) = &found {
-            tracing::debug!("{host}: {why}");
-        }
-        self.targets_changed |= self.parts.board.peers().checked(host, found);
+        let found = found.map_err(|silence| silence.why);
+        self.targets_changed |= self.parts.board.peers().checked(&host, &tried, found);
     }
 
     fn measure(&self) {
@@ -368,10 +380,7 @@ fn words(what: What) -> &'static str {
 const TOLD: usize = 1024;
 /// The thread looks around at least so often.
 const IDLE: Duration = Duration::from_secs(60);
-/// Peers whose addresses are tried at once.
-const CHECKS_MAX: usize = 16;
-/// First and longest pause before a peer that does not answer is looked for again.
-const CHECK_AGAIN_MIN: Duration = Duration::from_secs(2);
-const CHECK_AGAIN_MAX: Duration = Duration::from_secs(60);
+/// A station that was killed forgets news of so long; a thousand peers that come and go do not wear out a disk.
+const KEEP_EVERY: Duration = Duration::from_secs(5);
 /// Leaving the directory takes a round trip.
 const LEAVE: Duration = Duration::from_secs(1);

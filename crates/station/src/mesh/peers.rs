@@ -1,7 +1,8 @@
 //! The table of peers: who is one and who is not and why, and the address at which each is measured. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use barograph_engine::Entry;
 use barograph_forecast::Name;
@@ -41,6 +42,8 @@ pub(crate) struct Peer {
     pub(crate) in_use: Option<SocketAddr>,
     /// What is wrong although it is there, in a sentence.
     pub(crate) trouble: Option<String>,
+    /// When it was lost, on the monotonic clock.
+    lost: Option<Instant>,
     /// Somebody has looked which of its addresses answers.
     checked: bool,
     /// Experiments in a row without an answer.
@@ -100,6 +103,7 @@ impl Peers {
                 usable,
                 dropped,
                 trouble: None,
+                lost: None,
                 checked: false,
                 failures: 0,
                 announced,
@@ -126,8 +130,9 @@ impl Peers {
         told.filter(|_| is_news)
     }
 
-    /// A station is gone from the directory; true = it was a peer that was there.
-    pub(super) fn lost(&mut self, host: &Name, now_s: f64) -> bool {
+    /// A station is gone from the directory at `now`, which is `now_s` of the wall clock; true = it was a peer
+    /// that was there.
+    pub(super) fn lost(&mut self, host: &Name, now_s: f64, now: Instant) -> bool {
         let Some(peer) = self.all.get_mut(host) else { return false };
         if peer.standing != Standing::Up {
             // What was no peer need not be remembered.
@@ -138,6 +143,7 @@ impl Peers {
             return false;
         }
         (peer.standing, peer.since_s, peer.trouble) = (Standing::Lost, now_s, None);
+        peer.lost = Some(now);
         true
     }
 
@@ -156,47 +162,62 @@ impl Peers {
         self.all.get(host)
     }
 
-    /// The public key of a station that may ask for probes: a peer that is there, or was lately and may
-    /// only have lost the directory. `None` = it is no such station; `Some(None)` = it has no key.
-    pub(crate) fn key(&self, host: &Name) -> Option<Option<[u8; 32]>> {
+    /// The public key of a station that may ask for probes at `now`: a peer that is there, or was for at most
+    /// `lease` before, and may only have lost the directory. `None` = it is no such station; `Some(None)` = it
+    /// has no key.
+    pub(crate) fn key(&self, host: &Name, now: Instant, lease: Duration) -> Option<Option<[u8; 32]>> {
         let peer = self.all.get(host)?;
-        matches!(peer.standing, Standing::Up | Standing::Lost).then_some(peer.entry.key)
+        let is_late = || peer.lost.is_some_and(|lost| now.saturating_duration_since(lost) <= lease);
+        let may = match peer.standing {
+            Standing::Up => true,
+            Standing::Lost => is_late(),
+            Standing::Ignored(_) => false,
+        };
+        may.then_some(peer.entry.key)
     }
 
     /// An experiment with a peer ended; true = it is time to look which of its addresses answers.
     pub(super) fn measured(&mut self, host: &Name, answered: bool) -> bool {
         let Some(peer) = self.all.get_mut(host) else { return false };
         peer.failures = if answered { 0 } else { peer.failures.saturating_add(1) };
-        if answered {
-            peer.trouble = None;
-        }
         peer.failures == FAILURES_MAX
     }
 
     /// The peers whose addresses should be tried: nobody has done so yet, or the one in use fails.
-    pub(super) fn to_check(&self) -> Vec<(Name, Vec<SocketAddr>)> {
+    pub(super) fn to_check(&self) -> BTreeSet<Name> {
         let wants = |peer: &&Peer| {
-            let doubtful = !peer.checked || FAILURES_MAX <= peer.failures || peer.in_use.is_none();
-            peer.standing == Standing::Up && doubtful
+            let doubtful = !peer.checked || FAILURES_MAX <= peer.failures;
+            peer.standing == Standing::Up && (doubtful || peer.in_use.is_none() || peer.trouble.is_some())
         };
-        let in_order = |peer: &Peer| {
-            // The one that answered before goes first.
-            let rest = peer.usable.iter().copied().filter(|address| Some(*address) != peer.in_use);
-            peer.in_use.into_iter().chain(rest).collect()
-        };
-        self.all.values().filter(wants).map(|peer| (peer.entry.host.clone(), in_order(peer))).collect()
+        self.all.values().filter(wants).map(|peer| peer.entry.host.clone()).collect()
     }
 
-    /// What trying has shown; true = the target has changed.
-    pub(super) fn checked(&mut self, host: &Name, found: Result<SocketAddr, String>) -> bool {
+    /// The addresses to try, in their order.
+    pub(super) fn to_try(&self, host: &Name) -> Vec<SocketAddr> {
+        let Some(peer) = self.all.get(host) else { return Vec::new() };
+        // The one that answered before goes first.
+        let rest = peer.usable.iter().copied().filter(|address| Some(*address) != peer.in_use);
+        peer.in_use.into_iter().chain(rest).collect()
+    }
+
+    /// What trying `tried` has shown; true = the target has changed.
+    pub(super) fn checked(
+        &mut self,
+        host: &Name,
+        tried: &[SocketAddr],
+        found: Result<SocketAddr, String>,
+    ) -> bool {
         let Some(peer) = self.all.get_mut(host) else { return false };
+        if tried.len() != peer.usable.len() || !tried.iter().all(|address| peer.usable.contains(address)) {
+            // Its addresses have changed since: the new ones are to be tried.
+            return false;
+        }
         let before = peer.target();
         peer.checked = true;
         match found {
             Ok(address) if peer.usable.contains(&address) => {
                 (peer.in_use, peer.failures, peer.trouble) = (Some(address), 0, None);
             }
-            // Its addresses have changed since.
             Ok(_) => {}
             Err(why) => peer.trouble = Some(why),
         }
@@ -205,11 +226,10 @@ impl Peers {
 }
 
 impl Peer {
-    /// Where it is measured: at what answered, else at the first address, so that there is a record of its
-    /// silence; not before somebody has looked.
+    /// Where it is measured: at what answered as it, until looking shows that nothing does any more. Whoever is
+    /// silent would keep experiments waiting that others need.
     pub(super) fn target(&self) -> Option<SocketAddr> {
-        let address = self.in_use.or(self.usable.first().copied());
-        address.filter(|_| self.standing == Standing::Up && (self.checked || self.in_use.is_some()))
+        self.in_use.filter(|_| self.standing == Standing::Up && self.trouble.is_none())
     }
 }
 
@@ -260,12 +280,28 @@ mod tests {
         let b = || entry("b", &["192.0.2.2:1"]);
         assert_eq!(peers.up(&own(), b(), 1.0, true), Some(What::Joined));
         assert_eq!(peers.up(&own(), b(), 2.0, true), None);
-        assert!(peers.lost(&name("b"), 3.0));
-        assert!(!peers.lost(&name("b"), 4.0));
+        assert!(peers.lost(&name("b"), 3.0, Instant::now()));
+        assert!(!peers.lost(&name("b"), 4.0, Instant::now()));
         assert_eq!(peers.get(&name("b")).unwrap().since_s, 3.0);
-        assert_eq!(peers.key(&name("b")), Some(Some([7; 32])), "it may be there and only the directory not");
         assert_eq!(peers.up(&own(), b(), 5.0, true), Some(What::Returned));
         assert_eq!(peers.get(&name("b")).unwrap().since_s, 5.0);
+    }
+
+    #[test]
+    fn the_rights_of_a_peer_end_one_lease_after_it_is_lost() {
+        let (mut peers, lease, then) = (Peers::default(), Duration::from_secs(10), Instant::now());
+        let b = name("b");
+        let at = |seconds| then + Duration::from_secs(seconds);
+        let fresh = || entry("b", &["192.0.2.2:1"]);
+        peers.up(&own(), fresh(), 1.0, true);
+        assert_eq!(peers.key(&b, at(1000), lease), Some(Some([7; 32])));
+        peers.lost(&b, 2.0, at(0));
+        assert_eq!(peers.key(&b, at(10), lease), Some(Some([7; 32])), "it may only have lost the directory");
+        assert_eq!(peers.key(&b, at(11), lease), None, "it was withdrawn, or has left the group");
+        peers.up(&own(), fresh(), 3.0, true);
+        assert_eq!(peers.key(&b, at(1000), lease), Some(Some([7; 32])));
+        peers.lost(&b, 4.0, at(1000));
+        assert_eq!(peers.key(&b, at(1010), lease), Some(Some([7; 32])));
     }
 
     #[test]
@@ -281,8 +317,8 @@ mod tests {
             assert_eq!(peers.up(&own(), stranger, 1.0, true), None);
             let Standing::Ignored(reason) = &peers.get(&host).unwrap().standing else { panic!("{host}") };
             assert!(reason.contains(word), "{reason}");
-            assert_eq!(peers.key(&host), None);
-            assert!(!peers.lost(&host, 2.0));
+            assert_eq!(peers.key(&host, Instant::now(), Duration::from_secs(10)), None);
+            assert!(!peers.lost(&host, 2.0, Instant::now()));
             assert!(peers.get(&host).is_none(), "a stranger that is gone is forgotten");
         }
         assert!(peers.to_check().is_empty());
@@ -305,18 +341,22 @@ mod tests {
         peers.up(&own(), entry("b", &["192.0.2.2:1", "[2001:db8::2]:1"]), 1.0, true);
         let b = name("b");
         assert_eq!(peers.get(&b).unwrap().target(), None, "nobody has looked yet");
-        assert_eq!(peers.to_check(), [(b.clone(), vec![first, second])]);
-        assert!(peers.checked(&b, Ok(second)));
+        assert_eq!(peers.to_check(), [b.clone()].into());
+        assert_eq!(peers.to_try(&b), [first, second]);
+        let both = [first, second];
+        assert!(peers.checked(&b, &both, Ok(second)));
         assert!(peers.to_check().is_empty());
         assert!(!peers.measured(&b, false));
         assert!(!peers.measured(&b, true), "one failure is the network's");
         assert!(!peers.measured(&b, false));
         assert!(peers.measured(&b, false), "two are the address's");
-        assert_eq!(peers.to_check(), [(b.clone(), vec![second, first])]);
-        assert!(!peers.checked(&b, Err("nothing answers".into())), "it stays where it was");
+        assert_eq!(peers.to_try(&b), [second, first]);
+        assert!(peers.checked(&b, &both, Err("nothing answers".into())), "it is measured no longer");
         assert_eq!(peers.get(&b).unwrap().trouble.as_deref(), Some("nothing answers"));
-        assert_eq!(peers.get(&b).unwrap().target(), Some(second));
-        assert!(peers.checked(&b, Ok(first)));
+        assert_eq!(peers.get(&b).unwrap().target(), None);
+        assert!(!peers.measured(&b, true), "an experiment from before");
+        assert_eq!(peers.to_check(), [b.clone()].into(), "and looked for again");
+        assert!(peers.checked(&b, &both, Ok(first)));
         assert_eq!(peers.get(&b).unwrap().target(), Some(first));
         // It moves: what is in use is kept where it is still said.
         assert_eq!(peers.up(&own(), entry("b", &["192.0.2.2:1", "192.0.2.3:1"]), 2.0, true), None);
@@ -327,11 +367,16 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_never_answers_is_measured_at_its_first_address() {
+    fn a_peer_that_never_answers_is_looked_for_and_not_measured() {
         let mut peers = Peers::default();
+        let addresses: [SocketAddr; 2] = ["192.0.2.2:1", "192.0.2.3:1"].map(|a| a.parse().unwrap());
         peers.up(&own(), entry("b", &["192.0.2.2:1", "192.0.2.3:1"]), 1.0, true);
-        assert!(peers.checked(&name("b"), Err("silence".into())));
-        assert_eq!(peers.get(&name("b")).unwrap().target(), Some("192.0.2.2:1".parse().unwrap()));
+        let b = name("b");
+        assert!(!peers.checked(&b, &addresses, Err("silence".into())));
+        assert_eq!(peers.get(&b).unwrap().target(), None);
         assert_eq!(peers.to_check().len(), 1, "and looked for again");
+        peers.up(&own(), entry("b", &["192.0.2.4:1"]), 2.0, true);
+        assert!(!peers.checked(&b, &addresses, Err("silence".into())), "of addresses that it has no longer");
+        assert_eq!(peers.get(&b).unwrap().trouble, None);
     }
 }

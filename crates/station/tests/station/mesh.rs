@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use barograph_engine::{
@@ -23,6 +24,7 @@ fn name(text: &str) -> Name {
 struct Shared {
     own: Local,
     directory: Option<Arc<Local>>,
+    registrations: Arc<AtomicUsize>,
 }
 
 fn away() -> Error {
@@ -32,6 +34,7 @@ fn away() -> Error {
 #[async_trait::async_trait]
 impl Engine for Shared {
     async fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
+        self.registrations.fetch_add(1, Ordering::SeqCst);
         self.directory.as_ref().ok_or_else(away)?.register(entry, ttl).await
     }
 
@@ -86,8 +89,14 @@ fn config(state: &Path, host: &str) -> Config {
 }
 
 pub(crate) fn joined(config: Config, directory: Option<&Arc<Local>>) -> Station {
+    counted(config, directory, &Arc::default())
+}
+
+/// The same, with a count of how often it registers.
+fn counted(config: Config, directory: Option<&Arc<Local>>, registrations: &Arc<AtomicUsize>) -> Station {
     let own = open_archive(&config).unwrap();
-    Station::start(config, Arc::new(Shared { own, directory: directory.cloned() })).unwrap()
+    let registrations = Arc::clone(registrations);
+    Station::start(config, Arc::new(Shared { own, directory: directory.cloned(), registrations })).unwrap()
 }
 
 pub(crate) fn entry(host: &str, addresses: &[&str]) -> Entry {
@@ -245,7 +254,7 @@ fn a_request_without_a_good_signature_is_told_why() {
 }
 
 #[test]
-fn bad_neighbours_are_shown_with_a_reason_and_measured_at_most() {
+fn bad_neighbours_are_shown_with_a_reason_and_not_measured() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
@@ -274,7 +283,7 @@ fn bad_neighbours_are_shown_with_a_reason_and_measured_at_most() {
         answer.json()["series"][0]["failures"].as_u64().is_some_and(|failures| 0 < failures)
     });
     let targets = get(a.address(), "/v1/targets").json();
-    assert_eq!(targets["targets"].as_array().unwrap().len(), 1, "{targets}");
+    assert!(targets["targets"].as_array().unwrap().is_empty(), "looking for it is enough: {targets}");
     drop(leases);
     a.stop(LIMIT);
 }
@@ -293,6 +302,50 @@ fn two_stations_of_one_name_are_told_so_and_do_not_fight() {
     // The name is free again, and is taken back.
     until(a.address(), "/healthz", |answer| answer.status == 200);
     a.stop(LIMIT);
+}
+
+/// Both run on; the first says that it has lost its name, and neither displaces the other again.
+fn two_of_one_name(copy_the_key: bool) {
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    let registrations = Arc::<AtomicUsize>::default();
+    let first = counted(config(&state.path().join("1"), "a"), Some(&directory), &registrations);
+    until(first.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
+    let second_config = config(&state.path().join("2"), "a");
+    if copy_the_key {
+        std::fs::create_dir(&second_config.state).unwrap();
+        let [from, to] = ["1", "2"].map(|which| state.path().join(which).join("station.key"));
+        std::fs::copy(from, to).unwrap();
+    }
+    let second = counted(second_config, Some(&directory), &registrations);
+    let answer = until(first.address(), "/healthz", |answer| answer.status == 503);
+    let at = format!("another station is registered as `a` (at {})", second.address());
+    assert!(answer.body.contains(&at), "{}", answer.body);
+    assert_eq!(answer.body.contains("with this station's key"), copy_the_key, "{}", answer.body);
+    let mesh = get(first.address(), "/v1/mesh").json();
+    assert!(mesh["directory"]["conflict"].is_string() && mesh["directory"]["connected"] == false, "{mesh}");
+    // Time enough for a fight: another station comes, is measured and forecast.
+    let other = joined(config(&state.path().join("b"), "b"), Some(&directory));
+    until_forecast(&other, "a", "rtt");
+    assert_eq!(registrations.load(Ordering::SeqCst), 2);
+    assert_eq!(get(second.address(), "/healthz").status, 200);
+    second.stop(LIMIT);
+    // The name is free again, and is taken back.
+    until(first.address(), "/healthz", |answer| answer.status == 200);
+    until_peer(&other, "a", |peer| peer["address"] == first.address().to_string());
+    assert_eq!(registrations.load(Ordering::SeqCst), 3);
+    other.stop(LIMIT);
+    first.stop(LIMIT);
+}
+
+#[test]
+fn two_running_stations_of_one_name_do_not_fight() {
+    two_of_one_name(false);
+}
+
+#[test]
+fn a_copy_of_a_station_is_told_from_the_station() {
+    two_of_one_name(true);
 }
 
 #[test]

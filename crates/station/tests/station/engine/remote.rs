@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
 
 use barograph_engine::{
-    Capabilities, Cursor, Engine, Entry, Error, Event, From, Range, Record, Remote, RemoteConfig, Selector,
+    Capabilities, Cursor, Engine, Entry, Error, Event, From, LeaseState, Range, Record, Remote, RemoteConfig,
+    Selector,
 };
 use barograph_forecast::{Name, Outcome, Quantity, Series};
 use futures_util::StreamExt as _;
@@ -79,6 +80,37 @@ async fn a_lease_outlives_a_restart_and_a_stream_ends_with_it() {
     let mut records = engine.subscribe(&Selector::default(), From::After(Cursor(1)));
     engine.append(&[record(1), record(2)]).await.unwrap();
     assert_eq!(next(&mut records).await.unwrap().unwrap().1, record(2), "after the cursor of the last");
+    station.stop(crate::LIMIT);
+}
+
+/// Until the lease stands so: renewals come every third of a second.
+async fn until_state(lease: &dyn barograph_engine::Lease, state: LeaseState) {
+    let ends = Instant::now() + crate::LIMIT;
+    while lease.state() != state {
+        assert!(Instant::now() < ends, "{:?}, never {state:?}", lease.state());
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_lease_tells_that_it_ran_out_or_was_displaced_by_a_copy() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = keeping(state.path());
+    let station = serve(config.clone());
+    config.listen = station.address();
+    let token = invite(station.address(), Some("b"));
+    let [first, copy] = [0, 1].map(|_| remote(station.address(), Some(token.clone())));
+    let ttl = Duration::from_secs(1);
+    let earlier = first.register(&entry(), ttl).await.unwrap();
+    assert_eq!(earlier.state(), LeaseState::Held);
+    let later = copy.register(&entry(), ttl).await.unwrap();
+    until_state(&*earlier, LeaseState::Displaced).await;
+    assert_eq!(later.state(), LeaseState::Held);
+    station.stop(crate::LIMIT);
+    until_state(&*later, LeaseState::Lapsed).await;
+    let station = serve(config);
+    until_state(&*later, LeaseState::Held).await;
+    assert_eq!(earlier.state(), LeaseState::Displaced, "it does not fight");
     station.stop(crate::LIMIT);
 }
 

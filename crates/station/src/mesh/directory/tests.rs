@@ -1,0 +1,204 @@
+#![allow(clippy::unwrap_used)]
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use barograph_engine::{BoxStream, Cursor, From, Group, HostId, Page, Range, Record, Selector};
+use barograph_forecast::Series;
+
+use super::*;
+use crate::identity::Identity;
+use crate::mesh::Engines;
+
+/// A directory that counts registrations, and whose watches and leases are as the test says.
+struct Fake {
+    registrations: AtomicUsize,
+    state: Arc<Mutex<LeaseState>>,
+    denies: std::sync::atomic::AtomicBool,
+    /// Watches end after the snapshot, or go on.
+    watches_end: bool,
+}
+
+struct FakeLease(Arc<Mutex<LeaseState>>);
+
+impl Lease for FakeLease {
+    fn ttl(&self) -> Duration {
+        Duration::from_secs(300)
+    }
+
+    fn state(&self) -> LeaseState {
+        *self.0.lock().unwrap()
+    }
+}
+
+fn nothing<T>() -> Result<T, Error> {
+    Err(Error::Unavailable("it is a directory alone".into()))
+}
+
+#[async_trait::async_trait]
+impl Engine for Fake {
+    async fn register(&self, _: &Entry, _: Duration) -> Result<Box<dyn Lease>, Error> {
+        self.registrations.fetch_add(1, Ordering::SeqCst);
+        if self.denies.load(Ordering::SeqCst) {
+            return Err(Error::Denied("the token is unknown or withdrawn".into()));
+        }
+        *self.state.lock().unwrap() = LeaseState::Held;
+        Ok(Box::new(FakeLease(Arc::clone(&self.state))))
+    }
+
+    fn watch(&self, _: &Group) -> BoxStream<Event> {
+        let snapshot = futures_util::stream::iter([Ok(Event::Synced)]);
+        if self.watches_end {
+            return Box::pin(snapshot);
+        }
+        Box::pin(snapshot.chain(futures_util::stream::pending()))
+    }
+
+    async fn append(&self, _: &[Record]) -> Result<(), Error> {
+        nothing()
+    }
+
+    fn subscribe(&self, _: &Selector, _: From) -> BoxStream<(Cursor, Record)> {
+        Box::pin(futures_util::stream::pending())
+    }
+
+    async fn history(&self, _: &Series, _: &Range) -> Result<Page<Record>, Error> {
+        nothing()
+    }
+
+    async fn latest(&self, _: &Selector, _: Option<Cursor>, _: usize) -> Result<Page<Record>, Error> {
+        nothing()
+    }
+
+    async fn watermark(&self, _: &HostId) -> Result<u64, Error> {
+        nothing()
+    }
+
+    async fn next_seq(&self, _: &HostId) -> Result<u64, Error> {
+        nothing()
+    }
+}
+
+/// A station in the directory, and what it works with.
+struct Station {
+    engine: Arc<Fake>,
+    board: Arc<Board>,
+    again: Arc<Notify>,
+    _told: mpsc::Receiver<(Name, Told)>,
+    _state: tempfile::TempDir,
+    _tasks: tokio::task::JoinSet<()>,
+}
+
+fn station(watches_end: bool) -> Station {
+    let state = tempfile::tempdir().unwrap();
+    let host = Name::new("a").unwrap();
+    let lease = Arc::new(Mutex::new(LeaseState::Held));
+    let engine = Arc::new(Fake {
+        registrations: AtomicUsize::new(0),
+        state: lease,
+        denies: false.into(),
+        watches_end,
+    });
+    let config = MeshConfig {
+        lease: Duration::from_secs(300),
+        advertise: vec!["192.0.2.1:1".parse().unwrap()],
+        ..MeshConfig::default()
+    };
+    let identity = Arc::new(Identity::open(state.path(), host.clone()).unwrap());
+    let shared: Arc<dyn Engine> = Arc::<Fake>::clone(&engine);
+    let board = Arc::new(Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config));
+    let group = config.all_groups().remove(0);
+    let card = Card { host, listen: "192.0.2.1:1".parse().unwrap(), config, key: [1; 32] };
+    let again = Arc::new(Notify::new());
+    let (sender, told) = mpsc::channel(1024);
+    let mut tasks = tokio::task::JoinSet::new();
+    tasks.spawn(keep_watching(Arc::clone(&shared), group, Arc::clone(&board), sender, Arc::clone(&again)));
+    tasks.spawn(stay_registered(shared, card, Arc::clone(&board), Arc::clone(&again)));
+    Station { engine, board, again, _told: told, _state: state, _tasks: tasks }
+}
+
+impl Station {
+    fn registrations(&self) -> usize {
+        self.engine.registrations.load(Ordering::SeqCst)
+    }
+
+    fn lease_is(&self, state: LeaseState) {
+        *self.engine.state.lock().unwrap() = state;
+    }
+}
+
+/// The clock is the test's: it moves when everybody waits.
+async fn pass(seconds: u64) {
+    sleep(Duration::from_secs(seconds)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_station_with_a_long_lease_registers_anew_when_its_directory_was_restarted() {
+    let station = station(true);
+    pass(5).await;
+    assert!(2 <= station.registrations(), "the next renewal is 100 s away");
+    drop(station);
+    let quiet = super::tests::station(false);
+    pass(25).await;
+    assert_eq!(quiet.registrations(), 1, "nothing has happened");
+}
+
+#[test]
+fn the_grace_covers_the_longest_way_back() {
+    let second = Duration::from_secs(1);
+    assert!(PAUSE_MAX.mul_f64(1.25) + 10 * second <= grace(second));
+    assert_eq!(grace(300 * second), 301 * second);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lapsed_lease_is_no_connection() {
+    let station = station(false);
+    pass(2).await;
+    assert!(station.board.directory().is_connected());
+    station.lease_is(LeaseState::Lapsed);
+    pass(2).await;
+    let directory = station.board.directory();
+    assert!(!directory.is_connected() && !station.board.figures().is_connected);
+    assert!(directory.why().unwrap().contains("ran out"), "{:?}", directory.why());
+    station.lease_is(LeaseState::Held);
+    pass(2).await;
+    assert!(station.board.directory().is_connected());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_displaced_station_says_so_and_waits_until_the_name_is_free() {
+    let station = station(false);
+    pass(2).await;
+    assert!(station.board.reasons().is_empty());
+    station.lease_is(LeaseState::Displaced);
+    pass(2).await;
+    let directory = station.board.directory();
+    assert!(!directory.is_connected() && directory.conflict().unwrap().contains("registered as `a`"));
+    assert_eq!(station.board.reasons().len(), 1);
+    // Whatever else wants it registered: the two would displace each other for ever.
+    station.again.notify_one();
+    pass(100).await;
+    assert_eq!(station.registrations(), 1);
+    assert!(station.board.directory().conflict().is_some());
+    station.board.set_directory(|directory| {
+        (directory.conflict, directory.displaced, directory.is_vacant) = (None, None, true);
+    });
+    station.again.notify_one();
+    pass(2).await;
+    assert_eq!(station.registrations(), 2);
+    assert!(station.board.directory().is_connected() && station.board.reasons().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_token_that_is_refused_is_said_at_once_with_what_to_do() {
+    let station = station(false);
+    station.engine.denies.store(true, Ordering::SeqCst);
+    pass(2).await;
+    let reasons = station.board.reasons();
+    assert!(reasons.len() == 1 && reasons[0].contains("let this station in"), "{reasons:?}");
+    let url = "http://head:10132/".to_string();
+    let sentence = what_to_do(&Kind::Remote(url.clone()), &Error::Denied("the token is unknown".into()));
+    assert!(sentence.contains(&url) && sentence.contains("barograph invite"), "{sentence}");
+    station.engine.denies.store(false, Ordering::SeqCst);
+    pass(20).await;
+    assert!(station.board.reasons().is_empty());
+}

@@ -1,0 +1,166 @@
+//! When each doubtful peer is looked for: few at once, and the longer one is silent the more seldom. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use barograph_forecast::Name;
+use tokio::time::Instant;
+
+/// The peers that are looked for, or rest before that is done again.
+#[derive(Debug, Default)]
+pub(super) struct Rests {
+    all: BTreeMap<Name, Rest>,
+    running: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    runs: bool,
+    /// Not before then.
+    until: Instant,
+    /// After the next failure.
+    pause: Duration,
+}
+
+impl Rests {
+    /// Which of `doubtful` to look for now, whoever has waited longest first; they count as begun. Whoever is
+    /// not in doubt any more is forgotten.
+    pub(super) fn begin(&mut self, doubtful: &BTreeSet<Name>, now: Instant) -> Vec<Name> {
+        self.all.retain(|host, rest| rest.runs || doubtful.contains(host));
+        let mut waiting: Vec<(Option<Instant>, &Name)> = doubtful
+            .iter()
+            .filter_map(|host| match self.all.get(host) {
+                Some(rest) if rest.runs || now < rest.until => None,
+                rest => Some((rest.map(|rest| rest.until), host)),
+            })
+            .collect();
+        // Whoever was never looked for goes first.
+        waiting.sort_unstable();
+        waiting.truncate(CHECKS_MAX.saturating_sub(self.running));
+        let begun: Vec<Name> = waiting.into_iter().map(|(_, host)| host.clone()).collect();
+        for host in &begun {
+            let pause = self.all.get(host).map_or(PAUSE_MIN, |rest| rest.pause);
+            self.all.insert(host.clone(), Rest { runs: true, until: now, pause });
+        }
+        self.running += begun.len();
+        begun
+    }
+
+    /// When somebody has rested enough; `None` = nobody rests, or all places are taken: then the end of
+    /// a look is what to wait for.
+    pub(super) fn next_due(&self) -> Option<Instant> {
+        if CHECKS_MAX <= self.running {
+            return None;
+        }
+        self.all.values().filter(|rest| !rest.runs).map(|rest| rest.until).min()
+    }
+
+    /// A look has ended. `chance`, in [0, 1), spreads the pauses, so that many peers that fell silent at once
+    /// are not all looked for at once again.
+    pub(super) fn ended(&mut self, host: &Name, answered: bool, now: Instant, chance: f64) {
+        self.running = self.running.saturating_sub(1);
+        if answered {
+            self.all.remove(host);
+        } else if let Some(rest) = self.all.get_mut(host) {
+            (rest.runs, rest.until) = (false, now + spread(rest.pause, chance));
+            rest.pause = PAUSE_MAX.min(rest.pause * 2);
+        }
+    }
+
+    /// A peer says something new of itself: it is looked for at once, if that does not happen already.
+    pub(super) fn wake(&mut self, host: &Name) {
+        if self.all.get(host).is_some_and(|rest| !rest.runs) {
+            self.all.remove(host);
+        }
+    }
+}
+
+/// `pause`, up to a quarter shorter or longer.
+pub(super) fn spread(pause: Duration, chance: f64) -> Duration {
+    pause.mul_f64(0.75 + chance.clamp(0.0, 1.0) / 2.0)
+}
+
+/// A number in [0, 1), of the seeds that the standard library takes from the system.
+pub(super) fn chance() -> f64 {
+    use std::hash::{BuildHasher, RandomState};
+    // 53 bits are what an `f64` holds.
+    (RandomState::new().hash_one(0_u8) >> 11) as f64 / (1_u64 << 53) as f64
+}
+
+/// Peers whose addresses are tried at once.
+const CHECKS_MAX: usize = 16;
+/// First and longest pause before a peer that does not answer is looked for again.
+const PAUSE_MIN: Duration = Duration::from_secs(2);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// Turns of a loop that waits as the station's does, for ten minutes of silence of `peers`, each of whom
+    /// takes `look` to be given up; and how often each was looked for.
+    fn turns(peers: usize, look: Duration) -> (usize, BTreeMap<Name, usize>) {
+        let doubtful: BTreeSet<Name> = (0..peers).map(|i| Name::new(&format!("p{i}")).unwrap()).collect();
+        let (mut rests, start) = (Rests::default(), Instant::now());
+        let (mut now, mut turns) = (start, 0);
+        let mut running: BTreeSet<(Instant, Name)> = BTreeSet::new();
+        let mut looks = BTreeMap::new();
+        while now < start + Duration::from_secs(600) && turns < 1_000_000 {
+            turns += 1;
+            for host in rests.begin(&doubtful, now) {
+                *looks.entry(host.clone()).or_default() += 1;
+                running.insert((now + look, host));
+            }
+            assert!(running.len() <= CHECKS_MAX);
+            let ends = running.first().map(|(ends, _)| *ends);
+            now = rests.next_due().into_iter().chain(ends).min().unwrap();
+            if let Some((_, host)) = running.first().cloned().filter(|(ends, _)| *ends <= now) {
+                running.pop_first();
+                rests.ended(&host, false, now, 0.5);
+            }
+        }
+        (turns, looks)
+    }
+
+    #[test]
+    fn many_silent_peers_do_not_make_the_thread_spin() {
+        let (turns, looks) = turns(20, Duration::from_secs(4));
+        let total: usize = looks.values().sum();
+        assert!(turns <= 2 * total + 20, "{turns} turns for {total} looks");
+        assert_eq!(looks.len(), 20);
+        // Pauses of 2, 4, … 32 s and then of a minute: 14 looks or so in ten minutes.
+        assert!(looks.values().all(|looks| (8..=15).contains(looks)), "{looks:?}");
+    }
+
+    #[test]
+    fn nobody_is_passed_over_when_far_more_are_silent_than_are_looked_for_at_once() {
+        let (_, looks) = turns(300, Duration::from_secs(4));
+        assert_eq!(looks.len(), 300);
+        let (least, most) = (looks.values().min().unwrap(), looks.values().max().unwrap());
+        assert!(most - least <= 2, "{least} to {most}");
+    }
+
+    #[test]
+    fn who_answers_or_is_not_in_doubt_rests_no_longer_and_who_has_news_is_woken() {
+        let (b, start) = (Name::new("b").unwrap(), Instant::now());
+        let doubtful = BTreeSet::from([b.clone()]);
+        let mut rests = Rests::default();
+        assert_eq!(rests.begin(&doubtful, start), [b.clone()]);
+        assert!(rests.begin(&doubtful, start).is_empty(), "it runs already");
+        rests.wake(&b);
+        assert!(rests.begin(&doubtful, start).is_empty(), "it runs still");
+        rests.ended(&b, false, start, 0.0);
+        assert_eq!(rests.next_due(), Some(start + PAUSE_MIN.mul_f64(0.75)));
+        assert!(rests.begin(&doubtful, start).is_empty());
+        rests.wake(&b);
+        assert_eq!(rests.begin(&doubtful, start), [b.clone()]);
+        rests.ended(&b, true, start, 0.0);
+        assert_eq!(rests.next_due(), None);
+        assert_eq!(rests.begin(&doubtful, start), [b.clone()]);
+        rests.ended(&b, false, start, 0.0);
+        assert!(rests.begin(&BTreeSet::new(), start).is_empty());
+        assert_eq!(rests.next_due(), None);
+        assert!((0.0..1.0).contains(&chance()));
+    }
+}
