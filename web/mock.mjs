@@ -8,22 +8,25 @@ import { FakeSeries, delay, losses, seeded, shifter, wanderer } from './testkit/
 /**
  * Starts a mock station; with `period_ms` 0 nothing moves until `step()`. With `here` its page gets a communicator
  * that is not one either (testkit/fake-here.mjs), with `here` points measured before. With `mesh` it knows all
- * pairs of so many stations, each with `warm` points.
+ * pairs of so many stations, each with `warm` points; `part` is what it says of itself in `/v1/mesh`, `null` = no such
+ * address.
  */
-export async function startMock({ port = 0, period_ms = 0, empty = false, many = 0, mesh = 0, warm = 400, stream = true, seed = 1, here } = {}) {
-  const mock = new Mock({ empty, many, mesh, warm, stream, seed, here, period_ms });
+export async function startMock({ port = 0, period_ms = 0, empty = false, many = 0, mesh = 0, part = {}, warm = 400, stream = true, seed = 1, here } = {}) {
+  const mock = new Mock({ empty, many, mesh, part, warm, stream, seed, here, period_ms });
   await mock.start(port);
   if (0 < period_ms) mock.timer = setInterval(() => mock.step(), period_ms);
   return mock;
 }
 
 class Mock {
-  constructor({ empty, many, mesh, warm, stream, seed, here, period_ms }) {
+  constructor({ empty, many, mesh, part, warm, stream, seed, here, period_ms }) {
     this.here = here;
     this.here_period_ms = period_ms;
     this.gives_stream = stream;
     this.requests = [];
     this.peers = mesh === 0 ? null : peersOf(mesh);
+    this.part = { host: 'aneroid', role: 'host', engine: 'local', site: 'north', groups: ['local:north'], ...part };
+    if (part === null) this.part = null;
     this.peer_streams = new Set();
     this.streams = new Set();
     this.random = seeded(seed);
@@ -77,10 +80,11 @@ class Mock {
     this.#send(series, series.put(time_s, outcome));
   }
 
-  /** Says that a station of the mesh is `lost` or has `returned`. */
-  setPeer(host, kind) {
+  /** Says that a station of the mesh is `lost` or has `returned`, since `since_s`. */
+  setPeer(host, kind, since_s = Date.now() / 1000) {
     const peer = this.peers.find((peer) => peer.host === host);
     peer.state = kind === 'lost' ? 'lost' : 'up';
+    peer.since_s = since_s;
     for (const stream of this.peer_streams) stream.write(`event: ${kind}\ndata: ${JSON.stringify(peer)}\n\n`);
   }
 
@@ -119,6 +123,8 @@ class Mock {
     } else if (pathname === '/v1/stream') {
       if (this.gives_stream) this.#stream(response, this.streams);
       else json(response, { error: 'too many streams' }, 503);
+    } else if (pathname === '/v1/mesh' && this.part !== null) {
+      json(response, this.part);
     } else if (pathname === '/v1/peers' && this.peers !== null) {
       json(response, { peers: this.peers });
     } else if (pathname === '/v1/peers/events' && this.peers !== null) {

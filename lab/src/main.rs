@@ -7,6 +7,8 @@ mod figure;
 mod forecast;
 mod gloperf;
 mod mesh_losses;
+mod mesh_parts;
+mod mesh_scale;
 mod probe;
 mod reduction;
 mod report;
@@ -35,6 +37,8 @@ enum Experiment {
     Gloperf(gloperf::Args),
     /// What is lost when parts of a mesh are killed, frozen or away: processes of this machine; needs nats-server.
     MeshLosses(mesh_losses::Args),
+    /// What a station costs in a mesh of many, when nothing happens: processes of this machine; needs nats-server.
+    MeshScale(mesh_scale::Args),
     /// How near the probes come to what others measure on the same emulated paths; needs root.
     Probe(probe::Args),
     /// What timeouts do to a reduction over 31 nodes: the paper's strategies, and ours.
@@ -48,6 +52,7 @@ fn main() -> ExitCode {
         Experiment::Equivalence(args) => equivalence::run(&args),
         Experiment::Gloperf(args) => gloperf::run(&args),
         Experiment::MeshLosses(args) => mesh_losses::run(&args),
+        Experiment::MeshScale(args) => mesh_scale::run(&args),
         Experiment::Probe(args) => probe::run(&args),
         Experiment::Reduction(args) => reduction::run(&args),
     };

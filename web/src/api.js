@@ -12,6 +12,11 @@ export async function fetchSeries() {
   return series;
 }
 
+/** `GET /v1/mesh`: the station's part in a mesh; `null` where it knows no meshes. */
+export function fetchMesh() {
+  return fetchJson('v1/mesh', true);
+}
+
 /** `GET /v1/peers`: the stations of the mesh beside this one; `null` where there is no mesh. */
 export async function fetchPeers() {
   const { peers } = (await fetchJson('v1/peers', true)) ?? { peers: null };

@@ -1,7 +1,7 @@
 // The grid of all pairs: a row for each station that measures, a column for each that is measured.
 import { element, setAttribute, setText } from './dom.js';
 import { formatFailure, formatIn, formatValue, quantityTitle, scaleFor } from './format.js';
-import { formatAge, isStale } from './mesh.js';
+import { formatAge, isStale, whereItIs } from './mesh.js';
 import { hasFailed, keyOf } from './store.js';
 
 /** A table of pairs that follows a mesh. It draws in animation frames, and only cells that changed. */
@@ -14,8 +14,8 @@ export class Grid {
     this.changed = new Set();
     this.page = 0;
     this.parts = Object.fromEntries(PARTS.map((id) => [id, document.getElementById(id)]));
-    const { mesh_quantity, mesh_sort, mesh_from, mesh_to, mesh_before, mesh_after, mesh_all } = this.parts;
-    for (const part of [mesh_quantity, mesh_sort]) part.addEventListener('change', () => this.#turn(0));
+    const { mesh_quantity, mesh_sort, mesh_from, mesh_to, mesh_lost, mesh_before, mesh_after, mesh_all } = this.parts;
+    for (const part of [mesh_quantity, mesh_sort, mesh_lost]) part.addEventListener('change', () => this.#turn(0));
     for (const part of [mesh_from, mesh_to]) part.addEventListener('input', () => this.#turn(0));
     mesh_before.addEventListener('click', () => this.#turn(this.page - 1));
     mesh_after.addEventListener('click', () => this.#turn(this.page + 1));
@@ -51,10 +51,12 @@ export class Grid {
   }
 
   #build() {
-    this.caption = element('caption', { class: 'unseen' });
-    this.head = element('tr');
-    this.body = element('tbody');
-    const table = element('table', {}, this.caption, element('thead', {}, this.head), this.body);
+    // A grid, not a table: screen readers keep the arrow keys of tables for themselves (WAI-ARIA 1.2, `grid`).
+    this.caption = element('caption', { class: 'unseen', id: 'mesh_caption' });
+    this.head = element('tr', { role: 'row', 'aria-rowindex': '1' });
+    this.body = element('tbody', { role: 'rowgroup' });
+    const head = element('thead', { role: 'rowgroup' }, this.head);
+    const table = element('table', { role: 'grid', 'aria-labelledby': 'mesh_caption' }, this.caption, head, this.body);
     table.addEventListener('click', ({ target }) => {
       const cell = this.#cellAt(target);
       if (cell) this.choose(this.#isChosen(cell) ? null : { source: cell.source, target: cell.target });
@@ -83,18 +85,20 @@ export class Grid {
     this.disordered = false;
     this.revision = this.mesh.revision;
     const quantities = this.mesh.quantities();
-    this.parts.mesh.hidden = quantities.length === 0;
-    this.parts.way_mesh.hidden = quantities.length === 0;
+    const is_member = this.#sayWhere();
+    this.parts.mesh.hidden = quantities.length === 0 && !is_member;
+    this.parts.way_mesh.hidden = this.parts.mesh.hidden;
+    this.parts.mesh_pairs.hidden = quantities.length === 0;
     if (quantities.length === 0) {
       if (this.choice) this.choose(null);
       return;
     }
     this.#offer(quantities);
-    const { mesh_quantity, mesh_sort, mesh_from, mesh_to } = this.parts;
+    const { mesh_quantity, mesh_sort, mesh_from, mesh_to, mesh_lost } = this.parts;
     const has_sites = [...this.mesh.peers.keys()].some((host) => this.mesh.siteOf(host) !== '');
     mesh_sort.parentElement.hidden = !has_sites;
     const asked = { quantity: mesh_quantity.value, from: mesh_from.value, to: mesh_to.value, sort: mesh_sort.value, page: this.page };
-    const table = this.mesh.arrange(asked);
+    const table = this.mesh.arrange({ ...asked, shows_lost: mesh_lost.checked });
     this.page = table.page;
     const shape = JSON.stringify([table.quantity, table.rows, table.columns]);
     if (shape !== this.shape) this.#lay(table);
@@ -102,6 +106,18 @@ export class Grid {
     this.#nameStations(table);
     this.#tally(table);
     for (const key of this.cells.keys()) this.#draw(key);
+  }
+
+  /** On a member, says where all pairs are: its own archive has none but its own. Returns whether it is one. */
+  #sayWhere() {
+    const where = whereItIs(this.mesh.part);
+    const { mesh_joined, mesh_there } = this.parts;
+    mesh_joined.hidden = where === null;
+    if (where === null) return false;
+    if (where.url === null) mesh_there.removeAttribute('href');
+    else setAttribute(mesh_there, 'href', where.url);
+    setText(mesh_there, where.text);
+    return true;
   }
 
   /** Offers the quantities; what the reader chose stays chosen. */
@@ -114,30 +130,36 @@ export class Grid {
     select.value = chosen;
   }
 
-  #lay({ quantity, rows, columns }) {
+  #lay({ quantity, rows, columns, first }) {
     const focused = this.#cellAt(document.activeElement);
     this.cells.clear();
     this.sheet.style.setProperty('--columns', columns.length);
     this.headings = new Map([...rows, ...columns].map((name) => [name, []]));
-    this.head.replaceChildren(element('th', { scope: 'col', class: 'corner' }, 'from \\ to'), ...columns.map((name) => this.#heading(name, 'col')));
+    const corner = element('th', { scope: 'col', role: 'columnheader', class: 'corner' }, 'from \\ to');
+    this.head.replaceChildren(corner, ...columns.map((name, column) => this.#heading(name, 'column', column)));
     this.table = rows.map((source, row) => columns.map((target, column) => newCell({ source, target, quantity, row, column })));
     this.body.replaceChildren(
-      ...this.table.map((line, row) => element('tr', {}, this.#heading(rows[row], 'row'), ...line.map((cell) => cell.root))),
+      ...this.table.map((line, row) => {
+        const place = { role: 'row', 'aria-rowindex': String(first + row + 2) };
+        return element('tr', place, this.#heading(rows[row], 'row', row), ...line.map((cell) => cell.root));
+      }),
     );
     for (const cell of this.table.flat()) this.cells.set(cell.key, cell);
     this.caption.textContent = `${quantityTitle(quantity)} of all pairs of stations: newest value, forecast and its error, age`;
     const again = focused && this.table.flat().find((cell) => cell.source === focused.source && cell.target === focused.target);
-    const first = again ?? this.table.flat().find((cell) => this.mesh.pairs.has(cell.key));
+    const entry = again ?? this.table.flat().find((cell) => this.mesh.pairs.has(cell.key));
     this.roving = null;
     for (const cell of this.table.flat()) this.#draw(cell.key);
-    if (first) this.#rove(first.button);
+    if (entry) this.#rove(entry.button);
     again?.button?.focus({ preventScroll: true });
     if (this.choice) this.#press(this.choice);
   }
 
-  #heading(name, scope) {
+  /** The heading of a row or column (`which`), whose name alone the cells' names refer to. */
+  #heading(name, which, at) {
     const state = element('small');
-    const heading = element('th', { scope, title: name }, element('span', {}, name), state);
+    const attributes = { scope: which === 'row' ? 'row' : 'col', role: `${which}header`, title: name };
+    const heading = element('th', attributes, element('span', { id: headingId(which, at) }, name), state);
     this.headings.get(name).push({ heading, state });
     return heading;
   }
@@ -155,12 +177,16 @@ export class Grid {
     }
   }
 
-  #tally({ rows, columns, first, rows_total, columns_total, pages, page }) {
+  #tally({ rows, columns, first, rows_total, columns_total, lost, pages, page }) {
     const all = rows.length === rows_total && columns.length === columns_total;
     const of = (count, total) => (count === total ? `${total}` : `${count} of ${total}`);
     const part = 1 < pages ? `rows ${first + 1} to ${first + rows.length} of ${rows_total}` : `${of(rows.length, rows_total)} × ${of(columns.length, columns_total)}`;
     const more = all || columns.length === columns_total ? '' : `, columns 1 to ${columns.length} of ${columns_total}: filter for others`;
     setText(this.parts.mesh_tally, rows.length === 0 || columns.length === 0 ? 'No station has these words.' : `${part}${1 < pages ? more : ''}`);
+    setAttribute(this.sheet, 'aria-rowcount', String(1 + rows_total));
+    setAttribute(this.sheet, 'aria-colcount', String(1 + columns_total));
+    this.parts.mesh_lost.parentElement.hidden = lost === 0;
+    setText(this.parts.mesh_lost_count, String(lost));
     this.parts.mesh_pages.hidden = pages === 1;
     this.parts.mesh_before.disabled = page === 0;
     this.parts.mesh_after.disabled = page === pages - 1;
@@ -250,7 +276,7 @@ export class Grid {
 function newCell({ source, target, quantity, row, column }) {
   const key = keyOf({ source, target, quantity });
   const own = source === target;
-  const root = element('td', { class: own ? 'own' : 'unmeasured' }, element('span', { class: 'unseen' }, own ? 'itself' : 'not measured'));
+  const root = element('td', { role: 'gridcell', class: own ? 'own' : 'unmeasured' }, element('span', { class: 'unseen' }, own ? 'itself' : 'not measured'));
   return { key, source, target, row, column, root, button: null };
 }
 
@@ -259,10 +285,17 @@ function furnish(cell, pressed) {
   cell.now = element('span', { class: 'last' });
   cell.ahead = element('span', { class: 'next' });
   cell.age = element('span', { class: 'age' });
-  const attributes = { type: 'button', tabindex: '-1', 'aria-pressed': String(pressed), 'data-key': cell.key };
+  const id = `mesh_cell_${cell.row}_${cell.column}`;
+  // Named by who measures whom, then by what it says itself.
+  const labels = `${headingId('row', cell.row)} ${headingId('column', cell.column)} ${id}`;
+  const attributes = { id, type: 'button', tabindex: '-1', 'aria-labelledby': labels, 'aria-pressed': String(pressed), 'data-key': cell.key };
   cell.button = element('button', attributes, cell.now, ' ', cell.ahead, ' ', cell.age);
   cell.root.className = '';
   cell.root.replaceChildren(cell.button);
+}
+
+function headingId(which, at) {
+  return `mesh_${which}_${at}`;
 }
 
 /** A forecast and its mean absolute error in one scale: `→ 18.4 ± 0.71 ms`. */
@@ -290,6 +323,11 @@ const PARTS = [
   'mesh_sort',
   'mesh_from',
   'mesh_to',
+  'mesh_lost',
+  'mesh_lost_count',
+  'mesh_pairs',
+  'mesh_joined',
+  'mesh_there',
   'mesh_tally',
   'mesh_pages',
   'mesh_before',

@@ -1,6 +1,6 @@
 // The page of a station: measures against it, asks what it has measured itself, then listens.
 import './page.css';
-import { Connection, fetchPeers, fetchRecent, fetchSeries, fetchStation, pollDelay, watchPeers } from './api.js';
+import { Connection, fetchMesh, fetchPeers, fetchRecent, fetchSeries, fetchStation, pollDelay, watchPeers } from './api.js';
 import { Grid } from './grid.js';
 import { Here } from './here.js';
 import { Mesh } from './mesh.js';
@@ -55,13 +55,21 @@ async function readAll() {
   mesh.replaceSeries(series);
   view.arrange();
   grid.arrange();
-  readPeers();
+  readPart().then(readPeers);
   return station;
+}
+
+/** Reads the station's part in a mesh, once for each connection; without an answer all stays as it was. */
+async function readPart() {
+  const part = await fetchMesh().catch(() => undefined);
+  if (part === undefined) return;
+  mesh.setPart(part);
+  grid.arrange();
 }
 
 /** Reads who is in the mesh, and listens for changes where there is one; without an answer all stays as it was. */
 async function readPeers() {
-  if (!mesh.has_sources) return; // Nobody to compare with, and mostly no mesh to ask about.
+  if (mesh.part === null || !mesh.has_sources) return; // Nobody to ask about, or to compare with.
   const peers = await fetchPeers().catch(() => undefined);
   if (peers === undefined) return;
   mesh.setPeers(peers);

@@ -9,6 +9,8 @@ export class Mesh {
     this.pairs = new Map();
     /** What the station says of its peers, by host; empty where it has none. */
     this.peers = new Map();
+    /** What the station says of its own part, as `/v1/mesh` has it; `null` where it has none. */
+    this.part = null;
     /** Becomes another number whenever rows or columns may have changed. */
     this.revision = 0;
   }
@@ -36,6 +38,12 @@ export class Mesh {
     this.revision += 1;
   }
 
+  /** Takes the answer of `/v1/mesh`; `null` where the station knows no meshes. */
+  setPart(part) {
+    this.part = part;
+    this.revision += 1;
+  }
+
   /** The quantities that pairs have, that of the most pairs first; none unless two stations measure others. */
   quantities() {
     const stations = this.#stations();
@@ -58,9 +66,10 @@ export class Mesh {
 
   /**
    * Rows and columns for `quantity`: sources and targets whose names have every word of `from` and `to`, by
-   * `sort` (`name` or `site`). At most `CELLS_MAX` cells: what does not fit comes on the next `page`.
+   * `sort` (`name` or `site`), the lost ones last. At most `CELLS_MAX` cells: what does not fit comes on the next
+   * `page`. Unless `shows_lost`, some lost ones are left out (`#hidden`); `lost` says how many that is or would be.
    */
-  arrange({ quantity, from = '', to = '', sort = 'name', page = 0 }) {
+  arrange({ quantity, from = '', to = '', sort = 'name', page = 0, shows_lost = true, now_s = Date.now() / 1000 }) {
     const stations = this.#stations();
     const sources = new Set();
     const targets = new Set(this.peers.keys());
@@ -69,10 +78,20 @@ export class Mesh {
       sources.add(pair.source);
       targets.add(pair.target);
     }
-    const order = (names, query) =>
-      [...names]
-        .filter((name) => hasWords(`${name} ${this.siteOf(name)}`, query))
-        .sort((a, b) => (sort === 'site' && this.siteOf(a).localeCompare(this.siteOf(b))) || a.localeCompare(b, undefined, { numeric: true }));
+    const hidden = this.#hidden(now_s);
+    const lost = new Set();
+    const order = (names, query) => {
+      const found = [...names].filter((name) => hasWords(`${name} ${this.siteOf(name)}`, query));
+      for (const name of found) if (hidden.has(name)) lost.add(name);
+      return found
+        .filter((name) => shows_lost || !hidden.has(name))
+        .sort(
+          (a, b) =>
+            this.isLost(a) - this.isLost(b) ||
+            (sort === 'site' && this.siteOf(a).localeCompare(this.siteOf(b))) ||
+            a.localeCompare(b, undefined, { numeric: true }),
+        );
+    };
     const all_rows = order(sources, from);
     const all_columns = order(targets, to);
     const columns = all_columns.slice(0, COLUMNS_MAX);
@@ -80,7 +99,8 @@ export class Mesh {
     const pages = Math.max(1, Math.ceil(all_rows.length / page_rows));
     const at = Math.min(page, pages - 1);
     const rows = all_rows.slice(at * page_rows, (at + 1) * page_rows);
-    return { quantity, rows, columns, first: at * page_rows, rows_total: all_rows.length, columns_total: all_columns.length, page: at, pages };
+    const totals = { rows_total: all_rows.length, columns_total: all_columns.length, lost: lost.size };
+    return { quantity, rows, columns, first: at * page_rows, ...totals, page: at, pages };
   }
 
   /** The pair of a cell, if it is measured. */
@@ -93,8 +113,9 @@ export class Mesh {
     return [...this.pairs.values()].filter((pair) => pair.source === source && pair.target === target);
   }
 
-  /** The site a peer says it is at; empty where it says none. */
+  /** The site a station says it is at; empty where it says none. */
   siteOf(host) {
+    if (host === this.part?.host) return this.part.site ?? '';
     const groups = this.peers.get(host)?.groups ?? [];
     return groups.find((group) => group.startsWith(SITE))?.slice(SITE.length) ?? '';
   }
@@ -102,6 +123,14 @@ export class Mesh {
   /** Whether a station does not renew its place in the mesh any more. */
   isLost(host) {
     return this.peers.get(host)?.state === 'lost';
+  }
+
+  /** The stations lost so long ago, or with so many others, that they are shown only when asked for. */
+  #hidden(now_s) {
+    const lost = [...this.peers.keys()].filter((host) => this.isLost(host));
+    const up = 1 + this.peers.size - lost.length; // This station is one of them.
+    const are_many = LOST_MAX < lost.length && up < lost.length;
+    return new Set(lost.filter((host) => are_many || LOST_S < now_s - this.peers.get(host).since_s));
   }
 
   #put(key, { source, target, quantity, unit, count, failures, last, next }, known) {
@@ -130,6 +159,17 @@ export function isStale({ unit, last, gap_s }, now_s) {
   if (!last) return false;
   const usual_s = unit === 'bit/s' ? STALE_BULK_S : STALE_S;
   return Math.max(usual_s, GAPS_MISSED * gap_s) < now_s - last.time_s;
+}
+
+/**
+ * What a member's page tells of the mesh: where its pairs can be seen, as `{text, url}`; `null` for a station that
+ * has joined nobody, or keeps the mesh's archive itself. `url` is `null` where there is none that a page may link to.
+ */
+export function whereItIs(part) {
+  if (part?.role !== 'member') return null;
+  const url = URL.canParse(part.joined ?? '') ? new URL(part.joined) : null;
+  if (url && /^https?:$/.test(url.protocol)) return { text: url.host, url: url.href };
+  return { text: 'a station that keeps the mesh’s archive', url: null };
 }
 
 /** How old something is, in steps that are worth redrawing: `<10 s`, `20 s`, `3 min`, `2 h`, `5 d`. */
@@ -164,6 +204,10 @@ const STALE_S = 300;
 const STALE_BULK_S = 3_600;
 // One may be late and one may be lost; five in a row are neither.
 const GAPS_MISSED = 5;
+// By the next day whoever is away is expected to be, or was taken down.
+const LOST_S = 86_400;
+// So few leave room for the others, also when they are more; an outage should be seen as it happens.
+const LOST_MAX = 10;
 // Which comes first of quantities that as many pairs have.
 const FIRST = ['rtt', 'rtt_udp', 'loss', 'goodput', 'goodput_down'];
 const SITE = 'local:';

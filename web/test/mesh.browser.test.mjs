@@ -22,9 +22,79 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
-  test('is a table with headers, and follows points', async () => {
+  test('of a station that knows no meshes nobody asks for peers, whatever it has', async () => {
+    await withPage(browser, { mock: { mesh: 3, part: null } }, async ({ page, mock }) => {
+      await cellOf(page, 'aneroid', 'cirrus').waitFor();
+      await until(() => mock.requests.includes('/v1/mesh'));
+      mock.lag(1); // All is read again, and peers would be after the series.
+      await until(() => 1 < mock.requests.filter((path) => path === '/v1/mesh').length);
+      assert.ok(!mock.requests.some((path) => path.startsWith('/v1/peers')));
+    });
+  });
+
+  test('every cell says which pair it is, and the browser tells a screen reader of a grid', async () => {
+    await withPage(browser, MESH, async ({ page }) => {
+      const grid = page.getByRole('grid');
+      await cellOf(page, 'aneroid', 'foehn').waitFor();
+      assert.equal(await grid.getByRole('row').count(), 7);
+      assert.equal(await grid.getByRole('gridcell').count(), 36);
+      assert.equal(await grid.getAttribute('aria-rowcount'), '7');
+      const named = async () => {
+        const client = await page.context().newCDPSession(page);
+        const { nodes } = await client.send('Accessibility.getFullAXTree');
+        await client.detach();
+        const of = (role) => nodes.filter((node) => node.role?.value === role).map((node) => node.name?.value);
+        return { grids: of('grid'), cells: of('gridcell'), buttons: of('button') };
+      };
+      const { grids, cells, buttons } = await named();
+      assert.match(grids.join(), /^Round-trip time of all pairs/);
+      assert.equal(cells.length, 36);
+      const names = ['aneroid', 'cirrus', 'cumulus', 'foehn', 'mistral', 'stratus'];
+      for (const source of names) {
+        for (const target of names.filter((name) => name !== source)) {
+          const said = new RegExp(`^${source} ${target} (✕|[\\d.]+\\s?\\S+ → [\\d.]+ ± )`);
+          assert.equal(buttons.filter((name) => said.test(name)).length, 1, `${source} ${target} in ${buttons.join('; ')}`);
+        }
+      }
+    });
+  });
+
+  test('a member says where all pairs are', async () => {
+    const part = { role: 'member', engine: 'remote', joined: 'http://head.example:10132/' };
+    await withPage(browser, { mock: { part } }, async ({ page, mock, complaints }) => {
+      const link = page.locator('#mesh').getByRole('link', { name: 'head.example:10132' });
+      await link.waitFor();
+      assert.equal(await link.getAttribute('href'), 'http://head.example:10132/');
+      assert.ok(!(await page.locator('#mesh_pairs').isVisible()), 'it has no pairs but its own');
+      assert.ok(!mock.requests.includes('/v1/peers'));
+      mock.part = { ...mock.part, joined: 'javascript:alert(1)' };
+      mock.lag(1);
+      await eventually(page, page.locator('#mesh_joined'), /keeps the mesh’s archive\.$/);
+      assert.equal(await page.locator('#mesh_there').getAttribute('href'), null);
+      mock.part = { ...mock.part, role: 'host' };
+      mock.lag(1);
+      await until(() => page.locator('#mesh').isHidden());
+      assert.deepEqual(complaints, []);
+    });
+  });
+
+  test('stations lost long ago are left out until they are asked for', async () => {
+    await withPage(browser, MESH, async ({ page, mock }) => {
+      await until(() => mock.peer_streams.size === 1);
+      assert.ok(!(await page.getByRole('checkbox', { name: /lost/ }).isVisible()));
+      mock.setPeer('cirrus', 'lost', Date.now() / 1000 - 90_000);
+      await page.getByRole('checkbox', { name: 'Show 1 lost' }).waitFor();
+      await until(async () => (await page.getByRole('rowheader').count()) === 5);
+      assert.equal(await page.getByRole('rowheader', { name: 'cirrus' }).count(), 0);
+      await page.getByRole('checkbox', { name: 'Show 1 lost' }).check();
+      await eventually(page, page.getByRole('rowheader').last(), /^cirrus✕ lost$/);
+      await eventually(page, page.getByRole('columnheader').last(), /^cirrus✕ lost$/);
+    });
+  });
+
+  test('is a grid with headers, and follows points', async () => {
     await withPage(browser, MESH, async ({ page, mock, complaints }) => {
-      const table = page.getByRole('table', { name: /^Round-trip time of all pairs/ });
+      const table = page.getByRole('grid', { name: /^Round-trip time of all pairs/ });
       await table.waitFor();
       assert.equal(await table.getByRole('rowheader').count(), 6);
       assert.equal(await table.getByRole('columnheader').count(), 7);
@@ -89,7 +159,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     await withPage(browser, { mock: { mesh: 100, warm: 3 } }, async ({ page }) => {
       await eventually(page, page.locator('#mesh_tally'), /^rows 1 to 10 of 100$/);
       assert.equal(await page.locator('#mesh_box td').count(), 1000);
-      await page.getByRole('button', { name: 'Rows after these' }).click();
+      await page.locator('#mesh_pages').getByRole('button', { name: 'Rows after these' }).click();
       await eventually(page, page.locator('#mesh_tally'), /^rows 11 to 20 of 100$/);
       await page.getByRole('searchbox', { name: 'From' }).fill('station-099');
       await page.getByRole('searchbox', { name: 'To' }).fill('station-098');

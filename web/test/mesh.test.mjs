@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { CELLS_MAX, Mesh, formatAge, isStale } from '../src/mesh.js';
+import { CELLS_MAX, Mesh, formatAge, isStale, whereItIs } from '../src/mesh.js';
 import { SERIES_MAX, Store, keyOf } from '../src/store.js';
 
 const series = (source, target, quantity = 'rtt', more = {}) => ({ source, target, quantity, unit: 's', count: 1, failures: 0, last: null, next: null, ...more });
@@ -36,6 +36,42 @@ test('rows are sources, columns are stations, in the order asked for', () => {
   assert.deepEqual(mesh.arrange({ quantity: 'rtt', from: 'south', to: 'S1' }).rows, ['s9'], 'a site is a word too');
   assert.deepEqual(mesh.arrange({ quantity: 'rtt', to: 'S1' }).columns, ['s1', 's10']);
   assert.deepEqual(mesh.arrange({ quantity: 'rtt', from: 'none such' }).rows, []);
+});
+
+test('the station itself is at the site of its own part', () => {
+  const mesh = meshWith(all(['s1', 's2']), [peer('s2', 'north')]);
+  assert.equal(mesh.siteOf('s1'), '');
+  mesh.setPart({ host: 's1', site: 'south' });
+  assert.deepEqual(['s1', 's2'].map((name) => mesh.siteOf(name)), ['south', 'north']);
+  assert.deepEqual(mesh.arrange({ quantity: 'rtt', from: 'south' }).rows, ['s1']);
+});
+
+test('the lost come last, and those lost long ago or with many others only when asked for', () => {
+  const lost = (host, since_s) => ({ ...peer(host, 'x', 'lost'), since_s });
+  const names = ['s1', 's2', 's3', 's4'];
+  const mesh = meshWith(all(names), [lost('s1', 100_000), lost('s2', 0), peer('s3', 'x')]);
+  const rows = (now_s, shows_lost) => mesh.arrange({ quantity: 'rtt', now_s, shows_lost }).rows;
+  assert.deepEqual(rows(86_400, false), ['s3', 's4', 's1', 's2'], 'a day is not more than a day');
+  assert.deepEqual(rows(86_401, false), ['s3', 's4', 's1']);
+  assert.deepEqual(rows(86_401, true), ['s3', 's4', 's1', 's2']);
+  assert.equal(mesh.arrange({ quantity: 'rtt', now_s: 86_401, shows_lost: true }).lost, 1);
+  assert.equal(mesh.arrange({ quantity: 'rtt', now_s: 86_401, from: 's1', to: 's1' }).lost, 0, 'of those asked for');
+  const hosts = (count, state) => Array.from({ length: count }, (_, i) => ({ ...peer(`${state}${i}`, 'x', state), since_s: 0 }));
+  const columns = (lost, up) => meshWith(all(['s1', 's2']), [...hosts(lost, 'lost'), ...hosts(up, 'up')]).arrange({ quantity: 'rtt', now_s: 1, shows_lost: false }).columns.length;
+  assert.equal(columns(10, 0), 12, 'ten leave room for the others');
+  assert.equal(columns(11, 0), 2);
+  assert.equal(columns(11, 9), 11, 'ten are up with the station itself');
+  assert.equal(columns(11, 10), 23, 'not more than are up');
+});
+
+test('only a member points to another station, and only by HTTP', () => {
+  assert.equal(whereItIs(null), null);
+  assert.equal(whereItIs({ role: 'host' }), null);
+  assert.equal(whereItIs({ role: 'archive', engine: 'nats' }), null);
+  assert.deepEqual(whereItIs({ role: 'member', joined: 'https://[2001:db8::1]:10132/a/' }), { text: '[2001:db8::1]:10132', url: 'https://[2001:db8::1]:10132/a/' });
+  for (const joined of [undefined, 'head', 'javascript:alert(1)', 'head.example:10132']) {
+    assert.equal(whereItIs({ role: 'member', joined }).url, null);
+  }
 });
 
 test('of a hundred stations every pair is on some page, and no page has too many cells', () => {

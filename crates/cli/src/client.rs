@@ -95,6 +95,14 @@ impl Client {
         Ok(Self { target, token, tls })
     }
 
+    /// A client of the station at `url`, which is shown `token` if there is one.
+    ///
+    /// # Errors
+    /// A sentence about what is wrong with the address.
+    pub(crate) fn of(url: &str, token: Option<String>) -> Result<Self, String> {
+        Self::new(&StationArgs { station: Some(url.into()), state: None, token, ca: None })
+    }
+
     /// Whether the station speaks HTTPS.
     pub(crate) fn is_https(&self) -> bool {
         self.target.scheme() == Scheme::Https

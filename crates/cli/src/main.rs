@@ -1,5 +1,6 @@
 //! The `barograph` command: one file a verb.
 
+mod best;
 mod client;
 mod exit;
 mod invite;
@@ -46,6 +47,8 @@ enum Verb {
     Target(target::Args),
     /// Show the stations of a running station's mesh, or follow what becomes of them.
     Peers(peers::Args),
+    /// Which host is the fastest now, for so many bytes from here: forecast times, and what they rest on.
+    Best(best::Args),
     /// Show what testing all pairs of a mesh would take: how often each has its turn, and what that costs.
     Plan(plan::Args),
     /// Print the version.
@@ -76,6 +79,7 @@ fn main() -> ExitCode {
         Verb::Members(args) => invite::members(&args),
         Verb::Target(args) => target::run(&args),
         Verb::Peers(args) => peers::run(&args),
+        Verb::Best(args) => best::run(&args),
         Verb::Plan(args) => plan::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Completions { shell } => {

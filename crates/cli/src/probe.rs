@@ -1,5 +1,6 @@
 //! `barograph probe`: measures a target once and shows what came out.
 
+mod from;
 mod stream;
 
 use std::io::IsTerminal;
@@ -41,11 +42,17 @@ pub(crate) struct Args {
     /// The other station's token; needed where it is not on this host
     #[arg(long, value_name = "TOKEN", env = "BAROGRAPH_TOKEN", hide_env_values = true)]
     token: Option<String>,
+    /// Have this station (host, host:port or URL) test TARGET, the name of a peer of its mesh, within both ends' budgets
+    #[arg(long, value_name = "STATION", conflicts_with_all = ["quantity", "count", "bytes", "stream", "timeout"])]
+    from: Option<String>,
     #[command(flatten)]
     stream: stream::StreamArgs,
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
+    if let Some(station) = &args.from {
+        return from::run(args, station);
+    }
     let target = match Target::parse(&args.target) {
         Ok(target) => target,
         Err(error) => return bad_input(error),

@@ -372,3 +372,47 @@ fn version_completions_and_man_pages_are_made() {
     assert!(run(barograph().arg("man").arg(directory.path())).status.success());
     assert!(directory.path().join("barograph-up.1").exists());
 }
+
+#[test]
+fn the_best_of_some_hosts_is_shown_and_nothing_known_is_a_failure() {
+    let state = tempfile::tempdir().unwrap();
+    let _up = Up::start(state.path(), &["--host", "here"]);
+    let best =
+        |arguments: &[&str]| run(barograph().args(["best", "--state"]).arg(state.path()).args(arguments));
+    for (target, rtt, goodput) in [("near", "0.001", "1e7"), ("wide", "0.1", "1e9")] {
+        // Twice each: an interval needs a forecast that was scored.
+        for (quantity, value) in [("rtt", rtt), ("goodput", goodput), ("rtt", rtt), ("goodput", goodput)] {
+            let output = run(barograph()
+                .args(["record", "--target", target, "--quantity", quantity, "--state"])
+                .arg(state.path())
+                .arg(value));
+            assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+        }
+    }
+    let output = best(&["--to", "near,wide", "--bytes", "1GB"]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    assert!(text.starts_with("best: wide\n") && text.contains("8.20 s"), "{text}");
+    assert!(text.contains("goodput measured") && text.contains('●'), "{text}");
+    let output = best(&["--to", "near", "--to", "wide", "--bytes", "1kB", "--json"]);
+    let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["best"], &answer["bytes"]), (&Value::from("near"), &Value::from(1000)));
+    let output = best(&["--from", "near", "--to", "here", "--bytes", "1GB"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("no host near is known here"), "{}", stderr(&output));
+    let output = best(&["--to", "ghost", "--bytes", "1GB"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(stderr(&output).contains("ghost"), "{}", stderr(&output));
+    assert_eq!(best(&["--to", "near", "--bytes", "0"]).status.code(), Some(2));
+    assert_eq!(best(&["--to", ",", "--bytes", "1"]).status.code(), Some(2));
+    // Only its round trip is known, which is no time for a gigabyte.
+    let output = run(barograph()
+        .args(["record", "--target", "silent", "--quantity", "rtt", "--state"])
+        .arg(state.path())
+        .arg("0.01"));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let output = best(&["--to", "silent", "--bytes", "1GB"]);
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(text.starts_with("silent: not known: only its round-trip time is known, 10.0 ms"), "{text}");
+    assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(1), 1));
+}

@@ -11,8 +11,8 @@ pub struct Candidate {
     pub host: Arc<str>,
     /// Round-trip time (s).
     pub rtt_s: Estimate,
-    /// Rate of a long transfer (bit/s).
-    pub goodput_bit_s: Estimate,
+    /// Rate of a long transfer (bit/s); `None` = nothing is known of it.
+    pub goodput_bit_s: Option<Estimate>,
 }
 
 /// A candidate in its place.
@@ -31,13 +31,18 @@ pub struct Ranked {
 ///
 /// Time is bytes / goodput and two round trips, one to connect and one for the request. Too close to call is what lies, with its forecast, inside the
 /// interval of the first, or has the first's forecast inside its own: as on the page of mirrors (docs/mirrors.md).
+///
+/// A candidate of which no rate is known is left out beyond [`INITIAL_WINDOW_BYTES`]. Up to them it has its place by its round trip, and then no
+/// other's rate counts either.
 pub fn rank(candidates: &[Candidate], bytes: u64) -> Vec<Ranked> {
+    let by_rate = INITIAL_WINDOW_BYTES < bytes || candidates.iter().all(|one| one.goodput_bit_s.is_some());
     let mut ranked: Vec<Ranked> = candidates
         .iter()
-        .filter(|candidate| candidate.rtt_s.is_positive() && candidate.goodput_bit_s.is_positive())
+        .filter(|candidate| candidate.rtt_s.is_positive())
+        .filter(|candidate| candidate.goodput_bit_s.map_or(!by_rate, |rate| rate.is_positive()))
         .map(|candidate| Ranked {
             host: Arc::clone(&candidate.host),
-            time_s: candidate.time_s(bytes),
+            time_s: candidate.time_s(if by_rate { bytes } else { 0 }),
             is_close: false,
         })
         .collect();
@@ -53,14 +58,18 @@ pub fn rank(candidates: &[Candidate], bytes: u64) -> Vec<Ranked> {
 impl Candidate {
     fn time_s(&self, bytes: u64) -> Estimate {
         let bits = 8.0 * bytes as f64;
-        let time = |goodput: f64, rtt: f64| bits / goodput + ROUND_TRIPS * rtt;
+        let sending =
+            |end: fn(&Estimate) -> f64| self.goodput_bit_s.as_ref().map_or(0.0, |rate| bits / end(rate));
         Estimate {
-            value: time(self.goodput_bit_s.value, self.rtt_s.value),
-            lower: time(self.goodput_bit_s.upper, self.rtt_s.lower),
-            upper: time(self.goodput_bit_s.lower, self.rtt_s.upper),
+            value: sending(|rate| rate.value) + ROUND_TRIPS * self.rtt_s.value,
+            lower: sending(|rate| rate.upper) + ROUND_TRIPS * self.rtt_s.lower,
+            upper: sending(|rate| rate.lower) + ROUND_TRIPS * self.rtt_s.upper,
         }
     }
 }
+
+/// What TCP sends in its first round trip (RFC 6928 §2: ten segments): an answer up to this size takes no time but round trips.
+pub const INITIAL_WINDOW_BYTES: u64 = 14_600;
 
 /// TCP's handshake, and a request with the first byte of its answer.
 const ROUND_TRIPS: f64 = 2.0;
@@ -71,7 +80,11 @@ mod tests {
 
     fn candidate(host: &str, rtt_ms: f64, mbit_s: f64, spread: f64) -> Candidate {
         let around = |value: f64| Estimate { value, lower: value / spread, upper: value * spread };
-        Candidate { host: host.into(), rtt_s: around(rtt_ms / 1e3), goodput_bit_s: around(mbit_s * 1e6) }
+        Candidate {
+            host: host.into(),
+            rtt_s: around(rtt_ms / 1e3),
+            goodput_bit_s: Some(around(mbit_s * 1e6)),
+        }
     }
 
     fn names(ranked: &[Ranked]) -> Vec<(&str, bool)> {
@@ -107,5 +120,16 @@ mod tests {
         assert_eq!(rank(&absurd, 1), []);
         absurd.push(candidate("only", 1.0, 1.0, 1.1));
         assert_eq!(names(&rank(&absurd, u64::MAX)), [("only", true)]);
+    }
+
+    #[test]
+    fn without_a_rate_only_what_fits_the_initial_window_has_a_time() {
+        let unknown = Candidate { goodput_bit_s: None, ..candidate("near", 1.0, 1.0, 1.1) };
+        let hosts = [candidate("far", 50.0, 1000.0, 1.1), unknown];
+        let small = rank(&hosts, INITIAL_WINDOW_BYTES);
+        assert_eq!(names(&small), [("near", true), ("far", false)]);
+        // Two round trips, and nothing for the rate of the one that has one.
+        assert_eq!(small.iter().map(|one| one.time_s.value).collect::<Vec<_>>(), [0.002, 0.1]);
+        assert_eq!(names(&rank(&hosts, INITIAL_WINDOW_BYTES + 1)), [("far", true)]);
     }
 }

@@ -18,7 +18,7 @@ pub mod roster;
 mod token;
 
 pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spent};
-pub use choose::{Candidate, Ranked, rank};
+pub use choose::{Candidate, INITIAL_WINDOW_BYTES, Ranked, rank};
 pub use compose::{Composition, Estimate, Model};
 pub use expectation::{Expectation, ExpectationError, Layout, Limit, expect};
 pub use groups::{Member, Proposal, SITES_HOSTS_MAX, propose_sites, route};

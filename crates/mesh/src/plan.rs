@@ -146,6 +146,13 @@ impl Planner {
         self.next_at
     }
 
+    /// Brings the next turn forward to `at`, or to when nothing is owed if that is later: for a mesh whose pairs
+    /// are new, and need not wait an interval each. By [`Policy::Paper`] nothing is owed.
+    pub fn hasten(&mut self, at: Duration) {
+        let paid = self.credit.at.saturating_add(self.debt());
+        self.next_at = self.next_at.min(at.max(paid));
+    }
+
     /// What became of the turns so far.
     pub fn statistics(&self) -> Statistics {
         self.statistics

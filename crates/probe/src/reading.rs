@@ -4,6 +4,8 @@ use std::fmt;
 
 use barograph_forecast::{Failure, Outcome, Quantity};
 
+use crate::wire::Declined;
+
 /// One quantity that an experiment measured, or failed to.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
@@ -100,4 +102,6 @@ pub struct ProbeError {
     pub message: String,
     /// It was stopped from outside ([`Failure::Local`]): no word about the target, do not record it.
     pub stopped: bool,
+    /// What the station said when it declined the experiment ([`Failure::Declined`]); `None` = it refused the session.
+    pub declined: Option<Declined>,
 }

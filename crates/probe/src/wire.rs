@@ -83,6 +83,12 @@ pub enum Declined {
     /// Another bulk test is running there.
     #[error("another bulk test is running there")]
     Busy,
+    /// The same, and when that is over at the latest.
+    #[error("another bulk test is running there; ask again in {retry_ms} ms")]
+    BusyFor {
+        /// Milliseconds, at least 1.
+        retry_ms: u64,
+    },
     /// More bytes, exchanges or datagrams than the responder allows.
     #[error("it allows at most {limit} in one test")]
     TooLarge {
@@ -92,6 +98,12 @@ pub enum Declined {
     /// The session, or the peer, has used up its bytes.
     #[error("the bytes it allows are used up")]
     Spent,
+    /// Its budget for bulk tests, or this peer's part of it, is spent until then.
+    #[error("its budget for bulk tests is spent; ask again in {retry_ms} ms")]
+    SpentFor {
+        /// Milliseconds, at least 1.
+        retry_ms: u64,
+    },
     /// The experiment is not served there (no UDP port, not over TLS).
     #[error("it does not serve this experiment")]
     NotServed,
@@ -227,15 +239,17 @@ impl Request {
 }
 
 impl Reply {
-    /// The frame: mark, status, 6 reserved, number (nonce or limit).
+    /// The frame: mark, status, 6 reserved, number (nonce, limit, or milliseconds to wait).
     #[must_use]
     pub fn encode(self) -> [u8; REPLY_BYTES] {
         let (status, number) = match self {
             Self::Ready { nonce } => (0, nonce),
             Self::Declined(declined) => match declined {
                 Declined::Busy => (1, 0),
+                Declined::BusyFor { retry_ms } => (1, retry_ms),
                 Declined::TooLarge { limit } => (2, limit),
                 Declined::Spent => (3, 0),
+                Declined::SpentFor { retry_ms } => (3, retry_ms),
                 Declined::NotServed => (4, 0),
                 Declined::Full => (5, 0),
                 Declined::Malformed => (6, 0),
@@ -263,6 +277,8 @@ impl Reply {
         let declined = match frame[1] {
             0 => return Ok(Self::Ready { nonce: number }),
             2 => return Ok(Self::Declined(Declined::TooLarge { limit: number })),
+            1 if number != 0 => return Ok(Self::Declined(Declined::BusyFor { retry_ms: number })),
+            3 if number != 0 => return Ok(Self::Declined(Declined::SpentFor { retry_ms: number })),
             1 => Declined::Busy,
             3 => Declined::Spent,
             4 => Declined::NotServed,

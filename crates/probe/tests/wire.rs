@@ -144,6 +144,8 @@ fn replies() -> impl Strategy<Value = Reply> {
     prop_oneof![
         any::<u64>().prop_map(|nonce| Reply::Ready { nonce }),
         any::<u64>().prop_map(|limit| Reply::Declined(Declined::TooLarge { limit })),
+        (1..=u64::MAX).prop_map(|retry_ms| Reply::Declined(Declined::BusyFor { retry_ms })),
+        (1..=u64::MAX).prop_map(|retry_ms| Reply::Declined(Declined::SpentFor { retry_ms })),
         prop::sample::select(vec![
             Declined::Busy,
             Declined::Spent,

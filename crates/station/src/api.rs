@@ -1,5 +1,7 @@
 //! The HTTP API (docs/spec/api.md): one file for each group of requests.
 
+mod best;
+mod bulk;
 mod echo;
 mod engine;
 mod feed;
@@ -32,10 +34,11 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::bank::Bank;
 use crate::config::Config;
+use crate::desk::Desk;
 use crate::echo::Echo;
 use crate::health::Health;
 use crate::hub::Hub;
-use crate::mesh::Board;
+use crate::mesh::{Board, Bulk};
 use crate::recorder::Inbox;
 use crate::seats::Seats;
 use crate::targets::Targets;
@@ -61,6 +64,8 @@ pub(crate) struct Shared {
     pub(crate) health: Arc<Health>,
     pub(crate) targets: Targets,
     pub(crate) board: Arc<Board>,
+    pub(crate) desk: Desk,
+    pub(crate) bulk: Arc<Bulk>,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
     pub(crate) echo: Arc<Echo>,
@@ -88,12 +93,14 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/history", get(read::history)),
         ("/v1/recent", get(read::recent)),
         ("/v1/forecast", get(read::forecast)),
+        ("/v1/best", get(best::best)),
         ("/v1/stream", get(stream::stream)),
         ("/v1/measurements", post(feed::measurements)),
         ("/v1/targets", get(targets::list).post(targets::add).delete(targets::remove)),
         ("/v1/mesh", get(peers::mesh)),
         ("/v1/peers", get(peers::peers)),
         ("/v1/peers/events", get(peers::events)),
+        ("/v1/tests", get(bulk::list).post(bulk::begin)),
         ("/v1/invitations", post(members::invite)),
         ("/v1/members", get(members::list).delete(members::remove)),
         ("/v1/openapi.json", get(page::openapi)),
@@ -135,6 +142,10 @@ struct ErrorJson<'a> {
 impl Refusal {
     pub(crate) fn new(status: StatusCode, error: impl Into<String>) -> Self {
         Self { status, error: error.into() }
+    }
+
+    fn is_not_found(&self) -> bool {
+        self.status == StatusCode::NOT_FOUND
     }
 
     fn bad(error: impl Into<String>) -> Self {

@@ -175,6 +175,17 @@ impl Bank {
         found
     }
 
+    /// Whether there is a series of this source; looks at one.
+    #[must_use]
+    pub fn has_source(&self, source: &Name) -> bool {
+        let first = Series {
+            source: source.clone(),
+            target: Name::new("!").expect("the first character that a name may have"),
+            quantity: Quantity::new("a").expect("the first that a quantity may have"),
+        };
+        self.accounts.range(first..).next().is_some_and(|(series, _)| series.source == *source)
+    }
+
     /// How many series there are of one source.
     #[must_use]
     pub fn count_of(&self, source: &Name) -> usize {
@@ -290,6 +301,13 @@ impl Account {
     #[must_use]
     pub fn last_value(&self) -> Option<f64> {
         self.ring.last_value()
+    }
+
+    /// The mean time between the newest points, nine at most (s); `None` before the second, or when the clock was set
+    /// back between.
+    #[must_use]
+    pub fn period_s(&self) -> Option<f64> {
+        self.ring.period_s()
     }
 
     /// The newest value minus the forecast that had been issued for it, in the series' unit; `None` when the

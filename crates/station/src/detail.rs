@@ -1,7 +1,7 @@
 //! What stands beside a value in the archive, as JSON: the form of `detail` in the API and of
 //! `tcp_info` in `barograph probe --json`.
 
-use barograph_probe::{Measured, TcpInfo};
+use barograph_probe::{Measured, Streamed, TcpInfo};
 use serde::Serialize;
 
 /// The kernel's view of a connection.
@@ -58,6 +58,56 @@ pub(crate) fn of(measured: &Measured) -> String {
         tcp_info: measured.tcp_info.as_ref().map(TcpInfoJson::from),
     };
     serde_json::to_string(&detail).unwrap_or_default()
+}
+
+#[derive(Serialize)]
+struct TestDetail<'a> {
+    n: u32,
+    /// The rate of all bytes, start-up included.
+    raw: f64,
+    /// How long the test was meant to be.
+    test_s: f64,
+    duration_s: f64,
+    bytes: u64,
+    startup_s: Option<f64>,
+    /// `early`: the value is an estimate of a full test's.
+    ended: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settled_bit_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    settled_s: Option<f64>,
+    audit: bool,
+    tcp_info: Option<TcpInfoJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct FailedTest<'a> {
+    test_s: f64,
+    message: &'a str,
+}
+
+/// The detail of a test between stations that was meant to take `test_s` seconds.
+pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool) -> String {
+    let detail = TestDetail {
+        n: 1,
+        raw: streamed.whole_bit_s,
+        test_s,
+        duration_s: streamed.duration_s,
+        bytes: streamed.bytes,
+        startup_s: streamed.startup_s,
+        ended: streamed.ended.as_str(),
+        settled_bit_s: streamed.proposed.map(|reason| reason.settled_bit_s),
+        settled_s: streamed.proposed.map(|reason| reason.time_s),
+        audit,
+        tcp_info: streamed.tcp_info.as_ref().map(TcpInfoJson::from),
+    };
+    serde_json::to_string(&detail).unwrap_or_default()
+}
+
+/// The detail of such a test that failed.
+pub(crate) fn failed_test(text: &str, test_s: f64) -> String {
+    let message: String = text.chars().take(MESSAGE_CHARACTERS_MAX).collect();
+    serde_json::to_string(&FailedTest { test_s, message: &message }).unwrap_or_default()
 }
 
 /// The detail of a failure: its sentence, cut so that it always fits.

@@ -25,6 +25,8 @@ pub mod hub;
 
 mod allowance;
 mod api;
+mod best;
+mod desk;
 mod echo;
 mod health;
 mod members;

@@ -6,10 +6,11 @@
 //!     └── own entry, leased     └─► peers.json: whom to measure while there is no directory
 //! ```
 //!
-//! All of it runs on one thread, `mesh`; measuring never waits for it, nor for a directory that is away.
+//! All of it runs on one thread, `directory`, but bulk tests, which have their own, `tester`; measuring never waits for it, nor for a directory that is away.
 
 mod addresses;
 mod board;
+mod bulk;
 mod check;
 mod directory;
 mod engine;
@@ -22,6 +23,10 @@ mod rests;
 
 pub(crate) use addresses::unusable;
 pub(crate) use board::{Board, Figures};
+pub(crate) use bulk::{
+    Bulk, Door, Figures as TestFigures, Held, Parts as BulkParts, Place, ROLES, Row, STATES, Tester, Use,
+    Verdict,
+};
 pub(crate) use engine::engine;
 pub use engine::{Engines, Kind, Spool};
 pub(crate) use events::Event;

@@ -12,13 +12,19 @@ use barograph_forecast::{Forecast, Outcome, Series};
 use crate::bank::{Account, Bank};
 use crate::echo::Counters;
 use crate::health::Health;
-use crate::mesh::Figures;
+use crate::mesh::{Figures, ROLES, STATES, TestFigures};
 
 /// As the specification says it (§"Overall Structure").
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// All metrics of a station.
-pub(crate) fn exposition(bank: &Bank, health: &Health, sessions: &Counters, peers: &Figures) -> String {
+pub(crate) fn exposition(
+    bank: &Bank,
+    health: &Health,
+    sessions: &Counters,
+    peers: &Figures,
+    tests: &TestFigures,
+) -> String {
     let mut text = String::with_capacity(4096 + 1024 * bank.len());
     let accounts = bank.select(&Selector::default());
     for (unit, suffix) in UNITS {
@@ -41,6 +47,7 @@ pub(crate) fn exposition(bank: &Bank, health: &Health, sessions: &Counters, peer
     station(&mut text, bank, health);
     echo(&mut text, sessions);
     mesh(&mut text, peers);
+    tests_of_peers(&mut text, tests);
     text.push_str("# EOF\n");
     text
 }
@@ -205,6 +212,36 @@ fn mesh(text: &mut String, figures: &Figures) {
     );
 }
 
+/// Bulk tests between this station and its peers (docs/spec/mesh.md §5).
+fn tests_of_peers(text: &mut String, figures: &TestFigures) {
+    let mut counts = Vec::new();
+    for (role, row) in ROLES.iter().zip(figures.counts) {
+        for (state, count) in STATES.iter().zip(row) {
+            counts.push((format!("{{role=\"{role}\",result=\"{state}\"}}"), count as f64));
+        }
+    }
+    family(text, "barograph_mesh_tests", "", "Bulk tests with peers, and those refused.", &counts);
+    let turns = [
+        ("{reason=\"refused\"}".to_string(), figures.skipped as f64),
+        ("{reason=\"own\"}".to_string(), figures.deferred as f64),
+    ];
+    let help =
+        "Turns skipped because all peers asked refused, or put off for this host's own budget or transfer.";
+    family(text, "barograph_mesh_turns_lost", "", help, &turns);
+    let ends = [("source", figures.spent.source), ("target", figures.spent.target)];
+    let help = "What bulk tests with peers took of the last hour.";
+    head(text, "barograph_mesh_budget_spent_seconds", "gauge", "seconds", help);
+    for (role, cost) in ends {
+        let labels = format!("{{role=\"{role}\"}}");
+        sample(text, "barograph_mesh_budget_spent_seconds", &labels, cost.duration.as_secs_f64());
+    }
+    let help = "What bulk tests with peers moved in the last hour.";
+    head(text, "barograph_mesh_budget_spent_bytes", "gauge", "bytes", help);
+    for (role, cost) in ends {
+        sample(text, "barograph_mesh_budget_spent_bytes", &format!("{{role=\"{role}\"}}"), cost.bytes as f64);
+    }
+}
+
 /// Sessions of pages (docs/spec/echo.md).
 fn echo(text: &mut String, sessions: &Counters) {
     let count = |atomic: &std::sync::atomic::AtomicU64| atomic.load(Ordering::Relaxed) as f64;
@@ -301,7 +338,8 @@ mod tests {
 
     #[test]
     fn every_line_parses_and_families_stay_together() {
-        let text = exposition(&bank(), &Health::new(), &Counters::default(), &figures());
+        let text =
+            exposition(&bank(), &Health::new(), &Counters::default(), &figures(), &TestFigures::default());
         assert!(text.ends_with("# EOF\n"));
         let mut family = String::new();
         let mut seen = std::collections::BTreeSet::new();
@@ -322,7 +360,8 @@ mod tests {
 
     #[test]
     fn labels_are_escaped_and_failures_are_absent() {
-        let text = exposition(&bank(), &Health::new(), &Counters::default(), &figures());
+        let text =
+            exposition(&bank(), &Health::new(), &Counters::default(), &figures(), &TestFigures::default());
         let line = r#"barograph_measured_seconds{quantity="rtt",source="here",target="a\"b\\c"} 0.25"#;
         assert!(text.contains(line), "{text}");
         assert!(!text.contains("barograph_measured_seconds{quantity=\"connect\""));
@@ -355,7 +394,8 @@ mod tests {
                 });
             }
         }
-        let text = exposition(&bank, &Health::new(), &Counters::default(), &figures());
+        let text =
+            exposition(&bank, &Health::new(), &Counters::default(), &figures(), &TestFigures::default());
         let samples: std::collections::BTreeSet<&str> = text
             .lines()
             .filter(|line| !line.starts_with('#'))
@@ -381,7 +421,7 @@ mod tests {
         let series = Series { source, target, quantity: Quantity::RTT };
         let mut observe = |time_unix_ns, outcome| {
             bank.observe(&Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() });
-            exposition(&bank, &Health::new(), &Counters::default(), &figures())
+            exposition(&bank, &Health::new(), &Counters::default(), &figures(), &TestFigures::default())
         };
         let labels = "{quantity=\"rtt\",source=\"a\",target=\"b\"}";
         observe(1, Outcome::Value(0.25));

@@ -5,7 +5,6 @@
 //! at a time, and at most one bulk test on this host.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -19,7 +18,7 @@ use barograph_probe::{ProbeError, Reading};
 use crate::bank::{Bank, Measured};
 use crate::config::Config;
 use crate::health::{Health, lock};
-use crate::mesh::Board;
+use crate::mesh::{Board, Held, Place, Use};
 use crate::recorder::Inbox;
 use crate::sensor::Sensors;
 use crate::target::{Kind, Provenance, Target};
@@ -44,6 +43,8 @@ pub(crate) struct Parts {
     pub(crate) workers_max: usize,
     /// Signs for peers of the mesh, and is told whether they answer.
     pub(crate) board: Arc<Board>,
+    /// For one bulk transfer at a time, its own or a test of the mesh.
+    pub(crate) place: Arc<Place>,
 }
 
 enum Command {
@@ -88,7 +89,6 @@ impl Prober {
             sensors: Sensors::default(),
             busy: BTreeSet::new(),
             waiting: Vec::new(),
-            bulk: Arc::new(Bulk::default()),
             began: Instant::now(),
         };
         let thread = std::thread::Builder::new().name("prober".into()).spawn(move || state.run(&receiver))?;
@@ -123,16 +123,7 @@ struct State {
     busy: BTreeSet<Name>,
     /// Due, but its target is busy or a bulk test runs.
     waiting: Vec<Job>,
-    bulk: Arc<Bulk>,
     began: Instant,
-}
-
-/// Bulk tests of this host.
-#[derive(Debug, Default)]
-struct Bulk {
-    running: AtomicU64,
-    /// Bulk tests begun so far.
-    begun: AtomicU64,
 }
 
 impl State {
@@ -182,7 +173,11 @@ impl State {
         for (job, period) in jobs {
             let name = format!("{} {job:?}", self.parts.host);
             let patient = match &job {
-                Job::Probe(_, kind) => kind.is_bulk(),
+                // Many peers at once would be a storm, here and at each newcomer.
+                Job::Probe(name, kind) => {
+                    let is_slowed = self.config.probe_period < period;
+                    kind.is_bulk() || (is_slowed && self.is_peer(name))
+                }
                 Job::DetectAgain(_) => true,
                 _ => false,
             };
@@ -192,6 +187,10 @@ impl State {
                 self.timetable.set(job, &name, period, now);
             }
         }
+    }
+
+    fn is_peer(&self, name: &Name) -> bool {
+        self.targets.get(name).is_some_and(|target| target.from == Provenance::Mesh)
     }
 
     fn finish(&mut self, finished: Finished) {
@@ -226,43 +225,43 @@ impl State {
             Job::Detect(name) | Job::DetectAgain(name) | Job::Probe(name, _) => {
                 let Some(target) = self.targets.get(name).cloned() else { return };
                 let is_bulk = matches!(&job, Job::Probe(_, kind) if kind.is_bulk());
-                let bulk_runs = 0 < self.bulk.running.load(Ordering::SeqCst);
-                if self.busy.contains(name) || (is_bulk && bulk_runs) {
-                    if !self.waiting.contains(&job) {
-                        self.waiting.push(job);
-                    }
+                if self.busy.contains(name) {
+                    self.wait(job);
                 } else if self.parts.workers_max <= self.busy.len() {
                     self.parts.health.skipped();
+                } else if !is_bulk {
+                    self.spawn(job, target, None);
+                } else if let Some(held) = self.parts.place.take(Use::Own) {
+                    self.spawn(job, target, Some(held));
                 } else {
-                    self.spawn(job, target, is_bulk);
+                    self.wait(job);
                 }
             }
         }
     }
 
-    fn spawn(&mut self, job: Job, target: Target, is_bulk: bool) {
+    fn wait(&mut self, job: Job) {
+        if !self.waiting.contains(&job) {
+            self.waiting.push(job);
+        }
+    }
+
+    /// `held` is the place for a bulk transfer.
+    fn spawn(&mut self, job: Job, target: Target, held: Option<Held>) {
         let name = target.name.clone();
         let worker = Worker {
             parts: self.parts.clone(),
             context: self.context(&target),
             bytes: self.config.goodput_bytes,
-            bulk: Arc::clone(&self.bulk),
             target,
         };
-        if is_bulk {
-            self.bulk.begun.fetch_add(1, Ordering::SeqCst);
-            self.bulk.running.fetch_add(1, Ordering::SeqCst);
-        }
         let finished = self.finished.clone();
-        let bulk = Arc::clone(&self.bulk);
         let work = {
             let job = job.clone();
             move || {
                 let done =
                     std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| worker.work(job.clone())));
-                if is_bulk {
-                    bulk.running.fetch_sub(1, Ordering::SeqCst);
-                }
+                drop(held);
                 // A panicking experiment is a defect, but must not make its target busy for ever.
                 let done = done.unwrap_or(Finished { job, peer: None, mistaken: false });
                 let _ = finished.send(Command::Finished(done));
@@ -274,9 +273,6 @@ impl State {
             }
             Err(error) => {
                 tracing::warn!("no thread for an experiment with {name}: {error}");
-                if is_bulk {
-                    self.bulk.running.fetch_sub(1, Ordering::SeqCst);
-                }
                 self.parts.health.skipped();
             }
         }
@@ -320,7 +316,6 @@ struct Worker {
     parts: Parts,
     context: Context,
     bytes: u64,
-    bulk: Arc<Bulk>,
     target: Target,
 }
 
@@ -407,11 +402,11 @@ impl Worker {
 
     /// Transfers begun so far, ours and those that the responder serves: one may begin and end meanwhile.
     fn bulk_begun(&self) -> (u64, u64) {
-        (self.bulk.begun.load(Ordering::SeqCst), self.parts.responder.bulk_begun())
+        (self.parts.place.begun(), self.parts.responder.bulk_begun())
     }
 
     fn is_loaded(&self) -> bool {
-        0 < self.bulk.running.load(Ordering::SeqCst) || self.parts.responder.bulk_running()
+        self.parts.place.is_taken() || self.parts.responder.bulk_running()
     }
 
     fn record(&self, quantity: Quantity, outcome: Outcome, detail: String) {
@@ -422,7 +417,7 @@ impl Worker {
 
 /// The jobs that measure a target, with their periods.
 fn jobs_of(target: &Target, peer: Option<Peer>, config: &Config) -> Vec<(Job, Duration)> {
-    let probe_period = target.period.unwrap_or(config.probe_period);
+    let probe_period = target.period_or(config.probe_period);
     let is_url = target.address.scheme() != Scheme::Address;
     let kinds = match (target.quantities.is_empty(), peer) {
         (false, _) => target.kinds(),
@@ -508,6 +503,20 @@ mod tests {
         let config = Config::default();
         let periods: Vec<Duration> = jobs_of(&target, None, &config).into_iter().map(|(_, p)| p).collect();
         assert_eq!(periods, [config.probe_period, config.goodput_period]);
+    }
+
+    #[test]
+    fn a_mesh_slows_the_timer_down_and_never_speeds_it_up() {
+        let config = Config::default();
+        for (given_s, period_s) in [(1, 10), (100, 100)] {
+            let period = Some(Duration::from_secs(given_s));
+            let words = ["rtt", "loss"].map(String::from);
+            for (from, expected) in [(Provenance::Mesh, period_s), (Provenance::Config, given_s)] {
+                let target = Target::parse("a:1", &words, period, from).unwrap();
+                let periods = jobs_of(&target, None, &config).into_iter().map(|(_, period)| period);
+                assert_eq!(periods.collect::<Vec<_>>(), [Duration::from_secs(expected); 2]);
+            }
+        }
     }
 
     #[test]

@@ -14,12 +14,13 @@ use tokio::sync::{Semaphore, watch};
 use crate::api::{self, Served, Shared};
 use crate::bank::Bank;
 use crate::config::Config;
+use crate::desk::Desk;
 use crate::echo::{self, Echo};
 use crate::health::{Health, lock};
 use crate::hub::Hub;
 use crate::identity::{self, Identity};
 use crate::members;
-use crate::mesh::{self, Board, Engines, Keeper};
+use crate::mesh::{self, Board, Bulk, BulkParts, Door, Engines, Keeper, Tester};
 use crate::prober::{self, Prober};
 use crate::recorder::{self, Inbox};
 use crate::seats::Seats;
@@ -31,7 +32,7 @@ use crate::{state, surroundings};
 
 /// A running station.
 ///
-/// Threads: `http` (a current-thread runtime), `recorder` and `directory` (others), `prober` with its short-lived
+/// Threads: `http` (a current-thread runtime), `recorder` and `directory` (others), `tester`, `prober` with its short-lived
 /// experiments, the responder's sessions, and the archive's own.
 pub struct Station {
     address: SocketAddr,
@@ -40,6 +41,7 @@ pub struct Station {
     initial: Arc<Config>,
     prober: Arc<Mutex<Option<Prober>>>,
     keeper: Keeper,
+    tester: Tester,
     /// Lives as long as the station.
     _archiver: Option<Arc<barograph_engine::Archiver>>,
     stopping: watch::Sender<bool>,
@@ -82,6 +84,9 @@ pub enum StartError {
          BAROGRAPH_JOIN_TOKEN or in mesh.join_token_file"
     )]
     Uninvited(String),
+    /// The budget of bulk tests makes no sense.
+    #[error("mesh.bulk_share, mesh.bulk_seconds: {0}")]
+    Budget(#[from] barograph_mesh::BudgetError),
     /// A thread or a runtime could not be made.
     #[error("a thread could not be started: {0}")]
     Thread(std::io::Error),
@@ -171,7 +176,6 @@ impl Station {
 
         let served = engines.served.is_some().then(|| Served::open(&config.state, host.clone())).transpose();
         let served = served.map_err(refuse(config.state.join(members::FILE)))?;
-        let responder = Arc::new(Responder::start(Limits::default(), ports.udp).map_err(StartError::Thread)?);
         let health = Arc::new(Health::new());
         let hub = Hub::new();
         let bank = Arc::new(Mutex::new(Bank::new(config.series_max)));
@@ -190,6 +194,10 @@ impl Station {
             outbox,
         )?;
         let board = Arc::new(Board::new(identity, &engines, &config.mesh));
+        let bulk = open_bulk(&config, &host, &board, &bank, &inbox)?;
+        let door = Arc::new(Door(Arc::clone(&bulk)));
+        let responder = Responder::start_with(Limits::default(), ports.udp, Some(door));
+        let responder = Arc::new(responder.map_err(StartError::Thread)?);
         let measuring = Prober::start(prober::Parts {
             host: host.clone(),
             inbox: inbox.clone(),
@@ -198,10 +206,13 @@ impl Station {
             responder: Arc::clone(&responder),
             workers_max: config.workers_max,
             board: Arc::clone(&board),
+            place: Arc::clone(&bulk.place),
         })
         .map_err(StartError::Thread)?;
         *lock(&prober) = Some(measuring);
 
+        let own = (host.clone(), config.mesh.all_groups());
+        let desk = Desk::new(own, Arc::clone(&board), Arc::clone(&engines.engine), Arc::clone(&bank));
         let (stopping, stopped) = watch::channel(false);
         let echo = Arc::new(Echo::new(
             &config.echo,
@@ -226,6 +237,8 @@ impl Station {
             health: Arc::clone(&health),
             targets,
             board,
+            desk,
+            bulk: Arc::clone(&bulk),
             token,
             responder,
             echo: Arc::clone(&echo),
@@ -242,12 +255,14 @@ impl Station {
             serve(Server { router, health, connections_max, echo, tls, stopping: stopped }, ports.tcp)?;
         shared.targets.set_given(given(&config, configured, &shared, address, speaks_tls));
         let keeper = keep_peers(&config, &shared, address)?;
+        let tester = Tester::start(bulk).map_err(StartError::Thread)?;
         Ok(Self {
             address,
             shared,
             initial: config,
             prober,
             keeper,
+            tester,
             _archiver: engines.archiver,
             stopping,
             certificates,
@@ -302,6 +317,7 @@ impl Station {
         let deadline = Instant::now() + limit;
         // First of all, so that peers do not take what stops for what fails.
         self.keeper.stop();
+        self.tester.stop();
         let prober = lock(&self.prober).take();
         if let Some(prober) = prober {
             prober.stop();
@@ -324,6 +340,23 @@ fn one_line(error: &barograph_engine::Error) -> String {
 fn url(address: SocketAddr, speaks_tls: bool) -> String {
     let scheme = if speaks_tls { "https" } else { "http" };
     format!("{scheme}://{}/", server::reachable(address))
+}
+
+/// Bulk tests between this station and its peers.
+fn open_bulk(
+    config: &Config,
+    host: &Name,
+    board: &Arc<Board>,
+    bank: &Arc<Mutex<Bank>>,
+    inbox: &Inbox,
+) -> Result<Arc<Bulk>, StartError> {
+    let parts = BulkParts {
+        host: host.clone(),
+        board: Arc::clone(board),
+        bank: Arc::clone(bank),
+        inbox: inbox.clone(),
+    };
+    Ok(Arc::new(Bulk::new(&config.mesh, parts)?))
 }
 
 /// The list of targets, which gives every change to the prober, if one runs.

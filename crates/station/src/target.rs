@@ -127,6 +127,15 @@ impl Target {
         Ok(Self { address: parsed, name, quantities: wanted, period, from, token_file, token })
     }
 
+    /// How often it is measured, where `usual` is the station's own period; a mesh makes it only longer.
+    #[must_use]
+    pub fn period_or(&self, usual: Duration) -> Duration {
+        match (self.period, self.from) {
+            (Some(period), Provenance::Mesh) => period.max(usual),
+            (period, _) => period.unwrap_or(usual),
+        }
+    }
+
     /// The experiments that give the quantities asked for; empty = to be found out.
     #[must_use]
     pub fn kinds(&self) -> Vec<Kind> {

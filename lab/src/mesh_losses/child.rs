@@ -1,45 +1,96 @@
-//! The station and the archive, as processes that can be killed.
+//! The station, the archive, and the station that is joined, as processes that can be killed.
 
 use std::io::{BufRead as _, Write as _};
-use std::path::Path;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
+use anyhow::Context as _;
 use barograph_engine::{
-    Archiver, Config, Engine as _, Joined, JoinedConfig, Local, Nats, NatsConfig, Record,
+    Archiver, Config, Engine, Joined, JoinedConfig, Local, Nats, NatsConfig, Record, Remote, RemoteConfig,
 };
 use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_station::Station;
+
+use super::Args;
 
 /// Which part of the mesh a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
     /// Appends and forwards.
     Station,
-    /// Keeps what the mesh holds.
+    /// Keeps what the mesh holds, beside NATS.
     Archive,
+    /// Is joined, and keeps what the mesh holds.
+    Host,
+}
+
+impl Part {
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Station => "station",
+            Self::Archive => "archive",
+            Self::Host => "host",
+        }
+    }
 }
 
 /// Works until it is killed, or until its input ends.
-pub(super) fn run(part: Part, directory: &Path, url: &str, jump: bool) -> anyhow::Result<()> {
-    let host = Name::new(if part == Part::Station { STATION } else { "archive" })?;
-    let config = Config { commit_interval: Duration::from_millis(5), ..Config::new(directory) };
-    let local = Arc::new(Local::open(config)?);
-    let nats = Arc::new(Nats::new(NatsConfig::new(vec![url.to_owned()], host.clone()))?);
+pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {
     match part {
+        Part::Host => host(args),
         Part::Archive => {
-            let _archiver = Archiver::start(&nats, local, directory)?;
+            let nats = nats(args, "archive")?;
+            let _archiver = Archiver::start(&nats, archive(args)?, &args.directory)?;
             std::io::stdin().lines().for_each(drop);
             Ok(())
         }
-        Part::Station => {
-            let config = JoinedConfig { confirm_every: Duration::from_secs(1), ..JoinedConfig::new(host) };
-            let joined = Joined::start(config, local, nats)?;
-            let runtime =
-                tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-            runtime.block_on(measure(&joined, jump))
-        }
+        Part::Station => station(args),
     }
+}
+
+/// A whole station with its server, as `barograph up` runs it.
+fn host(args: &Args) -> anyhow::Result<()> {
+    let config = barograph_station::Config {
+        listen: args.at.parse().context("an address to listen on")?,
+        state: args.directory.clone(),
+        host: Some(Name::new("host")?),
+        default_targets: false,
+        commit: COMMIT,
+        ..barograph_station::Config::default()
+    };
+    let _station = Station::up(config)?;
+    std::io::stdin().lines().for_each(drop);
+    Ok(())
+}
+
+fn station(args: &Args) -> anyhow::Result<()> {
+    let name = Name::new(STATION)?;
+    let mesh: Arc<dyn Engine> = if args.at.starts_with("http") {
+        let token = std::env::var(TOKEN).context("joining needs an invitation")?;
+        Arc::new(Remote::new(RemoteConfig {
+            token: Some(token),
+            ..RemoteConfig::new(&args.at, name.clone())
+        })?)
+    } else {
+        nats(args, STATION)?
+    };
+    let config = JoinedConfig { confirm_every: Duration::from_secs(1), ..JoinedConfig::new(name) };
+    let joined = Joined::start(config, archive(args)?, mesh)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.block_on(measure(&joined, args.jump))
+}
+
+fn archive(args: &Args) -> anyhow::Result<Arc<Local>> {
+    let config = Config { commit_interval: COMMIT, ..Config::new(&args.directory) };
+    Ok(Arc::new(Local::open(config)?))
+}
+
+fn nats(args: &Args, host: &str) -> anyhow::Result<Arc<Nats>> {
+    let servers: Vec<String> = args.at.split(',').map(ToString::to_string).collect();
+    let config = NatsConfig { replicas: args.replicas, ..NatsConfig::new(servers, Name::new(host)?) };
+    Ok(Arc::new(Nats::new(config)?))
 }
 
 /// Appends a batch after the other and says which were acknowledged, until the input ends; then says
@@ -61,11 +112,15 @@ async fn measure(joined: &Joined, jump: bool) -> anyhow::Result<()> {
     while !ended.load(Ordering::Relaxed) {
         let batch =
             (next..next + BATCH).map(|seq| record(&host, seq, jump)).collect::<anyhow::Result<Vec<_>>>()?;
-        if joined.append(&batch).await.is_ok() {
-            let mut out = std::io::stdout().lock();
-            writeln!(out, "acknowledged {next} {BATCH} .")?;
-            out.flush()?;
-            next += BATCH;
+        match joined.append(&batch).await {
+            Ok(()) => {
+                let waiting = joined.statistics().spooled;
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "acknowledged {next} {BATCH} {waiting} .")?;
+                out.flush()?;
+                next += BATCH;
+            }
+            Err(error) => writeln!(std::io::stdout().lock(), "refused {error} .")?,
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -90,8 +145,19 @@ fn record(host: &Name, seq: u64, jump: bool) -> anyhow::Result<Record> {
     })
 }
 
+/// What the process that is joined listens on.
+pub(super) fn listen(port: u16) -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], port))
+}
+
 /// The station's name.
-const STATION: &str = "north";
+pub(super) const STATION: &str = "north";
+
+/// The variable with the token of its invitation.
+pub(super) const TOKEN: &str = "BAROGRAPH_JOIN_TOKEN";
+
+/// Commits follow one another so quickly that a kill meets one half made.
+const COMMIT: Duration = Duration::from_millis(5);
 
 /// Records in an append, and the pause after it: some 400 records a second, far above a station's rate.
 const BATCH: u64 = 10;

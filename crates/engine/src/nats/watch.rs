@@ -47,6 +47,8 @@ struct Members {
 
 struct Member {
     entry: Entry,
+    /// The entry as it came; a copy, for a slice would keep the whole buffer that it was read into.
+    payload: Box<[u8]>,
     registration: Option<String>,
     place: u64,
     renewed: Instant,
@@ -214,6 +216,9 @@ impl Members {
     fn note(&mut self, stored: &Stored) -> Option<Event> {
         let host =
             stored.subject.strip_prefix(subject::ENTRIES)?.strip_prefix('.').and_then(subject::name)?;
+        if self.is_renewal(&host, stored) {
+            return None;
+        }
         let entry = match wire::read_entry(&stored.payload) {
             // An entry speaks for the host that may write its key, and for no other.
             Ok(entry) if !directory::is_deletion(stored) && entry.host == host => Some(entry),
@@ -224,6 +229,7 @@ impl Members {
         };
         let member = Member {
             entry: entry.clone(),
+            payload: stored.payload.as_ref().into(),
             registration: directory::id(stored).map(str::to_owned),
             place: stored.seq,
             renewed: Instant::now(),
@@ -234,6 +240,19 @@ impl Members {
         let is_same =
             before.is_some_and(|before| before.entry == entry && before.registration == registration);
         (!is_same).then_some(Event::Up(entry))
+    }
+
+    /// Whether a member says what it said before; it is renewed then. Nearly all that a large mesh tells is this, so
+    /// the text is not read again.
+    fn is_renewal(&mut self, host: &HostId, stored: &Stored) -> bool {
+        let Some(member) = self.known.get_mut(host) else { return false };
+        let is_same =
+            *member.payload == *stored.payload && member.registration.as_deref() == directory::id(stored);
+        if !is_same || directory::is_deletion(stored) {
+            return false;
+        }
+        (member.place, member.renewed, member.ttl) = (stored.seq, Instant::now(), directory::ttl(stored));
+        true
     }
 
     fn overdue(&self) -> Vec<HostId> {

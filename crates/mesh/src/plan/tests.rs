@@ -47,6 +47,23 @@ fn the_worse_known_pair_has_more_turns() {
 }
 
 #[test]
+fn a_hastened_turn_comes_sooner_but_not_before_its_tests_are_earned() {
+    let mut planner = planner(PlanConfig::default(), &names(3));
+    planner.hasten(seconds(1));
+    assert!(planner.next_at() <= seconds(1));
+    let cheap = Cost { duration: seconds(2), bytes: 1000 };
+    let (now, _) = turn(&mut planner, Some(cheap));
+    planner.hasten(now + seconds(20));
+    assert_eq!(planner.next_at(), now + seconds(20));
+    planner.hasten(now + seconds(60));
+    assert_eq!(planner.next_at(), now + seconds(20), "it only brings forward");
+    let (now, _) = turn(&mut planner, Some(Cost { duration: seconds(5), bytes: 1000 }));
+    let earned = planner.next_at();
+    planner.hasten(now);
+    assert!(now + seconds(300) < planner.next_at() && planner.next_at() <= earned, "two seconds are owed");
+}
+
+#[test]
 fn the_first_test_of_a_pair_is_full_and_one_in_twenty_after_it() {
     let peers = names(5);
     let mut planner = planner(PlanConfig::default(), &peers);

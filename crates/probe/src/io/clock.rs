@@ -57,7 +57,7 @@ impl Clock {
     /// The failure of this experiment, now.
     pub(super) fn fail(&self, failure: Failure, message: impl Into<String>) -> ProbeError {
         let after_s = self.began.elapsed().as_secs_f64();
-        ProbeError { failure, after_s, message: message.into(), stopped: false }
+        ProbeError { failure, after_s, message: message.into(), stopped: false, declined: None }
     }
 
     /// The failure that an error of the system means while `doing` something.
@@ -78,7 +78,8 @@ impl Clock {
     }
 
     pub(super) fn declined(&self, declined: Declined) -> ProbeError {
-        self.fail(Failure::Declined, format!("the station declines: {declined}"))
+        let error = self.fail(Failure::Declined, format!("the station declines: {declined}"));
+        ProbeError { declined: Some(declined), ..error }
     }
 }
 
@@ -122,6 +123,11 @@ impl Clocked {
         tcp.set_read_timeout(Some(TICK))?;
         tcp.set_write_timeout(Some(TICK))?;
         Ok(Self { tcp, clock, idle })
+    }
+
+    /// Allows another silence from now on.
+    pub(super) fn set_idle(&mut self, idle: Duration) {
+        self.idle = Some(idle);
     }
 
     /// Repeats `call` until it does something. The clock is looked at before every call, so that

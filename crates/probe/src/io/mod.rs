@@ -4,6 +4,7 @@
 //! wake-up by a runtime would be measured as network.
 
 mod clock;
+mod consent;
 mod crew;
 mod datagrams;
 mod dial;
@@ -34,12 +35,13 @@ use crate::signed::{Challenge, Credentials};
 use crate::target::Scheme;
 use crate::{Experiment, Plan, ProbeError, Reading, Target};
 
+pub use consent::{Agreement, Consent, Wish};
 pub use kernel::bulk_tcp_info;
 pub use listener::Listener;
 pub use payload::block as noise;
 pub use responder::{BulkElsewhere, Limits, Responder, Seat};
 pub use stream::Upgraded;
-pub use timed::stream;
+pub use timed::{stream, stream_counted};
 pub use tls::trusting;
 
 /// Everything an experiment needs to know beside its target.
@@ -52,6 +54,9 @@ pub struct Context {
     pub token: Option<String>,
     /// Answers the challenge of a station that knows this one by its public key; goes before the token.
     pub sign: Option<Arc<dyn Sign>>,
+    /// Asks to be asked for the signature, also by a station that would let this host in without: whoever signed is
+    /// known by name there.
+    pub signs_first: bool,
     /// Forecast of the `rtt` series of this target, in seconds, subtracted from the time of a
     /// transfer. Never that of `rtt_nagle`.
     pub rtt_forecast_s: Option<f64>,
@@ -96,6 +101,7 @@ impl Default for Context {
             deadline: Duration::from_secs(10),
             token: None,
             sign: None,
+            signs_first: false,
             rtt_forecast_s: None,
             cancel: Cancel::default(),
             progress: None,

@@ -1,6 +1,7 @@
 //! The other end of a probe: who is admitted, within which limits, and the threads that serve.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::clock::Clock;
+use super::consent::{Agreement, Consent, Wish};
 use super::crew::Crew;
 use super::stream::{Upgraded, Wire};
 use super::{Cancel, payload, serve};
@@ -87,8 +89,21 @@ impl Responder {
     /// # Errors
     /// When the thread for datagrams cannot be started.
     pub fn start(limits: Limits, udp: Option<UdpSocket>) -> io::Result<Self> {
+        Self::start_with(limits, udp, None)
+    }
+
+    /// The same; `consent` is asked before every transfer.
+    ///
+    /// # Errors
+    /// As [`Responder::start`].
+    pub fn start_with(
+        limits: Limits,
+        udp: Option<UdpSocket>,
+        consent: Option<Arc<dyn Consent>>,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             limits,
+            consent,
             stop: Cancel::default(),
             began: Instant::now(),
             serves_datagrams: udp.is_some(),
@@ -126,7 +141,7 @@ impl Responder {
             return Err(Declined::Full);
         }
         seats.insert(peer, taken + 1);
-        Ok(Seat { shared: Arc::clone(shared), peer })
+        Ok(Seat { shared: Arc::clone(shared), peer, caller: None })
     }
 
     /// A single-use token (32 hexadecimal digits, 30 s) for the answer to an Upgrade over TLS;
@@ -203,9 +218,17 @@ impl Drop for BulkElsewhere {
 pub struct Seat {
     shared: Arc<Shared>,
     peer: IpAddr,
+    caller: Option<String>,
 }
 
 impl Seat {
+    /// The place is for a station that signed as `caller`: that is what [`Consent`] is told.
+    #[must_use]
+    pub fn signed_by(mut self, caller: impl Into<String>) -> Self {
+        self.caller = Some(caller.into());
+        self
+    }
+
     /// Serves the session on a thread of the responder's and returns at once. `already_read` are bytes
     /// that the HTTP server read past the request's head.
     ///
@@ -222,7 +245,7 @@ impl Seat {
             }
             if let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) {
                 // How a session ended matters to the client alone, and it knows.
-                let _ = serve::session(&mut wire, self.peer, &self.shared);
+                let _ = serve::session(&mut wire, self.peer, self.caller.as_deref(), &self.shared);
             }
         })
     }
@@ -239,7 +262,7 @@ impl Seat {
             let clock = Clock::start(limits.session, &self.shared.stop);
             let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) else { return };
             if upgrade(&mut wire).is_ok_and(|upgraded| upgraded) {
-                let _ = serve::session(&mut wire, self.peer, &self.shared);
+                let _ = serve::session(&mut wire, self.peer, self.caller.as_deref(), &self.shared);
             }
         })
     }
@@ -258,9 +281,9 @@ impl Drop for Seat {
 }
 
 /// What the threads of one responder have in common.
-#[derive(Debug)]
 pub(super) struct Shared {
     pub(super) limits: Limits,
+    consent: Option<Arc<dyn Consent>>,
     pub(super) stop: Cancel,
     pub(super) serves_datagrams: bool,
     began: Instant,
@@ -276,7 +299,21 @@ pub(super) struct Shared {
     pub(super) crew: Arc<Crew>,
 }
 
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Responder").field("limits", &self.limits).finish_non_exhaustive()
+    }
+}
+
 impl Shared {
+    /// Asks whoever has to agree to a transfer.
+    pub(super) fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
+        match &self.consent {
+            Some(consent) => consent.agree(wish),
+            None => Ok(Agreement::new(self.limits.transfer_grace, |_, _| ())),
+        }
+    }
+
     /// Seconds on the responder's own monotonic clock.
     pub(super) fn now_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()

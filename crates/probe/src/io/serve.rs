@@ -7,7 +7,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::clock::TICK;
-use super::responder::{Limits, Shared};
+use super::consent::{Agreement, Wish};
+use super::responder::{Bulk, Limits, Shared};
 use super::stream::Wire;
 use super::{kernel, mail, payload};
 use crate::plan::Direction;
@@ -16,7 +17,12 @@ use crate::wire::{
 };
 
 /// Serves the requests of `peer` until the client closes, something is declined, or a limit is reached.
-pub(super) fn session(wire: &mut Wire, peer: IpAddr, shared: &Shared) -> io::Result<()> {
+pub(super) fn session(
+    wire: &mut Wire,
+    peer: IpAddr,
+    caller: Option<&str>,
+    shared: &Shared,
+) -> io::Result<()> {
     let leave = SessionLeave::new(peer, shared);
     let mut bytes_left = shared.limits.session_bytes_max;
     loop {
@@ -38,30 +44,52 @@ pub(super) fn session(wire: &mut Wire, peer: IpAddr, shared: &Shared) -> io::Res
                 echo_late(wire, n)?;
             }
             Request::Goodput { direction, bytes } => {
-                let Some(bulk) = shared.bulk() else {
-                    return wire.write_all(&Reply::Declined(Declined::Busy).encode());
+                let place = match Place::take(&Wish { caller, request }, shared) {
+                    Ok(place) => place,
+                    Err(declined) => return wire.write_all(&Reply::Declined(declined).encode()),
                 };
                 ready(wire, 0)?;
                 bytes_left -= bytes;
                 let done = transfer(wire, direction, bytes, &shared.limits)?;
                 // Given back first: the client may begin its next transfer as soon as it has read this.
-                drop(bulk);
+                place.give_back(bytes);
                 wire.write_all(&done.encode())?;
             }
             Request::Datagrams { n } => {
                 ready(wire, leave.give(n))?;
             }
             Request::Stream { ms, bytes_max } => {
-                let Some(bulk) = shared.bulk() else {
-                    return wire.write_all(&Reply::Declined(Declined::Busy).encode());
+                let mut place = match Place::take(&Wish { caller, request }, shared) {
+                    Ok(place) => place,
+                    Err(declined) => return wire.write_all(&Reply::Declined(declined).encode()),
                 };
                 ready(wire, 0)?;
-                let bytes = receive_to_end(wire, ms, bytes_max, &shared.limits)?;
-                drop(bulk);
+                // A peer that has the place and is silent keeps all others out.
+                wire.set_idle(shared.limits.idle.min(place.agreement.grace));
+                let bytes = receive_to_end(wire, ms, bytes_max, &shared.limits, &mut place.agreement)?;
+                place.give_back(bytes);
                 // The client has closed its side: there will be no further request.
                 return wire.write_all(&Done { bytes, tcp_info: None }.encode());
             }
         }
+    }
+}
+
+/// The one place for a transfer, and the agreement to it; what is given back by neither word nor end is so when dropped.
+struct Place<'a> {
+    // In this order they are dropped: whoever finds the place free finds the transfer settled.
+    agreement: Agreement,
+    _bulk: Bulk<'a>,
+}
+
+impl<'a> Place<'a> {
+    fn take(wish: &Wish<'_>, shared: &'a Shared) -> Result<Self, Declined> {
+        let bulk = shared.bulk().ok_or(Declined::Busy)?;
+        Ok(Self { agreement: shared.agree(wish)?, _bulk: bulk })
+    }
+
+    fn give_back(mut self, bytes: u64) {
+        self.agreement.moved(bytes);
     }
 }
 
@@ -168,15 +196,23 @@ fn receive(wire: &mut Wire, bytes: u64, block_bytes: usize, hurry: &Hurry) -> io
 /// # Errors
 /// `TimedOut` when it does not end within the time asked for and the grace of a transfer, and
 /// `InvalidData` when more comes than was asked for.
-fn receive_to_end(wire: &mut Wire, ms: u32, bytes_max: u64, limits: &Limits) -> io::Result<u64> {
+fn receive_to_end(
+    wire: &mut Wire,
+    ms: u32,
+    bytes_max: u64,
+    limits: &Limits,
+    agreement: &mut Agreement,
+) -> io::Result<u64> {
     let mut buffer = vec![0; limits.receive_block_bytes.clamp(1, payload::BLOCK_BYTES)];
-    let ends = Instant::now() + Duration::from_millis(ms.into()) + limits.transfer_grace;
+    let grace = limits.transfer_grace.min(agreement.grace);
+    let ends = Instant::now() + Duration::from_millis(ms.into()) + grace;
     let mut received = 0;
     loop {
         match wire.read(&mut buffer)? {
             0 => return Ok(received),
             read => received += read as u64,
         }
+        agreement.moved(received);
         if bytes_max < received {
             return Err(io::ErrorKind::InvalidData.into());
         }

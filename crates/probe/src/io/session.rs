@@ -92,7 +92,9 @@ pub(super) fn ask_within(
     let dialled = dial(target, clock)?;
     let clock = clock.within(patience);
     let address = dialled.address;
-    let answer = ask_on(dialled, target, context, None, &clock)?;
+    // Credentials without a challenge are none (RFC 9110 §11.6.2 answers them with 401), and show nothing.
+    let first = (context.signs_first && context.sign.is_some()).then_some(crate::signed::SCHEME);
+    let answer = ask_on(dialled, target, context, first, &clock)?;
     let Answer::Refused(401 | 403, challenge) = &answer else { return Ok(answer) };
     let signed = context.sign.as_ref().zip(challenge.as_ref()).and_then(|(sign, challenge)| {
         sign.answer(challenge, "GET", wire::PATH).map(|credentials| credentials.header())

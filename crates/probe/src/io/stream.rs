@@ -58,6 +58,13 @@ impl Wire {
         }
     }
 
+    /// How long the peer may be silent from now on; a session through TLS keeps what it has.
+    pub(super) fn set_idle(&mut self, idle: Duration) {
+        if let Self::Plain(clocked) = self {
+            clocked.set_idle(idle);
+        }
+    }
+
     pub(super) fn is_tls(&self) -> bool {
         !matches!(self, Self::Plain(_))
     }

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::net::{Shutdown, TcpStream};
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
@@ -24,14 +25,32 @@ use crate::{ProbeError, Target};
 /// test is running there, or it allows less), or the stream breaks; when the kernel does not have the
 /// congestion control that was asked for (`Failure::Local`); and when it was stopped from outside.
 pub fn stream(target: &Target, plan: &StreamPlan, context: &Context) -> Result<Streamed, ProbeError> {
+    stream_counted(target, plan, context, &AtomicU64::new(0))
+}
+
+/// As [`stream`], and adds to `sent` every byte as it is handed to the system: what a stream that breaks has cost.
+///
+/// # Errors
+/// As [`stream`].
+pub fn stream_counted(
+    target: &Target,
+    plan: &StreamPlan,
+    context: &Context,
+    sent: &AtomicU64,
+) -> Result<Streamed, ProbeError> {
     // The deadline is for what surrounds the stream: its own length comes on top.
     let length = Duration::from_millis(plan.ms().into());
     let context = Context { deadline: context.deadline.saturating_add(length), ..context.clone() };
     let clock = Clock::start(context.deadline, &context.cancel);
-    run(session::open_plain(target, &context, &clock)?, plan, &clock)
+    run(session::open_plain(target, &context, &clock)?, plan, &clock, sent)
 }
 
-fn run(session: Session, plan: &StreamPlan, clock: &Clock) -> Result<Streamed, ProbeError> {
+fn run(
+    session: Session,
+    plan: &StreamPlan,
+    clock: &Clock,
+    counter: &AtomicU64,
+) -> Result<Streamed, ProbeError> {
     let mut wire = session.wire;
     let io = |error: &io::Error| clock.io(STREAMING, error);
     if let Some(name) = &plan.congestion {
@@ -51,7 +70,7 @@ fn run(session: Session, plan: &StreamPlan, clock: &Clock) -> Result<Streamed, P
         error
     })?;
     wire.tcp().set_nonblocking(true).map_err(|error| io(&error))?;
-    let sent = send(wire.tcp(), plan, clock).map_err(|error| io(&error))?;
+    let sent = send(wire.tcp(), plan, clock, counter).map_err(|error| io(&error))?;
     // Before the end is told: afterwards the time is the tail's.
     let tcp_info = kernel::bulk_tcp_info(wire.tcp(), sent.duration_s);
     let close = || {
@@ -94,7 +113,7 @@ struct Sent {
     samples: Samples,
 }
 
-fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock) -> io::Result<Sent> {
+fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) -> io::Result<Sent> {
     let block = payload::block();
     let length_s = f64::from(plan.ms()) / 1000.0;
     let bytes_max = plan.bytes_max.max(1);
@@ -118,7 +137,10 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock) -> io::Result<Sent> {
         }
         match (&mut &*tcp).write(payload::next(&block, bytes_max - bytes)) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-            Ok(written) => bytes += written as u64,
+            Ok(written) => {
+                bytes += written as u64;
+                counter.fetch_add(written as u64, Ordering::Relaxed);
+            }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 wait(tcp, meter.due_s.min(length_s) - now_s);
             }

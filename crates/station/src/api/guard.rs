@@ -8,6 +8,7 @@ use axum::extract::{Extension, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use barograph_forecast::Name;
 use barograph_probe::{signed, wire};
 use subtle::ConstantTimeEq;
 
@@ -24,6 +25,10 @@ pub(crate) struct Peer {
     /// How it speaks to us.
     pub(crate) channel: Channel,
 }
+
+/// The station of this mesh that signed a request.
+#[derive(Clone, Debug)]
+pub(crate) struct Caller(pub(crate) Name);
 
 /// How a connection came in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,14 +67,19 @@ impl Peer {
 pub(super) async fn guard(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
-    request: Request<Body>,
+    mut request: Request<Body>,
     next: Next,
 ) -> Response {
     let verdict = judge(&shared, &peer, &request);
     let is_probe = request.uri().path() == wire::PATH;
     let consent = is_read(&request).then(|| Consent::of(&request, &shared.config().echo.origins));
     let mut response = match verdict {
-        Ok(()) => next.run(request).await,
+        Ok(caller) => {
+            if let Some(caller) = caller {
+                request.extensions_mut().insert(caller);
+            }
+            next.run(request).await
+        }
         Err(refusal) => {
             shared.health.requests_refused.fetch_add(1, Ordering::Relaxed);
             refusal.into_response()
@@ -101,7 +111,8 @@ pub(super) async fn guard(
     response
 }
 
-fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(), Refusal> {
+/// Whether a request may pass, and the station that signed it, if one did.
+fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Option<Caller>, Refusal> {
     let is_probe = request.uri().path() == wire::PATH;
     if peer.channel == Channel::PlainBesideTls && !is_probe {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "this station speaks HTTPS"));
@@ -116,14 +127,14 @@ fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<(), Re
         return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, error));
     }
     if is_read(request) {
-        return Ok(());
+        return Ok(None);
     }
     if is_from_other_site(request.headers(), host) {
         return Err(Refusal::new(StatusCode::FORBIDDEN, "pages of other sites may not do this"));
     }
     if engine::is_below(request.uri().path()) {
         // A member's token is asked for there, wherever the request comes from.
-        return Ok(());
+        return Ok(None);
     }
     let is_local = peer.is_local(request.version(), request.headers(), &config);
     authorise(shared, peer, request.headers(), is_probe, is_local)
@@ -176,13 +187,13 @@ fn authorise(
     headers: &HeaderMap,
     is_probe: bool,
     is_local: bool,
-) -> Result<(), Refusal> {
+) -> Result<Option<Caller>, Refusal> {
     let given = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
     let unauthorised = |error: &str| Err(Refusal::new(StatusCode::UNAUTHORIZED, error));
     match given.map(|value| value.split_once(' ').unwrap_or((value, ""))) {
         Some((scheme, token)) if is_probe && scheme.eq_ignore_ascii_case(wire::TOKEN_SCHEME) => {
             if shared.responder.redeem_token(token.trim()) {
-                Ok(())
+                Ok(None)
             } else {
                 unauthorised("the probe token is unknown, spent or expired")
             }
@@ -192,7 +203,7 @@ fn authorise(
         Some((scheme, _)) if is_probe && scheme.eq_ignore_ascii_case(signed::SCHEME) => {
             let signature = given.unwrap_or_default();
             match shared.board.verify(signature, Method::GET.as_str(), wire::PATH) {
-                Ok(_) => Ok(()),
+                Ok(name) => Ok(Some(Caller(name))),
                 Err(error) => unauthorised(&error.to_string()),
             }
         }
@@ -201,14 +212,14 @@ fn authorise(
         }
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("Bearer") => {
             if bool::from(token.trim().as_bytes().ct_eq(shared.token.as_bytes())) {
-                Ok(())
+                Ok(None)
             } else {
                 unauthorised("the token is wrong")
             }
         }
         // A header that is wrong is a mistake to tell, also to a caller who would need none.
         Some(_) => unauthorised("expected `Authorization: Bearer TOKEN`"),
-        None if is_local => Ok(()),
+        None if is_local => Ok(None),
         None => unauthorised("a token is needed: Authorization: Bearer TOKEN"),
     }
 }

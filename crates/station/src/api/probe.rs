@@ -9,13 +9,14 @@ use barograph_probe::wire;
 use hyper::upgrade::OnUpgrade;
 use tokio::net::TcpStream;
 
-use super::guard::{Channel, Peer};
+use super::guard::{Caller, Channel, Peer};
 use super::upgrade::{self, Line};
 use super::{Refusal, State};
 
 pub(super) async fn probe(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
+    caller: Option<Extension<Caller>>,
     mut request: Request<Body>,
 ) -> Result<Response, Refusal> {
     if !upgrade::is_asked(request.headers(), wire::UPGRADE) {
@@ -26,9 +27,14 @@ pub(super) async fn probe(
         .responder
         .admit(peer.address.ip())
         .map_err(|declined| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, declined.to_string()))?;
+    let seat = match &caller {
+        Some(Extension(Caller(name))) => seat.signed_by(name.as_str()),
+        None => seat,
+    };
     let token = match peer.channel {
-        Channel::Tls => shared.responder.issue_token(),
-        Channel::Plain | Channel::PlainBesideTls => None,
+        // A token names nobody: a peer that got one would pass for the owner. It can sign on the plain channel.
+        Channel::Tls if caller.is_none() => shared.responder.issue_token(),
+        Channel::Tls | Channel::Plain | Channel::PlainBesideTls => None,
     };
     let upgrade = hyper::upgrade::on(&mut request);
     tokio::spawn(async move {

@@ -233,7 +233,10 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
 
 pub(super) async fn metrics(axum::extract::State(shared): State) -> Response {
     let mesh = shared.board.figures();
-    let text = crate::metrics::exposition(&lock(&shared.bank), &shared.health, shared.echo.counters(), &mesh);
+    let tests = shared.bulk.figures();
+    let bank = lock(&shared.bank);
+    let text = crate::metrics::exposition(&bank, &shared.health, shared.echo.counters(), &mesh, &tests);
+    drop(bank);
     ([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response()
 }
 

@@ -52,7 +52,7 @@ impl<'a> TargetJson<'a> {
         Self {
             target: target.name.as_str(),
             quantities: target.quantities.iter().map(barograph_forecast::Quantity::as_str).collect(),
-            period_s: target.period.unwrap_or(usual).as_secs_f64(),
+            period_s: target.period_or(usual).as_secs_f64(),
             from: target.from.as_str(),
         }
     }

@@ -101,6 +101,14 @@ impl Ring {
         self.kept.iter().rev().find(|kept| kept.kind == VALUE).map(|kept| kept.number)
     }
 
+    /// The mean time between the newest points (s), where it is above 0.
+    pub(super) fn period_s(&self) -> Option<f64> {
+        let newest = self.kept.len().checked_sub(1)?;
+        let gaps = GAPS.min(newest);
+        let spanned = self.kept[newest].time_unix_ns.saturating_sub(self.kept[newest - gaps].time_unix_ns);
+        (0 < spanned).then(|| spanned as f64 / 1e9 / gaps as f64)
+    }
+
     /// The newest point's value minus its forecast, where it has both.
     pub(super) fn residual(&self) -> Option<f64> {
         let newest = self.kept.back().filter(|kept| kept.kind == VALUE)?;
@@ -139,6 +147,9 @@ fn code(failure: Failure) -> u8 {
 const VALUE: u8 = 0;
 /// Stands where no forecast had been issued; no method has this place.
 const UNISSUED: u8 = u8::MAX;
+
+/// Gaps that a period is the mean of: enough to even out jitter, few enough to follow a change of period.
+const GAPS: usize = 8;
 
 #[cfg(test)]
 mod tests {

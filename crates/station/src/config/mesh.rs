@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use barograph_forecast::Name;
+use barograph_mesh::{BudgetConfig, PlanConfig};
 use barograph_probe::Target;
 use barograph_probe::target::Scheme;
 
@@ -44,14 +45,28 @@ pub struct MeshConfig {
     pub advertise: Vec<SocketAddr>,
     /// How long others take the station for alive after it was heard last.
     pub lease: Duration,
+    /// Most latency experiments that the station begins with its peers, in a second, all of them together.
+    pub latency_per_s: f64,
     /// Most records that wait for the mesh, on disk.
     pub spool_records_max: u64,
     /// Command that is run when a peer joined, was lost or returned.
     pub on_change: Option<String>,
     /// URL that the same is posted to.
     pub webhook: Option<String>,
-    /// Whether others may make bulk tests with this station.
+    /// Whether the station and its peers may make bulk tests with each other.
     pub bulk: bool,
+    /// Share of time that they may take; `None` = as the plan's policy has it.
+    pub bulk_share: Option<f64>,
+    /// Bytes that they may move in any hour; `None` = as the plan's policy has it.
+    pub bulk_bytes_per_hour: Option<u64>,
+    /// How long a full test is.
+    pub bulk_length: Duration,
+    /// One turn for a test every so often.
+    pub bulk_every: Duration,
+    /// Whether a test may end once its rate has settled, where its path is known well enough.
+    pub bulk_early_stop: bool,
+    /// Whether to plan as Gloperf does.
+    pub bulk_paper: bool,
 }
 
 impl Default for MeshConfig {
@@ -72,10 +87,17 @@ impl Default for MeshConfig {
             groups: Vec::new(),
             advertise: Vec::new(),
             lease: Duration::from_secs(10),
+            latency_per_s: 1.0,
             spool_records_max: 1_000_000,
             on_change: None,
             webhook: None,
             bulk: true,
+            bulk_share: None,
+            bulk_bytes_per_hour: None,
+            bulk_length: BudgetConfig::default().test_max,
+            bulk_every: PlanConfig::default().every,
+            bulk_early_stop: true,
+            bulk_paper: false,
         }
     }
 }
@@ -97,6 +119,24 @@ impl MeshConfig {
             }
         }
         groups
+    }
+
+    /// The shortest period at which each of `peers` may be measured by `experiments`, so that all of them together
+    /// stay below [`MeshConfig::latency_per_s`].
+    pub(crate) fn latency_period(&self, peers: usize, experiments: usize) -> Duration {
+        Duration::from_secs_f64(peers as f64 * experiments as f64 / self.latency_per_s)
+    }
+
+    /// How bulk tests are planned, and what they may cost.
+    #[must_use]
+    pub fn plan(&self) -> PlanConfig {
+        let usual = if self.bulk_paper { PlanConfig::paper() } else { PlanConfig::default() };
+        let budget = BudgetConfig {
+            share: self.bulk_share.unwrap_or(usual.budget.share),
+            bytes_per_hour: self.bulk_bytes_per_hour.unwrap_or(usual.budget.bytes_per_hour),
+            test_max: self.bulk_length,
+        };
+        PlanConfig { every: self.bulk_every, budget, ..usual }
     }
 
     /// Sets a key of the table; `None` = there is no such key.
@@ -128,10 +168,19 @@ impl MeshConfig {
             "groups" => value.words().and_then(groups).map(|v| self.groups = v),
             "advertise" => value.words().and_then(addresses).map(|v| self.advertise = v),
             "lease_s" => value.seconds(1.0, 300.0).map(|v| self.lease = v),
+            "latency_per_s" => value.number(0.01, 1000.0).map(|v| self.latency_per_s = v),
             "spool_records_max" => value.integer(1000, 1_000_000_000).map(|v| self.spool_records_max = v),
             "on_change" => value.text().map(|v| self.on_change = Some(v)),
             "webhook" => value.text().and_then(webhook).map(|v| self.webhook = Some(v)),
             "bulk" => value.flag().map(|v| self.bulk = v),
+            "bulk_share" => value.number(0.0001, 1.0).map(|v| self.bulk_share = Some(v)),
+            "bulk_bytes_per_hour" => {
+                value.integer(BULK_BYTES_MIN, BULK_BYTES_MAX).map(|v| self.bulk_bytes_per_hour = Some(v))
+            }
+            "bulk_seconds" => value.seconds(0.5, 30.0).map(|v| self.bulk_length = v),
+            "bulk_every_s" => value.seconds(1.0, 86_400.0).map(|v| self.bulk_every = v),
+            "bulk_early_stop" => value.flag().map(|v| self.bulk_early_stop = v),
+            "bulk_paper" => value.flag().map(|v| self.bulk_paper = v),
             _ => return None,
         })
     }
@@ -155,6 +204,9 @@ impl MeshConfig {
         }
         if self.nats_certificate.is_some() != self.nats_key.is_some() {
             return refuse("mesh.nats_key", "mesh.nats_certificate and mesh.nats_key belong together");
+        }
+        if let Err(error) = self.plan().check() {
+            return Err(("mesh.bulk_share", error.to_string()));
         }
         Ok(())
     }
@@ -249,6 +301,10 @@ fn webhook(text: String) -> Result<String, String> {
 /// One less than the directory takes, for the site's own.
 const GROUPS_MAX: usize = barograph_engine::Entry::GROUPS_MAX - 1;
 const ADDRESSES_MAX: usize = barograph_engine::Entry::ADDRESSES_MAX;
+/// Half of it bounds a test; with less than 2 MB no path's start-up is over.
+const BULK_BYTES_MIN: u64 = 4_000_000;
+/// A day's worth of 100 Gbit/s: a bound against slips of the pen.
+const BULK_BYTES_MAX: u64 = 1_000_000_000_000_000;
 
 #[cfg(test)]
 mod tests {
@@ -304,6 +360,16 @@ mod tests {
         ] {
             assert_eq!(bad.check().unwrap_err().0, key);
         }
+    }
+
+    #[test]
+    fn a_mesh_of_any_size_is_measured_at_one_rate() {
+        let config = MeshConfig::default();
+        for peers in [1, 10, 100, 10_000] {
+            let per_s = peers as f64 * 2.0 / config.latency_period(peers, 2).as_secs_f64();
+            assert!((per_s - config.latency_per_s).abs() < 1e-6, "{peers}: {per_s}");
+        }
+        assert_eq!(config.latency_period(0, 2), Duration::ZERO);
     }
 
     #[test]

@@ -71,6 +71,10 @@ impl Value {
     }
 
     pub(crate) fn seconds(&self, min: f64, max: f64) -> Result<Duration> {
+        self.number(min, max).map(Duration::from_secs_f64)
+    }
+
+    pub(crate) fn number(&self, min: f64, max: f64) -> Result<f64> {
         let found = match self {
             Self::Integer(value) => Some(*value as f64),
             Self::Float(value) => Some(*value),
@@ -80,7 +84,6 @@ impl Value {
         // NaN is in no range.
         found
             .filter(|value| (min..=max).contains(value))
-            .map(Duration::from_secs_f64)
             .ok_or_else(|| format!("expected a number from {min} to {max}, found {}", self.shown()))
     }
 

@@ -19,9 +19,9 @@ pub(crate) struct Counters {
 impl Counters {
     pub(super) fn declined(&self, declined: Declined) {
         let at = match declined {
-            Declined::Busy => 0,
+            Declined::Busy | Declined::BusyFor { .. } => 0,
             Declined::TooLarge { .. } => 1,
-            Declined::Spent => 2,
+            Declined::Spent | Declined::SpentFor { .. } => 2,
             Declined::NotServed => 3,
             // No session is open of one who finds it full, or of a station that stops.
             Declined::Malformed | Declined::Full | Declined::Stopping => 4,

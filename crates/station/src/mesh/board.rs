@@ -158,6 +158,11 @@ impl Board {
         }
     }
 
+    /// Whether a station may ask this one for experiments now.
+    pub(super) fn knows(&self, host: &Name) -> bool {
+        self.peers().key(host, Instant::now(), self.lease).is_some()
+    }
+
     /// Checks a signed request; gives the caller's name.
     ///
     /// # Errors

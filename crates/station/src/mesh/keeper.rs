@@ -17,9 +17,9 @@ use super::check::{Silence, first_that_answers};
 use super::directory::{Card, Told, grace, keep_watching, stay_registered};
 use super::events::What;
 use super::hook::Hooks;
-use super::peers::Own;
+use super::peers::{Own, Standing};
 use super::rests::{Rests, chance};
-use super::{PEERS_MAX, Standing, kept};
+use super::{PEERS_MAX, kept};
 use crate::config::Config;
 use crate::target::{Provenance, Target};
 
@@ -342,13 +342,17 @@ impl State {
 
     fn measure(&self) {
         let quantities = ["rtt", "loss"].map(String::from);
-        let target = |(host, address): (Name, std::net::SocketAddr)| {
-            let target = Target::parse(&address.to_string(), &quantities, None, Provenance::Mesh).ok()?;
-            Some(Target { name: host, ..target })
-        };
-        let peers: Vec<_> = {
+        let (up, peers): (usize, Vec<_>) = {
             let peers = self.parts.board.peers();
-            peers.all().filter_map(|peer| Some((peer.entry.host.clone(), peer.target()?))).collect()
+            let known = peers.all().filter_map(|peer| Some((peer.entry.host.clone(), peer.target()?)));
+            (peers.all().filter(|peer| peer.standing == Standing::Up).count(), known.collect())
+        };
+        // Each experiment gives one of them. Peers that nobody has looked at yet count too, so that the first of a
+        // large mesh are not measured as if they were all.
+        let period = Some(self.card.config.latency_period(up, quantities.len()));
+        let target = |(host, address): (Name, std::net::SocketAddr)| {
+            let target = Target::parse(&address.to_string(), &quantities, period, Provenance::Mesh).ok()?;
+            Some(Target { name: host, ..target })
         };
         (self.parts.measure)(peers.into_iter().filter_map(target).collect());
     }

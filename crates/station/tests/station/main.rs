@@ -3,6 +3,8 @@
 
 mod api;
 mod archive;
+mod best;
+mod bulk;
 mod echo;
 mod engine;
 mod guard;

@@ -75,7 +75,7 @@ impl Engine for Shared {
     }
 }
 
-fn directory(state: &Path) -> Arc<Local> {
+pub(crate) fn directory(state: &Path) -> Arc<Local> {
     Arc::new(Local::open(barograph_engine::Config::new(state)).unwrap())
 }
 
@@ -88,7 +88,7 @@ fn config(state: &Path, host: &str) -> Config {
     config
 }
 
-fn joined(config: Config, directory: Option<&Arc<Local>>) -> Station {
+pub(crate) fn joined(config: Config, directory: Option<&Arc<Local>>) -> Station {
     counted(config, directory, &Arc::default())
 }
 
@@ -99,7 +99,7 @@ fn counted(config: Config, directory: Option<&Arc<Local>>, registrations: &Arc<A
     Station::start(config, Arc::new(Shared { own, directory: directory.cloned(), registrations })).unwrap()
 }
 
-fn entry(host: &str, addresses: &[&str]) -> Entry {
+pub(crate) fn entry(host: &str, addresses: &[&str]) -> Entry {
     Entry {
         host: name(host),
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
@@ -110,7 +110,7 @@ fn entry(host: &str, addresses: &[&str]) -> Entry {
     }
 }
 
-fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
 }
 

@@ -1,0 +1,252 @@
+//! `barograph best`: which host first, for so many bytes.
+
+use std::process::ExitCode;
+
+use serde_json::Value;
+
+use crate::client::{Client, StationArgs, escaped, printable};
+use crate::exit::{bad_input, failed, print};
+
+/// Arguments of `barograph best`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Host that the bytes come from [default: the station itself]
+    #[arg(long, value_name = "HOST")]
+    from: Option<String>,
+    /// Hosts and groups to choose from, separated by commas
+    #[arg(long, value_name = "GROUP|HOST", value_delimiter = ',', required = true)]
+    to: Vec<String>,
+    /// How much is to be sent, such as 700MB, 1.5GB (powers of 1000), 1GiB, 64k (powers of 1024) or 14600
+    #[arg(long, value_name = "N", value_parser = parse_bytes)]
+    bytes: u64,
+    /// Print the station's answer as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    station: StationArgs,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let client = match Client::new(&args.station) {
+        Ok(client) => client,
+        Err(message) => return bad_input(message),
+    };
+    let from = args.from.as_deref().map_or(String::new(), |from| format!("&from={}", escaped(from)));
+    let path = format!("/v1/best?to={}&bytes={}{from}", escaped(&args.to.join(",")), args.bytes);
+    let answer = match client.ask("GET", &path, None) {
+        Ok(answer) => answer,
+        Err(trouble) => return trouble.exit(),
+    };
+    let parsed: Value = serde_json::from_str(&answer).unwrap_or_default();
+    print(if args.json { answer } else { shown(&parsed) });
+    if parsed["hosts"].as_array().is_some_and(|hosts| !hosts.is_empty()) {
+        ExitCode::SUCCESS
+    } else {
+        failed("nothing can be said of any of these hosts")
+    }
+}
+
+/// The answer for people: the verdict, a table with a bar for each interval, and of whom nothing is known.
+fn shown(answer: &Value) -> String {
+    let list = |key: &str| answer[key].as_array().map(Vec::as_slice).unwrap_or_default();
+    let mut lines = Vec::new();
+    let close: Vec<String> =
+        list("too_close_to_call").iter().filter_map(Value::as_str).map(printable).collect();
+    if let Some(best) = answer["best"].as_str() {
+        lines.push(format!("best: {}", printable(best)));
+    } else if !close.is_empty() {
+        lines.push(format!("too close to call: {}", close.join(", ")));
+    }
+    let hosts = list("hosts");
+    if !hosts.is_empty() {
+        lines.extend(table(hosts));
+    }
+    for one in list("unknown") {
+        let text = |key: &str| printable(one[key].as_str().unwrap_or("?"));
+        lines.push(format!("{}: not known: {}", text("host"), text("reason")));
+    }
+    lines.join("\n")
+}
+
+fn table(hosts: &[Value]) -> Vec<String> {
+    let number = |host: &Value, key: &str| host[key].as_f64().unwrap_or(f64::NAN);
+    let ends = |key: &'static str| hosts.iter().map(move |host| number(host, key));
+    let axis = (
+        ends("lower").fold(f64::INFINITY, f64::min),
+        // An interval that reaches far must not press the others together.
+        ends("upper").fold(0.0, f64::max).min(AXIS * ends("forecast").fold(0.0, f64::max)),
+    );
+    let mut rows = vec![["HOST", "TIME", "90 % INTERVAL", "", "BASIS"].map(String::from)];
+    for host in hosts {
+        let times = ["lower", "forecast", "upper"].map(|key| number(host, key));
+        rows.push([
+            printable(host["host"].as_str().unwrap_or("?")),
+            time(times[1]),
+            format!("{} to {}", time(times[0]), time(times[2])),
+            bar(times, axis),
+            basis(host),
+        ]);
+    }
+    let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..5).map(width).collect();
+    let line = |row: &[String; 5]| {
+        let cells: Vec<String> =
+            row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        cells.join("  ").trim_end().to_string()
+    };
+    rows.iter().map(line).collect()
+}
+
+/// `  ├──●────┤ ` on a logarithmic axis; `>` where it goes on beyond.
+fn bar([lower, value, upper]: [f64; 3], (first, last): (f64, f64)) -> String {
+    let place = |time: f64| {
+        let share = (time / first).ln() / (last / first).ln();
+        // A single time makes an axis without a length.
+        if share.is_finite() { (share.clamp(0.0, 1.0) * (BAR - 1) as f64).round() as usize } else { 0 }
+    };
+    let (from, at, until) = (place(lower), place(value), place(upper));
+    let glyph = |i: usize| match i {
+        _ if i == at => '●',
+        _ if i == until && last < upper => '>',
+        _ if i == from => '├',
+        _ if i == until => '┤',
+        _ if from < i && i < until => '─',
+        _ => ' ',
+    };
+    (0..BAR).map(glyph).collect()
+}
+
+/// What the forecast rests on: the pair's own measurements, or the way of those it was composed from.
+fn basis(host: &Value) -> String {
+    let part = |key: &str, name: &str| {
+        let part = &host[key];
+        if part.is_null() {
+            return format!("no {name} known");
+        }
+        let via: Vec<String> =
+            part["via"].as_array().into_iter().flatten().filter_map(Value::as_str).map(printable).collect();
+        if via.is_empty() {
+            let age = part["age_s"].as_f64().map_or(String::new(), |age_s| format!(", {} ago", age(age_s)));
+            format!("{name} measured{age}")
+        } else {
+            format!("{name} composed: {}", via.join(" → "))
+        }
+    };
+    format!("{}; {}", part("goodput", "goodput"), part("rtt", "rtt"))
+}
+
+fn age(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{seconds:.0} s"),
+        ..7200.0 => format!("{:.0} min", seconds / 60.0),
+        _ => format!("{:.0} h", seconds / 3600.0),
+    }
+}
+
+fn time(seconds: f64) -> String {
+    let digits = |number: f64| if number < 10.0 { 2 } else { usize::from(number < 100.0) };
+    let (number, unit) = match seconds {
+        ..1e-3 => (1e6 * seconds, "µs"),
+        ..1.0 => (1e3 * seconds, "ms"),
+        ..600.0 => (seconds, "s"),
+        ..36_000.0 => (seconds / 60.0, "min"),
+        _ => (seconds / 3600.0, "h"),
+    };
+    let digits = digits(number);
+    format!("{number:.digits$} {unit}")
+}
+
+/// A number of bytes with a unit: kB, MB, GB, TB are powers of 1000; KiB, MiB, GiB, TiB, and k, M, G, T as for
+/// `barograph probe`, powers of 1024.
+fn parse_bytes(text: &str) -> Result<u64, String> {
+    let wrong = || format!("expected a number of bytes such as 700MB, 1GiB or 14600, found {text}");
+    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (digits, unit) = text.split_at(split);
+    let power = |letter: u8| match letter.to_ascii_uppercase() {
+        b'K' => Some(1),
+        b'M' => Some(2),
+        b'G' => Some(3),
+        b'T' => Some(4),
+        _ => None,
+    };
+    let factor = match *unit.trim_start().as_bytes() {
+        [] | [b'B'] => Some(1.0),
+        [letter] | [letter, b'i', b'B'] => power(letter).map(|power| 1024_f64.powi(power)),
+        [letter, b'B'] => power(letter).map(|power| 1000_f64.powi(power)),
+        _ => None,
+    };
+    let number: f64 = digits.parse().map_err(|_| wrong())?;
+    let bytes = number * factor.ok_or_else(wrong)?;
+    if (1.0..=1e15).contains(&bytes) {
+        Ok(bytes.round() as u64)
+    } else {
+        Err(format!("expected 1 byte to 1000 TB, found {text}"))
+    }
+}
+
+/// Characters of a bar.
+const BAR: usize = 24;
+
+/// The axis ends at the longest interval, or at so many times the longest forecast.
+const AXIS: f64 = 4.0;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_are_read_with_their_units() {
+        for (text, bytes) in [
+            ("14600", 14_600),
+            ("700MB", 700_000_000),
+            ("1GiB", 1 << 30),
+            ("1.5 GB", 1_500_000_000),
+            ("64k", 65_536),
+            ("16M", 16 << 20),
+            ("2kB", 2000),
+            ("1 B", 1),
+            ("1000TB", 1_000_000_000_000_000),
+        ] {
+            assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
+        }
+        for bad in ["", "0", "-1", "MB", "1XB", "1MiBs", "1.2.3", "1001TB", "0.4", "64µ", "inf", "1e3"] {
+            assert!(parse_bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    fn answer() -> Value {
+        serde_json::json!({
+            "from": "h", "bytes": 1000, "level": 0.9, "best": null, "too_close_to_call": ["a", "b"],
+            "hosts": [
+                {"host": "a", "forecast": 1.0, "lower": 0.5, "upper": 2.0, "is_close": true, "basis": "measured",
+                 "rtt": {"forecast": 0.01, "lower": 0.01, "upper": 0.01, "basis": "measured", "age_s": 4.0},
+                 "goodput": {"forecast": 1e6, "lower": 1e6, "upper": 1e6, "basis": "measured", "age_s": 600.0}},
+                {"host": "b\u{1b}[2J", "forecast": 1.2, "lower": 0.6, "upper": 900.0, "is_close": true, "basis": "composed",
+                 "rtt": {"forecast": 0.01, "lower": 0.01, "upper": 0.01, "basis": "measured", "age_s": 4.0},
+                 "goodput": {"forecast": 1e6, "lower": 1e6, "upper": 1e6, "basis": "composed", "via": ["h", "x", "b"]}}],
+            "unknown": [{"host": "c", "reason": "it is gone from the mesh"}]
+        })
+    }
+
+    #[test]
+    fn an_answer_is_a_verdict_a_table_and_what_is_not_known() {
+        let text = shown(&answer());
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines.len(), 5, "{text}");
+        assert_eq!(lines[0], "too close to call: a, b");
+        assert!(lines[2].starts_with("a") && lines[2].contains("1.00 s  500 ms to 2.00 s"), "{text}");
+        assert!(lines[2].ends_with("goodput measured, 10 min ago; rtt measured, 4 s ago"), "{text}");
+        assert!(lines[3].contains("goodput composed: h → x → b; rtt measured"), "{text}");
+        assert!(lines[3].contains(r"b\u{1b}[2J") && lines[3].contains('>'), "{text}");
+        assert_eq!(lines[4], "c: not known: it is gone from the mesh");
+        assert_eq!(shown(&Value::Null), "");
+    }
+
+    #[test]
+    fn a_bar_shows_where_the_interval_lies() {
+        assert_eq!(bar([1.0, 10.0, 100.0], (1.0, 100.0)), "├───────────●──────────┤");
+        assert!(bar([1.0, 1.0, 1.0], (1.0, 1.0)).starts_with('●'));
+        assert_eq!(bar([f64::NAN; 3], (1.0, 2.0)).chars().count(), BAR);
+    }
+}

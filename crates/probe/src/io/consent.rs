@@ -1,0 +1,63 @@
+//! Whether a station agrees to a transfer that it is asked for, and what it is told of it afterwards.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use crate::wire::{Declined, Request};
+
+/// Asked before every transfer that a [`Responder`](super::Responder) serves.
+pub trait Consent: Send + Sync {
+    /// Agrees to a transfer, or says why not. Called on the session's own thread; must not wait for the network.
+    ///
+    /// # Errors
+    /// What the caller is told.
+    fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined>;
+}
+
+/// A transfer that is asked for.
+#[derive(Clone, Copy, Debug)]
+pub struct Wish<'a> {
+    /// The station that signed for its session; `None` = whoever was let in otherwise.
+    pub caller: Option<&'a str>,
+    /// [`Request::Goodput`] or [`Request::Stream`].
+    pub request: Request,
+}
+
+/// Agreement to one transfer: tells what it took when it is dropped, however it ended.
+pub struct Agreement {
+    /// How much later than it said a stream may end, where that is less than the responder's own grace.
+    pub grace: Duration,
+    began: Instant,
+    bytes: u64,
+    settle: Option<Settle>,
+}
+
+type Settle = Box<dyn FnOnce(Duration, u64) + Send>;
+
+impl Agreement {
+    /// `settle` is called once, with how long the transfer took and how many bytes it moved.
+    pub fn new(grace: Duration, settle: impl FnOnce(Duration, u64) + Send + 'static) -> Self {
+        Self { grace, began: Instant::now(), bytes: 0, settle: Some(Box::new(settle)) }
+    }
+
+    pub(super) fn moved(&mut self, bytes: u64) {
+        self.bytes = bytes;
+    }
+}
+
+impl Drop for Agreement {
+    fn drop(&mut self) {
+        if let Some(settle) = self.settle.take() {
+            settle(self.began.elapsed(), self.bytes);
+        }
+    }
+}
+
+impl fmt::Debug for Agreement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agreement")
+            .field("grace", &self.grace)
+            .field("bytes", &self.bytes)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,216 @@
+//! `/v1/best`: which host first, for so many bytes from here (docs/spec/best.md).
+
+use axum::http::{StatusCode, Uri};
+use axum::response::Response;
+use barograph_forecast::{Name, Quantity, Series};
+use barograph_mesh::Estimate;
+use serde::{Deserialize, Serialize};
+
+use super::{Refusal, Shared, State, json, query};
+use crate::best::{self, Answer, Basis, Found, LEVEL, Pairs, Part, Places, Question};
+use crate::health::lock;
+use crate::mesh::Kind;
+use crate::prober::now_unix_ns;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct BestQuery {
+    from: Option<String>,
+    to: String,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct BestJson<'a> {
+    from: &'a str,
+    bytes: u64,
+    level: f64,
+    /// `None` = nothing can be said, or it is too close to call.
+    best: Option<&'a str>,
+    too_close_to_call: Vec<&'a str>,
+    hosts: Vec<FoundJson<'a>>,
+    unknown: Vec<UnknownJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct FoundJson<'a> {
+    host: &'a str,
+    /// Seconds.
+    #[serde(flatten)]
+    time: EstimateJson,
+    is_close: bool,
+    basis: &'static str,
+    rtt: PartJson<'a>,
+    goodput: Option<PartJson<'a>>,
+}
+
+#[derive(Serialize)]
+struct EstimateJson {
+    forecast: f64,
+    lower: f64,
+    upper: f64,
+}
+
+#[derive(Serialize)]
+struct PartJson<'a> {
+    #[serde(flatten)]
+    estimate: EstimateJson,
+    basis: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    age_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    via: Option<Vec<&'a str>>,
+}
+
+#[derive(Serialize)]
+struct UnknownJson<'a> {
+    host: &'a str,
+    reason: &'a str,
+}
+
+pub(super) async fn best(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let asked: BestQuery = query(&uri)?;
+    if !(1..=BYTES_MAX).contains(&asked.bytes) {
+        return Err(Refusal::bad(format!("`bytes`: expected 1 to {BYTES_MAX}, found {}", asked.bytes)));
+    }
+    let from = asked.from.as_deref().map_or(Ok(shared.host.clone()), |text| name("from", text))?;
+    let mut mesh = shared.desk.mesh().await;
+    let found = |places: &Places| {
+        knows(&shared, places, &from)?;
+        hosts(&shared, places, &from, &asked.to)
+    };
+    let hosts = match found(&mesh.0) {
+        Err(refusal) if refusal.is_not_found() => {
+            mesh = shared.desk.newest().await;
+            found(&mesh.0)
+        }
+        found => found,
+    }?;
+    let (places, models) = &*mesh;
+    let knowledge = Pairs { bank: &shared.bank, now_unix_ns: now_unix_ns() };
+    let question = Question { from: &from, hosts: &hosts, bytes: asked.bytes };
+    let answer = best::best(&question, places, models, &knowledge);
+    Ok(json(StatusCode::OK, &BestJson::new(&question, &answer)))
+}
+
+/// That this station knows what `from` measures, or is the one that should.
+fn knows(shared: &Shared, places: &Places, from: &Name) -> Result<(), Refusal> {
+    if *from == shared.host || lock(&shared.bank).has_source(from) {
+        return Ok(());
+    }
+    let not_found = |error| Err(Refusal::new(StatusCode::NOT_FOUND, error));
+    if !places.contains(from) {
+        return not_found(format!("`from`: no host {from} is known here"));
+    }
+    match &shared.board.kind {
+        Kind::Local | Kind::Nats { archive: true } => Ok(()),
+        Kind::Remote(url) => not_found(format!("`from`: what {from} measures is not known here; ask {url}")),
+        Kind::Nats { archive: false } => not_found(format!(
+            "`from`: what {from} measures is not known here; ask it, or a station with the capability archive"
+        )),
+    }
+}
+
+/// The hosts and the members of the groups that `to` names, without `from`, each once.
+fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<Name>, Refusal> {
+    let mut hosts = Vec::new();
+    for word in to.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+        let word = name("to", word)?;
+        let found: Vec<&Name> = places.hosts_of(&word).filter(|host| *host != from).collect();
+        if !found.is_empty() {
+            hosts.extend(found.into_iter().cloned());
+        } else if word == *from {
+            return Err(Refusal::bad(format!("`to`: {word} is also where it comes from")));
+        } else if places.contains(&word) || is_measured(shared, from, &word) {
+            hosts.push(word);
+        } else {
+            let error = format!("`to`: there is no host or group {word} that {from} could reach");
+            return Err(Refusal::new(StatusCode::NOT_FOUND, error));
+        }
+        if HOSTS_MAX < hosts.len() {
+            return Err(Refusal::bad(format!("`to`: expected at most {HOSTS_MAX} hosts, found more")));
+        }
+    }
+    hosts.sort();
+    hosts.dedup();
+    if hosts.is_empty() {
+        return Err(Refusal::bad("`to`: expected a group, or hosts separated by commas, found none"));
+    }
+    Ok(hosts)
+}
+
+/// Whether a target outside the mesh has been measured from there.
+fn is_measured(shared: &Shared, from: &Name, to: &Name) -> bool {
+    let bank = lock(&shared.bank);
+    [Quantity::RTT, Quantity::GOODPUT].into_iter().any(|quantity| {
+        bank.account(&Series { source: from.clone(), target: to.clone(), quantity }).is_some()
+    })
+}
+
+fn name(key: &str, text: &str) -> Result<Name, Refusal> {
+    Name::new(text).map_err(|error| Refusal::bad(format!("`{key}`: {error}")))
+}
+
+impl<'a> BestJson<'a> {
+    fn new(question: &Question<'a>, answer: &'a Answer) -> Self {
+        let close: Vec<&str> =
+            answer.ranked.iter().filter(|one| one.is_close).map(|one| one.host.as_str()).collect();
+        // The first is close to itself.
+        let is_called = close.len() == 1;
+        Self {
+            from: question.from.as_str(),
+            bytes: question.bytes,
+            level: LEVEL,
+            best: close.first().copied().filter(|_| is_called),
+            too_close_to_call: if is_called { Vec::new() } else { close },
+            hosts: answer.ranked.iter().map(FoundJson::new).collect(),
+            unknown: answer
+                .unknown
+                .iter()
+                .map(|(host, reason)| UnknownJson { host: host.as_str(), reason })
+                .collect(),
+        }
+    }
+}
+
+impl<'a> FoundJson<'a> {
+    fn new(found: &'a Found) -> Self {
+        let parts = [Some(&found.rtt), found.goodput.as_ref()];
+        let is_composed =
+            parts.into_iter().flatten().any(|part| matches!(part.basis, Basis::Composed { .. }));
+        Self {
+            host: found.host.as_str(),
+            time: found.time_s.into(),
+            is_close: found.is_close,
+            basis: if is_composed { COMPOSED } else { MEASURED },
+            rtt: PartJson::new(&found.rtt),
+            goodput: found.goodput.as_ref().map(PartJson::new),
+        }
+    }
+}
+
+impl<'a> PartJson<'a> {
+    fn new(part: &'a Part) -> Self {
+        let (basis, age_s, via) = match &part.basis {
+            Basis::Measured { age_s } => (MEASURED, Some(*age_s), None),
+            Basis::Composed { via } => (COMPOSED, None, Some(via.iter().map(Name::as_str).collect())),
+        };
+        Self { estimate: part.estimate.into(), basis, age_s, via }
+    }
+}
+
+impl From<Estimate> for EstimateJson {
+    fn from(estimate: Estimate) -> Self {
+        Self { forecast: estimate.value, lower: estimate.lower, upper: estimate.upper }
+    }
+}
+
+/// Words for where a forecast comes from.
+const MEASURED: &str = "measured";
+const COMPOSED: &str = "composed";
+
+/// A petabyte: 100 days at 1 Gbit/s, and exact in a double.
+const BYTES_MAX: u64 = 1_000_000_000_000_000;
+
+/// Hosts in one question: as many as a station measures.
+const HOSTS_MAX: usize = crate::mesh::PEERS_MAX;

@@ -1,0 +1,149 @@
+//! `/v1/tests`: bulk tests between this station and its peers, and what they may still cost (docs/spec/mesh.md §5).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
+use axum::response::Response;
+use barograph_forecast::Name;
+use barograph_mesh::{Cost, Spent};
+use serde::{Deserialize, Serialize};
+
+use super::{Nothing, Refusal, State, feed, json, query};
+use crate::mesh::{Row, Verdict};
+
+#[derive(Serialize)]
+struct TestsJson {
+    /// Whether this station takes part in tests.
+    bulk: bool,
+    budget: BudgetJson,
+    /// Seconds until this station's next turn; `null` = there is nobody to test.
+    next_turn_s: Option<f64>,
+    turns_skipped: u64,
+    turns_deferred: u64,
+    /// The newest first.
+    tests: Vec<Row>,
+}
+
+#[derive(Serialize)]
+struct BudgetJson {
+    per_hour: CostJson,
+    /// What one test may cost at most.
+    per_test: CostJson,
+    /// In the last hour.
+    spent: SpentJson,
+    left: CostJson,
+}
+
+#[derive(Serialize)]
+struct SpentJson {
+    source: CostJson,
+    target: CostJson,
+}
+
+#[derive(Serialize)]
+struct CostJson {
+    seconds: f64,
+    bytes: u64,
+}
+
+impl From<Cost> for CostJson {
+    fn from(cost: Cost) -> Self {
+        Self { seconds: cost.duration.as_secs_f64(), bytes: cost.bytes }
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTest {
+    to: String,
+    seconds: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct RefusedJson {
+    error: String,
+    retry_after_s: f64,
+}
+
+pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let Nothing {} = query(&uri)?;
+    let bulk = &shared.bulk;
+    let (figures, per_hour) = (bulk.figures(), bulk.plan.budget.per_hour());
+    let Spent { source, target, .. } = figures.spent;
+    let left = Cost {
+        duration: per_hour.duration.saturating_sub(source.duration).saturating_sub(target.duration),
+        bytes: per_hour.bytes.saturating_sub(source.bytes).saturating_sub(target.bytes),
+    };
+    let answer = TestsJson {
+        bulk: bulk.consents,
+        budget: BudgetJson {
+            per_hour: per_hour.into(),
+            per_test: bulk.plan.budget.test_cap().into(),
+            spent: SpentJson { source: source.into(), target: target.into() },
+            left: left.into(),
+        },
+        next_turn_s: figures.next_turn_s,
+        turns_skipped: figures.skipped,
+        turns_deferred: figures.deferred,
+        tests: bulk.tests(),
+    };
+    Ok(json(StatusCode::OK, &answer))
+}
+
+/// Makes a test and answers when it is over: that takes its length and a few seconds.
+pub(super) async fn begin(
+    axum::extract::State(shared): State,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let asked: NewTest = feed::json_body(&headers, body).await?;
+    let peer = Name::new(&asked.to).map_err(|error| Refusal::bad(format!("`to`: {error}")))?;
+    let most = shared.bulk.plan.budget.test_max.as_secs_f64();
+    let length = match asked.seconds {
+        Some(seconds) if (SECONDS_MIN..=most).contains(&seconds) => Some(Duration::from_secs_f64(seconds)),
+        Some(seconds) => {
+            return Err(Refusal::bad(format!(
+                "`seconds`: expected {SECONDS_MIN} to {most}, found {seconds}"
+            )));
+        }
+        None => None,
+    };
+    if !shared.bulk.consents {
+        let error = "this station makes no bulk tests (mesh.bulk = false)";
+        return Err(Refusal::new(StatusCode::FORBIDDEN, error));
+    }
+    let (bulk, to) = (Arc::clone(&shared.bulk), peer.clone());
+    let verdict = tokio::task::spawn_blocking(move || bulk.on_demand(&to, length)).await;
+    match verdict {
+        Ok(None) => {
+            let error = format!("no peer that takes part in bulk tests is called `{peer}` now");
+            Err(Refusal::new(StatusCode::NOT_FOUND, error))
+        }
+        Ok(Some(Verdict::Made { row, .. })) => Ok(json(StatusCode::OK, &row)),
+        Ok(Some(Verdict::Refused { why, retry_after })) => Ok(refused(format!("{peer}: {why}"), retry_after)),
+        Ok(Some(Verdict::Deferred { why, retry_after })) => {
+            Ok(refused(format!("this station: {why}"), retry_after))
+        }
+        Ok(Some(Verdict::Stopped)) | Err(_) => {
+            Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping"))
+        }
+    }
+}
+
+/// 429, and when to ask again.
+fn refused(error: String, retry_after: Duration) -> Response {
+    let retry_after = retry_after.max(RETRY_MIN);
+    let refused = RefusedJson { error, retry_after_s: retry_after.as_secs_f64() };
+    let mut response = json(StatusCode::TOO_MANY_REQUESTS, &refused);
+    // RFC 9110 §10.2.3: whole seconds.
+    let seconds = HeaderValue::from(retry_after.as_secs_f64().ceil() as u64);
+    response.headers_mut().insert(header::RETRY_AFTER, seconds);
+    response
+}
+
+/// Less holds no slow start.
+const SECONDS_MIN: f64 = 0.1;
+/// A peer that does not say when is asked again after a short test at the earliest.
+const RETRY_MIN: Duration = Duration::from_secs(1);

@@ -1,0 +1,211 @@
+//! Which host, for so many bytes from here: what is known of the path to each, and how it is known (docs/spec/best.md).
+//!
+//! Pure: what is known of a pair comes in by [`Knowledge`], members as [`Places`]. Each candidate costs two look-ups, and where a path has to be
+//! composed those of its legs, each made once for a question however many candidates share it.
+
+mod models;
+mod pairs;
+mod places;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use barograph_forecast::Name;
+use barograph_mesh::{Candidate, Composition, Estimate, INITIAL_WINDOW_BYTES, rank};
+
+pub(crate) use models::Models;
+pub(crate) use pairs::{LEVEL, Pairs};
+pub(crate) use places::{Place, Places};
+
+/// What is known of one quantity between two hosts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Sight {
+    /// A forecast that counts, and how old the value is that it was made from (s).
+    Fresh(Estimate, f64),
+    /// There is one, but it was made from a value too old to say what is now (s).
+    Stale(f64),
+    /// Nothing was measured.
+    Nothing,
+}
+
+/// Whoever knows what is forecast between two hosts.
+pub(crate) trait Knowledge {
+    /// What is known of the path from one to the other.
+    fn sight(&self, from: &Name, to: &Name, what: Composition) -> Sight;
+}
+
+/// Nothing is known.
+pub(crate) struct Blank;
+
+impl Knowledge for Blank {
+    fn sight(&self, _: &Name, _: &Name, _: Composition) -> Sight {
+        Sight::Nothing
+    }
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Question<'a> {
+    pub(crate) from: &'a Name,
+    pub(crate) hosts: &'a [Name],
+    pub(crate) bytes: u64,
+}
+
+/// What can be said.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    /// The shortest time first.
+    pub(crate) ranked: Vec<Found>,
+    /// Hosts of which no time can be given, by name, each with the reason.
+    pub(crate) unknown: Vec<(Name, String)>,
+}
+
+/// A host in its place.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Found {
+    pub(crate) host: Name,
+    pub(crate) time_s: Estimate,
+    /// It cannot be told from the first; true of the first itself.
+    pub(crate) is_close: bool,
+    pub(crate) rtt: Part,
+    /// `None` = nothing is known, and the bytes fit the initial window.
+    pub(crate) goodput: Option<Part>,
+}
+
+/// A forecast and where it comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Part {
+    pub(crate) estimate: Estimate,
+    pub(crate) basis: Basis,
+}
+
+/// Where a forecast comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Basis {
+    /// From the pair's own series, whose newest value is so old (s).
+    Measured { age_s: f64 },
+    /// From the paths between these hosts, both ends included.
+    Composed { via: Vec<Name> },
+}
+
+/// Answers a question from what is known.
+pub(crate) fn best(
+    question: &Question<'_>,
+    places: &Places,
+    models: &Models,
+    knowledge: &dyn Knowledge,
+) -> Answer {
+    let asked = Asked { places, models, knowledge, legs: RefCell::default() };
+    let mut unknown = Vec::new();
+    let mut known = BTreeMap::new();
+    for host in question.hosts {
+        match asked.parts(question.from, host, question.bytes) {
+            Ok(parts) => drop(known.insert(host.as_str(), (host, parts))),
+            Err(reason) => unknown.push((host.clone(), reason)),
+        }
+    }
+    let candidate = |(name, (_, (rtt, goodput))): (&&str, &(&Name, Parts))| Candidate {
+        host: Arc::from(*name),
+        rtt_s: rtt.estimate,
+        goodput_bit_s: goodput.as_ref().map(|part| part.estimate),
+    };
+    let candidates: Vec<Candidate> = known.iter().map(candidate).collect();
+    let ranked = rank(&candidates, question.bytes).into_iter().filter_map(|one| {
+        let (host, (rtt, goodput)) = known.remove(&*one.host)?;
+        Some(Found { host: host.clone(), time_s: one.time_s, is_close: one.is_close, rtt, goodput })
+    });
+    let ranked = ranked.collect();
+    // Their forecasts make no sense, such as a rate of 0.
+    unknown.extend(
+        known.into_values().map(|(host, _)| (host.clone(), "what is forecast of it is no time".into())),
+    );
+    unknown.sort();
+    Answer { ranked, unknown }
+}
+
+type Parts = (Part, Option<Part>);
+
+/// A question on its way: the legs already looked up.
+struct Asked<'a> {
+    places: &'a Places,
+    models: &'a Models,
+    knowledge: &'a dyn Knowledge,
+    legs: RefCell<BTreeMap<(Name, Name, bool), Sight>>,
+}
+
+impl Asked<'_> {
+    /// Round trip and goodput, or why there are none.
+    fn parts(&self, from: &Name, to: &Name, bytes: u64) -> Result<Parts, String> {
+        if self.places.is_lost(to) {
+            return Err("it is gone from the mesh".into());
+        }
+        let rtt = self.part(from, to, Composition::Rtt)?;
+        match self.part(from, to, Composition::Goodput) {
+            Ok(goodput) => Ok((rtt, Some(goodput))),
+            Err(_) if bytes <= INITIAL_WINDOW_BYTES => Ok((rtt, None)),
+            Err(reason) => {
+                let rtt_ms = 1e3 * rtt.estimate.value;
+                Err(format!("only its round-trip time is known, {rtt_ms:.1} ms: {reason}"))
+            }
+        }
+    }
+
+    /// Measured where that is fresh, else composed.
+    fn part(&self, from: &Name, to: &Name, what: Composition) -> Result<Part, String> {
+        let sight = self.knowledge.sight(from, to, what);
+        if let Sight::Fresh(estimate, age_s) = sight {
+            return Ok(Part { estimate, basis: Basis::Measured { age_s } });
+        }
+        self.composed(from, to, what).map_err(|why| match sight {
+            Sight::Stale(age_s) => format!("its newest {} is {} old, and {why}", word(what), span(age_s)),
+            Sight::Fresh(..) | Sight::Nothing => format!("no {} was measured, and {why}", word(what)),
+        })
+    }
+
+    fn composed(&self, from: &Name, to: &Name, what: Composition) -> Result<Part, String> {
+        let Some(via) = self.places.via(from, to) else {
+            return Err("no representatives connect the two".into());
+        };
+        let mut legs = Vec::with_capacity(via.len());
+        for leg in via.windows(2) {
+            let Sight::Fresh(estimate, _) = self.leg(&leg[0], &leg[1], what) else {
+                return Err(format!(
+                    "none is known from {} to {}, on the way by representatives",
+                    leg[0], leg[1]
+                ));
+            };
+            legs.push(estimate);
+        }
+        let estimate = self.models.of(what).estimate(&legs);
+        let estimate = estimate.ok_or("what is known of the way by representatives makes no estimate")?;
+        Ok(Part { estimate, basis: Basis::Composed { via } })
+    }
+
+    /// One leg; most candidates of a question share all but the last.
+    fn leg(&self, from: &Name, to: &Name, what: Composition) -> Sight {
+        let key = (from.clone(), to.clone(), what == Composition::Rtt);
+        *self.legs.borrow_mut().entry(key).or_insert_with(|| self.knowledge.sight(from, to, what))
+    }
+}
+
+fn word(what: Composition) -> &'static str {
+    match what {
+        Composition::Rtt => "round-trip time",
+        Composition::Goodput => "goodput",
+    }
+}
+
+/// A time for people.
+fn span(seconds: f64) -> String {
+    match seconds {
+        ..120.0 => format!("{seconds:.0} s"),
+        ..7200.0 => format!("{:.0} min", seconds / 60.0),
+        ..172_800.0 => format!("{:.0} h", seconds / 3600.0),
+        _ => format!("{:.0} days", seconds / 86_400.0),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

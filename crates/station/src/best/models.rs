@@ -1,0 +1,83 @@
+//! How wrong composed paths are in this mesh, learnt from the pairs that are measured too.
+
+use barograph_forecast::Name;
+use barograph_mesh::{Composition, Estimate, Model};
+
+use super::{Knowledge, Places, Sight};
+
+/// The model of each quantity.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Models {
+    rtt: Model,
+    goodput: Model,
+}
+
+impl Models {
+    /// Learns from pairs of members that are measured and that a way by representatives connects, too: at most
+    /// [`PAIRS_MAX`] of each quantity, spread over all pairs.
+    pub(crate) fn learnt(places: &Places, knowledge: &dyn Knowledge) -> Self {
+        let hosts: Vec<&Name> = places.hosts().filter(|host| !places.is_lost(host)).collect();
+        let pairs = hosts.len().saturating_mul(hosts.len().saturating_sub(1));
+        let step = coprime_step(pairs);
+        let looked = pairs.min(LOOKED_MAX);
+        let chosen = (0..looked).map(|i| {
+            // A walk through all pairs that meets none twice.
+            let at = (i as u128 * step as u128 % pairs as u128) as usize;
+            let (a, b) = (at / (hosts.len() - 1), at % (hosts.len() - 1));
+            (hosts[a], hosts[b + usize::from(a <= b)])
+        });
+        let (mut rtt, mut goodput) = (Vec::new(), Vec::new());
+        for (from, to) in chosen {
+            for (what, found) in [(Composition::Rtt, &mut rtt), (Composition::Goodput, &mut goodput)] {
+                if found.len() < PAIRS_MAX {
+                    found.extend(lesson(places, knowledge, from, to, what));
+                }
+            }
+        }
+        let learnt = |what, found: &[(Vec<Estimate>, f64)]| {
+            Model::learnt(what, found.iter().map(|(legs, measured)| (&legs[..], *measured)))
+        };
+        Self { rtt: learnt(Composition::Rtt, &rtt), goodput: learnt(Composition::Goodput, &goodput) }
+    }
+
+    pub(crate) fn of(&self, what: Composition) -> &Model {
+        match what {
+            Composition::Rtt => &self.rtt,
+            Composition::Goodput => &self.goodput,
+        }
+    }
+}
+
+/// The legs of a pair and what was measured of the pair itself.
+fn lesson(
+    places: &Places,
+    knowledge: &dyn Knowledge,
+    from: &Name,
+    to: &Name,
+    what: Composition,
+) -> Option<(Vec<Estimate>, f64)> {
+    // Most pairs of a large mesh are not measured, and this is the cheaper question.
+    let Sight::Fresh(measured, _) = knowledge.sight(from, to, what) else { return None };
+    let via = places.via(from, to)?;
+    let legs = via.windows(2).map(|leg| match knowledge.sight(&leg[0], &leg[1], what) {
+        Sight::Fresh(estimate, _) => Some(estimate),
+        Sight::Stale(_) | Sight::Nothing => None,
+    });
+    Some((legs.collect::<Option<_>>()?, measured.value))
+}
+
+/// A step that shares no factor with `n`, near its golden section, so that the walk is even from the beginning.
+fn coprime_step(n: usize) -> usize {
+    let golden = (n as f64 * 0.618) as usize;
+    (golden.max(1)..).find(|step| gcd(*step, n.max(1)) == 1).unwrap_or(1)
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+/// Most pairs that a model is learnt from: its mean and scatter are then known to some per cent.
+const PAIRS_MAX: usize = 1000;
+
+/// Most pairs looked at, all of 100 hosts: some hundredths of a second of work, away from any request.
+const LOOKED_MAX: usize = 10_000;

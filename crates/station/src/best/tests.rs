@@ -1,0 +1,212 @@
+use std::cell::Cell;
+use std::sync::Mutex;
+
+use barograph_forecast::{Outcome, Quantity, Series};
+
+use super::*;
+use crate::bank::{Bank, Measured};
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// Made-up pairs, and how often somebody asked.
+#[derive(Default)]
+struct Book {
+    sights: BTreeMap<(String, String, bool), Sight>,
+    asked: Cell<usize>,
+}
+
+impl Knowledge for Book {
+    fn sight(&self, from: &Name, to: &Name, what: Composition) -> Sight {
+        self.asked.set(self.asked.get() + 1);
+        let key = (from.as_str().into(), to.as_str().into(), what == Composition::Rtt);
+        self.sights.get(&key).copied().unwrap_or(Sight::Nothing)
+    }
+}
+
+impl Book {
+    fn set(&mut self, from: &str, to: &str, what: Composition, sight: Sight) {
+        self.sights.insert((from.into(), to.into(), what == Composition::Rtt), sight);
+    }
+
+    /// A measured pair: ms, Mbit/s, and intervals of ± 5 %.
+    fn pair(&mut self, from: &str, to: &str, rtt_ms: f64, mbit_s: f64) {
+        self.set(from, to, Composition::Rtt, fresh(rtt_ms / 1e3));
+        self.set(from, to, Composition::Goodput, fresh(mbit_s * 1e6));
+    }
+}
+
+fn fresh(value: f64) -> Sight {
+    Sight::Fresh(Estimate { value, lower: value / 1.05, upper: value * 1.05 }, 1.0)
+}
+
+fn places(hosts: &[(&str, &[&str])]) -> Places {
+    let place = |(host, groups): &(&str, &[&str])| {
+        let is_lost = groups.contains(&"lost");
+        (name(host), Place { groups: groups.iter().map(|group| name(group)).collect(), is_lost })
+    };
+    Places::new(hosts.iter().map(place).collect())
+}
+
+/// Two sites; `ra` and `rb` stand for theirs.
+fn two_sites() -> Places {
+    places(&[
+        ("h", &["local:a"]),
+        ("g", &["local:a"]),
+        ("ra", &["local:a", "global"]),
+        ("rb", &["local:b", "global"]),
+        ("x", &["local:b"]),
+        ("y", &["local:b"]),
+        ("z", &["local:b", "lost"]),
+        ("loner", &["local:c"]),
+    ])
+}
+
+fn ask(to: &[&str], bytes: u64, places: &Places, book: &Book) -> Answer {
+    let hosts: Vec<Name> = to.iter().map(|host| name(host)).collect();
+    let models = Models::learnt(places, &Blank);
+    best(&Question { from: &name("h"), hosts: &hosts, bytes }, places, &models, book)
+}
+
+#[test]
+fn measured_hosts_are_ranked_and_what_intervals_do_not_part_is_close() {
+    let mut book = Book::default();
+    book.pair("h", "g", 1.0, 100.0);
+    book.pair("h", "ra", 1.0, 98.0);
+    book.pair("h", "x", 1.0, 50.0);
+    let answer = ask(&["x", "ra", "g"], 100_000_000, &two_sites(), &book);
+    let order: Vec<(&str, bool)> =
+        answer.ranked.iter().map(|one| (one.host.as_str(), one.is_close)).collect();
+    assert_eq!(order, [("g", true), ("ra", true), ("x", false)]);
+    let first = &answer.ranked[0];
+    assert!((first.time_s.value - 8.002).abs() < 1e-9, "{first:?}");
+    assert_eq!(first.goodput.as_ref().unwrap().basis, Basis::Measured { age_s: 1.0 });
+    assert_eq!(answer.unknown, []);
+}
+
+#[test]
+fn a_pair_never_measured_is_composed_by_way_of_representatives_and_wider() {
+    let mut book = Book::default();
+    book.pair("h", "ra", 1.0, 900.0);
+    book.pair("ra", "rb", 20.0, 200.0);
+    book.pair("rb", "x", 2.0, 900.0);
+    let answer = ask(&["x"], 100_000_000, &two_sites(), &book);
+    let found = &answer.ranked[0];
+    let via = Basis::Composed { via: ["h", "ra", "rb", "x"].map(name).into() };
+    assert_eq!((&found.rtt.basis, &found.goodput.as_ref().unwrap().basis), (&via, &via));
+    assert!((found.rtt.estimate.value - 0.023).abs() < 1e-9, "{found:?}");
+    let rate = found.goodput.as_ref().unwrap().estimate;
+    assert!(rate.value < 200e6 && 2.0 < rate.upper / rate.value, "a factor of two is guessed: {rate:?}");
+    // Both of one site: by way of its representative.
+    book.pair("ra", "g", 1.0, 900.0);
+    let answer = ask(&["g"], 100_000_000, &two_sites(), &book);
+    assert_eq!(answer.ranked[0].rtt.basis, Basis::Composed { via: ["h", "ra", "g"].map(name).into() });
+}
+
+#[test]
+fn what_measured_pairs_teach_corrects_and_narrows() {
+    let mut places_of: Vec<(String, [&str; 1])> = (0..8).map(|i| (format!("n{i}"), ["local:a"])).collect();
+    places_of.push(("h".into(), ["local:a"]));
+    let mut all: Vec<(&str, &[&str])> =
+        places_of.iter().map(|(host, groups)| (host.as_str(), &groups[..])).collect();
+    all.push(("ra", &["local:a", "global"]));
+    let places = places(&all);
+    let mut book = Book::default();
+    for (i, (host, _)) in all.iter().enumerate().filter(|(_, (host, _))| *host != "ra") {
+        book.pair(host, "ra", 1.0, 800.0);
+        book.pair("ra", host, 1.0, 800.0);
+        for (j, (other, _)) in all.iter().enumerate().filter(|(_, (other, _))| !["ra", *host].contains(other))
+        {
+            // The direct path takes half of the way by the representative, more or less.
+            book.pair(host, other, 1.0 + 0.01 * ((i * 7 + j * 3) % 5) as f64, 800.0);
+        }
+    }
+    book.sights.remove(&("h".into(), "n3".into(), true));
+    let models = Models::learnt(&places, &book);
+    let hosts = [name("n3")];
+    let asked = Question { from: &name("h"), hosts: &hosts, bytes: 1_000_000 };
+    let answer = best(&asked, &places, &models, &book);
+    let rtt = &answer.ranked[0].rtt;
+    assert!(matches!(rtt.basis, Basis::Composed { .. }));
+    assert!((rtt.estimate.value / 0.001 - 1.0).abs() < 0.1, "2 ms are composed, 1 ms is learnt: {rtt:?}");
+    assert!(rtt.estimate.upper / rtt.estimate.lower < 1.5, "{rtt:?}");
+    assert!(8 < models.of(Composition::Rtt).pairs());
+}
+
+#[test]
+fn of_whom_no_time_can_be_given_the_reason_is() {
+    let mut book = Book::default();
+    book.set("h", "g", Composition::Rtt, fresh(0.012));
+    book.set("h", "x", Composition::Rtt, fresh(0.012));
+    book.set("h", "x", Composition::Goodput, Sight::Stale(20_000.0));
+    book.pair("h", "z", 1.0, 100.0);
+    book.pair("h", "y", 1.0, 0.0);
+    let answer = ask(&["g", "x", "z", "loner", "y"], 1_000_000, &two_sites(), &book);
+    assert_eq!(answer.ranked, []);
+    let reasons: BTreeMap<&str, &str> =
+        answer.unknown.iter().map(|(host, reason)| (host.as_str(), reason.as_str())).collect();
+    assert_eq!(reasons["z"], "it is gone from the mesh");
+    assert_eq!(reasons["loner"], "no round-trip time was measured, and no representatives connect the two");
+    let stale = "only its round-trip time is known, 12.0 ms: its newest goodput is 6 h old, and none is known from h to ra";
+    assert!(reasons["x"].starts_with(stale), "{reasons:?}");
+    assert!(reasons["g"].starts_with("only its round-trip time is known, 12.0 ms: no goodput was measured"));
+    assert_eq!(reasons["y"], "what is forecast of it is no time");
+    // What fits the initial window needs no rate.
+    let answer = ask(&["g", "x"], INITIAL_WINDOW_BYTES, &two_sites(), &book);
+    assert_eq!(answer.ranked.len(), 2);
+    assert!(answer.ranked[0].goodput.is_none() && (answer.ranked[0].time_s.value - 0.024).abs() < 1e-12);
+}
+
+#[test]
+fn a_question_costs_a_few_look_ups_for_each_host() {
+    let hosts: Vec<String> = (0..500).map(|i| format!("n{i}")).collect();
+    let mut all: Vec<(&str, &[&str])> = hosts.iter().map(|host| (host.as_str(), &["local:b"][..])).collect();
+    all.extend([("h", &["local:a"][..]), ("ra", &["local:a", "global"]), ("rb", &["local:b", "global"])]);
+    let mut book = Book::default();
+    book.pair("h", "ra", 1.0, 900.0);
+    book.pair("ra", "rb", 20.0, 200.0);
+    hosts.iter().for_each(|host| book.pair("rb", host, 1.0, 100.0));
+    let to: Vec<&str> = hosts.iter().map(String::as_str).collect();
+    let answer = ask(&to, 1_000_000, &places(&all), &book);
+    assert_eq!(answer.ranked.len(), 500);
+    // Of both quantities: its own and its last leg for each, and the two legs that all share once.
+    assert_eq!(book.asked.get(), 2 * (2 * 500 + 2));
+}
+
+fn measured(source: &str, target: &str, quantity: &Quantity, second: i64, value: f64) -> Measured {
+    let series = Series { source: name(source), target: name(target), quantity: quantity.clone() };
+    let time_unix_ns = second * 1_000_000_000;
+    Measured { series, time_unix_ns, outcome: Outcome::Value(value), detail: String::new() }
+}
+
+#[test]
+fn a_bank_knows_a_path_from_either_end_while_it_is_new() {
+    let mut bank = Bank::new(100);
+    for second in (0..100).step_by(10) {
+        bank.observe(&measured("h", "x", &Quantity::RTT, second, 0.01 + 1e-5 * (second % 3) as f64));
+        bank.observe(&measured("x", "h", &Quantity::GOODPUT_DOWN, second, 1e8));
+    }
+    bank.observe(&measured("h", "once", &Quantity::GOODPUT, 90, 1e6));
+    let bank = Mutex::new(bank);
+    let at = |second: i64| Pairs { bank: &bank, now_unix_ns: second * 1_000_000_000 };
+    let (h, x) = (name("h"), name("x"));
+    for (from, to) in [(&h, &x), (&x, &h)] {
+        let Sight::Fresh(rtt, age_s) = at(100).sight(from, to, Composition::Rtt) else { panic!() };
+        assert!(rtt.is_positive() && (rtt.value - 0.01).abs() < 1e-4 && age_s == 10.0, "{rtt:?}");
+    }
+    // What x receives from h is a rate from h to x, and says nothing of the other way.
+    assert!(
+        matches!(at(100).sight(&h, &x, Composition::Goodput), Sight::Fresh(rate, _) if rate.is_positive())
+    );
+    assert_eq!(at(100).sight(&x, &h, Composition::Goodput), Sight::Nothing);
+    // Six periods of ten seconds; of a goodput an hour at least.
+    assert!(matches!(at(150).sight(&h, &x, Composition::Rtt), Sight::Fresh(..)));
+    assert_eq!(at(151).sight(&h, &x, Composition::Rtt), Sight::Stale(61.0));
+    assert!(matches!(at(3690).sight(&h, &x, Composition::Goodput), Sight::Fresh(..)));
+    assert_eq!(at(3691).sight(&h, &x, Composition::Goodput), Sight::Stale(3601.0));
+    // A clock that was set back makes nothing old.
+    assert!(matches!(at(-1000).sight(&h, &x, Composition::Rtt), Sight::Fresh(_, 0.0)));
+    let Sight::Fresh(once, _) = at(100).sight(&h, &name("once"), Composition::Goodput) else { panic!() };
+    assert!(once.contains(2e6) && once.contains(5e5) && once.value == 1e6, "one value is a guess: {once:?}");
+}

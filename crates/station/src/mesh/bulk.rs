@@ -1,0 +1,424 @@
+//! Bulk tests between stations: both ends' leave, the tests themselves, and what is kept of them (docs/spec/mesh.md §5).
+//!
+//! A test passes three places: this host's one [`Place`] for transfers, its [`Gate`] (budget and token), and the
+//! peer's answer in the probe session, which comes of the peer's own place and gate.
+
+mod door;
+mod log;
+mod place;
+mod shape;
+mod tester;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
+use barograph_mesh::{BudgetError, Cost, Gate, GateConfig, PlanConfig, Refusal, Spent, Statistics};
+use barograph_probe::io::{Cancel, Context, stream_counted};
+use barograph_probe::stop::Guard;
+use barograph_probe::stream::{Ended, StreamPlan, Streamed};
+use barograph_probe::wire::{Declined, STREAM_MS_MAX};
+use barograph_probe::{ProbeError, Target};
+
+pub(crate) use self::door::Door;
+use self::log::{Log, State};
+pub(crate) use self::log::{ROLES, Row, STATES};
+pub(crate) use self::place::{Held, Place, Use};
+use self::shape::{Path, Shape};
+pub(crate) use self::tester::Tester;
+use super::Board;
+use super::board::now_s;
+use crate::bank::{Bank, Measured};
+use crate::config::MeshConfig;
+use crate::detail;
+use crate::health::lock;
+use crate::prober::now_unix_ns;
+use crate::recorder::Inbox;
+
+/// Bulk tests of one station, at either end.
+pub(crate) struct Bulk {
+    pub(crate) host: Name,
+    /// Whether it takes part in any.
+    pub(crate) consents: bool,
+    pub(crate) plan: PlanConfig,
+    pub(crate) place: Arc<Place>,
+    early_stop: bool,
+    board: Arc<Board>,
+    bank: Arc<Mutex<Bank>>,
+    inbox: Inbox,
+    gate: Mutex<Gate>,
+    log: Mutex<Log>,
+    /// What full tests say of early estimates, by path.
+    paths: Mutex<BTreeMap<Name, Path>>,
+    turns: Mutex<Turns>,
+    cancel: Cancel,
+    began: Instant,
+}
+
+/// The plan's own figures.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turns {
+    statistics: Statistics,
+    /// When the next turn is; `None` = there are no peers.
+    next_at: Option<Duration>,
+}
+
+/// What a station works with.
+pub(crate) struct Parts {
+    pub(crate) host: Name,
+    pub(crate) board: Arc<Board>,
+    pub(crate) bank: Arc<Mutex<Bank>>,
+    pub(crate) inbox: Inbox,
+}
+
+/// What became of a test that this station wanted to start.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// It was made, and gave a rate or not.
+    Made { row: Row, cost: Cost },
+    /// The peer gave no leave.
+    Refused { why: String, retry_after: Duration },
+    /// This host gave none.
+    Deferred { why: String, retry_after: Duration },
+    /// The station stops.
+    Stopped,
+}
+
+/// What `/metrics` and `GET /v1/tests` say of the budget and the turns.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Figures {
+    pub(crate) counts: [[u64; 3]; 2],
+    pub(crate) spent: Spent,
+    /// Turns in which every peer asked refused.
+    pub(crate) skipped: u64,
+    /// Turns put off for this host's own place or budget.
+    pub(crate) deferred: u64,
+    pub(crate) next_turn_s: Option<f64>,
+}
+
+impl Bulk {
+    /// # Errors
+    /// When the budget makes no sense.
+    pub(crate) fn new(config: &MeshConfig, parts: Parts) -> Result<Self, BudgetError> {
+        let seed = seed();
+        let plan = PlanConfig { seed, ..config.plan() };
+        plan.check()?;
+        let gate = Gate::new(GateConfig { budget: plan.budget, seed, ..GateConfig::default() })?;
+        let Parts { host, board, bank, inbox } = parts;
+        Ok(Self {
+            host,
+            consents: config.bulk,
+            plan,
+            place: Arc::default(),
+            early_stop: config.bulk_early_stop,
+            board,
+            bank,
+            inbox,
+            gate: Mutex::new(gate),
+            log: Mutex::default(),
+            paths: Mutex::default(),
+            turns: Mutex::default(),
+            cancel: Cancel::default(),
+            began: Instant::now(),
+        })
+    }
+
+    /// The newest tests first.
+    pub(crate) fn tests(&self) -> Vec<Row> {
+        lock(&self.log).newest()
+    }
+
+    pub(crate) fn figures(&self) -> Figures {
+        let turns = *lock(&self.turns);
+        let now = self.now();
+        Figures {
+            counts: lock(&self.log).counts,
+            spent: lock(&self.gate).spent(now),
+            skipped: turns.statistics.skipped,
+            deferred: turns.statistics.deferrals,
+            next_turn_s: turns.next_at.map(|at| at.saturating_sub(now).as_secs_f64()),
+        }
+    }
+
+    /// A test that was asked for; blocks for its length and some seconds. `None` = there is no such peer.
+    pub(crate) fn on_demand(&self, peer: &Name, length: Option<Duration>) -> Option<Verdict> {
+        let target = self.peers().remove(peer)?;
+        let shape = self.path(peer).on_demand(length, self.early_stop, &self.plan.budget);
+        Some(self.test(peer, &target, &shape, true))
+    }
+
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// Who can be tested, and where.
+    fn peers(&self) -> BTreeMap<Name, Target> {
+        let peers = self.board.peers();
+        let able = peers.all().filter(|peer| peer.entry.capabilities.bulk);
+        able.filter_map(|peer| {
+            let target = Target::parse(&peer.target()?.to_string()).ok()?;
+            Some((peer.entry.host.clone(), target))
+        })
+        .collect()
+    }
+
+    fn series(&self, peer: &Name) -> Series {
+        Series { source: self.host.clone(), target: peer.clone(), quantity: Quantity::GOODPUT }
+    }
+
+    /// What is known of a path: its calibration from here, its forecast from the bank.
+    fn path(&self, peer: &Name) -> Path {
+        let path = lock(&self.paths).get(peer).copied().unwrap_or_default();
+        let bank = lock(&self.bank);
+        let account = bank.account(&self.series(peer));
+        Path {
+            forecast_bit_s: account.and_then(|account| account.next()).map(|next| next.median.value),
+            guard: account
+                .and_then(|account| account.interval(GUARD_LEVEL))
+                .map(|(lower_bit_s, upper_bit_s)| Guard { lower_bit_s, upper_bit_s }),
+            ..path
+        }
+    }
+
+    /// Makes one test towards `peer`, and records it, within this host's leave and the peer's.
+    fn test(&self, peer: &Name, target: &Target, shape: &Shape, on_demand: bool) -> Verdict {
+        let row = Row::new(now_s(), ROLES[0], peer.as_str(), shape.length.as_secs_f64(), on_demand);
+        let deferred = |why: String, retry_after: Duration| {
+            let row = row.clone().refused(format!("by this station: {why}"), Some(retry_after.as_secs_f64()));
+            lock(&self.log).add(row);
+            Verdict::Deferred { why, retry_after }
+        };
+        let Some(_held) = self.place.take(Use::Test) else {
+            return deferred("another bulk transfer is running here".into(), PLACE_AGAIN);
+        };
+        let now = self.now();
+        let grant = match self.start(now, peer, shape.expected) {
+            Ok(grant) => grant,
+            Err(refusal) => return deferred(refusal.to_string(), retry_after(&refusal)),
+        };
+        let id = lock(&self.log).add(row.clone());
+        let sent = AtomicU64::new(0);
+        let began = Instant::now();
+        let result = self.stream(peer, target, shape, &sent).and_then(|streamed| checked(streamed, began));
+        let cost = match &result {
+            Ok(streamed) => {
+                Cost { duration: Duration::from_secs_f64(streamed.elapsed_s.max(0.0)), bytes: streamed.bytes }
+            }
+            Err(_) => match sent.load(Ordering::Relaxed) {
+                // It was declined, or never begun: that costs nothing.
+                0 => Cost::default(),
+                bytes => Cost { duration: began.elapsed(), bytes },
+            },
+        };
+        // Only a test that was not over in time is counted already.
+        let _ = lock(&self.gate).end(self.now(), grant, cost);
+        let (row, verdict) = self.judged(peer, shape, row, cost, result);
+        lock(&self.log).end(id, row);
+        verdict
+    }
+
+    /// This host's own leave, begun at once: what the peer says comes within the time of the test.
+    fn start(&self, now: Duration, peer: &Name, expected: Cost) -> Result<u64, Refusal> {
+        let mut gate = lock(&self.gate);
+        let grant = gate.start(now, peer.as_str(), expected)?;
+        let begun = gate.begin(now, grant.token, peer.as_str());
+        begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: PLACE_AGAIN })
+    }
+
+    /// Streams; a peer that allows less is asked for that.
+    fn stream(
+        &self,
+        peer: &Name,
+        target: &Target,
+        shape: &Shape,
+        sent: &AtomicU64,
+    ) -> Result<Streamed, ProbeError> {
+        let mut plan = StreamPlan {
+            seconds: shape.length.as_secs_f64(),
+            bytes_max: shape.bytes_max,
+            congestion: None,
+            early: shape.early,
+        };
+        let context = Context {
+            deadline: AROUND,
+            sign: Some(self.board.identity.signer(peer.clone())),
+            signs_first: true,
+            cancel: self.cancel.clone(),
+            ..Context::default()
+        };
+        let mut tries = 0..LOWERED_MAX;
+        loop {
+            let result = stream_counted(target, &plan, &context, sent);
+            let limit = match &result {
+                Err(ProbeError { declined: Some(Declined::TooLarge { limit }), .. }) => *limit,
+                _ => return result,
+            };
+            if limit == 0 || tries.next().is_none() {
+                return result;
+            }
+            // Bytes are judged first; no responder allows so few of them that they could be milliseconds.
+            if limit <= u64::from(STREAM_MS_MAX) {
+                plan.seconds = plan.seconds.min(limit as f64 / 1000.0);
+            } else {
+                plan.bytes_max = plan.bytes_max.min(limit);
+            }
+        }
+    }
+
+    /// Records what a test gave, and learns from it.
+    fn judged(
+        &self,
+        peer: &Name,
+        shape: &Shape,
+        row: Row,
+        cost: Cost,
+        result: Result<Streamed, ProbeError>,
+    ) -> (Row, Verdict) {
+        let row = Row { duration_s: Some(cost.duration.as_secs_f64()), bytes: Some(cost.bytes), ..row };
+        let streamed = match result {
+            Ok(streamed) => streamed,
+            Err(error) if error.stopped => {
+                let row = Row { state: State::Failed, why: Some("this station stopped".into()), ..row };
+                return (row, Verdict::Stopped);
+            }
+            Err(error) => {
+                if let Some(retry_after) = refusal(error.declined) {
+                    let why = error.message.clone();
+                    let told = Some(retry_after.as_secs_f64()).filter(|seconds| 0.0 < *seconds);
+                    return (row.refused(error.message, told), Verdict::Refused { why, retry_after });
+                }
+                let outcome = Outcome::Failed { failure: error.failure, after_s: error.after_s };
+                self.record(peer, outcome, detail::failed_test(&error.message, shape.length.as_secs_f64()));
+                let why = format!("{}: {}", error.failure.as_str(), error.message);
+                let row = Row { state: State::Failed, why: Some(why), ..row };
+                return (row.clone(), Verdict::Made { row, cost });
+            }
+        };
+        self.learn(peer, shape, &streamed);
+        let rate = streamed.rate_bit_s();
+        let detail = detail::of_test(&streamed, shape.length.as_secs_f64(), shape.is_audit);
+        self.record(peer, Outcome::Value(rate), detail);
+        let ended = Some(streamed.ended.as_str());
+        let row = Row { state: State::Done, goodput_bit_s: Some(rate), ended, ..row };
+        (row.clone(), Verdict::Made { row, cost })
+    }
+
+    fn learn(&self, peer: &Name, shape: &Shape, streamed: &Streamed) {
+        let mut paths = lock(&self.paths);
+        let path = paths.entry(peer.clone()).or_default();
+        match streamed.ended {
+            Ended::Early(_) => path.settled_in = Some(Duration::from_secs_f64(streamed.elapsed_s.max(0.0))),
+            // One that its forecast sent to the full length is no random one: it says nothing of the others.
+            Ended::Full if shape.calibrates => {
+                let proposed = streamed.proposed.map(|reason| reason.settled_bit_s);
+                path.calibration.learn(proposed, streamed.rate_bit_s());
+            }
+            Ended::Full | Ended::Bytes => {}
+        }
+    }
+
+    fn record(&self, peer: &Name, outcome: Outcome, detail: String) {
+        let (series, time_unix_ns) = (self.series(peer), now_unix_ns());
+        self.inbox.offer(Measured { series, time_unix_ns, outcome, detail });
+    }
+}
+
+/// Whether a peer that declines refuses this test alone, and how long it says to wait.
+fn refusal(declined: Option<Declined>) -> Option<Duration> {
+    match declined? {
+        Declined::BusyFor { retry_ms } | Declined::SpentFor { retry_ms } => {
+            Some(Duration::from_millis(retry_ms))
+        }
+        Declined::Busy | Declined::Spent | Declined::Full | Declined::Stopping => Some(Duration::ZERO),
+        // It does not know the experiment, or does not serve it: that is news of the path.
+        Declined::Malformed | Declined::NotServed | Declined::TooLarge { .. } => None,
+    }
+}
+
+fn retry_after(refusal: &Refusal) -> Duration {
+    match refusal {
+        Refusal::Busy { retry_after } | Refusal::Spent { retry_after } => *retry_after,
+        Refusal::NotAMember => Duration::ZERO,
+    }
+}
+
+/// No rate that no network has, and none of no time.
+fn checked(streamed: Streamed, began: Instant) -> Result<Streamed, ProbeError> {
+    let rate = streamed.rate_bit_s();
+    if 0.0 < rate && rate <= RATE_MAX_BIT_S && 0.0 < streamed.duration_s {
+        return Ok(streamed);
+    }
+    let message = format!("a rate of {rate} bit/s in {} s is none", streamed.duration_s);
+    let after_s = began.elapsed().as_secs_f64();
+    Err(ProbeError { failure: Failure::Garbage, after_s, message, stopped: false, declined: None })
+}
+
+/// From the system's randomness, as the standard library's hash maps are keyed.
+fn seed() -> u64 {
+    use std::hash::{BuildHasher, RandomState};
+    RandomState::new().hash_one(0)
+}
+
+/// What a test surrounds: connecting twice, asking, and the last acknowledgement; within the time that the gate
+/// gives a test beyond its length (5 s).
+const AROUND: Duration = Duration::from_secs(4);
+/// When to look again while a transfer of the owner's runs here: they take seconds.
+const PLACE_AGAIN: Duration = Duration::from_secs(5);
+/// A peer may allow fewer bytes, and less time.
+const LOWERED_MAX: u32 = 2;
+/// Ten Tbit/s, ten times the fastest single link there is (IEEE 802.3df: 800 Gbit/s).
+const RATE_MAX_BIT_S: f64 = 1e13;
+/// The interval that a settled rate must lie in to end a test: the one that the page shows.
+const GUARD_LEVEL: f64 = 0.9;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_probe::stream::Samples;
+
+    use super::*;
+
+    fn streamed(rate: f64, duration_s: f64) -> Streamed {
+        Streamed {
+            bytes: 1,
+            duration_s,
+            elapsed_s: duration_s,
+            whole_bit_s: rate,
+            settled_bit_s: None,
+            startup_s: None,
+            ended: Ended::Full,
+            proposed: None,
+            tcp_info: None,
+            samples: Samples::new(),
+        }
+    }
+
+    #[test]
+    fn absurd_rates_are_failures_and_never_numbers() {
+        for (rate, duration_s) in [
+            (1.1e13, 1.0),
+            (f64::NAN, 1.0),
+            (f64::INFINITY, 1.0),
+            (0.0, 1.0),
+            (-1.0, 1.0),
+            (1e9, 0.0),
+            (1e9, f64::NAN),
+        ] {
+            let error = checked(streamed(rate, duration_s), Instant::now()).unwrap_err();
+            assert_eq!(error.failure, Failure::Garbage, "{rate} {duration_s}");
+        }
+        assert!(checked(streamed(1e13, 0.1), Instant::now()).is_ok());
+    }
+
+    #[test]
+    fn a_refusal_is_no_failure_and_ignorance_is_one() {
+        let wait = Duration::from_millis(7);
+        assert_eq!(refusal(Some(Declined::SpentFor { retry_ms: 7 })), Some(wait));
+        assert_eq!(refusal(Some(Declined::Busy)), Some(Duration::ZERO));
+        for failure in [None, Some(Declined::Malformed), Some(Declined::NotServed)] {
+            assert_eq!(refusal(failure), None);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! The target's end: whether this station serves a transfer that it is asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_forecast::Name;
+use barograph_mesh::{Cost, Refusal};
+use barograph_probe::io::{Agreement, Consent, Wish};
+use barograph_probe::wire::{Declined, Request};
+
+use super::log::{ROLES, Row, State};
+use super::place::Use;
+use super::{Bulk, retry_after};
+use crate::health::lock;
+use crate::mesh::board::now_s;
+
+/// What the responder asks before every transfer.
+pub(crate) struct Door(pub(crate) Arc<Bulk>);
+
+impl Consent for Door {
+    fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
+        let Some(caller) = wish.caller else {
+            // The owner, or whoever has the owner's token: no budget is asked, and no test runs meanwhile.
+            let held = self.0.place.take(Use::Guest).ok_or_else(|| self.0.busy())?;
+            return Ok(Agreement::new(Duration::MAX, move |_, _| drop(held)));
+        };
+        match wish.request {
+            Request::Stream { ms, bytes_max } => {
+                self.peer(caller, Duration::from_millis(ms.into()), bytes_max)
+            }
+            // Tests between stations are streams, which alone count in the budgets.
+            _ => Err(Declined::NotServed),
+        }
+    }
+}
+
+impl Door {
+    fn peer(&self, caller: &str, length: Duration, bytes_max: u64) -> Result<Agreement, Declined> {
+        let bulk = &self.0;
+        let cap = bulk.plan.budget.test_cap();
+        if !bulk.consents {
+            return Err(Declined::NotServed);
+        }
+        if cap.bytes < bytes_max {
+            return Err(Declined::TooLarge { limit: cap.bytes });
+        }
+        if cap.duration < length {
+            return Err(Declined::TooLarge { limit: ms(cap.duration) });
+        }
+        let row = Row::new(now_s(), ROLES[1], caller, length.as_secs_f64(), false);
+        let refused = |why: String, retry_after: Duration| {
+            lock(&bulk.log).add(row.clone().refused(why, Some(retry_after.as_secs_f64())));
+        };
+        let Some(held) = bulk.place.take(Use::Test) else {
+            refused("another bulk transfer is running here".into(), bulk.plan.budget.test_max);
+            return Err(bulk.busy());
+        };
+        let token = bulk.grant(caller, Cost { duration: length, bytes: bytes_max }).map_err(|refusal| {
+            let wait = retry_after(&refusal);
+            refused(refusal.to_string(), wait);
+            match refusal {
+                Refusal::Busy { .. } => Declined::BusyFor { retry_ms: ms(wait) },
+                Refusal::Spent { .. } => Declined::SpentFor { retry_ms: ms(wait) },
+                Refusal::NotAMember => Declined::NotServed,
+            }
+        })?;
+        let id = lock(&bulk.log).add(row.clone());
+        let bulk = Arc::clone(bulk);
+        Ok(Agreement::new(GRACE, move |duration, bytes| {
+            // Only a test that was not over in time is counted already.
+            let _ = lock(&bulk.gate).end(bulk.now(), token, Cost { duration, bytes });
+            drop(held);
+            let (state, why) = match bytes {
+                0 => (State::Failed, Some("the peer sent nothing".to_string())),
+                _ => (State::Done, None),
+            };
+            let duration_s = Some(duration.as_secs_f64());
+            lock(&bulk.log).end(id, Row { state, why, duration_s, bytes: Some(bytes), ..row });
+        }))
+    }
+}
+
+impl Bulk {
+    /// Leave for a peer's test, which begins at once: it asks on the connection that it then sends on.
+    fn grant(&self, caller: &str, expected: Cost) -> Result<u64, Refusal> {
+        let is_member = Name::new(caller).is_ok_and(|name| self.board.knows(&name));
+        let now = self.now();
+        let mut gate = lock(&self.gate);
+        let grant = gate.ask(now, caller, is_member, expected)?;
+        let begun = gate.begin(now, grant.token, caller);
+        begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: super::PLACE_AGAIN })
+    }
+
+    fn busy(&self) -> Declined {
+        Declined::BusyFor { retry_ms: ms(self.plan.budget.test_max) }
+    }
+}
+
+/// Whole milliseconds, at least 1.
+fn ms(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX).max(1)
+}
+
+/// How much later than it said a test may end, and how long its peer may be silent: less than the 5 s after
+/// which the gate takes it for over.
+const GRACE: Duration = Duration::from_secs(4);

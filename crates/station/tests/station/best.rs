@@ -1,0 +1,143 @@
+//! `GET /v1/best` of a whole station, fed with what others measured.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use barograph_engine::{Capabilities, Engine, Entry};
+use barograph_forecast::Name;
+use barograph_station::{Config, Station, open_archive};
+use serde_json::{Value, json};
+
+use crate::http::{Answer, get, post, until};
+use crate::{LIMIT, quiet, start};
+
+/// Ten values of round trip (s) and goodput (bit/s) of a pair, alike to a per cent.
+fn feed(station: &Station, pairs: &[(&str, &str, f64, f64)]) {
+    for (source, target, rtt, goodput) in pairs {
+        let records = (0..10).flat_map(|i| {
+            let value = |value: f64| value * (1.0 + 1e-3 * f64::from(i % 5));
+            [("rtt", *rtt), ("goodput", *goodput)].map(|(quantity, mean)| {
+                json!({ "source": source, "target": target, "quantity": quantity, "value": value(mean) })
+            })
+        });
+        let body = json!({ "records": records.collect::<Vec<_>>() }).to_string();
+        let answer = post(station.address(), "/v1/measurements", &body);
+        assert_eq!(answer.status, 201, "{}", answer.body);
+    }
+}
+
+fn ask(station: &Station, query: &str) -> Answer {
+    get(station.address(), &format!("/v1/best?{query}"))
+}
+
+fn names(answer: &Value) -> Vec<&str> {
+    answer["hosts"].as_array().unwrap().iter().map(|host| host["host"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn measured_hosts_are_ranked_for_the_bytes_asked() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    feed(
+        &station,
+        &[
+            ("here", "near", 0.001, 1e7),
+            ("here", "wide", 0.1, 1e9),
+            ("here", "twin", 0.1, 1.0001e9),
+            ("far", "near", 0.2, 1e8),
+        ],
+    );
+    let small = ask(&station, "to=near,wide&bytes=1000").json();
+    assert_eq!((names(&small), &small["best"]), (vec!["near", "wide"], &json!("near")));
+    let large = ask(&station, "to=near,wide,twin&bytes=1000000000").json();
+    assert_eq!(names(&large)[2], "near");
+    assert_eq!((&large["best"], &large["too_close_to_call"]), (&Value::Null, &json!(names(&large)[..2])));
+    let first = &large["hosts"][0];
+    let ends = ["lower", "forecast", "upper"].map(|key| first[key].as_f64().unwrap());
+    assert!(8.0 < ends[1] && ends[1] < 8.4 && ends[0] < ends[1] && ends[1] < ends[2], "{first}");
+    assert_eq!((&first["basis"], &first["goodput"]["basis"]), (&json!("measured"), &json!("measured")));
+    // From another source that this station keeps.
+    let far = ask(&station, "from=far&to=near&bytes=1000").json();
+    assert!((far["hosts"][0]["rtt"]["forecast"].as_f64().unwrap() - 0.2).abs() < 0.01, "{far}");
+    station.stop(LIMIT);
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused_with_its_name() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    feed(&station, &[("here", "near", 0.001, 1e7)]);
+    for (query, status, told) in [
+        ("to=near,ghost&bytes=1", 404, "`to`: there is no host or group ghost that here could reach"),
+        ("to=near&bytes=1&from=ghost", 404, "`from`: no host ghost is known here"),
+        ("to=,&bytes=1", 400, "`to`: expected a group, or hosts separated by commas, found none"),
+        ("to=here&bytes=1", 400, "`to`: here is also where it comes from"),
+        ("to=near&bytes=0", 400, "`bytes`: expected 1 to 1000000000000000, found 0"),
+        ("to=near&bytes=1000000000000001", 400, "`bytes`: expected 1 to"),
+        ("to=near&bytes=-1", 400, "bytes"),
+        ("to=near", 400, "bytes"),
+        ("bytes=1", 400, "to"),
+        ("to=a%20b&bytes=1", 400, "`to`: "),
+        ("to=near&bytes=1&level=0.5", 400, "level"),
+    ] {
+        let answer = ask(&station, query);
+        assert_eq!(answer.status, status, "{query}: {}", answer.body);
+        assert!(answer.error().contains(told), "{query}: {}", answer.body);
+    }
+    station.stop(LIMIT);
+}
+
+#[test]
+fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config: Config = quiet(state.path());
+    config.mesh.site = Name::new("a").unwrap();
+    let archive = Arc::new(open_archive(&config).unwrap());
+    let entry = |host: &str, groups: &[&str]| Entry {
+        host: Name::new(host).unwrap(),
+        // Loopback, where nobody answers.
+        addresses: vec!["127.0.0.1:1".parse().unwrap()],
+        version: env!("CARGO_PKG_VERSION").into(),
+        groups: groups.iter().map(|group| Name::new(group).unwrap()).collect(),
+        capabilities: Capabilities { responder: true, bulk: false, archive: false },
+        key: None,
+    };
+    let entries = [
+        entry("ra", &["local:a", "global"]),
+        entry("rb", &["local:b", "global"]),
+        entry("x", &["local:b"]),
+        entry("y", &["local:b"]),
+    ];
+    // Another site's group is not watched by this station: it hears of it by way of `global`.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let register = |entry| runtime.block_on(archive.register(entry, Duration::from_secs(60))).unwrap();
+    let leases: Vec<_> = entries.iter().map(register).collect();
+    let station = Station::serve(config, Arc::clone(&archive)).unwrap();
+    feed(
+        &station,
+        &[
+            ("here", "ra", 0.001, 9e8),
+            ("ra", "rb", 0.02, 2e8),
+            ("rb", "x", 0.001, 9e8),
+            ("here", "rb", 0.02, 1e8),
+        ],
+    );
+    let answer = ask(&station, "to=local:b&bytes=100000000").json();
+    assert_eq!(names(&answer).len(), 2, "{answer}");
+    let host = |name: &str| {
+        answer["hosts"].as_array().unwrap().iter().find(|host| host["host"] == name).unwrap().clone()
+    };
+    assert_eq!((&host("rb")["basis"], &host("rb")["rtt"]["via"]), (&json!("measured"), &Value::Null));
+    let x = host("x");
+    assert_eq!((&x["basis"], &x["goodput"]["via"]), (&json!("composed"), &json!(["here", "ra", "rb", "x"])));
+    let wide = |host: &Value| host["upper"].as_f64().unwrap() / host["forecast"].as_f64().unwrap();
+    assert!(2.0 < wide(&x) && wide(&host("rb")) < 1.5, "{answer}");
+    let reason = answer["unknown"][0]["reason"].as_str().unwrap();
+    assert_eq!(answer["unknown"][0]["host"], "y");
+    assert!(reason.contains("none is known from rb to y"), "{reason}");
+    // One who came since the last question is found.
+    let late = register(&entry("late", &["local:b"]));
+    until(station.address(), "/v1/best?to=late&bytes=1", |answer| answer.status == 200);
+    station.stop(LIMIT);
+    drop((leases, late));
+}

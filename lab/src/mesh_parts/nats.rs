@@ -1,0 +1,158 @@
+//! NATS servers that sync what they acknowledge: one, or three.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::ensure;
+
+use super::{Process, free_port, get};
+
+/// The program: what was named, else `NATS_SERVER`, else on the path, else where
+/// `scripts/install-test-needs` puts it; `None` = there is none.
+pub(crate) fn program(named: Option<&Path>) -> Option<PathBuf> {
+    let variable = std::env::var_os("NATS_SERVER").map(PathBuf::from);
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let on_path = std::env::split_paths(&path).map(|directory| directory.join("nats-server"));
+    let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/tools/nats-server");
+    let named = named.map(Path::to_path_buf);
+    named.into_iter().chain(variable).chain(on_path).chain([tools]).find(|file| file.is_file())
+}
+
+/// Servers of one cluster, some of which may be dead.
+pub(crate) struct Cluster {
+    program: PathBuf,
+    directory: PathBuf,
+    members: Vec<Member>,
+}
+
+struct Member {
+    client: u16,
+    route: u16,
+    monitor: u16,
+    process: Option<Process>,
+}
+
+impl Cluster {
+    /// Starts `count` servers that store below `directory`, and waits until they serve.
+    pub(crate) fn start(program: &Path, directory: &Path, count: usize) -> anyhow::Result<Self> {
+        let member = |_| {
+            anyhow::Ok(Member {
+                client: free_port()?,
+                route: free_port()?,
+                monitor: free_port()?,
+                process: None,
+            })
+        };
+        let members = (0..count).map(member).collect::<anyhow::Result<Vec<_>>>()?;
+        let (program, directory) = (program.to_path_buf(), directory.to_path_buf());
+        let mut cluster = Self { program, directory, members };
+        for index in 0..count {
+            cluster.revive(index)?;
+        }
+        cluster.wait_until_serving()?;
+        Ok(cluster)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Where clients find them.
+    pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
+        self.members.iter().map(|member| SocketAddr::from(([127, 0, 0, 1], member.client))).collect()
+    }
+
+    /// Kill -9.
+    pub(crate) fn kill(&mut self, index: usize) {
+        self.members[index].process = None;
+    }
+
+    /// Starts a server again on what it has stored.
+    pub(crate) fn revive(&mut self, index: usize) -> anyhow::Result<()> {
+        let file = self.directory.join(format!("server{index}.conf"));
+        std::fs::write(&file, self.configuration(index))?;
+        let log = std::fs::File::create(self.directory.join(format!("server{index}.log")))?;
+        let mut command = Command::new(&self.program);
+        command.arg("-c").arg(file).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        self.members[index].process = Some(Process::spawn(&mut command)?);
+        Ok(())
+    }
+
+    /// Sends a signal to a server that runs.
+    pub(crate) fn signal(&self, index: usize, name: &str) -> anyhow::Result<()> {
+        self.members[index].process.as_ref().map_or(Ok(()), |process| process.signal(name))
+    }
+
+    /// The process of a server that runs.
+    pub(crate) fn id(&self, index: usize) -> Option<u32> {
+        self.members[index].process.as_ref().map(Process::id)
+    }
+
+    /// Which server leads the stream of records; a single one does.
+    pub(crate) fn leader(&self) -> anyhow::Result<usize> {
+        if self.len() == 1 {
+            return Ok(0);
+        }
+        let began = Instant::now();
+        loop {
+            if let Some(leader) = (0..self.len()).find_map(|index| self.leader_says(index)) {
+                return Ok(leader);
+            }
+            ensure!(began.elapsed() < SERVING_WITHIN, "no server knows the stream's leader");
+            thread::sleep(PAUSE);
+        }
+    }
+
+    /// The leader, if this server is it: one that was cut off may believe in an older one.
+    fn leader_says(&self, index: usize) -> Option<usize> {
+        let answer = get(self.monitor(index), "/jsz?accounts=true&streams=true").ok()?;
+        let accounts = answer["account_details"].as_array()?;
+        let streams = accounts.iter().filter_map(|account| account["stream_detail"].as_array()).flatten();
+        let leader = streams.filter(|stream| stream["name"] == "BAROGRAPH").find_map(|stream| {
+            stream["cluster"]["leader"].as_str()?.strip_prefix("server")?.parse::<usize>().ok()
+        })?;
+        (leader == index).then_some(leader)
+    }
+
+    fn wait_until_serving(&self) -> anyhow::Result<()> {
+        let began = Instant::now();
+        for index in 0..self.len() {
+            while let Err(error) = get(self.monitor(index), "/healthz") {
+                ensure!(began.elapsed() < SERVING_WITHIN, "NATS server {index} does not serve: {error:#}");
+                thread::sleep(PAUSE);
+            }
+        }
+        Ok(())
+    }
+
+    fn monitor(&self, index: usize) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.members[index].monitor))
+    }
+
+    /// `sync_interval: always`: what is acknowledged is on the disk. Clients are not told of the other
+    /// servers: an experiment that cuts a way must know that there is no second one.
+    fn configuration(&self, index: usize) -> String {
+        let Member { client, route, monitor, .. } = &self.members[index];
+        let store = self.directory.join(format!("jetstream{index}"));
+        let mut text = format!(
+            "server_name: \"server{index}\"\nlisten: \"127.0.0.1:{client}\"\nhttp: \"127.0.0.1:{monitor}\"\n\
+             jetstream {{ store_dir: {store:?}, sync_interval: always, max_file_store: 20GB }}\n"
+        );
+        if 1 < self.len() {
+            let routes: Vec<String> =
+                self.members.iter().map(|other| format!("\"nats://127.0.0.1:{}\"", other.route)).collect();
+            text += &format!(
+                "cluster {{ name: barograph, listen: \"127.0.0.1:{route}\", no_advertise: true, routes: [{}] }}\n",
+                routes.join(", ")
+            );
+        }
+        text
+    }
+}
+
+/// A cluster elects its leader within seconds; two busy cores take longer.
+const SERVING_WITHIN: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_millis(100);
