@@ -30,6 +30,9 @@ pub(crate) struct Keeper {
     thread: JoinHandle<()>,
 }
 
+/// What is done about a peer that nobody finds.
+type Silent = dyn Fn(&Name, &Silence) + Send + Sync;
+
 /// What the thread works with.
 pub(crate) struct Parts {
     pub(crate) host: Name,
@@ -44,7 +47,7 @@ pub(crate) struct Parts {
     /// Told which peers to measure, at every change.
     pub(crate) measure: Box<dyn Fn(Vec<Target>) + Send + Sync>,
     /// Told of a peer that is there and was looked for in vain.
-    pub(crate) silent: Box<dyn Fn(&Name, &Silence) + Send + Sync>,
+    pub(crate) silent: Box<Silent>,
 }
 
 impl Keeper {
