@@ -158,8 +158,8 @@ impl Board {
         }
     }
 
-    /// Whether a station of this name may ask for tests now, as far as the directory says.
-    pub(crate) fn may_ask(&self, host: &Name) -> bool {
+    /// Whether a station may ask this one for experiments now.
+    pub(super) fn knows(&self, host: &Name) -> bool {
         self.peers().key(host, Instant::now(), self.lease).is_some()
     }
 

@@ -17,9 +17,9 @@ use super::check::{Silence, first_that_answers};
 use super::directory::{Card, Told, grace, keep_watching, stay_registered};
 use super::events::What;
 use super::hook::Hooks;
-use super::peers::Own;
+use super::peers::{Own, Standing};
 use super::rests::{Rests, chance};
-use super::{PEERS_MAX, Standing, kept};
+use super::{PEERS_MAX, kept};
 use crate::config::Config;
 use crate::target::{Provenance, Target};
 
@@ -29,6 +29,9 @@ pub(crate) struct Keeper {
     stop: watch::Sender<bool>,
     thread: JoinHandle<()>,
 }
+
+/// What is done about a peer that nobody finds.
+type Silent = dyn Fn(&Name, &Silence) + Send + Sync;
 
 /// What the thread works with.
 pub(crate) struct Parts {
@@ -44,7 +47,7 @@ pub(crate) struct Parts {
     /// Told which peers to measure, at every change.
     pub(crate) measure: Box<dyn Fn(Vec<Target>) + Send + Sync>,
     /// Told of a peer that is there and was looked for in vain.
-    pub(crate) silent: Box<dyn Fn(&Name, &Silence) + Send + Sync>,
+    pub(crate) silent: Box<Silent>,
 }
 
 impl Keeper {

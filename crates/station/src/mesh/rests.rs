@@ -146,7 +146,7 @@ mod tests {
         let (b, start) = (Name::new("b").unwrap(), Instant::now());
         let doubtful = BTreeSet::from([b.clone()]);
         let mut rests = Rests::default();
-        assert_eq!(rests.begin(&doubtful, start), [b.clone()]);
+        assert_eq!(rests.begin(&doubtful, start), std::slice::from_ref(&b));
         assert!(rests.begin(&doubtful, start).is_empty(), "it runs already");
         rests.wake(&b);
         assert!(rests.begin(&doubtful, start).is_empty(), "it runs still");
@@ -154,10 +154,10 @@ mod tests {
         assert_eq!(rests.next_due(), Some(start + PAUSE_MIN.mul_f64(0.75)));
         assert!(rests.begin(&doubtful, start).is_empty());
         rests.wake(&b);
-        assert_eq!(rests.begin(&doubtful, start), [b.clone()]);
+        assert_eq!(rests.begin(&doubtful, start), std::slice::from_ref(&b));
         rests.ended(&b, true, start, 0.0);
         assert_eq!(rests.next_due(), None);
-        assert_eq!(rests.begin(&doubtful, start), [b.clone()]);
+        assert_eq!(rests.begin(&doubtful, start), std::slice::from_ref(&b));
         rests.ended(&b, false, start, 0.0);
         assert!(rests.begin(&BTreeSet::new(), start).is_empty());
         assert_eq!(rests.next_due(), None);

@@ -83,7 +83,7 @@ impl Door {
 impl Bulk {
     /// Leave for a peer's test, which begins at once: it asks on the connection that it then sends on.
     fn grant(&self, caller: &str, expected: Cost) -> Result<u64, Refusal> {
-        let is_member = Name::new(caller).is_ok_and(|name| self.board.may_ask(&name));
+        let is_member = Name::new(caller).is_ok_and(|name| self.board.knows(&name));
         let now = self.now();
         let mut gate = lock(&self.gate);
         let grant = gate.ask(now, caller, is_member, expected)?;
