@@ -113,7 +113,8 @@ pub enum BudgetError {
 ///
 /// Of this, neither the tests that the host starts nor those that it is asked for get more than three
 /// fourths and less than a test above; and no peer gets more by asking than an eighth (with fewer than four
-/// peers, its even share of a half) and less than a test above that.
+/// peers, its even share of a half) and less than a test above that. Tests that cost nothing are bounded in the same parts
+/// by their number: 720 an hour by each end, 90 by a peer that asks.
 #[derive(Debug)]
 pub struct Budget {
     config: BudgetConfig,
@@ -250,21 +251,25 @@ impl Budget {
         let per_hour = self.config.per_hour();
         let role_most = per_hour.saturating_less(per_hour.of(ROLE_LEAVES));
         let quota = per_hour.of(2).of(self.peers.clamp(1, PEER_PART) as u32);
+        let peer_max = LOG_MAX / 2 / self.peers.clamp(1, PEER_PART);
         let is_room = |first: usize| {
             let (mut all, mut same_role, mut same_peer) = (expected, Cost::default(), Cost::default());
+            let (mut tests_of_role, mut tests_of_peer) = (0, 0);
             for entry in self.log.range(first..) {
                 all = all.plus(entry.cost);
                 if entry.role == role {
                     same_role = same_role.plus(entry.cost);
+                    tests_of_role += 1;
                     if *entry.peer == *peer {
                         same_peer = same_peer.plus(entry.cost);
+                        tests_of_peer += 1;
                     }
                 }
             }
             all.fits(per_hour)
                 && same_role.is_below(role_most)
-                && (role == Role::Source || same_peer.is_below(quota))
-                && self.log.len() - first < LOG_MAX
+                && (role == Role::Source || same_peer.is_below(quota) && tests_of_peer < peer_max)
+                && tests_of_role < LOG_MAX
         };
         // Room grows as entries leave, so the first that must leave can be searched for.
         let (mut none, mut room) = (0, self.log.len());
@@ -324,7 +329,9 @@ const ROLE_LEAVES: u32 = 4;
 /// Four peers share what a host is asked for: one alone cannot spend it, and few need not leave it unused.
 const PEER_PART: usize = 4;
 
-/// Tests an hour, one every 5 s: bounds the log where tests cost nothing because they fail at once.
+/// Tests an hour by each end, one every 5 s: bounds the log where tests cost nothing because they fail at once or
+/// are given back. Each end has as many of its own, and a peer that asks the same part of them as of the budget: else one
+/// that asks and gives back at once could keep this host from testing for an hour.
 const LOG_MAX: usize = 720;
 
 #[cfg(test)]
