@@ -63,7 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// The traces of a folder by name, in order.
-fn read_folder(folder: &Path) -> anyhow::Result<Vec<(String, Vec<Sample>)>> {
+pub(crate) fn read_folder(folder: &Path) -> anyhow::Result<Vec<(String, Vec<Sample>)>> {
     let mut paths = Vec::new();
     for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
         let path = entry?.path();

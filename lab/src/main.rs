@@ -9,6 +9,7 @@ mod gloperf;
 mod mesh_losses;
 mod mesh_parts;
 mod mesh_scale;
+mod plan;
 mod probe;
 mod reduction;
 mod report;
@@ -39,6 +40,8 @@ enum Experiment {
     MeshLosses(mesh_losses::Args),
     /// What a station costs in a mesh of many, when nothing happens: processes of this machine; needs nats-server.
     MeshScale(mesh_scale::Args),
+    /// What the order of tests is worth: forecasts of replayed series under a station's plan and under the paper's.
+    Plan(plan::Args),
     /// How near the probes come to what others measure on the same emulated paths; needs root.
     Probe(probe::Args),
     /// What timeouts do to a reduction over 31 nodes: the paper's strategies, and ours.
@@ -53,6 +56,7 @@ fn main() -> ExitCode {
         Experiment::Gloperf(args) => gloperf::run(&args),
         Experiment::MeshLosses(args) => mesh_losses::run(&args),
         Experiment::MeshScale(args) => mesh_scale::run(&args),
+        Experiment::Plan(args) => plan::run(&args),
         Experiment::Probe(args) => probe::run(&args),
         Experiment::Reduction(args) => reduction::run(&args),
     };

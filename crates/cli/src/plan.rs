@@ -95,9 +95,9 @@ fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: 
     if 0 < expectation.representative_peers {
         row("revisit by a site's representative", span(expectation.representative_revisit));
     }
-    row("longest wait of any pair", span(expectation.bound));
+    row("longest wait of any pair*", span(expectation.bound));
     let started = expectation.started;
-    let all = f64::from(hosts);
+    let (all_tests, all_bytes) = of_mesh(layout, expectation, |tests, cost| (tests, cost.bytes as f64));
     row("tests a host starts", format!("{:.1} an hour", expectation.tests_per_hour));
     row(
         "what these cost it",
@@ -111,14 +111,19 @@ fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: 
             bytes(2.0 * started.bytes as f64)
         ),
     );
-    row(
-        "the whole mesh",
-        format!(
-            "{:.0} tests, {} an hour",
-            all * expectation.tests_per_hour,
-            bytes(all * started.bytes as f64)
-        ),
-    );
+    if let Some(one) = expectation.representative.filter(|_| 0 < expectation.peers) {
+        row(
+            "a site's representative starts",
+            format!(
+                "{:.1} an hour: {} of time, {} an hour",
+                one.tests_per_hour,
+                share(one.share_started),
+                bytes(one.started.bytes as f64)
+            ),
+        );
+    }
+    row("the whole mesh", format!("{all_tests:.0} tests, {} an hour", bytes(all_bytes)));
+    lines.push("* while none refuses; where peers are out of budget or away, pairs wait longer".to_owned());
     let cap = config.budget.test_cap();
     if cap.bytes < asked.bytes {
         lines.push(format!(
@@ -127,6 +132,16 @@ fn table(layout: Layout, config: &PlanConfig, expectation: &Expectation, asked: 
         ));
     }
     lines.join("\n")
+}
+
+/// What all hosts start, in two numbers: ordinary ones, and representatives.
+fn of_mesh(layout: Layout, expectation: &Expectation, of: impl Fn(f64, Cost) -> (f64, f64)) -> (f64, f64) {
+    let one = expectation.representative;
+    let representatives = one.map_or(0.0, |_| f64::from(layout.sites));
+    let (a, b) = of(expectation.tests_per_hour, expectation.started);
+    let (c, d) = one.map_or((0.0, 0.0), |one| of(one.tests_per_hour, one.started));
+    let ordinary = f64::from(layout.hosts) - representatives;
+    (ordinary * a + representatives * c, ordinary * b + representatives * d)
 }
 
 fn order(config: &PlanConfig) -> &'static str {
@@ -145,8 +160,9 @@ fn limit(config: &PlanConfig, expectation: &Expectation) -> String {
         (Policy::Paper, _) => {
             let each = config.budget.test_max.as_secs_f64() / config.every.as_secs_f64();
             format!(
-                "limited by turns: were each a full test, a host would spend {} of its time on those it starts",
-                share(each)
+                "limited by turns, counted as the paper does: were each a full test, a host would spend {} of its time on those it starts (budget: {} for both ends)",
+                share(each),
+                share(budget.share)
             )
         }
         (_, Limit::Turns) => format!(
@@ -200,10 +216,11 @@ struct PlanJson {
     policy: &'static str,
     limit: &'static str,
     turn_s: f64,
-    revisit_s: f64,
+    revisit_s: Option<f64>,
     representative_revisit_s: Option<f64>,
     bound_s: f64,
     host: StartedJson,
+    representative: Option<StartedJson>,
     mesh: StartedJson,
 }
 
@@ -217,11 +234,15 @@ struct StartedJson {
 
 impl PlanJson {
     fn new(layout: Layout, config: &PlanConfig, expectation: &Expectation) -> Self {
-        let started = |hosts: f64| StartedJson {
-            tests_per_hour: hosts * expectation.tests_per_hour,
-            seconds_per_hour: hosts * expectation.started.duration.as_secs_f64(),
-            bytes_per_hour: hosts * expectation.started.bytes as f64,
+        let started = |tests_per_hour: f64, cost: Cost| StartedJson {
+            tests_per_hour,
+            seconds_per_hour: cost.duration.as_secs_f64(),
+            bytes_per_hour: cost.bytes as f64,
         };
+        let (tests_per_hour, bytes_per_hour) =
+            of_mesh(layout, expectation, |tests, cost| (tests, cost.bytes as f64));
+        let (_, seconds_per_hour) =
+            of_mesh(layout, expectation, |_, cost| (0.0, cost.duration.as_secs_f64()));
         Self {
             hosts: layout.hosts,
             sites: layout.sites,
@@ -236,12 +257,13 @@ impl PlanJson {
                 Limit::Bytes => "bytes",
             },
             turn_s: expectation.turn.as_secs_f64(),
-            revisit_s: expectation.revisit.as_secs_f64(),
+            revisit_s: (0 < expectation.peers).then_some(expectation.revisit.as_secs_f64()),
             representative_revisit_s: (0 < expectation.representative_peers)
                 .then_some(expectation.representative_revisit.as_secs_f64()),
             bound_s: expectation.bound.as_secs_f64(),
-            host: started(1.0),
-            mesh: started(f64::from(layout.hosts)),
+            host: started(expectation.tests_per_hour, expectation.started),
+            representative: expectation.representative.map(|one| started(one.tests_per_hour, one.started)),
+            mesh: StartedJson { tests_per_hour, seconds_per_hour, bytes_per_hour },
         }
     }
 }

@@ -75,8 +75,25 @@ fn sites_have_representatives() {
     let told = told("--hosts 60 --sites 3 --test-seconds 0.5");
     assert!(told.contains("revisit by a site's representative  105 min"), "{told}");
     assert!(json("--hosts 60")["representative_revisit_s"].is_null());
+    assert!(told.contains("a site's representative starts"), "{told}");
+    assert!(told.contains("* while none refuses"), "{told}");
     // One host a site: only these test.
-    assert_eq!(json("--hosts 5 --sites 5")["pairs"], 20);
+    let alone = json("--hosts 5 --sites 5");
+    assert_eq!(alone["pairs"], 20);
+    assert!(alone["revisit_s"].is_null() && alone["representative_revisit_s"].is_f64(), "{alone}");
+    // With full tests a representative leaves room for both its groups.
+    let full = json("--hosts 60 --sites 3");
+    let tests = |who: &str| full[who]["tests_per_hour"].as_f64().unwrap();
+    assert!((tests("representative") * 2.0 - tests("host")).abs() < 1e-6, "{full}");
+    assert!((tests("mesh") - 57.0 * tests("host") - 3.0 * tests("representative")).abs() < 1e-6, "{full}");
+}
+
+#[test]
+fn the_papers_plan_is_refused_where_its_tests_do_not_fit() {
+    let output = plan("--hosts 10 --paper --every 0.017");
+    assert_eq!(output.status.code(), Some(2));
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert!(told.contains("half of the budget"), "{told}");
 }
 
 #[test]

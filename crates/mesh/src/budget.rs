@@ -43,10 +43,11 @@ impl Default for BudgetConfig {
 
 impl BudgetConfig {
     /// As in Gloperf §3: 5 s every 5 minutes, "1.6 % on a time-spent-testing basis" of the source. The paper
-    /// does not count what a host receives, which is as much again; and it has no limit on bytes, so
-    /// here stands what 1/30 of the time can carry at 1 Gbit/s.
+    /// does not count what a host receives, which is as much again: 1/30 of time together. The hard budget is half as much above that,
+    /// 1/20, for others ask at random times; with none to spare every host would refuse when it was asked more often than
+    /// in the mean. The paper has no limit on bytes, so here stands what 1/20 of the time can carry at 1 Gbit/s.
     pub fn paper() -> Self {
-        Self { share: 1.0 / 30.0, bytes_per_hour: 15_000_000_000, test_max: Duration::from_secs(5) }
+        Self { share: 1.0 / 20.0, bytes_per_hour: 22_500_000_000, test_max: Duration::from_secs(5) }
     }
 
     /// Whether the budget makes sense.
@@ -113,7 +114,8 @@ pub enum BudgetError {
 ///
 /// Of this, neither the tests that the host starts nor those that it is asked for get more than three
 /// fourths and less than a test above; and no peer gets more by asking than an eighth (with fewer than four
-/// peers, its even share of a half) and less than a test above that.
+/// peers, its even share of a half) and less than a test above that. Tests that cost nothing are bounded in the same parts
+/// by their number: 720 an hour by each end, 90 by a peer that asks.
 #[derive(Debug)]
 pub struct Budget {
     config: BudgetConfig,
@@ -250,21 +252,25 @@ impl Budget {
         let per_hour = self.config.per_hour();
         let role_most = per_hour.saturating_less(per_hour.of(ROLE_LEAVES));
         let quota = per_hour.of(2).of(self.peers.clamp(1, PEER_PART) as u32);
+        let peer_max = LOG_MAX / 2 / self.peers.clamp(1, PEER_PART);
         let is_room = |first: usize| {
             let (mut all, mut same_role, mut same_peer) = (expected, Cost::default(), Cost::default());
+            let (mut tests_of_role, mut tests_of_peer) = (0, 0);
             for entry in self.log.range(first..) {
                 all = all.plus(entry.cost);
                 if entry.role == role {
                     same_role = same_role.plus(entry.cost);
+                    tests_of_role += 1;
                     if *entry.peer == *peer {
                         same_peer = same_peer.plus(entry.cost);
+                        tests_of_peer += 1;
                     }
                 }
             }
             all.fits(per_hour)
                 && same_role.is_below(role_most)
-                && (role == Role::Source || same_peer.is_below(quota))
-                && self.log.len() - first < LOG_MAX
+                && (role == Role::Source || same_peer.is_below(quota) && tests_of_peer < peer_max)
+                && tests_of_role < LOG_MAX
         };
         // Room grows as entries leave, so the first that must leave can be searched for.
         let (mut none, mut room) = (0, self.log.len());
@@ -324,7 +330,9 @@ const ROLE_LEAVES: u32 = 4;
 /// Four peers share what a host is asked for: one alone cannot spend it, and few need not leave it unused.
 const PEER_PART: usize = 4;
 
-/// Tests an hour, one every 5 s: bounds the log where tests cost nothing because they fail at once.
+/// Tests an hour by each end, one every 5 s: bounds the log where tests cost nothing because they fail at once or
+/// are given back. Each end has as many of its own, and a peer that asks the same part of them as of the budget: else one
+/// that asks and gives back at once could keep this host from testing for an hour.
 const LOG_MAX: usize = 720;
 
 #[cfg(test)]

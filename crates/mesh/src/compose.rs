@@ -21,8 +21,11 @@ pub enum Composition {
     Goodput,
 }
 
-/// How wrong composed estimates are, learnt from pairs that are measured *and* can be composed, such as two hosts of a site by way
-/// of their representative.
+/// How wrong composed estimates are, learnt from pairs that are measured *and* can be composed: hosts of different sites that were
+/// tested on demand, and for rates also two hosts of a site by way of their representative.
+///
+/// Round trips learn from paths of three legs or more only: those surely lead across sites. Within a site the way by the representative
+/// counts its access link twice, so that the sum is twice the round trip, which says nothing of paths across.
 ///
 /// A composed value leaves much out: a representative may be slower than the host it stands for; and a path between two
 /// hosts need not pass it, so that a sum of round trips is too long. Both are factors, alike for many
@@ -57,15 +60,16 @@ impl Estimate {
 }
 
 impl Model {
-    /// What measured pairs teach: each its legs' estimates, and one measured value. Those that make no sense are passed over; with fewer than
-    /// [`PAIRS_MIN`](Self::PAIRS_MIN) a wide guess takes the place of what could be learnt.
+    /// What measured pairs teach: each its legs' estimates, and one measured value. Those that make no sense, and round trips of
+    /// fewer than three legs, are passed over; with fewer than [`PAIRS_MIN`](Self::PAIRS_MIN) nothing is corrected, and a wide guess takes the
+    /// place of the scatter.
     pub fn learnt<'a>(
         composition: Composition,
         pairs: impl IntoIterator<Item = (&'a [Estimate], f64)>,
     ) -> Self {
         let errors: Vec<(f64, f64)> = pairs
             .into_iter()
-            .filter(|(_, measured)| measured.is_finite() && 0.0 < *measured)
+            .filter(|(legs, measured)| composition.teaches(legs) && measured.is_finite() && 0.0 < *measured)
             .filter_map(|(legs, measured)| {
                 let (value, variance) = composition.of(legs)?;
                 Some(((measured / value).ln(), variance))
@@ -103,6 +107,14 @@ impl Model {
 }
 
 impl Composition {
+    /// Whether a path of these legs says something of paths across sites; see [`Model`].
+    fn teaches(self, legs: &[Estimate]) -> bool {
+        match self {
+            Self::Rtt => LEGS_ACROSS <= legs.len(),
+            Self::Goodput => true,
+        }
+    }
+
     /// The composed value, and the variance of its logarithm by the errors of its legs.
     fn of(self, legs: &[Estimate]) -> Option<(f64, f64)> {
         if !legs.iter().all(Estimate::is_positive) {
@@ -130,6 +142,9 @@ fn student_95(degrees: f64) -> f64 {
 
 /// The 95 % quantile of the normal distribution: 90 % lie within as much of the mean.
 const NORMAL_95: f64 = 1.644_853_626_951_472_7;
+
+/// Host, representative, representative, host: fewer may stay within a site.
+const LEGS_ACROSS: usize = 3;
 
 /// The exponent of the soft minimum; the larger, the nearer to the lowest.
 const SHARPNESS: f64 = 2.0;

@@ -29,6 +29,21 @@ pub enum ExpectationError {
         /// Sites asked for.
         sites: u32,
     },
+    /// The paper's plan waits for no budget, so that its turns must fit in.
+    #[error(
+        "by the paper's plan a host would spend {asked:?} and {asked_bytes} bytes an hour on the tests that it starts; half of the \
+         budget is {half:?} and {half_bytes} bytes"
+    )]
+    Paper {
+        /// Time in an hour.
+        asked: Duration,
+        /// Bytes in an hour.
+        asked_bytes: u64,
+        /// What the budget has for that.
+        half: Duration,
+        /// The same in bytes.
+        half_bytes: u64,
+    },
     /// The plan makes no sense.
     #[error(transparent)]
     Plan(#[from] BudgetError),
@@ -60,8 +75,10 @@ pub struct Expectation {
     pub revisit: Duration,
     /// The same, for pairs that a representative tests.
     pub representative_revisit: Duration,
-    /// The longest that any pair of the mesh waits.
+    /// The longest that any pair of the mesh waits, while none refuses.
     pub bound: Duration,
+    /// What a representative starts; nothing with one site.
+    pub representative: Option<Representative>,
     /// What a host spends an hour on tests that it starts; it takes part in as many again.
     pub started: Cost,
     /// Tests that a host starts in an hour.
@@ -70,6 +87,24 @@ pub struct Expectation {
     pub share_started: f64,
     /// Ordered pairs that are tested, in the whole mesh.
     pub pairs: u64,
+}
+
+/// What is to be expected of a host that represents its site, beside its revisits.
+///
+/// It is asked by the hosts of its site and by the other representatives, and leaves room for both:
+/// [`Planner::set_groups`](crate::Planner::set_groups).
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Representative {
+    /// From one of its turns to the next, in the mean.
+    pub turn: Duration,
+    /// The longest that a pair waits which it tests, while none refuses.
+    pub bound: Duration,
+    /// What it spends an hour on tests that it starts.
+    pub started: Cost,
+    /// Tests that it starts in an hour.
+    pub tests_per_hour: f64,
+    /// Share of time that it spends in these.
+    pub share_started: f64,
 }
 
 impl Layout {
@@ -109,36 +144,69 @@ pub fn expect(layout: Layout, config: &PlanConfig, each: Cost) -> Result<Expecta
     let peers = layout.hosts_at_site() - 1;
     let representative_peers = if layout.sites < 2 { 0 } else { peers + layout.sites - 1 };
     let each = each.at_most(config.budget.test_cap());
-    let (turn, limit) = turn(config, each);
     let turns_of_pair = if config.policy == Policy::Paper { 2 } else { 1 };
-    let revisit = |peers: u32| turn.saturating_mul(peers.saturating_mul(turns_of_pair));
-    let most = peers.max(representative_peers).saturating_mul(turns_of_pair);
-    let tests_per_hour = HOUR.as_secs_f64() / turn.as_secs_f64() / f64::from(turns_of_pair);
+    check_paper(config, each)?;
+    let (turn, limit) = turn(config, each, 1);
+    let started = |turn: Duration| {
+        let tests_per_hour = HOUR.as_secs_f64() / turn.as_secs_f64() / f64::from(turns_of_pair);
+        let duration = each.duration.mul_f64(tests_per_hour);
+        (Cost { duration, bytes: (each.bytes as f64 * tests_per_hour) as u64 }, tests_per_hour)
+    };
+    let bound = |peers: u32, groups: u32| {
+        let turns = config.policy.turns_max(peers.saturating_mul(turns_of_pair));
+        config.turn_max_in(each, groups).saturating_mul(turns)
+    };
+    let revisit = |turn: Duration, peers: u32| turn.saturating_mul(peers.saturating_mul(turns_of_pair));
+    let share = |started: Cost| started.duration.as_secs_f64() / HOUR.as_secs_f64();
+    // One host at each site: a representative is in one group as well.
+    let groups = if 0 < peers { 2 } else { 1 };
+    let (representative_turn, _) = self::turn(config, each, groups);
+    let representative = (0 < representative_peers).then(|| {
+        let (started, tests_per_hour) = started(representative_turn);
+        Representative {
+            turn: representative_turn,
+            bound: bound(representative_peers, groups),
+            started,
+            tests_per_hour,
+            share_started: share(started),
+        }
+    });
+    let (started, tests_per_hour) = started(turn);
     Ok(Expectation {
         peers,
         representative_peers,
         turn,
         limit,
-        revisit: revisit(peers),
-        representative_revisit: revisit(representative_peers),
-        bound: config.turn_max(each).saturating_mul(config.policy.turns_max(most)),
-        started: Cost {
-            duration: each.duration.mul_f64(tests_per_hour),
-            bytes: (each.bytes as f64 * tests_per_hour) as u64,
-        },
+        revisit: revisit(turn, peers),
+        representative_revisit: revisit(representative_turn, representative_peers),
+        bound: representative.map_or(Duration::ZERO, |one| one.bound).max(bound(peers, 1)),
+        representative,
+        started,
         tests_per_hour,
-        share_started: each.duration.as_secs_f64() * tests_per_hour / HOUR.as_secs_f64(),
+        share_started: share(started),
         pairs: layout.pairs(),
     })
 }
 
-/// How long a turn takes in the mean.
-fn turn(config: &PlanConfig, each: Cost) -> (Duration, Limit) {
+/// The paper's plan takes a turn whatever tests cost; that all of them could be bandwidth tests is what the budget must have room for.
+fn check_paper(config: &PlanConfig, each: Cost) -> Result<(), ExpectationError> {
+    let tests = HOUR.as_secs_f64() / config.every.as_secs_f64();
+    let (asked, asked_bytes) = (each.duration.mul_f64(tests), (each.bytes as f64 * tests) as u64);
+    let (half, half_bytes) = (config.budget.per_hour().duration / 2, config.budget.bytes_per_hour / 2);
+    if config.policy == Policy::Paper && (half < asked || half_bytes < asked_bytes) {
+        return Err(ExpectationError::Paper { asked, asked_bytes, half, half_bytes });
+    }
+    Ok(())
+}
+
+/// How long a turn takes in the mean, for a host of so many groups.
+fn turn(config: &PlanConfig, each: Cost, groups: u32) -> (Duration, Limit) {
     let every = config.every;
     if config.policy == Policy::Paper {
         return (every, Limit::Turns);
     }
-    let (time, bytes) = (config.pace_by_time(each), config.pace_by_bytes(each));
+    let time = config.pace_by_time(each).saturating_mul(groups);
+    let bytes = config.pace_by_bytes(each).saturating_mul(groups);
     let paced = time.max(bytes);
     match () {
         () if paced <= every => (every, Limit::Turns),
@@ -176,6 +244,29 @@ mod tests {
         let fast = of(20, 1, &config, 5.0, 625_000_000);
         assert_eq!((fast.limit, fast.turn.as_secs()), (Limit::Bytes, 5142));
         assert_eq!(fast.started.bytes / 1_000_000, 437);
+    }
+
+    #[test]
+    fn the_papers_plan_must_fit_into_its_budget() {
+        let paper = PlanConfig { every: Duration::from_secs(1), ..PlanConfig::paper() };
+        let each = Cost { duration: Duration::from_secs(5), bytes: 62_500_000 };
+        let error = expect(Layout { hosts: 10, sites: 1 }, &paper, each).unwrap_err();
+        assert!(matches!(error, ExpectationError::Paper { .. }), "{error}");
+        assert!(error.to_string().contains("18000s") && error.to_string().contains("90s"), "{error}");
+        assert!(expect(Layout { hosts: 10, sites: 1 }, &paper, Cost::default()).is_ok());
+    }
+
+    #[test]
+    fn representatives_leave_room_for_both_their_groups() {
+        let full = of(60, 3, &PlanConfig::default(), 5.0, 62_500_000);
+        let one = full.representative.unwrap();
+        assert_eq!((full.turn.as_secs(), one.turn.as_secs()), (1428, 2857));
+        assert_eq!(full.representative_revisit, one.turn * 21);
+        assert!(one.bound == full.bound && full.turn * 4 * 19 < one.bound);
+        // In turns that the budget does not limit they are as any host.
+        let settled = of(60, 3, &PlanConfig::default(), 0.5, 6_250_000);
+        assert_eq!(settled.representative.unwrap().turn, settled.turn);
+        assert_eq!(of(60, 1, &PlanConfig::default(), 5.0, 0).representative, None);
     }
 
     #[test]

@@ -56,7 +56,12 @@ pub struct Statistics {
 /// that does not refuse has at least one; a new peer among 2 P. For: (1) a pair left out of 2 P turns is overdue, and
 /// goes before all but new ones, the longest left out first, so at most P − 1 go before it; (2) new and overdue
 /// ones take turns while there are both, so these P take at most 2 P turns; (3) new ones go in the order
-/// in which they came, and before those that are not overdue. A turn takes at most [`PlanConfig::turn_max`]. Of [`Policy::Paper`]: of any 2 P − 1 turns.
+/// in which they came, and before those that are not overdue. A turn takes at most [`PlanConfig::turn_max`], if the host is in one group, and else
+/// [`PlanConfig::turn_max_in`]. Of [`Policy::Paper`]: of any 2 P − 1 turns.
+///
+/// The promise counts turns of peers that do not refuse. Peers do not run out of budget for long where
+/// each host is asked for no more than it asks itself: in one group, or where those of several tell
+/// [`Planner::set_groups`]. Where others ask more than their plan allows, they do, and pairs wait longer.
 ///
 /// A pair that refuses is asked again after a wait that doubles and is jittered, and keeps its age, so that it
 /// goes first when it is back. The work of a turn is linear in P: with 10 000 peers well below a millisecond every five minutes.
@@ -66,6 +71,11 @@ pub struct Planner {
     host: Arc<str>,
     chance: Chance,
     pairs: BTreeMap<Arc<str>, Pair>,
+    /// Peers that left, and when: back within a day they go on where they were.
+    departed: BTreeMap<Arc<str>, (Duration, Pair)>,
+    groups: u32,
+    /// The latest time that it was told.
+    now: Duration,
     /// Of [`Policy::Paper`]: who is left of this cycle, the next one last.
     list: Vec<Arc<str>>,
     /// Turns with a test so far: the age of pairs is counted in these.
@@ -103,6 +113,9 @@ impl Planner {
             host: host.into(),
             chance,
             pairs: BTreeMap::new(),
+            departed: BTreeMap::new(),
+            groups: 1,
+            now,
             list: Vec::new(),
             turn: 0,
             was_new: false,
@@ -114,8 +127,22 @@ impl Planner {
         })
     }
 
+    /// In how many groups its peers are, 1 at first; 0 counts as 1.
+    ///
+    /// A host of several is asked by the members of each: a site's representative by as many turns of its site's hosts
+    /// as any of these, and by those of the other representatives. So that there is room for both, tests earn their next turn as many times
+    /// as slowly.
+    pub fn set_groups(&mut self, groups: u32) {
+        self.groups = groups.max(1);
+    }
+
     /// The peers that the directory has now: compatible, and in a common group. Itself is left out.
+    ///
+    /// One that left and is back within a day goes on where it was: else one that comes and goes would be new each time,
+    /// and be tested before others.
     pub fn set_peers<'a>(&mut self, peers: impl IntoIterator<Item = &'a str>) {
+        let now = self.now;
+        self.departed.retain(|_, (at, _)| now.saturating_sub(*at) < DEPARTED_FOR);
         let mut kept = BTreeMap::new();
         // Its own order of new peers: else all stations would test the same one first.
         let seed = rank(self.config.seed, &self.host);
@@ -123,10 +150,18 @@ impl Planner {
             let (name, pair) = self
                 .pairs
                 .remove_entry(peer)
+                .or_else(|| self.departed.remove_entry(peer).map(|(name, (_, pair))| (name, pair)))
                 .unwrap_or_else(|| (peer.into(), Pair::new(self.turn, rank(seed, peer))));
             kept.insert(name, pair);
         }
-        self.pairs = kept;
+        let left = std::mem::replace(&mut self.pairs, kept);
+        self.departed.extend(left.into_iter().map(|(name, pair)| (name, (now, pair))));
+        if DEPARTED_MAX < self.departed.len() {
+            let mut times: Vec<Duration> = self.departed.values().map(|(at, _)| *at).collect();
+            let (_, limit, _) = times.select_nth_unstable(self.departed.len() - DEPARTED_MAX);
+            let limit = *limit;
+            self.departed.retain(|_, (at, _)| limit < *at);
+        }
     }
 
     /// How many peers there are.
@@ -158,23 +193,27 @@ impl Planner {
         self.statistics
     }
 
-    /// The longest that a pair waits for its next test while nobody refuses: by the promise above, and what is
+    /// The longest that a pair waits for its next test while nobody refuses, as this host's groups are now: by the promise above, and what is
     /// forecast of the costliest pair (a full test at the cap, where nothing is).
     pub fn revisit_bound(&self) -> Duration {
         let cap = self.config.budget.test_cap();
         let full = |pair: &Pair| pair.expected(Length::Full, cap);
         let costliest = self.pairs.values().map(full).max_by_key(|cost| self.config.pace(*cost));
         let turns = self.config.policy.turns_max(u32::try_from(self.pairs.len()).unwrap_or(u32::MAX));
-        self.config.turn_max(costliest.unwrap_or(cap)).saturating_mul(turns)
+        self.config.turn_max_in(costliest.unwrap_or(cap), self.groups).saturating_mul(turns)
     }
 
     /// The test to make now; nothing before [`Planner::next_at`], and nothing if no peer is to be asked, which moves it.
     pub fn next(&mut self, now: Duration) -> Option<Next> {
+        self.now = self.now.max(now);
         if now < self.next_at {
             return None;
         }
         let Some(peer) = self.chosen(now) else {
-            self.pass(now);
+            match self.soon(now) {
+                Some(at) => self.next_at = at,
+                None => self.pass(now),
+            }
             return None;
         };
         self.began.get_or_insert(now);
@@ -288,6 +327,13 @@ impl Planner {
         self.list.iter().rev().find(is_open).cloned()
     }
 
+    /// By [`Policy::Paper`] the last of a list may refuse because it is in a test for some seconds: when it may be asked again, if that is in this turn.
+    fn soon(&self, now: Duration) -> Option<Duration> {
+        let backs = self.list.iter().filter_map(|peer| Some(self.pairs.get(peer)?.not_before));
+        let at = backs.min().filter(|_| self.config.policy == Policy::Paper)?;
+        (at <= self.began.unwrap_or(now).saturating_add(self.config.every / 2)).then_some(at)
+    }
+
     fn most_needed(&self, now: Duration) -> Option<Arc<str>> {
         let open = || self.pairs.iter().filter(|(_, pair)| pair.not_before <= now);
         let new = open().filter(|(_, pair)| pair.last.is_none());
@@ -313,7 +359,8 @@ impl Planner {
         let elapsed = now.saturating_sub(self.credit.at).as_secs_f64();
         let (most_s, most_bytes) = (cap.duration.as_secs_f64(), cap.bytes as f64);
         let cost = cost.at_most(cap);
-        let earned = |have: f64, rate: f64, most: f64| (have + elapsed * rate).min(most);
+        let groups = f64::from(self.groups);
+        let earned = |have: f64, rate: f64, most: f64| (have + elapsed * rate / groups).min(most);
         let seconds = earned(self.credit.seconds, self.config.seconds_per_second(), most_s);
         let bytes = earned(self.credit.bytes, self.config.bytes_per_second(), most_bytes);
         self.credit = Credit {
@@ -330,7 +377,7 @@ impl Planner {
         }
         let by_time = -self.credit.seconds / self.config.seconds_per_second();
         let by_bytes = -self.credit.bytes / self.config.bytes_per_second();
-        config::bounded_seconds(by_time.max(by_bytes))
+        config::bounded_seconds(by_time.max(by_bytes) * f64::from(self.groups))
     }
 }
 
@@ -344,6 +391,12 @@ const AUDITS: f64 = 0.05;
 /// A pair that was left out for so many turns of each goes first. Below 2 the order by need would
 /// hardly be free; the bound grows with it.
 const OVERDUE_CYCLES: u64 = 2;
+
+/// A peer that was away for longer is forecast anew: the day is the longest cycle that forecasts of paths have.
+const DEPARTED_FOR: Duration = Duration::from_secs(86_400);
+
+/// As many as a large group that parts from this host and is back; some megabytes. The last to leave are kept.
+const DEPARTED_MAX: usize = 10_000;
 
 /// Peers asked in one turn: where one in three refuses, all do so in about one turn of a hundred.
 const ASKED_MAX: u32 = 4;

@@ -10,7 +10,7 @@
 //!   they gave in the end; the estimate is corrected by it, and where it scatters no test ends early;
 //! - the path's own forecast ([`Guard`]): an estimate outside its interval sends the test to its full length,
 //!   and for good, for to look again until a rate pleases would confirm the forecast and not test it;
-//! - a random [audit](is_audit): every so many tests, of no choice of the path's, have the full length.
+//! - a random audit: one test in twenty, drawn by the planner and of no choice of the path's, has the full length.
 
 use crate::rounds::{Round, Rounds, Startup};
 use crate::stream::{Early, Sample};
@@ -160,22 +160,6 @@ impl Early {
     }
 }
 
-/// Whether the test of number `test` is a full-length audit: one in `1 / share` on average, drawn from `seed`.
-///
-/// The draw knows nothing of the path, so that what audits say holds for the others. `share` outside 0 to 1
-/// counts as the nearer end, and no number as 1.
-#[must_use]
-pub fn is_audit(seed: u64, test: u64, share: f64) -> bool {
-    let share = if share.is_nan() { 1.0 } else { share };
-    // SplitMix64 (Steele, Lea and Flood 2014): one well-mixed word for each test.
-    let mut word = seed.wrapping_add(test.wrapping_add(1).wrapping_mul(0x9E37_79B9_7F4A_7C15));
-    word = (word ^ (word >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    word = (word ^ (word >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    word ^= word >> 31;
-    // The upper 53 bits, as a fraction of 1.
-    ((word >> 11) as f64) < share * (1u64 << 53) as f64
-}
-
 /// What one path's full-length tests say of its early estimates; the caller keeps it, one for each path and
 /// congestion control.
 ///
@@ -199,8 +183,6 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// The share of tests that are audits (`measuring.md`: 1 in 20).
-    pub const AUDIT_SHARE: f64 = 0.05;
     /// Full-length tests before the first early stop.
     pub const TESTS_MIN: u64 = 3;
     /// A path whose early estimates scatter more is tested at full length. If they are off by a tenth on average,
@@ -208,6 +190,9 @@ impl Calibration {
     pub const DEVIATION_MAX: f64 = 0.10;
 
     /// Takes what the rule proposed in a full-length test, if it did, and the rate after start-up.
+    ///
+    /// Only tests that had no leave to stop may teach: audits, and those of a path that is not calibrated yet. A test that
+    /// had leave and ran on did so because its estimate lay outside the forecast; to learn from these alone would make what is unusual the rule.
     ///
     /// A test in which no rate settled says nothing: it could not have been stopped early either. Rates that
     /// are no positive numbers are left out.

@@ -4,9 +4,9 @@
 //! host to a station. Two rates come out: the *whole* one, which slow start is part of, and the one *after
 //! start-up*, which is what a longer transfer would see and what is forecast.
 
+use crate::TcpInfo;
 use crate::rounds::{Rounds, Startup};
 use crate::stop::{Config, Guard, Reason};
-use crate::{Measured, TcpInfo};
 
 /// A timed stream to one station.
 #[derive(Clone, Debug, PartialEq)]
@@ -90,40 +90,42 @@ pub struct Sample {
 }
 
 /// Samples in the order taken, as many as fit: when they are full, every second one goes, and from then on
-/// only every second one is kept.
+/// only every second one is kept. The first and the latest are always among them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Samples {
     kept: Vec<Sample>,
     stride: u64,
     seen: u64,
+    /// Whether the last of those kept is there only for being the latest.
+    is_extra: bool,
 }
 
 impl Samples {
-    /// Twice as many as a stream of five seconds has at one in 10 ms; 50 KB.
-    pub const KEPT_MAX: usize = 1024;
+    /// As many as the longest stream of 10 s has at one in 5 ms, so that none of it goes; 130 KB.
+    pub const KEPT_MAX: usize = 2048;
 
     /// None.
     #[must_use]
     pub fn new() -> Self {
-        Self { kept: Vec::new(), stride: 1, seen: 0 }
+        Self { kept: Vec::new(), stride: 1, seen: 0, is_extra: false }
     }
 
-    /// Adds one, or not.
+    /// Adds one, in place of the one before if that was not due.
     pub fn push(&mut self, sample: Sample) {
-        if self.seen.is_multiple_of(self.stride) {
-            if self.kept.len() == Self::KEPT_MAX {
-                let mut index = 0;
-                self.kept.retain(|_| {
-                    index += 1;
-                    index % 2 == 1
-                });
-                self.stride *= 2;
-            }
-            // What was due under the old stride may not be under the new one.
-            if self.seen.is_multiple_of(self.stride) {
-                self.kept.push(sample);
-            }
+        if self.is_extra {
+            self.kept.pop();
         }
+        if self.seen.is_multiple_of(self.stride) && self.kept.len() + 1 == Self::KEPT_MAX {
+            let mut index = 0;
+            self.kept.retain(|_| {
+                index += 1;
+                index % 2 == 1
+            });
+            self.stride *= 2;
+        }
+        // What was due under the old stride may not be under the new one.
+        self.is_extra = !self.seen.is_multiple_of(self.stride);
+        self.kept.push(sample);
         self.seen += 1;
     }
 
@@ -201,15 +203,6 @@ impl Streamed {
             Ended::Early(Reason { rate_bit_s, .. }) => rate_bit_s,
             Ended::Full | Ended::Bytes => self.settled_bit_s.unwrap_or(self.whole_bit_s),
         }
-    }
-}
-
-impl From<&Streamed> for Measured {
-    /// As a series of `goodput` stores it: the rate, and beside it the whole one as `raw`.
-    fn from(streamed: &Streamed) -> Self {
-        let value = streamed.rate_bit_s();
-        let tcp_info = streamed.tcp_info.clone();
-        Self { value, n: 1, raw: Some(streamed.whole_bit_s), samples: vec![value], tcp_info }
     }
 }
 

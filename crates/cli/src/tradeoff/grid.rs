@@ -33,10 +33,19 @@ impl Grid {
         let base_s = base_s.map_or_else(|| median_step_s(samples), Some).ok_or(GridError::Standing)?;
         let mut grid = Self { base_s, slots: vec![Some(first.value)], crowded: 0 };
         let mut at_s = first.time_s;
+        let (mut before_s, mut widest) = (first.time_s, (0.0, 0.0));
         for Sample { time_s, value } in later {
             let steps = ((time_s - at_s) / base_s).round();
             if SLOTS_MAX as f64 <= grid.slots.len() as f64 + steps {
                 return Err(GridError::Long { time_s: *time_s, base_s });
+            }
+            if widest.0 < time_s - before_s {
+                widest = (time_s - before_s, *time_s);
+            }
+            before_s = *time_s;
+            if (BLANKS_MAX * samples.len()) as f64 <= grid.slots.len() as f64 + steps {
+                let (gap_s, time_s) = widest;
+                return Err(GridError::Sparse { time_s, gap_s, base_s });
             }
             if steps < 1.0 {
                 grid.crowded += 1;
@@ -117,6 +126,19 @@ pub enum GridError {
         /// The base period in seconds.
         base_s: f64,
     },
+    /// Hardly any period has a value, as after a jump of the clock.
+    #[error(
+        "before {time_s} s it has none for {gap_s} s, and so more than {BLANKS_MAX} blank periods of {base_s} s for each \
+         value; expected a longer --base, or a series without that gap"
+    )]
+    Sparse {
+        /// When its widest gap ends, in seconds.
+        time_s: f64,
+        /// How wide that is, in seconds.
+        gap_s: f64,
+        /// The base period in seconds.
+        base_s: f64,
+    },
 }
 
 /// The share of a value's distance from its slot that the grid follows. Jitter of a scheduler moves single
@@ -125,6 +147,10 @@ const FOLLOWING: f64 = 0.125;
 
 /// A value a second for four months; a longer series would hardly be of one path.
 const SLOTS_MAX: usize = 10_000_000;
+
+/// Blanks for each value. A station that measures in bursts leaves some tens; a clock that jumps by years leaves so many that
+/// scoring every offset would take minutes and tell nothing.
+const BLANKS_MAX: usize = 1000;
 
 #[cfg(test)]
 mod tests {
@@ -162,6 +188,12 @@ mod tests {
         assert_eq!(of(&[(0.0, 1.0), (5.0, -2.0)]), GridError::Negative { time_s: 5.0, value: -2.0 });
         let long = of(&[(0.0, 1.0), (1.0, 2.0), (2.0, 2.0), (1e300, 3.0)]);
         assert_eq!(long, GridError::Long { time_s: 1e300, base_s: 1.0 });
+        // A clock that was set right by two months.
+        let mut jumped: Vec<(f64, f64)> = (0..100).map(|i| (f64::from(i), 1.0)).collect();
+        jumped.extend((0..100).map(|i| (5e6 + f64::from(i), 1.0)));
+        let sparse = of(&jumped);
+        assert_eq!(sparse, GridError::Sparse { time_s: 5e6, gap_s: 5e6 - 99.0, base_s: 1.0 });
+        assert!(sparse.to_string().starts_with("before 5000000 s it has none for 4999901 s"), "{sparse}");
     }
 
     proptest! {

@@ -41,7 +41,20 @@ impl Predictor {
     /// has one. The battery is scored as it is meant: its median forecast by absolute, its mean by squared error.
     #[must_use]
     pub fn errors(self, grid: &Grid, every: usize, offset: usize, seed: u64) -> Option<Errors> {
-        let mut state = State::new(self, grid, seed);
+        self.errors_within(grid, grid.range(), every, offset, seed)
+    }
+
+    /// The same, where the range of the grid's values is known.
+    pub(super) fn errors_within(
+        self,
+        grid: &Grid,
+        range: (f64, f64),
+        every: usize,
+        offset: usize,
+        seed: u64,
+    ) -> Option<Errors> {
+        // Most offsets of a series with gaps have no value, and need no predictor.
+        let mut state = None;
         let (mut absolute, mut squared, mut scored) = (0.0, 0.0, 0_usize);
         let mut is_issued = false;
         for (place, slot) in grid.subsample(every, offset) {
@@ -49,6 +62,7 @@ impl Predictor {
                 is_issued = false;
                 continue;
             };
+            let state = state.get_or_insert_with(|| State::new(self, range, seed));
             if let (true, Some((median, mean))) = (is_issued, state.forecast(place)) {
                 absolute += (value - median).abs();
                 squared += (value - mean).powi(2);
@@ -83,14 +97,11 @@ enum State {
 }
 
 impl State {
-    fn new(predictor: Predictor, grid: &Grid, seed: u64) -> Self {
+    fn new(predictor: Predictor, (low, high): (f64, f64), seed: u64) -> Self {
         match predictor {
             Predictor::Last => Self::Mean { weight: 1.0, mean: None },
             Predictor::Exponential => Self::Mean { weight: EXPONENTIAL_WEIGHT, mean: None },
-            Predictor::Random => {
-                let (low, high) = grid.range();
-                Self::Random { seed, low, width: high - low }
-            }
+            Predictor::Random => Self::Random { seed, low, width: high - low },
             Predictor::Battery => Self::Battery(Box::new(Battery::new(&Config::default()))),
         }
     }
@@ -194,7 +205,7 @@ mod tests {
     #[test]
     fn random_forecasts_fill_the_range_of_the_entire_trace() {
         let grid = grid(&[Some(2.0), Some(6.0)]);
-        let state = State::new(Predictor::Random, &grid, 3);
+        let state = State::new(Predictor::Random, grid.range(), 3);
         let drawn: Vec<f64> = (0..1000).map(|place| state.forecast(place).unwrap().0).collect();
         assert!(drawn.iter().all(|value| (2.0..6.0).contains(value)));
         let mean = drawn.iter().sum::<f64>() / 1000.0;

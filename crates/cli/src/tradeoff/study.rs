@@ -117,8 +117,9 @@ impl Study {
             let mut rows = Vec::new();
             while let Some((i, every, predictor)) = jobs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
                 let grid = &series[i].grid;
-                let offsets: Vec<Errors> =
-                    (0..every).filter_map(|offset| predictor.errors(grid, every, offset, seed)).collect();
+                let range = grid.range();
+                let errors = |offset| predictor.errors_within(grid, range, every, offset, seed);
+                let offsets: Vec<Errors> = (0..every).filter_map(errors).collect();
                 if !offsets.is_empty() {
                     let period_s = every as f64 * grid.base_s;
                     rows.push(Row { series: i, every, period_s, predictor, offsets });

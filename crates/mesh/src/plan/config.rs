@@ -46,12 +46,18 @@ impl PlanConfig {
         self.budget.check()
     }
 
-    /// The longest that one turn takes, from its start to the next, where each test costs this much.
+    /// The longest that one turn takes, from its start to the next, where each test costs this much, for a host of
+    /// one group.
     pub fn turn_max(&self, each: Cost) -> Duration {
+        self.turn_max_in(each, 1)
+    }
+
+    /// The same, for a host whose peers are in so many groups (see [`Planner::set_groups`](super::Planner::set_groups)).
+    pub fn turn_max_in(&self, each: Cost, groups: u32) -> Duration {
         let jittered = self.every.mul_f64(1.0 + JITTER);
         match self.policy {
             Policy::Paper => jittered,
-            Policy::ErrorTimesStaleness => jittered.max(self.pace(each)),
+            Policy::ErrorTimesStaleness => jittered.max(self.pace(each).saturating_mul(groups.max(1))),
         }
     }
 

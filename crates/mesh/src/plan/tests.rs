@@ -234,6 +234,48 @@ fn a_mesh_of_one_has_turns_without_tests() {
     assert_eq!(planner.statistics(), Statistics::default());
 }
 
+#[test]
+fn a_peer_that_comes_and_goes_has_its_part_of_the_turns() {
+    let peers = names(10);
+    let mut planner = planner(PlanConfig::default(), &peers);
+    peers.iter().for_each(|peer| planner.set_forecast(peer, forecast(0.1)));
+    let mut flapping = 0;
+    for _ in 0..500 {
+        planner.set_peers(peers[1..].iter().map(String::as_str));
+        planner.set_peers(peers.iter().map(String::as_str));
+        flapping += usize::from(*turn(&mut planner, None).1.peer == *"host0");
+    }
+    assert!((40..=60).contains(&flapping), "{flapping} of 500");
+    // After a day it is new, and what is kept of those that left is bounded.
+    planner.set_peers(peers[1..].iter().map(String::as_str));
+    planner.next(planner.now + DEPARTED_FOR);
+    planner.set_peers(peers.iter().map(String::as_str));
+    assert_eq!(planner.pairs["host0"].last, None);
+    planner.set_peers(names(DEPARTED_MAX + 20).iter().map(String::as_str));
+    planner.set_peers([]);
+    assert!(planner.departed.len() <= DEPARTED_MAX);
+}
+
+#[test]
+fn turns_vary_so_that_stations_that_met_part() {
+    let mut planner = planner(PlanConfig::default(), &names(5));
+    let starts: Vec<_> = (0..200).map(|_| turn(&mut planner, Some(Cost::default())).0).collect();
+    let steps: Vec<f64> = starts.windows(2).map(|two| (two[1] - two[0]).as_secs_f64()).collect();
+    assert!(steps.iter().all(|step| (270.0..=330.0).contains(step)), "{steps:?}");
+    assert!(steps.iter().any(|step| *step < 280.0) && steps.iter().any(|step| 320.0 < *step), "{steps:?}");
+}
+
+#[test]
+fn a_host_of_two_groups_paces_its_tests_at_half() {
+    let mut planner = planner(PlanConfig::default(), &names(3));
+    planner.set_groups(2);
+    let cost = Cost { duration: seconds(5), bytes: 1_000_000 };
+    let starts: Vec<_> = (0..20).map(|_| turn(&mut planner, Some(cost)).0).collect();
+    let mean = (starts[19] - starts[2]).as_secs_f64() / 17.0;
+    assert!((mean - 2857.0).abs() < 60.0, "{mean} s");
+    assert!(Duration::from_secs(12 * 2857) <= planner.revisit_bound());
+}
+
 proptest! {
     #[test]
     fn every_pair_is_visited_within_the_promised_turns(

@@ -153,3 +153,31 @@ proptest! {
         prop_assert!(!gate.is_held(now + seconds(10)));
     }
 }
+
+#[test]
+fn a_peer_that_asks_and_gives_back_at_once_shuts_out_nobody_but_itself() {
+    let mut gate = Gate::new(GateConfig::default()).unwrap();
+    let settled = Cost { duration: Duration::from_millis(500), bytes: 6_250_000 };
+    let mut granted = 0;
+    for i in 0..100_000_u64 {
+        let now = Duration::from_millis(i);
+        if let Ok(grant) = gate.ask(now, "greedy", true, settled) {
+            gate.give_back(now, grant.token);
+            granted += 1;
+        }
+    }
+    assert_eq!(granted, 90);
+    let now = Duration::from_secs(101);
+    let other = gate.ask(now, "other", true, settled).expect("its part is its own");
+    gate.give_back(now, other.token);
+    assert!(gate.start(now, "anyone", settled).is_ok(), "its own tests go on");
+    // Even all peers together leave this host its own tests.
+    let mut gate = Gate::new(GateConfig::default()).unwrap();
+    for i in 0..100_000_u64 {
+        if let Ok(grant) = gate.ask(now, &format!("peer{}", i % 100), true, settled) {
+            gate.give_back(now, grant.token);
+        }
+    }
+    assert!(matches!(gate.ask(now, "one more", true, settled), Err(Refusal::Spent { .. })));
+    assert!(gate.start(now, "anyone", settled).is_ok());
+}

@@ -104,10 +104,11 @@ impl Mesh {
             .map(|i| {
                 let site = i / hosts;
                 let mut peers: Vec<usize> = (site * hosts..(site + 1) * hosts).filter(|j| *j != i).collect();
-                if i % hosts == 0 {
+                let is_representative = 1 < sites && i % hosts == 0;
+                if is_representative {
                     peers.extend((0..sites).map(|other| other * hosts).filter(|j| *j != i));
                 }
-                Station::new(i, config, peers)
+                Station::new(i, config, peers, 1 + u32::from(is_representative && 1 < hosts))
             })
             .collect();
         let mut mesh = Self {
@@ -302,8 +303,10 @@ impl Mesh {
         self.greedy.and_then(|greedy| self.taken.get(&greedy)).copied().unwrap_or_default()
     }
 
-    /// In no hour does a host take part in tests that cost more than its budget and one test.
-    pub(crate) fn assert_budgets_hold(&self) {
+    /// In no hour does a host take part in tests that cost more than its budget and one test. The largest share of its
+    /// budget of time that a host used in an hour.
+    pub(crate) fn assert_budgets_hold(&self) -> f64 {
+        let mut busiest = Duration::ZERO;
         let BudgetConfig { bytes_per_hour, .. } = self.config.budget;
         let (limit, cap) = (self.config.budget.per_hour(), self.config.budget.test_cap());
         let hour = Duration::from_secs(3600);
@@ -323,17 +326,29 @@ impl Mesh {
                 }
                 assert!(duration < limit.duration + cap.duration, "station {i}: {duration:?}");
                 assert!(bytes < bytes_per_hour + cap.bytes, "station {i}: {bytes} bytes");
+                busiest = busiest.max(duration);
             }
         }
+        busiest.as_secs_f64() / limit.duration.as_secs_f64()
     }
 
     /// The bound that stations promise; of those which do not represent their site, if there are sites.
     pub(crate) fn bound(&self) -> Duration {
-        self.stations[1].planner.revisit_bound()
+        self.bound_of(1)
+    }
+
+    /// The bound that a station promises; station 0 represents its site.
+    pub(crate) fn bound_of(&self, station: usize) -> Duration {
+        self.stations[station].planner.revisit_bound()
     }
 
     /// Gaps are of stations with as many peers as station 1.
     pub(crate) fn report(&self) -> Report {
+        self.report_like(1)
+    }
+
+    /// Gaps are of stations with as many peers as this one.
+    pub(crate) fn report_like(&self, like: usize) -> Report {
         let mut report = Report {
             tests: 0.0,
             skipped_share: 0.0,
@@ -349,7 +364,7 @@ impl Mesh {
             skipped += statistics.skipped;
             report.refusals += statistics.refusals;
             report.deferrals += statistics.deferrals;
-            if station.peers.len() != self.stations[1].peers.len() {
+            if station.peers.len() != self.stations[like].peers.len() {
                 continue;
             }
             gaps += station.gaps;
@@ -368,13 +383,14 @@ impl Mesh {
 }
 
 impl Station {
-    fn new(i: usize, config: PlanConfig, peers: Vec<usize>) -> Self {
+    fn new(i: usize, config: PlanConfig, peers: Vec<usize>, groups: u32) -> Self {
         let mut planner = Planner::new(&name(i), config, Duration::ZERO).unwrap();
         let names: Vec<String> = peers.iter().copied().map(name).collect();
         planner.set_peers(names.iter().map(String::as_str));
         let gate = GateConfig { budget: config.budget, seed: i as u64, ..GateConfig::default() };
         let mut gate = Gate::new(gate).unwrap();
         gate.set_peers(peers.len());
+        planner.set_groups(groups);
         Self {
             planner,
             gate,
