@@ -36,10 +36,10 @@ enum Experiment {
     Gloperf(gloperf::Args),
     /// What is lost when parts of a mesh are killed, frozen or away: processes of this machine; needs nats-server.
     MeshLosses(mesh_losses::Args),
-    /// What the order of tests is worth: forecasts of replayed series under a station's plan and under the paper's.
-    Plan(plan::Args),
     /// How near the probes come to what others measure on the same emulated paths; needs root.
     Probe(probe::Args),
+    /// What the order of tests is worth: forecasts of replayed series under a station's plan and under the paper's.
+    Plan(plan::Args),
     /// What timeouts do to a reduction over 31 nodes: the paper's strategies, and ours.
     Reduction(reduction::Args),
 }
@@ -51,8 +51,8 @@ fn main() -> ExitCode {
         Experiment::Equivalence(args) => equivalence::run(&args),
         Experiment::Gloperf(args) => gloperf::run(&args),
         Experiment::MeshLosses(args) => mesh_losses::run(&args),
-        Experiment::Plan(args) => plan::run(&args),
         Experiment::Probe(args) => probe::run(&args),
+        Experiment::Plan(args) => plan::run(&args),
         Experiment::Reduction(args) => reduction::run(&args),
     };
     match done {
