@@ -40,10 +40,10 @@ enum Experiment {
     MeshLosses(mesh_losses::Args),
     /// What a station costs in a mesh of many, when nothing happens: processes of this machine; needs nats-server.
     MeshScale(mesh_scale::Args),
-    /// What the order of tests is worth: forecasts of replayed series under a station's plan and under the paper's.
-    Plan(plan::Args),
     /// How near the probes come to what others measure on the same emulated paths; needs root.
     Probe(probe::Args),
+    /// What the order of tests is worth: forecasts of replayed series under a station's plan and under the paper's.
+    Plan(plan::Args),
     /// What timeouts do to a reduction over 31 nodes: the paper's strategies, and ours.
     Reduction(reduction::Args),
 }

@@ -9,7 +9,7 @@ mod place;
 mod shape;
 mod tester;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -30,6 +30,7 @@ use self::shape::{Path, Shape};
 pub(crate) use self::tester::Tester;
 use super::Board;
 use super::board::now_s;
+use super::peers::Peer;
 use crate::bank::{Bank, Measured};
 use crate::config::MeshConfig;
 use crate::detail;
@@ -45,6 +46,8 @@ pub(crate) struct Bulk {
     pub(crate) plan: PlanConfig,
     pub(crate) place: Arc<Place>,
     early_stop: bool,
+    /// The groups of this host.
+    groups: Vec<Name>,
     board: Arc<Board>,
     bank: Arc<Mutex<Bank>>,
     inbox: Inbox,
@@ -113,6 +116,7 @@ impl Bulk {
             plan,
             place: Arc::default(),
             early_stop: config.bulk_early_stop,
+            groups: config.all_groups(),
             board,
             bank,
             inbox,
@@ -162,6 +166,19 @@ impl Bulk {
             Some((peer.entry.host.clone(), target))
         })
         .collect()
+    }
+
+    /// In how many groups of different members these peers are; see [`barograph_mesh::Planner::set_groups`].
+    fn groups(&self, peers: &BTreeMap<Name, Target>) -> u32 {
+        let all = self.board.peers();
+        let members = |group: &Name| -> BTreeSet<Name> {
+            let is_member = |peer: &&Peer| peer.entry.groups.contains(group);
+            let inside = peers.keys().filter_map(|name| all.get(name)).filter(is_member);
+            inside.map(|peer| peer.entry.host.clone()).collect()
+        };
+        let different: BTreeSet<_> =
+            self.groups.iter().map(members).filter(|members| !members.is_empty()).collect();
+        u32::try_from(different.len()).unwrap_or(u32::MAX)
     }
 
     fn series(&self, peer: &Name) -> Series {

@@ -78,6 +78,7 @@ impl Plan {
     /// Takes the peers in; where one is new, its first test need not wait for a whole interval.
     fn meet(&mut self, peers: &BTreeMap<Name, Target>) {
         self.planner.set_peers(peers.keys().map(Name::as_str));
+        self.planner.set_groups(self.bulk.groups(peers));
         lock(&self.bulk.gate).set_peers(peers.len());
         self.new.retain(|peer, _| peers.contains_key(peer));
         for peer in peers.keys() {
