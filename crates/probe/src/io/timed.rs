@@ -28,10 +28,10 @@ pub fn stream(target: &Target, plan: &StreamPlan, context: &Context) -> Result<S
     stream_counted(target, plan, context, &AtomicU64::new(0))
 }
 
-/// As [`stream`], and adds to `sent` every byte as it is handed to the system: what a stream that breaks has cost.
+/// As [`stream()`], and adds to `sent` every byte as it is handed to the system: what a stream that breaks has cost.
 ///
 /// # Errors
-/// As [`stream`].
+/// As [`stream()`].
 pub fn stream_counted(
     target: &Target,
     plan: &StreamPlan,
