@@ -95,8 +95,8 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     let archive = Arc::new(open_archive(&config).unwrap());
     let entry = |host: &str, groups: &[&str]| Entry {
         host: Name::new(host).unwrap(),
-        // Loopback, where nobody answers.
-        addresses: vec!["127.0.0.1:1".parse().unwrap()],
+        // None: a look for one of them would record a failed round trip beside the values that are fed.
+        addresses: Vec::new(),
         version: env!("CARGO_PKG_VERSION").into(),
         groups: groups.iter().map(|group| Name::new(group).unwrap()).collect(),
         capabilities: Capabilities { responder: true, bulk: false, archive: false },
