@@ -144,7 +144,7 @@ impl<'a> From<&'a Entry> for EntryJson<'a> {
             version: entry.version.as_str().into(),
             groups: entry.groups.iter().map(|group| group.as_str().into()).collect(),
             capabilities: words.iter().filter(|(can, _)| *can).map(|(_, word)| (*word).into()).collect(),
-            key: entry.key.map(|key| key.iter().map(|byte| format!("{byte:02x}")).collect::<String>().into()),
+            key: entry.key.map(|key| hex(&key).into()),
         }
     }
 }
@@ -242,16 +242,26 @@ fn invalid(what: &str, error: &NameError) -> Error {
 }
 
 fn key(text: &str) -> Result<[u8; 32], Error> {
-    let mut key = [0; 32];
-    let digits = text.len() == 64 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !digits {
-        return Err(Error::Invalid("a key has 64 hexadecimal digits".into()));
+    from_hex(text).ok_or_else(|| Error::Invalid("a key has 64 hexadecimal digits".into()))
+}
+
+/// Bytes as hexadecimal digits, two a byte.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The 32 bytes – a key, a digest – that 64 hexadecimal digits stand for; `None` = it is something else.
+#[must_use]
+pub fn from_hex(text: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
     }
-    for (byte, pair) in key.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        let pair = std::str::from_utf8(pair).expect("hexadecimal digits are ASCII");
-        *byte = u8::from_str_radix(pair, 16).expect("two hexadecimal digits are a byte");
+    for (byte, pair) in bytes.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
     }
-    Ok(key)
+    Some(bytes)
 }
 
 /// A word of a peer, short enough for a message.

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
+use barograph_engine::wire;
 use barograph_forecast::Name;
 use ring::digest;
 use serde::{Deserialize, Serialize};
@@ -215,13 +216,13 @@ impl Member {
     }
 
     fn known(&self) -> Known {
-        let id = hex(&self.digest[..ID_BYTES]);
+        let id = wire::hex(&self.digest[..ID_BYTES]);
         Known { name: self.name(), id, created_s: self.created_s }
     }
 
     fn json(&self) -> MemberJson {
         let name = self.name().map(|name| name.to_string());
-        MemberJson { name, token_sha256: hex(&self.digest), created_s: self.created_s }
+        MemberJson { name, token_sha256: wire::hex(&self.digest), created_s: self.created_s }
     }
 }
 
@@ -231,7 +232,7 @@ fn read(text: &str) -> Result<HashMap<Digest, Arc<Member>>, String> {
     let mut list = HashMap::new();
     let mut names = std::collections::HashSet::new();
     for json in file.members {
-        let digest = digest_of_hex(&json.token_sha256).ok_or("token_sha256 has 64 hexadecimal digits")?;
+        let digest = wire::from_hex(&json.token_sha256).ok_or("token_sha256 has 64 hexadecimal digits")?;
         let name = json.name.as_deref().map(Name::new).transpose().map_err(|error| error.to_string())?;
         if let Some(name) = &name
             && !names.insert(name.clone())
@@ -246,21 +247,6 @@ fn read(text: &str) -> Result<HashMap<Digest, Arc<Member>>, String> {
 fn digest_of(token: &str) -> Digest {
     let digest = digest::digest(&digest::SHA256, token.as_bytes());
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn digest_of_hex(text: &str) -> Option<Digest> {
-    let mut digest = [0; 32];
-    if text.len() != 64 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (byte, pair) in digest.iter_mut().zip(text.as_bytes().chunks_exact(2)) {
-        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
-    }
-    Some(digest)
 }
 
 /// The file's name in the state directory.

@@ -81,7 +81,7 @@ pub(crate) fn random_token() -> std::io::Result<String> {
     let mut bytes = [0_u8; 32];
     // The kernel's generator, without a dependency; seeded long before a station starts.
     File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(barograph_engine::wire::hex(&bytes))
 }
 
 fn usable(token: &str) -> std::io::Result<String> {
