@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// Tests in each cell that may end early.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     early: u32,
+    /// Leave iperf3 out: long tests alone, to see what a rule would have done with them.
+    #[arg(long)]
+    without_iperf3: bool,
     /// Write the samples of each long test as CSV into this directory.
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -41,7 +44,7 @@ pub(crate) struct Args {
 /// Emulated paths are made of Linux's network namespaces.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { full: _, cells: _, seed: _, tests: _, early: _, out: _, json: _ } = args;
+    let Args { full: _, cells: _, seed: _, tests: _, early: _, without_iperf3: _, out: _, json: _ } = args;
     eprintln!("SKIPPED: lab earlystop needs Linux's network namespaces");
     Ok(())
 }

@@ -76,11 +76,12 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
         let plan = StreamPlan { seconds: f64::from(LONG_S), bytes_max: BYTES_MAX, ..StreamPlan::full() };
         let long = || bench.stream(plan.clone());
         // Each goes first as often as the other.
+        let theirs = || (!args.without_iperf3).then(|| bench.iperf3(LONG_S)).transpose();
         let (streamed, theirs) = if turn % 2 == 0 {
             let streamed = long()?;
-            (streamed, bench.iperf3(LONG_S)?)
+            (streamed, theirs()?)
         } else {
-            let theirs = bench.iperf3(LONG_S)?;
+            let theirs = theirs()?;
             (long()?, theirs)
         };
         if study.is_void(&bench) {
@@ -91,7 +92,7 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
         battery.update(long.full_bit_s)?;
         write_samples(study.cell, turn, &streamed, args)?;
         study.long.push(long);
-        study.iperf3_bit_s.push(theirs);
+        study.iperf3_bit_s.extend(theirs);
     }
     if (study.long.len() as u32) < args.tests {
         return Ok(());
