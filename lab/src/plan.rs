@@ -1,4 +1,4 @@
-//! `lab plan`: what the order of tests is worth, on replayed series: by forecast error × staleness, and by the paper's list.
+//! `lab plan`: what the order of tests is worth, on replayed series: by what tests gain, and by the paper's list.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context, ensure};
 use barograph_forecast::{Battery, Config, Loss};
 use barograph_mesh::{Cost, PairForecast, PlanConfig, Planner, Policy};
+use barograph_sim::Chance;
 
 use crate::forecast::read_folder;
 
@@ -18,62 +19,105 @@ pub(crate) struct Args {
     /// How many pairs one station tests; each replays a part of a trace.
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(2..=1000))]
     pairs: u32,
-    /// Turns of the station; each makes one test, and moves every series on by one value.
+    /// Turns of the station, with one test each.
     #[arg(long, value_name = "N", default_value_t = 600, value_parser = clap::value_parser!(u32).range(100..=100_000))]
     turns: u32,
-    /// How many seeds to take the mean of.
-    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    /// For how many turns each value of a trace lasts.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    hold: u32,
+    /// How many meshes are drawn by lot, each replayed in both orders.
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(2..=10_000))]
     seeds: u32,
+    /// Which half of each trace: the order was developed on the second.
+    #[arg(long, value_enum, default_value_t = Half::First)]
+    half: Half,
+}
+
+#[derive(Clone, Copy, PartialEq, clap::ValueEnum)]
+enum Half {
+    First,
+    Second,
 }
 
 /// Replays and prints.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let traces: Vec<Vec<f64>> = read_folder(&args.traces)?
+    let length = args.turns.div_ceil(args.hold) as usize;
+    let halves: Vec<Vec<f64>> = read_folder(&args.traces)?
         .into_iter()
-        .map(|(_, samples)| samples.iter().map(|sample| sample.value).collect())
+        .map(|(_, samples)| {
+            let (first, second) = samples.split_at(samples.len() / 2);
+            let half = if args.half == Half::First { first } else { second };
+            half.iter().map(|sample| sample.value).collect()
+        })
+        .filter(|half: &Vec<f64>| length <= half.len())
         .collect();
-    let pairs = parts(&traces, args.pairs as usize, args.turns as usize);
-    ensure!(
-        pairs.len() == args.pairs as usize,
-        "the traces have {} parts of {} values; expected {}",
-        pairs.len(),
-        args.turns,
-        args.pairs
-    );
+    ensure!(!halves.is_empty(), "no trace has {length} values in a half");
     let mut text = format!(
-        "{} pairs, {} turns with a test each, mean of {} seeds; MAE in % of each pair's mean\n\n\
+        "{} pairs of {} traces, {} turns with a test each, values last {} turns, {} meshes; MAE in % of each pair's mean, ± its standard error\n\n\
          | order | MAE of all pairs | of the worst pair | fewest and most tests of a pair |\n|---|---:|---:|---:|\n",
-        args.pairs, args.turns, args.seeds
+        args.pairs,
+        halves.len(),
+        args.turns,
+        args.hold,
+        args.seeds
     );
-    for (name, policy) in
-        [("error × staleness", Policy::ErrorTimesStaleness), ("the paper's list", Policy::Paper)]
-    {
-        let replays: Vec<Replay> =
-            (0..args.seeds).map(|seed| replay(&pairs, policy, u64::from(seed))).collect::<Result<_, _>>()?;
-        let mean = |of: fn(&Replay) -> f64| replays.iter().map(of).sum::<f64>() / replays.len() as f64;
+    let replayed = |policy| -> anyhow::Result<Vec<Replay>> {
+        let seeds = (0..args.seeds).map(u64::from);
+        seeds
+            .map(|seed| {
+                let pairs = drawn(&halves, args.pairs as usize, length, seed);
+                replay(&pairs, args.turns as usize, args.hold as usize, policy, seed)
+            })
+            .collect()
+    };
+    let (gain, list) = (replayed(Policy::Gain)?, replayed(Policy::Paper)?);
+    for (name, replays) in [("what tests gain", &gain), ("the paper's list", &list)] {
+        let of = |of: fn(&Replay) -> f64| replays.iter().map(of).collect::<Vec<f64>>();
+        let (mae, error) = mean_and_error(&of(Replay::mae));
         writeln!(
             text,
-            "| {name} | {:.2} | {:.2} | {:.1}, {:.1} |",
-            100.0 * mean(Replay::mae),
-            100.0 * mean(|replay| replay.errors.iter().copied().fold(0.0, f64::max)),
-            mean(|replay| replay.tests.iter().min().copied().unwrap_or(0) as f64),
-            mean(|replay| replay.tests.iter().max().copied().unwrap_or(0) as f64),
+            "| {name} | {:.2} ± {:.2} | {:.2} | {:.1}, {:.1} |",
+            100.0 * mae,
+            100.0 * error,
+            100.0 * mean_and_error(&of(|replay| replay.errors.iter().copied().fold(0.0, f64::max))).0,
+            mean_and_error(&of(|replay| replay.tests.iter().min().copied().unwrap_or(0) as f64)).0,
+            mean_and_error(&of(|replay| replay.tests.iter().max().copied().unwrap_or(0) as f64)).0,
         )?;
     }
+    let differences: Vec<f64> = gain.iter().zip(&list).map(|(a, b)| a.mae() - b.mae()).collect();
+    let (difference, error) = mean_and_error(&differences);
+    let of_list = mean_and_error(&list.iter().map(Replay::mae).collect::<Vec<f64>>()).0;
+    writeln!(
+        text,
+        "\ndifference, mesh by mesh: {:+.1} % ± {:.1} % of the list's MAE",
+        100.0 * difference / of_list,
+        100.0 * error / of_list
+    )?;
     print!("{text}");
     Ok(())
 }
 
-/// Parts of the traces, of so many values each and with a mean of 1: the first of each trace, the second of each, and so on.
-fn parts(traces: &[Vec<f64>], count: usize, length: usize) -> Vec<Vec<f64>> {
-    let most = traces.iter().map(|trace| trace.len() / length).max().unwrap_or(0);
-    (0..most)
-        .flat_map(|part| traces.iter().filter_map(move |trace| trace.chunks_exact(length).nth(part)))
-        .filter_map(|part| {
+/// The mean, and its standard error.
+fn mean_and_error(values: &[f64]) -> (f64, f64) {
+    let n = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / n;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    (mean, (squares / (n - 1.0) / n).sqrt())
+}
+
+/// So many pairs: parts of the traces in turn, the first drawn by lot, each of so many values from a point drawn by lot, with a mean of 1.
+fn drawn(traces: &[Vec<f64>], count: usize, length: usize, seed: u64) -> Vec<Vec<f64>> {
+    let mut chance = Chance::new(seed, 0);
+    let first = chance.below(traces.len());
+    (first..first + count)
+        .map(|trace| {
+            let trace = &traces[trace % traces.len()];
+            let from = chance.below(trace.len() - length + 1);
+            let part = &trace[from..from + length];
             let mean = part.iter().sum::<f64>() / length as f64;
-            (0.0 < mean).then(|| part.iter().map(|value| value / mean).collect())
+            // A part that is 0 throughout stays so: nothing is to be forecast.
+            part.iter().map(|value| if 0.0 < mean { value / mean } else { 0.0 }).collect()
         })
-        .take(count)
         .collect()
 }
 
@@ -92,18 +136,21 @@ impl Replay {
 }
 
 /// One station tests one pair a turn, and forecasts all of them.
-fn replay(pairs: &[Vec<f64>], policy: Policy, seed: u64) -> anyhow::Result<Replay> {
+fn replay(
+    pairs: &[Vec<f64>],
+    turns: usize,
+    hold: usize,
+    policy: Policy,
+    seed: u64,
+) -> anyhow::Result<Replay> {
     let config = PlanConfig { seed, policy, ..PlanConfig::default() };
     let mut planner = Planner::new("station", config, std::time::Duration::ZERO)?;
     let names: Vec<String> = (0..pairs.len()).map(|pair| pair.to_string()).collect();
     planner.set_peers(names.iter().map(String::as_str));
     let mut batteries: Vec<Battery> = pairs.iter().map(|_| Battery::new(&Config::default())).collect();
-    // Of each pair, the errors at its own tests, which are all that a station knows: their sum and number.
-    let mut known = vec![(0.0, 0_u32); pairs.len()];
     let (mut errors, mut tests) = (vec![0.0; pairs.len()], vec![0; pairs.len()]);
-    let turns = pairs.iter().map(Vec::len).min().unwrap_or(0);
     let from = turns / WARM_UP_PART;
-    let truth = |pair: usize, turn: usize| pairs[pair][turn];
+    let truth = |pair: usize, turn: usize| pairs[pair][turn / hold];
     for turn in 0..turns {
         for (pair, battery) in batteries.iter().enumerate().filter(|_| from <= turn) {
             // A pair without a test so far is wrong by all of it.
@@ -114,22 +161,13 @@ fn replay(pairs: &[Vec<f64>], policy: Policy, seed: u64) -> anyhow::Result<Repla
         let next = planner.next(now).context("nobody refuses, so that each turn has a peer")?;
         let pair: usize = next.peer.parse()?;
         let value = truth(pair, turn);
-        if let Some(forecast) = batteries[pair].forecast(Loss::Absolute) {
-            known[pair].0 += (forecast.value - value).abs();
-            known[pair].1 += 1;
-        }
         batteries[pair].update(value)?;
         tests[pair] += 1;
-        if let (Some(forecast), (sum, count @ 1..)) = (batteries[pair].forecast(Loss::Absolute), known[pair])
-        {
-            let relative_error = sum / f64::from(count) / forecast.value;
+        planner.tested(now, &next.peer, Cost::default(), value);
+        if let Some(forecast) = batteries[pair].forecast(Loss::Absolute) {
             let settles_in = std::time::Duration::ZERO;
-            planner.set_forecast(
-                &next.peer,
-                PairForecast { relative_error, goodput_bit_s: forecast.value, settles_in },
-            );
+            planner.set_forecast(&next.peer, PairForecast { goodput_bit_s: forecast.value, settles_in });
         }
-        planner.tested(now, &next.peer, Cost::default());
     }
     Ok(Replay { errors, tests })
 }
@@ -144,24 +182,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn both_orders_make_as_many_tests_and_error_gives_turns_to_those_that_vary() {
+    fn both_orders_make_as_many_tests_and_gain_gives_turns_to_those_that_move() {
         let steady = vec![1.0; 400];
-        // A level that moves every 20 turns.
+        // A level that moves every 20 turns, and noise that no test lessens.
         let moving: Vec<f64> = (0..400).map(|i| if i / 20 % 2 == 0 { 0.5 } else { 1.5 }).collect();
-        let mut pairs = vec![steady; 9];
-        pairs.push(moving);
-        let of = |policy| replay(&pairs, policy, 1).unwrap();
-        let (ours, papers) = (of(Policy::ErrorTimesStaleness), of(Policy::Paper));
+        let mut chance = Chance::new(1, 0);
+        let noise = (0..400).map(|_| 0.2 + 1.6 * chance.uniform()).collect();
+        let mut pairs = vec![steady; 8];
+        pairs.extend([moving, noise]);
+        let of = |policy| replay(&pairs, 400, 1, policy, 1).unwrap();
+        let (ours, papers) = (of(Policy::Gain), of(Policy::Paper));
         assert_eq!((ours.tests.iter().sum::<u32>(), papers.tests.iter().sum::<u32>()), (400, 400));
         assert!(papers.tests.iter().all(|tests| *tests == 40), "{:?}", papers.tests);
-        assert!(100 < ours.tests[9], "{:?}", ours.tests);
-        assert!(ours.errors[..9].iter().all(|error| *error < 1e-12), "{:?}", ours.errors);
+        assert!(100 < ours.tests[8] && 4 * ours.tests[9] < 5 * ours.tests[8], "{:?}", ours.tests);
+        assert!(ours.errors[..8].iter().all(|error| *error < 1e-12), "{:?}", ours.errors);
         assert!(ours.mae() < papers.mae(), "{} {}", ours.mae(), papers.mae());
     }
 
     #[test]
-    fn parts_are_of_all_traces_in_turn_and_have_a_mean_of_1() {
+    fn meshes_are_of_all_traces_in_turn_and_of_the_seed() {
         let traces = [vec![2.0; 5], vec![4.0, 12.0], vec![0.0; 4]];
-        assert_eq!(parts(&traces, 9, 2), [vec![1.0, 1.0], vec![0.5, 1.5], vec![1.0, 1.0]]);
+        let mut pairs = drawn(&traces, 3, 2, 7);
+        assert_eq!(pairs, drawn(&traces, 3, 2, 7));
+        pairs.sort_by(|a, b| a.partial_cmp(b).unwrap());
+        assert_eq!(pairs, [vec![0.0, 0.0], vec![0.5, 1.5], vec![1.0, 1.0]]);
+        assert_eq!(mean_and_error(&[1.0, 3.0]), (2.0, 1.0));
     }
 }

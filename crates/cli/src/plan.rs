@@ -149,7 +149,7 @@ fn order(config: &PlanConfig) -> &'static str {
         Policy::Paper => {
             "order: a randomized list; each pair takes two turns, one for bandwidth and one for latency, as Gloperf counts"
         }
-        Policy::ErrorTimesStaleness => "order: by forecast error × staleness; latency takes no turns",
+        Policy::Gain => "order: by what a test gains × staleness; latency takes no turns",
     }
 }
 
@@ -249,7 +249,7 @@ impl PlanJson {
             pairs: expectation.pairs,
             policy: match config.policy {
                 Policy::Paper => "paper",
-                Policy::ErrorTimesStaleness => "error_times_staleness",
+                Policy::Gain => "gain",
             },
             limit: match expectation.limit {
                 Limit::Turns => "turns",

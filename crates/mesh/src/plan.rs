@@ -8,51 +8,22 @@ use crate::budget::{BudgetError, Cost, HOUR};
 use crate::chance::{Chance, rank};
 
 mod config;
+mod gain;
 mod pair;
+mod turn;
 
 pub use config::{PlanConfig, Policy};
+use gain::Pool;
 use pair::Pair;
 pub use pair::PairForecast;
-
-/// How long a test is to be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Length {
-    /// It may stop once its rate has settled.
-    Settled,
-    /// It runs in full: that of a pair without a forecast, and one in twenty at random, which keeps the rule of stopping honest.
-    Full,
-}
-
-/// A test to make.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Next {
-    /// Towards whom.
-    pub peer: Arc<str>,
-    /// How long it is to be.
-    pub length: Length,
-    /// What it is expected to cost, for [`Gate::start`](crate::Gate::start) and the peer's [`Gate::ask`](crate::Gate::ask).
-    pub expected: Cost,
-}
-
-/// What became of a station's turns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Statistics {
-    /// Turns in which a test was made, well or not.
-    pub tests: u64,
-    /// Turns in which none could be: every peer asked refused.
-    pub skipped: u64,
-    /// Peers that refused.
-    pub refusals: u64,
-    /// Turns that waited for this host's own token or budget, and took place later.
-    pub deferrals: u64,
-}
+pub use turn::{Length, Next, Statistics};
 
 /// One station's plan of bulk tests.
 ///
 /// Ask [`Planner::next`] at [`Planner::next_at`]; then tell it with [`Planner::tested`], [`Planner::failed`],
 /// [`Planner::refused`] or [`Planner::deferred`] what came of it, and ask again.
 ///
-/// **Promise** of [`Policy::ErrorTimesStaleness`], with P peers: of any 4 P turns with a test, each pair
+/// **Promise** of [`Policy::Gain`], with P peers: of any 4 P turns with a test, each pair
 /// that does not refuse has at least one; a new peer among 2 P. For: (1) a pair left out of 2 P turns is overdue, and
 /// goes before all but new ones, the longest left out first, so at most P − 1 go before it; (2) new and overdue
 /// ones take turns while there are both, so these P take at most 2 P turns; (3) new ones go in the order
@@ -172,7 +143,7 @@ impl Planner {
     /// What is forecast of the goodput towards a peer. A peer that is none is passed over.
     pub fn set_forecast(&mut self, peer: &str, forecast: PairForecast) {
         if let Some(pair) = self.pairs.get_mut(peer) {
-            pair.forecast = Some(forecast.checked());
+            pair.forecast = Some(forecast);
         }
     }
 
@@ -222,10 +193,12 @@ impl Planner {
         Some(Next { length, expected: pair.expected(length, self.config.budget.test_cap()), peer })
     }
 
-    /// A test was made, and cost this much; the turn is over.
-    pub fn tested(&mut self, now: Duration, peer: &str, cost: Cost) {
+    /// A test was made, cost this much, and found this rate (bit/s; one that is no number or below 0 teaches nothing); the turn is over.
+    pub fn tested(&mut self, now: Duration, peer: &str, cost: Cost, goodput_bit_s: f64) {
         let is_audit = self.chance.uniform() < AUDITS;
         if let Some(pair) = self.pairs.get_mut(peer) {
+            let turns = self.turn + 1 - pair.last.unwrap_or(self.turn);
+            pair.record.learn(turns, pair.forecast.map(|forecast| forecast.goodput_bit_s), goodput_bit_s);
             pair.failures = 0;
             pair.is_audit = is_audit;
             pair.not_before = Duration::ZERO;
@@ -276,7 +249,7 @@ impl Planner {
         self.list.retain(|listed| **listed != *peer);
         if let Some(pair) = self.pairs.get_mut(peer) {
             self.was_new = pair.last.is_none();
-            pair.last = Some((self.turn, now));
+            pair.last = Some(self.turn);
         }
         self.pay(now, cost);
         self.turn_over(now);
@@ -310,7 +283,7 @@ impl Planner {
     fn chosen(&mut self, now: Duration) -> Option<Arc<str>> {
         match self.config.policy {
             Policy::Paper => self.listed(now),
-            Policy::ErrorTimesStaleness => self.most_needed(now),
+            Policy::Gain => self.most_needed(now),
         }
     }
 
@@ -340,15 +313,19 @@ impl Planner {
         let first_new = new.min_by_key(|(_, pair)| (pair.joined, pair.rank)).map(|(peer, _)| peer);
         let overdue_after = OVERDUE_CYCLES * self.pairs.len() as u64;
         let overdue = open()
-            .filter_map(|(peer, pair)| Some((pair.last?.0, peer)))
+            .filter_map(|(peer, pair)| Some((pair.last?, peer)))
             .filter(|(last, _)| overdue_after <= self.turn - last)
             .min()
             .map(|(_, peer)| peer);
         let needed = || {
+            let pool = Pool::new(self.pairs.values().map(|pair| &pair.record));
             open()
-                .filter_map(|(peer, pair)| Some((pair.need(now)?, pair.rank, peer)))
-                .max_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)))
-                .map(|(_, _, peer)| peer)
+                .filter_map(|(peer, pair)| {
+                    let age = self.turn - pair.last?;
+                    Some((pair.need(&pool, age), age, pair.rank, peer))
+                })
+                .max_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))))
+                .map(|(_, _, _, peer)| peer)
         };
         let (first, second) = if self.was_new { (overdue, first_new) } else { (first_new, overdue) };
         first.or(second).or_else(needed).cloned()

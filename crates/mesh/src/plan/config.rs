@@ -22,7 +22,7 @@ impl Default for PlanConfig {
     fn default() -> Self {
         Self {
             every: Duration::from_secs(300),
-            policy: Policy::ErrorTimesStaleness,
+            policy: Policy::Gain,
             budget: BudgetConfig::default(),
             seed: 0,
         }
@@ -57,7 +57,7 @@ impl PlanConfig {
         let jittered = self.every.mul_f64(1.0 + JITTER);
         match self.policy {
             Policy::Paper => jittered,
-            Policy::ErrorTimesStaleness => jittered.max(self.pace(each).saturating_mul(groups.max(1))),
+            Policy::Gain => jittered.max(self.pace(each).saturating_mul(groups.max(1))),
         }
     }
 
@@ -89,9 +89,9 @@ impl PlanConfig {
 pub enum Policy {
     /// A randomized list of all peers; when it is done, the directory is read again (Gloperf §3).
     Paper,
-    /// The pair with the largest product of forecast error and time since its last turn, with a floor for each pair:
-    /// see [`Planner`](super::Planner).
-    ErrorTimesStaleness,
+    /// The pair whose test is expected to lessen forecast errors most, with a floor for each pair:
+    /// see [`Planner`](super::Planner), and docs/spec/plan.md for how it is learnt.
+    Gain,
 }
 
 impl Policy {
@@ -99,7 +99,7 @@ impl Policy {
     pub(crate) fn turns_max(self, peers: u32) -> u32 {
         match self {
             Self::Paper => peers.saturating_mul(2).saturating_sub(1),
-            Self::ErrorTimesStaleness => peers.saturating_mul(BOUND_CYCLES),
+            Self::Gain => peers.saturating_mul(BOUND_CYCLES),
         }
     }
 }

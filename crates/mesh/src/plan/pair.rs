@@ -3,26 +3,16 @@
 use std::time::Duration;
 
 use super::Length;
+use super::gain::{Pool, Record};
 use crate::budget::Cost;
 
 /// What is forecast of the goodput towards a peer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairForecast {
-    /// Mean absolute error of the forecast so far, as a share of the forecast. Taken as at least 0.01 and at most 1; NaN as 1.
-    pub relative_error: f64,
     /// The rate (bit/s). One that is no number or not above 0 is as if none were forecast.
     pub goodput_bit_s: f64,
     /// How long a test takes that stops once its rate has settled.
     pub settles_in: Duration,
-}
-
-impl PairForecast {
-    /// Within bounds.
-    pub(super) fn checked(self) -> Self {
-        let relative_error =
-            if self.relative_error.is_nan() { 1.0 } else { self.relative_error.clamp(ERROR_MIN, 1.0) };
-        Self { relative_error, ..self }
-    }
 }
 
 #[derive(Debug)]
@@ -31,9 +21,10 @@ pub(super) struct Pair {
     pub(super) joined: u64,
     /// Its place among equals.
     pub(super) rank: u64,
-    /// Its last turn, and when that was.
-    pub(super) last: Option<(u64, Duration)>,
+    /// Its last turn.
+    pub(super) last: Option<u64>,
     pub(super) forecast: Option<PairForecast>,
+    pub(super) record: Record,
     /// Tests that failed since one succeeded.
     pub(super) failures: u32,
     pub(super) is_audit: bool,
@@ -50,6 +41,7 @@ impl Pair {
             last: None,
             failures: 0,
             forecast: None,
+            record: Record::default(),
             is_audit: false,
             not_before: Duration::ZERO,
             refusals: 0,
@@ -60,17 +52,10 @@ impl Pair {
         if self.forecast.is_some() && !self.is_audit { Length::Settled } else { Length::Full }
     }
 
-    /// Forecast error × time since its last turn; nothing before the first. One tested but not forecast
-    /// is as uncertain as can be. One that failed twice has its turns by age alone: a dead peer is uncertain too,
-    /// and its tests the costliest.
-    pub(super) fn need(&self, now: Duration) -> Option<f64> {
-        let (_, at) = self.last?;
-        let error = match self.forecast {
-            _ if 1 < self.failures => ERROR_MIN,
-            Some(forecast) => forecast.relative_error,
-            None => 1.0,
-        };
-        Some(error * now.saturating_sub(at).as_secs_f64())
+    /// How much it needs its next turn. One that failed twice comes after all others, by age alone: a dead peer is not known either,
+    /// and its tests are the costliest.
+    pub(super) fn need(&self, pool: &Pool, age: u64) -> f64 {
+        if 1 < self.failures { -1.0 / age as f64 } else { pool.root(&self.record) * age as f64 }
     }
 
     /// What a test is expected to cost: the cap, as far as nothing is forecast.
@@ -88,6 +73,3 @@ impl Pair {
         Cost { duration, bytes }.at_most(cap)
     }
 }
-
-/// No pair is known better than to 1 %: one that seems to be still has its turns by age.
-const ERROR_MIN: f64 = 0.01;

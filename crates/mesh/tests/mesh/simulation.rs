@@ -156,16 +156,20 @@ impl Mesh {
     pub(crate) fn know_all(&mut self) {
         for i in 0..self.stations.len() {
             for to in self.stations[i].peers.clone() {
-                let forecast = self.forecast(i, to);
+                let forecast = self.forecast();
                 self.stations[i].planner.set_forecast(&name(to), forecast);
             }
         }
     }
 
-    /// Errors between 2 % and 40 %, unequal between pairs and steady.
-    fn forecast(&self, from: usize, to: usize) -> PairForecast {
-        let relative_error = 0.02 + 0.38 * ((from * 31 + to * 17) % 97) as f64 / 97.0;
-        PairForecast { relative_error, goodput_bit_s: GOODPUT_BIT_S, settles_in: self.settles_in }
+    fn forecast(&self) -> PairForecast {
+        PairForecast { goodput_bit_s: GOODPUT_BIT_S, settles_in: self.settles_in }
+    }
+
+    /// What a test finds: up to 2 % to 40 % from what was forecast, unequal between pairs.
+    fn rate(&mut self, from: usize, to: usize) -> f64 {
+        let error = 0.02 + 0.38 * ((from * 31 + to * 17) % 97) as f64 / 97.0;
+        GOODPUT_BIT_S * (1.0 + error * (2.0 * self.uniform() - 1.0))
     }
 
     fn at(&mut self, time: Duration, event: Event) {
@@ -266,7 +270,7 @@ impl Mesh {
             self.stations[to].gate.end(now, target_token, cost).unwrap();
         }
         let has_failed = self.uniform() < self.faults.test;
-        let forecast = self.forecast(from, to);
+        let (forecast, rate) = (self.forecast(), self.rate(from, to));
         let station = &mut self.stations[from];
         station.gate.end(now, token, cost).unwrap();
         if self.greedy == Some(from) {
@@ -275,8 +279,8 @@ impl Mesh {
         if has_failed {
             station.planner.failed(now, &name(to), cost);
         } else {
+            station.planner.tested(now, &name(to), cost, rate);
             station.planner.set_forecast(&name(to), forecast);
-            station.planner.tested(now, &name(to), cost);
         }
         station.visit(to, now);
         self.again(from);

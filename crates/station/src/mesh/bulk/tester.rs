@@ -6,7 +6,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use barograph_forecast::{Forecast, Name};
+use barograph_forecast::Name;
 use barograph_mesh::{PairForecast, Planner};
 use barograph_probe::Target;
 
@@ -116,7 +116,8 @@ impl Plan {
         match verdict {
             Verdict::Made { row, cost } if row.state == State::Done => {
                 *left = 0;
-                self.planner.tested(now, &next.peer, cost);
+                // A test that is done gave a rate; NaN would teach nothing.
+                self.planner.tested(now, &next.peer, cost, row.goodput_bit_s.unwrap_or(f64::NAN));
             }
             Verdict::Made { cost, .. } => {
                 *left = 0;
@@ -134,15 +135,7 @@ impl Plan {
     fn forecast(&self, peer: &Name) -> Option<PairForecast> {
         let path = self.bulk.path(peer);
         let goodput_bit_s = path.forecast_bit_s?;
-        let bank = lock(&self.bulk.bank);
-        let median = bank.account(&self.bulk.series(peer))?.next()?.median;
-        // Without an error yet it is as uncertain as can be: the planner takes NaN so.
-        let error = Some(median).filter(Forecast::is_scored).map_or(f64::NAN, |median| median.recent_mae);
-        Some(PairForecast {
-            relative_error: error / goodput_bit_s,
-            goodput_bit_s,
-            settles_in: path.settles_in(&self.bulk.plan.budget),
-        })
+        Some(PairForecast { goodput_bit_s, settles_in: path.settles_in(&self.bulk.plan.budget) })
     }
 }
 
