@@ -1,12 +1,13 @@
-//! What a station of a mesh costs when nothing happens: many real stations on one machine, each a process of its
-//! own, joined to three NATS servers or to one station.
+//! Many real stations on one machine, each a process of its own, joined to three NATS servers or to one station: what
+//! one costs when nothing happens, or what becomes of their turns when they test each other.
 
 mod station;
+mod turns;
 mod usage;
 
 use std::path::{Path, PathBuf};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
@@ -22,9 +23,15 @@ pub(crate) struct Args {
     /// Stations, beside the one that keeps the mesh's history.
     #[arg(long, default_value_t = 100)]
     stations: usize,
-    /// How long they are watched when all have settled.
-    #[arg(long, default_value_t = 2.0)]
-    minutes: f64,
+    /// How long they are watched when all have settled [default: 2; with --tests the longest wait of a pair that the plan promises]
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Let them test each other, with time made shorter, instead of watching what they cost when idle.
+    #[arg(long)]
+    tests: bool,
+    /// With --tests: stations of a site, which are those that test each other.
+    #[arg(long, default_value_t = 20)]
+    group: usize,
     /// How long they are left alone before that, in seconds.
     #[arg(long, default_value_t = 30.0)]
     settle_s: f64,
@@ -85,6 +92,9 @@ struct Report {
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     ensure!(2 <= args.stations, "a mesh has two stations or more, not {}", args.stations);
     let directory = tempfile::tempdir()?;
+    if args.tests {
+        return turns::run(args, directory.path());
+    }
     let report = measure(args, directory.path())?;
     if args.json {
         println!("{}", serde_json::to_string(&report)?);
@@ -95,24 +105,18 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
-    let cluster = match args.engine {
-        Engine::Nats => {
-            let server = program(args.server.as_deref()).context("there is no nats-server")?;
-            Some(Cluster::start(&server, directory, SERVERS)?)
-        }
-        Engine::Remote => None,
-    };
+    let cluster = args.cluster(directory)?;
     let began = Instant::now();
     let keeper = Station::keeper(&args.program, directory, cluster.as_ref(), &args.set)?;
     let mut stations = (0..args.stations)
         .map(|index| Station::member(&args.program, directory, index, cluster.as_ref(), &keeper, &args.set))
         .collect::<anyhow::Result<Vec<_>>>()?;
-    wait_until_met(&mut stations)?;
+    wait_until_met(&mut stations, args.stations)?;
     let met_s = began.elapsed().as_secs_f64();
     eprintln!("{} stations have met after {met_s:.1} s", args.stations);
     thread::sleep(Duration::from_secs_f64(args.settle_s));
 
-    let settled = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_secs_f64();
+    let settled = now_s()?;
     let (watched, busy) = (Instant::now(), machine_busy_s()?);
     let all = || stations.iter().chain([&keeper]);
     let before: Vec<Cost> = all().map(|station| Cost::of(station.id())).collect::<anyhow::Result<_>>()?;
@@ -120,7 +124,7 @@ fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
         cluster.iter().flat_map(|cluster| (0..cluster.len()).filter_map(|i| cluster.id(i))).collect();
     let servers_before: Vec<Cost> = ids.iter().map(|id| Cost::of(*id)).collect::<anyhow::Result<_>>()?;
     let counts_before = counts(&stations)?;
-    thread::sleep(Duration::from_secs_f64(args.minutes * 60.0));
+    thread::sleep(Duration::from_secs_f64(args.minutes.unwrap_or(MINUTES) * 60.0));
     let watched_s = watched.elapsed().as_secs_f64();
     let each: Vec<Usage> = all()
         .zip(&before)
@@ -153,10 +157,21 @@ fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
     })
 }
 
-/// Waits until every station has all others, and the one that keeps the history, for peers.
-fn wait_until_met(stations: &mut [Station]) -> anyhow::Result<()> {
+impl Args {
+    /// The servers that stations join, if it is servers.
+    fn cluster(&self, directory: &Path) -> anyhow::Result<Option<Cluster>> {
+        if self.engine == Engine::Remote {
+            return Ok(None);
+        }
+        let server = program(self.server.as_deref()).context("there is no nats-server")?;
+        Cluster::start(&server, directory, SERVERS).map(Some)
+    }
+}
+
+/// Waits until every station has so many others for peers.
+fn wait_until_met(stations: &mut [Station], others: usize) -> anyhow::Result<()> {
     let began = Instant::now();
-    let others = stations.len() as u64;
+    let others = others as u64;
     for station in stations {
         loop {
             ensure!(!station.has_ended(), "{} has ended: {}", station.name, station.log());
@@ -201,26 +216,37 @@ fn unseen(stations: &[Station], settled: f64) -> anyhow::Result<usize> {
     Ok(unseen)
 }
 
-/// Kills the last station; the times after which the first, half and all of the others know.
+/// Kills the last station; the times after which the first, half and all of the others knew, by their own account.
 fn kill_one(stations: &mut Vec<Station>) -> anyhow::Result<[f64; 3]> {
     let victim = stations.pop().context("there are stations")?;
     let name = victim.name.clone();
     drop(victim);
-    let killed = Instant::now();
+    let (killed, killed_at) = (Instant::now(), now_s()?);
     let mut waiting: Vec<&Station> = stations.iter().collect();
     let mut times = Vec::new();
     while !waiting.is_empty() {
         ensure!(killed.elapsed() < MET_WITHIN, "{} stations never missed {name}", waiting.len());
         waiting.retain(|station| {
-            let lost = get(station.address, "/v1/mesh").is_ok_and(|mesh| mesh["peers"]["lost"] != 0);
-            if lost {
-                times.push(killed.elapsed().as_secs_f64());
-            }
-            !lost
+            let lost_at = lost_at(station, &name);
+            times.extend(lost_at.map(|at| at - killed_at));
+            lost_at.is_none()
         });
         thread::sleep(LOOK_EVERY);
     }
+    times.sort_by(f64::total_cmp);
     Ok([times[0], times[times.len() / 2], times[times.len() - 1]])
+}
+
+/// Since when a station has missed its peer `name`, in seconds since 1970.
+fn lost_at(station: &Station, name: &str) -> Option<f64> {
+    let answer = get(station.address, "/v1/peers").ok()?;
+    let peer = answer["peers"].as_array()?.iter().find(|peer| peer["host"] == name)?;
+    peer["since_s"].as_f64().filter(|_| peer["state"] == "lost")
+}
+
+/// Seconds since 1970.
+fn now_s() -> anyhow::Result<f64> {
+    Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64())
 }
 
 fn print(report: &Report) {
@@ -255,6 +281,8 @@ fn print(report: &Report) {
     }
 }
 
+/// Enough for 0.01 % of a core to be several ticks.
+const MINUTES: f64 = 2.0;
 /// The smallest cluster that stands a loss.
 const SERVERS: usize = 3;
 /// A hundred stations start one after the other on two processors.

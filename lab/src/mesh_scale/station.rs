@@ -85,15 +85,27 @@ impl Station {
     /// Latency experiments, those that failed, and those skipped, since its start.
     pub(super) fn counts(&self) -> anyhow::Result<[f64; 3]> {
         let text = text(self.address, "/metrics")?;
-        let sum = |wanted: &dyn Fn(&str) -> bool| -> f64 {
-            let lines = text.lines().filter(|line| wanted(line));
-            lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
-        };
         let is_latency = |line: &str| LATENCY.iter().any(|quantity| line.contains(quantity));
-        let failed = sum(&|line| line.starts_with("barograph_failures_total") && is_latency(line));
-        let values = sum(&|line| line.starts_with("barograph_values_total") && is_latency(line));
-        Ok([values + failed, failed, sum(&|line| line.starts_with("barograph_probes_skipped_total"))])
+        let failed = sum(&text, |line| line.starts_with("barograph_failures_total") && is_latency(line));
+        let values = sum(&text, |line| line.starts_with("barograph_values_total") && is_latency(line));
+        Ok([values + failed, failed, sum(&text, |line| line.starts_with("barograph_probes_skipped_total"))])
     }
+
+    /// Tests that it started and that gave a rate, that gave none, and that one end refused, since its start.
+    pub(super) fn tests(&self) -> anyhow::Result<[f64; 3]> {
+        let text = text(self.address, "/metrics")?;
+        let of = |result: &str| {
+            let line = format!("barograph_mesh_tests_total{{role=\"source\",result=\"{result}\"}}");
+            sum(&text, |text| text.starts_with(&line))
+        };
+        Ok([of("done"), of("failed"), of("refused")])
+    }
+}
+
+/// The sum of the samples of some lines.
+fn sum(text: &str, wanted: impl Fn(&str) -> bool) -> f64 {
+    let lines = text.lines().filter(|line| wanted(line));
+    lines.filter_map(|line| line.rsplit_once(' ')?.1.parse::<f64>().ok()).sum()
 }
 
 fn command(

@@ -1,4 +1,8 @@
-//! Watching the directory: a walk through the bucket, then every change as the server republishes it.
+//! Watching the directory: a walk through the bucket, then what is new in it, twice a second.
+//!
+//! Were each change heard as the server republishes it, a station of a large mesh would do little else than wake up: with the
+//! usual lease a hundred stations renew thirty times a second. Only where something other than a registration lies in a station's
+//! key, which could hide its renewals between two looks, is every change listened to from then on.
 //!
 //! That a key ran out is not republished. So whoever is not renewed in time is asked after.
 
@@ -6,9 +10,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use async_nats::{Message, Subscriber};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, MissedTickBehavior, interval, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 
 use super::directory::{self, Head, Registered};
 use super::link::{Link, Trouble};
@@ -27,6 +32,7 @@ pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
         bucket: String::new(),
         checked: Instant::now(),
         synced: false,
+        is_disturbed: false,
         events,
     };
     link.spawn(watcher.run());
@@ -43,6 +49,8 @@ struct Watcher {
     /// When that was looked at last.
     checked: Instant,
     synced: bool,
+    /// A key held what is no registration.
+    is_disturbed: bool,
     events: mpsc::Sender<Result<Event, Error>>,
 }
 
@@ -83,57 +91,63 @@ impl Watcher {
         }
     }
 
-    /// Reads all, then every change; `Ok` = nobody listens any more.
+    /// Reads all, then what is new, again and again; `Ok` = nobody listens any more.
     async fn changes(&mut self, wait: &mut Duration) -> Result<(), Trouble> {
         streams::ensure(&self.link).await.map_err(|error| Trouble::NotSent(error.to_string()))?;
         let feed = format!("{}.*", subject::CHANGES);
         let mut faults = self.link.faults();
-        let not_sent = |error: async_nats::SubscribeError| Trouble::NotSent(error.to_string());
-        let mut changes = self.link.client.subscribe(feed.clone()).await.map_err(not_sent)?;
+        let mut changes: Option<Subscriber> = None;
+        self.is_disturbed = false;
         if !self.resync().await? {
             return Ok(());
         }
         *wait = RETRY_MIN;
-        let mut ticks = interval(TICK);
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut looked = Instant::now();
+        let mut look_at = Instant::now() + LOOK_EVERY;
+        let mut ask_from = Instant::now();
         loop {
-            tokio::select! {
-                change = changes.next() => {
-                    let Some(change) = change else { return Err(Trouble::NoAnswer("the feed ended".into())) };
-                    // Whatever else comes on this subject is no stored registration.
-                    let Ok(stored) = Stored::read(change, None) else { continue };
-                    if stored.seq == self.place + 1 && stored.subject.starts_with(subject::ENTRIES) {
-                        self.place = stored.seq;
-                        let event = self.members.note(&stored);
-                        if !self.tell(event).await {
-                            return Ok(());
-                        }
-                    } else if stored.seq <= self.place {
-                        self.check().await?;
-                    } else if !self.catch_up().await? {
-                        return Ok(());
-                    }
-                }
-                _ = ticks.tick() => {
-                    // A change that was lost on the way is found by looking.
-                    if LOOK_EVERY <= looked.elapsed() {
-                        looked = Instant::now();
-                        if !self.catch_up().await? {
-                            return Ok(());
-                        }
-                    }
-                    if !self.ask_after_the_overdue().await? {
-                        return Ok(());
-                    }
-                }
+            if self.is_disturbed && changes.is_none() {
+                let not_sent = |error: async_nats::SubscribeError| Trouble::NotSent(error.to_string());
+                changes = Some(self.link.client.subscribe(feed.clone()).await.map_err(not_sent)?);
+            }
+            let ask_at = self.members.first_overdue().map_or(look_at, |overdue| overdue.max(ask_from));
+            let change = tokio::select! {
+                change = heard(&mut changes) => Some(change?),
+                () = sleep_until(look_at.min(ask_at)) => None,
                 trouble = faults.of(&feed) => return Err(trouble),
                 () = self.events.closed() => return Ok(()),
+            };
+            if let Some(change) = change {
+                if !self.hear(change).await? {
+                    return Ok(());
+                }
+                continue;
             }
+            if look_at <= Instant::now() {
+                look_at = Instant::now() + LOOK_EVERY;
+                if !self.catch_up().await? {
+                    return Ok(());
+                }
+            }
+            if !self.ask_after_the_overdue().await? {
+                return Ok(());
+            }
+            ask_from = Instant::now() + ASK_EVERY;
         }
     }
 
-    /// Looks whether it is still the same bucket, after something came that is older than what was seen.
+    /// Takes a change that was republished; `false` = nobody listens.
+    async fn hear(&mut self, change: Message) -> Result<bool, Trouble> {
+        // Whatever else comes on this subject is no stored registration.
+        let Ok(stored) = Stored::read(change, None) else { return Ok(true) };
+        if stored.seq == self.place + 1 && stored.subject.starts_with(subject::ENTRIES) {
+            self.place = stored.seq;
+            let event = self.members.note(&stored);
+            return Ok(self.tell(event).await);
+        }
+        if stored.seq <= self.place { self.check().await.map(|()| true) } else { self.catch_up().await }
+    }
+
+    /// Looks whether it is still the same bucket, after something was found that is older than what was seen.
     async fn check(&mut self) -> Result<(), Trouble> {
         if self.checked.elapsed() < CHECK_EVERY {
             return Ok(());
@@ -154,6 +168,7 @@ impl Watcher {
             let stretch = self.stretch(place).await?;
             for stored in &stretch.messages {
                 place = stored.seq;
+                self.is_disturbed |= Head::read(stored).is_none();
                 now.note(stored);
                 self.keep_under(stored, &mut now);
             }
@@ -207,6 +222,7 @@ impl Watcher {
             let stretch = self.stretch(self.place).await?;
             for stored in &stretch.messages {
                 self.place = stored.seq;
+                self.is_disturbed |= Head::read(stored).is_none();
                 let event = self.members.note(stored);
                 if !self.tell(event).await {
                     return Ok(false);
@@ -228,7 +244,12 @@ impl Watcher {
                 {
                     self.members.note(&stored)
                 }
-                Some(_) if !self.members.ran_out(&host) => None,
+                Some(stored) if !self.members.ran_out(&host) => {
+                    if self.members.is_older(&host, &stored) {
+                        self.check().await?;
+                    }
+                    None
+                }
                 _ => {
                     self.check().await?;
                     self.members.known.remove(&host).map(|_| Event::Down(host))
@@ -250,6 +271,21 @@ impl Watcher {
             Some(event) => self.events.send(Ok(event)).await.is_ok(),
             None => true,
         }
+    }
+}
+
+/// The next change, where they are listened to.
+async fn heard(changes: &mut Option<Subscriber>) -> Result<Message, Trouble> {
+    match changes {
+        Some(changes) => changes.next().await.ok_or_else(|| Trouble::NoAnswer("the feed ended".into())),
+        None => std::future::pending().await,
+    }
+}
+
+impl Member {
+    /// When it should have renewed, and that should have been seen.
+    fn overdue_at(&self) -> Instant {
+        self.renewed + self.ttl / 3 + LOOK_EVERY + RENEWAL_SLACK
     }
 }
 
@@ -288,10 +324,20 @@ impl Members {
         true
     }
 
+    /// When somebody is to be asked after; `None` = there is nobody.
+    fn first_overdue(&self) -> Option<Instant> {
+        self.known.values().map(Member::overdue_at).min()
+    }
+
     fn overdue(&self) -> Vec<HostId> {
-        let is_overdue = |member: &Member| member.ttl / 3 + RENEWAL_SLACK < member.renewed.elapsed();
-        let overdue = self.known.iter().filter(|(_, member)| is_overdue(member));
+        let now = Instant::now();
+        let overdue = self.known.iter().filter(|(_, member)| member.overdue_at() <= now);
         overdue.take(OVERDUE_MAX).map(|(host, _)| host.clone()).collect()
+    }
+
+    /// Whether what the bucket holds came before what was seen: places only grow, unless it was made anew.
+    fn is_older(&self, host: &HostId, stored: &Stored) -> bool {
+        self.known.get(host).is_some_and(|member| stored.seq < member.place)
     }
 
     fn is_newer(&self, host: &HostId, stored: &Stored) -> bool {
@@ -311,20 +357,21 @@ const BUFFER: usize = 1024;
 /// Entries read at once.
 const STRETCH: usize = 512;
 
-/// A fifth of the second that a directory may be late.
-const TICK: Duration = Duration::from_millis(200);
+/// How often to look for what is new. That much later than it happened a renewal may be seen, so that this, [`ASK_EVERY`] and
+/// [`EXPIRY_SLACK`] together stay below the second that a directory may be late.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Changes may be lost with a connection or to a slow listener; then this is the longest delay.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How often to ask after those that are not renewed.
+const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// Seldom enough for ten thousand watchers to ask.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// A renewal is due after a third of the lease; so much later it is worth a question.
-const RENEWAL_SLACK: Duration = Duration::from_millis(400);
+/// A renewal is due after a third of the lease, and seen at the next look; so much later it is worth a question.
+const RENEWAL_SLACK: Duration = Duration::from_millis(200);
 
 /// Servers drop what ran out within a second; a lease is over for us before that second is.
-const EXPIRY_SLACK: Duration = Duration::from_millis(400);
+const EXPIRY_SLACK: Duration = Duration::from_millis(100);
 
 /// Questions in one go: when a whole site goes down at once, the rest follows with the next ticks.
 const OVERDUE_MAX: usize = 64;

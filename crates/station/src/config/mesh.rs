@@ -7,6 +7,7 @@ use std::time::Duration;
 use barograph_forecast::Name;
 use barograph_mesh::{BudgetConfig, PlanConfig};
 use barograph_probe::Target;
+use barograph_probe::stream::StreamPlan;
 use barograph_probe::target::Scheme;
 
 use super::value::{Value, short};
@@ -177,7 +178,7 @@ impl MeshConfig {
             "bulk_bytes_per_hour" => {
                 value.integer(BULK_BYTES_MIN, BULK_BYTES_MAX).map(|v| self.bulk_bytes_per_hour = Some(v))
             }
-            "bulk_seconds" => value.seconds(0.5, 30.0).map(|v| self.bulk_length = v),
+            "bulk_seconds" => value.seconds(StreamPlan::SECONDS_MIN, 30.0).map(|v| self.bulk_length = v),
             "bulk_every_s" => value.seconds(1.0, 86_400.0).map(|v| self.bulk_every = v),
             "bulk_early_stop" => value.flag().map(|v| self.bulk_early_stop = v),
             "bulk_paper" => value.flag().map(|v| self.bulk_paper = v),

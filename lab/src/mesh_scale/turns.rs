@@ -1,0 +1,298 @@
+//! What becomes of turns when many stations test each other: how many are lost because another test is on, and whether
+//! each pair is measured as often as the plan promises.
+//!
+//! Time is made shorter: turns of [`EVERY`] with tests of [`LENGTH`] instead of 5 min and 5 s. The share of time that a host
+//! spends in tests, which decides how often two meet, is then several times what the default budget allows; back-offs keep their length.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use barograph_mesh::{BudgetConfig, Cost, Expectation, Layout, PlanConfig, expect};
+use serde::Serialize;
+
+use super::station::Station;
+use super::usage::machine_busy_s;
+use super::{Args, Engine, now_s, wait_until_met};
+use crate::mesh_parts::get;
+
+/// What was seen; times in seconds.
+#[derive(Serialize)]
+struct Report {
+    stations: usize,
+    group: usize,
+    engine: Engine,
+    every_s: f64,
+    test_s: f64,
+    watched_s: f64,
+    /// Busy processors, of how many.
+    busy: f64,
+    processors: usize,
+    /// Turns in which a test was made, and those of them that gave no rate.
+    made: f64,
+    failed: f64,
+    /// Turns in which all peers asked refused.
+    skipped: f64,
+    /// Turns put off because the station itself was in a test, or out of budget.
+    deferred: f64,
+    /// Peers that refused.
+    refusals: f64,
+    /// Tests that moved more or took longer than one may.
+    over: usize,
+    /// The share of time that a station spent in tests, both ends counted: in the mean, and the largest.
+    share: [f64; 2],
+    /// What the share may be.
+    share_max: f64,
+    revisit: Revisit,
+}
+
+/// How often pairs were measured.
+#[derive(Serialize)]
+struct Revisit {
+    /// Ordered pairs of stations that share a group, and those without any value.
+    pairs: usize,
+    unmeasured: usize,
+    /// From one test of a pair to its next: promised, and seen in the mean.
+    promised_s: f64,
+    mean_s: f64,
+    /// The longest wait of any pair: promised, seen by nine pairs of ten, and by the worst.
+    longest_promised_s: f64,
+    longest_s: [f64; 2],
+    /// The share of pairs that never waited longer than promised.
+    in_time: f64,
+}
+
+/// What a station has counted since its start.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    done: f64,
+    failed: f64,
+    refused: f64,
+    skipped: f64,
+    deferred: f64,
+    spent_s: f64,
+}
+
+/// Tests that gave a rate: by source and target, when each began (s since 1970).
+type Seen = BTreeMap<(String, String), Vec<f64>>;
+
+pub(super) fn run(args: &Args, directory: &Path) -> anyhow::Result<()> {
+    let report = measure(args, directory)?;
+    if args.json {
+        println!("{}", serde_json::to_string(&report)?);
+    } else {
+        print(&report);
+    }
+    Ok(())
+}
+
+fn measure(args: &Args, directory: &Path) -> anyhow::Result<Report> {
+    let Args { stations, group, .. } = *args;
+    ensure!(
+        2 <= group && stations.is_multiple_of(group),
+        "{stations} stations are no sites of {group}: give a --group of 2 or more that divides --stations"
+    );
+    let promised = promised(group)?;
+    let cluster = args.cluster(directory)?;
+    let keeper = Station::keeper(&args.program, directory, cluster.as_ref(), &args.set)?;
+    let member = |index| {
+        let mut set = settings(index / group);
+        set.extend(args.set.iter().cloned());
+        Station::member(&args.program, directory, index, cluster.as_ref(), &keeper, &set)
+    };
+    let mut stations = (0..stations).map(member).collect::<anyhow::Result<Vec<_>>>()?;
+    wait_until_met(&mut stations, group - 1)?;
+    let length = args.minutes.map_or(promised.bound, |minutes| Duration::from_secs_f64(60.0 * minutes));
+    eprintln!("{} stations have met; they are watched for {:.0} s", stations.len(), length.as_secs_f64());
+
+    let (began, began_at, busy) = (Instant::now(), now_s()?, machine_busy_s()?);
+    let before = stations.iter().map(counts).collect::<anyhow::Result<Vec<_>>>()?;
+    let (mut seen, mut over) = (Seen::new(), 0);
+    loop {
+        thread::sleep(LOOK_EVERY.min(length.saturating_sub(began.elapsed())));
+        for station in &mut stations {
+            ensure!(!station.has_ended(), "{} has ended: {}", station.name, station.log());
+            over += look(station, &mut seen)?;
+        }
+        if length <= began.elapsed() {
+            break;
+        }
+    }
+    let (watched_s, ended_at) = (began.elapsed().as_secs_f64(), now_s()?);
+    let busy = (machine_busy_s()? - busy) / watched_s;
+    let after = stations.iter().map(counts).collect::<anyhow::Result<Vec<_>>>()?;
+    let sum = |of: fn(&Counts) -> f64| after.iter().map(of).sum::<f64>() - before.iter().map(of).sum::<f64>();
+    let shares =
+        before.iter().zip(&after).map(|(before, after)| (after.spent_s - before.spent_s) / watched_s);
+    let shares: Vec<f64> = shares.collect();
+    let deferred = sum(|counts| counts.deferred);
+    Ok(Report {
+        stations: stations.len(),
+        group,
+        engine: args.engine,
+        every_s: EVERY.as_secs_f64(),
+        test_s: LENGTH.as_secs_f64(),
+        watched_s,
+        busy,
+        processors: thread::available_parallelism().map_or(1, usize::from),
+        made: sum(|counts| counts.done + counts.failed),
+        failed: sum(|counts| counts.failed),
+        skipped: sum(|counts| counts.skipped),
+        deferred,
+        // What a station put off itself is in its list of refusals, too.
+        refusals: sum(|counts| counts.refused) - deferred,
+        over,
+        share: [shares.iter().sum::<f64>() / shares.len() as f64, shares.iter().copied().fold(0.0, f64::max)],
+        share_max: SHARE,
+        revisit: revisit(&stations, group, &seen, [began_at, ended_at], &promised),
+    })
+}
+
+fn plan() -> PlanConfig {
+    let budget = BudgetConfig { share: SHARE, bytes_per_hour: BYTES_PER_HOUR, test_max: LENGTH };
+    PlanConfig { every: EVERY, budget, ..PlanConfig::default() }
+}
+
+/// What `barograph plan` says of one group with these settings.
+fn promised(group: usize) -> anyhow::Result<Expectation> {
+    let layout = Layout { hosts: u32::try_from(group)?, sites: 1 };
+    Ok(expect(layout, &plan(), Cost { duration: LENGTH, bytes: 0 })?)
+}
+
+fn settings(site: usize) -> Vec<String> {
+    vec![
+        format!("mesh.site=site{site}"),
+        format!("mesh.bulk_every_s={}", EVERY.as_secs_f64()),
+        format!("mesh.bulk_seconds={}", LENGTH.as_secs_f64()),
+        format!("mesh.bulk_share={SHARE}"),
+        format!("mesh.bulk_bytes_per_hour={BYTES_PER_HOUR}"),
+    ]
+}
+
+fn counts(station: &Station) -> anyhow::Result<Counts> {
+    let [done, failed, refused] = station.tests()?;
+    let tests = get(station.address, "/v1/tests")?;
+    let number = |value: &serde_json::Value| value.as_f64().context("/v1/tests has its numbers");
+    let spent = &tests["budget"]["spent"];
+    Ok(Counts {
+        done,
+        failed,
+        refused,
+        skipped: number(&tests["turns_skipped"])?,
+        deferred: number(&tests["turns_deferred"])?,
+        spent_s: number(&spent["source"]["seconds"])? + number(&spent["target"]["seconds"])?,
+    })
+}
+
+/// Takes in the newest tests that a station started; how many of those that are new cost more than one may.
+fn look(station: &Station, seen: &mut Seen) -> anyhow::Result<usize> {
+    let answer = get(station.address, "/v1/tests")?;
+    let bytes_max = answer["budget"]["per_test"]["bytes"].as_u64().context("a test has a bound")?;
+    let mut over = 0;
+    for row in answer["tests"].as_array().context("tests are a list")? {
+        let (Some(peer), Some(time_s)) = (row["peer"].as_str(), row["time_s"].as_f64()) else { continue };
+        if row["role"] != "source" || row["state"] != "done" {
+            continue;
+        }
+        let times = seen.entry((station.name.clone(), peer.to_string())).or_default();
+        if times.contains(&time_s) {
+            continue;
+        }
+        times.push(time_s);
+        let longest_s = (LENGTH + LATE).as_secs_f64();
+        over += usize::from(
+            row["bytes"].as_u64().is_none_or(|bytes| bytes_max < bytes)
+                || row["duration_s"].as_f64().is_none_or(|duration| longest_s < duration),
+        );
+    }
+    Ok(over)
+}
+
+/// Each pair's longest wait in the time watched, and the mean time from test to test.
+fn revisit(
+    stations: &[Station],
+    group: usize,
+    seen: &Seen,
+    [began, ended]: [f64; 2],
+    promised: &Expectation,
+) -> Revisit {
+    let (mut longest, mut tests, mut unmeasured) = (Vec::new(), 0, 0);
+    for site in stations.chunks(group) {
+        for (source, target) in site.iter().flat_map(|source| site.iter().map(move |target| (source, target)))
+        {
+            if source.name == target.name {
+                continue;
+            }
+            let times = seen.get(&(source.name.clone(), target.name.clone()));
+            let mut times: Vec<f64> =
+                times.into_iter().flatten().copied().filter(|at| began <= *at).collect();
+            times.sort_by(f64::total_cmp);
+            tests += times.len();
+            unmeasured += usize::from(times.is_empty());
+            // The wait that is on when watching begins or ends is at least as long as what was seen of it.
+            let ends = times.iter().copied().chain([ended]);
+            let begins = [began].into_iter().chain(times.iter().copied());
+            longest.push(ends.zip(begins).map(|(end, begin)| end - begin).fold(0.0, f64::max));
+        }
+    }
+    longest.sort_by(f64::total_cmp);
+    let at = |share: f64| longest.get((share * (longest.len() - 1) as f64).round() as usize).copied();
+    let bound_s = promised.bound.as_secs_f64();
+    let in_time = longest.iter().filter(|wait| **wait <= bound_s).count() as f64;
+    Revisit {
+        pairs: longest.len(),
+        unmeasured,
+        promised_s: promised.revisit.as_secs_f64(),
+        mean_s: (ended - began) * longest.len() as f64 / tests.max(1) as f64,
+        longest_promised_s: bound_s,
+        longest_s: [at(0.9).unwrap_or(f64::NAN), at(1.0).unwrap_or(f64::NAN)],
+        in_time: in_time / longest.len() as f64,
+    }
+}
+
+fn print(report: &Report) {
+    let Report { stations, group, watched_s, every_s, test_s, made, skipped, .. } = report;
+    println!(
+        "{stations} stations at sites of {group}, {:?}; time made shorter: a turn every {every_s} s, tests of {test_s} s. \
+         Watched for {watched_s:.0} s; {:.2} of {} processors were busy.\n",
+        report.engine, report.busy, report.processors
+    );
+    let of = |count: f64, all: f64| format!("{count:.0} ({:.2} %)", 100.0 * count / all);
+    let turns = made + skipped;
+    println!("| | |\n|---|---:|");
+    println!("| turns | {turns:.0} |");
+    println!("| skipped, for all peers asked refused | {} |", of(*skipped, turns));
+    println!("| put off, for the station's own test | {} |", of(report.deferred, turns));
+    println!("| peers that refused, of those asked | {} |", of(report.refusals, made + report.refusals));
+    println!("| tests that failed | {} |", of(report.failed, *made));
+    println!("| tests over what one may cost | {} |", report.over);
+    let [share, largest] = report.share.map(|share| 100.0 * share);
+    println!(
+        "| time in tests, mean (largest; budget) | {share:.1} % ({largest:.1} %; {:.0} %) |",
+        100.0 * report.share_max
+    );
+    let Revisit { pairs, unmeasured, promised_s, mean_s, longest_promised_s, longest_s, in_time } =
+        &report.revisit;
+    println!("| pairs (never measured) | {pairs} ({unmeasured}) |");
+    println!("| from test to test of a pair, mean (promised) | {mean_s:.1} s ({promised_s:.1} s) |");
+    println!(
+        "| longest wait of nine pairs of ten, of all (promised) | {:.1} s, {:.1} s ({longest_promised_s:.1} s) |",
+        longest_s[0], longest_s[1]
+    );
+    println!("| pairs that never waited longer than promised | {:.2} % |", 100.0 * in_time);
+}
+
+/// A group of twenty is gone through in a minute.
+const EVERY: Duration = Duration::from_secs(3);
+/// The shortest test that there is.
+const LENGTH: Duration = Duration::from_millis(100);
+/// Room for a test in each turn, and for as many by others.
+const SHARE: f64 = 0.2;
+/// Time is what limits: this is the most that can be set.
+const BYTES_PER_HOUR: u64 = 1_000_000_000_000_000;
+/// A test's hand-over on a machine that runs a hundred stations.
+const LATE: Duration = Duration::from_millis(500);
+/// A station keeps its newest hundred tests and refusals: those of several such times.
+const LOOK_EVERY: Duration = Duration::from_secs(20);
