@@ -76,7 +76,7 @@ fn table(hosts: &[Value]) -> Vec<String> {
         // An interval that reaches far must not press the others together.
         ends("upper").fold(0.0, f64::max).min(AXIS * ends("forecast").fold(0.0, f64::max)),
     );
-    let mut rows = vec![["HOST", "TIME", "90 % INTERVAL", "", "BASIS"].map(String::from)];
+    let mut rows = vec![["HOST", "TIME", "90 % INTERVAL", "", "LOSS", "BASIS"].map(String::from)];
     for host in hosts {
         let times = ["lower", "forecast", "upper"].map(|key| number(host, key));
         rows.push([
@@ -84,12 +84,13 @@ fn table(hosts: &[Value]) -> Vec<String> {
             time(times[1]),
             format!("{} to {}", time(times[0]), time(times[2])),
             bar(times, axis),
+            loss(host),
             basis(host),
         ]);
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let widths: Vec<usize> = (0..5).map(width).collect();
-    let line = |row: &[String; 5]| {
+    let widths: Vec<usize> = (0..6).map(width).collect();
+    let line = |row: &[String; 6]| {
         let cells: Vec<String> =
             row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
         cells.join("  ").trim_end().to_string()
@@ -132,7 +133,18 @@ fn basis(host: &Value) -> String {
             format!("{name} composed: {}", via.join(" → "))
         }
     };
-    format!("{}; {}", part("goodput", "goodput"), part("rtt", "rtt"))
+    let loss =
+        host["loss"]["forecast"].as_f64().map_or(String::new(), |_| format!("; {}", part("loss", "loss")));
+    format!("{}; {}{loss}", part("goodput", "goodput"), part("rtt", "rtt"))
+}
+
+/// The share of datagrams that is lost, with the end of its interval that matters.
+fn loss(host: &Value) -> String {
+    let percent = |key: &str| host["loss"][key].as_f64().map(|share| 100.0 * share);
+    match (percent("forecast"), percent("upper")) {
+        (Some(forecast), Some(upper)) => format!("{forecast:.1} % (to {upper:.0} %)"),
+        _ => "?".into(),
+    }
 }
 
 fn age(seconds: f64) -> String {
@@ -220,6 +232,7 @@ mod tests {
             "from": "h", "bytes": 1000, "level": 0.9, "best": null, "too_close_to_call": ["a", "b"],
             "hosts": [
                 {"host": "a", "forecast": 1.0, "lower": 0.5, "upper": 2.0, "is_close": true, "basis": "measured",
+                 "loss": {"forecast": 0.004, "lower": 0.0, "upper": 0.1, "basis": "measured", "age_s": 9.0},
                  "rtt": {"forecast": 0.01, "lower": 0.01, "upper": 0.01, "basis": "measured", "age_s": 4.0},
                  "goodput": {"forecast": 1e6, "lower": 1e6, "upper": 1e6, "basis": "measured", "age_s": 600.0}},
                 {"host": "b\u{1b}[2J", "forecast": 1.2, "lower": 0.6, "upper": 900.0, "is_close": true, "basis": "composed",
@@ -236,7 +249,9 @@ mod tests {
         assert_eq!(lines.len(), 5, "{text}");
         assert_eq!(lines[0], "too close to call: a, b");
         assert!(lines[2].starts_with("a") && lines[2].contains("1.00 s  500 ms to 2.00 s"), "{text}");
-        assert!(lines[2].ends_with("goodput measured, 10 min ago; rtt measured, 4 s ago"), "{text}");
+        assert!(lines[2].ends_with(
+            "  0.4 % (to 10 %)  goodput measured, 10 min ago; rtt measured, 4 s ago; loss measured, 9 s ago"
+        ));
         assert!(lines[3].contains("goodput composed: h → x → b; rtt measured"), "{text}");
         assert!(lines[3].contains(r"b\u{1b}[2J") && lines[3].contains('>'), "{text}");
         assert_eq!(lines[4], "c: not known: it is gone from the mesh");

@@ -1,5 +1,7 @@
 //! What to expect of a pair never measured, from the paths between its hosts' representatives.
 
+mod loss;
+
 /// A forecast, and the interval in which the next measurement lies with a probability of 90 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
@@ -12,29 +14,34 @@ pub struct Estimate {
 }
 
 /// Which quantity legs are composed of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Composition {
     /// Round-trip times: their sum.
     Rtt,
     /// Rates: about the lowest. It is a soft minimum, (Σ rate^−2)^(−1/2), for where the legs' common end is the slowest, which the path
     /// itself need not pass, the other legs still tell which host is better.
     Goodput,
+    /// Shares of datagrams that do not come back: 1 − Π (1 − share), so that −ln (1 − share) add. The interval is that of the next probe of
+    /// [`LOSS_DATAGRAMS`](Self::LOSS_DATAGRAMS).
+    Loss,
 }
 
 /// How wrong composed estimates are, learnt from pairs that are measured *and* can be composed: hosts of different sites that were
 /// tested on demand, and for rates also two hosts of a site by way of their representative.
 ///
-/// Round trips learn from paths of three legs or more only: those surely lead across sites. Within a site the way by the representative
-/// counts its access link twice, so that the sum is twice the round trip, which says nothing of paths across.
+/// Round trips and losses learn from paths of three legs or more only: those surely lead across sites. Within a site the way by the
+/// representative counts its access link twice, so that the sum is twice the round trip, which says nothing of paths across.
 ///
 /// A composed value leaves much out: a representative may be slower than the host it stands for; and a path between two
-/// hosts need not pass it, so that a sum of round trips is too long. Both are factors, alike for many
+/// hosts need not pass it, so that a sum is too long. Both are factors, alike for many
 /// pairs: their logarithms have a mean, by which an estimate is corrected, and a scatter, by which its interval is widened.
+/// Each further representative can slow a rate, so that paths of two legs and longer ones have each a mean of their own, drawn to that of all
+/// as far as few pairs tell of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Model {
     composition: Composition,
-    /// Mean of the logarithm of measured / composed.
-    shift: f64,
+    /// Mean of the logarithm of measured / composed, of paths up to two legs and of longer ones.
+    shift: [f64; 2],
     /// Variance of that logarithm beside what the errors of legs explain.
     variance: f64,
     /// Half of an interval, in standard deviations.
@@ -60,32 +67,43 @@ impl Estimate {
 }
 
 impl Model {
-    /// What measured pairs teach: each its legs' estimates, and one measured value. Those that make no sense, and round trips of
+    /// What measured pairs teach: each its legs' estimates, and one measured value. Those that make no sense, and round trips and losses of
     /// fewer than three legs, are passed over; with fewer than [`PAIRS_MIN`](Self::PAIRS_MIN) nothing is corrected, and a wide guess takes the
     /// place of the scatter.
     pub fn learnt<'a>(
         composition: Composition,
         pairs: impl IntoIterator<Item = (&'a [Estimate], f64)>,
     ) -> Self {
-        let errors: Vec<(f64, f64)> = pairs
-            .into_iter()
-            .filter(|(legs, measured)| composition.teaches(legs) && measured.is_finite() && 0.0 < *measured)
+        let pairs = pairs.into_iter().filter(|(legs, _)| composition.teaches(legs));
+        if composition == Composition::Loss {
+            return loss::learnt(pairs);
+        }
+        let errors: Vec<(usize, f64, f64)> = pairs
+            .filter(|(_, measured)| measured.is_finite() && 0.0 < *measured)
             .filter_map(|(legs, measured)| {
                 let (value, variance) = composition.of(legs)?;
-                Some(((measured / value).ln(), variance))
+                Some((class(legs), (measured / value).ln(), variance))
             })
             .collect();
-        let n = errors.len() as f64;
         if errors.len() < Self::PAIRS_MIN {
-            let variance = GUESSED_DEVIATION.powi(2);
-            return Self { composition, shift: 0.0, variance, width: NORMAL_95, pairs: errors.len() };
+            return Self::guessed(composition, errors.len());
         }
-        let shift = errors.iter().map(|(error, _)| error).sum::<f64>() / n;
-        let scatter = errors.iter().map(|(error, _)| (error - shift).powi(2)).sum::<f64>() / (n - 1.0);
-        let explained = errors.iter().map(|(_, variance)| variance).sum::<f64>() / n;
+        let n = errors.len() as f64;
+        let mean = errors.iter().map(|(_, error, _)| error).sum::<f64>() / n;
+        let shift = [0, 1].map(|class| {
+            let of_class = || errors.iter().filter(|(of, ..)| *of == class).map(|(_, error, _)| error);
+            (of_class().sum::<f64>() + POOLED * mean) / (of_class().count() as f64 + POOLED)
+        });
+        let scatter =
+            errors.iter().map(|(of, error, _)| (error - shift[*of]).powi(2)).sum::<f64>() / (n - 1.0);
+        let explained = errors.iter().map(|(.., variance)| variance).sum::<f64>() / n;
         // What the mean itself is uncertain by.
         let variance = (scatter - explained).max(0.0) + scatter / n;
         Self { composition, shift, variance, width: student_95(n - 1.0), pairs: errors.len() }
+    }
+
+    fn guessed(composition: Composition, pairs: usize) -> Self {
+        Self { composition, shift: [0.0; 2], variance: GUESSED_DEVIATION.powi(2), width: NORMAL_95, pairs }
     }
 
     /// Fewest pairs that a scatter is learnt from: below, the interval of Student's t is wider than the guess.
@@ -98,8 +116,11 @@ impl Model {
 
     /// The estimate for a path of these legs; none without legs, or if one makes no sense.
     pub fn estimate(&self, legs: &[Estimate]) -> Option<Estimate> {
+        if self.composition == Composition::Loss {
+            return loss::estimate(self, legs);
+        }
         let (value, variance) = self.composition.of(legs)?;
-        let value = value * self.shift.exp();
+        let value = value * self.shift[class(legs)].exp();
         let factor = (self.width * (variance + self.variance).sqrt()).exp();
         let estimate = Estimate { value, lower: value / factor, upper: value * factor };
         estimate.is_positive().then_some(estimate)
@@ -107,15 +128,31 @@ impl Model {
 }
 
 impl Composition {
+    /// Datagrams of a probe of loss: what a station sends to each peer in its turn. Shares of so few are steps of a tenth.
+    pub const LOSS_DATAGRAMS: u32 = 10;
+
+    /// Whether a forecast of this quantity makes sense: a loss may be 0, and is at most 1; others are above 0.
+    pub fn admits(self, estimate: &Estimate) -> bool {
+        match self {
+            Self::Rtt | Self::Goodput => estimate.is_positive(),
+            Self::Loss => {
+                0.0 <= estimate.lower
+                    && estimate.lower <= estimate.value
+                    && estimate.value <= estimate.upper
+                    && estimate.upper <= 1.0
+            }
+        }
+    }
+
     /// Whether a path of these legs says something of paths across sites; see [`Model`].
     fn teaches(self, legs: &[Estimate]) -> bool {
         match self {
-            Self::Rtt => LEGS_ACROSS <= legs.len(),
+            Self::Rtt | Self::Loss => LEGS_ACROSS <= legs.len(),
             Self::Goodput => true,
         }
     }
 
-    /// The composed value, and the variance of its logarithm by the errors of its legs.
+    /// The composed round trip or rate, and the variance of its logarithm by the errors of its legs.
     fn of(self, legs: &[Estimate]) -> Option<(f64, f64)> {
         if !legs.iter().all(Estimate::is_positive) {
             return None;
@@ -123,6 +160,7 @@ impl Composition {
         let power = match self {
             Self::Rtt => 1.0,
             Self::Goodput => -SHARPNESS,
+            Self::Loss => return None,
         };
         let parts = || legs.iter().map(|leg| leg.value.powf(power));
         let sum: f64 = parts().sum();
@@ -131,6 +169,11 @@ impl Composition {
         let variance = parts().zip(legs).map(|(part, leg)| (part / sum).powi(2) * leg.variance()).sum();
         (value.is_finite() && 0.0 < value).then_some((value, variance))
     }
+}
+
+/// Which of a model's shifts is for a path of these legs.
+fn class(legs: &[Estimate]) -> usize {
+    usize::from(LEGS_ACROSS <= legs.len())
 }
 
 /// The 95 % quantile of Student's t (Abramowitz and Stegun 1964, 26.7.5, to the second order).
@@ -148,6 +191,9 @@ const LEGS_ACROSS: usize = 3;
 
 /// The exponent of the soft minimum; the larger, the nearer to the lowest.
 const SHARPNESS: f64 = 2.0;
+
+/// So many pairs of a path's own length weigh as much as the mean of all: as few as a scatter is learnt from.
+const POOLED: f64 = Model::PAIRS_MIN as f64;
 
 /// Without pairs to learn from: a standard deviation of a factor of two, either way.
 const GUESSED_DEVIATION: f64 = core::f64::consts::LN_2;

@@ -1,13 +1,13 @@
 //! Which host, for so many bytes from here: what is known of the path to each, and how it is known (docs/spec/best.md).
 //!
-//! Pure: what is known of a pair comes in by [`Knowledge`], members as [`Places`]. Each candidate costs two look-ups, and where a path has to be
+//! Pure: what is known of a pair comes in by [`Knowledge`], members as [`Places`]. Each candidate costs three look-ups, and where a path has to be
 //! composed those of its legs, each made once for a question however many candidates share it.
 
 mod models;
 mod pairs;
 mod places;
 
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -71,6 +71,8 @@ pub(crate) struct Found {
     pub(crate) rtt: Part,
     /// `None` = nothing is known, and the bytes fit the initial window.
     pub(crate) goodput: Option<Part>,
+    /// `None` = nothing is known. It takes no part in the ranking.
+    pub(crate) loss: Option<Part>,
 }
 
 /// A forecast and where it comes from.
@@ -105,15 +107,15 @@ pub(crate) fn best(
             Err(reason) => unknown.push((host.clone(), reason)),
         }
     }
-    let candidate = |(name, (_, (rtt, goodput))): (&&str, &(&Name, Parts))| Candidate {
+    let candidate = |(name, (_, parts)): (&&str, &(&Name, Parts))| Candidate {
         host: Arc::from(*name),
-        rtt_s: rtt.estimate,
-        goodput_bit_s: goodput.as_ref().map(|part| part.estimate),
+        rtt_s: parts.rtt.estimate,
+        goodput_bit_s: parts.goodput.as_ref().map(|part| part.estimate),
     };
     let candidates: Vec<Candidate> = known.iter().map(candidate).collect();
     let ranked = rank(&candidates, question.bytes).into_iter().filter_map(|one| {
-        let (host, (rtt, goodput)) = known.remove(&*one.host)?;
-        Some(Found { host: host.clone(), time_s: one.time_s, is_close: one.is_close, rtt, goodput })
+        let (host, Parts { rtt, goodput, loss }) = known.remove(&*one.host)?;
+        Some(Found { host: host.clone(), time_s: one.time_s, is_close: one.is_close, rtt, goodput, loss })
     });
     let ranked = ranked.collect();
     // Their forecasts make no sense, such as a rate of 0.
@@ -124,49 +126,63 @@ pub(crate) fn best(
     Answer { ranked, unknown }
 }
 
-type Parts = (Part, Option<Part>);
+/// What is known of the path to one host.
+struct Parts {
+    rtt: Part,
+    goodput: Option<Part>,
+    loss: Option<Part>,
+}
 
 /// A question on its way: the legs already looked up.
 struct Asked<'a> {
     places: &'a Places,
     models: &'a Models,
     knowledge: &'a dyn Knowledge,
-    legs: RefCell<BTreeMap<(Name, Name, bool), Sight>>,
+    legs: RefCell<BTreeMap<(Name, Name, Composition), Sight>>,
 }
 
 impl Asked<'_> {
-    /// Round trip and goodput, or why there are none.
+    /// Round trip, goodput and loss, or why there is no time.
     fn parts(&self, from: &Name, to: &Name, bytes: u64) -> Result<Parts, String> {
         if self.places.is_lost(to) {
             return Err("it is gone from the mesh".into());
         }
-        let rtt = self.part(from, to, Composition::Rtt)?;
-        match self.part(from, to, Composition::Goodput) {
-            Ok(goodput) => Ok((rtt, Some(goodput))),
-            Err(_) if bytes <= INITIAL_WINDOW_BYTES => Ok((rtt, None)),
+        // Found once for all quantities, and only if one has to be composed.
+        let way = OnceCell::new();
+        let via = || way.get_or_init(|| self.places.via(from, to)).as_deref();
+        let part = |what| self.part(from, to, what, via);
+        let rtt = part(Composition::Rtt)?;
+        let goodput = match part(Composition::Goodput) {
+            Ok(goodput) => Some(goodput),
+            Err(_) if bytes <= INITIAL_WINDOW_BYTES => None,
             Err(reason) => {
                 let rtt_ms = 1e3 * rtt.estimate.value;
-                Err(format!("only its round-trip time is known, {rtt_ms:.1} ms: {reason}"))
+                return Err(format!("only its round-trip time is known, {rtt_ms:.1} ms: {reason}"));
             }
-        }
+        };
+        Ok(Parts { rtt, goodput, loss: part(Composition::Loss).ok() })
     }
 
     /// Measured where that is fresh, else composed.
-    fn part(&self, from: &Name, to: &Name, what: Composition) -> Result<Part, String> {
+    fn part<'v>(
+        &self,
+        from: &Name,
+        to: &Name,
+        what: Composition,
+        via: impl FnOnce() -> Option<&'v [Name]>,
+    ) -> Result<Part, String> {
         let sight = self.knowledge.sight(from, to, what);
         if let Sight::Fresh(estimate, age_s) = sight {
             return Ok(Part { estimate, basis: Basis::Measured { age_s } });
         }
-        self.composed(from, to, what).map_err(|why| match sight {
+        self.composed(via(), what).map_err(|why| match sight {
             Sight::Stale(age_s) => format!("its newest {} is {} old, and {why}", word(what), span(age_s)),
             Sight::Fresh(..) | Sight::Nothing => format!("no {} was measured, and {why}", word(what)),
         })
     }
 
-    fn composed(&self, from: &Name, to: &Name, what: Composition) -> Result<Part, String> {
-        let Some(via) = self.places.via(from, to) else {
-            return Err("no representatives connect the two".into());
-        };
+    fn composed(&self, via: Option<&[Name]>, what: Composition) -> Result<Part, String> {
+        let via = via.ok_or("no representatives connect the two")?;
         let mut legs = Vec::with_capacity(via.len());
         for leg in via.windows(2) {
             let Sight::Fresh(estimate, _) = self.leg(&leg[0], &leg[1], what) else {
@@ -179,12 +195,12 @@ impl Asked<'_> {
         }
         let estimate = self.models.of(what).estimate(&legs);
         let estimate = estimate.ok_or("what is known of the way by representatives makes no estimate")?;
-        Ok(Part { estimate, basis: Basis::Composed { via } })
+        Ok(Part { estimate, basis: Basis::Composed { via: via.to_vec() } })
     }
 
     /// One leg; most candidates of a question share all but the last.
     fn leg(&self, from: &Name, to: &Name, what: Composition) -> Sight {
-        let key = (from.clone(), to.clone(), what == Composition::Rtt);
+        let key = (from.clone(), to.clone(), what);
         *self.legs.borrow_mut().entry(key).or_insert_with(|| self.knowledge.sight(from, to, what))
     }
 }
@@ -193,6 +209,7 @@ fn word(what: Composition) -> &'static str {
     match what {
         Composition::Rtt => "round-trip time",
         Composition::Goodput => "goodput",
+        Composition::Loss => "loss",
     }
 }
 

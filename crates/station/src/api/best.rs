@@ -1,5 +1,7 @@
 //! `/v1/best`: which host first, for so many bytes from here (docs/spec/best.md).
 
+use std::time::Duration;
+
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use barograph_forecast::{Name, Quantity, Series};
@@ -42,6 +44,7 @@ struct FoundJson<'a> {
     basis: &'static str,
     rtt: PartJson<'a>,
     goodput: Option<PartJson<'a>>,
+    loss: Option<PartJson<'a>>,
 }
 
 #[derive(Serialize)]
@@ -87,7 +90,7 @@ pub(super) async fn best(axum::extract::State(shared): State, uri: Uri) -> Resul
         found => found,
     }?;
     let (places, models) = &*mesh;
-    let knowledge = Pairs { bank: &shared.bank, now_unix_ns: now_unix_ns() };
+    let knowledge = Pairs::new(&shared.bank, now_unix_ns(), Duration::ZERO);
     let question = Question { from: &from, hosts: &hosts, bytes: asked.bytes };
     let answer = best::best(&question, places, models, &knowledge);
     Ok(json(StatusCode::OK, &BestJson::new(&question, &answer)))
@@ -114,6 +117,9 @@ fn knows(shared: &Shared, places: &Places, from: &Name) -> Result<(), Refusal> {
 /// The hosts and the members of the groups that `to` names, without `from`, each once.
 fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<Name>, Refusal> {
     let mut hosts = Vec::new();
+    if HOSTS_MAX <= to.matches(',').count() {
+        return Err(Refusal::bad(format!("`to`: expected at most {HOSTS_MAX} words, found more")));
+    }
     for word in to.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let word = name("to", word)?;
         let found: Vec<&Name> = places.hosts_of(&word).filter(|host| *host != from).collect();
@@ -185,6 +191,7 @@ impl<'a> FoundJson<'a> {
             basis: if is_composed { COMPOSED } else { MEASURED },
             rtt: PartJson::new(&found.rtt),
             goodput: found.goodput.as_ref().map(PartJson::new),
+            loss: found.loss.as_ref().map(PartJson::new),
         }
     }
 }

@@ -10,6 +10,7 @@ use super::{Knowledge, Places, Sight};
 pub(crate) struct Models {
     rtt: Model,
     goodput: Model,
+    loss: Model,
 }
 
 impl Models {
@@ -26,24 +27,26 @@ impl Models {
             let (a, b) = (at / (hosts.len() - 1), at % (hosts.len() - 1));
             (hosts[a], hosts[b + usize::from(a <= b)])
         });
-        let (mut rtt, mut goodput) = (Vec::new(), Vec::new());
+        let kinds = [Composition::Rtt, Composition::Goodput, Composition::Loss];
+        let mut lessons = kinds.map(|what| (what, Vec::<(Vec<Estimate>, f64)>::new()));
         for (from, to) in chosen {
-            for (what, found) in [(Composition::Rtt, &mut rtt), (Composition::Goodput, &mut goodput)] {
+            for (what, found) in &mut lessons {
                 if found.len() < PAIRS_MAX {
-                    found.extend(lesson(places, knowledge, from, to, what));
+                    found.extend(lesson(places, knowledge, from, to, *what));
                 }
             }
         }
-        let learnt = |what, found: &[(Vec<Estimate>, f64)]| {
+        let [rtt, goodput, loss] = lessons.map(|(what, found)| {
             Model::learnt(what, found.iter().map(|(legs, measured)| (&legs[..], *measured)))
-        };
-        Self { rtt: learnt(Composition::Rtt, &rtt), goodput: learnt(Composition::Goodput, &goodput) }
+        });
+        Self { rtt, goodput, loss }
     }
 
     pub(crate) fn of(&self, what: Composition) -> &Model {
         match what {
             Composition::Rtt => &self.rtt,
             Composition::Goodput => &self.goodput,
+            Composition::Loss => &self.loss,
         }
     }
 }
@@ -79,5 +82,5 @@ fn gcd(a: usize, b: usize) -> usize {
 /// Most pairs that a model is learnt from: its mean and scatter are then known to some per cent.
 const PAIRS_MAX: usize = 1000;
 
-/// Most pairs looked at, all of 100 hosts: some hundredths of a second of work, away from any request.
+/// Most pairs looked at, all of 100 hosts: some tenths of a second with pauses, away from any request.
 const LOOKED_MAX: usize = 10_000;

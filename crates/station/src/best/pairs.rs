@@ -1,6 +1,8 @@
 //! What a station's bank knows of pairs of hosts.
 
-use std::sync::Mutex;
+use std::cell::RefCell;
+use std::sync::{Mutex, MutexGuard};
+use std::time::Duration;
 
 use barograph_forecast::{Name, Quantity, Series};
 use barograph_mesh::{Composition, Estimate, Model};
@@ -9,19 +11,30 @@ use super::{Knowledge, Sight};
 use crate::bank::{Account, Bank};
 use crate::health::lock;
 
-/// A bank at a time. It is locked for one look-up at a time, so that learning never waits for a question.
+/// A bank at a time. It is held for [`HELD`] look-ups: one by one, each would wait for a battery that learns; all at once, learning would
+/// wait for a large question.
 pub(crate) struct Pairs<'a> {
-    pub(crate) bank: &'a Mutex<Bank>,
-    pub(crate) now_unix_ns: i64,
+    bank: &'a Mutex<Bank>,
+    now_unix_ns: i64,
+    pause: Duration,
+    held: RefCell<Option<(MutexGuard<'a, Bank>, usize)>>,
+}
+
+impl<'a> Pairs<'a> {
+    /// For a question; whoever can wait pauses between holds, and leaves the bank to others.
+    pub(crate) fn new(bank: &'a Mutex<Bank>, now_unix_ns: i64, pause: Duration) -> Self {
+        Self { bank, now_unix_ns, pause, held: RefCell::default() }
+    }
 }
 
 impl Knowledge for Pairs<'_> {
-    /// From the pair's own series; else from what the other end measured of the same path: a round trip is that of both
+    /// From the pair's own series; else from what the other end measured of the same path: a round trip and its loss are those of both
     /// ends, and what `to` receives from `from` is its `goodput_down`.
     fn sight(&self, from: &Name, to: &Name, what: Composition) -> Sight {
         let (own, others) = match what {
             Composition::Rtt => (Quantity::RTT, Quantity::RTT),
             Composition::Goodput => (Quantity::GOODPUT, Quantity::GOODPUT_DOWN),
+            Composition::Loss => (Quantity::LOSS, Quantity::LOSS),
         };
         let own = self.series(from, to, own, what);
         match (own, self.series_unless_fresh(own, to, from, others, what)) {
@@ -49,7 +62,15 @@ impl Pairs<'_> {
 
     fn series(&self, source: &Name, target: &Name, quantity: Quantity, what: Composition) -> Sight {
         let series = Series { source: source.clone(), target: target.clone(), quantity };
-        let bank = lock(self.bank);
+        let mut held = self.held.borrow_mut();
+        if held.as_ref().is_some_and(|(_, looked)| HELD <= *looked) {
+            *held = None;
+            if !self.pause.is_zero() {
+                std::thread::sleep(self.pause);
+            }
+        }
+        let (bank, looked) = held.get_or_insert_with(|| (lock(self.bank), 0));
+        *looked += 1;
         bank.account(&series).map_or(Sight::Nothing, |account| sight(account, what, self.now_unix_ns))
     }
 }
@@ -62,8 +83,15 @@ fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
     if freshness_s(account.period_s(), what) < age_s {
         return Sight::Stale(age_s);
     }
-    let value = next.median.value;
+    let value = match what {
+        Composition::Rtt | Composition::Goodput => next.median.value,
+        // Means add; the median of a path that seldom loses anything is 0, and three of them are 0 as well.
+        Composition::Loss => next.mean.value.clamp(0.0, 1.0),
+    };
     let estimate = match account.interval(LEVEL) {
+        Some((lower, upper)) if what == Composition::Loss => {
+            Some(Estimate { value, lower: lower.min(value), upper: upper.max(value) })
+        }
         // An interval may reach 0, in which a transfer would never end.
         Some((lower, upper)) => Some(Estimate {
             value,
@@ -73,7 +101,7 @@ fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
         // One value, and nothing that was learnt of its error: a guess, as wide as that of paths.
         None => guess(value, what),
     };
-    match estimate.filter(Estimate::is_positive) {
+    match estimate.filter(|estimate| what.admits(estimate)) {
         Some(estimate) => Sight::Fresh(estimate, age_s),
         None => Sight::Nothing,
     }
@@ -87,7 +115,7 @@ fn guess(value: f64, what: Composition) -> Option<Estimate> {
 /// How old a value may be (s).
 fn freshness_s(period_s: Option<f64>, what: Composition) -> f64 {
     let least_s = match what {
-        Composition::Rtt => RTT_S,
+        Composition::Rtt | Composition::Loss => RTT_S,
         Composition::Goodput => GOODPUT_S,
     };
     period_s.map_or(least_s, |period_s| least_s.max(PERIODS * period_s)).min(OLDEST_S)
@@ -99,10 +127,13 @@ pub(crate) const LEVEL: f64 = 0.9;
 /// A lower end is at least this share of the forecast.
 const LEAST: f64 = 1e-3;
 
+/// Look-ups for which the bank is held, some tens of microseconds; ten hosts are asked for in two or three holds.
+const HELD: usize = 64;
+
 /// So many measurements may be missing before a forecast is that of another time.
 const PERIODS: f64 = 6.0;
 
-/// Younger than this nothing is too old: a minute of round trips (a host that does not answer is seen by then); an hour
+/// Younger than this nothing is too old: a minute of round trips and losses (a host that does not answer is seen by then); an hour
 /// of goodput, which costs a forecast about a tenth of its error (Gloperf §4.2).
 const RTT_S: f64 = 60.0;
 const GOODPUT_S: f64 = 3600.0;

@@ -17,17 +17,29 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Places {
     members: BTreeMap<Name, Place>,
-    /// Members of `global` that are there.
-    representatives: Vec<Name>,
+    /// The hosts of each group, by name.
+    groups: BTreeMap<Name, Vec<Name>>,
+    /// Of each site the members of `global` that are there, the first by name: more than these are never asked for.
+    representatives: BTreeMap<Name, Vec<Name>>,
 }
 
 impl Places {
     pub(crate) fn new(members: BTreeMap<Name, Place>) -> Self {
-        let stands =
-            |place: &Place| !place.is_lost && place.groups.iter().any(|group| group.as_str() == GLOBAL);
-        let representatives =
-            members.iter().filter(|(_, place)| stands(place)).map(|(host, _)| host.clone()).collect();
-        Self { members, representatives }
+        let mut groups: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
+        let mut representatives: BTreeMap<Name, Vec<Name>> = BTreeMap::new();
+        for (host, place) in &members {
+            let stands = !place.is_lost && is_global(&place.groups);
+            for group in &place.groups {
+                groups.entry(group.clone()).or_default().push(host.clone());
+                if stands && group.as_str().starts_with(LOCAL) {
+                    let of_site = representatives.entry(group.clone()).or_default();
+                    if of_site.len() < REPRESENTATIVES_MAX {
+                        of_site.push(host.clone());
+                    }
+                }
+            }
+        }
+        Self { members, groups, representatives }
     }
 
     pub(crate) fn contains(&self, host: &Name) -> bool {
@@ -45,43 +57,46 @@ impl Places {
 
     /// The hosts of a group, by name.
     pub(crate) fn hosts_of(&self, group: &Name) -> impl Iterator<Item = &Name> {
-        self.members.iter().filter(|(_, place)| place.groups.contains(group)).map(|(host, _)| host)
+        self.groups.get(group).into_iter().flatten()
     }
 
     /// The hosts on the way from one to the other, both ends included, with at least one between: by way of their
     /// sites' representatives ([`route`]), or of that of the site which both are in.
     pub(crate) fn via(&self, from: &Name, to: &Name) -> Option<Vec<Name>> {
-        let groups = |host: &Name| -> Vec<&str> {
-            let place = self.members.get(host);
-            place.into_iter().flat_map(|place| &place.groups).map(Name::as_str).collect()
-        };
-        let (from_groups, to_groups) = (groups(from), groups(to));
+        let (here, there) = (self.groups_of(from), self.groups_of(to));
+        let sites = here.iter().chain(there).filter_map(|group| self.representatives.get(group));
         // Nobody else can be on the way.
-        let between: Vec<(&str, Vec<&str>)> =
-            self.representatives.iter().map(|host| (host.as_str(), groups(host))).collect();
-        let ends = [(from, &from_groups), (to, &to_groups)]
-            .into_iter()
-            .filter(|(host, _)| self.contains(host))
-            .map(|(host, groups)| Member { host: host.as_str(), groups });
+        let mut hosts: Vec<&Name> = [from, to].into_iter().filter(|host| self.contains(host)).collect();
+        hosts.extend(sites.flatten().filter(|host| *host != from && *host != to));
+        let words = |host: &Name| self.groups_of(host).iter().map(Name::as_str).collect();
+        let groups: Vec<Vec<&str>> = hosts.iter().map(|host| words(host)).collect();
         let members: Vec<Member<'_>> =
-            ends.chain(between.iter().map(|(host, groups)| Member { host, groups })).collect();
+            hosts.iter().zip(&groups).map(|(host, groups)| Member { host: host.as_str(), groups }).collect();
         let mut way = route(&members, from.as_str(), to.as_str())?;
         if way.len() == 2 {
-            let site =
-                from_groups.iter().find(|group| group.starts_with(LOCAL) && to_groups.contains(group))?;
-            let stands = |(host, groups): &&(&str, Vec<&str>)| {
-                groups.contains(site) && *host != from.as_str() && *host != to.as_str()
-            };
+            let is_shared = |group: &&Name| group.as_str().starts_with(LOCAL) && there.contains(group);
+            let of_site = self.representatives.get(here.iter().find(is_shared)?)?;
             // One of the two may stand for the site itself; then nobody else does.
-            if self.representatives.contains(from) || self.representatives.contains(to) {
+            if [here, there].iter().any(|groups| is_global(groups)) {
                 return None;
             }
-            way.insert(1, between.iter().find(stands)?.0);
+            way.insert(1, of_site.first()?.as_str());
         }
         // All of them came from names.
         way.into_iter().map(|host| Name::new(host).ok()).collect()
     }
+
+    fn groups_of(&self, host: &Name) -> &[Name] {
+        self.members.get(host).map_or(&[], |place| &place.groups)
+    }
 }
+
+fn is_global(groups: &[Name]) -> bool {
+    groups.iter().any(|group| group.as_str() == GLOBAL)
+}
+
+/// Of a site's representatives: one stands for it, and either end may be another.
+const REPRESENTATIVES_MAX: usize = 3;
 
 /// The group of representatives, and the beginning of a site's.
 const GLOBAL: &str = "global";

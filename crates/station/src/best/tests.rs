@@ -13,21 +13,21 @@ fn name(text: &str) -> Name {
 /// Made-up pairs, and how often somebody asked.
 #[derive(Default)]
 struct Book {
-    sights: BTreeMap<(String, String, bool), Sight>,
+    sights: BTreeMap<(String, String, Composition), Sight>,
     asked: Cell<usize>,
 }
 
 impl Knowledge for Book {
     fn sight(&self, from: &Name, to: &Name, what: Composition) -> Sight {
         self.asked.set(self.asked.get() + 1);
-        let key = (from.as_str().into(), to.as_str().into(), what == Composition::Rtt);
+        let key = (from.as_str().into(), to.as_str().into(), what);
         self.sights.get(&key).copied().unwrap_or(Sight::Nothing)
     }
 }
 
 impl Book {
     fn set(&mut self, from: &str, to: &str, what: Composition, sight: Sight) {
-        self.sights.insert((from.into(), to.into(), what == Composition::Rtt), sight);
+        self.sights.insert((from.into(), to.into(), what), sight);
     }
 
     /// A measured pair: ms, Mbit/s, and intervals of ± 5 %.
@@ -98,6 +98,20 @@ fn a_pair_never_measured_is_composed_by_way_of_representatives_and_wider() {
     assert!((found.rtt.estimate.value - 0.023).abs() < 1e-9, "{found:?}");
     let rate = found.goodput.as_ref().unwrap().estimate;
     assert!(rate.value < 200e6 && 2.0 < rate.upper / rate.value, "a factor of two is guessed: {rate:?}");
+    assert_eq!(found.loss, None, "nothing is known of it");
+    // Losses of all legs, as survivals multiply; none is lost on the first.
+    for (from, to, share) in [("h", "ra", 0.0), ("ra", "rb", 0.02), ("rb", "x", 0.1)] {
+        book.set(
+            from,
+            to,
+            Composition::Loss,
+            Sight::Fresh(Estimate { value: share, lower: 0.0, upper: share }, 1.0),
+        );
+    }
+    let answer = ask(&["x"], 100_000_000, &two_sites(), &book);
+    let loss = answer.ranked[0].loss.as_ref().unwrap();
+    assert_eq!(loss.basis, Basis::Composed { via: ["h", "ra", "rb", "x"].map(name).into() });
+    assert!((loss.estimate.value - 0.118).abs() < 1e-9 && loss.estimate.contains(0.2), "{loss:?}");
     // Both of one site: by way of its representative.
     book.pair("ra", "g", 1.0, 900.0);
     let answer = ask(&["g"], 100_000_000, &two_sites(), &book);
@@ -122,7 +136,7 @@ fn what_measured_pairs_teach_corrects_and_narrows() {
             book.pair(host, other, 1.0, 800.0 + 8.0 * ((i * 7 + j * 3) % 5) as f64);
         }
     }
-    book.sights.remove(&("h".into(), "n3".into(), false));
+    book.sights.remove(&("h".into(), "n3".into(), Composition::Goodput));
     let models = Models::learnt(&places, &book);
     let hosts = [name("n3")];
     let asked = Question { from: &name("h"), hosts: &hosts, bytes: 1_000_000 };
@@ -172,8 +186,9 @@ fn a_question_costs_a_few_look_ups_for_each_host() {
     let to: Vec<&str> = hosts.iter().map(String::as_str).collect();
     let answer = ask(&to, 1_000_000, &places(&all), &book);
     assert_eq!(answer.ranked.len(), 500);
-    // Of both quantities: its own and its last leg for each, and the two legs that all share once.
-    assert_eq!(book.asked.get(), 2 * (2 * 500 + 2));
+    // Of round trip and rate: its own and its last leg for each, and the two legs that all share once. Of loss, of which nothing is known,
+    // each one's own, and the first leg once.
+    assert_eq!(book.asked.get(), 2 * (2 * 500 + 2) + 500 + 1);
 }
 
 fn measured(source: &str, target: &str, quantity: &Quantity, second: i64, value: f64) -> Measured {
@@ -188,14 +203,17 @@ fn a_bank_knows_a_path_from_either_end_while_it_is_new() {
     for second in (0..100).step_by(10) {
         bank.observe(&measured("h", "x", &Quantity::RTT, second, 0.01 + 1e-5 * (second % 3) as f64));
         bank.observe(&measured("x", "h", &Quantity::GOODPUT_DOWN, second, 1e8));
+        bank.observe(&measured("h", "x", &Quantity::LOSS, second, if second == 50 { 0.1 } else { 0.0 }));
     }
     bank.observe(&measured("h", "once", &Quantity::GOODPUT, 90, 1e6));
     let bank = Mutex::new(bank);
-    let at = |second: i64| Pairs { bank: &bank, now_unix_ns: second * 1_000_000_000 };
+    let at = |second: i64| Pairs::new(&bank, second * 1_000_000_000, std::time::Duration::ZERO);
     let (h, x) = (name("h"), name("x"));
     for (from, to) in [(&h, &x), (&x, &h)] {
         let Sight::Fresh(rtt, age_s) = at(100).sight(from, to, Composition::Rtt) else { panic!() };
         assert!(rtt.is_positive() && (rtt.value - 0.01).abs() < 1e-4 && age_s == 10.0, "{rtt:?}");
+        let Sight::Fresh(loss, _) = at(100).sight(from, to, Composition::Loss) else { panic!() };
+        assert!(0.0 < loss.value && loss.value < 0.1, "the mean: a median would be 0: {loss:?}");
     }
     // What x receives from h is a rate from h to x, and says nothing of the other way.
     assert!(

@@ -41,6 +41,10 @@ impl Value {
     }
 
     pub(crate) fn name(&self) -> Result<Name> {
+        // As in the file, where a shell's own quotes are gone already; it would be a name.
+        if matches!(self, Self::Raw(text) if text.starts_with('"')) {
+            return Err(format!("expected a name without quotes, found {}", self.shown()));
+        }
         Name::new(&self.text()?).map_err(|error| error.to_string())
     }
 
@@ -90,6 +94,10 @@ impl Value {
     pub(crate) fn words(&self) -> Result<Vec<String>> {
         match self {
             Self::List(items) => items.iter().map(Self::text).collect(),
+            // As in the file; `["a"]` would be a word.
+            Self::Raw(text) if text.starts_with('[') => {
+                Err(format!("expected words separated by commas, such as a,b, found {}", self.shown()))
+            }
             Self::Raw(text) => {
                 Ok(text.split(',').map(str::trim).filter(|word| !word.is_empty()).map(String::from).collect())
             }
@@ -111,4 +119,18 @@ impl Value {
 
 pub(super) fn short(text: &str) -> String {
     text.chars().take(80).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flag_is_not_spelt_as_in_the_file() {
+        let raw = |text: &str| Value::Raw(text.into());
+        assert_eq!(raw("a, b,").words(), Ok(vec!["a".to_string(), "b".into()]));
+        assert!(raw(r#"["global"]"#).words().is_err_and(|error| error.contains("such as a,b, found `[")));
+        assert!(raw(r#""lyon""#).name().is_err_and(|error| error.contains("without quotes")));
+        assert!(raw("lyon").name().is_ok());
+    }
 }

@@ -11,12 +11,12 @@ use serde_json::{Value, json};
 use crate::http::{Answer, get, post, until};
 use crate::{LIMIT, quiet, start};
 
-/// Ten values of round trip (s) and goodput (bit/s) of a pair, alike to a per cent.
+/// Ten values of round trip (s), goodput (bit/s) and a loss of one per cent of a pair, alike to a per cent.
 fn feed(station: &Station, pairs: &[(&str, &str, f64, f64)]) {
     for (source, target, rtt, goodput) in pairs {
         let records = (0..10).flat_map(|i| {
             let value = |value: f64| value * (1.0 + 1e-3 * f64::from(i % 5));
-            [("rtt", *rtt), ("goodput", *goodput)].map(|(quantity, mean)| {
+            [("rtt", *rtt), ("goodput", *goodput), ("loss", 0.01)].map(|(quantity, mean)| {
                 json!({ "source": source, "target": target, "quantity": quantity, "value": value(mean) })
             })
         });
@@ -130,6 +130,8 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     assert_eq!((&host("rb")["basis"], &host("rb")["rtt"]["via"]), (&json!("measured"), &Value::Null));
     let x = host("x");
     assert_eq!((&x["basis"], &x["goodput"]["via"]), (&json!("composed"), &json!(["here", "ra", "rb", "x"])));
+    let loss = x["loss"]["forecast"].as_f64().unwrap();
+    assert!((0.029..0.031).contains(&loss) && x["loss"]["via"] == x["goodput"]["via"], "{x}");
     let wide = |host: &Value| host["upper"].as_f64().unwrap() / host["forecast"].as_f64().unwrap();
     assert!(2.0 < wide(&x) && wide(&host("rb")) < 1.5, "{answer}");
     let reason = answer["unknown"][0]["reason"].as_str().unwrap();
