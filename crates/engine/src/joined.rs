@@ -103,6 +103,8 @@ pub struct JoinedStatistics {
     /// Own records that the mesh may never get, because it holds others under their numbers: another
     /// station writes under the same name, or this one was put back from an old copy.
     pub overtaken: u64,
+    /// Whether what waits goes at the pace that the mesh's engine asked for ([`Error::Throttled`]).
+    pub is_paced: bool,
     /// Up to where the mesh misses nothing; `None` = it has not answered yet.
     ///
     /// It counts what the mesh's archive stored, was told to pass over, or was too old for it.

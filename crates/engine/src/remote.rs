@@ -10,7 +10,7 @@ mod link;
 
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barograph_forecast::Series;
@@ -19,7 +19,7 @@ use futures_util::stream;
 use http::Method;
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::client::{Ask, Client, Trouble};
 use self::lease::Holder;
@@ -67,7 +67,8 @@ impl fmt::Debug for RemoteConfig {
 ///
 /// It connects when it is first asked, and answers from any runtime. Beside the promises of [`Engine`]:
 ///
-/// - `append`: [`Error::Unavailable`] when the station cannot be reached or says so; once a request is sent, whatever
+/// - `append`: [`Error::Throttled`] while the station's allowance is used up, without asking where the station has said
+///   so before; [`Error::Unavailable`] when the station cannot be reached or says so; once a request is sent, whatever
 ///   fails is [`Error::Unknown`]. A batch whose text is longer than 2 MiB goes in several requests, each of
 ///   which is stored as a whole or not at all.
 /// - A watch or a subscription ends with [`Error::Unavailable`] when its connection is lost or says
@@ -85,6 +86,8 @@ pub struct Remote {
     leases: lease::Newest,
     /// Subscriptions that are not open yet.
     opening: watch::Sender<usize>,
+    /// The station takes no append before.
+    paced_until: Mutex<Option<Instant>>,
 }
 
 impl Remote {
@@ -97,7 +100,8 @@ impl Remote {
         let client = Arc::new(Client::new(&config)?);
         let link = Arc::new(Link::start()?);
         let (opening, _) = watch::channel(0);
-        Ok(Self { link, client, host: config.host, leases: lease::Newest::default(), opening })
+        let leases = lease::Newest::default();
+        Ok(Self { link, client, host: config.host, leases, opening, paced_until: Mutex::default() })
     }
 
     /// Waits until every subscription asked for so far is open, or has failed: what is appended from then
@@ -113,6 +117,27 @@ impl Remote {
             return Ok(());
         }
         Err(Error::Denied(format!("{} writes under its own name alone, not as {host}", self.host)))
+    }
+
+    /// How long the station takes no append yet.
+    fn pace(&self) -> Duration {
+        let until = *self.paced_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Appends one body.
+    async fn send(&self, body: Bytes) -> Result<(), Error> {
+        let wait = self.pace();
+        if !wait.is_zero() {
+            return Err(Error::Throttled { why: "the station has asked to wait".into(), wait });
+        }
+        let client = Arc::clone(&self.client);
+        let appended = self.link.spawn(async move { client.append(body).await });
+        // Whatever ended the task, the request may have been sent.
+        let appended = appended.await.map_err(|_| Error::Unknown("the connection was given up".into()))?;
+        let (Ok(wait) | Err(Error::Throttled { wait, .. })) = appended else { return appended.map(drop) };
+        *self.paced_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + wait);
+        appended.map(drop)
     }
 
     async fn page(&self, path: String, limit: usize) -> Result<Page<Record>, Error> {
@@ -205,11 +230,12 @@ impl Engine for Remote {
             self.own(&record.origin)?;
         }
         self.opened().await;
-        for body in bodies(batch) {
-            let client = Arc::clone(&self.client);
-            let appended = self.link.spawn(async move { client.append(body).await });
-            // Whatever ended the task, the request may have been sent.
-            appended.await.map_err(|_| Error::Unknown("the connection was given up".into()))??;
+        for (index, body) in bodies(batch).into_iter().enumerate() {
+            if 0 < index {
+                // What was taken would be counted again if the whole batch came again.
+                sleep(self.pace()).await;
+            }
+            self.send(body).await?;
         }
         Ok(())
     }

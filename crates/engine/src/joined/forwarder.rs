@@ -40,6 +40,8 @@ pub(super) struct Forwarder {
     highest: (Instant, u64),
     /// The wait after the next failure.
     delay: Duration,
+    /// The mesh's engine takes nothing before.
+    paced_until: Instant,
 }
 
 impl Forwarder {
@@ -73,6 +75,7 @@ impl Forwarder {
             settled: highest,
             highest: (Instant::now(), highest),
             delay: DELAY_MIN,
+            paced_until: Instant::now(),
         }
     }
 
@@ -95,6 +98,23 @@ impl Forwarder {
                         return;
                     }
                 }
+                // It is there, and says when it takes more: neither a fault nor a reason to wait longer.
+                Err(Error::Throttled { why, wait }) => {
+                    self.delay = DELAY_MIN;
+                    self.paced_until = Instant::now() + wait.max(DELAY_MIN);
+                    self.note(None);
+                    self.note_pace(&why);
+                    if !is_connected {
+                        sleep_until(self.paced_until).await;
+                        continue;
+                    }
+                    if self.ask_at <= Instant::now() {
+                        self.ask_at = self.paced_until;
+                    }
+                    if !self.wait().await {
+                        return;
+                    }
+                }
                 Err(error) => {
                     is_connected = false;
                     let wait = self.back_off(&error);
@@ -111,10 +131,15 @@ impl Forwarder {
 
     /// Waits for something to do; `false` when the archive is closed.
     async fn wait(&mut self) -> bool {
+        let until = if self.is_paced() { self.ask_at.min(self.paced_until) } else { self.ask_at };
         tokio::select! {
             changed = self.head.changed() => changed.is_ok(),
-            () = sleep_until(self.ask_at) => true,
+            () = sleep_until(until) => true,
         }
+    }
+
+    fn is_paced(&self) -> bool {
+        Instant::now() < self.paced_until
     }
 
     /// Asks up to where the mesh misses nothing, and lets go of what it has.
@@ -173,6 +198,9 @@ impl Forwarder {
                 (self.sent, self.hole) = (self.sent.min(hole - 1), None);
             }
         }
+        if self.is_paced() {
+            return Ok(Progress::Idle);
+        }
         if WINDOW <= self.sent.saturating_sub(self.watermark.max(self.passed)) {
             self.ask_at = self.ask_at.min(Instant::now() + WINDOW_ASK);
             return Ok(Progress::Idle);
@@ -182,6 +210,7 @@ impl Forwarder {
         let records = self.local.spooled(self.sent, BATCH_RECORDS, BATCH_BYTES).await?;
         let Next { batch, sent, hole, passed_over } = self.next(records, &runs);
         if batch.is_empty() {
+            self.state.lock().is_paced = false;
             return Ok(Progress::Idle);
         }
         self.append(&batch).await?;
@@ -293,9 +322,18 @@ impl Forwarder {
         wait
     }
 
+    /// Keeps account of a mesh that sets the pace; it is reported once, until all is sent.
+    fn note_pace(&self, why: &str) {
+        let left = self.local.statistics().spooled;
+        if !std::mem::replace(&mut self.state.lock().is_paced, true) {
+            info!(left, why, "what waits goes at the pace that the mesh asks for");
+        }
+    }
+
     /// Keeps account of how it goes; a mesh that stays away is reported once.
     fn note(&self, error: Option<Error>) {
         let mut state = self.state.lock();
+        state.is_paced &= error.is_none();
         match (&state.last_error, &error) {
             (before, Some(error)) if before.as_ref() != Some(error) => {
                 warn!(%error, "nothing is forwarded to the mesh")

@@ -35,6 +35,31 @@ async fn ten_thousand_records_of_an_outage_of_60_s_drain_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mesh_that_sets_a_pace_is_followed_steadily_and_is_no_fault() {
+    let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    let began = Instant::now();
+    // Its allowance is used up for 20 s.
+    *mesh.pace.lock().unwrap() = Some((200.0, began + Duration::from_secs(20)));
+    let station = Station::start(quick(), station.path(), &mesh).await;
+    station.append(&records(1..=10_000)).await.unwrap();
+    let is_paced = |joined: &barograph_engine::Joined| {
+        assert_eq!(joined.statistics().last_error, None);
+        joined.statistics().is_paced
+    };
+    station.until(is_paced).await;
+    station.until(|joined| !is_paced(joined) && joined.statistics().spooled == 0).await;
+    // Five batches of 2000, 10 s apart.
+    let took = began.elapsed().as_secs_f64();
+    assert!((60.0..65.0).contains(&took), "{took} s");
+    assert_eq!(stored(&mesh.local()).await, (1..=10_000).collect::<Vec<_>>());
+    assert_in_order(&mesh.local()).await;
+    assert_eq!(*mesh.appended.lock().unwrap(), 10_000, "nothing was sent twice");
+    let put_off = *mesh.put_off.lock().unwrap();
+    assert!(put_off <= 6, "it asked {put_off} times too early");
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_fault_of_an_append_loses_or_doubles_a_record() {
     let faults = [
         Fault::Unavailable,

@@ -64,6 +64,7 @@ struct SpoolJson {
     is_full: bool,
     turned_away: u64,
     forwarded: u64,
+    is_paced: bool,
     watermark: Option<u64>,
     error: Option<String>,
 }
@@ -117,6 +118,7 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
         is_full: spool.is_full,
         turned_away: spool.turned_away,
         forwarded: spool.forwarded,
+        is_paced: spool.is_paced,
         watermark: spool.watermark,
         error: spool.last_error,
     });
