@@ -38,7 +38,8 @@ pub struct JoinedConfig {
     ///
     /// Default a million: without details 66 MB, and almost six days of 20 series measured every
     /// 10 s, which is longer than a fault lasts that somebody sees; with the longest details 4 GB,
-    /// where a disk that is full is refused the same way.
+    /// where a disk that is full is refused the same way. As many again may wait that a mesh had confirmed
+    /// and lost; after a restart they count with the others.
     pub spool_records_max: u64,
     /// Whether the station's own archive is the mesh's, too, so that what others measured is
     /// answered from there. Default false.
@@ -265,7 +266,7 @@ impl Joined {
         let last_error = figures.last_error.clone().or_else(|| figures.overtaken_by.clone());
         JoinedStatistics {
             spooled: local.spooled,
-            is_full: self.config.spool_records_max <= local.spooled,
+            is_full: self.config.spool_records_max <= local.spooled.saturating_sub(local.spooled_again),
             turned_away: local.turned_away,
             last_error,
             ..figures.statistics.clone()

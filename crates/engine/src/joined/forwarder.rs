@@ -20,7 +20,7 @@ pub(super) struct Forwarder {
     head: watch::Receiver<u64>,
     confirm_every: Duration,
     random: SplitMix,
-    /// The spool begins above.
+    /// The mesh has confirmed everything up to here, as far as the archive knows.
     passed: u64,
     /// The mesh misses nothing up to here.
     watermark: u64,
@@ -32,8 +32,6 @@ pub(super) struct Forwarder {
     moved: Instant,
     /// When the watermark is asked for again.
     ask_at: Instant,
-    /// The watermark at which the spool was begun again.
-    rewound: Option<u64>,
     /// Numbers up to here that are missing in the archive can no longer come.
     settled: u64,
     /// The highest number at a time; it settles when that is long ago.
@@ -70,7 +68,6 @@ impl Forwarder {
             hole: None,
             moved: Instant::now(),
             ask_at: Instant::now(),
-            rewound: None,
             // Whoever gave out these numbers has ended, and uses them no more.
             settled: highest,
             highest: (Instant::now(), highest),
@@ -158,13 +155,12 @@ impl Forwarder {
             self.state.keep_clear(&self.local, &self.host, watermark, true).await?;
         }
         if self.passed < watermark {
-            self.passed = self.local.pass_spool(watermark).await?;
-            self.rewound = None;
-        } else if watermark < self.passed && self.rewound != Some(watermark) {
-            // It has lost what it confirmed, or the station is new to it.
-            self.passed = self.local.rewind_spool(watermark).await?;
-            self.rewound = Some(watermark);
-            self.sent = watermark;
+            self.local.pass_spool(watermark).await?;
+            self.passed = watermark;
+        } else if watermark < self.passed {
+            // It has lost what it confirmed. Sending begins again once, however the watermark then goes on.
+            self.local.rewind_spool(watermark).await?;
+            (self.passed, self.sent, self.hole) = (watermark, watermark, None);
         }
         if watermark < self.sent && self.moved + REPEAT_AFTER <= now {
             self.state.lock().rewinds += 1;
@@ -201,7 +197,7 @@ impl Forwarder {
         if self.is_paced() {
             return Ok(Progress::Idle);
         }
-        if WINDOW <= self.sent.saturating_sub(self.watermark.max(self.passed)) {
+        if WINDOW <= self.sent.saturating_sub(self.watermark) {
             self.ask_at = self.ask_at.min(Instant::now() + WINDOW_ASK);
             return Ok(Progress::Idle);
         }
