@@ -18,7 +18,7 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::Method;
 use serde::Deserialize;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use self::client::{Ask, Client, Trouble};
@@ -190,12 +190,12 @@ impl Remote {
             };
             if let Err(error) = followed {
                 // An error means that nobody reads any more.
-                let _ = items.send(Err(error)).await;
+                let _ = items.send((Err(error), None)).await;
             }
         });
         // The link lives as long as somebody reads.
         let held = (receiver, Arc::clone(&self.link));
-        Box::pin(stream::unfold(held, |mut held| async { Some((held.0.recv().await?, held)) }))
+        Box::pin(stream::unfold(held, |mut held| async { Some((held.0.recv().await?.0, held)) }))
     }
 }
 
@@ -305,6 +305,9 @@ fn possible(number: u64) -> Result<u64, Error> {
     Ok(number)
 }
 
+/// An item of a stream, and the room that its line took until it is read.
+type Item<T> = (Result<T, Error>, Option<OwnedSemaphorePermit>);
+
 /// What a stream asks for, and how its lines are read.
 struct Follower<T> {
     path: String,
@@ -320,12 +323,13 @@ impl<T> Follower<T> {
         self,
         client: &Client,
         opening: Option<Opening>,
-        items: &mpsc::Sender<Result<T, Error>>,
+        items: &mpsc::Sender<Item<T>>,
     ) -> Result<(), Error> {
         let ask = Ask { method: Method::GET, path: &self.path, body: Bytes::new(), content_type: "" };
         let answer = client.ask(&ask, Instant::now() + client.deadline()).await.map_err(Trouble::of_read)?;
         drop(opening);
         let mut body = answer.lines(self.bytes_max);
+        let room = Arc::new(Semaphore::new(WAITING_BYTES));
         loop {
             let Some(line) = body.next_within(SILENCE_MAX).await? else {
                 return Err(Error::Unavailable("the stream was ended".into()));
@@ -339,7 +343,9 @@ impl<T> Follower<T> {
                 }
                 item => item,
             };
-            if items.send(item).await.is_err() {
+            let bytes = u32::try_from(line.len().min(WAITING_BYTES)).unwrap_or(u32::MAX);
+            let held = Arc::clone(&room).acquire_many_owned(bytes).await.ok();
+            if items.send((item, held)).await.is_err() {
                 return Ok(());
             }
         }
@@ -404,6 +410,9 @@ const SILENCE_MAX: Duration = Duration::from_secs(7);
 
 /// Items of a stream that wait for their reader; beyond, the connection waits, and then the station.
 const ITEMS: usize = 64;
+
+/// Bytes of lines that wait likewise: two of the longest, so that a host cannot fill 64 streams with 64 of them each.
+const WAITING_BYTES: usize = 2 * EVENT_BYTES_MAX;
 
 /// Text of one append: ten thousand ordinary records, and half a minute at 70 kB/s.
 const BODY_BYTES: usize = 2 << 20;
