@@ -132,8 +132,9 @@ impl Budget {
     }
 }
 
-/// A watch for each of some groups, and subscriptions; each is a connection.
-const STREAMS_MAX: usize = 16;
+/// A watch for each group that an entry may name, and subscriptions. Each is a connection and holds
+/// some tens of KiB; what waits in the directory's channel is shared by all.
+const STREAMS_MAX: usize = barograph_engine::Entry::GROUPS_MAX + 16;
 
 /// A lease, an append, and a few questions; a page of history may hold 40 MB while it is sent.
 const REQUESTS_MAX: usize = 8;

@@ -225,7 +225,7 @@ fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
     let (slow, writer) = (invite(address, None), invite(address, Some("b")));
     let bearer = format!("Bearer {slow}");
     // They read nothing more.
-    let held: Vec<_> = (0..16).map(|_| open_watch(address, &bearer, "local:lab")).collect();
+    let held: Vec<_> = (0..80).map(|_| open_watch(address, &bearer, "local:lab")).collect();
     let more = ask(address, &slow, "GET", "watch?group=local:lab", "");
     assert_eq!((more.status, kind(&more).as_str()), (429, "unavailable"), "{}", more.body);
     assert!(more.head.contains("retry-after"), "{}", more.head);
