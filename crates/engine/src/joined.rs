@@ -12,6 +12,7 @@
 
 mod forwarder;
 mod pages;
+mod waits;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};

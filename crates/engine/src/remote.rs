@@ -5,6 +5,7 @@
 //! one of theirs a connection would stall whenever its owner is busy, and end with it.
 
 mod client;
+mod follow;
 mod lease;
 mod link;
 
@@ -18,10 +19,11 @@ use bytes::Bytes;
 use futures_util::stream;
 use http::Method;
 use serde::Deserialize;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, timeout};
 
 use self::client::{Ask, Client, Trouble};
+use self::follow::{Follower, ITEMS, Opening};
 use self::lease::Holder;
 use self::link::Link;
 use crate::wire::{self, EVENT_BYTES_MAX, PLACED_BYTES_MAX, RECORD_BYTES_MAX};
@@ -305,69 +307,6 @@ fn possible(number: u64) -> Result<u64, Error> {
     Ok(number)
 }
 
-/// An item of a stream, and the room that its line took until it is read.
-type Item<T> = (Result<T, Error>, Option<OwnedSemaphorePermit>);
-
-/// What a stream asks for, and how its lines are read.
-struct Follower<T> {
-    path: String,
-    bytes_max: usize,
-    read: fn(&[u8]) -> Result<T, Error>,
-    /// It goes on after [`Error::Lagged`].
-    is_subscription: bool,
-}
-
-impl<T> Follower<T> {
-    /// Passes lines on until the connection is lost or says an error that ends it, which is the answer.
-    async fn run(
-        self,
-        client: &Client,
-        opening: Option<Opening>,
-        items: &mpsc::Sender<Item<T>>,
-    ) -> Result<(), Error> {
-        let ask = Ask { method: Method::GET, path: &self.path, body: Bytes::new(), content_type: "" };
-        let answer = client.ask(&ask, Instant::now() + client.deadline()).await.map_err(Trouble::of_read)?;
-        drop(opening);
-        let mut body = answer.lines(self.bytes_max);
-        let room = Arc::new(Semaphore::new(WAITING_BYTES));
-        loop {
-            let Some(line) = body.next_within(SILENCE_MAX).await? else {
-                return Err(Error::Unavailable("the stream was ended".into()));
-            };
-            if line.is_empty() {
-                continue;
-            }
-            let item = match (self.read)(&line) {
-                Err(error) if !(self.is_subscription && matches!(error, Error::Lagged { .. })) => {
-                    return Err(error);
-                }
-                item => item,
-            };
-            let bytes = u32::try_from(line.len().min(WAITING_BYTES)).unwrap_or(u32::MAX);
-            let held = Arc::clone(&room).acquire_many_owned(bytes).await.ok();
-            if items.send((item, held)).await.is_err() {
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// A subscription that is not open yet, counted.
-struct Opening(watch::Sender<usize>);
-
-impl Opening {
-    fn begin(opening: &watch::Sender<usize>) -> Self {
-        opening.send_modify(|count| *count += 1);
-        Self(opening.clone())
-    }
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
-    }
-}
-
 /// The batch as lines, in bodies of about [`BODY_BYTES`].
 fn bodies(batch: &[Record]) -> Vec<Bytes> {
     let mut bodies = Vec::new();
@@ -404,15 +343,6 @@ fn push_after(path: &mut String, after: Option<Cursor>) {
         let _ = write!(path, "&after={place}");
     }
 }
-
-/// Three empty lines of the other station's (one every 2 s), and a second for the way.
-const SILENCE_MAX: Duration = Duration::from_secs(7);
-
-/// Items of a stream that wait for their reader; beyond, the connection waits, and then the station.
-const ITEMS: usize = 64;
-
-/// Bytes of lines that wait likewise: two of the longest, so that a host cannot fill 64 streams with 64 of them each.
-const WAITING_BYTES: usize = 2 * EVENT_BYTES_MAX;
 
 /// Text of one append: ten thousand ordinary records, and half a minute at 70 kB/s.
 const BODY_BYTES: usize = 2 << 20;

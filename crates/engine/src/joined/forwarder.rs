@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
+use super::waits::{SplitMix, limited};
 use super::{ASK_EVERY, JoinedConfig, State, possible};
 use crate::{Engine, Error, HostId, Local, Record};
 
@@ -359,28 +360,6 @@ struct Next {
     passed_over: u64,
 }
 
-/// A mesh that does not answer is away.
-async fn limited<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    timeout(ANSWER_WITHIN, answer)
-        .await
-        .unwrap_or_else(|_| Err(Error::Unknown(format!("the mesh did not answer within {ANSWER_WITHIN:?}"))))
-}
-
-/// The generator of Steele, Lea and Flood (2014): jitter needs no better one.
-struct SplitMix(u64);
-
-impl SplitMix {
-    /// A time from 0 to below `limit`.
-    fn below(&mut self, limit: Duration) -> Duration {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // 32 bits are enough for a jitter.
-        limit.mul_f64(f64::from((z >> 32) as u32) / 4_294_967_296.0)
-    }
-}
-
 /// Records in one append: an archive commits them in some 50 ms.
 const BATCH_RECORDS: usize = 2000;
 
@@ -412,6 +391,3 @@ const DELAY_MAX: Duration = Duration::from_secs(20);
 
 /// Someone has to let the station in first.
 const DENIED_AGAIN: Duration = Duration::from_mins(5);
-
-/// The longest wait for one answer; engines have shorter deadlines of their own.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);

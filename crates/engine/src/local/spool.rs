@@ -5,12 +5,13 @@
 //! of them waits. An index of all records by sequence would take 40 % of the archive from those who
 //! join no mesh, and these notes take a few bytes of what waits.
 
+mod reads;
+
 use std::sync::mpsc;
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use tokio::sync::oneshot;
 
-use super::read::{self, Reader};
 use super::store::{Index, Row, Store};
 use super::writer::Command;
 use super::{Local, closed};
@@ -132,50 +133,6 @@ async fn committed<T: Send + 'static>(answer: oneshot::Receiver<Result<T, Error>
         .await
         .map_err(|error| Error::Unavailable(format!("the wait was cut short: {error}")))?
         .map_err(|_| closed())?
-}
-
-impl Reader {
-    async fn held_runs(&self, origin: &HostId, after: u64) -> Result<Vec<(u64, u64)>, Error> {
-        let origin = origin.clone();
-        self.read(move |connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT first, last FROM held JOIN origin ON held.origin = origin.id
-                 WHERE name = ?1 AND ?2 < last ORDER BY first LIMIT 1000",
-            )?;
-            statement
-                .query_map(params![origin.as_str(), after.cast_signed()], |row| {
-                    Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()))
-                })?
-                .collect()
-        })
-        .await
-    }
-
-    async fn spooled(&self, after: u64, records: usize, bytes: usize) -> Result<Vec<Record>, Error> {
-        self.read(move |connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT record.cursor, name, record.seq, time_unix_ns, value, failure, after_s, detail,
-                        source, target, quantity
-                 FROM spool CROSS JOIN record ON record.cursor = spool.cursor
-                      CROSS JOIN series ON series.id = record.series
-                      CROSS JOIN origin ON origin.id = record.origin
-                 WHERE ?1 < spool.seq ORDER BY spool.seq LIMIT ?2",
-            )?;
-            let mut rows = statement.query(params![after.cast_signed(), records as i64])?;
-            let (mut found, mut room) = (Vec::new(), bytes);
-            while let Some(row) = rows.next()? {
-                let record = read::record(row, read::series(row, 8)?)?;
-                let size = super::RECORD_BYTES + record.detail.len();
-                if room < size && !found.is_empty() {
-                    break;
-                }
-                room = room.saturating_sub(size);
-                found.push(record);
-            }
-            Ok(found)
-        })
-        .await
-    }
 }
 
 impl Request {
