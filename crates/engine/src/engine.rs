@@ -54,7 +54,8 @@ pub trait Engine: Send + Sync {
     /// [`Error::Invalid`] when a record or the batch breaks a limit ([`Record::check`],
     /// [`Record::BATCH_MAX`]), or when a record not yet stored has a time older than what retention
     /// keeps, which the next pass would remove; then none is stored. [`Error::Unavailable`] when
-    /// none was stored; [`Error::Unknown`] when the same batch must be appended again.
+    /// none was stored, [`Error::Throttled`] when it is to come later; [`Error::Unknown`] when the same
+    /// batch must be appended again.
     async fn append(&self, batch: &[Record]) -> Result<(), Error>;
 
     /// Records as they are stored, in order per series, at least once; what a slow subscriber

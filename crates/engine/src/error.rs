@@ -1,5 +1,7 @@
 //! Why an engine could not do what was asked.
 
+use std::time::Duration;
+
 /// Why an engine could not do what was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
@@ -12,6 +14,15 @@ pub enum Error {
     /// The engine cannot be reached or has stopped, or its disk is full; nothing was stored.
     #[error("the engine is not available: {0}")]
     Unavailable(String),
+    /// Too much was asked for in a short time; nothing was stored. It is no fault: the same is taken
+    /// after the wait.
+    #[error("{why}; again in {:.1} s", wait.as_secs_f64())]
+    Throttled {
+        /// Which allowance is used up.
+        why: String,
+        /// How long until it has refilled.
+        wait: Duration,
+    },
     /// The stored data cannot be read; nothing was deleted.
     #[error("the stored data are damaged: {0}")]
     Corrupt(String),

@@ -12,6 +12,7 @@
 
 mod forwarder;
 mod pages;
+mod waits;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -38,7 +39,8 @@ pub struct JoinedConfig {
     ///
     /// Default a million: without details 66 MB, and almost six days of 20 series measured every
     /// 10 s, which is longer than a fault lasts that somebody sees; with the longest details 4 GB,
-    /// where a disk that is full is refused the same way.
+    /// where a disk that is full is refused the same way. As many again may wait that a mesh had confirmed
+    /// and lost; after a restart they count with the others.
     pub spool_records_max: u64,
     /// Whether the station's own archive is the mesh's, too, so that what others measured is
     /// answered from there. Default false.
@@ -103,6 +105,8 @@ pub struct JoinedStatistics {
     /// Own records that the mesh may never get, because it holds others under their numbers: another
     /// station writes under the same name, or this one was put back from an old copy.
     pub overtaken: u64,
+    /// Whether what waits goes at the pace that the mesh's engine asked for ([`Error::Throttled`]).
+    pub is_paced: bool,
     /// Up to where the mesh misses nothing; `None` = it has not answered yet.
     ///
     /// It counts what the mesh's archive stored, was told to pass over, or was too old for it.
@@ -263,7 +267,7 @@ impl Joined {
         let last_error = figures.last_error.clone().or_else(|| figures.overtaken_by.clone());
         JoinedStatistics {
             spooled: local.spooled,
-            is_full: self.config.spool_records_max <= local.spooled,
+            is_full: self.config.spool_records_max <= local.spooled.saturating_sub(local.spooled_again),
             turned_away: local.turned_away,
             last_error,
             ..figures.statistics.clone()

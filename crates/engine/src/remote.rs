@@ -5,12 +5,13 @@
 //! one of theirs a connection would stall whenever its owner is busy, and end with it.
 
 mod client;
+mod follow;
 mod lease;
 mod link;
 
 use std::fmt::{self, Write as _};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use barograph_forecast::Series;
@@ -19,9 +20,10 @@ use futures_util::stream;
 use http::Method;
 use serde::Deserialize;
 use tokio::sync::{mpsc, watch};
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 use self::client::{Ask, Client, Trouble};
+use self::follow::{Follower, ITEMS, Opening};
 use self::lease::Holder;
 use self::link::Link;
 use crate::wire::{self, EVENT_BYTES_MAX, PLACED_BYTES_MAX, RECORD_BYTES_MAX};
@@ -67,7 +69,8 @@ impl fmt::Debug for RemoteConfig {
 ///
 /// It connects when it is first asked, and answers from any runtime. Beside the promises of [`Engine`]:
 ///
-/// - `append`: [`Error::Unavailable`] when the station cannot be reached or says so; once a request is sent, whatever
+/// - `append`: [`Error::Throttled`] while the station's allowance is used up, without asking where the station has said
+///   so before; [`Error::Unavailable`] when the station cannot be reached or says so; once a request is sent, whatever
 ///   fails is [`Error::Unknown`]. A batch whose text is longer than 2 MiB goes in several requests, each of
 ///   which is stored as a whole or not at all.
 /// - A watch or a subscription ends with [`Error::Unavailable`] when its connection is lost or says
@@ -85,6 +88,8 @@ pub struct Remote {
     leases: lease::Newest,
     /// Subscriptions that are not open yet.
     opening: watch::Sender<usize>,
+    /// The station takes no append before.
+    paced_until: Mutex<Option<Instant>>,
 }
 
 impl Remote {
@@ -97,7 +102,8 @@ impl Remote {
         let client = Arc::new(Client::new(&config)?);
         let link = Arc::new(Link::start()?);
         let (opening, _) = watch::channel(0);
-        Ok(Self { link, client, host: config.host, leases: lease::Newest::default(), opening })
+        let leases = lease::Newest::default();
+        Ok(Self { link, client, host: config.host, leases, opening, paced_until: Mutex::default() })
     }
 
     /// Waits until every subscription asked for so far is open, or has failed: what is appended from then
@@ -113,6 +119,27 @@ impl Remote {
             return Ok(());
         }
         Err(Error::Denied(format!("{} writes under its own name alone, not as {host}", self.host)))
+    }
+
+    /// How long the station takes no append yet.
+    fn pace(&self) -> Duration {
+        let until = *self.paced_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.map_or(Duration::ZERO, |until| until.saturating_duration_since(Instant::now()))
+    }
+
+    /// Appends one body.
+    async fn send(&self, body: Bytes) -> Result<(), Error> {
+        let wait = self.pace();
+        if !wait.is_zero() {
+            return Err(Error::Throttled { why: "the station has asked to wait".into(), wait });
+        }
+        let client = Arc::clone(&self.client);
+        let appended = self.link.spawn(async move { client.append(body).await });
+        // Whatever ended the task, the request may have been sent.
+        let appended = appended.await.map_err(|_| Error::Unknown("the connection was given up".into()))?;
+        let (Ok(wait) | Err(Error::Throttled { wait, .. })) = appended else { return appended.map(drop) };
+        *self.paced_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + wait);
+        appended.map(drop)
     }
 
     async fn page(&self, path: String, limit: usize) -> Result<Page<Record>, Error> {
@@ -165,12 +192,12 @@ impl Remote {
             };
             if let Err(error) = followed {
                 // An error means that nobody reads any more.
-                let _ = items.send(Err(error)).await;
+                let _ = items.send((Err(error), None)).await;
             }
         });
         // The link lives as long as somebody reads.
         let held = (receiver, Arc::clone(&self.link));
-        Box::pin(stream::unfold(held, |mut held| async { Some((held.0.recv().await?, held)) }))
+        Box::pin(stream::unfold(held, |mut held| async { Some((held.0.recv().await?.0, held)) }))
     }
 }
 
@@ -205,11 +232,12 @@ impl Engine for Remote {
             self.own(&record.origin)?;
         }
         self.opened().await;
-        for body in bodies(batch) {
-            let client = Arc::clone(&self.client);
-            let appended = self.link.spawn(async move { client.append(body).await });
-            // Whatever ended the task, the request may have been sent.
-            appended.await.map_err(|_| Error::Unknown("the connection was given up".into()))??;
+        for (index, body) in bodies(batch).into_iter().enumerate() {
+            if 0 < index {
+                // What was taken would be counted again if the whole batch came again.
+                sleep(self.pace()).await;
+            }
+            self.send(body).await?;
         }
         Ok(())
     }
@@ -279,63 +307,6 @@ fn possible(number: u64) -> Result<u64, Error> {
     Ok(number)
 }
 
-/// What a stream asks for, and how its lines are read.
-struct Follower<T> {
-    path: String,
-    bytes_max: usize,
-    read: fn(&[u8]) -> Result<T, Error>,
-    /// It goes on after [`Error::Lagged`].
-    is_subscription: bool,
-}
-
-impl<T> Follower<T> {
-    /// Passes lines on until the connection is lost or says an error that ends it, which is the answer.
-    async fn run(
-        self,
-        client: &Client,
-        opening: Option<Opening>,
-        items: &mpsc::Sender<Result<T, Error>>,
-    ) -> Result<(), Error> {
-        let ask = Ask { method: Method::GET, path: &self.path, body: Bytes::new(), content_type: "" };
-        let answer = client.ask(&ask, Instant::now() + client.deadline()).await.map_err(Trouble::of_read)?;
-        drop(opening);
-        let mut body = answer.lines(self.bytes_max);
-        loop {
-            let Some(line) = body.next_within(SILENCE_MAX).await? else {
-                return Err(Error::Unavailable("the stream was ended".into()));
-            };
-            if line.is_empty() {
-                continue;
-            }
-            let item = match (self.read)(&line) {
-                Err(error) if !(self.is_subscription && matches!(error, Error::Lagged { .. })) => {
-                    return Err(error);
-                }
-                item => item,
-            };
-            if items.send(item).await.is_err() {
-                return Ok(());
-            }
-        }
-    }
-}
-
-/// A subscription that is not open yet, counted.
-struct Opening(watch::Sender<usize>);
-
-impl Opening {
-    fn begin(opening: &watch::Sender<usize>) -> Self {
-        opening.send_modify(|count| *count += 1);
-        Self(opening.clone())
-    }
-}
-
-impl Drop for Opening {
-    fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
-    }
-}
-
 /// The batch as lines, in bodies of about [`BODY_BYTES`].
 fn bodies(batch: &[Record]) -> Vec<Bytes> {
     let mut bodies = Vec::new();
@@ -372,12 +343,6 @@ fn push_after(path: &mut String, after: Option<Cursor>) {
         let _ = write!(path, "&after={place}");
     }
 }
-
-/// Three empty lines of the other station's (one every 2 s), and a second for the way.
-const SILENCE_MAX: Duration = Duration::from_secs(7);
-
-/// Items of a stream that wait for their reader; beyond, the connection waits, and then the station.
-const ITEMS: usize = 64;
 
 /// Text of one append: ten thousand ordinary records, and half a minute at 70 kB/s.
 const BODY_BYTES: usize = 2 << 20;

@@ -200,16 +200,25 @@ fn mesh(text: &mut String, figures: &Figures) {
     let Some(spool) = &figures.spool else { return };
     head(text, "barograph_mesh_spool_records", "gauge", "", "Records that wait for the mesh.");
     sample(text, "barograph_mesh_spool_records", "", spool.records as f64);
-    let forwarded = [(String::new(), spool.forwarded as f64)];
-    family(text, "barograph_mesh_forwarded", "", "Records that the mesh has acknowledged.", &forwarded);
-    let refused = [(String::new(), spool.turned_away as f64)];
-    family(
-        text,
-        "barograph_mesh_turned_away",
-        "",
-        "Appends refused because too many records wait.",
-        &refused,
-    );
+    head(text, "barograph_mesh_spool_paced", "gauge", "", "1 = they go at the pace that the mesh asks for.");
+    sample(text, "barograph_mesh_spool_paced", "", f64::from(u8::from(spool.is_paced)));
+    let counters = [
+        ("forwarded", "Records that the mesh has acknowledged.", spool.forwarded),
+        ("turned_away", "Appends refused because too many records wait.", spool.turned_away),
+        (
+            "refused",
+            "Records that the mesh does not take; they stay in the archive here alone.",
+            spool.refused,
+        ),
+        (
+            "overtaken",
+            "Records that the mesh may never get, because another station used their numbers under this one's name.",
+            spool.overtaken,
+        ),
+    ];
+    for (name, help, count) in counters {
+        family(text, &format!("barograph_mesh_{name}"), "", help, &[(String::new(), count as f64)]);
+    }
 }
 
 /// Bulk tests between this station and its peers (docs/spec/mesh.md §5).
@@ -327,12 +336,33 @@ mod tests {
     }
 
     fn figures() -> Figures {
-        let spool = Some(crate::mesh::Spool { records: 3, forwarded: 4, ..Default::default() });
+        let spool = Some(crate::mesh::Spool {
+            records: 3,
+            forwarded: 4,
+            refused: 5,
+            overtaken: 6,
+            ..Default::default()
+        });
         Figures {
             is_connected: true,
             peers: [("up", 2), ("lost", 1), ("ignored", 0)],
             hooks_dropped: 0,
             spool,
+        }
+    }
+
+    #[test]
+    fn what_a_mesh_refused_and_what_another_overtook_is_told() {
+        let mut text = String::new();
+        mesh(&mut text, &figures());
+        for line in [
+            "barograph_mesh_spool_records 3.0\n",
+            "barograph_mesh_spool_paced 0.0\n",
+            "barograph_mesh_forwarded_total 4.0\n",
+            "barograph_mesh_refused_total 5.0\n",
+            "barograph_mesh_overtaken_total 6.0\n",
+        ] {
+            assert!(text.contains(line), "{line} is not in {text}");
         }
     }
 

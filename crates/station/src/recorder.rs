@@ -13,80 +13,29 @@
 //! A record of this station gets its sequence when its append begins, and keeps it until the append is
 //! known to be stored: dropping from the spool leaves no gap, and repeating stores nothing twice.
 
+mod contents;
+mod inbox;
+mod store;
+
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
-use std::hash::{BuildHasher, RandomState};
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use barograph_engine::{Engine, Error, Local, Record};
-use barograph_forecast::{Name, Outcome};
+use barograph_forecast::Name;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::Instant;
 
 use crate::bank::{Bank, Measured, Observed};
 use crate::health::{Health, lock};
 use crate::hub::Hub;
-
-/// Where measurements are handed in; clones share the recorder.
-#[derive(Clone, Debug)]
-pub(crate) struct Inbox {
-    sender: mpsc::Sender<Message>,
-    health: Arc<Health>,
-}
-
-/// A record that somebody handed in; without an identity it is this station's own.
-#[derive(Clone, Debug)]
-pub(crate) struct Fed {
-    pub(crate) measured: Measured,
-    pub(crate) identity: Option<(Name, u64)>,
-    /// The time was given; else it is when the record came in, and says nothing of its content.
-    pub(crate) time_given: bool,
-}
-
-/// Why records that were handed in were not stored.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum FeedError {
-    #[error("the archive takes no records now: {0}")]
-    Unavailable(String),
-    #[error("the station is stopping")]
-    Stopping,
-    #[error("{0}")]
-    Invalid(String),
-    #[error("record {seq} of `{origin}` is there already with another content")]
-    Conflict { origin: Name, seq: u64 },
-    #[error("more than {ORIGINS_MAX} origins have handed in records")]
-    TooManyOrigins,
-    #[error("it is not known whether they were stored")]
-    Unknown,
-}
-
-enum Message {
-    Own(Measured),
-    Feed { records: Vec<Fed>, answer: oneshot::Sender<Result<usize, FeedError>> },
-    Forwarded { records: Vec<Record>, answer: oneshot::Sender<Result<usize, FeedError>> },
-    Stop { deadline: Instant },
-}
-
-/// What is appended or dropped as a whole.
-struct Entry {
-    /// Own records have sequence 0 until their append begins.
-    records: Vec<Record>,
-    /// `None` = measured here: already learnt, nobody waits.
-    answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
-    /// From a member of the mesh: the archive takes each record by itself.
-    is_forwarded: bool,
-    /// The archive refused its records under the numbers that they had first.
-    is_renumbered: bool,
-}
-
-impl Entry {
-    fn new(records: Vec<Record>, answer: Option<oneshot::Sender<Result<usize, FeedError>>>) -> Self {
-        Self { records, answer, is_forwarded: false, is_renumbered: false }
-    }
-}
+use contents::Contents;
+use inbox::Message;
+pub(crate) use inbox::{Fed, FeedError, Inbox, Outbox};
+use store::{Appended, Entry, absorb, entries_are_forwarded, store};
 
 /// What the recorder works with.
 pub(crate) struct Parts {
@@ -99,76 +48,6 @@ pub(crate) struct Parts {
     pub(crate) health: Arc<Health>,
     pub(crate) spool_records_max: usize,
 }
-
-impl Inbox {
-    /// An inbox and what the recorder reads from it.
-    pub(crate) fn new(health: Arc<Health>) -> (Self, Outbox) {
-        let (sender, receiver) = mpsc::channel(INBOX_MESSAGES);
-        (Self { sender, health }, Outbox(receiver))
-    }
-
-    /// Hands a measurement in without waiting; when the recorder is far behind it is dropped and counted.
-    pub(crate) fn offer(&self, measured: Measured) {
-        self.health.measured();
-        if self.sender.try_send(Message::Own(measured)).is_err() {
-            self.health.dropped_at_inbox();
-        }
-    }
-
-    /// As [`Inbox::offer`] for what the station can do without: it takes no room that its own
-    /// measurements may need, and is no sign of its health. False = it is dropped.
-    pub(crate) fn offer_spare(&self, measured: Measured) -> bool {
-        self.sender.max_capacity() / 2 < self.sender.capacity()
-            && self.sender.try_send(Message::Own(measured)).is_ok()
-    }
-
-    /// Hands records in and waits until all are durable; gives how many there were.
-    pub(crate) async fn feed(&self, records: Vec<Fed>) -> Result<usize, FeedError> {
-        let (answer, stored) = oneshot::channel();
-        self.hand_in(Message::Feed { records, answer }, stored).await.map_err(|error| match error {
-            FeedError::Unknown => FeedError::Unavailable(error.to_string()),
-            error => error,
-        })
-    }
-
-    /// Hands in what a member of the mesh has measured and waits until it is durable or counted as seen.
-    ///
-    /// After [`FeedError::Unknown`] the same records must be handed in again.
-    pub(crate) async fn forward(&self, records: Vec<Record>) -> Result<usize, FeedError> {
-        let (answer, stored) = oneshot::channel();
-        self.hand_in(Message::Forwarded { records, answer }, stored).await
-    }
-
-    async fn hand_in(
-        &self,
-        message: Message,
-        stored: oneshot::Receiver<Result<usize, FeedError>>,
-    ) -> Result<usize, FeedError> {
-        self.sender.try_send(message).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => FeedError::Unavailable("too much is waiting".into()),
-            mpsc::error::TrySendError::Closed(_) => FeedError::Stopping,
-        })?;
-        match tokio::time::timeout(FEED_TIMEOUT, stored).await {
-            Ok(Ok(result)) => result,
-            // It has ended with its spool, or with an append on its way.
-            Ok(Err(_)) => Err(FeedError::Unknown),
-            Err(_) => Err(FeedError::Unknown),
-        }
-    }
-
-    /// Asks the recorder to store what it has, until `limit` has passed, and to end.
-    pub(crate) fn stop(&self, limit: Duration) {
-        let mut message = Message::Stop { deadline: Instant::now() + limit };
-        // A full inbox is emptied all the time; the loop ends with the recorder.
-        while let Err(mpsc::error::TrySendError::Full(back)) = self.sender.try_send(message) {
-            message = back;
-            std::thread::yield_now();
-        }
-    }
-}
-
-/// The recorder's end of the inbox.
-pub(crate) struct Outbox(mpsc::Receiver<Message>);
 
 /// Records until it is stopped; returns how many records could not be stored.
 pub(crate) async fn run(parts: Parts, inbox: Outbox) -> usize {
@@ -210,19 +89,6 @@ struct Recorder {
 
 /// A running append.
 type Append = Pin<Box<dyn Future<Output = Appended> + Send>>;
-
-/// An append on its way, and what came of it.
-struct Appended {
-    entries: Vec<Entry>,
-    next_seq: Option<u64>,
-    /// As [`Recorder::asks_again`].
-    asks_again: bool,
-    /// Places of the entries of which the archive took no further origin or gap.
-    refused: Vec<usize>,
-    /// Other origins of which the archive was asked, with the highest sequence it had before.
-    origins: Vec<(Name, Option<u64>)>,
-    result: Result<(), Error>,
-}
 
 impl Recorder {
     async fn run(&mut self, mut inbox: mpsc::Receiver<Message>) -> usize {
@@ -532,127 +398,10 @@ impl Recorder {
     }
 }
 
-/// Digests of the newest [`CONTENTS_MAX`] records that were handed in with an identity.
-///
-/// The archive stores an identity once and says nothing of a second content for it; whoever hands that
-/// in must not be told that it is stored.
-#[derive(Default)]
-struct Contents {
-    hasher: RandomState,
-    /// From the hash of an identity to that of its content.
-    digests: HashMap<u64, u64>,
-    /// Keys of `digests`, oldest first.
-    order: VecDeque<u64>,
-}
-
-impl Contents {
-    /// The first identity that stands for another content already.
-    fn conflict(&self, records: &[Fed]) -> Option<(Name, u64)> {
-        let differs = |fed: &&Fed| {
-            let key = fed.identity.as_ref().map(|(origin, seq)| self.key(origin, *seq));
-            key.and_then(|key| self.digests.get(&key)).is_some_and(|known| *known != self.digest(fed))
-        };
-        records.iter().find(differs).and_then(|fed| fed.identity.clone())
-    }
-
-    fn remember(&mut self, records: &[Fed]) {
-        for fed in records {
-            let Some((origin, seq)) = &fed.identity else { continue };
-            let key = self.key(origin, *seq);
-            if self.digests.insert(key, self.digest(fed)).is_none() {
-                self.order.push_back(key);
-            }
-            while CONTENTS_MAX < self.order.len() {
-                if let Some(oldest) = self.order.pop_front() {
-                    self.digests.remove(&oldest);
-                }
-            }
-        }
-    }
-
-    /// Forgets records that were not stored after all.
-    fn forget(&mut self, records: &[Record]) {
-        for record in records {
-            let key = self.key(&record.origin, record.seq);
-            if self.digests.remove(&key).is_some() {
-                self.order.retain(|known| *known != key);
-            }
-        }
-    }
-
-    fn key(&self, origin: &Name, seq: u64) -> u64 {
-        self.hasher.hash_one((origin.as_str(), seq))
-    }
-
-    fn digest(&self, fed: &Fed) -> u64 {
-        let Measured { series, time_unix_ns, outcome, .. } = &fed.measured;
-        let value = match outcome {
-            Outcome::Value(value) => value.to_bits(),
-            Outcome::Failed { .. } => 0,
-        };
-        let names = (series.source.as_str(), series.target.as_str(), series.quantity.as_str());
-        self.hasher.hash_one((names, fed.time_given.then_some(*time_unix_ns), value))
-    }
-}
-
 #[derive(PartialEq, Eq)]
 enum Learnt {
     Kept,
     Refused,
-}
-
-/// Entries of one append are all forwarded, or none is.
-fn entries_are_forwarded(entries: &[Entry]) -> bool {
-    entries.first().is_some_and(|entry| entry.is_forwarded)
-}
-
-/// Gives members' records to the archive, each by itself.
-async fn absorb(engine: &dyn Engine, archive: &Local, append: &mut Appended) -> Result<(), Error> {
-    ask_highest(engine, append).await?;
-    // Together in one commit, and each with its own answer.
-    let absorbed = append.entries.iter().map(|entry| archive.absorb(&entry.records));
-    let absorbed = within_limit(futures_util::future::try_join_all(absorbed)).await?;
-    let refused = absorbed.iter().enumerate().filter(|(_, absorbed)| 0 < absorbed.refused);
-    append.refused = refused.map(|(at, _)| at).collect();
-    Ok(())
-}
-
-async fn ask_highest(engine: &dyn Engine, append: &mut Appended) -> Result<(), Error> {
-    for (origin, highest) in &mut append.origins {
-        *highest = Some(match within_limit(engine.next_seq(origin)).await {
-            Ok(next) => next.saturating_sub(1),
-            // It has used its highest; nobody else goes without for it.
-            Err(Error::Invalid(_)) => Record::SEQ_MAX,
-            Err(error) => return Err(error),
-        });
-    }
-    Ok(())
-}
-
-/// Numbers what has no number yet, and appends.
-async fn store(engine: &dyn Engine, host: &Name, append: &mut Appended) -> Result<(), Error> {
-    ask_highest(engine, append).await?;
-    for record in append.entries.iter_mut().flat_map(|entry| &mut entry.records) {
-        if record.seq == 0 && record.origin == *host {
-            let next = match append.next_seq {
-                Some(next) if !append.asks_again => next,
-                // What was given and not appended yet is not given again.
-                known => within_limit(engine.next_seq(host)).await?.max(known.unwrap_or(1)),
-            };
-            append.asks_again = false;
-            record.seq = next;
-            append.next_seq = Some(next + 1);
-        }
-    }
-    let batch: Vec<Record> = append.entries.iter().flat_map(|entry| entry.records.iter().cloned()).collect();
-    within_limit(engine.append(&batch)).await
-}
-
-async fn within_limit<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    match tokio::time::timeout(APPEND_TIMEOUT, future).await {
-        Ok(result) => result,
-        Err(_) => Err(Error::Unknown(format!("no answer for {} s", APPEND_TIMEOUT.as_secs()))),
-    }
 }
 
 fn record(origin: &Name, seq: u64, measured: Measured) -> Record {
@@ -669,19 +418,11 @@ fn measured(record: &Record) -> Measured {
     }
 }
 
-/// Messages that wait for the recorder; it handles one in microseconds, so this is seconds of a flood.
-const INBOX_MESSAGES: usize = 4096;
 /// Records in one append: small enough that one commit stays well under a second.
 const BATCH_RECORDS: usize = 2000;
 /// First and longest wait after a failed append.
 const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(5);
-/// An archive that does not answer for so long is taken as not working; longer than its own deadline.
-const APPEND_TIMEOUT: Duration = Duration::from_secs(40);
-/// Whoever hands records in is told after this long that their fate is not known.
-const FEED_TIMEOUT: Duration = Duration::from_secs(10);
-/// Records whose contents are remembered to tell a repetition from a contradiction: about 3 MB.
-const CONTENTS_MAX: usize = 65_536;
 /// One member gets a quarter of all series: enough for hundreds of peers, and no other goes without.
 const MEMBER_SHARE: usize = 4;
 /// Other origins whose sequences are remembered; each costs about 300 bytes.

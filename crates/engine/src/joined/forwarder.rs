@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until};
 use tracing::{info, warn};
 
+use super::waits::{SplitMix, limited};
 use super::{ASK_EVERY, JoinedConfig, State, possible};
 use crate::{Engine, Error, HostId, Local, Record};
 
@@ -20,7 +21,7 @@ pub(super) struct Forwarder {
     head: watch::Receiver<u64>,
     confirm_every: Duration,
     random: SplitMix,
-    /// The spool begins above.
+    /// The mesh has confirmed everything up to here, as far as the archive knows.
     passed: u64,
     /// The mesh misses nothing up to here.
     watermark: u64,
@@ -32,14 +33,14 @@ pub(super) struct Forwarder {
     moved: Instant,
     /// When the watermark is asked for again.
     ask_at: Instant,
-    /// The watermark at which the spool was begun again.
-    rewound: Option<u64>,
     /// Numbers up to here that are missing in the archive can no longer come.
     settled: u64,
     /// The highest number at a time; it settles when that is long ago.
     highest: (Instant, u64),
     /// The wait after the next failure.
     delay: Duration,
+    /// The mesh's engine takes nothing before.
+    paced_until: Instant,
 }
 
 impl Forwarder {
@@ -68,11 +69,11 @@ impl Forwarder {
             hole: None,
             moved: Instant::now(),
             ask_at: Instant::now(),
-            rewound: None,
             // Whoever gave out these numbers has ended, and uses them no more.
             settled: highest,
             highest: (Instant::now(), highest),
             delay: DELAY_MIN,
+            paced_until: Instant::now(),
         }
     }
 
@@ -95,6 +96,23 @@ impl Forwarder {
                         return;
                     }
                 }
+                // It is there, and says when it takes more: neither a fault nor a reason to wait longer.
+                Err(Error::Throttled { why, wait }) => {
+                    self.delay = DELAY_MIN;
+                    self.paced_until = Instant::now() + wait.max(DELAY_MIN);
+                    self.note(None);
+                    self.note_pace(&why);
+                    if !is_connected {
+                        sleep_until(self.paced_until).await;
+                        continue;
+                    }
+                    if self.ask_at <= Instant::now() {
+                        self.ask_at = self.paced_until;
+                    }
+                    if !self.wait().await {
+                        return;
+                    }
+                }
                 Err(error) => {
                     is_connected = false;
                     let wait = self.back_off(&error);
@@ -111,10 +129,15 @@ impl Forwarder {
 
     /// Waits for something to do; `false` when the archive is closed.
     async fn wait(&mut self) -> bool {
+        let until = if self.is_paced() { self.ask_at.min(self.paced_until) } else { self.ask_at };
         tokio::select! {
             changed = self.head.changed() => changed.is_ok(),
-            () = sleep_until(self.ask_at) => true,
+            () = sleep_until(until) => true,
         }
+    }
+
+    fn is_paced(&self) -> bool {
+        Instant::now() < self.paced_until
     }
 
     /// Asks up to where the mesh misses nothing, and lets go of what it has.
@@ -133,13 +156,12 @@ impl Forwarder {
             self.state.keep_clear(&self.local, &self.host, watermark, true).await?;
         }
         if self.passed < watermark {
-            self.passed = self.local.pass_spool(watermark).await?;
-            self.rewound = None;
-        } else if watermark < self.passed && self.rewound != Some(watermark) {
-            // It has lost what it confirmed, or the station is new to it.
-            self.passed = self.local.rewind_spool(watermark).await?;
-            self.rewound = Some(watermark);
-            self.sent = watermark;
+            self.local.pass_spool(watermark).await?;
+            self.passed = watermark;
+        } else if watermark < self.passed {
+            // It has lost what it confirmed. Sending begins again once, however the watermark then goes on.
+            self.local.rewind_spool(watermark).await?;
+            (self.passed, self.sent, self.hole) = (watermark, watermark, None);
         }
         if watermark < self.sent && self.moved + REPEAT_AFTER <= now {
             self.state.lock().rewinds += 1;
@@ -173,7 +195,10 @@ impl Forwarder {
                 (self.sent, self.hole) = (self.sent.min(hole - 1), None);
             }
         }
-        if WINDOW <= self.sent.saturating_sub(self.watermark.max(self.passed)) {
+        if self.is_paced() {
+            return Ok(Progress::Idle);
+        }
+        if WINDOW <= self.sent.saturating_sub(self.watermark) {
             self.ask_at = self.ask_at.min(Instant::now() + WINDOW_ASK);
             return Ok(Progress::Idle);
         }
@@ -182,6 +207,7 @@ impl Forwarder {
         let records = self.local.spooled(self.sent, BATCH_RECORDS, BATCH_BYTES).await?;
         let Next { batch, sent, hole, passed_over } = self.next(records, &runs);
         if batch.is_empty() {
+            self.state.lock().is_paced = false;
             return Ok(Progress::Idle);
         }
         self.append(&batch).await?;
@@ -293,9 +319,18 @@ impl Forwarder {
         wait
     }
 
+    /// Keeps account of a mesh that sets the pace; it is reported once, until all is sent.
+    fn note_pace(&self, why: &str) {
+        let left = self.local.statistics().spooled;
+        if !std::mem::replace(&mut self.state.lock().is_paced, true) {
+            info!(left, why, "what waits goes at the pace that the mesh asks for");
+        }
+    }
+
     /// Keeps account of how it goes; a mesh that stays away is reported once.
     fn note(&self, error: Option<Error>) {
         let mut state = self.state.lock();
+        state.is_paced &= error.is_none();
         match (&state.last_error, &error) {
             (before, Some(error)) if before.as_ref() != Some(error) => {
                 warn!(%error, "nothing is forwarded to the mesh")
@@ -323,28 +358,6 @@ struct Next {
     hole: Option<u64>,
     /// Numbers passed over.
     passed_over: u64,
-}
-
-/// A mesh that does not answer is away.
-async fn limited<T>(answer: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    timeout(ANSWER_WITHIN, answer)
-        .await
-        .unwrap_or_else(|_| Err(Error::Unknown(format!("the mesh did not answer within {ANSWER_WITHIN:?}"))))
-}
-
-/// The generator of Steele, Lea and Flood (2014): jitter needs no better one.
-struct SplitMix(u64);
-
-impl SplitMix {
-    /// A time from 0 to below `limit`.
-    fn below(&mut self, limit: Duration) -> Duration {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        // 32 bits are enough for a jitter.
-        limit.mul_f64(f64::from((z >> 32) as u32) / 4_294_967_296.0)
-    }
 }
 
 /// Records in one append: an archive commits them in some 50 ms.
@@ -378,6 +391,3 @@ const DELAY_MAX: Duration = Duration::from_secs(20);
 
 /// Someone has to let the station in first.
 const DENIED_AGAIN: Duration = Duration::from_mins(5);
-
-/// The longest wait for one answer; engines have shorter deadlines of their own.
-const ANSWER_WITHIN: Duration = Duration::from_secs(60);

@@ -120,6 +120,8 @@ pub struct Statistics {
     pub refused: u64,
     /// Own records that the mesh has not confirmed yet; 0 when the station is in none.
     pub spooled: u64,
+    /// Of them such as a mesh had confirmed and lost.
+    pub spooled_again: u64,
     /// Appends refused since the start because as many records as may wait for the mesh.
     pub turned_away: u64,
     /// Transactions of appends since the start.

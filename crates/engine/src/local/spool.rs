@@ -5,12 +5,13 @@
 //! of them waits. An index of all records by sequence would take 40 % of the archive from those who
 //! join no mesh, and these notes take a few bytes of what waits.
 
+mod reads;
+
 use std::sync::mpsc;
 
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use tokio::sync::oneshot;
 
-use super::read::{self, Reader};
 use super::store::{Index, Row, Store};
 use super::writer::Command;
 use super::{Local, closed};
@@ -24,6 +25,9 @@ pub(super) struct SpoolConfig {
     /// Numbers above the first and up to the second were given up since the start, since others use
     /// them; nothing is stored under them.
     pub(super) given_up: (u64, u64),
+    /// Notes up to here were made again since the start, for a mesh that lost what it had confirmed; they
+    /// take no room from what is measured.
+    pub(super) again_until: u64,
 }
 
 /// What waits, as the writer knows it.
@@ -36,18 +40,20 @@ pub(super) struct Spool {
     pub(super) passed: u64,
     /// Records that wait.
     pub(super) count: u64,
+    /// Of them such as wait again (`again_until`).
+    pub(super) again: u64,
 }
 
-/// What the storage thread is asked to do with the spool; answered with up to where nothing waits.
+/// What the storage thread is asked to do with the spool.
 pub(super) enum Request {
     /// Note from now on what is to be forwarded.
     Begin(SpoolConfig, mpsc::Sender<Result<(u64, u64), Error>>),
     /// The mesh misses nothing up to here.
-    Pass(u64, oneshot::Sender<Result<u64, Error>>),
+    Pass(u64, oneshot::Sender<Result<(), Error>>),
     /// The mesh holds numbers up to here that others have used: none of them is used here any more.
     Yield(u64, oneshot::Sender<Result<Yielded, Error>>),
     /// The mesh has less than it once said: begin again here.
-    Rewind(u64, oneshot::Sender<Result<u64, Error>>),
+    Rewind(u64, oneshot::Sender<Result<(), Error>>),
 }
 
 /// What it cost to keep clear of numbers that another station has used.
@@ -71,24 +77,24 @@ impl Local {
     /// Begins to note which records of `host` are to be forwarded, and to keep them from retention.
     ///
     /// Blocks for the disk; the first time for seconds, when there is much to note. Returns up to
-    /// where nothing waits, and the highest sequence.
+    /// where the mesh has confirmed everything, and the highest sequence.
     pub(crate) fn begin_spool(&self, host: &HostId, records_max: u64) -> Result<(u64, u64), Error> {
         let (reply, answer) = mpsc::channel();
-        let config = SpoolConfig { host: host.clone(), records_max, given_up: (0, 0) };
+        let config = SpoolConfig { host: host.clone(), records_max, given_up: (0, 0), again_until: 0 };
         self.send(Command::Spool(Request::Begin(config, reply)))?;
         answer.recv().map_err(|_| closed())?
     }
 
     /// Forgets the notes up to `watermark`, which the mesh has said.
-    pub(crate) async fn pass_spool(&self, watermark: u64) -> Result<u64, Error> {
+    pub(crate) async fn pass_spool(&self, watermark: u64) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Spool(Request::Pass(watermark, reply)))?;
         committed(answer).await
     }
 
-    /// Notes again what was confirmed once, from `watermark` on, as far as it is kept and the spool
-    /// has room; returns up to where there is nothing.
-    pub(crate) async fn rewind_spool(&self, watermark: u64) -> Result<u64, Error> {
+    /// Notes again what was confirmed once, from `watermark` on, as far as it is kept: the newest, as many
+    /// as may wait, beside those that wait already.
+    pub(crate) async fn rewind_spool(&self, watermark: u64) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Spool(Request::Rewind(watermark, reply)))?;
         committed(answer).await
@@ -129,50 +135,6 @@ async fn committed<T: Send + 'static>(answer: oneshot::Receiver<Result<T, Error>
         .map_err(|_| closed())?
 }
 
-impl Reader {
-    async fn held_runs(&self, origin: &HostId, after: u64) -> Result<Vec<(u64, u64)>, Error> {
-        let origin = origin.clone();
-        self.read(move |connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT first, last FROM held JOIN origin ON held.origin = origin.id
-                 WHERE name = ?1 AND ?2 < last ORDER BY first LIMIT 1000",
-            )?;
-            statement
-                .query_map(params![origin.as_str(), after.cast_signed()], |row| {
-                    Ok((row.get::<_, i64>(0)?.cast_unsigned(), row.get::<_, i64>(1)?.cast_unsigned()))
-                })?
-                .collect()
-        })
-        .await
-    }
-
-    async fn spooled(&self, after: u64, records: usize, bytes: usize) -> Result<Vec<Record>, Error> {
-        self.read(move |connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT record.cursor, name, record.seq, time_unix_ns, value, failure, after_s, detail,
-                        source, target, quantity
-                 FROM spool CROSS JOIN record ON record.cursor = spool.cursor
-                      CROSS JOIN series ON series.id = record.series
-                      CROSS JOIN origin ON origin.id = record.origin
-                 WHERE ?1 < spool.seq ORDER BY spool.seq LIMIT ?2",
-            )?;
-            let mut rows = statement.query(params![after.cast_signed(), records as i64])?;
-            let (mut found, mut room) = (Vec::new(), bytes);
-            while let Some(row) = rows.next()? {
-                let record = read::record(row, read::series(row, 8)?)?;
-                let size = super::RECORD_BYTES + record.detail.len();
-                if room < size && !found.is_empty() {
-                    break;
-                }
-                room = room.saturating_sub(size);
-                found.push(record);
-            }
-            Ok(found)
-        })
-        .await
-    }
-}
-
 impl Request {
     /// Whether the appends that came before have to be stored before.
     pub(super) fn follows_appends(&self) -> bool {
@@ -193,19 +155,21 @@ impl Request {
             }
             Self::Yield(taken, reply) => {
                 let yielded = store.transact(|transaction, index| yield_numbers(transaction, index, taken));
-                // An index that is read again knows it, too.
-                if let Some(spool) = store.index().and_then(|index| index.spool.as_ref()) {
-                    store.spool = Some(spool.config.clone());
-                }
+                store.keep_spool_config();
                 Box::new(move || drop(reply.send(yielded)))
             }
             Self::Rewind(watermark, reply) => {
-                let begins = store.transact(|transaction, index| {
-                    let Some(mut spool) = index.spool.take() else { return Ok(0) };
-                    fill(transaction, &mut spool, 0, watermark)?;
+                let rewound = store.transact(|transaction, index| {
+                    let Some(mut spool) = index.spool.take() else { return Ok(()) };
+                    // Above it all that is new is noted already.
+                    let until = spool.passed;
+                    spool.config.again_until = spool.config.again_until.max(until);
+                    let room = spool.config.records_max.saturating_sub(spool.again);
+                    spool.again += fill(transaction, &mut spool, 0, (watermark, until), room)?;
                     restart(transaction, index, spool)
                 });
-                Box::new(move || drop(reply.send(begins)))
+                store.keep_spool_config();
+                Box::new(move || drop(reply.send(rewound)))
             }
         };
         answer
@@ -213,6 +177,13 @@ impl Request {
 }
 
 impl Store {
+    /// An index that is read again knows it, too.
+    fn keep_spool_config(&mut self) {
+        if let Some(spool) = self.index().and_then(|index| index.spool.as_ref()) {
+            self.spool = Some(spool.config.clone());
+        }
+    }
+
     fn begin(&mut self, config: SpoolConfig) -> Result<(u64, u64), Error> {
         self.spool = Some(config.clone());
         self.transact(|transaction, index| {
@@ -229,18 +200,24 @@ impl Store {
             match known {
                 Some((of, passed, cursor)) if of == origin => {
                     let passed = passed.cast_unsigned();
-                    let mut spool = Spool { config, origin, passed, count: count()?.cast_unsigned() };
+                    let count = count()?.cast_unsigned();
+                    let room = config.records_max.saturating_sub(count);
+                    let mut spool = Spool { config, origin, passed, count, again: 0 };
                     // What a version or a configuration without a mesh has stored meanwhile.
-                    fill(transaction, &mut spool, cursor, passed)?;
+                    fill(transaction, &mut spool, cursor, (passed, u64::MAX >> 1), room)?;
                     index.spool = Some(spool);
                     index.save_spool(transaction)?;
                     Ok((passed, highest))
                 }
                 _ => {
                     transaction.execute_batch("DELETE FROM spool; DELETE FROM spooling")?;
-                    let mut spool = Spool { config, origin, passed: 0, count: 0 };
-                    fill(transaction, &mut spool, 0, 0)?;
-                    Ok((restart(transaction, index, spool)?, highest))
+                    // The other half is for what comes.
+                    let room = config.records_max.div_ceil(2);
+                    let mut spool = Spool { config, origin, passed: 0, count: 0, again: 0 };
+                    fill(transaction, &mut spool, 0, (0, u64::MAX >> 1), room)?;
+                    restart(transaction, index, spool)?;
+                    // The mesh has confirmed nothing.
+                    Ok((0, highest))
                 }
             }
         })
@@ -259,15 +236,22 @@ impl Index {
             return Ok(None);
         }
         let known = connection
-            .query_row("SELECT origin, passed, (SELECT count(*) FROM spool) FROM spooling", [], |row| {
-                Ok((row.get(0)?, row.get::<_, i64>(1)?, row.get::<_, i64>(2)?))
-            })
+            .query_row(
+                "SELECT origin, passed, (SELECT count(*) FROM spool), (SELECT count(*) FROM spool WHERE seq <= ?1)
+                 FROM spooling",
+                [config.again_until.cast_signed()],
+                |row| {
+                    let [passed, count, again] = [1, 2, 3].map(|column| row.get::<_, i64>(column));
+                    Ok((row.get(0)?, passed?, count?, again?))
+                },
+            )
             .optional()?;
-        Ok(known.map(|(origin, passed, count)| Spool {
+        Ok(known.map(|(origin, passed, count, again)| Spool {
             config,
             origin,
             passed: passed.cast_unsigned(),
             count: count.cast_unsigned(),
+            again: again.cast_unsigned(),
         }))
     }
 
@@ -309,14 +293,15 @@ impl Index {
     pub(super) fn is_spool_full(&self, batch: &[Record]) -> Option<Error> {
         let spool = self.spool.as_ref()?;
         let new = |record: &&Record| spool.takes(record) && !self.is_held(record);
-        let room = spool.config.records_max.saturating_sub(spool.count);
+        let waiting = spool.count - spool.again;
+        let room = spool.config.records_max.saturating_sub(waiting);
         if batch.iter().filter(new).count() as u64 <= room {
             return None;
         }
         Some(Error::Unavailable(format!(
             "{} records wait for the mesh, and no more than {} may; nothing was stored; it goes on by itself when \
              the mesh has taken some",
-            spool.count, spool.config.records_max
+            waiting, spool.config.records_max
         )))
     }
 }
@@ -328,17 +313,17 @@ impl Spool {
     }
 }
 
-fn pass(transaction: &Transaction<'_>, index: &mut Index, watermark: u64) -> rusqlite::Result<u64> {
-    let Some(spool) = index.spool.as_mut() else { return Ok(0) };
+fn pass(transaction: &Transaction<'_>, index: &mut Index, watermark: u64) -> rusqlite::Result<()> {
+    let Some(spool) = index.spool.as_mut() else { return Ok(()) };
     if spool.passed < watermark {
         let mut remove = transaction.prepare_cached("DELETE FROM spool WHERE seq <= ?1")?;
-        let removed = remove.execute([watermark.cast_signed()])?;
-        spool.count -= removed as u64;
+        let again = remove.execute([watermark.min(spool.config.again_until).cast_signed()])? as u64;
+        let first = remove.execute([watermark.cast_signed()])? as u64;
+        spool.count -= again + first;
+        spool.again -= again;
         spool.passed = watermark;
     }
-    let passed = spool.passed;
-    index.save_spool(transaction)?;
-    Ok(passed)
+    index.save_spool(transaction)
 }
 
 fn yield_numbers(transaction: &Transaction<'_>, index: &mut Index, taken: u64) -> rusqlite::Result<Yielded> {
@@ -356,37 +341,45 @@ fn yield_numbers(transaction: &Transaction<'_>, index: &mut Index, taken: u64) -
     Ok(Yielded { highest, lost: count - spool.count })
 }
 
-/// Notes the host's own records of the archive with places above `cursor` and numbers above `seq`,
-/// the newest first, until half of the spool is taken: the other half is for what comes.
-fn fill(transaction: &Transaction<'_>, spool: &mut Spool, cursor: i64, seq: u64) -> rusqlite::Result<()> {
+/// Notes the host's own records of the archive with places above `cursor` and numbers in (`above`, `until`], the
+/// newest `room` of them; returns how many.
+fn fill(
+    transaction: &Transaction<'_>,
+    spool: &mut Spool,
+    cursor: i64,
+    (above, until): (u64, u64),
+    room: u64,
+) -> rusqlite::Result<u64> {
     let mut newest = transaction.prepare_cached(
         "SELECT record.seq, record.cursor FROM record CROSS JOIN series ON series.id = record.series
-         WHERE ?1 < record.cursor AND origin = ?2 AND ?3 < seq AND source = ?4 ORDER BY record.cursor DESC",
+         WHERE ?1 < record.cursor AND origin = ?2 AND ?3 < seq AND seq <= ?4 AND source = ?5
+         ORDER BY record.cursor DESC",
     )?;
     let mut add = transaction.prepare_cached("INSERT OR IGNORE INTO spool VALUES (?1, ?2)")?;
-    let mut rows =
-        newest.query(params![cursor, spool.origin, seq.cast_signed(), spool.config.host.as_str()])?;
-    while spool.count < spool.config.records_max.div_ceil(2)
+    let (above, until) = (above.cast_signed(), until.cast_signed());
+    let mut rows = newest.query(params![cursor, spool.origin, above, until, spool.config.host.as_str()])?;
+    let mut added = 0;
+    while added < room
         && let Some(row) = rows.next()?
     {
-        spool.count += add.execute([row.get::<_, i64>(0)?, row.get(1)?])? as u64;
+        added += add.execute([row.get::<_, i64>(0)?, row.get(1)?])? as u64;
     }
-    Ok(())
+    spool.count += added;
+    Ok(added)
 }
 
 /// Lets the spool begin with the first of its notes.
-fn restart(transaction: &Transaction<'_>, index: &mut Index, mut spool: Spool) -> rusqlite::Result<u64> {
+fn restart(transaction: &Transaction<'_>, index: &mut Index, mut spool: Spool) -> rusqlite::Result<()> {
     let first: Option<i64> = transaction.query_row("SELECT min(seq) FROM spool", [], |row| row.get(0))?;
     spool.passed = match first {
         Some(first) => first.cast_unsigned() - 1,
         None => index.highest(&spool.config.host),
     };
     transaction.execute("DELETE FROM spooling", [])?;
-    let passed = spool.passed;
-    let row = [spool.origin, passed.cast_signed(), index.cursor.cast_signed()];
+    let row = [spool.origin, spool.passed.cast_signed(), index.cursor.cast_signed()];
     transaction.execute("INSERT INTO spooling VALUES (?1, ?2, ?3)", row)?;
     index.spool = Some(spool);
-    Ok(passed)
+    Ok(())
 }
 
 /// Made when a mesh is joined, so that the format stays the one of every version: one that knows

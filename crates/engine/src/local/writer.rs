@@ -205,7 +205,9 @@ impl Writer {
             let mut statistics = self.statistics.lock();
             statistics.records = index.records;
             statistics.series = index.series.len() as u64;
-            statistics.spooled = index.spool.as_ref().map_or(0, |spool| spool.count);
+            let spool = index.spool.as_ref();
+            statistics.spooled = spool.map_or(0, |spool| spool.count);
+            statistics.spooled_again = spool.map_or(0, |spool| spool.again);
             if let Ok(bytes) = self.store.bytes() {
                 statistics.bytes = bytes;
             }

@@ -156,7 +156,9 @@ impl AnswerJson<'_> {
             Error::Corrupt(text) => ("corrupt", text),
             Error::TooOld(text) => ("too_old", text),
             Error::Invalid(text) => ("invalid", text),
-            error @ (Error::TooNew { .. } | Error::Lagged { .. }) => ("unavailable", error.to_string()),
+            error @ (Error::TooNew { .. } | Error::Lagged { .. } | Error::Throttled { .. }) => {
+                ("unavailable", error.to_string())
+            }
         };
         Self { archive, error: Some(ErrorJson { kind: kind.into(), text }), ..Self::default() }
     }

@@ -4,9 +4,9 @@ use std::error::Error as StdError;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, RETRY_AFTER};
 use http::uri::{Authority, Scheme};
-use http::{HeaderValue, Method, Request, StatusCode, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -15,6 +15,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout_at};
 
@@ -55,6 +56,15 @@ pub(super) enum Trouble {
     Lost(String),
     /// The station's own words.
     Refused { status: StatusCode, error: Option<Error> },
+    /// The station's pace: again after this time.
+    Paced { why: String, wait: Duration },
+}
+
+/// What is read of the answer to an append; a host of an earlier version says nothing of a wait.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Appended {
+    wait_s: f64,
 }
 
 impl Client {
@@ -85,15 +95,16 @@ impl Client {
         self.deadline
     }
 
-    /// Appends lines; repeats a request that was lost, which stores nothing twice.
-    pub(super) async fn append(&self, body: Bytes) -> Result<(), Error> {
+    /// Appends lines; repeats a request that was lost, which stores nothing twice. Gives how long the
+    /// station wants to be left in peace then.
+    pub(super) async fn append(&self, body: Bytes) -> Result<Duration, Error> {
         let seconds = u32::try_from(body.len() / BYTES_PER_S).expect("a body has some megabytes");
         let until = Instant::now() + self.deadline + seconds * Duration::from_secs(1);
         let ask = Ask { method: Method::POST, path: "records", body, content_type: "application/x-ndjson" };
         let answer = self.ask(&ask, until).await.map_err(Trouble::of_append)?;
-        // The head says it all; what follows is taken so that the connection can be kept.
-        let _ = answer.whole(until).await;
-        Ok(())
+        // The head says that it is stored, whatever follows.
+        let Appended { wait_s } = answer.json(until).await.unwrap_or_default();
+        Ok(Duration::try_from_secs_f64(wait_s).unwrap_or_default().min(PACE_MAX))
     }
 
     /// Asks; a request that was lost, as when the station has just closed a kept connection, is asked once
@@ -120,6 +131,7 @@ impl Client {
             Err(_) => return Err(Trouble::Lost(format!("{} does not answer in time", self.authority))),
         };
         let status = response.status();
+        let wait = pace(response.headers());
         let answer = Answer(response.into_body());
         if status.is_success() {
             return Ok(answer);
@@ -128,6 +140,13 @@ impl Client {
             Ok(text) => wire::read_error(&text),
             Err(_) => None,
         };
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            let why = match error {
+                Some(Error::Unavailable(why)) => why,
+                _ => format!("the answer is {status}"),
+            };
+            return Err(Trouble::Paced { why, wait });
+        }
         Err(Trouble::Refused { status, error })
     }
 
@@ -217,6 +236,7 @@ impl Trouble {
             Self::Refused { status, error } => {
                 error.unwrap_or_else(|| unexplained(status, Error::Unavailable))
             }
+            Self::Paced { why, wait } => Error::Throttled { why, wait },
         }
     }
 
@@ -226,6 +246,7 @@ impl Trouble {
             Self::Unreached(why) => Error::Unavailable(why),
             Self::Lost(why) => Error::Unknown(why),
             Self::Refused { status, error } => error.unwrap_or_else(|| unexplained(status, Error::Unknown)),
+            Self::Paced { why, wait } => Error::Throttled { why, wait },
         }
     }
 }
@@ -243,6 +264,12 @@ fn unexplained(status: StatusCode, other: fn(String) -> Error) -> Error {
         _ if status.is_client_error() => Error::Unavailable(why),
         _ => other(why),
     }
+}
+
+/// When to ask again (RFC 9110 §10.2.3, in seconds; a date is not worth reading a clock for).
+fn pace(headers: &HeaderMap) -> Duration {
+    let seconds = headers.get(RETRY_AFTER).and_then(|value| value.to_str().ok()?.trim().parse().ok());
+    seconds.map_or(PACE, Duration::from_secs).min(PACE_MAX)
 }
 
 /// An answer that breaks the protocol.
@@ -334,6 +361,12 @@ const IDLE_CONNECTIONS: usize = 2;
 /// A station sends about 1 KiB of head.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 const HEADERS_MAX: usize = 64;
+
+/// The wait after a 429 that names none.
+const PACE: Duration = Duration::from_secs(5);
+
+/// Whatever a station says: its budgets refill a batch within a minute, and nobody is to be put off for days.
+const PACE_MAX: Duration = Duration::from_mins(5);
 
 /// The slowest way that an append still gets through.
 const BYTES_PER_S: usize = 128 << 10;

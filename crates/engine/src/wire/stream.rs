@@ -51,7 +51,8 @@ pub fn error_text(error: &Error) -> String {
     let (kind, sentence) = match error {
         Error::Unknown(why) => ("unknown", why.clone()),
         Error::Denied(why) => ("denied", why.clone()),
-        Error::Unavailable(why) => ("unavailable", why.clone()),
+        // When it is taken is said beside it (docs/spec/engine.md §6).
+        Error::Unavailable(why) | Error::Throttled { why, .. } => ("unavailable", why.clone()),
         Error::Corrupt(why) => ("corrupt", why.clone()),
         Error::TooOld(why) => ("too_old", why.clone()),
         Error::Invalid(why) => ("invalid", why.clone()),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use barograph_engine::{Engine as _, Error, Record};
+use barograph_engine::{Engine as _, Error, JoinedConfig, Record};
 use barograph_forecast::{Outcome, Series};
 use tokio::time::Instant;
 
@@ -32,6 +32,31 @@ async fn ten_thousand_records_of_an_outage_of_60_s_drain_at_once() {
     assert_eq!((statistics.watermark, statistics.last_error), (Some(10_000), None));
     assert_eq!((statistics.forwarded, statistics.rewinds), (10_000, 0));
     assert_eq!(*mesh.appended.lock().unwrap(), 10_000, "nothing was sent twice");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mesh_that_sets_a_pace_is_followed_steadily_and_is_no_fault() {
+    let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    let began = Instant::now();
+    // Its allowance is used up for 20 s.
+    *mesh.pace.lock().unwrap() = Some((200.0, began + Duration::from_secs(20)));
+    let station = Station::start(quick(), station.path(), &mesh).await;
+    station.append(&records(1..=10_000)).await.unwrap();
+    let is_paced = |joined: &barograph_engine::Joined| {
+        assert_eq!(joined.statistics().last_error, None);
+        joined.statistics().is_paced
+    };
+    station.until(is_paced).await;
+    station.until(|joined| !is_paced(joined) && joined.statistics().spooled == 0).await;
+    // Five batches of 2000, 10 s apart.
+    let took = began.elapsed().as_secs_f64();
+    assert!((60.0..65.0).contains(&took), "{took} s");
+    assert_eq!(stored(&mesh.local()).await, (1..=10_000).collect::<Vec<_>>());
+    assert_in_order(&mesh.local()).await;
+    assert_eq!(*mesh.appended.lock().unwrap(), 10_000, "nothing was sent twice");
+    let put_off = *mesh.put_off.lock().unwrap();
+    assert!(put_off <= 6, "it asked {put_off} times too early");
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,6 +99,47 @@ async fn a_mesh_that_lost_its_archive_gets_again_what_is_kept() {
         .until(|joined| joined.statistics().spooled == 0 && joined.statistics().watermark == Some(300))
         .await;
     assert_eq!(stored(&mesh.local()).await, (1..=300).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_mesh_lost_is_sent_again_once_although_much_else_waits() {
+    let [directory, first, second] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(first.path());
+    let config = JoinedConfig { spool_records_max: 6000, ..quick() };
+    let station = Station::start(config.clone(), directory.path(), &mesh).await;
+    station.append(&records(1..=5000)).await.unwrap();
+    station.drained().await;
+    // It comes back with an empty archive, while more than half of what may wait does.
+    mesh.go_away(Duration::from_secs(600));
+    *mesh.archive.lock().unwrap() = Mesh::new(second.path()).local();
+    station.append(&records(5001..=10_000)).await.unwrap();
+    *mesh.appended.lock().unwrap() = 0;
+    *mesh.pace.lock().unwrap() = Some((200.0, Instant::now()));
+    tokio::time::sleep(Duration::from_secs(600)).await;
+    station.until(|joined| 5000 < joined.statistics().spooled).await;
+    // What waits again takes no room from what is measured.
+    assert!(!station.joined.statistics().is_full);
+    station.append(&records(10_001..=11_000)).await.unwrap();
+    station.drained().await;
+    assert_eq!(stored(&mesh.local()).await, (1..=11_000).collect::<Vec<_>>());
+    assert_in_order(&mesh.local()).await;
+    assert_eq!(*mesh.appended.lock().unwrap(), 11_000, "nothing was sent twice");
+    assert_eq!(station.joined.statistics().passed_over, 0);
+
+    // Killed in the middle of it, it goes on.
+    let third = tempfile::tempdir().unwrap();
+    *mesh.archive.lock().unwrap() = Mesh::new(third.path()).local();
+    station.until(|joined| joined.statistics().watermark.is_some_and(|w| w < 11_000)).await;
+    station.until(|joined| joined.statistics().watermark.is_some_and(|w| 5000 < w)).await;
+    station.stop().await;
+    let station = Station::start(config, directory.path(), &mesh).await;
+    station.drained().await;
+    station.until(|joined| joined.statistics().watermark == Some(11_000)).await;
+    assert_eq!(
+        stored(&mesh.local()).await,
+        (5001..=11_000).collect::<Vec<_>>(),
+        "the newest, as many as may wait"
+    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -37,6 +37,10 @@ pub(crate) struct Mesh {
     pub(crate) faults: Mutex<VecDeque<Fault>>,
     /// Everything is refused before this moment.
     pub(crate) away_until: Mutex<Option<Instant>>,
+    /// Records a second that it takes on the average, and when it takes the next batch.
+    pub(crate) pace: Mutex<Option<(f64, Instant)>>,
+    /// Appends that it put off.
+    pub(crate) put_off: Mutex<u64>,
     /// What the engine says of a record by itself.
     pub(crate) judge: fn(&Record) -> Result<(), Error>,
     /// Records of appends that reached the engine, repetitions counted again.
@@ -55,6 +59,8 @@ impl Mesh {
             archive: Mutex::new(Arc::new(open(directory))),
             faults: Mutex::default(),
             away_until: Mutex::default(),
+            pace: Mutex::default(),
+            put_off: Mutex::default(),
             judge,
             appended: Mutex::new(0),
             number: Mutex::default(),
@@ -106,6 +112,14 @@ impl Engine for Mesh {
 
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
         self.is_there()?;
+        if let Some((per_s, next)) = self.pace.lock().unwrap().as_mut() {
+            let (now, due) = (Instant::now(), *next);
+            if now < due {
+                *self.put_off.lock().unwrap() += 1;
+                return Err(Error::Throttled { why: "too many records".into(), wait: due - now });
+            }
+            *next = now + Duration::from_secs_f64(batch.len() as f64 / *per_s);
+        }
         *self.appended.lock().unwrap() += batch.len() as u64;
         batch.iter().try_for_each(self.judge)?;
         let fault = self.faults.lock().unwrap().pop_front().unwrap_or(Fault::None);

@@ -63,6 +63,8 @@ pub(super) fn is_below(path: &str) -> bool {
 struct Refused {
     status: StatusCode,
     text: String,
+    /// When to ask again, where that may help.
+    wait: Duration,
 }
 
 #[derive(Serialize)]
@@ -73,7 +75,8 @@ struct WordJson<'a> {
 
 impl Refused {
     fn new(status: StatusCode, error: &Error) -> Self {
-        Self { status, text: wire::error_text(error) }
+        let wait = if let Error::Throttled { wait, .. } = error { *wait } else { AGAIN };
+        Self { status, text: wire::error_text(error), wait }
     }
 
     fn invalid(why: impl Into<String>) -> Self {
@@ -82,10 +85,10 @@ impl Refused {
 
     fn word(status: StatusCode, kind: &str, error: &str) -> Self {
         let text = serde_json::to_string(&WordJson { error, kind }).expect("two texts are JSON");
-        Self { status, text }
+        Self { status, text, wait: AGAIN }
     }
 
-    /// A member uses more than its share.
+    /// A member uses more than its share of what comes back when something of it ends.
     fn too_much(why: String) -> Self {
         Self::new(StatusCode::TOO_MANY_REQUESTS, &Error::Unavailable(why))
     }
@@ -97,6 +100,7 @@ impl From<Error> for Refused {
             Error::Invalid(_) => StatusCode::BAD_REQUEST,
             Error::Denied(_) => StatusCode::FORBIDDEN,
             Error::TooOld(_) => StatusCode::GONE,
+            Error::Throttled { .. } => StatusCode::TOO_MANY_REQUESTS,
             Error::Corrupt(_) | Error::TooNew { .. } => StatusCode::INTERNAL_SERVER_ERROR,
             Error::Unknown(_) | Error::Unavailable(_) | Error::Lagged { .. } => {
                 StatusCode::SERVICE_UNAVAILABLE
@@ -122,7 +126,9 @@ impl IntoResponse for Refused {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
         if matches!(self.status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("5"));
+            // Whole seconds, and none too early.
+            let seconds = self.wait.as_secs() + u64::from(0 < self.wait.subsec_nanos());
+            headers.insert(header::RETRY_AFTER, seconds.into());
         }
         if self.status == StatusCode::UNAUTHORIZED {
             // RFC 9110 §11.6.1: a 401 says how to authenticate.
@@ -237,6 +243,9 @@ fn done<T: Serialize>(value: &T) -> Response {
 
 /// One JSON text a line (ndjson.org).
 const LINES: &str = "application/x-ndjson";
+
+/// When to ask again where nothing says it.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// An entry that takes longer is a slow attack or a broken client.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);

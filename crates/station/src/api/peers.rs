@@ -64,6 +64,9 @@ struct SpoolJson {
     is_full: bool,
     turned_away: u64,
     forwarded: u64,
+    refused: u64,
+    overtaken: u64,
+    is_paced: bool,
     watermark: Option<u64>,
     error: Option<String>,
 }
@@ -117,6 +120,9 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
         is_full: spool.is_full,
         turned_away: spool.turned_away,
         forwarded: spool.forwarded,
+        refused: spool.refused,
+        overtaken: spool.overtaken,
+        is_paced: spool.is_paced,
         watermark: spool.watermark,
         error: spool.last_error,
     });

@@ -49,6 +49,12 @@ pub struct Spool {
     pub turned_away: u64,
     /// Records that the mesh has acknowledged, repetitions counted again.
     pub forwarded: u64,
+    /// Own records that the mesh does not take.
+    pub refused: u64,
+    /// Own records that the mesh may never get, because it holds another station's under their numbers.
+    pub overtaken: u64,
+    /// Whether they go at the pace that the mesh asked for.
+    pub is_paced: bool,
     /// The sequence up to which the mesh has everything; `None` = it has not said yet.
     pub watermark: Option<u64>,
     /// Why forwarding does not go on; `None` = it does.
@@ -145,6 +151,9 @@ fn spool(joined: &Joined) -> Spool {
         is_full: figures.is_full,
         turned_away: figures.turned_away,
         forwarded: figures.forwarded,
+        refused: figures.refused,
+        overtaken: figures.overtaken,
+        is_paced: figures.is_paced,
         watermark: figures.watermark,
         last_error: figures.last_error.map(|error| error.to_string()),
     }

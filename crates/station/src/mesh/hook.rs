@@ -1,21 +1,26 @@
 //! What others hear of peers: a command that is run, and a URL that is posted to. Each on a thread of its own,
 //! one event after the other; nobody waits for them.
 
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
+use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use axum::body::Bytes;
+use axum::http::Request;
+use axum::http::header::{CONTENT_TYPE, USER_AGENT};
 use barograph_probe::Target;
 use barograph_probe::target::Scheme;
+use http_body_util::Full;
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::{Client, connect::HttpConnector};
+use hyper_util::rt::TokioExecutor;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::RootCertStore;
 
 use super::board::Board;
 use super::events::Event;
@@ -122,10 +127,16 @@ fn wait(child: &mut Child, limit: Duration) -> Result<std::process::ExitStatus, 
 }
 
 fn post_all(jobs: &Jobs) {
+    let poster = match Poster::new() {
+        Ok(poster) => poster,
+        Err(why) => {
+            return tracing::warn!("mesh.webhook: {why}; nothing is posted until the station is restarted");
+        }
+    };
     while let Ok((url, event)) = jobs.recv() {
         let mut pause = POST_AGAIN;
         for attempt in 1..=POSTS_MAX {
-            match post(&url, &event) {
+            match poster.post(&url, &event, POST_LIMIT) {
                 Ok(()) => break,
                 Err(why) if attempt == POSTS_MAX => {
                     tracing::warn!("mesh.webhook at {}: {why}; it was given up", shown(&url));
@@ -142,107 +153,73 @@ fn post_all(jobs: &Jobs) {
 
 /// Where a webhook is, for the log: its path often is the secret that lets whoever knows it post there.
 fn shown(url: &str) -> String {
-    let Ok(target) = Target::parse(url) else { return "its URL".into() };
+    Target::parse(url).map_or_else(|_| "its URL".into(), |target| origin(&target))
+}
+
+fn origin(target: &Target) -> String {
     let scheme = if target.scheme() == Scheme::Https { "https" } else { "http" };
     format!("{scheme}://{}", target.authority())
 }
 
-/// One POST; anything but a 2xx is a failure.
-fn post(url: &str, event: &Event) -> Result<(), String> {
-    let target = Target::parse(url).map_err(|error| error.to_string())?;
-    let body = serde_json::to_string(event).map_err(|error| error.to_string())?;
-    let request = format!(
-        "POST {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: barograph/{}\r\nContent-Type: application/json\r\n\
-         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
-        target.path(),
-        target.authority(),
-        env!("CARGO_PKG_VERSION"),
-        body.len()
-    );
-    let ends = Instant::now() + POST_LIMIT;
-    let tcp = connect(&target, ends)?;
-    let head = if target.scheme() == Scheme::Https {
-        let name = ServerName::try_from(target.host().to_string()).map_err(|error| error.to_string())?;
-        let tls = ClientConnection::new(trust()?, name).map_err(|error| error.to_string())?;
-        exchange(StreamOwned::new(tls, tcp), &request)?
-    } else {
-        exchange(tcp, &request)?
-    };
-    let status = head.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1)).unwrap_or("no HTTP");
-    if status.starts_with('2') { Ok(()) } else { Err(format!("it answered {status:.20}")) }
+/// Posts, one event after the other.
+struct Poster {
+    runtime: tokio::runtime::Runtime,
+    http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
 }
 
-/// A connection whose reads and writes end at a time, however they trickle.
-struct Timed {
-    tcp: TcpStream,
-    ends: Instant,
-}
-
-impl Read for Timed {
-    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
-        self.tcp.set_read_timeout(Some(left(self.ends)?))?;
-        self.tcp.read(buffer)
-    }
-}
-
-impl Write for Timed {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.tcp.set_write_timeout(Some(left(self.ends)?))?;
-        self.tcp.write(bytes)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        self.tcp.flush()
-    }
-}
-
-fn left(ends: Instant) -> std::io::Result<Duration> {
-    let left = ends.saturating_duration_since(Instant::now());
-    if left.is_zero() { Err(std::io::ErrorKind::TimedOut.into()) } else { Ok(left) }
-}
-
-fn connect(target: &Target, ends: Instant) -> Result<Timed, String> {
-    let mut last = "the name has no address".to_string();
-    let addresses = (target.host(), target.port()).to_socket_addrs().map_err(|error| error.to_string())?;
-    for address in addresses {
-        let limit = left(ends).map_err(|error| error.to_string())?.min(POST_LIMIT / 2);
-        match TcpStream::connect_timeout(&address, limit) {
-            Ok(tcp) => return Ok(Timed { tcp, ends }),
-            Err(error) => last = error.to_string(),
-        }
-    }
-    Err(last)
-}
-
-/// Sends a request; gives the first line of the answer. What follows it is for nobody.
-fn exchange(mut stream: impl Read + Write, request: &str) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    let mut buffer = [0; 1024];
-    let mut ask = || -> std::io::Result<()> {
-        stream.write_all(request.as_bytes())?;
-        stream.flush()?;
-        while !bytes.contains(&b'\n') && bytes.len() < LINE_BYTES_MAX {
-            match stream.read(&mut buffer)? {
-                0 => break,
-                read => bytes.extend_from_slice(&buffer[..read]),
-            }
-        }
-        Ok(())
-    };
-    ask().map_err(|error| error.to_string())?;
-    Ok(String::from_utf8_lossy(&bytes).lines().next().unwrap_or_default().to_string())
-}
-
-/// The system's certificates, read once.
-fn trust() -> Result<Arc<ClientConfig>, String> {
-    static SYSTEM: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
-    let load = || {
+impl Poster {
+    /// Trusts the system's certificates of now.
+    fn new() -> Result<Self, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let mut roots = RootCertStore::empty();
         // Systems carry certificates that no strict reader takes; the rest is what counts.
         roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
-        barograph_probe::io::trusting(roots).map(Arc::new).map_err(|error| error.to_string())
-    };
-    SYSTEM.get_or_init(load).clone()
+        let mut tls = barograph_probe::io::trusting(roots).map_err(|error| error.to_string())?;
+        // The connector says by itself what it speaks.
+        tls.alpn_protocols.clear();
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_connect_timeout(Some(POST_LIMIT / 2));
+        let connector = HttpsConnectorBuilder::new()
+            .with_tls_config(tls)
+            .https_or_http()
+            .enable_http1()
+            .wrap_connector(tcp);
+        let http = Client::builder(TokioExecutor::new())
+            // Events are rare: a connection is not kept for the next.
+            .pool_max_idle_per_host(0)
+            .http1_max_buf_size(HEAD_BYTES_MAX)
+            .build(connector);
+        Ok(Self { runtime: runtime.map_err(|error| error.to_string())?, http })
+    }
+
+    /// One POST, for at most `limit` from the name to the answer; anything but a 2xx is a failure, a
+    /// redirect too. The answer's body is for nobody.
+    fn post(&self, url: &str, event: &Event, limit: Duration) -> Result<(), String> {
+        let target = Target::parse(url).map_err(|error| error.to_string())?;
+        let body = serde_json::to_string(event).map_err(|error| error.to_string())?;
+        let request = Request::post(format!("{}{}", origin(&target), target.path()))
+            .header(USER_AGENT, concat!("barograph/", env!("CARGO_PKG_VERSION")))
+            .header(CONTENT_TYPE, "application/json")
+            .body(Full::from(body))
+            .map_err(|error| error.to_string())?;
+        let answer = async { tokio::time::timeout(limit, self.http.request(request)).await };
+        let answer =
+            self.runtime.block_on(answer).map_err(|_| format!("no answer in {} s", limit.as_secs_f64()))?;
+        let status = answer.map_err(|error| causes(&error))?.status();
+        if status.is_success() { Ok(()) } else { Err(format!("it answered {}", status.as_u16())) }
+    }
+}
+
+/// An error with what caused it, in one sentence.
+fn causes(error: &dyn std::error::Error) -> String {
+    let mut sentence = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        sentence += &format!(": {error}");
+        cause = error.source();
+    }
+    sentence
 }
 
 /// Events that wait for a slow command or URL; a whole site of peers may be lost at once.
@@ -256,12 +233,13 @@ const POST_LIMIT: Duration = Duration::from_secs(10);
 /// Attempts, and the pause after the first: a restart of the receiver is waited for, an outage not.
 const POSTS_MAX: u32 = 3;
 const POST_AGAIN: Duration = Duration::from_secs(1);
-/// The first line of an answer is short.
-const LINE_BYTES_MAX: usize = 1024;
+/// The head of an answer; the least that the client takes as a bound.
+const HEAD_BYTES_MAX: usize = 8192;
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::io::Read;
     use std::net::TcpListener;
     use std::os::unix::fs::PermissionsExt;
 
@@ -317,13 +295,13 @@ mod tests {
         assert!(run("  ", &event(), RUN_LIMIT).is_err());
     }
 
-    #[test]
-    fn a_url_gets_the_event_as_json_and_its_refusal_is_told() {
+    /// A server that gives each request one of these answers, and then the requests; it does not close before.
+    fn serve(answers: &'static [&str]) -> (String, std::thread::JoinHandle<Vec<String>>) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let url = format!("http://{}/hook", listener.local_addr().unwrap());
+        let url = format!("http://{}/hook?key=1", listener.local_addr().unwrap());
         let served = std::thread::spawn(move || {
-            let mut requests = Vec::new();
-            for answer in ["HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 500 No\r\n\r\n"] {
+            let (mut requests, mut streams) = (Vec::new(), Vec::new());
+            for answer in answers {
                 let (mut stream, _) = listener.accept().unwrap();
                 stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
                 let mut bytes = Vec::new();
@@ -332,17 +310,55 @@ mod tests {
                     let read = stream.read(&mut buffer).unwrap();
                     bytes.extend_from_slice(&buffer[..read]);
                 }
-                stream.write_all(answer.as_bytes()).unwrap();
+                // Whoever has had enough of an endless answer hangs up.
+                let _ = stream.write_all(answer.as_bytes());
                 requests.push(String::from_utf8(bytes).unwrap());
+                streams.push(stream);
             }
             requests
         });
-        post(&url, &event()).unwrap();
-        assert!(post(&url, &event()).unwrap_err().contains("500"));
+        (url, served)
+    }
+
+    #[test]
+    fn a_url_gets_the_event_as_json_and_its_refusal_is_told() {
+        let (url, served) = serve(&[
+            "HTTP/1.1 204 No Content\r\n\r\n",
+            "HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n",
+            "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n",
+            "HTTP/1.1 307 Elsewhere\r\nlocation: /there\r\ncontent-length: 0\r\n\r\n",
+            "SSH-2.0-OpenSSH_9.9\r\n",
+        ]);
+        let poster = Poster::new().unwrap();
+        let post = || poster.post(&url, &event(), POST_LIMIT);
+        post().unwrap();
+        assert!(post().unwrap_err().contains("500"));
+        assert_eq!(post(), Ok(()), "what comes before the answer is none, and its body is not waited for");
+        assert!(post().unwrap_err().contains("307"));
+        assert!(post().is_err());
         let requests = served.join().unwrap();
-        assert!(requests[0].starts_with("POST /hook HTTP/1.1\r\n"), "{}", requests[0]);
+        assert!(requests[0].starts_with("POST /hook?key=1 HTTP/1.1\r\n"), "{}", requests[0]);
+        let head = requests[0].to_ascii_lowercase();
+        assert!(
+            head.contains("content-type: application/json\r\n") && head.contains("user-agent: barograph/")
+        );
         assert!(requests[0].contains("\"host\":\"b\""));
-        assert!(post(&url, &event()).is_err(), "nobody listens any more");
+        assert_eq!(requests.len(), 5, "no redirect was followed");
+        assert!(post().is_err(), "nobody listens any more");
+        assert!(poster.post("https://[::1", &event(), POST_LIMIT).is_err());
+    }
+
+    #[test]
+    fn an_answer_that_trickles_or_does_not_end_is_given_up() {
+        let endless: &'static str = Box::leak(format!("HTTP/1.1 200 OK\r\nx: {}", "x".repeat(20_000)).into());
+        let answers: &'static [&str] = Box::leak(Box::new(["HTTP/1.1 20", endless]));
+        let (url, served) = serve(answers);
+        let poster = Poster::new().unwrap();
+        let why = poster.post(&url, &event(), Duration::from_millis(200)).unwrap_err();
+        assert!(why.contains("no answer in 0.2 s"), "{why}");
+        let why = poster.post(&url, &event(), POST_LIMIT).unwrap_err();
+        assert!(!why.contains("no answer"), "{why}");
+        served.join().unwrap();
     }
 
     #[test]

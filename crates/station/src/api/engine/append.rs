@@ -17,6 +17,13 @@ use crate::recorder::FeedError;
 #[derive(Serialize)]
 struct AppendedJson {
     records: usize,
+    /// The next body is not taken before.
+    #[serde(skip_serializing_if = "is_none")]
+    wait_s: f64,
+}
+
+fn is_none(wait_s: &f64) -> bool {
+    *wait_s == 0.0
 }
 
 pub(super) async fn append(
@@ -30,21 +37,22 @@ pub(super) async fn append(
     expect_type(&headers, LINES)?;
     // Before the body, so that what is refused does not use up what a smaller one could have.
     let length = length(&headers, BODY_BYTES_MAX)?;
-    member.allowance.take_bytes(length, Instant::now()).map_err(Refused::too_much)?;
+    member.allowance.take_body(length, Instant::now())?;
     let records = match tokio::time::timeout(BODY_TIMEOUT, read(body)).await {
         Ok(records) => records?,
         Err(_) => return Err(late()),
     };
-    let Some(first) = records.first() else { return Ok(done(&AppendedJson { records: 0 })) };
+    let Some(first) = records.first() else { return Ok(done(&AppendedJson { records: 0, wait_s: 0.0 })) };
     own(&records, &first.origin)?;
     bound(&shared, &member, &first.origin).await?;
-    member.allowance.take_records(records.len(), Instant::now()).map_err(Refused::too_much)?;
+    member.allowance.take_records(records.len(), Instant::now());
     let stored = shared.inbox.forward(records).await.map_err(|error| match error {
         FeedError::Unknown => Error::Unknown("the archive takes long".into()),
         FeedError::Invalid(why) => Error::Invalid(why),
         other => Error::Unavailable(other.to_string()),
     })?;
-    Ok(done(&AppendedJson { records: stored }))
+    let wait_s = member.allowance.wait(length, Instant::now()).as_secs_f64();
+    Ok(done(&AppendedJson { records: stored, wait_s }))
 }
 
 /// The records of a body, each within its limits.

@@ -54,7 +54,7 @@ pub(super) async fn register(
     expect_type(&headers, "application/json")?;
     // The body is taken first, so that a refusal need not end the connection.
     let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
-    member.allowance.take_registration(Instant::now()).map_err(Refused::too_much)?;
+    member.allowance.take_registration(Instant::now())?;
     let entry = wire::read_entry(&text)?;
     bound(&shared, &member, &entry.host).await?;
     let ttl = Duration::from_secs_f64(ttl_s);

@@ -2,7 +2,10 @@
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::time::Instant;
 
+use barograph_engine::{Engine as _, Error, Remote, RemoteConfig, wire};
+use barograph_forecast::Name;
 use serde_json::{Value, json};
 
 use super::{ask, entry, invite, keeping, kind, lines, record, register};
@@ -127,6 +130,47 @@ fn a_batch_is_bounded_and_stored_as_a_whole_or_not_at_all() {
 }
 
 #[test]
+fn a_member_that_has_sent_its_burst_is_told_when_to_go_on() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let address = station.address();
+    let token = invite(address, Some("b"));
+    let body = lines(&(1..=10_000).map(|seq| record("b", "b", seq)).collect::<Vec<_>>());
+    let began = Instant::now();
+    let append = || ask(address, &token, "POST", "records", &body);
+    for _ in 0..10 {
+        let answer = append();
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    }
+    // The burst is 100 000; a body more is taken before the refill of 200 a second has made up for it.
+    let answer = append();
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let wait_s = answer.json()["wait_s"].as_f64().unwrap();
+    let refilled_s = began.elapsed().as_secs_f64();
+    assert!((50.0 - refilled_s..=50.0).contains(&wait_s), "{wait_s} s, begun {refilled_s} s ago");
+    let refused = append();
+    assert_eq!((refused.status, kind(&refused).as_str()), (429, "unavailable"), "{}", refused.body);
+    let head = refused.head.to_ascii_lowercase();
+    let again = head.split("retry-after: ").nth(1).and_then(|rest| rest.lines().next()).unwrap();
+    assert!(
+        (wait_s - 20.0..=wait_s + 1.0).contains(&again.trim().parse::<f64>().unwrap()),
+        "{again} of {wait_s}"
+    );
+
+    // A member's engine passes it on as such, and does not ask again before.
+    let config = RemoteConfig::new(format!("http://{address}/"), Name::new("b").unwrap());
+    let remote = Remote::new(RemoteConfig { token: Some(token.clone()), ..config }).unwrap();
+    let batch = [wire::read_record(record("b", "b", 1).to_string().as_bytes()).unwrap()];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    for _ in 0..2 {
+        let refused = runtime.block_on(remote.append(&batch));
+        let Err(Error::Throttled { wait, .. }) = refused else { panic!("{refused:?}") };
+        assert!((20.0..=51.0).contains(&wait.as_secs_f64()), "{wait:?}");
+    }
+    station.stop(crate::LIMIT);
+}
+
+#[test]
 fn ten_thousand_registrations_are_refused_politely_and_others_go_on() {
     let state = tempfile::tempdir().unwrap();
     let station = serve(quiet(state.path()));
@@ -181,7 +225,7 @@ fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
     let (slow, writer) = (invite(address, None), invite(address, Some("b")));
     let bearer = format!("Bearer {slow}");
     // They read nothing more.
-    let held: Vec<_> = (0..16).map(|_| open_watch(address, &bearer, "local:lab")).collect();
+    let held: Vec<_> = (0..80).map(|_| open_watch(address, &bearer, "local:lab")).collect();
     let more = ask(address, &slow, "GET", "watch?group=local:lab", "");
     assert_eq!((more.status, kind(&more).as_str()), (429, "unavailable"), "{}", more.body);
     assert!(more.head.contains("retry-after"), "{}", more.head);

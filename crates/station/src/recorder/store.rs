@@ -1,0 +1,100 @@
+//! One append to the archive: what waits together, its numbers, and what came of it.
+
+use std::time::Duration;
+
+use barograph_engine::{Engine, Error, Local, Record};
+use barograph_forecast::Name;
+use tokio::sync::oneshot;
+
+use super::inbox::FeedError;
+
+/// What is appended or dropped as a whole.
+pub(super) struct Entry {
+    /// Own records have sequence 0 until their append begins.
+    pub(super) records: Vec<Record>,
+    /// `None` = measured here: already learnt, nobody waits.
+    pub(super) answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
+    /// From a member of the mesh: the archive takes each record by itself.
+    pub(super) is_forwarded: bool,
+    /// The archive refused its records under the numbers that they had first.
+    pub(super) is_renumbered: bool,
+}
+
+impl Entry {
+    pub(super) fn new(
+        records: Vec<Record>,
+        answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
+    ) -> Self {
+        Self { records, answer, is_forwarded: false, is_renumbered: false }
+    }
+}
+
+/// An append on its way, and what came of it.
+pub(super) struct Appended {
+    pub(super) entries: Vec<Entry>,
+    pub(super) next_seq: Option<u64>,
+    /// As [`Recorder::asks_again`].
+    pub(super) asks_again: bool,
+    /// Places of the entries of which the archive took no further origin or gap.
+    pub(super) refused: Vec<usize>,
+    /// Other origins of which the archive was asked, with the highest sequence it had before.
+    pub(super) origins: Vec<(Name, Option<u64>)>,
+    pub(super) result: Result<(), Error>,
+}
+
+/// Entries of one append are all forwarded, or none is.
+pub(super) fn entries_are_forwarded(entries: &[Entry]) -> bool {
+    entries.first().is_some_and(|entry| entry.is_forwarded)
+}
+
+/// Gives members' records to the archive, each by itself.
+pub(super) async fn absorb(engine: &dyn Engine, archive: &Local, append: &mut Appended) -> Result<(), Error> {
+    ask_highest(engine, append).await?;
+    // Together in one commit, and each with its own answer.
+    let absorbed = append.entries.iter().map(|entry| archive.absorb(&entry.records));
+    let absorbed = within_limit(futures_util::future::try_join_all(absorbed)).await?;
+    let refused = absorbed.iter().enumerate().filter(|(_, absorbed)| 0 < absorbed.refused);
+    append.refused = refused.map(|(at, _)| at).collect();
+    Ok(())
+}
+
+async fn ask_highest(engine: &dyn Engine, append: &mut Appended) -> Result<(), Error> {
+    for (origin, highest) in &mut append.origins {
+        *highest = Some(match within_limit(engine.next_seq(origin)).await {
+            Ok(next) => next.saturating_sub(1),
+            // It has used its highest; nobody else goes without for it.
+            Err(Error::Invalid(_)) => Record::SEQ_MAX,
+            Err(error) => return Err(error),
+        });
+    }
+    Ok(())
+}
+
+/// Numbers what has no number yet, and appends.
+pub(super) async fn store(engine: &dyn Engine, host: &Name, append: &mut Appended) -> Result<(), Error> {
+    ask_highest(engine, append).await?;
+    for record in append.entries.iter_mut().flat_map(|entry| &mut entry.records) {
+        if record.seq == 0 && record.origin == *host {
+            let next = match append.next_seq {
+                Some(next) if !append.asks_again => next,
+                // What was given and not appended yet is not given again.
+                known => within_limit(engine.next_seq(host)).await?.max(known.unwrap_or(1)),
+            };
+            append.asks_again = false;
+            record.seq = next;
+            append.next_seq = Some(next + 1);
+        }
+    }
+    let batch: Vec<Record> = append.entries.iter().flat_map(|entry| entry.records.iter().cloned()).collect();
+    within_limit(engine.append(&batch)).await
+}
+
+async fn within_limit<T>(future: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    match tokio::time::timeout(APPEND_TIMEOUT, future).await {
+        Ok(result) => result,
+        Err(_) => Err(Error::Unknown(format!("no answer for {} s", APPEND_TIMEOUT.as_secs()))),
+    }
+}
+
+/// An archive that does not answer for so long is taken as not working; longer than its own deadline.
+const APPEND_TIMEOUT: Duration = Duration::from_secs(40);
