@@ -95,12 +95,12 @@ impl Client {
         Ok(Self { target, token, tls })
     }
 
-    /// A client of the station at `url`, which is shown `token` if there is one.
+    /// A client of the station at `url`, which is shown `token` if there is one; `ca` is trusted beside the system's.
     ///
     /// # Errors
     /// A sentence about what is wrong with the address.
-    pub(crate) fn of(url: &str, token: Option<String>) -> Result<Self, String> {
-        Self::new(&StationArgs { station: Some(url.into()), state: None, token, ca: None })
+    pub(crate) fn of(url: &str, token: Option<String>, ca: Option<PathBuf>) -> Result<Self, String> {
+        Self::new(&StationArgs { station: Some(url.into()), state: None, token, ca })
     }
 
     /// Whether the station speaks HTTPS.
@@ -412,7 +412,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if steers(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
-fn token_of(state: &Path) -> Option<String> {
+pub(crate) fn token_of(state: &Path) -> Option<String> {
     let text = std::fs::read_to_string(state.join(barograph_station::state::TOKEN_FILE)).ok()?;
     Some(text.trim().to_string())
 }

@@ -46,6 +46,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "STATION", conflicts_with_all = ["quantity", "count", "bytes", "stream", "timeout"])]
     from: Option<String>,
     #[command(flatten)]
+    elsewhere: from::FromArgs,
+    #[command(flatten)]
     stream: stream::StreamArgs,
 }
 
