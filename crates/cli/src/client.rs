@@ -128,6 +128,9 @@ impl Client {
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
                     format!("no whole answer within {} s", DEADLINE.as_secs())
                 }
+                io::ErrorKind::InvalidData if self.is_https() && error.to_string().ends_with(NO_TLS) => {
+                    "it does not speak HTTPS there; was http:// meant?".into()
+                }
                 _ => printable(&error.to_string()),
             };
             Trouble::Silent(format!(
@@ -432,6 +435,8 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// What rustls says of a first answer that is no TLS.
+const NO_TLS: &str = "InvalidContentType";
 /// From the first handshake to the last byte; longer than the station's own limit for storing.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// A station that is restarted comes back within this, or is gone.

@@ -13,9 +13,6 @@ use crate::exit::{bad_input, print};
 /// What is said of a test between others.
 #[derive(clap::Args)]
 pub(super) struct FromArgs {
-    /// With --from: seconds of the test, 0.5 to 30 [default: that station's mesh.bulk_seconds]
-    #[arg(long, value_name = "S", requires = "from", value_parser = parse_seconds)]
-    seconds: Option<f64>,
     /// With --from: that station's state directory, for its token
     #[arg(long, value_name = "DIR", env = "BAROGRAPH_STATE")]
     state: Option<PathBuf>,
@@ -26,14 +23,14 @@ pub(super) struct FromArgs {
 
 /// Asks `station` for the test, waits for it, and shows what came of it.
 pub(super) fn run(args: &Args, station: &str) -> ExitCode {
-    let FromArgs { seconds, state, ca } = &args.elsewhere;
+    let FromArgs { state, ca } = &args.elsewhere;
     let token = args.token.clone().or_else(|| token_of(state.as_deref()?));
     let client = match Client::of(&url(station), token, ca.clone()) {
         Ok(client) => client,
         Err(message) => return bad_input(message),
     };
     let mut body = json!({ "to": args.target });
-    if let Some(seconds) = seconds {
+    if let Some(seconds) = args.stream.seconds {
         body["seconds"] = json!(seconds);
     }
     let answer = match client.ask("POST", "/v1/tests", Some(&body.to_string())) {
@@ -77,24 +74,9 @@ fn url(station: &str) -> String {
     }
 }
 
-fn parse_seconds(text: &str) -> Result<f64, String> {
-    match text.parse() {
-        Ok(seconds) if (0.5..=30.0).contains(&seconds) => Ok(seconds),
-        _ => Err("expected seconds from 0.5 to 30".into()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_test_has_bounds() {
-        assert_eq!(parse_seconds("0.5"), Ok(0.5));
-        for bad in ["", "0.4", "31", "nan", "-1", "5s"] {
-            assert!(parse_seconds(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn stations_are_named_as_when_joining() {
