@@ -32,7 +32,7 @@ impl Faults {
     }
 
     /// Refusals and losses from now on.
-    pub(super) fn from_now(&self) -> FaultsOf {
+    pub(super) fn listen(&self) -> FaultsOf {
         FaultsOf(self.news.subscribe())
     }
 

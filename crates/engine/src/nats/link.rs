@@ -166,7 +166,7 @@ impl Link {
 
     /// Listens for refusals and for the end of the connection.
     pub(super) fn faults(&self) -> FaultsOf {
-        self.faults.from_now()
+        self.faults.listen()
     }
 }
 
