@@ -95,12 +95,12 @@ impl Client {
         Ok(Self { target, token, tls })
     }
 
-    /// A client of the station at `url`, which is shown `token` if there is one.
+    /// A client of the station at `url`, which is shown `token` if there is one; `ca` is trusted beside the system's.
     ///
     /// # Errors
     /// A sentence about what is wrong with the address.
-    pub(crate) fn of(url: &str, token: Option<String>) -> Result<Self, String> {
-        Self::new(&StationArgs { station: Some(url.into()), state: None, token, ca: None })
+    pub(crate) fn of(url: &str, token: Option<String>, ca: Option<PathBuf>) -> Result<Self, String> {
+        Self::new(&StationArgs { station: Some(url.into()), state: None, token, ca })
     }
 
     /// Whether the station speaks HTTPS.
@@ -127,6 +127,9 @@ impl Client {
             let error = match error.kind() {
                 io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => {
                     format!("no whole answer within {} s", DEADLINE.as_secs())
+                }
+                io::ErrorKind::InvalidData if self.is_https() && error.to_string().ends_with(NO_TLS) => {
+                    "it does not speak HTTPS there; was http:// meant?".into()
                 }
                 _ => printable(&error.to_string()),
             };
@@ -412,7 +415,7 @@ pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if steers(c) { c.escape_default().to_string() } else { c.to_string() }).collect()
 }
 
-fn token_of(state: &Path) -> Option<String> {
+pub(crate) fn token_of(state: &Path) -> Option<String> {
     let text = std::fs::read_to_string(state.join(barograph_station::state::TOKEN_FILE)).ok()?;
     Some(text.trim().to_string())
 }
@@ -432,6 +435,8 @@ pub(crate) fn escaped(text: &str) -> String {
 }
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// What rustls says of a first answer that is no TLS.
+const NO_TLS: &str = "InvalidContentType";
 /// From the first handshake to the last byte; longer than the station's own limit for storing.
 const DEADLINE: Duration = Duration::from_secs(20);
 /// A station that is restarted comes back within this, or is gone.

@@ -70,6 +70,10 @@ fn own(mesh: &str) -> String {
     if let Some(conflict) = directory["conflict"].as_str().filter(|why| directory["error"] != **why) {
         lines.push(printable(conflict));
     }
+    if let Some(error) = mesh["spool"]["error"].as_str() {
+        let waiting = mesh["spool"]["records"].as_u64().unwrap_or(0);
+        lines.push(format!("{waiting} records wait for the mesh: {}", printable(error)));
+    }
     let count = |state: &str| mesh["peers"][state].as_u64().unwrap_or(0);
     lines.push(format!("peers: {} up, {} lost, {} ignored", count("up"), count("lost"), count("ignored")));
     lines.join("\n")

@@ -43,8 +43,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TOKEN", env = "BAROGRAPH_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// Have this station (host, host:port or URL) test TARGET, the name of a peer of its mesh, within both ends' budgets
-    #[arg(long, value_name = "STATION", conflicts_with_all = ["quantity", "count", "bytes", "stream", "timeout"])]
+    #[arg(long, value_name = "STATION", group = "bulk", conflicts_with_all = ["quantity", "count", "bytes", "stream", "timeout"])]
     from: Option<String>,
+    #[command(flatten)]
+    elsewhere: from::FromArgs,
     #[command(flatten)]
     stream: stream::StreamArgs,
 }

@@ -46,7 +46,12 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> ExitCode {
-    let filter = match tracing_subscriber::EnvFilter::try_new(&args.log) {
+    // The NATS client tells every attempt to connect; the station says what has come of them.
+    let filter = match args.log.as_str() {
+        level @ ("error" | "warn" | "info") => format!("{level},async_nats=off"),
+        other => other.into(),
+    };
+    let filter = match tracing_subscriber::EnvFilter::try_new(&filter) {
         Ok(filter) => filter,
         Err(error) => return bad_input(format!("--log `{}`: {error}", args.log)),
     };

@@ -15,6 +15,7 @@ mod answers;
 mod archiver;
 mod complaints;
 mod directory;
+mod faults;
 mod follow;
 mod link;
 mod place;

@@ -84,6 +84,11 @@ pub enum StartError {
          BAROGRAPH_JOIN_TOKEN or in mesh.join_token_file"
     )]
     Uninvited(String),
+    /// A station is to join itself.
+    #[error(
+        "{0} is this station itself: mesh.join names the station that others join, and that one joins nobody"
+    )]
+    Itself(String),
     /// The budget of bulk tests makes no sense.
     #[error("mesh.bulk_share, mesh.bulk_seconds: {0}")]
     Budget(#[from] barograph_mesh::BudgetError),

@@ -1,22 +1,39 @@
 //! `barograph probe --from STATION PEER`: a bulk test between two other stations.
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use barograph_probe::Target;
 use serde_json::{Value, json};
 
 use super::{Args, scaled};
-use crate::client::{Client, printable};
+use crate::client::{Client, printable, token_of};
 use crate::exit::{bad_input, print};
+
+/// What is said of a test between others.
+#[derive(clap::Args)]
+pub(super) struct FromArgs {
+    /// With --from: that station's state directory, for its token
+    #[arg(long, value_name = "DIR", env = "BAROGRAPH_STATE")]
+    state: Option<PathBuf>,
+    /// With --from: a certificate (PEM) to trust beside the system's, for a station that speaks HTTPS with a private one
+    #[arg(long, value_name = "FILE", env = "BAROGRAPH_CA")]
+    ca: Option<PathBuf>,
+}
 
 /// Asks `station` for the test, waits for it, and shows what came of it.
 pub(super) fn run(args: &Args, station: &str) -> ExitCode {
-    let client = match Client::of(&url(station), args.token.clone()) {
+    let FromArgs { state, ca } = &args.elsewhere;
+    let token = args.token.clone().or_else(|| token_of(state.as_deref()?));
+    let client = match Client::of(&url(station), token, ca.clone()) {
         Ok(client) => client,
         Err(message) => return bad_input(message),
     };
-    let body = json!({ "to": args.target }).to_string();
-    let answer = match client.ask("POST", "/v1/tests", Some(&body)) {
+    let mut body = json!({ "to": args.target });
+    if let Some(seconds) = args.stream.seconds {
+        body["seconds"] = json!(seconds);
+    }
+    let answer = match client.ask("POST", "/v1/tests", Some(&body.to_string())) {
         Ok(answer) => answer,
         // A refusal says when to ask again in its own sentence.
         Err(trouble) => return trouble.exit(),

@@ -16,11 +16,11 @@ use crate::exit::{print, say};
 #[derive(clap::Args)]
 pub(super) struct StreamArgs {
     /// Measure goodput with one TCP stream to a station for some seconds, and tell its rate after start-up
-    #[arg(long, conflicts_with_all = ["quantity", "count", "bytes"])]
+    #[arg(long, group = "bulk", conflicts_with_all = ["quantity", "count", "bytes"])]
     stream: bool,
-    /// How long to send
-    #[arg(long, value_name = "S", requires = "stream", default_value = "5", value_parser = parse_seconds)]
-    seconds: f64,
+    /// How long to send [default: 5, with --from that station's mesh.bulk_seconds, which is also the most]
+    #[arg(long, value_name = "S", requires = "bulk", value_parser = parse_seconds)]
+    pub(super) seconds: Option<f64>,
     /// End as soon as the rate has settled: an estimate, and of a path of which nothing is known no safe one
     #[arg(long, requires = "stream")]
     early_stop: bool,
@@ -33,7 +33,7 @@ impl StreamArgs {
     /// What to do, if a stream was asked for.
     pub(super) fn plan(&self) -> Option<StreamPlan> {
         self.stream.then(|| StreamPlan {
-            seconds: self.seconds,
+            seconds: self.seconds.unwrap_or(SECONDS),
             congestion: self.congestion.clone(),
             early: self.early_stop.then(Early::default),
             ..StreamPlan::full()
@@ -146,6 +146,9 @@ fn parse_seconds(text: &str) -> Result<f64, String> {
 
 /// From source to target, as the acknowledged transfer of the same name.
 const QUANTITY: &str = "goodput";
+
+/// A full test between stations takes as long unless they are told otherwise.
+const SECONDS: f64 = 5.0;
 
 #[cfg(test)]
 mod tests {

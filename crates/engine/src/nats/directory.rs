@@ -1,7 +1,7 @@
 //! Registrations: a key a station, which the servers drop when it is not renewed.
 
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
@@ -13,7 +13,7 @@ use super::publish::Acknowledgement;
 use super::streams::{self, ENTRIES};
 use super::subject;
 use super::walk::{self, Stored};
-use crate::{Entry, Error, HostId, Lease, wire};
+use crate::{Entry, Error, HostId, Lease, LeaseState, wire};
 
 /// Writes the entry, and leaves a task that renews it.
 pub(super) async fn register(link: Arc<Link>, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
@@ -29,6 +29,7 @@ pub(super) async fn register(link: Arc<Link>, entry: &Entry, ttl: Duration) -> R
         text: wire::entry_text(entry).into(),
         ttl_s,
         place: 0,
+        hold: Arc::new(Mutex::new(Some(Instant::now()))),
         link,
     };
     match registration.put(None).await? {
@@ -36,9 +37,9 @@ pub(super) async fn register(link: Arc<Link>, entry: &Entry, ttl: Duration) -> R
         Put::Overtaken => return Err(Error::Unavailable("the bucket refused a registration".into())),
     }
     let (stop, stopped) = oneshot::channel();
-    let link = Arc::clone(&registration.link);
+    let (link, hold) = (Arc::clone(&registration.link), Arc::clone(&registration.hold));
     link.spawn(registration.renew(stopped));
-    Ok(Box::new(NatsLease { ttl: Duration::from_secs(ttl_s), _stop: stop }))
+    Ok(Box::new(NatsLease { ttl: Duration::from_secs(ttl_s), hold, _stop: stop }))
 }
 
 /// A station's hold on its key.
@@ -51,7 +52,11 @@ struct Registration {
     ttl_s: u64,
     /// Where the bucket holds it: whoever writes over it moves it.
     place: u64,
+    hold: Hold,
 }
+
+/// When a renewal began that was stored; `None` = another registration took over.
+type Hold = Arc<Mutex<Option<Instant>>>;
 
 /// What became of a write.
 enum Put {
@@ -71,9 +76,11 @@ impl Registration {
                 _ = &mut stopped => return self.leave().await,
                 () = sleep(wait) => {}
             }
+            let began = Instant::now();
             wait = match self.put(Some(self.place)).await {
                 Ok(Put::Stored(place)) => {
                     self.place = place;
+                    self.holds(Some(began));
                     third
                 }
                 Ok(Put::Overtaken) => match self.look().await {
@@ -81,7 +88,10 @@ impl Registration {
                         self.place = place;
                         Duration::ZERO
                     }
-                    Ok(None) => return tracing::info!(key = %self.key, "another registration took over"),
+                    Ok(None) => {
+                        self.holds(None);
+                        return tracing::info!(key = %self.key, "another registration took over");
+                    }
                     Err(_) => RETRY.min(third),
                 },
                 Err(_) => {
@@ -91,6 +101,10 @@ impl Registration {
                 }
             };
         }
+    }
+
+    fn holds(&self, since: Option<Instant>) {
+        *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
     /// Where to write next, after something else was found than what was written last; `None` = the key
@@ -190,6 +204,7 @@ pub(super) fn host(stored: &Stored) -> Option<HostId> {
 
 struct NatsLease {
     ttl: Duration,
+    hold: Hold,
     /// Dropped with the lease, it tells the renewing task to take the entry away.
     _stop: oneshot::Sender<()>,
 }
@@ -197,6 +212,14 @@ struct NatsLease {
 impl Lease for NatsLease {
     fn ttl(&self) -> Duration {
         self.ttl
+    }
+
+    fn state(&self) -> LeaseState {
+        match *self.hold.lock().unwrap_or_else(PoisonError::into_inner) {
+            None => LeaseState::Displaced,
+            Some(renewed) if self.ttl < renewed.elapsed() => LeaseState::Lapsed,
+            Some(_) => LeaseState::Held,
+        }
     }
 }
 

@@ -119,7 +119,7 @@ impl Follower {
     /// Finds the place to begin after.
     async fn begin(&mut self, from: From) -> Result<(), Stop> {
         streams::ensure(&self.link).await.map_err(|error| Trouble::NotSent(error.to_string()))?;
-        let streams::Extent { created, state } = streams::extent(&self.link, RECORDS).await?;
+        let streams::Extent { created, state, .. } = streams::extent(&self.link, RECORDS).await?;
         let end = state.last_seq;
         self.stream = created;
         self.place = match from {

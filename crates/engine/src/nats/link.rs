@@ -8,14 +8,13 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
 
 use async_nats::connection::State;
-use async_nats::{
-    Client, ConnectOptions, HeaderMap, Message, Request, RequestErrorKind, ServerAddr, ServerError,
-};
+use async_nats::{Client, ConnectOptions, HeaderMap, Message, Request, RequestErrorKind, ServerAddr};
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout};
 
+use super::faults::{Faults, FaultsOf};
 use super::{NatsConfig, subject};
 use crate::Error;
 
@@ -64,21 +63,6 @@ impl std::convert::From<Trouble> for Error {
     }
 }
 
-/// What the server says of its own accord.
-#[derive(Clone)]
-pub(super) struct Faults {
-    news: broadcast::Sender<Fault>,
-    last: Arc<Mutex<Option<String>>>,
-}
-
-#[derive(Clone, Debug)]
-enum Fault {
-    /// A permission was violated; the text names the subject.
-    Denied(String),
-    /// The connection broke, and with it every answer that was to come.
-    Lost,
-}
-
 impl Link {
     /// Runs `work` on the connection's runtime, so that the caller's runtime may be any.
     pub(super) async fn run<T: Send + 'static>(
@@ -121,8 +105,7 @@ impl Link {
     /// Whether a server is connected that is new enough.
     pub(super) fn connected(&self) -> Result<(), String> {
         if self.client.connection_state() != State::Connected {
-            let last = self.faults.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
-            let why = last.map(|last| format!(" ({last})")).unwrap_or_default();
+            let why = self.faults.why();
             return Err(format!("no NATS server of {} is connected{why}", self.config.servers.join(", ")));
         }
         let version = self.client.server_info().version;
@@ -169,7 +152,8 @@ impl Link {
                     Trouble::NotSent(format!("nobody serves {subject}"))
                 }
                 RequestErrorKind::TimedOut => {
-                    Trouble::NoAnswer(format!("no answer from {subject} within {:?}", self.config.deadline))
+                    let (deadline, why) = (self.config.deadline, self.faults.why());
+                    Trouble::NoAnswer(format!("no answer from {subject} within {deadline:?}{why}"))
                 }
                 RequestErrorKind::MaxPayloadExceeded | RequestErrorKind::InvalidSubject => {
                     Trouble::NotSent(error.to_string())
@@ -182,37 +166,7 @@ impl Link {
 
     /// Listens for refusals and for the end of the connection.
     pub(super) fn faults(&self) -> FaultsOf {
-        FaultsOf(self.faults.news.subscribe())
-    }
-}
-
-/// Refusals and losses since it was made.
-pub(super) struct FaultsOf(broadcast::Receiver<Fault>);
-
-impl FaultsOf {
-    /// The next one that concerns `subject`.
-    pub(super) async fn of(&mut self, subject: &str) -> Trouble {
-        self.of_any(&[subject], |subject| subject).await
-    }
-
-    /// The next one that concerns the subject of any of these.
-    pub(super) async fn of_any<T>(&mut self, those: &[T], subject: impl Fn(&T) -> &str) -> Trouble {
-        loop {
-            match self.0.recv().await {
-                Ok(Fault::Denied(text)) => {
-                    let denied = text.split('"').nth(1).unwrap_or_default();
-                    if those.iter().any(|one| subject(one).eq_ignore_ascii_case(denied)) {
-                        return Trouble::Denied(text);
-                    }
-                }
-                Ok(Fault::Lost) => {
-                    return Trouble::NoAnswer("the connection to the NATS server broke".into());
-                }
-                Err(broadcast::error::RecvError::Lagged(_)) => {}
-                // The link holds a sender for as long as anyone asks.
-                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
-            }
-        }
+        self.faults.listen()
     }
 }
 
@@ -244,7 +198,6 @@ pub(super) fn options(config: &NatsConfig) -> Result<ConnectOptions, Error> {
         .custom_inbox_prefix(format!("_INBOX_{}", subject::token(config.host.as_str())))
         .connection_timeout(config.deadline)
         .ping_interval(PING_EVERY)
-        .retry_on_initial_connect()
         .max_reconnects(None)
         .reconnect_delay_callback(|attempts| {
             RECONNECT_STEP.saturating_mul(attempts as u32).min(RECONNECT_MAX)
@@ -294,11 +247,11 @@ pub(super) fn run(
         Err(error) => return drop(ready.send(failed(error.to_string()))),
     };
     runtime.block_on(async {
-        let (news, _) = broadcast::channel(FAULTS);
-        let faults = Faults { news, last: Arc::default() };
-        let noted = faults.clone();
-        let options = options.event_callback(move |event| {
-            noted.note(&event);
+        let faults = Faults::new();
+        let (noted, inbox) = (faults.clone(), format!("\"_INBOX_{}.", subject::token(config.host.as_str())));
+        let once = (options.clone(), servers.clone());
+        let options = options.retry_on_initial_connect().event_callback(move |event| {
+            noted.hear(&event, &inbox, &once);
             std::future::ready(())
         });
         let client = match options.connect(servers).await {
@@ -323,28 +276,6 @@ pub(super) fn run(
         let _ = timeout(FLUSH_WAIT, client.flush()).await;
     });
     runtime.shutdown_background();
-}
-
-impl Faults {
-    fn note(&self, event: &async_nats::Event) {
-        let text = match event {
-            async_nats::Event::Disconnected => {
-                // Nobody may be waiting.
-                let _ = self.news.send(Fault::Lost);
-                return;
-            }
-            async_nats::Event::Connected => None,
-            async_nats::Event::ServerError(ServerError::Other(text)) => {
-                tracing::warn!(error = %text, "a NATS server refused something");
-                let _ = self.news.send(Fault::Denied(text.clone()));
-                Some(text.clone())
-            }
-            async_nats::Event::ServerError(error) => Some(error.to_string()),
-            async_nats::Event::ClientError(error) => Some(error.to_string()),
-            _ => return,
-        };
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = text;
-    }
 }
 
 /// Per-message TTL came with 2.11, and what we rely on of direct gets was settled with 2.12.
@@ -383,9 +314,6 @@ const RECONNECT_MAX: Duration = Duration::from_secs(1);
 
 /// A loopback needs a millisecond; nobody should wait for a farewell longer than this.
 const FLUSH_WAIT: Duration = Duration::from_millis(300);
-
-/// Refusals kept for whoever waits; a window of appends can be refused at once.
-const FAULTS: usize = 1024;
 
 #[cfg(test)]
 mod tests {

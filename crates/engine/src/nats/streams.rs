@@ -19,6 +19,13 @@ pub(super) struct Extent {
     /// When it was made: the same name made anew counts from 1 again.
     pub(super) created: String,
     pub(super) state: State,
+    config: Made,
+}
+
+/// How a stream was made.
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
+struct Made {
+    num_replicas: u8,
 }
 
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
@@ -52,8 +59,18 @@ pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
     }
     for (name, config) in [(RECORDS, records(link)), (ENTRIES, entries(link))] {
         match call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await? {
-            Ok(extent) if name == RECORDS => link.found(&extent.created, 0),
-            Ok(_) => {}
+            Ok(extent) => {
+                let (has, wanted) = (extent.config.num_replicas, link.config.replicas);
+                if has < wanted {
+                    tracing::warn!(
+                        "the stream {name} has {has} replica(s), not the {wanted} that are configured: it was made \
+                         with so many, and has to be made anew for more (docs/nats.md, step 5)"
+                    );
+                }
+                if name == RECORDS {
+                    link.found(&extent.created, 0);
+                }
+            }
             Err(error) if error.code == NOT_FOUND => create(link, name, &config).await?,
             Err(error) => {
                 return Err(Error::Unavailable(format!("the stream {name}: {}", error.description)));

@@ -172,6 +172,9 @@ impl Client {
             sentence += &format!(": {error}");
             cause = error.source();
         }
+        if sentence.ends_with(NO_TLS) {
+            return format!("{} does not speak HTTPS there; was http:// meant?", self.authority);
+        }
         sentence
     }
 }
@@ -348,6 +351,9 @@ pub(super) fn escaped(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     text.bytes().map(|b| if plain(b) { char::from(b).to_string() } else { format!("%{b:02X}") }).collect()
 }
+
+/// What rustls says of a first answer that is no TLS.
+const NO_TLS: &str = "InvalidContentType";
 
 /// A host that does not take a connection for so long is not there.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);

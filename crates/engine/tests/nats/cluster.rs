@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use barograph_engine::{Engine, From, Nats, NatsConfig, NatsTls, Selector};
 
-use crate::permissions::{ARCHIVE, certificates, deploy, has_openssl};
+use crate::permissions::{ARCHIVE, certificates, deploy, has_openssl, stations};
 use crate::server::{self, Server};
 use crate::values::{eventually, name, next, record};
 
@@ -98,7 +98,8 @@ async fn the_shipped_configurations_are_a_cluster() {
                 .replace("0.0.0.0:6222", &format!("127.0.0.1:{route}"))
                 .replace("./jetstream", &own.join("jetstream").display().to_string())
                 .replace("./tls", &directory.path().join("tls").display().to_string())
-                .replace("include stations.conf", &std::fs::read_to_string(deploy("stations.conf")).unwrap());
+                .replace("./nats.pid", &own.join("nats.pid").display().to_string())
+                .replace("include stations.conf", &stations(directory.path(), &[ARCHIVE]));
             Server::with(&own, &text).unwrap()
         })
         .collect();

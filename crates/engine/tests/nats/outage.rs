@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use barograph_engine::{Engine, Error, Event, From, Nats, NatsConfig, Range, Selector};
+use barograph_engine::{Engine, Error, Event, From, LeaseState, Nats, NatsConfig, Range, Selector};
 
 use futures_util::StreamExt as _;
 
@@ -54,6 +54,26 @@ async fn a_server_that_returns_is_found_again() {
     assert_eq!(next(&mut events).await, Event::Up(entry("west")));
     assert_eq!(archiver.statistics().discarded, 0);
     drop((other, server));
+}
+
+/// A station knows that its registration ran out while no server heard it, and that it is there again.
+#[tokio::test]
+async fn a_registration_that_ran_out_is_no_more_held() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let address = server.address().to_owned();
+    let nats = Nats::new(server::config(&address, "north")).unwrap();
+    let lease = nats.register(&entry("north"), Duration::from_secs(1)).await.unwrap();
+    assert_eq!(lease.state(), LeaseState::Held);
+    server.kill();
+    let becomes =
+        async |state| eventually("the state", async || (lease.state() == state).then_some(())).await;
+    becomes(LeaseState::Lapsed).await;
+    let _server = Server::start_on(directory.path(), &address).unwrap();
+    becomes(LeaseState::Held).await;
+    let other = Nats::new(server::config(&address, "north")).unwrap();
+    let _other = other.register(&entry("north"), Duration::from_secs(30)).await.unwrap();
+    becomes(LeaseState::Displaced).await;
 }
 
 /// A connection that passes nothing on: the batch may be stored, so it is `Unknown`, and repeating it stores

@@ -9,10 +9,7 @@ use async_nats::{Client, ConnectOptions, HeaderMap};
 use barograph_engine::{
     Archiver, BoxStream, Engine, Entry, Error, Event, Local, Nats, NatsConfig, NatsTls, Range, token, wire,
 };
-use base64::Engine as _;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use futures_util::StreamExt as _;
-use nkeys::KeyPair;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -62,29 +59,49 @@ async fn a_certificate_allows_its_station_and_no_more() {
 #[tokio::test]
 async fn credentials_allow_their_station_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
-    if server::binary().is_none() {
-        return;
+    let (Some(_), true) = (server::binary(), has_openssl()) else { return };
+    script(directory.path(), "accounts", &["setup"]);
+    for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH), ("station", "west")] {
+        script(directory.path(), "accounts", &[role, host]);
     }
-    let accounts = Accounts::new();
     let store = directory.path().join("jetstream");
-    let text =
-        format!("listen: 127.0.0.1:-1\njetstream {{ store_dir: {store:?} }}\n{}", accounts.configuration());
-    let server = Server::with(directory.path(), &text).unwrap();
-    let credentials = |host: &str| {
-        let role = if host == ARCHIVE { &accounts.archive } else { &accounts.station };
-        write(directory.path(), host, &accounts.credentials(role, host))
+    let text = || {
+        let accounts = std::fs::read_to_string(directory.path().join("accounts.conf")).unwrap();
+        format!("listen: 127.0.0.1:-1\njetstream {{ store_dir: {store:?} }}\n{accounts}")
     };
+    let server = Server::with(directory.path(), &text()).unwrap();
+    let credentials = |host: &str| directory.path().join(format!("{host}.creds"));
     let config =
         |host: &str| NatsConfig { credentials: Some(credentials(host)), ..server::config(&server.url, host) };
     let options = ConnectOptions::with_credentials_file(credentials(NORTH)).await.unwrap();
     let mesh = Mesh::new(config).await;
     mesh.is_attacked_by(&server.url, options).await;
 
-    let own = write(directory.path(), "own", &accounts.credentials(&KeyPair::new_account(), NORTH));
+    // Nobody, and somebody whose key another authority signed.
+    let other = tempfile::tempdir().unwrap();
+    script(other.path(), "accounts", &["setup"]);
+    script(other.path(), "accounts", &["station", NORTH]);
+    let own = other.path().join(format!("{NORTH}.creds"));
     let own = NatsConfig { credentials: Some(own), ..server::config(&server.url, NORTH) };
     for config in [server::config(&server.url, NORTH), own] {
         let nobody = Nats::new(config).unwrap().append(&[record(NORTH, "x", 1)]).await;
         assert!(matches!(nobody, Err(Error::Unavailable(_))), "{nobody:?}");
+    }
+
+    // Credentials that were withdrawn, which the server hears of from its configuration.
+    Nats::new(config("west")).unwrap().append(&[record("west", "x", 1)]).await.unwrap();
+    script(directory.path(), "accounts", &["withdraw", "west"]);
+    server.reload(&text());
+    let west = Nats::new(config("west")).unwrap();
+    let refused =
+        eventually("the refusal", async || west.append(&[record("west", "x", 2)]).await.err()).await;
+    assert!(refused.to_string().contains("certificate or credentials"), "{refused}");
+}
+
+#[test]
+fn scripts_and_stations_agree_on_tokens() {
+    for name in [NORTH, "a_b-C9", "ä b*>", "=2E"] {
+        assert_eq!(script(Path::new("."), "token", &[name]).trim_end(), token(name));
     }
 }
 
@@ -96,18 +113,14 @@ fn every_configuration_is_one() {
     for name in ["nats", "n1", "n2", "n3"] {
         certificates(directory.path(), &["server", name, "localhost", "127.0.0.1"]);
     }
-    for file in ["stations.conf", "single.conf", "n1.conf", "n2.conf", "n3.conf"] {
+    stations(directory.path(), &[ARCHIVE, NORTH]);
+    for file in ["single.conf", "n1.conf", "n2.conf", "n3.conf"] {
         std::fs::copy(deploy(file), directory.path().join(file)).unwrap();
         let checked =
             Command::new(&binary).args(["-t", "-c", file]).current_dir(&directory).output().unwrap();
         assert!(checked.status.success(), "{file}: {}", String::from_utf8_lossy(&checked.stderr));
         let text = std::fs::read_to_string(deploy(file)).unwrap();
         assert!(!text.contains("store_dir") || text.contains("sync_interval: always"), "{file}");
-    }
-    // What nsc is told is what the templates say, which are tested.
-    let script = std::fs::read_to_string(deploy("accounts")).unwrap();
-    for subject in ["station", "archive"].into_iter().flat_map(|role| subjects(&template(role))) {
-        assert!(script.contains(&subject), "{subject}");
     }
 }
 
@@ -368,86 +381,9 @@ fn refused_publications() -> Vec<String> {
     subjects
 }
 
-/// What nsc would make: an operator, an account, and a signing key for each role.
-struct Accounts {
-    operator: KeyPair,
-    account: KeyPair,
-    station: KeyPair,
-    archive: KeyPair,
-}
-
-impl Accounts {
-    fn new() -> Self {
-        let [account, station, archive] = std::array::from_fn(|_| KeyPair::new_account());
-        Self { operator: KeyPair::new_operator(), account, station, archive }
-    }
-
-    fn configuration(&self) -> String {
-        let operator = &self.operator;
-        let system = KeyPair::new_account();
-        let limits = json!({
-            "subs": -1, "data": -1, "payload": -1, "imports": -1, "exports": -1, "wildcards": true, "conn": -1,
-            "leaf": -1, "mem_storage": -1, "disk_storage": -1, "streams": -1, "consumer": -1,
-        });
-        let scope = |key: &KeyPair, role: &str| json!({ "kind": "user_scope", "key": key.public_key(), "role": role, "template": template(role) });
-        let keys = [scope(&self.station, "station"), scope(&self.archive, "archive")];
-        let account = json!({ "type": "account", "version": 2, "limits": limits, "signing_keys": keys });
-        let mut plain = limits;
-        for key in ["mem_storage", "disk_storage", "streams", "consumer"] {
-            plain[key] = 0.into();
-        }
-        let nobody = json!({ "type": "account", "version": 2, "limits": plain });
-        let jwts = [
-            jwt(operator, &operator.public_key(), "barograph", json!({ "type": "operator", "version": 2 })),
-            jwt(operator, &self.account.public_key(), "BAROGRAPH", account),
-            jwt(operator, &system.public_key(), "SYS", nobody),
-        ];
-        let [operator, account, system_jwt] = jwts;
-        format!(
-            "operator: {operator}\nsystem_account: {}\nresolver: MEMORY\nresolver_preload {{ {}: {account}, {}: {system_jwt} }}\n",
-            system.public_key(),
-            self.account.public_key(),
-            system.public_key(),
-        )
-    }
-
-    /// A credentials file for `host`, signed with `role`.
-    fn credentials(&self, role: &KeyPair, host: &str) -> String {
-        let user = KeyPair::new_user();
-        let claims = json!({ "type": "user", "version": 2, "issuer_account": self.account.public_key() });
-        let jwt = jwt(role, &user.public_key(), &token(host), claims);
-        format!(
-            "-----BEGIN NATS USER JWT-----\n{jwt}\n------END NATS USER JWT------\n\n\
-             -----BEGIN USER NKEY SEED-----\n{}\n------END USER NKEY SEED------\n",
-            user.seed().unwrap()
-        )
-    }
-}
-
-fn jwt(issuer: &KeyPair, subject: &str, name: &str, claims: Value) -> String {
-    let header = json!({ "typ": "JWT", "alg": "ed25519-nkey" });
-    let body = json!({ "jti": subject, "iat": 1_767_225_600, "iss": issuer.public_key(), "sub": subject, "name": name, "nats": claims });
-    let signed = [header, body].map(|part| URL_SAFE_NO_PAD.encode(part.to_string())).join(".");
-    let signature = issuer.sign(signed.as_bytes()).unwrap();
-    format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
-}
-
-fn template(role: &str) -> Value {
-    serde_json::from_str(&std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap()).unwrap()
-}
-
-fn subjects(template: &Value) -> Vec<String> {
-    let lists = [&template["pub"]["allow"], &template["sub"]["allow"]];
-    lists
-        .into_iter()
-        .flat_map(|list| list.as_array().unwrap())
-        .map(|subject| subject.as_str().unwrap().into())
-        .collect()
-}
-
 /// `single.conf` as it is shipped, on a port of its own and below `directory`.
 fn single(directory: &Path) -> String {
-    let stations = std::fs::read_to_string(deploy("stations.conf")).unwrap();
+    let stations = stations(directory, &[ARCHIVE, NORTH, SOUTH]);
     std::fs::read_to_string(deploy("single.conf"))
         .unwrap()
         .replace("0.0.0.0:4222", "127.0.0.1:-1")
@@ -456,8 +392,21 @@ fn single(directory: &Path) -> String {
 }
 
 pub(crate) fn certificates(directory: &Path, arguments: &[&str]) {
-    let made = Command::new(deploy("certificates")).args(arguments).current_dir(directory).output().unwrap();
-    assert!(made.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
+    script(directory, "certificates", arguments);
+}
+
+/// Makes `stations.conf` in `directory`, and gives its text.
+pub(crate) fn stations(directory: &Path, names: &[&str]) -> String {
+    let text = script(directory, "stations", names);
+    std::fs::write(directory.join("stations.conf"), &text).unwrap();
+    text
+}
+
+/// Runs a shipped script in `directory`.
+fn script(directory: &Path, name: &str, arguments: &[&str]) -> String {
+    let made = Command::new(deploy(name)).args(arguments).current_dir(directory).output().unwrap();
+    assert!(made.status.success(), "{name} {arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
+    String::from_utf8(made.stdout).unwrap()
 }
 
 pub(crate) fn has_openssl() -> bool {
@@ -470,10 +419,4 @@ pub(crate) fn has_openssl() -> bool {
 
 pub(crate) fn deploy(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/nats").join(file)
-}
-
-fn write(directory: &Path, host: &str, text: &str) -> PathBuf {
-    let path = directory.join(format!("{host}.creds"));
-    std::fs::write(&path, text).unwrap();
-    path
 }

@@ -16,6 +16,7 @@ pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 /// A running server.
 pub(crate) struct Server {
     child: Child,
+    configuration: tempfile::TempDir,
     pub(crate) url: String,
 }
 
@@ -65,8 +66,8 @@ impl Server {
             .stderr(log.expect("a log"))
             .spawn()
             .expect("nats-server runs");
-        let mut server = Self { child, url: String::new() };
-        let file = ports.path().join(format!("nats-server_{}.ports", server.child.id()));
+        let mut server = Self { child, configuration: ports, url: String::new() };
+        let file = server.configuration.path().join(format!("nats-server_{}.ports", server.child.id()));
         let until = Instant::now() + LIMIT;
         while server.url.is_empty() {
             assert!(Instant::now() < until, "nats-server listens within {LIMIT:?}");
@@ -89,6 +90,19 @@ impl Server {
     /// The address without its scheme.
     pub(crate) fn address(&self) -> &str {
         self.url.split("://").nth(1).expect("an address")
+    }
+
+    /// Has it read this configuration instead.
+    pub(crate) fn reload(&self, configuration: &str) {
+        let ports = self.configuration.path();
+        let text = format!("{configuration}\nports_file_dir: {ports:?}\n");
+        std::fs::write(ports.join("server.conf"), text).expect("a file");
+        let told = Command::new(binary().expect("it runs"))
+            .arg("--signal")
+            .arg(format!("reload={}", self.child.id()))
+            .output()
+            .expect("nats-server runs");
+        assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
     }
 
     pub(crate) fn kill(mut self) {

@@ -141,7 +141,7 @@ impl IntoResponse for Refused {
 /// The member that asks.
 fn member<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<(&'a Served, Arc<Member>), Refused> {
     let Some(served) = &shared.served else {
-        let why = "this station does not serve its engine: it is a member of another mesh";
+        let why = "this station serves no mesh: it has joined one itself, and others join where it did";
         return Err(Error::Unavailable(why.into()).into());
     };
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));

@@ -1,11 +1,13 @@
 //! The engine that a station's configuration asks for.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use barograph_engine::{
     Archiver, Engine, Joined, JoinedConfig, Local, Nats, NatsConfig, NatsTls, Remote, RemoteConfig,
 };
 use barograph_forecast::Name;
+use barograph_probe::Target;
 
 use crate::config::{Config, MeshConfig};
 use crate::{StartError, state};
@@ -96,12 +98,25 @@ pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<
         return nats(config, host, local);
     }
     let Some(url) = &mesh.join else { return Ok(Engines::serving(local)) };
+    if is_own(url, config, host) {
+        return Err(StartError::Itself(url.clone()));
+    }
     let remote = Remote::new(RemoteConfig {
         token: Some(invitation(mesh)?),
         ca: mesh.join_ca.clone(),
         ..RemoteConfig::new(url, host.clone())
     })?;
     spooled(mesh, host, local, Arc::new(remote), Kind::Remote(url.clone()))
+}
+
+/// Whether a URL says this station, as far as that is known without asking anybody.
+fn is_own(url: &str, config: &Config, host: &Name) -> bool {
+    let Ok(target) = Target::parse(url) else { return false };
+    let is_here = match target.host().parse::<IpAddr>() {
+        Ok(ip) => ip.is_loopback() || super::addresses::interfaces().contains(&ip),
+        Err(_) => ["localhost", host.as_str()].iter().any(|own| own.eq_ignore_ascii_case(target.host())),
+    };
+    is_here && target.port() == config.listen.port()
 }
 
 /// NATS servers; with `mesh.archive` the station's own archive takes the records of all.
@@ -186,6 +201,26 @@ impl Kind {
             Self::Local => "host",
             Self::Remote(_) | Self::Nats { archive: false } => "member",
             Self::Nats { archive: true } => "archive",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_station_knows_itself() {
+        let config = Config { listen: ([0, 0, 0, 0], 7).into(), ..Config::default() };
+        let host = Name::new("north.example").expect("a name");
+        let is_own = |url| is_own(url, &config, &host);
+        for own in
+            ["http://127.0.0.1:7/", "http://[::1]:7/", "https://localhost:7/", "http://North.example:7/"]
+        {
+            assert!(is_own(own), "{own}");
+        }
+        for other in ["http://127.0.0.1:8/", "http://south.example:7/", "http://192.0.2.1:7/"] {
+            assert!(!is_own(other), "{other}");
         }
     }
 }

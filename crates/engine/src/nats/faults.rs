@@ -1,0 +1,138 @@
+//! What servers say of their own accord, and why there is no connection.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_nats::{ClientError, ConnectOptions, Event, ServerAddr, ServerError};
+use tokio::sync::broadcast;
+
+use super::link::Trouble;
+
+/// What the server says of its own accord.
+#[derive(Clone)]
+pub(super) struct Faults {
+    news: broadcast::Sender<Fault>,
+    last: Arc<Mutex<Option<String>>>,
+    /// Somebody is finding out why no connection can be made.
+    is_asking: Arc<AtomicBool>,
+}
+
+#[derive(Clone, Debug)]
+enum Fault {
+    /// A permission was violated; the text names the subject.
+    Denied(String),
+    /// The connection broke, and with it every answer that was to come.
+    Lost,
+}
+
+impl Faults {
+    pub(super) fn new() -> Self {
+        Self { news: broadcast::Sender::new(FAULTS), last: Arc::default(), is_asking: Arc::default() }
+    }
+
+    /// Refusals and losses from now on.
+    pub(super) fn listen(&self) -> FaultsOf {
+        FaultsOf(self.news.subscribe())
+    }
+
+    /// Takes an event of the client on its runtime. `inbox`: how a refusal names the own one, which is refused only to
+    /// another identity; `once`: with what a connection is tried where the client does not say why there is none.
+    pub(super) fn hear(&self, event: &Event, inbox: &str, once: &(ConnectOptions, Vec<ServerAddr>)) {
+        self.note(event, inbox);
+        if is_vague(event) && !self.is_asking.swap(true, Ordering::Relaxed) {
+            tokio::spawn(self.clone().ask(once.clone()));
+        }
+    }
+
+    /// What is known of why there is no connection or no answer, in brackets.
+    pub(super) fn why(&self) -> String {
+        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        last.map(|last| format!(" ({last})")).unwrap_or_default()
+    }
+
+    /// Finds out why no connection can be made: the client's events do not say what TLS or the system said.
+    async fn ask(self, (options, servers): (ConnectOptions, Vec<ServerAddr>)) {
+        if let Err(error) = options.connect(servers).await {
+            let causes =
+                std::iter::successors(Some(&error as &dyn std::error::Error), |cause| cause.source());
+            let text = causes.last().map(ToString::to_string);
+            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = text;
+        }
+        tokio::time::sleep(ASK_EVERY).await;
+        self.is_asking.store(false, Ordering::Relaxed);
+    }
+
+    fn note(&self, event: &Event, inbox: &str) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let text = match event {
+            event if is_vague(event) && last.is_some() => return,
+            Event::Disconnected => {
+                // Nobody may be waiting.
+                let _ = self.news.send(Fault::Lost);
+                return;
+            }
+            Event::Connected => None,
+            Event::ServerError(ServerError::Other(text)) => {
+                let said = if text.contains(inbox) {
+                    format!("{text}: the certificate or the credentials are another station's")
+                } else {
+                    text.clone()
+                };
+                if last.as_ref() != Some(&said) {
+                    tracing::warn!(error = %said, "a NATS server refused something");
+                }
+                let _ = self.news.send(Fault::Denied(text.clone()));
+                Some(said)
+            }
+            Event::ClientError(ClientError::Other(text)) if text.ends_with("authorization violation") => {
+                Some("the servers do not know this station's certificate or credentials".into())
+            }
+            Event::ServerError(error) => Some(error.to_string()),
+            Event::ClientError(error) => Some(error.to_string()),
+            _ => return,
+        };
+        *last = text;
+    }
+}
+
+/// Whether it hides what happened behind two words.
+fn is_vague(event: &Event) -> bool {
+    matches!(event, Event::ClientError(ClientError::Other(text)) if text.ends_with("IO error"))
+}
+
+/// Refusals and losses since it was made.
+pub(super) struct FaultsOf(broadcast::Receiver<Fault>);
+
+impl FaultsOf {
+    /// The next one that concerns `subject`.
+    pub(super) async fn of(&mut self, subject: &str) -> Trouble {
+        self.of_any(&[subject], |subject| subject).await
+    }
+
+    /// The next one that concerns the subject of any of these.
+    pub(super) async fn of_any<T>(&mut self, those: &[T], subject: impl Fn(&T) -> &str) -> Trouble {
+        loop {
+            match self.0.recv().await {
+                Ok(Fault::Denied(text)) => {
+                    let denied = text.split('"').nth(1).unwrap_or_default();
+                    if those.iter().any(|one| subject(one).eq_ignore_ascii_case(denied)) {
+                        return Trouble::Denied(text);
+                    }
+                }
+                Ok(Fault::Lost) => {
+                    return Trouble::NoAnswer("the connection to the NATS server broke".into());
+                }
+                Err(broadcast::error::RecvError::Lagged(_)) => {}
+                // The link holds a sender for as long as anyone asks.
+                Err(broadcast::error::RecvError::Closed) => std::future::pending().await,
+            }
+        }
+    }
+}
+
+/// Refusals kept for whoever waits; a window of appends can be refused at once.
+const FAULTS: usize = 1024;
+
+/// TLS that fails is looked into once in so long; the client tries again each second.
+const ASK_EVERY: Duration = Duration::from_secs(10);
