@@ -24,13 +24,14 @@ pub(crate) struct Args {
     /// Seed of the losses, and of which cells stand for the others.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Tests of 10 s in each cell, each in turn with one of iperf3; they calibrate what comes after.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// Tests of full length in each cell: the first of 10 s, the others of 5 s, each in turn with one of iperf3.
+    /// Three calibrate what comes after
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(4..=100))]
     tests: u32,
     /// Tests in each cell that may end early.
     #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
     early: u32,
-    /// Leave iperf3 out: long tests alone, to see what a rule would have done with them.
+    /// Leave iperf3 out: tests of 10 s alone, to see what a rule would have done with them
     #[arg(long)]
     without_iperf3: bool,
     /// Write the samples of each long test as CSV into this directory.

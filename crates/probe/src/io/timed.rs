@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::clock::Clock;
 use super::session::{self, Session};
 use super::{Context, kernel, payload};
-use crate::stop::{Decision, Reason, Rule};
+use crate::stop::{Decision, Rule};
 use crate::stream::{self, Ended, Sample, Samples, StreamPlan, Streamed};
 use crate::wire::{self, Done, Request};
 use crate::{ProbeError, Target};
@@ -97,7 +97,9 @@ fn run(
         settled_bit_s: settled.map(|(_, rate)| rate),
         startup_s: settled.map(|(startup_s, _)| startup_s),
         ended: sent.ended,
-        proposed: sent.proposed,
+        proposed: sent.rule.proposed(),
+        partials: *sent.rule.partials(),
+        surprised: sent.rule.surprised(),
         tcp_info,
         samples: sent.samples,
     })
@@ -109,7 +111,7 @@ struct Sent {
     duration_s: f64,
     bytes: u64,
     ended: Ended,
-    proposed: Option<Reason>,
+    rule: Rule,
     samples: Samples,
 }
 
@@ -150,8 +152,7 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) 
     };
     // The rate after start-up ends where writing ended, whenever the last sample was.
     let _ = meter.sample(tcp);
-    let proposed = rule.proposed();
-    Ok(Sent { began: meter.began, duration_s: meter.now_s(), bytes, ended, proposed, samples: meter.samples })
+    Ok(Sent { began: meter.began, duration_s: meter.now_s(), bytes, ended, rule, samples: meter.samples })
 }
 
 /// Takes samples when they are due.
