@@ -2,7 +2,7 @@
 //!
 //! A test passes [`CHECKPOINTS`]. For each, a [`Calibration`] keeps how far what had come by then lay from what the
 //! full length gave, and beside them the path's own level. A test that may end early ends at the first checkpoint that
-//! has been a good enough guide on this path: within a tenth, or, after half a second, not much worse than the level
+//! has been a good enough guide on this path: within 5 %, or, after half a second, not much worse than the level
 //! itself, for of a path that scatters by a third a full test tells little more of the next than its first second does.
 //!
 //! Only tests of full length teach what a checkpoint is worth: those before the path was calibrated, and audits.
@@ -40,7 +40,7 @@ pub struct Calibration {
 
 impl Calibration {
     /// Full-length tests before the first early stop.
-    pub const TESTS_MIN: u64 = 3;
+    pub const TESTS_MIN: u64 = 4;
     /// So many tests in a row that lie outside what was expected say that the path has changed: it is calibrated anew.
     pub const SURPRISES_MAX: u32 = 2;
 
@@ -132,7 +132,7 @@ impl Expectation {
             rate_bit_s: (self.level.mean + weight * off).exp(),
             // Their errors may be one and the same, so that both together are no better than the better one.
             deviation: self.level.variance.min(ratio.variance).sqrt(),
-            agrees: off.abs() <= most.max(SURPRISE_MIN.ln()),
+            agrees: off.abs() <= most,
         };
         Some(estimate).filter(|estimate| estimate.rate_bit_s.is_finite() && estimate.alone_bit_s.is_finite())
     }
@@ -189,20 +189,19 @@ fn log(rate_bit_s: f64) -> Option<f64> {
 /// What is older than some five tests fades, of checkpoints five audits: paths change.
 const MEMORY: u64 = 5;
 /// How much the usual deviation counts, in tests.
-const USUAL_TESTS: f64 = 2.0;
+const USUAL_TESTS: f64 = 1.0;
 /// So far a path's rate lies from its mean, before more is known.
-const LEVEL_DEVIATION: f64 = 0.15;
+const LEVEL_DEVIATION: f64 = 0.2;
 /// So far a ratio lies from its mean, before more is known.
-const RATIO_DEVIATION: f64 = 0.1;
+const RATIO_DEVIATION: f64 = 0.07;
 /// A checkpoint is a guide if it is right within this,
-const DEVIATION_MAX: f64 = 0.1;
+const DEVIATION_MAX: f64 = 0.05;
 /// or not so many times worse than the path's level,
-const LEVEL_FACTOR: f64 = 1.3;
+const LEVEL_FACTOR: f64 = 1.2;
 /// but that only from here on, in seconds: what comes before is a twentieth of a 10 s test's bytes.
 const HASTE_S: f64 = 0.5;
 /// What has to be corrected by more is start-up, or a policer's bucket, and no measure of the rate.
 const RATIO_MAX: f64 = 3.0;
-/// An estimate so many deviations from the level is not believed,
-const SURPRISE_DEVIATIONS: f64 = 3.0;
-/// but one nearer than this factor is: so small a change it follows by itself.
-const SURPRISE_MIN: f64 = 1.2;
+/// An estimate so many deviations from the level is not believed. With the usual deviations in them, that is a
+/// quarter more or less on the quietest path.
+const SURPRISE_DEVIATIONS: f64 = 2.5;

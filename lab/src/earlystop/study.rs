@@ -44,7 +44,7 @@ pub(crate) struct Long {
     samples: Vec<Sample>,
 }
 
-/// What the rule would have done with a long test, calibrated by three others.
+/// What the rule would have done with a long test, calibrated by four others.
 #[derive(serde::Serialize)]
 pub(crate) struct Replayed {
     /// Acknowledged when it would have ended.
@@ -154,7 +154,7 @@ fn leave(calibration: &Calibration, battery: &Battery) -> Option<Early> {
     Some(Early { guard: Some(guard), expected: Some(expected), ..Early::default() })
 }
 
-/// Each long test after the three before it; before the first comes the last.
+/// Each long test after the four before it; before the first comes the last.
 fn replay(long: &[Long]) -> Vec<Replayed> {
     if long.len() <= CALIBRATING {
         return Vec::new();

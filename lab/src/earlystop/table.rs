@@ -20,7 +20,7 @@ pub(crate) fn markdown(studies: &[Study], loads: &[String; 2]) -> String {
          the standard deviation of the rate after start-up from test to test. *Replayed*: each test of full length as \
          if it might have ended early; its bytes as a share of a 10 s test's, and its estimate against what the same \
          test gave. *Made*: tests that might end early; their bytes, and their rate against the median of the full \
-         tests that did not calibrate them. The emulator's share of a core is its largest in a quarter of a second; over 70 % a test is void.\n\n\
+         tests. The emulator's share of a core is its largest in a quarter of a second; over 70 % a test is void.\n\n\
          | cell | whole | iperf3 | ÷ iperf3 | after start-up | spread | replayed: early | bytes | median error | \
          largest | made: early | bytes | median error | emulator |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
@@ -110,7 +110,7 @@ fn verdict(studies: &[Study]) -> String {
     of(&mut text, "Of these, those that would have ended early", &early);
     of(
         &mut text,
-        "Tests made, against the median of full tests that did not calibrate them, so that the path's own spread is in it",
+        "Tests made, against the median of full tests (most of which calibrated them, and whose spread is in it)",
         &pooled(made_errors),
     );
     let within = ended.iter().filter(|(ratio, deviation)| ratio.ln().abs() <= NORMAL_90 * deviation).count();
@@ -181,8 +181,7 @@ fn made_shares(study: &Study) -> Vec<f64> {
 }
 
 fn made_errors(study: &Study) -> Vec<f64> {
-    let others = study.long.iter().skip(Calibration::TESTS_MIN as usize);
-    let reference = median(&others.map(|long| long.full_bit_s).collect::<Vec<_>>()).unwrap_or(f64::NAN);
+    let reference = full(study).unwrap_or(f64::NAN);
     study.early.iter().map(|short| (short.rate_bit_s / reference - 1.0).abs()).collect()
 }
 

@@ -148,7 +148,7 @@ mod tests {
         let budget = BudgetConfig::default();
         let mut path = known(100e6);
         path.guard = Some(Guard { lower_bit_s: 90e6, upper_bit_s: 110e6 });
-        for _ in 0..3 {
+        for _ in 0..Calibration::TESTS_MIN {
             path.calibration.learn_full(&[Some(100e6); 7], 100e6);
         }
         path.settled_in = Some(Duration::from_millis(600));
