@@ -187,8 +187,21 @@ impl Meter {
             app_limited: now.app_limited,
         };
         self.samples.push(sample);
-        keep_unsent_short(tcp, sample.acked_bytes as f64 / sample.time_s.max(SAMPLE_S));
+        keep_unsent_short(tcp, self.byte_s(&sample));
         Some(sample)
+    }
+}
+
+impl Meter {
+    /// The rate since the beginning, or over the latest round trip if that is more: in slow start it is several times as much.
+    fn byte_s(&self, now: &Sample) -> f64 {
+        let samples = self.samples.as_slice();
+        let from_s = now.time_s - now.rtt_s.unwrap_or(0.0).max(UNSENT_S);
+        let before = samples[..samples.partition_point(|sample| sample.time_s <= from_s)].last();
+        let latest = before.map_or(0.0, |before| {
+            now.acked_bytes.saturating_sub(before.acked_bytes) as f64 / (now.time_s - before.time_s)
+        });
+        latest.max(now.acked_bytes as f64 / now.time_s.max(SAMPLE_S))
     }
 }
 
@@ -205,7 +218,8 @@ fn wait(tcp: &TcpStream, seconds: f64) {
 /// Linux 3.12); what is under way, and so the buffers, is not limited.
 #[cfg(target_os = "linux")]
 fn keep_unsent_short(tcp: &TcpStream, byte_s: f64) {
-    let bytes = (byte_s * UNSENT_S).clamp(UNSENT_BYTES_MIN, UNSENT_BYTES_MAX) as u32;
+    // `as` saturates, at 1.7 Tbit/s.
+    let bytes = (byte_s * UNSENT_S).max(UNSENT_BYTES_MIN) as u32;
     // Without it the tail is longer, and no number wrong.
     let _ = socket2::SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
 }
@@ -226,9 +240,8 @@ fn choose(_tcp: &TcpStream, _name: &str) -> io::Result<()> {
 const STREAMING: &str = "streaming";
 /// Four samples in the shortest round; a system call each costs nothing beside the writes.
 const SAMPLE_S: f64 = 0.005;
-/// A busy machine may leave the thread alone for some milliseconds without the path running dry.
-const UNSENT_S: f64 = 0.02;
+/// A busy machine may leave the thread alone for 20 ms without the path running dry: the kernel asks for more when half is
+/// left. A sender that runs dry is not only slower: what BBR sees then it does not count, and stays in start-up.
+const UNSENT_S: f64 = 0.04;
 /// One write.
 const UNSENT_BYTES_MIN: f64 = payload::BLOCK_BYTES as f64;
-/// 20 ms at 1.7 Gbit/s.
-const UNSENT_BYTES_MAX: f64 = (4 << 20) as f64;
