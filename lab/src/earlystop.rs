@@ -18,8 +18,8 @@ pub(crate) struct Args {
     /// Every cell of the grid, instead of a set in which each pair of levels meets.
     #[arg(long, conflicts_with = "cells")]
     full: bool,
-    /// Only the cells in whose name this is, such as `300 Mbit/s, 100 ms, bbr`.
-    #[arg(long, value_name = "TEXT")]
+    /// Only the cell of this name, such as `300 Mbit/s, 100 ms, bbr, 0.1 % loss`.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["full", "cells"])]
     only: Option<String>,
     /// Only so many cells, for a quick look.
     #[arg(long, value_name = "N")]
@@ -81,8 +81,10 @@ mod linux {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make {}", directory.display()))?;
         }
-        let mut cells = if args.full { grid::all() } else { grid::covering(args.seed) };
-        cells.retain(|cell| args.only.as_ref().is_none_or(|only| cell.name().contains(only)));
+        let mut cells =
+            if args.full || args.only.is_some() { grid::all() } else { grid::covering(args.seed) };
+        cells.retain(|cell| args.only.as_ref().is_none_or(|only| cell.name() == *only));
+        anyhow::ensure!(!cells.is_empty(), "there is no such cell");
         cells.truncate(args.cells.unwrap_or(usize::MAX));
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());
