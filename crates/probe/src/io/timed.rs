@@ -122,6 +122,7 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) 
     let mut rule = Rule::new(plan.early);
     let mut meter = Meter::begin(tcp);
     let mut bytes = 0;
+    let mut is_full = false;
     let ended = loop {
         clock.left()?;
         let now_s = meter.now_s();
@@ -137,15 +138,19 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) 
         if bytes == bytes_max {
             break Ended::Bytes;
         }
+        // As a blocking writer, and every other, it goes on when the kernel says so, and that is when a third of a full
+        // buffer is free again. To write each time a little is free moves a fifth more where the buffer is the limit.
+        if is_full {
+            is_full = !can_write(tcp, meter.due_s.min(length_s) - now_s);
+            continue;
+        }
         match (&mut &*tcp).write(payload::next(&block, bytes_max - bytes)) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
                 bytes += written as u64;
                 counter.fetch_add(written as u64, Ordering::Relaxed);
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(tcp, meter.due_s.min(length_s) - now_s);
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => is_full = true,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
@@ -205,12 +210,12 @@ impl Meter {
     }
 }
 
-/// Waits until the socket takes more, but no longer than `seconds`.
-fn wait(tcp: &TcpStream, seconds: f64) {
+/// Waits until the socket takes more, but no longer than `seconds`; whether it does.
+fn can_write(tcp: &TcpStream, seconds: f64) -> bool {
     // `as` saturates; at least one, lest the wait spin.
     let ms = (seconds * 1000.0).ceil().clamp(1.0, 100.0) as u16;
-    // Whatever poll says, the next write knows better.
-    let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(ms));
+    // An error the next write knows better.
+    poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(ms)) != Ok(0)
 }
 
 /// What waits unsent in this host's own buffer when the stream ends has to be sent all the same: after an
