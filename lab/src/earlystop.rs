@@ -18,19 +18,23 @@ pub(crate) struct Args {
     /// Every cell of the grid, instead of a set in which each pair of levels meets.
     #[arg(long, conflicts_with = "cells")]
     full: bool,
+    /// Only the cell of this name, such as `300 Mbit/s, 100 ms, bbr, 0.1 % loss`.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["full", "cells"])]
+    only: Option<String>,
     /// Only so many cells, for a quick look.
     #[arg(long, value_name = "N")]
     cells: Option<usize>,
     /// Seed of the losses, and of which cells stand for the others.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Tests of 10 s in each cell, each in turn with one of iperf3; they calibrate what comes after.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// Tests of full length in each cell: the first of 10 s, the others of 5 s, each in turn with one of iperf3.
+    /// Four calibrate what comes after
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(5..=100))]
     tests: u32,
     /// Tests in each cell that may end early.
-    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
     early: u32,
-    /// Leave iperf3 out: long tests alone, to see what a rule would have done with them.
+    /// Leave iperf3 out: tests of 10 s alone, to see what a rule would have done with them
     #[arg(long)]
     without_iperf3: bool,
     /// Write the samples of each long test as CSV into this directory.
@@ -44,7 +48,8 @@ pub(crate) struct Args {
 /// Emulated paths are made of Linux's network namespaces.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { full: _, cells: _, seed: _, tests: _, early: _, without_iperf3: _, out: _, json: _ } = args;
+    let Args { full: _, only: _, cells: _, seed: _, tests: _, early: _, without_iperf3: _, out: _, json: _ } =
+        args;
     eprintln!("SKIPPED: lab earlystop needs Linux's network namespaces");
     Ok(())
 }
@@ -76,7 +81,10 @@ mod linux {
             std::fs::create_dir_all(directory)
                 .with_context(|| format!("cannot make {}", directory.display()))?;
         }
-        let mut cells = if args.full { grid::all() } else { grid::covering(args.seed) };
+        let mut cells =
+            if args.full || args.only.is_some() { grid::all() } else { grid::covering(args.seed) };
+        cells.retain(|cell| args.only.as_ref().is_none_or(|only| cell.name() == *only));
+        anyhow::ensure!(!cells.is_empty(), "there is no such cell");
         cells.truncate(args.cells.unwrap_or(usize::MAX));
         let style = ProgressStyle::with_template("{bar:40} {pos}/{len} {msg}")
             .unwrap_or_else(|_| ProgressStyle::default_bar());

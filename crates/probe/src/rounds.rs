@@ -95,15 +95,12 @@ impl Startup {
 
     /// Takes a round; whether start-up is over.
     pub fn push(&mut self, round: &Round) -> bool {
-        if self.is_over() {
-            return true;
-        }
-        if GROWTH * self.best_bit_s <= round.rate_bit_s() && 0 < round.bytes {
+        if !self.is_over() && GROWTH * self.best_bit_s <= round.rate_bit_s() && 0 < round.bytes {
             self.best_bit_s = round.rate_bit_s();
             self.without_growth = 0;
             self.candidate = Some((round.end_s, round.end_bytes));
         } else if self.candidate.is_some() {
-            self.without_growth += 1;
+            self.without_growth = self.without_growth.saturating_add(1);
         }
         self.is_over()
     }
@@ -112,6 +109,13 @@ impl Startup {
     #[must_use]
     pub fn ended(&self) -> Option<(f64, u64)> {
         self.candidate.filter(|_| self.is_over())
+    }
+
+    /// How many rounds ago the rate last grew, when that was, and how many bytes were acknowledged by then; `None` while
+    /// nothing has arrived.
+    #[must_use]
+    pub fn since_growth(&self) -> Option<(u32, f64, u64)> {
+        self.candidate.map(|(end_s, end_bytes)| (self.without_growth, end_s, end_bytes))
     }
 
     /// Whether the latest round was one of growth, or nothing has arrived yet.

@@ -5,6 +5,7 @@
 //! start-up*, which is what a longer transfer would see and what is forecast.
 
 use crate::TcpInfo;
+use crate::calibration::{Expectation, Partials};
 use crate::rounds::{Rounds, Startup};
 use crate::stop::{Config, Guard, Reason};
 
@@ -24,21 +25,17 @@ pub struct StreamPlan {
 }
 
 /// Leave to end a stream early.
-#[derive(Clone, Copy, Debug, PartialEq)]
+///
+/// The default is for a path of which nothing is known: any rate that settles, as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Default)]
 pub struct Early {
-    /// What counts as settled.
+    /// What counts as settled on a path of which nothing is known.
     pub config: Config,
-    /// Where the path's own forecast expects the rate; `None` lets every settled rate stop the stream.
+    /// Where the path's own forecast expects the rate; `None` lets every estimate stop the stream.
     pub guard: Option<Guard>,
-    /// The factor from a settled rate to a full-length test's ([`Calibration`](crate::stop::Calibration)).
-    pub correction: f64,
-}
-
-impl Default for Early {
-    /// Any rate that settles, as it is: for a path of which nothing is known.
-    fn default() -> Self {
-        Self { config: Config::default(), guard: None, correction: 1.0 }
-    }
+    /// What the path's own tests let expect ([`Calibration`](crate::calibration::Calibration)); with it the stream ends at a
+    /// checkpoint, whether the rate has settled or not.
+    pub expected: Option<Expectation>,
 }
 
 impl StreamPlan {
@@ -184,8 +181,12 @@ pub struct Streamed {
     pub startup_s: Option<f64>,
     /// Why it ended.
     pub ended: Ended,
-    /// The first rate that settled, whatever was done with it: a full-length test calibrates by it.
+    /// The first rate that settled, whatever was done with it.
     pub proposed: Option<Reason>,
+    /// The rates at the checkpoints passed: a full-length test calibrates by them.
+    pub partials: Partials,
+    /// It had leave to end early, and its estimate was not believed.
+    pub surprised: bool,
     /// The kernel's view at the end.
     pub tcp_info: Option<TcpInfo>,
     /// Acknowledged bytes over time.
@@ -195,8 +196,6 @@ pub struct Streamed {
 impl Streamed {
     /// What the test says of the path, in bit/s: the rate after start-up of a full-length test, or an
     /// estimate of it from a stream that was stopped early; the whole rate where start-up did not end.
-    ///
-    /// A caller who keeps a [`Calibration`](crate::stop::Calibration) of this path corrects an early one by it.
     #[must_use]
     pub fn rate_bit_s(&self) -> f64 {
         match self.ended {

@@ -1,7 +1,8 @@
 //! The rule that ends a stream early, on streams made up for it.
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
-use barograph_probe::stop::{Calibration, Config, Decision, Guard, Reason, Rule};
+use barograph_probe::calibration::{Calibration, Partials};
+use barograph_probe::stop::{Config, Decision, Guard, Reason, Rule};
 use barograph_probe::stream::{Early, Sample, Samples, after_startup};
 use proptest::prelude::*;
 
@@ -96,18 +97,17 @@ proptest! {
     fn the_guard_holds(
         rates in prop::collection::vec(0.0..1e9f64, 1..40),
         (lower, width) in (0.0..1e9f64, 0.0..5e8f64),
-        correction in 0.2..5.0f64,
     ) {
         let guard = Guard { lower_bit_s: lower, upper_bit_s: lower + width };
         let piece_s = FULL_S / rates.len() as f64;
         let rate = |time_s: f64| rates[((time_s / piece_s) as usize).min(rates.len() - 1)];
         let samples = stream(0.01, FULL_S, rate);
-        let early = Early { guard: Some(guard), correction, ..Early::default() };
+        let early = Early { guard: Some(guard), ..Early::default() };
         let (proposed, stopped) = watch(&samples, Some(early));
         let guard = guard.widened(0.05);
         prop_assert_eq!(stopped, proposed.is_some_and(|reason| guard.holds(reason.rate_bit_s)));
         if let Some(reason) = proposed {
-            prop_assert!(within(1e-9, reason.rate_bit_s, reason.settled_bit_s * correction));
+            prop_assert!(reason.rate_bit_s.to_bits() == reason.settled_bit_s.to_bits(), "nothing corrects it");
             let most = rates.iter().copied().fold(0.0, f64::max);
             prop_assert!(0.0 < reason.settled_bit_s && reason.settled_bit_s <= most * 1.001);
         }
@@ -136,16 +136,6 @@ proptest! {
         if let Some((_, rate)) = after_startup(&samples) {
             prop_assert!(0.0 <= rate && rate.is_finite(), "{rate}");
         }
-    }
-
-    /// A path that always gives the same share of its early estimate is corrected to what it gives.
-    #[test]
-    fn a_steady_bias_is_learned(ratio in 0.1..10.0f64, rates in prop::collection::vec(1e6..1e9f64, 3..20)) {
-        let mut calibration = Calibration::default();
-        for rate in rates {
-            calibration.learn(Some(rate), rate * ratio);
-        }
-        prop_assert!(within(1e-6, calibration.correction().unwrap(), ratio));
     }
 
     #[test]
@@ -208,7 +198,7 @@ fn what_still_grows_has_not_settled_however_much_may_vary() {
 #[test]
 fn a_policer_fools_the_rule_alone_and_neither_guard_nor_calibration() {
     let start = slow_start(1e8, 0.02);
-    let policed = move |time_s: f64| start(time_s).min(if time_s < 1.0 { 1e8 } else { 2e7 });
+    let policed = move |time_s: f64| start(time_s).min(if time_s < 1.2 { 1e8 } else { 1e7 });
     let samples = stream(0.02, FULL_S, policed);
     let (_, full) = after_startup(&samples).unwrap();
     let fooled = unguarded(&samples).unwrap();
@@ -218,54 +208,66 @@ fn a_policer_fools_the_rule_alone_and_neither_guard_nor_calibration() {
     let guarded = Early { guard: Some(guard), ..Early::default() };
     assert!(!watch(&samples, Some(guarded)).1, "outside the forecast it goes on");
 
-    let mut calibration = Calibration::default();
-    for _ in 0..Calibration::TESTS_MIN {
-        calibration.learn(Some(fooled.settled_bit_s), full);
-    }
-    let early = calibration.early(Some(guard), false);
-    let (reason, stopped) = watch(&samples, early);
-    assert!(stopped && within(0.01, reason.unwrap().rate_bit_s, full), "{reason:?}");
+    // What has to be corrected by so much is no measure of the path: it is tested at full length.
+    assert_eq!(calibrated(&samples).expected(), None);
 }
 
 /// A flow that competes yields after two seconds: the settled rate is half of what comes.
 #[test]
 fn a_flow_that_has_not_yielded_is_corrected_for() {
     let start = slow_start(1e8, 0.02);
-    let yielding = move |time_s: f64| start(time_s).min(if time_s < 2.0 { 2.5e7 } else { 5e7 });
+    let yielding = move |time_s: f64| start(time_s).min(if time_s < 2.0 { 3e7 } else { 5e7 });
     let samples = stream(0.02, FULL_S, yielding);
     let (_, full) = after_startup(&samples).unwrap();
     let proposed = unguarded(&samples).unwrap();
-    assert!(proposed.rate_bit_s < 0.7 * full);
+    assert!(proposed.rate_bit_s < 0.75 * full);
+    let expected = calibrated(&samples).expected();
+    let early = Early { expected: Some(expected.unwrap()), ..Early::default() };
+    let (reason, at_s) = stops(&samples, early).unwrap();
+    assert!(within(0.01, reason.rate_bit_s, full) && at_s < 0.5, "{reason:?} of {full} at {at_s}");
+}
+
+/// What the rule saw of a stream that it had no leave to end.
+fn partials(samples: &[Sample]) -> Partials {
+    let mut rule = Rule::new(None);
+    assert!(samples.iter().all(|sample| rule.push(sample) == Decision::Continue) && !rule.surprised());
+    *rule.partials()
+}
+
+/// A path that always looks like this.
+fn calibrated(samples: &[Sample]) -> Calibration {
     let mut calibration = Calibration::default();
     for _ in 0..Calibration::TESTS_MIN {
-        calibration.learn(Some(proposed.settled_bit_s), full);
+        calibration.learn_full(&partials(samples), after_startup(samples).unwrap().1);
     }
-    let early = calibration.early(Some(Guard { lower_bit_s: 0.0, upper_bit_s: f64::INFINITY }), false);
-    assert!(within(0.01, watch(&samples, early).0.unwrap().rate_bit_s, full));
+    calibration
+}
+
+/// What stopped the stream, and when.
+fn stops(samples: &[Sample], early: Early) -> Option<(Reason, f64)> {
+    let mut rule = Rule::new(Some(early));
+    samples.iter().find_map(|sample| match rule.push(sample) {
+        Decision::Stop(reason) => Some((reason, sample.time_s)),
+        Decision::Continue => None,
+    })
 }
 
 #[test]
-fn a_path_is_tested_at_full_length_until_it_is_known_and_while_it_scatters() {
-    let guard = Some(Guard { lower_bit_s: 1e6, upper_bit_s: 1e9 });
-    let mut calibration = Calibration::default();
-    for _ in 0..Calibration::TESTS_MIN {
-        assert_eq!(calibration.early(guard, false), None);
-        calibration.learn(Some(1e8), 1e8);
-        // What did not settle, and what is no rate, says nothing.
-        calibration.learn(None, 1e8);
-        calibration.learn(Some(f64::NAN), 1e8);
-        calibration.learn(Some(1e8), 0.0);
+fn a_calibrated_path_is_not_believed_when_it_is_another() {
+    let as_ever = stream(0.02, FULL_S, slow_start(1e8, 0.02));
+    let expected = calibrated(&as_ever).expected();
+    let guard = Some(Guard { lower_bit_s: 0.95e8, upper_bit_s: 1e8 });
+    let early = Early { expected, guard, ..Early::default() };
+    assert!(stops(&as_ever, early).is_some_and(|(_, at_s)| at_s < 0.6));
+    for share in [0.5, 0.7, 1.5, 2.0] {
+        let mut rule = Rule::new(Some(early));
+        let changed = stream(0.02, FULL_S, slow_start(1e8 * share, 0.02));
+        assert!(changed.iter().all(|sample| rule.push(sample) == Decision::Continue), "{share}");
+        assert!(rule.surprised(), "{share}");
     }
-    assert_eq!(calibration.tests, Calibration::TESTS_MIN);
-    assert!(calibration.early(guard, false).is_some());
-    assert_eq!(calibration.early(guard, true), None, "an audit");
-    assert_eq!(calibration.early(None, false), None, "no forecast");
-    calibration.learn(Some(1e8), 2e8);
-    assert_eq!(calibration.early(guard, false), None, "far off the last time");
-    for _ in 0..20 {
-        calibration.learn(Some(1e8), 1e8);
-    }
-    assert!(calibration.early(guard, false).is_some(), "long ago");
+    // The forecast alone is enough.
+    let guard = Some(Guard { lower_bit_s: 2e8, upper_bit_s: 3e8 });
+    assert!(stops(&as_ever, Early { guard, ..early }).is_none());
 }
 
 /// On a quiet path the forecast's interval is narrower than the estimate can be.

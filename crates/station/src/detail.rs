@@ -1,6 +1,7 @@
 //! What stands beside a value in the archive, as JSON: the form of `detail` in the API and of
 //! `tcp_info` in `barograph probe --json`.
 
+use barograph_probe::stream::Ended;
 use barograph_probe::{Measured, Streamed, TcpInfo};
 use serde::Serialize;
 
@@ -76,6 +77,9 @@ struct TestDetail<'a> {
     settled_bit_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     settled_s: Option<f64>,
+    /// How far an estimate is expected to be off: one standard deviation, as a share of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    deviation: Option<f64>,
     audit: bool,
     tcp_info: Option<TcpInfoJson<'a>>,
 }
@@ -88,6 +92,11 @@ struct FailedTest<'a> {
 
 /// The detail of a test between stations that was meant to take `test_s` seconds.
 pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool) -> String {
+    let followed = match streamed.ended {
+        Ended::Early(reason) => Some(reason),
+        Ended::Full | Ended::Bytes => None,
+    };
+    let settled = followed.or(streamed.proposed);
     let detail = TestDetail {
         n: 1,
         raw: streamed.whole_bit_s,
@@ -96,8 +105,9 @@ pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool) -> String {
         bytes: streamed.bytes,
         startup_s: streamed.startup_s,
         ended: streamed.ended.as_str(),
-        settled_bit_s: streamed.proposed.map(|reason| reason.settled_bit_s),
-        settled_s: streamed.proposed.map(|reason| reason.time_s),
+        settled_bit_s: settled.map(|reason| reason.settled_bit_s),
+        settled_s: settled.map(|reason| reason.time_s),
+        deviation: followed.map(|reason| reason.deviation),
         audit,
         tcp_info: streamed.tcp_info.as_ref().map(TcpInfoJson::from),
     };

@@ -1,9 +1,10 @@
-//! What is measured in a cell: long tests in turns with iperf3's, which calibrate, and then tests that may end early.
+//! What is measured in a cell: tests of full length, most in turns with iperf3's, and then tests that may end early.
 
 use std::fmt::Write;
 
 use barograph_forecast::{Battery, Config};
-use barograph_probe::stop::{Calibration, Guard};
+use barograph_probe::calibration::{Calibration, Partials};
+use barograph_probe::stop::{Decision, Guard, Rule};
 use barograph_probe::stream::{Early, Ended, Sample, StreamPlan, Streamed, after_startup};
 
 use super::Args;
@@ -14,9 +15,12 @@ use super::grid::Cell;
 #[derive(serde::Serialize)]
 pub(crate) struct Study {
     pub(crate) cell: Cell,
+    /// The first is of 10 s, the others of 5.
     pub(crate) long: Vec<Long>,
-    /// iperf3's 10 s, in bit/s.
+    /// iperf3's 5 s, in bit/s.
     pub(crate) iperf3_bit_s: Vec<f64>,
+    /// Each of the long tests, as if it had had leave to end early.
+    pub(crate) replayed: Vec<Replayed>,
     pub(crate) early: Vec<Short>,
     /// The largest share of a core that the emulator used.
     pub(crate) cpu_peak: Option<f64>,
@@ -24,17 +28,31 @@ pub(crate) struct Study {
     pub(crate) void: Option<String>,
 }
 
-/// One of our tests of 10 s.
+/// One of our tests of full length.
 #[derive(serde::Serialize)]
 pub(crate) struct Long {
+    /// All bytes.
     pub(crate) bytes: u64,
+    /// Bytes acknowledged in the first 5 s.
+    pub(crate) full_bytes: u64,
     pub(crate) whole_bit_s: f64,
-    /// After start-up, to 10 s.
-    pub(crate) settled_bit_s: f64,
-    /// After start-up, to 5 s: what a test of full length would have given.
+    /// After start-up, to 5 s.
     pub(crate) full_bit_s: f64,
-    /// What the rule proposed, and when, and how many bytes were acknowledged by then.
-    pub(crate) proposed: Option<(f64, f64, u64)>,
+    #[serde(skip)]
+    partials: Partials,
+    #[serde(skip)]
+    samples: Vec<Sample>,
+}
+
+/// What the rule would have done with a long test, calibrated by four others.
+#[derive(serde::Serialize)]
+pub(crate) struct Replayed {
+    /// Acknowledged when it would have ended.
+    pub(crate) bytes: u64,
+    /// The estimate over what the test gave in its 5 s; 1 where it would have had its full length.
+    pub(crate) ratio: f64,
+    /// How far the estimate was expected to be off, where there is one.
+    pub(crate) deviation: Option<f64>,
 }
 
 /// One of our tests that might end early.
@@ -54,6 +72,7 @@ pub(crate) fn cell(cell: Cell, args: &Args) -> Study {
         cell,
         long: Vec::new(),
         iperf3_bit_s: Vec::new(),
+        replayed: Vec::new(),
         early: Vec::new(),
         cpu_peak: None,
         void: None,
@@ -65,18 +84,18 @@ pub(crate) fn cell(cell: Cell, args: &Args) -> Study {
 }
 
 fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
-    let mut calibration = Calibration::default();
-    let mut battery = Battery::new(&Config::default());
     // What is void is repeated, at most once each: a calibration by fewer tests would be another experiment.
     for turn in 0..2 * args.tests {
         if args.tests <= study.long.len() as u32 {
             break;
         }
         let bench = Bench::new(study.cell, args.seed * 1000 + u64::from(turn))?;
-        let plan = StreamPlan { seconds: f64::from(LONG_S), bytes_max: BYTES_MAX, ..StreamPlan::full() };
+        let is_first = study.long.is_empty();
+        let seconds = if is_first || args.without_iperf3 { LONG_S } else { FULL_S };
+        let plan = StreamPlan { seconds: f64::from(seconds), bytes_max: BYTES_MAX, ..StreamPlan::full() };
         let long = || bench.stream(plan.clone());
+        let theirs = || (!is_first && !args.without_iperf3).then(|| bench.iperf3(seconds)).transpose();
         // Each goes first as often as the other.
-        let theirs = || (!args.without_iperf3).then(|| bench.iperf3(LONG_S)).transpose();
         let (streamed, theirs) = if turn % 2 == 0 {
             let streamed = long()?;
             (streamed, theirs()?)
@@ -87,40 +106,83 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
         if study.is_void(&bench) {
             continue;
         }
-        let long = Long::of(&streamed);
-        calibration.learn(long.proposed.map(|(_, rate, _)| rate), long.full_bit_s);
-        battery.update(long.full_bit_s)?;
         write_samples(study.cell, turn, &streamed, args)?;
-        study.long.push(long);
+        study.long.push(Long::of(&streamed));
         study.iperf3_bit_s.extend(theirs);
     }
     if (study.long.len() as u32) < args.tests {
         return Ok(());
     }
+    study.replayed = replay(&study.long);
+    let mut calibration = Calibration::default();
+    let mut battery = Battery::new(&Config::default());
+    for long in &study.long[..CALIBRATING.min(study.long.len())] {
+        calibration.learn_full(&long.partials, long.full_bit_s);
+        battery.update(long.full_bit_s)?;
+    }
     for test in 0..args.early {
         let bench = Bench::new(study.cell, args.seed * 1000 + 500 + u64::from(test))?;
-        let guard = battery
-            .interval(LEVEL)
-            .map(|interval| Guard { lower_bit_s: interval.lower, upper_bit_s: interval.upper });
-        let early: Option<Early> = calibration.early(guard, false);
+        let early = leave(&calibration, &battery);
         let streamed = bench.stream(StreamPlan { early, bytes_max: BYTES_MAX, ..StreamPlan::full() })?;
         if study.is_void(&bench) {
             continue;
         }
-        let is_early = matches!(streamed.ended, Ended::Early(_));
-        if !is_early {
-            calibration.learn(streamed.proposed.map(|reason| reason.settled_bit_s), streamed.rate_bit_s());
+        let rate_bit_s = streamed.rate_bit_s();
+        match streamed.ended {
+            Ended::Early(reason) => calibration.learn_early(&reason),
+            _ if early.is_none() => calibration.learn_full(&streamed.partials, rate_bit_s),
+            _ if streamed.surprised => calibration.learn_surprise(&streamed.partials, rate_bit_s),
+            _ => {}
         }
-        battery.update(streamed.rate_bit_s())?;
+        battery.update(rate_bit_s)?;
         study.early.push(Short {
             bytes: streamed.bytes,
-            rate_bit_s: streamed.rate_bit_s(),
+            rate_bit_s,
             duration_s: streamed.duration_s,
-            is_early,
+            is_early: matches!(streamed.ended, Ended::Early(_)),
             was_allowed: early.is_some(),
         });
     }
     Ok(())
+}
+
+/// As the station gives it.
+fn leave(calibration: &Calibration, battery: &Battery) -> Option<Early> {
+    let interval = battery.interval(LEVEL)?;
+    let guard = Guard { lower_bit_s: interval.lower, upper_bit_s: interval.upper };
+    let expected = calibration.expected()?;
+    Some(Early { guard: Some(guard), expected: Some(expected), ..Early::default() })
+}
+
+/// Each long test after the four before it; before the first comes the last.
+fn replay(long: &[Long]) -> Vec<Replayed> {
+    if long.len() <= CALIBRATING {
+        return Vec::new();
+    }
+    let next = |index: usize| -> Replayed {
+        let mut calibration = Calibration::default();
+        let mut battery = Battery::new(&Config::default());
+        for before in (1..=CALIBRATING).rev() {
+            let before = &long[(index + long.len() - before) % long.len()];
+            calibration.learn_full(&before.partials, before.full_bit_s);
+            // A rate of a test that was made is one.
+            let _ = battery.update(before.full_bit_s);
+        }
+        let test = &long[index];
+        let reason = leave(&calibration, &battery).and_then(|early| {
+            let mut rule = Rule::new(Some(early));
+            test.first_seconds().iter().find_map(|sample| match rule.push(sample) {
+                Decision::Stop(reason) => Some(reason),
+                Decision::Continue => None,
+            })
+        });
+        Replayed {
+            bytes: reason.map_or(test.full_bytes, |reason| test.sent(reason.time_s)),
+            ratio: reason.map_or(1.0, |reason| reason.rate_bit_s / test.full_bit_s),
+            deviation: reason.map(|reason| reason.deviation),
+        }
+    };
+    (0..long.len()).map(next).collect()
 }
 
 impl Study {
@@ -136,20 +198,33 @@ impl Study {
 impl Long {
     fn of(streamed: &Streamed) -> Self {
         let samples = streamed.samples.as_slice();
-        let until = |seconds: f64| -> &[Sample] {
-            &samples[..samples.partition_point(|sample| sample.time_s <= seconds)]
-        };
-        let rate = |samples| after_startup(samples).map_or(streamed.whole_bit_s, |(_, rate)| rate);
-        let acked = |time_s: f64| until(time_s).last().map_or(0, |sample| sample.acked_bytes);
-        Self {
+        let mut long = Self {
             bytes: streamed.bytes,
+            full_bytes: 0,
             whole_bit_s: streamed.whole_bit_s,
-            settled_bit_s: rate(samples),
-            full_bit_s: rate(until(StreamPlan::SECONDS)),
-            proposed: streamed
-                .proposed
-                .map(|reason| (reason.time_s, reason.settled_bit_s, acked(reason.time_s))),
-        }
+            full_bit_s: streamed.whole_bit_s,
+            partials: streamed.partials,
+            samples: samples.to_vec(),
+        };
+        let first = long.first_seconds();
+        let (full_bytes, settled) = (first.last().map_or(0, |last| last.acked_bytes), after_startup(first));
+        long.full_bytes = full_bytes;
+        long.full_bit_s = settled.map_or(long.whole_bit_s, |(_, rate)| rate);
+        long
+    }
+
+    /// What a test of full length would have seen.
+    fn first_seconds(&self) -> &[Sample] {
+        let end = self.samples.partition_point(|sample| sample.time_s <= StreamPlan::SECONDS);
+        &self.samples[..end]
+    }
+
+    /// What was sent at a time: what is acknowledged a round trip later.
+    fn sent(&self, time_s: f64) -> u64 {
+        let at = |time_s: f64| self.samples.partition_point(|sample| sample.time_s < time_s);
+        let rtt_s = self.samples.get(at(time_s)).and_then(|sample| sample.rtt_s).unwrap_or(0.0);
+        let later = self.samples.get(at(time_s + rtt_s)).or(self.samples.last());
+        later.map_or(0, |sample| sample.acked_bytes)
     }
 }
 
@@ -169,6 +244,10 @@ fn write_samples(cell: Cell, turn: u32, streamed: &Streamed, args: &Args) -> any
 
 /// As long as iperf3's usual test.
 const LONG_S: u32 = 10;
+/// As long as a full test ([`StreamPlan::SECONDS`]).
+const FULL_S: u32 = 5;
+/// Tests that calibrate a path before the first may end early.
+const CALIBRATING: usize = Calibration::TESTS_MIN as usize;
 /// Ten seconds at 1.7 Gbit/s, so that time ends every long test.
 pub(crate) const BYTES_MAX: u64 = 2 << 30;
 /// The interval that the station shows and alerts on.

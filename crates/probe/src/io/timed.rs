@@ -12,7 +12,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use super::clock::Clock;
 use super::session::{self, Session};
 use super::{Context, kernel, payload};
-use crate::stop::{Decision, Reason, Rule};
+use crate::stop::{Decision, Rule};
 use crate::stream::{self, Ended, Sample, Samples, StreamPlan, Streamed};
 use crate::wire::{self, Done, Request};
 use crate::{ProbeError, Target};
@@ -97,7 +97,9 @@ fn run(
         settled_bit_s: settled.map(|(_, rate)| rate),
         startup_s: settled.map(|(startup_s, _)| startup_s),
         ended: sent.ended,
-        proposed: sent.proposed,
+        proposed: sent.rule.proposed(),
+        partials: *sent.rule.partials(),
+        surprised: sent.rule.surprised(),
         tcp_info,
         samples: sent.samples,
     })
@@ -109,7 +111,7 @@ struct Sent {
     duration_s: f64,
     bytes: u64,
     ended: Ended,
-    proposed: Option<Reason>,
+    rule: Rule,
     samples: Samples,
 }
 
@@ -120,6 +122,7 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) 
     let mut rule = Rule::new(plan.early);
     let mut meter = Meter::begin(tcp);
     let mut bytes = 0;
+    let mut is_full = false;
     let ended = loop {
         clock.left()?;
         let now_s = meter.now_s();
@@ -135,23 +138,26 @@ fn send(tcp: &TcpStream, plan: &StreamPlan, clock: &Clock, counter: &AtomicU64) 
         if bytes == bytes_max {
             break Ended::Bytes;
         }
+        // As a blocking writer, and every other, it goes on when the kernel says so, and that is when a third of a full
+        // buffer is free again. To write each time a little is free moves a fifth more where the buffer is the limit.
+        if is_full {
+            is_full = !can_write(tcp, meter.due_s.min(length_s) - now_s);
+            continue;
+        }
         match (&mut &*tcp).write(payload::next(&block, bytes_max - bytes)) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(written) => {
                 bytes += written as u64;
                 counter.fetch_add(written as u64, Ordering::Relaxed);
             }
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                wait(tcp, meter.due_s.min(length_s) - now_s);
-            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => is_full = true,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     };
     // The rate after start-up ends where writing ended, whenever the last sample was.
     let _ = meter.sample(tcp);
-    let proposed = rule.proposed();
-    Ok(Sent { began: meter.began, duration_s: meter.now_s(), bytes, ended, proposed, samples: meter.samples })
+    Ok(Sent { began: meter.began, duration_s: meter.now_s(), bytes, ended, rule, samples: meter.samples })
 }
 
 /// Takes samples when they are due.
@@ -186,17 +192,30 @@ impl Meter {
             app_limited: now.app_limited,
         };
         self.samples.push(sample);
-        keep_unsent_short(tcp, sample.acked_bytes as f64 / sample.time_s.max(SAMPLE_S));
+        keep_unsent_short(tcp, self.byte_s(&sample));
         Some(sample)
     }
 }
 
-/// Waits until the socket takes more, but no longer than `seconds`.
-fn wait(tcp: &TcpStream, seconds: f64) {
+impl Meter {
+    /// The rate since the beginning, or over the latest round trip if that is more: in slow start it is several times as much.
+    fn byte_s(&self, now: &Sample) -> f64 {
+        let samples = self.samples.as_slice();
+        let from_s = now.time_s - now.rtt_s.unwrap_or(0.0).max(UNSENT_S);
+        let before = samples[..samples.partition_point(|sample| sample.time_s <= from_s)].last();
+        let latest = before.map_or(0.0, |before| {
+            now.acked_bytes.saturating_sub(before.acked_bytes) as f64 / (now.time_s - before.time_s)
+        });
+        latest.max(now.acked_bytes as f64 / now.time_s.max(SAMPLE_S))
+    }
+}
+
+/// Waits until the socket takes more, but no longer than `seconds`; whether it does.
+fn can_write(tcp: &TcpStream, seconds: f64) -> bool {
     // `as` saturates; at least one, lest the wait spin.
     let ms = (seconds * 1000.0).ceil().clamp(1.0, 100.0) as u16;
-    // Whatever poll says, the next write knows better.
-    let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(ms));
+    // An error the next write knows better.
+    poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLOUT)], PollTimeout::from(ms)) != Ok(0)
 }
 
 /// What waits unsent in this host's own buffer when the stream ends has to be sent all the same: after an
@@ -204,7 +223,8 @@ fn wait(tcp: &TcpStream, seconds: f64) {
 /// Linux 3.12); what is under way, and so the buffers, is not limited.
 #[cfg(target_os = "linux")]
 fn keep_unsent_short(tcp: &TcpStream, byte_s: f64) {
-    let bytes = (byte_s * UNSENT_S).clamp(UNSENT_BYTES_MIN, UNSENT_BYTES_MAX) as u32;
+    // `as` saturates, at 1.7 Tbit/s.
+    let bytes = (byte_s * UNSENT_S).max(UNSENT_BYTES_MIN) as u32;
     // Without it the tail is longer, and no number wrong.
     let _ = socket2::SockRef::from(tcp).set_tcp_notsent_lowat(bytes);
 }
@@ -225,9 +245,8 @@ fn choose(_tcp: &TcpStream, _name: &str) -> io::Result<()> {
 const STREAMING: &str = "streaming";
 /// Four samples in the shortest round; a system call each costs nothing beside the writes.
 const SAMPLE_S: f64 = 0.005;
-/// A busy machine may leave the thread alone for some milliseconds without the path running dry.
-const UNSENT_S: f64 = 0.02;
+/// A busy machine may leave the thread alone for 20 ms without the path running dry: the kernel asks for more when half is
+/// left. A sender that runs dry is not only slower: what BBR sees then it does not count, and stays in start-up.
+const UNSENT_S: f64 = 0.04;
 /// One write.
 const UNSENT_BYTES_MIN: f64 = payload::BLOCK_BYTES as f64;
-/// 20 ms at 1.7 Gbit/s.
-const UNSENT_BYTES_MAX: f64 = (4 << 20) as f64;

@@ -64,7 +64,7 @@ pub struct MeshConfig {
     pub bulk_length: Duration,
     /// One turn for a test every so often.
     pub bulk_every: Duration,
-    /// Whether a test may end once its rate has settled, where its path is known well enough.
+    /// Whether a test may end early, where its path is known well enough.
     pub bulk_early_stop: bool,
     /// Whether to plan as Gloperf does.
     pub bulk_paper: bool,

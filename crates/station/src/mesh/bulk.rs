@@ -326,11 +326,15 @@ impl Bulk {
         let mut paths = lock(&self.paths);
         let path = paths.entry(peer.clone()).or_default();
         match streamed.ended {
-            Ended::Early(_) => path.settled_in = Some(Duration::from_secs_f64(streamed.elapsed_s.max(0.0))),
-            // One that its forecast sent to the full length is no random one: it says nothing of the others.
+            Ended::Early(reason) => {
+                path.settled_in = Some(Duration::from_secs_f64(streamed.elapsed_s.max(0.0)));
+                path.calibration.learn_early(&reason);
+            }
             Ended::Full if shape.calibrates => {
-                let proposed = streamed.proposed.map(|reason| reason.settled_bit_s);
-                path.calibration.learn(proposed, streamed.rate_bit_s());
+                path.calibration.learn_full(&streamed.partials, streamed.rate_bit_s());
+            }
+            Ended::Full if streamed.surprised => {
+                path.calibration.learn_surprise(&streamed.partials, streamed.rate_bit_s());
             }
             Ended::Full | Ended::Bytes => {}
         }
@@ -407,6 +411,8 @@ mod tests {
             startup_s: None,
             ended: Ended::Full,
             proposed: None,
+            partials: Default::default(),
+            surprised: false,
             tcp_info: None,
             samples: Samples::new(),
         }

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use barograph_mesh::{BudgetConfig, Cost, Length};
-use barograph_probe::stop::{Calibration, Guard};
+use barograph_probe::calibration::Calibration;
+use barograph_probe::stop::Guard;
 use barograph_probe::stream::{Early, StreamPlan};
 
 /// What is known of a path before a test.
@@ -35,9 +36,14 @@ pub(super) struct Shape {
 impl Path {
     /// How long a scheduled test is expected to take.
     pub(super) fn settles_in(&self, budget: &BudgetConfig) -> Duration {
-        let can_settle = self.calibration.correction().is_some() && self.guard.is_some();
-        let known = self.settled_in.filter(|_| can_settle);
+        let known = self.settled_in.filter(|_| self.early().is_some());
         known.unwrap_or(budget.test_max).min(budget.test_max)
+    }
+
+    /// Leave for a test to end early; `None` of a path without a forecast, or one that is not calibrated.
+    fn early(&self) -> Option<Early> {
+        let (guard, expected) = (self.guard?, self.calibration.expected()?);
+        Some(Early { guard: Some(guard), expected: Some(expected), ..Early::default() })
     }
 
     /// A test in its turn.
@@ -46,13 +52,13 @@ impl Path {
             return first(budget);
         }
         let is_full = length == Length::Full;
-        let early = self.calibration.early(self.guard.filter(|_| early_stop), is_full);
-        let could = early_stop && self.calibration.early(self.guard, false).is_some();
+        let could = self.early().filter(|_| early_stop);
+        let early = could.filter(|_| !is_full);
         let expected = match early {
             Some(_) => self.settles_in(budget),
             None => budget.test_max,
         };
-        self.of(budget.test_max, expected, early, is_full && could, budget)
+        self.of(budget.test_max, expected, early, is_full && could.is_some(), budget)
     }
 
     /// A test that somebody asked for, of so many seconds, or as the path's own.
@@ -142,8 +148,8 @@ mod tests {
         let budget = BudgetConfig::default();
         let mut path = known(100e6);
         path.guard = Some(Guard { lower_bit_s: 90e6, upper_bit_s: 110e6 });
-        for _ in 0..3 {
-            path.calibration.learn(Some(100e6), 100e6);
+        for _ in 0..Calibration::TESTS_MIN {
+            path.calibration.learn_full(&[Some(100e6); 7], 100e6);
         }
         path.settled_in = Some(Duration::from_millis(600));
         let early = path.scheduled(Length::Settled, true, &budget);
