@@ -9,6 +9,7 @@
 //! What was measured is a [`Reading`]: a value with its samples and the kernel's view of the
 //! connection, or a typed failure with the time after which it came, never a number in its place.
 
+pub mod pace;
 pub mod plan;
 pub mod reading;
 pub mod reduce;

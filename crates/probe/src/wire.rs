@@ -68,9 +68,10 @@ pub enum Request {
 /// What the responder answers to a [`Request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Go on. The number is the nonce for [`Request::Datagrams`], else 0.
+    /// Go on. The number is the nonce for [`Request::Datagrams`]; to [`Request::Rtt`] 1 while a bulk transfer is
+    /// under way at the responder; else 0.
     Ready {
-        /// Marks the datagrams of this experiment.
+        /// Marks the datagrams of this experiment, or says that the responder is loaded.
         nonce: u64,
     },
     /// Not this one; the session ends.

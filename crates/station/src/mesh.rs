@@ -18,6 +18,7 @@ mod events;
 mod hook;
 mod keeper;
 mod kept;
+mod latency;
 mod peers;
 mod rests;
 
@@ -31,6 +32,9 @@ pub(crate) use engine::engine;
 pub use engine::{Engines, Kind, Spool};
 pub(crate) use events::Event;
 pub(crate) use keeper::{Keeper, Parts};
+#[cfg(test)]
+pub(crate) use latency::Latencies;
+pub(crate) use latency::{BOUNDS_S, EVERY, Spread};
 pub(crate) use peers::{Peer as Known, Standing};
 
 /// Peers at most, the lost ones among them: a station measures each of its peers, and more than so many

@@ -12,6 +12,11 @@ pub trait Consent: Send + Sync {
     /// # Errors
     /// What the caller is told.
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined>;
+
+    /// Whether a bulk transfer is under way on this host that the responder does not serve.
+    fn is_loaded(&self) -> bool {
+        false
+    }
 }
 
 /// A transfer that is asked for.

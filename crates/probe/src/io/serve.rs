@@ -36,7 +36,7 @@ pub(super) fn session(
         };
         match request {
             Request::Rtt { n } => {
-                ready(wire, 0)?;
+                ready(wire, shared.is_loaded().into())?;
                 echo(wire, n)?;
             }
             Request::RttNagle { n } => {

@@ -18,6 +18,10 @@ use crate::mesh::board::now_s;
 pub(crate) struct Door(pub(crate) Arc<Bulk>);
 
 impl Consent for Door {
+    fn is_loaded(&self) -> bool {
+        self.0.place.is_taken()
+    }
+
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
         let Some(caller) = wish.caller else {
             // The owner, or whoever has the owner's token: no budget is asked, and no test runs meanwhile.
