@@ -77,6 +77,9 @@ struct TestDetail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     settled_s: Option<f64>,
     audit: bool,
+    /// What made it, where that was not our own stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with: Option<&'static str>,
     tcp_info: Option<TcpInfoJson<'a>>,
 }
 
@@ -87,7 +90,7 @@ struct FailedTest<'a> {
 }
 
 /// The detail of a test between stations that was meant to take `test_s` seconds.
-pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool) -> String {
+pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool, with: Option<&'static str>) -> String {
     let detail = TestDetail {
         n: 1,
         raw: streamed.whole_bit_s,
@@ -99,6 +102,7 @@ pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool) -> String {
         settled_bit_s: streamed.proposed.map(|reason| reason.settled_bit_s),
         settled_s: streamed.proposed.map(|reason| reason.time_s),
         audit,
+        with,
         tcp_info: streamed.tcp_info.as_ref().map(TcpInfoJson::from),
     };
     serde_json::to_string(&detail).unwrap_or_default()

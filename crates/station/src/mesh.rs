@@ -24,6 +24,7 @@ mod rests;
 
 pub(crate) use addresses::unusable;
 pub(crate) use board::{Board, Figures};
+pub(crate) use bulk::iperf3_usable;
 pub(crate) use bulk::{
     Bulk, Door, Figures as TestFigures, Held, Parts as BulkParts, Place, ROLES, Row, STATES, Tester, Use,
     Verdict,

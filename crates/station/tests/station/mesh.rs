@@ -105,7 +105,7 @@ pub(crate) fn entry(host: &str, addresses: &[&str]) -> Entry {
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
         version: env!("CARGO_PKG_VERSION").into(),
         groups: vec![name("local:default")],
-        capabilities: Capabilities { responder: true, bulk: false, archive: false },
+        capabilities: Capabilities { responder: true, ..Capabilities::default() },
         key: Some([9; 32]),
     }
 }
