@@ -17,7 +17,7 @@ pub(crate) struct Args {
     /// Print the numbers as JSON: seconds, bit/s and shares.
     #[arg(long)]
     json: bool,
-    /// Fewer exchanges and transfers: under a minute instead of four.
+    /// Fewer exchanges and transfers: about a minute instead of five.
     #[arg(long)]
     quick: bool,
 }
@@ -105,7 +105,7 @@ mod linux {
         loads.split(' ').next().unwrap_or_default().to_owned()
     }
 
-    /// After so long nothing is repeated any more, so that the whole ends in a minute, or in four.
+    /// After so long nothing is repeated any more, so that the whole ends in about a minute, or in five.
     const QUICK: Duration = Duration::from_secs(30);
     const FULL: Duration = Duration::from_secs(190);
 }

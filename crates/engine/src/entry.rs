@@ -69,6 +69,8 @@ pub struct Capabilities {
     pub bulk: bool,
     /// It keeps the history of the mesh and answers questions about all pairs.
     pub archive: bool,
+    /// It serves bulk tests by iperf3.
+    pub iperf3: bool,
 }
 
 /// A change in the directory.

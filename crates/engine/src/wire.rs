@@ -136,8 +136,8 @@ impl TryFrom<RecordJson<'_>> for Record {
 
 impl<'a> From<&'a Entry> for EntryJson<'a> {
     fn from(entry: &'a Entry) -> Self {
-        let Capabilities { responder, bulk, archive } = entry.capabilities;
-        let words = [(responder, RESPONDER), (bulk, BULK), (archive, ARCHIVE)];
+        let Capabilities { responder, bulk, archive, iperf3 } = entry.capabilities;
+        let words = [(responder, RESPONDER), (bulk, BULK), (archive, ARCHIVE), (iperf3, IPERF3)];
         Self {
             host: entry.host.as_str().into(),
             addresses: entry.addresses.clone(),
@@ -162,7 +162,12 @@ impl TryFrom<EntryJson<'_>> for Entry {
             addresses: json.addresses,
             version: json.version.to_string(),
             groups: groups.map(|group| name("group", group)).collect::<Result<_, _>>()?,
-            capabilities: Capabilities { responder: can(RESPONDER), bulk: can(BULK), archive: can(ARCHIVE) },
+            capabilities: Capabilities {
+                responder: can(RESPONDER),
+                bulk: can(BULK),
+                archive: can(ARCHIVE),
+                iperf3: can(IPERF3),
+            },
             key: json.key.as_deref().map(key).transpose()?,
         };
         entry.check()?;
@@ -272,6 +277,7 @@ fn shown(word: &str) -> String {
 const RESPONDER: &str = "responder";
 const BULK: &str = "bulk";
 const ARCHIVE: &str = "archive";
+const IPERF3: &str = "iperf3";
 
 #[cfg(test)]
 mod tests {
@@ -316,7 +322,7 @@ mod tests {
             ],
             version: "\u{1}".repeat(64),
             groups: vec![name; Entry::GROUPS_MAX],
-            capabilities: Capabilities { responder: true, bulk: true, archive: true },
+            capabilities: Capabilities { responder: true, bulk: true, archive: true, iperf3: true },
             key: Some([0xa5; 32]),
         };
         let text = entry_text(&entry);

@@ -10,6 +10,7 @@
 //! connection, or a typed failure with the time after which it came, never a number in its place.
 
 pub mod calibration;
+pub mod pace;
 pub mod plan;
 pub mod reading;
 pub mod reduce;

@@ -63,14 +63,22 @@ pub enum Request {
         /// The most that it will send, at least 1.
         bytes_max: u64,
     },
+    /// Leave for a test by iperf3, to a port that the responder names.
+    Iperf3 {
+        /// How long the client means to send, in milliseconds: 1 to [`STREAM_MS_MAX`].
+        ms: u32,
+        /// The most that it will send, at least 1.
+        bytes_max: u64,
+    },
 }
 
 /// What the responder answers to a [`Request`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reply {
-    /// Go on. The number is the nonce for [`Request::Datagrams`], else 0.
+    /// Go on. The number is the nonce for [`Request::Datagrams`]; to [`Request::Rtt`] 1 while a bulk transfer is
+    /// under way at the responder; to [`Request::Iperf3`] the port; else 0.
     Ready {
-        /// Marks the datagrams of this experiment.
+        /// Marks the datagrams of this experiment, says that the responder is loaded, or is a port.
         nonce: u64,
     },
     /// Not this one; the session ends.
@@ -182,6 +190,7 @@ impl Request {
             Self::Goodput { direction: Direction::Down, bytes } => (4, 0, bytes),
             Self::Datagrams { n } => (5, n, 0),
             Self::Stream { ms, bytes_max } => (6, ms, bytes_max),
+            Self::Iperf3 { ms, bytes_max } => (7, ms, bytes_max),
         };
         let mut frame = [0; REQUEST_BYTES];
         frame[0] = MARK_REQUEST;
@@ -217,7 +226,7 @@ impl Request {
                     return Err(WireError::Undefined { field: "bytes", value: 0 });
                 }
             }
-            6 => {
+            6 | 7 => {
                 if !(1..=STREAM_MS_MAX).contains(&count) {
                     return Err(WireError::Undefined { field: "count", value: count.into() });
                 }
@@ -233,7 +242,8 @@ impl Request {
             3 => Self::Goodput { direction: Direction::Up, bytes },
             4 => Self::Goodput { direction: Direction::Down, bytes },
             5 => Self::Datagrams { n: count },
-            _ => Self::Stream { ms: count, bytes_max: bytes },
+            6 => Self::Stream { ms: count, bytes_max: bytes },
+            _ => Self::Iperf3 { ms: count, bytes_max: bytes },
         })
     }
 }

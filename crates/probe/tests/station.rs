@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 use barograph_probe::io::{
-    Context, Limits, Listener, Peer, Responder, Upgraded, detect, probe, run, run_one, trusting,
+    Context, Limits, Listener, Peer, Responder, Upgraded, detect, paced, probe, run, run_one, trusting,
 };
 use barograph_probe::wire::{self, Datagram, DatagramKind, Reply, Request};
 use barograph_probe::{Direction, Experiment, Plan, Target};
@@ -33,6 +33,62 @@ fn round_trips_are_measured_one_by_one() {
         assert!(info.congestion.is_some_and(|name| !name.is_empty()));
         assert!(info.limited_by.is_some());
     }
+}
+
+#[test]
+fn exchanges_on_a_timer_are_all_answered_and_take_their_time() {
+    let listener = listener();
+    let (every, began) = (Duration::from_millis(5), Instant::now());
+    let paced = paced(&target(listener.address()), 21, every, &context(LONG));
+    let measured = paced.result.unwrap();
+    assert_eq!((measured.n, paced.answered_s.len(), paced.missed, paced.loaded_there), (21, 21, 0, false));
+    assert!(20 * every <= began.elapsed(), "{:?}", began.elapsed());
+    assert!(0.0 < measured.value && measured.value < 0.01, "{}", measured.value);
+}
+
+/// A responder that answers nothing for half a second, and then everything.
+fn stalling(n: usize, stall: Duration) -> Server {
+    Server::start(move |mut stream, stop| {
+        read_request(&mut stream, stop);
+        let head = format!(
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {}\r\n\r\n",
+            wire::UPGRADE
+        );
+        stream.write_all(head.as_bytes()).unwrap();
+        let mut request = [0; wire::REQUEST_BYTES];
+        stream.read_exact(&mut request).unwrap();
+        stream.write_all(&Reply::Ready { nonce: 1 }.encode()).unwrap();
+        let began = Instant::now();
+        for i in 0..n {
+            let mut exchange = [0; wire::EXCHANGE_BYTES];
+            if stream.read_exact(&mut exchange).is_err() {
+                return;
+            }
+            if i == 2 {
+                while began.elapsed() < stall && !stop.load(Ordering::Relaxed) {
+                    thread::park_timeout(Duration::from_millis(1));
+                }
+            }
+            let _ = stream.write_all(&exchange);
+        }
+    })
+}
+
+#[test]
+fn who_stalls_is_asked_on_and_every_exchange_shows_it() {
+    let (n, every, stall) = (25, Duration::from_millis(20), Duration::from_millis(400));
+    let server = stalling(25, stall);
+    let whole = paced(&server.target(), n, every, &context(LONG));
+    assert!(whole.result.is_ok() && whole.loaded_there, "{whole:?}");
+    // Those due at 40, 60, … 380 ms were answered at 400: a client that waits would have one such.
+    let slow = whole.answered_s.iter().filter(|latency| 0.05 < **latency).count();
+    assert!(5 <= slow, "{slow}: {:?}", whole.answered_s);
+    drop(server);
+    let server = stalling(25, LONG);
+    let cut = paced(&server.target(), n, every, &context(Duration::from_millis(300)));
+    assert_eq!(cut.result.unwrap_err().failure, Failure::TimedOut);
+    assert_eq!(cut.answered_s.len() + cut.missed as usize, 25, "what was not answered is missed");
+    assert!(23 <= cut.missed, "{}", cut.missed);
 }
 
 /// Two small writes meet a delayed acknowledgement: about 40 ms, a thousand loopback round trips.

@@ -138,6 +138,7 @@ fn requests() -> impl Strategy<Value = Request> {
         (1..=u64::MAX).prop_map(|bytes| Request::Goodput { direction: Direction::Up, bytes }),
         (1..=u64::MAX).prop_map(|bytes| Request::Goodput { direction: Direction::Down, bytes }),
         (1..=STREAM_MS_MAX, 1..=u64::MAX).prop_map(|(ms, bytes_max)| Request::Stream { ms, bytes_max }),
+        (1..=STREAM_MS_MAX, 1..=u64::MAX).prop_map(|(ms, bytes_max)| Request::Iperf3 { ms, bytes_max }),
     ]
 }
 

@@ -117,7 +117,7 @@ fn entry(host: usize) -> Entry {
         addresses: vec![SocketAddr::from(([192, 0, 2, 1], 10_132))],
         version: env!("CARGO_PKG_VERSION").into(),
         groups,
-        capabilities: Capabilities { responder: true, bulk: false, archive: false },
+        capabilities: Capabilities { responder: true, ..Capabilities::default() },
         key: None,
     }
 }

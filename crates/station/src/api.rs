@@ -8,6 +8,7 @@ mod feed;
 mod file;
 mod guard;
 mod json;
+mod latency;
 mod members;
 mod page;
 mod peers;
@@ -100,6 +101,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/mesh", get(peers::mesh)),
         ("/v1/peers", get(peers::peers)),
         ("/v1/peers/events", get(peers::events)),
+        ("/v1/latency", get(latency::latency)),
         ("/v1/tests", get(bulk::list).post(bulk::begin)),
         ("/v1/invitations", post(members::invite)),
         ("/v1/members", get(members::list).delete(members::remove)),

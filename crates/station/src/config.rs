@@ -18,7 +18,7 @@ use crate::target::{Provenance, Secret, Target};
 
 pub use echo::EchoConfig;
 pub use file::{Place, nearest};
-pub use mesh::MeshConfig;
+pub use mesh::{BulkWith, MeshConfig};
 pub use value::Value;
 
 /// All settings of a station. The defaults are in [`Config::default`]; `docs/barograph.toml` explains each.
@@ -420,6 +420,8 @@ pub const KEYS: &[&str] = &[
     "mesh.bulk_every_s",
     "mesh.bulk_early_stop",
     "mesh.bulk_paper",
+    "mesh.bulk_with",
+    "mesh.bulk_iperf3_port",
     "tls.certificate",
     "tls.key",
 ];

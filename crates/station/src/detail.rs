@@ -81,6 +81,9 @@ struct TestDetail<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     deviation: Option<f64>,
     audit: bool,
+    /// What made it, where that was not our own stream.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    with: Option<&'static str>,
     tcp_info: Option<TcpInfoJson<'a>>,
 }
 
@@ -91,7 +94,7 @@ struct FailedTest<'a> {
 }
 
 /// The detail of a test between stations that was meant to take `test_s` seconds.
-pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool) -> String {
+pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool, with: Option<&'static str>) -> String {
     let followed = match streamed.ended {
         Ended::Early(reason) => Some(reason),
         Ended::Full | Ended::Bytes => None,
@@ -109,6 +112,7 @@ pub(crate) fn of_test(streamed: &Streamed, test_s: f64, audit: bool) -> String {
         settled_s: settled.map(|reason| reason.time_s),
         deviation: followed.map(|reason| reason.deviation),
         audit,
+        with,
         tcp_info: streamed.tcp_info.as_ref().map(TcpInfoJson::from),
     };
     serde_json::to_string(&detail).unwrap_or_default()

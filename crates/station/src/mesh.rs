@@ -18,11 +18,13 @@ mod events;
 mod hook;
 mod keeper;
 mod kept;
+mod latency;
 mod peers;
 mod rests;
 
 pub(crate) use addresses::unusable;
 pub(crate) use board::{Board, Figures};
+pub(crate) use bulk::iperf3_usable;
 pub(crate) use bulk::{
     Bulk, Door, Figures as TestFigures, Held, Parts as BulkParts, Place, ROLES, Row, STATES, Tester, Use,
     Verdict,
@@ -31,6 +33,9 @@ pub(crate) use engine::engine;
 pub use engine::{Engines, Kind, Spool};
 pub(crate) use events::Event;
 pub(crate) use keeper::{Keeper, Parts};
+#[cfg(test)]
+pub(crate) use latency::Latencies;
+pub(crate) use latency::{BOUNDS_S, EVERY, Spread};
 pub(crate) use peers::{Peer as Known, Standing};
 
 /// Peers at most, the lost ones among them: a station measures each of its peers, and more than so many

@@ -12,7 +12,7 @@ use barograph_forecast::{Forecast, Outcome, Series};
 use crate::bank::{Account, Bank};
 use crate::echo::Counters;
 use crate::health::Health;
-use crate::mesh::{Figures, ROLES, STATES, TestFigures};
+use crate::mesh::{BOUNDS_S, Figures, ROLES, STATES, Spread, TestFigures};
 
 /// As the specification says it (§"Overall Structure").
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -47,6 +47,7 @@ pub(crate) fn exposition(
     station(&mut text, bank, health);
     echo(&mut text, sessions);
     mesh(&mut text, peers);
+    latencies(&mut text, &peers.latencies);
     tests_of_peers(&mut text, tests);
     text.push_str("# EOF\n");
     text
@@ -221,6 +222,26 @@ fn mesh(text: &mut String, figures: &Figures) {
     }
 }
 
+/// How the latencies of exchanges with peers are spread (docs/spec/mesh.md §1).
+fn latencies(text: &mut String, spreads: &[Spread]) {
+    const NAME: &str = "barograph_mesh_latency_seconds";
+    head(text, NAME, "histogram", "seconds", "Latency of exchanges with peers, each from when it was due.");
+    for spread in spreads {
+        let labels = labels(&spread.series);
+        let of = labels.trim_end_matches('}');
+        for (bound, count) in BOUNDS_S.iter().zip(spread.at_most) {
+            sample(text, &format!("{NAME}_bucket"), &format!("{of},le=\"{bound:?}\"}}"), count as f64);
+        }
+        sample(text, &format!("{NAME}_bucket"), &format!("{of},le=\"+Inf\"}}"), spread.count as f64);
+        sample(text, &format!("{NAME}_count"), &labels, spread.count as f64);
+        sample(text, &format!("{NAME}_sum"), &labels, spread.sum_s);
+    }
+    let missed: Vec<_> =
+        spreads.iter().map(|spread| (labels(&spread.series), spread.missed as f64)).collect();
+    let help = "Exchanges with peers that were due and have no answer.";
+    family(text, "barograph_mesh_latency_missed", "", help, &missed);
+}
+
 /// Bulk tests between this station and its peers (docs/spec/mesh.md §5).
 fn tests_of_peers(text: &mut String, figures: &TestFigures) {
     let mut counts = Vec::new();
@@ -343,7 +364,10 @@ mod tests {
             overtaken: 6,
             ..Default::default()
         });
+        let latencies = crate::mesh::Latencies::default();
+        latencies.add(&Name::new("x\"y").unwrap(), true, &[0.01, 0.5], 3);
         Figures {
+            latencies: latencies.spreads(&Name::new("here").unwrap()),
             is_connected: true,
             peers: [("up", 2), ("lost", 1), ("ignored", 0)],
             hooks_dropped: 0,

@@ -11,14 +11,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
-use barograph_probe::io::{Cancel, Context, Peer, Responder, detect, run_one};
+use barograph_probe::io::{Cancel, Context, Peer, Responder, detect, paced, run_one};
 use barograph_probe::target::Scheme;
-use barograph_probe::{ProbeError, Reading};
+use barograph_probe::{Plan, ProbeError, Reading};
 
 use crate::bank::{Bank, Measured};
 use crate::config::Config;
 use crate::health::{Health, lock};
-use crate::mesh::{Board, Held, Place, Use};
+use crate::mesh::{Board, EVERY, Held, Place, Use};
 use crate::recorder::Inbox;
 use crate::sensor::Sensors;
 use crate::target::{Kind, Provenance, Target};
@@ -229,6 +229,7 @@ impl State {
                     self.wait(job);
                 } else if self.parts.workers_max <= self.busy.len() {
                     self.parts.health.skipped();
+                    self.missed(&job);
                 } else if !is_bulk {
                     self.spawn(job, target, None);
                 } else if let Some(held) = self.parts.place.take(Use::Own) {
@@ -241,8 +242,20 @@ impl State {
     }
 
     fn wait(&mut self, job: Job) {
-        if !self.waiting.contains(&job) {
+        if self.waiting.contains(&job) {
+            self.missed(&job);
+        } else {
             self.waiting.push(job);
+        }
+    }
+
+    /// A latency test with a peer was due and is not made: its exchanges have no answer.
+    fn missed(&self, job: &Job) {
+        if let Job::Probe(name, Kind::Rtt) = job
+            && self.is_peer(name)
+        {
+            let is_loaded = self.parts.place.is_taken() || self.parts.responder.bulk_running();
+            self.parts.board.latencies.add(name, is_loaded, &[], Plan::RTT_EXCHANGES.into());
         }
     }
 
@@ -361,8 +374,27 @@ impl Worker {
         // The bank's lock is taken here, on the experiment's own thread: the timetable waits for nobody.
         let rtt_forecast_s = if kind.is_bulk() { self.rtt_forecast_s() } else { None };
         let context = Context { rtt_forecast_s, ..self.context.clone() };
-        let readings = run_one(&self.target.address, kind.experiment(self.bytes), &context);
-        let loaded = loaded_before || self.is_loaded() || bulk_before != self.bulk_begun();
+        let is_latency = self.target.from == Provenance::Mesh && kind == Kind::Rtt;
+        let (readings, latencies) = if is_latency {
+            let n = Plan::RTT_EXCHANGES;
+            // Half of the deadline is left to open the session and to answer.
+            let mut latencies =
+                paced(&self.target.address, n, EVERY.min(context.deadline / (2 * n)), &context);
+            let result = latencies.result.clone();
+            // What stopped it is this host: no word about the peer.
+            latencies.missed = if stopped(&result) { 0 } else { latencies.missed };
+            (vec![Reading { quantity: Quantity::RTT, result }], Some(latencies))
+        } else {
+            (run_one(&self.target.address, kind.experiment(self.bytes), &context), None)
+        };
+        let loaded = loaded_before
+            || self.is_loaded()
+            || bulk_before != self.bulk_begun()
+            || latencies.as_ref().is_some_and(|latencies| latencies.loaded_there);
+        if let Some(latencies) = latencies {
+            let (peer, missed) = (&self.target.name, latencies.missed.into());
+            self.parts.board.latencies.add(peer, loaded, &latencies.answered_s, missed);
+        }
         let (mut mistaken, mut answered, mut stopped) = (false, false, false);
         for reading in readings {
             let Reading { quantity, result } = &reading;
@@ -413,6 +445,11 @@ impl Worker {
         let series = Series { source: self.parts.host.clone(), target: self.target.name.clone(), quantity };
         self.parts.inbox.offer(Measured { series, time_unix_ns: now_unix_ns(), outcome, detail });
     }
+}
+
+/// Whether an experiment was stopped from outside.
+fn stopped<T>(result: &Result<T, ProbeError>) -> bool {
+    result.as_ref().is_err_and(|error| error.stopped)
 }
 
 /// The jobs that measure a target, with their periods.

@@ -494,6 +494,7 @@ fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) ->
         silent: Box::new(move |host, silence| {
             // Where somebody else asked for a target of this name, that is what is measured.
             if silenced.targets.overrides_mesh(host.as_str()).is_none() {
+                silenced.board.latencies.add(host, false, &[], 1);
                 silenced.inbox.offer(silence.measured(&silenced.host, host, prober::now_unix_ns()));
             }
         }),

@@ -5,12 +5,12 @@ use barograph_probe::reduce::median;
 use barograph_probe::{Experiment, Measured, Target};
 use barograph_sim::{Network, say_skipped};
 
-use super::path::{Bench, Path, Station, Unanswered, measure};
-use super::peer::{BarePingPong, Nginx};
+use super::path::{Bench, Path, Station, Unanswered, latencies, measure};
+use super::peer::{BarePingPong, Nginx, Qperf};
 use super::row::{Goal, Question, Row, Unit, Verdict};
 
-/// Progress: two on each path, then handshakes, datagrams, two responses and the loss.
-pub(crate) const STEPS: u64 = 2 * PATHS_MS.len() as u64 + 5;
+/// Progress: three on each path, then handshakes, datagrams, two responses and the loss.
+pub(crate) const STEPS: u64 = 3 * PATHS_MS.len() as u64 + 5;
 
 /// All of them.
 pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
@@ -18,6 +18,7 @@ pub(crate) fn rows(bench: &Bench, quick: bool) -> Vec<Row> {
     for rtt_ms in PATHS_MS {
         let path = Path::of_ms(rtt_ms);
         rows.push(round_trip(bench, &path, turns(rtt_ms, quick)));
+        rows.push(latency(bench, &path, if quick { 2 } else { 6 }));
         rows.extend(stall(bench, &path, if quick { 5 } else { 11 }));
     }
     let path = Path::of_ms(SIMPLE_MS);
@@ -78,6 +79,50 @@ fn round_trip(bench: &Bench, path: &Path, turns: u32) -> Row {
         Ok(((ours, bare), void)) => {
             let note = format!("{turns} turns of {EXCHANGES} each{}", repeated(void));
             question.answered(ours, bare, note)
+        }
+        Err(Unanswered { verdict, why }) => question.unanswered(verdict, why),
+    }
+}
+
+/// The mean latency of exchanges on a timer, in turns with the mean of qperf's request–response of the same size.
+fn latency(bench: &Bench, path: &Path, turns: u32) -> Row {
+    let question = Question {
+        measure: "latency, mean".to_owned(),
+        path: path.name.clone(),
+        unit: Unit::Milliseconds,
+        peer: "qperf tcp_lat, 2 bytes",
+        goal: Goal::Within(0.05),
+    };
+    if !Qperf::is_here() {
+        say_skipped("qperf is not installed");
+        bench.done();
+        return question.unanswered(Verdict::Skipped, "qperf is not installed".to_owned());
+    }
+    // qperf divides its time by whole exchanges: with a hundred of them the last, cut one is a hundredth.
+    let seconds = (100.0 * path.rtt_s()).ceil().max(1.0) as u32;
+    bench.begin(&format!("latency, {}", path.name));
+    let outcome = bench.on(path, |network| {
+        let (station, qperf) = (Station::start(network)?, Qperf::start(network)?);
+        let target = station.target()?;
+        let (mut ours_s, mut theirs_s) = (Vec::new(), Vec::new());
+        for turn in 0..turns {
+            // Each goes first as often as the other.
+            for is_ours in [turn % 2 == 0, turn % 2 != 0] {
+                if is_ours {
+                    ours_s.extend(latencies(network, &target, TIMED)?);
+                } else {
+                    theirs_s.push(qperf.round_trip_s(network, seconds)?);
+                }
+            }
+        }
+        let mean = |of: &[f64]| of.iter().sum::<f64>() / of.len() as f64;
+        Ok((mean(&ours_s), mean(&theirs_s)))
+    });
+    bench.done();
+    match outcome {
+        Ok(((ours, theirs), void)) => {
+            let note = format!("{turns} turns: {TIMED} exchanges, {seconds} s of qperf{}", repeated(void));
+            question.answered(ours, theirs, note)
         }
         Err(Unanswered { verdict, why }) => question.unanswered(verdict, why),
     }
@@ -229,6 +274,9 @@ const SIMPLE_MS: u64 = 20;
 
 /// Exchanges of one turn: what a station makes at a time.
 const EXCHANGES: u32 = barograph_probe::Plan::RTT_EXCHANGES;
+
+/// Exchanges of one turn of latencies: a second of them.
+const TIMED: u32 = 50;
 
 /// Linux's shortest delay of an acknowledgement (`TCP_DELACK_MIN`, `include/net/tcp.h`).
 const DELAYED_ACK_S: f64 = 0.040;

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use barograph_probe::io::{Context, Limits, Listener, run_one};
+use barograph_probe::io::{Context, Limits, Listener, paced, run_one};
 use barograph_probe::{Experiment, Measured, Target};
 use barograph_sim::{Host, Link, LinkSpec, Loss, Network, Queue};
 use indicatif::ProgressBar;
@@ -176,6 +176,13 @@ pub(crate) fn measure(
     let readings = network.a.run(|| run_one(target, experiment, &context))?;
     let name = |quantity| format!("{quantity:?} of {target}");
     readings.into_iter().map(|reading| reading.result.with_context(|| name(reading.quantity))).collect()
+}
+
+/// The latencies of `n` exchanges on a timer, as between stations; all must be answered.
+pub(crate) fn latencies(network: &Network, target: &Target, n: u32) -> anyhow::Result<Vec<f64>> {
+    let context = Context { deadline: DEADLINE, ..Context::default() };
+    let paced = network.a.run(|| paced(target, n, Duration::from_millis(20), &context))?;
+    Ok(paced.result?.samples)
 }
 
 /// Attempts at one measurement before it is void.

@@ -1,4 +1,4 @@
-//! What the probes are compared with: a bare ping-pong, iperf3, and nginx as a server that knows nothing of us.
+//! What the probes are compared with: a bare ping-pong, qperf, iperf3, and nginx as a server that knows nothing of us.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -49,6 +49,55 @@ fn echo(listener: &TcpListener) -> std::io::Result<()> {
     loop {
         stream.read_exact(&mut bytes)?;
         stream.write_all(&bytes)?;
+    }
+}
+
+/// qperf's server in the far host, until dropped.
+pub(crate) struct Qperf {
+    _server: Running,
+}
+
+impl Qperf {
+    /// Whether it is here.
+    pub(crate) fn is_here() -> bool {
+        Command::new("qperf")
+            .arg("--version")
+            .stdout(Stdio::null())
+            .status()
+            .is_ok_and(|status| status.success())
+    }
+
+    pub(crate) fn start(network: &Network) -> anyhow::Result<Self> {
+        Ok(Self { _server: Running(network.b.command("qperf").stdout(Stdio::null()).spawn()?) })
+    }
+
+    /// The mean time of an exchange of two bytes each way, over so many seconds, in seconds.
+    pub(crate) fn round_trip_s(&self, network: &Network, seconds: u32) -> anyhow::Result<f64> {
+        let to = network.b.v4().to_string();
+        let mut client = network.a.command("timeout");
+        client.arg(LIMIT.as_secs().to_string());
+        client.args([
+            "qperf",
+            "-ws",
+            "5",
+            "-t",
+            &seconds.to_string(),
+            "-m",
+            "2",
+            "-uu",
+            "-e",
+            "7",
+            &to,
+            "tcp_lat",
+        ]);
+        let output = client.output()?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let ns = text.lines().find_map(|line| line.split_once("latency")?.1.trim().strip_prefix('='));
+        let ns = ns.and_then(|rest| rest.trim().strip_suffix(" ns"));
+        let one_way_ns: f64 =
+            ns.with_context(|| format!("qperf said {text:?}"))?.trim().replace(',', "").parse()?;
+        // qperf divides by the messages of both ways.
+        Ok(2.0 * one_way_ns / 1e9)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Whether a station agrees to a transfer that it is asked for, and what it is told of it afterwards.
 
 use std::fmt;
+use std::io;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use crate::wire::{Declined, Request};
@@ -12,6 +14,11 @@ pub trait Consent: Send + Sync {
     /// # Errors
     /// What the caller is told.
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined>;
+
+    /// Whether a bulk transfer is under way on this host that the responder does not serve.
+    fn is_loaded(&self) -> bool {
+        false
+    }
 }
 
 /// A transfer that is asked for.
@@ -19,8 +26,20 @@ pub trait Consent: Send + Sync {
 pub struct Wish<'a> {
     /// The station that signed for its session; `None` = whoever was let in otherwise.
     pub caller: Option<&'a str>,
-    /// [`Request::Goodput`] or [`Request::Stream`].
+    /// [`Request::Goodput`], [`Request::Stream`] or [`Request::Iperf3`].
     pub request: Request,
+}
+
+/// Another program that receives a transfer in the responder's stead; dropping it ends it.
+pub trait Program: Send {
+    /// Starts it for one test at this address of this host, and gives its port.
+    ///
+    /// # Errors
+    /// When it cannot be started.
+    fn start(&mut self, address: IpAddr) -> io::Result<u16>;
+
+    /// How many bytes it received, once it has ended; `None` = it runs. Must not wait.
+    fn received(&mut self) -> Option<u64>;
 }
 
 /// Agreement to one transfer: tells what it took when it is dropped, however it ended.
@@ -30,6 +49,7 @@ pub struct Agreement {
     began: Instant,
     bytes: u64,
     settle: Option<Settle>,
+    pub(super) program: Option<Box<dyn Program>>,
 }
 
 type Settle = Box<dyn FnOnce(Duration, u64) + Send>;
@@ -37,7 +57,14 @@ type Settle = Box<dyn FnOnce(Duration, u64) + Send>;
 impl Agreement {
     /// `settle` is called once, with how long the transfer took and how many bytes it moved.
     pub fn new(grace: Duration, settle: impl FnOnce(Duration, u64) + Send + 'static) -> Self {
-        Self { grace, began: Instant::now(), bytes: 0, settle: Some(Box::new(settle)) }
+        Self { grace, began: Instant::now(), bytes: 0, settle: Some(Box::new(settle)), program: None }
+    }
+
+    /// The same for a transfer that `program` receives.
+    #[must_use]
+    pub fn by(mut self, program: impl Program + 'static) -> Self {
+        self.program = Some(Box::new(program));
+        self
     }
 
     pub(super) fn moved(&mut self, bytes: u64) {

@@ -3,6 +3,7 @@
 //! Blocking calls on a thread of one's own are the shortest way from the wire to the clock: a
 //! wake-up by a runtime would be measured as network.
 
+mod beside;
 mod clock;
 mod consent;
 mod crew;
@@ -12,6 +13,7 @@ mod http;
 mod kernel;
 mod listener;
 mod mail;
+mod paced;
 mod payload;
 mod responder;
 mod serve;
@@ -35,9 +37,11 @@ use crate::signed::{Challenge, Credentials};
 use crate::target::Scheme;
 use crate::{Experiment, Plan, ProbeError, Reading, Target};
 
-pub use consent::{Agreement, Consent, Wish};
+pub use beside::beside;
+pub use consent::{Agreement, Consent, Program, Wish};
 pub use kernel::bulk_tcp_info;
 pub use listener::Listener;
+pub use paced::{Paced, paced};
 pub use payload::block as noise;
 pub use responder::{BulkElsewhere, Limits, Responder, Seat};
 pub use stream::Upgraded;

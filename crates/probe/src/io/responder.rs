@@ -314,6 +314,13 @@ impl Shared {
         }
     }
 
+    /// Whether a bulk transfer is under way on this host, whoever serves or makes it.
+    pub(super) fn is_loaded(&self) -> bool {
+        self.bulk.load(Ordering::Relaxed)
+            || 0 < self.bulk_elsewhere.load(Ordering::Relaxed)
+            || self.consent.as_ref().is_some_and(|consent| consent.is_loaded())
+    }
+
     /// Seconds on the responder's own monotonic clock.
     pub(super) fn now_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()

@@ -7,7 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::clock::TICK;
-use super::consent::{Agreement, Wish};
+use super::consent::{Agreement, Program, Wish};
 use super::responder::{Bulk, Limits, Shared};
 use super::stream::Wire;
 use super::{kernel, mail, payload};
@@ -36,7 +36,7 @@ pub(super) fn session(
         };
         match request {
             Request::Rtt { n } => {
-                ready(wire, 0)?;
+                ready(wire, shared.is_loaded().into())?;
                 echo(wire, n)?;
             }
             Request::RttNagle { n } => {
@@ -57,6 +57,26 @@ pub(super) fn session(
             }
             Request::Datagrams { n } => {
                 ready(wire, leave.give(n))?;
+            }
+            Request::Iperf3 { ms, bytes_max } => {
+                let mut place = match Place::take(&Wish { caller, request }, shared) {
+                    Ok(place) => place,
+                    Err(declined) => return wire.write_all(&Reply::Declined(declined).encode()),
+                };
+                let mut program = place.agreement.program.take();
+                let address = wire.tcp().local_addr()?.ip();
+                let started = program.as_mut().and_then(|program| program.start(address).ok());
+                let Some((program, port)) = program.as_mut().zip(started) else {
+                    return wire.write_all(&Reply::Declined(Declined::NotServed).encode());
+                };
+                // What a test that breaks has moved is known to nobody.
+                place.agreement.moved(bytes_max);
+                ready(wire, port.into())?;
+                let ends = Duration::from_millis(ms.into())
+                    + shared.limits.transfer_grace.min(place.agreement.grace);
+                let bytes = wait_for(&mut **program, wire, ends, shared)?;
+                place.give_back(bytes);
+                return wire.write_all(&Done { bytes, tcp_info: None }.encode());
             }
             Request::Stream { ms, bytes_max } => {
                 let mut place = match Place::take(&Wish { caller, request }, shared) {
@@ -103,6 +123,7 @@ fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Resul
         | Request::Goodput { .. }
         | Request::Datagrams { .. }
         | Request::Stream { .. }
+        | Request::Iperf3 { .. }
             if tls =>
         {
             Err(Declined::NotServed)
@@ -110,15 +131,21 @@ fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Resul
         Request::Rtt { n } | Request::RttNagle { n } | Request::Datagrams { n } if limits.count_max < n => {
             Err(Declined::TooLarge { limit: limits.count_max.into() })
         }
-        Request::Goodput { bytes, .. } | Request::Stream { bytes_max: bytes, .. }
+        Request::Goodput { bytes, .. }
+        | Request::Stream { bytes_max: bytes, .. }
+        | Request::Iperf3 { bytes_max: bytes, .. }
             if limits.transfer_bytes_max < bytes =>
         {
             Err(Declined::TooLarge { limit: limits.transfer_bytes_max })
         }
-        Request::Stream { ms, .. } if limits.stream.as_millis() < ms.into() => {
+        Request::Stream { ms, .. } | Request::Iperf3 { ms, .. } if limits.stream.as_millis() < ms.into() => {
             Err(Declined::TooLarge { limit: u64::try_from(limits.stream.as_millis()).unwrap_or(u64::MAX) })
         }
-        Request::Goodput { bytes, .. } | Request::Stream { bytes_max: bytes, .. } if bytes_left < bytes => {
+        Request::Goodput { bytes, .. }
+        | Request::Stream { bytes_max: bytes, .. }
+        | Request::Iperf3 { bytes_max: bytes, .. }
+            if bytes_left < bytes =>
+        {
             Err(Declined::Spent)
         }
         Request::Datagrams { .. } if !shared.serves_datagrams => Err(Declined::NotServed),
@@ -218,6 +245,29 @@ fn receive_to_end(
         }
         if ends < Instant::now() {
             return Err(io::ErrorKind::TimedOut.into());
+        }
+    }
+}
+
+/// Waits until `program` has ended; how many bytes it received.
+///
+/// # Errors
+/// `TimedOut` when it has not by then; and when the client is gone or speaks, or the responder stops.
+fn wait_for(program: &mut dyn Program, wire: &Wire, ends: Duration, shared: &Shared) -> io::Result<u64> {
+    let began = Instant::now();
+    loop {
+        if let Some(bytes) = program.received() {
+            return Ok(bytes);
+        }
+        if ends < began.elapsed() || shared.stop.is_cancelled() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // Blocks for a tick at most.
+        match wire.tcp().peek(&mut [0]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+            Err(error) => return Err(error),
         }
     }
 }

@@ -265,7 +265,7 @@ pub(super) fn request(wire: &mut Wire, request: Request, clock: &Clock) -> Resul
     }
 }
 
-fn median_of(samples: Vec<f64>, wire: &Wire, clock: &Clock) -> Result<Measured, ProbeError> {
+pub(super) fn median_of(samples: Vec<f64>, wire: &Wire, clock: &Clock) -> Result<Measured, ProbeError> {
     let value =
         reduce::median(&samples).ok_or_else(|| clock.fail(Failure::Local, "no exchange was asked for"))?;
     let n = u32::try_from(samples.len()).unwrap_or(u32::MAX);

@@ -162,7 +162,12 @@ impl<'a> PeerJson<'a> {
     fn new(peer: &'a crate::mesh::Known, targets: &Targets, lease_s: f64) -> Self {
         let entry = &peer.entry;
         let can = entry.capabilities;
-        let words = [(can.responder, "responder"), (can.bulk, "bulk"), (can.archive, "archive")];
+        let words = [
+            (can.responder, "responder"),
+            (can.bulk, "bulk"),
+            (can.archive, "archive"),
+            (can.iperf3, "iperf3"),
+        ];
         let reason = match &peer.standing {
             Standing::Ignored(reason) => Some(reason.clone()),
             Standing::Up => targets

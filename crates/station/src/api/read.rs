@@ -232,7 +232,7 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
 }
 
 pub(super) async fn metrics(axum::extract::State(shared): State) -> Response {
-    let mesh = shared.board.figures();
+    let mesh = shared.board.figures(&shared.host);
     let tests = shared.bulk.figures();
     let bank = lock(&shared.bank);
     let text = crate::metrics::exposition(&bank, &shared.health, shared.echo.counters(), &mesh, &tests);

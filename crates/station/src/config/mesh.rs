@@ -13,6 +13,15 @@ use barograph_probe::target::Scheme;
 use super::value::{Value, short};
 use crate::target::Secret;
 
+/// What makes the bulk tests between stations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BulkWith {
+    /// Our own stream.
+    Own,
+    /// iperf3, where it is installed at both ends and both say so.
+    Iperf3,
+}
+
 /// Settings of the station's part in a mesh (docs/spec/mesh.md).
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeshConfig {
@@ -68,6 +77,10 @@ pub struct MeshConfig {
     pub bulk_early_stop: bool,
     /// Whether to plan as Gloperf does.
     pub bulk_paper: bool,
+    /// What makes the tests.
+    pub bulk_with: BulkWith,
+    /// The port of iperf3's server; 0 = as the system chooses for each test.
+    pub bulk_iperf3_port: u16,
 }
 
 impl Default for MeshConfig {
@@ -99,6 +112,8 @@ impl Default for MeshConfig {
             bulk_every: PlanConfig::default().every,
             bulk_early_stop: true,
             bulk_paper: false,
+            bulk_with: BulkWith::Own,
+            bulk_iperf3_port: 0,
         }
     }
 }
@@ -126,6 +141,11 @@ impl MeshConfig {
     /// stay below [`MeshConfig::latency_per_s`].
     pub(crate) fn latency_period(&self, peers: usize, experiments: usize) -> Duration {
         Duration::from_secs_f64(peers as f64 * experiments as f64 / self.latency_per_s)
+    }
+
+    /// Whether peers may test this station with iperf3.
+    pub(crate) fn serves_iperf3(&self) -> bool {
+        self.bulk && self.bulk_with == BulkWith::Iperf3 && crate::mesh::iperf3_usable().is_ok()
     }
 
     /// How bulk tests are planned, and what they may cost.
@@ -182,6 +202,8 @@ impl MeshConfig {
             "bulk_every_s" => value.seconds(1.0, 86_400.0).map(|v| self.bulk_every = v),
             "bulk_early_stop" => value.flag().map(|v| self.bulk_early_stop = v),
             "bulk_paper" => value.flag().map(|v| self.bulk_paper = v),
+            "bulk_with" => value.text().and_then(|word| bulk_with(&word)).map(|v| self.bulk_with = v),
+            "bulk_iperf3_port" => value.integer(0, u16::MAX.into()).map(|v| self.bulk_iperf3_port = v as u16),
             _ => return None,
         })
     }
@@ -252,6 +274,14 @@ fn station_url(text: &str) -> Result<String, String> {
         if target.host().contains(':') { format!("[{}]", target.host()) } else { target.host().into() };
     let scheme = if target.scheme() == Scheme::Https { "https" } else { "http" };
     Ok(format!("{scheme}://{host}:{port}/"))
+}
+
+fn bulk_with(word: &str) -> Result<BulkWith, String> {
+    match word {
+        "own" => Ok(BulkWith::Own),
+        "iperf3" => Ok(BulkWith::Iperf3),
+        _ => Err(format!("expected own or iperf3, found `{}`", short(word))),
+    }
 }
 
 fn groups(words: Vec<String>) -> Result<Vec<Name>, String> {

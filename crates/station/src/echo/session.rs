@@ -183,7 +183,9 @@ impl<S: Socket> Session<'_, S> {
             Request::Goodput { bytes, .. } if self.echo.transfer_bytes_max < bytes => {
                 return Err(Declined::TooLarge { limit: self.echo.transfer_bytes_max });
             }
-            Request::Datagrams { .. } | Request::Stream { .. } => return Err(Declined::NotServed),
+            Request::Datagrams { .. } | Request::Stream { .. } | Request::Iperf3 { .. } => {
+                return Err(Declined::NotServed);
+            }
             Request::Rtt { n } | Request::RttNagle { n } => (EXCHANGE_COST_BYTES * u64::from(n), false),
             Request::Goodput { bytes, .. } => (bytes, true),
         };
@@ -221,7 +223,7 @@ impl<S: Socket> Session<'_, S> {
                 drop(leave);
                 self.send(Message::binary(done.encode().to_vec())).await
             }
-            Request::Datagrams { .. } | Request::Stream { .. } => Ok(()),
+            Request::Datagrams { .. } | Request::Stream { .. } | Request::Iperf3 { .. } => Ok(()),
         }
     }
 
@@ -377,7 +379,8 @@ fn arriving_bytes(request: Request) -> u64 {
         Request::Goodput { direction: Direction::Up, bytes } => bytes + bytes / 32,
         Request::Goodput { direction: Direction::Down, .. }
         | Request::Datagrams { .. }
-        | Request::Stream { .. } => 16,
+        | Request::Stream { .. }
+        | Request::Iperf3 { .. } => 16,
     }
 }
 

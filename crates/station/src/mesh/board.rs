@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use super::engine::{Kind, Spool};
 use super::events::Events;
+use super::latency::{Latencies, Spread};
 use super::peers::Peers;
 use super::{Engines, Standing};
 use crate::config::MeshConfig;
@@ -21,6 +22,7 @@ pub(crate) struct Board {
     pub(crate) identity: Arc<Identity>,
     pub(crate) kind: Kind,
     pub(crate) events: Events,
+    pub(crate) latencies: Latencies,
     peers: Mutex<Peers>,
     directory: Mutex<Directory>,
     spool: Option<Arc<dyn Fn() -> Spool + Send + Sync>>,
@@ -39,6 +41,7 @@ pub(crate) struct Figures {
     pub(crate) peers: [(&'static str, usize); 3],
     pub(crate) hooks_dropped: u64,
     pub(crate) spool: Option<Spool>,
+    pub(crate) latencies: Vec<Spread>,
 }
 
 /// How the directory does.
@@ -116,6 +119,7 @@ impl Board {
             identity,
             kind: engines.kind.clone(),
             events: Events::new(u64::try_from(now_s_of_events().as_millis()).unwrap_or(0)),
+            latencies: Latencies::default(),
             peers: Mutex::default(),
             directory: Mutex::new(directory),
             spool: engines.spool.clone(),
@@ -185,13 +189,14 @@ impl Board {
         words.map(|standing| count(standing.as_str()))
     }
 
-    /// What `/metrics` says.
-    pub(crate) fn figures(&self) -> Figures {
+    /// What `/metrics` of `host`, this station, says.
+    pub(crate) fn figures(&self, host: &Name) -> Figures {
         Figures {
             is_connected: self.directory().is_connected(),
             peers: self.counts(),
             hooks_dropped: self.hooks_dropped(),
             spool: self.spool(),
+            latencies: self.latencies.spreads(host),
         }
     }
 

@@ -4,10 +4,12 @@
 //! peer's answer in the probe session, which comes of the peer's own place and gate.
 
 mod door;
+mod iperf3;
 mod log;
 mod place;
 mod shape;
 mod tester;
+mod tool;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,16 +25,18 @@ use barograph_probe::wire::{Declined, STREAM_MS_MAX};
 use barograph_probe::{ProbeError, Target};
 
 pub(crate) use self::door::Door;
+pub(crate) use self::iperf3::usable as iperf3_usable;
 use self::log::{Log, State};
 pub(crate) use self::log::{ROLES, Row, STATES};
 pub(crate) use self::place::{Held, Place, Use};
 use self::shape::{Path, Shape};
 pub(crate) use self::tester::Tester;
+use self::tool::TOOL_AGAIN;
 use super::Board;
 use super::board::now_s;
 use super::peers::Peer;
 use crate::bank::{Bank, Measured};
-use crate::config::MeshConfig;
+use crate::config::{BulkWith, MeshConfig};
 use crate::detail;
 use crate::health::lock;
 use crate::prober::now_unix_ns;
@@ -46,6 +50,9 @@ pub(crate) struct Bulk {
     pub(crate) plan: PlanConfig,
     pub(crate) place: Arc<Place>,
     early_stop: bool,
+    with: BulkWith,
+    /// Where iperf3 may serve; `None` = it may not.
+    iperf3_port: Option<u16>,
     /// The groups of this host.
     groups: Vec<Name>,
     board: Arc<Board>,
@@ -116,6 +123,8 @@ impl Bulk {
             plan,
             place: Arc::default(),
             early_stop: config.bulk_early_stop,
+            with: config.bulk_with,
+            iperf3_port: config.serves_iperf3().then_some(config.bulk_iperf3_port),
             groups: config.all_groups(),
             board,
             bank,
@@ -202,6 +211,15 @@ impl Bulk {
     /// Makes one test towards `peer`, and records it, within this host's leave and the peer's.
     fn test(&self, peer: &Name, target: &Target, shape: &Shape, on_demand: bool) -> Verdict {
         let row = Row::new(now_s(), ROLES[0], peer.as_str(), shape.length.as_secs_f64(), on_demand);
+        let tool = match self.iperf3(peer, shape) {
+            Ok(tool) => tool,
+            Err(why) => {
+                let (why, told) = (why.to_string(), Some(TOOL_AGAIN.as_secs_f64()));
+                lock(&self.log).add(row.refused(why.clone(), told));
+                return Verdict::Refused { why, retry_after: TOOL_AGAIN };
+            }
+        };
+        let row = Row { with: tool.map(|_| iperf3::NAME), ..row };
         let deferred = |why: String, retry_after: Duration| {
             let row = row.clone().refused(format!("by this station: {why}"), Some(retry_after.as_secs_f64()));
             lock(&self.log).add(row);
@@ -218,7 +236,11 @@ impl Bulk {
         let id = lock(&self.log).add(row.clone());
         let sent = AtomicU64::new(0);
         let began = Instant::now();
-        let result = self.stream(peer, target, shape, &sent).and_then(|streamed| checked(streamed, began));
+        let result = match tool {
+            Some(test) => self.send_iperf3(peer, target, test, &sent),
+            None => self.stream(peer, target, shape, &sent),
+        };
+        let result = result.and_then(|streamed| checked(streamed, began));
         let cost = match &result {
             Ok(streamed) => {
                 Cost { duration: Duration::from_secs_f64(streamed.elapsed_s.max(0.0)), bytes: streamed.bytes }
@@ -244,6 +266,17 @@ impl Bulk {
         begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: PLACE_AGAIN })
     }
 
+    /// Signed, and no longer than a test surrounds.
+    fn context(&self, peer: &Name) -> Context {
+        Context {
+            deadline: AROUND,
+            sign: Some(self.board.identity.signer(peer.clone())),
+            signs_first: true,
+            cancel: self.cancel.clone(),
+            ..Context::default()
+        }
+    }
+
     /// Streams; a peer that allows less is asked for that.
     fn stream(
         &self,
@@ -258,13 +291,7 @@ impl Bulk {
             congestion: None,
             early: shape.early,
         };
-        let context = Context {
-            deadline: AROUND,
-            sign: Some(self.board.identity.signer(peer.clone())),
-            signs_first: true,
-            cancel: self.cancel.clone(),
-            ..Context::default()
-        };
+        let context = self.context(peer);
         let mut tries = 0..LOWERED_MAX;
         loop {
             let result = stream_counted(target, &plan, &context, sent);
@@ -313,9 +340,11 @@ impl Bulk {
                 return (row.clone(), Verdict::Made { row, cost });
             }
         };
-        self.learn(peer, shape, &streamed);
+        if row.with.is_none() {
+            self.learn(peer, shape, &streamed);
+        }
         let rate = streamed.rate_bit_s();
-        let detail = detail::of_test(&streamed, shape.length.as_secs_f64(), shape.is_audit);
+        let detail = detail::of_test(&streamed, shape.length.as_secs_f64(), shape.is_audit, row.with);
         self.record(peer, Outcome::Value(rate), detail);
         let ended = Some(streamed.ended.as_str());
         let row = Row { state: State::Done, goodput_bit_s: Some(rate), ended, ..row };

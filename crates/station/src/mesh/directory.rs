@@ -57,6 +57,7 @@ impl Card {
                 responder: true,
                 bulk: self.config.bulk,
                 archive: self.config.archive,
+                iperf3: self.config.serves_iperf3(),
             },
             key: Some(self.key),
         }

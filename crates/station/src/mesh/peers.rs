@@ -269,7 +269,7 @@ mod tests {
             addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
             version: "0.1.7".into(),
             groups: vec![name("local:x")],
-            capabilities: Capabilities { responder: true, bulk: false, archive: false },
+            capabilities: Capabilities { responder: true, ..Capabilities::default() },
             key: Some([7; 32]),
         }
     }

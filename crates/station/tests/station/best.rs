@@ -99,7 +99,7 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
         addresses: Vec::new(),
         version: env!("CARGO_PKG_VERSION").into(),
         groups: groups.iter().map(|group| Name::new(group).unwrap()).collect(),
-        capabilities: Capabilities { responder: true, bulk: false, archive: false },
+        capabilities: Capabilities { responder: true, ..Capabilities::default() },
         key: None,
     };
     let entries = [

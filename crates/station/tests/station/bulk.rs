@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use barograph_engine::Engine;
 use barograph_forecast::Name;
 use barograph_probe::wire::{self, Declined, Reply};
+use barograph_station::config::BulkWith;
 use barograph_station::target::Secret;
 use barograph_station::{Config, Station};
 use serde_json::{Value, json};
@@ -210,4 +211,61 @@ fn a_peer_that_does_not_know_streams_is_a_failure_of_goodput() {
     assert_eq!(latest.json()["latest"][0]["error"], "declined", "{}", latest.body);
     drop(lease);
     a.stop(LIMIT);
+}
+
+fn has_iperf3() -> bool {
+    let help = std::process::Command::new("iperf3").arg("--help").output();
+    help.is_ok_and(|help| String::from_utf8_lossy(&help.stdout).contains("--server-bitrate-limit"))
+}
+
+#[test]
+fn iperf3_makes_the_test_where_both_ends_say_so() {
+    if !has_iperf3() {
+        let _ = writeln!(std::io::stderr(), "SKIPPED: iperf3 3.10 or newer is not installed");
+        return;
+    }
+    let state = tempfile::tempdir().unwrap();
+    let with = |host: &str, with: BulkWith| {
+        let mut config = config(&state.path().join(host), host);
+        config.mesh.bulk_with = with;
+        config.mesh.bulk_share = Some(0.5);
+        config.mesh.bulk_bytes_per_hour = Some(2_000_000_000);
+        config
+    };
+    let a = serve(with("a", BulkWith::Iperf3));
+    let b = join(&a, with("b", BulkWith::Iperf3));
+    let c = join(&a, with("c", BulkWith::Own));
+    for (station, other) in [(&a, "b"), (&a, "c"), (&b, "a"), (&c, "a")] {
+        until_peers(station, other);
+    }
+    let peers = get(a.address(), "/v1/peers").json();
+    assert_eq!(peers["peers"][0]["capabilities"], json!(["responder", "bulk", "iperf3"]), "{peers}");
+    // Nothing is known yet by which iperf3's bytes could be bounded.
+    let first = test(&a, "b");
+    assert_eq!((first.status, first.json()["with"].as_str()), (200, None), "{}", first.body);
+    let path = "/v1/forecast?source=a&target=b&quantity=goodput";
+    until(a.address(), path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
+    let second = post(a.address(), "/v1/tests", r#"{"to": "b", "seconds": 1.5}"#);
+    let made = second.json();
+    assert_eq!((made["state"].as_str(), made["with"].as_str()), (Some("done"), Some("iperf3")), "{made}");
+    let bytes = made["bytes"].as_u64().unwrap();
+    assert!(0 < bytes && bytes <= 1_050_000_000, "{made}");
+    assert!(made["goodput_bit_s"].as_f64().is_some_and(|rate| 1e6 < rate), "{made}");
+    let of_b = tests(b.address());
+    assert_eq!(
+        (of_b[0]["role"].as_str(), of_b[0]["with"].as_str()),
+        (Some("target"), Some("iperf3")),
+        "{of_b:?}"
+    );
+    assert_eq!(of_b[0]["bytes"].as_u64(), Some(bytes), "{of_b:?}");
+    until(a.address(), "/v1/latest?source=a&target=b&quantity=goodput", |answer| {
+        answer.json()["latest"][0]["detail"]["with"] == "iperf3"
+    });
+    // Who does not serve it is not tested with anything else.
+    let refused = test(&a, "c");
+    assert_eq!(refused.status, 429, "{}", refused.body);
+    assert!(refused.error().contains("mesh.bulk_with"), "{}", refused.body);
+    for station in [c, b, a] {
+        station.stop(LIMIT);
+    }
 }

@@ -105,7 +105,7 @@ pub(crate) fn entry(host: &str, addresses: &[&str]) -> Entry {
         addresses: addresses.iter().map(|text| text.parse().unwrap()).collect(),
         version: env!("CARGO_PKG_VERSION").into(),
         groups: vec![name("local:default")],
-        capabilities: Capabilities { responder: true, bulk: false, archive: false },
+        capabilities: Capabilities { responder: true, ..Capabilities::default() },
         key: Some([9; 32]),
     }
 }
@@ -156,6 +156,15 @@ fn two_stations_forecast_each_other_without_a_token_and_miss_who_is_gone() {
     let mesh = get(a.address(), "/v1/mesh").json();
     assert_eq!((mesh["role"].as_str(), mesh["directory"]["connected"].as_bool()), (Some("host"), Some(true)));
     assert_eq!(mesh["groups"], serde_json::json!(["local:default"]));
+    let spread = get(a.address(), "/v1/latency?target=b&quantity=rtt").json()["latencies"][0].clone();
+    assert_eq!((spread["source"].as_str(), spread["target"].as_str()), (Some("a"), Some("b")), "{spread}");
+    assert!(spread["count"].as_u64().is_some_and(|count| 11 <= count), "{spread}");
+    assert!(spread["p50_s"].as_f64().is_some_and(|median| 0.0 < median && median < 0.1), "{spread}");
+    assert_eq!(get(a.address(), "/v1/latency?from=b").status, 400);
+    assert_eq!(get(a.address(), "/v1/latency?target=c").json()["latencies"], serde_json::json!([]));
+    let histogram =
+        "barograph_mesh_latency_seconds_bucket{quantity=\"rtt\",source=\"a\",target=\"b\",le=\"10.0\"} ";
+    assert!(get(a.address(), "/metrics").body.contains(histogram));
 
     let mut events = Events::open(a.address(), "/v1/peers/events");
     let (first, joined_event) = events.next().unwrap();
@@ -164,6 +173,7 @@ fn two_stations_forecast_each_other_without_a_token_and_miss_who_is_gone() {
     let (word, lost) = events.next().unwrap();
     assert_eq!((word.as_str(), lost["host"].as_str()), ("lost", Some("b")));
     until_peer(&a, "b", |peer| peer["state"] == "lost");
+    assert_eq!(get(a.address(), "/v1/latency?target=b").json()["latencies"][0]["target"], "b", "it stays");
     until(a.address(), "/v1/targets", |answer| answer.json()["targets"].as_array().unwrap().is_empty());
     let b = joined(b_config, Some(&directory));
     let (word, returned) = events.next().unwrap();

@@ -10,7 +10,7 @@ use barograph_probe::wire::{Declined, Request};
 
 use super::log::{ROLES, Row, State};
 use super::place::Use;
-use super::{Bulk, retry_after};
+use super::{Bulk, iperf3, retry_after};
 use crate::health::lock;
 use crate::mesh::board::now_s;
 
@@ -18,15 +18,28 @@ use crate::mesh::board::now_s;
 pub(crate) struct Door(pub(crate) Arc<Bulk>);
 
 impl Consent for Door {
+    fn is_loaded(&self) -> bool {
+        self.0.place.is_taken()
+    }
+
     fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
         let Some(caller) = wish.caller else {
+            if matches!(wish.request, Request::Iperf3 { .. }) {
+                return Err(Declined::NotServed);
+            }
             // The owner, or whoever has the owner's token: no budget is asked, and no test runs meanwhile.
             let held = self.0.place.take(Use::Guest).ok_or_else(|| self.0.busy())?;
             return Ok(Agreement::new(Duration::MAX, move |_, _| drop(held)));
         };
         match wish.request {
             Request::Stream { ms, bytes_max } => {
-                self.peer(caller, Duration::from_millis(ms.into()), bytes_max)
+                self.peer(caller, Duration::from_millis(ms.into()), bytes_max, None)
+            }
+            Request::Iperf3 { ms, bytes_max } => {
+                let port = self.0.iperf3_port.ok_or(Declined::NotServed)?;
+                let length = Duration::from_millis(ms.into());
+                let agreement = self.peer(caller, length, bytes_max, Some(iperf3::NAME))?;
+                Ok(agreement.by(iperf3::Server::new(length, bytes_max, port)))
             }
             // Tests between stations are streams, which alone count in the budgets.
             _ => Err(Declined::NotServed),
@@ -35,7 +48,13 @@ impl Consent for Door {
 }
 
 impl Door {
-    fn peer(&self, caller: &str, length: Duration, bytes_max: u64) -> Result<Agreement, Declined> {
+    fn peer(
+        &self,
+        caller: &str,
+        length: Duration,
+        bytes_max: u64,
+        with: Option<&'static str>,
+    ) -> Result<Agreement, Declined> {
         let bulk = &self.0;
         let cap = bulk.plan.budget.test_cap();
         if !bulk.consents {
@@ -48,6 +67,7 @@ impl Door {
             return Err(Declined::TooLarge { limit: ms(cap.duration) });
         }
         let row = Row::new(now_s(), ROLES[1], caller, length.as_secs_f64(), false);
+        let row = Row { with, ..row };
         let refused = |why: String, retry_after: Duration| {
             lock(&bulk.log).add(row.clone().refused(why, Some(retry_after.as_secs_f64())));
         };

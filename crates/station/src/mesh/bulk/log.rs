@@ -41,6 +41,9 @@ pub(crate) struct Row {
     /// Why the stream ended: `full`, `bytes`, `early`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ended: Option<&'static str>,
+    /// What makes it, where that is not our own stream: `iperf3`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) with: Option<&'static str>,
     /// Why it failed or was refused.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) why: Option<String>,
@@ -64,6 +67,7 @@ impl Row {
             bytes: None,
             goodput_bit_s: None,
             ended: None,
+            with: None,
             why: None,
             retry_after_s: None,
             times: 1,

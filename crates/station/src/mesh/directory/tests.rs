@@ -157,7 +157,7 @@ async fn a_lapsed_lease_is_no_connection() {
     station.lease_is(LeaseState::Lapsed);
     pass(2).await;
     let directory = station.board.directory();
-    assert!(!directory.is_connected() && !station.board.figures().is_connected);
+    assert!(!directory.is_connected() && !station.board.figures(&Name::new("a").unwrap()).is_connected);
     assert!(directory.why().unwrap().contains("ran out"), "{:?}", directory.why());
     station.lease_is(LeaseState::Held);
     pass(2).await;

@@ -1,0 +1,120 @@
+//! Exchanges of two bytes on a timer: the latency between stations.
+
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use barograph_forecast::Failure;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+
+use super::clock::{Clock, TICK};
+use super::{Context, session};
+use crate::pace::Pace;
+use crate::reading::Measured;
+use crate::wire::{self, Request};
+use crate::{ProbeError, Target};
+
+/// What came of exchanges on a timer.
+#[derive(Clone, Debug)]
+pub struct Paced {
+    /// The latencies of those that were answered, in seconds, each from when it was due if it was sent late.
+    pub answered_s: Vec<f64>,
+    /// How many of those asked for were not answered, or not even sent, before the end.
+    pub missed: u32,
+    /// A bulk transfer was under way at the station when the exchanges began.
+    pub loaded_there: bool,
+    /// The median of all, where all were answered.
+    pub result: Result<Measured, ProbeError>,
+}
+
+/// Makes `n` exchanges of two bytes with a station, one every `every` whether or not those before were answered
+/// (docs/spec/probe.md §2.1); blocks for at most the deadline of `context`.
+///
+/// The timer begins when the session is open.
+#[must_use]
+pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Paced {
+    let clock = Clock::start(context.deadline, &context.cancel);
+    let mut paced = Paced {
+        answered_s: Vec::new(),
+        missed: n,
+        loaded_there: false,
+        result: Err(clock.fail(Failure::Local, "no exchange was asked for")),
+    };
+    let opened = session::open_plain(target, context, &clock).and_then(|mut session| {
+        let load = session::request(&mut session.wire, Request::Rtt { n: n.max(1) }, &clock)?;
+        Ok((session.wire, load != 0))
+    });
+    let mut wire = match opened {
+        Ok((wire, loaded_there)) => {
+            paced.loaded_there = loaded_there;
+            wire
+        }
+        Err(error) => return Paced { result: Err(error), ..paced },
+    };
+    let mut pace = Pace::new(n, every);
+    let done = exchange(&mut wire, &mut pace, &mut paced.answered_s, &clock);
+    paced.missed = pace.missed();
+    paced.result = match done {
+        Ok(()) => session::median_of(paced.answered_s.clone(), &wire, &clock),
+        Err(error) => Err(clock.io("exchanging two bytes on a timer", &error)),
+    };
+    paced
+}
+
+fn exchange(
+    wire: &mut super::stream::Wire,
+    pace: &mut Pace,
+    answered_s: &mut Vec<f64>,
+    clock: &Clock,
+) -> io::Result<()> {
+    let mut tcp = wire.tcp();
+    tcp.set_nonblocking(true)?;
+    let (mut frame, mut filled) = ([0; wire::EXCHANGE_BYTES], 0);
+    let began = Instant::now();
+    while 0 < pace.missed() {
+        let left = clock.left()?;
+        let now = began.elapsed();
+        let due = pace.due().map(|due| due.saturating_sub(now));
+        if due == Some(Duration::ZERO) {
+            let sequence = sequence(pace.next());
+            // From before the write, as an exchange is timed.
+            pace.sent(now);
+            // What is under way is at most 200 kB, and no buffer is so small that two bytes split.
+            if tcp.write(&sequence)? != sequence.len() {
+                return Err(io::ErrorKind::WriteZero.into());
+            }
+            continue;
+        }
+        match tcp.read(&mut frame[filled..]) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => filled += read,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                wait(tcp, due.unwrap_or(TICK).min(left).min(TICK));
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        if filled == frame.len() {
+            filled = 0;
+            let now = began.elapsed();
+            let is_awaited = pace.awaited().is_some_and(|number| sequence(number) == frame);
+            let latency = pace.answered(now).filter(|_| is_awaited);
+            let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not what was sent");
+            answered_s.push(latency.ok_or_else(wrong)?.as_secs_f64());
+        }
+    }
+    Ok(())
+}
+
+/// The count so far, modulo 65 536.
+fn sequence(number: u32) -> [u8; wire::EXCHANGE_BYTES] {
+    let [.., high, low] = number.to_be_bytes();
+    [high, low]
+}
+
+/// Waits for an answer, but no longer than `time`, in whole milliseconds.
+fn wait(tcp: &std::net::TcpStream, time: Duration) {
+    let ms = u16::try_from(time.as_millis()).unwrap_or(u16::MAX).saturating_add(1);
+    // Whatever poll says, the next read knows better.
+    let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLIN)], PollTimeout::from(ms));
+}
