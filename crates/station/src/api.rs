@@ -13,6 +13,7 @@ mod page;
 mod peers;
 mod probe;
 mod read;
+mod sites;
 mod stream;
 mod targets;
 mod upgrade;
@@ -41,6 +42,7 @@ use crate::hub::Hub;
 use crate::mesh::{Board, Bulk};
 use crate::recorder::Inbox;
 use crate::seats::Seats;
+use crate::sites::Sites;
 use crate::targets::Targets;
 
 pub(crate) use engine::Served;
@@ -65,6 +67,7 @@ pub(crate) struct Shared {
     pub(crate) targets: Targets,
     pub(crate) board: Arc<Board>,
     pub(crate) desk: Desk,
+    pub(crate) sites: Arc<Sites>,
     pub(crate) bulk: Arc<Bulk>,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
@@ -100,6 +103,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/mesh", get(peers::mesh)),
         ("/v1/peers", get(peers::peers)),
         ("/v1/peers/events", get(peers::events)),
+        ("/v1/sites", get(sites::show).post(sites::accept).delete(sites::forget)),
         ("/v1/tests", get(bulk::list).post(bulk::begin)),
         ("/v1/invitations", post(members::invite)),
         ("/v1/members", get(members::list).delete(members::remove)),

@@ -24,7 +24,7 @@ pub(crate) struct Desk {
 }
 
 struct Parts {
-    own: (Name, Vec<Name>),
+    host: Name,
     board: Arc<Board>,
     engine: Arc<dyn Engine>,
     bank: Arc<Mutex<Bank>>,
@@ -41,15 +41,16 @@ struct Kept {
 }
 
 impl Desk {
-    /// `own`: this station and its groups.
+    /// `host`: this station.
     pub(crate) fn new(
-        own: (Name, Vec<Name>),
+        host: Name,
         board: Arc<Board>,
         engine: Arc<dyn Engine>,
         bank: Arc<Mutex<Bank>>,
     ) -> Self {
         let (kept, is_busy) = (Mutex::default(), AtomicBool::new(false));
-        let parts = Parts { own, board, engine, bank, kept, is_busy, waiting: tokio::sync::Mutex::default() };
+        let parts =
+            Parts { host, board, engine, bank, kept, is_busy, waiting: tokio::sync::Mutex::default() };
         Self { parts: Arc::new(parts) }
     }
 
@@ -105,7 +106,7 @@ impl Parts {
 
     /// This station, those that it hears of all the time, and the directory's in the groups that they name.
     async fn members(&self) -> BTreeMap<Name, Place> {
-        let (host, groups) = &self.own;
+        let (host, groups) = (&self.host, self.board.standing().groups);
         let mut members = BTreeMap::new();
         for peer in self.board.peers().all() {
             let is_lost = peer.standing == Standing::Lost;

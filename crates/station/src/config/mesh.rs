@@ -39,6 +39,10 @@ pub struct MeshConfig {
     pub archive: bool,
     /// The site: the station is in the group `local:SITE`.
     pub site: Name,
+    /// Whether the station takes the place that its forecasts propose by itself, when no site was set.
+    pub sites_auto: bool,
+    /// For how long a place must have been proposed before it is taken.
+    pub sites_hold: Duration,
     /// Further groups.
     pub groups: Vec<Name>,
     /// Where others reach this station; empty = the addresses of its interfaces.
@@ -83,7 +87,9 @@ impl Default for MeshConfig {
             nats_certificate: None,
             nats_key: None,
             archive: false,
-            site: Name::new("default").expect("a plain word is a name"),
+            site: Name::new(Self::UNSET).expect("a plain word is a name"),
+            sites_auto: false,
+            sites_hold: Duration::from_secs(600),
             groups: Vec::new(),
             advertise: Vec::new(),
             lease: Duration::from_secs(10),
@@ -103,17 +109,31 @@ impl Default for MeshConfig {
 }
 
 impl MeshConfig {
+    /// The site of stations that were told none.
+    pub(crate) const UNSET: &str = "default";
+
     /// Whether the station is part of another's mesh, and so wants to be reached by others.
     #[must_use]
     pub fn is_joined(&self) -> bool {
         self.join.is_some() || !self.nats.is_empty()
     }
 
-    /// The groups that the station is in, its site's first.
+    /// Whether somebody said which site the station is at.
+    pub(crate) fn has_site(&self) -> bool {
+        self.site.as_str() != Self::UNSET
+    }
+
+    /// The groups that the station is in, its site's first, unless it takes another place.
     #[must_use]
     pub fn all_groups(&self) -> Vec<Name> {
-        let mut groups = vec![local_group(&self.site).expect("checked when the site was set")];
-        for group in &self.groups {
+        self.groups_at(&self.site, false)
+    }
+
+    /// The groups of a station at `site`, which represents it or not; an operator's `global` stays.
+    pub(crate) fn groups_at(&self, site: &Name, represents: bool) -> Vec<Name> {
+        let global = represents.then(|| Name::new("global").expect("a plain word is a name"));
+        let mut groups = vec![local_group(site).expect("checked when the site was set")];
+        for group in self.groups.iter().chain(&global) {
             if !groups.contains(group) {
                 groups.push(group.clone());
             }
@@ -165,6 +185,12 @@ impl MeshConfig {
                 self.site = site;
                 Ok(())
             }),
+            "sites" => value.text().and_then(|text| match text.as_str() {
+                "propose" => Ok(self.sites_auto = false),
+                "auto" => Ok(self.sites_auto = true),
+                _ => Err(format!("expected `propose` or `auto`, found `{}`", short(&text))),
+            }),
+            "sites_hold_s" => value.seconds(1.0, 86_400.0).map(|v| self.sites_hold = v),
             "groups" => value.words().and_then(groups).map(|v| self.groups = v),
             "advertise" => value.words().and_then(addresses).map(|v| self.advertise = v),
             "lease_s" => value.seconds(1.0, 300.0).map(|v| self.lease = v),
@@ -220,7 +246,7 @@ impl MeshConfig {
 }
 
 /// The group of a site's stations.
-fn local_group(site: &Name) -> Result<Name, String> {
+pub(crate) fn local_group(site: &Name) -> Result<Name, String> {
     Name::new(&format!("local:{site}"))
         .map_err(|error| format!("the group local:{}: {error}", short(site.as_str())))
 }
@@ -298,8 +324,8 @@ fn webhook(text: String) -> Result<String, String> {
     }
 }
 
-/// One less than the directory takes, for the site's own.
-const GROUPS_MAX: usize = barograph_engine::Entry::GROUPS_MAX - 1;
+/// Two less than the directory takes, for the site's own and `global`.
+const GROUPS_MAX: usize = barograph_engine::Entry::GROUPS_MAX - 2;
 const ADDRESSES_MAX: usize = barograph_engine::Entry::ADDRESSES_MAX;
 /// Half of it bounds a test; with less than 2 MB no path's start-up is over.
 const BULK_BYTES_MIN: u64 = 4_000_000;

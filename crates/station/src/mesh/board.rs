@@ -1,5 +1,6 @@
 //! What is known of the mesh now: written by its thread, read by the API and by measuring, behind short locks.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,6 +16,7 @@ use super::{Engines, Standing};
 use crate::config::MeshConfig;
 use crate::health::lock;
 use crate::identity::{Identity, SignatureError};
+use crate::sites;
 
 /// Shared by the threads of a station.
 pub(crate) struct Board {
@@ -23,6 +25,9 @@ pub(crate) struct Board {
     pub(crate) events: Events,
     peers: Mutex<Peers>,
     directory: Mutex<Directory>,
+    standing: Mutex<sites::Standing>,
+    /// The station's groups have changed.
+    pub(super) regrouped: Notify,
     spool: Option<Arc<dyn Fn() -> Spool + Send + Sync>>,
     lease: Duration,
     /// A peer's addresses are to be tried.
@@ -50,9 +55,10 @@ pub(crate) struct Directory {
     pub(super) denied: Option<String>,
     pub(super) is_registered: bool,
     /// Groups that are watched, and why those that are not cannot be.
-    pub(super) watching: usize,
+    pub(super) watching: BTreeSet<Name>,
     pub(super) unwatched: Option<String>,
-    pub(super) groups: usize,
+    /// Groups that are to be watched.
+    pub(super) groups: Vec<Name>,
     /// Since when it cannot be reached.
     pub(super) away_since: Option<Instant>,
     /// It was registered in this run.
@@ -72,7 +78,7 @@ pub(crate) struct Directory {
 impl Directory {
     /// Whether this station is registered and hears of all its groups.
     pub(crate) fn is_connected(&self) -> bool {
-        let is_watching = self.watching == self.groups;
+        let is_watching = self.groups.iter().all(|group| self.watching.contains(group));
         self.is_registered && is_watching && self.refused.is_none() && self.conflict().is_none()
     }
 
@@ -108,8 +114,13 @@ impl Directory {
 }
 
 impl Board {
-    pub(crate) fn new(identity: Arc<Identity>, engines: &Engines, mesh: &MeshConfig) -> Self {
-        let groups = mesh.all_groups().len();
+    pub(crate) fn new(
+        identity: Arc<Identity>,
+        engines: &Engines,
+        mesh: &MeshConfig,
+        standing: sites::Standing,
+    ) -> Self {
+        let groups = standing.groups.clone();
         let away_since = Some(Instant::now());
         let directory = Directory { groups, away_since, ..Directory::default() };
         Self {
@@ -118,11 +129,24 @@ impl Board {
             events: Events::new(u64::try_from(now_s_of_events().as_millis()).unwrap_or(0)),
             peers: Mutex::default(),
             directory: Mutex::new(directory),
+            standing: Mutex::new(standing),
+            regrouped: Notify::new(),
             spool: engines.spool.clone(),
             lease: mesh.lease,
             doubt: Notify::new(),
             hooks_dropped: AtomicU64::new(0),
         }
+    }
+
+    /// Where this station stands.
+    pub(crate) fn standing(&self) -> sites::Standing {
+        lock(&self.standing).clone()
+    }
+
+    /// It stands elsewhere from now on.
+    pub(crate) fn set_standing(&self, standing: sites::Standing) {
+        *lock(&self.standing) = standing;
+        self.regrouped.notify_one();
     }
 
     /// The peers; to be held for moments only.

@@ -46,8 +46,6 @@ pub(crate) struct Bulk {
     pub(crate) plan: PlanConfig,
     pub(crate) place: Arc<Place>,
     early_stop: bool,
-    /// The groups of this host.
-    groups: Vec<Name>,
     board: Arc<Board>,
     bank: Arc<Mutex<Bank>>,
     inbox: Inbox,
@@ -116,7 +114,6 @@ impl Bulk {
             plan,
             place: Arc::default(),
             early_stop: config.bulk_early_stop,
-            groups: config.all_groups(),
             board,
             bank,
             inbox,
@@ -170,6 +167,7 @@ impl Bulk {
 
     /// In how many groups of different members these peers are; see [`barograph_mesh::Planner::set_groups`].
     fn groups(&self, peers: &BTreeMap<Name, Target>) -> u32 {
+        let groups = self.board.standing().groups;
         let all = self.board.peers();
         let members = |group: &Name| -> BTreeSet<Name> {
             let is_member = |peer: &&Peer| peer.entry.groups.contains(group);
@@ -177,7 +175,7 @@ impl Bulk {
             inside.map(|peer| peer.entry.host.clone()).collect()
         };
         let different: BTreeSet<_> =
-            self.groups.iter().map(members).filter(|members| !members.is_empty()).collect();
+            groups.iter().map(members).filter(|members| !members.is_empty()).collect();
         u32::try_from(different.len()).unwrap_or(u32::MAX)
     }
 

@@ -1,5 +1,6 @@
 //! The thread that keeps the table of peers: from the directory to targets, events and hooks.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -9,7 +10,7 @@ use barograph_engine::{Engine, Entry, Event};
 use barograph_forecast::Name;
 use barograph_mesh::roster::{Change, Roster};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::board::{Board, now_s};
@@ -21,6 +22,7 @@ use super::peers::{Own, Standing};
 use super::rests::{Rests, chance};
 use super::{PEERS_MAX, kept};
 use crate::config::Config;
+use crate::sites::Sites;
 use crate::target::{Provenance, Target};
 
 /// The thread; stopping it leaves the directory.
@@ -44,6 +46,8 @@ pub(crate) struct Parts {
     pub(crate) current: Arc<RwLock<Arc<Config>>>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) board: Arc<Board>,
+    /// Asked all the time where the station should stand.
+    pub(crate) sites: Arc<Sites>,
     /// Told which peers to measure, at every change.
     pub(crate) measure: Box<dyn Fn(Vec<Target>) + Send + Sync>,
     /// Told of a peer that is there and was looked for in vain.
@@ -98,11 +102,10 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     let (sender, mut told) = mpsc::channel(TOLD);
     let mut tasks = JoinSet::new();
     let mut state = State::new(parts);
-    for group in &state.own.groups {
-        let engine = Arc::clone(&state.parts.engine);
-        let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
-        tasks.spawn(keep_watching(engine, group.clone(), board, sender.clone(), again));
-    }
+    let mut watches = Watches { sender, under_way: BTreeMap::new() };
+    watches.follow(&state, &mut tasks);
+    let sites = Arc::clone(&state.parts.sites);
+    tasks.spawn(async move { sites.follow().await });
     let engine = Arc::clone(&state.parts.engine);
     let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
     tasks.spawn(stay_registered(engine, state.card.clone(), board, again));
@@ -122,6 +125,10 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
             }
             () = sleep_until(due) => {}
             () = board.doubt.notified() => {}
+            () = board.regrouped.notified() => {
+                state.regroup();
+                watches.follow(&state, &mut tasks);
+            }
             Some(found) = state.checks.join_next(), if !state.checks.is_empty() => {
                 if let Ok(found) = found {
                     state.checked(found);
@@ -133,6 +140,32 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     state.keep();
     // Dropping the lease leaves the directory; it is given a moment to say so.
     let _ = timeout(LEAVE, tasks.shutdown()).await;
+}
+
+/// A watch of each of the station's groups.
+struct Watches {
+    sender: mpsc::Sender<(Name, Told)>,
+    under_way: BTreeMap<Name, AbortHandle>,
+}
+
+impl Watches {
+    /// Watches what the station is in, and nothing else.
+    fn follow(&mut self, state: &State, tasks: &mut JoinSet<()>) {
+        self.under_way.retain(|group, watch| {
+            let stays = state.own.groups.contains(group);
+            if !stays {
+                watch.abort();
+            }
+            stays
+        });
+        for group in &state.own.groups {
+            self.under_way.entry(group.clone()).or_insert_with(|| {
+                let engine = Arc::clone(&state.parts.engine);
+                let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
+                tasks.spawn(keep_watching(engine, group.clone(), board, self.sender.clone(), again))
+            });
+        }
+    }
 }
 
 impl State {
@@ -147,7 +180,7 @@ impl State {
         let own = Own {
             host: parts.host.clone(),
             version: env!("CARGO_PKG_VERSION"),
-            groups: card.config.all_groups(),
+            groups: parts.board.standing().groups,
             addresses: card.addresses(),
         };
         let mut roster = Roster::new(grace(card.config.lease), PEERS_MAX);
@@ -199,7 +232,30 @@ impl State {
         }
     }
 
+    /// Takes the station's groups as they are now. Whom none of them names is lost as after a snapshot, so that those who come along
+    /// stay.
+    fn regroup(&mut self) {
+        let groups = self.parts.board.standing().groups;
+        let left: Vec<Name> =
+            self.own.groups.iter().filter(|group| !groups.contains(group)).cloned().collect();
+        self.parts.board.set_directory(|directory| {
+            directory.watching.retain(|group| groups.contains(group));
+            directory.groups.clone_from(&groups);
+        });
+        self.own.groups = groups;
+        for group in left {
+            self.roster.begin(&group);
+            self.roster.synced(&group, self.began.elapsed());
+        }
+        // The directory tells others by a new registration.
+        self.again.notify_one();
+    }
+
     fn take(&mut self, (group, told): (Name, Told)) {
+        if !self.own.groups.contains(&group) {
+            // From a watch that has just ended.
+            return;
+        }
         let now = self.began.elapsed();
         let change = match told {
             Told::Began => {
