@@ -17,6 +17,11 @@ export function fetchMesh() {
   return fetchJson('v1/mesh', true);
 }
 
+/** `GET /v1/sites`: which stations form a site by their forecasts; `null` where the station knows none. */
+export function fetchSites() {
+  return fetchJson('v1/sites', true);
+}
+
 /** `GET /v1/peers`: the stations of the mesh beside this one; `null` where there is no mesh. */
 export async function fetchPeers() {
   const { peers } = (await fetchJson('v1/peers', true)) ?? { peers: null };

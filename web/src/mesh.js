@@ -120,6 +120,12 @@ export class Mesh {
     return groups.find((group) => group.startsWith(SITE))?.slice(SITE.length) ?? '';
   }
 
+  /** Whether its stations say that they are at more than one site. */
+  hasSites() {
+    const [first, ...others] = [...this.#stations()].map((host) => this.siteOf(host)).filter((site) => site !== '');
+    return others.some((site) => site !== first);
+  }
+
   /** Whether a station does not renew its place in the mesh any more. */
   isLost(host) {
     return this.peers.get(host)?.state === 'lost';

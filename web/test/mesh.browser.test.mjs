@@ -116,6 +116,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
 
   test('arrows move between measured pairs, and Enter shows the graphs of one', async () => {
     await withPage(browser, MESH, async ({ page }) => {
+      await page.getByRole('combobox', { name: 'By' }).selectOption('name');
       const focused = () => page.evaluate(() => document.activeElement.dataset.key);
       await cellOf(page, 'aneroid', 'cirrus').waitFor();
       assert.equal(await page.locator('#mesh_box [tabindex="0"]').count(), 1, 'one stop for the tabulator');
@@ -138,6 +139,23 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
       await page.getByRole('button', { name: 'Show all' }).click();
       await eventually(page, page.locator('#tally'), /^\d+ series$/);
       assert.equal(await page.locator('#mesh_box [aria-pressed=true]').count(), 0);
+    });
+  });
+
+  test('rows are grouped by site, and the proposal says why', async () => {
+    await withPage(browser, MESH, async ({ page, mock, complaints }) => {
+      const north = page.getByRole('rowgroup', { name: 'site north' });
+      await north.waitFor();
+      assert.deepEqual(await north.getByRole('rowheader').allTextContents(), ['aneroidnorth', 'cumulusnorth', 'mistralnorth']);
+      assert.equal(await page.getByRole('rowgroup', { name: 'site south' }).getByRole('row').count(), 3);
+      await page.locator('#mesh_sites_title').click();
+      await eventually(page, page.locator('#mesh_site_list li').first(), /^north: aneroid, cumulus, mistral are within 0\.4 ms of each other; .*Too close to call: foehn\.$/);
+      await page.getByRole('combobox', { name: 'By' }).selectOption('name');
+      await until(async () => (await page.locator('#mesh_box tbody').count()) === 1);
+      mock.sites = null;
+      mock.setPeer('foehn', 'lost');
+      await until(() => page.locator('#mesh_sites').isHidden());
+      assert.deepEqual(complaints, ['Failed to load resource: the server responded with a status of 404 (Not Found)']);
     });
   });
 
