@@ -28,6 +28,7 @@ class Mock {
     this.part = { host: 'aneroid', role: 'host', engine: 'local', site: 'north', groups: ['local:north'], ...part };
     if (part === null) this.part = null;
     this.sites = mesh === 0 ? null : SITES;
+    this.others = []; // What the mesh has beside the own series.
     this.peer_streams = new Set();
     this.streams = new Set();
     this.random = seeded(seed);
@@ -126,6 +127,10 @@ class Mock {
       else json(response, { error: 'too many streams' }, 503);
     } else if (pathname === '/v1/mesh' && this.part !== null) {
       json(response, this.part);
+    } else if (pathname === '/v1/latest') {
+      const quantity = searchParams.get('quantity');
+      const latest = this.others.filter((record) => record.quantity === quantity);
+      json(response, { latest, next: null });
     } else if (pathname === '/v1/sites' && this.sites) {
       json(response, this.sites);
     } else if (pathname === '/v1/peers' && this.peers !== null) {

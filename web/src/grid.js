@@ -47,7 +47,8 @@ export class Grid {
       if (one) this.#press(one);
     }
     this.parts.mesh_choice.hidden = pair === null;
-    if (pair) setText(this.parts.mesh_chosen, `${pair.source} → ${pair.target}`);
+    const elsewhere = pair && this.mesh.seriesOf(pair.source, pair.target).length === 0 ? ' (its graphs are on the page above)' : '';
+    if (pair) setText(this.parts.mesh_chosen, `${pair.source} → ${pair.target}${elsewhere}`);
     this.chosen(pair);
   }
 
@@ -111,7 +112,7 @@ export class Grid {
     for (const key of this.cells.keys()) this.#draw(key);
   }
 
-  /** On a member, says where all pairs are: its own archive has none but its own. Returns whether it is one. */
+  /** On a member, says where others' pairs are forecast: it forecasts none but its own. Returns whether it is one. */
   #sayWhere() {
     const where = whereItIs(this.mesh.part);
     const { mesh_joined, mesh_there } = this.parts;
@@ -217,7 +218,7 @@ export class Grid {
     cell.root.classList.toggle('of-lost', this.mesh.isLost(cell.source) || this.mesh.isLost(cell.target));
     setAttribute(cell.button, 'title', `${cell.source} → ${cell.target}${failed ? `: ${formatFailure(last.error)}` : ''}`);
     setText(cell.now, failed ? `✕ ${formatFailure(last.error)}` : formatValue(last?.value, unit));
-    setText(cell.ahead, withError(next?.median, unit));
+    setText(cell.ahead, pair.elsewhere ? 'forecast elsewhere' : withError(next?.median, unit));
     this.#age(cell, pair);
   }
 

@@ -1,6 +1,6 @@
 // The page of a station: measures against it, asks what it has measured itself, then listens.
 import './page.css';
-import { Connection, fetchMesh, fetchPeers, fetchRecent, fetchSeries, fetchSites, fetchStation, pollDelay, watchPeers } from './api.js';
+import { Connection, fetchLatest, fetchMesh, fetchPeers, fetchRecent, fetchSeries, fetchSites, fetchStation, pollDelay, watchPeers } from './api.js';
 import { Grid } from './grid.js';
 import { Here } from './here.js';
 import { Mesh } from './mesh.js';
@@ -57,7 +57,7 @@ async function readAll() {
   mesh.replaceSeries(series);
   view.arrange();
   grid.arrange();
-  readPart().then(readPeers);
+  readPart().then(readOthers).then(readPeers);
   return station;
 }
 
@@ -66,6 +66,16 @@ async function readPart() {
   const part = await fetchMesh().catch(() => undefined);
   if (part === undefined) return;
   mesh.setPart(part);
+  grid.arrange();
+}
+
+/** On a member reads what others measured last, which its live stream has not; without an answer all stays as it was. */
+async function readOthers() {
+  if (mesh.part?.role !== 'member') return;
+  for (const quantity of ['rtt', 'loss', 'goodput']) {
+    const { found, whole } = await fetchLatest(quantity);
+    mesh.takeLatest(quantity, found, whole);
+  }
   grid.arrange();
 }
 
@@ -109,6 +119,8 @@ async function pump() {
   pump();
 }
 
+// As often as a member's figures change with a few peers; nobody looks at a page in the background.
+setInterval(() => document.hidden || readOthers(), 30_000);
 // Sites are proposed from forecasts, which come in slowly; nobody looks at a page in the background.
 setInterval(() => document.hidden || mesh.part === null || mesh.peers.size === 0 || readSites(), 60_000);
 // One lost stream is a hiccup; a second in a row may be a station with too many of them, which still answers.

@@ -185,11 +185,14 @@ impl MeshConfig {
                 self.site = site;
                 Ok(())
             }),
-            "sites" => value.text().and_then(|text| match text.as_str() {
-                "propose" => Ok(self.sites_auto = false),
-                "auto" => Ok(self.sites_auto = true),
-                _ => Err(format!("expected `propose` or `auto`, found `{}`", short(&text))),
-            }),
+            "sites" => value
+                .text()
+                .and_then(|text| match text.as_str() {
+                    "propose" => Ok(false),
+                    "auto" => Ok(true),
+                    _ => Err(format!("expected `propose` or `auto`, found `{}`", short(&text))),
+                })
+                .map(|v| self.sites_auto = v),
             "sites_hold_s" => value.seconds(1.0, 86_400.0).map(|v| self.sites_hold = v),
             "groups" => value.words().and_then(groups).map(|v| self.groups = v),
             "advertise" => value.words().and_then(addresses).map(|v| self.advertise = v),
