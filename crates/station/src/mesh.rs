@@ -20,6 +20,7 @@ mod keeper;
 mod kept;
 mod peers;
 mod rests;
+mod watches;
 
 pub(crate) use addresses::unusable;
 pub(crate) use board::{Board, Figures};

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use barograph_engine::Entry;
 use barograph_forecast::Name;
 use tokio::sync::Notify;
 
@@ -105,6 +106,26 @@ impl Directory {
     /// Where this station says that it is; empty before it has said so.
     pub(crate) fn addresses(&self) -> &[SocketAddr] {
         self.given.last().map_or(&[], Vec::as_slice)
+    }
+
+    /// Whether an entry under this station's name is another's, by its key or addresses: what to do, in a sentence.
+    pub(super) fn conflict_with(&self, entry: &Entry, key: [u8; 32]) -> Option<String> {
+        let has_other_key = entry.key != Some(key);
+        // What stands there from an earlier run goes with the first registration of this one.
+        let is_copy = self.was_registered && !self.given.contains(&entry.addresses);
+        (has_other_key || is_copy).then(|| {
+            let at: Vec<String> = entry.addresses.iter().take(2).map(ToString::to_string).collect();
+            let (what, how) = if has_other_key {
+                ("", "")
+            } else {
+                (" with this station's key", " and a state directory of its own")
+            };
+            format!(
+                "another station is registered as `{}` (at {}){what}: give one of them another name (host = …){how}",
+                entry.host,
+                at.join(", ")
+            )
+        })
     }
 
     /// Notes since when it is away, after a change.

@@ -1,6 +1,5 @@
 //! The thread that keeps the table of peers: from the directory to targets, events and hooks.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -10,16 +9,17 @@ use barograph_engine::{Engine, Entry, Event};
 use barograph_forecast::Name;
 use barograph_mesh::roster::{Change, Roster};
 use tokio::sync::{Notify, mpsc, watch};
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::board::{Board, now_s};
 use super::check::{Silence, first_that_answers};
-use super::directory::{Card, Told, grace, keep_watching, stay_registered};
+use super::directory::{Card, Told, grace, stay_registered};
 use super::events::What;
 use super::hook::Hooks;
 use super::peers::{Own, Standing};
 use super::rests::{Rests, chance};
+use super::watches::Watches;
 use super::{PEERS_MAX, kept};
 use crate::config::Config;
 use crate::sites::Sites;
@@ -102,8 +102,9 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     let (sender, mut told) = mpsc::channel(TOLD);
     let mut tasks = JoinSet::new();
     let mut state = State::new(parts);
-    let mut watches = Watches { sender, under_way: BTreeMap::new() };
-    watches.follow(&state, &mut tasks);
+    let (engine, board) = (Arc::clone(&state.parts.engine), Arc::clone(&state.parts.board));
+    let mut watches = Watches::new(engine, board, Arc::clone(&state.again), sender);
+    watches.follow(&state.own.groups, &mut tasks);
     let sites = Arc::clone(&state.parts.sites);
     tasks.spawn(async move { sites.follow().await });
     let engine = Arc::clone(&state.parts.engine);
@@ -127,7 +128,7 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
             () = board.doubt.notified() => {}
             () = board.regrouped.notified() => {
                 state.regroup();
-                watches.follow(&state, &mut tasks);
+                watches.follow(&state.own.groups, &mut tasks);
             }
             Some(found) = state.checks.join_next(), if !state.checks.is_empty() => {
                 if let Ok(found) = found {
@@ -140,32 +141,6 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     state.keep();
     // Dropping the lease leaves the directory; it is given a moment to say so.
     let _ = timeout(LEAVE, tasks.shutdown()).await;
-}
-
-/// A watch of each of the station's groups.
-struct Watches {
-    sender: mpsc::Sender<(Name, Told)>,
-    under_way: BTreeMap<Name, AbortHandle>,
-}
-
-impl Watches {
-    /// Watches what the station is in, and nothing else.
-    fn follow(&mut self, state: &State, tasks: &mut JoinSet<()>) {
-        self.under_way.retain(|group, watch| {
-            let stays = state.own.groups.contains(group);
-            if !stays {
-                watch.abort();
-            }
-            stays
-        });
-        for group in &state.own.groups {
-            self.under_way.entry(group.clone()).or_insert_with(|| {
-                let engine = Arc::clone(&state.parts.engine);
-                let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
-                tasks.spawn(keep_watching(engine, group.clone(), board, self.sender.clone(), again))
-            });
-        }
-    }
 }
 
 impl State {
@@ -299,22 +274,7 @@ impl State {
     /// The directory tells of this station: of itself, or of another under its name.
     fn seen_self(&mut self, entry: &Entry) {
         let directory = self.parts.board.directory();
-        let has_other_key = entry.key != Some(self.card.key);
-        // What stands there from an earlier run goes with the first registration of this one.
-        let is_copy = directory.was_registered && !directory.given.contains(&entry.addresses);
-        let conflict = (has_other_key || is_copy).then(|| {
-            let at: Vec<String> = entry.addresses.iter().take(2).map(ToString::to_string).collect();
-            let (what, how) = if has_other_key {
-                ("", "")
-            } else {
-                (" with this station's key", " and a state directory of its own")
-            };
-            format!(
-                "another station is registered as `{}` (at {}){what}: give one of them another name (host = …){how}",
-                entry.host,
-                at.join(", ")
-            )
-        });
+        let conflict = directory.conflict_with(entry, self.card.key);
         if let Some(conflict) = &conflict
             && directory.conflict().is_none()
         {
@@ -356,7 +316,7 @@ impl State {
         let roster = &self.roster;
         self.parts.board.peers().retain(|known| roster.description(known).is_some());
         if let Some(what) = told {
-            tracing::info!("{host} {}", words(what));
+            tracing::info!("{host} {}", what.words());
             let event = self.parts.board.events.publish(what, &entry, now_s);
             let config = Arc::clone(&self.parts.current.read().unwrap_or_else(PoisonError::into_inner));
             self.hooks.tell(&config.mesh, &event);
@@ -424,14 +384,6 @@ impl State {
             let state: PathBuf = self.parts.config.state.clone();
             tracing::warn!("the peers cannot be kept in {}: {error}", state.display());
         }
-    }
-}
-
-fn words(what: What) -> &'static str {
-    match what {
-        What::Joined => "has joined",
-        What::Lost => "is lost",
-        What::Returned => "has returned",
     }
 }
 
