@@ -118,7 +118,11 @@ impl Mesh {
         for _ in 0..looks {
             self.now += Duration::from_secs(30);
             let up: Vec<usize> = (0..self.hosts.len()).filter(|host| self.is_up[*host]).collect();
-            for (own, _) in up.iter().enumerate() {
+            for (own, host) in up.iter().enumerate() {
+                // The first by name begin to look up to five minutes later than the last.
+                if self.now < Duration::from_secs(60 * (self.hosts.len() - host) as u64) {
+                    continue;
+                }
                 // Each sees its own noise: a tenth either way.
                 let noise: Vec<f64> = up.iter().map(|_| 0.9 + 0.2 * self.chance.uniform()).collect();
                 let seen: Vec<Stand> = up.iter().map(|host| self.hosts[*host].clone()).collect();
@@ -154,7 +158,7 @@ fn stations_settle_by_themselves_and_then_stay() {
         let mut mesh = Mesh::new(&[0.0, 0.2, 0.4, 20.0, 20.1, 60.0], seed);
         mesh.pass(20);
         assert_eq!(mesh.shown(), ["-*"; 6], "nobody is hasty");
-        mesh.pass(40);
+        mesh.pass(80);
         let settled = ["h00*", "h00", "h00", "h03*", "h03", "-*"];
         assert_eq!(mesh.shown(), settled, "seed {seed}");
         let changes = mesh.changes;
