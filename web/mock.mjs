@@ -27,6 +27,8 @@ class Mock {
     this.peers = mesh === 0 ? null : peersOf(mesh);
     this.part = { host: 'aneroid', role: 'host', engine: 'local', site: 'north', groups: ['local:north'], ...part };
     if (part === null) this.part = null;
+    this.sites = mesh === 0 ? null : SITES;
+    this.others = []; // What the mesh has beside the own series.
     this.peer_streams = new Set();
     this.streams = new Set();
     this.random = seeded(seed);
@@ -125,6 +127,12 @@ class Mock {
       else json(response, { error: 'too many streams' }, 503);
     } else if (pathname === '/v1/mesh' && this.part !== null) {
       json(response, this.part);
+    } else if (pathname === '/v1/latest') {
+      const quantity = searchParams.get('quantity');
+      const latest = this.others.filter((record) => record.quantity === quantity);
+      json(response, { latest, next: null });
+    } else if (pathname === '/v1/sites' && this.sites) {
+      json(response, this.sites);
     } else if (pathname === '/v1/peers' && this.peers !== null) {
       json(response, { peers: this.peers });
     } else if (pathname === '/v1/peers/events' && this.peers !== null) {
@@ -158,6 +166,39 @@ class Mock {
     response.on('close', () => streams.delete(response));
   }
 }
+
+const SITES = {
+  host: 'aneroid',
+  mode: 'propose',
+  hold_s: 600,
+  now: { site: 'north', represents: false, from: 'configured' },
+  proposed: { site: 'north', represents: true },
+  pending: null,
+  sees: 'all',
+  level: 0.9,
+  sites: [
+    {
+      site: 'north',
+      hosts: ['aneroid', 'cumulus', 'mistral'],
+      representative: 'aneroid',
+      reason: 'aneroid, cumulus, mistral are within 0.4 ms of each other; the next host, cirrus, is 11.0 ms away',
+      within: { forecast: 4e-4, lower: 3e-4, upper: 6e-4 },
+      next: { host: 'cirrus', forecast: 0.011, lower: 0.0102, upper: 0.0121 },
+      too_close_to_call: ['foehn'],
+    },
+    {
+      site: 'south',
+      hosts: ['cirrus'],
+      representative: 'cirrus',
+      reason: 'cirrus stands alone; the next host, aneroid, is 10.8 ms away',
+      within: null,
+      next: { host: 'aneroid', forecast: 0.0108, lower: 0.01, upper: 0.012 },
+      too_close_to_call: [],
+    },
+  ],
+  unknown: ['stratus'],
+  left_out: 0,
+};
 
 const WEATHER = [
   { target: 'aneroid', quantity: 'cpu_available', unit: 'ratio', period_s: 5, weather: wanderer(0.82, 0.05, 0.02, 1) },

@@ -17,6 +17,29 @@ export function fetchMesh() {
   return fetchJson('v1/mesh', true);
 }
 
+/**
+ * `GET /v1/latest`: the newest of every series of `quantity` in the mesh, which a member reads where the mesh keeps it. Gives
+ * what came until a page failed, and no more than so many pages of a thousand.
+ */
+export async function fetchLatest(quantity, pages_max = 10) {
+  const found = [];
+  let after = null;
+  for (let page = 0; page < pages_max; page += 1) {
+    const query = new URLSearchParams({ quantity, ...(after === null ? {} : { after }) });
+    const answer = await fetchJson(`v1/latest?${query}`).catch(() => null);
+    if (answer === null) return { found, whole: false };
+    found.push(...answer.latest);
+    after = answer.next;
+    if (after === null) break;
+  }
+  return { found, whole: true };
+}
+
+/** `GET /v1/sites`: which stations form a site by their forecasts; `null` where the station knows none. */
+export function fetchSites() {
+  return fetchJson('v1/sites', true);
+}
+
 /** `GET /v1/peers`: the stations of the mesh beside this one; `null` where there is no mesh. */
 export async function fetchPeers() {
   const { peers } = (await fetchJson('v1/peers', true)) ?? { peers: null };

@@ -16,6 +16,7 @@ export class Grid {
     this.parts = Object.fromEntries(PARTS.map((id) => [id, document.getElementById(id)]));
     const { mesh_quantity, mesh_sort, mesh_from, mesh_to, mesh_lost, mesh_before, mesh_after, mesh_all } = this.parts;
     for (const part of [mesh_quantity, mesh_sort, mesh_lost]) part.addEventListener('change', () => this.#turn(0));
+    mesh_sort.addEventListener('change', () => (this.sorted = true));
     for (const part of [mesh_from, mesh_to]) part.addEventListener('input', () => this.#turn(0));
     mesh_before.addEventListener('click', () => this.#turn(this.page - 1));
     mesh_after.addEventListener('click', () => this.#turn(this.page + 1));
@@ -46,7 +47,8 @@ export class Grid {
       if (one) this.#press(one);
     }
     this.parts.mesh_choice.hidden = pair === null;
-    if (pair) setText(this.parts.mesh_chosen, `${pair.source} → ${pair.target}`);
+    const elsewhere = pair && this.mesh.seriesOf(pair.source, pair.target).length === 0 ? ' (its graphs are on the page above)' : '';
+    if (pair) setText(this.parts.mesh_chosen, `${pair.source} → ${pair.target}${elsewhere}`);
     this.chosen(pair);
   }
 
@@ -54,9 +56,8 @@ export class Grid {
     // A grid, not a table: screen readers keep the arrow keys of tables for themselves (WAI-ARIA 1.2, `grid`).
     this.caption = element('caption', { class: 'unseen', id: 'mesh_caption' });
     this.head = element('tr', { role: 'row', 'aria-rowindex': '1' });
-    this.body = element('tbody', { role: 'rowgroup' });
     const head = element('thead', { role: 'rowgroup' }, this.head);
-    const table = element('table', { role: 'grid', 'aria-labelledby': 'mesh_caption' }, this.caption, head, this.body);
+    const table = element('table', { role: 'grid', 'aria-labelledby': 'mesh_caption' }, this.caption, head);
     table.addEventListener('click', ({ target }) => {
       const cell = this.#cellAt(target);
       if (cell) this.choose(this.#isChosen(cell) ? null : { source: cell.source, target: cell.target });
@@ -96,19 +97,22 @@ export class Grid {
     this.#offer(quantities);
     const { mesh_quantity, mesh_sort, mesh_from, mesh_to, mesh_lost } = this.parts;
     const has_sites = [...this.mesh.peers.keys()].some((host) => this.mesh.siteOf(host) !== '');
+    // Until the reader says otherwise.
+    if (!this.sorted) mesh_sort.value = this.mesh.hasSites() ? 'site' : 'name';
     mesh_sort.parentElement.hidden = !has_sites;
     const asked = { quantity: mesh_quantity.value, from: mesh_from.value, to: mesh_to.value, sort: mesh_sort.value, page: this.page };
     const table = this.mesh.arrange({ ...asked, shows_lost: mesh_lost.checked });
     this.page = table.page;
-    const shape = JSON.stringify([table.quantity, table.rows, table.columns]);
-    if (shape !== this.shape) this.#lay(table);
+    const sites = mesh_sort.value === 'site' && has_sites ? (name) => this.mesh.siteOf(name) : null;
+    const shape = JSON.stringify([table.quantity, table.rows, table.columns, sites && [...table.rows, ...table.columns].map(sites)]);
+    if (shape !== this.shape) this.#lay(table, sites);
     this.shape = shape;
     this.#nameStations(table);
     this.#tally(table);
     for (const key of this.cells.keys()) this.#draw(key);
   }
 
-  /** On a member, says where all pairs are: its own archive has none but its own. Returns whether it is one. */
+  /** On a member, says where others' pairs are forecast: it forecasts none but its own. Returns whether it is one. */
   #sayWhere() {
     const where = whereItIs(this.mesh.part);
     const { mesh_joined, mesh_there } = this.parts;
@@ -130,7 +134,8 @@ export class Grid {
     select.value = chosen;
   }
 
-  #lay({ quantity, rows, columns, first }) {
+  /** Lays out a table anew; `sites(name)` tells by which sites it is divided, `null` = it is not. */
+  #lay({ quantity, rows, columns, first }, sites) {
     const focused = this.#cellAt(document.activeElement);
     this.cells.clear();
     this.sheet.style.setProperty('--columns', columns.length);
@@ -138,12 +143,22 @@ export class Grid {
     const corner = element('th', { scope: 'col', role: 'columnheader', class: 'corner' }, 'from \\ to');
     this.head.replaceChildren(corner, ...columns.map((name, column) => this.#heading(name, 'column', column)));
     this.table = rows.map((source, row) => columns.map((target, column) => newCell({ source, target, quantity, row, column })));
-    this.body.replaceChildren(
-      ...this.table.map((line, row) => {
-        const place = { role: 'row', 'aria-rowindex': String(first + row + 2) };
-        return element('tr', place, this.#heading(rows[row], 'row', row), ...line.map((cell) => cell.root));
-      }),
-    );
+    const begins = (names, at) => sites !== null && 0 < at && sites(names[at]) !== sites(names[at - 1]);
+    const bodies = [];
+    for (const [row, line] of this.table.entries()) {
+      const divided = begins(rows, row);
+      // One group of rows for each site, which a screen reader names.
+      if (row === 0 || divided) bodies.push(element('tbody', { role: 'rowgroup', ...(sites && { 'aria-label': `site ${sites(rows[row]) || 'unknown'}` }) }));
+      const place = { role: 'row', 'aria-rowindex': String(first + row + 2), ...(divided && { class: 'begins' }) };
+      bodies.at(-1).append(element('tr', place, this.#heading(rows[row], 'row', row), ...line.map((cell) => cell.root)));
+    }
+    for (const body of [...this.sheet.tBodies]) body.remove();
+    this.sheet.append(...bodies);
+    for (const at of columns.keys()) {
+      if (!begins(columns, at)) continue;
+      this.head.children[at + 1].classList.add('begins');
+      for (const line of this.table) line[at].root.classList.add('begins');
+    }
     for (const cell of this.table.flat()) this.cells.set(cell.key, cell);
     this.caption.textContent = `${quantityTitle(quantity)} of all pairs of stations: newest value, forecast and its error, age`;
     const again = focused && this.table.flat().find((cell) => cell.source === focused.source && cell.target === focused.target);
@@ -203,7 +218,7 @@ export class Grid {
     cell.root.classList.toggle('of-lost', this.mesh.isLost(cell.source) || this.mesh.isLost(cell.target));
     setAttribute(cell.button, 'title', `${cell.source} → ${cell.target}${failed ? `: ${formatFailure(last.error)}` : ''}`);
     setText(cell.now, failed ? `✕ ${formatFailure(last.error)}` : formatValue(last?.value, unit));
-    setText(cell.ahead, withError(next?.median, unit));
+    setText(cell.ahead, pair.elsewhere ? 'forecast elsewhere' : withError(next?.median, unit));
     this.#age(cell, pair);
   }
 
@@ -271,6 +286,7 @@ export class Grid {
   revision = -1;
   roving = null;
   shape = '';
+  sorted = false;
 }
 
 function newCell({ source, target, quantity, row, column }) {
@@ -290,7 +306,7 @@ function furnish(cell, pressed) {
   const labels = `${headingId('row', cell.row)} ${headingId('column', cell.column)} ${id}`;
   const attributes = { id, type: 'button', tabindex: '-1', 'aria-labelledby': labels, 'aria-pressed': String(pressed), 'data-key': cell.key };
   cell.button = element('button', attributes, cell.now, ' ', cell.ahead, ' ', cell.age);
-  cell.root.className = '';
+  cell.root.classList.remove('own', 'unmeasured');
   cell.root.replaceChildren(cell.button);
 }
 

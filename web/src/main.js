@@ -1,10 +1,11 @@
 // The page of a station: measures against it, asks what it has measured itself, then listens.
 import './page.css';
-import { Connection, fetchMesh, fetchPeers, fetchRecent, fetchSeries, fetchStation, pollDelay, watchPeers } from './api.js';
+import { Connection, fetchLatest, fetchMesh, fetchPeers, fetchRecent, fetchSeries, fetchSites, fetchStation, pollDelay, watchPeers } from './api.js';
 import { Grid } from './grid.js';
 import { Here } from './here.js';
 import { Mesh } from './mesh.js';
 import { Own } from './own.js';
+import { Sites } from './sites.js';
 import { Store } from './store.js';
 import { followTheme } from './theme.js';
 import { View } from './view.js';
@@ -15,6 +16,7 @@ const store = new Store();
 const view = new View(store, { seen: readHistory, retry: () => connection.connect() });
 const own = new Own();
 const mesh = new Mesh();
+const sites = new Sites();
 const grid = new Grid(mesh, (pair) => {
   store.pin(pair, pair ? mesh.seriesOf(pair.source, pair.target) : []);
   view.choose(pair);
@@ -55,7 +57,7 @@ async function readAll() {
   mesh.replaceSeries(series);
   view.arrange();
   grid.arrange();
-  readPart().then(readPeers);
+  readPart().then(readOthers).then(readPeers);
   return station;
 }
 
@@ -67,6 +69,16 @@ async function readPart() {
   grid.arrange();
 }
 
+/** On a member reads what others measured last, which its live stream has not; without an answer all stays as it was. */
+async function readOthers() {
+  if (mesh.part?.role !== 'member') return;
+  for (const quantity of ['rtt', 'loss', 'goodput']) {
+    const { found, whole } = await fetchLatest(quantity);
+    mesh.takeLatest(quantity, found, whole);
+  }
+  grid.arrange();
+}
+
 /** Reads who is in the mesh, and listens for changes where there is one; without an answer all stays as it was. */
 async function readPeers() {
   if (mesh.part === null || !mesh.has_sources) return; // Nobody to ask about, or to compare with.
@@ -74,8 +86,15 @@ async function readPeers() {
   if (peers === undefined) return;
   mesh.setPeers(peers);
   grid.arrange();
+  readSites();
   if (peers === null) peer_events?.close();
   else if (peer_events === null || peer_events.readyState === EventSource.CLOSED) peer_events = watchPeers(readPeers);
+}
+
+/** Reads which sites are proposed; without an answer all stays as it was. */
+async function readSites() {
+  const answer = await fetchSites().catch(() => undefined);
+  if (answer !== undefined) sites.show(answer);
 }
 
 /** Reads a series' history unless it is there or on its way; a few at a time, oldest wish first. */
@@ -100,6 +119,10 @@ async function pump() {
   pump();
 }
 
+// As often as a member's figures change with a few peers; nobody looks at a page in the background.
+setInterval(() => document.hidden || readOthers(), 30_000);
+// Sites are proposed from forecasts, which come in slowly; nobody looks at a page in the background.
+setInterval(() => document.hidden || mesh.part === null || mesh.peers.size === 0 || readSites(), 60_000);
 // One lost stream is a hiccup; a second in a row may be a station with too many of them, which still answers.
 const POLL_FAILURES_MIN = 2;
 // A browser keeps six connections to a host, and the stream holds one of them.

@@ -20,6 +20,25 @@ export class Mesh {
     const before = this.pairs;
     this.pairs = new Map();
     for (const summary of list) this.#put(keyOf(summary), summary, before.get(keyOf(summary)));
+    for (const [key, pair] of before) if (pair.elsewhere && !this.pairs.has(key)) this.pairs.set(key, pair);
+    this.revision += 1;
+  }
+
+  /**
+   * Takes the newest records that the mesh has of `quantity`: of pairs that this station forecasts itself nothing is taken. Unless they
+   * are all (`whole`), pairs that are not among them stay.
+   */
+  takeLatest(quantity, records, whole) {
+    const named = new Set();
+    for (const record of records) {
+      const key = keyOf(record);
+      named.add(key);
+      const known = this.pairs.get(key);
+      if (known && !known.elsewhere) continue;
+      const pair = this.#put(key, { ...record, last: record, count: known?.count ?? 0, failures: known?.failures ?? 0 }, known);
+      if (pair) pair.elsewhere = true;
+    }
+    if (whole) for (const [key, pair] of this.pairs) if (pair.elsewhere && pair.quantity === quantity && !named.has(key)) this.pairs.delete(key);
     this.revision += 1;
   }
 
@@ -108,9 +127,9 @@ export class Mesh {
     return this.pairs.get(keyOf({ source, target, quantity }));
   }
 
-  /** All series of a pair, as `/v1/series` gives them. */
+  /** All series of a pair, as `/v1/series` gives them; none of a pair that only others forecast. */
   seriesOf(source, target) {
-    return [...this.pairs.values()].filter((pair) => pair.source === source && pair.target === target);
+    return [...this.pairs.values()].filter((pair) => !pair.elsewhere && pair.source === source && pair.target === target);
   }
 
   /** The site a station says it is at; empty where it says none. */
@@ -118,6 +137,12 @@ export class Mesh {
     if (host === this.part?.host) return this.part.site ?? '';
     const groups = this.peers.get(host)?.groups ?? [];
     return groups.find((group) => group.startsWith(SITE))?.slice(SITE.length) ?? '';
+  }
+
+  /** Whether its stations say that they are at more than one site. */
+  hasSites() {
+    const [first, ...others] = [...this.#stations()].map((host) => this.siteOf(host)).filter((site) => site !== '');
+    return others.some((site) => site !== first);
   }
 
   /** Whether a station does not renew its place in the mesh any more. */
@@ -162,7 +187,7 @@ export function isStale({ unit, last, gap_s }, now_s) {
 }
 
 /**
- * What a member's page tells of the mesh: where its pairs can be seen, as `{text, url}`; `null` for a station that
+ * What a member's page tells of the mesh: where its pairs are forecast, as `{text, url}`; `null` for a station that
  * has joined nobody, or keeps the mesh's archive itself. `url` is `null` where there is none that a page may link to.
  */
 export function whereItIs(part) {

@@ -78,6 +78,28 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
+  test('a member shows what others measured last beside its own forecasts', async () => {
+    const part = { role: 'member', engine: 'remote', joined: 'http://head.example:10132/' };
+    const record = (source, target, value) => ({ source, target, quantity: 'rtt', unit: 's', time_s: Date.now() / 1000, value });
+    await withPage(browser, { mock: { mesh: 1, part } }, async ({ page, mock, complaints }) => {
+      await page.locator('#mesh_there').waitFor();
+      mock.others = [record('cirrus', 'aneroid', 0.0123), record('cirrus', 'foehn', 0.0456), record('foehn', 'gateway', 0.001), { ...record('foehn', 'cirrus'), error: 'timeout', after_s: 5 }];
+      mock.lag(1);
+      const cell = cellOf(page, 'cirrus', 'foehn');
+      await cell.waitFor();
+      await eventually(page, cell, /^45\.6.ms forecast elsewhere <10.s$/);
+      await eventually(page, cellOf(page, 'foehn', 'cirrus'), /^✕ timeout|^✕ .*/);
+      assert.equal(await page.getByRole('columnheader', { name: 'gateway' }).count(), 0, 'no station');
+      await cell.click();
+      await eventually(page, page.locator('#mesh_chosen'), /cirrus → foehn \(its graphs are on the page above\)/);
+      // What the mesh has no more goes.
+      mock.others = mock.others.filter(({ target }) => target !== 'foehn');
+      mock.lag(1);
+      await until(async () => (await cell.count()) === 0);
+      assert.deepEqual(complaints, []);
+    });
+  });
+
   test('stations lost long ago are left out until they are asked for', async () => {
     await withPage(browser, MESH, async ({ page, mock }) => {
       await until(() => mock.peer_streams.size === 1);
@@ -116,6 +138,7 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
 
   test('arrows move between measured pairs, and Enter shows the graphs of one', async () => {
     await withPage(browser, MESH, async ({ page }) => {
+      await page.getByRole('combobox', { name: 'By' }).selectOption('name');
       const focused = () => page.evaluate(() => document.activeElement.dataset.key);
       await cellOf(page, 'aneroid', 'cirrus').waitFor();
       assert.equal(await page.locator('#mesh_box [tabindex="0"]').count(), 1, 'one stop for the tabulator');
@@ -138,6 +161,23 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
       await page.getByRole('button', { name: 'Show all' }).click();
       await eventually(page, page.locator('#tally'), /^\d+ series$/);
       assert.equal(await page.locator('#mesh_box [aria-pressed=true]').count(), 0);
+    });
+  });
+
+  test('rows are grouped by site, and the proposal says why', async () => {
+    await withPage(browser, MESH, async ({ page, mock, complaints }) => {
+      const north = page.getByRole('rowgroup', { name: 'site north' });
+      await north.waitFor();
+      assert.deepEqual(await north.getByRole('rowheader').allTextContents(), ['aneroidnorth', 'cumulusnorth', 'mistralnorth']);
+      assert.equal(await page.getByRole('rowgroup', { name: 'site south' }).getByRole('row').count(), 3);
+      await page.locator('#mesh_sites_title').click();
+      await eventually(page, page.locator('#mesh_site_list li').first(), /^north: aneroid, cumulus, mistral are within 0\.4 ms of each other; .*Too close to call: foehn\.$/);
+      await page.getByRole('combobox', { name: 'By' }).selectOption('name');
+      await until(async () => (await page.locator('#mesh_box tbody').count()) === 1);
+      mock.sites = null;
+      mock.setPeer('foehn', 'lost');
+      await until(() => page.locator('#mesh_sites').isHidden());
+      assert.deepEqual(complaints, ['Failed to load resource: the server responded with a status of 404 (Not Found)']);
     });
   });
 

@@ -8,6 +8,7 @@ mod peers;
 mod plan;
 mod probe;
 mod record;
+mod sites;
 mod target;
 mod up;
 mod version;
@@ -47,6 +48,8 @@ enum Verb {
     Target(target::Args),
     /// Show the stations of a running station's mesh, or follow what becomes of them.
     Peers(peers::Args),
+    /// Show which stations form a site by their forecasts, and accept a station's place in one.
+    Sites(sites::Args),
     /// Which host is the fastest now, for so many bytes from here: forecast times, and what they rest on.
     Best(best::Args),
     /// Show what testing all pairs of a mesh would take: how often each has its turn, and what that costs.
@@ -79,6 +82,7 @@ fn main() -> ExitCode {
         Verb::Members(args) => invite::members(&args),
         Verb::Target(args) => target::run(&args),
         Verb::Peers(args) => peers::run(&args),
+        Verb::Sites(args) => sites::run(&args),
         Verb::Best(args) => best::run(&args),
         Verb::Plan(args) => plan::run(&args),
         Verb::Version(args) => version::run(&args),

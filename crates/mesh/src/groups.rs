@@ -215,13 +215,13 @@ const GLOBAL: &str = "global";
 
 /// How much farther the next host must be than hosts of the site are from each other. Distances of one kind vary by a
 /// factor of two or so by noise and by cabling.
-const GAP: f64 = 3.0;
+pub(crate) const GAP: f64 = 3.0;
 
 /// Round trips below this are of one LAN, whatever their ratio: schedulers alone make up as much.
-const FLOOR_S: f64 = 2e-4;
+pub(crate) const FLOOR_S: f64 = 2e-4;
 
 /// No site is wider: 3 ms are 300 km of fibre, there and back.
-const SITE_S: f64 = 3e-3;
+pub(crate) const SITE_S: f64 = 3e-3;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -15,6 +15,7 @@ mod expectation;
 mod groups;
 mod plan;
 pub mod roster;
+mod sites;
 mod token;
 
 pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spent};
@@ -23,4 +24,5 @@ pub use compose::{Composition, Estimate, Model};
 pub use expectation::{Expectation, ExpectationError, Layout, Limit, Representative, expect};
 pub use groups::{Member, Proposal, SITES_HOSTS_MAX, propose_sites, route};
 pub use plan::{Length, Next, PairForecast, PlanConfig, Planner, Policy, Statistics};
+pub use sites::{Patience, Position, Site, Stand, position, sites_of};
 pub use token::{Gate, GateConfig, Grant, Refusal, TokenError};

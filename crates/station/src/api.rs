@@ -14,6 +14,7 @@ mod page;
 mod peers;
 mod probe;
 mod read;
+mod sites;
 mod stream;
 mod targets;
 mod upgrade;
@@ -42,6 +43,7 @@ use crate::hub::Hub;
 use crate::mesh::{Board, Bulk};
 use crate::recorder::Inbox;
 use crate::seats::Seats;
+use crate::sites::Sites;
 use crate::targets::Targets;
 
 pub(crate) use engine::Served;
@@ -66,6 +68,7 @@ pub(crate) struct Shared {
     pub(crate) targets: Targets,
     pub(crate) board: Arc<Board>,
     pub(crate) desk: Desk,
+    pub(crate) sites: Arc<Sites>,
     pub(crate) bulk: Arc<Bulk>,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
@@ -102,6 +105,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/peers", get(peers::peers)),
         ("/v1/peers/events", get(peers::events)),
         ("/v1/latency", get(latency::latency)),
+        ("/v1/sites", get(sites::show).post(sites::accept).delete(sites::forget)),
         ("/v1/tests", get(bulk::list).post(bulk::begin)),
         ("/v1/invitations", post(members::invite)),
         ("/v1/members", get(members::list).delete(members::remove)),

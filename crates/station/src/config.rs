@@ -19,6 +19,7 @@ use crate::target::{Provenance, Secret, Target};
 pub use echo::EchoConfig;
 pub use file::{Place, nearest};
 pub use mesh::{BulkWith, MeshConfig};
+pub(crate) use mesh::local_group;
 pub use value::Value;
 
 /// All settings of a station. The defaults are in [`Config::default`]; `docs/barograph.toml` explains each.
@@ -406,6 +407,8 @@ pub const KEYS: &[&str] = &[
     "mesh.nats_key",
     "mesh.archive",
     "mesh.site",
+    "mesh.sites",
+    "mesh.sites_hold_s",
     "mesh.groups",
     "mesh.advertise",
     "mesh.lease_s",

@@ -24,7 +24,7 @@ pub(crate) struct Desk {
 }
 
 struct Parts {
-    own: (Name, Vec<Name>),
+    host: Name,
     board: Arc<Board>,
     engine: Arc<dyn Engine>,
     bank: Arc<Mutex<Bank>>,
@@ -40,15 +40,15 @@ struct Kept {
 }
 
 impl Desk {
-    /// `own`: this station and its groups.
+    /// `host`: this station.
     pub(crate) fn new(
-        own: (Name, Vec<Name>),
+        host: Name,
         board: Arc<Board>,
         engine: Arc<dyn Engine>,
         bank: Arc<Mutex<Bank>>,
     ) -> Self {
         let (kept, waiting) = (Mutex::default(), tokio::sync::Mutex::default());
-        let parts = Parts { own, board, engine, bank, kept, waiting };
+        let parts = Parts { host, board, engine, bank, kept, waiting };
         Self { parts: Arc::new(parts) }
     }
 
@@ -127,7 +127,7 @@ impl Parts {
 
     /// This station, those that it hears of all the time, and the directory's in the groups that they name.
     async fn members(&self) -> BTreeMap<Name, Place> {
-        let (host, groups) = &self.own;
+        let (host, groups) = (&self.host, self.board.standing().groups);
         let mut members = BTreeMap::new();
         for peer in self.board.peers().all() {
             let is_lost = peer.standing == Standing::Lost;
@@ -176,7 +176,7 @@ const UNASKED: Duration = Duration::from_secs(60);
 /// After so long without a question it is dropped: it costs the directory a look at every group.
 const IDLE: Duration = Duration::from_hours(1);
 /// While learning, between look-ups in the bank, so that neither questions nor measurements queue behind it.
-const PAUSE: Duration = Duration::from_millis(1);
+pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 /// Entries of a snapshot after which the thread that answers is left to others: some tens of microseconds.
 const YIELDED: usize = 64;
 /// One who asks for what is not there learns at most so late that it came.

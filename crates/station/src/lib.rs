@@ -37,6 +37,7 @@ mod recorder;
 mod replay;
 mod seats;
 mod server;
+mod sites;
 mod station;
 mod targets;
 

@@ -21,6 +21,7 @@ mod kept;
 mod latency;
 mod peers;
 mod rests;
+mod watches;
 
 pub(crate) use addresses::unusable;
 pub(crate) use board::{Board, Figures};

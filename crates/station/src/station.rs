@@ -25,6 +25,7 @@ use crate::prober::{self, Prober};
 use crate::recorder::{self, Inbox};
 use crate::seats::Seats;
 use crate::server::{self, Server};
+use crate::sites::{Sites, Standing};
 use crate::target::{Provenance, Secret, Target};
 use crate::targets::{Targets, TargetsError};
 use crate::tls::{self, TlsError};
@@ -198,7 +199,8 @@ impl Station {
             engines.local.as_ref(),
             outbox,
         )?;
-        let board = Arc::new(Board::new(identity, &engines, &config.mesh));
+        let standing = Standing::at_start(&config.mesh, &config.state);
+        let board = Arc::new(Board::new(identity, &engines, &config.mesh, standing));
         let bulk = open_bulk(&config, &host, &board, &bank, &inbox)?;
         let door = Arc::new(Door(Arc::clone(&bulk)));
         let responder = Responder::start_with(Limits::default(), ports.udp, Some(door));
@@ -216,8 +218,10 @@ impl Station {
         .map_err(StartError::Thread)?;
         *lock(&prober) = Some(measuring);
 
-        let own = (host.clone(), config.mesh.all_groups());
-        let desk = Desk::new(own, Arc::clone(&board), Arc::clone(&engines.engine), Arc::clone(&bank));
+        let desk =
+            Desk::new(host.clone(), Arc::clone(&board), Arc::clone(&engines.engine), Arc::clone(&bank));
+        let mesh = (config.mesh.clone(), config.state.as_path());
+        let sites = Sites::new(host.clone(), mesh, Arc::clone(&board), desk.clone(), Arc::clone(&bank));
         let (stopping, stopped) = watch::channel(false);
         let echo = Arc::new(Echo::new(
             &config.echo,
@@ -243,6 +247,7 @@ impl Station {
             targets,
             board,
             desk,
+            sites: Arc::new(sites),
             bulk: Arc::clone(&bulk),
             token,
             responder,
@@ -490,6 +495,7 @@ fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) ->
         current: Arc::clone(&shared.config),
         engine: Arc::clone(&shared.engine),
         board: Arc::clone(&shared.board),
+        sites: Arc::clone(&shared.sites),
         measure: Box::new(move |peers| measured.targets.set_mesh(peers)),
         silent: Box::new(move |host, silence| {
             // Where somebody else asked for a target of this name, that is what is measured.

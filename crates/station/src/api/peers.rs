@@ -112,7 +112,7 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
     let Nothing {} = query(&uri)?;
     let config = &shared.initial.mesh;
     let board = &shared.board;
-    let directory = board.directory();
+    let (directory, standing) = (board.directory(), board.standing());
     let [(_, up), (_, lost), (_, ignored)] = board.counts();
     let spool = board.spool().map(|spool| SpoolJson {
         records: spool.records,
@@ -134,8 +134,8 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
             Kind::Remote(url) => Some(url),
             Kind::Local | Kind::Nats { .. } => None,
         },
-        site: config.site.as_str(),
-        groups: config.all_groups().iter().map(ToString::to_string).collect(),
+        site: standing.site.as_str(),
+        groups: standing.groups.iter().map(ToString::to_string).collect(),
         lease_s: config.lease.as_secs_f64(),
         directory: DirectoryJson {
             connected: directory.is_connected(),

@@ -46,6 +46,18 @@ impl Knowledge for Pairs<'_> {
 }
 
 impl Pairs<'_> {
+    /// What `source` forecasts of its round trip to `target` (s), if that counts still and its error is known.
+    pub(crate) fn round_trip(&self, source: &Name, target: &Name) -> Option<Estimate> {
+        let series = Series { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
+        let bank = lock(self.bank);
+        let account = bank.account(&series)?;
+        account.interval(LEVEL)?;
+        match sight(account, Composition::Rtt, self.now_unix_ns) {
+            Sight::Fresh(estimate, _) => Some(estimate),
+            Sight::Stale(_) | Sight::Nothing => None,
+        }
+    }
+
     fn series_unless_fresh(
         &self,
         own: Sight,

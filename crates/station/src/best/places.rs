@@ -46,6 +46,11 @@ impl Places {
         self.members.contains_key(host)
     }
 
+    /// What a host says of its groups; none of one that is not there.
+    pub(crate) fn groups(&self, host: &Name) -> &[Name] {
+        self.members.get(host).map_or(&[], |place| &place.groups)
+    }
+
     pub(crate) fn is_lost(&self, host: &Name) -> bool {
         self.members.get(host).is_some_and(|place| place.is_lost)
     }

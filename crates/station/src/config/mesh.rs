@@ -49,6 +49,10 @@ pub struct MeshConfig {
     pub archive: bool,
     /// The site: the station is in the group `local:SITE`.
     pub site: Name,
+    /// Whether the station takes the place that its forecasts propose by itself, when no site was set.
+    pub sites_auto: bool,
+    /// For how long a place must have been proposed before it is taken.
+    pub sites_hold: Duration,
     /// Further groups.
     pub groups: Vec<Name>,
     /// Where others reach this station; empty = the addresses of its interfaces.
@@ -97,7 +101,9 @@ impl Default for MeshConfig {
             nats_certificate: None,
             nats_key: None,
             archive: false,
-            site: Name::new("default").expect("a plain word is a name"),
+            site: Name::new(Self::UNSET).expect("a plain word is a name"),
+            sites_auto: false,
+            sites_hold: Duration::from_secs(600),
             groups: Vec::new(),
             advertise: Vec::new(),
             lease: Duration::from_secs(10),
@@ -119,17 +125,31 @@ impl Default for MeshConfig {
 }
 
 impl MeshConfig {
+    /// The site of stations that were told none.
+    pub(crate) const UNSET: &str = "default";
+
     /// Whether the station is part of another's mesh, and so wants to be reached by others.
     #[must_use]
     pub fn is_joined(&self) -> bool {
         self.join.is_some() || !self.nats.is_empty()
     }
 
-    /// The groups that the station is in, its site's first.
+    /// Whether somebody said which site the station is at.
+    pub(crate) fn has_site(&self) -> bool {
+        self.site.as_str() != Self::UNSET
+    }
+
+    /// The groups that the station is in, its site's first, unless it takes another place.
     #[must_use]
     pub fn all_groups(&self) -> Vec<Name> {
-        let mut groups = vec![local_group(&self.site).expect("checked when the site was set")];
-        for group in &self.groups {
+        self.groups_at(&self.site, false)
+    }
+
+    /// The groups of a station at `site`, which represents it or not; an operator's `global` stays.
+    pub(crate) fn groups_at(&self, site: &Name, represents: bool) -> Vec<Name> {
+        let global = represents.then(|| Name::new("global").expect("a plain word is a name"));
+        let mut groups = vec![local_group(site).expect("checked when the site was set")];
+        for group in self.groups.iter().chain(&global) {
             if !groups.contains(group) {
                 groups.push(group.clone());
             }
@@ -186,6 +206,15 @@ impl MeshConfig {
                 self.site = site;
                 Ok(())
             }),
+            "sites" => value
+                .text()
+                .and_then(|text| match text.as_str() {
+                    "propose" => Ok(false),
+                    "auto" => Ok(true),
+                    _ => Err(format!("expected `propose` or `auto`, found `{}`", short(&text))),
+                })
+                .map(|v| self.sites_auto = v),
+            "sites_hold_s" => value.seconds(1.0, 86_400.0).map(|v| self.sites_hold = v),
             "groups" => value.words().and_then(groups).map(|v| self.groups = v),
             "advertise" => value.words().and_then(addresses).map(|v| self.advertise = v),
             "lease_s" => value.seconds(1.0, 300.0).map(|v| self.lease = v),
@@ -243,7 +272,7 @@ impl MeshConfig {
 }
 
 /// The group of a site's stations.
-fn local_group(site: &Name) -> Result<Name, String> {
+pub(crate) fn local_group(site: &Name) -> Result<Name, String> {
     Name::new(&format!("local:{site}"))
         .map_err(|error| format!("the group local:{}: {error}", short(site.as_str())))
 }
@@ -329,8 +358,8 @@ fn webhook(text: String) -> Result<String, String> {
     }
 }
 
-/// One less than the directory takes, for the site's own.
-const GROUPS_MAX: usize = barograph_engine::Entry::GROUPS_MAX - 1;
+/// Two less than the directory takes, for the site's own and `global`.
+const GROUPS_MAX: usize = barograph_engine::Entry::GROUPS_MAX - 2;
 const ADDRESSES_MAX: usize = barograph_engine::Entry::ADDRESSES_MAX;
 /// Half of it bounds a test; with less than 2 MB no path's start-up is over.
 const BULK_BYTES_MIN: u64 = 4_000_000;
@@ -338,75 +367,5 @@ const BULK_BYTES_MIN: u64 = 4_000_000;
 const BULK_BYTES_MAX: u64 = 1_000_000_000_000_000;
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    #[test]
-    fn a_station_is_named_by_host_address_or_url() {
-        for (text, url) in [
-            ("head", "http://head:10132/"),
-            ("head.example", "http://head.example:10132/"),
-            ("head:1", "http://head:1/"),
-            ("192.0.2.1", "http://192.0.2.1:10132/"),
-            ("192.0.2.1:7", "http://192.0.2.1:7/"),
-            ("2001:db8::1", "http://[2001:db8::1]:10132/"),
-            ("[2001:db8::1]", "http://[2001:db8::1]:10132/"),
-            ("[2001:db8::1]:7", "http://[2001:db8::1]:7/"),
-            ("http://head", "http://head:10132/"),
-            ("http://head:80/", "http://head:80/"),
-            ("https://head", "https://head:10132/"),
-            ("https://[2001:db8::1]:443", "https://[2001:db8::1]:443/"),
-            ("https://[2001:db8::1]", "https://[2001:db8::1]:10132/"),
-        ] {
-            assert_eq!(station_url(text).as_deref(), Ok(url), "{text}");
-        }
-        for bad in ["", "a b", "http://", "ftp://a", "http://a/b", "head:0", "head:x", "a/b", "http://a?x"] {
-            assert!(station_url(bad).is_err(), "{bad}: {:?}", station_url(bad));
-        }
-    }
-
-    #[test]
-    fn groups_and_addresses_are_checked() {
-        let list = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
-        assert!(groups(list(&["global", "lab"])).is_ok());
-        for bad in ["local:x", "a b", ""] {
-            assert!(groups(list(&[bad])).is_err(), "{bad}");
-        }
-        let good = addresses(list(&["192.0.2.7", "[2001:db8::7]:1"])).unwrap();
-        assert_eq!(good[0].port(), super::super::PORT);
-        for bad in ["0.0.0.0:1", "224.0.0.1:1", "192.0.2.1:0", "head:1", "[ff02::1]:1"] {
-            assert!(addresses(list(&[bad])).is_err(), "{bad}");
-        }
-    }
-
-    #[test]
-    fn settings_that_exclude_each_other_name_a_key() {
-        let good = MeshConfig { join: Some("http://a:1/".into()), ..MeshConfig::default() };
-        assert_eq!(good.check(), Ok(()));
-        for (bad, key) in [
-            (MeshConfig { nats: vec!["a".into()], ..good.clone() }, "mesh.join"),
-            (MeshConfig { archive: true, ..good.clone() }, "mesh.archive"),
-            (MeshConfig { nats_key: Some("k".into()), ..good.clone() }, "mesh.nats_key"),
-        ] {
-            assert_eq!(bad.check().unwrap_err().0, key);
-        }
-    }
-
-    #[test]
-    fn a_mesh_of_any_size_is_measured_at_one_rate() {
-        let config = MeshConfig::default();
-        for peers in [1, 10, 100, 10_000] {
-            let per_s = peers as f64 * 2.0 / config.latency_period(peers, 2).as_secs_f64();
-            assert!((per_s - config.latency_per_s).abs() < 1e-6, "{peers}: {per_s}");
-        }
-        assert_eq!(config.latency_period(0, 2), Duration::ZERO);
-    }
-
-    #[test]
-    fn the_site_is_a_group_and_no_group_comes_twice() {
-        let name = |text| Name::new(text).unwrap();
-        let config = MeshConfig { groups: vec![name("lab"), name("lab")], ..MeshConfig::default() };
-        assert_eq!(config.all_groups(), [name("local:default"), name("lab")]);
-    }
-}
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -1,10 +1,12 @@
 //! What is known of the mesh now: written by its thread, read by the API and by measuring, behind short locks.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use barograph_engine::Entry;
 use barograph_forecast::Name;
 use tokio::sync::Notify;
 
@@ -16,6 +18,7 @@ use super::{Engines, Standing};
 use crate::config::MeshConfig;
 use crate::health::lock;
 use crate::identity::{Identity, SignatureError};
+use crate::sites;
 
 /// Shared by the threads of a station.
 pub(crate) struct Board {
@@ -25,6 +28,9 @@ pub(crate) struct Board {
     pub(crate) latencies: Latencies,
     peers: Mutex<Peers>,
     directory: Mutex<Directory>,
+    standing: Mutex<sites::Standing>,
+    /// The station's groups have changed.
+    pub(super) regrouped: Notify,
     spool: Option<Arc<dyn Fn() -> Spool + Send + Sync>>,
     lease: Duration,
     /// A peer's addresses are to be tried.
@@ -53,9 +59,10 @@ pub(crate) struct Directory {
     pub(super) denied: Option<String>,
     pub(super) is_registered: bool,
     /// Groups that are watched, and why those that are not cannot be.
-    pub(super) watching: usize,
+    pub(super) watching: BTreeSet<Name>,
     pub(super) unwatched: Option<String>,
-    pub(super) groups: usize,
+    /// Groups that are to be watched.
+    pub(super) groups: Vec<Name>,
     /// Since when it cannot be reached.
     pub(super) away_since: Option<Instant>,
     /// It was registered in this run.
@@ -75,7 +82,7 @@ pub(crate) struct Directory {
 impl Directory {
     /// Whether this station is registered and hears of all its groups.
     pub(crate) fn is_connected(&self) -> bool {
-        let is_watching = self.watching == self.groups;
+        let is_watching = self.groups.iter().all(|group| self.watching.contains(group));
         self.is_registered && is_watching && self.refused.is_none() && self.conflict().is_none()
     }
 
@@ -104,6 +111,26 @@ impl Directory {
         self.given.last().map_or(&[], Vec::as_slice)
     }
 
+    /// Whether an entry under this station's name is another's, by its key or addresses: what to do, in a sentence.
+    pub(super) fn conflict_with(&self, entry: &Entry, key: [u8; 32]) -> Option<String> {
+        let has_other_key = entry.key != Some(key);
+        // What stands there from an earlier run goes with the first registration of this one.
+        let is_copy = self.was_registered && !self.given.contains(&entry.addresses);
+        (has_other_key || is_copy).then(|| {
+            let at: Vec<String> = entry.addresses.iter().take(2).map(ToString::to_string).collect();
+            let (what, how) = if has_other_key {
+                ("", "")
+            } else {
+                (" with this station's key", " and a state directory of its own")
+            };
+            format!(
+                "another station is registered as `{}` (at {}){what}: give one of them another name (host = …){how}",
+                entry.host,
+                at.join(", ")
+            )
+        })
+    }
+
     /// Notes since when it is away, after a change.
     fn judge(&mut self, now: Instant) {
         self.away_since = if self.is_connected() { None } else { self.away_since.or(Some(now)) };
@@ -111,8 +138,13 @@ impl Directory {
 }
 
 impl Board {
-    pub(crate) fn new(identity: Arc<Identity>, engines: &Engines, mesh: &MeshConfig) -> Self {
-        let groups = mesh.all_groups().len();
+    pub(crate) fn new(
+        identity: Arc<Identity>,
+        engines: &Engines,
+        mesh: &MeshConfig,
+        standing: sites::Standing,
+    ) -> Self {
+        let groups = standing.groups.clone();
         let away_since = Some(Instant::now());
         let directory = Directory { groups, away_since, ..Directory::default() };
         Self {
@@ -122,11 +154,24 @@ impl Board {
             latencies: Latencies::default(),
             peers: Mutex::default(),
             directory: Mutex::new(directory),
+            standing: Mutex::new(standing),
+            regrouped: Notify::new(),
             spool: engines.spool.clone(),
             lease: mesh.lease,
             doubt: Notify::new(),
             hooks_dropped: AtomicU64::new(0),
         }
+    }
+
+    /// Where this station stands.
+    pub(crate) fn standing(&self) -> sites::Standing {
+        lock(&self.standing).clone()
+    }
+
+    /// It stands elsewhere from now on.
+    pub(crate) fn set_standing(&self, standing: sites::Standing) {
+        *lock(&self.standing) = standing;
+        self.regrouped.notify_one();
     }
 
     /// The peers; to be held for moments only.

@@ -53,8 +53,6 @@ pub(crate) struct Bulk {
     with: BulkWith,
     /// Where iperf3 may serve; `None` = it may not.
     iperf3_port: Option<u16>,
-    /// The groups of this host.
-    groups: Vec<Name>,
     board: Arc<Board>,
     bank: Arc<Mutex<Bank>>,
     inbox: Inbox,
@@ -125,7 +123,6 @@ impl Bulk {
             early_stop: config.bulk_early_stop,
             with: config.bulk_with,
             iperf3_port: config.serves_iperf3().then_some(config.bulk_iperf3_port),
-            groups: config.all_groups(),
             board,
             bank,
             inbox,
@@ -179,6 +176,7 @@ impl Bulk {
 
     /// In how many groups of different members these peers are; see [`barograph_mesh::Planner::set_groups`].
     fn groups(&self, peers: &BTreeMap<Name, Target>) -> u32 {
+        let groups = self.board.standing().groups;
         let all = self.board.peers();
         let members = |group: &Name| -> BTreeSet<Name> {
             let is_member = |peer: &&Peer| peer.entry.groups.contains(group);
@@ -186,7 +184,7 @@ impl Bulk {
             inside.map(|peer| peer.entry.host.clone()).collect()
         };
         let different: BTreeSet<_> =
-            self.groups.iter().map(members).filter(|members| !members.is_empty()).collect();
+            groups.iter().map(members).filter(|members| !members.is_empty()).collect();
         u32::try_from(different.len()).unwrap_or(u32::MAX)
     }
 

@@ -47,12 +47,12 @@ impl Card {
         }
     }
 
-    fn entry(&self) -> Entry {
+    fn entry(&self, groups: Vec<Name>) -> Entry {
         Entry {
             host: self.host.clone(),
             addresses: self.addresses(),
             version: env!("CARGO_PKG_VERSION").into(),
-            groups: self.config.all_groups(),
+            groups,
             capabilities: Capabilities {
                 responder: true,
                 bulk: self.config.bulk,
@@ -75,7 +75,7 @@ pub(super) async fn stay_registered(
     // The older lease goes when the newer is there, so that no moment is without one.
     let mut held: Option<Box<dyn Lease>> = None;
     loop {
-        let entry = card.entry();
+        let entry = card.entry(board.standing().groups);
         board.set_directory(|directory| {
             // What the directory tells of the one before may be on its way still.
             let skipped = directory.given.len().saturating_sub(GIVEN - 1);
@@ -218,7 +218,7 @@ pub(super) async fn keep_watching(
                             again.notify_one();
                         }
                         board.set_directory(|directory| {
-                            directory.watching += 1;
+                            directory.watching.insert(group.clone());
                             directory.unwatched = None;
                         });
                     }
@@ -235,7 +235,7 @@ pub(super) async fn keep_watching(
             tracing::warn!("{message}; the peers known last are measured, and it is tried again");
         }
         board.set_directory(|directory| {
-            directory.watching -= usize::from(synced);
+            directory.watching.remove(&group);
             directory.unwatched = Some(message);
         });
         if told.send((group.clone(), Told::Ended)).await.is_err() {

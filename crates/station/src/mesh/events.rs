@@ -22,6 +22,15 @@ pub(crate) enum What {
 }
 
 impl What {
+    /// As a sentence about a station goes on.
+    pub(super) fn words(self) -> &'static str {
+        match self {
+            Self::Joined => "has joined",
+            Self::Lost => "is lost",
+            Self::Returned => "has returned",
+        }
+    }
+
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Joined => "joined",

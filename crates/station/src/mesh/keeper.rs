@@ -14,13 +14,15 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use super::board::{Board, now_s};
 use super::check::{Silence, first_that_answers};
-use super::directory::{Card, Told, grace, keep_watching, stay_registered};
+use super::directory::{Card, Told, grace, stay_registered};
 use super::events::What;
 use super::hook::Hooks;
 use super::peers::{Own, Standing};
 use super::rests::{Rests, chance};
+use super::watches::Watches;
 use super::{PEERS_MAX, kept};
 use crate::config::Config;
+use crate::sites::Sites;
 use crate::target::{Provenance, Target};
 
 /// The thread; stopping it leaves the directory.
@@ -44,6 +46,8 @@ pub(crate) struct Parts {
     pub(crate) current: Arc<RwLock<Arc<Config>>>,
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) board: Arc<Board>,
+    /// Asked all the time where the station should stand.
+    pub(crate) sites: Arc<Sites>,
     /// Told which peers to measure, at every change.
     pub(crate) measure: Box<dyn Fn(Vec<Target>) + Send + Sync>,
     /// Told of a peer that is there and was looked for in vain.
@@ -98,11 +102,11 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     let (sender, mut told) = mpsc::channel(TOLD);
     let mut tasks = JoinSet::new();
     let mut state = State::new(parts);
-    for group in &state.own.groups {
-        let engine = Arc::clone(&state.parts.engine);
-        let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
-        tasks.spawn(keep_watching(engine, group.clone(), board, sender.clone(), again));
-    }
+    let (engine, board) = (Arc::clone(&state.parts.engine), Arc::clone(&state.parts.board));
+    let mut watches = Watches::new(engine, board, Arc::clone(&state.again), sender);
+    watches.follow(&state.own.groups, &mut tasks);
+    let sites = Arc::clone(&state.parts.sites);
+    tasks.spawn(async move { sites.follow().await });
     let engine = Arc::clone(&state.parts.engine);
     let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
     tasks.spawn(stay_registered(engine, state.card.clone(), board, again));
@@ -122,6 +126,10 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
             }
             () = sleep_until(due) => {}
             () = board.doubt.notified() => {}
+            () = board.regrouped.notified() => {
+                state.regroup();
+                watches.follow(&state.own.groups, &mut tasks);
+            }
             Some(found) = state.checks.join_next(), if !state.checks.is_empty() => {
                 if let Ok(found) = found {
                     state.checked(found);
@@ -147,7 +155,7 @@ impl State {
         let own = Own {
             host: parts.host.clone(),
             version: env!("CARGO_PKG_VERSION"),
-            groups: card.config.all_groups(),
+            groups: parts.board.standing().groups,
             addresses: card.addresses(),
         };
         let mut roster = Roster::new(grace(card.config.lease), PEERS_MAX);
@@ -199,7 +207,30 @@ impl State {
         }
     }
 
+    /// Takes the station's groups as they are now. Whom none of them names is lost as after a snapshot, so that those who come along
+    /// stay.
+    fn regroup(&mut self) {
+        let groups = self.parts.board.standing().groups;
+        let left: Vec<Name> =
+            self.own.groups.iter().filter(|group| !groups.contains(group)).cloned().collect();
+        self.parts.board.set_directory(|directory| {
+            directory.watching.retain(|group| groups.contains(group));
+            directory.groups.clone_from(&groups);
+        });
+        self.own.groups = groups;
+        for group in left {
+            self.roster.begin(&group);
+            self.roster.synced(&group, self.began.elapsed());
+        }
+        // The directory tells others by a new registration.
+        self.again.notify_one();
+    }
+
     fn take(&mut self, (group, told): (Name, Told)) {
+        if !self.own.groups.contains(&group) {
+            // From a watch that has just ended.
+            return;
+        }
         let now = self.began.elapsed();
         let change = match told {
             Told::Began => {
@@ -243,22 +274,7 @@ impl State {
     /// The directory tells of this station: of itself, or of another under its name.
     fn seen_self(&mut self, entry: &Entry) {
         let directory = self.parts.board.directory();
-        let has_other_key = entry.key != Some(self.card.key);
-        // What stands there from an earlier run goes with the first registration of this one.
-        let is_copy = directory.was_registered && !directory.given.contains(&entry.addresses);
-        let conflict = (has_other_key || is_copy).then(|| {
-            let at: Vec<String> = entry.addresses.iter().take(2).map(ToString::to_string).collect();
-            let (what, how) = if has_other_key {
-                ("", "")
-            } else {
-                (" with this station's key", " and a state directory of its own")
-            };
-            format!(
-                "another station is registered as `{}` (at {}){what}: give one of them another name (host = …){how}",
-                entry.host,
-                at.join(", ")
-            )
-        });
+        let conflict = directory.conflict_with(entry, self.card.key);
         if let Some(conflict) = &conflict
             && directory.conflict().is_none()
         {
@@ -300,7 +316,7 @@ impl State {
         let roster = &self.roster;
         self.parts.board.peers().retain(|known| roster.description(known).is_some());
         if let Some(what) = told {
-            tracing::info!("{host} {}", words(what));
+            tracing::info!("{host} {}", what.words());
             let event = self.parts.board.events.publish(what, &entry, now_s);
             let config = Arc::clone(&self.parts.current.read().unwrap_or_else(PoisonError::into_inner));
             self.hooks.tell(&config.mesh, &event);
@@ -368,14 +384,6 @@ impl State {
             let state: PathBuf = self.parts.config.state.clone();
             tracing::warn!("the peers cannot be kept in {}: {error}", state.display());
         }
-    }
-}
-
-fn words(what: What) -> &'static str {
-    match what {
-        What::Joined => "has joined",
-        What::Lost => "is lost",
-        What::Returned => "has returned",
     }
 }
 

@@ -12,6 +12,7 @@ mod http;
 mod live;
 mod mesh;
 mod page;
+mod sites;
 mod tls;
 
 use std::path::Path;

@@ -289,6 +289,8 @@ impl Report {
                 delivery_rate_bit_s: None,
             }),
             samples: Samples::new(),
+            partials: Default::default(),
+            surprised: false,
         })
     }
 }

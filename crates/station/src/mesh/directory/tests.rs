@@ -8,6 +8,7 @@ use barograph_forecast::Series;
 use super::*;
 use crate::identity::Identity;
 use crate::mesh::Engines;
+use crate::sites::Standing;
 
 /// A directory that counts registrations, and whose watches and leases are as the test says.
 struct Fake {
@@ -105,7 +106,8 @@ fn station(watches_end: bool) -> Station {
     };
     let identity = Arc::new(Identity::open(state.path(), host.clone()).unwrap());
     let shared: Arc<dyn Engine> = Arc::<Fake>::clone(&engine);
-    let board = Arc::new(Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config));
+    let standing = Standing::at_start(&config, state.path());
+    let board = Arc::new(Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing));
     let group = config.all_groups().remove(0);
     let card = Card { host, listen: "192.0.2.1:1".parse().unwrap(), config, key: [1; 32] };
     let again = Arc::new(Notify::new());

@@ -1,0 +1,141 @@
+//! `barograph sites`: which stations form a site by their forecasts, and a station's own place.
+
+use std::process::ExitCode;
+
+use serde_json::{Value, json};
+
+use crate::client::{Client, StationArgs, printable};
+use crate::exit::{bad_input, print};
+
+/// Arguments of `barograph sites`.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Let the station take the place that is proposed for it; with a name only if that is its site
+    #[arg(long, value_name = "SITE", num_args = 0..=1, conflicts_with = "forget")]
+    accept: Option<Option<String>>,
+    /// Let the station give up the place that it took
+    #[arg(long)]
+    forget: bool,
+    /// Print the station's answer as JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    station: StationArgs,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let client = match Client::new(&args.station) {
+        Ok(client) => client,
+        Err(message) => return bad_input(message),
+    };
+    let answer = match &args.accept {
+        Some(site) => {
+            let body = site.as_ref().map_or_else(|| json!({}), |site| json!({ "site": site }));
+            client.ask("POST", "/v1/sites", Some(&body.to_string()))
+        }
+        None if args.forget => client.ask("DELETE", "/v1/sites", None),
+        None => client.ask("GET", "/v1/sites", None),
+    };
+    match answer {
+        Ok(answer) => {
+            let parsed: Value = serde_json::from_str(&answer).unwrap_or_default();
+            print(if args.json { answer } else { shown(&parsed) });
+            ExitCode::SUCCESS
+        }
+        Err(trouble) => trouble.exit(),
+    }
+}
+
+/// The answer for people: where the station stands, each site with its reason, and what to set elsewhere.
+fn shown(answer: &Value) -> String {
+    let now = &answer["now"];
+    let mut lines = vec![format!("{} is at {} ({})", text(&answer["host"]), place(now), text(&now["from"]))];
+    let pending = &answer["pending"];
+    if let Some(in_s) = pending["in_s"].as_f64() {
+        lines.push(format!("in {in_s:.0} s it goes to {}, if the forecasts stay so", place(pending)));
+    }
+    let sites = answer["sites"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let unknown = names(&answer["unknown"]);
+    for site in sites {
+        let hosts = names(&site["hosts"]);
+        if hosts.iter().all(|host| unknown.contains(host)) {
+            continue;
+        }
+        lines.push(format!("\n{}: {}", text(&site["site"]), hosts.join(", ")));
+        lines.push(format!("  {}", text(&site["reason"])));
+        for (key, what) in [("within", "the widest pair"), ("next", "the next host")] {
+            let ends = ["forecast", "lower", "upper"].map(|end| site[key][end].as_f64());
+            if let [Some(forecast), Some(lower), Some(upper)] = ends.map(|end| end.map(|s| 1e3 * s)) {
+                lines.push(format!("  {what}: {forecast:.2} ms, 90 % interval {lower:.2} to {upper:.2} ms"));
+            }
+        }
+        let close = names(&site["too_close_to_call"]);
+        if !close.is_empty() {
+            lines.push(format!("  too close to call: {}", close.join(", ")));
+        }
+        if 1 < hosts.len() {
+            let representative = text(&site["representative"]);
+            lines.push(format!("  to set it by hand: mesh.site = \"{}\"", text(&site["site"])));
+            lines.push(format!("  and at {representative}, which represents it, mesh.groups = [\"global\"]"));
+        }
+    }
+    if !unknown.is_empty() {
+        lines.push(format!("\nno round trip is forecast yet: {}", unknown.join(", ")));
+    }
+    if answer["sees"] == "own" {
+        lines.push(
+            "\nthis is what this station forecasts itself; the mesh's archive has the pairs of all"
+                .to_string(),
+        );
+    }
+    lines.join("\n")
+}
+
+fn place(place: &Value) -> String {
+    let role = if place["represents"] == true { ", which it represents" } else { "" };
+    format!("{}{role}", text(&place["site"]))
+}
+
+fn text(value: &Value) -> String {
+    printable(value.as_str().unwrap_or("?"))
+}
+
+fn names(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(Value::as_str).map(printable).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sites_are_shown_with_their_reasons_and_what_is_not_known() {
+        let answer = json!({
+            "host": "a", "mode": "auto", "hold_s": 600.0, "sees": "own",
+            "now": { "site": "default", "represents": true, "from": "auto" },
+            "proposed": { "site": "a", "represents": true },
+            "pending": { "site": "a", "represents": true, "in_s": 300.0 },
+            "sites": [
+                { "site": "a", "hosts": ["a", "b\u{1b}[2J"], "representative": "a", "reason": "a, b are near",
+                  "within": { "forecast": 3e-4, "lower": 2e-4, "upper": 4e-4 },
+                  "next": { "host": "c", "forecast": 0.02, "lower": 0.018, "upper": 0.022 },
+                  "too_close_to_call": ["c"] },
+                { "site": "d", "hosts": ["d"], "representative": "d", "reason": "d stands alone", "within": null,
+                  "next": null, "too_close_to_call": [] }],
+            "unknown": ["d"], "left_out": 0
+        });
+        let shown = shown(&answer);
+        for line in [
+            "a is at default, which it represents (auto)",
+            "in 300 s it goes to a, which it represents, if the forecasts stay so",
+            r"a: a, b\u{1b}[2J",
+            "  the widest pair: 0.30 ms, 90 % interval 0.20 to 0.40 ms",
+            "  too close to call: c",
+            "  and at a, which represents it, mesh.groups = [\"global\"]",
+            "no round trip is forecast yet: d",
+        ] {
+            assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
+        }
+        assert!(!shown.contains("d stands alone"), "{shown}");
+    }
+}

@@ -1,0 +1,230 @@
+//! Which sites a mesh has by its forecasts: their names, who represents each, and when a station takes its place in one.
+
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::Estimate;
+use crate::groups::{FLOOR_S, GAP, Proposal, SITE_S, SITES_HOSTS_MAX, propose_sites};
+
+/// What a host says of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stand {
+    /// Its name.
+    pub host: String,
+    /// Its site; `None` = it was told none.
+    pub site: Option<String>,
+    /// Whether it is in `global`.
+    pub represents: bool,
+}
+
+/// A site that is proposed. Hosts are positions in what was asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Site {
+    /// What it is called.
+    pub name: String,
+    /// Its hosts, and how far they are from each other and from others.
+    pub proposal: Proposal,
+    /// Who represents it.
+    pub representative: usize,
+    /// The largest round trip between two of its hosts, and that of [`Proposal::next`] in the mean, with what the forecasts leave open
+    /// (s): ends are means of ends.
+    pub within_s: Option<Estimate>,
+    /// See `within_s`.
+    pub next_s: Option<Estimate>,
+    /// Other hosts so near, by the lower ends of their intervals, that they may belong here, or the site not be one.
+    pub close: Vec<usize>,
+}
+
+/// Where a station stands: its site, and whether it represents it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The site's name.
+    pub site: String,
+    /// Whether the station is in `global`.
+    pub represents: bool,
+}
+
+/// The sites of `hosts`, which are in the order of their names, by forecasts of their round trips (s); at most [`SITES_HOSTS_MAX`] hosts are
+/// looked at. The same hosts and forecasts give the same sites, names and representatives, wherever they are asked for.
+///
+/// A site is called what most of its hosts say already, of several the first by name, else as its first host; no two have
+/// one name, and the one with more such hosts has it. It is represented by one of those hosts that represent it already,
+/// or if there is none by one of all of them: the first by name of those whose median round trip to the others is at most twice
+/// the least, so that forecasts that come and go change nothing.
+pub fn sites_of(hosts: &[Stand], rtt: impl Fn(usize, usize) -> Option<Estimate>) -> Vec<Site> {
+    let hosts = &hosts[..hosts.len().min(SITES_HOSTS_MAX)];
+    let proposals = propose_sites(hosts.len(), |a, b| rtt(a, b).map(|rtt| rtt.value));
+    let names = names(hosts, &proposals);
+    let site = |(proposal, name): (Proposal, String)| Site {
+        representative: representative(hosts, &proposal.hosts, &name, &rtt),
+        within_s: proposal.within_s.and_then(|_| widest(&proposal.hosts, &rtt)),
+        next_s: proposal.next.and_then(|(next, _)| between(&proposal.hosts, next, &rtt)),
+        close: close(hosts.len(), &proposal, &rtt),
+        name,
+        proposal,
+    };
+    proposals.into_iter().zip(names).map(site).collect()
+}
+
+/// Where `own`, a position in `hosts`, stands by these sites; `None` = nothing speaks for a change of what it was told.
+///
+/// Who comes into a site represents it until all of it had time to come: only then is somebody chosen, and nobody leaves `global` while no
+/// other represents the site. A host of no site that stands alone stays where it is, and so does one of which nothing is known.
+#[must_use]
+pub fn position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position> {
+    let site = sites.iter().find(|site| site.proposal.hosts.contains(&own))?;
+    let is_alone = site.proposal.hosts.len() == 1;
+    if is_alone && (site.proposal.next.is_none() || hosts[own].site.is_none()) {
+        return None;
+    }
+    let is_there = hosts[own].site.as_ref() == Some(&site.name);
+    let chosen = &hosts[site.representative];
+    let is_represented = is_there && chosen.represents && chosen.site.as_ref() == Some(&site.name);
+    let represents = if is_there && !hosts[own].represents {
+        site.representative == own
+    } else {
+        site.representative == own || !is_represented
+    };
+    Some(Position { site: site.name.clone(), represents })
+}
+
+/// Waits until the same change was asked for long enough.
+#[derive(Clone, Debug)]
+pub struct Patience {
+    hold: Duration,
+    asked: Option<(Position, Duration)>,
+}
+
+impl Patience {
+    /// A change is due when it was asked for at every look for `hold`.
+    #[must_use]
+    pub fn new(hold: Duration) -> Self {
+        Self { hold, asked: None }
+    }
+
+    /// A look at `now`: what is `asked` of a station that stands at `current`. Gives what is to be done now, once.
+    pub fn look(
+        &mut self,
+        current: Option<&Position>,
+        asked: Option<Position>,
+        now: Duration,
+    ) -> Option<Position> {
+        let Some(asked) = asked.filter(|asked| Some(asked) != current) else {
+            self.asked = None;
+            return None;
+        };
+        match &self.asked {
+            Some((known, since)) if *known == asked => {
+                if now.saturating_sub(*since) < self.hold {
+                    return None;
+                }
+                self.asked = None;
+                Some(asked)
+            }
+            _ => {
+                self.asked = Some((asked, now));
+                None
+            }
+        }
+    }
+
+    /// What is waited for, and how long still at `now`.
+    #[must_use]
+    pub fn pending(&self, now: Duration) -> Option<(&Position, Duration)> {
+        let (position, since) = self.asked.as_ref()?;
+        Some((position, (*since + self.hold).saturating_sub(now)))
+    }
+}
+
+/// A name for each proposal.
+fn names(hosts: &[Stand], proposals: &[Proposal]) -> Vec<String> {
+    // How many say so, the most first.
+    let said = |proposal: &Proposal| {
+        let mut votes: BTreeMap<&str, usize> = BTreeMap::new();
+        for site in proposal.hosts.iter().filter_map(|host| hosts[*host].site.as_deref()) {
+            *votes.entry(site).or_default() += 1;
+        }
+        let mut votes: Vec<(&str, usize)> = votes.into_iter().collect();
+        votes.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+        votes
+    };
+    let mut order: Vec<(usize, Vec<(&str, usize)>)> = proposals.iter().map(said).enumerate().collect();
+    order.sort_by_key(|(at, votes)| (std::cmp::Reverse(votes.first().map_or(0, |vote| vote.1)), *at));
+    let mut taken = BTreeSet::new();
+    let mut names = vec![String::new(); proposals.len()];
+    for (at, votes) in order {
+        let first = hosts[proposals[at].hosts[0]].host.as_str();
+        let numbered = (2..).map(|n| format!("{first}-{n}"));
+        let mut all = votes.into_iter().map(|vote| vote.0).chain([first]).map(String::from).chain(numbered);
+        // There are more numbers than sites.
+        let name = all.find(|name| !taken.contains(name)).unwrap_or_default();
+        taken.insert(name.clone());
+        names[at] = name;
+    }
+    names
+}
+
+fn representative(
+    hosts: &[Stand],
+    site: &[usize],
+    name: &str,
+    rtt: &impl Fn(usize, usize) -> Option<Estimate>,
+) -> usize {
+    let stands = |host: &usize| hosts[*host].represents && hosts[*host].site.as_deref() == Some(name);
+    let standing: Vec<usize> = site.iter().copied().filter(stands).collect();
+    let candidates = if standing.is_empty() { site } else { &standing };
+    let median = |host: usize| {
+        let others = site.iter().filter(|other| **other != host);
+        let mut known: Vec<f64> =
+            others.filter_map(|other| either(host, *other, rtt)).map(|rtt| rtt.value).collect();
+        known.sort_by(f64::total_cmp);
+        known.get(known.len() / 2).copied().unwrap_or(f64::INFINITY)
+    };
+    let medians: Vec<(usize, f64)> = candidates.iter().map(|host| (*host, median(*host))).collect();
+    let least = medians.iter().map(|one| one.1).fold(f64::INFINITY, f64::min);
+    let is_near = |one: &&(usize, f64)| one.1 <= FAR * least.max(FLOOR_S);
+    medians.iter().find(is_near).map_or(site[0], |one| one.0)
+}
+
+/// What is known of a pair, in whichever direction.
+fn either(a: usize, b: usize, rtt: &impl Fn(usize, usize) -> Option<Estimate>) -> Option<Estimate> {
+    rtt(a, b).or_else(|| rtt(b, a)).filter(|rtt| rtt.value.is_finite())
+}
+
+fn widest(site: &[usize], rtt: &impl Fn(usize, usize) -> Option<Estimate>) -> Option<Estimate> {
+    let pairs = site.iter().flat_map(|a| site.iter().filter(move |b| a < *b).map(move |b| (*a, *b)));
+    pairs.filter_map(|(a, b)| either(a, b, rtt)).max_by(|a, b| a.value.total_cmp(&b.value))
+}
+
+/// The mean from the hosts of a site to another, with the means of the ends.
+fn between(
+    site: &[usize],
+    other: usize,
+    rtt: &impl Fn(usize, usize) -> Option<Estimate>,
+) -> Option<Estimate> {
+    let known: Vec<Estimate> = site.iter().filter_map(|host| either(*host, other, rtt)).collect();
+    let mean = |of: fn(&Estimate) -> f64| known.iter().map(of).sum::<f64>() / known.len() as f64;
+    (!known.is_empty()).then(|| Estimate {
+        value: mean(|rtt| rtt.value),
+        lower: mean(|rtt| rtt.lower),
+        upper: mean(|rtt| rtt.upper),
+    })
+}
+
+fn close(hosts: usize, proposal: &Proposal, rtt: &impl Fn(usize, usize) -> Option<Estimate>) -> Vec<usize> {
+    let is_alone = proposal.hosts.len() == 1;
+    let upper = widest(&proposal.hosts, rtt).map_or(0.0, |rtt| rtt.upper);
+    let limit = if is_alone { SITE_S } else { GAP * upper.max(FLOOR_S) };
+    let is_close = |other: &usize| {
+        between(&proposal.hosts, *other, rtt)
+            .is_some_and(|rtt| rtt.lower < limit && (!is_alone || SITE_S < rtt.value))
+    };
+    (0..hosts).filter(|other| !proposal.hosts.contains(other)).filter(is_close).collect()
+}
+
+/// A representative's median round trip may be so many times the least.
+const FAR: f64 = 2.0;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

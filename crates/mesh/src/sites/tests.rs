@@ -1,0 +1,199 @@
+use super::*;
+use crate::chance::Chance;
+
+fn stands(hosts: &[&str]) -> Vec<Stand> {
+    let stand = |host: &&str| Stand { host: (*host).into(), site: None, represents: true };
+    hosts.iter().map(stand).collect()
+}
+
+/// A forecast with an interval of a tenth either way.
+fn about(value: f64) -> Estimate {
+    Estimate { value, lower: 0.9 * value, upper: 1.1 * value }
+}
+
+/// Hosts on a line, at places in ms of round trip.
+fn line(places: &[f64]) -> impl Fn(usize, usize) -> Option<Estimate> {
+    move |a, b| Some(about(1e-4 + (places[a] - places[b]).abs() / 1e3))
+}
+
+fn called(sites: &[Site]) -> Vec<(&str, Vec<usize>)> {
+    sites.iter().map(|site| (site.name.as_str(), site.proposal.hosts.clone())).collect()
+}
+
+#[test]
+fn a_site_is_called_what_most_of_it_say_else_as_its_first_host() {
+    let mut hosts = stands(&["a1", "a2", "a3", "b1", "b2"]);
+    let rtt = line(&[0.0, 0.1, 0.2, 20.0, 20.1]);
+    assert_eq!(called(&sites_of(&hosts, &rtt)), [("a1", vec![0, 1, 2]), ("b1", vec![3, 4])]);
+    // One of the other site that says the same has to yield.
+    for (host, site) in [(1, "north"), (2, "north"), (0, "a1"), (3, "north")] {
+        hosts[host].site = Some(site.into());
+    }
+    assert_eq!(called(&sites_of(&hosts, &rtt)), [("north", vec![0, 1, 2]), ("b1", vec![3, 4])]);
+    // A name that is taken is none.
+    hosts[3].site = None;
+    hosts[0].site = Some("b1".into());
+    hosts[1].site = Some("b1".into());
+    assert_eq!(called(&sites_of(&hosts, &rtt)), [("b1", vec![0, 1, 2]), ("b1-2", vec![3, 4])]);
+}
+
+#[test]
+fn errors_say_what_is_too_close_to_call() {
+    let hosts = stands(&["a", "b", "c", "d"]);
+    // c is 3.4 ms from a, which is more than three times the 0.6 ms from a to b, but not by their intervals.
+    let places = [0.0, 0.5, 3.4, 50.0];
+    let wide = |a: usize, b: usize| {
+        let value = line(&places)(a, b)?.value;
+        Some(Estimate { value, lower: 0.6 * value, upper: 1.4 * value })
+    };
+    let sites = sites_of(&hosts, wide);
+    assert_eq!((called(&sites)[0].1.clone(), sites[0].close.clone()), (vec![0, 1], vec![2]));
+    assert!(sites_of(&hosts, line(&places))[0].close.is_empty());
+    let (within, next) = (sites[0].within_s.unwrap(), sites[0].next_s.unwrap());
+    assert!((within.value - 6e-4).abs() < 1e-9 && (within.upper - 8.4e-4).abs() < 1e-9, "{within:?}");
+    assert!((next.value - 3.25e-3).abs() < 1e-9 && next.lower < 2e-3, "{next:?}");
+}
+
+#[test]
+fn a_representative_is_near_its_site_and_stays() {
+    let mut hosts = stands(&["a", "b", "c", "d"]);
+    // a is behind a slower line.
+    let rtt = |a: usize, b: usize| Some(about(if a == 0 || b == 0 { 1.5e-3 } else { 3e-4 }));
+    let of = |hosts: &[Stand]| sites_of(hosts, rtt)[0].representative;
+    assert_eq!(of(&hosts), 1);
+    for host in [0, 3] {
+        hosts[host].site = Some("a".into());
+    }
+    assert_eq!(of(&hosts), 3, "a represents it too, and is far");
+    hosts[3].represents = false;
+    assert_eq!(of(&hosts), 0, "whoever stands for it stays");
+}
+
+#[test]
+fn nobody_moves_without_reason() {
+    let mut hosts = stands(&["a", "b"]);
+    let none = sites_of(&hosts, |_, _| None);
+    assert_eq!(position(0, &hosts, &none), None);
+    let apart = sites_of(&hosts, line(&[0.0, 30.0]));
+    assert_eq!(position(0, &hosts, &apart), None, "it has no site, and stands alone");
+    hosts[0].site = Some("s".into());
+    hosts[0].represents = false;
+    let alone = Some(Position { site: "s".into(), represents: true });
+    assert_eq!(position(0, &hosts, &sites_of(&hosts, line(&[0.0, 30.0]))), alone);
+    assert_eq!(position(0, &hosts, &sites_of(&hosts, |_, _| None)), None, "all others are away");
+}
+
+/// A mesh under `auto` in simulated time: who sees what follows from groups, as it does between stations.
+struct Mesh {
+    hosts: Vec<Stand>,
+    places: Vec<f64>,
+    is_up: Vec<bool>,
+    patience: Vec<Patience>,
+    now: Duration,
+    changes: usize,
+    chance: Chance,
+}
+
+impl Mesh {
+    fn new(places: &[f64], seed: u64) -> Self {
+        let host = |at: usize| Stand { host: format!("h{at:02}"), site: None, represents: true };
+        Self {
+            hosts: (0..places.len()).map(host).collect(),
+            places: places.to_vec(),
+            is_up: vec![true; places.len()],
+            patience: vec![Patience::new(Duration::from_secs(600)); places.len()],
+            now: Duration::ZERO,
+            changes: 0,
+            chance: Chance::new(seed, "auto"),
+        }
+    }
+
+    /// Whether two measure each other: they share the site's group or `global`, or have no site.
+    fn measures(&self, a: usize, b: usize) -> bool {
+        let (a, b) = (&self.hosts[a], &self.hosts[b]);
+        (a.represents && b.represents) || a.site == b.site
+    }
+
+    fn pass(&mut self, looks: usize) {
+        for _ in 0..looks {
+            self.now += Duration::from_secs(30);
+            let up: Vec<usize> = (0..self.hosts.len()).filter(|host| self.is_up[*host]).collect();
+            for (own, host) in up.iter().enumerate() {
+                // The first by name begin to look up to five minutes later than the last.
+                if self.now < Duration::from_secs(60 * (self.hosts.len() - host) as u64) {
+                    continue;
+                }
+                // Each sees its own noise: a tenth either way.
+                let noise: Vec<f64> = up.iter().map(|_| 0.9 + 0.2 * self.chance.uniform()).collect();
+                let seen: Vec<Stand> = up.iter().map(|host| self.hosts[*host].clone()).collect();
+                let rtt = |a: usize, b: usize| {
+                    let far = line(&self.places)(up[a], up[b])?.value * noise[a] * noise[b];
+                    self.measures(up[a], up[b]).then(|| about(far))
+                };
+                let asked = position(own, &seen, &sites_of(&seen, rtt));
+                let stand = &seen[own];
+                let current = stand.site.clone().map(|site| Position { site, represents: stand.represents });
+                // Not all look at the same moment.
+                let now = self.now + Duration::from_millis(up[own] as u64);
+                if let Some(due) = self.patience[up[own]].look(current.as_ref(), asked, now) {
+                    self.changes += 1;
+                    let stand = &mut self.hosts[up[own]];
+                    (stand.site, stand.represents) = (Some(due.site), due.represents);
+                }
+            }
+        }
+    }
+
+    fn shown(&self) -> Vec<String> {
+        let shown = |host: &Stand| {
+            format!("{}{}", host.site.as_deref().unwrap_or("-"), if host.represents { "*" } else { "" })
+        };
+        self.hosts.iter().map(shown).collect()
+    }
+}
+
+#[test]
+fn stations_settle_by_themselves_and_then_stay() {
+    for seed in 0..20 {
+        let mut mesh = Mesh::new(&[0.0, 0.2, 0.4, 20.0, 20.1, 60.0], seed);
+        mesh.pass(20);
+        assert_eq!(mesh.shown(), ["-*"; 6], "nobody is hasty");
+        mesh.pass(80);
+        let settled = ["h00*", "h00", "h00", "h03*", "h03", "-*"];
+        assert_eq!(mesh.shown(), settled, "seed {seed}");
+        let changes = mesh.changes;
+        mesh.pass(500);
+        assert_eq!(
+            (mesh.shown(), mesh.changes),
+            (settled.map(String::from).to_vec(), changes),
+            "seed {seed}"
+        );
+        // The representative goes: another stands for the site, and the first one yields when it is back.
+        mesh.is_up[0] = false;
+        mesh.pass(60);
+        assert_eq!(mesh.shown()[1..], ["h00*", "h00", "h03*", "h03", "-*"], "seed {seed}");
+        mesh.is_up[0] = true;
+        mesh.pass(60);
+        let represent =
+            mesh.hosts.iter().filter(|host| host.site.as_deref() == Some("h00") && host.represents);
+        assert_eq!(represent.count(), 1, "{:?}", mesh.shown());
+        // One moves from one site to another, though it was no representative.
+        mesh.places[4] = 0.3;
+        mesh.pass(200);
+        assert_eq!(mesh.hosts[4].site.as_deref(), Some("h00"), "{:?}", mesh.shown());
+    }
+}
+
+#[test]
+fn patience_begins_anew_when_something_else_is_asked() {
+    let mut patience = Patience::new(Duration::from_secs(60));
+    let to = |site: &str| Some(Position { site: site.into(), represents: true });
+    let mut look = |asked, at| patience.look(None, asked, Duration::from_secs(at));
+    assert_eq!(look(to("x"), 0), None);
+    assert_eq!(look(to("x"), 59), None);
+    assert_eq!(look(to("y"), 60), None);
+    assert_eq!(look(None, 90), None);
+    assert_eq!(look(to("y"), 100), None);
+    assert_eq!(look(to("y"), 160), to("y"));
+    assert_eq!(look(to("y"), 161), None, "once");
+}

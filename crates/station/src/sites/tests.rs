@@ -1,0 +1,84 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::best::Place;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+fn places(hosts: &[(&str, &[&str])]) -> Places {
+    let place =
+        |groups: &[&str]| Place { groups: groups.iter().map(|one| name(one)).collect(), is_lost: false };
+    Places::new(hosts.iter().map(|(host, groups)| (name(host), place(groups))).collect::<BTreeMap<_, _>>())
+}
+
+fn view(own: &str, known: &[(&str, &str, f64)]) -> View {
+    let hosts: [(&str, &[&str]); 4] = ["a", "b", "c", "z"]
+        .map(|host| (host, if host == "z" { &["local:y"][..] } else { &["local:default"] }));
+    let standing = Standing::told(&MeshConfig::default());
+    View::new(&name(own), &places(&hosts), &standing, |from, to| {
+        let found = known.iter().find(|(a, b, _)| *a == from.as_str() && *b == to.as_str());
+        found.map(|(.., ms)| Estimate { value: ms / 1e3, lower: 0.9 * ms / 1e3, upper: 1.1 * ms / 1e3 })
+    })
+}
+
+fn sites(view: &View) -> Vec<Vec<&str>> {
+    let names =
+        |site: &Site| site.proposal.hosts.iter().map(|host| view.hosts[*host].host.as_str()).collect();
+    view.sites.iter().map(names).collect()
+}
+
+#[test]
+fn nobody_comes_near_others_by_its_word_alone() {
+    let honest = [
+        ("a", "b", 0.3),
+        ("b", "a", 0.3),
+        ("a", "z", 40.0),
+        ("c", "z", 40.0),
+        ("b", "c", 40.0),
+        ("c", "b", 40.0),
+    ];
+    let lies = [("z", "a", 0.1), ("z", "b", 0.1), ("z", "c", 0.1)];
+    let seen = view("c", &[&honest[..], &lies].concat());
+    assert_eq!(sites(&seen), [vec!["a", "b"], vec!["c"], vec!["z"]]);
+    // Nor does it push others apart: it only leaves.
+    let lies = [("z", "a", 1e9), ("z", "b", f64::INFINITY), ("z", "c", 1e9)];
+    let seen = view("c", &[&honest[..], &lies].concat());
+    assert_eq!(sites(&seen)[0], ["a", "b"]);
+    assert_eq!(seen.hosts[3].site.as_deref(), Some("y"));
+}
+
+#[test]
+fn what_one_end_says_counts_at_that_end() {
+    let known = [("a", "b", 0.3), ("a", "c", 30.0), ("a", "z", 0.35)];
+    let here = view("a", &known);
+    assert_eq!(sites(&here), [vec!["a", "b", "z"], vec!["c"]]);
+    let proposed = here.proposed().unwrap();
+    assert_eq!((proposed.site.as_str(), proposed.represents), ("y", true), "what one of them says already");
+    let there = view("b", &known);
+    assert_eq!((there.unknown.len(), there.proposed()), (4, None));
+}
+
+#[test]
+fn a_configured_site_goes_before_what_was_taken() {
+    let state = tempfile::tempdir().unwrap();
+    let unset = MeshConfig::default();
+    let groups = |config: &MeshConfig| -> Vec<String> {
+        Standing::at_start(config, state.path()).groups.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(groups(&unset), ["local:default"]);
+    let auto = MeshConfig { sites_auto: true, ..unset.clone() };
+    assert_eq!(groups(&auto), ["local:default", "global"], "it represents itself until it has a place");
+    std::fs::write(state.path().join(FILE), r#"{"site":"x","represents":true,"auto":true}"#).unwrap();
+    assert_eq!(groups(&auto), ["local:x", "global"]);
+    assert_eq!(groups(&unset), ["local:default"], "it may not any more");
+    std::fs::write(state.path().join(FILE), r#"{"site":"x","represents":false,"auto":false}"#).unwrap();
+    assert_eq!((groups(&auto), groups(&unset)), (vec!["local:x".to_string()], vec!["local:x".to_string()]));
+    let told = MeshConfig { site: name("lab"), groups: vec![name("global")], ..auto };
+    assert_eq!(groups(&told), ["local:lab", "global"]);
+    for damaged in ["", "{", r#"{"site":"a b","represents":true,"auto":false}"#] {
+        std::fs::write(state.path().join(FILE), damaged).unwrap();
+        assert_eq!(groups(&unset), ["local:default"], "{damaged}");
+    }
+}

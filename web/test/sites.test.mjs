@@ -1,0 +1,31 @@
+// What the page says of proposed sites.
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { describe } from '../src/sites.js';
+
+const NOW = { site: 'default', represents: false, from: 'default' };
+const PAIR = {
+  site: 'a',
+  hosts: ['a', 'b'],
+  representative: 'a',
+  reason: 'a, b are within 0.3 ms of each other; the next host, c, is 20.0 ms away',
+  next: { host: 'c', forecast: 0.02, lower: 0.018, upper: 0.022 },
+  too_close_to_call: ['d'],
+};
+const ALONE = { site: 'd', hosts: ['d'], representative: 'd', reason: 'd stands alone', next: null, too_close_to_call: [] };
+
+test('a site is told with its reason, its error and what is too close to call', () => {
+  const told = describe({ host: 'a', now: NOW, proposed: { site: 'a' }, pending: null, sees: 'all', sites: [PAIR], unknown: [] });
+  assert.equal(told.title, 'Sites by their forecasts: 1 site');
+  assert.equal(told.place, 'a is at default (nobody said). Proposed for it is a: barograph sites --accept.');
+  assert.equal(told.sites[0].text.replaceAll('\u202f', ' '), `${PAIR.reason} (90 % interval 18.0 to 22.0 ms). a would represent it. Too close to call: d.`);
+});
+
+test('hosts of which nothing is known are no sites, and a change to come is told', () => {
+  const pending = { site: 'a', represents: true, in_s: 61 };
+  const told = describe({ host: 'b', now: NOW, proposed: { site: 'a' }, pending, sees: 'own', sites: [PAIR, ALONE], unknown: ['d'] });
+  assert.deepEqual(told.sites.map(({ name }) => name), ['a']);
+  assert.match(told.place, /It goes to a in 2 min if the forecasts stay so\. No round trip is forecast yet of d\. These are this station’s own/);
+  const configured = describe({ host: 'b', now: { ...NOW, from: 'configured' }, proposed: { site: 'a' }, pending: null, sees: 'all', sites: [], unknown: [] });
+  assert.equal(configured.place, 'b is at default (as configured).');
+});
