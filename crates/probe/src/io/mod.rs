@@ -15,6 +15,7 @@ mod listener;
 mod mail;
 mod paced;
 mod payload;
+mod program;
 mod responder;
 mod serve;
 mod session;
@@ -38,7 +39,7 @@ use crate::target::Scheme;
 use crate::{Experiment, Plan, ProbeError, Reading, Target};
 
 pub use beside::beside;
-pub use consent::{Agreement, Consent, Program, Wish};
+pub use consent::{Agreement, Consent, NoTest, Program, Settled, Wish};
 pub use kernel::bulk_tcp_info;
 pub use listener::Listener;
 pub use paced::{Paced, paced};

@@ -7,10 +7,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::clock::TICK;
-use super::consent::{Agreement, Program, Wish};
+use super::consent::{Agreement, Wish};
 use super::responder::{Bulk, Limits, Shared};
 use super::stream::Wire;
-use super::{kernel, mail, payload};
+use super::{kernel, mail, payload, program};
 use crate::plan::Direction;
 use crate::wire::{
     DATAGRAM_BYTES, Datagram, DatagramKind, Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request,
@@ -58,25 +58,12 @@ pub(super) fn session(
             Request::Datagrams { n } => {
                 ready(wire, leave.give(n))?;
             }
-            Request::Iperf3 { ms, bytes_max } => {
-                let mut place = match Place::take(&Wish { caller, request }, shared) {
+            Request::Iperf3 { ms, .. } => {
+                let place = match Place::take(&Wish { caller, request }, shared) {
                     Ok(place) => place,
                     Err(declined) => return wire.write_all(&Reply::Declined(declined).encode()),
                 };
-                let mut program = place.agreement.program.take();
-                let address = wire.tcp().local_addr()?.ip();
-                let started = program.as_mut().and_then(|program| program.start(address).ok());
-                let Some((program, port)) = program.as_mut().zip(started) else {
-                    return wire.write_all(&Reply::Declined(Declined::NotServed).encode());
-                };
-                // What a test that breaks has moved is known to nobody.
-                place.agreement.moved(bytes_max);
-                ready(wire, port.into())?;
-                let ends = Duration::from_millis(ms.into())
-                    + shared.limits.transfer_grace.min(place.agreement.grace);
-                let bytes = wait_for(&mut **program, wire, ends, shared)?;
-                place.give_back(bytes);
-                return wire.write_all(&Done { bytes, tcp_info: None }.encode());
+                return program::serve(wire, ms, place, shared);
             }
             Request::Stream { ms, bytes_max } => {
                 let mut place = match Place::take(&Wish { caller, request }, shared) {
@@ -96,9 +83,9 @@ pub(super) fn session(
 }
 
 /// The one place for a transfer, and the agreement to it; what is given back by neither word nor end is so when dropped.
-struct Place<'a> {
+pub(super) struct Place<'a> {
     // In this order they are dropped: whoever finds the place free finds the transfer settled.
-    agreement: Agreement,
+    pub(super) agreement: Agreement,
     _bulk: Bulk<'a>,
 }
 
@@ -108,7 +95,7 @@ impl<'a> Place<'a> {
         Ok(Self { agreement: shared.agree(wish)?, _bulk: bulk })
     }
 
-    fn give_back(mut self, bytes: u64) {
+    pub(super) fn give_back(mut self, bytes: u64) {
         self.agreement.moved(bytes);
     }
 }
@@ -153,7 +140,7 @@ fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Resul
     }
 }
 
-fn ready(wire: &mut Wire, nonce: u64) -> io::Result<()> {
+pub(super) fn ready(wire: &mut Wire, nonce: u64) -> io::Result<()> {
     wire.write_all(&Reply::Ready { nonce }.encode())
 }
 
@@ -245,29 +232,6 @@ fn receive_to_end(
         }
         if ends < Instant::now() {
             return Err(io::ErrorKind::TimedOut.into());
-        }
-    }
-}
-
-/// Waits until `program` has ended; how many bytes it received.
-///
-/// # Errors
-/// `TimedOut` when it has not by then; and when the client is gone or speaks, or the responder stops.
-fn wait_for(program: &mut dyn Program, wire: &Wire, ends: Duration, shared: &Shared) -> io::Result<u64> {
-    let began = Instant::now();
-    loop {
-        if let Some(bytes) = program.received() {
-            return Ok(bytes);
-        }
-        if ends < began.elapsed() || shared.stop.is_cancelled() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        // Blocks for a tick at most.
-        match wire.tcp().peek(&mut [0]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(error) => return Err(error),
         }
     }
 }

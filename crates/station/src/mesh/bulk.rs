@@ -31,7 +31,7 @@ pub(crate) use self::log::{ROLES, Row, STATES};
 pub(crate) use self::place::{Held, Place, Use};
 use self::shape::{Path, Shape};
 pub(crate) use self::tester::Tester;
-use self::tool::TOOL_AGAIN;
+use self::tool::{HELD, NO_TOOL_THERE, NoTool, TOOL_AGAIN};
 use super::Board;
 use super::board::now_s;
 use super::peers::Peer;
@@ -114,6 +114,9 @@ impl Bulk {
         let plan = PlanConfig { seed, ..config.plan() };
         plan.check()?;
         let gate = Gate::new(GateConfig { budget: plan.budget, seed, ..GateConfig::default() })?;
+        if config.wants_iperf3() {
+            iperf3::warn();
+        }
         let Parts { host, board, bank, inbox } = parts;
         Ok(Self {
             host,
@@ -122,7 +125,7 @@ impl Bulk {
             place: Arc::default(),
             early_stop: config.bulk_early_stop,
             with: config.bulk_with,
-            iperf3_port: config.serves_iperf3().then_some(config.bulk_iperf3_port),
+            iperf3_port: config.wants_iperf3().then_some(config.bulk_iperf3_port),
             board,
             bank,
             inbox,
@@ -209,19 +212,19 @@ impl Bulk {
     /// Makes one test towards `peer`, and records it, within this host's leave and the peer's.
     fn test(&self, peer: &Name, target: &Target, shape: &Shape, on_demand: bool) -> Verdict {
         let row = Row::new(now_s(), ROLES[0], peer.as_str(), shape.length.as_secs_f64(), on_demand);
-        let tool = match self.iperf3(peer, shape) {
-            Ok(tool) => tool,
-            Err(why) => {
-                let (why, told) = (why.to_string(), Some(TOOL_AGAIN.as_secs_f64()));
-                lock(&self.log).add(row.refused(why.clone(), told));
-                return Verdict::Refused { why, retry_after: TOOL_AGAIN };
-            }
-        };
-        let row = Row { with: tool.map(|_| iperf3::NAME), ..row };
         let deferred = |why: String, retry_after: Duration| {
             let row = row.clone().refused(format!("by this station: {why}"), Some(retry_after.as_secs_f64()));
             lock(&self.log).add(row);
             Verdict::Deferred { why, retry_after }
+        };
+        let tool = match self.iperf3(peer, shape) {
+            Ok(tool) => tool,
+            Err(NoTool::Here(why)) => return deferred(why, TOOL_AGAIN),
+            Err(NoTool::There) => {
+                let why = NO_TOOL_THERE.to_string();
+                lock(&self.log).add(row.refused(why.clone(), Some(TOOL_AGAIN.as_secs_f64())));
+                return Verdict::Refused { why, retry_after: TOOL_AGAIN };
+            }
         };
         let Some(_held) = self.place.take(Use::Test) else {
             return deferred("another bulk transfer is running here".into(), PLACE_AGAIN);
@@ -231,13 +234,13 @@ impl Bulk {
             Ok(grant) => grant,
             Err(refusal) => return deferred(refusal.to_string(), retry_after(&refusal)),
         };
+        let row = Row { with: tool.map(|_| iperf3::NAME), ..row };
         let id = lock(&self.log).add(row.clone());
         let sent = AtomicU64::new(0);
         let began = Instant::now();
-        let result = match tool {
-            Some(test) => self.send_iperf3(peer, target, test, &sent),
-            None => self.stream(peer, target, shape, &sent),
-        };
+        let by_tool = tool.and_then(|test| self.send_iperf3(peer, target, test, &sent));
+        let row = Row { with: by_tool.as_ref().map(|_| iperf3::NAME), ..row };
+        let result = by_tool.unwrap_or_else(|| self.stream(peer, target, shape, &sent));
         let result = result.and_then(|streamed| checked(streamed, began));
         let cost = match &result {
             Ok(streamed) => {
@@ -338,20 +341,29 @@ impl Bulk {
                 return (row.clone(), Verdict::Made { row, cost });
             }
         };
-        if row.with.is_none() {
-            self.learn(peer, shape, &streamed);
+        let is_own = row.with.is_none();
+        let is_held = !is_own && matches!(streamed.ended, Ended::Bytes);
+        self.learn(peer, shape, &streamed, is_own);
+        let ended = Some(streamed.ended.as_str());
+        if is_held {
+            // That is the rate that it was held to, and none of the path.
+            let row = Row { state: State::Failed, ended, why: Some(HELD.into()), ..row };
+            return (row.clone(), Verdict::Made { row, cost });
         }
         let rate = streamed.rate_bit_s();
         let detail = detail::of_test(&streamed, shape.length.as_secs_f64(), shape.is_audit, row.with);
         self.record(peer, Outcome::Value(rate), detail);
-        let ended = Some(streamed.ended.as_str());
         let row = Row { state: State::Done, goodput_bit_s: Some(rate), ended, ..row };
         (row.clone(), Verdict::Made { row, cost })
     }
 
-    fn learn(&self, peer: &Name, shape: &Shape, streamed: &Streamed) {
+    fn learn(&self, peer: &Name, shape: &Shape, streamed: &Streamed, is_own: bool) {
         let mut paths = lock(&self.paths);
         let path = paths.entry(peer.clone()).or_default();
+        path.outgrew_tool = !is_own && matches!(streamed.ended, Ended::Bytes);
+        if !is_own {
+            return;
+        }
         match streamed.ended {
             Ended::Early(reason) => {
                 path.settled_in = Some(Duration::from_secs_f64(streamed.elapsed_s.max(0.0)));
