@@ -11,6 +11,7 @@ mod datagrams;
 mod dial;
 mod http;
 mod kernel;
+mod leaves;
 mod listener;
 mod mail;
 mod paced;

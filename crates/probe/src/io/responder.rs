@@ -12,7 +12,7 @@ use super::clock::Clock;
 use super::consent::{Agreement, Consent, Wish};
 use super::crew::Crew;
 use super::stream::{Upgraded, Wire};
-use super::{Cancel, payload, serve};
+use super::{Cancel, leaves, payload, serve};
 use crate::TokenTable;
 use crate::token;
 use crate::wire::Declined;
@@ -295,7 +295,7 @@ pub(super) struct Shared {
     /// Sessions by address.
     seats: Mutex<HashMap<IpAddr, usize>>,
     tokens: Mutex<TokenTable>,
-    leaves: Mutex<serve::Leaves>,
+    leaves: Mutex<leaves::Leaves>,
     pub(super) crew: Arc<Crew>,
 }
 
@@ -326,7 +326,7 @@ impl Shared {
         self.began.elapsed().as_secs_f64()
     }
 
-    pub(super) fn leaves(&self) -> MutexGuard<'_, serve::Leaves> {
+    pub(super) fn leaves(&self) -> MutexGuard<'_, leaves::Leaves> {
         lock(&self.leaves)
     }
 
