@@ -1,7 +1,5 @@
 //! Both ends, with programs in iperf3's stead and, where it is installed, with itself.
 #![allow(clippy::unwrap_used)]
-use barograph_probe::stream::Ended;
-
 use super::*;
 
 const TEST: Test = Test { seconds: 2, bytes_max: 100_000_000, forecast_bit_s: 100e6 };
@@ -139,8 +137,8 @@ fn iperf3_itself_is_held_to_the_rate_and_both_ends_count_alike() {
         let test = Test { seconds: 1, bytes_max: 12_500_000, forecast_bit_s: 50e6 };
         let sent = AtomicU64::new(0);
         let streamed = test.send(at, Duration::from_secs(20), &Cancel::default(), &sent).unwrap();
-        // A loopback is faster than that.
-        assert!(matches!(streamed.ended, Ended::Bytes), "{streamed:?}");
+        // A loopback is faster than that, though not always on a busy machine.
+        assert!(streamed.whole_bit_s <= 115e6, "{streamed:?}");
         assert!((11_000_000..14_000_000).contains(&streamed.bytes), "{streamed:?}");
         let received = end_of(&mut server).unwrap();
         assert!(received <= streamed.bytes && 11_000_000 <= received, "{received} of {}", streamed.bytes);
