@@ -130,7 +130,8 @@ fn a_test_on_demand_counts_at_both_ends_and_a_spent_budget_refuses() {
     let newest = &tests(b.address())[0];
     assert_eq!((newest["state"].as_str(), newest["role"].as_str()), (Some("refused"), Some("target")));
     // A refusal is no measurement.
-    let series = get(a.address(), "/v1/series?source=a&target=b&quantity=goodput").json();
+    let path = "/v1/series?source=a&target=b&quantity=goodput";
+    let series = until(a.address(), path, |answer| answer.json()["series"] != json!([])).json();
     assert_eq!(series["series"][0]["failures"], 0, "{series}");
     // Its own budget counts what it was asked for, too.
     let own = test(&b, "a");
