@@ -62,6 +62,14 @@ impl Pace {
     }
 }
 
+/// Latencies, in seconds, of exchanges whose timer began `late`, each from when it would have been due: who had to wait
+/// before it could ask at all was not served meanwhile.
+#[must_use]
+pub fn since_due(latencies_s: &[f64], every: Duration, late: Duration) -> Vec<f64> {
+    let waited_s = |i| late.saturating_sub(every.saturating_mul(i)).as_secs_f64();
+    (0..).zip(latencies_s).map(|(i, latency_s)| waited_s(i) + latency_s).collect()
+}
+
 /// What a timer of whole milliseconds may be late by itself: that is this host's, and no latency of the path.
 const GRAIN: Duration = Duration::from_millis(2);
 
@@ -108,6 +116,15 @@ mod tests {
             let slow = latencies.iter().filter(|latency| 10 < latency.as_millis()).count();
             assert!((49..=53).contains(&slow), "blocks {blocks}: {slow}");
         }
+    }
+
+    #[test]
+    fn who_could_not_ask_waited() {
+        let counted = since_due(&[0.001; 4], EVERY, Duration::from_millis(50));
+        for (counted_s, expected_s) in counted.iter().zip([0.051, 0.031, 0.011, 0.001]) {
+            assert!((counted_s - expected_s).abs() < 1e-9, "{counted:?}");
+        }
+        assert_eq!(since_due(&[0.001], EVERY, Duration::ZERO), [0.001]);
     }
 
     #[test]

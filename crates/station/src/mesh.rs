@@ -36,7 +36,7 @@ pub(crate) use events::Event;
 pub(crate) use keeper::{Keeper, Parts};
 #[cfg(test)]
 pub(crate) use latency::Latencies;
-pub(crate) use latency::{BOUNDS_S, EVERY, Spread};
+pub(crate) use latency::{BOUNDS_S, EVERY, Spread, delay};
 pub(crate) use peers::{Peer as Known, Standing};
 
 /// Peers at most, the lost ones among them: a station measures each of its peers, and more than so many

@@ -365,9 +365,10 @@ mod tests {
             ..Default::default()
         });
         let latencies = crate::mesh::Latencies::default();
-        latencies.add(&Name::new("x\"y").unwrap(), true, &[0.01, 0.5], 3);
+        let now = std::time::Instant::now();
+        latencies.add(&Name::new("x\"y").unwrap(), true, &[0.01, 0.5], 3, now);
         Figures {
-            latencies: latencies.spreads(&Name::new("here").unwrap()),
+            latencies: latencies.spreads(&Name::new("here").unwrap(), now),
             is_connected: true,
             peers: [("up", 2), ("lost", 1), ("ignored", 0)],
             hooks_dropped: 0,

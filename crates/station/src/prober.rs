@@ -11,14 +11,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
-use barograph_probe::io::{Cancel, Context, Peer, Responder, detect, paced, run_one};
+use barograph_probe::io::{Cancel, Context, Paced, Peer, Responder, detect, paced, run_one};
+use barograph_probe::pace::since_due;
 use barograph_probe::target::Scheme;
 use barograph_probe::{Plan, ProbeError, Reading};
 
 use crate::bank::{Bank, Measured};
 use crate::config::Config;
 use crate::health::{Health, lock};
-use crate::mesh::{Board, EVERY, Held, Place, Use};
+use crate::mesh::{Board, EVERY, Held, Place, Use, delay};
 use crate::recorder::Inbox;
 use crate::sensor::Sensors;
 use crate::target::{Kind, Provenance, Target};
@@ -121,8 +122,8 @@ struct State {
     sensors: Sensors,
     /// Targets of which an experiment runs.
     busy: BTreeSet<Name>,
-    /// Due, but its target is busy or a bulk test runs.
-    waiting: Vec<Job>,
+    /// Due, but its target is busy or a bulk test runs; and since when.
+    waiting: Vec<(Job, Instant)>,
     began: Instant,
 }
 
@@ -138,7 +139,7 @@ impl State {
                 Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
             }
             for job in self.timetable.take_due(self.began.elapsed()) {
-                self.begin(job);
+                self.begin(job, Instant::now());
             }
         }
         self.drain(commands);
@@ -169,7 +170,7 @@ impl State {
         }
         let wanted: BTreeSet<&Job> = jobs.iter().map(|(job, _)| job).collect();
         self.timetable.retain(|job| wanted.contains(job));
-        self.waiting.retain(|job| wanted.contains(job));
+        self.waiting.retain(|(job, _)| wanted.contains(job));
         for (job, period) in jobs {
             let name = format!("{} {job:?}", self.parts.host);
             let patient = match &job {
@@ -206,12 +207,12 @@ impl State {
                 self.set_plan(Arc::clone(&self.config), targets);
             }
         }
-        for job in std::mem::take(&mut self.waiting) {
-            self.begin(job);
+        for (job, due) in std::mem::take(&mut self.waiting) {
+            self.begin(job, due);
         }
     }
 
-    fn begin(&mut self, job: Job) {
+    fn begin(&mut self, job: Job, due: Instant) {
         match &job {
             Job::Cpu => {
                 if let Some(outcome) = self.sensors.cpu_available() {
@@ -226,26 +227,26 @@ impl State {
                 let Some(target) = self.targets.get(name).cloned() else { return };
                 let is_bulk = matches!(&job, Job::Probe(_, kind) if kind.is_bulk());
                 if self.busy.contains(name) {
-                    self.wait(job);
+                    self.wait(job, due);
                 } else if self.parts.workers_max <= self.busy.len() {
                     self.parts.health.skipped();
                     self.missed(&job);
                 } else if !is_bulk {
-                    self.spawn(job, target, None);
+                    self.spawn(job, due, target, None);
                 } else if let Some(held) = self.parts.place.take(Use::Own) {
-                    self.spawn(job, target, Some(held));
+                    self.spawn(job, due, target, Some(held));
                 } else {
-                    self.wait(job);
+                    self.wait(job, due);
                 }
             }
         }
     }
 
-    fn wait(&mut self, job: Job) {
-        if self.waiting.contains(&job) {
+    fn wait(&mut self, job: Job, due: Instant) {
+        if self.waiting.iter().any(|(other, _)| *other == job) {
             self.missed(&job);
         } else {
-            self.waiting.push(job);
+            self.waiting.push((job, due));
         }
     }
 
@@ -254,18 +255,19 @@ impl State {
         if let Job::Probe(name, Kind::Rtt) = job
             && self.is_peer(name)
         {
-            let is_loaded = self.parts.place.is_taken() || self.parts.responder.bulk_running();
-            self.parts.board.latencies.add(name, is_loaded, &[], Plan::RTT_EXCHANGES.into());
+            let is_loaded = self.parts.responder.bulk_running();
+            self.parts.board.latencies.add(name, is_loaded, &[], Plan::RTT_EXCHANGES.into(), Instant::now());
         }
     }
 
     /// `held` is the place for a bulk transfer.
-    fn spawn(&mut self, job: Job, target: Target, held: Option<Held>) {
+    fn spawn(&mut self, job: Job, due: Instant, target: Target, held: Option<Held>) {
         let name = target.name.clone();
         let worker = Worker {
             parts: self.parts.clone(),
             context: self.context(&target),
             bytes: self.config.goodput_bytes,
+            waited: due.elapsed(),
             target,
         };
         let finished = self.finished.clone();
@@ -287,6 +289,7 @@ impl State {
             Err(error) => {
                 tracing::warn!("no thread for an experiment with {name}: {error}");
                 self.parts.health.skipped();
+                self.missed(&job);
             }
         }
     }
@@ -329,6 +332,8 @@ struct Worker {
     parts: Parts,
     context: Context,
     bytes: u64,
+    /// How long it was due before it began.
+    waited: Duration,
     target: Target,
 }
 
@@ -370,30 +375,25 @@ impl Worker {
     /// Measures and records.
     fn measure(&self, kind: Kind) -> Measurement {
         let bulk_before = self.bulk_begun();
-        let loaded_before = self.is_loaded();
+        let loaded_before = self.parts.responder.bulk_running();
         // The bank's lock is taken here, on the experiment's own thread: the timetable waits for nobody.
         let rtt_forecast_s = if kind.is_bulk() { self.rtt_forecast_s() } else { None };
         let context = Context { rtt_forecast_s, ..self.context.clone() };
         let is_latency = self.target.from == Provenance::Mesh && kind == Kind::Rtt;
         let (readings, latencies) = if is_latency {
-            let n = Plan::RTT_EXCHANGES;
-            // Half of the deadline is left to open the session and to answer.
-            let mut latencies =
-                paced(&self.target.address, n, EVERY.min(context.deadline / (2 * n)), &context);
+            let latencies = self.latencies(&context);
             let result = latencies.result.clone();
-            // What stopped it is this host: no word about the peer.
-            latencies.missed = if stopped(&result) { 0 } else { latencies.missed };
             (vec![Reading { quantity: Quantity::RTT, result }], Some(latencies))
         } else {
             (run_one(&self.target.address, kind.experiment(self.bytes), &context), None)
         };
         let loaded = loaded_before
-            || self.is_loaded()
+            || self.parts.responder.bulk_running()
             || bulk_before != self.bulk_begun()
             || latencies.as_ref().is_some_and(|latencies| latencies.loaded_there);
         if let Some(latencies) = latencies {
-            let (peer, missed) = (&self.target.name, latencies.missed.into());
-            self.parts.board.latencies.add(peer, loaded, &latencies.answered_s, missed);
+            let (peer, answered_s) = (&self.target.name, &latencies.answered_s);
+            self.parts.board.latencies.add(peer, loaded, answered_s, latencies.missed.into(), Instant::now());
         }
         let (mut mistaken, mut answered, mut stopped) = (false, false, false);
         for reading in readings {
@@ -424,6 +424,19 @@ impl Worker {
         Measurement { mistaken, answered }
     }
 
+    /// A latency test of a peer, each exchange from when it would have been due.
+    fn latencies(&self, context: &Context) -> Paced {
+        let n = Plan::RTT_EXCHANGES;
+        // Half of the deadline is left to open the session and to answer.
+        let every = EVERY.min(context.deadline / (2 * n));
+        let paced = paced(&self.target.address, n, every, context);
+        // What stopped it is this host: no word about the peer.
+        let missed = if stopped(&paced.result) { 0 } else { paced.missed };
+        let late = delay(self.waited, paced.opened_after, &paced.answered_s);
+        let answered_s = since_due(&paced.answered_s, every, late);
+        Paced { missed, answered_s, ..paced }
+    }
+
     /// The forecast of the idle round-trip time, which a transfer's time is corrected by (JavaNws §2.1.1).
     fn rtt_forecast_s(&self) -> Option<f64> {
         let (source, target) = (self.parts.host.clone(), self.target.name.clone());
@@ -435,10 +448,6 @@ impl Worker {
     /// Transfers begun so far, ours and those that the responder serves: one may begin and end meanwhile.
     fn bulk_begun(&self) -> (u64, u64) {
         (self.parts.place.begun(), self.parts.responder.bulk_begun())
-    }
-
-    fn is_loaded(&self) -> bool {
-        self.parts.place.is_taken() || self.parts.responder.bulk_running()
     }
 
     fn record(&self, quantity: Quantity, outcome: Outcome, detail: String) {

@@ -487,7 +487,7 @@ fn spawn<T: Send + 'static>(
 
 /// The thread that finds the peers and says which to measure.
 fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) -> Result<Keeper, StartError> {
-    let (measured, silenced) = (Arc::clone(shared), Arc::clone(shared));
+    let (measured, looked) = (Arc::clone(shared), Arc::clone(shared));
     Keeper::start(mesh::Parts {
         host: shared.host.clone(),
         listen,
@@ -497,11 +497,14 @@ fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) ->
         board: Arc::clone(&shared.board),
         sites: Arc::clone(&shared.sites),
         measure: Box::new(move |peers| measured.targets.set_mesh(peers)),
-        silent: Box::new(move |host, silence| {
+        looked: Box::new(move |host, period, silence| {
             // Where somebody else asked for a target of this name, that is what is measured.
-            if silenced.targets.overrides_mesh(host.as_str()).is_none() {
-                silenced.board.latencies.add(host, false, &[], 1);
-                silenced.inbox.offer(silence.measured(&silenced.host, host, prober::now_unix_ns()));
+            if looked.targets.overrides_mesh(host.as_str()).is_none() {
+                let is_loaded = looked.responder.bulk_running();
+                looked.board.latencies.unmeasured(host, is_loaded, period, Instant::now());
+                if let Some(silence) = silence {
+                    looked.inbox.offer(silence.measured(&looked.host, host, prober::now_unix_ns()));
+                }
             }
         }),
     })

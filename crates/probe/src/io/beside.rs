@@ -11,8 +11,8 @@ use crate::wire::{self, Done, Request};
 use crate::{ProbeError, Target};
 
 /// Asks a station for leave to test it with iperf3 for `ms` and at most `bytes_max`, and `run`s that towards where its
-/// server is; the session stays open meanwhile. Blocks for at most the time asked for and the deadline of `context`, if
-/// `run` does.
+/// server is, within the time that is left; the session stays open meanwhile. Blocks for at most the time asked for and the
+/// deadline of `context`, if `run` keeps that.
 ///
 /// # Errors
 /// [`ProbeError`] when the station cannot be reached, is none, or declines (`Failure::Declined`); those of `run`; and
@@ -22,7 +22,7 @@ pub fn beside<T>(
     ms: u32,
     bytes_max: u64,
     context: &Context,
-    run: impl FnOnce(SocketAddr) -> Result<T, ProbeError>,
+    run: impl FnOnce(SocketAddr, Duration) -> Result<T, ProbeError>,
 ) -> Result<T, ProbeError> {
     let length = Duration::from_millis(ms.into());
     let context = Context { deadline: context.deadline.saturating_add(length), ..context.clone() };
@@ -32,7 +32,8 @@ pub fn beside<T>(
     let number = session::request(&mut wire, Request::Iperf3 { ms, bytes_max: bytes_max.max(1) }, &clock)?;
     let port = u16::try_from(number).ok().filter(|port| 0 < *port);
     let port = port.ok_or_else(|| clock.fail(Failure::Garbage, format!("{number} is no port")))?;
-    let result = run(SocketAddr::new(ip, port))?;
+    let left = clock.left().map_err(|error| clock.io("beginning the test", &error))?;
+    let result = run(SocketAddr::new(ip, port), left)?;
     let done = wire.read_frame::<{ wire::DONE_BYTES }>();
     let done = done.map_err(|error| clock.io("waiting for the end of the test", &error))?;
     Done::decode(&done).map_err(|error| clock.fail(Failure::Garbage, error.to_string()))?;

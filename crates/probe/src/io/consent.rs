@@ -38,8 +38,31 @@ pub trait Program: Send {
     /// When it cannot be started.
     fn start(&mut self, address: IpAddr) -> io::Result<u16>;
 
-    /// How many bytes it received, once it has ended; `None` = it runs. Must not wait.
-    fn received(&mut self) -> Option<u64>;
+    /// How many bytes it received, once it has ended, or why that was no test; `None` = it runs. Must not wait.
+    fn received(&mut self) -> Option<Result<u64, NoTest>>;
+
+    /// The most bytes that it may have moved so far: charged when it is ended before it has.
+    fn most(&self) -> u64;
+}
+
+/// A program ended, and what it did was not the test agreed on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NoTest {
+    /// What it is charged.
+    pub bytes: u64,
+    /// A sentence.
+    pub why: String,
+}
+
+/// What became of a transfer that was agreed to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Since it was agreed to.
+    pub duration: Duration,
+    /// What it moved.
+    pub bytes: u64,
+    /// Why it failed at this end, in a sentence, where that is known.
+    pub failed: Option<String>,
 }
 
 /// Agreement to one transfer: tells what it took when it is dropped, however it ended.
@@ -48,16 +71,18 @@ pub struct Agreement {
     pub grace: Duration,
     began: Instant,
     bytes: u64,
+    failed: Option<String>,
     settle: Option<Settle>,
     pub(super) program: Option<Box<dyn Program>>,
 }
 
-type Settle = Box<dyn FnOnce(Duration, u64) + Send>;
+type Settle = Box<dyn FnOnce(Settled) + Send>;
 
 impl Agreement {
-    /// `settle` is called once, with how long the transfer took and how many bytes it moved.
-    pub fn new(grace: Duration, settle: impl FnOnce(Duration, u64) + Send + 'static) -> Self {
-        Self { grace, began: Instant::now(), bytes: 0, settle: Some(Box::new(settle)), program: None }
+    /// `settle` is called once, with what became of the transfer.
+    pub fn new(grace: Duration, settle: impl FnOnce(Settled) + Send + 'static) -> Self {
+        let settle: Settle = Box::new(settle);
+        Self { grace, began: Instant::now(), bytes: 0, failed: None, settle: Some(settle), program: None }
     }
 
     /// The same for a transfer that `program` receives.
@@ -70,12 +95,17 @@ impl Agreement {
     pub(super) fn moved(&mut self, bytes: u64) {
         self.bytes = bytes;
     }
+
+    pub(super) fn failed(&mut self, why: String) {
+        self.failed = Some(why);
+    }
 }
 
 impl Drop for Agreement {
     fn drop(&mut self) {
         if let Some(settle) = self.settle.take() {
-            settle(self.began.elapsed(), self.bytes);
+            let duration = self.began.elapsed();
+            settle(Settled { duration, bytes: self.bytes, failed: self.failed.take() });
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Exchanges of two bytes on a timer: the latency between stations.
 
+use std::hash::RandomState;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
@@ -21,8 +22,10 @@ pub struct Paced {
     pub answered_s: Vec<f64>,
     /// How many of those asked for were not answered, or not even sent, before the end.
     pub missed: u32,
-    /// A bulk transfer was under way at the station when the exchanges began.
+    /// A bulk transfer was under way at the station when the exchanges began, or when they had ended.
     pub loaded_there: bool,
+    /// How long it took until the first exchange could be sent.
+    pub opened_after: Duration,
     /// The median of all, where all were answered.
     pub result: Result<Measured, ProbeError>,
 }
@@ -30,7 +33,7 @@ pub struct Paced {
 /// Makes `n` exchanges of two bytes with a station, one every `every` whether or not those before were answered
 /// (docs/spec/probe.md §2.1); blocks for at most the deadline of `context`.
 ///
-/// The timer begins when the session is open.
+/// The timer begins when the session is open; [`crate::pace::since_due`] says what that leaves out.
 #[must_use]
 pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Paced {
     let clock = Clock::start(context.deadline, &context.cancel);
@@ -38,12 +41,15 @@ pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Pac
         answered_s: Vec::new(),
         missed: n,
         loaded_there: false,
+        opened_after: Duration::ZERO,
         result: Err(clock.fail(Failure::Local, "no exchange was asked for")),
     };
+    let asked_at = Instant::now();
     let opened = session::open_plain(target, context, &clock).and_then(|mut session| {
         let load = session::request(&mut session.wire, Request::Rtt { n: n.max(1) }, &clock)?;
         Ok((session.wire, load != 0))
     });
+    paced.opened_after = asked_at.elapsed();
     let mut wire = match opened {
         Ok((wire, loaded_there)) => {
             paced.loaded_there = loaded_there;
@@ -55,10 +61,20 @@ pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Pac
     let done = exchange(&mut wire, &mut pace, &mut paced.answered_s, &clock);
     paced.missed = pace.missed();
     paced.result = match done {
-        Ok(()) => session::median_of(paced.answered_s.clone(), &wire, &clock),
+        Ok(()) => {
+            let measured = session::median_of(paced.answered_s.clone(), &wire, &clock);
+            paced.loaded_there |= is_loaded_now(&mut wire, &clock);
+            measured
+        }
         Err(error) => Err(clock.io("exchanging two bytes on a timer", &error)),
     };
     paced
+}
+
+/// Asks once more, for a transfer that began meanwhile; whoever does not say is taken for idle.
+fn is_loaded_now(wire: &mut super::stream::Wire, clock: &Clock) -> bool {
+    let asked = wire.tcp().set_nonblocking(false).is_ok();
+    asked && session::request(wire, Request::Rtt { n: 1 }, clock).is_ok_and(|load| load != 0)
 }
 
 fn exchange(
@@ -70,17 +86,18 @@ fn exchange(
     let mut tcp = wire.tcp();
     tcp.set_nonblocking(true)?;
     let (mut frame, mut filled) = ([0; wire::EXCHANGE_BYTES], 0);
+    let keys = RandomState::new();
     let began = Instant::now();
     while 0 < pace.missed() {
         let left = clock.left()?;
         let now = began.elapsed();
         let due = pace.due().map(|due| due.saturating_sub(now));
         if due == Some(Duration::ZERO) {
-            let sequence = sequence(pace.next());
+            let question = session::question(&keys, pace.next());
             // From before the write, as an exchange is timed.
             pace.sent(now);
             // What is under way is at most 200 kB, and no buffer is so small that two bytes split.
-            if tcp.write(&sequence)? != sequence.len() {
+            if tcp.write(&question)? != question.len() {
                 return Err(io::ErrorKind::WriteZero.into());
             }
             continue;
@@ -97,19 +114,13 @@ fn exchange(
         if filled == frame.len() {
             filled = 0;
             let now = began.elapsed();
-            let is_awaited = pace.awaited().is_some_and(|number| sequence(number) == frame);
+            let is_awaited = pace.awaited().is_some_and(|number| session::question(&keys, number) == frame);
             let latency = pace.answered(now).filter(|_| is_awaited);
             let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not what was sent");
             answered_s.push(latency.ok_or_else(wrong)?.as_secs_f64());
         }
     }
     Ok(())
-}
-
-/// The count so far, modulo 65 536.
-fn sequence(number: u32) -> [u8; wire::EXCHANGE_BYTES] {
-    let [.., high, low] = number.to_be_bytes();
-    [high, low]
 }
 
 /// Waits for an answer, but no longer than `time`, in whole milliseconds.

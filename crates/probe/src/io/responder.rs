@@ -12,7 +12,7 @@ use super::clock::Clock;
 use super::consent::{Agreement, Consent, Wish};
 use super::crew::Crew;
 use super::stream::{Upgraded, Wire};
-use super::{Cancel, payload, serve};
+use super::{Cancel, leaves, payload, serve};
 use crate::TokenTable;
 use crate::token;
 use crate::wire::Declined;
@@ -162,11 +162,11 @@ impl Responder {
         token::from_hex(token).is_some_and(|token| lock(&self.shared.tokens).redeem(&token, now_s))
     }
 
-    /// Whether a transfer is running, here or [elsewhere](Self::bulk_elsewhere): what this host measures
-    /// meanwhile is *loaded*.
+    /// Whether a transfer is running: here, [elsewhere](Self::bulk_elsewhere), or one that the consent knows of. What
+    /// this host measures meanwhile is *loaded*.
     #[must_use]
     pub fn bulk_running(&self) -> bool {
-        self.shared.bulk.load(Ordering::Relaxed) || 0 < self.shared.bulk_elsewhere.load(Ordering::Relaxed)
+        self.shared.is_loaded()
     }
 
     /// Counts a transfer that another part of this host serves, until the guard is dropped. Any number
@@ -295,7 +295,7 @@ pub(super) struct Shared {
     /// Sessions by address.
     seats: Mutex<HashMap<IpAddr, usize>>,
     tokens: Mutex<TokenTable>,
-    leaves: Mutex<serve::Leaves>,
+    leaves: Mutex<leaves::Leaves>,
     pub(super) crew: Arc<Crew>,
 }
 
@@ -310,7 +310,7 @@ impl Shared {
     pub(super) fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
         match &self.consent {
             Some(consent) => consent.agree(wish),
-            None => Ok(Agreement::new(self.limits.transfer_grace, |_, _| ())),
+            None => Ok(Agreement::new(self.limits.transfer_grace, |_| ())),
         }
     }
 
@@ -326,7 +326,7 @@ impl Shared {
         self.began.elapsed().as_secs_f64()
     }
 
-    pub(super) fn leaves(&self) -> MutexGuard<'_, serve::Leaves> {
+    pub(super) fn leaves(&self) -> MutexGuard<'_, leaves::Leaves> {
         lock(&self.leaves)
     }
 

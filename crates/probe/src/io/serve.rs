@@ -1,16 +1,16 @@
 //! The responder's end of a session, and of the datagrams.
 
-use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use super::clock::TICK;
-use super::consent::{Agreement, Program, Wish};
+use super::consent::{Agreement, Wish};
+use super::leaves::SessionLeave;
 use super::responder::{Bulk, Limits, Shared};
 use super::stream::Wire;
-use super::{kernel, mail, payload};
+use super::{kernel, mail, payload, program};
 use crate::plan::Direction;
 use crate::wire::{
     DATAGRAM_BYTES, Datagram, DatagramKind, Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request,
@@ -58,25 +58,12 @@ pub(super) fn session(
             Request::Datagrams { n } => {
                 ready(wire, leave.give(n))?;
             }
-            Request::Iperf3 { ms, bytes_max } => {
-                let mut place = match Place::take(&Wish { caller, request }, shared) {
+            Request::Iperf3 { ms, .. } => {
+                let place = match Place::take(&Wish { caller, request }, shared) {
                     Ok(place) => place,
                     Err(declined) => return wire.write_all(&Reply::Declined(declined).encode()),
                 };
-                let mut program = place.agreement.program.take();
-                let address = wire.tcp().local_addr()?.ip();
-                let started = program.as_mut().and_then(|program| program.start(address).ok());
-                let Some((program, port)) = program.as_mut().zip(started) else {
-                    return wire.write_all(&Reply::Declined(Declined::NotServed).encode());
-                };
-                // What a test that breaks has moved is known to nobody.
-                place.agreement.moved(bytes_max);
-                ready(wire, port.into())?;
-                let ends = Duration::from_millis(ms.into())
-                    + shared.limits.transfer_grace.min(place.agreement.grace);
-                let bytes = wait_for(&mut **program, wire, ends, shared)?;
-                place.give_back(bytes);
-                return wire.write_all(&Done { bytes, tcp_info: None }.encode());
+                return program::serve(wire, ms, place, shared);
             }
             Request::Stream { ms, bytes_max } => {
                 let mut place = match Place::take(&Wish { caller, request }, shared) {
@@ -96,9 +83,9 @@ pub(super) fn session(
 }
 
 /// The one place for a transfer, and the agreement to it; what is given back by neither word nor end is so when dropped.
-struct Place<'a> {
+pub(super) struct Place<'a> {
     // In this order they are dropped: whoever finds the place free finds the transfer settled.
-    agreement: Agreement,
+    pub(super) agreement: Agreement,
     _bulk: Bulk<'a>,
 }
 
@@ -108,7 +95,7 @@ impl<'a> Place<'a> {
         Ok(Self { agreement: shared.agree(wish)?, _bulk: bulk })
     }
 
-    fn give_back(mut self, bytes: u64) {
+    pub(super) fn give_back(mut self, bytes: u64) {
         self.agreement.moved(bytes);
     }
 }
@@ -153,7 +140,7 @@ fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Resul
     }
 }
 
-fn ready(wire: &mut Wire, nonce: u64) -> io::Result<()> {
+pub(super) fn ready(wire: &mut Wire, nonce: u64) -> io::Result<()> {
     wire.write_all(&Reply::Ready { nonce }.encode())
 }
 
@@ -249,29 +236,6 @@ fn receive_to_end(
     }
 }
 
-/// Waits until `program` has ended; how many bytes it received.
-///
-/// # Errors
-/// `TimedOut` when it has not by then; and when the client is gone or speaks, or the responder stops.
-fn wait_for(program: &mut dyn Program, wire: &Wire, ends: Duration, shared: &Shared) -> io::Result<u64> {
-    let began = Instant::now();
-    loop {
-        if let Some(bytes) = program.received() {
-            return Ok(bytes);
-        }
-        if ends < began.elapsed() || shared.stop.is_cancelled() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        // Blocks for a tick at most.
-        match wire.tcp().peek(&mut [0]) {
-            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
-            Ok(_) => return Err(io::ErrorKind::InvalidData.into()),
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-            Err(error) => return Err(error),
-        }
-    }
-}
-
 fn send(wire: &mut Wire, bytes: u64, hurry: &Hurry) -> io::Result<()> {
     let block = payload::block();
     let mut left = bytes;
@@ -336,111 +300,5 @@ pub(super) fn datagrams(udp: &UdpSocket, shared: &Shared) {
             // An answer that cannot be sent is a lost datagram, which is what is measured.
             let _ = mail::answer(udp, &answer.encode(), &envelope);
         }
-    }
-}
-
-/// The leave of one session: at most one at a time, and none once the session is over.
-struct SessionLeave<'a> {
-    session: u64,
-    peer: IpAddr,
-    shared: &'a Shared,
-}
-
-impl<'a> SessionLeave<'a> {
-    fn new(peer: IpAddr, shared: &'a Shared) -> Self {
-        Self { session: shared.leaves().session(), peer, shared }
-    }
-
-    fn give(&self, n: u32) -> u64 {
-        self.shared.leaves().give(self.session, self.peer, n)
-    }
-}
-
-impl Drop for SessionLeave<'_> {
-    fn drop(&mut self) {
-        self.shared.leaves().end(self.session);
-    }
-}
-
-/// Who may send datagrams, and how many more; as many as there are sessions.
-#[derive(Debug, Default)]
-pub(super) struct Leaves {
-    given: Vec<Leave>,
-    /// Keyed at random by the system, so that nonces cannot be guessed.
-    keys: RandomState,
-    sessions: u64,
-    count: u64,
-}
-
-#[derive(Debug)]
-struct Leave {
-    session: u64,
-    peer: IpAddr,
-    nonce: u64,
-    left: u32,
-}
-
-impl Leaves {
-    /// The number of a new session.
-    fn session(&mut self) -> u64 {
-        self.sessions += 1;
-        self.sessions
-    }
-
-    /// Leave for `n` datagrams from `peer`, in place of what `session` had before.
-    fn give(&mut self, session: u64, peer: IpAddr, n: u32) -> u64 {
-        self.end(session);
-        self.count += 1;
-        let nonce = self.keys.hash_one(self.count);
-        // The network may double a datagram; its copy is not taken from the others.
-        let left = n.saturating_mul(2);
-        self.given.push(Leave { session, peer: peer.to_canonical(), nonce, left });
-        nonce
-    }
-
-    fn end(&mut self, session: u64) {
-        self.given.retain(|leave| leave.session != session);
-    }
-
-    fn take(&mut self, nonce: u64, peer: IpAddr) -> bool {
-        let peer = peer.to_canonical();
-        let ours = |leave: &&mut Leave| leave.nonce == nonce && leave.peer == peer && 0 < leave.left;
-        match self.given.iter_mut().find(ours) {
-            Some(leave) => {
-                leave.left -= 1;
-                true
-            }
-            None => false,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::net::Ipv4Addr;
-
-    use super::*;
-
-    #[test]
-    fn leave_is_for_a_count_an_address_and_a_session() {
-        let here = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-        let mapped = IpAddr::V6(Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped());
-        let elsewhere = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
-        let mut leaves = Leaves::default();
-        let (one, other) = (leaves.session(), leaves.session());
-        let nonce = leaves.give(one, here, 1);
-        let theirs = leaves.give(other, elsewhere, 1);
-        assert!(!leaves.take(nonce ^ 1, here), "never given");
-        assert!(!leaves.take(nonce, elsewhere), "given to another address");
-        assert!(leaves.take(nonce, here) && leaves.take(nonce, mapped), "one and its copy");
-        assert!(!leaves.take(nonce, here), "used up");
-        let mut last = 0;
-        for _ in 0..1000 {
-            last = leaves.give(one, here, 1);
-        }
-        assert_eq!(leaves.given.len(), 2, "a new leave replaces the session's own");
-        assert!(leaves.take(theirs, elsewhere), "and no other's");
-        leaves.end(one);
-        assert!(!leaves.take(last, here), "the session is over");
     }
 }

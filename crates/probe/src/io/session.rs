@@ -1,5 +1,6 @@
 //! The client's end of a probe session: the Upgrade, and the experiments over TCP.
 
+use std::hash::{BuildHasher, RandomState};
 use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
@@ -233,18 +234,24 @@ fn download(wire: &mut Wire, bytes: u64, meter: &mut Meter) -> io::Result<(f64, 
     Ok((elapsed_s, wire.read_frame()?))
 }
 
+/// Two bytes that nobody can answer before they came: keyed at random by the system.
+pub(super) fn question(keys: &RandomState, number: u32) -> [u8; wire::EXCHANGE_BYTES] {
+    let [.., high, low] = keys.hash_one(number).to_be_bytes();
+    [high, low]
+}
+
 /// One exchange, timed: what is written comes back.
 fn exchange(
     wire: &mut Wire,
     sequence: u32,
     write: impl Fn(&mut Wire, [u8; wire::EXCHANGE_BYTES]) -> io::Result<()>,
 ) -> io::Result<f64> {
-    let [.., high, low] = sequence.to_be_bytes();
+    let question = question(&RandomState::new(), sequence);
     let began = Instant::now();
-    write(wire, [high, low])?;
+    write(wire, question)?;
     let answer = wire.read_frame()?;
     let elapsed_s = began.elapsed().as_secs_f64();
-    if answer == [high, low] {
+    if answer == question {
         Ok(elapsed_s)
     } else {
         Err(io::Error::new(io::ErrorKind::InvalidData, "the answer is not what was sent"))

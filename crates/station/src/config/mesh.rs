@@ -163,9 +163,9 @@ impl MeshConfig {
         Duration::from_secs_f64(peers as f64 * experiments as f64 / self.latency_per_s)
     }
 
-    /// Whether peers may test this station with iperf3.
-    pub(crate) fn serves_iperf3(&self) -> bool {
-        self.bulk && self.bulk_with == BulkWith::Iperf3 && crate::mesh::iperf3_usable().is_ok()
+    /// Whether this station is to be tested, and to test, with iperf3.
+    pub(crate) fn wants_iperf3(&self) -> bool {
+        self.bulk && self.bulk_with == BulkWith::Iperf3
     }
 
     /// How bulk tests are planned, and what they may cost.

@@ -241,7 +241,7 @@ impl Board {
             peers: self.counts(),
             hooks_dropped: self.hooks_dropped(),
             spool: self.spool(),
-            latencies: self.latencies.spreads(host),
+            latencies: self.latencies.spreads(host, Instant::now()),
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod door;
 mod iperf3;
+mod judge;
 mod log;
 mod place;
 mod shape;
@@ -16,30 +17,29 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
+use barograph_forecast::{Name, Quantity, Series};
 use barograph_mesh::{BudgetError, Cost, Gate, GateConfig, PlanConfig, Refusal, Spent, Statistics};
 use barograph_probe::io::{Cancel, Context, stream_counted};
 use barograph_probe::stop::Guard;
-use barograph_probe::stream::{Ended, StreamPlan, Streamed};
+use barograph_probe::stream::{StreamPlan, Streamed};
 use barograph_probe::wire::{Declined, STREAM_MS_MAX};
 use barograph_probe::{ProbeError, Target};
 
 pub(crate) use self::door::Door;
 pub(crate) use self::iperf3::usable as iperf3_usable;
-use self::log::{Log, State};
+use self::judge::checked;
+use self::log::Log;
 pub(crate) use self::log::{ROLES, Row, STATES};
 pub(crate) use self::place::{Held, Place, Use};
 use self::shape::{Path, Shape};
 pub(crate) use self::tester::Tester;
-use self::tool::TOOL_AGAIN;
+use self::tool::{NO_TOOL_THERE, NoTool, TOOL_AGAIN};
 use super::Board;
 use super::board::now_s;
 use super::peers::Peer;
-use crate::bank::{Bank, Measured};
+use crate::bank::Bank;
 use crate::config::{BulkWith, MeshConfig};
-use crate::detail;
 use crate::health::lock;
-use crate::prober::now_unix_ns;
 use crate::recorder::Inbox;
 
 /// Bulk tests of one station, at either end.
@@ -114,6 +114,9 @@ impl Bulk {
         let plan = PlanConfig { seed, ..config.plan() };
         plan.check()?;
         let gate = Gate::new(GateConfig { budget: plan.budget, seed, ..GateConfig::default() })?;
+        if config.wants_iperf3() {
+            iperf3::warn();
+        }
         let Parts { host, board, bank, inbox } = parts;
         Ok(Self {
             host,
@@ -122,7 +125,7 @@ impl Bulk {
             place: Arc::default(),
             early_stop: config.bulk_early_stop,
             with: config.bulk_with,
-            iperf3_port: config.serves_iperf3().then_some(config.bulk_iperf3_port),
+            iperf3_port: config.wants_iperf3().then_some(config.bulk_iperf3_port),
             board,
             bank,
             inbox,
@@ -209,19 +212,19 @@ impl Bulk {
     /// Makes one test towards `peer`, and records it, within this host's leave and the peer's.
     fn test(&self, peer: &Name, target: &Target, shape: &Shape, on_demand: bool) -> Verdict {
         let row = Row::new(now_s(), ROLES[0], peer.as_str(), shape.length.as_secs_f64(), on_demand);
-        let tool = match self.iperf3(peer, shape) {
-            Ok(tool) => tool,
-            Err(why) => {
-                let (why, told) = (why.to_string(), Some(TOOL_AGAIN.as_secs_f64()));
-                lock(&self.log).add(row.refused(why.clone(), told));
-                return Verdict::Refused { why, retry_after: TOOL_AGAIN };
-            }
-        };
-        let row = Row { with: tool.map(|_| iperf3::NAME), ..row };
         let deferred = |why: String, retry_after: Duration| {
             let row = row.clone().refused(format!("by this station: {why}"), Some(retry_after.as_secs_f64()));
             lock(&self.log).add(row);
             Verdict::Deferred { why, retry_after }
+        };
+        let tool = match self.iperf3(peer, shape) {
+            Ok(tool) => tool,
+            Err(NoTool::Here(why)) => return deferred(why, TOOL_AGAIN),
+            Err(NoTool::There) => {
+                let why = NO_TOOL_THERE.to_string();
+                lock(&self.log).add(row.refused(why.clone(), Some(TOOL_AGAIN.as_secs_f64())));
+                return Verdict::Refused { why, retry_after: TOOL_AGAIN };
+            }
         };
         let Some(_held) = self.place.take(Use::Test) else {
             return deferred("another bulk transfer is running here".into(), PLACE_AGAIN);
@@ -231,13 +234,13 @@ impl Bulk {
             Ok(grant) => grant,
             Err(refusal) => return deferred(refusal.to_string(), retry_after(&refusal)),
         };
+        let row = Row { with: tool.map(|_| iperf3::NAME), ..row };
         let id = lock(&self.log).add(row.clone());
         let sent = AtomicU64::new(0);
         let began = Instant::now();
-        let result = match tool {
-            Some(test) => self.send_iperf3(peer, target, test, &sent),
-            None => self.stream(peer, target, shape, &sent),
-        };
+        let by_tool = tool.and_then(|test| self.send_iperf3(peer, target, test, &sent));
+        let row = Row { with: by_tool.as_ref().map(|_| iperf3::NAME), ..row };
+        let result = by_tool.unwrap_or_else(|| self.stream(peer, target, shape, &sent));
         let result = result.and_then(|streamed| checked(streamed, began));
         let cost = match &result {
             Ok(streamed) => {
@@ -308,81 +311,6 @@ impl Bulk {
             }
         }
     }
-
-    /// Records what a test gave, and learns from it.
-    fn judged(
-        &self,
-        peer: &Name,
-        shape: &Shape,
-        row: Row,
-        cost: Cost,
-        result: Result<Streamed, ProbeError>,
-    ) -> (Row, Verdict) {
-        let row = Row { duration_s: Some(cost.duration.as_secs_f64()), bytes: Some(cost.bytes), ..row };
-        let streamed = match result {
-            Ok(streamed) => streamed,
-            Err(error) if error.stopped => {
-                let row = Row { state: State::Failed, why: Some("this station stopped".into()), ..row };
-                return (row, Verdict::Stopped);
-            }
-            Err(error) => {
-                if let Some(retry_after) = refusal(error.declined) {
-                    let why = error.message.clone();
-                    let told = Some(retry_after.as_secs_f64()).filter(|seconds| 0.0 < *seconds);
-                    return (row.refused(error.message, told), Verdict::Refused { why, retry_after });
-                }
-                let outcome = Outcome::Failed { failure: error.failure, after_s: error.after_s };
-                self.record(peer, outcome, detail::failed_test(&error.message, shape.length.as_secs_f64()));
-                let why = format!("{}: {}", error.failure.as_str(), error.message);
-                let row = Row { state: State::Failed, why: Some(why), ..row };
-                return (row.clone(), Verdict::Made { row, cost });
-            }
-        };
-        if row.with.is_none() {
-            self.learn(peer, shape, &streamed);
-        }
-        let rate = streamed.rate_bit_s();
-        let detail = detail::of_test(&streamed, shape.length.as_secs_f64(), shape.is_audit, row.with);
-        self.record(peer, Outcome::Value(rate), detail);
-        let ended = Some(streamed.ended.as_str());
-        let row = Row { state: State::Done, goodput_bit_s: Some(rate), ended, ..row };
-        (row.clone(), Verdict::Made { row, cost })
-    }
-
-    fn learn(&self, peer: &Name, shape: &Shape, streamed: &Streamed) {
-        let mut paths = lock(&self.paths);
-        let path = paths.entry(peer.clone()).or_default();
-        match streamed.ended {
-            Ended::Early(reason) => {
-                path.settled_in = Some(Duration::from_secs_f64(streamed.elapsed_s.max(0.0)));
-                path.calibration.learn_early(&reason);
-            }
-            Ended::Full if shape.calibrates => {
-                path.calibration.learn_full(&streamed.partials, streamed.rate_bit_s());
-            }
-            Ended::Full if streamed.surprised => {
-                path.calibration.learn_surprise(&streamed.partials, streamed.rate_bit_s());
-            }
-            Ended::Full | Ended::Bytes => {}
-        }
-    }
-
-    fn record(&self, peer: &Name, outcome: Outcome, detail: String) {
-        let (series, time_unix_ns) = (self.series(peer), now_unix_ns());
-        self.inbox.offer(Measured { series, time_unix_ns, outcome, detail });
-    }
-}
-
-/// Whether a peer that declines refuses this test alone, and how long it says to wait.
-fn refusal(declined: Option<Declined>) -> Option<Duration> {
-    match declined? {
-        Declined::BusyFor { retry_ms } | Declined::SpentFor { retry_ms } => {
-            Some(Duration::from_millis(retry_ms))
-        }
-        Declined::Busy | Declined::Spent | Declined::Full | Declined::Stopping => Some(Duration::ZERO),
-        // It does not know the experiment, or does not serve it: that is news of the path.
-        Declined::Malformed | Declined::NotServed | Declined::TooLarge { .. } => None,
-    }
 }
 
 fn retry_after(refusal: &Refusal) -> Duration {
@@ -390,17 +318,6 @@ fn retry_after(refusal: &Refusal) -> Duration {
         Refusal::Busy { retry_after } | Refusal::Spent { retry_after } => *retry_after,
         Refusal::NotAMember => Duration::ZERO,
     }
-}
-
-/// No rate that no network has, and none of no time.
-fn checked(streamed: Streamed, began: Instant) -> Result<Streamed, ProbeError> {
-    let rate = streamed.rate_bit_s();
-    if 0.0 < rate && rate <= RATE_MAX_BIT_S && 0.0 < streamed.duration_s {
-        return Ok(streamed);
-    }
-    let message = format!("a rate of {rate} bit/s in {} s is none", streamed.duration_s);
-    let after_s = began.elapsed().as_secs_f64();
-    Err(ProbeError { failure: Failure::Garbage, after_s, message, stopped: false, declined: None })
 }
 
 /// From the system's randomness, as the standard library's hash maps are keyed.
@@ -416,59 +333,5 @@ const AROUND: Duration = Duration::from_secs(4);
 const PLACE_AGAIN: Duration = Duration::from_secs(5);
 /// A peer may allow fewer bytes, and less time.
 const LOWERED_MAX: u32 = 2;
-/// Ten Tbit/s, ten times the fastest single link there is (IEEE 802.3df: 800 Gbit/s).
-const RATE_MAX_BIT_S: f64 = 1e13;
 /// The interval that a settled rate must lie in to end a test: the one that the page shows.
 const GUARD_LEVEL: f64 = 0.9;
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use barograph_probe::stream::Samples;
-
-    use super::*;
-
-    fn streamed(rate: f64, duration_s: f64) -> Streamed {
-        Streamed {
-            bytes: 1,
-            duration_s,
-            elapsed_s: duration_s,
-            whole_bit_s: rate,
-            settled_bit_s: None,
-            startup_s: None,
-            ended: Ended::Full,
-            proposed: None,
-            partials: Default::default(),
-            surprised: false,
-            tcp_info: None,
-            samples: Samples::new(),
-        }
-    }
-
-    #[test]
-    fn absurd_rates_are_failures_and_never_numbers() {
-        for (rate, duration_s) in [
-            (1.1e13, 1.0),
-            (f64::NAN, 1.0),
-            (f64::INFINITY, 1.0),
-            (0.0, 1.0),
-            (-1.0, 1.0),
-            (1e9, 0.0),
-            (1e9, f64::NAN),
-        ] {
-            let error = checked(streamed(rate, duration_s), Instant::now()).unwrap_err();
-            assert_eq!(error.failure, Failure::Garbage, "{rate} {duration_s}");
-        }
-        assert!(checked(streamed(1e13, 0.1), Instant::now()).is_ok());
-    }
-
-    #[test]
-    fn a_refusal_is_no_failure_and_ignorance_is_one() {
-        let wait = Duration::from_millis(7);
-        assert_eq!(refusal(Some(Declined::SpentFor { retry_ms: 7 })), Some(wait));
-        assert_eq!(refusal(Some(Declined::Busy)), Some(Duration::ZERO));
-        for failure in [None, Some(Declined::Malformed), Some(Declined::NotServed)] {
-            assert_eq!(refusal(failure), None);
-        }
-    }
-}

@@ -57,7 +57,7 @@ impl Card {
                 responder: true,
                 bulk: self.config.bulk,
                 archive: self.config.archive,
-                iperf3: self.config.serves_iperf3(),
+                iperf3: self.config.wants_iperf3() && super::iperf3_usable().is_ok(),
             },
             key: Some(self.key),
         }

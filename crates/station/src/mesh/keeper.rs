@@ -1,5 +1,6 @@
 //! The thread that keeps the table of peers: from the directory to targets, events and hooks.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
@@ -32,8 +33,8 @@ pub(crate) struct Keeper {
     thread: JoinHandle<()>,
 }
 
-/// What is done about a peer that nobody finds.
-type Silent = dyn Fn(&Name, &Silence) + Send + Sync;
+/// What is done when a peer was looked for: it was to be tested so often, and may not have been found.
+type Looked = dyn Fn(&Name, Duration, Option<&Silence>) + Send + Sync;
 
 /// What the thread works with.
 pub(crate) struct Parts {
@@ -50,8 +51,8 @@ pub(crate) struct Parts {
     pub(crate) sites: Arc<Sites>,
     /// Told which peers to measure, at every change.
     pub(crate) measure: Box<dyn Fn(Vec<Target>) + Send + Sync>,
-    /// Told of a peer that is there and was looked for in vain.
-    pub(crate) silent: Box<Silent>,
+    /// Told of a peer that is there and was looked for.
+    pub(crate) looked: Box<Looked>,
 }
 
 impl Keeper {
@@ -350,25 +351,30 @@ impl State {
         self.rests.ended(&host, found.is_ok(), Instant::now(), chance());
         if let Err(silence) = &found {
             tracing::debug!("{host}: {}", silence.why);
-            let is_up = self.parts.board.peers().get(&host).is_some_and(|peer| peer.standing == Standing::Up);
-            if is_up {
-                (self.parts.silent)(&host, silence);
-            }
+        }
+        let is_up = self.parts.board.peers().get(&host).is_some_and(|peer| peer.standing == Standing::Up);
+        if is_up {
+            let usual = self.parts.current.read().unwrap_or_else(PoisonError::into_inner).probe_period;
+            let up = self.parts.board.peers().up_count();
+            let period = self.card.config.latency_period(up, QUANTITIES.len()).max(usual);
+            (self.parts.looked)(&host, period, found.as_ref().err());
         }
         let found = found.map_err(|silence| silence.why);
         self.targets_changed |= self.parts.board.peers().checked(&host, &tried, found);
     }
 
     fn measure(&self) {
-        let quantities = ["rtt", "loss"].map(String::from);
-        let (up, peers): (usize, Vec<_>) = {
+        let quantities = QUANTITIES.map(String::from);
+        let (up, peers): (BTreeSet<Name>, Vec<_>) = {
             let peers = self.parts.board.peers();
             let known = peers.all().filter_map(|peer| Some((peer.entry.host.clone(), peer.target()?)));
-            (peers.all().filter(|peer| peer.standing == Standing::Up).count(), known.collect())
+            let up = peers.all().filter(|peer| peer.standing == Standing::Up);
+            (up.map(|peer| peer.entry.host.clone()).collect(), known.collect())
         };
+        self.parts.board.latencies.set_peers(&up, std::time::Instant::now());
         // Each experiment gives one of them. Peers that nobody has looked at yet count too, so that the first of a
         // large mesh are not measured as if they were all.
-        let period = Some(self.card.config.latency_period(up, quantities.len()));
+        let period = Some(self.card.config.latency_period(up.len(), quantities.len()));
         let target = |(host, address): (Name, std::net::SocketAddr)| {
             let target = Target::parse(&address.to_string(), &quantities, period, Provenance::Mesh).ok()?;
             Some(Target { name: host, ..target })
@@ -387,6 +393,8 @@ impl State {
     }
 }
 
+/// What a peer is measured for.
+const QUANTITIES: [&str; 2] = ["rtt", "loss"];
 /// News of the directory taken at once: a snapshot of a large mesh is settled in one go.
 const TOLD: usize = 1024;
 /// The thread looks around at least so often.

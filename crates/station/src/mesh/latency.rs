@@ -1,10 +1,11 @@
 //! How the latencies of exchanges with each peer are spread, idle and loaded apart, since the start (docs/spec/mesh.md §1).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use barograph_forecast::{Name, Quantity, Series};
+use barograph_probe::Plan;
 use hdrhistogram::Histogram;
 
 use super::PEERS_MAX;
@@ -12,17 +13,28 @@ use crate::health::lock;
 
 /// Of all peers.
 #[derive(Debug, Default)]
-pub(crate) struct Latencies(Mutex<BTreeMap<Name, Pair>>);
+pub(crate) struct Latencies(Mutex<BTreeMap<Name, Of>>);
 
-/// Of one peer: idle, and once something was measured under load, loaded.
+/// Of one peer.
 #[derive(Debug, Default)]
-struct Pair([Option<Box<Tally>>; 2]);
+struct Of {
+    /// Idle, and once something was measured under load, loaded.
+    tallies: [Option<Box<Tally>>; 2],
+    /// Until when all exchanges that were due are counted; `None` = none is due: it is no peer, or was not yet asked.
+    counted_to: Option<Instant>,
+    /// Since when it is no peer.
+    gone_at: Option<Instant>,
+}
 
 #[derive(Debug)]
 struct Tally {
     /// In microseconds.
     spread: Histogram<u32>,
+    /// How many were at most as long as each of [`BOUNDS_S`], and longer than the one before.
+    within: [u64; BOUNDS_S.len()],
+    count: u64,
     sum_s: f64,
+    max_s: f64,
     missed: u64,
 }
 
@@ -45,62 +57,125 @@ pub(crate) struct Spread {
 }
 
 impl Latencies {
-    /// Exchanges with a peer: what was answered, and how many were due and were not.
-    pub(crate) fn add(&self, peer: &Name, is_loaded: bool, answered_s: &[f64], missed: u64) {
-        let mut pairs = lock(&self.0);
-        if !pairs.contains_key(peer) && PEERS_MAX <= pairs.len() {
-            // As many as there may be peers are there: one of them is gone. Which, matters to nobody.
-            pairs.pop_first();
+    /// Exchanges with a peer, over at `now`: what was answered, and how many were due and were not.
+    pub(crate) fn add(&self, peer: &Name, is_loaded: bool, answered_s: &[f64], missed: u64, now: Instant) {
+        self.change(peer, |of| {
+            of.counted_to = Some(now);
+            let tally = of.tally(is_loaded);
+            answered_s.iter().for_each(|latency_s| tally.answered(*latency_s));
+            tally.missed = tally.missed.saturating_add(missed);
+        });
+    }
+
+    /// A peer was looked for, and was not measured since it was last counted: a latency test was due every `period`.
+    pub(crate) fn unmeasured(&self, peer: &Name, is_loaded: bool, period: Duration, now: Instant) {
+        self.change(peer, |of| {
+            let from = *of.counted_to.get_or_insert(now);
+            let elapsed = now.saturating_duration_since(from);
+            let tests = u32::try_from(elapsed.as_nanos() / period.as_nanos().max(1)).unwrap_or(u32::MAX);
+            if 0 < tests {
+                of.counted_to = from.checked_add(period.saturating_mul(tests));
+                let tally = of.tally(is_loaded);
+                let missed = u64::from(tests) * u64::from(Plan::RTT_EXCHANGES);
+                tally.missed = tally.missed.saturating_add(missed);
+            }
+        });
+    }
+
+    /// These are the peers from `now` on: of all others nothing is due, and what was is forgotten a while later.
+    pub(crate) fn set_peers(&self, peers: &BTreeSet<Name>, now: Instant) {
+        let mut all = lock(&self.0);
+        for (name, of) in all.iter_mut() {
+            if peers.contains(name) {
+                of.gone_at = None;
+            } else {
+                of.counted_to = None;
+                of.gone_at.get_or_insert(now);
+            }
         }
-        let slot = &mut pairs.entry(peer.clone()).or_default().0[usize::from(is_loaded)];
-        let tally = slot.get_or_insert_with(|| Box::new(Tally::new()));
-        for latency_s in answered_s.iter().copied().filter(|latency_s| latency_s.is_finite()) {
-            // Above 0, for a histogram of logarithms; a cast saturates.
-            let us = ((latency_s * 1e6).round() as u64).clamp(1, LATENCY_MAX_US);
-            tally.spread.saturating_record(us);
-            tally.sum_s += latency_s;
+        forget(&mut all, now);
+    }
+
+    fn change(&self, peer: &Name, change: impl FnOnce(&mut Of)) {
+        let mut all = lock(&self.0);
+        if !all.contains_key(peer) && PEERS_MAX <= all.len() {
+            let gone = all.iter().filter_map(|(name, of)| Some((of.gone_at?, name.clone()))).min();
+            // There are no more peers than that: somebody is gone, or is about to be said to be.
+            let Some((_, name)) = gone else { return };
+            all.remove(&name);
         }
-        tally.missed = tally.missed.saturating_add(missed);
+        change(all.entry(peer.clone()).or_default());
     }
 
     /// All of them, by peer, idle before loaded.
-    pub(crate) fn spreads(&self, host: &Name) -> Vec<Spread> {
-        let pairs = lock(&self.0);
-        let of_pair = |(peer, pair): (&Name, &Pair)| {
-            let tallies = pair.0.iter().zip([Quantity::RTT, Quantity::RTT_LOADED]);
+    pub(crate) fn spreads(&self, host: &Name, now: Instant) -> Vec<Spread> {
+        let mut all = lock(&self.0);
+        forget(&mut all, now);
+        let of_peer = |(peer, of): (&Name, &Of)| {
+            let tallies = of.tallies.iter().zip([Quantity::RTT, Quantity::RTT_LOADED]);
             let spreads = tallies.filter_map(|(tally, quantity)| {
                 let series = Series { source: host.clone(), target: peer.clone(), quantity };
                 Some(tally.as_deref()?.spread(series))
             });
             spreads.collect::<Vec<_>>()
         };
-        pairs.iter().flat_map(of_pair).collect()
+        all.iter().flat_map(of_peer).collect()
+    }
+}
+
+fn forget(all: &mut BTreeMap<Name, Of>, now: Instant) {
+    all.retain(|_, of| of.gone_at.is_none_or(|gone| now.saturating_duration_since(gone) < KEPT));
+}
+
+impl Of {
+    fn tally(&mut self, is_loaded: bool) -> &mut Tally {
+        self.tallies[usize::from(is_loaded)].get_or_insert_with(|| Box::new(Tally::new()))
     }
 }
 
 impl Tally {
     fn new() -> Self {
         let spread = Histogram::new_with_bounds(1, LATENCY_MAX_US, DIGITS).expect("the bounds are constants");
-        Self { spread, sum_s: 0.0, missed: 0 }
+        Self { spread, within: [0; BOUNDS_S.len()], count: 0, sum_s: 0.0, max_s: 0.0, missed: 0 }
+    }
+
+    fn answered(&mut self, latency_s: f64) {
+        if !latency_s.is_finite() {
+            return;
+        }
+        let latency_s = latency_s.clamp(0.0, seconds(LATENCY_MAX_US));
+        // Above 0, for a histogram of logarithms.
+        self.spread.saturating_record(((latency_s * 1e6).round() as u64).max(1));
+        if let Some(within) = BOUNDS_S.iter().position(|bound| latency_s <= *bound) {
+            self.within[within] += 1;
+        }
+        self.count += 1;
+        self.sum_s += latency_s;
+        self.max_s = self.max_s.max(latency_s);
     }
 
     fn spread(&self, series: Series) -> Spread {
-        let count = self.spread.len();
-        let due = count + self.missed;
+        let count = self.count;
+        let due = count.saturating_add(self.missed);
         let quantile = |share: f64| {
             // What was missed took longer than anything that was answered.
             let rank = (share * due as f64).ceil().max(1.0);
             let among_answered = rank / count as f64;
-            (rank <= count as f64).then(|| seconds(self.spread.value_at_quantile(among_answered)))
+            let value = || seconds(self.spread.value_at_quantile(among_answered)).min(self.max_s);
+            (rank <= count as f64).then(value)
         };
+        let mut so_far = 0;
         Spread {
             series,
             count,
             missed: self.missed,
             sum_s: self.sum_s,
-            max_s: (0 < count).then(|| seconds(self.spread.max())),
+            max_s: (0 < count).then_some(self.max_s),
             quantiles_s: QUANTILES.map(quantile),
-            at_most: BOUNDS_S.map(|bound| self.spread.count_between(0, (bound * 1e6) as u64)),
+            at_most: self.within.map(|within| {
+                so_far += within;
+                so_far
+            }),
         }
     }
 }
@@ -109,11 +184,30 @@ fn seconds(us: u64) -> f64 {
     us as f64 / 1e6
 }
 
+/// How much too late a timer began, beyond what is allowed for: for a test that `waited` for another with that peer, whose session
+/// was `opened_after` so long; by the fastest of its answers.
+pub(crate) fn delay(waited: Duration, opened_after: Duration, answered_s: &[f64]) -> Duration {
+    let fastest_s = answered_s.iter().copied().fold(f64::INFINITY, f64::min);
+    let round = Duration::try_from_secs_f64(fastest_s).unwrap_or_default();
+    let allowed = OPENING.saturating_add(round.saturating_mul(OPENING_ROUNDS));
+    waited.saturating_sub(TURN).saturating_add(opened_after.saturating_sub(allowed))
+}
+
 /// The quantiles that are shown.
 pub(crate) const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 /// Upper bounds of the buckets of `/metrics`, in seconds: from the round trip within a rack to what no program waits for.
 pub(crate) const BOUNDS_S: [f64; 16] =
     [1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0];
+/// How long what is known of a peer is shown after it is gone: to see in it why.
+const KEPT: Duration = Duration::from_hours(1);
+/// How long opening a session may take, beside [`OPENING_ROUNDS`], without being counted as a delay: as long as a segment that is
+/// lost at its begin (RFC 6298 §2).
+const OPENING: Duration = Duration::from_secs(1);
+/// Two connections, the refusal with its challenge, the Upgrade, and the request.
+const OPENING_ROUNDS: u32 = 5;
+/// How long an experiment with the same peer may hold a test up without that being counted: its datagrams take 1.2 s and as long as a
+/// session takes to open.
+const TURN: Duration = Duration::from_secs(3);
 /// How often a peer is to be asked within one measurement: as datagrams are sent (docs/spec/probe.md §2.4).
 pub(crate) const EVERY: Duration = Duration::from_millis(20);
 /// A minute; no experiment is longer.
@@ -132,12 +226,12 @@ mod tests {
 
     #[test]
     fn idle_and_loaded_are_apart_and_quantiles_count_what_was_missed() {
-        let latencies = Latencies::default();
+        let (latencies, now) = (Latencies::default(), Instant::now());
         let peer = name("b");
         let ms: Vec<f64> = (1..=100).map(|ms| f64::from(ms) / 1e3).collect();
-        latencies.add(&peer, false, &ms, 0);
-        latencies.add(&peer, true, &[0.5], 1);
-        let [idle, loaded] = &latencies.spreads(&name("a"))[..] else { panic!() };
+        latencies.add(&peer, false, &ms, 0, now);
+        latencies.add(&peer, true, &[0.5], 1, now);
+        let [idle, loaded] = &latencies.spreads(&name("a"), now)[..] else { panic!() };
         assert_eq!((idle.series.quantity.as_str(), loaded.series.quantity.as_str()), ("rtt", "rtt_loaded"));
         assert_eq!((idle.count, idle.missed, loaded.count, loaded.missed), (100, 0, 1, 1));
         for (quantile, expected) in idle.quantiles_s.iter().zip([0.050, 0.090, 0.099, 0.100]) {
@@ -147,31 +241,118 @@ mod tests {
         assert!((idle.sum_s - 5.05).abs() < 1e-9);
         assert!(loaded.quantiles_s[0].is_some(), "half were answered");
         assert_eq!(loaded.quantiles_s[1..], [None; 3], "and no more than half");
-        latencies.add(&peer, false, &[], 100);
-        let idle = &latencies.spreads(&name("a"))[0];
+        latencies.add(&peer, false, &[], 100, now);
+        let idle = &latencies.spreads(&name("a"), now)[0];
         assert!(idle.quantiles_s[0].is_some_and(|median| 0.09 < median), "{idle:?}");
         assert_eq!(idle.quantiles_s[1], None);
     }
 
     #[test]
     fn buckets_grow_and_absurd_latencies_stay_within_the_bounds() {
-        let latencies = Latencies::default();
-        latencies.add(&name("b"), false, &[0.0, 1e-9, 0.003, 7.0, 1e9, f64::NAN, f64::INFINITY, -1.0], 0);
-        let spread = &latencies.spreads(&name("a"))[0];
+        let (latencies, now) = (Latencies::default(), Instant::now());
+        latencies.add(
+            &name("b"),
+            false,
+            &[0.0, 1e-9, 0.003, 7.0, 1e9, f64::NAN, f64::INFINITY, -1.0],
+            0,
+            now,
+        );
+        let spread = &latencies.spreads(&name("a"), now)[0];
         assert!(spread.at_most.is_sorted() && spread.at_most[0] == 3, "{spread:?}");
         assert_eq!((spread.count, spread.at_most[15]), (6, 5));
-        assert!(spread.max_s.unwrap() <= 64.0);
+        assert_eq!(
+            (spread.max_s, spread.sum_s),
+            (Some(60.0), 67.003 + 1e-9),
+            "no latency is longer than a minute"
+        );
     }
 
     #[test]
     fn the_number_of_peers_and_the_memory_of_each_are_bounded() {
-        let latencies = Latencies::default();
+        let (latencies, now) = (Latencies::default(), Instant::now());
         for peer in 0..2 * PEERS_MAX {
-            latencies.add(&name(&format!("p{peer}")), false, &[0.01, 60.0], 0);
+            latencies.add(&name(&format!("p{peer}")), false, &[0.01, 60.0], 0, now);
         }
-        assert_eq!(latencies.spreads(&name("a")).len(), PEERS_MAX);
+        assert_eq!(latencies.spreads(&name("a"), now).len(), PEERS_MAX);
         let tally = Tally::new();
         let bytes = tally.spread.distinct_values() * size_of::<u32>() + size_of::<Tally>();
         assert!(bytes <= 2048, "{bytes}");
+    }
+
+    #[test]
+    fn bounds_are_exact_and_inclusive() {
+        let (latencies, now) = (Latencies::default(), Instant::now());
+        latencies.add(&name("b"), false, &[0.000_999, 0.001, 0.001_01, 0.001_01], 0, now);
+        let spread = &latencies.spreads(&name("a"), now)[0];
+        assert_eq!(BOUNDS_S[3], 0.001);
+        assert_eq!((spread.at_most[2], spread.at_most[3], spread.at_most[4]), (0, 2, 4));
+        assert_eq!(spread.max_s, Some(0.001_01));
+        assert!(spread.quantiles_s.iter().flatten().all(|quantile| *quantile <= 0.001_01));
+    }
+
+    #[test]
+    fn while_a_peer_is_silent_its_tests_are_due_as_before_until_it_is_gone() {
+        let (latencies, began, period) = (Latencies::default(), Instant::now(), Duration::from_secs(10));
+        let (peer, at) = (name("b"), |s| began + Duration::from_secs(s));
+        let missed = |now| latencies.spreads(&name("a"), now).iter().map(|of| of.missed).collect::<Vec<_>>();
+        latencies.add(&peer, false, &[0.01; 11], 0, at(0));
+        // Looks as they are made: soon, and later seldom.
+        for s in [2, 6, 14, 30, 62] {
+            latencies.unmeasured(&peer, false, period, at(s));
+        }
+        assert_eq!(missed(at(62)), [66], "six tests in a minute");
+        latencies.unmeasured(&peer, true, period, at(122));
+        assert_eq!(missed(at(122)), [66, 66], "with the load of then");
+        // The lease is over: nothing is due, also of the time until it is back.
+        latencies.set_peers(&BTreeSet::new(), at(130));
+        latencies.set_peers(&BTreeSet::from([peer.clone()]), at(1000));
+        latencies.unmeasured(&peer, false, period, at(1001));
+        assert_eq!(missed(at(1001)), [66, 66]);
+        latencies.unmeasured(&peer, false, period, at(1011));
+        assert_eq!(missed(at(1011)), [77, 66]);
+        latencies.unmeasured(&name("new"), false, period, at(5));
+        assert_eq!(missed(at(1011)).len(), 2, "nothing was due of one that was never there");
+    }
+
+    #[test]
+    fn only_those_gone_make_room_and_are_forgotten() {
+        let (latencies, now) = (Latencies::default(), Instant::now());
+        let all: BTreeSet<Name> = (0..PEERS_MAX).map(|peer| name(&format!("p{peer}"))).collect();
+        all.iter().for_each(|peer| latencies.add(peer, false, &[0.01], 0, now));
+        let targets = |now| {
+            let spreads = latencies.spreads(&name("a"), now);
+            spreads.into_iter().map(|of| of.series.target).collect::<BTreeSet<_>>()
+        };
+        latencies.add(&name("new"), false, &[0.01], 0, now);
+        assert_eq!(targets(now), all, "nobody is put out who is there");
+        let gone = name("p7");
+        let rest: BTreeSet<Name> = all.iter().filter(|peer| **peer != gone).cloned().collect();
+        latencies.set_peers(&rest, now);
+        assert_eq!(targets(now + KEPT / 2), all, "it is still shown");
+        latencies.add(&name("new"), false, &[0.01], 0, now);
+        assert!(targets(now).contains(&name("new")) && !targets(now).contains(&gone));
+        latencies.set_peers(&rest, now);
+        assert_eq!(targets(now + KEPT), rest);
+    }
+
+    #[test]
+    fn a_test_that_could_not_begin_is_late_by_more_than_what_is_usual() {
+        let ms = Duration::from_millis;
+        for (waited, opened_after, fastest_s, late) in [
+            (0, 100, 0.02, 0),
+            (0, 3100, 0.02, 2000),
+            // A satellite's path.
+            (0, 3000, 0.6, 0),
+            (2500, 100, 0.02, 0),
+            (8000, 100, 0.02, 5000),
+            (8000, 3100, 0.02, 7000),
+        ] {
+            assert_eq!(
+                delay(ms(waited), ms(opened_after), &[1.0, fastest_s]),
+                ms(late),
+                "{waited} {opened_after}"
+            );
+        }
+        assert_eq!(delay(ms(0), ms(2000), &[]), ms(1000));
     }
 }

@@ -157,6 +157,11 @@ impl Peers {
         self.all.values()
     }
 
+    /// How many of them are there.
+    pub(super) fn up_count(&self) -> usize {
+        self.all.values().filter(|peer| peer.standing == Standing::Up).count()
+    }
+
     /// One of them.
     pub(crate) fn get(&self, host: &Name) -> Option<&Peer> {
         self.all.get(host)

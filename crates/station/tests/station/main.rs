@@ -9,6 +9,7 @@ mod echo;
 mod engine;
 mod guard;
 mod http;
+mod iperf3;
 mod live;
 mod mesh;
 mod page;

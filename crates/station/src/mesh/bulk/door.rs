@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use barograph_forecast::Name;
 use barograph_mesh::{Cost, Refusal};
-use barograph_probe::io::{Agreement, Consent, Wish};
+use barograph_probe::io::{Agreement, Consent, Settled, Wish};
 use barograph_probe::wire::{Declined, Request};
 
 use super::log::{ROLES, Row, State};
@@ -29,7 +29,7 @@ impl Consent for Door {
             }
             // The owner, or whoever has the owner's token: no budget is asked, and no test runs meanwhile.
             let held = self.0.place.take(Use::Guest).ok_or_else(|| self.0.busy())?;
-            return Ok(Agreement::new(Duration::MAX, move |_, _| drop(held)));
+            return Ok(Agreement::new(Duration::MAX, move |_| drop(held)));
         };
         match wish.request {
             Request::Stream { ms, bytes_max } => {
@@ -86,14 +86,20 @@ impl Door {
         })?;
         let id = lock(&bulk.log).add(row.clone());
         let bulk = Arc::clone(bulk);
-        Ok(Agreement::new(GRACE, move |duration, bytes| {
+        Ok(Agreement::new(GRACE, move |Settled { duration, bytes, failed }| {
             // Only a test that was not over in time is counted already.
             let _ = lock(&bulk.gate).end(bulk.now(), token, Cost { duration, bytes });
             drop(held);
-            let (state, why) = match bytes {
-                0 => (State::Failed, Some("the peer sent nothing".to_string())),
-                _ => (State::Done, None),
+            let why = match (failed, bytes) {
+                (Some(why), _) => {
+                    let why = format!("{}: {why}", row.with.unwrap_or("here"));
+                    tracing::warn!("a bulk test from {} failed: {why}", row.peer);
+                    Some(why)
+                }
+                (None, 0) => Some("the peer sent nothing".into()),
+                (None, _) => None,
             };
+            let state = if why.is_some() { State::Failed } else { State::Done };
             let duration_s = Some(duration.as_secs_f64());
             lock(&bulk.log).end(id, Row { state, why, duration_s, bytes: Some(bytes), ..row });
         }))

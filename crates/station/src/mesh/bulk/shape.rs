@@ -17,6 +17,8 @@ pub(super) struct Path {
     pub(super) calibration: Calibration,
     /// How long the last test took that ended early.
     pub(super) settled_in: Option<Duration>,
+    /// Its last test was held by iperf3's limit: the forecast is far too low, and our own stream has to say so.
+    pub(super) outgrew_tool: bool,
 }
 
 /// A test as it is to be made.

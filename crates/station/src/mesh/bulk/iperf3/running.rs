@@ -1,0 +1,135 @@
+//! iperf3's processes: whether it is here, and one that runs.
+
+use std::ffi::OsStr;
+use std::io::{self, Read};
+use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::time::Duration;
+
+use super::NAME;
+
+/// The minor number of the iperf3 that is installed here; asked until there is one that can be used, and then not again.
+///
+/// # Errors
+/// A sentence that says what is missing.
+pub(crate) fn usable() -> Result<u32, String> {
+    static USABLE: OnceLock<u32> = OnceLock::new();
+    if let Some(minor) = USABLE.get() {
+        return Ok(*minor);
+    }
+    let minor = version(NAME.as_ref())?;
+    Ok(*USABLE.get_or_init(|| minor))
+}
+
+/// Says in the log what is wrong with the iperf3 here, if anything; for the start.
+pub(crate) fn warn() {
+    match usable() {
+        Err(why) => {
+            tracing::warn!("mesh.bulk_with is iperf3, but {why}: no bulk test is made until it is there")
+        }
+        Ok(minor) if minor < MENDED => tracing::warn!(
+            "iperf3 3.{minor} is older than 3.{MENDED}: unless its distributor has mended it, whoever reaches its port can \
+             make it crash, or worse (SECURITY.md)"
+        ),
+        Ok(_) => {}
+    }
+}
+
+fn version(program: &OsStr) -> Result<u32, String> {
+    let mut running = Running::start(program, &["--version".into()]).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => "iperf3 is not installed here".to_string(),
+        _ => format!("iperf3 cannot be started here: {error}"),
+    })?;
+    let text = running.ended(ASKING).ok_or("iperf3 did not say its version in time")?;
+    let text = String::from_utf8_lossy(&text);
+    let minor = text.strip_prefix("iperf 3.").and_then(|rest| {
+        let digits = rest.find(|letter: char| !letter.is_ascii_digit()).unwrap_or(rest.len());
+        rest[..digits].parse().ok()
+    });
+    match minor {
+        None => Err("the iperf3 that is installed here does not say that it is iperf 3".into()),
+        Some(minor) if minor < OLDEST => {
+            Err(format!("the iperf3 that is installed here is 3.{minor}, older than 3.{OLDEST}"))
+        }
+        Some(minor) => Ok(minor),
+    }
+}
+
+/// A process that ends when dropped, and what it prints.
+pub(super) struct Running {
+    child: Child,
+    output: Receiver<Vec<u8>>,
+}
+
+impl Running {
+    /// Without a shell: no word is more than a word.
+    pub(super) fn start(program: &OsStr, arguments: &[String]) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn()?;
+        let (sender, output) = channel();
+        let stdout = child.stdout.take();
+        let running = Self { child, output };
+        let read = move || {
+            let mut text = Vec::new();
+            // What is longer is no report; the process is ended then.
+            let _ = stdout.map(|stdout| stdout.take(REPORT_BYTES_MAX).read_to_end(&mut text));
+            let _ = sender.send(text);
+        };
+        std::thread::Builder::new().name(NAME.into()).spawn(read)?;
+        Ok(running)
+    }
+
+    /// What it printed, once it has ended; `None` = it has not `within` that time.
+    pub(super) fn ended(&mut self, within: Duration) -> Option<Vec<u8>> {
+        match self.output.recv_timeout(within) {
+            Ok(text) => Some(text),
+            Err(RecvTimeoutError::Timeout) => None,
+            Err(RecvTimeoutError::Disconnected) => Some(Vec::new()),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The youngest option that is used, `--server-bitrate-limit`, came with 3.10.
+const OLDEST: u32 = 10;
+/// Until 3.14 a length on its control connection overflows (CVE-2023-38403), until 3.18 its parameters do not have the types
+/// that it takes them for (CVE-2024-53580).
+const MENDED: u32 = 18;
+const ASKING: Duration = Duration::from_secs(2);
+/// A report of 30 s with its intervals has 40 kB.
+const REPORT_BYTES_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::mesh::bulk::iperf3::fake;
+
+    #[test]
+    fn what_is_missing_is_said_as_it_is() {
+        let of = |script: &str| {
+            let (_directory, program) = fake(script);
+            version(program.as_os_str())
+        };
+        assert_eq!(of("echo 'iperf 3.12 (cJSON 1.7.15)'; echo Linux"), Ok(12));
+        assert_eq!(of("echo 'iperf 3.20'"), Ok(20));
+        for (script, word) in [
+            ("echo 'iperf 3.9'", "older than 3.10"),
+            ("echo 'iperf 2.1.9'", "does not say"),
+            ("exit 1", "does not say"),
+            ("exec sleep 60", "in time"),
+        ] {
+            let why = of(script).unwrap_err();
+            assert!(why.contains(word), "{script}: {why}");
+        }
+        assert_eq!(version("/nowhere/iperf3".as_ref()).unwrap_err(), "iperf3 is not installed here");
+    }
+}

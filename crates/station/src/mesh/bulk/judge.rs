@@ -1,0 +1,170 @@
+//! What is made of a test's result: its row, its record, and what it teaches.
+
+use std::time::{Duration, Instant};
+
+use barograph_forecast::{Failure, Name, Outcome};
+use barograph_mesh::Cost;
+use barograph_probe::ProbeError;
+use barograph_probe::stream::{Ended, Streamed};
+use barograph_probe::wire::Declined;
+
+use super::log::{Row, State};
+use super::shape::Shape;
+use super::tool::HELD;
+use super::{Bulk, Verdict};
+use crate::bank::Measured;
+use crate::detail;
+use crate::health::lock;
+use crate::prober::now_unix_ns;
+
+impl Bulk {
+    /// Records what a test gave, and learns from it.
+    pub(super) fn judged(
+        &self,
+        peer: &Name,
+        shape: &Shape,
+        row: Row,
+        cost: Cost,
+        result: Result<Streamed, ProbeError>,
+    ) -> (Row, Verdict) {
+        let row = Row { duration_s: Some(cost.duration.as_secs_f64()), bytes: Some(cost.bytes), ..row };
+        let streamed = match result {
+            Ok(streamed) => streamed,
+            Err(error) if error.stopped => {
+                let row = Row { state: State::Failed, why: Some("this station stopped".into()), ..row };
+                return (row, Verdict::Stopped);
+            }
+            Err(error) => {
+                if let Some(retry_after) = refusal(error.declined) {
+                    let why = error.message.clone();
+                    let told = Some(retry_after.as_secs_f64()).filter(|seconds| 0.0 < *seconds);
+                    return (row.refused(error.message, told), Verdict::Refused { why, retry_after });
+                }
+                let outcome = Outcome::Failed { failure: error.failure, after_s: error.after_s };
+                self.record(peer, outcome, detail::failed_test(&error.message, shape.length.as_secs_f64()));
+                let why = format!("{}: {}", error.failure.as_str(), error.message);
+                let row = Row { state: State::Failed, why: Some(why), ..row };
+                return (row.clone(), Verdict::Made { row, cost });
+            }
+        };
+        let is_own = row.with.is_none();
+        let is_held = !is_own && matches!(streamed.ended, Ended::Bytes);
+        self.learn(peer, shape, &streamed, is_own);
+        let ended = Some(streamed.ended.as_str());
+        if is_held {
+            // That is the rate that it was held to, and none of the path.
+            let row = Row { state: State::Failed, ended, why: Some(HELD.into()), ..row };
+            return (row.clone(), Verdict::Made { row, cost });
+        }
+        let rate = streamed.rate_bit_s();
+        let detail = detail::of_test(&streamed, shape.length.as_secs_f64(), shape.is_audit, row.with);
+        self.record(peer, Outcome::Value(rate), detail);
+        let row = Row { state: State::Done, goodput_bit_s: Some(rate), ended, ..row };
+        (row.clone(), Verdict::Made { row, cost })
+    }
+
+    fn learn(&self, peer: &Name, shape: &Shape, streamed: &Streamed, is_own: bool) {
+        let mut paths = lock(&self.paths);
+        let path = paths.entry(peer.clone()).or_default();
+        path.outgrew_tool = !is_own && matches!(streamed.ended, Ended::Bytes);
+        if !is_own {
+            return;
+        }
+        match streamed.ended {
+            Ended::Early(reason) => {
+                path.settled_in = Some(Duration::from_secs_f64(streamed.elapsed_s.max(0.0)));
+                path.calibration.learn_early(&reason);
+            }
+            Ended::Full if shape.calibrates => {
+                path.calibration.learn_full(&streamed.partials, streamed.rate_bit_s());
+            }
+            Ended::Full if streamed.surprised => {
+                path.calibration.learn_surprise(&streamed.partials, streamed.rate_bit_s());
+            }
+            Ended::Full | Ended::Bytes => {}
+        }
+    }
+
+    fn record(&self, peer: &Name, outcome: Outcome, detail: String) {
+        let (series, time_unix_ns) = (self.series(peer), now_unix_ns());
+        self.inbox.offer(Measured { series, time_unix_ns, outcome, detail });
+    }
+}
+
+/// Whether a peer that declines refuses this test alone, and how long it says to wait.
+fn refusal(declined: Option<Declined>) -> Option<Duration> {
+    match declined? {
+        Declined::BusyFor { retry_ms } | Declined::SpentFor { retry_ms } => {
+            Some(Duration::from_millis(retry_ms))
+        }
+        Declined::Busy | Declined::Spent | Declined::Full | Declined::Stopping => Some(Duration::ZERO),
+        // It does not know the experiment, or does not serve it: that is news of the path.
+        Declined::Malformed | Declined::NotServed | Declined::TooLarge { .. } => None,
+    }
+}
+
+/// No rate that no network has, and none of no time.
+pub(super) fn checked(streamed: Streamed, began: Instant) -> Result<Streamed, ProbeError> {
+    let rate = streamed.rate_bit_s();
+    if 0.0 < rate && rate <= RATE_MAX_BIT_S && 0.0 < streamed.duration_s {
+        return Ok(streamed);
+    }
+    let message = format!("a rate of {rate} bit/s in {} s is none", streamed.duration_s);
+    let after_s = began.elapsed().as_secs_f64();
+    Err(ProbeError { failure: Failure::Garbage, after_s, message, stopped: false, declined: None })
+}
+
+/// Ten Tbit/s, ten times the fastest single link there is (IEEE 802.3df: 800 Gbit/s).
+const RATE_MAX_BIT_S: f64 = 1e13;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_probe::stream::Samples;
+
+    use super::*;
+
+    fn streamed(rate: f64, duration_s: f64) -> Streamed {
+        Streamed {
+            bytes: 1,
+            duration_s,
+            elapsed_s: duration_s,
+            whole_bit_s: rate,
+            settled_bit_s: None,
+            startup_s: None,
+            ended: Ended::Full,
+            proposed: None,
+            partials: Default::default(),
+            surprised: false,
+            tcp_info: None,
+            samples: Samples::new(),
+        }
+    }
+
+    #[test]
+    fn absurd_rates_are_failures_and_never_numbers() {
+        for (rate, duration_s) in [
+            (1.1e13, 1.0),
+            (f64::NAN, 1.0),
+            (f64::INFINITY, 1.0),
+            (0.0, 1.0),
+            (-1.0, 1.0),
+            (1e9, 0.0),
+            (1e9, f64::NAN),
+        ] {
+            let error = checked(streamed(rate, duration_s), Instant::now()).unwrap_err();
+            assert_eq!(error.failure, Failure::Garbage, "{rate} {duration_s}");
+        }
+        assert!(checked(streamed(1e13, 0.1), Instant::now()).is_ok());
+    }
+
+    #[test]
+    fn a_refusal_is_no_failure_and_ignorance_is_one() {
+        let wait = Duration::from_millis(7);
+        assert_eq!(refusal(Some(Declined::SpentFor { retry_ms: 7 })), Some(wait));
+        assert_eq!(refusal(Some(Declined::Busy)), Some(Duration::ZERO));
+        for failure in [None, Some(Declined::Malformed), Some(Declined::NotServed)] {
+            assert_eq!(refusal(failure), None);
+        }
+    }
+}
