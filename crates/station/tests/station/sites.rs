@@ -245,20 +245,19 @@ fn stations_of_one_host_settle_at_one_site_with_one_representative() {
         })
     };
     let stations = ["a", "b", "c"].map(start);
-    for station in &stations {
-        until(station.address(), "/v1/sites", |answer| {
-            let answer = answer.json();
-            // Each of them sees its own row alone, and the others' word for their sites.
-            answer["now"]["from"] == "auto"
-                && answer["now"]["site"] == "a"
-                && answer["now"]["represents"] == (answer["host"] != "b")
-                && answer["pending"].is_null()
-        });
-    }
-    for (station, groups) in
-        stations.iter().zip([&["local:a", "global"][..], &["local:a"], &["local:a", "global"]])
-    {
-        until_groups(station, groups);
+    let now = || stations.each_ref().map(|station| get(station.address(), "/v1/sites").json());
+    until(stations[0].address(), "/v1/sites", |_| {
+        // Each of them sees its own row alone, and the others' word for their sites.
+        let is_there = |answer: &Value| answer["now"]["site"] == "a" && answer["pending"].is_null();
+        let represent =
+            |answers: &[Value]| answers.iter().filter(|one| one["now"]["represents"] == true).count();
+        let answers = now();
+        answers.iter().all(is_there) && represent(&answers[..2]) <= 1
+    });
+    for (station, answer) in stations.iter().zip(now()) {
+        assert_eq!(answer["now"]["from"], "auto");
+        let groups = ["local:a", "global"];
+        until_groups(station, if answer["now"]["represents"] == true { &groups } else { &groups[..1] });
         until(station.address(), "/v1/mesh", |answer| answer.json()["peers"]["up"] == 2);
     }
     for station in stations {
