@@ -172,7 +172,7 @@ fn stations_find_their_two_sites_by_themselves() {
     let head = network.a.v4().to_string();
     let start = |at: usize, token: Option<&str>| {
         let host = if at < 2 { &network.a } else { &network.b };
-        let listen = if at % 2 == 0 { "[::]:10132" } else { "[::]:10133" };
+        let listen = if at.is_multiple_of(2) { "[::]:10132" } else { "[::]:10133" };
         let join = token.map(|_| ["--join", head.as_str()]);
         let names = ["--host", hosts[at], "--listen", listen];
         let arguments = [&names[..], join.as_ref().map_or(&[], |join| &join[..]), &settings].concat();
