@@ -11,7 +11,7 @@ export class Sites {
   /** Takes the answer of `/v1/sites`; `null` where the station knows none. */
   show(answer) {
     const told = answer && describe(answer);
-    this.parts.mesh_sites.hidden = !told || told.sites.length === 0;
+    this.parts.mesh_sites.hidden = !told || (told.sites.length === 0 && !answer.pending);
     if (this.parts.mesh_sites.hidden) return;
     setText(this.parts.mesh_sites_title, told.title);
     setText(this.parts.mesh_place, told.place);
@@ -44,9 +44,15 @@ export function describe({ host, now, proposed, pending, sees, sites, unknown })
 
 function placeOf({ host, now, proposed, pending }) {
   const is = `${host} is at ${now.site}${now.represents ? ', which it represents' : ''} (${WHO[now.from] ?? now.from}).`;
-  if (pending) return `${is} It goes to ${pending.site} in ${Math.ceil(pending.in_s / 60)} min if the forecasts stay so.`;
-  if (!proposed || proposed.site === now.site || now.from === 'configured') return is;
-  return `${is} Proposed for it is ${proposed.site}: barograph sites --accept.`;
+  if (pending) {
+    const within = pending.represents ? 'will represent it' : 'leaves that to another';
+    const what = pending.site === now.site ? within : `goes to ${pending.site}`;
+    return `${is} It ${what} in ${Math.ceil(pending.in_s / 60)} min if the forecasts stay so.`;
+  }
+  const is_same = proposed?.site === now.site && proposed.represents === now.represents;
+  if (!proposed || is_same || now.from === 'configured') return is;
+  const role = proposed.represents ? 'which it would represent' : 'which another represents';
+  return `${is} Proposed for it is ${proposed.site}, ${role}: barograph sites --accept, at every station of the site.`;
 }
 
 function interval({ lower, upper }) {

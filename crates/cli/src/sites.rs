@@ -54,6 +54,7 @@ fn shown(answer: &Value) -> String {
     if let Some(in_s) = pending["in_s"].as_f64() {
         lines.push(format!("in {in_s:.0} s it goes to {}, if the forecasts stay so", place(pending)));
     }
+    lines.extend(proposed(now, &answer["proposed"]));
     let sites = answer["sites"].as_array().map(Vec::as_slice).unwrap_or_default();
     let unknown = names(&answer["unknown"]);
     for site in sites {
@@ -82,6 +83,9 @@ fn shown(answer: &Value) -> String {
     if !unknown.is_empty() {
         lines.push(format!("\nno round trip is forecast yet: {}", unknown.join(", ")));
     }
+    if let Some(left_out @ 1..) = answer["left_out"].as_u64() {
+        lines.push(format!("\nnot looked at: {left_out} more hosts, the last by name"));
+    }
     if answer["sees"] == "own" {
         lines.push(
             "\nthis is what this station forecasts itself; the mesh's archive has the pairs of all"
@@ -89,6 +93,24 @@ fn shown(answer: &Value) -> String {
         );
     }
     lines.join("\n")
+}
+
+/// What can be accepted, if it would change something.
+fn proposed(now: &Value, proposed: &Value) -> Option<String> {
+    let is_same = ["site", "represents"].iter().all(|key| now[key] == proposed[key]);
+    if proposed.is_null() || is_same || now["from"] == "configured" {
+        return None;
+    }
+    let site = text(&proposed["site"]);
+    let (role, then) = match (proposed["represents"] == true, now["site"] == proposed["site"]) {
+        (true, true) => (", which it would represent", ""),
+        (true, false) => (
+            ", which it would represent",
+            "\nit is to be accepted at every station of a site; until no station is without one, they measure each other as before",
+        ),
+        (false, _) => (", which another represents", ""),
+    };
+    Some(format!("proposed for it: {site}{role} (barograph sites --accept){then}"))
 }
 
 fn place(place: &Value) -> String {
@@ -122,12 +144,14 @@ mod tests {
                   "too_close_to_call": ["c"] },
                 { "site": "d", "hosts": ["d"], "representative": "d", "reason": "d stands alone", "within": null,
                   "next": null, "too_close_to_call": [] }],
-            "unknown": ["d"], "left_out": 0
+            "unknown": ["d"], "left_out": 3
         });
         let shown = shown(&answer);
         for line in [
             "a is at default, which it represents (auto)",
             "in 300 s it goes to a, which it represents, if the forecasts stay so",
+            "proposed for it: a, which it would represent (barograph sites --accept)",
+            "not looked at: 3 more hosts, the last by name",
             r"a: a, b\u{1b}[2J",
             "  the widest pair: 0.30 ms, 90 % interval 0.20 to 0.40 ms",
             "  too close to call: c",
@@ -137,5 +161,18 @@ mod tests {
             assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
         }
         assert!(!shown.contains("d stands alone"), "{shown}");
+    }
+
+    #[test]
+    fn a_proposal_is_shown_where_it_changes_something() {
+        let told = |site: &str, represents: bool, from: &str| {
+            let now = json!({ "site": "a", "represents": true, "from": from });
+            proposed(&now, &json!({ "site": site, "represents": represents }))
+        };
+        let leave = Some("proposed for it: a, which another represents (barograph sites --accept)".into());
+        assert_eq!(told("a", false, "accepted"), leave);
+        assert_eq!((told("a", true, "auto"), told("b", true, "configured")), (None, None));
+        assert!(told("b", true, "auto").is_some_and(|told| told.contains("at every station of a site")));
+        assert_eq!(proposed(&json!({}), &Value::Null), None);
     }
 }

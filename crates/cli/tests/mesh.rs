@@ -1,4 +1,4 @@
-//! Two stations on two hosts (network namespaces), as people run them: joined, killed, back again. Skipped
+//! Stations on two hosts (network namespaces), as people run them: joined, killed, back again, and at sites that they found. Skipped
 //! loudly without root, which only making the hosts needs; the stations are an ordinary user's where possible.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
@@ -11,11 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Stdio};
 use std::time::{Duration, Instant};
 
-use barograph_sim::{Host, Link, Network, network_or_skip};
-use serde_json::Value;
+use barograph_sim::{Host, Link, LinkSpec, Network, network_or_skip};
+use serde_json::{Value, json};
 
 /// Every wait ends after this; it is also what two fresh stations may take to forecast each other.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Two times eight seconds that a change waits, the first forecasts, and a busy machine.
+const SETTLED: Duration = Duration::from_secs(180);
 /// The default lease, and the second that it may be late.
 const LEASE: Duration = Duration::from_secs(11);
 /// `nobody`: an ordinary user whom every system has.
@@ -24,6 +26,7 @@ const USER: u32 = 65_534;
 /// A station on a host, killed when dropped.
 struct Up<'a> {
     host: &'a Host,
+    port: u16,
     child: Child,
     _stdout: BufReader<ChildStdout>,
 }
@@ -40,13 +43,14 @@ impl<'a> Up<'a> {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        assert!(line.starts_with("listening on http://[::]:10132/"), "{line:?}");
-        Self { host, child, _stdout: stdout }
+        let port = line.strip_prefix("listening on http://[::]:").and_then(|rest| rest.split('/').next());
+        let port = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
+        Self { host, port, child, _stdout: stdout }
     }
 
     fn ask(&self, method: &str, path: &str, body: &str) -> Value {
         let ask = || {
-            let address: SocketAddr = "127.0.0.1:10132".parse().unwrap();
+            let address = SocketAddr::from(([127, 0, 0, 1], self.port));
             let mut stream = TcpStream::connect_timeout(&address, LIMIT).unwrap();
             stream.set_read_timeout(Some(LIMIT)).unwrap();
             let length = body.len();
@@ -94,11 +98,11 @@ impl Drop for Up<'_> {
 }
 
 /// A state directory and a copy of the program that an ordinary user can reach.
-fn prepare(directory: &Path) -> (PathBuf, [PathBuf; 2]) {
+fn prepare<const N: usize>(directory: &Path, hosts: [&str; N]) -> (PathBuf, [PathBuf; N]) {
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();
     let program = directory.join("barograph");
     std::fs::copy(env!("CARGO_BIN_EXE_barograph"), &program).unwrap();
-    let states = ["a", "b"].map(|host| {
+    let states = hosts.map(|host| {
         let state = directory.join(host);
         std::fs::create_dir(&state).unwrap();
         std::os::unix::fs::chown(&state, Some(USER), Some(USER)).unwrap();
@@ -111,7 +115,7 @@ fn prepare(directory: &Path) -> (PathBuf, [PathBuf; 2]) {
 fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_killed() {
     let network: Network = network_or_skip!(Link::Veth { rate_bps: None });
     let directory = tempfile::tempdir().unwrap();
-    let (program, [a_state, b_state]) = prepare(directory.path());
+    let (program, [a_state, b_state]) = prepare(directory.path(), ["a", "b"]);
     let began = Instant::now();
     let a = Up::start(&network.a, &a_state, &program, &["--host", "a", "--listen", "[::]:10132"], None);
     let invitation = a.ask("POST", "/v1/invitations", "{}");
@@ -152,4 +156,61 @@ fn two_fresh_stations_forecast_each_other_within_a_minute_and_miss_one_that_is_k
     let a = Up::start(&network.a, &a_state, &program, &["--host", "a", "--listen", "[::]:10132"], None);
     b.until("/v1/mesh", |answer| answer["directory"]["connected"] == true);
     a.until("/v1/peers", |answer| answer["peers"][0]["state"] == "up");
+}
+
+#[test]
+fn stations_find_their_two_sites_by_themselves() {
+    // 20 ms there and back between the hosts, and nothing within each.
+    let spec = LinkSpec { delay: Duration::from_millis(10), ..LinkSpec::default() };
+    let network: Network = network_or_skip!(Link::symmetric(spec));
+    let directory = tempfile::tempdir().unwrap();
+    let hosts = ["a1", "a2", "b1", "b2"];
+    let (program, states) = prepare(directory.path(), hosts);
+    let settings =
+        "probe.period_s=1 mesh.latency_per_s=20 mesh.bulk=false mesh.sites=auto mesh.sites_hold_s=8";
+    let settings: Vec<&str> = settings.split(' ').flat_map(|setting| ["--set", setting]).collect();
+    let head = network.a.v4().to_string();
+    let start = |at: usize, token: Option<&str>| {
+        let host = if at < 2 { &network.a } else { &network.b };
+        let listen = if at.is_multiple_of(2) { "[::]:10132" } else { "[::]:10133" };
+        let join = token.map(|_| ["--join", head.as_str()]);
+        let names = ["--host", hosts[at], "--listen", listen];
+        let arguments = [&names[..], join.as_ref().map_or(&[], |join| &join[..]), &settings].concat();
+        Up::start(host, &states[at], &program, &arguments, token)
+    };
+    let first = start(0, None);
+    let began = Instant::now();
+    let token = || first.ask("POST", "/v1/invitations", "{}")["token"].as_str().unwrap().to_string();
+    let others = [1, 2, 3].map(|at| start(at, Some(&token())));
+    let stations: Vec<&Up<'_>> = std::iter::once(&first).chain(&others).collect();
+    // Which of two hosts at one place represents their site is decided by noise.
+    let now =
+        || -> Vec<Value> { stations.iter().map(|station| station.ask("GET", "/v1/sites", "")).collect() };
+    let represents = |answer: &Value| answer["now"]["represents"] == true;
+    let is_settled = |pair: &[Value], site: &str| {
+        pair.iter().all(|one| one["now"]["site"] == site && one["pending"].is_null())
+            && pair.iter().filter(|one| represents(one)).count() == 1
+    };
+    let settled = loop {
+        let answers = now();
+        if is_settled(&answers[..2], "a1") && is_settled(&answers[2..], "b1") {
+            break answers;
+        }
+        let told: Vec<&Value> = answers.iter().map(|answer| &answer["now"]).collect();
+        assert!(began.elapsed() < SETTLED, "they are still at {told:?}");
+        std::thread::park_timeout(Duration::from_millis(500));
+    };
+    let _ = writeln!(
+        std::io::stderr(),
+        "four stations at two sites after {:.1} s",
+        began.elapsed().as_secs_f64()
+    );
+    let answer = first.ask("GET", "/v1/sites", "");
+    let sites: Vec<&Value> = answer["sites"].as_array().unwrap().iter().map(|site| &site["hosts"]).collect();
+    assert_eq!(sites, [&json!(["a1", "a2"]), &json!(["b1", "b2"])], "{answer}");
+    // A representative has the other, and both have the host beside them: tests are spared.
+    for (station, answer) in stations.iter().zip(&settled) {
+        let up = if represents(answer) { 2 } else { 1 };
+        station.until("/v1/mesh", |answer| answer["peers"]["up"] == up);
+    }
 }

@@ -86,10 +86,20 @@ impl Proposal {
 /// as its own last join (counted as 0.2 ms at least, so that the noise of a LAN makes no sites); what is in none stands alone. The same
 /// forecasts give the same sites.
 pub fn propose_sites(hosts: usize, rtt_s: impl Fn(usize, usize) -> Option<f64>) -> Vec<Proposal> {
+    propose(hosts, rtt_s, |_| false)
+}
+
+/// The same, where those that are a site already (`is_site`) stay one until they are clearly none: they may be [`SLACK`] times as wide, and
+/// the next host as much nearer.
+pub(crate) fn propose(
+    hosts: usize,
+    rtt_s: impl Fn(usize, usize) -> Option<f64>,
+    is_site: impl Fn(&[usize]) -> bool,
+) -> Vec<Proposal> {
     let distances = Distances::new(hosts.min(SITES_HOSTS_MAX), rtt_s);
     let mut sites: Vec<Vec<usize>> = Vec::new();
     for root in distances.tree() {
-        root.sites(&distances, &mut sites);
+        root.sites(&distances, &is_site, &mut sites);
     }
     sites.iter_mut().for_each(|site| site.sort_unstable());
     sites.sort_unstable();
@@ -189,17 +199,18 @@ impl Distances {
 
 impl Cluster {
     /// The largest clusters that look like a site.
-    fn sites(self, distances: &Distances, found: &mut Vec<Vec<usize>>) {
+    fn sites(self, distances: &Distances, is_site: &impl Fn(&[usize]) -> bool, found: &mut Vec<Vec<usize>>) {
+        let slack = if is_site(&self.hosts) { SLACK } else { 1.0 };
         let is_apart = || {
             let next = distances.next(&self.hosts).map_or(f64::INFINITY, |(_, away_s)| away_s);
-            GAP * self.height.max(FLOOR_S) <= next
+            GAP / slack * self.height.max(FLOOR_S) <= next
         };
-        if self.parts.is_empty() || (self.height <= SITE_S && is_apart()) {
+        if self.parts.is_empty() || (self.height <= SITE_S * slack && is_apart()) {
             found.push(self.hosts);
             return;
         }
         for part in self.parts {
-            part.sites(distances, found);
+            part.sites(distances, is_site, found);
         }
     }
 }
@@ -207,11 +218,14 @@ impl Cluster {
 /// Most hosts that sites are looked for among: some tenths of a second of work.
 pub const SITES_HOSTS_MAX: usize = 256;
 
-/// Of the group of a site.
-const LOCAL: &str = "local:";
+/// How the group of a site begins.
+pub const LOCAL: &str = "local:";
 
 /// The group of representatives (Gloperf §3).
-const GLOBAL: &str = "global";
+pub const GLOBAL: &str = "global";
+
+/// The site of hosts that were told none.
+pub const UNSET: &str = "default";
 
 /// How much farther the next host must be than hosts of the site are from each other. Distances of one kind vary by a
 /// factor of two or so by noise and by cabling.
@@ -219,6 +233,10 @@ pub(crate) const GAP: f64 = 3.0;
 
 /// Round trips below this are of one LAN, whatever their ratio: schedulers alone make up as much.
 pub(crate) const FLOOR_S: f64 = 2e-4;
+
+/// How far a site may pass these bounds before it is none: more than forecasts of one path differ from hour to hour, so that a site at a
+/// bound does not come and go; and then its next host is still twice as far.
+pub(crate) const SLACK: f64 = 1.5;
 
 /// No site is wider: 3 ms are 300 km of fibre, there and back.
 pub(crate) const SITE_S: f64 = 3e-3;

@@ -22,7 +22,7 @@ pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spe
 pub use choose::{Candidate, INITIAL_WINDOW_BYTES, Ranked, rank};
 pub use compose::{Composition, Estimate, Model};
 pub use expectation::{Expectation, ExpectationError, Layout, Limit, Representative, expect};
-pub use groups::{Member, Proposal, SITES_HOSTS_MAX, propose_sites, route};
+pub use groups::{GLOBAL, LOCAL, Member, Proposal, SITES_HOSTS_MAX, UNSET, propose_sites, route};
 pub use plan::{Length, Next, PairForecast, PlanConfig, Planner, Policy, Statistics};
-pub use sites::{Patience, Position, Site, Stand, position, sites_of};
+pub use sites::{Patience, Position, Site, Stand, clear_position, position, sites_of};
 pub use token::{Gate, GateConfig, Grant, Refusal, TokenError};

@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Estimate;
-use crate::groups::{FLOOR_S, GAP, Proposal, SITE_S, SITES_HOSTS_MAX, propose_sites};
+use crate::groups::{FLOOR_S, GAP, Proposal, SITE_S, SITES_HOSTS_MAX, SLACK, UNSET, propose};
 
 /// What a host says of itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,18 +48,18 @@ pub struct Position {
 /// looked at. The same hosts and forecasts give the same sites, names and representatives, wherever they are asked for.
 ///
 /// A site is called what most of its hosts say already, of several the first by name, else as its first host; no two have
-/// one name, and the one with more such hosts has it. It is represented by one of those hosts that represent it already,
+/// one name, and the one with more such hosts has it; none is called [`UNSET`]. It is represented by one of those hosts that represent it already,
 /// or if there is none by one of all of them: the first by name of those whose median round trip to the others is at most twice
-/// the least, so that forecasts that come and go change nothing.
+/// the least, so that forecasts that come and go change nothing. Hosts that all say one site already stay one until they are clearly none.
 pub fn sites_of(hosts: &[Stand], rtt: impl Fn(usize, usize) -> Option<Estimate>) -> Vec<Site> {
     let hosts = &hosts[..hosts.len().min(SITES_HOSTS_MAX)];
-    let proposals = propose_sites(hosts.len(), |a, b| rtt(a, b).map(|rtt| rtt.value));
+    let proposals = propose(hosts.len(), |a, b| rtt(a, b).map(|rtt| rtt.value), |site| is_site(hosts, site));
     let names = names(hosts, &proposals);
     let site = |(proposal, name): (Proposal, String)| Site {
         representative: representative(hosts, &proposal.hosts, &name, &rtt),
         within_s: proposal.within_s.and_then(|_| widest(&proposal.hosts, &rtt)),
         next_s: proposal.next.and_then(|(next, _)| between(&proposal.hosts, next, &rtt)),
-        close: close(hosts.len(), &proposal, &rtt),
+        close: close(hosts, &proposal, &rtt),
         name,
         proposal,
     };
@@ -88,51 +88,53 @@ pub fn position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position>
     Some(Position { site: site.name.clone(), represents })
 }
 
-/// Waits until the same change was asked for long enough.
-#[derive(Clone, Debug)]
-pub struct Patience {
-    hold: Duration,
-    asked: Option<(Position, Duration)>,
+/// Where `own` goes by itself: its [`position`], but to no other site while it is too close to call who is of the site that the
+/// forecasts put it in, or whether it is of another.
+#[must_use]
+pub fn clear_position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position> {
+    let position = position(own, hosts, sites)?;
+    let is_close = |site: &Site| {
+        if site.proposal.hosts.contains(&own) { !site.close.is_empty() } else { site.close.contains(&own) }
+    };
+    let stays = hosts[own].site.as_ref() == Some(&position.site);
+    (stays || !sites.iter().any(is_close)).then_some(position)
 }
 
-impl Patience {
+/// Waits until the same change was asked for long enough.
+#[derive(Clone, Debug)]
+pub struct Patience<T = Position> {
+    hold: Duration,
+    asked: Option<(T, Duration)>,
+}
+
+impl<T: Clone + PartialEq> Patience<T> {
     /// A change is due when it was asked for at every look for `hold`.
     #[must_use]
     pub fn new(hold: Duration) -> Self {
         Self { hold, asked: None }
     }
 
-    /// A look at `now`: what is `asked` of a station that stands at `current`. Gives what is to be done now, once.
-    pub fn look(
-        &mut self,
-        current: Option<&Position>,
-        asked: Option<Position>,
-        now: Duration,
-    ) -> Option<Position> {
-        let Some(asked) = asked.filter(|asked| Some(asked) != current) else {
-            self.asked = None;
-            return None;
+    /// A look at `now`: which change is `asked`, if any. Gives what is to be done now, once.
+    pub fn look(&mut self, asked: Option<T>, now: Duration) -> Option<T> {
+        let since = match (&self.asked, &asked) {
+            (Some((known, since)), Some(asked)) if known == asked => *since,
+            _ => now,
         };
-        match &self.asked {
-            Some((known, since)) if *known == asked => {
-                if now.saturating_sub(*since) < self.hold {
-                    return None;
-                }
-                self.asked = None;
-                Some(asked)
-            }
-            _ => {
-                self.asked = Some((asked, now));
-                None
-            }
-        }
+        let is_due = self.hold <= now.saturating_sub(since);
+        self.asked = asked.map(|asked| (asked, since));
+        if is_due { self.asked.take().map(|(asked, _)| asked) } else { None }
+    }
+
+    /// Begins anew.
+    pub fn reset(&mut self) {
+        self.asked = None;
     }
 
     /// What is waited for, and how long still at `now`.
     #[must_use]
-    pub fn pending(&self, now: Duration) -> Option<(&Position, Duration)> {
-        let (position, since) = self.asked.as_ref()?;
-        Some((position, (*since + self.hold).saturating_sub(now)))
+    pub fn pending(&self, now: Duration) -> Option<(&T, Duration)> {
+        let (asked, since) = self.asked.as_ref()?;
+        Some((asked, (*since + self.hold).saturating_sub(now)))
     }
 }
 
@@ -157,7 +159,7 @@ fn names(hosts: &[Stand], proposals: &[Proposal]) -> Vec<String> {
         let numbered = (2..).map(|n| format!("{first}-{n}"));
         let mut all = votes.into_iter().map(|vote| vote.0).chain([first]).map(String::from).chain(numbered);
         // There are more numbers than sites.
-        let name = all.find(|name| !taken.contains(name)).unwrap_or_default();
+        let name = all.find(|name| name != UNSET && !taken.contains(name)).unwrap_or_default();
         taken.insert(name.clone());
         names[at] = name;
     }
@@ -211,15 +213,26 @@ fn between(
     })
 }
 
-fn close(hosts: usize, proposal: &Proposal, rtt: &impl Fn(usize, usize) -> Option<Estimate>) -> Vec<usize> {
+fn close(
+    hosts: &[Stand],
+    proposal: &Proposal,
+    rtt: &impl Fn(usize, usize) -> Option<Estimate>,
+) -> Vec<usize> {
     let is_alone = proposal.hosts.len() == 1;
+    let gap = if is_site(hosts, &proposal.hosts) { GAP / SLACK } else { GAP };
     let upper = widest(&proposal.hosts, rtt).map_or(0.0, |rtt| rtt.upper);
-    let limit = if is_alone { SITE_S } else { GAP * upper.max(FLOOR_S) };
+    let limit = if is_alone { SITE_S } else { gap * upper.max(FLOOR_S) };
     let is_close = |other: &usize| {
         between(&proposal.hosts, *other, rtt)
             .is_some_and(|rtt| rtt.lower < limit && (!is_alone || SITE_S < rtt.value))
     };
-    (0..hosts).filter(|other| !proposal.hosts.contains(other)).filter(is_close).collect()
+    (0..hosts.len()).filter(|other| !proposal.hosts.contains(other)).filter(is_close).collect()
+}
+
+/// Whether they all say the same site.
+fn is_site(hosts: &[Stand], site: &[usize]) -> bool {
+    let mut said = site.iter().map(|host| hosts[*host].site.as_deref());
+    said.next().flatten().is_some_and(|first| said.all(|site| site == Some(first)))
 }
 
 /// A representative's median round trip may be so many times the least.

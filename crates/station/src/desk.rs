@@ -9,10 +9,12 @@ use std::time::{Duration, Instant};
 
 use barograph_engine::{Engine, Event};
 use barograph_forecast::Name;
+use barograph_mesh::GLOBAL;
 use futures_util::StreamExt;
 
 use crate::bank::Bank;
 use crate::best::{Models, Pairs, Place, Places};
+use crate::config::unset_group;
 use crate::health::lock;
 use crate::mesh::{Board, Standing};
 use crate::prober::now_unix_ns;
@@ -137,7 +139,8 @@ impl Parts {
         // What of the own groups is there is known already.
         let mut asked: BTreeSet<Name> = groups.iter().cloned().collect();
         let mut named: BTreeSet<Name> = members.values().flat_map(|place| place.groups.clone()).collect();
-        named.extend(Name::new("global"));
+        // Representatives, and those for whom stations with a place come back.
+        named.extend(Name::new(GLOBAL).ok().into_iter().chain([unset_group()]));
         let deadline = tokio::time::Instant::now() + SNAPSHOTS;
         while asked.len() < GROUPS_MAX {
             let Some(group) = named.pop_first() else { break };

@@ -6,99 +6,24 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use barograph_forecast::Name;
-use barograph_mesh::{Estimate, Patience, Position, SITES_HOSTS_MAX, Site, Stand, position, sites_of};
-use serde::{Deserialize, Serialize};
+use barograph_mesh::{
+    Estimate, GLOBAL, LOCAL, Patience, Position, SITES_HOSTS_MAX, Site, Stand, UNSET, clear_position,
+    position, sites_of,
+};
+
+use tokio::sync::OwnedMutexGuard;
 
 use crate::bank::Bank;
 use crate::best::{Pairs, Places};
-use crate::config::{MeshConfig, local_group};
+use crate::config::MeshConfig;
 use crate::desk::Desk;
 use crate::health::lock;
 use crate::mesh::{Board, Kind};
 use crate::prober::now_unix_ns;
-use crate::state::write_whole;
 
-/// Where a station stands, and who says so.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Standing {
-    pub(crate) site: Name,
-    /// It is in `global`, whoever says so.
-    pub(crate) represents: bool,
-    pub(crate) from: Origin,
-    pub(crate) groups: Vec<Name>,
-}
+pub(crate) use standing::{Origin, Standing};
 
-/// Who says where a station stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Origin {
-    /// Nobody.
-    Default,
-    /// Its configuration.
-    Configured,
-    /// Somebody who accepted what was proposed.
-    Accepted,
-    /// The station itself.
-    Auto,
-}
-
-impl Origin {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Self::Default => "default",
-            Self::Configured => "configured",
-            Self::Accepted => "accepted",
-            Self::Auto => "auto",
-        }
-    }
-}
-
-/// What is kept of a place that was taken.
-#[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Kept {
-    site: String,
-    represents: bool,
-    auto: bool,
-}
-
-impl Standing {
-    /// As it is at a start: a configured site, else the place that was taken before, else none.
-    pub(crate) fn at_start(config: &MeshConfig, state: &Path) -> Self {
-        let kept = if config.has_site() { None } else { kept(state) };
-        // What a station took by itself it gives up when it may not any more.
-        match kept.filter(|kept| !kept.auto || config.sites_auto) {
-            Some(kept) => {
-                let origin = if kept.auto { Origin::Auto } else { Origin::Accepted };
-                let position = Position { site: kept.site, represents: kept.represents };
-                Self::taken(config, &position, origin).unwrap_or_else(|| Self::told(config))
-            }
-            None => Self::told(config),
-        }
-    }
-
-    /// As the configuration says; under `auto` it represents itself.
-    fn told(config: &MeshConfig) -> Self {
-        let represents = config.sites_auto && !config.has_site();
-        let from = match (config.has_site(), config.sites_auto) {
-            (true, _) => Origin::Configured,
-            (false, true) => Origin::Auto,
-            (false, false) => Origin::Default,
-        };
-        Self::new(config, config.site.clone(), represents, from)
-    }
-
-    /// At a position; `None` if its site's name makes no group.
-    fn taken(config: &MeshConfig, position: &Position, from: Origin) -> Option<Self> {
-        let site = Name::new(&position.site).ok().filter(|site| local_group(site).is_ok())?;
-        Some(Self::new(config, site, position.represents, from))
-    }
-
-    fn new(config: &MeshConfig, site: Name, represents: bool, from: Origin) -> Self {
-        let groups = config.groups_at(&site, represents);
-        let represents = groups.iter().any(|group| group.as_str() == GLOBAL);
-        Self { site, represents, from, groups }
-    }
-}
+mod standing;
 
 /// What can be proposed now.
 pub(crate) struct View {
@@ -110,6 +35,8 @@ pub(crate) struct View {
     pub(crate) unknown: Vec<usize>,
     /// Hosts beyond the most that are looked at.
     pub(crate) left_out: usize,
+    /// Somebody else is in `local:default` and not in `global`.
+    has_unset: bool,
 }
 
 impl View {
@@ -123,15 +50,14 @@ impl View {
     ) -> Self {
         let mut names: Vec<&Name> =
             places.hosts().filter(|host| *host != own && !places.is_lost(host)).collect();
+        let is_unset = |stand: Stand| stand.site.is_none() && !stand.represents;
+        let has_unset = names.iter().any(|host| is_unset(stand(host, places.groups(host))));
         let left_out = names.len().saturating_sub(SITES_HOSTS_MAX - 1);
         names.truncate(SITES_HOSTS_MAX - 1);
         names.push(own);
         names.sort();
-        let stand = |host: &&Name| {
-            let groups = if *host == own { &standing.groups[..] } else { places.groups(host) };
-            stand(host, groups)
-        };
-        let hosts: Vec<Stand> = names.iter().map(stand).collect();
+        let groups = |host| if host == own { &standing.groups[..] } else { places.groups(host) };
+        let hosts: Vec<Stand> = names.iter().map(|host| stand(host, groups(*host))).collect();
         let own = names.iter().position(|name| *name == own).unwrap_or(0);
         let mut known = vec![None; names.len() * names.len()];
         for (a, b) in (0..names.len()).flat_map(|b| (0..b).map(move |a| (a, b))) {
@@ -145,19 +71,17 @@ impl View {
             |host: &usize| known[host * names.len()..][..names.len()].iter().all(Option::is_none);
         let unknown = (0..names.len()).filter(is_unknown).collect();
         let sites = sites_of(&hosts, |a, b| known[a * names.len() + b]);
-        Self { hosts, sites, own, unknown, left_out }
+        Self { hosts, sites, own, unknown, left_out, has_unset }
     }
 
-    /// What the station is asked to change by itself.
+    /// Where the station goes by itself.
     fn asked(&self) -> Option<Position> {
-        position(self.own, &self.hosts, &self.sites)
+        clear_position(self.own, &self.hosts, &self.sites)
     }
 
-    /// The place that is proposed for this station, for somebody to accept; `None` = it stands alone, or nothing is known.
-    pub(crate) fn proposed(&self) -> Option<Position> {
-        let site = self.sites.iter().find(|site| site.proposal.hosts.contains(&self.own))?;
-        let is_one = 1 < site.proposal.hosts.len();
-        is_one.then(|| Position { site: site.name.clone(), represents: site.representative == self.own })
+    /// The place for this station by the forecasts; `None` = it stands alone, or nothing is known.
+    fn proposed(&self) -> Option<Position> {
+        position(self.own, &self.hosts, &self.sites)
     }
 }
 
@@ -173,19 +97,29 @@ pub(crate) struct Sites {
     kept: tokio::sync::Mutex<Option<(Instant, Arc<View>)>>,
     patience: Mutex<Patience>,
     began: Instant,
+    /// One change after the other: of the file and of the board as one.
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
-/// Why a place is not taken.
+/// Why a place is not taken, or not given up.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SitesError {
     #[error("mesh.site is set to {0}: what is configured goes before a proposal")]
     Configured(Name),
+    #[error(
+        "mesh.sites is auto: the station would take a place again by itself; accept one, or set mesh.site"
+    )]
+    Auto,
     #[error("no site is proposed for this station: it stands alone, or too little is forecast yet")]
     Nothing,
     #[error("{0} is not proposed for this station now, but {1}")]
     Other(String, String),
+    #[error("the site that is proposed makes no group ({0}): set mesh.site")]
+    Unusable(String),
     #[error("the place cannot be kept in {path}: {error}", path = path.display())]
     Store { path: std::path::PathBuf, error: std::io::Error },
+    #[error("the station is stopping")]
+    Stopping,
 }
 
 impl Sites {
@@ -198,7 +132,8 @@ impl Sites {
     ) -> Self {
         let patience = Mutex::new(Patience::new(config.sites_hold));
         let (kept, began) = (tokio::sync::Mutex::default(), Instant::now());
-        Self { host, config, state: state.to_path_buf(), board, desk, bank, kept, patience, began }
+        let (state, turn) = (state.to_path_buf(), Arc::default());
+        Self { host, config, state, board, desk, bank, kept, patience, began, turn }
     }
 
     /// What can be proposed, as of some seconds ago at most.
@@ -216,8 +151,9 @@ impl Sites {
             let pairs = Pairs::new(&bank, now_unix_ns(), crate::desk::PAUSE);
             View::new(&own, &mesh.0, &standing, |from, to| pairs.round_trip(from, to))
         });
-        // It only fails when the station is stopping.
-        let view = made.await.unwrap_or_else(|_| {
+        // The station is stopping, or there was a panic.
+        let view = made.await.unwrap_or_else(|error| {
+            tracing::error!("sites are not looked for: {error}");
             View::new(&self.host, &Places::default(), &self.board.standing(), |_, _| None)
         });
         let view = Arc::new(view);
@@ -236,117 +172,123 @@ impl Sites {
         patience.pending(self.began.elapsed()).map(|(position, left)| (position.clone(), left))
     }
 
+    /// The place that accepting takes now.
+    pub(crate) fn proposed(&self, view: &View) -> Option<Position> {
+        let standing = self.at(&view.proposed()?, Origin::Accepted).ok()?;
+        Some(Position { site: standing.site.to_string(), represents: standing.represents })
+    }
+
     /// Takes the proposed place, which must be at `site` if that is said.
     pub(crate) async fn accept(&self, site: Option<&str>) -> Result<(), SitesError> {
-        if self.config.has_site() {
-            return Err(SitesError::Configured(self.config.site.clone()));
-        }
+        let turn = self.turn().await?;
         let proposed = self.view().await.proposed().ok_or(SitesError::Nothing)?;
-        match site {
-            Some(site) if site != proposed.site => Err(SitesError::Other(site.into(), proposed.site)),
-            _ => self.take(&proposed, Origin::Accepted).await,
+        if let Some(site) = site.filter(|site| *site != proposed.site) {
+            return Err(SitesError::Other(site.into(), proposed.site));
         }
+        let standing = self.at(&proposed, Origin::Accepted).map_err(SitesError::Unusable)?;
+        self.stand(turn, standing).await
     }
 
     /// Goes back to what the configuration says.
     pub(crate) async fn forget(&self) -> Result<(), SitesError> {
-        let path = self.state.join(FILE);
-        match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                return Err(SitesError::Store { path, error });
-            }
-            _ => {}
+        let turn = self.turn().await?;
+        if self.config.sites_auto && self.board.standing().from != Origin::Accepted {
+            return Err(SitesError::Auto);
         }
-        self.stand(Standing::told(&self.config)).await;
-        Ok(())
+        self.stand(turn, Standing::told(&self.config)).await
     }
 
-    /// Takes proposed places by itself, as long as it is polled.
+    /// Looks again and again at a place that was taken, and takes proposed ones by itself if it may, as long as it is polled.
     pub(crate) async fn follow(&self) {
-        if !self.config.sites_auto || self.config.has_site() {
-            return std::future::pending().await;
-        }
         let every = LOOK_EVERY.min(self.config.sites_hold / LOOKS).max(VIEW_AGE);
+        // Until nobody needs the station in `local:default` any more.
+        let mut leaving = Patience::new(self.config.sites_hold);
         loop {
             tokio::time::sleep(every).await;
-            let asked = self.view().await.asked();
+            let Ok(turn) = self.turn().await else { return std::future::pending().await };
             let standing = self.board.standing();
-            let has_site = standing.site != self.config.site;
-            let current = Position { site: standing.site.to_string(), represents: standing.represents };
-            let current = has_site.then_some(&current);
-            let due = lock(&self.patience).look(current, asked, self.began.elapsed());
-            if let Some(position) = due
-                && let Err(error) = self.take(&position, Origin::Auto).await
+            let is_free = self.config.sites_auto && standing.from != Origin::Accepted;
+            if !is_free && !standing.is_taken() {
+                continue;
+            }
+            let view = self.view().await;
+            let asked = if is_free { view.asked() } else { None };
+            // What would change nothing is not asked, whatever the configuration makes of it.
+            let asked = asked
+                .filter(|asked| self.at(asked, Origin::Auto).is_ok_and(|new| new.groups != standing.groups));
+            let now = self.began.elapsed();
+            let due = lock(&self.patience).look(asked, now);
+            let is_idle = standing.is_unset() && !view.has_unset;
+            let leaves = leaving.look(is_idle.then_some(()), now).is_some();
+            let place = Position { site: standing.site.to_string(), represents: standing.represents };
+            let new = match due {
+                Some(position) => self.at(&position, Origin::Auto),
+                None if !standing.is_taken() => continue,
+                None => {
+                    let is_unset = view.has_unset || (standing.is_unset() && !leaves);
+                    Standing::taken(&self.config, &place, standing.from, is_unset)
+                }
+            };
+            if let Ok(new) = new
+                && new != standing
+                && let Err(error) = self.stand(turn, new).await
             {
                 tracing::warn!("{error}");
             }
         }
     }
 
-    async fn take(&self, position: &Position, from: Origin) -> Result<(), SitesError> {
-        let standing = Standing::taken(&self.config, position, from).ok_or(SitesError::Nothing)?;
-        let kept =
-            Kept { site: position.site.clone(), represents: position.represents, auto: from == Origin::Auto };
-        let path = self.state.join(FILE);
-        let written = {
-            let path = path.clone();
-            tokio::task::spawn_blocking(move || {
-                write_whole(&path, serde_json::to_string(&kept).unwrap_or_default().as_bytes())
-            })
-        };
-        if let Ok(Err(error)) = written.await {
-            return Err(SitesError::Store { path, error });
+    /// The leave to change the place.
+    async fn turn(&self) -> Result<OwnedMutexGuard<()>, SitesError> {
+        if self.config.has_site() {
+            return Err(SitesError::Configured(self.config.site.clone()));
         }
-        self.stand(standing).await;
-        Ok(())
+        Ok(Arc::clone(&self.turn).lock_owned().await)
     }
 
-    async fn stand(&self, standing: Standing) {
-        let role = if standing.represents { ", which it represents" } else { "" };
-        tracing::info!("this station is at the site {}{role} ({})", standing.site, standing.from.as_str());
-        self.board.set_standing(standing);
-        // What was seen from the old place is not asked for again.
+    /// This station at a position. It stays in `local:default` if it is there: others may not have gone yet.
+    fn at(&self, position: &Position, from: Origin) -> Result<Standing, String> {
+        Standing::taken(&self.config, position, from, self.board.standing().is_unset())
+    }
+
+    async fn stand(&self, turn: OwnedMutexGuard<()>, standing: Standing) -> Result<(), SitesError> {
+        let (board, state) = (Arc::clone(&self.board), self.state.clone());
+        // As a whole, even if nobody waits for it any more.
+        let done = tokio::task::spawn_blocking(move || {
+            standing.keep(&state).map_err(|(path, error)| SitesError::Store { path, error })?;
+            let role = if standing.represents { ", which it represents" } else { "" };
+            tracing::info!(
+                "this station is at the site {}{role} ({})",
+                standing.site,
+                standing.from.as_str()
+            );
+            board.set_standing(standing);
+            drop(turn);
+            Ok(())
+        });
+        done.await.unwrap_or(Err(SitesError::Stopping))?;
+        // What was seen from the old place is not asked for again, nor waited for.
+        lock(&self.patience).reset();
         *self.kept.lock().await = None;
-    }
-}
-
-fn kept(state: &Path) -> Option<Kept> {
-    let path = state.join(FILE);
-    let text = match std::fs::read(&path) {
-        Ok(text) => text,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        Err(error) => {
-            tracing::warn!("{}: {error}; the station's site is as configured", path.display());
-            return None;
-        }
-    };
-    match serde_json::from_slice(&text) {
-        Ok(kept) => Some(kept),
-        Err(error) => {
-            tracing::warn!("{}: {error}; the station's site is as configured", path.display());
-            None
-        }
+        Ok(())
     }
 }
 
 /// What a host says of itself, by its groups.
 fn stand(host: &Name, groups: &[Name]) -> Stand {
-    let site = groups.iter().find_map(|group| group.as_str().strip_prefix(LOCAL));
+    let mut sites = groups.iter().filter_map(|group| group.as_str().strip_prefix(LOCAL));
     Stand {
         host: host.to_string(),
-        site: site.filter(|site| *site != MeshConfig::UNSET).map(String::from),
+        site: sites.find(|site| *site != UNSET).map(String::from),
         represents: groups.iter().any(|group| group.as_str() == GLOBAL),
     }
 }
 
-const FILE: &str = "site.json";
 /// Sites do not change within seconds, and looking for them is work.
 const VIEW_AGE: Duration = Duration::from_secs(1);
 /// How often a station looks whether it should be elsewhere, and at least how often within the time that a proposal has to last.
 const LOOK_EVERY: Duration = Duration::from_secs(30);
 const LOOKS: u32 = 4;
-const GLOBAL: &str = "global";
-const LOCAL: &str = "local:";
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

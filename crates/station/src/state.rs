@@ -65,15 +65,24 @@ pub fn announced(directory: &Path) -> Option<String> {
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let new = path.with_extension("new");
     // What a crash left behind goes; a link that somebody else puts there in between is not followed.
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    remove(&new)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(bytes)?;
     file.sync_all()?;
     std::fs::rename(&new, path)?;
-    // The name is durable when its directory is.
+    keep_names(path)
+}
+
+/// Removes a file for good; none is fine.
+pub(crate) fn remove(path: &Path) -> std::io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        removed => removed.and_then(|()| keep_names(path)),
+    }
+}
+
+/// A name is durable when its directory is.
+fn keep_names(path: &Path) -> std::io::Result<()> {
     path.parent().map_or(Ok(()), |directory| File::open(directory)?.sync_all())
 }
 

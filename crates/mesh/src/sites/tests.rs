@@ -89,6 +89,8 @@ struct Mesh {
     places: Vec<f64>,
     is_up: Vec<bool>,
     patience: Vec<Patience>,
+    /// How far what each of two ends sees may be off, as a share.
+    noise: f64,
     now: Duration,
     changes: usize,
     chance: Chance,
@@ -102,6 +104,7 @@ impl Mesh {
             places: places.to_vec(),
             is_up: vec![true; places.len()],
             patience: vec![Patience::new(Duration::from_secs(600)); places.len()],
+            noise: 0.1,
             now: Duration::ZERO,
             changes: 0,
             chance: Chance::new(seed, "auto"),
@@ -123,19 +126,21 @@ impl Mesh {
                 if self.now < Duration::from_secs(60 * (self.hosts.len() - host) as u64) {
                     continue;
                 }
-                // Each sees its own noise: a tenth either way.
-                let noise: Vec<f64> = up.iter().map(|_| 0.9 + 0.2 * self.chance.uniform()).collect();
+                // Each sees its own noise.
+                let off = |uniform: f64| 1.0 + self.noise * (2.0 * uniform - 1.0);
+                let noise: Vec<f64> = up.iter().map(|_| off(self.chance.uniform())).collect();
                 let seen: Vec<Stand> = up.iter().map(|host| self.hosts[*host].clone()).collect();
                 let rtt = |a: usize, b: usize| {
                     let far = line(&self.places)(up[a], up[b])?.value * noise[a] * noise[b];
                     self.measures(up[a], up[b]).then(|| about(far))
                 };
-                let asked = position(own, &seen, &sites_of(&seen, rtt));
+                let asked = clear_position(own, &seen, &sites_of(&seen, rtt));
                 let stand = &seen[own];
                 let current = stand.site.clone().map(|site| Position { site, represents: stand.represents });
+                let asked = asked.filter(|asked| Some(asked) != current.as_ref());
                 // Not all look at the same moment.
                 let now = self.now + Duration::from_millis(up[own] as u64);
-                if let Some(due) = self.patience[up[own]].look(current.as_ref(), asked, now) {
+                if let Some(due) = self.patience[up[own]].look(asked, now) {
                     self.changes += 1;
                     let stand = &mut self.hosts[up[own]];
                     (stand.site, stand.represents) = (Some(due.site), due.represents);
@@ -185,10 +190,37 @@ fn stations_settle_by_themselves_and_then_stay() {
 }
 
 #[test]
+fn what_is_too_close_to_call_moves_nobody() {
+    // Two at 1.6 ms, and a third `times` as far from them: too wide for one site of all.
+    let at = |times: f64| vec![0.0, 1.5, 0.65 + 1.6 * times];
+    let mut mesh = Mesh { noise: 0.0, ..Mesh::new(&at(2.9), 1) };
+    let pass = |mesh: &mut Mesh, times: f64| {
+        mesh.places = at(times);
+        mesh.pass(60);
+        (mesh.shown().join(" "), mesh.changes)
+    };
+    for times in [2.9, 3.1, 2.9, 3.1] {
+        assert_eq!(pass(&mut mesh, times), ("-* -* -*".into(), 0), "{times}");
+    }
+    let (settled, changes) = pass(&mut mesh, 4.0);
+    assert_eq!(settled, "h00* h00 -*");
+    for times in [3.1, 2.9, 3.1, 2.9, 2.3] {
+        assert_eq!(pass(&mut mesh, times), (settled.clone(), changes), "{times}");
+    }
+    assert_eq!(pass(&mut mesh, 1.2).0, "h00* h00 h00", "that was clear");
+}
+
+#[test]
+fn no_site_is_called_as_if_it_had_no_name() {
+    let hosts = stands(&["default", "other"]);
+    assert_eq!(called(&sites_of(&hosts, line(&[0.0, 0.1]))), [("default-2", vec![0, 1])]);
+}
+
+#[test]
 fn patience_begins_anew_when_something_else_is_asked() {
     let mut patience = Patience::new(Duration::from_secs(60));
     let to = |site: &str| Some(Position { site: site.into(), represents: true });
-    let mut look = |asked, at| patience.look(None, asked, Duration::from_secs(at));
+    let mut look = |asked, at| patience.look(asked, Duration::from_secs(at));
     assert_eq!(look(to("x"), 0), None);
     assert_eq!(look(to("x"), 59), None);
     assert_eq!(look(to("y"), 60), None);

@@ -115,7 +115,7 @@ async fn answer(shared: &Shared) -> Response {
             represents: standing.represents,
             from: standing.from.as_str(),
         },
-        proposed: view.proposed().map(PositionJson::from),
+        proposed: shared.sites.proposed(&view).map(PositionJson::from),
         pending: shared
             .sites
             .pending()
@@ -162,8 +162,12 @@ impl From<Position> for PositionJson {
 
 fn refusal(error: SitesError) -> Refusal {
     let status = match &error {
-        SitesError::Configured(_) | SitesError::Nothing | SitesError::Other(..) => StatusCode::CONFLICT,
-        SitesError::Store { .. } => StatusCode::SERVICE_UNAVAILABLE,
+        SitesError::Configured(_)
+        | SitesError::Auto
+        | SitesError::Nothing
+        | SitesError::Other(..)
+        | SitesError::Unusable(_) => StatusCode::CONFLICT,
+        SitesError::Store { .. } | SitesError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
     };
     Refusal::new(status, error.to_string())
 }

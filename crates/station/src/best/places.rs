@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use barograph_forecast::Name;
-use barograph_mesh::{Member, route};
+use barograph_mesh::{GLOBAL, LOCAL, Member, route};
 
 /// A station of the mesh.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,7 +102,3 @@ fn is_global(groups: &[Name]) -> bool {
 
 /// Of a site's representatives: one stands for it, and either end may be another.
 const REPRESENTATIVES_MAX: usize = 3;
-
-/// The group of representatives, and the beginning of a site's.
-const GLOBAL: &str = "global";
-const LOCAL: &str = "local:";

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use barograph_forecast::Name;
-use barograph_mesh::{BudgetConfig, PlanConfig};
+use barograph_mesh::{BudgetConfig, GLOBAL, LOCAL, PlanConfig, UNSET};
 use barograph_probe::Target;
 use barograph_probe::stream::StreamPlan;
 use barograph_probe::target::Scheme;
@@ -101,7 +101,7 @@ impl Default for MeshConfig {
             nats_certificate: None,
             nats_key: None,
             archive: false,
-            site: Name::new(Self::UNSET).expect("a plain word is a name"),
+            site: Name::new(UNSET).expect("a plain word is a name"),
             sites_auto: false,
             sites_hold: Duration::from_secs(600),
             groups: Vec::new(),
@@ -125,9 +125,6 @@ impl Default for MeshConfig {
 }
 
 impl MeshConfig {
-    /// The site of stations that were told none.
-    pub(crate) const UNSET: &str = "default";
-
     /// Whether the station is part of another's mesh, and so wants to be reached by others.
     #[must_use]
     pub fn is_joined(&self) -> bool {
@@ -136,7 +133,7 @@ impl MeshConfig {
 
     /// Whether somebody said which site the station is at.
     pub(crate) fn has_site(&self) -> bool {
-        self.site.as_str() != Self::UNSET
+        self.site.as_str() != UNSET
     }
 
     /// The groups that the station is in, its site's first, unless it takes another place.
@@ -147,7 +144,7 @@ impl MeshConfig {
 
     /// The groups of a station at `site`, which represents it or not; an operator's `global` stays.
     pub(crate) fn groups_at(&self, site: &Name, represents: bool) -> Vec<Name> {
-        let global = represents.then(|| Name::new("global").expect("a plain word is a name"));
+        let global = represents.then(|| Name::new(GLOBAL).expect("a plain word is a name"));
         let mut groups = vec![local_group(site).expect("checked when the site was set")];
         for group in self.groups.iter().chain(&global) {
             if !groups.contains(group) {
@@ -273,8 +270,13 @@ impl MeshConfig {
 
 /// The group of a site's stations.
 pub(crate) fn local_group(site: &Name) -> Result<Name, String> {
-    Name::new(&format!("local:{site}"))
-        .map_err(|error| format!("the group local:{}: {error}", short(site.as_str())))
+    Name::new(&format!("{LOCAL}{site}"))
+        .map_err(|error| format!("the group {LOCAL}{}: {error}", short(site.as_str())))
+}
+
+/// The group of stations that were told no site.
+pub(crate) fn unset_group() -> Name {
+    Name::new(&format!("{LOCAL}{UNSET}")).expect("a plain word is a name")
 }
 
 /// The address of a station, from a name, `host:port` or a URL.
@@ -319,7 +321,7 @@ fn groups(words: Vec<String>) -> Result<Vec<Name>, String> {
     }
     let group = |word: &String| match Name::new(word) {
         // Who is in a site's group is said by `mesh.site` alone.
-        Ok(_) if word.starts_with("local:") => {
+        Ok(_) if word.starts_with(LOCAL) => {
             Err(format!("`{}` is the group of a site: say mesh.site = …", short(word)))
         }
         Ok(group) => Ok(group),
@@ -358,8 +360,8 @@ fn webhook(text: String) -> Result<String, String> {
     }
 }
 
-/// Two less than the directory takes, for the site's own and `global`.
-const GROUPS_MAX: usize = barograph_engine::Entry::GROUPS_MAX - 2;
+/// Three less than the directory takes, for the site's own, `global` and that of stations without a site.
+const GROUPS_MAX: usize = barograph_engine::Entry::GROUPS_MAX - 3;
 const ADDRESSES_MAX: usize = barograph_engine::Entry::ADDRESSES_MAX;
 /// Half of it bounds a test; with less than 2 MB no path's start-up is over.
 const BULK_BYTES_MIN: u64 = 4_000_000;

@@ -170,8 +170,10 @@ impl Board {
 
     /// It stands elsewhere from now on.
     pub(crate) fn set_standing(&self, standing: sites::Standing) {
-        *lock(&self.standing) = standing;
-        self.regrouped.notify_one();
+        let before = std::mem::replace(&mut *lock(&self.standing), standing.clone());
+        if before.groups != standing.groups {
+            self.regrouped.notify_one();
+        }
     }
 
     /// The peers; to be held for moments only.

@@ -1,5 +1,6 @@
 use std::collections::BTreeMap;
 
+use super::standing::FILE;
 use super::*;
 use crate::best::Place;
 
@@ -61,6 +62,19 @@ fn what_one_end_says_counts_at_that_end() {
 }
 
 #[test]
+fn those_without_a_site_are_missed_only_while_they_are_there_and_represent_nobody() {
+    let seen = |groups: &'static [&str]| {
+        let standing = Standing::told(&MeshConfig::default());
+        let places = places(&[("a", &["local:default"]), ("b", groups)]);
+        View::new(&name("a"), &places, &standing, |_, _| None).has_unset
+    };
+    assert!(seen(&["local:default"]));
+    assert!(seen(&["lab", "local:default"]));
+    assert!(!seen(&["local:default", "global"]));
+    assert!(!seen(&["local:default", "local:b"]) && !seen(&["local:b", "local:default"]));
+}
+
+#[test]
 fn a_configured_site_goes_before_what_was_taken() {
     let state = tempfile::tempdir().unwrap();
     let unset = MeshConfig::default();
@@ -71,13 +85,17 @@ fn a_configured_site_goes_before_what_was_taken() {
     let auto = MeshConfig { sites_auto: true, ..unset.clone() };
     assert_eq!(groups(&auto), ["local:default", "global"], "it represents itself until it has a place");
     std::fs::write(state.path().join(FILE), r#"{"site":"x","represents":true,"auto":true}"#).unwrap();
-    assert_eq!(groups(&auto), ["local:x", "global"]);
+    // Others may be in no site yet.
+    assert_eq!(groups(&auto), ["local:x", "global", "local:default"]);
     assert_eq!(groups(&unset), ["local:default"], "it may not any more");
     std::fs::write(state.path().join(FILE), r#"{"site":"x","represents":false,"auto":false}"#).unwrap();
-    assert_eq!((groups(&auto), groups(&unset)), (vec!["local:x".to_string()], vec!["local:x".to_string()]));
+    for config in [&auto, &unset] {
+        assert_eq!(groups(config), ["local:x", "local:default"]);
+    }
     let told = MeshConfig { site: name("lab"), groups: vec![name("global")], ..auto };
     assert_eq!(groups(&told), ["local:lab", "global"]);
-    for damaged in ["", "{", r#"{"site":"a b","represents":true,"auto":false}"#] {
+    let long = format!(r#"{{"site":"{}","represents":true,"auto":false}}"#, "x".repeat(Name::BYTES_MAX));
+    for damaged in ["", "{", r#"{"site":"a b","represents":true,"auto":false}"#, &long] {
         std::fs::write(state.path().join(FILE), damaged).unwrap();
         assert_eq!(groups(&unset), ["local:default"], "{damaged}");
     }

@@ -1,10 +1,12 @@
 //! `/v1/sites` of whole stations: proposed, accepted, forgotten, and taken by stations themselves.
 
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_engine::Engine;
+use barograph_engine::{Engine, Local};
 use barograph_forecast::Name;
-use barograph_station::{Config, Station};
+use barograph_station::{Config, MeshConfig, Station};
 use serde_json::{Value, json};
 
 use crate::http::{get, post, send, until};
@@ -71,7 +73,9 @@ fn a_place_is_proposed_with_its_reason_accepted_kept_and_forgotten() {
     assert_eq!(accepted.status, 200, "{}", accepted.body);
     assert_eq!(accepted.json()["now"], json!({ "site": "here", "represents": true, "from": "accepted" }));
     let mesh = get(address, "/v1/mesh").json();
-    assert_eq!((&mesh["site"], &mesh["groups"]), (&json!("here"), &json!(["local:here", "global"])));
+    // The others are in no site yet.
+    let groups = json!(["local:here", "global", "local:default"]);
+    assert_eq!((&mesh["site"], &mesh["groups"]), (&json!("here"), &groups));
     // The directory knows, without a restart.
     until(address, "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
     let told = block_on(async {
@@ -81,7 +85,7 @@ fn a_place_is_proposed_with_its_reason_accepted_kept_and_forgotten() {
     assert!(matches!(&told, barograph_engine::Event::Up(entry) if entry.host.as_str() == "here"), "{told:?}");
     station.stop(LIMIT);
     let station = joined(config.clone(), Some(&directory));
-    assert_eq!(get(station.address(), "/v1/mesh").json()["groups"], json!(["local:here", "global"]));
+    assert_eq!(get(station.address(), "/v1/mesh").json()["groups"], groups);
     let forgotten = send(station.address(), "DELETE", "/v1/sites", &[], "");
     assert_eq!(forgotten.json()["now"]["from"], "default", "{}", forgotten.body);
     assert_eq!(get(station.address(), "/v1/mesh").json()["groups"], json!(["local:default"]));
@@ -97,6 +101,7 @@ fn strangers_and_a_configured_site_are_refused() {
     let station = joined(config.clone(), None);
     let refused = post(station.address(), "/v1/sites", "{}");
     assert_eq!((refused.status, refused.error().contains("mesh.site is set to lab")), (409, true));
+    assert_eq!(send(station.address(), "DELETE", "/v1/sites", &[], "").status, 409);
     station.stop(LIMIT);
     config.loopback_needs_token = true;
     let station = joined(config, None);
@@ -106,33 +111,156 @@ fn strangers_and_a_configured_site_are_refused() {
     station.stop(LIMIT);
 }
 
+/// A station whose rounds are quick, in the mesh of `directory`.
+fn quick(state: &Path, host: &str, directory: &Arc<Local>, change: impl FnOnce(&mut MeshConfig)) -> Station {
+    let mut config = quiet(&state.join(host));
+    config.host = Some(Name::new(host).unwrap());
+    config.probe_period = Duration::from_millis(100);
+    config.mesh.latency_per_s = 100.0;
+    config.mesh.sites_hold = Duration::from_secs(1);
+    config.mesh.bulk = false;
+    change(&mut config.mesh);
+    joined(config, Some(directory))
+}
+
+fn until_groups(station: &Station, groups: &[&str]) {
+    until(station.address(), "/v1/mesh", |answer| answer.json()["groups"] == json!(groups));
+}
+
+/// Each sees the other in these groups, and goes on measuring it.
+fn assert_measure_each_other(stations: [&Station; 2], groups: [&[&str]; 2]) {
+    let hosts = ["a", "b"];
+    for (own, other) in [(0, 1), (1, 0)] {
+        let address = stations[own].address();
+        until(address, "/v1/peers", |answer| {
+            let peers = &answer.json()["peers"];
+            let is_seen = |peer: &Value| {
+                peer["host"] == hosts[other]
+                    && peer["state"] == "up"
+                    && peer["groups"] == json!(groups[other])
+            };
+            peers.as_array().unwrap().iter().any(is_seen)
+        });
+        let path = format!("/v1/latency?target={}&quantity=rtt", hosts[other]);
+        let count = |answer: &Value| answer["latencies"][0]["count"].as_u64().unwrap_or(0);
+        let before = count(&get(address, &path).json());
+        until(address, &path, |answer| before < count(&answer.json()));
+    }
+}
+
+#[test]
+fn stations_that_accept_in_turn_go_on_measuring_each_other() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    let [a, b] = ["a", "b"].map(|host| quick(state.path(), host, &directory, |_| {}));
+    let is_proposed = |station: &Station, represents: bool| {
+        let place = json!({ "site": "a", "represents": represents });
+        until(station.address(), "/v1/sites", |answer| answer.json()["proposed"] == place);
+    };
+    let accept = |station: &Station| {
+        let answer = post(station.address(), "/v1/sites", "{}");
+        assert_eq!(answer.status, 200, "{}", answer.body);
+    };
+    // First the one that is not to represent the site in the end.
+    is_proposed(&b, true);
+    accept(&b);
+    assert_measure_each_other([&a, &b], [&["local:default"], &["local:a", "global", "local:default"]]);
+    is_proposed(&a, true);
+    accept(&a);
+    // Nobody is without a site any more.
+    for station in [&a, &b] {
+        until_groups(station, &["local:a", "global"]);
+    }
+    assert_measure_each_other([&a, &b], [&["local:a", "global"]; 2]);
+    // Who accepts again leaves the site to the other.
+    is_proposed(&b, false);
+    accept(&b);
+    assert_measure_each_other([&a, &b], [&["local:a", "global"], &["local:a"]]);
+    // Whoever comes without a site is not alone.
+    let c = quick(state.path(), "c", &directory, |_| {});
+    until(c.address(), "/v1/mesh", |answer| answer.json()["peers"]["up"] == 2);
+    for station in [a, b, c] {
+        station.stop(LIMIT);
+    }
+}
+
+#[test]
+fn what_somebody_accepted_stays_under_auto_and_the_rest_is_its_own() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    let entries: Vec<_> = ["near", "other"]
+        .map(|host| block_on(directory.register(&entry(host, &[]), Duration::from_secs(60))).unwrap())
+        .into();
+    // Long enough for somebody to be quicker.
+    let hold = Duration::from_secs(3600);
+    let station = quick(state.path(), "here", &directory, |mesh| {
+        (mesh.sites_auto, mesh.sites_hold) = (true, hold);
+    });
+    let address = station.address();
+    let refused = send(address, "DELETE", "/v1/sites", &[], "");
+    assert_eq!((refused.status, refused.error().contains("mesh.sites is auto")), (409, true));
+    feed(&station, &[("here", "near", 0.3), ("here", "other", 20.0), ("near", "other", 21.0)]);
+    until(address, "/v1/sites", |answer| !answer.json()["proposed"].is_null());
+    let accepted = post(address, "/v1/sites", "{}");
+    assert_eq!(accepted.json()["now"]["from"], "accepted", "{}", accepted.body);
+    let forgotten = send(address, "DELETE", "/v1/sites", &[], "");
+    assert_eq!(forgotten.json()["now"], json!({ "site": "default", "represents": true, "from": "auto" }));
+    station.stop(LIMIT);
+    drop(entries);
+}
+
+#[test]
+fn changes_at_the_same_time_are_made_in_turn() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    let near = block_on(directory.register(&entry("near", &[]), Duration::from_secs(60))).unwrap();
+    let station = quick(state.path(), "here", &directory, |_| {});
+    let address = station.address();
+    feed(&station, &[("here", "near", 0.3)]);
+    until(address, "/v1/sites", |answer| !answer.json()["proposed"].is_null());
+    let kept = state.path().join("here/site.json");
+    for _ in 0..20 {
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| assert_eq!(post(address, "/v1/sites", "{}").status, 200));
+                scope.spawn(|| assert_eq!(send(address, "DELETE", "/v1/sites", &[], "").status, 200));
+            }
+        });
+        let is_taken = get(address, "/v1/mesh").json()["site"] == "here";
+        assert_eq!(kept.exists(), is_taken, "what is kept is where it stands");
+    }
+    station.stop(LIMIT);
+    drop(near);
+}
+
 #[test]
 fn stations_of_one_host_settle_at_one_site_with_one_representative() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
+    // Whatever else it is told, one of them stays in `global`: that is no reason to go on for ever.
     let start = |host: &str| {
-        let mut config = quiet(&state.path().join(host));
-        config.host = Some(Name::new(host).unwrap());
-        config.probe_period = Duration::from_millis(100);
-        config.mesh.latency_per_s = 100.0;
-        config.mesh.sites_auto = true;
-        config.mesh.sites_hold = Duration::from_secs(1);
-        config.mesh.bulk = false;
-        joined(config, Some(&directory))
+        quick(state.path(), host, &directory, |mesh| {
+            mesh.sites_auto = true;
+            mesh.groups = (host == "c").then(|| Name::new("global").unwrap()).into_iter().collect();
+        })
     };
     let stations = ["a", "b", "c"].map(start);
-    for station in &stations {
-        until(station.address(), "/v1/sites", |answer| {
-            let answer = answer.json();
-            // Each of them sees its own row alone, and the others' word for their sites.
-            answer["now"]["from"] == "auto"
-                && answer["now"]["site"] == "a"
-                && answer["now"]["represents"] == (answer["host"] == "a")
-        });
+    let now = || stations.each_ref().map(|station| get(station.address(), "/v1/sites").json());
+    until(stations[0].address(), "/v1/sites", |_| {
+        // Each of them sees its own row alone, and the others' word for their sites.
+        let is_there = |answer: &Value| answer["now"]["site"] == "a" && answer["pending"].is_null();
+        let represent =
+            |answers: &[Value]| answers.iter().filter(|one| one["now"]["represents"] == true).count();
+        let answers = now();
+        answers.iter().all(is_there) && represent(&answers[..2]) <= 1
+    });
+    for (station, answer) in stations.iter().zip(now()) {
+        assert_eq!(answer["now"]["from"], "auto");
+        let groups = ["local:a", "global"];
+        until_groups(station, if answer["now"]["represents"] == true { &groups } else { &groups[..1] });
+        until(station.address(), "/v1/mesh", |answer| answer.json()["peers"]["up"] == 2);
     }
     for station in stations {
-        let mesh = get(station.address(), "/v1/mesh").json();
-        assert_eq!(mesh["peers"]["up"], 2, "{mesh}");
         station.stop(LIMIT);
     }
 }

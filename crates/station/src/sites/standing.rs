@@ -1,0 +1,156 @@
+//! Where a station stands: its site, who says so, and what is kept of it.
+
+use std::path::{Path, PathBuf};
+
+use barograph_forecast::Name;
+use barograph_mesh::{GLOBAL, Position, UNSET};
+use serde::{Deserialize, Serialize};
+
+use crate::config::{MeshConfig, local_group, unset_group};
+use crate::state::{remove, write_whole};
+
+/// Where a station stands, and who says so.
+///
+/// One that took a place stays in `local:default`, as long as somebody is there whom only the stations of that group measure.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Standing {
+    pub(crate) site: Name,
+    /// It is in `global`, whoever says so.
+    pub(crate) represents: bool,
+    pub(crate) from: Origin,
+    pub(crate) groups: Vec<Name>,
+}
+
+/// Who says where a station stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nobody.
+    Default,
+    /// Its configuration.
+    Configured,
+    /// Somebody who accepted what was proposed.
+    Accepted,
+    /// The station itself.
+    Auto,
+}
+
+impl Origin {
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Configured => "configured",
+            Self::Accepted => "accepted",
+            Self::Auto => "auto",
+        }
+    }
+}
+
+/// What is kept of a place that was taken.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Kept {
+    site: String,
+    represents: bool,
+    auto: bool,
+}
+
+impl Kept {
+    /// As the directory has it; without it, or where it is damaged, the station's site is as configured.
+    fn read(state: &Path) -> Option<Self> {
+        let path = state.join(FILE);
+        let warn = |error: &dyn std::fmt::Display| {
+            tracing::warn!("{}: {error}; the station's site is as configured", path.display());
+        };
+        match std::fs::read(&path) {
+            Ok(text) => serde_json::from_slice(&text).inspect_err(|error| warn(error)).ok(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => None,
+            Err(error) => {
+                warn(&error);
+                None
+            }
+        }
+    }
+}
+
+impl Standing {
+    /// As it is at a start: a configured site, else the place that was taken before, else none.
+    pub(crate) fn at_start(config: &MeshConfig, state: &Path) -> Self {
+        let kept = if config.has_site() { None } else { Kept::read(state) };
+        // What a station took by itself it gives up when it may not any more.
+        let Some(kept) = kept.filter(|kept| !kept.auto || config.sites_auto) else {
+            return Self::told(config);
+        };
+        let origin = if kept.auto { Origin::Auto } else { Origin::Accepted };
+        let position = Position { site: kept.site, represents: kept.represents };
+        Self::taken(config, &position, origin, true).unwrap_or_else(|error| {
+            let path = state.join(FILE);
+            tracing::warn!("{}: {error}; the station's site is as configured", path.display());
+            Self::told(config)
+        })
+    }
+
+    /// As the configuration says; under `auto` it represents itself.
+    pub(super) fn told(config: &MeshConfig) -> Self {
+        let represents = config.sites_auto && !config.has_site();
+        let from = match (config.has_site(), config.sites_auto) {
+            (true, _) => Origin::Configured,
+            (false, true) => Origin::Auto,
+            (false, false) => Origin::Default,
+        };
+        Self::new(config, config.site.clone(), represents, from)
+    }
+
+    /// At a position; `is_unset` = in `local:default`, too.
+    ///
+    /// # Errors
+    /// Why the site's name makes no group.
+    pub(super) fn taken(
+        config: &MeshConfig,
+        position: &Position,
+        from: Origin,
+        is_unset: bool,
+    ) -> Result<Self, String> {
+        let site = Name::new(&position.site).map_err(|error| format!("the site's name: {error}"))?;
+        local_group(&site)?;
+        let mut standing = Self::new(config, site, position.represents, from);
+        let unset = unset_group();
+        if is_unset && !standing.groups.contains(&unset) {
+            standing.groups.push(unset);
+        }
+        Ok(standing)
+    }
+
+    fn new(config: &MeshConfig, site: Name, represents: bool, from: Origin) -> Self {
+        let groups = config.groups_at(&site, represents);
+        let represents = groups.iter().any(|group| group.as_str() == GLOBAL);
+        Self { site, represents, from, groups }
+    }
+
+    /// Whether it is in `local:default`.
+    pub(super) fn is_unset(&self) -> bool {
+        self.groups.contains(&unset_group())
+    }
+
+    /// Whether it is at a place that was taken.
+    pub(super) fn is_taken(&self) -> bool {
+        matches!(self.from, Origin::Accepted | Origin::Auto) && self.site.as_str() != UNSET
+    }
+
+    /// Keeps it for the next start.
+    ///
+    /// # Errors
+    /// What the system says, and of which file.
+    pub(super) fn keep(&self, state: &Path) -> Result<(), (PathBuf, std::io::Error)> {
+        let path = state.join(FILE);
+        let done = if self.is_taken() {
+            let (site, auto) = (self.site.to_string(), self.from == Origin::Auto);
+            let kept = Kept { site, represents: self.represents, auto };
+            write_whole(&path, serde_json::to_string(&kept).unwrap_or_default().as_bytes())
+        } else {
+            remove(&path)
+        };
+        done.map_err(|error| (path, error))
+    }
+}
+
+pub(super) const FILE: &str = "site.json";
