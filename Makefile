@@ -33,6 +33,7 @@ bench:
 	cargo bench -p barograph-engine --features local --bench append
 	cargo bench -p barograph-probe --features io --bench exchange
 	cargo bench -p barograph-station --bench echo
+	cargo bench -p barograph-station --bench best
 	cargo bench -p barograph-timeout --features tower --bench cost
 
 # Score the forecasts on a folder of series of your own.

@@ -138,11 +138,15 @@ fn basis(host: &Value) -> String {
     format!("{}; {}{loss}", part("goodput", "goodput"), part("rtt", "rtt"))
 }
 
-/// The share of datagrams that is lost, with the end of its interval that matters.
+/// The share of datagrams that is lost, with the end of its interval that matters, which is never shown smaller than it is.
 fn loss(host: &Value) -> String {
-    let percent = |key: &str| host["loss"][key].as_f64().map(|share| 100.0 * share);
-    match (percent("forecast"), percent("upper")) {
-        (Some(forecast), Some(upper)) => format!("{forecast:.1} % (to {upper:.0} %)"),
+    let permille = |key: &str| host["loss"][key].as_f64().map(|share| 1e3 * share);
+    match (permille("forecast"), permille("upper")) {
+        (Some(forecast), Some(upper)) => {
+            // What is off by the rounding of a double is no more.
+            let upper = (upper - 1e-9).ceil().max(0.0);
+            format!("{:.1} % (to {:.1} %)", forecast.round() / 10.0, upper / 10.0)
+        }
         _ => "?".into(),
     }
 }
@@ -250,12 +254,23 @@ mod tests {
         assert_eq!(lines[0], "too close to call: a, b");
         assert!(lines[2].starts_with("a") && lines[2].contains("1.00 s  500 ms to 2.00 s"), "{text}");
         assert!(lines[2].ends_with(
-            "  0.4 % (to 10 %)  goodput measured, 10 min ago; rtt measured, 4 s ago; loss measured, 9 s ago"
+            "  0.4 % (to 10.0 %)  goodput measured, 10 min ago; rtt measured, 4 s ago; loss measured, 9 s ago"
         ));
         assert!(lines[3].contains("goodput composed: h → x → b; rtt measured"), "{text}");
         assert!(lines[3].contains(r"b\u{1b}[2J") && lines[3].contains('>'), "{text}");
         assert_eq!(lines[4], "c: not known: it is gone from the mesh");
         assert_eq!(shown(&Value::Null), "");
+    }
+
+    #[test]
+    fn an_interval_of_a_loss_ends_at_its_forecast_or_above() {
+        let shown = |forecast: f64, upper: f64| {
+            loss(&serde_json::json!({ "loss": { "forecast": forecast, "upper": upper } }))
+        };
+        assert_eq!(shown(0.004, 0.004), "0.4 % (to 0.4 %)");
+        assert_eq!(shown(0.0044, 0.0044), "0.4 % (to 0.5 %)");
+        assert_eq!(shown(0.0, 0.3), "0.0 % (to 30.0 %)");
+        assert_eq!(shown(0.07, 0.7), "7.0 % (to 70.0 %)");
     }
 
     #[test]

@@ -13,6 +13,17 @@ pub struct Estimate {
     pub upper: f64,
 }
 
+/// What is known of a path that is measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Path {
+    /// Of its next measurement.
+    pub forecast: Estimate,
+    /// Its newest measurement.
+    pub last: f64,
+    /// How many measurements the forecast was made from; of losses, probes.
+    pub count: u64,
+}
+
 /// Which quantity legs are composed of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Composition {
@@ -35,6 +46,12 @@ pub enum Composition {
 /// A composed value leaves much out: a representative may be slower than the host it stands for; and a path between two
 /// hosts need not pass it, so that a sum is too long. Both are factors, alike for many
 /// pairs: their logarithms have a mean, by which an estimate is corrected, and a scatter, by which its interval is widened.
+/// They are learnt from the newest measurement of each pair, whose own noise is so part of the scatter.
+///
+/// Losses have no logarithms, for most are 0. Their −ln (1 − share) is corrected by the ratio of sums where less is lost than composed, and by
+/// what is to be added where more is; the scatter is relative to the estimate, or to the mean of all where that is more. It is learnt from
+/// forecasts of the mean, without what their few datagrams explain.
+///
 /// Each further representative can slow a rate, so that paths of two legs and longer ones have each a mean of their own, drawn to that of all
 /// as far as few pairs tell of it.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -42,8 +59,11 @@ pub struct Model {
     composition: Composition,
     /// Mean of the logarithm of measured / composed, of paths up to two legs and of longer ones.
     shift: [f64; 2],
-    /// Variance of that logarithm beside what the errors of legs explain.
+    /// Variance of that logarithm beside what the errors of legs explain; of losses, relative.
     variance: f64,
+    /// Of losses, what is added to −ln (1 − share), and of which value at least the scatter is a share.
+    added: f64,
+    least: f64,
     /// Half of an interval, in standard deviations.
     width: f64,
     pairs: usize,
@@ -66,23 +86,30 @@ impl Estimate {
     }
 }
 
+impl Path {
+    /// A path of which this share is lost in the mean, by `count` probes; `interval` is the forecaster's own of the next probe. A forecaster
+    /// that has seen no loss knows of no error, so the interval is at least that of the next probe after so many datagrams.
+    /// `None` if the shares make no sense.
+    pub fn of_losses(mean: f64, interval: Option<(f64, f64)>, last: f64, count: u64) -> Option<Self> {
+        let forecast = loss::forecast(mean, interval, count);
+        Composition::Loss.admits(&forecast).then_some(Self { forecast, last, count })
+    }
+}
+
 impl Model {
-    /// What measured pairs teach: each its legs' estimates, and one measured value. Those that make no sense, and round trips and losses of
+    /// What measured pairs teach: each its legs, and itself. Those that make no sense, and round trips and losses of
     /// fewer than three legs, are passed over; with fewer than [`PAIRS_MIN`](Self::PAIRS_MIN) nothing is corrected, and a wide guess takes the
     /// place of the scatter.
-    pub fn learnt<'a>(
-        composition: Composition,
-        pairs: impl IntoIterator<Item = (&'a [Estimate], f64)>,
-    ) -> Self {
+    pub fn learnt<'a>(composition: Composition, pairs: impl IntoIterator<Item = (&'a [Path], Path)>) -> Self {
         let pairs = pairs.into_iter().filter(|(legs, _)| composition.teaches(legs));
         if composition == Composition::Loss {
             return loss::learnt(pairs);
         }
         let errors: Vec<(usize, f64, f64)> = pairs
-            .filter(|(_, measured)| measured.is_finite() && 0.0 < *measured)
+            .filter(|(_, measured)| measured.last.is_finite() && 0.0 < measured.last)
             .filter_map(|(legs, measured)| {
                 let (value, variance) = composition.of(legs)?;
-                Some((class(legs), (measured / value).ln(), variance))
+                Some((class(legs), (measured.last / value).ln(), variance))
             })
             .collect();
         if errors.len() < Self::PAIRS_MIN {
@@ -99,11 +126,19 @@ impl Model {
         let explained = errors.iter().map(|(.., variance)| variance).sum::<f64>() / n;
         // What the mean itself is uncertain by.
         let variance = (scatter - explained).max(0.0) + scatter / n;
-        Self { composition, shift, variance, width: student_95(n - 1.0), pairs: errors.len() }
+        Self { shift, variance, width: student_95(n - 1.0), ..Self::guessed(composition, errors.len()) }
     }
 
     fn guessed(composition: Composition, pairs: usize) -> Self {
-        Self { composition, shift: [0.0; 2], variance: GUESSED_DEVIATION.powi(2), width: NORMAL_95, pairs }
+        Self {
+            composition,
+            shift: [0.0; 2],
+            variance: GUESSED_DEVIATION.powi(2),
+            added: 0.0,
+            least: 0.0,
+            width: NORMAL_95,
+            pairs,
+        }
     }
 
     /// Fewest pairs that a scatter is learnt from: below, the interval of Student's t is wider than the guess.
@@ -115,7 +150,7 @@ impl Model {
     }
 
     /// The estimate for a path of these legs; none without legs, or if one makes no sense.
-    pub fn estimate(&self, legs: &[Estimate]) -> Option<Estimate> {
+    pub fn estimate(&self, legs: &[Path]) -> Option<Estimate> {
         if self.composition == Composition::Loss {
             return loss::estimate(self, legs);
         }
@@ -145,7 +180,7 @@ impl Composition {
     }
 
     /// Whether a path of these legs says something of paths across sites; see [`Model`].
-    fn teaches(self, legs: &[Estimate]) -> bool {
+    fn teaches(self, legs: &[Path]) -> bool {
         match self {
             Self::Rtt | Self::Loss => LEGS_ACROSS <= legs.len(),
             Self::Goodput => true,
@@ -153,8 +188,8 @@ impl Composition {
     }
 
     /// The composed round trip or rate, and the variance of its logarithm by the errors of its legs.
-    fn of(self, legs: &[Estimate]) -> Option<(f64, f64)> {
-        if !legs.iter().all(Estimate::is_positive) {
+    fn of(self, legs: &[Path]) -> Option<(f64, f64)> {
+        if !legs.iter().all(|leg| leg.forecast.is_positive()) {
             return None;
         }
         let power = match self {
@@ -162,17 +197,18 @@ impl Composition {
             Self::Goodput => -SHARPNESS,
             Self::Loss => return None,
         };
-        let parts = || legs.iter().map(|leg| leg.value.powf(power));
+        let parts = || legs.iter().map(|leg| leg.forecast.value.powf(power));
         let sum: f64 = parts().sum();
         let value = sum.powf(1.0 / power);
         // Errors of legs are taken as independent; d ln value = Σ (part / sum) d ln leg.
-        let variance = parts().zip(legs).map(|(part, leg)| (part / sum).powi(2) * leg.variance()).sum();
+        let variance =
+            parts().zip(legs).map(|(part, leg)| (part / sum).powi(2) * leg.forecast.variance()).sum();
         (value.is_finite() && 0.0 < value).then_some((value, variance))
     }
 }
 
 /// Which of a model's shifts is for a path of these legs.
-fn class(legs: &[Estimate]) -> usize {
+fn class(legs: &[Path]) -> usize {
     usize::from(LEGS_ACROSS <= legs.len())
 }
 

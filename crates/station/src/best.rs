@@ -8,11 +8,11 @@ mod pairs;
 mod places;
 
 use std::cell::{OnceCell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use barograph_forecast::Name;
-use barograph_mesh::{Candidate, Composition, Estimate, INITIAL_WINDOW_BYTES, rank};
+use barograph_mesh::{Candidate, Composition, Estimate, INITIAL_WINDOW_BYTES, Path, rank};
 
 pub(crate) use models::Models;
 pub(crate) use pairs::{LEVEL, Pairs};
@@ -22,7 +22,7 @@ pub(crate) use places::{Place, Places};
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Sight {
     /// A forecast that counts, and how old the value is that it was made from (s).
-    Fresh(Estimate, f64),
+    Fresh(Path, f64),
     /// There is one, but it was made from a value too old to say what is now (s).
     Stale(f64),
     /// Nothing was measured.
@@ -33,6 +33,9 @@ pub(crate) enum Sight {
 pub(crate) trait Knowledge {
     /// What is known of the path from one to the other.
     fn sight(&self, from: &Name, to: &Name, what: Composition) -> Sight;
+
+    /// No more will be asked for a while.
+    fn rest(&self) {}
 }
 
 /// Nothing is known.
@@ -49,6 +52,8 @@ impl Knowledge for Blank {
 pub(crate) struct Question<'a> {
     pub(crate) from: &'a Name,
     pub(crate) hosts: &'a [Name],
+    /// Those of them that are gone from the mesh.
+    pub(crate) lost: &'a BTreeSet<Name>,
     pub(crate) bytes: u64,
 }
 
@@ -102,11 +107,16 @@ pub(crate) fn best(
     let mut unknown = Vec::new();
     let mut known = BTreeMap::new();
     for host in question.hosts {
+        if question.lost.contains(host) {
+            unknown.push((host.clone(), "it is gone from the mesh".into()));
+            continue;
+        }
         match asked.parts(question.from, host, question.bytes) {
             Ok(parts) => drop(known.insert(host.as_str(), (host, parts))),
             Err(reason) => unknown.push((host.clone(), reason)),
         }
     }
+    knowledge.rest();
     let candidate = |(name, (_, parts)): (&&str, &(&Name, Parts))| Candidate {
         host: Arc::from(*name),
         rtt_s: parts.rtt.estimate,
@@ -144,9 +154,6 @@ struct Asked<'a> {
 impl Asked<'_> {
     /// Round trip, goodput and loss, or why there is no time.
     fn parts(&self, from: &Name, to: &Name, bytes: u64) -> Result<Parts, String> {
-        if self.places.is_lost(to) {
-            return Err("it is gone from the mesh".into());
-        }
         // Found once for all quantities, and only if one has to be composed.
         let way = OnceCell::new();
         let via = || way.get_or_init(|| self.places.via(from, to)).as_deref();
@@ -172,8 +179,8 @@ impl Asked<'_> {
         via: impl FnOnce() -> Option<&'v [Name]>,
     ) -> Result<Part, String> {
         let sight = self.knowledge.sight(from, to, what);
-        if let Sight::Fresh(estimate, age_s) = sight {
-            return Ok(Part { estimate, basis: Basis::Measured { age_s } });
+        if let Sight::Fresh(path, age_s) = sight {
+            return Ok(Part { estimate: path.forecast, basis: Basis::Measured { age_s } });
         }
         self.composed(via(), what).map_err(|why| match sight {
             Sight::Stale(age_s) => format!("its newest {} is {} old, and {why}", word(what), span(age_s)),
@@ -185,13 +192,13 @@ impl Asked<'_> {
         let via = via.ok_or("no representatives connect the two")?;
         let mut legs = Vec::with_capacity(via.len());
         for leg in via.windows(2) {
-            let Sight::Fresh(estimate, _) = self.leg(&leg[0], &leg[1], what) else {
+            let Sight::Fresh(path, _) = self.leg(&leg[0], &leg[1], what) else {
                 return Err(format!(
                     "none is known from {} to {}, on the way by representatives",
                     leg[0], leg[1]
                 ));
             };
-            legs.push(estimate);
+            legs.push(path);
         }
         let estimate = self.models.of(what).estimate(&legs);
         let estimate = estimate.ok_or("what is known of the way by representatives makes no estimate")?;

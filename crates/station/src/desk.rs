@@ -1,19 +1,20 @@
 //! Who is in the mesh, and how wrong composed paths are in it: kept for questions, and made anew beside them.
 //!
 //! A question waits for it only when there is nothing yet, which is so at the start and when nobody has asked for an hour: until then it is
-//! renewed, and every question is answered from the last. That is enough, for what of the mesh has died has no fresh forecasts.
+//! renewed, and every question is answered from the last. Who is lost since is asked of [`Board::peers`], which is in memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use barograph_engine::{Engine, Event};
 use barograph_forecast::Name;
 use barograph_mesh::GLOBAL;
 use futures_util::StreamExt;
+use tokio::time::Instant;
 
 use crate::bank::Bank;
-use crate::best::{Models, Pairs, Place, Places};
+use crate::best::{Blank, Models, Pairs, Place, Places};
 use crate::config::unset_group;
 use crate::health::lock;
 use crate::mesh::{Board, Standing};
@@ -30,15 +31,21 @@ struct Parts {
     board: Arc<Board>,
     engine: Arc<dyn Engine>,
     bank: Arc<Mutex<Bank>>,
-    kept: Mutex<Option<Kept>>,
-    /// Held by whoever waits for a new one, so that it is made once for all who wait.
-    waiting: tokio::sync::Mutex<()>,
+    kept: Mutex<Kept>,
+    /// Held by whoever looks who is there, and by whoever learns, so that both are done once for all who wait, and the newer is kept.
+    looking: tokio::sync::Mutex<()>,
+    learning: tokio::sync::Mutex<()>,
 }
 
+#[derive(Default)]
 struct Kept {
-    at: Instant,
-    asked_at: Instant,
-    mesh: Arc<(Places, Models)>,
+    /// Who is there, and since when that is known.
+    places: Option<(Instant, Arc<Places>)>,
+    models: Option<Arc<Models>>,
+    /// The last question; `None` = nobody tends.
+    asked_at: Option<Instant>,
+    /// The last look for somebody who was missed.
+    missed_at: Option<Instant>,
 }
 
 impl Desk {
@@ -49,82 +56,109 @@ impl Desk {
         engine: Arc<dyn Engine>,
         bank: Arc<Mutex<Bank>>,
     ) -> Self {
-        let (kept, waiting) = (Mutex::default(), tokio::sync::Mutex::default());
-        let parts = Parts { host, board, engine, bank, kept, waiting };
-        Self { parts: Arc::new(parts) }
+        let (kept, looking, learning) = (Mutex::default(), Default::default(), Default::default());
+        Self { parts: Arc::new(Parts { host, board, engine, bank, kept, looking, learning }) }
     }
 
-    /// The mesh, for somebody who has missed a host in [`Desk::mesh`]: it may have come since.
-    pub(crate) async fn newest(&self) -> Arc<(Places, Models)> {
-        let _one = self.parts.waiting.lock().await;
-        if let Some(mesh) = self.parts.kept(NEWEST) {
+    /// A question: the mesh as it was when it was last renewed, [`UNASKED`] ago or less.
+    pub(crate) async fn mesh(&self) -> (Arc<Places>, Arc<Models>) {
+        if let Some(mesh) = self.parts.asked() {
             return mesh;
         }
-        let (mesh, is_first) = self.parts.renewed().await;
-        if is_first {
-            tokio::spawn(Arc::clone(&self.parts).tend());
+        let places = self.places(RENEWED).await;
+        let _one = self.parts.learning.lock().await;
+        let known = lock(&self.parts.kept).models.clone();
+        match known {
+            Some(models) => (places, models),
+            None => (Arc::clone(&places), self.parts.learnt(places).await),
         }
-        mesh
     }
 
-    /// The mesh as it was when it was last renewed: [`UNASKED`] ago or less.
-    pub(crate) async fn mesh(&self) -> Arc<(Places, Models)> {
-        match self.parts.kept(Duration::MAX) {
-            Some(mesh) => mesh,
-            None => self.newest().await,
+    /// Who is there, as of so long ago at most. It is no question.
+    pub(crate) async fn places(&self, age: Duration) -> Arc<Places> {
+        let _one = self.parts.looking.lock().await;
+        let known = lock(&self.parts.kept).places.clone();
+        match known {
+            Some((at, places)) if at.elapsed() <= age => places,
+            _ => self.parts.looked().await,
         }
+    }
+
+    /// Who is there now, for somebody who has missed a host in `places`: it may have come since. `None` = somebody has been looked for less
+    /// than [`RENEWED`] ago: anyone may ask for what is not there, and a look costs the directory all groups.
+    pub(crate) async fn newer(&self, places: &Arc<Places>) -> Option<Arc<Places>> {
+        let _one = self.parts.looking.lock().await;
+        {
+            let mut kept = lock(&self.parts.kept);
+            match &kept.places {
+                Some((_, newer)) if !Arc::ptr_eq(newer, places) => return Some(Arc::clone(newer)),
+                _ if kept.missed_at.is_some_and(|at| at.elapsed() < RENEWED) => return None,
+                _ => kept.missed_at = Some(Instant::now()),
+            }
+        }
+        Some(self.parts.looked().await)
     }
 }
 
 impl Parts {
-    /// What there is, if it is no older; this is a question.
-    fn kept(&self, age: Duration) -> Option<Arc<(Places, Models)>> {
+    /// What there is for a question, which somebody tends from now on.
+    fn asked(self: &Arc<Self>) -> Option<(Arc<Places>, Arc<Models>)> {
         let mut kept = lock(&self.kept);
-        let kept = kept.as_mut()?;
-        kept.asked_at = Instant::now();
-        (kept.at.elapsed() <= age).then(|| Arc::clone(&kept.mesh))
+        if kept.asked_at.replace(Instant::now()).is_none() {
+            tokio::spawn(Arc::clone(self).tend());
+        }
+        Some((Arc::clone(&kept.places.as_ref()?.1), Arc::clone(kept.models.as_ref()?)))
     }
 
     /// Keeps it new for as long as somebody asks.
     async fn tend(self: Arc<Self>) {
+        let mut renewed_at = Instant::now();
         loop {
             tokio::time::sleep(RENEWED).await;
-            let (age, unasked) = {
+            let unasked = {
                 let mut kept = lock(&self.kept);
-                let Some(now) = kept.as_ref() else { return };
-                if IDLE < now.asked_at.elapsed() {
-                    *kept = None;
+                let unasked = kept.asked_at.map_or(IDLE, |at| at.elapsed());
+                if IDLE <= unasked {
+                    *kept = Kept::default();
                     return;
                 }
-                (now.at.elapsed(), now.asked_at.elapsed())
+                unasked
             };
-            if unasked < RENEWED || UNASKED - RENEWED <= age {
-                self.renewed().await;
+            if unasked < RENEWED || UNASKED - RENEWED <= renewed_at.elapsed() {
+                renewed_at = Instant::now();
+                let places = {
+                    let _one = self.looking.lock().await;
+                    self.looked().await
+                };
+                let _one = self.learning.lock().await;
+                self.learnt(places).await;
             }
         }
     }
 
-    /// A new one, and whether there was none, so that nobody tends it yet.
-    async fn renewed(self: &Arc<Self>) -> (Arc<(Places, Models)>, bool) {
+    /// Looks who is there, while `looking` is held.
+    async fn looked(&self) -> Arc<Places> {
+        let at = Instant::now();
         let members = self.members().await;
-        let parts = Arc::clone(self);
-        // Some tenths of a second in a large mesh: away from the thread that answers.
-        let learn = move || {
-            let places = Places::new(members);
-            let knowledge = Pairs::new(&parts.bank, now_unix_ns(), PAUSE);
-            let models = Models::learnt(&places, &knowledge);
-            Arc::new((places, models))
-        };
-        let mesh = match tokio::task::spawn_blocking(learn).await {
-            Ok(mesh) => mesh,
-            // The station is stopping.
-            Err(_) => Arc::new((Places::default(), Models::learnt(&Places::default(), &crate::best::Blank))),
-        };
-        let now = Instant::now();
+        let found = away("sorting the mesh", move || Places::new(members)).await.map(Arc::new);
         let mut kept = lock(&self.kept);
-        let asked_at = kept.as_ref().map(|kept| kept.asked_at);
-        *kept = Some(Kept { at: now, asked_at: asked_at.unwrap_or(now), mesh: Arc::clone(&mesh) });
-        (mesh, asked_at.is_none())
+        let places = found.or_else(|| Some(Arc::clone(&kept.places.as_ref()?.1))).unwrap_or_default();
+        kept.places = Some((at, Arc::clone(&places)));
+        places
+    }
+
+    /// Learns from the pairs of these, while `learning` is held.
+    async fn learnt(&self, places: Arc<Places>) -> Arc<Models> {
+        let bank = Arc::clone(&self.bank);
+        let learn = move || Models::learnt(&places, &Pairs::new(&bank, now_unix_ns(), PAUSE));
+        // A second or two in a large mesh.
+        let found = away("learning from pairs", learn).await.map(Arc::new);
+        let mut kept = lock(&self.kept);
+        let models = found
+            .or_else(|| kept.models.clone())
+            .unwrap_or_else(|| Arc::new(Models::learnt(&Places::default(), &Blank)));
+        kept.models = Some(Arc::clone(&models));
+        models
     }
 
     /// This station, those that it hears of all the time, and the directory's in the groups that they name.
@@ -172,8 +206,19 @@ impl Parts {
     }
 }
 
+/// Makes something away from the thread that answers; `None` if that broke off, or the station is stopping: what was known is kept.
+async fn away<T: Send + 'static>(what: &str, make: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+    let made = tokio::task::spawn_blocking(make).await;
+    made.inspect_err(|error| {
+        if error.is_panic() {
+            tracing::error!("{what} broke off ({error}); what was known before is kept");
+        }
+    })
+    .ok()
+}
+
 /// It is renewed so often while there are questions: a lease.
-const RENEWED: Duration = Duration::from_secs(10);
+pub(crate) const RENEWED: Duration = Duration::from_secs(10);
 /// And so often in the hour after the last one.
 const UNASKED: Duration = Duration::from_secs(60);
 /// After so long without a question it is dropped: it costs the directory a look at every group.
@@ -182,10 +227,12 @@ const IDLE: Duration = Duration::from_hours(1);
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 /// Entries of a snapshot after which the thread that answers is left to others: some tens of microseconds.
 const YIELDED: usize = 64;
-/// One who asks for what is not there learns at most so late that it came.
-const NEWEST: Duration = Duration::from_secs(1);
 /// For all groups' snapshots together, so that a directory that is away delays the first question by no more.
 const SNAPSHOTS: Duration = Duration::from_secs(1);
 /// Groups asked for, the own ones among them, and hosts in all: ten times what a station measures.
 const GROUPS_MAX: usize = 256;
 const HOSTS_MAX: usize = 10_000;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests;

@@ -67,6 +67,8 @@ impl View {
             };
             (known[a * names.len() + b], known[b * names.len() + a]) = (both, both);
         }
+        // Whoever looks holds the bank.
+        drop(rtt);
         let is_unknown =
             |host: &usize| known[host * names.len()..][..names.len()].iter().all(Option::is_none);
         let unknown = (0..names.len()).filter(is_unknown).collect();
@@ -144,12 +146,14 @@ impl Sites {
         {
             return Arc::clone(view);
         }
-        let mesh = self.desk.newest().await;
+        // Reading the directory is work, too, but a proposal that is to last a shorter time is judged more often.
+        let age = (self.config.sites_hold / LOOKS).clamp(VIEW_AGE, crate::desk::RENEWED);
+        let places = self.desk.places(age).await;
         let (own, standing, bank) = (self.host.clone(), self.board.standing(), Arc::clone(&self.bank));
-        // Some tenths of a second in a large mesh: away from the thread that answers.
+        // A second in a large mesh: away from the thread that answers.
         let made = tokio::task::spawn_blocking(move || {
             let pairs = Pairs::new(&bank, now_unix_ns(), crate::desk::PAUSE);
-            View::new(&own, &mesh.0, &standing, |from, to| pairs.round_trip(from, to))
+            View::new(&own, &places, &standing, move |from, to| pairs.round_trip(from, to))
         });
         // The station is stopping, or there was a panic.
         let view = made.await.unwrap_or_else(|error| {

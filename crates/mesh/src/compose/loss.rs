@@ -1,76 +1,136 @@
 //! Losses of legs, composed: −ln (1 − share) adds, as survivals multiply (independent losses).
 //!
-//! What other compositions do with logarithms cannot be done here: most losses are 0. So what pairs teach is a ratio of sums, and
-//! the interval has at least the steps in which a probe of few datagrams can fall.
+//! What other compositions do with logarithms cannot be done here: most losses are 0. So the mesh teaches by sums, and what the next probe
+//! loses is spread as beta-binomial: by the few datagrams of a probe, and by how little those seen so far say of the path.
 
-use super::{Composition, Estimate, Model, NORMAL_95, student_95};
+use super::{Composition, Estimate, Model, NORMAL_95, Path, student_95};
+
+/// As [`Path::of_losses`].
+pub(super) fn forecast(mean: f64, interval: Option<(f64, f64)>, count: u64) -> Estimate {
+    let seen = Belief::of(mean, count);
+    let (lower, upper) = interval.unwrap_or((mean, mean));
+    Estimate {
+        value: mean,
+        lower: lower.min(seen.next_share(0.05)).min(mean),
+        upper: upper.max(seen.next_share(0.95)).max(mean),
+    }
+}
 
 /// As [`Model::learnt`], of paths across sites.
-pub(super) fn learnt<'a>(pairs: impl Iterator<Item = (&'a [Estimate], f64)>) -> Model {
-    let pairs: Vec<(Sum, f64)> = pairs
-        .filter(|(_, measured)| (0.0..=1.0).contains(measured))
-        .filter_map(|(legs, measured)| Some((Sum::of(legs)?, depth(measured))))
-        .collect();
+pub(super) fn learnt<'a>(pairs: impl Iterator<Item = (&'a [Path], Path)>) -> Model {
+    let pairs: Vec<(Sum, Sum)> =
+        pairs.filter_map(|(legs, measured)| Some((Sum::of(legs)?, Sum::of(&[measured])?))).collect();
+    let guessed = Model::guessed(Composition::Loss, pairs.len());
     if pairs.len() < Model::PAIRS_MIN {
-        return Model::guessed(Composition::Loss, pairs.len());
+        return guessed;
     }
     let n = pairs.len() as f64;
     let composed: f64 = pairs.iter().map(|(sum, _)| sum.depth).sum();
-    let measured: f64 = pairs.iter().map(|(_, measured)| measured).sum();
-    let factor = (measured + ONE_LOST) / (composed + ONE_LOST);
-    let left = pairs.iter().map(|(sum, measured)| {
-        let explained = sum.below.max(sum.above) * factor.powi(2);
-        (measured - factor * sum.depth).powi(2) - explained
-    });
-    // Relative to the estimate, as the scatter of other quantities is.
-    let squares: f64 = pairs.iter().map(|(sum, _)| (factor * sum.depth).powi(2)).sum();
-    let variance = if 0.0 < squares { left.sum::<f64>().max(0.0) / squares } else { 0.0 };
-    Model {
-        composition: Composition::Loss,
-        shift: [factor.ln(); 2],
-        variance,
+    let measured: f64 = pairs.iter().map(|(_, measured)| measured.depth).sum();
+    let model = Model {
+        shift: [((measured + ONE_LOST) / (composed + ONE_LOST)).min(1.0).ln(); 2],
+        added: ((measured - composed) / n).max(0.0),
         width: student_95(n - 1.0),
-        pairs: pairs.len(),
+        ..guessed
+    };
+    let least = pairs.iter().map(|(sum, _)| model.centre(sum.depth)).sum::<f64>() / n;
+    let (mut squares, mut explained, mut scales) = (0.0, 0.0, 0.0);
+    for (sum, measured) in &pairs {
+        let centre = model.centre(sum.depth);
+        squares += (measured.depth - centre).powi(2);
+        explained += sum.variance * model.factor().powi(2) + measured.variance;
+        scales += centre.max(least).powi(2);
     }
+    // As for other quantities, with what the mean itself is uncertain by.
+    let left = (squares - explained).max(0.0) + squares / n;
+    Model { variance: if 0.0 < scales { left / scales } else { 0.0 }, least, ..model }
 }
 
 /// As [`Model::estimate`].
-pub(super) fn estimate(model: &Model, legs: &[Estimate]) -> Option<Estimate> {
+pub(super) fn estimate(model: &Model, legs: &[Path]) -> Option<Estimate> {
     let sum = Sum::of(legs)?;
-    let factor = model.shift[1].exp();
-    let centre = factor * sum.depth;
-    let half =
-        |variance: f64| model.width * (factor.powi(2) * variance + model.variance * centre.powi(2)).sqrt();
-    let value = share(centre);
-    let [least, most] = [0.05, 0.95].map(|level| next_share(value, level));
-    let estimate = Estimate {
-        value,
-        lower: share((centre - half(sum.below)).max(0.0)).min(least).min(value),
-        upper: share(centre + half(sum.above)).max(most).max(value),
-    };
+    let value = share(model.centre(sum.depth));
+    let centre = model.centre(sum.expected);
+    let variance = model.factor().powi(2) * (sum.variance + sum.bursts)
+        + model.variance * centre.max(model.least).powi(2);
+    let width = model.width / NORMAL_95;
+    let next = Belief { mean: share(centre), variance: variance * (width * (1.0 - share(centre))).powi(2) };
+    let estimate =
+        Estimate { value, lower: next.next_share(0.05).min(value), upper: next.next_share(0.95).max(value) };
     Composition::Loss.admits(&estimate).then_some(estimate)
 }
 
-/// A path's −ln (1 − share), and its variances by the errors of its legs, taken as independent.
+impl Model {
+    fn factor(&self) -> f64 {
+        self.shift[1].exp()
+    }
+
+    fn centre(&self, depth: f64) -> f64 {
+        self.added + self.factor() * depth
+    }
+}
+
+/// A path's −ln (1 − share), its legs taken as independent.
 struct Sum {
+    /// By the forecasts.
     depth: f64,
-    below: f64,
-    above: f64,
+    /// By what the datagrams seen let expect; above 0 even if none was lost.
+    expected: f64,
+    /// Of that, by how few they were.
+    variance: f64,
+    /// What the intervals of the legs have beyond chance: losses that come together.
+    bursts: f64,
 }
 
 impl Sum {
-    fn of(legs: &[Estimate]) -> Option<Self> {
-        if legs.is_empty() || !legs.iter().all(|leg| Composition::Loss.admits(leg)) {
+    fn of(legs: &[Path]) -> Option<Self> {
+        if legs.is_empty() || !legs.iter().all(|leg| Composition::Loss.admits(&leg.forecast)) {
             return None;
         }
-        let over = |end: fn(&Estimate) -> f64| -> f64 {
-            legs.iter().map(|leg| ((depth(end(leg)) - depth(leg.value)) / NORMAL_95).powi(2)).sum()
-        };
-        Some(Self {
-            depth: legs.iter().map(|leg| depth(leg.value)).sum(),
-            below: over(|leg| leg.lower),
-            above: over(|leg| leg.upper),
-        })
+        let mut sum = Self { depth: 0.0, expected: 0.0, variance: 0.0, bursts: 0.0 };
+        for Path { forecast, count, .. } in legs {
+            let seen = Belief::of(forecast.value, *count);
+            let beyond = |upper: f64| ((upper - forecast.value).max(0.0) / NORMAL_95).powi(2);
+            // d −ln (1 − share) = d share / (1 − share).
+            let slope = (1.0 - seen.mean).powi(-2);
+            sum.depth += depth(forecast.value);
+            sum.expected += depth(seen.mean);
+            sum.variance += slope * seen.variance;
+            sum.bursts += slope * (beyond(forecast.upper) - beyond(seen.next_share(0.95))).max(0.0);
+        }
+        Some(sum)
+    }
+}
+
+/// What is known of the chance that a datagram is lost.
+struct Belief {
+    mean: f64,
+    variance: f64,
+}
+
+impl Belief {
+    /// After `count` probes, of whose datagrams this share was lost (Jeffreys 1946: a beta distribution, before them of ½ and ½).
+    fn of(share: f64, count: u64) -> Self {
+        let datagrams = count.min(MEMORY) as f64 * f64::from(Composition::LOSS_DATAGRAMS);
+        let mean = (datagrams * share + 0.5) / (datagrams + 1.0);
+        Self { mean, variance: mean * (1.0 - mean) / (datagrams + 2.0) }
+    }
+
+    /// The quantile of the share that the next probe loses: beta-binomial.
+    fn next_share(&self, level: f64) -> f64 {
+        let n = Composition::LOSS_DATAGRAMS;
+        let total = (self.mean * (1.0 - self.mean) / self.variance - 1.0).clamp(1.0 / TOTAL_MAX, TOTAL_MAX);
+        let (a, b) = (self.mean * total, ((1.0 - self.mean) * total).max(1.0 / TOTAL_MAX));
+        let mut chance: f64 = (0..n).map(f64::from).map(|i| (b + i) / (a + b + i)).product();
+        let (mut below, mut lost) = (chance, 0);
+        while below < level && lost < n {
+            // Of one more, from that of `lost`.
+            let (k, left) = (f64::from(lost), f64::from(n - lost));
+            chance *= left / (k + 1.0) * (a + k) / (b + left - 1.0);
+            below += chance;
+            lost += 1;
+        }
+        f64::from(lost) / f64::from(n)
     }
 }
 
@@ -82,23 +142,14 @@ fn share(depth: f64) -> f64 {
     1.0 - (-depth).exp()
 }
 
-/// The quantile of the share that the next probe loses, where each datagram is lost with a probability of `share`.
-pub(super) fn next_share(share: f64, level: f64) -> f64 {
-    let n = Composition::LOSS_DATAGRAMS;
-    let mut chance = (1.0 - share).powi(n as i32);
-    let mut below = chance;
-    let mut lost = 0;
-    while below < level && lost < n {
-        lost += 1;
-        // Of exactly `lost`, from that of one fewer; all are lost if the share is 1.
-        chance *= f64::from(n - lost + 1) / f64::from(lost) * share / (1.0 - share).max(f64::MIN_POSITIVE);
-        below += chance;
-    }
-    f64::from(lost) / f64::from(n)
-}
-
 /// Beyond this a path carries nothing, and its logarithm would be infinite.
 const SHARE_MAX: f64 = 0.999;
 
 /// Counts on either side of the ratio as one datagram lost in one probe: a few losses by chance, or none, are no factor.
 const ONE_LOST: f64 = 1.0 / Composition::LOSS_DATAGRAMS as f64;
+
+/// Probes that a forecast remembers: the longest window of the battery (docs/spec/full.md, method 8).
+const MEMORY: u64 = 51;
+
+/// Beyond so many datagrams more of them change no quantile.
+const TOTAL_MAX: f64 = 1e6;

@@ -1,5 +1,6 @@
 //! `/v1/best`: which host first, for so many bytes from here (docs/spec/best.md).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::http::{StatusCode, Uri};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Refusal, Shared, State, json, query};
 use crate::best::{self, Answer, Basis, Found, LEVEL, Pairs, Part, Places, Question};
 use crate::health::lock;
-use crate::mesh::Kind;
+use crate::mesh::{Kind, Standing};
 use crate::prober::now_unix_ns;
 
 #[derive(Deserialize)]
@@ -77,22 +78,23 @@ pub(super) async fn best(axum::extract::State(shared): State, uri: Uri) -> Resul
         return Err(Refusal::bad(format!("`bytes`: expected 1 to {BYTES_MAX}, found {}", asked.bytes)));
     }
     let from = asked.from.as_deref().map_or(Ok(shared.host.clone()), |text| name("from", text))?;
-    let mut mesh = shared.desk.mesh().await;
+    let (mut places, models) = shared.desk.mesh().await;
     let found = |places: &Places| {
         knows(&shared, places, &from)?;
         hosts(&shared, places, &from, &asked.to)
     };
-    let hosts = match found(&mesh.0) {
-        Err(refusal) if refusal.is_not_found() => {
-            mesh = shared.desk.newest().await;
-            found(&mesh.0)
-        }
-        found => found,
-    }?;
-    let (places, models) = &*mesh;
+    let mut hosts = found(&places);
+    if hosts.as_ref().is_err_and(Refusal::is_not_found)
+        && let Some(newer) = shared.desk.newer(&places).await
+    {
+        places = newer;
+        hosts = found(&places);
+    }
+    let hosts = hosts?;
+    let lost = lost(&shared, &places, &hosts);
     let knowledge = Pairs::new(&shared.bank, now_unix_ns(), Duration::ZERO);
-    let question = Question { from: &from, hosts: &hosts, bytes: asked.bytes };
-    let answer = best::best(&question, places, models, &knowledge);
+    let question = Question { from: &from, hosts: &hosts, lost: &lost, bytes: asked.bytes };
+    let answer = best::best(&question, &places, &models, &knowledge);
     Ok(json(StatusCode::OK, &BestJson::new(&question, &answer)))
 }
 
@@ -143,6 +145,16 @@ fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<
         return Err(Refusal::bad("`to`: expected a group, or hosts separated by commas, found none"));
     }
     Ok(hosts)
+}
+
+/// Those that are gone: of peers as this station hears it, of others as the directory said last.
+fn lost(shared: &Shared, places: &Places, hosts: &[Name]) -> BTreeSet<Name> {
+    let peers = shared.board.peers();
+    let is_lost = |host: &&Name| match peers.get(host) {
+        Some(peer) => peer.standing == Standing::Lost,
+        None => places.is_lost(host),
+    };
+    hosts.iter().filter(is_lost).cloned().collect()
 }
 
 /// Whether a target outside the mesh has been measured from there.

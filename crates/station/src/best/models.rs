@@ -1,7 +1,7 @@
 //! How wrong composed paths are in this mesh, learnt from the pairs that are measured too.
 
 use barograph_forecast::Name;
-use barograph_mesh::{Composition, Estimate, Model};
+use barograph_mesh::{Composition, Model, Path};
 
 use super::{Knowledge, Places, Sight};
 
@@ -28,7 +28,7 @@ impl Models {
             (hosts[a], hosts[b + usize::from(a <= b)])
         });
         let kinds = [Composition::Rtt, Composition::Goodput, Composition::Loss];
-        let mut lessons = kinds.map(|what| (what, Vec::<(Vec<Estimate>, f64)>::new()));
+        let mut lessons = kinds.map(|what| (what, Vec::<(Vec<Path>, Path)>::new()));
         for (from, to) in chosen {
             for (what, found) in &mut lessons {
                 if found.len() < PAIRS_MAX {
@@ -36,6 +36,7 @@ impl Models {
                 }
             }
         }
+        knowledge.rest();
         let [rtt, goodput, loss] = lessons.map(|(what, found)| {
             Model::learnt(what, found.iter().map(|(legs, measured)| (&legs[..], *measured)))
         });
@@ -51,22 +52,22 @@ impl Models {
     }
 }
 
-/// The legs of a pair and what was measured of the pair itself.
+/// The legs of a pair, and the pair itself.
 fn lesson(
     places: &Places,
     knowledge: &dyn Knowledge,
     from: &Name,
     to: &Name,
     what: Composition,
-) -> Option<(Vec<Estimate>, f64)> {
+) -> Option<(Vec<Path>, Path)> {
     // Most pairs of a large mesh are not measured, and this is the cheaper question.
     let Sight::Fresh(measured, _) = knowledge.sight(from, to, what) else { return None };
     let via = places.via(from, to)?;
     let legs = via.windows(2).map(|leg| match knowledge.sight(&leg[0], &leg[1], what) {
-        Sight::Fresh(estimate, _) => Some(estimate),
+        Sight::Fresh(path, _) => Some(path),
         Sight::Stale(_) | Sight::Nothing => None,
     });
-    Some((legs.collect::<Option<_>>()?, measured.value))
+    Some((legs.collect::<Option<_>>()?, measured))
 }
 
 /// A step that shares no factor with `n`, near its golden section, so that the walk is even from the beginning.
@@ -82,5 +83,5 @@ fn gcd(a: usize, b: usize) -> usize {
 /// Most pairs that a model is learnt from: its mean and scatter are then known to some per cent.
 const PAIRS_MAX: usize = 1000;
 
-/// Most pairs looked at, all of 100 hosts: some tenths of a second with pauses, away from any request.
+/// Most pairs looked at, all of 100 hosts: with pauses some seconds at most, away from any request.
 const LOOKED_MAX: usize = 10_000;

@@ -5,7 +5,8 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use barograph_forecast::{Name, Quantity, Series};
-use barograph_mesh::{Composition, Estimate, Model};
+use barograph_mesh::{Composition, Estimate, Model, Path};
+use barograph_probe::Plan;
 
 use super::{Knowledge, Sight};
 use crate::bank::{Account, Bank};
@@ -21,7 +22,7 @@ pub(crate) struct Pairs<'a> {
 }
 
 impl<'a> Pairs<'a> {
-    /// For a question; whoever can wait pauses between holds, and leaves the bank to others.
+    /// For a question; whoever can wait pauses between holds, and leaves the bank to others. Who cannot gives way to those that wait already.
     pub(crate) fn new(bank: &'a Mutex<Bank>, now_unix_ns: i64, pause: Duration) -> Self {
         Self { bank, now_unix_ns, pause, held: RefCell::default() }
     }
@@ -43,19 +44,23 @@ impl Knowledge for Pairs<'_> {
             (_, others) => others,
         }
     }
+
+    fn rest(&self) {
+        *self.held.borrow_mut() = None;
+    }
 }
 
 impl Pairs<'_> {
     /// What `source` forecasts of its round trip to `target` (s), if that counts still and its error is known.
     pub(crate) fn round_trip(&self, source: &Name, target: &Name) -> Option<Estimate> {
         let series = Series { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
-        let bank = lock(self.bank);
-        let account = bank.account(&series)?;
-        account.interval(LEVEL)?;
-        match sight(account, Composition::Rtt, self.now_unix_ns) {
-            Sight::Fresh(estimate, _) => Some(estimate),
-            Sight::Stale(_) | Sight::Nothing => None,
-        }
+        self.account(&series, |account| {
+            account.interval(LEVEL)?;
+            match sight(account, Composition::Rtt, self.now_unix_ns) {
+                Sight::Fresh(path, _) => Some(path.forecast),
+                Sight::Stale(_) | Sight::Nothing => None,
+            }
+        })?
     }
 
     fn series_unless_fresh(
@@ -74,20 +79,27 @@ impl Pairs<'_> {
 
     fn series(&self, source: &Name, target: &Name, quantity: Quantity, what: Composition) -> Sight {
         let series = Series { source: source.clone(), target: target.clone(), quantity };
+        self.account(&series, |account| sight(account, what, self.now_unix_ns)).unwrap_or(Sight::Nothing)
+    }
+
+    /// Looks at an account, which must not look at another: the bank is held.
+    fn account<T>(&self, series: &Series, look: impl FnOnce(&Account) -> T) -> Option<T> {
         let mut held = self.held.borrow_mut();
         if held.as_ref().is_some_and(|(_, looked)| HELD <= *looked) {
             *held = None;
-            if !self.pause.is_zero() {
+            if self.pause.is_zero() {
+                std::thread::yield_now();
+            } else {
                 std::thread::sleep(self.pause);
             }
         }
         let (bank, looked) = held.get_or_insert_with(|| (lock(self.bank), 0));
         *looked += 1;
-        bank.account(&series).map_or(Sight::Nothing, |account| sight(account, what, self.now_unix_ns))
+        bank.account(series).map(look)
     }
 }
 
-/// A series' forecast as an estimate, if its newest value is new enough.
+/// What a series tells of its path, if its newest value is new enough.
 fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
     let Some(next) = account.next() else { return Sight::Nothing };
     // The wall clock may have been set back: what seems to come from the future is new.
@@ -95,33 +107,36 @@ fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
     if freshness_s(account.period_s(), what) < age_s {
         return Sight::Stale(age_s);
     }
-    let value = match what {
-        Composition::Rtt | Composition::Goodput => next.median.value,
+    let (interval, count) = (account.interval(LEVEL), account.count());
+    let path = match what {
         // Means add; the median of a path that seldom loses anything is 0, and three of them are 0 as well.
-        Composition::Loss => next.mean.value.clamp(0.0, 1.0),
-    };
-    let estimate = match account.interval(LEVEL) {
-        Some((lower, upper)) if what == Composition::Loss => {
-            Some(Estimate { value, lower: lower.min(value), upper: upper.max(value) })
+        Composition::Loss => {
+            let mean = next.mean.value.clamp(0.0, 1.0);
+            Path::of_losses(mean, interval, account.last_value().unwrap_or(mean), count)
         }
-        // An interval may reach 0, in which a transfer would never end.
-        Some((lower, upper)) => Some(Estimate {
-            value,
-            lower: lower.clamp(value * LEAST, value.max(value * LEAST)),
-            upper: upper.max(value),
-        }),
-        // One value, and nothing that was learnt of its error: a guess, as wide as that of paths.
-        None => guess(value, what),
+        Composition::Rtt | Composition::Goodput => {
+            let value = next.median.value;
+            let known = |forecast| Path { forecast, last: account.last_value().unwrap_or(value), count };
+            let forecast = match interval {
+                // An interval may reach 0, in which a transfer would never end.
+                Some((lower, upper)) => Estimate {
+                    value,
+                    lower: lower.clamp(value * LEAST, value.max(value * LEAST)),
+                    upper: upper.max(value),
+                },
+                None => Estimate { value, lower: value, upper: value },
+            };
+            match interval {
+                Some(_) => Some(known(forecast)),
+                // One value, and nothing that was learnt of its error: a guess, as wide as that of paths.
+                None => Model::learnt(what, []).estimate(&[known(forecast)]).map(known),
+            }
+        }
     };
-    match estimate.filter(|estimate| what.admits(estimate)) {
-        Some(estimate) => Sight::Fresh(estimate, age_s),
+    match path.filter(|path| what.admits(&path.forecast)) {
+        Some(path) => Sight::Fresh(path, age_s),
         None => Sight::Nothing,
     }
-}
-
-fn guess(value: f64, what: Composition) -> Option<Estimate> {
-    let nothing: [(&[Estimate], f64); 0] = [];
-    Model::learnt(what, nothing).estimate(&[Estimate { value, lower: value, upper: value }])
 }
 
 /// How old a value may be (s).
@@ -152,3 +167,6 @@ const GOODPUT_S: f64 = 3600.0;
 
 /// Older than a day nothing counts, however seldom it is measured: the paper's longest period.
 const OLDEST_S: f64 = 86_400.0;
+
+// Losses are composed as those of the probes that stations make.
+const _: () = assert!(Plan::DATAGRAMS == Composition::LOSS_DATAGRAMS);

@@ -68,12 +68,13 @@ impl Places {
     /// The hosts on the way from one to the other, both ends included, with at least one between: by way of their
     /// sites' representatives ([`route`]), or of that of the site which both are in.
     pub(crate) fn via(&self, from: &Name, to: &Name) -> Option<Vec<Name>> {
-        let (here, there) = (self.groups_of(from), self.groups_of(to));
-        let sites = here.iter().chain(there).filter_map(|group| self.representatives.get(group));
+        let (here, there) = (self.groups(from), self.groups(to));
+        let others = there.iter().filter(|group| !here.contains(group));
+        let sites = here.iter().chain(others).filter_map(|group| self.representatives.get(group));
         // Nobody else can be on the way.
         let mut hosts: Vec<&Name> = [from, to].into_iter().filter(|host| self.contains(host)).collect();
         hosts.extend(sites.flatten().filter(|host| *host != from && *host != to));
-        let words = |host: &Name| self.groups_of(host).iter().map(Name::as_str).collect();
+        let words = |host: &Name| self.groups(host).iter().map(Name::as_str).collect();
         let groups: Vec<Vec<&str>> = hosts.iter().map(|host| words(host)).collect();
         let members: Vec<Member<'_>> =
             hosts.iter().zip(&groups).map(|(host, groups)| Member { host: host.as_str(), groups }).collect();
@@ -89,10 +90,6 @@ impl Places {
         }
         // All of them came from names.
         way.into_iter().map(|host| Name::new(host).ok()).collect()
-    }
-
-    fn groups_of(&self, host: &Name) -> &[Name] {
-        self.members.get(host).map_or(&[], |place| &place.groups)
     }
 }
 

@@ -38,7 +38,8 @@ impl Book {
 }
 
 fn fresh(value: f64) -> Sight {
-    Sight::Fresh(Estimate { value, lower: value / 1.05, upper: value * 1.05 }, 1.0)
+    let forecast = Estimate { value, lower: value / 1.05, upper: value * 1.05 };
+    Sight::Fresh(Path { forecast, last: value, count: 50 }, 1.0)
 }
 
 fn places(hosts: &[(&str, &[&str])]) -> Places {
@@ -66,7 +67,8 @@ fn two_sites() -> Places {
 fn ask(to: &[&str], bytes: u64, places: &Places, book: &Book) -> Answer {
     let hosts: Vec<Name> = to.iter().map(|host| name(host)).collect();
     let models = Models::learnt(places, &Blank);
-    best(&Question { from: &name("h"), hosts: &hosts, bytes }, places, &models, book)
+    let lost = hosts.iter().filter(|host| places.is_lost(host)).cloned().collect();
+    best(&Question { from: &name("h"), hosts: &hosts, lost: &lost, bytes }, places, &models, book)
 }
 
 #[test]
@@ -101,12 +103,8 @@ fn a_pair_never_measured_is_composed_by_way_of_representatives_and_wider() {
     assert_eq!(found.loss, None, "nothing is known of it");
     // Losses of all legs, as survivals multiply; none is lost on the first.
     for (from, to, share) in [("h", "ra", 0.0), ("ra", "rb", 0.02), ("rb", "x", 0.1)] {
-        book.set(
-            from,
-            to,
-            Composition::Loss,
-            Sight::Fresh(Estimate { value: share, lower: 0.0, upper: share }, 1.0),
-        );
+        let path = Path::of_losses(share, None, share, 50).unwrap();
+        book.set(from, to, Composition::Loss, Sight::Fresh(path, 1.0));
     }
     let answer = ask(&["x"], 100_000_000, &two_sites(), &book);
     let loss = answer.ranked[0].loss.as_ref().unwrap();
@@ -139,7 +137,7 @@ fn what_measured_pairs_teach_corrects_and_narrows() {
     book.sights.remove(&("h".into(), "n3".into(), Composition::Goodput));
     let models = Models::learnt(&places, &book);
     let hosts = [name("n3")];
-    let asked = Question { from: &name("h"), hosts: &hosts, bytes: 1_000_000 };
+    let asked = Question { from: &name("h"), hosts: &hosts, lost: &BTreeSet::new(), bytes: 1_000_000 };
     let answer = best(&asked, &places, &models, &book);
     let goodput = answer.ranked[0].goodput.as_ref().unwrap();
     assert!(matches!(goodput.basis, Basis::Composed { .. }));
@@ -211,13 +209,16 @@ fn a_bank_knows_a_path_from_either_end_while_it_is_new() {
     let (h, x) = (name("h"), name("x"));
     for (from, to) in [(&h, &x), (&x, &h)] {
         let Sight::Fresh(rtt, age_s) = at(100).sight(from, to, Composition::Rtt) else { panic!() };
-        assert!(rtt.is_positive() && (rtt.value - 0.01).abs() < 1e-4 && age_s == 10.0, "{rtt:?}");
+        let forecast = rtt.forecast;
+        assert!(forecast.is_positive() && (forecast.value - 0.01).abs() < 1e-4 && age_s == 10.0, "{rtt:?}");
+        assert_eq!((rtt.last, rtt.count), (0.01, 10), "what was measured, and how often");
         let Sight::Fresh(loss, _) = at(100).sight(from, to, Composition::Loss) else { panic!() };
-        assert!(0.0 < loss.value && loss.value < 0.1, "the mean: a median would be 0: {loss:?}");
+        let value = loss.forecast.value;
+        assert!(0.0 < value && value < 0.1, "the mean: a median would be 0: {loss:?}");
     }
     // What x receives from h is a rate from h to x, and says nothing of the other way.
     assert!(
-        matches!(at(100).sight(&h, &x, Composition::Goodput), Sight::Fresh(rate, _) if rate.is_positive())
+        matches!(at(100).sight(&h, &x, Composition::Goodput), Sight::Fresh(rate, _) if rate.forecast.is_positive())
     );
     assert_eq!(at(100).sight(&x, &h, Composition::Goodput), Sight::Nothing);
     // Six periods of ten seconds; of a goodput an hour at least.
@@ -228,5 +229,21 @@ fn a_bank_knows_a_path_from_either_end_while_it_is_new() {
     // A clock that was set back makes nothing old.
     assert!(matches!(at(-1000).sight(&h, &x, Composition::Rtt), Sight::Fresh(_, 0.0)));
     let Sight::Fresh(once, _) = at(100).sight(&h, &name("once"), Composition::Goodput) else { panic!() };
+    let once = once.forecast;
     assert!(once.contains(2e6) && once.contains(5e5) && once.value == 1e6, "one value is a guess: {once:?}");
+}
+
+#[test]
+fn a_path_that_lost_nothing_yet_may_lose_some() {
+    let mut bank = Bank::new(100);
+    for second in [0, 10] {
+        bank.observe(&measured("h", "x", &Quantity::LOSS, second, 0.0));
+    }
+    let bank = Mutex::new(bank);
+    let pairs = Pairs::new(&bank, 20_000_000_000, std::time::Duration::ZERO);
+    let Sight::Fresh(loss, _) = pairs.sight(&name("h"), &name("x"), Composition::Loss) else { panic!() };
+    assert_eq!((loss.forecast.value, loss.forecast.upper, loss.count), (0.0, 0.1, 2));
+    // Whoever has looked has given the bank back.
+    pairs.rest();
+    assert!(bank.try_lock().is_ok());
 }

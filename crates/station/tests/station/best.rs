@@ -143,3 +143,37 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     station.stop(LIMIT);
     drop((leases, late));
 }
+
+#[test]
+fn a_host_that_is_lost_is_told_as_gone_at_once() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config: Config = quiet(state.path());
+    config.mesh.site = Name::new("a").unwrap();
+    let archive = Arc::new(open_archive(&config).unwrap());
+    let entry = Entry {
+        host: Name::new("peer").unwrap(),
+        // Nobody answers there, and a failed round trip is not learnt.
+        addresses: vec!["192.0.2.1:10132".parse().unwrap()],
+        version: env!("CARGO_PKG_VERSION").into(),
+        groups: vec![Name::new("local:a").unwrap()],
+        capabilities: Capabilities { responder: true, ..Capabilities::default() },
+        key: None,
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let lease = runtime.block_on(archive.register(&entry, Duration::from_secs(60))).unwrap();
+    let station = Station::serve(config, archive).unwrap();
+    feed(&station, &[("here", "peer", 0.001, 1e7)]);
+    let state_is = |state: &str| {
+        let told = format!("\"state\":\"{state}\"");
+        until(station.address(), "/v1/peers", |answer| answer.body.contains(&told));
+    };
+    state_is("up");
+    assert_eq!(names(&ask(&station, "to=peer&bytes=1000").json()), ["peer"]);
+    drop(lease);
+    state_is("lost");
+    // Its forecasts are as fresh as before, and the desk is not renewed yet.
+    let answer = ask(&station, "to=peer&bytes=1000").json();
+    assert_eq!((names(&answer), answer["unknown"][0]["host"].as_str()), (vec![], Some("peer")), "{answer}");
+    assert_eq!(answer["unknown"][0]["reason"], "it is gone from the mesh");
+    station.stop(LIMIT);
+}

@@ -1,0 +1,173 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use barograph_engine::{
+    BoxStream, Cursor, Entry, Error, From, Group, HostId, Lease, Page, Range, Record, Selector,
+};
+use barograph_forecast::Series;
+use tokio::time::sleep;
+
+use super::*;
+use crate::config::MeshConfig;
+use crate::identity::Identity;
+use crate::mesh::Engines;
+
+/// A directory without anybody, which counts looks at its groups and takes a while for each.
+#[derive(Default)]
+struct Fake {
+    looks: AtomicUsize,
+}
+
+fn nothing<T>() -> Result<T, Error> {
+    Err(Error::Unavailable("it is a directory alone".into()))
+}
+
+#[async_trait::async_trait]
+impl Engine for Fake {
+    async fn register(&self, _: &Entry, _: Duration) -> Result<Box<dyn Lease>, Error> {
+        nothing()
+    }
+
+    fn watch(&self, _: &Group) -> BoxStream<Event> {
+        self.looks.fetch_add(1, Ordering::SeqCst);
+        Box::pin(futures_util::stream::once(async {
+            sleep(Duration::from_millis(100)).await;
+            Ok(Event::Synced)
+        }))
+    }
+
+    async fn append(&self, _: &[Record]) -> Result<(), Error> {
+        nothing()
+    }
+
+    fn subscribe(&self, _: &Selector, _: From) -> BoxStream<(Cursor, Record)> {
+        Box::pin(futures_util::stream::pending())
+    }
+
+    async fn history(&self, _: &Series, _: &Range) -> Result<Page<Record>, Error> {
+        nothing()
+    }
+
+    async fn latest(&self, _: &Selector, _: Option<Cursor>, _: usize) -> Result<Page<Record>, Error> {
+        nothing()
+    }
+
+    async fn watermark(&self, _: &HostId) -> Result<u64, Error> {
+        nothing()
+    }
+
+    async fn next_seq(&self, _: &HostId) -> Result<u64, Error> {
+        nothing()
+    }
+}
+
+/// A desk of a station in its own group, so that a look is one at `global`.
+struct Room {
+    desk: Desk,
+    engine: Arc<Fake>,
+    _state: tempfile::TempDir,
+}
+
+impl Room {
+    fn new() -> Self {
+        let state = tempfile::tempdir().unwrap();
+        let (host, config) = (Name::new("a").unwrap(), MeshConfig::default());
+        let engine = Arc::new(Fake::default());
+        let shared: Arc<dyn Engine> = Arc::<Fake>::clone(&engine);
+        let identity = Arc::new(Identity::open(state.path(), host.clone()).unwrap());
+        let standing = crate::sites::Standing::at_start(&config, state.path());
+        let board = Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing);
+        let desk = Desk::new(host, Arc::new(board), shared, Arc::new(Mutex::new(Bank::new(1))));
+        Self { desk, engine, _state: state }
+    }
+
+    fn looks(&self) -> usize {
+        self.engine.looks.load(Ordering::SeqCst)
+    }
+
+    /// How many looks there are in so long, in which nobody asks.
+    async fn looks_in(&self, time: Duration) -> usize {
+        let before = self.looks();
+        sleep(time).await;
+        self.looks() - before
+    }
+
+    /// And while somebody asks every second.
+    async fn looks_asked(&self, seconds: usize) -> usize {
+        let before = self.looks();
+        for _ in 0..seconds {
+            self.desk.mesh().await;
+            sleep(Duration::from_secs(1)).await;
+        }
+        self.looks() - before
+    }
+}
+
+const MINUTE: Duration = Duration::from_mins(1);
+
+#[tokio::test(start_paused = true)]
+async fn it_is_made_once_for_all_who_wait_and_then_nobody_waits() {
+    let room = Room::new();
+    let all = futures_util::future::join_all((0..20).map(|_| room.desk.mesh())).await;
+    assert_eq!(room.looks(), 1);
+    assert!(all.iter().all(|mesh| Arc::ptr_eq(&mesh.0, &all[0].0) && Arc::ptr_eq(&mesh.1, &all[0].1)));
+    // It is there at once, while the next one is made.
+    let last = room.desk.mesh().await.1;
+    for _ in 0..2000 {
+        if room.looks() == 2 {
+            break;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+    let at = Instant::now();
+    let old = room.desk.mesh().await;
+    assert_eq!((room.looks(), at.elapsed()), (2, Duration::ZERO));
+    assert!(Arc::ptr_eq(&old.1, &last));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_tends_it_while_somebody_asks_less_often_in_the_hour_after_and_then_not_at_all() {
+    let room = Room::new();
+    for _ in 0..2 {
+        let looks = room.looks_asked(100).await;
+        assert!((9..=11).contains(&looks), "one every ten seconds: {looks}");
+        let models = room.desk.mesh().await.1;
+        // Twice with the last question in it, then one a minute.
+        let looks = room.looks_in(10 * MINUTE).await;
+        assert!((9..=12).contains(&looks), "{looks}");
+        assert!(!Arc::ptr_eq(&room.desk.mesh().await.1, &models), "models are learnt anew, too");
+        room.looks_in(IDLE + MINUTE).await;
+        assert_eq!(room.looks_in(2 * IDLE).await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_only_looks_at_places_renews_them_alone_and_keeps_nothing_awake() {
+    let room = Room::new();
+    for _ in 0..60 {
+        room.desk.places(RENEWED).await;
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert!((5..=6).contains(&room.looks()), "{}", room.looks());
+    assert!(lock(&room.desk.parts.kept).models.is_none(), "nobody has asked");
+    assert_eq!(room.looks_in(IDLE).await, 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn whoever_asks_for_ghosts_makes_it_look_once_and_learn_nothing() {
+    let room = Room::new();
+    // A question that nobody follows up would renew it in ten seconds.
+    let (mut places, models) = room.desk.mesh().await;
+    for second in 0..9 {
+        let newer = room.desk.newer(&places).await;
+        assert_eq!(newer.is_some(), second == 0, "{second}");
+        places = newer.unwrap_or(places);
+        sleep(Duration::from_secs(1)).await;
+    }
+    assert_eq!(room.looks(), 2);
+    assert!(Arc::ptr_eq(&room.desk.mesh().await.1, &models));
+    // Somebody else has looked meanwhile.
+    let (old, looks) = (places, room.looks());
+    sleep(RENEWED).await;
+    let looks_now = room.looks();
+    assert!(looks < looks_now && room.desk.newer(&old).await.is_some() && room.looks() == looks_now);
+}
