@@ -20,7 +20,7 @@ use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
 use barograph_mesh::{BudgetError, Cost, Gate, GateConfig, PlanConfig, Refusal, Spent, Statistics};
 use barograph_probe::io::{Cancel, Context, stream_counted};
 use barograph_probe::stop::Guard;
-use barograph_probe::stream::{Ended, StreamPlan, Streamed};
+use barograph_probe::stream::{StreamPlan, Streamed};
 use barograph_probe::wire::{Declined, STREAM_MS_MAX};
 use barograph_probe::{ProbeError, Target};
 
@@ -350,21 +350,10 @@ impl Bulk {
     }
 
     fn learn(&self, peer: &Name, shape: &Shape, streamed: &Streamed) {
+        let (peers, now) = (self.board.peers(), self.now());
         let mut paths = lock(&self.paths);
-        let path = paths.entry(peer.clone()).or_default();
-        match streamed.ended {
-            Ended::Early(reason) => {
-                path.settled_in = Some(Duration::from_secs_f64(streamed.elapsed_s.max(0.0)));
-                path.calibration.learn_early(&reason);
-            }
-            Ended::Full if shape.calibrates => {
-                path.calibration.learn_full(&streamed.partials, streamed.rate_bit_s());
-            }
-            Ended::Full if streamed.surprised => {
-                path.calibration.learn_surprise(&streamed.partials, streamed.rate_bit_s());
-            }
-            Ended::Full | Ended::Bytes => {}
-        }
+        paths.entry(peer.clone()).or_default().learn(shape, streamed);
+        shape::prune(&mut paths, |path| path == peer || peers.get(path).is_some(), now);
     }
 
     fn record(&self, peer: &Name, outcome: Outcome, detail: String) {
@@ -424,7 +413,7 @@ const GUARD_LEVEL: f64 = 0.9;
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use barograph_probe::stream::Samples;
+    use barograph_probe::stream::{Ended, Samples};
 
     use super::*;
 
