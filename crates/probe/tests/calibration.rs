@@ -152,7 +152,8 @@ proptest! {
 /// What scatters hides a change: how many changes by half the next test notices, at each scatter.
 #[test]
 fn a_change_by_half_is_noticed_less_the_more_a_path_scatters() {
-    for (scatter, least, most) in [(0.03, 0.99, 1.0), (0.1, 0.73, 0.83), (0.2, 0.38, 0.48), (0.3, 0.2, 0.29)] {
+    for (scatter, least, most) in [(0.03, 0.99, 1.0), (0.1, 0.73, 0.83), (0.2, 0.38, 0.48), (0.3, 0.2, 0.29)]
+    {
         let noticed = (0..1000).filter(|seed| {
             let mut path = Path::new(*seed, scatter, scatter / 2.0);
             let mut calibration = Calibration::default();

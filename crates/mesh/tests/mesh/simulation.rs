@@ -165,7 +165,7 @@ impl Mesh {
     fn rate(&mut self, from: usize, to: usize) -> f64 {
         let kind = from * 31 + to * 17;
         let noise = 2.0 * self.uniform() - 1.0;
-        let off = if kind % 4 == 0 {
+        let off = if kind.is_multiple_of(4) {
             let period = (self.now.as_secs() / MOVES_S) as usize;
             if (kind / 4 + period).is_multiple_of(2) { 0.5 } else { -0.5 }
         } else {
