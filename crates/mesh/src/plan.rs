@@ -23,11 +23,11 @@ pub use turn::{Length, Next, Statistics};
 /// Ask [`Planner::next`] at [`Planner::next_at`]; then tell it with [`Planner::tested`], [`Planner::failed`],
 /// [`Planner::refused`] or [`Planner::deferred`] what came of it, and ask again.
 ///
-/// **Promise** of [`Policy::Gain`], with P peers: of any 4 P turns with a test, each pair
-/// that does not refuse has at least one; a new peer among 2 P. For: (1) a pair left out of 2 P turns is overdue, and
-/// goes before all but new ones, the longest left out first, so at most P − 1 go before it; (2) new and overdue
-/// ones take turns while there are both, so these P take at most 2 P turns; (3) new ones go in the order
-/// in which they came, and before those that are not overdue. A turn takes at most [`PlanConfig::turn_max`], if the host is in one group, and else
+/// **Promise** of [`Policy::Gain`], with P peers: of any 4 P turns with a test, each pair that does not refuse has at
+/// least one; a new peer among 2 P. For: (1) a pair left out of 2 P turns is overdue, and goes before all but new ones,
+/// the longest left out first, so at most P − 1 go before it; (2) new and overdue ones take turns while there are both,
+/// so these P take at most 2 P turns; (3) new ones go in the order in which they came, and before those that are not
+/// overdue. A turn takes at most [`PlanConfig::turn_max`], if the host is in one group, and else
 /// [`PlanConfig::turn_max_in`]. Of [`Policy::Paper`]: of any 2 P − 1 turns.
 ///
 /// The promise counts turns of peers that do not refuse. Peers do not run out of budget for long where
@@ -35,7 +35,8 @@ pub use turn::{Length, Next, Statistics};
 /// [`Planner::set_groups`]. Where others ask more than their plan allows, they do, and pairs wait longer.
 ///
 /// A pair that refuses is asked again after a wait that doubles and is jittered, and keeps its age, so that it
-/// goes first when it is back. The work of a turn is linear in P: with 10 000 peers well below a millisecond every five minutes.
+/// goes first when it is back. The work of a turn is linear in P: with 10 000 peers well below a millisecond every five
+/// minutes.
 #[derive(Debug)]
 pub struct Planner {
     config: PlanConfig,
@@ -101,16 +102,16 @@ impl Planner {
     /// In how many groups its peers are, 1 at first; 0 counts as 1.
     ///
     /// A host of several is asked by the members of each: a site's representative by as many turns of its site's hosts
-    /// as any of these, and by those of the other representatives. So that there is room for both, tests earn their next turn as many times
-    /// as slowly.
+    /// as any of these, and by those of the other representatives. So that there is room for both, tests earn their
+    /// next turn as many times as slowly.
     pub fn set_groups(&mut self, groups: u32) {
         self.groups = groups.max(1);
     }
 
     /// The peers that the directory has now: compatible, and in a common group. Itself is left out.
     ///
-    /// One that left and is back within a day goes on where it was: else one that comes and goes would be new each time,
-    /// and be tested before others.
+    /// One that left and is back within a day goes on where it was: else one that comes and goes would be new each
+    /// time, and be tested before others.
     pub fn set_peers<'a>(&mut self, peers: impl IntoIterator<Item = &'a str>) {
         let now = self.now;
         self.departed.retain(|_, (at, _)| now.saturating_sub(*at) < DEPARTED_FOR);
@@ -140,10 +141,12 @@ impl Planner {
         self.pairs.len()
     }
 
-    /// What is forecast of the goodput towards a peer. A peer that is none is passed over.
+    /// What is forecast of the goodput towards a peer; a rate that is none takes back what was. A peer that is none is
+    /// passed over.
     pub fn set_forecast(&mut self, peer: &str, forecast: PairForecast) {
+        let rate = forecast.goodput_bit_s;
         if let Some(pair) = self.pairs.get_mut(peer) {
-            pair.forecast = Some(forecast);
+            pair.forecast = Some(forecast).filter(|_| rate.is_finite() && 0.0 < rate);
         }
     }
 
@@ -164,8 +167,8 @@ impl Planner {
         self.statistics
     }
 
-    /// The longest that a pair waits for its next test while nobody refuses, as this host's groups are now: by the promise above, and what is
-    /// forecast of the costliest pair (a full test at the cap, where nothing is).
+    /// The longest that a pair waits for its next test while nobody refuses, as this host's groups are now: by the
+    /// promise above, and what is forecast of the costliest pair (a full test at the cap, where nothing is).
     pub fn revisit_bound(&self) -> Duration {
         let cap = self.config.budget.test_cap();
         let full = |pair: &Pair| pair.expected(Length::Full, cap);
@@ -174,7 +177,8 @@ impl Planner {
         self.config.turn_max_in(costliest.unwrap_or(cap), self.groups).saturating_mul(turns)
     }
 
-    /// The test to make now; nothing before [`Planner::next_at`], and nothing if no peer is to be asked, which moves it.
+    /// The test to make now; nothing before [`Planner::next_at`], and nothing if no peer is to be asked, which moves
+    /// it.
     pub fn next(&mut self, now: Duration) -> Option<Next> {
         self.now = self.now.max(now);
         if now < self.next_at {
@@ -193,12 +197,13 @@ impl Planner {
         Some(Next { length, expected: pair.expected(length, self.config.budget.test_cap()), peer })
     }
 
-    /// A test was made, cost this much, and found this rate (bit/s; one that is no number or below 0 teaches nothing); the turn is over.
+    /// A test was made, cost this much, and found this rate (bit/s; one that is no number or below 0 teaches nothing);
+    /// the turn is over.
     pub fn tested(&mut self, now: Duration, peer: &str, cost: Cost, goodput_bit_s: f64) {
         let is_audit = self.chance.uniform() < AUDITS;
         if let Some(pair) = self.pairs.get_mut(peer) {
-            let turns = self.turn + 1 - pair.last.unwrap_or(self.turn);
-            pair.record.learn(turns, pair.forecast.map(|forecast| forecast.goodput_bit_s), goodput_bit_s);
+            let forecast = pair.forecast.map(|forecast| forecast.goodput_bit_s);
+            pair.record.learn(self.turn + 1, forecast, goodput_bit_s);
             pair.failures = 0;
             pair.is_audit = is_audit;
             pair.not_before = Duration::ZERO;
@@ -300,7 +305,8 @@ impl Planner {
         self.list.iter().rev().find(is_open).cloned()
     }
 
-    /// By [`Policy::Paper`] the last of a list may refuse because it is in a test for some seconds: when it may be asked again, if that is in this turn.
+    /// By [`Policy::Paper`] the last of a list may refuse because it is in a test for some seconds: when it may be
+    /// asked again, if that is in this turn.
     fn soon(&self, now: Duration) -> Option<Duration> {
         let backs = self.list.iter().filter_map(|peer| Some(self.pairs.get(peer)?.not_before));
         let at = backs.min().filter(|_| self.config.policy == Policy::Paper)?;
@@ -321,7 +327,8 @@ impl Planner {
             let pool = Pool::new(self.pairs.values().map(|pair| &pair.record));
             open()
                 .filter_map(|(peer, pair)| {
-                    let age = self.turn - pair.last?;
+                    // As it will be when the test is made; else a pair just tested could not be the next.
+                    let age = self.turn + 1 - pair.last?;
                     Some((pair.need(&pool, age), age, pair.rank, peer))
                 })
                 .max_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))))

@@ -2,14 +2,20 @@
 //!
 //! Of a path of which nothing is known, a rate has *settled* when five rounds in a row, none of which grew by a quarter
 //! any more, agree within 5 %. That alone is exact on quiet paths and far off on two kinds of others: where losses come
-//! at random, a loss-based sender falls after the stop, and a flow that competes has not yet yielded. Nothing within the
-//! first second tells either from a quiet path. So on a path that is tested again and again three things decide:
+//! at random, a loss-based sender falls after the stop, and a flow that competes has not yet yielded. Nothing within
+//! the first second tells either from a quiet path. So on a path that is tested again and again three things decide:
 //!
 //! - the path's own [`Calibration`](crate::calibration::Calibration): at which checkpoint the rate was a good guide to
 //!   what full-length tests gave, and by what to correct it; far from the path's level it is not believed;
-//! - the path's own forecast ([`Guard`]): an estimate outside its interval sends the test to its full length,
-//!   and for good, for to look again until a rate pleases would confirm the forecast and not test it;
+//! - the path's own forecast ([`Guard`]): an estimate outside its interval sends the test to its full length, and, once
+//!   start-up is over, for good, for to look again until a rate pleases would confirm the forecast and not test it;
 //! - a random audit: one test in twenty, drawn by the planner and of no choice of the path's, has the full length.
+//!
+//! Of these the audit alone is independent of what was measured before. What the guard judges is the estimate, which
+//! leans on the path's level, and that is of the same tests as the forecast: on a path that scatters it holds back less
+//! than the rate of this test alone would. And until start-up is over, three rounds after the rate last grew, a look
+//! that disagrees is not the last: there may be three, at the checkpoints after one, two and three rounds, and any of
+//! them may end the test. What both cost is bounded in `tests/calibration.rs`.
 
 use crate::calibration::{CHECKPOINTS, Expectation, Partials};
 use crate::rounds::{Round, Rounds, Startup};
@@ -154,8 +160,8 @@ impl Rule {
         self.surprised
     }
 
-    /// The checkpoint that this round has reached. A sender that had nothing to send now and then had so in the full tests,
-    /// too, which calibrate.
+    /// The checkpoint that this round has reached. A sender that had nothing to send now and then had so in the full
+    /// tests, too, which calibrate.
     fn pass(&mut self, round: &Round) -> Option<usize> {
         let (since, from_s, from_bytes) = self.startup.since_growth()?;
         let at = CHECKPOINTS.iter().position(|rounds| *rounds == since)?;
@@ -223,8 +229,9 @@ impl Rule {
 }
 
 impl Early {
-    /// An estimate that may itself be off by so much cannot contradict a forecast by less: on a quiet path the
-    /// interval is narrower than that, and would send nearly every test to its full length.
+    /// The estimate is judged, which leans on the path's level, and not what this test says alone. One that may itself
+    /// be off by so much cannot contradict a forecast by less: on a quiet path the interval is narrower than that, and
+    /// would send nearly every test to its full length.
     fn allows(&self, reason: &Reason) -> bool {
         let own = if self.expected.is_some() { DEVIATIONS * reason.deviation } else { 0.0 };
         let share = self.config.variation_max.max(own).clamp(0.0, 1.0);

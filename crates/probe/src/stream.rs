@@ -33,8 +33,8 @@ pub struct Early {
     pub config: Config,
     /// Where the path's own forecast expects the rate; `None` lets every estimate stop the stream.
     pub guard: Option<Guard>,
-    /// What the path's own tests let expect ([`Calibration`](crate::calibration::Calibration)); with it the stream ends at a
-    /// checkpoint, whether the rate has settled or not.
+    /// What the path's own tests let expect ([`Calibration`](crate::calibration::Calibration)); with it the stream ends
+    /// at a checkpoint, whether the rate has settled or not.
     pub expected: Option<Expectation>,
 }
 

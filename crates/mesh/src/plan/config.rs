@@ -52,7 +52,8 @@ impl PlanConfig {
         self.turn_max_in(each, 1)
     }
 
-    /// The same, for a host whose peers are in so many groups (see [`Planner::set_groups`](super::Planner::set_groups)).
+    /// The same, for a host whose peers are in so many groups (see
+    /// [`Planner::set_groups`](super::Planner::set_groups)).
     pub fn turn_max_in(&self, each: Cost, groups: u32) -> Duration {
         let jittered = self.every.mul_f64(1.0 + JITTER);
         match self.policy {
@@ -95,7 +96,8 @@ pub enum Policy {
 }
 
 impl Policy {
-    /// Turns among which each of so many peers has one at least, while none refuses: the promise of [`Planner`](super::Planner).
+    /// Turns among which each of so many peers has one at least, while none refuses: the promise of
+    /// [`Planner`](super::Planner).
     pub(crate) fn turns_max(self, peers: u32) -> u32 {
         match self {
             Self::Paper => peers.saturating_mul(2).saturating_sub(1),

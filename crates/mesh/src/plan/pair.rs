@@ -9,7 +9,7 @@ use crate::budget::Cost;
 /// What is forecast of the goodput towards a peer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PairForecast {
-    /// The rate (bit/s). One that is no number or not above 0 is as if none were forecast.
+    /// The rate (bit/s). One that is no finite number above 0 is as if none were forecast.
     pub goodput_bit_s: f64,
     /// How long a test takes that stops once its rate has settled.
     pub settles_in: Duration,
@@ -52,8 +52,8 @@ impl Pair {
         if self.forecast.is_some() && !self.is_audit { Length::Settled } else { Length::Full }
     }
 
-    /// How much it needs its next turn. One that failed twice comes after all others, by age alone: a dead peer is not known either,
-    /// and its tests are the costliest.
+    /// How much it needs its next turn, of age 1 at least. One that failed twice comes after all others, by age alone:
+    /// a dead peer is not known either, and its tests are the costliest.
     pub(super) fn need(&self, pool: &Pool, age: u64) -> f64 {
         if 1 < self.failures { -1.0 / age as f64 } else { pool.root(&self.record) * age as f64 }
     }
@@ -65,9 +65,6 @@ impl Pair {
             Length::Settled => forecast.settles_in.min(cap.duration),
             Length::Full => cap.duration,
         };
-        if !(forecast.goodput_bit_s.is_finite() && 0.0 < forecast.goodput_bit_s) {
-            return Cost { duration, ..cap };
-        }
         // A cast saturates.
         let bytes = (forecast.goodput_bit_s / 8.0 * duration.as_secs_f64()) as u64;
         Cost { duration, bytes }.at_most(cap)

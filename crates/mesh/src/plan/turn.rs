@@ -9,7 +9,8 @@ use crate::budget::Cost;
 pub enum Length {
     /// It may stop once its rate has settled.
     Settled,
-    /// It runs in full: that of a pair without a forecast, and one in twenty at random, which keeps the rule of stopping honest.
+    /// It runs in full: that of a pair without a forecast, and one in twenty at random, which keeps the rule of
+    /// stopping honest.
     Full,
 }
 
@@ -20,7 +21,8 @@ pub struct Next {
     pub peer: Arc<str>,
     /// How long it is to be.
     pub length: Length,
-    /// What it is expected to cost, for [`Gate::start`](crate::Gate::start) and the peer's [`Gate::ask`](crate::Gate::ask).
+    /// What it is expected to cost, for [`Gate::start`](crate::Gate::start) and the peer's
+    /// [`Gate::ask`](crate::Gate::ask).
     pub expected: Cost,
 }
 

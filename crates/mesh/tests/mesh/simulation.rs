@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::Duration;
 
 use barograph_mesh::{
-    BudgetConfig, Cost, Gate, GateConfig, Grant, Length, Next, PairForecast, PlanConfig, Planner, Refusal,
+    Cost, Gate, GateConfig, Grant, Length, Next, PairForecast, PlanConfig, Planner, Refusal,
 };
+
+mod report;
 
 /// How often things go wrong.
 #[derive(Clone, Copy, Debug)]
@@ -68,16 +70,6 @@ struct Exchange {
     is_full: bool,
 }
 
-#[derive(Debug)]
-pub(crate) struct Report {
-    pub(crate) tests: f64,
-    pub(crate) skipped_share: f64,
-    pub(crate) refusals: u64,
-    pub(crate) deferrals: u64,
-    pub(crate) gap_max: Duration,
-    pub(crate) gap_mean: f64,
-}
-
 fn name(i: usize) -> String {
     format!("h{i}")
 }
@@ -91,6 +83,8 @@ const DELAY: Duration = Duration::from_millis(25);
 /// How long an answer is waited for.
 const ANSWER_MAX: Duration = Duration::from_secs(2);
 const GOODPUT_BIT_S: f64 = 1e8;
+/// How long a level lasts, of a pair whose level moves.
+const MOVES_S: u64 = 3 * 3600;
 
 impl Mesh {
     /// All in one group.
@@ -156,20 +150,28 @@ impl Mesh {
     pub(crate) fn know_all(&mut self) {
         for i in 0..self.stations.len() {
             for to in self.stations[i].peers.clone() {
-                let forecast = self.forecast();
+                let forecast = self.forecast(GOODPUT_BIT_S);
                 self.stations[i].planner.set_forecast(&name(to), forecast);
             }
         }
     }
 
-    fn forecast(&self) -> PairForecast {
-        PairForecast { goodput_bit_s: GOODPUT_BIT_S, settles_in: self.settles_in }
+    fn forecast(&self, goodput_bit_s: f64) -> PairForecast {
+        PairForecast { goodput_bit_s, settles_in: self.settles_in }
     }
 
-    /// What a test finds: up to 2 % to 40 % from what was forecast, unequal between pairs.
+    /// What a test finds: of every fourth pair a level that moves by half up or down every three hours, of the others
+    /// noise of 2 to 40 %, unequal between pairs.
     fn rate(&mut self, from: usize, to: usize) -> f64 {
-        let error = 0.02 + 0.38 * ((from * 31 + to * 17) % 97) as f64 / 97.0;
-        GOODPUT_BIT_S * (1.0 + error * (2.0 * self.uniform() - 1.0))
+        let kind = from * 31 + to * 17;
+        let noise = 2.0 * self.uniform() - 1.0;
+        let off = if kind.is_multiple_of(4) {
+            let period = (self.now.as_secs() / MOVES_S) as usize;
+            if (kind / 4 + period).is_multiple_of(2) { 0.5 } else { -0.5 }
+        } else {
+            (0.02 + 0.38 * (kind % 97) as f64 / 97.0) * noise
+        };
+        GOODPUT_BIT_S * (1.0 + off)
     }
 
     fn at(&mut self, time: Duration, event: Event) {
@@ -270,7 +272,8 @@ impl Mesh {
             self.stations[to].gate.end(now, target_token, cost).unwrap();
         }
         let has_failed = self.uniform() < self.faults.test;
-        let (forecast, rate) = (self.forecast(), self.rate(from, to));
+        let rate = self.rate(from, to);
+        let forecast = self.forecast(rate);
         let station = &mut self.stations[from];
         station.gate.end(now, token, cost).unwrap();
         if self.greedy == Some(from) {
@@ -301,88 +304,6 @@ impl Mesh {
             }
             Err(_) => self.at(now + Duration::from_secs(1), Event::Greed(i)),
         }
-    }
-
-    pub(crate) fn taken_by_greedy(&self) -> Duration {
-        self.greedy.and_then(|greedy| self.taken.get(&greedy)).copied().unwrap_or_default()
-    }
-
-    /// In no hour does a host take part in tests that cost more than its budget and one test. The largest share of its
-    /// budget of time that a host used in an hour.
-    pub(crate) fn assert_budgets_hold(&self) -> f64 {
-        let mut busiest = Duration::ZERO;
-        let BudgetConfig { bytes_per_hour, .. } = self.config.budget;
-        let (limit, cap) = (self.config.budget.per_hour(), self.config.budget.test_cap());
-        let hour = Duration::from_secs(3600);
-        for (i, station) in self.stations.iter().enumerate().filter(|(i, _)| self.greedy != Some(*i)) {
-            let mut first = 0;
-            let (mut duration, mut bytes) = (Duration::ZERO, 0);
-            let mut free_at = Duration::ZERO;
-            for &(start, end, cost) in &station.tests {
-                assert!(free_at <= start, "station {i} takes part in two tests at {start:?}");
-                free_at = end;
-                duration += cost.duration;
-                bytes += cost.bytes;
-                while station.tests[first].1 + hour <= start {
-                    duration -= station.tests[first].2.duration;
-                    bytes -= station.tests[first].2.bytes;
-                    first += 1;
-                }
-                assert!(duration < limit.duration + cap.duration, "station {i}: {duration:?}");
-                assert!(bytes < bytes_per_hour + cap.bytes, "station {i}: {bytes} bytes");
-                busiest = busiest.max(duration);
-            }
-        }
-        busiest.as_secs_f64() / limit.duration.as_secs_f64()
-    }
-
-    /// The bound that stations promise; of those which do not represent their site, if there are sites.
-    pub(crate) fn bound(&self) -> Duration {
-        self.bound_of(1)
-    }
-
-    /// The bound that a station promises; station 0 represents its site.
-    pub(crate) fn bound_of(&self, station: usize) -> Duration {
-        self.stations[station].planner.revisit_bound()
-    }
-
-    /// Gaps are of stations with as many peers as station 1.
-    pub(crate) fn report(&self) -> Report {
-        self.report_like(1)
-    }
-
-    /// Gaps are of stations with as many peers as this one.
-    pub(crate) fn report_like(&self, like: usize) -> Report {
-        let mut report = Report {
-            tests: 0.0,
-            skipped_share: 0.0,
-            refusals: 0,
-            deferrals: 0,
-            gap_max: Duration::ZERO,
-            gap_mean: 0.0,
-        };
-        let (mut skipped, mut gaps) = (0, 0);
-        for (i, station) in self.stations.iter().enumerate().filter(|(i, _)| self.greedy != Some(*i)) {
-            let statistics = station.planner.statistics();
-            report.tests += statistics.tests as f64;
-            skipped += statistics.skipped;
-            report.refusals += statistics.refusals;
-            report.deferrals += statistics.deferrals;
-            if station.peers.len() != self.stations[like].peers.len() {
-                continue;
-            }
-            gaps += station.gaps;
-            report.gap_mean += station.gap_sum.as_secs_f64();
-            let open = station
-                .peers
-                .iter()
-                .map(|to| self.now - station.visited.get(to).copied().unwrap_or_default());
-            report.gap_max = report.gap_max.max(station.gap_max).max(open.max().unwrap_or_default());
-            assert!(station.planner.peers() == station.peers.len(), "station {i}");
-        }
-        report.skipped_share = skipped as f64 / (skipped as f64 + report.tests);
-        report.gap_mean /= gaps as f64;
-        report
     }
 }
 

@@ -9,7 +9,7 @@ use barograph_probe::stream::{Ended, Streamed};
 use barograph_probe::wire::Declined;
 
 use super::log::{Row, State};
-use super::shape::Shape;
+use super::shape::{self, Shape};
 use super::tool::HELD;
 use super::{Bulk, Verdict};
 use crate::bank::Measured;
@@ -64,25 +64,14 @@ impl Bulk {
     }
 
     fn learn(&self, peer: &Name, shape: &Shape, streamed: &Streamed, is_own: bool) {
+        let (peers, now) = (self.board.peers(), self.now());
         let mut paths = lock(&self.paths);
         let path = paths.entry(peer.clone()).or_default();
         path.outgrew_tool = !is_own && matches!(streamed.ended, Ended::Bytes);
-        if !is_own {
-            return;
+        if is_own {
+            path.learn(shape, streamed);
         }
-        match streamed.ended {
-            Ended::Early(reason) => {
-                path.settled_in = Some(Duration::from_secs_f64(streamed.elapsed_s.max(0.0)));
-                path.calibration.learn_early(&reason);
-            }
-            Ended::Full if shape.calibrates => {
-                path.calibration.learn_full(&streamed.partials, streamed.rate_bit_s());
-            }
-            Ended::Full if streamed.surprised => {
-                path.calibration.learn_surprise(&streamed.partials, streamed.rate_bit_s());
-            }
-            Ended::Full | Ended::Bytes => {}
-        }
+        shape::prune(&mut paths, |path| path == peer || peers.get(path).is_some(), now);
     }
 
     fn record(&self, peer: &Name, outcome: Outcome, detail: String) {

@@ -1,11 +1,13 @@
-//! How long a test is to be, and what it may cost. Pure.
+//! How long a test is to be, what it may cost, and what it teaches. Pure.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
+use barograph_forecast::Name;
 use barograph_mesh::{BudgetConfig, Cost, Length};
-use barograph_probe::calibration::Calibration;
+use barograph_probe::calibration::{CHECKPOINTS, Calibration};
 use barograph_probe::stop::Guard;
-use barograph_probe::stream::{Early, StreamPlan};
+use barograph_probe::stream::{Early, Ended, StreamPlan, Streamed};
 
 /// What is known of a path before a test.
 #[derive(Clone, Copy, Debug, Default)]
@@ -19,6 +21,8 @@ pub(super) struct Path {
     pub(super) settled_in: Option<Duration>,
     /// Its last test was held by iperf3's limit: the forecast is far too low, and our own stream has to say so.
     pub(super) outgrew_tool: bool,
+    /// When its peer was last there, as far as [`prune`] saw.
+    pub(super) seen: Duration,
 }
 
 /// A test as it is to be made.
@@ -71,8 +75,32 @@ impl Path {
         budget: &BudgetConfig,
     ) -> Shape {
         match length {
-            Some(length) => self.of(length.min(budget.test_max), length, None, false, budget),
+            Some(length) => {
+                let length = length.min(budget.test_max);
+                self.of(length, length, None, false, budget)
+            }
             None => self.scheduled(Length::Settled, early_stop, budget),
+        }
+    }
+
+    /// Takes what a test gave.
+    pub(super) fn learn(&mut self, shape: &Shape, streamed: &Streamed) {
+        let is_whole = match streamed.ended {
+            Ended::Early(reason) => {
+                self.settled_in = Some(Duration::from_secs_f64(streamed.elapsed_s.max(0.0)));
+                return self.calibration.learn_early(&reason);
+            }
+            Ended::Full => true,
+            // What ends the full tests of a fast path before their time is all that there is to learn from.
+            Ended::Bytes => {
+                let mut checkpoints = CHECKPOINTS.iter().zip(&streamed.partials);
+                checkpoints.any(|(rounds, rate)| WHOLE_ROUNDS <= *rounds && rate.is_some())
+            }
+        };
+        if is_whole && shape.calibrates {
+            self.calibration.learn_full(&streamed.partials, streamed.rate_bit_s());
+        } else if is_whole && streamed.surprised {
+            self.calibration.learn_surprise(&streamed.partials, streamed.rate_bit_s());
         }
     }
 
@@ -103,6 +131,19 @@ impl Path {
     }
 }
 
+/// Forgets the paths to peers that left over a day ago, and of more than so many that left those longest away.
+pub(super) fn prune(paths: &mut BTreeMap<Name, Path>, is_peer: impl Fn(&Name) -> bool, now: Duration) {
+    for (_, path) in paths.iter_mut().filter(|(name, _)| is_peer(name)) {
+        path.seen = now;
+    }
+    let mut left: Vec<Duration> = paths.values().map(|path| path.seen).filter(|seen| *seen < now).collect();
+    left.sort_unstable_by(|a, b| b.cmp(a));
+    let limit = left.get(DEPARTED_MAX).copied();
+    paths.retain(|_, path| {
+        now.saturating_sub(path.seen) < DEPARTED_FOR && limit.is_none_or(|limit| limit < path.seen)
+    });
+}
+
 /// The first test of a path is short and cheap, so that a new mesh has forecasts within minutes and within its budget.
 fn first(budget: &BudgetConfig) -> Shape {
     let length = FIRST.min(budget.test_max);
@@ -118,14 +159,95 @@ fn first_bytes(budget: &BudgetConfig) -> u64 {
 /// How long the first test of a path is: two seconds are past start-up on all but the longest paths, and
 /// four such tests at each end take 16 of the 36 s that an hour has.
 const FIRST: Duration = Duration::from_secs(2);
-/// The first test takes at most this part of an hour's bytes: 50 MB of 1.25 GB, four seconds at 100 Mbit/s and 0.4 s at 1 Gbit/s.
+/// The first test takes at most this part of an hour's bytes: 50 MB of 1.25 GB, four seconds at 100 Mbit/s and 0.4 s at
+/// 1 Gbit/s.
 const FIRST_PART: u64 = 25;
 /// A path may be faster than forecast: the stream may move twice as much before it is ended for its bytes.
 const ROOM: u64 = 2;
+/// A test that its bytes ended counts as one of full length if it passed this checkpoint, half a second of rounds of 20
+/// ms after start-up: shorter ones are what is to be judged.
+const WHOLE_ROUNDS: u32 = 24;
+/// As long as the plan keeps a peer that left.
+const DEPARTED_FOR: Duration = Duration::from_secs(86_400);
+/// As many as the plan keeps; two megabytes or so.
+const DEPARTED_MAX: usize = 10_000;
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_probe::stop::Reason;
+    use barograph_probe::stream::Samples;
+
     use super::*;
+
+    /// A stream that came to its `passed`th checkpoint.
+    fn streamed(rate: f64, ended: Ended, passed: usize) -> Streamed {
+        let partials = std::array::from_fn(|at| (at < passed).then_some(rate));
+        Streamed {
+            bytes: 1,
+            duration_s: 1.0,
+            elapsed_s: 1.0,
+            whole_bit_s: rate,
+            settled_bit_s: Some(rate),
+            startup_s: None,
+            ended,
+            proposed: None,
+            partials,
+            surprised: false,
+            tcp_info: None,
+            samples: Samples::new(),
+        }
+    }
+
+    #[test]
+    fn tests_that_bytes_end_well_after_startup_teach_what_full_ones_do() {
+        let budget = BudgetConfig::default();
+        let mut path = known(5e9);
+        path.guard = Some(Guard { lower_bit_s: 4e9, upper_bit_s: 6e9 });
+        let full = path.scheduled(Length::Settled, true, &budget);
+        assert!(full.calibrates && full.bytes_max == budget.test_cap().bytes, "{full:?}");
+        let mut short = path;
+        for _ in 0..2 * Calibration::TESTS_MIN {
+            short.learn(&full, &streamed(5e9, Ended::Bytes, 5));
+        }
+        assert!(short.early().is_none(), "twelve rounds are no full test");
+        for _ in 0..Calibration::TESTS_MIN {
+            path.learn(&full, &streamed(5e9, Ended::Bytes, 6));
+        }
+        let early = path.scheduled(Length::Settled, true, &budget);
+        assert!(early.early.is_some() && !early.calibrates);
+        let kept = path.calibration;
+        path.learn(&early, &streamed(2e9, Ended::Bytes, 7));
+        assert_eq!(path.calibration, kept, "it had leave, and was no surprise");
+        for passed in [5, 6, 6] {
+            let surprise = Streamed { surprised: true, ..streamed(2e9, Ended::Bytes, passed) };
+            path.learn(&early, &surprise);
+        }
+        assert!(path.early().is_none(), "after two surprises the path is another one");
+        let reason =
+            Reason { time_s: 0.1, settled_bit_s: 2e9, alone_bit_s: 2e9, rate_bit_s: 2e9, deviation: 0.1 };
+        path.learn(&early, &streamed(2e9, Ended::Early(reason), 1));
+        assert_eq!(path.settled_in, Some(Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn paths_are_kept_for_a_day_after_their_peers_left_and_no_more_than_so_many() {
+        let name = |index: usize| Name::new(&format!("h{index}")).unwrap();
+        let many = DEPARTED_MAX + 2;
+        let mut paths: BTreeMap<Name, Path> = (0..=many).map(|index| (name(index), known(1e8))).collect();
+        let hour = Duration::from_secs(3600);
+        prune(&mut paths, |_| true, hour);
+        // Two are there; the others, all of which left an hour ago, are too many to keep.
+        prune(&mut paths, |peer| *peer == name(0) || *peer == name(1), 2 * hour);
+        assert!(paths.len() <= 2 + DEPARTED_MAX && paths.contains_key(&name(1)), "{}", paths.len());
+        let is_there = |peer: &Name| *peer == name(0);
+        let mut few: BTreeMap<Name, Path> = (0..3).map(|index| (name(index), known(1e8))).collect();
+        prune(&mut few, |_| true, hour);
+        prune(&mut few, is_there, 24 * hour);
+        assert_eq!(few.len(), 3);
+        prune(&mut few, is_there, 25 * hour);
+        assert_eq!(few.keys().collect::<Vec<_>>(), [&name(0)]);
+    }
 
     fn known(rate: f64) -> Path {
         Path { forecast_bit_s: Some(rate), ..Path::default() }
@@ -163,5 +285,6 @@ mod tests {
         assert!(never.early.is_none() && !never.is_audit);
         let asked = path.on_demand(Some(Duration::from_secs(60)), true, &budget);
         assert_eq!((asked.length, asked.early), (budget.test_max, None));
+        assert_eq!(asked.expected, Cost { duration: budget.test_max, bytes: 62_500_000 });
     }
 }

@@ -1,0 +1,95 @@
+//! What is learnt of what tests gain.
+
+use super::*;
+use crate::plan::gain::Record;
+
+/// Makes turns where the rate of a host in a turn is as told; the turns of each host. What is forecast of any pair is
+/// half its last rate and half what was forecast before.
+fn turns_of(rates: impl Fn(&str, u32) -> f64) -> BTreeMap<String, u32> {
+    let peers = names(10);
+    let mut planner = planner(PlanConfig::default(), &peers);
+    let mut turns = BTreeMap::new();
+    let mut known = BTreeMap::new();
+    for step in 0..1000 {
+        let now = planner.next_at();
+        let next = planner.next(now).unwrap();
+        let rate = rates(&next.peer, step);
+        planner.tested(now, &next.peer, Cost::default(), rate);
+        let known = known.entry(next.peer.clone()).or_insert(rate);
+        *known += (rate - *known) / 2.0;
+        planner.set_forecast(&next.peer, forecast(*known));
+        *turns.entry(next.peer.to_string()).or_insert(0) += 1;
+    }
+    turns
+}
+
+#[test]
+fn a_pair_that_moves_has_more_turns_than_one_of_more_noise() {
+    // Host 0 goes to another level every 50 turns, give or take 40 %; host 1 is off by 60 % each time; the others by 4
+    // %.
+    let rates = |host: &str, step: u32| {
+        let sign = f64::from(crate::chance::rank(1, &step.to_string()) as u32 & 1) * 2.0 - 1.0;
+        match host {
+            "host0" => 1e8 * (1.0 + 0.4 * (f64::from(step / 50 % 2) * 2.0 - 1.0)),
+            "host1" => 1e8 * (1.0 + 0.6 * sign),
+            _ => 1e8 * (1.0 + 0.04 * sign),
+        }
+    };
+    let turns = turns_of(rates);
+    let others = turns.iter().filter(|(host, _)| !["host0", "host1"].contains(&host.as_str()));
+    assert!(turns["host1"] < turns["host0"], "{turns:?}");
+    assert!(others.map(|(_, turns)| *turns).max().unwrap() < turns["host0"] / 2, "{turns:?}");
+}
+
+#[test]
+fn of_two_pairs_one_may_have_two_turns_in_a_row() {
+    let mut planner = planner(PlanConfig::default(), &names(2));
+    let mut peers = Vec::new();
+    for step in 0..200_u32 {
+        let now = planner.next_at();
+        let next = planner.next(now).unwrap();
+        let rate = if *next.peer == *"host0" && step / 7 % 2 == 0 { 2e8 } else { 1e8 };
+        planner.tested(now, &next.peer, Cost::default(), rate);
+        planner.set_forecast(&next.peer, forecast(rate));
+        peers.push(next.peer);
+    }
+    assert!(peers.windows(2).any(|two| two[0] == two[1]), "{peers:?}");
+}
+
+#[test]
+fn what_a_test_was_worth_counts_for_the_turns_before_it_and_failures_do_not_shorten_them() {
+    let mut planner = planner(PlanConfig::default(), &names(1));
+    // The tests of turns 1, 4 and 6 find 1, 2 and 2; a forecast is the last rate.
+    for (turn, rate) in [(1, Some(1e8)), (2, None), (3, None), (4, Some(2e8)), (5, None), (6, Some(2e8))] {
+        let now = planner.next_at().max(Duration::from_secs(turn * 10_000));
+        match rate {
+            Some(rate) => {
+                planner.tested(now, "host0", Cost::default(), rate);
+                planner.set_forecast("host0", forecast(rate));
+            }
+            None => planner.failed(now, "host0", Cost::default()),
+        }
+    }
+    // The test of turn 4 spared that of turn 6 an error of 1e8, of a mean of 5/3 e8, and came 3 turns after the one
+    // before.
+    let gained = planner.pairs["host0"].record.gained();
+    assert!((gained.0 - 0.6).abs() < 1e-9 && gained.1 == 3.0, "{gained:?}");
+}
+
+#[test]
+fn pairs_that_nothing_is_known_of_go_by_age_and_absurd_rates_teach_nothing() {
+    for rate in [0.0, f64::NAN, f64::INFINITY, -1.0, f64::MAX] {
+        let turns = turns_of(|_, _| rate);
+        assert!(turns.values().all(|turns| *turns == 100), "{rate}: {turns:?}");
+    }
+}
+
+#[test]
+fn absurd_forecasts_of_one_pair_spoil_no_other() {
+    let (mut absurd, other) = (Record::default(), Record::default());
+    for turn in 1..10 {
+        absurd.learn(turn, Some(f64::MAX), f64::MIN_POSITIVE);
+    }
+    let pool = Pool::new([&absurd, &other].into_iter());
+    assert!(pool.root(&absurd).is_finite() && 0.0 < pool.root(&other), "{absurd:?}, {pool:?}");
+}
