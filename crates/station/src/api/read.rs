@@ -206,8 +206,7 @@ pub(super) async fn forecast(axum::extract::State(shared): State, uri: Uri) -> R
     let choice = Choice::new(&shared, selector, asked.group.as_deref()).await?;
     let bank = lock(&shared.bank);
     let found = bank.select(&choice.selector).into_iter().filter(|(series, _)| choice.has_end(series));
-    let forecasts =
-        found.filter_map(|(series, account)| ForecastsJson::of(series, account, level)).collect();
+    let forecasts = found.filter_map(|(series, account)| ForecastsJson::of(series, account, level)).collect();
     Ok(json(StatusCode::OK, &ForecastListJson { forecasts }))
 }
 

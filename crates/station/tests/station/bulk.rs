@@ -221,7 +221,7 @@ fn has_iperf3() -> bool {
 #[test]
 fn iperf3_makes_the_test_where_both_ends_say_so() {
     if !has_iperf3() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: iperf3 3.10 or newer is not installed");
+        barograph_sim::say_missing("iperf3 3.10 or newer is not installed");
         return;
     }
     let state = tempfile::tempdir().unwrap();
