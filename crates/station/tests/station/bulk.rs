@@ -1,13 +1,15 @@
 //! Stations that test each other in bulk, within both ends' budgets.
 
+mod neighbours;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use barograph_engine::Engine;
 use barograph_forecast::Name;
-use barograph_probe::wire::{self, Declined, Reply};
+use barograph_probe::wire::{self, Declined, Reply, Request};
 use barograph_station::config::BulkWith;
 use barograph_station::target::Secret;
 use barograph_station::{Config, Station};
@@ -163,8 +165,8 @@ fn who_gives_no_consent_or_is_no_peer_is_not_tested() {
     a.stop(LIMIT);
 }
 
-/// A station from before there were streams: it lets everyone in and understands nothing.
-fn old_station(name: &'static str) -> SocketAddr {
+/// No station: it lets everyone in as one would, and then does as it is told with a connection and what was asked on it.
+fn fake(name: &'static str, served: fn(TcpStream, Option<Request>)) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -184,7 +186,7 @@ fn old_station(name: &'static str) -> SocketAddr {
                 let _ = stream.write_all(answer.as_bytes());
                 let mut request = [0; wire::REQUEST_BYTES];
                 if stream.read_exact(&mut request).is_ok() {
-                    let _ = stream.write_all(&Reply::Declined(Declined::Malformed).encode());
+                    served(stream, Request::decode(&request).ok());
                 }
             });
         }
@@ -192,12 +194,17 @@ fn old_station(name: &'static str) -> SocketAddr {
     address
 }
 
+fn declines(mut stream: TcpStream, _: Option<Request>) {
+    let _ = stream.write_all(&Reply::Declined(Declined::Malformed).encode());
+}
+
 #[test]
 fn a_peer_that_does_not_know_streams_is_a_failure_of_goodput() {
     let state = tempfile::tempdir().unwrap();
     let directory = directory(&state.path().join("d"));
     let a = joined(config(&state.path().join("a"), "a"), Some(&directory));
-    let at = old_station("old").to_string();
+    // From before there were streams.
+    let at = fake("old", declines).to_string();
     let mut old = entry("old", &[&at]);
     old.capabilities.bulk = true;
     let lease = block_on(directory.register(&old, Duration::from_secs(10))).unwrap();
