@@ -165,8 +165,11 @@ fn who_gives_no_consent_or_is_no_peer_is_not_tested() {
     a.stop(LIMIT);
 }
 
+/// What is done with a connection, and what was asked on it.
+type Served = fn(TcpStream, Option<Request>);
+
 /// No station: it lets everyone in as one would, and then does as it is told with a connection and what was asked on it.
-fn fake(name: &'static str, served: fn(TcpStream, Option<Request>)) -> SocketAddr {
+fn fake(name: &'static str, served: Served) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {

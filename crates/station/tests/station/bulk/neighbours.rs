@@ -15,7 +15,7 @@ use barograph_station::Station;
 use ring::signature::{Ed25519KeyPair, KeyPair};
 use serde_json::Value;
 
-use super::{config, declines, fake, test, until_peers};
+use super::{Served, config, declines, fake, test, until_peers};
 use crate::LIMIT;
 use crate::http::{Answer, get, until};
 use crate::mesh::{block_on, directory, entry, joined};
@@ -72,7 +72,7 @@ fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
     let (a, good) = (rich("a"), rich("good"));
     until_peers(&a, "good");
     until_peers(&good, "a");
-    let mute: [(&str, fn(TcpStream, Option<Request>)); 3] =
+    let mute: [(&str, Served); 3] =
         [("mute", never_answers), ("endless", never_ends), ("unread", never_reads)];
     for (name, served) in mute {
         let at = fake(name, served).to_string();
@@ -176,7 +176,7 @@ fn a_peer_that_asks_for_endless_tests_gets_its_part_and_leaves_others_theirs() {
         }
     }
     // Of what peers may ask for an even share, and less than a test above it.
-    assert!(ONE <= got && got < HOUR / 2 + ONE, "{got} bytes");
+    assert!((ONE..HOUR / 2 + ONE).contains(&got), "{got} bytes");
     let shown = get(a.address(), "/v1/tests").json();
     assert_eq!(bytes(&shown, "target", "greedy"), got, "{shown}");
     let rows = shown["tests"].as_array().unwrap();
