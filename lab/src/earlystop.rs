@@ -55,7 +55,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 #[cfg(target_os = "linux")]
-pub(crate) use linux::run;
+pub(crate) use {linux::run, study::leave};
 
 #[cfg(target_os = "linux")]
 mod linux {

@@ -220,7 +220,7 @@ fn shared() -> Option<PathBuf> {
     if shared.join("golden").is_dir() && shared.join("traces").is_dir() {
         return Some(shared);
     }
-    say(&format!("SKIPPED: no golden files in {}; nothing was compared", shared.display()));
+    barograph_sim::say_skipped(&format!("no golden files in {}; nothing was compared", shared.display()));
     None
 }
 

@@ -143,8 +143,8 @@ fn server() -> Option<PathBuf> {
         .find(|file| file.is_file());
     let has_tools = Command::new("openssl").arg("version").output().is_ok();
     if found.is_none() || !has_tools {
-        println!(
-            "SKIPPED: the operator's guide: there is no nats-server (scripts/install-test-needs), or no openssl"
+        barograph_sim::say_missing(
+            "the operator's guide: there is no nats-server (scripts/install-test-needs), or no openssl",
         );
     }
     found.filter(|_| has_tools)

@@ -11,7 +11,7 @@ use barograph_forecast::{Failure, Quantity};
 use barograph_probe::io::{Context, Peer, detect, probe, run_one};
 use barograph_probe::{Direction, Experiment, wire};
 
-use common::{LONG, Server, context, pour, read_request, reset, say, swallow};
+use common::{LONG, Server, context, pour, read_request, reset, swallow};
 
 /// Short, for most of these tests wait for it.
 const DEADLINE: Duration = Duration::from_millis(400);
@@ -155,7 +155,7 @@ fn a_handshake_that_never_ends_is_cut_at_the_deadline() {
         .filter_map(|_| TcpStream::connect_timeout(&address, Duration::from_millis(100)).ok())
         .collect();
     if held.len() == 4 {
-        say("SKIPPED: this system queues connections beyond the backlog");
+        barograph_sim::say_skipped("this system queues connections beyond the backlog");
         return;
     }
     for experiment in [Experiment::Connect { n: 1 }, Experiment::Rtt { n: 1 }, Experiment::ResponseTime] {

@@ -19,7 +19,7 @@ use barograph_probe::{Direction, Experiment, Plan, Target};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use common::{LONG, Server, context, listener, listener_with, only, read_request, say, target};
+use common::{LONG, Server, context, listener, listener_with, only, read_request, target};
 
 #[test]
 fn round_trips_are_measured_one_by_one() {
@@ -291,7 +291,7 @@ fn a_station_that_is_gone_lost_nothing() {
 fn a_wildcard_listener_answers_from_the_address_asked() {
     let listening = |any: &str| Listener::start(any.parse().unwrap(), Limits::default());
     let Ok(dual) = listening("[::]:0") else {
-        say("SKIPPED: this host has no IPv6");
+        barograph_sim::say_skipped("this host has no IPv6");
         return;
     };
     for listener in [listening("0.0.0.0:0").unwrap(), dual] {
@@ -360,7 +360,7 @@ fn leave_to_send_datagrams_is_bound_to_its_session() {
 #[test]
 fn ipv6_loopback_works() {
     let Ok(listener) = Listener::start((Ipv6Addr::LOCALHOST, 0).into(), Limits::default()) else {
-        say("SKIPPED: this host has no ::1");
+        barograph_sim::say_skipped("this host has no ::1");
         return;
     };
     let target = Target::parse(&listener.address().to_string()).unwrap();

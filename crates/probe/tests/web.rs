@@ -204,7 +204,7 @@ impl Drop for Nginx {
 #[test]
 fn nginx_is_measured() {
     let Some(nginx) = Nginx::start() else {
-        common::say("SKIPPED: this host has no nginx");
+        barograph_sim::say_missing("measuring nginx, which this host does not have");
         return;
     };
     let url = Target::parse(&format!("http://{}/", nginx.address)).unwrap();

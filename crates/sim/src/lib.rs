@@ -35,6 +35,7 @@ mod chance;
 mod error;
 mod model;
 mod replay;
+mod skip;
 mod spec;
 mod weather;
 
@@ -53,8 +54,6 @@ mod relay;
 #[cfg(target_os = "linux")]
 mod report;
 #[cfg(target_os = "linux")]
-mod skip;
-#[cfg(target_os = "linux")]
 mod tun;
 
 pub use chance::Chance;
@@ -62,6 +61,7 @@ pub use error::Error;
 pub use model::{Fate, Model};
 pub use replay::{delays_from_file, delays_from_text};
 pub use scenario::Scenario;
+pub use skip::{MUST_RUN, say_missing, say_skipped};
 pub use spec::{Jitter, LinkSpec, Loss, Queue, Reorder};
 pub use weather::{Response, Try, Weather};
 
@@ -70,4 +70,4 @@ pub use network::{A_V4, A_V6, B_V4, B_V6, Host, Link, Network, RelayOptions};
 #[cfg(target_os = "linux")]
 pub use report::{Counts, Report, Void};
 #[cfg(target_os = "linux")]
-pub use skip::{network_or_say, say_skipped};
+pub use skip::network_or_say;

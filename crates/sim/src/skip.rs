@@ -1,7 +1,9 @@
-//! Skipping loudly where emulated links are not permitted.
+//! Skipping loudly where emulated links are not permitted, or a program is missing.
 
-use crate::{Error, Link, Network};
 use std::io::Write;
+
+#[cfg(target_os = "linux")]
+use crate::{Error, Link, Network};
 
 /// The network for a test, or an early return from the test after a line `SKIPPED: …` where the process may
 /// not make one.
@@ -13,6 +15,7 @@ use std::io::Write;
 ///     // …
 /// }
 /// ```
+#[cfg(target_os = "linux")]
 #[macro_export]
 macro_rules! network_or_skip {
     ($link:expr) => {
@@ -27,6 +30,7 @@ macro_rules! network_or_skip {
 ///
 /// # Panics
 /// When the network fails for another reason, which a test must not pass over.
+#[cfg(target_os = "linux")]
 pub fn network_or_say(link: Link, test: &str) -> Option<Network> {
     match Network::new(link) {
         Ok(network) => Some(network),
@@ -43,3 +47,15 @@ pub fn say_skipped(reason: &str) {
     // `eprintln!` is captured in a test that passes; the stream itself is not. A closed stream is no failure.
     let _ = writeln!(std::io::stderr(), "SKIPPED: {reason}");
 }
+
+/// As [`say_skipped`], for want of a program that `scripts/install-test-needs` installs.
+///
+/// # Panics
+/// Where the environment has [`MUST_RUN`]: there the programs were to be installed.
+pub fn say_missing(reason: &str) {
+    assert!(std::env::var_os(MUST_RUN).is_none(), "{reason}, and {MUST_RUN} is set");
+    say_skipped(reason);
+}
+
+/// The variable under which no test is skipped for want of a program; `.ci/run` sets it.
+pub const MUST_RUN: &str = "BAROGRAPH_TESTS_MUST_RUN";

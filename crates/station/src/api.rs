@@ -2,6 +2,7 @@
 
 mod best;
 mod bulk;
+mod choice;
 mod echo;
 mod engine;
 mod feed;

@@ -70,7 +70,7 @@ pub enum Observed {
     New(Point),
     /// It is older than the newest of its series, and was not learnt.
     Late,
-    /// Its series would be one too many, or its value is one that no battery takes.
+    /// Its series would be one too many, or its value is one that no battery takes or its quantity cannot have.
     Refused,
 }
 
@@ -239,14 +239,16 @@ impl Account {
     fn observe(&mut self, measured: &Measured) -> Option<Point> {
         let issued = self.issue();
         match measured.outcome {
-            // A value out of a battery's range could be shown, but never be forecast from.
-            Outcome::Value(value) => match self.battery.update(value) {
-                Ok(()) => {
-                    self.value_time_unix_ns = measured.time_unix_ns;
-                    self.score(issued.as_ref(), value);
+            // A value out of a battery's range could be shown, but never be forecast from; one that its quantity
+            // cannot have comes of a bad neighbour, and neither.
+            Outcome::Value(value) => {
+                let (least, most) = bounds(&measured.series.quantity);
+                if !(least..=most).contains(&value) || self.battery.update(value).is_err() {
+                    return None;
                 }
-                Err(_) => return None,
-            },
+                self.value_time_unix_ns = measured.time_unix_ns;
+                self.score(issued.as_ref(), value);
+            }
             Outcome::Failed { .. } => self.failures += 1,
         }
         let point = Point { time_unix_ns: measured.time_unix_ns, outcome: measured.outcome, issued };
@@ -420,6 +422,7 @@ mod tests {
         assert_eq!(bank.observe_in_order(&measured("a", 4, Outcome::Value(1.0))), Observed::Late);
         assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(f64::NAN))), Observed::Refused);
         assert_eq!(bank.observe(&measured("ghost", 6, Outcome::Value(1e71))), Observed::Refused);
+        assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(-1.0))), Observed::Refused, "no time is");
         assert_eq!(bank.len(), 1, "a value that is not taken makes no series");
         let account = bank.account(&measured("a", 0, Outcome::Value(0.0)).series).unwrap();
         assert_eq!((account.count(), account.points().count()), (1, 1));

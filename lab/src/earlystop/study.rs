@@ -147,7 +147,7 @@ fn measure(study: &mut Study, args: &Args) -> anyhow::Result<()> {
 }
 
 /// As the station gives it.
-fn leave(calibration: &Calibration, battery: &Battery) -> Option<Early> {
+pub(crate) fn leave(calibration: &Calibration, battery: &Battery) -> Option<Early> {
     let interval = battery.interval(LEVEL)?;
     let guard = Guard { lower_bit_s: interval.lower, upper_bit_s: interval.upper };
     let expected = calibration.expected()?;

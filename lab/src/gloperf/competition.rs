@@ -12,15 +12,18 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
+use barograph_forecast::{Battery, Config};
+use barograph_probe::calibration::Calibration;
 use barograph_probe::io::{Context, Limits, Listener, stream};
 use barograph_probe::reduce::median;
-use barograph_probe::stream::Early;
+use barograph_probe::stream::{Early, Ended};
 use barograph_probe::{StreamPlan, Streamed, Target};
 use barograph_sim::{Host, Link, LinkSpec, Network, Queue};
 use indicatif::ProgressBar;
 
 use super::campaign::CONGESTION;
 use super::slow_start;
+use crate::earlystop::leave;
 use crate::report::aligned;
 
 /// How the test ends.
@@ -28,7 +31,7 @@ use crate::report::aligned;
 enum Ending {
     /// After [`TEST_S`].
     Full,
-    /// When its rate has settled, on a path of which nothing is known.
+    /// As a station's does on a path that tests of full length beside the same flow have calibrated; at [`TEST_S`] where it is surprised.
     Early,
 }
 
@@ -51,21 +54,35 @@ struct Run {
     void: Option<String>,
 }
 
-/// Runs of every kind, as a report.
+/// Runs of every kind, as a report. Those of full length come first: they calibrate the path for the others.
 pub(crate) fn report(runs: u32, seed: u64) -> anyhow::Result<String> {
-    let bar = ProgressBar::new(u64::from(2 * runs));
+    let runs = u64::from(runs);
+    let full = runs.max(Calibration::TESTS_MIN);
+    let bar = ProgressBar::new(full + runs);
+    let (mut calibration, mut battery) = (Calibration::default(), Battery::new(&Config::default()));
     let mut all = Vec::new();
-    for i in 0..runs {
-        for ending in [Ending::Full, Ending::Early] {
-            all.push((ending, run(ending, seed + u64::from(i))?));
-            bar.inc(1);
+    for i in 0..full + runs {
+        let ending = if i < full { Ending::Full } else { Ending::Early };
+        let early = if ending == Ending::Early { leave(&calibration, &battery) } else { None };
+        let run = run(early, seed + i)?;
+        bar.inc(1);
+        if run.void.is_none() {
+            let (test, rate_bit_s) = (&run.test, run.test.rate_bit_s());
+            match test.ended {
+                Ended::Early(reason) => calibration.learn_early(&reason),
+                _ if early.is_none() => calibration.learn_full(&test.partials, rate_bit_s),
+                _ if test.surprised => calibration.learn_surprise(&test.partials, rate_bit_s),
+                _ => {}
+            }
+            battery.update(rate_bit_s)?;
         }
+        all.push((ending, run));
     }
     bar.finish_and_clear();
     Ok(table(&all))
 }
 
-fn run(ending: Ending, seed: u64) -> anyhow::Result<Run> {
+fn run(early: Option<Early>, seed: u64) -> anyhow::Result<Run> {
     let spec = LinkSpec {
         rate_bps: Some(RATE_BPS),
         delay: RTT / 2,
@@ -90,7 +107,6 @@ fn run(ending: Ending, seed: u64) -> anyhow::Result<Run> {
         let competing = scope.spawn(|| send(&network.a, &competitor, ALL_S, None));
         thread::sleep(Duration::from_secs_f64(TEST_AT_S).saturating_sub(began.elapsed()));
         let from_s = began.elapsed().as_secs_f64();
-        let early = (ending == Ending::Early).then(Early::default);
         let test = send(&network.a, &tested, TEST_S, early);
         (competing.join(), test, from_s)
     });
@@ -184,14 +200,21 @@ fn echo(listener: &TcpListener) -> std::io::Result<()> {
 }
 
 fn table(all: &[(Ending, Run)]) -> String {
-    let header =
-        ["test", "runs", "length s", "test Mbit/s", "test MB", "competing Mbit/s before, during, after"];
+    let header = [
+        "test",
+        "runs",
+        "ended early",
+        "length s",
+        "test Mbit/s",
+        "test MB",
+        "competing Mbit/s before, during, after",
+    ];
     let mut header = header.map(str::to_owned).to_vec();
     header.extend(
         ["denied MB", "denied ÷ sent", "queue ms before, during, after", "95th", "drops"].map(str::to_owned),
     );
     let mut table = vec![header];
-    for (ending, name) in [(Ending::Full, "full"), (Ending::Early, "early-stopped")] {
+    for (ending, name) in [(Ending::Full, "full"), (Ending::Early, "may end early")] {
         let runs: Vec<&Run> =
             all.iter().filter(|(of, run)| *of == ending && run.void.is_none()).map(|(_, run)| run).collect();
         let middle = |of: &dyn Fn(&Run) -> f64| {
@@ -205,6 +228,7 @@ fn table(all: &[(Ending, Run)]) -> String {
         table.push(vec![
             name.to_owned(),
             runs.len().to_string(),
+            runs.iter().filter(|run| matches!(run.test.ended, Ended::Early(_))).count().to_string(),
             format!("{:.2}", middle(&|run| run.test.duration_s)),
             format!("{:.1}", middle(&|run| run.test.rate_bit_s() / 1e6)),
             format!("{:.2}", middle(&|run| run.test.bytes as f64 / 1e6)),

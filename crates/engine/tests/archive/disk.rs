@@ -6,8 +6,9 @@ use std::path::Path;
 use std::process::Command;
 
 use barograph_engine::{Engine as _, Error, Record};
+use barograph_sim::say_skipped;
 
-use crate::{open, record, refusal, say, stored_seqs};
+use crate::{open, record, refusal, stored_seqs};
 
 #[tokio::test]
 async fn the_archive_is_private_to_its_user() {
@@ -47,7 +48,7 @@ fn a_directory_that_cannot_be_written_is_named() {
     fs::create_dir(&locked).unwrap();
     fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).unwrap();
     if fs::write(locked.join("probe"), "").is_ok() {
-        say("SKIPPED: a directory without write permission, as root writes to it all the same");
+        say_skipped("a directory without write permission, as root writes to it all the same");
     } else {
         unwritable.push(locked);
     }
@@ -61,7 +62,7 @@ fn a_directory_that_cannot_be_written_is_named() {
 async fn a_full_disk_refuses_whole_batches_and_recovers() {
     let directory = tempfile::tempdir().unwrap();
     let Some(_disk) = SmallDisk::mount(directory.path()) else {
-        say("SKIPPED: a full disk, because mounting a small one needs root");
+        say_skipped("a full disk, because mounting a small one needs root");
         return;
     };
     let ballast = directory.path().join("ballast");

@@ -11,7 +11,6 @@ mod model;
 mod queue;
 mod retention;
 
-use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -69,9 +68,4 @@ fn refusal(directory: &Path) -> Error {
         Ok(_) => panic!("the archive in {} was opened", directory.display()),
         Err(error) => error,
     }
-}
-
-/// A line where the test harness does not swallow it, as it does with `println!` of a test that passes.
-fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
 }

@@ -121,7 +121,7 @@ async fn an_archive_with_notes_is_read_and_written_without_a_mesh() {
 async fn a_full_disk_under_the_spool_is_refused_and_loses_nothing() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
     let Some(_disk) = SmallDisk::mount(directory.path()) else {
-        eprintln!("SKIPPED: a full disk, because mounting a small one needs root");
+        barograph_sim::say_skipped("a full disk, because mounting a small one needs root");
         return;
     };
     let ballast = directory.path().join("ballast");

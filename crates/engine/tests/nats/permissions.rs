@@ -412,7 +412,7 @@ fn script(directory: &Path, name: &str, arguments: &[&str]) -> String {
 pub(crate) fn has_openssl() -> bool {
     let found = Command::new("openssl").arg("version").output().is_ok();
     if !found {
-        println!("SKIPPED: certificates for NATS: there is no openssl");
+        barograph_sim::say_missing("certificates for NATS: there is no openssl");
     }
     found
 }

@@ -29,7 +29,9 @@ pub(crate) fn binary() -> Option<PathBuf> {
     let tools = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/tools/nats-server");
     let found = named.into_iter().chain(on_path).chain([tools]).find(|file| file.is_file());
     if found.is_none() {
-        println!("SKIPPED: the engine on NATS: there is no nats-server (scripts/install-test-needs gets it)");
+        barograph_sim::say_missing(
+            "the engine on NATS: there is no nats-server (scripts/install-test-needs gets it)",
+        );
     }
     found
 }

@@ -19,11 +19,6 @@ use barograph_probe::{Measured, ProbeError, Reading, Target};
 /// Long enough that no slow machine reaches it in a test that passes.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
 
-/// A line where the test harness does not swallow it, as it does with `println!` of a test that passes.
-pub(crate) fn say(line: &str) {
-    let _ = writeln!(std::io::stderr(), "{line}");
-}
-
 pub(crate) fn context(deadline: Duration) -> Context {
     Context { deadline, ..Context::default() }
 }

@@ -149,7 +149,7 @@ fn identity(origin: Option<&Name>, seq: Option<u64>) -> Result<Option<(Name, u64
 }
 
 /// A value must be one that can be forecast from, and one that its quantity can have.
-fn check_value(quantity: &Quantity, value: f64) -> Result<(), Refusal> {
+pub(super) fn check_value(quantity: &Quantity, value: f64) -> Result<(), Refusal> {
     if !value.is_finite() || Battery::VALUE_MAX < value.abs() {
         let most = Battery::VALUE_MAX;
         return Err(Refusal::bad(format!("`value`: expected at most {most:e} either way, found {value:e}")));

@@ -9,6 +9,7 @@ use barograph_engine::{Cursor, Page, Range, Record};
 use barograph_forecast::Series;
 use serde::{Deserialize, Serialize};
 
+use super::choice::Choice;
 use super::json::{DEFAULT_LEVEL, ForecastsJson, Id, PointJson, RecordJson, SeriesJson};
 use super::{Nothing, Refusal, State, json, query, selector};
 use crate::bank::{LEVELS, level_index};
@@ -64,6 +65,7 @@ struct Which {
     source: Option<String>,
     target: Option<String>,
     quantity: Option<String>,
+    group: Option<String>,
 }
 
 #[derive(Serialize)]
@@ -74,9 +76,10 @@ struct SeriesListJson<'a> {
 pub(super) async fn series(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let which: Which = query(&uri)?;
     let selector = selector(which.source.as_deref(), which.target.as_deref(), which.quantity.as_deref())?;
+    let choice = Choice::new(&shared, selector, which.group.as_deref()).await?;
     let bank = lock(&shared.bank);
-    let found = bank.select(&selector);
-    let series = found.into_iter().map(|(series, account)| SeriesJson::new(series, account)).collect();
+    let found = bank.select(&choice.selector).into_iter().filter(|(series, _)| choice.has_end(series));
+    let series = found.map(|(series, account)| SeriesJson::new(series, account)).collect();
     Ok(json(StatusCode::OK, &SeriesListJson { series }))
 }
 
@@ -86,6 +89,7 @@ struct LatestQuery {
     source: Option<String>,
     target: Option<String>,
     quantity: Option<String>,
+    group: Option<String>,
     after: Option<u64>,
 }
 
@@ -98,7 +102,9 @@ struct LatestJson<'a> {
 pub(super) async fn latest(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let asked: LatestQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
-    let page = shared.engine.latest(&selector, asked.after.map(Cursor), LIMIT_DEFAULT).await?;
+    let choice = Choice::new(&shared, selector, asked.group.as_deref()).await?;
+    let mut page = shared.engine.latest(&choice.selector, asked.after.map(Cursor), LIMIT_DEFAULT).await?;
+    page.items.retain(|record| choice.has_end(&record.series));
     let (latest, next) = shown(&page);
     Ok(json(StatusCode::OK, &LatestJson { latest, next }))
 }
@@ -175,22 +181,32 @@ pub(super) async fn recent(axum::extract::State(shared): State, uri: Uri) -> Res
     Ok(json(StatusCode::OK, &answer))
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ForecastQuery {
+    source: Option<String>,
+    target: Option<String>,
+    quantity: Option<String>,
+    group: Option<String>,
+    level: Option<f64>,
+}
+
 #[derive(Serialize)]
 struct ForecastListJson<'a> {
     forecasts: Vec<ForecastsJson<'a>>,
 }
 
 pub(super) async fn forecast(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
-    let asked: LevelQuery = query(&uri)?;
+    let asked: ForecastQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = asked.level.unwrap_or(DEFAULT_LEVEL);
     if !(0.01..=0.999).contains(&level) {
         return Err(Refusal::bad(format!("`level`: expected 0.01 to 0.999, found {level}")));
     }
+    let choice = Choice::new(&shared, selector, asked.group.as_deref()).await?;
     let bank = lock(&shared.bank);
-    let found = bank.select(&selector);
-    let forecasts =
-        found.into_iter().filter_map(|(series, account)| ForecastsJson::of(series, account, level)).collect();
+    let found = bank.select(&choice.selector).into_iter().filter(|(series, _)| choice.has_end(series));
+    let forecasts = found.filter_map(|(series, account)| ForecastsJson::of(series, account, level)).collect();
     Ok(json(StatusCode::OK, &ForecastListJson { forecasts }))
 }
 

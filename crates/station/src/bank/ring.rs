@@ -185,7 +185,13 @@ mod tests {
             let mut issued = Vec::new();
             for (time_unix_ns, outcome) in (0..).zip(outcomes) {
                 let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() };
-                let Observed::New(point) = bank.observe(&measured) else { panic!("{outcome:?} is refused") };
+                let observed = bank.observe(&measured);
+                let (least, most) = crate::bank::bounds(&series.quantity);
+                if matches!(outcome, Outcome::Value(value) if value < least || most < value) {
+                    prop_assert_eq!(observed, Observed::Refused);
+                    continue;
+                }
+                let Observed::New(point) = observed else { panic!("{outcome:?} is refused") };
                 issued.push(point);
             }
             let kept: Vec<Point> = bank.account(&series).into_iter().flat_map(|one| one.points()).collect();

@@ -137,6 +137,34 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     let reason = answer["unknown"][0]["reason"].as_str().unwrap();
     assert_eq!(answer["unknown"][0]["host"], "y");
     assert!(reason.contains("none is known from rb to y"), "{reason}");
+    // By group: what has an end there, of whatever else was selected.
+    let pairs = |query: &str| {
+        let lists = ["series", "latest", "forecast"].map(|path| {
+            let answer = get(station.address(), &format!("/v1/{path}?quantity=rtt&{query}")).json();
+            let key = if path == "forecast" { "forecasts" } else { path };
+            let pair = |one: &Value| {
+                format!("{} {}", one["source"].as_str().unwrap(), one["target"].as_str().unwrap())
+            };
+            let mut pairs: Vec<String> = answer[key].as_array().unwrap().iter().map(pair).collect();
+            pairs.sort();
+            pairs
+        });
+        assert!(lists[0] == lists[1] && lists[1] == lists[2], "{query}: {lists:?}");
+        lists[0].join(", ")
+    };
+    assert_eq!(pairs("group=local:b"), "here rb, ra rb, rb x");
+    assert_eq!(pairs("group=local:b&source=here"), "here rb");
+    assert_eq!(pairs("group=local:a&target=x"), "");
+    for (query, status, told) in [
+        ("series?group=local:z", 404, "`group`: no station of a group local:z is known here"),
+        ("latest?group=a%20b", 400, "`group`: "),
+        ("history?group=local:b", 400, "group"),
+        ("recent?group=local:b", 400, "group"),
+    ] {
+        let answer = get(station.address(), &format!("/v1/{query}"));
+        assert_eq!(answer.status, status, "{query}: {}", answer.body);
+        assert!(answer.error().contains(told), "{query}: {}", answer.body);
+    }
     // One who came since the last question is found.
     let late = register(&entry("late", &["local:b"]));
     until(station.address(), "/v1/best?to=late&bytes=1", |answer| answer.status == 200);

@@ -1,13 +1,15 @@
 //! Stations that test each other in bulk, within both ends' budgets.
 
+mod neighbours;
+
 use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use barograph_engine::Engine;
 use barograph_forecast::Name;
-use barograph_probe::wire::{self, Declined, Reply};
+use barograph_probe::wire::{self, Declined, Reply, Request};
 use barograph_station::target::Secret;
 use barograph_station::{Config, Station};
 use serde_json::{Value, json};
@@ -165,8 +167,11 @@ fn who_gives_no_consent_or_is_no_peer_is_not_tested() {
     a.stop(LIMIT);
 }
 
-/// A station from before there were streams: it lets everyone in and understands nothing.
-pub(crate) fn old_station(name: &'static str) -> SocketAddr {
+/// What is done with a connection, and what was asked on it.
+type Served = fn(TcpStream, Option<Request>);
+
+/// No station: it lets everyone in as one would, and then does as it is told with a connection and what was asked on it.
+fn fake(name: &'static str, served: Served) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     std::thread::spawn(move || {
@@ -186,12 +191,21 @@ pub(crate) fn old_station(name: &'static str) -> SocketAddr {
                 let _ = stream.write_all(answer.as_bytes());
                 let mut request = [0; wire::REQUEST_BYTES];
                 if stream.read_exact(&mut request).is_ok() {
-                    let _ = stream.write_all(&Reply::Declined(Declined::Malformed).encode());
+                    served(stream, Request::decode(&request).ok());
                 }
             });
         }
     });
     address
+}
+
+/// A station from before there were streams: it understands nothing.
+pub(crate) fn old_station(name: &'static str) -> SocketAddr {
+    fake(name, declines)
+}
+
+fn declines(mut stream: TcpStream, _: Option<Request>) {
+    let _ = stream.write_all(&Reply::Declined(Declined::Malformed).encode());
 }
 
 #[test]

@@ -217,8 +217,7 @@ fn a_token_file_is_read_again_and_a_bad_one_changes_nothing() {
 #[test]
 fn a_station_on_a_concrete_address_measures_itself_and_takes_targets_from_its_host() {
     let Some(ip) = own_address() else {
-        use std::io::Write;
-        let _ = writeln!(std::io::stderr(), "SKIPPED: this host has no address but loopback");
+        barograph_sim::say_skipped("this host has no address but loopback");
         return;
     };
     let state = tempfile::tempdir().unwrap();

@@ -6,12 +6,13 @@ use axum::body::Body;
 use axum::http::HeaderMap;
 use axum::response::Response;
 use barograph_engine::{Error, Record, wire};
-use barograph_forecast::Name;
+use barograph_forecast::{Name, Outcome};
 use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use super::{LINES, Refused, bound, done, expect_type, late, length, member, too_large};
 use crate::api::State;
+use crate::api::feed::check_value;
 use crate::recorder::FeedError;
 
 #[derive(Serialize)]
@@ -44,6 +45,7 @@ pub(super) async fn append(
     };
     let Some(first) = records.first() else { return Ok(done(&AppendedJson { records: 0, wait_s: 0.0 })) };
     own(&records, &first.origin)?;
+    possible(&records)?;
     bound(&shared, &member, &first.origin).await?;
     member.allowance.take_records(records.len(), Instant::now());
     let stored = shared.inbox.forward(records).await.map_err(|error| match error {
@@ -98,6 +100,17 @@ fn own(records: &[Record], origin: &Name) -> Result<(), Refused> {
             Err(Error::Denied(why).into())
         }
     }
+}
+
+/// No value is one that its quantity cannot have.
+fn possible(records: &[Record]) -> Result<(), Refused> {
+    for (index, record) in records.iter().enumerate() {
+        if let Outcome::Value(value) = record.outcome {
+            check_value(&record.series.quantity, value)
+                .map_err(|refusal| Refused::invalid(format!("record {index}: {}", refusal.error)))?;
+        }
+    }
+    Ok(())
 }
 
 /// Ten thousand records with 1.6 KiB of details each.

@@ -39,7 +39,10 @@ fn connections(address: SocketAddr, wanted: usize) -> Vec<TcpStream> {
     let possible = usize::try_from(limit.1 / 8 * 3).unwrap_or(usize::MAX);
     let count = wanted.min(possible);
     if count < wanted {
-        eprintln!("SKIPPED: {} of {wanted} connections, for want of open files", wanted - count);
+        barograph_sim::say_skipped(&format!(
+            "{} of {wanted} connections, for want of open files",
+            wanted - count
+        ));
     }
     (0..count).map(|_| crate::http::connect(address)).collect()
 }

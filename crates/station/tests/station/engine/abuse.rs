@@ -287,3 +287,54 @@ fn what_the_archive_has_no_room_for_is_not_acknowledged() {
     assert_eq!(append(&[1, 3]).status, 200, "what closes gaps is taken");
     station.stop(crate::LIMIT);
 }
+
+#[test]
+fn values_that_a_quantity_cannot_have_are_refused_and_shown_nowhere() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let address = station.address();
+    let token = invite(address, Some("b"));
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let of = |seq: u64, quantity: &str, value: Value| {
+        let mut record = record("b", "b", seq);
+        record["quantity"] = json!(quantity);
+        record["value"] = value;
+        record["time_unix_ns"] = json!(now + seq);
+        record
+    };
+    let honest: Vec<Value> = (1..=20)
+        .flat_map(|i| [of(2 * i - 1, "rtt", json!(0.02)), of(2 * i, "goodput", json!(1e8))])
+        .collect();
+    assert_eq!(ask(address, &token, "POST", "records", &lines(&honest)).status, 200);
+    let best = || get(address, "/v1/best?from=b&to=south&bytes=100000000").json()["hosts"][0].clone();
+    let before = best();
+    assert!(before["forecast"].as_f64().is_some_and(|seconds| 7.9 < seconds && seconds < 8.2), "{before}");
+    for (quantity, value, told) in [
+        ("rtt", json!(-1.0), "rtt is at least 0, found -1"),
+        ("rtt_loaded", json!(-1e-9), "rtt_loaded is at least 0"),
+        ("goodput", json!(-5.0), "goodput is at least 0"),
+        ("goodput", json!(1e300), "is out of range (at most 1e70"),
+        ("loss", json!(7.0), "loss is 0 to 1, found 7"),
+        ("loss", json!(null), "has either a value, or an error"),
+    ] {
+        // With one that is good: all or nothing.
+        let batch = [of(41, "rtt", json!(0.02)), of(42, quantity, value.clone())];
+        let refused = ask(address, &token, "POST", "records", &lines(&batch));
+        assert_eq!((refused.status, kind(&refused).as_str()), (400, "invalid"), "{value}: {}", refused.body);
+        assert!(refused.error().contains(told), "{told}: {}", refused.body);
+    }
+    assert_eq!(ask(address, &token, "GET", "watermark?origin=b", "").json(), json!({ "watermark": 40 }));
+    let after = best();
+    assert_eq!((&after["forecast"], &after["upper"]), (&before["forecast"], &before["upper"]));
+    let series = get(address, "/v1/series?source=b").json();
+    assert_eq!(series["series"].as_array().unwrap().len(), 2, "what the page shows: {series}");
+    let metrics = get(address, "/metrics").body;
+    let is_told = |line: &&str| line.contains("source=\"b\"") && !line.contains("residual");
+    let of_b: Vec<f64> = metrics
+        .lines()
+        .filter(is_told)
+        .map(|line| line.rsplit(' ').next().unwrap().parse().unwrap())
+        .collect();
+    assert!(!of_b.is_empty() && of_b.iter().all(|value| (0.0..1e9).contains(value)), "{of_b:?}");
+    station.stop(crate::LIMIT);
+}

@@ -1,0 +1,44 @@
+//! Which series a list is of: `source`, `target`, `quantity` and `group`, each optional.
+
+use std::collections::BTreeSet;
+
+use axum::http::StatusCode;
+use barograph_engine::Selector;
+use barograph_forecast::{Name, Series};
+
+use super::{Refusal, Shared};
+use crate::best::Places;
+
+/// A selector, and the hosts of a group of which a series has one at an end.
+pub(super) struct Choice {
+    pub(super) selector: Selector,
+    hosts: Option<BTreeSet<Name>>,
+}
+
+impl Choice {
+    /// With the hosts of `group` as the directory has them now.
+    pub(super) async fn new(
+        shared: &Shared,
+        selector: Selector,
+        group: Option<&str>,
+    ) -> Result<Self, Refusal> {
+        let Some(text) = group else { return Ok(Self { selector, hosts: None }) };
+        let group = Name::new(text).map_err(|error| Refusal::bad(format!("`group`: {error}")))?;
+        let of = |places: &Places| places.hosts_of(&group).cloned().collect::<BTreeSet<_>>();
+        let mut hosts = of(&shared.desk.mesh().await.0);
+        if hosts.is_empty() {
+            hosts = of(&shared.desk.newest().await.0);
+        }
+        if hosts.is_empty() {
+            let error = format!("`group`: no station of a group {group} is known here");
+            return Err(Refusal::new(StatusCode::NOT_FOUND, error));
+        }
+        Ok(Self { selector, hosts: Some(hosts) })
+    }
+
+    /// Whether an end of the series is in the group; what the selector says is not asked again.
+    pub(super) fn has_end(&self, series: &Series) -> bool {
+        let is_in = |host| self.hosts.as_ref().is_none_or(|hosts| hosts.contains(host));
+        is_in(&series.source) || is_in(&series.target)
+    }
+}

@@ -1,0 +1,196 @@
+//! Bad neighbours in bulk tests: each has a bounded effect and a clear message.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use barograph_engine::Engine;
+use barograph_forecast::Name;
+use barograph_probe::io::{Context, Sign, stream};
+use barograph_probe::signed::{Challenge, Credentials, text_to_sign};
+use barograph_probe::wire::{Declined, Reply, Request};
+use barograph_probe::{StreamPlan, Target};
+use barograph_station::Station;
+use ring::signature::{Ed25519KeyPair, KeyPair};
+use serde_json::Value;
+
+use super::{Served, config, declines, fake, test, until_peers};
+use crate::LIMIT;
+use crate::http::{Answer, get, until};
+use crate::mesh::{block_on, directory, entry, joined};
+
+/// Nothing comes of it, not even a refusal.
+fn never_answers(stream: TcpStream, asked: Option<Request>) {
+    match asked {
+        // For as long as the other end waits.
+        Some(Request::Stream { .. }) => swallow(stream),
+        _ => declines(stream, asked),
+    }
+}
+
+/// It grants the test, takes all that comes, and never says what came.
+fn never_ends(mut stream: TcpStream, asked: Option<Request>) {
+    match asked {
+        Some(Request::Stream { .. }) => {
+            let _ = stream.write_all(&Reply::Ready { nonce: 0 }.encode());
+            let kept = stream.try_clone().unwrap();
+            swallow(stream);
+            // The other end has said that it sends no more, and waits for the answer.
+            std::mem::forget(kept);
+        }
+        _ => declines(stream, asked),
+    }
+}
+
+/// It grants the test and reads nothing of it.
+fn never_reads(mut stream: TcpStream, asked: Option<Request>) {
+    match asked {
+        Some(Request::Stream { .. }) => {
+            let _ = stream.write_all(&Reply::Ready { nonce: 0 }.encode());
+            std::mem::forget(stream);
+        }
+        _ => declines(stream, asked),
+    }
+}
+
+fn swallow(mut stream: TcpStream) {
+    let mut bytes = vec![0; 1 << 16];
+    while stream.read(&mut bytes).is_ok_and(|read| 0 < read) {}
+}
+
+#[test]
+fn a_peer_that_grants_a_test_and_falls_silent_holds_nothing_for_long() {
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    // On loopback a test moves half a gigabyte.
+    let rich = |host: &str| {
+        let mut config = config(&state.path().join(host), host);
+        config.mesh.bulk_bytes_per_hour = Some(100_000_000_000);
+        joined(config, Some(&directory))
+    };
+    let (a, good) = (rich("a"), rich("good"));
+    until_peers(&a, "good");
+    until_peers(&good, "a");
+    let mute: [(&str, Served); 3] =
+        [("mute", never_answers), ("endless", never_ends), ("unread", never_reads)];
+    for (name, served) in mute {
+        let at = fake(name, served).to_string();
+        let mut bad = entry(name, &[&at]);
+        bad.capabilities.bulk = true;
+        let lease = block_on(directory.register(&bad, Duration::from_secs(60))).unwrap();
+        until_peers(&a, name);
+        let (answer, took) = test_when_free(&a, name);
+        // The 0.2 s asked for, and 4 s around them.
+        assert!(took < Duration::from_secs(6), "{name}: {took:?}");
+        let made = answer.json();
+        assert_eq!((answer.status, made["state"].as_str()), (200, Some("failed")), "{name}: {made}");
+        let why = made["why"].as_str().unwrap();
+        assert!(why.starts_with("timed_out: "), "{name}: {why}");
+        let path = format!("/v1/latest?source=a&target={name}&quantity=goodput");
+        until(a.address(), &path, |answer| answer.json()["latest"][0]["error"] == "timed_out");
+        // Place and gate are free again, at once.
+        let (next, _) = test_when_free(&a, "good");
+        assert_eq!((next.status, next.json()["state"].as_str()), (200, Some("done")), "{}", next.body);
+        drop(lease);
+    }
+    // What went to those who took it, or let it wait, was spent.
+    let shown = get(a.address(), "/v1/tests").json();
+    let moved = bytes(&shown, "source", "endless") + bytes(&shown, "source", "good");
+    let spent = shown["budget"]["spent"]["source"]["bytes"].as_u64().unwrap();
+    assert!(0 < moved && moved <= spent, "{shown}");
+    good.stop(LIMIT);
+    a.stop(LIMIT);
+}
+
+/// A test, and how long it took; first tests of paths have turns of their own, which may be in the way.
+fn test_when_free(station: &Station, to: &str) -> (Answer, Duration) {
+    let waiting = Instant::now();
+    loop {
+        let began = Instant::now();
+        let answer = test(station, to);
+        if answer.status != 429 || !answer.body.contains("another") {
+            return (answer, began.elapsed());
+        }
+        assert!(waiting.elapsed() < LIMIT, "{}", answer.body);
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+/// What tests with a peer moved, of those in the list.
+fn bytes(shown: &Value, role: &str, peer: &str) -> u64 {
+    let tests = shown["tests"].as_array().unwrap().iter();
+    let with = tests.filter(|test| test["role"] == role && test["peer"] == peer);
+    with.filter_map(|test| test["bytes"].as_u64()).sum()
+}
+
+/// A peer's own key, and nothing of a station behind it.
+struct Key(Ed25519KeyPair);
+
+impl Sign for Key {
+    fn answer(&self, challenge: &Challenge, method: &str, path: &str) -> Option<Credentials> {
+        let name = Name::new("greedy").unwrap();
+        let text = text_to_sign(&challenge.challenge, &challenge.realm, &name, method, path);
+        let signature = self.0.sign(text.as_bytes()).as_ref().try_into().unwrap();
+        Some(Credentials { name, challenge: challenge.challenge, signature })
+    }
+}
+
+#[test]
+fn a_peer_that_asks_for_endless_tests_gets_its_part_and_leaves_others_theirs() {
+    const HOUR: u64 = 20_000_000;
+    const ONE: u64 = 1_000_000;
+    let state = tempfile::tempdir().unwrap();
+    let directory = directory(&state.path().join("d"));
+    let mut small = config(&state.path().join("a"), "a");
+    small.mesh.bulk_bytes_per_hour = Some(HOUR);
+    let a = joined(small, Some(&directory));
+    let mut modest = config(&state.path().join("other"), "other");
+    modest.mesh.bulk_bytes_per_hour = Some(HOUR / 5);
+    let other = joined(modest, Some(&directory));
+    let key = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let mut greedy = entry("greedy", &["192.0.2.1:1"]);
+    greedy.capabilities.bulk = true;
+    greedy.key = Some(key.public_key().as_ref().try_into().unwrap());
+    let lease = block_on(directory.register(&greedy, Duration::from_secs(60))).unwrap();
+    until_peers(&a, "other");
+    until_peers(&other, "a");
+    until(a.address(), "/v1/peers", |answer| answer.body.contains("\"greedy\""));
+
+    let target = Target::parse(&a.address().to_string()).unwrap();
+    let context = Context { sign: Some(Arc::new(Key(key))), signs_first: true, ..Context::default() };
+    let plan = StreamPlan { seconds: 0.1, bytes_max: ONE, ..StreamPlan::full() };
+    let began = Instant::now();
+    let (mut got, mut refused) = (0, 0);
+    while refused < 200 {
+        assert!(began.elapsed() < 3 * LIMIT, "{got} bytes, {refused} refusals");
+        match stream(&target, &plan, &context).map_err(|error| (error.declined, error)) {
+            Ok(streamed) => got += streamed.bytes,
+            Err((Some(Declined::SpentFor { retry_ms }), _)) => {
+                assert!(1000 < retry_ms, "{retry_ms} ms");
+                refused += 1;
+            }
+            // The test before is being settled.
+            Err((Some(Declined::BusyFor { .. } | Declined::Full), _)) => {}
+            Err((_, error)) => panic!("{error:?}"),
+        }
+    }
+    // Of what peers may ask for an even share, and less than a test above it.
+    assert!((ONE..HOUR / 2 + ONE).contains(&got), "{got} bytes");
+    let shown = get(a.address(), "/v1/tests").json();
+    assert_eq!(bytes(&shown, "target", "greedy"), got, "{shown}");
+    let rows = shown["tests"].as_array().unwrap();
+    let last = rows.iter().find(|test| test["peer"] == "greedy").unwrap();
+    assert_eq!(last["state"], "refused", "{last}");
+    assert!(last["why"].as_str().unwrap().starts_with("the budget for tests is spent"), "{last}");
+    assert!(
+        last["times"].as_u64().is_some_and(|times| 100 < times),
+        "refusals in a row are one line: {last}"
+    );
+    // The rest is still there for others.
+    let (answer, _) = test_when_free(&other, "a");
+    assert_eq!((answer.status, answer.json()["state"].as_str()), (200, Some("done")), "{}", answer.body);
+    drop(lease);
+    other.stop(LIMIT);
+    a.stop(LIMIT);
+}
