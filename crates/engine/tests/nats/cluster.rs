@@ -125,6 +125,7 @@ async fn the_shipped_configurations_are_a_cluster() {
     for (holder, is_refused) in [("routes/n2", false), (ARCHIVE, true), ("n2", true)] {
         let options = async_nats::ConnectOptions::new()
             .require_tls(true)
+            .tls_first()
             .add_root_certificates(directory.path().join("tls/routes/ca.pem"))
             .add_client_certificate(
                 directory.path().join(format!("tls/{holder}.pem")),
