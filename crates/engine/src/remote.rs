@@ -233,9 +233,11 @@ impl Engine for Remote {
         }
         self.opened().await;
         for (index, body) in bodies(batch).into_iter().enumerate() {
-            if 0 < index {
-                // What was taken would be counted again if the whole batch came again.
-                sleep(self.pace()).await;
+            // What was taken would be counted again if the whole batch came again; a caller knows better how to spend a
+            // longer wait.
+            let wait = self.pace();
+            if 0 < index && wait <= WAIT_WITHIN {
+                sleep(wait).await;
             }
             self.send(body).await?;
         }
@@ -343,6 +345,9 @@ fn push_after(path: &mut String, after: Option<Cursor>) {
         let _ = write!(path, "&after={place}");
     }
 }
+
+/// The longest wait in the middle of one append.
+const WAIT_WITHIN: Duration = Duration::from_secs(5);
 
 /// Text of one append: ten thousand ordinary records, and half a minute at 70 kB/s.
 const BODY_BYTES: usize = 2 << 20;

@@ -41,6 +41,8 @@ pub(super) struct Forwarder {
     delay: Duration,
     /// The mesh's engine takes nothing before.
     paced_until: Instant,
+    /// When the mesh last took something, or had nothing to take.
+    progressed: Instant,
 }
 
 impl Forwarder {
@@ -74,6 +76,7 @@ impl Forwarder {
             highest: (Instant::now(), highest),
             delay: DELAY_MIN,
             paced_until: Instant::now(),
+            progressed: Instant::now(),
         }
     }
 
@@ -91,7 +94,10 @@ impl Forwarder {
             match done.await {
                 Ok(progress) => {
                     (is_connected, self.delay) = (true, DELAY_MIN);
-                    self.note(None);
+                    if !self.is_paced() {
+                        self.progressed = Instant::now();
+                        self.note(None);
+                    }
                     if progress == Progress::Idle && !self.wait().await {
                         return;
                     }
@@ -99,8 +105,12 @@ impl Forwarder {
                 // It is there, and says when it takes more: neither a fault nor a reason to wait longer.
                 Err(Error::Throttled { why, wait }) => {
                     self.delay = DELAY_MIN;
-                    self.paced_until = Instant::now() + wait.max(DELAY_MIN);
-                    self.note(None);
+                    let now = Instant::now();
+                    self.paced_until = now + wait.max(DELAY_MIN);
+                    if self.progressed + STALLED_AFTER <= now {
+                        let what = format!("for {STALLED_AFTER:?} the mesh has only asked to wait");
+                        self.note(Some(Error::Unavailable(what)));
+                    }
                     self.note_pace(&why);
                     if !is_connected {
                         sleep_until(self.paced_until).await;
@@ -116,6 +126,7 @@ impl Forwarder {
                 Err(error) => {
                     is_connected = false;
                     let wait = self.back_off(&error);
+                    self.state.lock().is_paced = false;
                     self.note(Some(error));
                     // Below the archive's head or not, an archive that was closed sends no more.
                     if self.head.has_changed().is_err() {
@@ -279,6 +290,7 @@ impl Forwarder {
         while let Some(part) = parts.pop() {
             let refusal = match limited(self.mesh.append(part)).await {
                 Ok(()) => {
+                    self.progressed = Instant::now();
                     self.state.lock().forwarded +=
                         part.iter().filter(|record| record.passes_over().is_none()).count() as u64;
                     continue;
@@ -330,7 +342,6 @@ impl Forwarder {
     /// Keeps account of how it goes; a mesh that stays away is reported once.
     fn note(&self, error: Option<Error>) {
         let mut state = self.state.lock();
-        state.is_paced &= error.is_none();
         match (&state.last_error, &error) {
             (before, Some(error)) if before.as_ref() != Some(error) => {
                 warn!(%error, "nothing is forwarded to the mesh")
@@ -380,6 +391,9 @@ const REPEAT_AFTER: Duration = Duration::from_secs(30);
 /// A number that nobody appended for so long, while higher ones were, is not appended any more: a
 /// writer gives up after an archive's deadline, 30 s unless set otherwise.
 const SETTLE_AFTER: Duration = Duration::from_mins(10);
+
+/// Three times the longest wait that a client follows.
+const STALLED_AFTER: Duration = Duration::from_mins(15);
 
 /// Stations that start together begin within this time.
 const START_WITHIN: Duration = Duration::from_secs(1);

@@ -5,13 +5,15 @@
 //! of them waits. An index of all records by sequence would take 40 % of the archive from those who
 //! join no mesh, and these notes take a few bytes of what waits.
 
+mod notes;
 mod reads;
 
 use std::sync::mpsc;
 
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction};
 use tokio::sync::oneshot;
 
+use self::notes::{TABLES, fill, restart, save_again};
 use super::store::{Index, Row, Store};
 use super::writer::Command;
 use super::{Local, closed};
@@ -25,8 +27,8 @@ pub(super) struct SpoolConfig {
     /// Numbers above the first and up to the second were given up since the start, since others use
     /// them; nothing is stored under them.
     pub(super) given_up: (u64, u64),
-    /// Notes up to here were made again since the start, for a mesh that lost what it had confirmed; they
-    /// take no room from what is measured.
+    /// Notes up to here were made again, for a mesh that lost what it had confirmed, or afterwards, of what was stored
+    /// without a mesh; they take no room from what is measured.
     pub(super) again_until: u64,
 }
 
@@ -164,6 +166,7 @@ impl Request {
                     // Above it all that is new is noted already.
                     let until = spool.passed;
                     spool.config.again_until = spool.config.again_until.max(until);
+                    save_again(transaction, &spool)?;
                     let room = spool.config.records_max.saturating_sub(spool.again);
                     spool.again += fill(transaction, &mut spool, 0, (watermark, until), room)?;
                     restart(transaction, index, spool)
@@ -186,7 +189,7 @@ impl Store {
 
     fn begin(&mut self, config: SpoolConfig) -> Result<(u64, u64), Error> {
         self.spool = Some(config.clone());
-        self.transact(|transaction, index| {
+        let begun = self.transact(|transaction, index| {
             transaction.execute_batch(TABLES)?;
             let origin = index.origin_id(transaction, &config.host)?;
             let highest = index.highest(&config.host);
@@ -195,22 +198,30 @@ impl Store {
                     Ok((row.get(0)?, row.get(1)?, row.get(2)?))
                 })
                 .optional()?;
-            let count =
-                || transaction.query_row("SELECT count(*) FROM spool", [], |row| row.get::<_, i64>(0));
             match known {
                 Some((of, passed, cursor)) if of == origin => {
                     let passed = passed.cast_unsigned();
-                    let count = count()?.cast_unsigned();
-                    let room = config.records_max.saturating_sub(count);
-                    let mut spool = Spool { config, origin, passed, count, again: 0 };
-                    // What a version or a configuration without a mesh has stored meanwhile.
-                    fill(transaction, &mut spool, cursor, (passed, u64::MAX >> 1), room)?;
+                    let until: Option<i64> = transaction
+                        .query_row("SELECT until FROM spool_again", [], |row| row.get(0))
+                        .optional()?;
+                    let again_until = until.unwrap_or(0).cast_unsigned();
+                    let config = SpoolConfig { again_until, ..config };
+                    let mut spool = Spool { config, origin, passed, count: 0, again: 0 };
+                    spool.count_notes(transaction)?;
+                    // What a version or a configuration without a mesh has stored meanwhile: all of it, for nobody looks
+                    // there again.
+                    if 0 < fill(transaction, &mut spool, cursor, (passed, u64::MAX >> 1), u64::MAX)? {
+                        spool.config.again_until = highest;
+                        save_again(transaction, &spool)?;
+                        spool.count_notes(transaction)?;
+                    }
                     index.spool = Some(spool);
                     index.save_spool(transaction)?;
                     Ok((passed, highest))
                 }
                 _ => {
-                    transaction.execute_batch("DELETE FROM spool; DELETE FROM spooling")?;
+                    transaction
+                        .execute_batch("DELETE FROM spool; DELETE FROM spooling; DELETE FROM spool_again")?;
                     // The other half is for what comes.
                     let room = config.records_max.div_ceil(2);
                     let mut spool = Spool { config, origin, passed: 0, count: 0, again: 0 };
@@ -220,7 +231,9 @@ impl Store {
                     Ok((0, highest))
                 }
             }
-        })
+        });
+        self.keep_spool_config();
+        begun
     }
 }
 
@@ -235,24 +248,13 @@ impl Index {
         if connection.query_row(tables, [], |row| row.get::<_, i64>(0))? == 0 {
             return Ok(None);
         }
-        let known = connection
-            .query_row(
-                "SELECT origin, passed, (SELECT count(*) FROM spool), (SELECT count(*) FROM spool WHERE seq <= ?1)
-                 FROM spooling",
-                [config.again_until.cast_signed()],
-                |row| {
-                    let [passed, count, again] = [1, 2, 3].map(|column| row.get::<_, i64>(column));
-                    Ok((row.get(0)?, passed?, count?, again?))
-                },
-            )
+        let known: Option<(i64, i64)> = connection
+            .query_row("SELECT origin, passed FROM spooling", [], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
-        Ok(known.map(|(origin, passed, count, again)| Spool {
-            config,
-            origin,
-            passed: passed.cast_unsigned(),
-            count: count.cast_unsigned(),
-            again: again.cast_unsigned(),
-        }))
+        let Some((origin, passed)) = known else { return Ok(None) };
+        let mut spool = Spool { config, origin, passed: passed.cast_unsigned(), count: 0, again: 0 };
+        spool.count_notes(connection)?;
+        Ok(Some(spool))
     }
 
     /// Notes what of these rows is to be forwarded; part of the transaction that stores them.
@@ -307,6 +309,17 @@ impl Index {
 }
 
 impl Spool {
+    /// Counts what is noted.
+    fn count_notes(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let counts = "SELECT count(*), count(*) FILTER (WHERE seq <= ?1) FROM spool";
+        let (count, again): (i64, i64) =
+            connection.query_row(counts, [self.config.again_until.cast_signed()], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })?;
+        (self.count, self.again) = (count.cast_unsigned(), again.cast_unsigned());
+        Ok(())
+    }
+
     /// Whether a record is one of those to be forwarded.
     pub(super) fn takes(&self, record: &Record) -> bool {
         record.origin == self.config.host && record.is_own() && self.passed < record.seq
@@ -340,61 +353,3 @@ fn yield_numbers(transaction: &Transaction<'_>, index: &mut Index, taken: u64) -
     spool.config.given_up = (if until == highest { above } else { highest }, taken);
     Ok(Yielded { highest, lost: count - spool.count })
 }
-
-/// Notes the host's own records of the archive with places above `cursor` and numbers in (`above`, `until`], the
-/// newest `room` of them; returns how many.
-fn fill(
-    transaction: &Transaction<'_>,
-    spool: &mut Spool,
-    cursor: i64,
-    (above, until): (u64, u64),
-    room: u64,
-) -> rusqlite::Result<u64> {
-    let mut newest = transaction.prepare_cached(
-        "SELECT record.seq, record.cursor FROM record CROSS JOIN series ON series.id = record.series
-         WHERE ?1 < record.cursor AND origin = ?2 AND ?3 < seq AND seq <= ?4 AND source = ?5
-         ORDER BY record.cursor DESC",
-    )?;
-    let mut add = transaction.prepare_cached("INSERT OR IGNORE INTO spool VALUES (?1, ?2)")?;
-    let (above, until) = (above.cast_signed(), until.cast_signed());
-    let mut rows = newest.query(params![cursor, spool.origin, above, until, spool.config.host.as_str()])?;
-    let mut added = 0;
-    while added < room
-        && let Some(row) = rows.next()?
-    {
-        added += add.execute([row.get::<_, i64>(0)?, row.get(1)?])? as u64;
-    }
-    spool.count += added;
-    Ok(added)
-}
-
-/// Lets the spool begin with the first of its notes.
-fn restart(transaction: &Transaction<'_>, index: &mut Index, mut spool: Spool) -> rusqlite::Result<()> {
-    let first: Option<i64> = transaction.query_row("SELECT min(seq) FROM spool", [], |row| row.get(0))?;
-    spool.passed = match first {
-        Some(first) => first.cast_unsigned() - 1,
-        None => index.highest(&spool.config.host),
-    };
-    transaction.execute("DELETE FROM spooling", [])?;
-    let row = [spool.origin, spool.passed.cast_signed(), index.cursor.cast_signed()];
-    transaction.execute("INSERT INTO spooling VALUES (?1, ?2, ?3)", row)?;
-    index.spool = Some(spool);
-    Ok(())
-}
-
-/// Made when a mesh is joined, so that the format stays the one of every version: one that knows
-/// nothing of them can read and write the archive, and what it stores is noted at the next start.
-const TABLES: &str = "
--- One row: whose records are forwarded, up to where the mesh misses nothing, and the place up to
--- which `spool` is complete.
-CREATE TABLE IF NOT EXISTS spooling (
-    origin INTEGER NOT NULL,
-    passed INTEGER NOT NULL,
-    cursor INTEGER NOT NULL
-) STRICT;
--- The records that wait.
-CREATE TABLE IF NOT EXISTS spool (
-    seq    INTEGER PRIMARY KEY,
-    cursor INTEGER NOT NULL
-) STRICT;
-";

@@ -65,11 +65,24 @@ enum Put {
     Overtaken,
 }
 
+/// What a key holds.
+enum Found {
+    /// It ran out while no server could be reached.
+    Nothing,
+    Own(u64),
+    /// What is no registration, nobody who may write this key has put there: ours is written over it. Should another
+    /// registration come between, it finds ours when it renews.
+    Junk,
+    /// It belongs to another registration, or to nobody by the will of a later one.
+    Another,
+}
+
 impl Registration {
     /// Renews until it is stopped or overtaken; stopped, it takes the entry away.
     async fn renew(mut self, mut stopped: oneshot::Receiver<()>) {
         let third = Duration::from_secs(self.ttl_s) / 3;
         let mut wait = third;
+        let mut over = Some(self.place);
         loop {
             tokio::select! {
                 // Dropping the lease drops the sender, which ends this too.
@@ -77,18 +90,28 @@ impl Registration {
                 () = sleep(wait) => {}
             }
             let began = Instant::now();
-            wait = match self.put(Some(self.place)).await {
+            wait = match self.put(over).await {
                 Ok(Put::Stored(place)) => {
                     self.place = place;
+                    over = Some(place);
                     self.holds(Some(began));
                     third
                 }
                 Ok(Put::Overtaken) => match self.look().await {
-                    Ok(Some(place)) => {
-                        self.place = place;
-                        Duration::ZERO
+                    Ok(Found::Nothing) => {
+                        over = Some(0);
+                        AGAIN
                     }
-                    Ok(None) => {
+                    Ok(Found::Own(place)) => {
+                        over = Some(place);
+                        AGAIN
+                    }
+                    // Whoever puts such there puts the next before we could say over which one to write.
+                    Ok(Found::Junk) => {
+                        over = None;
+                        AGAIN
+                    }
+                    Ok(Found::Another) => {
                         self.holds(None);
                         return tracing::info!(key = %self.key, "another registration took over");
                     }
@@ -107,16 +130,16 @@ impl Registration {
         *self.hold.lock().unwrap_or_else(PoisonError::into_inner) = since;
     }
 
-    /// Where to write next, after something else was found than what was written last; `None` = the key
-    /// belongs to another registration, or to nobody by the will of a later one.
-    async fn look(&self) -> Result<Option<u64>, Trouble> {
-        let Some(stored) = walk::last(&self.link, ENTRIES, &self.key).await? else {
-            // It ran out while no server could be reached.
-            return Ok(Some(0));
-        };
-        // What is no registration, nobody who may write this key has put there: ours is written over it.
-        let is_ours = Registered::read(&stored).is_none_or(|registered| registered.id == self.id);
-        Ok(is_ours.then_some(stored.seq))
+    /// What the key holds, after something else was found than what was written last.
+    async fn look(&self) -> Result<Found, Trouble> {
+        Ok(match walk::last(&self.link, ENTRIES, &self.key).await? {
+            None => Found::Nothing,
+            Some(stored) => match Registered::read(&stored) {
+                None => Found::Junk,
+                Some(registered) if registered.id == self.id => Found::Own(stored.seq),
+                Some(_) => Found::Another,
+            },
+        })
     }
 
     async fn leave(&self) {
@@ -247,6 +270,9 @@ const TTL_MIN: Duration = Duration::from_secs(1);
 
 /// A station that is gone for an hour should not be listed still.
 pub(super) const TTL_MAX: Duration = Duration::from_hours(1);
+
+/// After something else was found: a twentieth of the shortest lease is soon enough, and no busy loop.
+const AGAIN: Duration = Duration::from_millis(50);
 
 /// After a renewal that failed: several more before the shortest usual lease runs out.
 const RETRY: Duration = Duration::from_millis(250);

@@ -57,7 +57,12 @@ impl Faults {
             let causes =
                 std::iter::successors(Some(&error as &dyn std::error::Error), |cause| cause.source());
             let text = causes.last().map(ToString::to_string);
-            *self.last.lock().unwrap_or_else(PoisonError::into_inner) = text;
+            // What was forgotten meanwhile is over: the client is connected.
+            if let Some(last) = self.last.lock().unwrap_or_else(PoisonError::into_inner).as_mut()
+                && let Some(text) = text
+            {
+                *last = text;
+            }
         }
         tokio::time::sleep(ASK_EVERY).await;
         self.is_asking.store(false, Ordering::Relaxed);

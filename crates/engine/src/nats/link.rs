@@ -27,6 +27,8 @@ pub(super) struct Link {
     faults: Faults,
     /// The stream and the bucket were seen to be there.
     pub(super) is_ready: AtomicBool,
+    /// It was told that they have too few replicas.
+    pub(super) is_told: AtomicBool,
     /// The place in the stream of the last record acknowledged to us: what we read must include it.
     acknowledged: Mutex<Acknowledged>,
     /// Which archive gave the last page; 0 = none yet.
@@ -264,6 +266,7 @@ pub(super) fn run(
             handle: Handle::current(),
             faults,
             is_ready: AtomicBool::new(false),
+            is_told: AtomicBool::new(false),
             acknowledged: Mutex::default(),
             archive: AtomicU16::new(0),
             beginning: watch::Sender::new(0),

@@ -61,7 +61,7 @@ pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
         match call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await? {
             Ok(extent) => {
                 let (has, wanted) = (extent.config.num_replicas, link.config.replicas);
-                if has < wanted {
+                if has < wanted && !link.is_told.swap(true, Ordering::Relaxed) {
                     tracing::warn!(
                         "the stream {name} has {has} replica(s), not the {wanted} that are configured: it was made \
                          with so many, and has to be made anew for more (docs/nats.md, step 5)"

@@ -61,7 +61,7 @@ pub(super) async fn stretch(
         let Ok(Some(answer)) = answer else {
             return Err(Trouble::NoAnswer(format!("{request}: no whole answer in time")));
         };
-        match answer.status {
+        match status(&answer) {
             None => {
                 let stored = Stored::read(answer, Some(before))?;
                 before = stored.seq;
@@ -93,7 +93,7 @@ pub(super) async fn at(link: &Link, stream: &str, seq: u64) -> Result<Option<Sto
 
 async fn one(link: &Link, stream: &str, question: serde_json::Value) -> Result<Option<Stored>, Trouble> {
     let answer = link.request(format!("$JS.API.DIRECT.GET.{stream}"), None, json(&question)).await?;
-    match answer.status {
+    match status(&answer) {
         None => Stored::read(answer, None).map(Some),
         Some(StatusCode::NOT_FOUND) => Ok(None),
         Some(status) => Err(Trouble::NoAnswer(format!("the stream {stream}: {status}"))),
@@ -148,6 +148,12 @@ impl Stored {
 /// What makes a record the same one when it is published again.
 pub(super) fn message_id(record: &Record) -> String {
     format!("{}:{}", subject::token(record.origin.as_str()), record.seq)
+}
+
+/// What the server says instead of a message. One that is stored has a place, and may have a status that somebody else was
+/// told: an answer that was sent to its subject.
+fn status(answer: &Message) -> Option<StatusCode> {
+    answer.status.filter(|_| number(answer.headers.as_ref(), SEQUENCE).is_none())
 }
 
 /// The number in a header that the server added.

@@ -2,11 +2,12 @@
 //!
 //! Were each change heard as the server republishes it, a station of a large mesh would do little else than wake up: with the
 //! usual lease a hundred stations renew thirty times a second. Only where something other than a registration lies in a station's
-//! key, which could hide its renewals between two looks, is every change listened to from then on.
+//! key, which could hide its renewals between two looks, is every change listened to for a while.
 //!
 //! That a key ran out is not republished. So whoever is not renewed in time is asked after.
 
-use std::collections::{BTreeMap, VecDeque};
+mod members;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,24 +16,26 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use self::members::{Members, Renewal};
 use super::directory::{self, Head, Registered};
 use super::link::{Link, Trouble};
 use super::streams::{self, ENTRIES};
 use super::subject;
 use super::walk::{self, Stored};
-use crate::{BoxStream, Entry, Error, Event, Group, HostId};
+use crate::{BoxStream, Error, Event, Group};
 
 /// The events of `group`, made by a task of the connection's.
 pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
     let (events, receiver) = mpsc::channel(BUFFER);
     let watcher = Watcher {
         link: Arc::clone(link),
-        members: Members { group: group.clone(), known: BTreeMap::new() },
+        members: Members::new(group),
         place: 0,
         bucket: String::new(),
         checked: Instant::now(),
+        looked: Instant::now(),
         synced: false,
-        is_disturbed: false,
+        disturbance: Disturbance(None),
         events,
     };
     link.spawn(watcher.run());
@@ -48,27 +51,35 @@ struct Watcher {
     bucket: String,
     /// When that was looked at last.
     checked: Instant,
+    /// When the last look began: what is found now was stored since.
+    looked: Instant,
     synced: bool,
-    /// A key held what is no registration.
-    is_disturbed: bool,
+    disturbance: Disturbance,
     events: mpsc::Sender<Result<Event, Error>>,
 }
 
-/// Who is in the group, as far as was seen.
-struct Members {
-    group: Group,
-    known: BTreeMap<HostId, Member>,
-}
+/// When a key was last seen to hold what is no registration; `None` = not for [`QUIET_AFTER`].
+struct Disturbance(Option<Instant>);
 
-#[derive(Clone)]
-struct Member {
-    entry: Entry,
-    /// The entry as it came; a copy, for a slice would keep the whole buffer that it was read into.
-    payload: Box<[u8]>,
-    registration: String,
-    place: u64,
-    renewed: Instant,
-    ttl: Duration,
+impl Disturbance {
+    fn note(&mut self, stored: &Stored, now: Instant) {
+        if Head::read(stored).is_some() {
+            return;
+        }
+        if self.0.replace(now).is_none() {
+            let key = stored.subject.as_str();
+            tracing::warn!(
+                key,
+                "a key of the directory holds what is no registration; every change is listened to"
+            );
+        }
+    }
+
+    /// Whether every change is to be listened to.
+    fn lasts(&mut self, now: Instant) -> bool {
+        self.0 = self.0.filter(|last| now < *last + QUIET_AFTER);
+        self.0.is_some()
+    }
 }
 
 impl Watcher {
@@ -97,19 +108,19 @@ impl Watcher {
         let feed = format!("{}.*", subject::CHANGES);
         let mut faults = self.link.faults();
         let mut changes: Option<Subscriber> = None;
-        self.is_disturbed = false;
         if !self.resync().await? {
             return Ok(());
         }
         *wait = RETRY_MIN;
         let mut look_at = Instant::now() + LOOK_EVERY;
-        let mut ask_from = Instant::now();
         loop {
-            if self.is_disturbed && changes.is_none() {
+            if !self.disturbance.lasts(Instant::now()) {
+                changes = None;
+            } else if changes.is_none() {
                 let not_sent = |error: async_nats::SubscribeError| Trouble::NotSent(error.to_string());
                 changes = Some(self.link.client.subscribe(feed.clone()).await.map_err(not_sent)?);
             }
-            let ask_at = self.members.first_overdue().map_or(look_at, |overdue| overdue.max(ask_from));
+            let ask_at = self.members.first_overdue().unwrap_or(look_at);
             let change = tokio::select! {
                 change = heard(&mut changes) => Some(change?),
                 () = sleep_until(look_at.min(ask_at)) => None,
@@ -131,7 +142,6 @@ impl Watcher {
             if !self.ask_after_the_overdue().await? {
                 return Ok(());
             }
-            ask_from = Instant::now() + ASK_EVERY;
         }
     }
 
@@ -140,16 +150,27 @@ impl Watcher {
         // Whatever else comes on this subject is no stored registration.
         let Ok(stored) = Stored::read(change, None) else { return Ok(true) };
         if stored.seq == self.place + 1 && stored.subject.starts_with(subject::ENTRIES) {
-            self.place = stored.seq;
-            let event = self.members.note(&stored);
-            return Ok(self.tell(event).await);
+            return self.take(&stored).await;
         }
-        if stored.seq <= self.place { self.check().await.map(|()| true) } else { self.catch_up().await }
+        if stored.seq <= self.place {
+            self.check(CHECK_EVERY).await.map(|()| true)
+        } else {
+            self.catch_up().await
+        }
     }
 
-    /// Looks whether it is still the same bucket, after something was found that is older than what was seen.
-    async fn check(&mut self) -> Result<(), Trouble> {
-        if self.checked.elapsed() < CHECK_EVERY {
+    /// Takes the next thing in the bucket; `false` = nobody listens.
+    async fn take(&mut self, stored: &Stored) -> Result<bool, Trouble> {
+        let now = Instant::now();
+        self.place = stored.seq;
+        self.disturbance.note(stored, now);
+        let event = self.members.note(stored, Renewal::Since(self.looked));
+        Ok(self.tell(event).await)
+    }
+
+    /// Looks whether it is still the same bucket, if that was not done for so long.
+    async fn check(&mut self, every: Duration) -> Result<(), Trouble> {
+        if self.checked.elapsed() < every {
             return Ok(());
         }
         self.checked = Instant::now();
@@ -162,14 +183,15 @@ impl Watcher {
     /// Reads the whole bucket and tells what is other than before; `false` = nobody listens.
     async fn resync(&mut self) -> Result<bool, Trouble> {
         self.bucket = streams::extent(&self.link, ENTRIES).await?.created;
-        let mut now = Members { group: self.members.group.clone(), known: BTreeMap::new() };
+        let mut now = Members::new(&self.members.group);
         let mut place = 0;
+        self.looked = Instant::now();
         loop {
             let stretch = self.stretch(place).await?;
             for stored in &stretch.messages {
                 place = stored.seq;
-                self.is_disturbed |= Head::read(stored).is_none();
-                now.note(stored);
+                self.disturbance.note(stored, Instant::now());
+                now.note(stored, Renewal::Before(Instant::now()));
                 self.keep_under(stored, &mut now);
             }
             if stretch.pending == 0 {
@@ -178,21 +200,7 @@ impl Watcher {
         }
         // Places only grow, unless the bucket was made anew.
         self.place = place;
-        let mut events: VecDeque<Event> = self
-            .members
-            .known
-            .keys()
-            .filter(|host| !now.known.contains_key(*host))
-            .map(|host| Event::Down(host.clone()))
-            .collect();
-        for (host, member) in &now.known {
-            let before = self.members.known.get(host);
-            if before.is_none_or(|before| {
-                before.entry != member.entry || before.registration != member.registration
-            }) {
-                events.push_back(Event::Up(member.entry.clone()));
-            }
-        }
+        let mut events = self.members.become_these(&now);
         if !std::mem::replace(&mut self.synced, true) {
             events.push_back(Event::Synced);
         }
@@ -210,25 +218,23 @@ impl Watcher {
     fn keep_under(&mut self, stored: &Stored, now: &mut Members) {
         if Registered::read(stored).is_none()
             && let Some(host) = directory::host(stored)
-            && let Some(member) = self.members.known.get(&host)
         {
-            now.known.insert(host, member.clone());
+            now.keep(&host, &self.members);
         }
     }
 
     /// Reads what was stored since; `false` = nobody listens.
     async fn catch_up(&mut self) -> Result<bool, Trouble> {
+        let begins = Instant::now();
         loop {
             let stretch = self.stretch(self.place).await?;
             for stored in &stretch.messages {
-                self.place = stored.seq;
-                self.is_disturbed |= Head::read(stored).is_none();
-                let event = self.members.note(stored);
-                if !self.tell(event).await {
+                if !self.take(stored).await? {
                     return Ok(false);
                 }
             }
             if stretch.pending == 0 {
+                self.looked = begins;
                 return Ok(true);
             }
         }
@@ -236,23 +242,37 @@ impl Watcher {
 
     /// Asks the servers for those that should have renewed; `false` = nobody listens.
     async fn ask_after_the_overdue(&mut self) -> Result<bool, Trouble> {
-        for host in self.members.overdue() {
-            let key = format!("{}.{}", subject::ENTRIES, subject::token(host.as_str()));
-            let event = match walk::last(&self.link, ENTRIES, &key).await? {
+        let overdue = self.members.overdue(Instant::now());
+        let link = Arc::clone(&self.link);
+        let mut answers = stream::iter(overdue)
+            .map(|host| {
+                let link = Arc::clone(&link);
+                async move {
+                    let key = format!("{}.{}", subject::ENTRIES, subject::token(host.as_str()));
+                    walk::last(&link, ENTRIES, &key).await.map(|stored| (host, stored))
+                }
+            })
+            .buffer_unordered(ASKED_AT_ONCE);
+        while let Some(answer) = answers.next().await {
+            let (host, stored) = answer?;
+            let now = Instant::now();
+            let is_over = self.members.is_over(&host, now);
+            let event = match stored {
                 Some(stored)
                     if self.members.is_newer(&host, &stored) && Registered::read(&stored).is_some() =>
                 {
-                    self.members.note(&stored)
+                    self.members.note(&stored, Renewal::Since(self.looked))
                 }
-                Some(stored) if !self.members.ran_out(&host) => {
+                Some(stored) => {
                     if self.members.is_older(&host, &stored) {
-                        self.check().await?;
+                        // Of a server that is behind, or of a bucket made anew, where nobody is known to be gone.
+                        self.check(if is_over { Duration::ZERO } else { CHECK_EVERY }).await?;
                     }
-                    None
+                    if is_over { self.members.remove(&host) } else { self.members.ask_later(&host, now) }
                 }
-                _ => {
-                    self.check().await?;
-                    self.members.known.remove(&host).map(|_| Event::Down(host))
+                None => {
+                    self.check(CHECK_EVERY).await?;
+                    self.members.remove(&host)
                 }
             };
             if !self.tell(event).await {
@@ -282,100 +302,53 @@ async fn heard(changes: &mut Option<Subscriber>) -> Result<Message, Trouble> {
     }
 }
 
-impl Member {
-    /// When it should have renewed, and that should have been seen.
-    fn overdue_at(&self) -> Instant {
-        self.renewed + self.ttl / 3 + LOOK_EVERY + RENEWAL_SLACK
-    }
-}
-
-impl Members {
-    /// Takes what the bucket holds, or held, for one host; what is no registration changes nothing.
-    fn note(&mut self, stored: &Stored) -> Option<Event> {
-        if self.is_renewal(stored) {
-            return None;
-        }
-        let Registered { host, id, ttl, entry } = Registered::read(stored)?;
-        let Some(entry) = entry.filter(|entry| entry.groups.contains(&self.group)) else {
-            return self.known.remove(&host).map(|_| Event::Down(host));
-        };
-        let member = Member {
-            entry: entry.clone(),
-            payload: stored.payload.as_ref().into(),
-            registration: id.clone(),
-            place: stored.seq,
-            renewed: Instant::now(),
-            ttl,
-        };
-        let before = self.known.insert(host, member);
-        let is_same = before.is_some_and(|before| before.entry == entry && before.registration == id);
-        (!is_same).then_some(Event::Up(entry))
-    }
-
-    /// Whether a member says what it said before; it is renewed then. Nearly all that a large mesh tells is this, so
-    /// the text is not read again.
-    fn is_renewal(&mut self, stored: &Stored) -> bool {
-        let Some(head) = Head::read(stored).filter(|head| !head.is_deletion) else { return false };
-        let Some(member) = self.known.get_mut(&head.host) else { return false };
-        if *member.payload != *stored.payload || member.registration != head.id {
-            return false;
-        }
-        (member.place, member.renewed, member.ttl) = (stored.seq, Instant::now(), head.ttl);
-        true
-    }
-
-    /// When somebody is to be asked after; `None` = there is nobody.
-    fn first_overdue(&self) -> Option<Instant> {
-        self.known.values().map(Member::overdue_at).min()
-    }
-
-    fn overdue(&self) -> Vec<HostId> {
-        let now = Instant::now();
-        let overdue = self.known.iter().filter(|(_, member)| member.overdue_at() <= now);
-        overdue.take(OVERDUE_MAX).map(|(host, _)| host.clone()).collect()
-    }
-
-    /// Whether what the bucket holds came before what was seen: places only grow, unless it was made anew.
-    fn is_older(&self, host: &HostId, stored: &Stored) -> bool {
-        self.known.get(host).is_some_and(|member| stored.seq < member.place)
-    }
-
-    fn is_newer(&self, host: &HostId, stored: &Stored) -> bool {
-        self.known.get(host).is_none_or(|member| member.place < stored.seq)
-    }
-
-    /// Whether a lease is over by our own clock, though the servers have not dropped it yet.
-    fn ran_out(&self, host: &HostId) -> bool {
-        let ran_out = |member: &Member| member.ttl + EXPIRY_SLACK < member.renewed.elapsed();
-        self.known.get(host).is_none_or(ran_out)
-    }
-}
-
 /// Events told ahead of a listener; a slower one reads the directory anew in the end.
 const BUFFER: usize = 1024;
 
 /// Entries read at once.
 const STRETCH: usize = 512;
 
-/// How often to look for what is new. That much later than it happened a renewal may be seen, so that this, [`ASK_EVERY`] and
-/// [`EXPIRY_SLACK`] together stay below the second that a directory may be late.
+/// How often to look for what is new. A renewal is known to lie between two looks, so that a lease is known to be over so much
+/// after it is; that leaves half of the second that a directory may be late to round trips.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// How often to ask after those that are not renewed.
-const ASK_EVERY: Duration = Duration::from_millis(200);
+/// Questions under way at once: a site of a thousand stations is asked after within four round trips.
+const ASKED_AT_ONCE: usize = 256;
+
+/// What disturbs a directory on purpose does it again within this; once by mistake, and nobody need listen for ever.
+const QUIET_AFTER: Duration = Duration::from_mins(1);
 
 /// Seldom enough for ten thousand watchers to ask.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
-/// A renewal is due after a third of the lease, and seen at the next look; so much later it is worth a question.
-const RENEWAL_SLACK: Duration = Duration::from_millis(200);
-
-/// Servers drop what ran out within a second; a lease is over for us before that second is.
-const EXPIRY_SLACK: Duration = Duration::from_millis(100);
-
-/// Questions in one go: when a whole site goes down at once, the rest follows with the next ticks.
-const OVERDUE_MAX: usize = 64;
-
 /// After something went wrong, twice as long each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);
+
+#[cfg(test)]
+mod tests {
+    use async_nats::HeaderMap;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn every_change_is_listened_to_until_a_minute_after_the_last_disturbance() {
+        let junk = Stored {
+            seq: 1,
+            subject: format!("{}.north", subject::ENTRIES),
+            headers: HeaderMap::new(),
+            payload: "x".into(),
+        };
+        let (began, second) = (Instant::now(), Duration::from_secs(1));
+        let mut disturbance = Disturbance(None);
+        assert!(!disturbance.lasts(began));
+        for at in [0, 50] {
+            disturbance.note(&junk, began + at * second);
+            assert!(disturbance.lasts(began + at * second));
+        }
+        assert!(disturbance.lasts(began + 109 * second));
+        assert!(!disturbance.lasts(began + 110 * second));
+        disturbance.note(&junk, began + 200 * second);
+        assert!(disturbance.lasts(began + 200 * second));
+    }
+}

@@ -60,6 +60,26 @@ async fn a_mesh_that_sets_a_pace_is_followed_steadily_and_is_no_fault() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_mesh_that_only_ever_asks_to_wait_is_reported() {
+    let [station, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::judging(archive.path(), |_| {
+        Err(Error::Throttled { why: "too many records".into(), wait: Duration::from_secs(60) })
+    });
+    let station = Station::start(quick(), station.path(), &mesh).await;
+    station.append(&records(1..=10)).await.unwrap();
+    station.until(|joined| joined.statistics().is_paced).await;
+    tokio::time::sleep(Duration::from_secs(800)).await;
+    assert_eq!(station.joined.statistics().last_error, None);
+    tokio::time::sleep(Duration::from_secs(300)).await;
+    station.until(|joined| joined.statistics().last_error.is_some()).await;
+    let statistics = station.joined.statistics();
+    assert!(
+        matches!(&statistics.last_error, Some(Error::Unavailable(what)) if what.contains("asked to wait"))
+    );
+    assert_eq!((statistics.is_paced, statistics.spooled, statistics.forwarded), (true, 10, 0));
+}
+
+#[tokio::test(start_paused = true)]
 async fn no_fault_of_an_append_loses_or_doubles_a_record() {
     let faults = [
         Fault::Unavailable,

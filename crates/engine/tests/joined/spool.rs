@@ -103,6 +103,30 @@ async fn a_station_that_joins_late_brings_its_newest_records() {
     assert_eq!(station.joined.statistics().spooled, 0);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_restart_while_much_is_sent_again_takes_no_room_and_leaves_nothing_out() {
+    let [directory, first, second] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(first.path());
+    let config = JoinedConfig { spool_records_max: 600, ..quick() };
+    let station = Station::start(config.clone(), directory.path(), &mesh).await;
+    station.append(&records(1..=600)).await.unwrap();
+    station.drained().await;
+    // It has lost its archive, and takes nothing for a while.
+    *mesh.archive.lock().unwrap() = Mesh::new(second.path()).local();
+    *mesh.pace.lock().unwrap() = Some((1e6, tokio::time::Instant::now() + Duration::from_secs(3600)));
+    station.until(|joined| joined.statistics().spooled == 600).await;
+    station.stop().await;
+
+    append_alone(directory.path(), records(601..=700)).await;
+    let station = Station::start(config, directory.path(), &mesh).await;
+    let statistics = station.joined.statistics();
+    assert_eq!((statistics.spooled, statistics.is_full), (700, false));
+    station.append(&records(701..=1300)).await.unwrap();
+    assert!(matches!(station.append(&[record(1301)]).await, Err(Error::Unavailable(_))));
+    station.drained().await;
+    assert_eq!(stored(&mesh.local()).await, (1..=1300).collect::<Vec<_>>());
+}
+
 #[tokio::test]
 async fn an_archive_with_notes_is_read_and_written_without_a_mesh() {
     let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());

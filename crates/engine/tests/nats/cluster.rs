@@ -95,6 +95,7 @@ async fn the_shipped_configurations_are_a_cluster() {
             let [client, route] = ports[index];
             let text = text
                 .replace("0.0.0.0:4222", &format!("127.0.0.1:{client}"))
+                .replace("127.0.0.1:8222", "127.0.0.1:-1")
                 .replace("0.0.0.0:6222", &format!("127.0.0.1:{route}"))
                 .replace("./jetstream", &own.join("jetstream").display().to_string())
                 .replace("./tls", &directory.path().join("tls").display().to_string())
@@ -116,6 +117,26 @@ async fn the_shipped_configurations_are_a_cluster() {
     let archive = tempfile::tempdir().unwrap();
     let (_archiver, _local) = server::archive(&nats, archive.path());
     server::canary(&*nats, ARCHIVE, 1).await;
+
+    // Nobody but a server comes in where servers speak to each other: not a station, nor who has a server's other key.
+    let refusals =
+        || server::log_of(&directory.path().join("n1")).matches("TLS route handshake error").count();
+    let mut expected = refusals();
+    for (holder, is_refused) in [("routes/n2", false), (ARCHIVE, true), ("n2", true)] {
+        let options = async_nats::ConnectOptions::new()
+            .require_tls(true)
+            .tls_first()
+            .add_root_certificates(directory.path().join("tls/routes/ca.pem"))
+            .add_client_certificate(
+                directory.path().join(format!("tls/{holder}.pem")),
+                directory.path().join(format!("tls/{holder}.key")),
+            );
+        // Even a server's is no way in for a client, only it fails later.
+        options.connect(format!("127.0.0.1:{}", ports[0][1])).await.unwrap_err();
+        expected += usize::from(is_refused);
+        eventually("the refusal", async || (expected <= refusals()).then_some(())).await;
+        assert_eq!(refusals(), expected, "{holder}: {}", server::log_of(&directory.path().join("n1")));
+    }
     drop(servers);
 }
 

@@ -9,5 +9,6 @@ mod outage;
 mod permissions;
 mod proxy;
 mod server;
+mod site;
 mod suite;
 mod values;

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use async_nats::{Client, ConnectOptions, HeaderMap};
 use barograph_engine::{
-    Archiver, BoxStream, Engine, Entry, Error, Event, Local, Nats, NatsConfig, NatsTls, Range, token, wire,
+    Archiver, BoxStream, Engine, Entry, Error, Event, Lease, LeaseState, Local, Nats, NatsConfig, NatsTls,
+    Range, token, wire,
 };
 use futures_util::StreamExt as _;
 use serde_json::{Value, json};
@@ -100,9 +101,80 @@ async fn credentials_allow_their_station_and_no_more() {
 
 #[test]
 fn scripts_and_stations_agree_on_tokens() {
-    for name in [NORTH, "a_b-C9", "ä b*>", "=2E"] {
+    for name in [NORTH, "a_b-C9", "-n", "..", "ca"] {
         assert_eq!(script(Path::new("."), "token", &[name]).trim_end(), token(name));
     }
+}
+
+/// What is more than a name to openssl, a configuration or a path; and nothing was made of it.
+#[test]
+fn scripts_refuse_what_is_no_name() {
+    let directory = tempfile::tempdir().unwrap();
+    if !has_openssl() {
+        return;
+    }
+    certificates(directory.path(), &["authority"]);
+    script(directory.path(), "accounts", &["setup"]);
+    for name in ["", "x/CN=y", "../x", "x,DNS:y", "x\nDNS:y", "x\"}", "x y", "$(x)", "ä", "x;y"] {
+        for arguments in [
+            &["token", name][..],
+            &["stations", NORTH, name],
+            &["certificates", "station", name],
+            &["certificates", "server", name, "localhost"],
+            &["certificates", "server", "n9", name],
+            &["accounts", "station", name],
+            &["accounts", "archive", name],
+            &["accounts", "withdraw", name],
+        ] {
+            refused(directory.path(), arguments);
+        }
+    }
+    for name in ["ca", &"x".repeat(65)] {
+        refused(directory.path(), &["certificates", "station", name]);
+        refused(directory.path(), &["certificates", "server", name, "localhost"]);
+    }
+    let files = |folder: &str| std::fs::read_dir(directory.path().join(folder)).unwrap().count();
+    assert_eq!((files("tls"), files("tls/routes"), files("accounts.keys")), (3, 2, 7));
+}
+
+/// A station's certificate never takes the place of a server's or of the authority's, nor the other way round.
+#[test]
+fn certificates_of_one_kind_leave_the_others_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    if !has_openssl() {
+        return;
+    }
+    let why = refused(directory.path(), &["certificates", "station", NORTH]);
+    assert!(why.contains("certificates authority"), "{why}");
+    certificates(directory.path(), &["authority"]);
+    // The same line again renews.
+    for _ in 0..2 {
+        certificates(directory.path(), &["server", "n1", "localhost", "127.0.0.1", "::1"]);
+        certificates(directory.path(), &["station", NORTH]);
+    }
+    for arguments in [&["authority"][..], &["station", "n1"], &["server", NORTH, "localhost"]] {
+        refused(directory.path(), &[&["certificates"], arguments].concat());
+    }
+}
+
+/// Without a key it cannot sign, and what the servers read stays as it was.
+#[test]
+fn a_change_of_accounts_that_fails_changes_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    if !has_openssl() {
+        return;
+    }
+    for arguments in [&["setup"][..], &["station", NORTH]] {
+        script(directory.path(), "accounts", arguments);
+    }
+    let read = |file: &str| std::fs::read(directory.path().join(file)).unwrap();
+    let before = ["accounts.conf", "accounts.keys/withdrawn"].map(read);
+    std::fs::write(directory.path().join("accounts.keys/operator"), "no key").unwrap();
+    refused(directory.path(), &["accounts", "withdraw", NORTH]);
+    assert_eq!(["accounts.conf", "accounts.keys/withdrawn"].map(read), before);
+    std::fs::remove_file(directory.path().join("accounts.keys/station")).unwrap();
+    refused(directory.path(), &["accounts", "station", SOUTH]);
+    assert!(!directory.path().join(format!("{SOUTH}.creds")).exists());
 }
 
 #[test]
@@ -149,7 +221,7 @@ impl Mesh {
     async fn is_attacked_by(&self, url: &str, options: ConnectOptions) {
         let mut events = self.south.watch(&name("local"));
         assert_eq!(next(&mut events).await, Event::Synced);
-        let lease = self.south.register(&entry(SOUTH), Duration::from_secs(2)).await.unwrap();
+        let lease = self.south.register(&entry(SOUTH), Duration::from_secs(4)).await.unwrap();
         assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
 
         let attacker = Attacker::new(url, options).await;
@@ -170,6 +242,9 @@ impl Mesh {
         self.a_taken_identity(&attacker).await;
         self.roll_ups(&attacker).await;
         self.forged_entries(&attacker, &mut events).await;
+        self.a_key_that_never_rests(&attacker, &*lease).await;
+        let silence = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
+        assert!(silence.is_err(), "{silence:?}");
 
         // After all that the victim is up, and its lease ends when it says so.
         drop(lease);
@@ -266,6 +341,25 @@ impl Mesh {
         // Nothing of that was told to whoever watched all the time.
         let silence = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
         assert!(silence.is_err(), "{silence:?}");
+    }
+
+    /// Answers of the server that come onto the victim's key without a pause do not cost it its registration.
+    async fn a_key_that_never_rests(&self, attacker: &Attacker, lease: &dyn Lease) {
+        let victims = format!("$KV.barograph_dir.{}", token(SOUTH));
+        let own = format!("$KV.barograph_dir.{}", token(NORTH));
+        // What it wrote itself, and what the server says where there is nothing, or nothing was asked.
+        let questions = [json!({ "last_by_subj": own }), json!({ "last_by_subj": "nobody" }), json!({})];
+        let began = Instant::now();
+        while began.elapsed() < 2 * lease.ttl() {
+            for question in &questions {
+                let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
+                let text = question.to_string().into();
+                attacker.client.publish_with_reply(request, victims.clone(), text).await.unwrap();
+            }
+            // It is stored with these, so that no more are under way than that.
+            attacker.ask(own.clone(), None, "x".into()).await;
+            assert_eq!(lease.state(), LeaseState::Held, "after {:?}", began.elapsed());
+        }
     }
 
     /// An entry that never runs out, or only after longer than a lease may last, is none.
@@ -407,6 +501,14 @@ fn script(directory: &Path, name: &str, arguments: &[&str]) -> String {
     let made = Command::new(deploy(name)).args(arguments).current_dir(directory).output().unwrap();
     assert!(made.status.success(), "{name} {arguments:?}: {}", String::from_utf8_lossy(&made.stderr));
     String::from_utf8(made.stdout).unwrap()
+}
+
+/// Runs a shipped script that has to fail, and gives what it says.
+fn refused(directory: &Path, line: &[&str]) -> String {
+    let ran = Command::new(deploy(line[0])).args(&line[1..]).current_dir(directory).output().unwrap();
+    let why = String::from_utf8(ran.stderr).unwrap();
+    assert!(!ran.status.success() && !why.is_empty(), "{line:?}: {why}");
+    why
 }
 
 pub(crate) fn has_openssl() -> bool {

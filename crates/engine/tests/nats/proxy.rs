@@ -1,11 +1,14 @@
-//! A connection that can be cut without either end hearing of it: what a frozen host looks like.
+//! A connection that can be cut without either end hearing of it, as that of a frozen host is, or that is long.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
 /// Forwards to one server until it is frozen; then it passes nothing on and closes nothing.
 pub(crate) struct Proxy {
@@ -16,6 +19,11 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     pub(crate) async fn new(server: &str) -> Self {
+        Self::long(server, Duration::ZERO).await
+    }
+
+    /// What is sent arrives so much later, either way.
+    pub(crate) async fn long(server: &str, delay: Duration) -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (server, is_frozen) = (server.to_owned(), Arc::new(AtomicBool::new(false)));
@@ -26,8 +34,8 @@ impl Proxy {
                 let Ok(server) = TcpStream::connect(&server).await else { continue };
                 let (client_in, client_out) = client.into_split();
                 let (server_in, server_out) = server.into_split();
-                tasks.spawn(forward(client_in, server_out, Arc::clone(&frozen)));
-                tasks.spawn(forward(server_in, client_out, Arc::clone(&frozen)));
+                tasks.spawn(forward(client_in, server_out, Arc::clone(&frozen), delay));
+                tasks.spawn(forward(server_in, client_out, Arc::clone(&frozen), delay));
             }
         });
         Self { address, is_frozen, task }
@@ -44,14 +52,31 @@ impl Drop for Proxy {
     }
 }
 
-async fn forward(mut from: impl AsyncRead + Unpin, mut to: impl AsyncWrite + Unpin, frozen: Arc<AtomicBool>) {
-    let mut bytes = vec![0; 64 << 10];
-    while let Ok(count @ 1..) = from.read(&mut bytes).await {
-        if frozen.load(Ordering::Relaxed) {
-            std::future::pending::<()>().await;
+async fn forward(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    frozen: Arc<AtomicBool>,
+    delay: Duration,
+) {
+    let (sender, mut under_way) = mpsc::channel::<(Instant, Vec<u8>)>(1024);
+    let receive = async move {
+        let mut bytes = vec![0; 64 << 10];
+        while let Ok(count @ 1..) = from.read(&mut bytes).await {
+            if frozen.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+            if sender.send((Instant::now() + delay, bytes[..count].to_vec())).await.is_err() {
+                return;
+            }
         }
-        if to.write_all(&bytes[..count]).await.is_err() {
-            return;
+    };
+    let send = async move {
+        while let Some((due, bytes)) = under_way.recv().await {
+            sleep_until(due).await;
+            if to.write_all(&bytes).await.is_err() {
+                return;
+            }
         }
-    }
+    };
+    tokio::join!(receive, send);
 }

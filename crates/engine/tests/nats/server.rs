@@ -124,7 +124,8 @@ impl Drop for Server {
     }
 }
 
-fn log_of(directory: &Path) -> String {
+/// What the servers below a directory logged.
+pub(crate) fn log_of(directory: &Path) -> String {
     let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let logs = files.filter(|file| file.path().extension().is_some_and(|end| end == "log"));
     logs.map(|log| std::fs::read_to_string(log.path()).unwrap_or_default()).collect()

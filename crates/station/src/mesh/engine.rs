@@ -113,7 +113,7 @@ pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<
 fn is_own(url: &str, config: &Config, host: &Name) -> bool {
     let Ok(target) = Target::parse(url) else { return false };
     let is_here = match target.host().parse::<IpAddr>() {
-        Ok(ip) => ip.is_loopback() || super::addresses::interfaces().contains(&ip),
+        Ok(ip) => ip.is_loopback() || ip.is_unspecified() || super::addresses::interfaces().contains(&ip),
         Err(_) => ["localhost", host.as_str()].iter().any(|own| own.eq_ignore_ascii_case(target.host())),
     };
     is_here && target.port() == config.listen.port()
@@ -219,6 +219,7 @@ mod tests {
         {
             assert!(is_own(own), "{own}");
         }
+        assert!(is_own("http://0.0.0.0:7/") && is_own("http://[::]:7/"));
         for other in ["http://127.0.0.1:8/", "http://south.example:7/", "http://192.0.2.1:7/"] {
             assert!(!is_own(other), "{other}");
         }

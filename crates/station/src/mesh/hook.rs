@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::http::Request;
-use axum::http::header::{CONTENT_TYPE, USER_AGENT};
+use axum::http::header::{CONNECTION, CONTENT_TYPE, USER_AGENT};
 use barograph_probe::Target;
 use barograph_probe::target::Scheme;
 use http_body_util::Full;
@@ -186,7 +186,7 @@ impl Poster {
             .enable_http1()
             .wrap_connector(tcp);
         let http = Client::builder(TokioExecutor::new())
-            // Events are rare: a connection is not kept for the next.
+            // Events are rare: a connection is not kept for the next, and the receiver is told.
             .pool_max_idle_per_host(0)
             .http1_max_buf_size(HEAD_BYTES_MAX)
             .build(connector);
@@ -201,6 +201,7 @@ impl Poster {
         let request = Request::post(format!("{}{}", origin(&target), target.path()))
             .header(USER_AGENT, concat!("barograph/", env!("CARGO_PKG_VERSION")))
             .header(CONTENT_TYPE, "application/json")
+            .header(CONNECTION, "close")
             .body(Full::from(body))
             .map_err(|error| error.to_string())?;
         let answer = async { tokio::time::timeout(limit, self.http.request(request)).await };
@@ -342,6 +343,7 @@ mod tests {
         assert!(
             head.contains("content-type: application/json\r\n") && head.contains("user-agent: barograph/")
         );
+        assert!(head.contains("connection: close\r\n"), "{head}");
         assert!(requests[0].contains("\"host\":\"b\""));
         assert_eq!(requests.len(), 5, "no redirect was followed");
         assert!(post().is_err(), "nobody listens any more");

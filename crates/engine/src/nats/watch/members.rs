@@ -1,0 +1,165 @@
+//! Who is in a group, as far as was seen, and when to ask after whom; no clock and no connection.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::directory::{Head, Registered};
+use super::super::walk::Stored;
+use super::LOOK_EVERY;
+use crate::{Entry, Event, Group, HostId};
+
+/// Who is in the group, as far as was seen.
+pub(super) struct Members {
+    pub(super) group: Group,
+    known: BTreeMap<HostId, Member>,
+}
+
+#[derive(Clone)]
+struct Member {
+    entry: Entry,
+    /// The entry as it came; a copy, for a slice would keep the whole buffer that it was read into.
+    payload: Box<[u8]>,
+    registration: String,
+    place: u64,
+    renewed: Renewal,
+    ttl: Duration,
+    ask_at: Instant,
+}
+
+/// When a registration was stored.
+#[derive(Clone, Copy)]
+pub(super) enum Renewal {
+    /// Since the look that did not find it, so at most [`LOOK_EVERY`] later.
+    Since(Instant),
+    /// It was there when the bucket was read: nobody knows how long.
+    Before(Instant),
+}
+
+impl Member {
+    /// By when its lease is over by our own clock.
+    fn over_at(&self) -> Instant {
+        match self.renewed {
+            Renewal::Since(time) => time + LOOK_EVERY + self.ttl,
+            Renewal::Before(time) => time + self.ttl,
+        }
+    }
+
+    /// When it should have renewed, and that should have been seen.
+    fn overdue_at(&self) -> Instant {
+        let (Renewal::Since(time) | Renewal::Before(time)) = self.renewed;
+        (time + self.ttl / 3 + 2 * LOOK_EVERY + RENEWAL_SLACK).min(self.over_at())
+    }
+}
+
+impl Members {
+    pub(super) fn new(group: &Group) -> Self {
+        Self { group: group.clone(), known: BTreeMap::new() }
+    }
+
+    /// Takes what the bucket holds, or held, for one host; what is no registration changes nothing.
+    pub(super) fn note(&mut self, stored: &Stored, renewed: Renewal) -> Option<Event> {
+        if self.is_renewal(stored, renewed) {
+            return None;
+        }
+        let Registered { host, id, ttl, entry } = Registered::read(stored)?;
+        let Some(entry) = entry.filter(|entry| entry.groups.contains(&self.group)) else {
+            return self.remove(&host);
+        };
+        let (Renewal::Since(time) | Renewal::Before(time)) = renewed;
+        let mut member = Member {
+            entry: entry.clone(),
+            payload: stored.payload.as_ref().into(),
+            registration: id.clone(),
+            place: stored.seq,
+            renewed,
+            ttl,
+            ask_at: time,
+        };
+        member.ask_at = member.overdue_at();
+        let before = self.known.insert(host, member);
+        let is_same = before.is_some_and(|before| before.entry == entry && before.registration == id);
+        (!is_same).then_some(Event::Up(entry))
+    }
+
+    /// Whether a member says what it said before; it is renewed then. Nearly all that a large mesh tells is this, so
+    /// the text is not read again.
+    fn is_renewal(&mut self, stored: &Stored, renewed: Renewal) -> bool {
+        let Some(head) = Head::read(stored).filter(|head| !head.is_deletion) else { return false };
+        let Some(member) = self.known.get_mut(&head.host) else { return false };
+        if *member.payload != *stored.payload || member.registration != head.id {
+            return false;
+        }
+        (member.place, member.renewed, member.ttl) = (stored.seq, renewed, head.ttl);
+        member.ask_at = member.overdue_at();
+        true
+    }
+
+    /// What others hear when the group becomes this one.
+    pub(super) fn become_these(&self, now: &Self) -> VecDeque<Event> {
+        let gone = self.known.keys().filter(|host| !now.known.contains_key(*host));
+        let mut events: VecDeque<Event> = gone.map(|host| Event::Down(host.clone())).collect();
+        for (host, member) in &now.known {
+            let before = self.known.get(host);
+            if before.is_none_or(|before| {
+                before.entry != member.entry || before.registration != member.registration
+            }) {
+                events.push_back(Event::Up(member.entry.clone()));
+            }
+        }
+        events
+    }
+
+    /// A member as others know it.
+    pub(super) fn keep(&mut self, host: &HostId, others: &Self) {
+        if let Some(member) = others.known.get(host) {
+            self.known.insert(host.clone(), member.clone());
+        }
+    }
+
+    pub(super) fn remove(&mut self, host: &HostId) -> Option<Event> {
+        self.known.remove(host).map(|_| Event::Down(host.clone()))
+    }
+
+    /// When somebody is to be asked after; `None` = there is nobody.
+    pub(super) fn first_overdue(&self) -> Option<Instant> {
+        self.known.values().map(|member| member.ask_at).min()
+    }
+
+    /// Those that are to be asked after, whose leases end first first.
+    pub(super) fn overdue(&self, now: Instant) -> Vec<HostId> {
+        let mut overdue: Vec<_> = self.known.iter().filter(|(_, member)| member.ask_at <= now).collect();
+        overdue.sort_by_key(|(_, member)| member.over_at());
+        overdue.into_iter().map(|(host, _)| host.clone()).collect()
+    }
+
+    /// It is still there: that is asked again when its lease must be over, and often only where nobody knows when
+    /// that is.
+    pub(super) fn ask_later(&mut self, host: &HostId, now: Instant) -> Option<Event> {
+        if let Some(member) = self.known.get_mut(host) {
+            member.ask_at = match member.renewed {
+                Renewal::Since(_) => member.over_at(),
+                Renewal::Before(_) => member.over_at().min(now + LOOK_EVERY),
+            };
+        }
+        None
+    }
+
+    /// Whether what the bucket holds came before what was seen: places only grow, unless it was made anew.
+    pub(super) fn is_older(&self, host: &HostId, stored: &Stored) -> bool {
+        self.known.get(host).is_some_and(|member| stored.seq < member.place)
+    }
+
+    pub(super) fn is_newer(&self, host: &HostId, stored: &Stored) -> bool {
+        self.known.get(host).is_none_or(|member| member.place < stored.seq)
+    }
+
+    /// Whether a lease is over by our own clock, though the servers may not have dropped it yet.
+    pub(super) fn is_over(&self, host: &HostId, now: Instant) -> bool {
+        self.known.get(host).is_none_or(|member| member.over_at() <= now)
+    }
+}
+
+/// A renewal is due after a third of the lease, and seen at the next look; so much later it is worth a question.
+const RENEWAL_SLACK: Duration = Duration::from_millis(200);
