@@ -149,7 +149,9 @@ fn order(config: &PlanConfig) -> &'static str {
         Policy::Paper => {
             "order: a randomized list; each pair takes two turns, one for bandwidth and one for latency, as Gloperf counts"
         }
-        Policy::Gain => "order: by what a test gains and how long ago the last one was; latency takes no turns",
+        Policy::Gain => {
+            "order: by what a test gains and how long ago the last one was; latency takes no turns"
+        }
     }
 }
 

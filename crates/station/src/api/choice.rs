@@ -8,6 +8,7 @@ use barograph_forecast::{Name, Series};
 
 use super::{Refusal, Shared};
 use crate::best::Places;
+use crate::desk::RENEWED;
 
 /// A selector, and the hosts of a group of which a series has one at an end.
 pub(super) struct Choice {
@@ -25,9 +26,12 @@ impl Choice {
         let Some(text) = group else { return Ok(Self { selector, hosts: None }) };
         let group = Name::new(text).map_err(|error| Refusal::bad(format!("`group`: {error}")))?;
         let of = |places: &Places| places.hosts_of(&group).cloned().collect::<BTreeSet<_>>();
-        let mut hosts = of(&shared.desk.mesh().await.0);
-        if hosts.is_empty() {
-            hosts = of(&shared.desk.newest().await.0);
+        let places = shared.desk.places(RENEWED).await;
+        let mut hosts = of(&places);
+        if hosts.is_empty()
+            && let Some(newer) = shared.desk.newer(&places).await
+        {
+            hosts = of(&newer);
         }
         if hosts.is_empty() {
             let error = format!("`group`: no station of a group {group} is known here");
