@@ -104,12 +104,15 @@ impl<'a> Up<'a> {
             command.args(["--set", &setting]);
         }
         command.arg("--host").args(more).envs(token.map(|token| ("BAROGRAPH_JOIN_TOKEN", token)));
-        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let told = state.with_extension("stderr");
+        let stderr = std::fs::File::create(&told).unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(stderr).spawn().unwrap();
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
         let up = Self { hosts, index, program, state, child, _stdout: stdout };
-        assert!(line.starts_with("listening on http://[::]:10132/"), "{name}: {line:?}");
+        let told = || std::fs::read_to_string(&told).unwrap_or_default();
+        assert!(line.starts_with("listening on http://[::]:10132/"), "{name}: {line:?} {}", told());
         up
     }
 

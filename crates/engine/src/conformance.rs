@@ -142,6 +142,9 @@ pub async fn an_older_lease_does_not_end_a_newer_registration(fixture: &dyn Fixt
 /// Values, failures, details and extremes are stored exactly.
 pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
+    // Of a quantity that may be below 0.
+    let own = Series { quantity: Quantity::new("level").expect("a quantity"), ..series("south") };
+    let record = |seq| Record { series: own.clone(), ..record(seq) };
     let mut outcomes = vec![
         0.0,
         -1.5,
@@ -168,7 +171,8 @@ pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
     records.push(Record { detail: "x".repeat(Record::DETAIL_BYTES_MAX), ..record(202) });
     append(&*engine, &records).await;
 
-    let mut found = history(&*engine, &Range::newest(Range::LIMIT_MAX)).await.items;
+    let mut found =
+        engine.history(&own, &Range::newest(Range::LIMIT_MAX)).await.expect("a page of history").items;
     found.sort_by_key(|record| record.seq);
     records.sort_by_key(|record| record.seq);
     assert_eq!(found, records);
@@ -368,7 +372,8 @@ pub async fn a_subscription_gives_the_order_of_each_series(fixture: &dyn Fixture
                 let own = Series { source: name(origin), ..series(origin) };
                 let rtt = Record { origin: name(origin), series: own.clone(), ..record(seq) };
                 let loss = Series { quantity: Quantity::LOSS, ..own };
-                let unwanted = Record { seq: EACH + seq, series: loss, ..rtt.clone() };
+                let outcome = Outcome::Value(0.125);
+                let unwanted = Record { seq: EACH + seq, series: loss, outcome, ..rtt.clone() };
                 append(&*engine, &[rtt, unwanted]).await;
             }
         })
