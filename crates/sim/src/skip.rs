@@ -58,4 +58,4 @@ pub fn say_missing(reason: &str) {
 }
 
 /// The variable under which no test is skipped for want of a program; `.ci/run` sets it.
-pub const MUST_RUN: &str = "BAROGRAPH_TESTS_MUST_RUN";
+pub const MUST_RUN: &str = "TESTS_MUST_RUN";
