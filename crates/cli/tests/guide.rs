@@ -1,5 +1,5 @@
 //! The operator's guide, `docs/nats.md`, as it is written: its scripts, its configurations, its stations. Addresses and
-//! ports are this host's; the three servers of step 5 are checked, and run as a cluster in the tests of the engine.
+//! ports are this host's.
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
@@ -33,7 +33,8 @@ fn a_newcomer_gets_a_secured_mesh() {
     }
     let commands = blocks(&guide, "sh");
     for line in commands.lines().filter(|line| line.starts_with("./")) {
-        run(root, &line.replace("192.0.2.11", "127.0.0.1"));
+        let here = ["192.0.2.11", "192.0.2.12", "192.0.2.13"];
+        run(root, &here.iter().fold(line.to_owned(), |line, there| line.replace(there, "127.0.0.1")));
     }
     for file in ["single.conf", "n1.conf", "n2.conf", "n3.conf"] {
         assert!(guide.contains(file), "{file} is in the guide");
@@ -54,29 +55,144 @@ fn a_newcomer_gets_a_secured_mesh() {
         Some(text.split('"').find_map(|part| part.split_once("://127.0.0.1:"))?.1.to_string())
     });
 
-    let toml = blocks(&guide, "toml")
-        .replace("north.example.net:4222", &format!("127.0.0.1:{address}"))
-        .replace("/etc/barograph", root.join("tls").to_str().unwrap());
-    let _north = station(root, "north.example.net", &toml);
-    let others = toml.replace("north.example.net", "south.example.net").replace("archive = true\n", "");
-    let _south = station(root, "south.example.net", &others);
-    let peers = |host: &str| said(root, &["peers", "--state", root.join(host).to_str().unwrap()]);
-    let shows = |host: &'static str, what: &'static str| {
-        until(what, || peers(host).lines().any(|line| line.contains(what)).then_some(()));
+    let toml = blocks(&guide, "toml").replace("/etc/barograph", root.join("tls").to_str().unwrap());
+    let servers = "\"north.example.net:4222\"";
+    assert!(toml.contains(servers));
+    let one = toml.replace(servers, &format!("\"127.0.0.1:{address}\""));
+    let stations = mesh(root, &one);
+
+    // Step 5: three servers, each in a folder of its own.
+    drop(stations);
+    drop(nats);
+    for line in commands.lines().filter(|line| line.starts_with("mv ")) {
+        run(root, line);
+    }
+    let ports: Vec<[u16; 2]> = (0..3).map(|_| [free_port(), free_port()]).collect();
+    let folders: Vec<PathBuf> = (1..=3).map(|number| folder(root, number, &ports)).collect();
+    let start = || -> Vec<Running> {
+        (1..)
+            .zip(&folders)
+            .map(|(number, folder)| {
+                let mut nats = Command::new(&server);
+                nats.args(["-c", &format!("n{number}.conf")]).current_dir(folder).stderr(Stdio::null());
+                Running(nats.spawn().unwrap())
+            })
+            .collect()
     };
-    shows("north.example.net", "north.example.net (archive)");
-    shows("north.example.net", "south.example.net  up");
-    shows("south.example.net", "south.example.net (member)");
-    shows("south.example.net", "north.example.net  up");
+    let mut cluster = start();
+    let addresses: Vec<String> = ports.iter().map(|[port, _]| format!("\"127.0.0.1:{port}\"")).collect();
+    assert!(guide.contains("nats_replicas = 3"));
+    let three = toml
+        .replace(servers, &addresses.join(", "))
+        .replace("archive = true\n", "archive = true\nnats_replicas = 3\n");
+    let stations = mesh(root, &three);
+    for stream in folders.iter().flat_map(|folder| {
+        let streams = folder.join("jetstream/jetstream/BAROGRAPH/streams");
+        [streams.join("BAROGRAPH"), streams.join("KV_barograph_dir")]
+    }) {
+        until("a copy on each server", || stream.is_dir().then_some(()));
+    }
+    cluster.truncate(2);
+    let east = station(root, "east.example.net", &member(&three, "east.example.net"));
+    shows(root, "north.example.net", "east.example.net up");
 
     // Step 6: one is withdrawn.
     let reload = "nats-server --signal reload=nats.pid";
     assert!(guide.contains(reload));
     run(root, "./stations north.example.net east.example.net >stations.conf");
-    run(root, &reload.replace("nats-server", server.to_str().unwrap()));
-    shows("north.example.net", "south.example.net  lost");
-    shows("south.example.net", "not connected");
-    shows("south.example.net", "the servers do not know this station's certificate");
+    for folder in &folders[..2] {
+        std::fs::copy(root.join("stations.conf"), folder.join("stations.conf")).unwrap();
+        run(folder, &reload.replace("nats-server", server.to_str().unwrap()));
+    }
+    shows(root, "north.example.net", "south.example.net lost");
+    shows(root, "south.example.net", "not connected");
+    shows(root, "south.example.net", "the servers do not know this station's certificate");
+
+    // Credentials in the place of certificates.
+    drop((stations, east));
+    drop(cluster);
+    for (number, folder) in (1..).zip(&folders) {
+        run(folder, "mv jetstream jetstream.certificates");
+        std::fs::copy(root.join("accounts.conf"), folder.join("accounts.conf")).unwrap();
+        change(&folder.join(format!("n{number}.conf")), |text| {
+            let maps = "  verify_and_map: true\n";
+            assert!(text.contains(maps) && text.contains("include stations.conf"));
+            text.replace(maps, "").replace("include stations.conf", "include accounts.conf")
+        });
+    }
+    let _cluster = start();
+    let own = root.join("north.example.net.creds");
+    let files = |line: &str| line.starts_with("nats_certificate") || line.starts_with("nats_key");
+    let lines: Vec<&str> = three.lines().filter(|line| !files(line)).collect();
+    let credentials = format!("{}\nnats_credentials = {own:?}\n", lines.join("\n"));
+    let _stations = mesh(root, &credentials);
+}
+
+/// North with the archive and south, which see each other.
+fn mesh(root: &Path, toml: &str) -> [Running; 2] {
+    let stations = [
+        station(root, "north.example.net", toml),
+        station(root, "south.example.net", &member(toml, "south.example.net")),
+    ];
+    shows(root, "north.example.net", "north.example.net (archive)");
+    shows(root, "north.example.net", "south.example.net up");
+    shows(root, "south.example.net", "south.example.net (member)");
+    shows(root, "south.example.net", "north.example.net up");
+    stations
+}
+
+/// The configuration of a station that keeps no archive, from that of the one that does.
+fn member(toml: &str, host: &str) -> String {
+    let lines =
+        toml.lines().filter(|line| !line.starts_with("archive") && !line.starts_with("nats_replicas"));
+    lines.map(|line| line.replace("north.example.net", host) + "\n").collect()
+}
+
+fn shows(root: &Path, host: &str, what: &str) {
+    let peers = || said(root, &["peers", "--state", root.join(host).to_str().unwrap()]);
+    // Columns are as wide as the longest name.
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    until(what, || peers().lines().any(|line| words(line).contains(what)).then_some(()));
+}
+
+/// The folder of one of three servers, with the files that the guide names, and this host's ports.
+fn folder(root: &Path, number: usize, ports: &[[u16; 2]]) -> PathBuf {
+    let folder = root.join(format!("server{number}"));
+    std::fs::create_dir_all(folder.join("tls/routes")).unwrap();
+    let server = format!("n{number}");
+    let files = [
+        format!("{server}.conf"),
+        "stations.conf".into(),
+        "tls/ca.pem".into(),
+        format!("tls/{server}.pem"),
+        format!("tls/{server}.key"),
+        "tls/routes/ca.pem".into(),
+        format!("tls/routes/{server}.pem"),
+        format!("tls/routes/{server}.key"),
+    ];
+    for file in files {
+        std::fs::copy(root.join(&file), folder.join(&file)).unwrap();
+    }
+    let [client, route] = ports[number - 1];
+    change(&folder.join(format!("{server}.conf")), |mut text| {
+        for (other, [_, route]) in (1..).zip(ports) {
+            text = text.replace(&format!("nats://n{other}:6222"), &format!("nats://127.0.0.1:{route}"));
+        }
+        text.replace("0.0.0.0:4222", &format!("127.0.0.1:{client}"))
+            .replace("0.0.0.0:6222", &format!("127.0.0.1:{route}"))
+            .replace("127.0.0.1:8222", "127.0.0.1:-1")
+    });
+    folder
+}
+
+fn change(file: &Path, text: impl FnOnce(String) -> String) {
+    let changed = text(std::fs::read_to_string(file).unwrap());
+    std::fs::write(file, changed).unwrap();
+}
+
+/// Members of a cluster know each other's ports beforehand; the system names free ones.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 /// A station with this configuration; it has said where it listens.
