@@ -196,7 +196,7 @@ fn a_host_that_is_lost_is_told_as_gone_at_once() {
         until(station.address(), "/v1/peers", |answer| answer.body.contains(&told));
     };
     state_is("up");
-    assert_eq!(names(&ask(&station, "to=peer&bytes=1000").json()), ["peer"]);
+    until(station.address(), "/v1/best?to=peer&bytes=1000", |answer| names(&answer.json()) == ["peer"]);
     drop(lease);
     state_is("lost");
     // Its forecasts are as fresh as before, and the desk is not renewed yet.
