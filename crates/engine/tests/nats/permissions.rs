@@ -221,7 +221,7 @@ impl Mesh {
     async fn is_attacked_by(&self, url: &str, options: ConnectOptions) {
         let mut events = self.south.watch(&name("local"));
         assert_eq!(next(&mut events).await, Event::Synced);
-        let lease = self.south.register(&entry(SOUTH), Duration::from_secs(4)).await.unwrap();
+        let lease = self.south.register(&entry(SOUTH), Duration::from_secs(10)).await.unwrap();
         assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
 
         let attacker = Attacker::new(url, options).await;
