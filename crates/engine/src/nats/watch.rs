@@ -153,7 +153,10 @@ impl Watcher {
             return self.take(&stored).await;
         }
         if stored.seq <= self.place {
-            self.check(CHECK_EVERY).await.map(|()| true)
+            // A look has gone past it, and cannot have seen what was written over before.
+            let event = self.members.note_later(&stored, Renewal::Since(self.looked));
+            let listens = self.tell(event).await;
+            self.check(CHECK_EVERY).await.map(|()| listens)
         } else {
             self.catch_up().await
         }
