@@ -48,8 +48,9 @@ struct FoundJson<'a> {
     loss: Option<PartJson<'a>>,
 }
 
+/// A forecast with its interval, in the unit of what is estimated.
 #[derive(Serialize)]
-struct EstimateJson {
+pub(super) struct EstimateJson {
     forecast: f64,
     lower: f64,
     upper: f64,

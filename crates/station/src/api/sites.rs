@@ -3,9 +3,10 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use barograph_mesh::{Estimate, Position, Site, Stand};
+use barograph_mesh::{Position, Site, Stand};
 use serde::{Deserialize, Serialize};
 
+use super::best::EstimateJson;
 use super::{Nothing, Refusal, Shared, State, feed, json, query};
 use crate::best::LEVEL;
 use crate::sites::{SitesError, View};
@@ -58,13 +59,6 @@ struct SiteJson<'a> {
     within: Option<EstimateJson>,
     next: Option<NextJson<'a>>,
     too_close_to_call: Vec<&'a str>,
-}
-
-#[derive(Serialize)]
-struct EstimateJson {
-    forecast: f64,
-    lower: f64,
-    upper: f64,
 }
 
 #[derive(Serialize)]
@@ -145,12 +139,6 @@ impl<'a> SiteJson<'a> {
                 .map(|((host, _), rtt)| NextJson { host: name(host), rtt: rtt.into() }),
             too_close_to_call: site.close.iter().map(|host| name(*host)).collect(),
         }
-    }
-}
-
-impl From<Estimate> for EstimateJson {
-    fn from(estimate: Estimate) -> Self {
-        Self { forecast: estimate.value, lower: estimate.lower, upper: estimate.upper }
     }
 }
 
