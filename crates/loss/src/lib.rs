@@ -1,0 +1,25 @@
+//! Why packets were lost: by the receiving host, which did not read them in time, or by the network.
+//!
+//! Pure: the fate of each packet comes in, with what else is known of it, and probabilities go out; no clock, no socket.
+//!
+//! - A [`Signature`] is the fate of each packet of a window (Dickens §3.1).
+//! - A [`Meter`] computes its [`Metrics`]: admissible words, complexity, success proportion, runs and gaps.
+#![forbid(unsafe_code)]
+
+mod classifier;
+mod evidence;
+mod fit;
+mod metrics;
+mod model;
+mod paper;
+mod signature;
+mod words;
+
+pub use classifier::Classifier;
+pub use evidence::{Cause, Diagnosis, Evidence, Found, GapEvidence, Shape, Verdict};
+pub use fit::{FitError, Labelled, fit, fit_paper};
+pub use metrics::{Meter, Metrics};
+pub use model::ModelError;
+pub use paper::PaperClassifier;
+pub use signature::{Gap, Gaps, Signature, SignatureError};
+pub use words::{WORD_MAX, Words};

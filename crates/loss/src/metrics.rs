@@ -1,0 +1,117 @@
+//! What a signature looks like, in numbers.
+
+use crate::{Signature, WORD_MAX, Words};
+
+/// What classifiers look at in a window.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Packets of the window.
+    pub packets: u32,
+    /// Packets lost.
+    pub lost: u32,
+    /// Runs of lost packets.
+    pub gaps: u32,
+    /// Admissible words of 17 packets, Na(17); 0 where the window is shorter.
+    pub na17: u32,
+    /// First-order complexity, 0 to 1: log2(Na(17)) / 17. (Dickens eq. 4, whose printed text lost the n: of a random string it is 1.)
+    pub complexity: f64,
+    /// Share of the losses that follow a loss, 0 to 1; 0 where nothing is lost (Dickens §3.1.5).
+    pub success_proportion: f64,
+    /// Packets that a run of losses has, in the mean over runs; 0 where there are none.
+    pub mean_burst: f64,
+    /// The same in the mean over lost packets, Σℓ²/Σℓ: the length of the run that a lost packet is in.
+    pub weighted_burst: f64,
+    /// The longest run of losses (packets).
+    pub longest_burst: u32,
+    /// Share of the runs that are one packet long.
+    pub isolated: f64,
+    /// Packets received between two runs of losses, in the mean; 0 with fewer than two runs.
+    pub mean_spacing: f64,
+    /// Their standard deviation over that mean: 0 = periodic, 1 = random; 0 with fewer than two spacings.
+    pub spacing_variation: f64,
+}
+
+/// Computes [`Metrics`], with memory that is used again for the next window.
+#[derive(Clone, Debug, Default)]
+pub struct Meter {
+    words: Words,
+}
+
+impl Meter {
+    /// Memory for windows of any length.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What this window looks like.
+    pub fn measure(&mut self, signature: &Signature) -> Metrics {
+        let na17 = self.words.admissible(signature, WORD_MAX);
+        let mut metrics =
+            Metrics { packets: signature.packets(), lost: signature.lost(), na17, ..Metrics::default() };
+        if na17 > 0 {
+            metrics.complexity = f64::from(na17).log2() / f64::from(WORD_MAX);
+        }
+        let (mut squares, mut single) = (0.0, 0u32);
+        // Welford's running mean and sum of squares, of spacings.
+        let (mut spacings, mut mean, mut deviations) = (0u32, 0.0, 0.0);
+        for gap in signature.gaps() {
+            if metrics.gaps > 0 {
+                spacings += 1;
+                let off = f64::from(gap.received) - mean;
+                mean += off / f64::from(spacings);
+                deviations += off * (f64::from(gap.received) - mean);
+            }
+            metrics.gaps += 1;
+            metrics.longest_burst = metrics.longest_burst.max(gap.lost);
+            single += u32::from(gap.lost == 1);
+            squares += f64::from(gap.lost).powi(2);
+        }
+        if metrics.gaps > 0 {
+            let (lost, gaps) = (f64::from(metrics.lost), f64::from(metrics.gaps));
+            metrics.success_proportion = (lost - gaps) / lost;
+            metrics.mean_burst = lost / gaps;
+            metrics.weighted_burst = squares / lost;
+            metrics.isolated = f64::from(single) / gaps;
+        }
+        metrics.mean_spacing = mean;
+        if spacings > 1 && mean > 0.0 {
+            metrics.spacing_variation = (deviations / f64::from(spacings - 1)).sqrt() / mean;
+        }
+        metrics
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn successes_are_counted_as_defined(bits in proptest::collection::vec(proptest::bool::weighted(0.8), 1..400)) {
+            let text: String = bits.iter().map(|bit| if *bit { '1' } else { '0' }).collect();
+            let metrics = Meter::new().measure(&Signature::from_bits(&text).unwrap());
+            let losses = bits.iter().filter(|bit| !**bit).count();
+            let successes = bits.windows(2).filter(|pair| !pair[0] && !pair[1]).count();
+            let share = if losses == 0 { 0.0 } else { successes as f64 / losses as f64 };
+            prop_assert!((metrics.success_proportion - share).abs() < 1e-12);
+            prop_assert!((0.0..=1.0).contains(&metrics.complexity));
+            prop_assert!(metrics.mean_burst <= metrics.weighted_burst + 1e-9);
+            prop_assert!(metrics.weighted_burst <= f64::from(metrics.longest_burst) + 1e-9);
+        }
+    }
+
+    #[test]
+    fn one_symbol_has_no_complexity_and_one_loss_has_eighteen_words() {
+        let mut meter = Meter::new();
+        assert_eq!(meter.measure(&Signature::from_runs(100, []).unwrap()).complexity, 0.0);
+        assert_eq!(meter.measure(&Signature::from_runs(16, [3, 1]).unwrap()).na17, 0);
+        assert_eq!(meter.measure(&Signature::from_runs(1000, [500, 1]).unwrap()).na17, 18);
+        assert_eq!(meter.measure(&Signature::from_runs(1000, [500, 100]).unwrap()).na17, 34);
+        let periodic = meter.measure(&Signature::from_runs(1000, [9, 1].repeat(100)).unwrap());
+        assert_eq!((periodic.mean_spacing, periodic.spacing_variation), (9.0, 0.0));
+    }
+}

@@ -1,0 +1,292 @@
+//! The fate of each packet of a window.
+
+use thiserror::Error;
+
+/// Which packets of a window were received and which were lost, in the order they were sent (Dickens §3.1): a bit each, 2 MiB for the
+/// longest.
+///
+/// It can be cleared and filled again without allocating.
+///
+/// ```
+/// use barograph_loss::Signature;
+///
+/// let signature = Signature::from_bits("1101").unwrap();
+/// assert_eq!((signature.packets(), signature.lost()), (4, 1));
+/// assert_eq!(Signature::from_runs(4, [2, 1]).unwrap(), signature);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Signature {
+    /// From the least significant bit of the first; 1 = received. Bits past the end are 0.
+    blocks: Vec<u64>,
+    packets: u32,
+    lost: u32,
+}
+
+/// A run of lost packets, and what came before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gap {
+    /// Packets received since the gap before, or since the start of the window.
+    pub received: u32,
+    /// Packets lost in a row, at least 1.
+    pub lost: u32,
+}
+
+/// What is no signature.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum SignatureError {
+    /// A window has at most 2^24 packets.
+    #[error("a window has at most {} packets", Signature::PACKETS_MAX)]
+    TooLong,
+    /// A character that is no fate.
+    #[error("`{0}` is neither 1 (received) nor 0 (lost)")]
+    NoBit(char),
+    /// More packets than the window has.
+    #[error("runs of {packets} packets and more do not fit a window of {window}")]
+    Overflow {
+        /// Packets of the runs up to the one that does not fit.
+        packets: u64,
+        /// Packets of the window.
+        window: u32,
+    },
+}
+
+impl Signature {
+    /// The most packets of a window: 2^24, which is 10 Gbit/s for 20 s in packets of 1500 bytes.
+    pub const PACKETS_MAX: u32 = 1 << 24;
+
+    /// No packet yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// From a character a packet: `1` = received, `0` = lost.
+    ///
+    /// # Errors
+    /// Other characters, and more than [`Signature::PACKETS_MAX`].
+    pub fn from_bits(bits: &str) -> Result<Self, SignatureError> {
+        let mut signature = Self::new();
+        signature.fill_bits(bits)?;
+        Ok(signature)
+    }
+
+    /// From run lengths, `received, lost, received, lost, …`; the rest of the window was received.
+    ///
+    /// # Errors
+    /// Runs that do not fit the window, and a window of more than [`Signature::PACKETS_MAX`].
+    pub fn from_runs(window: u32, runs: impl IntoIterator<Item = u32>) -> Result<Self, SignatureError> {
+        let mut signature = Self::new();
+        signature.fill_runs(window, runs)?;
+        Ok(signature)
+    }
+
+    /// From the sequence numbers that were received, in any order and more than once, of a window that begins with `first`; others than
+    /// the window's are passed over.
+    ///
+    /// # Errors
+    /// A window of more than [`Signature::PACKETS_MAX`].
+    pub fn from_received(
+        first: u64,
+        window: u32,
+        received: impl IntoIterator<Item = u64>,
+    ) -> Result<Self, SignatureError> {
+        let mut signature = Self::new();
+        signature.push_lost(window)?;
+        for number in received {
+            let Some(index) = number.checked_sub(first).filter(|index| *index < u64::from(window)) else {
+                continue;
+            };
+            let (block, bit) = (index as usize / 64, 1 << (index % 64));
+            if signature.blocks[block] & bit == 0 {
+                signature.blocks[block] |= bit;
+                signature.lost -= 1;
+            }
+        }
+        Ok(signature)
+    }
+
+    /// Forgets all packets, and keeps the memory.
+    pub fn clear(&mut self) {
+        self.blocks.clear();
+        (self.packets, self.lost) = (0, 0);
+    }
+
+    /// As [`Signature::from_bits`], in place of what there was.
+    ///
+    /// # Errors
+    /// As there; it is cleared then.
+    pub fn fill_bits(&mut self, bits: &str) -> Result<(), SignatureError> {
+        self.clear();
+        let filled = bits.chars().try_for_each(|bit| match bit {
+            '1' => self.push_received(1),
+            '0' => self.push_lost(1),
+            other => Err(SignatureError::NoBit(other)),
+        });
+        self.clear_unless(filled)
+    }
+
+    /// As [`Signature::from_runs`], in place of what there was.
+    ///
+    /// # Errors
+    /// As there; it is cleared then.
+    pub fn fill_runs(
+        &mut self,
+        window: u32,
+        runs: impl IntoIterator<Item = u32>,
+    ) -> Result<(), SignatureError> {
+        self.clear();
+        let filled = self.push_runs(window, runs);
+        self.clear_unless(filled)
+    }
+
+    /// So many more packets, all received.
+    ///
+    /// # Errors
+    /// More than [`Signature::PACKETS_MAX`] in all; nothing is added then.
+    pub fn push_received(&mut self, count: u32) -> Result<(), SignatureError> {
+        let (from, to) = self.grow(count)?;
+        for block in from / 64..=to.saturating_sub(1) / 64 {
+            let start = from.max(block * 64) - block * 64;
+            let end = to.min(block * 64 + 64) - block * 64;
+            if start < end {
+                self.blocks[block] |= (u64::MAX >> (64 - (end - start))) << start;
+            }
+        }
+        Ok(())
+    }
+
+    /// So many more packets, all lost.
+    ///
+    /// # Errors
+    /// More than [`Signature::PACKETS_MAX`] in all; nothing is added then.
+    pub fn push_lost(&mut self, count: u32) -> Result<(), SignatureError> {
+        self.grow(count)?;
+        self.lost += count;
+        Ok(())
+    }
+
+    /// Packets of the window.
+    pub fn packets(&self) -> u32 {
+        self.packets
+    }
+
+    /// Packets of it that were lost.
+    pub fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Share of the packets that were lost, 0 to 1; 0 where there are none.
+    pub fn loss_rate(&self) -> f64 {
+        if self.packets == 0 { 0.0 } else { f64::from(self.lost) / f64::from(self.packets) }
+    }
+
+    /// The runs of lost packets, in order.
+    pub fn gaps(&self) -> Gaps<'_> {
+        Gaps { signature: self, at: 0 }
+    }
+
+    /// 64 packets a block, from the least significant bit; 1 = received. What is past the last packet is 0.
+    pub(crate) fn blocks(&self) -> &[u64] {
+        &self.blocks
+    }
+
+    fn push_runs(&mut self, window: u32, runs: impl IntoIterator<Item = u32>) -> Result<(), SignatureError> {
+        if window > Self::PACKETS_MAX {
+            return Err(SignatureError::TooLong);
+        }
+        for (index, run) in runs.into_iter().enumerate() {
+            if window - self.packets < run {
+                let packets = u64::from(self.packets) + u64::from(run);
+                return Err(SignatureError::Overflow { packets, window });
+            }
+            if index % 2 == 0 { self.push_received(run)? } else { self.push_lost(run)? }
+        }
+        self.push_received(window - self.packets)
+    }
+
+    /// Makes room for so many more, lost so far: from which index to which.
+    fn grow(&mut self, count: u32) -> Result<(usize, usize), SignatureError> {
+        if Self::PACKETS_MAX - self.packets < count {
+            return Err(SignatureError::TooLong);
+        }
+        let from = self.packets as usize;
+        self.packets += count;
+        let to = self.packets as usize;
+        self.blocks.resize(to.div_ceil(64), 0);
+        Ok((from, to))
+    }
+
+    fn clear_unless(&mut self, filled: Result<(), SignatureError>) -> Result<(), SignatureError> {
+        filled.inspect_err(|_| self.clear())
+    }
+
+    /// The first index at or after `at` whose packet was received, or was not; the window's end if there is none.
+    fn next(&self, at: u32, is_received: bool) -> u32 {
+        let mut index = at as usize / 64;
+        let mut mask = u64::MAX << (at % 64);
+        while let Some(block) = self.blocks.get(index) {
+            let found = if is_received { *block } else { !*block } & mask;
+            if found != 0 {
+                return (index as u32 * 64 + found.trailing_zeros()).min(self.packets);
+            }
+            (index, mask) = (index + 1, u64::MAX);
+        }
+        self.packets
+    }
+}
+
+/// The gaps of a [`Signature`], in order.
+#[derive(Clone, Debug)]
+pub struct Gaps<'a> {
+    signature: &'a Signature,
+    at: u32,
+}
+
+impl Iterator for Gaps<'_> {
+    type Item = Gap;
+
+    fn next(&mut self) -> Option<Gap> {
+        let lost_from = self.signature.next(self.at, false);
+        if lost_from == self.signature.packets {
+            return None;
+        }
+        let lost_to = self.signature.next(lost_from, true);
+        let gap = Gap { received: lost_from - self.at, lost: lost_to - lost_from };
+        self.at = lost_to;
+        Some(gap)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn bits_runs_and_numbers_say_the_same(bits in proptest::collection::vec(any::<bool>(), 0..300)) {
+            let text: String = bits.iter().map(|bit| if *bit { '1' } else { '0' }).collect();
+            let signature = Signature::from_bits(&text).unwrap();
+            let lost = bits.iter().filter(|bit| !**bit).count();
+            prop_assert_eq!((signature.packets() as usize, signature.lost() as usize), (bits.len(), lost));
+            let runs = signature.gaps().flat_map(|gap| [gap.received, gap.lost]);
+            prop_assert_eq!(&Signature::from_runs(bits.len() as u32, runs).unwrap(), &signature);
+            let numbers = bits.iter().zip(7..).filter(|(bit, _)| **bit).map(|(_, number)| number);
+            prop_assert_eq!(&Signature::from_received(7, bits.len() as u32, numbers).unwrap(), &signature);
+        }
+    }
+
+    #[test]
+    fn what_does_not_fit_is_refused_and_leaves_nothing() {
+        assert_eq!(Signature::from_bits("10x"), Err(SignatureError::NoBit('x')));
+        let overflow = SignatureError::Overflow { packets: 11, window: 10 };
+        assert_eq!(Signature::from_runs(10, [4, 7]), Err(overflow));
+        assert_eq!(Signature::from_runs(u32::MAX, []), Err(SignatureError::TooLong));
+        let mut signature = Signature::from_runs(Signature::PACKETS_MAX, [0, 1]).unwrap();
+        assert_eq!(signature.push_lost(1), Err(SignatureError::TooLong));
+        assert!(signature.fill_runs(10, [u32::MAX]).is_err());
+        assert_eq!((signature, Signature::new().gaps().next()), (Signature::new(), None));
+    }
+}
