@@ -4,6 +4,7 @@
 //!
 //! - A [`Signature`] is the fate of each packet of a window (Dickens §3.1).
 //! - A [`Meter`] computes its [`Metrics`]: admissible words, complexity, success proportion, runs and gaps.
+//! - A [`PaperClassifier`] is the one of Dickens §3.
 #![forbid(unsafe_code)]
 
 mod classifier;
@@ -20,6 +21,6 @@ pub use evidence::{Cause, Diagnosis, Evidence, Found, GapEvidence, Shape, Verdic
 pub use fit::{FitError, Labelled, fit, fit_paper};
 pub use metrics::{Meter, Metrics};
 pub use model::ModelError;
-pub use paper::PaperClassifier;
+pub use paper::{Curve, LowModel, Normal, PaperClassifier, PaperModel};
 pub use signature::{Gap, Gaps, Signature, SignatureError};
 pub use words::{WORD_MAX, Words};

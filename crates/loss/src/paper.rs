@@ -1,32 +1,260 @@
 //! The paper's classifier (Dickens §3).
 
-use crate::{Diagnosis, Metrics, ModelError};
+use std::fmt::Write;
 
-/// The classifier exactly as Dickens §3 describes it.
-#[derive(Clone, Debug)]
-pub struct PaperClassifier {}
+use serde::Deserialize;
+
+use crate::model::{self, VERSION};
+use crate::{Diagnosis, Metrics, ModelError, Signature, Verdict, WORD_MAX};
+
+/// The classifier exactly as Dickens §3 describes it: it looks at the pattern of losses alone, and at one number of it.
+///
+/// At loss rates of 0.0005 and more that is the complexity, against its mean as a function of the rate; from 0.00008 on the success proportion.
+/// The likelihood of a cause is the area of its normal distribution that is farther from the mean than what was seen; both causes
+/// are equally likely beforehand, and an answer needs a probability of 0.95. Below 0.00008, and where neither
+/// cause explains what was seen, they stay equally likely. Above 0.05 the curves go on where nothing was fitted, and the answer says so.
+///
+/// A fit holds for one length of windows. A model has some, and the nearest in the logarithm of the length is used; there is nothing between them,
+/// because constants of two fits, taken in between, are of no fit.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct PaperClassifier {
+    runs: u64,
+    models: Vec<PaperModel>,
+}
+
+/// What was fitted on windows of one length.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct PaperModel {
+    /// The length of the windows (packets).
+    pub packets: u32,
+    /// How many windows there were.
+    pub windows: u64,
+    /// Success proportion at low loss rates; `None` where there were too few windows: nothing is said there.
+    pub low: Option<LowModel>,
+    /// Complexity of what the host's CPU lost.
+    pub cpu: Curve,
+    /// Complexity of what the network lost.
+    pub network: Curve,
+}
+
+/// Success proportion at loss rates of 0.00008 to 0.0005 (Dickens §3.1.5), which does not depend on the rate there.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct LowModel {
+    /// Of what the host's CPU lost.
+    pub cpu: Normal,
+    /// Of what the network lost.
+    pub network: Normal,
+}
+
+/// A normal distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct Normal {
+    /// Its mean.
+    pub mean: f64,
+    /// Its standard deviation, above 0.
+    pub sd: f64,
+}
+
+/// Mean complexity as a function of the loss rate p (Dickens §3.1.6), a exp(b p) + c exp(d p), and the standard deviation around it. Of the CPU it has
+/// one exponential: c and d are 0.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+#[allow(missing_docs, reason = "the formula says what a to d are")]
+pub struct Curve {
+    pub a: f64,
+    pub b: f64,
+    #[serde(default)]
+    pub c: f64,
+    #[serde(default)]
+    pub d: f64,
+    /// The standard deviation of complexity around the curve, above 0.
+    pub sd: f64,
+}
+
+impl Normal {
+    /// How likely something is to be at least as far from the mean as `value`, on either side: 1 − P(−z < Z < z) (Dickens §3.3), 0 to 1.
+    pub fn tail_area(&self, value: f64) -> f64 {
+        let z = (value - self.mean).abs() / self.sd;
+        libm::erfc(z * std::f64::consts::FRAC_1_SQRT_2)
+    }
+
+    fn is_possible(&self) -> bool {
+        self.mean.is_finite() && self.sd.is_finite() && self.sd > 0.0
+    }
+}
+
+impl Curve {
+    /// Complexity at a loss rate of 0 to 1.
+    pub fn at(&self, loss_rate: f64) -> Normal {
+        let exponential = |factor: f64, exponent: f64| factor * libm::exp(exponent * loss_rate);
+        Normal { mean: exponential(self.a, self.b) + exponential(self.c, self.d), sd: self.sd }
+    }
+
+    /// Each term is monotone: what is finite at both ends is no NaN in between.
+    pub(crate) fn is_possible(&self) -> bool {
+        [self.a, self.b, self.c, self.d].iter().all(|constant| constant.is_finite())
+            && self.at(0.0).is_possible()
+            && self.at(1.0).is_possible()
+    }
+}
 
 impl PaperClassifier {
-    /// With the model that comes with it.
+    /// With the model that comes with it, of `paper`'s kinds of contention: see the file `models/paper.toml`.
     pub fn shipped() -> Self {
-        Self {}
+        // A test reads it; a classifier without models is sure of nothing.
+        Self::read(SHIPPED).unwrap_or_default()
     }
 
     /// With a model that was saved.
     ///
     /// # Errors
     /// A model that is truncated, newer, or not possible.
-    pub fn read(_model: &str) -> Result<Self, ModelError> {
-        Ok(Self {})
+    pub fn read(model: &str) -> Result<Self, ModelError> {
+        let File { fitted_on, models } = model::read(model, FORMAT)?;
+        let mut longer_than = WORD_MAX - 1;
+        for PaperModel { packets, low, cpu, network, .. } in &models {
+            if *packets <= longer_than || *packets > Signature::PACKETS_MAX {
+                return Err(ModelError::Invalid(format!("windows of {packets} packets after {longer_than}")));
+            }
+            let is_low_possible = low.is_none_or(|low| low.cpu.is_possible() && low.network.is_possible());
+            if !(is_low_possible && cpu.is_possible() && network.is_possible()) {
+                return Err(ModelError::Invalid(format!("a curve for {packets} packets is not possible")));
+            }
+            longer_than = *packets;
+        }
+        // Tells of a file that was cut between two models.
+        if models.is_empty() || count(&models) != Some(fitted_on.windows) {
+            return Err(ModelError::Invalid("it is not complete".to_owned()));
+        }
+        Ok(Self { runs: fitted_on.runs, models })
     }
 
     /// The model, to be saved.
     pub fn write(&self) -> String {
-        String::new()
+        let windows = count(&self.models).unwrap_or_default();
+        let mut text = format!(
+            "# The paper's classifier (Dickens §3): complexity against the loss rate p, a exp(b p) + c exp(d p), and at low loss the\n\
+             # success proportion.\n\
+             format = \"{FORMAT}\"\nversion = {VERSION}\nfitted_on = {{ windows = {windows}, runs = {} }}\n",
+            self.runs
+        );
+        let normal = |normal: &Normal| format!("{{ mean = {:?}, sd = {:?} }}", normal.mean, normal.sd);
+        for PaperModel { packets, windows, low, cpu, network } in &self.models {
+            let _ = write!(text, "\n[[models]]\npackets = {packets}\nwindows = {windows}\n");
+            if let Some(low) = low {
+                let _ = writeln!(
+                    text,
+                    "low = {{ cpu = {}, network = {} }}",
+                    normal(&low.cpu),
+                    normal(&low.network)
+                );
+            }
+            let _ = writeln!(text, "cpu = {{ a = {:?}, b = {:?}, sd = {:?} }}", cpu.a, cpu.b, cpu.sd);
+            let Curve { a, b, c, d, sd } = network;
+            let _ = writeln!(text, "network = {{ a = {a:?}, b = {b:?}, c = {c:?}, d = {d:?}, sd = {sd:?} }}");
+        }
+        text
+    }
+
+    /// What was fitted, from short windows to long ones.
+    pub fn models(&self) -> &[PaperModel] {
+        &self.models
     }
 
     /// Who lost the packets of a window.
     pub fn diagnose(&self, metrics: &Metrics) -> Diagnosis {
-        Diagnosis::inconclusive(metrics.lost)
+        let mut diagnosis = Diagnosis::inconclusive(metrics.lost);
+        let Some((cpu, network)) = self.likelihoods(metrics) else { return diagnosis };
+        diagnosis.found.pattern = true;
+        diagnosis.found.extrapolated = loss_rate(metrics) > LOSS_RATE_MAX;
+        if cpu.max(network) >= TAIL_MIN {
+            diagnosis.p_cpu = cpu / (cpu + network);
+        }
+        if diagnosis.p_cpu >= SURE {
+            diagnosis.verdict = Verdict::Cpu;
+            diagnosis.lost_host = std::mem::take(&mut diagnosis.lost_unknown);
+        } else if 1.0 - diagnosis.p_cpu >= SURE {
+            diagnosis.verdict = Verdict::Network;
+            diagnosis.lost_network = std::mem::take(&mut diagnosis.lost_unknown);
+        }
+        diagnosis
+    }
+
+    /// The tail areas of both causes; `None` where there is too little to look at.
+    fn likelihoods(&self, metrics: &Metrics) -> Option<(f64, f64)> {
+        let rate = loss_rate(metrics);
+        if metrics.na17 == 0 || rate < LOSS_RATE_MIN {
+            return None;
+        }
+        let model = self.model_for(metrics.packets)?;
+        if rate < LOSS_RATE_LOW {
+            let tail_area = |normal: Normal| normal.tail_area(metrics.success_proportion);
+            model.low.map(|low| (tail_area(low.cpu), tail_area(low.network)))
+        } else {
+            let tail_area = |curve: Curve| curve.at(rate).tail_area(metrics.complexity);
+            Some((tail_area(model.cpu), tail_area(model.network)))
+        }
+    }
+
+    /// The one whose length is nearest, as a ratio.
+    fn model_for(&self, packets: u32) -> Option<&PaperModel> {
+        let packets = f64::from(packets);
+        let ratio =
+            |model: &PaperModel| (packets / f64::from(model.packets)).max(f64::from(model.packets) / packets);
+        self.models.iter().min_by(|one, other| ratio(one).total_cmp(&ratio(other)))
     }
 }
+
+/// The share of the packets that were lost, 0 to 1; 0 where there are none.
+pub(crate) fn loss_rate(metrics: &Metrics) -> f64 {
+    if metrics.packets == 0 { 0.0 } else { f64::from(metrics.lost) / f64::from(metrics.packets) }
+}
+
+fn count(models: &[PaperModel]) -> Option<u64> {
+    models.iter().try_fold(0u64, |sum, model| sum.checked_add(model.windows))
+}
+
+/// The file of a model.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    fitted_on: FittedOn,
+    models: Vec<PaperModel>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct FittedOn {
+    windows: u64,
+    runs: u64,
+}
+
+const FORMAT: &str = "barograph-loss-paper";
+
+const SHIPPED: &str = include_str!("../models/paper.toml");
+
+/// "The operating range of the classifier", below which signatures "did not, in general, contain enough information" (Dickens §2.2, §3.1.5).
+pub(crate) const LOSS_RATE_MIN: f64 = 0.00008;
+
+/// Below it the complexities of both causes overlap (Dickens §3.1.4).
+pub(crate) const LOSS_RATE_LOW: f64 = 0.0005;
+
+/// The highest loss rate that curves are fitted on (Dickens §3.1.4).
+pub(crate) const LOSS_RATE_MAX: f64 = 0.05;
+
+/// From which probability on a cause is named (Dickens §2.2).
+const SURE: f64 = 0.95;
+
+/// Where both tail areas are smaller, neither cause explains the window: five standard deviations from either mean. Of the paper's 160 000
+/// windows (§4.3) a normal distribution would have a sixth of one there, so that nobody has seen which of the two tails is the longer.
+const TAIL_MIN: f64 = 1e-6;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,188 @@
+#![allow(clippy::unwrap_used)]
+use proptest::prelude::*;
+
+use super::*;
+use crate::Found;
+
+/// Flat curves far apart: complexity 0.3 is the CPU's, 0.6 the network's; success 0.9 and 0.1.
+fn classifier() -> PaperClassifier {
+    PaperClassifier::read(MODEL).unwrap()
+}
+
+fn window(lost: u32, complexity: f64, success_proportion: f64) -> Metrics {
+    Metrics { packets: 100_000, lost, na17: 100, complexity, success_proportion, ..Metrics::default() }
+}
+
+/// P(−z < Z < z) by Simpson's rule.
+fn central_area(z: f64) -> f64 {
+    let (steps, mut sum) = (2000, 0.0);
+    for step in 0..=steps {
+        let x = z * f64::from(step) / f64::from(steps);
+        let weight = if step == 0 || step == steps { 1.0 } else { f64::from(2 + step % 2 * 2) };
+        sum += weight * (-0.5 * x * x).exp();
+    }
+    2.0 * sum * z / (3.0 * f64::from(steps)) / (2.0 * std::f64::consts::PI).sqrt()
+}
+
+#[test]
+fn tail_areas_are_those_of_the_normal_distribution() {
+    let normal = Normal { mean: 0.3, sd: 0.02 };
+    for (z, area) in
+        [(0.0, 1.0), (1.0, 0.317_310_507_863), (1.959_963_984_54, 0.05), (3.0, 0.002_699_796_063), (1e6, 0.0)]
+    {
+        for value in [0.3 + z * 0.02, 0.3 - z * 0.02] {
+            assert!((normal.tail_area(value) - area).abs() < 1e-10, "{z}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_posterior_is_as_defined(lost in 50u32..=5000, complexity in 0.2..0.7) {
+        let z = [0.3, 0.6].map(|mean| f64::abs(complexity - mean) / 0.05);
+        let [cpu, network] = z.map(|z| 1.0 - central_area(z));
+        let diagnosis = classifier().diagnose(&window(lost, complexity, 0.5));
+        let p_cpu = cpu / (cpu + network);
+        prop_assert!((diagnosis.p_cpu - p_cpu).abs() < 1e-6);
+        // Not within rounding of the rule.
+        prop_assume!((p_cpu - 0.95).abs() > 1e-6 && (p_cpu - 0.05).abs() > 1e-6);
+        let lost = (diagnosis.lost_host, diagnosis.lost_network, diagnosis.lost_unknown);
+        let all = window(lost.0 + lost.1 + lost.2, 0.0, 0.0).lost;
+        prop_assert_eq!(match diagnosis.verdict {
+            Verdict::Cpu => p_cpu >= 0.95 && lost == (all, 0, 0),
+            Verdict::Network => p_cpu <= 0.05 && lost == (0, all, 0),
+            Verdict::Inconclusive => p_cpu > 0.05 && p_cpu < 0.95 && lost == (0, 0, all),
+            Verdict::Hybrid => false,
+        }, true);
+    }
+
+    #[test]
+    fn any_numbers_have_an_answer(
+        packets: u32, lost: u32, na17: u32, complexity: f64, success_proportion: f64,
+    ) {
+        let metrics = Metrics { packets, lost, na17, complexity, success_proportion, ..Metrics::default() };
+        let diagnosis = PaperClassifier::shipped().diagnose(&metrics);
+        prop_assert!((0.0..=1.0).contains(&diagnosis.p_cpu));
+    }
+}
+
+#[test]
+fn loss_rates_decide_what_is_looked_at() {
+    let verdict =
+        |lost, complexity, success| classifier().diagnose(&window(lost, complexity, success)).verdict;
+    // Of 100 000 packets: 0.00007, and 0.00008.
+    assert_eq!((verdict(7, 0.3, 0.9), verdict(8, 0.3, 0.9)), (Verdict::Inconclusive, Verdict::Cpu));
+    // 0.00049: success proportion; 0.0005: complexity.
+    assert_eq!((verdict(49, 0.3, 0.1), verdict(50, 0.3, 0.1)), (Verdict::Network, Verdict::Cpu));
+    assert_eq!((verdict(49, 0.6, 0.9), verdict(50, 0.6, 0.9)), (Verdict::Cpu, Verdict::Network));
+    // 0.05, and more.
+    let found = |lost| classifier().diagnose(&window(lost, 0.3, 0.9)).found;
+    assert_eq!(found(5000), Found { pattern: true, ..Found::default() });
+    assert_eq!(found(5001), Found { pattern: true, extrapolated: true, ..Found::default() });
+    assert_eq!(verdict(5001, 0.3, 0.9), Verdict::Cpu);
+}
+
+#[test]
+fn what_neither_cause_explains_is_inconclusive() {
+    // 0.45 is three standard deviations from both; 0.9 is six from the network, and twelve from the CPU.
+    for complexity in [0.45, 0.9, 1.0, 0.0, f64::NAN] {
+        let diagnosis = classifier().diagnose(&window(1000, complexity, 0.5));
+        assert_eq!((diagnosis.verdict, diagnosis.lost_unknown), (Verdict::Inconclusive, 1000));
+        assert!((diagnosis.p_cpu - 0.5).abs() < 1e-9, "{complexity}");
+    }
+    assert_eq!(classifier().diagnose(&window(1000, 0.8, 0.5)).verdict, Verdict::Network);
+    let nothing = Diagnosis::inconclusive(0);
+    assert_eq!(classifier().diagnose(&Metrics::default()), nothing);
+    assert_eq!(classifier().diagnose(&window(0, 0.0, 0.0)), nothing);
+    let short = Metrics { packets: 16, lost: 8, ..Metrics::default() };
+    assert_eq!(classifier().diagnose(&short), Diagnosis::inconclusive(8));
+}
+
+#[test]
+fn the_nearest_length_speaks() {
+    let classifier = classifier();
+    let nearest = |packets| classifier.model_for(packets).unwrap().packets;
+    assert_eq!(
+        [17, 10_000, 31_000, 33_000, 1 << 24].map(nearest),
+        [10_000, 10_000, 10_000, 100_000, 100_000]
+    );
+    // There it has no success proportions.
+    let low = Metrics { packets: 10_000, ..window(4, 0.3, 0.9) };
+    assert_eq!(classifier.diagnose(&low), Diagnosis::inconclusive(4));
+}
+
+#[test]
+fn the_shipped_model_is_read_and_stays_itself() {
+    let shipped = PaperClassifier::read(SHIPPED).unwrap();
+    assert_eq!((PaperClassifier::shipped(), shipped.write().as_str()), (shipped.clone(), SHIPPED));
+    assert!(shipped.models().iter().any(|model| model.packets == 20_000 && model.low.is_some()));
+    assert_eq!(PaperClassifier::read(&classifier().write()).unwrap(), classifier());
+}
+
+#[test]
+fn a_model_that_was_cut_off_is_none() {
+    for text in [SHIPPED, MODEL] {
+        for end in (0..text.trim_end().len()).filter(|end| text.is_char_boundary(*end)) {
+            assert!(PaperClassifier::read(&text[..end]).is_err(), "{end} bytes are a model");
+        }
+    }
+}
+
+#[test]
+fn hostile_models_are_told_from_newer_ones() {
+    let read = |from: &str, to: &str| {
+        assert!(MODEL.contains(from), "{from}");
+        PaperClassifier::read(&MODEL.replacen(from, to, 1))
+    };
+    assert_eq!(read("version = 1", "version = 2\nother = 7"), Err(ModelError::Version(2)));
+    for (from, to) in [
+        ("version = 1", "version = -1"),
+        ("version = 1", "version = \"1\""),
+        ("version = 1\n", ""),
+        ("barograph-loss-paper", "barograph-loss"),
+        ("format = ", "#"),
+        ("windows = 60", "windows = 61"),
+        ("windows = 20", "windows = 18446744073709551615"),
+        ("packets = 10000", "packets = 16"),
+        ("packets = 10000", "packets = 100000"),
+        ("packets = 10000", "packets = 16777217"),
+        ("packets = 10000", "packets = 1e4"),
+        ("sd = 0.05", "sd = 0.0"),
+        ("sd = 0.05", "sd = -0.05"),
+        ("sd = 0.05", "sd = nan"),
+        ("sd = 0.05", "sd = inf"),
+        ("a = 0.3", "a = nan"),
+        ("b = 0.0", "b = 1000.0"),
+        ("c = 0.0, d = 0.0", "c = 1.0, d = 1e308"),
+        ("a = 0.3, ", ""),
+        ("a = 0.3", "a = 0.3, e = 1.0"),
+        ("mean = 0.9", "mean = inf"),
+        ("low = ", "high = "),
+    ] {
+        assert!(matches!(read(from, to), Err(ModelError::Invalid(_))), "{to}");
+    }
+    let deep = format!("format = \"{FORMAT}\"\nversion = 1\nmodels = {}", "[".repeat(100_000));
+    let long = MODEL.to_owned() + &"#".repeat(1 << 20);
+    for text in ["", "\0", "models = []", &deep, &long, &SHIPPED.replace('[', "[[")] {
+        assert!(matches!(PaperClassifier::read(text), Err(ModelError::Invalid(_))));
+    }
+}
+
+const MODEL: &str = r#"
+format = "barograph-loss-paper"
+version = 1
+fitted_on = { windows = 60, runs = 6 }
+
+[[models]]
+packets = 10000
+windows = 20
+cpu = { a = 0.3, b = 0.0, sd = 0.05 }
+network = { a = 0.6, b = 0.0, c = 0.0, d = 0.0, sd = 0.05 }
+
+[[models]]
+packets = 100000
+windows = 40
+low = { cpu = { mean = 0.9, sd = 0.1 }, network = { mean = 0.1, sd = 0.1 } }
+cpu = { a = 0.3, b = 0.0, sd = 0.05 }
+network = { a = 0.6, b = 0.0, c = 0.0, d = 0.0, sd = 0.05 }
+"#;
