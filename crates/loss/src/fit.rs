@@ -1,8 +1,23 @@
 //! Learning a classifier from labelled windows.
 
+#[cfg(feature = "fit")]
+mod curve;
+#[cfg(feature = "fit")]
+mod normality;
+#[cfg(feature = "fit")]
+mod paper;
+#[cfg(feature = "fit")]
+mod report;
+
 use thiserror::Error;
 
-use crate::{Cause, Classifier, Evidence, Metrics, PaperClassifier, Signature};
+#[cfg(feature = "fit")]
+pub use self::{
+    normality::ShapiroWilk,
+    paper::{PAPER_KINDS, fit_paper},
+    report::{BinReport, CurveReport, FitReport, LowReport},
+};
+use crate::{Cause, Classifier, Evidence, Metrics, Signature};
 
 /// A window of which it is known who lost its packets.
 #[derive(Clone, Debug)]
@@ -38,14 +53,6 @@ pub enum FitError {
     /// The curve was not found.
     #[error("no curve was found: {0}")]
     NoCurve(String),
-}
-
-/// Learns the paper's models; windows of both causes are passed over.
-///
-/// # Errors
-/// Too few windows, or curves that are not found.
-pub fn fit_paper(_windows: &[Labelled]) -> Result<PaperClassifier, FitError> {
-    Ok(PaperClassifier::shipped())
 }
 
 /// Learns the default classifier's model.

@@ -18,7 +18,9 @@ mod words;
 
 pub use classifier::Classifier;
 pub use evidence::{Cause, Diagnosis, Evidence, Found, GapEvidence, Shape, Verdict};
-pub use fit::{FitError, Labelled, fit, fit_paper};
+#[cfg(feature = "fit")]
+pub use fit::{BinReport, CurveReport, FitReport, LowReport, PAPER_KINDS, ShapiroWilk, fit_paper};
+pub use fit::{FitError, Labelled, fit};
 pub use metrics::{Meter, Metrics};
 pub use model::ModelError;
 pub use paper::{Curve, LowModel, Normal, PaperClassifier, PaperModel};

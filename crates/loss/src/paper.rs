@@ -112,6 +112,11 @@ impl PaperClassifier {
         Self::read(SHIPPED).unwrap_or_default()
     }
 
+    #[cfg(feature = "fit")]
+    pub(crate) fn new(runs: u64, models: Vec<PaperModel>) -> Self {
+        Self { runs, models }
+    }
+
     /// With a model that was saved.
     ///
     /// # Errors

@@ -1,0 +1,234 @@
+//! The paper's models (Dickens §3.1.5–3.2).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::curve::{fit_exponential, fit_exponentials};
+use super::{FitError, Labelled};
+use crate::paper::{Curve, LOSS_RATE_LOW, LOSS_RATE_MAX, LOSS_RATE_MIN, LowModel, Normal, loss_rate};
+use crate::{Cause, Metrics, PaperClassifier, PaperModel};
+
+/// Learns the paper's models, one for each length of windows; those with too few windows, or without a curve, are left out.
+///
+/// Windows of both causes, and those with a loss rate outside of 0.00008 to 0.05, are passed over. A model needs 10 windows of
+/// each cause at 0.0005 and above. Below, it has no success proportions if a cause has no window at all, or none has 3; a cause
+/// that has fewer is taken to scatter as the other does.
+///
+/// # Errors
+/// Nothing is left; why the longest was left out.
+pub fn fit_paper(windows: &[Labelled]) -> Result<PaperClassifier, FitError> {
+    let mut lengths: BTreeMap<u32, Vec<&Labelled>> = BTreeMap::new();
+    for window in windows.iter().filter(|window| is_fitted(window)) {
+        lengths.entry(window.metrics.packets).or_default().push(window);
+    }
+    let (mut models, mut runs) = (Vec::new(), BTreeSet::new());
+    let mut missing = FitError::TooFew { cause: Cause::Host, found: 0, needed: CURVE_WINDOWS_MIN };
+    for (packets, windows) in lengths {
+        match fit_length(packets, &windows) {
+            Ok(model) => {
+                models.push(model);
+                runs.extend(windows.iter().map(|window| &window.run));
+            }
+            Err(reason) => missing = reason,
+        }
+    }
+    if models.is_empty() { Err(missing) } else { Ok(PaperClassifier::new(runs.len() as u64, models)) }
+}
+
+fn fit_length(packets: u32, windows: &[&Labelled]) -> Result<PaperModel, FitError> {
+    let curve = |cause, fit: Fit| {
+        let pairs: Vec<_> =
+            of(windows, cause, false).map(|metrics| (loss_rate(metrics), metrics.complexity)).collect();
+        if pairs.len() < CURVE_WINDOWS_MIN {
+            return Err(FitError::TooFew { cause, found: pairs.len(), needed: CURVE_WINDOWS_MIN });
+        }
+        fit_without_outliers(pairs, fit).map(rounded_curve)
+    };
+    Ok(PaperModel {
+        packets,
+        windows: windows.len() as u64,
+        low: low_model(windows),
+        cpu: curve(Cause::Host, fit_exponential)?,
+        network: curve(Cause::Network, fit_exponentials)?,
+    })
+}
+
+/// From loss rates and complexities.
+type Fit = fn(&[(f64, f64)]) -> Result<Curve, FitError>;
+
+/// Fits twice: the second time without what lies far from the first curve (Dickens §3.2 removes outliers, and does not say how).
+fn fit_without_outliers(mut pairs: Vec<(f64, f64)>, fit: Fit) -> Result<Curve, FitError> {
+    let first = fit(&pairs)?;
+    let all = pairs.len();
+    pairs.retain(|pair| !is_outlier(&first, *pair));
+    if pairs.len() == all || pairs.len() < CURVE_WINDOWS_MIN { Ok(first) } else { fit(&pairs) }
+}
+
+/// Outliers stay: nearly all proportions of a cause may be the same, and what is left without the others has no spread.
+fn low_model(windows: &[&Labelled]) -> Option<LowModel> {
+    let normal = |cause| {
+        let proportions = of(windows, cause, true).map(|metrics| metrics.success_proportion);
+        let count = proportions.clone().count();
+        let mean = proportions.clone().sum::<f64>() / count as f64;
+        let sd = spread(proportions).filter(|_| count >= SPREAD_WINDOWS_MIN).map(|normal| normal.sd);
+        (count > 0).then_some((mean, sd))
+    };
+    let ((cpu, cpu_sd), (network, network_sd)) = (normal(Cause::Host)?, normal(Cause::Network)?);
+    let normal = |mean, sd: f64| Normal { mean: rounded(mean), sd: rounded(sd.max(SD_MIN)) };
+    Some(LowModel {
+        cpu: normal(cpu, cpu_sd.or(network_sd)?),
+        network: normal(network, network_sd.or(cpu_sd)?),
+    })
+}
+
+fn rounded_curve(curve: Curve) -> Curve {
+    let Curve { a, b, c, d, sd } = curve;
+    Curve { a: rounded(a), b: rounded(b), c: rounded(c), d: rounded(d), sd: rounded(sd.max(SD_MIN)) }
+}
+
+/// To six digits: beyond, the fit depends on the machine, and a file that is made again would differ.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.5e}").parse().unwrap_or(value)
+}
+
+/// Whether a window is one of those that models are fitted on.
+pub(super) fn is_fitted(window: &Labelled) -> bool {
+    let Metrics { na17, complexity, success_proportion, .. } = window.metrics;
+    let rate = loss_rate(&window.metrics);
+    window.cause != Cause::Unknown
+        && na17 > 0
+        && complexity.is_finite()
+        && success_proportion.is_finite()
+        && (LOSS_RATE_MIN..=LOSS_RATE_MAX).contains(&rate)
+}
+
+/// Mean and standard deviation of two values or more.
+pub(super) fn spread(values: impl Iterator<Item = f64> + Clone) -> Option<Normal> {
+    let count = values.clone().count() as f64;
+    let mean = values.clone().sum::<f64>() / count;
+    let squares: f64 = values.map(|value| (value - mean).powi(2)).sum();
+    (count >= 2.0).then(|| Normal { mean, sd: (squares / (count - 1.0)).sqrt() })
+}
+
+/// The windows of one cause where success proportions are looked at, or complexity.
+pub(super) fn of<'a>(
+    windows: &'a [&'a Labelled],
+    cause: Cause,
+    is_low: bool,
+) -> impl Iterator<Item = &'a Metrics> + Clone {
+    windows
+        .iter()
+        .filter(move |window| window.cause == cause && (loss_rate(&window.metrics) < LOSS_RATE_LOW) == is_low)
+        .map(|window| &window.metrics)
+}
+
+/// Whether a loss rate with a complexity lies too far from a curve to be of it.
+pub(super) fn is_outlier(curve: &Curve, (rate, complexity): (f64, f64)) -> bool {
+    (complexity - curve.at(rate).mean).abs() > OUTLIER_SDS * curve.sd
+}
+
+/// The kinds of contention that the paper fitted its models on, as it made them (§3.1.4) or saw them (§7.1): random losses, streams,
+/// bursts and TCP; the process generator and a share of the CPU. The shipped model is fitted on these.
+pub const PAPER_KINDS: [&str; 6] = ["random", "poisson", "onoff", "tcp", "gen", "quota"];
+
+/// Four constants and a standard deviation that is known to a third need as many.
+const CURVE_WINDOWS_MIN: usize = 10;
+
+/// As many as the test of Shapiro and Wilk takes; two could be the same by chance.
+const SPREAD_WINDOWS_MIN: usize = 3;
+
+/// The usual three: one value in 370 of a normal distribution is farther.
+const OUTLIER_SDS: f64 = 3.0;
+
+/// No spread is smaller than what one word more or less does: log2(35/34)/17 = 0.0025 for the 34 words of a window with one burst, as
+/// the standard deviation of a rounding.
+const SD_MIN: f64 = 0.0007;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::{Evidence, Signature, Verdict};
+
+    fn window(cause: Cause, lost: u32, complexity: f64, success_proportion: f64) -> Labelled {
+        let metrics = Metrics {
+            packets: 100_000,
+            lost,
+            na17: 34,
+            complexity,
+            success_proportion,
+            ..Metrics::default()
+        };
+        let (signature, evidence) = (Signature::new(), Evidence::default());
+        Labelled { signature, metrics, evidence, cause, kind: String::new(), run: lost.to_string() }
+    }
+
+    /// Losses of 0.0005 to 0.05; complexity 0.3 and 0.6, alternately 0.01 less and more.
+    fn windows(count: u32) -> Vec<Labelled> {
+        let both = |index| {
+            let (lost, off) = (50 + 4950 * index / count, if index % 2 == 0 { 0.01 } else { -0.01 });
+            [window(Cause::Host, lost, 0.3 + off, 0.9), window(Cause::Network, lost, 0.6 + off, 0.1)]
+        };
+        (0..count).flat_map(both).collect()
+    }
+
+    #[test]
+    fn what_is_not_fitted_changes_nothing() {
+        let mut all = windows(50);
+        let fitted = fit_paper(&all).unwrap();
+        all.push(window(Cause::Unknown, 1000, 0.9, 0.5));
+        all.push(window(Cause::Host, 7, 0.9, 0.5));
+        all.push(window(Cause::Host, 5001, 0.9, 0.5));
+        all.push(window(Cause::Host, 1000, f64::NAN, 0.5));
+        assert_eq!(fit_paper(&all).unwrap(), fitted);
+        // An outlier is in neither the curve nor its scatter, but is of the windows.
+        all.push(window(Cause::Host, 1000, 0.9, 0.5));
+        let with_outlier = fit_paper(&all).unwrap();
+        assert_eq!(
+            (with_outlier.models()[0].cpu, with_outlier.models()[0].windows),
+            (fitted.models()[0].cpu, 101)
+        );
+        assert_eq!(PaperClassifier::read(&fitted.write()).unwrap(), fitted);
+        let model = &fitted.models()[0];
+        assert!(
+            (model.cpu.at(0.01).mean - 0.3).abs() < 0.003 && (model.cpu.sd - 0.01).abs() < 0.001,
+            "{model:?}"
+        );
+        assert!((model.network.at(0.01).mean - 0.6).abs() < 0.005, "{model:?}");
+    }
+
+    #[test]
+    fn too_few_windows_are_told() {
+        let few = |cause, found| Err(FitError::TooFew { cause, found, needed: 10 });
+        assert_eq!(fit_paper(&[]), few(Cause::Host, 0));
+        assert_eq!(fit_paper(&windows(9)), few(Cause::Host, 9));
+        let mut all = windows(10);
+        all.retain(|window| window.cause == Cause::Host);
+        assert_eq!(fit_paper(&all), few(Cause::Network, 0));
+        assert_eq!(fit_paper(&windows(10)).map(|classifier| classifier.models().len()), Ok(1));
+    }
+
+    #[test]
+    fn one_cause_lends_the_other_its_scatter_at_low_loss() {
+        let mut all = windows(20);
+        let low = |all: &[Labelled]| fit_paper(all).unwrap().models()[0].low;
+        all.extend([0.0, 0.1, 0.2].map(|success| window(Cause::Network, 20, 0.3, success)));
+        assert_eq!(low(&all), None);
+        all.push(window(Cause::Host, 20, 0.3, 0.9));
+        let (cpu, network) = (Normal { mean: 0.9, sd: 0.1 }, Normal { mean: 0.1, sd: 0.1 });
+        assert_eq!(low(&all), Some(LowModel { cpu, network }));
+        let said = fit_paper(&all).unwrap().diagnose(&window(Cause::Host, 40, 0.3, 0.8).metrics);
+        assert_eq!(said.verdict, Verdict::Cpu);
+        all.extend([0.8, 0.7].map(|success| window(Cause::Host, 20, 0.3, success)));
+        assert_eq!(low(&all).unwrap().cpu, Normal { mean: 0.8, sd: 0.1 });
+    }
+
+    #[test]
+    fn windows_that_are_all_the_same_scatter_a_little() {
+        let same = |cause, complexity| (0..30).map(move |_| window(cause, 1000, complexity, 0.5));
+        let all: Vec<_> = same(Cause::Host, 0.3).chain(same(Cause::Network, 0.6)).collect();
+        if let Ok(classifier) = fit_paper(&all) {
+            assert_eq!(classifier.models()[0].cpu.sd, SD_MIN);
+            assert_eq!(PaperClassifier::read(&classifier.write()), Ok(classifier));
+        }
+    }
+}
