@@ -106,7 +106,7 @@ impl Curve {
 }
 
 impl PaperClassifier {
-    /// With the model that comes with it, of `paper`'s kinds of contention: see the file `models/paper.toml`.
+    /// With the model that comes with it, `models/paper.toml`, fitted on the paper's kinds of contention.
     pub fn shipped() -> Self {
         // A test reads it; a classifier without models is sure of nothing.
         Self::read(SHIPPED).unwrap_or_default()

@@ -165,7 +165,7 @@ mod tests {
 
     #[test]
     fn the_jacobian_is_that_of_the_residuals() {
-        let points = points(0.4, 5.0, -0.2, -100.0, 0.01);
+        let points = [(0.0005, 0.3), (0.002, 0.4), (0.01, 0.4), (0.05, 0.6)];
         let mut sum =
             Exponentials { points: &points, constants: DVector::from_vec(vec![0.5, 4.0, -0.3, -200.0]) };
         let numerical = differentiate_numerically(&mut sum).unwrap();
