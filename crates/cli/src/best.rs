@@ -174,7 +174,7 @@ fn time(seconds: f64) -> String {
 
 /// A number of bytes with a unit: kB, MB, GB, TB are powers of 1000; KiB, MiB, GiB, TiB, and k, M, G, T as for
 /// `barograph probe`, powers of 1024.
-fn parse_bytes(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("expected a number of bytes such as 700MB, 1GiB or 14600, found {text}");
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (digits, unit) = text.split_at(split);

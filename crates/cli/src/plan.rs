@@ -6,6 +6,7 @@ use std::time::Duration;
 use barograph_mesh::{BudgetConfig, Cost, Expectation, Layout, Limit, PlanConfig, Policy, expect};
 use serde::Serialize;
 
+use crate::best::parse_bytes;
 use crate::exit::{bad_input, print};
 
 /// Arguments of `barograph plan`.
@@ -30,7 +31,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "PERCENT")]
     share: Option<f64>,
     /// Most bytes that tests of a host may transfer in an hour, both ends counted [default: 1250000000]
-    #[arg(long, value_name = "B")]
+    #[arg(long, value_name = "B", value_parser = parse_bytes)]
     bytes_per_hour: Option<u64>,
     /// Plan and count as Gloperf did: each pair takes one turn for bandwidth and one for latency
     #[arg(long)]
@@ -43,6 +44,9 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> ExitCode {
     if !(args.rate.is_finite() && 0.0 < args.rate) {
         return bad_input(format_args!("--rate: {} Mbit/s is no rate", args.rate));
+    }
+    if let Some(share) = args.share.filter(|share| !(0.0 < *share && *share <= 100.0)) {
+        return bad_input(format_args!("--share: {share} per cent; it must be above 0 and at most 100"));
     }
     let config = config(args);
     let layout = Layout { hosts: args.hosts, sites: args.sites };
