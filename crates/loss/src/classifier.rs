@@ -13,6 +13,7 @@ use self::parts::{MeanDelay, Part, Parts, gaps_only};
 use self::pattern::{Known, Pattern};
 use crate::{Cause, Diagnosis, Evidence, Found, Gap, GapEvidence, Metrics, ModelError, Signature, WORD_MAX};
 
+#[cfg(feature = "fit")]
 pub(crate) use self::judge::is_like_an_outage;
 
 /// Tells by the best evidence present; when in doubt the network.

@@ -122,7 +122,8 @@ impl Classifier {
             && !known.has_queue()
             && is_like_an_outage(of_part(true), &long, known.burst);
         let p_long = if is_outage { 0.5 } else { p_host(&long) };
-        is_clear.then_some(Judged { from, long_lost, long: p_long, short: p_host(&short), shape: None })
+        let shape = is_outage.then_some(Shape::Outage);
+        is_clear.then_some(Judged { from, long_lost, long: p_long, short: p_host(&short), shape })
     }
 }
 
