@@ -36,6 +36,15 @@ int main(void) {
   CHECK(barograph_loss_diagnose(window, &evidence, &again));
   CHECK(again.p_cpu == answer.p_cpu && again.verdict == answer.verdict);
 
+  /* The kernel's count settles who it was, and fields are where the header says. */
+  evidence.host_drops = 41;
+  CHECK(barograph_loss_diagnose(window, &evidence, &again));
+  CHECK(again.verdict == BAROGRAPH_CPU && again.p_cpu >= 0.95);
+  CHECK(again.lost_host == 41 && again.lost_network == 0 && again.lost_unknown == 0);
+  evidence.host_drops = 0;
+  CHECK(barograph_loss_diagnose(window, &evidence, &again));
+  CHECK(again.verdict == BAROGRAPH_NETWORK && again.lost_network == 41);
+
   /* A window that is full takes no more, and says so. */
   CHECK(!barograph_loss_push(window, BAROGRAPH_PACKETS_MAX, 0));
   CHECK(!barograph_loss_push(window, UINT32_MAX, UINT32_MAX));
