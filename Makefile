@@ -8,6 +8,7 @@ up:
 test: install-test-needs
 	cargo test --workspace --all-features --locked
 	scripts/run-examples
+	scripts/test-c
 	scripts/test-web
 	scripts/test-python
 

@@ -1,0 +1,72 @@
+/* Why packets were lost: by the receiving host, which did not read them in time, or by the network.
+ *
+ * Tell the fate of each packet of a window in the order they were sent, then ask:
+ *
+ *     barograph_loss *window = barograph_loss_new();
+ *     barograph_loss_push(window, 9000, 40);          // 9000 received, then 40 lost
+ *     barograph_loss_push(window, 10960, 0);
+ *     barograph_diagnosis answer;
+ *     if (barograph_loss_diagnose(window, NULL, &answer)) printf("%f\n", answer.p_cpu);
+ *     barograph_loss_clear(window);                   // the next window, in the same memory
+ *     barograph_loss_free(window);
+ *
+ * Windows of 20 000 packets and more tell best. No call blocks, and diagnosing allocates nothing; a window is used by one
+ * thread at a time. NULL for a window is harmless. */
+#ifndef BAROGRAPH_LOSS_H
+#define BAROGRAPH_LOSS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The most packets of a window. */
+#define BAROGRAPH_PACKETS_MAX (UINT32_C(1) << 24)
+
+typedef struct barograph_loss barograph_loss;
+
+/* What is known of a window beside its pattern. Less than 0 = not known, which is no evidence either way: begin with
+ * BAROGRAPH_NOTHING_KNOWN and never with zeros. */
+typedef struct barograph_evidence {
+  int64_t burst;      /* packets that the sender sends at once */
+  int64_t host_drops; /* packets that the receiving socket dropped, by its kernel's count (Linux: SO_RXQ_OVFL) */
+  int64_t marks;      /* packets that arrived marked as congested (RFC 3168) */
+  double delay_s;     /* one-way delay just before the losses, above the path's minimum (s); a round trip is none */
+} barograph_evidence;
+
+#define BAROGRAPH_NOTHING_KNOWN {-1, -1, -1, -1.0}
+
+enum { BAROGRAPH_INCONCLUSIVE, BAROGRAPH_CPU, BAROGRAPH_NETWORK, BAROGRAPH_HYBRID };
+enum { BAROGRAPH_NO_SHAPE, BAROGRAPH_OUTAGE, BAROGRAPH_POLICER };
+
+typedef struct barograph_diagnosis {
+  double p_cpu; /* the probability that a lost packet was lost by the host, 0 to 1; of the network it is the rest */
+  uint32_t packets;
+  uint32_t lost; /* = lost_host + lost_network + lost_unknown */
+  uint32_t lost_host;
+  uint32_t lost_network;
+  uint32_t lost_unknown;
+  uint32_t verdict; /* BAROGRAPH_CPU or BAROGRAPH_NETWORK with a probability of at least 0.95; HYBRID, INCONCLUSIVE */
+  uint32_t shape;   /* what the window looks like, if like something */
+} barograph_diagnosis;
+
+/* A window without packets; never NULL. */
+barograph_loss *barograph_loss_new(void);
+void barograph_loss_free(barograph_loss *window);
+
+/* Forgets the packets, and keeps the memory. */
+void barograph_loss_clear(barograph_loss *window);
+
+/* So many packets more that were received, and then so many that were lost. False = that would be more than
+ * BAROGRAPH_PACKETS_MAX, and nothing is added. */
+bool barograph_loss_push(barograph_loss *window, uint32_t received, uint32_t lost);
+
+/* Says who lost the packets; `evidence` may be NULL. False = `window` or `diagnosis` is NULL. */
+bool barograph_loss_diagnose(barograph_loss *window, const barograph_evidence *evidence, barograph_diagnosis *diagnosis);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,69 @@
+/* What C sees of the classifier; scripts/test-c compiles it as C and as C++, and runs both. */
+#include "barograph_loss.h"
+
+#include <math.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static void check(bool holds, const char *what, int line) {
+  if (!holds) {
+    fprintf(stderr, "window.c:%d: does not hold: %s\n", line, what);
+    exit(1);
+  }
+}
+#define CHECK(holds) check((holds), #holds, __LINE__)
+
+int main(void) {
+  barograph_loss *window = barograph_loss_new();
+  barograph_diagnosis answer;
+  CHECK(window != NULL);
+
+  /* Runs of 40 and of 1. */
+  CHECK(barograph_loss_push(window, 9000, 40));
+  CHECK(barograph_loss_push(window, 5000, 1));
+  CHECK(barograph_loss_push(window, 5959, 0));
+  CHECK(barograph_loss_diagnose(window, NULL, &answer));
+  CHECK(answer.packets == 20000 && answer.lost == 41);
+  CHECK(answer.lost_host + answer.lost_network + answer.lost_unknown == 41);
+  CHECK(answer.p_cpu >= 0 && answer.p_cpu <= 1);
+  CHECK(answer.verdict <= BAROGRAPH_HYBRID && answer.shape <= BAROGRAPH_POLICER);
+
+  /* What is said to be unknown is as nothing said. */
+  barograph_evidence evidence = BAROGRAPH_NOTHING_KNOWN;
+  barograph_diagnosis again;
+  evidence.delay_s = NAN;
+  CHECK(barograph_loss_diagnose(window, &evidence, &again));
+  CHECK(again.p_cpu == answer.p_cpu && again.verdict == answer.verdict);
+
+  /* The kernel's count settles who it was, and fields are where the header says. */
+  evidence.host_drops = 41;
+  CHECK(barograph_loss_diagnose(window, &evidence, &again));
+  CHECK(again.verdict == BAROGRAPH_CPU && again.p_cpu >= 0.95);
+  CHECK(again.lost_host == 41 && again.lost_network == 0 && again.lost_unknown == 0);
+  evidence.host_drops = 0;
+  CHECK(barograph_loss_diagnose(window, &evidence, &again));
+  CHECK(again.verdict == BAROGRAPH_NETWORK && again.lost_network == 41);
+
+  /* A window that is full takes no more, and says so. */
+  CHECK(!barograph_loss_push(window, BAROGRAPH_PACKETS_MAX, 0));
+  CHECK(!barograph_loss_push(window, UINT32_MAX, UINT32_MAX));
+  barograph_loss_clear(window);
+  CHECK(barograph_loss_push(window, BAROGRAPH_PACKETS_MAX - 1, 1));
+  CHECK(!barograph_loss_push(window, 0, 1));
+  CHECK(barograph_loss_diagnose(window, NULL, &answer));
+  CHECK(answer.packets == BAROGRAPH_PACKETS_MAX && answer.lost == 1);
+
+  /* An empty window is no error, and nothing can be told of it. */
+  barograph_loss_clear(window);
+  CHECK(barograph_loss_diagnose(window, &evidence, &answer));
+  CHECK(answer.packets == 0 && answer.lost == 0 && answer.verdict == BAROGRAPH_INCONCLUSIVE);
+
+  CHECK(!barograph_loss_push(NULL, 1, 1));
+  CHECK(!barograph_loss_diagnose(NULL, NULL, &answer));
+  CHECK(!barograph_loss_diagnose(window, NULL, NULL));
+  barograph_loss_clear(NULL);
+  barograph_loss_free(NULL);
+  barograph_loss_free(window);
+  return 0;
+}
