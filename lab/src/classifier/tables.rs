@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
-use barograph_loss::{Cause, Labelled};
+use barograph_loss::{Cause, Labelled, PAPER_KINDS};
 
 use crate::report::aligned;
 
@@ -24,7 +24,7 @@ pub(crate) enum Kinds {
 impl Kinds {
     pub(crate) fn has(self, kind: &str) -> bool {
         match self {
-            Self::Papers => ["random", "poisson", "onoff", "tcp", "gen", "quota"].contains(&kind),
+            Self::Papers => PAPER_KINDS.contains(&kind),
             Self::All => !Self::Outage.has(kind),
             Self::Outage => kind == "outage",
         }
