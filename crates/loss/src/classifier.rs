@@ -1,45 +1,170 @@
 //! Who lost the packets of a window, by the best evidence there is.
 
-use crate::{Diagnosis, Evidence, GapEvidence, Metrics, ModelError, Signature};
+mod judge;
+mod lengths;
+mod parts;
+pub(crate) mod pattern;
+
+use std::iter;
+
+use self::judge::{Judged, Tally, cause};
+use self::lengths::{Lengths, some};
+use self::parts::{MeanDelay, Part, Parts, gaps_only};
+use self::pattern::{Known, Pattern};
+use crate::{Cause, Diagnosis, Evidence, Found, Gap, GapEvidence, Metrics, ModelError, Signature, WORD_MAX};
+
+pub(crate) use self::judge::is_like_an_outage;
 
 /// Tells by the best evidence present; when in doubt the network.
-#[derive(Clone, Debug)]
-pub struct Classifier {}
+///
+/// In this order: the kernel's count of drops, unless the pattern contradicts it; marks, delay and pattern together, by a model fitted on
+/// labelled windows. Nothing is allocated for a window.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Classifier {
+    pub(crate) pattern: Pattern,
+}
 
 impl Classifier {
     /// With the model that comes with it.
     pub fn shipped() -> Self {
-        Self {}
+        Self::read(include_str!("../models/default.toml"))
+            .expect("a test reads the model that comes with the crate")
     }
 
     /// With a model that was saved.
     ///
     /// # Errors
     /// A model that is truncated, newer, or not possible.
-    pub fn read(_model: &str) -> Result<Self, ModelError> {
-        Ok(Self {})
+    pub fn read(model: &str) -> Result<Self, ModelError> {
+        Ok(Self { pattern: Pattern::read(model)? })
     }
 
     /// The model, to be saved.
     pub fn write(&self) -> String {
-        String::new()
+        self.pattern.write()
     }
 
     /// Who lost the packets of a window, of which `metrics` were measured.
-    pub fn diagnose(&self, _signature: &Signature, metrics: &Metrics, _evidence: &Evidence) -> Diagnosis {
-        Diagnosis::inconclusive(metrics.lost)
+    pub fn diagnose(&self, signature: &Signature, metrics: &Metrics, evidence: &Evidence) -> Diagnosis {
+        let mut found = Found { extrapolated: signature.loss_rate() > LOSS_RATE_MAX, ..Found::default() };
+        if let Some(claimed) = evidence.host_drops {
+            let host = claimed.min(metrics.lost);
+            found.disbelieved = claimed > host;
+            if has_too_little(metrics) {
+                return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
+            }
+            if self.may_be_the_hosts(&best_case(signature, metrics, host), evidence.burst) {
+                found.host_drops = true;
+                let mut tally = Tally::default();
+                tally.add(host, 1.0);
+                tally.add(metrics.lost - host, 0.0);
+                let is_network = host == 0;
+                let shape = is_network
+                    .then(|| judge::shape(signature.gaps(), metrics, Known::of(evidence)))
+                    .flatten();
+                return tally.diagnosis(shape, found);
+            }
+            found.disbelieved = true;
+        }
+        if has_too_little(metrics) {
+            return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
+        }
+        let known = Known::of(evidence);
+        found.note(known);
+        let judged = self.judge(|| signature.gaps(), metrics, known);
+        let mut tally = Tally::default();
+        tally.add(judged.long_lost, judged.long);
+        tally.add(metrics.lost.saturating_sub(judged.long_lost), judged.short);
+        tally.diagnosis(judged.shape, found)
     }
 
-    /// The same with evidence for each gap, in the order of [`Signature::gaps`]; missing ones are as [`GapEvidence::default`].
+    /// The same with evidence for each gap, in the order of [`Signature::gaps`]; missing ones are as [`GapEvidence::default`]. What no gap has
+    /// evidence of is taken from the window's.
     /// `say` hears of each gap who lost it, and the probability that the host did.
     pub fn diagnose_gaps(
         &self,
-        _signature: &Signature,
+        signature: &Signature,
         metrics: &Metrics,
-        _evidence: &Evidence,
-        _gaps: impl Iterator<Item = GapEvidence> + Clone,
-        _say: impl FnMut(crate::Gap, crate::Cause, f64),
+        evidence: &Evidence,
+        gaps: impl Iterator<Item = GapEvidence> + Clone,
+        mut say: impl FnMut(Gap, Cause, f64),
     ) -> Diagnosis {
-        Diagnosis::inconclusive(metrics.lost)
+        let mut found = Found { extrapolated: signature.loss_rate() > LOSS_RATE_MAX, ..Found::default() };
+        if has_too_little(metrics) {
+            signature.gaps().for_each(|gap| say(gap, Cause::Unknown, 0.5));
+            return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
+        }
+        let has_gap_counts = gaps.clone().any(|known| known.host_drops.is_some());
+        // A count of the whole window goes to its longest runs, which is the best case for it.
+        let window_count = evidence.host_drops.filter(|_| !has_gap_counts);
+        let window_count =
+            window_count.map(|count| Lengths::of(signature.gaps()).longest(count.min(metrics.lost)));
+        let each = || {
+            let mut count = window_count;
+            let known = gaps.clone().chain(iter::repeat(GapEvidence::default()));
+            signature.gaps().zip(known).map(move |(gap, mut known)| {
+                known.host_drops =
+                    count.as_mut().map_or(known.host_drops, |longest| Some(longest.has(gap).into()));
+                (gap, known)
+            })
+        };
+        if has_gap_counts || window_count.is_some() {
+            let claimed = some(each(), |_, known| known.host_drops > Some(0));
+            let claimed = Metrics::of_gaps(metrics.packets, gaps_only(claimed));
+            found.host_drops = self.may_be_the_hosts(&claimed, evidence.burst);
+            found.disbelieved =
+                !found.host_drops || window_count.is_some() && evidence.host_drops > Some(metrics.lost);
+        }
+        let parts = Parts::of(each(), found.host_drops);
+        let judge = |part: Part| {
+            if !parts.may_have(part) {
+                return None;
+            }
+            let of_part = || some(each(), move |_, known| parts.of_gap(known) == part);
+            let mut delay = MeanDelay::default();
+            let of_part_with_delay = of_part().inspect(|(gap, known)| delay.add(*gap, known));
+            let metrics = Metrics::of_gaps(metrics.packets, gaps_only(of_part_with_delay));
+            let known = parts.known(part, delay, evidence);
+            (metrics.gaps > 0).then(|| (self.judge(|| gaps_only(of_part()), &metrics, known), known))
+        };
+        let (delayed, rest) = (judge(Part::Delayed), judge(Part::Rest));
+        for (_, known) in delayed.iter().chain(&rest) {
+            found.note(*known);
+        }
+        let mut tally = Tally::default();
+        for (gap, known) in each() {
+            let p_host =
+                |judged: Option<(Judged, Known)>| judged.map_or(0.5, |(judged, _)| judged.p_host(gap));
+            let p_host = match parts.of_gap(&known) {
+                Part::Host => 1.0,
+                Part::Network => 0.0,
+                Part::Delayed => p_host(delayed),
+                Part::Rest => p_host(rest),
+            };
+            tally.add(gap.lost, p_host);
+            say(gap, cause(p_host), p_host);
+        }
+        tally.diagnosis(rest.and_then(|(judged, _)| judged.shape), found)
     }
+}
+
+/// Above it no window was reported on, and a flag says so (Dickens §3.1.4: "loss rates in the range of 0 to 5%").
+const LOSS_RATE_MAX: f64 = 0.05;
+
+/// The longest runs that make up so many losses: what a claim of them speaks of at best.
+fn best_case(signature: &Signature, metrics: &Metrics, lost: u32) -> Metrics {
+    match lost {
+        0 => Metrics::default(),
+        lost if lost == metrics.lost => *metrics,
+        lost => {
+            let mut longest = Lengths::of(signature.gaps()).longest(lost);
+            let gaps = signature.gaps().map(|gap| (gap, ()));
+            Metrics::of_gaps(metrics.packets, gaps_only(some(gaps, |gap, ()| longest.has(gap))))
+        }
+    }
+}
+
+/// Too few packets for a word, or no loss.
+fn has_too_little(metrics: &Metrics) -> bool {
+    metrics.packets < WORD_MAX || metrics.lost == 0
 }

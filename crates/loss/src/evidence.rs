@@ -70,7 +70,7 @@ pub struct Found {
     pub marks: bool,
     /// A claim of drops that was not believed: the pattern contradicts it, or it is of more packets than were lost.
     pub disbelieved: bool,
-    /// A loss rate above those that the model was fitted on.
+    /// A loss rate above 0.05, for which no figures are given.
     pub extrapolated: bool,
 }
 

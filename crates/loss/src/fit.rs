@@ -3,9 +3,13 @@
 #[cfg(feature = "fit")]
 mod curve;
 #[cfg(feature = "fit")]
+mod logistic;
+#[cfg(feature = "fit")]
 mod normality;
 #[cfg(feature = "fit")]
 mod paper;
+#[cfg(feature = "fit")]
+mod pattern;
 #[cfg(feature = "fit")]
 mod report;
 
@@ -15,9 +19,10 @@ use thiserror::Error;
 pub use self::{
     normality::ShapiroWilk,
     paper::{PAPER_KINDS, fit_paper},
+    pattern::fit,
     report::{BinReport, CurveReport, FitReport, LowReport},
 };
-use crate::{Cause, Classifier, Evidence, Metrics, Signature};
+use crate::{Cause, Evidence, Metrics, Signature};
 
 /// A window of which it is known who lost its packets.
 #[derive(Clone, Debug)]
@@ -53,12 +58,4 @@ pub enum FitError {
     /// The curve was not found.
     #[error("no curve was found: {0}")]
     NoCurve(String),
-}
-
-/// Learns the default classifier's model.
-///
-/// # Errors
-/// Too few windows.
-pub fn fit(_windows: &[Labelled]) -> Result<Classifier, FitError> {
-    Ok(Classifier::shipped())
 }

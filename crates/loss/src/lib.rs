@@ -4,6 +4,7 @@
 //!
 //! - A [`Signature`] is the fate of each packet of a window (Dickens §3.1).
 //! - A [`Meter`] computes its [`Metrics`]: admissible words, complexity, success proportion, runs and gaps.
+//! - A [`Classifier`] tells who lost the packets, of the window and of each gap, by the best evidence there is.
 //! - A [`PaperClassifier`] is the one of Dickens §3.
 #![forbid(unsafe_code)]
 
@@ -19,8 +20,8 @@ mod words;
 pub use classifier::Classifier;
 pub use evidence::{Cause, Diagnosis, Evidence, Found, GapEvidence, Shape, Verdict};
 #[cfg(feature = "fit")]
-pub use fit::{BinReport, CurveReport, FitReport, LowReport, PAPER_KINDS, ShapiroWilk, fit_paper};
-pub use fit::{FitError, Labelled, fit};
+pub use fit::{BinReport, CurveReport, FitReport, LowReport, PAPER_KINDS, ShapiroWilk, fit, fit_paper};
+pub use fit::{FitError, Labelled};
 pub use metrics::{Meter, Metrics};
 pub use model::ModelError;
 pub use paper::{Curve, LowModel, Normal, PaperClassifier, PaperModel};

@@ -1,6 +1,6 @@
 //! What a signature looks like, in numbers.
 
-use crate::{Signature, WORD_MAX, Words};
+use crate::{Gap, Signature, WORD_MAX, Words};
 
 /// What classifiers look at in a window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -32,6 +32,44 @@ pub struct Metrics {
     pub spacing_variation: f64,
 }
 
+impl Metrics {
+    /// What gaps tell of a window: all but its words, which are 0. The gaps may be some of a window's: then the others count as received.
+    pub(crate) fn of_gaps(packets: u32, gaps: impl Iterator<Item = Gap>) -> Self {
+        let mut metrics = Self { packets, ..Self::default() };
+        // Sums of whole numbers, which are exact: of squares at most (2^24)².
+        let (mut squares, mut single) = (0u64, 0u32);
+        let (mut spacing, mut spacing_squares) = (0u64, 0u64);
+        for gap in gaps {
+            if metrics.gaps > 0 {
+                spacing += u64::from(gap.received);
+                spacing_squares += u64::from(gap.received).pow(2);
+            }
+            metrics.lost += gap.lost;
+            metrics.gaps += 1;
+            metrics.longest_burst = metrics.longest_burst.max(gap.lost);
+            single += u32::from(gap.lost == 1);
+            squares += u64::from(gap.lost).pow(2);
+        }
+        if metrics.gaps > 0 {
+            let (lost, gaps) = (f64::from(metrics.lost), f64::from(metrics.gaps));
+            metrics.success_proportion = (lost - gaps) / lost;
+            metrics.mean_burst = lost / gaps;
+            metrics.weighted_burst = squares as f64 / lost;
+            metrics.isolated = f64::from(single) / gaps;
+        }
+        let spacings = u64::from(metrics.gaps.saturating_sub(1));
+        if spacings > 0 {
+            metrics.mean_spacing = spacing as f64 / spacings as f64;
+        }
+        if spacings > 1 && spacing > 0 {
+            let deviations = u128::from(spacings) * u128::from(spacing_squares) - u128::from(spacing).pow(2);
+            let variance = deviations as f64 / (spacings * (spacings - 1)) as f64;
+            metrics.spacing_variation = variance.sqrt() / metrics.mean_spacing;
+        }
+        metrics
+    }
+}
+
 /// Computes [`Metrics`], with memory that is used again for the next window.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
@@ -46,37 +84,10 @@ impl Meter {
 
     /// What this window looks like.
     pub fn measure(&mut self, signature: &Signature) -> Metrics {
-        let na17 = self.words.admissible(signature, WORD_MAX);
-        let mut metrics =
-            Metrics { packets: signature.packets(), lost: signature.lost(), na17, ..Metrics::default() };
-        if na17 > 0 {
-            metrics.complexity = f64::from(na17).log2() / f64::from(WORD_MAX);
-        }
-        let (mut squares, mut single) = (0.0, 0u32);
-        // Welford's running mean and sum of squares, of spacings.
-        let (mut spacings, mut mean, mut deviations) = (0u32, 0.0, 0.0);
-        for gap in signature.gaps() {
-            if metrics.gaps > 0 {
-                spacings += 1;
-                let off = f64::from(gap.received) - mean;
-                mean += off / f64::from(spacings);
-                deviations += off * (f64::from(gap.received) - mean);
-            }
-            metrics.gaps += 1;
-            metrics.longest_burst = metrics.longest_burst.max(gap.lost);
-            single += u32::from(gap.lost == 1);
-            squares += f64::from(gap.lost).powi(2);
-        }
-        if metrics.gaps > 0 {
-            let (lost, gaps) = (f64::from(metrics.lost), f64::from(metrics.gaps));
-            metrics.success_proportion = (lost - gaps) / lost;
-            metrics.mean_burst = lost / gaps;
-            metrics.weighted_burst = squares / lost;
-            metrics.isolated = f64::from(single) / gaps;
-        }
-        metrics.mean_spacing = mean;
-        if spacings > 1 && mean > 0.0 {
-            metrics.spacing_variation = (deviations / f64::from(spacings - 1)).sqrt() / mean;
+        let mut metrics = Metrics::of_gaps(signature.packets(), signature.gaps());
+        metrics.na17 = self.words.admissible(signature, WORD_MAX);
+        if metrics.na17 > 0 {
+            metrics.complexity = f64::from(metrics.na17).log2() / f64::from(WORD_MAX);
         }
         metrics
     }

@@ -117,12 +117,16 @@ impl Signature {
     /// As there; it is cleared then.
     pub fn fill_bits(&mut self, bits: &str) -> Result<(), SignatureError> {
         self.clear();
-        let filled = bits.chars().try_for_each(|bit| match bit {
-            '1' => self.push_received(1),
-            '0' => self.push_lost(1),
-            other => Err(SignatureError::NoBit(other)),
-        });
-        self.clear_unless(filled)
+        if !bits.bytes().all(|bit| bit & !1 == b'0') {
+            let wrong = bits.chars().find(|bit| !matches!(bit, '0' | '1'));
+            return Err(SignatureError::NoBit(wrong.unwrap_or_default()));
+        }
+        self.grow(u32::try_from(bits.len()).unwrap_or(u32::MAX))?;
+        for (block, bits) in self.blocks.iter_mut().zip(bits.as_bytes().chunks(64)) {
+            *block = bits.iter().rev().fold(0, |block, bit| block << 1 | u64::from(bit & 1));
+        }
+        self.lost = self.packets - self.blocks.iter().map(|block| block.count_ones()).sum::<u32>();
+        Ok(())
     }
 
     /// As [`Signature::from_runs`], in place of what there was.
@@ -182,7 +186,7 @@ impl Signature {
 
     /// The runs of lost packets, in order.
     pub fn gaps(&self) -> Gaps<'_> {
-        Gaps { signature: self, at: 0 }
+        Gaps::new(self)
     }
 
     /// 64 packets a block, from the least significant bit; 1 = received. What is past the last packet is 0.
@@ -219,38 +223,53 @@ impl Signature {
     fn clear_unless(&mut self, filled: Result<(), SignatureError>) -> Result<(), SignatureError> {
         filled.inspect_err(|_| self.clear())
     }
-
-    /// The first index at or after `at` whose packet was received, or was not; the window's end if there is none.
-    fn next(&self, at: u32, is_received: bool) -> u32 {
-        let mut index = at as usize / 64;
-        let mut mask = u64::MAX << (at % 64);
-        while let Some(block) = self.blocks.get(index) {
-            let found = if is_received { *block } else { !*block } & mask;
-            if found != 0 {
-                return (index as u32 * 64 + found.trailing_zeros()).min(self.packets);
-            }
-            (index, mask) = (index + 1, u64::MAX);
-        }
-        self.packets
-    }
 }
 
 /// The gaps of a [`Signature`], in order.
 #[derive(Clone, Debug)]
 pub struct Gaps<'a> {
-    signature: &'a Signature,
+    blocks: std::slice::Iter<'a, u64>,
+    packets: u32,
+    /// Packets of the blocks before the one that is looked at, and of it.
+    ahead: u32,
+    /// Where in this block a packet fared otherwise than the one before it, of those that are not told yet.
+    changes: u64,
+    /// How the last packet of this block fared; that before the first counts as received.
+    last: u64,
+    /// The end of the gap that was told last.
     at: u32,
+}
+
+impl<'a> Gaps<'a> {
+    fn new(signature: &'a Signature) -> Self {
+        let (blocks, packets) = (signature.blocks.iter(), signature.packets);
+        Self { blocks, packets, ahead: 0, changes: 0, last: 1, at: 0 }
+    }
+
+    /// The next packet that fared otherwise than the one before it; the window's end if there is none.
+    fn change(&mut self) -> u32 {
+        while self.changes == 0 {
+            let Some(block) = self.blocks.next() else { return self.packets };
+            self.changes = block ^ (block << 1 | self.last);
+            self.last = block >> 63;
+            self.ahead += 64;
+        }
+        let place = self.changes.trailing_zeros();
+        self.changes &= self.changes - 1;
+        // What is past the end counts as lost.
+        (self.ahead - 64 + place).min(self.packets)
+    }
 }
 
 impl Iterator for Gaps<'_> {
     type Item = Gap;
 
     fn next(&mut self) -> Option<Gap> {
-        let lost_from = self.signature.next(self.at, false);
-        if lost_from == self.signature.packets {
+        let lost_from = self.change();
+        if lost_from == self.packets {
             return None;
         }
-        let lost_to = self.signature.next(lost_from, true);
+        let lost_to = self.change();
         let gap = Gap { received: lost_from - self.at, lost: lost_to - lost_from };
         self.at = lost_to;
         Some(gap)

@@ -40,6 +40,8 @@ mod server;
 mod sites;
 mod station;
 mod targets;
+#[cfg(test)]
+mod testing;
 
 pub(crate) use api::unit;
 pub use config::{Config, ConfigError, EchoConfig, MeshConfig, Sources};

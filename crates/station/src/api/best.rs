@@ -6,7 +6,7 @@ use std::time::Duration;
 use axum::http::{StatusCode, Uri};
 use axum::response::Response;
 use barograph_forecast::{Name, Quantity, Series};
-use barograph_mesh::Estimate;
+use barograph_mesh::{Estimate, LOCAL};
 use serde::{Deserialize, Serialize};
 
 use super::{Refusal, Shared, State, json, query};
@@ -133,7 +133,12 @@ fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<
         } else if places.contains(&word) || is_measured(shared, from, &word) {
             hosts.push(word);
         } else {
-            let error = format!("`to`: there is no host or group {word} that {from} could reach");
+            let site = Name::new(&format!("{LOCAL}{word}")).ok();
+            let hint = match site.filter(|site| places.hosts_of(site).any(|host| host != from)) {
+                Some(site) => format!("; there is a group {site}"),
+                None => String::new(),
+            };
+            let error = format!("`to`: there is no host or group {word} that {from} could reach{hint}");
             return Err(Refusal::new(StatusCode::NOT_FOUND, error));
         }
         if HOSTS_MAX < hosts.len() {

@@ -1,15 +1,13 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use barograph_engine::{
-    BoxStream, Cursor, Entry, Error, From, Group, HostId, Lease, Page, Range, Record, Selector,
-};
-use barograph_forecast::Series;
+use barograph_engine::BoxStream;
 use tokio::time::sleep;
 
 use super::*;
 use crate::config::MeshConfig;
 use crate::identity::Identity;
 use crate::mesh::Engines;
+use crate::testing::{Alone, Directory};
 
 /// A directory without anybody, which counts looks at its groups and takes a while for each.
 #[derive(Default)]
@@ -17,53 +15,20 @@ struct Fake {
     looks: AtomicUsize,
 }
 
-fn nothing<T>() -> Result<T, Error> {
-    Err(Error::Unavailable("it is a directory alone".into()))
-}
-
-#[async_trait::async_trait]
-impl Engine for Fake {
-    async fn register(&self, _: &Entry, _: Duration) -> Result<Box<dyn Lease>, Error> {
-        nothing()
-    }
-
-    fn watch(&self, _: &Group) -> BoxStream<Event> {
+impl Directory for Fake {
+    fn watch(&self) -> BoxStream<Event> {
         self.looks.fetch_add(1, Ordering::SeqCst);
         Box::pin(futures_util::stream::once(async {
             sleep(Duration::from_millis(100)).await;
             Ok(Event::Synced)
         }))
     }
-
-    async fn append(&self, _: &[Record]) -> Result<(), Error> {
-        nothing()
-    }
-
-    fn subscribe(&self, _: &Selector, _: From) -> BoxStream<(Cursor, Record)> {
-        Box::pin(futures_util::stream::pending())
-    }
-
-    async fn history(&self, _: &Series, _: &Range) -> Result<Page<Record>, Error> {
-        nothing()
-    }
-
-    async fn latest(&self, _: &Selector, _: Option<Cursor>, _: usize) -> Result<Page<Record>, Error> {
-        nothing()
-    }
-
-    async fn watermark(&self, _: &HostId) -> Result<u64, Error> {
-        nothing()
-    }
-
-    async fn next_seq(&self, _: &HostId) -> Result<u64, Error> {
-        nothing()
-    }
 }
 
 /// A desk of a station in its own group, so that a look is one at `global`.
 struct Room {
     desk: Desk,
-    engine: Arc<Fake>,
+    engine: Arc<Alone<Fake>>,
     _state: tempfile::TempDir,
 }
 
@@ -71,8 +36,8 @@ impl Room {
     fn new() -> Self {
         let state = tempfile::tempdir().unwrap();
         let (host, config) = (Name::new("a").unwrap(), MeshConfig::default());
-        let engine = Arc::new(Fake::default());
-        let shared: Arc<dyn Engine> = Arc::<Fake>::clone(&engine);
+        let engine = Arc::new(Alone(Fake::default()));
+        let shared: Arc<dyn Engine> = Arc::<Alone<Fake>>::clone(&engine);
         let identity = Arc::new(Identity::open(state.path(), host.clone()).unwrap());
         let standing = crate::sites::Standing::at_start(&config, state.path());
         let board = Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing);
@@ -81,7 +46,7 @@ impl Room {
     }
 
     fn looks(&self) -> usize {
-        self.engine.looks.load(Ordering::SeqCst)
+        self.engine.0.looks.load(Ordering::SeqCst)
     }
 
     /// How many looks there are in so long, in which nobody asks.

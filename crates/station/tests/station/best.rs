@@ -165,6 +165,13 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
         assert_eq!(answer.status, status, "{query}: {}", answer.body);
         assert!(answer.error().contains(told), "{query}: {}", answer.body);
     }
+    let site = ask(&station, "to=b&bytes=1");
+    assert_eq!(site.status, 404, "{}", site.body);
+    assert!(
+        site.error().ends_with("no host or group b that here could reach; there is a group local:b"),
+        "{}",
+        site.error()
+    );
     // One who came since the last question is found.
     let late = register(&entry("late", &["local:b"]));
     until(station.address(), "/v1/best?to=late&bytes=1", |answer| answer.status == 200);

@@ -2,13 +2,13 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use barograph_engine::{BoxStream, Cursor, From, Group, HostId, Page, Range, Record, Selector};
-use barograph_forecast::Series;
+use barograph_engine::BoxStream;
 
 use super::*;
 use crate::identity::Identity;
 use crate::mesh::Engines;
 use crate::sites::Standing;
+use crate::testing::{Alone, Directory as Answers};
 
 /// A directory that counts registrations, and whose watches and leases are as the test says.
 struct Fake {
@@ -31,13 +31,8 @@ impl Lease for FakeLease {
     }
 }
 
-fn nothing<T>() -> Result<T, Error> {
-    Err(Error::Unavailable("it is a directory alone".into()))
-}
-
-#[async_trait::async_trait]
-impl Engine for Fake {
-    async fn register(&self, _: &Entry, _: Duration) -> Result<Box<dyn Lease>, Error> {
+impl Answers for Fake {
+    fn register(&self) -> Result<Box<dyn Lease>, Error> {
         self.registrations.fetch_add(1, Ordering::SeqCst);
         if self.denies.load(Ordering::SeqCst) {
             return Err(Error::Denied("the token is unknown or withdrawn".into()));
@@ -46,42 +41,18 @@ impl Engine for Fake {
         Ok(Box::new(FakeLease(Arc::clone(&self.state))))
     }
 
-    fn watch(&self, _: &Group) -> BoxStream<Event> {
+    fn watch(&self) -> BoxStream<Event> {
         let snapshot = futures_util::stream::iter([Ok(Event::Synced)]);
         if self.watches_end {
             return Box::pin(snapshot);
         }
         Box::pin(snapshot.chain(futures_util::stream::pending()))
     }
-
-    async fn append(&self, _: &[Record]) -> Result<(), Error> {
-        nothing()
-    }
-
-    fn subscribe(&self, _: &Selector, _: From) -> BoxStream<(Cursor, Record)> {
-        Box::pin(futures_util::stream::pending())
-    }
-
-    async fn history(&self, _: &Series, _: &Range) -> Result<Page<Record>, Error> {
-        nothing()
-    }
-
-    async fn latest(&self, _: &Selector, _: Option<Cursor>, _: usize) -> Result<Page<Record>, Error> {
-        nothing()
-    }
-
-    async fn watermark(&self, _: &HostId) -> Result<u64, Error> {
-        nothing()
-    }
-
-    async fn next_seq(&self, _: &HostId) -> Result<u64, Error> {
-        nothing()
-    }
 }
 
 /// A station in the directory, and what it works with.
 struct Station {
-    engine: Arc<Fake>,
+    engine: Arc<Alone<Fake>>,
     board: Arc<Board>,
     again: Arc<Notify>,
     _told: mpsc::Receiver<(Name, Told)>,
@@ -93,19 +64,19 @@ fn station(watches_end: bool) -> Station {
     let state = tempfile::tempdir().unwrap();
     let host = Name::new("a").unwrap();
     let lease = Arc::new(Mutex::new(LeaseState::Held));
-    let engine = Arc::new(Fake {
+    let engine = Arc::new(Alone(Fake {
         registrations: AtomicUsize::new(0),
         state: lease,
         denies: false.into(),
         watches_end,
-    });
+    }));
     let config = MeshConfig {
         lease: Duration::from_secs(300),
         advertise: vec!["192.0.2.1:1".parse().unwrap()],
         ..MeshConfig::default()
     };
     let identity = Arc::new(Identity::open(state.path(), host.clone()).unwrap());
-    let shared: Arc<dyn Engine> = Arc::<Fake>::clone(&engine);
+    let shared: Arc<dyn Engine> = Arc::<Alone<Fake>>::clone(&engine);
     let standing = Standing::at_start(&config, state.path());
     let board = Arc::new(Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing));
     let group = config.all_groups().remove(0);
@@ -120,11 +91,11 @@ fn station(watches_end: bool) -> Station {
 
 impl Station {
     fn registrations(&self) -> usize {
-        self.engine.registrations.load(Ordering::SeqCst)
+        self.engine.0.registrations.load(Ordering::SeqCst)
     }
 
     fn lease_is(&self, state: LeaseState) {
-        *self.engine.state.lock().unwrap() = state;
+        *self.engine.0.state.lock().unwrap() = state;
     }
 }
 
@@ -193,14 +164,14 @@ async fn a_displaced_station_says_so_and_waits_until_the_name_is_free() {
 #[tokio::test(start_paused = true)]
 async fn a_token_that_is_refused_is_said_at_once_with_what_to_do() {
     let station = station(false);
-    station.engine.denies.store(true, Ordering::SeqCst);
+    station.engine.0.denies.store(true, Ordering::SeqCst);
     pass(2).await;
     let reasons = station.board.reasons();
     assert!(reasons.len() == 1 && reasons[0].contains("let this station in"), "{reasons:?}");
     let url = "http://head:10132/".to_string();
     let sentence = what_to_do(&Kind::Remote(url.clone()), &Error::Denied("the token is unknown".into()));
     assert!(sentence.contains(&url) && sentence.contains("barograph invite"), "{sentence}");
-    station.engine.denies.store(false, Ordering::SeqCst);
+    station.engine.0.denies.store(false, Ordering::SeqCst);
     pass(20).await;
     assert!(station.board.reasons().is_empty());
 }

@@ -1,0 +1,217 @@
+//! What is made of the model's probabilities: shapes, hybrids, claims that are not believed, and the sum.
+
+use super::lengths::{Lengths, some};
+use super::parts::gaps_only;
+use super::pattern::Known;
+use crate::{Cause, Classifier, Diagnosis, Found, Gap, Metrics, Shape, Verdict};
+
+/// From which probability there is a verdict (Dickens §4.1.1).
+pub(crate) const SURE: f64 = 0.95;
+
+/// The least share of the losses that makes a window hybrid.
+const SHARE_MIN: f64 = 0.05;
+
+/// How sure of both parts one has to be to split a window: of a window of one cause the longest runs may look like the other.
+const SPLIT_SURE: f64 = 0.99;
+
+/// A claim of drops is not believed where the pattern gives it less than this, by a model that has not seen the run: true claims of the open
+/// signatures get 0.2 and more, but one; false ones on single losses and queues 0.009 at the most.
+const BELIEVED_MIN: f64 = 0.02;
+
+/// Nor is that held against claims in fewer runs than this, of which the pattern says too little, or in longer ones (packets a run, in the mean over
+/// losses): true claims in five runs and more have 17 packets a run at the least, and a queue makes 11 at the most of a sender that is not incast.
+const BELIEVED_GAPS: u32 = 5;
+const BELIEVED_BURST: f64 = 14.0;
+
+/// A lone run of losses longer than this many packets, and than so many bursts, is like an outage.
+///
+/// The shortest outage of the open signatures lost 256 packets, 3 ms at their rate. Twenty bursts alone would be 20 packets of a sender that sends
+/// singly: a quarter of the host's windows are a longer run, and 3 % are one longer than both.
+const OUTAGE_RUN: u32 = 250;
+const OUTAGE_BURSTS: u32 = 20;
+
+/// A sender that has not told its burst may well send so many packets at once.
+const BURST_PRESUMED: u32 = 16;
+
+/// How many such runs there may be, two where the window is long, and what share of the losses they have at least: an outage is not alone in losing.
+const OUTAGE_GAPS: u32 = 2;
+const OUTAGE_SHARE: f64 = 0.95;
+
+/// What makes a policer: so many runs at least, so many of them of one packet, spaced so much more evenly than at random (which is 1).
+const POLICER_GAPS: u32 = 16;
+const POLICER_ISOLATED: f64 = 0.9;
+const POLICER_VARIATION: f64 = 0.5;
+
+/// The probabilities that the host lost the long runs of a window, and the others.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Judged {
+    /// Runs from this length on are the long ones; 0 where all are judged alike.
+    from: u32,
+    /// Losses in them.
+    pub(crate) long_lost: u32,
+    pub(crate) long: f64,
+    pub(crate) short: f64,
+    pub(crate) shape: Option<Shape>,
+}
+
+impl Judged {
+    fn alike(p_host: f64, shape: Option<Shape>) -> Self {
+        Self { from: 0, long_lost: 0, long: p_host, short: p_host, shape }
+    }
+
+    pub(crate) fn p_host(&self, gap: Gap) -> f64 {
+        if gap.lost >= self.from { self.long } else { self.short }
+    }
+}
+
+impl Classifier {
+    /// Who lost these gaps, by pattern, delay and marks; `metrics` are theirs, and there is one at least.
+    pub(crate) fn judge<I: Iterator<Item = Gap>>(
+        &self,
+        gaps: impl Fn() -> I,
+        metrics: &Metrics,
+        known: Known,
+    ) -> Judged {
+        let shape = shape(gaps(), metrics, known);
+        // A stall and an outage look the same. Where the delay is known and no queue stood, nothing is left that could tell them apart; where it is not
+        // known, to doubt would take a twentieth of the host's windows.
+        let is_outage = shape == Some(Shape::Outage) && known.delay_s.is_some();
+        if is_outage || metrics.lost == metrics.packets {
+            return Judged::alike(0.5, shape);
+        }
+        let whole = Judged::alike(self.pattern.p_host(metrics, known), shape);
+        self.split(gaps, metrics, known).unwrap_or(whole)
+    }
+
+    /// Whether packets that the host claims to have dropped may be its: `claimed` are the longest runs that add up to the claim, which is the best
+    /// case for it.
+    pub(crate) fn may_be_the_hosts(&self, claimed: &Metrics, burst: Option<u32>) -> bool {
+        let known = Known { burst: burst.filter(|burst| *burst > 0), ..Known::default() };
+        claimed.gaps < BELIEVED_GAPS
+            || claimed.weighted_burst > BELIEVED_BURST
+            || self.pattern.p_host(claimed, known) >= BELIEVED_MIN
+    }
+
+    /// Long runs that are the host's among short ones that are the network's, both clearly and with their share; the delay is not asked, for it is
+    /// that of both.
+    fn split<I: Iterator<Item = Gap>>(
+        &self,
+        gaps: impl Fn() -> I,
+        metrics: &Metrics,
+        known: Known,
+    ) -> Option<Judged> {
+        // Of runs as alike as these no part is long.
+        if f64::from(metrics.longest_burst) < 2.0 * metrics.mean_burst {
+            return None;
+        }
+        let lengths = Lengths::of(gaps());
+        let from = lengths.break_at()?;
+        let long_lost = lengths.lost_from(from);
+        let share = f64::from(long_lost) / f64::from(metrics.lost);
+        if !(SHARE_MIN..=1.0 - SHARE_MIN).contains(&share) {
+            return None;
+        }
+        let of_part = |is_long: bool| {
+            gaps_only(some(gaps().map(|gap| (gap, ())), move |gap, ()| (gap.lost >= from) == is_long))
+        };
+        let [long, short] = [true, false].map(|is_long| Metrics::of_gaps(metrics.packets, of_part(is_long)));
+        let by_pattern = Known { burst: known.burst, ..Known::default() };
+        let p_host = |part: &Metrics| self.pattern.p_host(part, by_pattern);
+        let is_clear = p_host(&long) >= SPLIT_SURE && p_host(&short) <= 1.0 - SPLIT_SURE;
+        let is_outage = known.delay_s.is_some()
+            && !known.has_queue()
+            && is_like_an_outage(of_part(true), &long, known.burst);
+        let p_long = if is_outage { 0.5 } else { p_host(&long) };
+        is_clear.then_some(Judged { from, long_lost, long: p_long, short: p_host(&short), shape: None })
+    }
+}
+
+/// What these gaps look like.
+pub(crate) fn shape(gaps: impl Iterator<Item = Gap>, metrics: &Metrics, known: Known) -> Option<Shape> {
+    if known.has_queue() {
+        return None;
+    }
+    let is_policed = known.delay_s.is_some()
+        && metrics.gaps >= POLICER_GAPS
+        && metrics.isolated >= POLICER_ISOLATED
+        && metrics.spacing_variation <= POLICER_VARIATION;
+    if is_policed {
+        Some(Shape::Policer)
+    } else {
+        is_like_an_outage(gaps, metrics, known.burst).then_some(Shape::Outage)
+    }
+}
+
+/// Whether a path that carried nothing for a while may have lost these.
+pub(crate) fn is_like_an_outage(
+    gaps: impl Iterator<Item = Gap>,
+    metrics: &Metrics,
+    burst: Option<u32>,
+) -> bool {
+    let run = OUTAGE_RUN.max(burst.unwrap_or(BURST_PRESUMED).saturating_mul(OUTAGE_BURSTS));
+    if metrics.longest_burst <= run {
+        return false;
+    }
+    let long = gaps.filter(|gap| gap.lost > run);
+    let (count, lost) = long.fold((0, 0u32), |(count, lost), gap| (count + 1, lost.saturating_add(gap.lost)));
+    count <= OUTAGE_GAPS && f64::from(lost) >= OUTAGE_SHARE * f64::from(metrics.lost)
+}
+
+/// Who lost packets that the host lost with this probability.
+pub(crate) fn cause(p_host: f64) -> Cause {
+    match p_host {
+        SURE.. => Cause::Host,
+        p_host if p_host <= 1.0 - SURE => Cause::Network,
+        _ => Cause::Unknown,
+    }
+}
+
+/// Adds up losses by who lost them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Tally {
+    host: u32,
+    network: u32,
+    unknown: u32,
+    expected: f64,
+}
+
+impl Tally {
+    pub(crate) fn add(&mut self, lost: u32, p_host: f64) {
+        self.expected += f64::from(lost) * p_host;
+        match cause(p_host) {
+            Cause::Host => self.host += lost,
+            Cause::Network => self.network += lost,
+            Cause::Unknown => self.unknown += lost,
+        }
+    }
+
+    pub(crate) fn diagnosis(self, shape: Option<Shape>, found: Found) -> Diagnosis {
+        let lost = self.host + self.network + self.unknown;
+        let p_cpu = if lost == 0 { 0.5 } else { self.expected / f64::from(lost) };
+        let has_share = |part: u32| part > 0 && f64::from(part) >= SHARE_MIN * f64::from(lost);
+        let verdict = match cause(p_cpu) {
+            Cause::Host => Verdict::Cpu,
+            Cause::Network => Verdict::Network,
+            Cause::Unknown if has_share(self.host) && has_share(self.network) => Verdict::Hybrid,
+            Cause::Unknown => Verdict::Inconclusive,
+        };
+        Diagnosis {
+            p_cpu,
+            lost_host: self.host,
+            lost_network: self.network,
+            lost_unknown: self.unknown,
+            verdict,
+            shape,
+            found,
+        }
+    }
+}
+
+impl Found {
+    /// That the answer rests on the pattern, and on what of this is known.
+    pub(crate) fn note(&mut self, known: Known) {
+        self.pattern = true;
+        self.delay |= known.delay_s.is_some();
+        self.marks |= known.is_marked;
+    }
+}

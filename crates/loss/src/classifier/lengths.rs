@@ -1,0 +1,155 @@
+//! How long the runs of losses of a window are, in fixed memory: where they fall into short and long ones, and which are the longest.
+
+use crate::Gap;
+
+/// Each octave has 2^3 classes, which keeps runs apart that differ by an eighth and more.
+const FINE_BITS: u32 = 3;
+
+/// Up to the longest run there can be, 2^24.
+const CLASSES: usize = (24 + 1) << FINE_BITS;
+
+/// A class of run lengths.
+#[derive(Clone, Copy, Default)]
+struct Class {
+    shortest: u32,
+    longest: u32,
+    lost: u32,
+}
+
+/// The runs of losses of a window by their length.
+pub(crate) struct Lengths {
+    classes: [Class; CLASSES],
+}
+
+impl Lengths {
+    pub(crate) fn of(gaps: impl Iterator<Item = Gap>) -> Self {
+        let mut lengths = Self { classes: [Class::default(); CLASSES] };
+        for gap in gaps {
+            let class = &mut lengths.classes[class_of(gap.lost)];
+            class.shortest = if class.lost == 0 { gap.lost } else { class.shortest.min(gap.lost) };
+            class.longest = class.longest.max(gap.lost);
+            class.lost += gap.lost;
+        }
+        lengths
+    }
+
+    /// The shortest of the long runs, where the largest ratio between neighbours in length is; `None` where all are of one class.
+    pub(crate) fn break_at(&self) -> Option<u32> {
+        let mut present = self.classes.iter().filter(|class| class.lost > 0);
+        let mut below = present.next()?;
+        let mut widest = (0.0, None);
+        for class in present {
+            let ratio = f64::from(class.shortest) / f64::from(below.longest);
+            if ratio > widest.0 {
+                widest = (ratio, Some(class.shortest));
+            }
+            below = class;
+        }
+        widest.1
+    }
+
+    /// Losses in runs of this length and longer, where it is the shortest of a class.
+    pub(crate) fn lost_from(&self, length: u32) -> u32 {
+        self.classes[class_of(length)..].iter().map(|class| class.lost).sum()
+    }
+
+    /// The longest runs that make so many losses: all that are longer than the first number, and of those up to it and as long as the second or
+    /// longer so many losses as the third says.
+    pub(crate) fn longest(&self, lost: u32) -> Longest {
+        let mut missing = lost;
+        for class in self.classes.iter().rev().filter(|class| class.lost > 0) {
+            if class.lost >= missing {
+                return Longest { above: class.longest, from: class.shortest, missing };
+            }
+            missing -= class.lost;
+        }
+        Longest { above: 0, from: 0, missing: 0 }
+    }
+}
+
+/// Picks the longest runs of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Longest {
+    above: u32,
+    from: u32,
+    missing: u32,
+}
+
+impl Longest {
+    /// Whether this run is one of them; to be asked of each in order.
+    pub(crate) fn has(&mut self, gap: Gap) -> bool {
+        if gap.lost > self.above {
+            return true;
+        }
+        let is_one = gap.lost >= self.from && self.missing > 0;
+        if is_one {
+            self.missing = self.missing.saturating_sub(gap.lost);
+        }
+        is_one
+    }
+}
+
+/// Some of a window's gaps, each with what is known of it, as if the packets of the others had been received.
+pub(crate) fn some<E>(
+    gaps: impl Iterator<Item = (Gap, E)>,
+    mut has: impl FnMut(Gap, &E) -> bool,
+) -> impl Iterator<Item = (Gap, E)> {
+    let mut received = 0;
+    gaps.filter_map(move |(gap, known)| {
+        received += gap.received;
+        if !has(gap, &known) {
+            received += gap.lost;
+            return None;
+        }
+        Some((Gap { received: std::mem::take(&mut received), lost: gap.lost }, known))
+    })
+}
+
+/// By the leading bit and the [`FINE_BITS`] after it.
+fn class_of(length: u32) -> usize {
+    let octave = length.max(1).ilog2();
+    let fine = (u64::from(length) << FINE_BITS >> octave) as usize & ((1 << FINE_BITS) - 1);
+    ((octave as usize) << FINE_BITS | fine).min(CLASSES - 1)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::Signature;
+
+    fn plain(signature: &Signature) -> impl Iterator<Item = (Gap, ())> {
+        signature.gaps().map(|gap| (gap, ()))
+    }
+
+    #[test]
+    fn runs_are_split_where_lengths_are_furthest_apart() {
+        let signature = Signature::from_runs(1000, [10, 1, 10, 2, 10, 100, 10, 1, 10, 130]).unwrap();
+        let lengths = Lengths::of(signature.gaps());
+        assert_eq!((lengths.break_at(), lengths.lost_from(100)), (Some(100), 230));
+        let short: Vec<_> = some(plain(&signature), |gap, ()| gap.lost < 100)
+            .map(|(gap, ())| (gap.received, gap.lost))
+            .collect();
+        assert_eq!(short, [(10, 1), (10, 2), (120, 1)]);
+        let even = Signature::from_runs(100, [10, 3, 10, 3]).unwrap();
+        assert_eq!(Lengths::of(even.gaps()).break_at(), None);
+    }
+
+    #[test]
+    fn the_longest_runs_are_picked_up_to_the_losses_asked_for() {
+        let signature = Signature::from_runs(1000, [10, 1, 10, 1, 10, 100, 10, 1, 10, 130]).unwrap();
+        let lengths = Lengths::of(signature.gaps());
+        let picked = |lost: u32| {
+            let mut longest = lengths.longest(lost);
+            some(plain(&signature), move |gap, ()| longest.has(gap))
+                .map(|(gap, ())| gap.lost)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(picked(130), [130]);
+        assert_eq!(picked(131), [100, 130]);
+        assert_eq!(picked(232), [1, 1, 100, 130]);
+        assert_eq!(picked(233), [1, 1, 100, 1, 130]);
+        assert_eq!(picked(0), [0; 0]);
+        assert_eq!(picked(u32::MAX), [1, 1, 100, 1, 130]);
+    }
+}

@@ -1,0 +1,234 @@
+//! What the pattern of losses says, with the sender's burst and the delay before them where they are known.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::model::{self, VERSION};
+use crate::{Metrics, ModelError};
+
+/// What the model looks at, by the names of its file: lengths, spacings and counts as natural logarithms, the delay (µs) as a decimal one.
+pub(crate) const FEATURES: [&str; 13] = [
+    "weighted_burst",
+    "mean_burst",
+    "longest_burst",
+    "gaps",
+    "success_proportion",
+    "isolated",
+    "mean_spacing",
+    "spacing_variation",
+    "is_lone_run",
+    "inverse_burst",
+    "weighted_burst_in_bursts",
+    "longest_burst_in_bursts",
+    "delay",
+];
+
+/// Features that are always known; then two that need the burst, and one that needs the delay.
+const ALWAYS: usize = 10;
+
+/// Added to a delay before its logarithm is taken: what clocks and interrupts scatter anyway (µs).
+const DELAY_FLOOR_US: f64 = 5.0;
+
+/// No weight of a sane model comes near: 1000 makes e^1000, or nothing, of one feature.
+const WEIGHT_MAX: f64 = 1e3;
+
+/// What is known of a window or a part of it beside its pattern.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Known {
+    /// Packets the sender sends at once.
+    pub(crate) burst: Option<u32>,
+    /// One-way delay before the losses, above the minimum (s).
+    pub(crate) delay_s: Option<f64>,
+    /// Whether the network marked packets as congested.
+    pub(crate) is_marked: bool,
+}
+
+/// The probability that the host lost the packets, given what is known: for each combination of that a logistic model of three causes,
+/// the host, a full queue and a network without a queue.
+///
+/// Two kinds of network because they share little: a queue delays before it drops and drops in bunches, a faulty link, a policer or a filter does
+/// neither.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Pattern {
+    /// By [`Known::index`].
+    pub(crate) odds: [Odds; 4],
+}
+
+/// Log-odds against the host, of a queue and of a network without one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Against {
+    pub(crate) queue: f64,
+    pub(crate) link: f64,
+}
+
+/// One feature's part in them, a unit; outside of what was seen in fitting it counts as the nearest that was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Term {
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) queue: f64,
+    pub(crate) link: f64,
+}
+
+/// The model of one combination.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Odds {
+    pub(crate) base: Against,
+    /// By [`FEATURES`]; what is not known has no weight.
+    pub(crate) terms: [Term; FEATURES.len()],
+}
+
+impl Known {
+    /// Every combination, in the order of [`Known::index`], and its name in the file.
+    pub(crate) const COMBINATIONS: [(&str, bool, bool); 4] = [
+        ("pattern", false, false),
+        ("pattern_and_burst", true, false),
+        ("pattern_and_delay", false, true),
+        ("pattern_burst_and_delay", true, true),
+    ];
+
+    /// Which combination it is.
+    fn index(self) -> usize {
+        usize::from(self.burst.is_some()) + 2 * usize::from(self.delay_s.is_some())
+    }
+}
+
+/// Which features a combination has.
+pub(crate) fn is_known(feature: usize, burst: bool, delay: bool) -> bool {
+    match feature {
+        0..ALWAYS => true,
+        12 => delay,
+        _ => burst,
+    }
+}
+
+/// [`FEATURES`] of a window in which something was lost; 0 for what is not known.
+pub(crate) fn features(metrics: &Metrics, known: Known) -> [f64; FEATURES.len()] {
+    let single = f64::from(metrics.packets.saturating_sub(metrics.lost));
+    let spacing = if metrics.gaps > 1 { metrics.mean_spacing } else { single };
+    // Of fewer than two spacings nothing is known, and losses at random vary by 1.
+    let variation = if metrics.gaps > 2 { metrics.spacing_variation } else { 1.0 };
+    let longest = f64::from(metrics.longest_burst.max(1));
+    // Runs shorter than a burst say no more with the burst than without: only what exceeds it is counted in bursts.
+    let in_bursts = |run: f64| known.burst.map_or(0.0, |burst| (run / f64::from(burst.max(1))).max(1.0).ln());
+    [
+        metrics.weighted_burst.ln(),
+        metrics.mean_burst.ln(),
+        longest.ln(),
+        f64::from(metrics.gaps.max(1)).ln(),
+        metrics.success_proportion,
+        metrics.isolated,
+        spacing.ln_1p(),
+        variation,
+        f64::from(u8::from(metrics.gaps == 1)),
+        metrics.weighted_burst.recip(),
+        in_bursts(metrics.weighted_burst),
+        in_bursts(longest),
+        known.delay_s.map_or(0.0, |delay| (delay.max(0.0) * 1e6 + DELAY_FLOOR_US).log10()),
+    ]
+}
+
+impl Pattern {
+    /// The probability that the host lost the packets of this window, 0 to 1.
+    pub(crate) fn p_host(&self, metrics: &Metrics, known: Known) -> f64 {
+        self.odds[known.index()].p_host(&features(metrics, known), known.is_marked)
+    }
+
+    /// From a file.
+    pub(crate) fn read(text: &str) -> Result<Self, ModelError> {
+        let mut sections: BTreeMap<String, Section> = model::read(text, FORMAT)?;
+        let mut odds = [Odds::default(); 4];
+        for ((name, burst, delay), odds) in Known::COMBINATIONS.into_iter().zip(&mut odds) {
+            let section = sections.remove(name);
+            let section = section.ok_or_else(|| ModelError::Invalid(format!("[{name}] is missing")))?;
+            *odds = section
+                .check(burst, delay)
+                .map_err(|what| ModelError::Invalid(format!("[{name}]: {what}")))?;
+        }
+        if let Some(name) = sections.keys().next() {
+            return Err(ModelError::Invalid(format!("[{name}] is not known")));
+        }
+        Ok(Self { odds })
+    }
+
+    /// As a file.
+    pub(crate) fn write(&self) -> String {
+        let mut text = HEAD.to_owned();
+        text += &format!("format = \"{FORMAT}\"\nversion = {VERSION}\n");
+        for ((name, burst, delay), odds) in Known::COMBINATIONS.into_iter().zip(&self.odds) {
+            let Against { queue, link } = odds.base;
+            text += &format!("\n[{name}]\nbase = {{ queue = {queue:?}, link = {link:?} }}\n");
+            for (index, (feature, term)) in FEATURES.iter().zip(&odds.terms).enumerate() {
+                if is_known(index, burst, delay) {
+                    let Term { low, high, queue, link } = term;
+                    text += &format!(
+                        "{feature} = {{ low = {low:?}, high = {high:?}, queue = {queue:?}, link = {link:?} }}\n"
+                    );
+                }
+            }
+        }
+        text
+    }
+}
+
+impl Odds {
+    fn p_host(&self, features: &[f64], is_marked: bool) -> f64 {
+        let Against { mut queue, mut link } = self.base;
+        for (term, feature) in self.terms.iter().zip(features) {
+            // Not `clamp`: what is no number counts as the lowest.
+            let feature = feature.max(term.low).min(term.high);
+            queue += term.queue * feature;
+            link += term.link * feature;
+        }
+        if is_marked {
+            queue += MARKED;
+        }
+        1.0 / (1.0 + queue.exp() + link.exp())
+    }
+}
+
+/// What a congestion mark adds to the log-odds of a queue, ln 19: in doubt it is worth as much as the 95 % that a verdict asks for, and it
+/// cannot undo a pattern that is clear. Not fitted: no labelled window has marks.
+const MARKED: f64 = 2.944;
+
+const FORMAT: &str = "barograph-loss-default";
+
+const HEAD: &str = "\
+# The default classifier: log-odds against the host of the losses coming from a full queue, or from a network without a queue:
+# the base, and for each feature its weight a unit, held between the lowest and the highest that was seen.
+";
+
+#[derive(Deserialize)]
+struct Section {
+    base: Against,
+    #[serde(flatten)]
+    terms: BTreeMap<String, Term>,
+}
+
+impl Section {
+    fn check(mut self, burst: bool, delay: bool) -> Result<Odds, String> {
+        let sane = |weight: f64| weight.abs() <= WEIGHT_MAX;
+        if !sane(self.base.queue) || !sane(self.base.link) {
+            return Err("its base is not possible".to_owned());
+        }
+        let mut odds = Odds { base: self.base, ..Odds::default() };
+        for (index, name) in
+            FEATURES.into_iter().enumerate().filter(|(index, _)| is_known(*index, burst, delay))
+        {
+            let term = self.terms.remove(name).ok_or_else(|| format!("`{name}` is missing"))?;
+            let is_possible =
+                [term.low, term.high, term.queue, term.link].into_iter().all(sane) && term.low <= term.high;
+            if !is_possible {
+                return Err(format!("`{name}` is not possible"));
+            }
+            odds.terms[index] = term;
+        }
+        match self.terms.keys().next() {
+            Some(name) => Err(format!("`{name}` is not known")),
+            None => Ok(odds),
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Learning the default classifier's model.
+
+use std::collections::BTreeMap;
+
+use super::logistic::{Class, Example, fit_odds};
+use super::{FitError, Labelled};
+use crate::classifier::is_like_an_outage;
+use crate::classifier::pattern::{Known, Odds, Pattern, features};
+use crate::{Cause, Classifier, Gap, Metrics, Signature};
+
+/// Fewer windows of a cause than this are of one run or two, which say nothing of others.
+const WINDOWS_MIN: usize = 20;
+
+/// Windows are also learnt from in halves and fifths, so that the model knows shorter ones too.
+const PIECES: [u32; 3] = [1, 2, 5];
+
+/// Learns the default classifier's model from windows of one cause: those of both are passed over, and outages, which look like the
+/// host's. Where too few windows have a burst, or a delay, it is given no weight.
+///
+/// # Errors
+/// Too few windows.
+pub fn fit(windows: &[Labelled]) -> Result<Classifier, FitError> {
+    let pieces: Vec<_> = windows.iter().filter(|window| is_usable(window)).flat_map(pieces).collect();
+    let mut odds = [Odds::default(); 4];
+    for (index, (_, burst, delay)) in Known::COMBINATIONS.into_iter().enumerate() {
+        odds[index] = match examples(&pieces, burst, delay) {
+            Ok(examples) => fit_odds(&examples, burst, delay),
+            Err(error) if index == 0 => return Err(error),
+            // Without the delay, or else without the burst.
+            Err(_) if delay => odds[index - 2],
+            Err(_) => odds[0],
+        };
+    }
+    Ok(Classifier { pattern: Pattern { odds } })
+}
+
+/// A window or a part of one.
+struct Piece<'a> {
+    window: &'a Labelled,
+    metrics: Metrics,
+}
+
+/// Whether its cause is one, and to be told from what it looks like.
+fn is_usable(window: &Labelled) -> bool {
+    let known = Known::of(&window.evidence);
+    let is_outage = window.cause == Cause::Network
+        && !known.has_queue()
+        && is_like_an_outage(window.signature.gaps(), &window.metrics, known.burst);
+    window.cause != Cause::Unknown && !is_outage
+}
+
+fn pieces(window: &Labelled) -> Vec<Piece<'_>> {
+    let packets = window.signature.packets();
+    let parts = PIECES.into_iter().flat_map(|parts| (0..parts).map(move |part| (part, packets / parts)));
+    parts
+        .filter_map(|(part, length)| of_part(&window.signature, part * length, length))
+        .filter(|metrics| metrics.lost > 0)
+        .map(|metrics| Piece { window, metrics })
+        .collect()
+}
+
+/// What a part of a window looks like, from a packet on and so long; nothing where it would cut a run of losses, which would be learnt as a short one.
+fn of_part(signature: &Signature, from: u32, length: u32) -> Option<Metrics> {
+    let (to, mut at, mut received_from) = (from + length, 0, from);
+    let mut is_cut = false;
+    let gaps = signature.gaps().filter_map(|gap| {
+        let start = at + gap.received;
+        at = start + gap.lost;
+        is_cut |=
+            length < signature.packets() && [from, to].iter().any(|border| start < *border && *border < at);
+        if start < from || at > to {
+            return None;
+        }
+        let received = start - received_from;
+        received_from = at;
+        Some(Gap { received, lost: gap.lost })
+    });
+    let metrics = Metrics::of_gaps(length, gaps);
+    (!is_cut).then_some(metrics)
+}
+
+/// All of which so much is known, weighted so that each cause has half the weight, and that a run counts by the root of its windows: they are
+/// alike, but not the same.
+fn examples(pieces: &[Piece<'_>], burst: bool, delay: bool) -> Result<Vec<Example>, FitError> {
+    let known = |piece: &Piece<'_>| {
+        let all = Known::of(&piece.window.evidence);
+        (all.burst.is_some() || !burst) && (all.delay_s.is_some() || !delay)
+    };
+    let mut windows = BTreeMap::new();
+    for piece in pieces.iter().filter(|piece| known(piece)) {
+        *windows.entry((&piece.window.run, piece.metrics.packets)).or_insert(0usize) += 1;
+    }
+    let mut total = [0.0; 2];
+    let mut found = [0; 2];
+    let mut examples = Vec::new();
+    for piece in pieces.iter().filter(|piece| known(piece)) {
+        let all = Known::of(&piece.window.evidence);
+        let is_host = piece.window.cause == Cause::Host;
+        let class = match piece.window.cause {
+            Cause::Host => Class::Host,
+            _ if all.delay_s.is_some() && !all.has_queue() => Class::Link,
+            _ => Class::Queue,
+        };
+        let weight = (windows[&(&piece.window.run, piece.metrics.packets)] as f64).sqrt().recip();
+        let known = Known {
+            burst: all.burst.filter(|_| burst),
+            delay_s: all.delay_s.filter(|_| delay),
+            is_marked: false,
+        };
+        total[usize::from(is_host)] += weight;
+        found[usize::from(is_host)] += usize::from(piece.metrics.packets == piece.window.signature.packets());
+        examples.push(Example { features: features(&piece.metrics, known), class, weight });
+    }
+    for (cause, found) in [Cause::Network, Cause::Host].into_iter().zip(found) {
+        if found < WINDOWS_MIN {
+            return Err(FitError::TooFew { cause, found, needed: WINDOWS_MIN });
+        }
+    }
+    for example in &mut examples {
+        example.weight /= 2.0 * total[usize::from(example.class == Class::Host)];
+    }
+    Ok(examples)
+}

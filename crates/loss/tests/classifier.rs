@@ -1,0 +1,301 @@
+//! The default classifier with the model that comes with it, on windows made by rule.
+#![allow(clippy::unwrap_used)]
+
+use barograph_loss::{
+    Cause, Classifier, Diagnosis, Evidence, GapEvidence, Meter, ModelError, Shape, Signature, Verdict,
+};
+use proptest::prelude::*;
+
+fn evidence(change: impl FnOnce(&mut Evidence)) -> Evidence {
+    let mut evidence = Evidence::default();
+    change(&mut evidence);
+    evidence
+}
+
+fn signature(runs: impl IntoIterator<Item = u32>) -> Signature {
+    Signature::from_runs(20_000, runs).unwrap()
+}
+
+fn diagnose(signature: &Signature, evidence: &Evidence) -> Diagnosis {
+    Classifier::shipped().diagnose(signature, &Meter::new().measure(signature), evidence)
+}
+
+/// Numbers that look random and are always the same (Knuth's multiplicative hash).
+fn scattered(count: u32, below: u32) -> impl Iterator<Item = u32> {
+    (1..=count).map(move |index| (index.wrapping_mul(2_654_435_761) >> 8) % below)
+}
+
+/// Single losses, on average so many packets apart.
+fn singles(count: u32, apart: u32) -> Vec<u32> {
+    scattered(count, 2 * apart).flat_map(|received| [received + 1, 1]).collect()
+}
+
+/// A queue that fills at times, and then loses a few packets close to one another.
+fn bunches() -> Vec<u32> {
+    let bunch = |pause: u32| [pause + 200, 2, 5, 1, 3, 3, 9, 1, 4, 2];
+    scattered(20, 900).flat_map(bunch).collect()
+}
+
+#[test]
+fn stalls_are_the_hosts() {
+    for runs in [vec![7000, 120], vec![3000, 60, 2000, 150, 5000, 90], vec![9000, 35, 800, 50]] {
+        let stalled = signature(runs);
+        for known in [evidence(|_| ()), evidence(|e| e.burst = Some(1)), evidence(|e| e.delay_s = Some(5e-6))]
+        {
+            let diagnosis = diagnose(&stalled, &known);
+            assert_eq!(
+                (diagnosis.verdict, diagnosis.lost_host),
+                (Verdict::Cpu, stalled.lost()),
+                "{diagnosis:?}"
+            );
+            assert!(diagnosis.found.pattern && diagnosis.found.delay == known.delay_s.is_some());
+        }
+    }
+}
+
+#[test]
+fn single_losses_and_bunches_are_the_networks() {
+    let periodic = [106, 1].repeat(150);
+    for runs in [singles(40, 200), bunches(), periodic] {
+        let lossy = signature(runs);
+        for known in [evidence(|_| ()), evidence(|e| e.burst = Some(4)), evidence(|e| e.delay_s = Some(2e-3))]
+        {
+            let diagnosis = diagnose(&lossy, &known);
+            assert_eq!(
+                (diagnosis.verdict, diagnosis.lost_network),
+                (Verdict::Network, lossy.lost()),
+                "{diagnosis:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_counted_is_taken() {
+    let mixed = signature([300, 1, 4000, 90, 10, 1, 2000, 60, 500, 1]);
+    for (drops, verdict) in
+        [(150, Verdict::Cpu), (90, Verdict::Hybrid), (0, Verdict::Network), (153, Verdict::Cpu)]
+    {
+        let diagnosis = diagnose(&mixed, &evidence(|e| e.host_drops = Some(drops)));
+        assert_eq!(
+            (diagnosis.verdict, diagnosis.lost_host, diagnosis.lost_network),
+            (verdict, drops, 153 - drops)
+        );
+        assert_eq!(diagnosis.p_cpu, f64::from(drops) / 153.0);
+        assert!(diagnosis.found.host_drops && !diagnosis.found.pattern && !diagnosis.found.disbelieved);
+    }
+    let more = diagnose(&mixed, &evidence(|e| e.host_drops = Some(1000)));
+    assert_eq!((more.verdict, more.lost_host, more.found.disbelieved), (Verdict::Cpu, 153, true));
+}
+
+#[test]
+fn a_claim_against_a_clear_pattern_is_not_believed() {
+    for runs in [singles(150, 60), bunches()] {
+        let lossy = signature(runs);
+        let claim = evidence(|e| e.host_drops = Some(lossy.lost()));
+        let diagnosis = diagnose(&lossy, &claim);
+        assert_eq!((diagnosis.verdict, diagnosis.lost_network), (Verdict::Network, lossy.lost()));
+        assert!(diagnosis.found.disbelieved && !diagnosis.found.host_drops && diagnosis.found.pattern);
+        let gaps = lossy.gaps().map(|_| GapEvidence { host_drops: Some(1), ..GapEvidence::default() });
+        let gaps: Vec<_> = gaps.collect();
+        let metrics = Meter::new().measure(&lossy);
+        let by_gap = Classifier::shipped().diagnose_gaps(
+            &lossy,
+            &metrics,
+            &Evidence::default(),
+            gaps.iter().copied(),
+            |_, cause, _| {
+                assert_eq!(cause, Cause::Network);
+            },
+        );
+        assert!(by_gap.found.disbelieved && by_gap.verdict == Verdict::Network);
+    }
+}
+
+#[test]
+fn an_outage_is_inconclusive_without_the_count_and_the_networks_with_it() {
+    let outage = signature([5000, 700]);
+    let by_delay = diagnose(&outage, &evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(1))));
+    assert_eq!(
+        (by_delay.verdict, by_delay.shape, by_delay.lost_unknown),
+        (Verdict::Inconclusive, Some(Shape::Outage), 700)
+    );
+    let counted = diagnose(&outage, &evidence(|e| e.host_drops = Some(0)));
+    assert_eq!(
+        (counted.verdict, counted.shape, counted.lost_network),
+        (Verdict::Network, Some(Shape::Outage), 700)
+    );
+    let by_pattern = diagnose(&outage, &Evidence::default());
+    assert_eq!((by_pattern.verdict, by_pattern.shape), (Verdict::Cpu, Some(Shape::Outage)));
+    // A packet lost elsewhere changes nothing.
+    let and_one = diagnose(&signature([2000, 1, 3000, 700]), &evidence(|e| e.delay_s = Some(0.0)));
+    assert_eq!((and_one.verdict, and_one.shape), (Verdict::Inconclusive, Some(Shape::Outage)));
+    // In units of the sender's burst.
+    let bursts = diagnose(&outage, &evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(64))));
+    assert_eq!(bursts.shape, None);
+}
+
+#[test]
+fn regular_single_losses_without_a_queue_look_like_a_policer() {
+    let policed = signature([106, 1].repeat(150));
+    let known = |delay| evidence(|e| e.delay_s = delay);
+    assert_eq!(diagnose(&policed, &known(Some(4e-6))).shape, Some(Shape::Policer));
+    assert_eq!(diagnose(&policed, &known(Some(2e-3))).shape, None);
+    assert_eq!(diagnose(&policed, &known(None)).shape, None);
+    assert_eq!(diagnose(&signature(singles(150, 60)), &known(Some(4e-6))).shape, None);
+}
+
+#[test]
+fn a_hybrid_window_is_split() {
+    let mut runs = singles(150, 60);
+    for at in [20, 120, 220] {
+        runs.splice(at..at, [300, 90]);
+    }
+    let hybrid = signature(runs);
+    let diagnosis = diagnose(&hybrid, &Evidence::default());
+    assert_eq!((diagnosis.verdict, diagnosis.lost_host, diagnosis.lost_network), (Verdict::Hybrid, 270, 150));
+    assert!(diagnosis.p_cpu > 0.05 && diagnosis.p_cpu < 0.95);
+}
+
+#[test]
+fn gaps_are_told_apart_by_their_own_evidence() {
+    let mixed = signature([1000, 90, 3000, 1, 500, 2, 2000, 120, 1000, 3]);
+    let gap = |host_drops, delay_s, is_marked| GapEvidence { host_drops, delay_s, is_marked };
+    let metrics = Meter::new().measure(&mixed);
+    let told = |gaps: &[GapEvidence]| {
+        let mut heard = Vec::new();
+        let say = |_, cause, p: f64| {
+            assert!((0.0..=1.0).contains(&p));
+            heard.push(cause);
+        };
+        let shipped = Classifier::shipped();
+        (shipped.diagnose_gaps(&mixed, &metrics, &Evidence::default(), gaps.iter().copied(), say), heard)
+    };
+    use Cause::{Host, Network};
+    // With GRO the count is of buffers: more than none is what counts.
+    let counted = [5, 0, 0, 1, 0].map(|drops| gap(Some(drops), None, None));
+    let (diagnosis, heard) = told(&counted);
+    assert_eq!(heard, [Host, Network, Network, Host, Network]);
+    assert_eq!((diagnosis.lost_host, diagnosis.lost_network, diagnosis.lost_unknown), (210, 6, 0));
+    assert_eq!((diagnosis.verdict, diagnosis.found.host_drops), (Verdict::Cpu, true));
+    let delayed = [2e-6, 3e-3, 3e-3, 1e-6, 3e-3].map(|delay| gap(None, Some(delay), None));
+    assert_eq!(told(&delayed).1, [Host, Network, Network, Host, Network]);
+    assert!(told(&delayed).0.found.delay);
+    let marked = [false, true, true, false, true].map(|is_marked| gap(None, None, Some(is_marked)));
+    let (diagnosis, heard) = told(&marked);
+    assert_eq!(heard, [Host, Network, Network, Host, Network]);
+    assert!(diagnosis.found.marks && !diagnosis.found.host_drops);
+    // Without evidence it is the window's answer.
+    let (alone, whole) = (told(&[]).0, diagnose(&mixed, &Evidence::default()));
+    assert!((alone.p_cpu - whole.p_cpu).abs() < 1e-9);
+    assert_eq!((alone.verdict, alone.lost_host, alone.found), (whole.verdict, whole.lost_host, whole.found));
+}
+
+#[test]
+fn too_little_is_inconclusive() {
+    let shipped = Classifier::shipped();
+    let counted = evidence(|e| e.host_drops = Some(1));
+    for (packets, runs) in [(0, vec![]), (1, vec![1]), (1, vec![0, 1]), (16, vec![3, 9]), (20_000, vec![])] {
+        let few = Signature::from_runs(packets, runs).unwrap();
+        for known in [Evidence::default(), counted] {
+            let metrics = Meter::new().measure(&few);
+            let diagnosis = shipped.diagnose(&few, &metrics, &known);
+            assert_eq!(
+                (diagnosis.verdict, diagnosis.p_cpu, diagnosis.lost_unknown),
+                (Verdict::Inconclusive, 0.5, few.lost())
+            );
+            let by_gap = shipped.diagnose_gaps(&few, &metrics, &known, std::iter::empty(), |_, cause, _| {
+                assert_eq!(cause, Cause::Unknown)
+            });
+            assert_eq!((by_gap.verdict, by_gap.lost_unknown), (Verdict::Inconclusive, few.lost()));
+        }
+    }
+    let all_lost = diagnose(&signature([0, 20_000]), &Evidence::default());
+    assert_eq!(
+        (all_lost.verdict, all_lost.shape, all_lost.found.extrapolated),
+        (Verdict::Inconclusive, Some(Shape::Outage), true)
+    );
+}
+
+#[test]
+fn a_model_is_read_as_it_was_written() {
+    let shipped = Classifier::shipped();
+    assert_eq!(Classifier::read(&shipped.write()).unwrap(), shipped);
+}
+
+#[test]
+fn what_is_no_model_is_refused_and_said() {
+    let good = Classifier::shipped().write();
+    let invalid = |model: &str| match Classifier::read(model) {
+        Err(ModelError::Invalid(what)) => what,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(Classifier::read(&good.replace("version = 1", "version = 2")), Err(ModelError::Version(2)));
+    invalid("");
+    invalid("\u{0}\u{1}");
+    invalid(&good.replace("version = 1", "version = -1"));
+    invalid(&good.replace("version = 1", "version = 99999999999999999999"));
+    assert!(invalid("format = \"barograph-loss-default\"\nversion = 1").contains("[pattern] is missing"));
+    for (index, _) in good.match_indices('\n').filter(|(index, _)| index + 1 < good.len()) {
+        assert!(Classifier::read(&good[..index]).is_err(), "cut at {index}");
+    }
+    let first = good.find("queue = ").unwrap() + 8;
+    let end = first + good[first..].find(',').unwrap();
+    for number in ["nan", "inf", "-inf", "1e300", "1001.0", "\"1\"", "[]"] {
+        let bad = format!("{}{number}{}", &good[..first], &good[end..]);
+        assert!(Classifier::read(&bad).is_err(), "{number}");
+    }
+    assert!(invalid(&good.replace("isolated = ", "lonely = ")).contains("`isolated` is missing"));
+    assert!(
+        invalid(&format!("{good}\n[more]\nbase = {{ queue = 1.0, link = 1.0 }}\n"))
+            .contains("[more] is not known")
+    );
+    assert!(
+        invalid(&format!("{good}\nmore = {{ low = 0.0, high = 1.0, queue = 1.0, link = 1.0 }}\n"))
+            .contains("`more` is not known")
+    );
+    assert!(invalid(&format!("{good}{}", "#".repeat(1 << 20))).contains("bytes"));
+}
+
+proptest! {
+    /// A model with something else somewhere is refused, or answers.
+    #[test]
+    fn a_model_that_was_changed_makes_no_panic(at in any::<proptest::sample::Index>(), with in ".{0,3}") {
+        let good = Classifier::shipped().write();
+        let at = at.index(good.len());
+        let changed = format!("{}{with}{}", &good[..at], &good[at + 1..]);
+        if let Ok(classifier) = Classifier::read(&changed) {
+            let window = signature(bunches());
+            let p_cpu = classifier.diagnose(&window, &Meter::new().measure(&window), &Evidence::default()).p_cpu;
+            prop_assert!((0.0..=1.0).contains(&p_cpu));
+        }
+    }
+
+    /// Whatever is lost and claimed: a probability, and counts that add up.
+    #[test]
+    fn an_answer_is_possible_whatever_is_claimed(
+        runs in proptest::collection::vec(0u32..300, 0..60),
+        burst in proptest::option::of(any::<u32>()),
+        delay in proptest::option::of(any::<f64>()),
+        drops in proptest::option::of(prop_oneof![0u32..3000, any::<u32>()]),
+        marks in proptest::option::of(any::<u32>()),
+        gaps in proptest::collection::vec((proptest::option::of(0u32..3), proptest::option::of(any::<f64>()), any::<Option<bool>>()), 0..40),
+    ) {
+        let signature = signature(runs);
+        let metrics = Meter::new().measure(&signature);
+        let known = evidence(|e| (e.burst, e.delay_s, e.host_drops, e.marks) = (burst, delay, drops, marks));
+        let gaps = gaps.into_iter().map(|(host_drops, delay_s, is_marked)| GapEvidence { host_drops, delay_s, is_marked });
+        let gaps: Vec<_> = gaps.collect();
+        let shipped = Classifier::shipped();
+        let (mut heard, mut lost) = (0, 0);
+        let by_gap = shipped.diagnose_gaps(&signature, &metrics, &known, gaps.into_iter(), |gap, _, p| {
+            (heard, lost) = (heard + 1, lost + gap.lost);
+            assert!((0.0..=1.0).contains(&p));
+        });
+        prop_assert_eq!((heard, lost), (metrics.gaps, metrics.lost));
+        for diagnosis in [by_gap, shipped.diagnose(&signature, &metrics, &known)] {
+            prop_assert!((0.0..=1.0).contains(&diagnosis.p_cpu));
+            prop_assert_eq!(diagnosis.lost_host + diagnosis.lost_network + diagnosis.lost_unknown, metrics.lost);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The default classifier on the open signatures, which are no part of the repository.
+#![allow(clippy::unwrap_used)]
+
+mod open;
+
+use std::collections::BTreeMap;
+
+use barograph_loss::{Cause, Classifier, Diagnosis, Evidence, Labelled, Shape, Verdict, fit};
+use open::{Score, Told, Window, cross_validated, windows};
+
+/// Runs are dealt out to so many models, each fitted without its own.
+const FOLDS: usize = 8;
+
+#[test]
+fn runs_that_were_left_out_are_judged_as_promised() {
+    let Some(windows) = windows() else { return };
+    let judge = |classifier: &Classifier, window: &Window| {
+        Told::ALL.map(|told| window.diagnose(classifier, &window.evidence(told)))
+    };
+    let judged = cross_validated(&windows, FOLDS, judge);
+    for (index, told) in Told::ALL.into_iter().enumerate() {
+        for packets in [10_000, 20_000, 100_000] {
+            let of_length =
+                |window: &Window| window.labelled.signature.packets() == packets && window.is_in_range();
+            let judged = windows.iter().zip(&judged).map(|(window, judged)| (window, &judged[index]));
+            let judged: Vec<_> = judged.filter(|(window, _)| of_length(window)).collect();
+            println!("{packets} packets, {told:?}");
+            let papers = report("the paper's kinds", &judged, |window| window.is_papers());
+            let all = report("all kinds", &judged, |window| !window.is_outage());
+            say_what_is_left(&judged);
+            if packets == 20_000 {
+                // The paper's kinds of host with a delay are less, for an outage looks the same: see the design.
+                let floors = if told.delay { [90.0, 97.0, 95.0, 97.0] } else { [97.0, 97.0, 83.0, 92.0] };
+                let found = [papers[0], papers[1], all[0], all[1]];
+                assert!(found.iter().zip(floors).all(|(score, floor)| score.right() >= floor), "{found:?}");
+                assert!(found.iter().all(|score| score.wrong() <= 0.8), "{found:?}");
+            }
+        }
+    }
+}
+
+/// Host and network.
+fn report(name: &str, judged: &[(&Window, &Diagnosis)], has: impl Fn(&Window) -> bool) -> [Score; 2] {
+    let scores = [Cause::Host, Cause::Network].map(|cause| {
+        let of_cause = judged.iter().filter(|(window, _)| window.labelled.cause == cause && has(window));
+        of_cause.fold(Score::default(), |score, (_, diagnosis)| score.with(cause, diagnosis.verdict))
+    });
+    let [host, network] =
+        scores.map(|score| format!("{:.1}/{:.1} of {}", score.right(), score.wrong(), score.all));
+    println!("  {name}, right/wrong %: cpu {host}, network {network}");
+    scores
+}
+
+fn say_what_is_left(judged: &[(&Window, &Diagnosis)]) {
+    let mut left = BTreeMap::new();
+    let mut hybrids = BTreeMap::new();
+    for (window, diagnosis) in judged {
+        let Labelled { cause, kind, .. } = &window.labelled;
+        let what = (kind.as_str(), window.burst, format!("{:?} {:?}", diagnosis.verdict, diagnosis.shape));
+        match cause {
+            Cause::Unknown => *hybrids.entry(what).or_insert(0) += 1,
+            cause if Score::default().with(*cause, diagnosis.verdict).right == 0 => {
+                *left.entry(what).or_insert(0) += 1
+            }
+            _ => {}
+        }
+    }
+    println!("  left (kind, burst, verdict, shape): {left:?}\n  hybrids: {hybrids:?}");
+}
+
+#[test]
+fn outages_are_not_called_the_hosts_where_the_delay_or_the_count_is_known() {
+    let Some(windows) = windows() else { return };
+    for window in windows.iter().filter(|window| window.is_outage()) {
+        let told = window.evidence(Told { burst: true, delay: true });
+        let by_delay = window.diagnose(&Classifier::shipped(), &told);
+        assert_eq!((by_delay.verdict, by_delay.shape), (Verdict::Inconclusive, Some(Shape::Outage)));
+        let counted = window.diagnose(&Classifier::shipped(), &Evidence { host_drops: Some(0), ..told });
+        assert_eq!((counted.verdict, counted.lost_network), (Verdict::Network, window.labelled.metrics.lost));
+    }
+}
+
+#[test]
+fn the_kernels_count_is_always_believed_and_false_claims_are_not() {
+    let Some(windows) = windows() else { return };
+    let claim = |classifier: &Classifier, window: &Window, burst: bool, host_drops: u32| {
+        let told = window.evidence(Told { burst, delay: false });
+        window.diagnose(classifier, &Evidence { host_drops: Some(host_drops), ..told })
+    };
+    for burst in [false, true] {
+        let judge = |classifier: &Classifier, window: &Window| {
+            let lie = claim(classifier, window, burst, window.labelled.metrics.lost);
+            (claim(classifier, window, burst, window.host), lie)
+        };
+        let judged = cross_validated(&windows, FOLDS, judge);
+        // That all was the host's, of windows with some runs of losses that a network made which is not like a host.
+        let clear = ["random", "self", "cbr", "poisson", "onoff", "tcp"];
+        let mut refused: BTreeMap<&str, (u32, u32)> = BTreeMap::new();
+        for (window, (told, lie)) in windows.iter().zip(&judged) {
+            let Labelled { cause, kind, run, metrics, .. } = &window.labelled;
+            assert!(!told.found.disbelieved && told.lost_host == window.host, "{run} {kind} {told:?}");
+            match cause {
+                Cause::Host => assert_eq!(told.verdict, Verdict::Cpu, "{run} {kind}"),
+                Cause::Network => assert_eq!(told.verdict, Verdict::Network, "{run} {kind}"),
+                Cause::Unknown => {}
+            }
+            if clear.contains(&kind.as_str()) && metrics.gaps >= 20 {
+                let (no, all) = refused.entry(kind).or_default();
+                (*no, *all) = (*no + u32::from(lie.found.disbelieved), *all + 1);
+            }
+        }
+        println!("burst {burst}: claims refused: {refused:?}");
+        assert!(refused.values().all(|(no, all)| f64::from(*no) >= 0.95 * f64::from(*all)));
+    }
+}
+
+/// With `BAROGRAPH_WRITE_MODEL` set it writes the model instead.
+#[test]
+fn the_model_that_comes_with_it_is_fitted_on_them() {
+    let Some(windows) = windows() else { return };
+    let labelled: Vec<Labelled> = windows.iter().map(|window| window.labelled.clone()).collect();
+    let fitted = fit(&labelled).unwrap();
+    if std::env::var_os("BAROGRAPH_WRITE_MODEL").is_some() {
+        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/models/default.toml"), fitted.write()).unwrap();
+        return;
+    }
+    let shipped = Classifier::shipped();
+    for window in &windows {
+        for told in Told::ALL {
+            let p_cpu = |classifier| window.diagnose(classifier, &window.evidence(told)).p_cpu;
+            assert!((p_cpu(&fitted) - p_cpu(&shipped)).abs() < 1e-5, "{} {told:?}", window.labelled.run);
+        }
+    }
+}

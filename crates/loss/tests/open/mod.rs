@@ -1,0 +1,153 @@
+//! The open signatures, where they lie beside the repository.
+
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use barograph_loss::{Cause, Classifier, Diagnosis, Evidence, Labelled, Meter, Signature, Verdict};
+use barograph_sim::say_skipped;
+
+/// A window with the kernel's truth.
+pub(crate) struct Window {
+    pub(crate) labelled: Labelled,
+    /// Packets that the socket dropped.
+    pub(crate) host: u32,
+    pub(crate) burst: u32,
+    pub(crate) delay_s: f64,
+}
+
+/// What the classifier is told of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Told {
+    pub(crate) burst: bool,
+    pub(crate) delay: bool,
+}
+
+impl Told {
+    pub(crate) const ALL: [Self; 4] = [
+        Self { burst: false, delay: false },
+        Self { burst: true, delay: false },
+        Self { burst: false, delay: true },
+        Self { burst: true, delay: true },
+    ];
+}
+
+impl Window {
+    pub(crate) fn evidence(&self, told: Told) -> Evidence {
+        let burst = told.burst.then_some(self.burst);
+        Evidence { burst, delay_s: told.delay.then_some(self.delay_s), ..Evidence::default() }
+    }
+
+    pub(crate) fn diagnose(&self, classifier: &Classifier, evidence: &Evidence) -> Diagnosis {
+        classifier.diagnose(&self.labelled.signature, &self.labelled.metrics, evidence)
+    }
+
+    /// The window that is judged on: in the range of loss rates.
+    pub(crate) fn is_in_range(&self) -> bool {
+        (0.00008..=0.05).contains(&self.labelled.signature.loss_rate())
+    }
+
+    pub(crate) fn is_outage(&self) -> bool {
+        self.labelled.kind == "outage"
+    }
+
+    pub(crate) fn is_papers(&self) -> bool {
+        ["random", "poisson", "onoff", "tcp", "gen", "quota"].contains(&self.labelled.kind.as_str())
+    }
+}
+
+/// All windows, or nothing where the signatures are not there, which is said.
+pub(crate) fn windows() -> Option<Vec<Window>> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/signatures");
+    if !folder.is_dir() {
+        say_skipped(&format!("the open signatures are not at {}", folder.display()));
+        return None;
+    }
+    let lengths = [10_000, 20_000, 100_000];
+    let of_length = |length: u32| {
+        let folder = folder.clone();
+        ["net", "cpu", "hyb"]
+            .into_iter()
+            .flat_map(move |label| read(folder.join(format!("w{length}_{label}.txt.gz")), length))
+    };
+    Some(lengths.into_iter().flat_map(of_length).collect())
+}
+
+fn read(path: PathBuf, length: u32) -> Vec<Window> {
+    let mut text = String::new();
+    flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    let mut meter = Meter::new();
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines
+        .map(|line| {
+            let fields: Vec<_> = line.split('\t').collect();
+            let runs = fields[15].split(',').map(|run| run.parse().unwrap());
+            let signature = Signature::from_runs(length, runs).unwrap();
+            let (burst, delay_s) = (fields[4].parse().unwrap(), fields[12].parse::<f64>().unwrap() * 1e-6);
+            let evidence = Evidence { burst: Some(burst), delay_s: Some(delay_s), ..Evidence::default() };
+            let cause = match fields[0] {
+                "cpu" => Cause::Host,
+                "net" => Cause::Network,
+                _ => Cause::Unknown,
+            };
+            let host = (fields[14].parse::<f64>().unwrap() * f64::from(signature.lost())).round() as u32;
+            let (kind, run) = (fields[3].to_owned(), fields[1].to_owned());
+            let metrics = meter.measure(&signature);
+            Window {
+                labelled: Labelled { signature, metrics, evidence, cause, kind, run },
+                host,
+                burst,
+                delay_s,
+            }
+        })
+        .collect()
+}
+
+/// What is made of each window with a model that was fitted without its run, the runs dealt out to so many models.
+pub(crate) fn cross_validated<T>(
+    windows: &[Window],
+    folds: usize,
+    make: impl Fn(&Classifier, &Window) -> T,
+) -> Vec<T> {
+    let mut runs: BTreeMap<&str, usize> =
+        windows.iter().map(|window| (window.labelled.run.as_str(), 0)).collect();
+    for (index, fold) in runs.values_mut().enumerate() {
+        *fold = index % folds;
+    }
+    let fit_without = |fold: usize| {
+        let others = windows.iter().filter(|window| runs[window.labelled.run.as_str()] != fold);
+        barograph_loss::fit(&others.map(|window| window.labelled.clone()).collect::<Vec<_>>()).unwrap()
+    };
+    let classifiers: Vec<Classifier> = (0..folds).map(fit_without).collect();
+    windows.iter().map(|window| make(&classifiers[runs[window.labelled.run.as_str()]], window)).collect()
+}
+
+/// How many of a cause's windows were right and wrong.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Score {
+    pub(crate) right: u32,
+    pub(crate) wrong: u32,
+    pub(crate) all: u32,
+}
+
+impl Score {
+    pub(crate) fn with(mut self, cause: Cause, verdict: Verdict) -> Self {
+        self.all += 1;
+        self.right += u32::from(is(cause, verdict));
+        let other = if cause == Cause::Host { Cause::Network } else { Cause::Host };
+        self.wrong += u32::from(is(other, verdict));
+        self
+    }
+
+    pub(crate) fn right(&self) -> f64 {
+        100.0 * f64::from(self.right) / f64::from(self.all)
+    }
+
+    pub(crate) fn wrong(&self) -> f64 {
+        100.0 * f64::from(self.wrong) / f64::from(self.all)
+    }
+}
+
+fn is(cause: Cause, verdict: Verdict) -> bool {
+    verdict == if cause == Cause::Host { Verdict::Cpu } else { Verdict::Network }
+}
