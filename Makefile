@@ -35,6 +35,7 @@ bench:
 	cargo bench -p barograph-station --bench echo
 	cargo bench -p barograph-station --bench best
 	cargo bench -p barograph-timeout --features tower --bench cost
+	cargo bench -p barograph-loss --bench cost
 
 # Score the forecasts on a folder of series of your own.
 lab:

@@ -1,5 +1,6 @@
 //! The `barograph` command: one file a verb.
 
+pub mod classify;
 pub mod compare;
 pub mod forecast;
 #[doc(hidden)]

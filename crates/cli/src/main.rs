@@ -38,6 +38,8 @@ enum Verb {
     Compare(barograph::compare::Args),
     /// How much error a longer period or a shorter test costs: errors against both, and bytes an hour.
     Tradeoff(barograph::tradeoff::Args),
+    /// Tell who lost the packets of each window: the receiving host's CPU, or the network.
+    Classify(barograph::classify::Args),
     /// Feed an application's own values to a running station.
     Record(record::Args),
     /// Invite a station to join this one's mesh: prints what is to be typed there.
@@ -77,6 +79,7 @@ fn main() -> ExitCode {
         Verb::Forecast(args) => barograph::forecast::run(&args),
         Verb::Compare(args) => barograph::compare::run(&args),
         Verb::Tradeoff(args) => barograph::tradeoff::run(&args),
+        Verb::Classify(args) => barograph::classify::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Invite(args) => invite::invite(&args),
         Verb::Members(args) => invite::members(&args),

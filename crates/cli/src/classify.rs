@@ -1,0 +1,263 @@
+//! `barograph classify`: who lost the packets, the receiving host or the network, window by window.
+
+mod fit;
+mod labelled;
+mod print;
+mod source;
+
+use std::fs;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use barograph_loss::{
+    Classifier, Diagnosis, Evidence, FitError, LineError, Meter, Metrics, ModelError, PaperClassifier,
+    Signature, TableError, read_line,
+};
+use clap::ValueEnum;
+
+use self::source::{Lines, Source, SourceError};
+use crate::forecast::shown;
+use crate::input::cause;
+
+/// What `barograph classify` was asked.
+#[derive(Clone, Debug, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLE)]
+pub struct Args {
+    #[command(subcommand)]
+    verb: Option<Verb>,
+    #[command(flatten)]
+    asked: Asked,
+}
+
+#[derive(Clone, Debug, clap::Subcommand)]
+enum Verb {
+    /// Learn a classifier from windows whose cause is known, and save it as a model.
+    Fit(fit::Args),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct Asked {
+    /// Windows, one a line, also gzipped; `-` is standard input. Without --window each is bits, 1 = received, 0 = lost. Evidence may
+    /// follow, after tabs: burst=B (packets that the sender sends at once), delay_us=D (one-way delay above its minimum just before the
+    /// losses), host_drops=H (packets that the receiving socket dropped), marks=M (packets marked as congested).
+    #[arg(value_name = "FILE|-", required = true)]
+    file: Option<PathBuf>,
+    /// Packets of each window: lines are run lengths, `received,lost,received,lost,…`, and the rest was received.
+    #[arg(long, value_name = "N", value_parser = window())]
+    window: Option<u32>,
+    /// Who tells.
+    #[arg(long, value_enum, default_value_t = Method::Default)]
+    method: Method,
+    /// Pass over this evidence, as if no line had it; several with commas.
+    #[arg(long, value_enum, value_name = "KEY", value_delimiter = ',')]
+    ignore_evidence: Vec<Key>,
+    /// A model that `barograph classify fit` has made of this method, in place of the one that comes with it.
+    #[arg(long, value_name = "FILE")]
+    model: Option<PathBuf>,
+    /// Print JSON: an object a line, with the names of the CSV's columns; evidence is an array.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Who tells whose loss it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Method {
+    /// The best evidence there is: the kernel's count of drops, marks, delay, and the pattern of losses
+    Default,
+    /// The pattern of losses alone, exactly as the paper has it (Dickens §3)
+    Paper,
+}
+
+/// Evidence as it is named on lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Key {
+    /// The sender's burst
+    #[value(name = "burst")]
+    Burst,
+    /// One-way delay
+    #[value(name = "delay_us", alias = "delay")]
+    Delay,
+    /// The kernel's count of drops
+    #[value(name = "host_drops")]
+    HostDrops,
+    /// Congestion marks
+    #[value(name = "marks")]
+    Marks,
+}
+
+impl Key {
+    fn forget(self, evidence: &mut Evidence) {
+        match self {
+            Self::Burst => evidence.burst = None,
+            Self::Delay => evidence.delay_s = None,
+            Self::HostDrops => evidence.host_drops = None,
+            Self::Marks => evidence.marks = None,
+        }
+    }
+}
+
+/// A classifier of either method.
+enum Judge {
+    Default(Classifier),
+    Paper(PaperClassifier),
+}
+
+impl Judge {
+    fn shipped(method: Method) -> Self {
+        match method {
+            Method::Default => Self::Default(Classifier::shipped()),
+            Method::Paper => Self::Paper(PaperClassifier::shipped()),
+        }
+    }
+
+    fn read(method: Method, model: &str) -> Result<Self, ModelError> {
+        Ok(match method {
+            Method::Default => Self::Default(Classifier::read(model)?),
+            Method::Paper => Self::Paper(PaperClassifier::read(model)?),
+        })
+    }
+
+    fn diagnose(&self, signature: &Signature, metrics: &Metrics, evidence: &Evidence) -> Diagnosis {
+        match self {
+            Self::Default(classifier) => classifier.diagnose(signature, metrics, evidence),
+            Self::Paper(classifier) => classifier.diagnose(metrics),
+        }
+    }
+}
+
+/// Classifies or learns as asked; what goes wrong is one line on standard error.
+///
+/// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the input is none.
+#[must_use]
+pub fn run(args: &Args) -> ExitCode {
+    let done = match &args.verb {
+        Some(Verb::Fit(asked)) => fit::fit(asked),
+        None => classify(&args.asked),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever read our output has seen enough (`| head`).
+        Err(Problem::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(problem) => {
+            // Standard error may be closed; there is nothing left to tell that to.
+            let _ = writeln!(io::stderr(), "barograph: {problem}");
+            ExitCode::from(problem.exit_code())
+        }
+    }
+}
+
+fn classify(asked: &Asked) -> Result<(), Problem> {
+    let judge = judge(asked)?;
+    let path = asked.file.as_deref().unwrap_or(Path::new("-"));
+    let source = Source::open(path)?;
+    let (name, is_live) = (source.name.clone(), source.is_live);
+    let mut out = BufWriter::with_capacity(BUFFER_BYTES, io::stdout().lock());
+    if !asked.json {
+        print::header(&mut out)?;
+        flush_if(is_live, &mut out)?;
+    }
+    let answered = follow(asked, &judge, source, &mut out);
+    // What was answered before a bad line is not lost with it.
+    out.flush()?;
+    match answered {
+        Ok(0) => Err(Problem::Empty { name }),
+        Ok(_) => Ok(()),
+        Err(problem) => Err(problem),
+    }
+}
+
+/// Answers line by line, and says how many windows there were.
+fn follow(asked: &Asked, judge: &Judge, source: Source, out: &mut impl Write) -> Result<u64, Problem> {
+    let (name, is_live) = (source.name.clone(), source.is_live);
+    let mut lines = Lines::new(source)?;
+    let (mut signature, mut meter) = (Signature::new(), Meter::new());
+    let mut windows = 0;
+    while let Some((number, text)) = lines.next_line()? {
+        let line = read_line(text, asked.window, &mut signature).map_err(|error| Problem::Line {
+            name: name.clone(),
+            line: number,
+            error,
+        })?;
+        let Some(line) = line else { continue };
+        let mut evidence = line.evidence;
+        asked.ignore_evidence.iter().for_each(|key| key.forget(&mut evidence));
+        let metrics = meter.measure(&signature);
+        let row = print::Row::new(number, &metrics, &judge.diagnose(&signature, &metrics, &evidence));
+        if asked.json {
+            row.json(out)?
+        } else {
+            row.csv(out)?
+        }
+        flush_if(is_live, out)?;
+        windows += 1;
+    }
+    Ok(windows)
+}
+
+fn judge(asked: &Asked) -> Result<Judge, Problem> {
+    let Some(path) = &asked.model else { return Ok(Judge::shipped(asked.method)) };
+    let unopened = |error| Problem::Source(SourceError::Unopened { name: shown(path), error });
+    if MODEL_BYTES_MAX < fs::metadata(path).map_err(unopened)?.len() {
+        return Err(Problem::ModelSize { path: path.clone() });
+    }
+    let bytes = fs::read(path).map_err(unopened)?;
+    let model = |error| Problem::Model { path: path.clone(), error };
+    let text = String::from_utf8(bytes).map_err(|_| model(ModelError::Invalid("no text".to_owned())))?;
+    Judge::read(asked.method, &text).map_err(model)
+}
+
+/// A window's length on the command line.
+fn window() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..=i64::from(Signature::PACKETS_MAX))
+}
+
+/// Hands on what was printed where someone may be waiting for it.
+fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
+    if live { out.flush() } else { Ok(()) }
+}
+
+/// Why there is no answer.
+#[derive(Debug, thiserror::Error)]
+enum Problem {
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    #[error("{name}: line {line}: {error}")]
+    Line { name: String, line: u64, error: LineError },
+    #[error("{name}: line {line}: {error}")]
+    Labelled { name: String, line: u64, error: TableError },
+    #[error(
+        "{name}: the length of the windows is not known: give --window N, a line `# window N`, or a name that begins with wN_"
+    )]
+    NoWindow { name: String },
+    #[error("{name}: no windows: expected lines of bits, or with --window of run lengths")]
+    Empty { name: String },
+    #[error("{}: {error}", shown(path))]
+    Model { path: PathBuf, error: ModelError },
+    #[error("{}: larger than any model, {MODEL_BYTES_MAX} bytes", shown(path))]
+    ModelSize { path: PathBuf },
+    #[error("nothing was learned: {0}")]
+    Fit(#[from] FitError),
+    #[error("{}: cannot be written: {}", shown(path), cause(error))]
+    Unwritten { path: PathBuf, error: io::Error },
+    #[error("the output cannot be written: {}", cause(.0))]
+    Output(#[from] io::Error),
+}
+
+impl Problem {
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Source(SourceError::Unread { .. }) | Self::Unwritten { .. } | Self::Output(_) => 1,
+            _ => 2,
+        }
+    }
+}
+
+/// A model has some hundred numbers, or the counts of a table; this bounds what a wrong file costs.
+const MODEL_BYTES_MAX: u64 = 16 << 20;
+/// Large enough that reading and writing files costs few system calls.
+const BUFFER_BYTES: usize = 64 * 1024;
+
+const EXAMPLE: &str = "Example: of 1000 packets, 60 lost in a row, and the host's socket dropped 60:
+
+  printf '400,60\\thost_drops=60\\n' | barograph classify --window 1000 -";

@@ -1,0 +1,141 @@
+//! What `barograph classify` prints of a window.
+
+use std::io::{self, Write};
+
+use barograph_loss::{Diagnosis, Metrics, Shape, Verdict};
+use serde::Serialize;
+
+/// The first line of the CSV.
+pub(super) fn header(out: &mut impl Write) -> io::Result<()> {
+    out.write_all(
+        b"line,packets,lost,loss_rate,na17,complexity,success_proportion,p_cpu,p_network,lost_host,lost_network,lost_unknown,verdict,evidence\n",
+    )
+}
+
+/// A window, and who lost its packets.
+#[derive(Serialize)]
+pub(super) struct Row {
+    line: u64,
+    packets: u32,
+    lost: u32,
+    loss_rate: f64,
+    na17: u32,
+    complexity: f64,
+    success_proportion: f64,
+    p_cpu: f64,
+    p_network: f64,
+    lost_host: u32,
+    lost_network: u32,
+    lost_unknown: u32,
+    verdict: &'static str,
+    evidence: Vec<&'static str>,
+}
+
+impl Row {
+    pub(super) fn new(line: u64, metrics: &Metrics, diagnosis: &Diagnosis) -> Self {
+        let (p_cpu, p_network) = printed(diagnosis.p_cpu);
+        Self {
+            line,
+            packets: metrics.packets,
+            lost: metrics.lost,
+            loss_rate: f64::from(metrics.lost) / f64::from(metrics.packets.max(1)),
+            na17: metrics.na17,
+            complexity: metrics.complexity,
+            success_proportion: metrics.success_proportion,
+            p_cpu,
+            p_network,
+            lost_host: diagnosis.lost_host,
+            lost_network: diagnosis.lost_network,
+            lost_unknown: diagnosis.lost_unknown,
+            verdict: match diagnosis.verdict {
+                Verdict::Cpu => "cpu",
+                Verdict::Network => "network",
+                Verdict::Hybrid => "hybrid",
+                Verdict::Inconclusive => "inconclusive",
+            },
+            evidence: evidence(diagnosis).collect(),
+        }
+    }
+
+    pub(super) fn csv(&self, out: &mut impl Write) -> io::Result<()> {
+        writeln!(
+            out,
+            "{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
+            self.line,
+            self.packets,
+            self.lost,
+            self.loss_rate,
+            self.na17,
+            self.complexity,
+            self.success_proportion,
+            self.p_cpu,
+            self.p_network,
+            self.lost_host,
+            self.lost_network,
+            self.lost_unknown,
+            self.verdict,
+            self.evidence.join(";"),
+        )
+    }
+
+    pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
+        serde_json::to_writer(&mut *out, self)?;
+        out.write_all(b"\n")
+    }
+}
+
+/// What an answer rests on, and what else is said of the window.
+fn evidence(diagnosis: &Diagnosis) -> impl Iterator<Item = &'static str> {
+    let found = diagnosis.found;
+    [
+        (found.pattern, "pattern"),
+        (found.delay, "delay"),
+        (found.host_drops, "host_drops"),
+        (found.marks, "marks"),
+        (found.disbelieved, "disbelieved"),
+        (found.extrapolated, "extrapolated"),
+        (diagnosis.shape == Some(Shape::Outage), "outage"),
+        (diagnosis.shape == Some(Shape::Policer), "policer"),
+    ]
+    .into_iter()
+    .filter_map(|(is_so, name)| is_so.then_some(name))
+}
+
+/// A probability and the rest to 1, in billionths that add up; rounded towards a half, so that neither is on the other side of 0.95 than
+/// it was, nor certain where it was not.
+fn printed(p_cpu: f64) -> (f64, f64) {
+    let billionths = p_cpu * BILLION;
+    let rounded = if p_cpu < 0.5 { billionths.ceil() } else { billionths.floor() };
+    (rounded / BILLION, (BILLION - rounded) / BILLION)
+}
+
+const BILLION: f64 = 1e9;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probabilities_add_up_and_keep_their_side() {
+        for p in [
+            0.0,
+            1e-300,
+            1e-9,
+            0.05,
+            0.05_f64.next_up(),
+            0.3,
+            0.5,
+            0.95_f64.next_down(),
+            0.95,
+            1.0 - 1e-16,
+            1.0,
+        ] {
+            let (cpu, network) = printed(p);
+            assert_eq!(cpu + network, 1.0, "{p}");
+            assert_eq!((0.95 <= cpu, 0.95 <= network), (0.95 <= p, 0.95 <= 1.0 - p), "{p}");
+            assert_eq!((cpu == 1.0, network == 1.0), (p == 1.0, p == 0.0), "{p}");
+            let digits = |p: f64| p.to_string().len();
+            assert!(digits(cpu) <= 11 && digits(network) <= 11, "{cpu} {network}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Files and pipes of windows, gzipped or not, line by line.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, Read};
+use std::path::Path;
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::BUFFER_BYTES;
+use crate::forecast::shown;
+use crate::input::cause;
+
+/// Something to read from that is open.
+pub(super) struct Source {
+    /// As messages name it.
+    pub(super) name: String,
+    /// Whether somebody may be waiting for each answer: a pipe and not a file.
+    pub(super) is_live: bool,
+    input: Box<dyn BufRead>,
+}
+
+impl Source {
+    /// Opens a file, or standard input for `-`.
+    pub(super) fn open(path: &Path) -> Result<Self, SourceError> {
+        if path == Path::new("-") {
+            return Ok(Self {
+                name: "standard input".to_owned(),
+                is_live: true,
+                input: Box::new(io::stdin().lock()),
+            });
+        }
+        let name = shown(path);
+        let unopened = |error| SourceError::Unopened { name: name.clone(), error };
+        let kind = fs::metadata(path).map_err(unopened)?.file_type();
+        if kind.is_dir() {
+            return Err(unopened(io::ErrorKind::IsADirectory.into()));
+        }
+        let file = File::open(path).map_err(unopened)?;
+        let input = Box::new(BufReader::with_capacity(BUFFER_BYTES, file));
+        Ok(Self { name, is_live: !kind.is_file(), input })
+    }
+}
+
+/// The lines of a source, in memory that is used again.
+pub(super) struct Lines {
+    name: String,
+    input: Box<dyn BufRead>,
+    line: Vec<u8>,
+    number: u64,
+}
+
+impl Lines {
+    /// Waits for the first byte, which tells whether the source is gzipped (RFC 1952 §2.3.1): no text begins so.
+    pub(super) fn new(source: Source) -> Result<Self, SourceError> {
+        let Source { name, mut input, .. } = source;
+        let first = loop {
+            match input.fill_buf() {
+                Ok(bytes) => break bytes.first().copied(),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(SourceError::Unread { name, error }),
+            }
+        };
+        if first == Some(GZIP) {
+            input = Box::new(BufReader::with_capacity(BUFFER_BYTES, MultiGzDecoder::new(input)));
+        }
+        Ok(Self { name, input, line: Vec::new(), number: 0 })
+    }
+
+    /// The next line with its number, from 1.
+    pub(super) fn next_line(&mut self) -> Result<Option<(u64, &str)>, SourceError> {
+        self.line.clear();
+        self.number += 1;
+        let read = self.input.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut self.line);
+        if let Err(error) = read {
+            let name = self.name.clone();
+            return Err(match error.kind() {
+                // What the decoder says of bytes that are no gzip, or end early.
+                io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof => {
+                    SourceError::NoGzip { name, error }
+                }
+                _ => SourceError::Unread { name, error },
+            });
+        }
+        if self.line.is_empty() {
+            return Ok(None);
+        }
+        if LINE_BYTES_MAX < self.line.len() as u64 {
+            return Err(SourceError::TooLong { name: self.name.clone(), line: self.number });
+        }
+        match str::from_utf8(&self.line) {
+            Ok(text) => Ok(Some((self.number, text))),
+            Err(_) => Err(SourceError::NotText { name: self.name.clone(), line: self.number }),
+        }
+    }
+}
+
+/// Why there are no lines.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SourceError {
+    #[error("{name}: cannot be opened: {}", cause(error))]
+    Unopened { name: String, error: io::Error },
+    #[error("{name}: cannot be read: {}", cause(error))]
+    Unread { name: String, error: io::Error },
+    #[error("{name}: is no gzip, or is cut off: {}", cause(error))]
+    NoGzip { name: String, error: io::Error },
+    #[error("{name}: line {line}: expected at most {LINE_BYTES_MAX} bytes a line")]
+    TooLong { name: String, line: u64 },
+    #[error("{name}: line {line}: expected UTF-8 text")]
+    NotText { name: String, line: u64 },
+}
+
+/// The first byte of a gzip (RFC 1952 §2.3.1).
+const GZIP: u8 = 0x1f;
+/// The largest window, 2^24 packets, takes 2^25 bytes as the run lengths `1,1,1,…`; twice that leaves room for spaces and evidence.
+const LINE_BYTES_MAX: u64 = 1 << 26;

@@ -1,0 +1,183 @@
+//! What the fuzzers run, as plain functions, so that `cargo test` can replay their corpora.
+
+use std::sync::LazyLock;
+
+use crate::{
+    Classifier, Diagnosis, Evidence, Labelled, Meter, Metrics, PaperClassifier, Signature, Table, Verdict,
+    read_labelled, read_line, stated_window,
+};
+
+/// Reads each line of `data` as bits and as run lengths, and classifies what is a window by both classifiers.
+///
+/// # Panics
+/// When a reader or a classifier breaks a promise.
+pub fn fuzz_line(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let (paper, best) = &*SHIPPED;
+    let (mut signature, mut meter) = (Signature::new(), Meter::new());
+    for line in text.lines().take(LINES_MAX) {
+        for window in [None, Some(20), Some(1000), Some(100_000)] {
+            match read_line(line, window, &mut signature) {
+                Ok(Some(read)) => {
+                    assert!(window.is_none_or(|window| window == signature.packets()));
+                    assert_written_again(&signature);
+                    let metrics = meter.measure(&signature);
+                    assert_sound(&paper.diagnose(&metrics), &metrics);
+                    assert_sound(&best.diagnose(&signature, &metrics, &read.evidence), &metrics);
+                }
+                Ok(None) => {}
+                Err(error) => assert!(error.to_string().len() < 600),
+            }
+        }
+    }
+}
+
+/// Reads `data` as the model of both classifiers; what is accepted must be sound, and be read again as it was written.
+///
+/// # Panics
+/// When a reader or a classifier breaks a promise.
+pub fn fuzz_model(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    if let Ok(classifier) = PaperClassifier::read(text) {
+        let written = classifier.write();
+        assert_eq!(PaperClassifier::read(&written).map(|again| again.write()), Ok(written));
+        windows(|_, metrics, _| assert_sound(&classifier.diagnose(metrics), metrics));
+    }
+    if let Ok(classifier) = Classifier::read(text) {
+        let written = classifier.write();
+        assert_eq!(Classifier::read(&written).map(|again| again.write()), Ok(written));
+        windows(|signature, metrics, evidence| {
+            assert_sound(&classifier.diagnose(signature, metrics, evidence), metrics);
+        });
+    }
+}
+
+/// Reads `data` as a table, and as labelled lines.
+///
+/// # Panics
+/// When a reader breaks a promise.
+pub fn fuzz_table(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut meter = Meter::new();
+    let mut table = None;
+    for line in text.lines().take(LINES_MAX) {
+        if let Ok(Some(header)) = Table::of_header(line) {
+            table = Some(header);
+        }
+        let _ = stated_window(line);
+        for window in [20, 20_000] {
+            let labelled = [
+                table.as_ref().map(|table| table.read(line, window, &mut meter)),
+                Some(read_labelled(line, Some(window), &mut meter)),
+                Some(read_labelled(line, None, &mut meter)),
+            ];
+            for labelled in labelled.into_iter().flatten() {
+                match labelled {
+                    Ok(Some(window)) => assert_labelled(&window),
+                    Ok(None) => {}
+                    Err(error) => assert!(error.to_string().len() < 600),
+                }
+            }
+        }
+    }
+}
+
+/// What every answer promises.
+///
+/// # Panics
+/// When it does not.
+pub fn assert_sound(diagnosis: &Diagnosis, metrics: &Metrics) {
+    let Diagnosis { p_cpu, lost_host, lost_network, lost_unknown, verdict, .. } = *diagnosis;
+    assert!((0.0..=1.0).contains(&p_cpu), "{diagnosis:?}");
+    let lost = [lost_host, lost_network, lost_unknown].map(u64::from).iter().sum::<u64>();
+    assert_eq!(lost, u64::from(metrics.lost), "{diagnosis:?}");
+    match verdict {
+        Verdict::Cpu => assert!(0.95 <= p_cpu && 0 < metrics.lost, "{diagnosis:?}"),
+        Verdict::Network => assert!(0.95 <= 1.0 - p_cpu && 0 < metrics.lost, "{diagnosis:?}"),
+        Verdict::Hybrid => assert!(0 < lost_host && 0 < lost_network, "{diagnosis:?}"),
+        Verdict::Inconclusive => {}
+    }
+    if metrics.na17 == 0 {
+        assert_eq!(verdict, Verdict::Inconclusive, "under 17 packets nothing is told: {metrics:?}");
+    }
+}
+
+/// As runs and as bits a signature is read again.
+fn assert_written_again(signature: &Signature) {
+    let runs = signature.gaps().flat_map(|gap| [gap.received, gap.lost]);
+    assert_eq!(Signature::from_runs(signature.packets(), runs).as_ref(), Ok(signature));
+    assert_eq!(signature.gaps().map(|gap| gap.lost).sum::<u32>(), signature.lost());
+}
+
+fn assert_labelled(window: &Labelled) {
+    assert_eq!(
+        (window.metrics.packets, window.metrics.lost),
+        (window.signature.packets(), window.signature.lost())
+    );
+    assert!(window.evidence.delay_s.is_none_or(|delay_s| 0.0 <= delay_s && delay_s.is_finite()));
+    assert!(window.evidence.burst != Some(0));
+}
+
+/// Windows of all sorts, for models to be asked of.
+fn windows(mut ask: impl FnMut(&Signature, &Metrics, &Evidence)) {
+    let mut meter = Meter::new();
+    let known = Evidence { burst: Some(8), delay_s: Some(0.002), host_drops: Some(20), marks: Some(1) };
+    for runs in
+        [&[][..], &[0, 1000], &[500, 20], &[10, 1, 90, 1, 90, 1, 90, 3], &[0, 1, 1, 1, 1, 1], &[3, 900]]
+    {
+        for window in [16, 1000, 100_000] {
+            let Ok(signature) = Signature::from_runs(window, runs.iter().copied()) else { continue };
+            let metrics = meter.measure(&signature);
+            let delayed = Evidence { delay_s: Some(0.0), ..Evidence::default() };
+            for evidence in [Evidence::default(), delayed, known] {
+                ask(&signature, &metrics, &evidence);
+            }
+        }
+    }
+}
+
+/// Read once, or most of a fuzzer's time would go into it.
+static SHIPPED: LazyLock<(PaperClassifier, Classifier)> =
+    LazyLock::new(|| (PaperClassifier::shipped(), Classifier::shipped()));
+
+/// Bounds one run of a fuzzer; longer inputs find nothing new.
+const LINES_MAX: usize = 16;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn replay(folder: &str, fuzz: impl Fn(&[u8])) {
+        let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus").join(folder);
+        let mut replayed = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            fuzz(&std::fs::read(entry.unwrap().path()).unwrap());
+            replayed += 1;
+        }
+        assert!(8 <= replayed, "the corpus is there, not {replayed} files");
+    }
+
+    #[test]
+    fn the_corpora_hold() {
+        replay("line", fuzz_line);
+        replay("model", fuzz_model);
+        replay("table", fuzz_table);
+    }
+
+    #[test]
+    fn shipped_models_that_are_cut_off_or_changed_do_no_harm() {
+        for model in [PaperClassifier::shipped().write(), Classifier::shipped().write()] {
+            fuzz_model(model.as_bytes());
+            let step = model.len() / 50 + 1;
+            for at in (0..model.len()).step_by(step) {
+                fuzz_model(&model.as_bytes()[..at]);
+                for byte in *b"-9 .e\n=[" {
+                    let mut changed = model.clone().into_bytes();
+                    changed[at] = byte;
+                    fuzz_model(&changed);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,286 @@
+//! One line of text: the fates of a window's packets, and what is known beside (docs/spec/classify.md §1).
+
+use thiserror::Error;
+
+use crate::{Cause, Evidence, Signature, SignatureError};
+
+/// What stands on a line beside the packets' fates.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Line<'a> {
+    /// What else is known of the window.
+    pub evidence: Evidence,
+    /// Who lost the packets, on a labelled line: [`Cause::Unknown`] = both.
+    pub cause: Option<Cause>,
+    /// What made them, on a labelled line.
+    pub kind: Option<&'a str>,
+    /// The run it was cut from, on a labelled line.
+    pub run: Option<&'a str>,
+}
+
+/// Reads one line into `signature`, in place of what was there and without allocating: run lengths of a window of so many packets, or
+/// without a window bits. `None` is a line that is empty or a comment.
+///
+/// ```
+/// use barograph_loss::{Signature, read_line};
+///
+/// let mut signature = Signature::new();
+/// let line = read_line("4,2,3,1\tburst=2\tdelay_us=350", Some(20), &mut signature).unwrap().unwrap();
+/// assert_eq!((signature.packets(), signature.lost(), line.evidence.burst), (20, 3, Some(2)));
+/// assert!(read_line("# a comment", None, &mut signature).unwrap().is_none());
+/// ```
+///
+/// # Errors
+/// What is no fate, runs that do not fit the window, a window that is empty or too long, and keys and values that there are not.
+pub fn read_line<'a>(
+    text: &'a str,
+    window: Option<u32>,
+    signature: &mut Signature,
+) -> Result<Option<Line<'a>>, LineError> {
+    let trimmed = text.trim_start_matches('\u{feff}').trim();
+    if trimmed.is_empty() || trimmed.starts_with('#') {
+        return Ok(None);
+    }
+    let mut fields = trimmed.split('\t').map(str::trim);
+    let fates = fields.next().unwrap_or_default();
+    match window {
+        Some(window) => read_runs(text, fates, window, signature)?,
+        None => read_bits(text, fates, signature)?,
+    }
+    let mut line = Line::default();
+    for field in fields.filter(|field| !field.is_empty()) {
+        line.read(field)?;
+    }
+    Ok(Some(line))
+}
+
+/// Why a line tells of no window.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum LineError {
+    /// No such window.
+    #[error("a window has 1 to {max} packets, not {0}", max = Signature::PACKETS_MAX)]
+    Window(u32),
+    /// A character that is no fate.
+    #[error("column {column}: expected 1 (received) or 0 (lost), found {found:?}{hint}")]
+    NoBit {
+        /// Counted from 1, in characters.
+        column: usize,
+        /// The character.
+        found: char,
+        /// What may be meant.
+        hint: &'static str,
+    },
+    /// What is no length of a run.
+    #[error(
+        "column {column}: expected a run of packets, a whole number from 0 to {max}, found {found:?}",
+        max = Signature::PACKETS_MAX
+    )]
+    NoRun {
+        /// Counted from 1, in characters.
+        column: usize,
+        /// The beginning of what is there.
+        found: String,
+    },
+    /// Runs that do not fit, and windows that are too long.
+    #[error(transparent)]
+    Signature(#[from] SignatureError),
+    /// What is no evidence.
+    #[error(
+        "found {0:?}, expected after a tab burst=B, delay_us=D, host_drops=H or marks=M, or the labels cause=C, kind=K or run=R"
+    )]
+    UnknownKey(String),
+    /// The same key again.
+    #[error("{0} is given twice")]
+    Repeated(&'static str),
+    /// A value that its key cannot have.
+    #[error("{key} is {found:?}, expected {expected}")]
+    Value {
+        /// Which.
+        key: &'static str,
+        /// The beginning of what is there.
+        found: String,
+        /// What should be.
+        expected: &'static str,
+    },
+}
+
+fn read_bits(text: &str, fates: &str, signature: &mut Signature) -> Result<(), LineError> {
+    signature.fill_bits(fates).map_err(|error| match error {
+        SignatureError::NoBit(found) => {
+            let at = fates.find(found).unwrap_or_default();
+            let hint = if found == ',' || found.is_ascii_digit() {
+                "; run lengths need the length of their window"
+            } else {
+                ""
+            };
+            LineError::NoBit { column: column(text, &fates[at..]), found, hint }
+        }
+        error => error.into(),
+    })
+}
+
+fn read_runs(text: &str, fates: &str, window: u32, signature: &mut Signature) -> Result<(), LineError> {
+    if window == 0 || Signature::PACKETS_MAX < window {
+        return Err(LineError::Window(window));
+    }
+    let mut wrong = None;
+    let runs = fates.split(',').map(str::trim).map_while(|field| {
+        let run = whole(field).filter(|run| *run <= Signature::PACKETS_MAX);
+        wrong = if run.is_none() { Some(field) } else { None };
+        run
+    });
+    signature.fill_runs(window, runs)?;
+    match wrong {
+        Some(field) => Err(LineError::NoRun { column: column(text, field), found: excerpt(field) }),
+        None => Ok(()),
+    }
+}
+
+impl<'a> Line<'a> {
+    fn read(&mut self, field: &'a str) -> Result<(), LineError> {
+        let unknown = || LineError::UnknownKey(excerpt(field));
+        let (key, value) = field.split_once('=').ok_or_else(unknown)?;
+        let (key, value) = (key.trim_end(), value.trim_start());
+        match key {
+            "burst" => set(&mut self.evidence.burst, "burst", value, PACKETS, |value| {
+                whole(value).filter(|burst| (1..=Signature::PACKETS_MAX).contains(burst))
+            }),
+            "delay_us" => set(&mut self.evidence.delay_s, "delay_us", value, DELAY, delay_s),
+            "host_drops" => set(&mut self.evidence.host_drops, "host_drops", value, COUNT, whole),
+            "marks" => set(&mut self.evidence.marks, "marks", value, COUNT, whole),
+            "cause" => set(&mut self.cause, "cause", value, "cpu, network or both", cause),
+            "kind" => set(&mut self.kind, "kind", value, "a word", name),
+            "run" => set(&mut self.run, "run", value, "a word", name),
+            _ => Err(unknown()),
+        }
+    }
+}
+
+/// Sets what was not set before.
+fn set<'a, T>(
+    slot: &mut Option<T>,
+    key: &'static str,
+    text: &'a str,
+    expected: &'static str,
+    parse: impl Fn(&'a str) -> Option<T>,
+) -> Result<(), LineError> {
+    if slot.is_some() {
+        return Err(LineError::Repeated(key));
+    }
+    let value = parse(text).ok_or_else(|| LineError::Value { key, found: excerpt(text), expected })?;
+    *slot = Some(value);
+    Ok(())
+}
+
+/// A whole number, of digits alone.
+pub(crate) fn whole(text: &str) -> Option<u32> {
+    text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
+}
+
+/// Seconds, of microseconds.
+pub(crate) fn delay_s(text: &str) -> Option<f64> {
+    let delay_us: f64 = text.parse().ok()?;
+    (0.0..=DELAY_US_MAX).contains(&delay_us).then_some(delay_us / 1e6)
+}
+
+/// A label as lines and tables have it.
+pub(crate) fn cause(text: &str) -> Option<Cause> {
+    match text {
+        "cpu" => Some(Cause::Host),
+        "network" | "net" => Some(Cause::Network),
+        "both" | "hyb" => Some(Cause::Unknown),
+        _ => None,
+    }
+}
+
+fn name(text: &str) -> Option<&str> {
+    Some(text).filter(|text| !text.is_empty())
+}
+
+/// Where a part of `text` begins, in characters from 1.
+fn column(text: &str, part: &str) -> usize {
+    let at = (part.as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
+    text.char_indices().take_while(|(index, _)| *index < at).count() + 1
+}
+
+/// The beginning of what was found, as it fits a message.
+pub(crate) fn excerpt(text: &str) -> String {
+    match text.char_indices().nth(EXCERPT_CHARACTERS) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// As much as a reader needs to find the place.
+const EXCERPT_CHARACTERS: usize = 40;
+/// More than any queue holds: a thousand seconds.
+const DELAY_US_MAX: f64 = 1e9;
+pub(crate) const DELAY: &str = "microseconds from 0 to 1e9";
+pub(crate) const PACKETS: &str = "a whole number of packets from 1 to 16777216";
+const COUNT: &str = "a whole number of packets from 0 to 4294967295";
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, window: Option<u32>) -> Result<(Signature, Line<'_>), String> {
+        let mut signature = Signature::new();
+        let line = read_line(text, window, &mut signature).map_err(|error| error.to_string())?;
+        Ok((signature, line.unwrap_or_default()))
+    }
+
+    #[test]
+    fn what_is_known_beside_is_read() {
+        let (signature, line) =
+            read(" 3, 1 ,2,1\tburst=16\tdelay_us=1500.5\thost_drops=2\tmarks=0\t\r\n", Some(9)).unwrap();
+        assert_eq!(signature, Signature::from_bits("111011011").unwrap_or_default());
+        let evidence =
+            Evidence { burst: Some(16), delay_s: Some(0.0015005), host_drops: Some(2), marks: Some(0) };
+        assert_eq!(line, Line { evidence, ..Line::default() });
+        let (signature, line) = read("111011011\tcause=both\tkind=hyb-tcp\trun=r7", None).unwrap();
+        assert_eq!(signature.lost(), 2);
+        assert_eq!((line.cause, line.kind, line.run), (Some(Cause::Unknown), Some("hyb-tcp"), Some("r7")));
+        assert_eq!(read("0", Some(5)).unwrap().0.lost(), 0);
+        // More drops than losses is no form that is wrong: whoever classifies does not believe it.
+        assert_eq!(read("10\thost_drops=4294967295", None).unwrap().1.evidence.host_drops, Some(u32::MAX));
+    }
+
+    #[test]
+    fn a_bad_line_says_where_and_what() {
+        for (text, window, message) in [
+            ("11x1", None, "column 3: expected 1 (received) or 0 (lost), found 'x'"),
+            ("  1,2", None, "column 4: expected 1 (received) or 0 (lost), found ','; run lengths need"),
+            ("1 1", None, "column 2"),
+            (
+                "3,-1",
+                Some(9),
+                "column 3: expected a run of packets, a whole number from 0 to 16777216, found \"-1\"",
+            ),
+            ("3,,1", Some(9), "column 3: "),
+            ("3,1,", Some(9), "found \"\""),
+            ("+3", Some(9), "found \"+3\""),
+            ("3,NaN", Some(9), "found \"NaN\""),
+            ("99999999999", Some(9), "found \"99999999999\""),
+            ("3,7", Some(9), "runs of 10 packets and more do not fit a window of 9"),
+            ("3", Some(0), "a window has 1 to 16777216 packets, not 0"),
+            ("3", Some(u32::MAX), "not 4294967295"),
+            ("1\tburst=0", None, "burst is \"0\", expected a whole number of packets from 1"),
+            ("1\tdelay_us=-1", None, "delay_us is \"-1\", expected microseconds from 0"),
+            ("1\tdelay_us=NaN", None, "delay_us is \"NaN\""),
+            ("1\tdelay_us=inf", None, "delay_us is \"inf\""),
+            ("1\thost_drops=-2", None, "host_drops is \"-2\""),
+            ("1\thost_drops=1.5", None, "host_drops is \"1.5\""),
+            ("1\thost_drops=", None, "host_drops is \"\""),
+            ("1\tburst=2\tburst=2", None, "burst is given twice"),
+            ("1\tspeed=2", None, "found \"speed=2\", expected after a tab burst=B"),
+            ("1\tjunk", None, "found \"junk\""),
+            ("1\tcause=me", None, "cause is \"me\", expected cpu, network or both"),
+            ("1 burst=2", None, "column 2"),
+        ] {
+            let error = read(text, window).unwrap_err();
+            assert!(error.contains(message), "{text:?}: {error:?} lacks {message:?}");
+        }
+        assert!(read(&"\u{1}".repeat(99), Some(9)).unwrap_err().len() < 400);
+    }
+}

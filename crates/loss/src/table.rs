@@ -1,0 +1,219 @@
+//! Tables of labelled windows, as `lab signatures` writes them (docs/spec/classify.md §4).
+
+use thiserror::Error;
+
+use crate::line::{DELAY, PACKETS, cause, delay_s, excerpt, whole};
+use crate::{Evidence, Labelled, LineError, Meter, Signature, read_line};
+
+/// Where the columns of a table are, by the names of its header.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Table {
+    label: usize,
+    runs: usize,
+    run: Option<usize>,
+    kind: Option<usize>,
+    burst: Option<usize>,
+    delay_us: Option<usize>,
+    lost: Option<usize>,
+    cpu_fraction: Option<usize>,
+}
+
+impl Table {
+    /// The columns that a header names; `None` = this line is none, for it does not begin with `# label`.
+    ///
+    /// # Errors
+    /// A header without the column of run lengths.
+    pub fn of_header(line: &str) -> Result<Option<Self>, TableError> {
+        let header = line.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
+        let Some(header) = header.strip_prefix('#').map(str::trim_start) else { return Ok(None) };
+        let names = || header.split('\t').map(str::trim);
+        if names().next() != Some("label") {
+            return Ok(None);
+        }
+        let at = |wanted: &[&str]| names().position(|name| wanted.contains(&name));
+        Ok(Some(Self {
+            label: 0,
+            runs: names().position(|name| name.starts_with("rle")).ok_or(TableError::Missing("rle"))?,
+            run: at(&["run"]),
+            kind: at(&["kind"]),
+            burst: at(&["burst", "batch"]),
+            delay_us: at(&["delay_us", "owd_before_loss_us"]),
+            lost: at(&["lost"]),
+            cpu_fraction: at(&["cpu_fraction"]),
+        }))
+    }
+
+    /// Reads a row; `None` is a line that is empty or a comment.
+    ///
+    /// Label `net` is [`Cause::Network`](crate::Cause::Network), `cpu` [`Cause::Host`](crate::Cause::Host) and `hyb` [`Cause::Unknown`](crate::Cause::Unknown): both. The kernel's count of drops is
+    /// `cpu_fraction` of the packets that were lost.
+    ///
+    /// # Errors
+    /// A row with too few columns, runs that do not fit the window or are not `lost` in all, and values that their columns cannot have.
+    pub fn read(&self, line: &str, window: u32, meter: &mut Meter) -> Result<Option<Labelled>, TableError> {
+        let line = line.trim_end_matches(['\r', '\n']);
+        if line.trim().is_empty() || line.starts_with('#') {
+            return Ok(None);
+        }
+        let field =
+            |name, at: usize| line.split('\t').nth(at).map(str::trim).ok_or(TableError::Missing(name));
+        let optional = |name, at: Option<usize>| at.map(|at| field(name, at)).transpose();
+        let wrong = |name, text: &str, expected| TableError::Value { name, found: excerpt(text), expected };
+
+        let label = field("label", self.label)?;
+        let cause = cause(label).ok_or_else(|| wrong("label", label, "net, cpu or hyb"))?;
+        let mut signature = Signature::new();
+        read_line(field("rle", self.runs)?, Some(window), &mut signature)?;
+        if signature.packets() == 0 {
+            return Err(wrong("rle", "", "run lengths"));
+        }
+        if let Some(text) = optional("lost", self.lost)?
+            && whole(text) != Some(signature.lost())
+        {
+            let (found, runs) = (excerpt(text), signature.lost());
+            return Err(TableError::Lost { found, runs });
+        }
+        let burst = match optional("burst", self.burst)? {
+            Some(text) => {
+                Some(whole(text).filter(|burst| 0 < *burst).ok_or_else(|| wrong("burst", text, PACKETS))?)
+            }
+            None => None,
+        };
+        let delay_s = match optional("delay_us", self.delay_us)? {
+            Some(text) => Some(delay_s(text).ok_or_else(|| wrong("delay_us", text, DELAY))?),
+            None => None,
+        };
+        let host_drops = match optional("cpu_fraction", self.cpu_fraction)? {
+            Some(text) => {
+                let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+                let share: f64 = share.ok_or_else(|| wrong("cpu_fraction", text, "a share from 0 to 1"))?;
+                // The shares of tables have four decimals: of up to 10 000 packets it is exact.
+                Some((f64::from(signature.lost()) * share).round() as u32)
+            }
+            None => None,
+        };
+        Ok(Some(Labelled {
+            metrics: meter.measure(&signature),
+            evidence: Evidence { burst, delay_s, host_drops, marks: None },
+            cause,
+            kind: optional("kind", self.kind)?.unwrap_or_default().to_owned(),
+            run: optional("run", self.run)?.unwrap_or_default().to_owned(),
+            signature,
+        }))
+    }
+}
+
+/// The window's length that a comment `# window N` states.
+pub fn stated_window(line: &str) -> Option<u32> {
+    let words = line.trim_start_matches('\u{feff}').trim().strip_prefix('#')?.trim_start();
+    let number = words.strip_prefix("window")?;
+    number.starts_with([' ', '\t']).then(|| whole(number.trim())).flatten()
+}
+
+/// Reads a labelled line (docs/spec/classify.md §4); `None` is a line that is empty or a comment.
+///
+/// # Errors
+/// As [`read_line`], and a line without `cause=`.
+pub fn read_labelled(
+    line: &str,
+    window: Option<u32>,
+    meter: &mut Meter,
+) -> Result<Option<Labelled>, TableError> {
+    let mut signature = Signature::new();
+    let Some(line) = read_line(line, window, &mut signature)? else { return Ok(None) };
+    Ok(Some(Labelled {
+        metrics: meter.measure(&signature),
+        evidence: line.evidence,
+        cause: line.cause.ok_or(TableError::Missing("cause"))?,
+        kind: line.kind.unwrap_or_default().to_owned(),
+        run: line.run.unwrap_or_default().to_owned(),
+        signature,
+    }))
+}
+
+/// Why a line is no labelled window.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[non_exhaustive]
+pub enum TableError {
+    /// A column or key that is not there.
+    #[error("{0} is missing")]
+    Missing(&'static str),
+    /// The runs of losses are not what the row says was lost; it may have been cut off.
+    #[error("lost is {found:?}, but the runs lost {runs} packets")]
+    Lost {
+        /// The beginning of what stands there.
+        found: String,
+        /// As the runs say.
+        runs: u32,
+    },
+    /// A value that its column cannot have.
+    #[error("{name} is {found:?}, expected {expected}")]
+    Value {
+        /// Which.
+        name: &'static str,
+        /// The beginning of what stands there.
+        found: String,
+        /// What should be.
+        expected: &'static str,
+    },
+    /// What is wrong with the fates of the packets, or with what is known beside.
+    #[error(transparent)]
+    Line(#[from] LineError),
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+    use crate::Cause;
+
+    const HEADER: &str = "# label\trun\twindow\tkind\tbatch\tlost\towd_before_loss_us\tcpu_fraction\trle(ok,lost,ok,lost,...)\n";
+
+    #[test]
+    fn a_row_is_found_by_the_names_of_its_columns() {
+        let mut meter = Meter::new();
+        let table = Table::of_header(HEADER).unwrap().unwrap();
+        let row = "hyb\tr0004\t1\thyb-poisson\t32\t4\t1181\t0.5\t3,1,4,3\r\n";
+        let window = table.read(row, 20, &mut meter).unwrap().unwrap();
+        assert_eq!(window.signature, Signature::from_runs(20, [3, 1, 4, 3]).unwrap());
+        assert_eq!((window.cause, window.metrics.lost), (Cause::Unknown, 4));
+        assert_eq!((window.kind.as_str(), window.run.as_str()), ("hyb-poisson", "r0004"));
+        let evidence =
+            Evidence { burst: Some(32), delay_s: Some(0.001181), host_drops: Some(2), marks: None };
+        assert_eq!(window.evidence, evidence);
+        let small = Table::of_header("# label\trle\n").unwrap().unwrap();
+        let window = small.read("net\t3,1", 20, &mut meter).unwrap().unwrap();
+        assert_eq!((window.cause, window.evidence), (Cause::Network, Evidence::default()));
+    }
+
+    #[test]
+    fn a_row_that_is_cut_off_or_wrong_is_refused() {
+        let mut meter = Meter::new();
+        let table = Table::of_header(HEADER).unwrap().unwrap();
+        for (row, message) in [
+            ("net\tr1\t0", "rle is missing"),
+            ("net\tr1\t0\ttcp\t1\t4\t0\t0\t3,1", "lost is \"4\", but the runs lost 1 packets"),
+            ("tcp\tr1\t0\ttcp\t1\t1\t0\t0\t3,1", "label is \"tcp\", expected net, cpu or hyb"),
+            ("net\tr1\t0\ttcp\t0\t1\t0\t0\t3,1", "burst is \"0\""),
+            ("net\tr1\t0\ttcp\t1\t1\t-3\t0\t3,1", "delay_us is \"-3\""),
+            ("net\tr1\t0\ttcp\t1\t1\t0\tNaN\t3,1", "cpu_fraction is \"NaN\""),
+            ("net\tr1\t0\ttcp\t1\t1\t0\t1.5\t3,1", "cpu_fraction is \"1.5\""),
+            ("net\tr1\t0\ttcp\t1\t1\t0\t0\t3,99", "do not fit a window of 20"),
+            ("net\tr1\t0\ttcp\t1\t0\t0\t0\t", "rle is \"\", expected run lengths"),
+        ] {
+            let error = table.read(row, 20, &mut meter).unwrap_err().to_string();
+            assert!(error.contains(message), "{row:?}: {error:?} lacks {message:?}");
+        }
+        assert_eq!(Table::of_header("# label\trun\n"), Err(TableError::Missing("rle")));
+        assert_eq!(Table::of_header("# labels of my own\n"), Ok(None));
+        assert_eq!(table.read("# a comment", 20, &mut meter).unwrap().map(|window| window.run), None);
+        let unlabelled = read_labelled("1,2\tburst=1", Some(9), &mut meter).unwrap_err();
+        assert_eq!(unlabelled, TableError::Missing("cause"));
+    }
+
+    #[test]
+    fn a_file_may_state_its_window() {
+        let states = ["# window 20000\n", "#window 20000", "# windows 20000", "# window -1", "window 20000"];
+        assert_eq!(states.map(stated_window), [Some(20_000), Some(20_000), None, None, None]);
+    }
+}
