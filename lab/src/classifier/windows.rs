@@ -4,7 +4,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail, ensure};
-use barograph_loss::{Cause, Evidence, Labelled, Meter, Signature};
+use barograph_loss::{Cause, Evidence, Labelled, Meter, Signature, Table};
 use flate2::read::MultiGzDecoder;
 
 /// The folder that was named, or the one beside the repository.
@@ -33,40 +33,17 @@ pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Labelled>> {
     files.sort();
     let (mut windows, mut meter) = (Vec::new(), Meter::new());
     for (packets, path) in &files {
+        let mut table: Option<Table> = None;
         each_line(path, |line| {
-            windows.push(window(line, *packets, &mut meter)?);
+            match &table {
+                None => table = Table::of_header(line)?,
+                Some(table) => windows.extend(table.read(line, *packets, &mut meter)?),
+            }
             Ok(())
         })?;
+        ensure!(table.is_some(), "{} has no header (`# label …`)", path.display());
     }
     Ok(windows)
-}
-
-/// One line of `w<packets>_*.txt.gz`.
-fn window(line: &str, packets: u32, meter: &mut Meter) -> anyhow::Result<Labelled> {
-    let fields: Vec<&str> = line.split('\t').collect();
-    let &[label, run, _, kind, batch, _, _, _, _, _, _, _, delay_us, _, host_share, runs] = fields.as_slice()
-    else {
-        bail!("{} columns instead of 16", fields.len());
-    };
-    let runs: Vec<u32> =
-        runs.split(',').filter(|run| !run.is_empty()).map(str::parse).collect::<Result<_, _>>()?;
-    let signature = Signature::from_runs(packets, runs)?;
-    let host_share: f64 = host_share.parse()?;
-    let delay_us: Option<f64> = delay_us.parse().ok().filter(|delay: &f64| delay.is_finite());
-    let evidence = Evidence {
-        burst: batch.parse().ok(),
-        delay_s: delay_us.map(|delay| delay / 1e6),
-        host_drops: Some((host_share * f64::from(signature.lost())).round() as u32),
-        marks: None,
-    };
-    let cause = match label {
-        "cpu" => Cause::Host,
-        "net" => Cause::Network,
-        "hyb" => Cause::Unknown,
-        other => bail!("`{other}` is neither cpu nor net nor hyb"),
-    };
-    let metrics = meter.measure(&signature);
-    Ok(Labelled { signature, metrics, evidence, cause, kind: kind.to_owned(), run: run.to_owned() })
 }
 
 /// A whole run: every gap, and how many of its packets the receiving socket dropped.
@@ -85,7 +62,9 @@ pub(crate) fn runs(folder: &Path) -> anyhow::Result<Vec<Run>> {
     let mut runs = Vec::new();
     if path.exists() {
         each_line(&path, |line| {
-            runs.push(run(line)?);
+            if !line.is_empty() && !line.starts_with('#') {
+                runs.push(run(line)?);
+            }
             Ok(())
         })?;
     }
@@ -161,15 +140,13 @@ impl Run {
     }
 }
 
-/// The lines of a compressed file that are neither empty nor comments.
+/// The lines of a compressed file.
 fn each_line(path: &Path, mut take: impl FnMut(&str) -> anyhow::Result<()>) -> anyhow::Result<()> {
     let name = path.display();
     let file = std::fs::File::open(path).with_context(|| format!("cannot read {name}"))?;
     for (number, line) in BufReader::new(MultiGzDecoder::new(file)).lines().enumerate() {
         let line = line.with_context(|| format!("cannot read {name}"))?;
-        if !line.is_empty() && !line.starts_with('#') {
-            take(&line).with_context(|| format!("{name}, line {}", number + 1))?;
-        }
+        take(&line).with_context(|| format!("{name}, line {}", number + 1))?;
     }
     Ok(())
 }
@@ -185,6 +162,8 @@ pub(crate) mod tests {
 
     use super::*;
 
+    const HEADER: &str = "# label\trun\tkind\tbatch\tlost\towd_before_loss_us\tcpu_fraction\trle";
+
     /// Writes a compressed file.
     pub(crate) fn compress(path: &Path, text: &str) {
         let mut file = GzEncoder::new(std::fs::File::create(path).unwrap(), Compression::fast());
@@ -197,7 +176,7 @@ pub(crate) mod tests {
         let folder = tempfile::tempdir().unwrap();
         compress(
             &folder.path().join("w100_hyb.txt.gz"),
-            "# label\n\nhyb\tr1\t0\thyb-random\t4\t1\t1\t8\t0.08\t3\t0\t0\t120\t5\t0.7500\t10,6,30,2\n",
+            &format!("{HEADER}\n\nhyb\tr1\thyb-random\t4\t8\t120\t0.7500\t10,6,30,2\n"),
         );
         let settings = r#"{"batch":4}"#;
         let gaps = "10:6:6 30:2:0 147:10:10";
@@ -232,11 +211,12 @@ pub(crate) mod tests {
     fn what_is_no_window_is_refused_with_its_line() {
         let folder = tempfile::tempdir().unwrap();
         assert!(read(folder.path()).unwrap_err().to_string().contains("lab signatures"));
-        compress(&folder.path().join("w100_cpu.txt.gz"), "# label\ncpu\tr1\n");
-        assert!(format!("{:#}", read(folder.path()).unwrap_err()).contains("line 2: 2 columns"));
-        let long = "cpu\tr1\t0\tgen\t4\t1\t1\t8\t0.08\t3\t0\t0\t120\t5\t1.0\t10,600\n";
-        compress(&folder.path().join("w100_cpu.txt.gz"), long);
-        assert!(format!("{:#}", read(folder.path()).unwrap_err()).contains("do not fit"));
+        compress(&folder.path().join("w100_cpu.txt.gz"), "no header\n");
+        assert!(read(folder.path()).unwrap_err().to_string().contains("no header"));
+        let long = format!("{HEADER}\ncpu\tr1\tgen\t4\t600\t120\t1.0\t10,600\n");
+        compress(&folder.path().join("w100_cpu.txt.gz"), &long);
+        let error = format!("{:#}", read(folder.path()).unwrap_err());
+        assert!(error.contains("line 2") && error.contains("do not fit"), "{error}");
     }
 
     /// The windows that come with the runs are those that are cut from them.
