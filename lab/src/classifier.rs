@@ -189,7 +189,7 @@ mod tests {
 
     #[test]
     fn all_parts_have_their_tables_and_figures() {
-        let folder = folder(&judge::tests::made(100_000, 5, 12, 2), 100_000);
+        let folder = folder(&judge::tests::made(100_000, 6, 7, 2), 100_000);
         let text = report(&args(&folder)).unwrap();
         for title in [
             "## Table 2",
