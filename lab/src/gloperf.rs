@@ -5,7 +5,7 @@
 mod background;
 #[cfg(target_os = "linux")]
 mod campaign;
-mod chart;
+pub(crate) mod chart;
 #[cfg(target_os = "linux")]
 mod competition;
 mod figures;

@@ -1,5 +1,6 @@
 //! The papers' tables and figures, reproduced with this code: one file a question.
 
+mod classifier;
 mod cycle;
 mod earlystop;
 mod equivalence;
@@ -28,6 +29,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Experiment {
+    /// How well the classifiers tell what lost packets, and what that is worth to a sender: the loss paper's figures and tables.
+    Classifier(classifier::Args),
     /// How well each preset, rule and method forecasts the traces of a folder.
     Forecast(forecast::Args),
     /// What a timed stream costs, and how wrong it is, when it ends once its rate has settled; needs root.
@@ -50,6 +53,7 @@ enum Experiment {
 
 fn main() -> ExitCode {
     let done = match Cli::parse().experiment {
+        Experiment::Classifier(args) => classifier::run(&args),
         Experiment::Forecast(args) => forecast::run(&args),
         Experiment::Earlystop(args) => earlystop::run(&args),
         Experiment::Equivalence(args) => equivalence::run(&args),

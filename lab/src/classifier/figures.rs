@@ -1,0 +1,250 @@
+//! The paper's Figures 4 to 6 and its Table 2, with our windows.
+
+use std::fmt::Write as _;
+
+use barograph_loss::{Cause, CurveReport, FitReport, Labelled};
+
+use crate::gloperf::chart::{Axis, Chart, Layer, Shape, charts, largest};
+use crate::reduction::plot::ticks;
+use crate::report::aligned;
+
+use super::judge::{Judged, Method, Split, papers};
+use super::rates::{rates, runs};
+use super::references::{TABLE_2, three};
+use super::tables::{BANDS, Kinds, cause_name, is_in_range, lengths};
+
+/// A figure: the name of its file, and the SVG.
+pub(crate) type Figure = (String, String);
+
+/// Figures 4 to 6 of the two longest lengths of windows, by the paper's kinds and by all; 4 and 5 again for each
+/// kind of queue that there is.
+pub(crate) fn figures(windows: &[Labelled]) -> anyhow::Result<Vec<Figure>> {
+    let chosen: Vec<u32> = lengths(windows).into_iter().rev().take(2).collect();
+    let mut panels: [Vec<Chart>; 3] = Default::default();
+    for (packets, kinds) in
+        chosen.iter().flat_map(|packets| [(*packets, Kinds::Papers), (*packets, Kinds::All)])
+    {
+        let has = |window: &&Labelled| window.signature.packets() == packets && kinds.has(&window.kind);
+        let of: Vec<&Labelled> = windows.iter().filter(has).collect();
+        let title = format!("{}, {packets} packets", kinds.name());
+        panels[0].push(figure_4(&title, &of));
+        panels[1].push(figure_5(&title, &of));
+        let owned: Vec<Labelled> = of.into_iter().cloned().collect();
+        if let Ok(model) = papers(&owned) {
+            panels[2].extend(FitReport::of(&model, &owned).iter().map(|report| figure_6(&title, report)));
+        }
+    }
+    let mut figures = Vec::new();
+    for (number, panels) in (4..).zip(&panels) {
+        figures.push((format!("loss-figure-{number}.svg"), charts(panels, 2)?));
+    }
+    let queues = queues(windows, &chosen);
+    if !queues.is_empty() {
+        for (number, figure) in [(4, figure_4 as fn(&str, &[&Labelled]) -> Chart), (5, figure_5)] {
+            let panels: Vec<Chart> = queues.iter().map(|(title, of)| figure(title, of)).collect();
+            figures.push((format!("loss-figure-{number}-queues.svg"), charts(&panels, 2)?));
+        }
+    }
+    Ok(figures)
+}
+
+/// Windows lost in queues other than one that drops its tail (Dickens §7.2), each kind beside all that the CPU lost.
+fn queues<'a>(windows: &'a [Labelled], lengths: &[u32]) -> Vec<(String, Vec<&'a Labelled>)> {
+    let mut queues = Vec::new();
+    for (kind, packets) in QUEUES.iter().flat_map(|kind| lengths.iter().map(move |packets| (*kind, *packets)))
+    {
+        let of_length = windows.iter().filter(|window| window.signature.packets() == packets);
+        let of: Vec<&Labelled> =
+            of_length.filter(|window| window.cause == Cause::Host || window.kind == kind).collect();
+        if of.iter().any(|window| window.kind == kind) {
+            queues.push((format!("{kind}, {packets} packets"), of));
+        }
+    }
+    queues
+}
+
+/// Random early detection, controlled delay, and queues in series.
+const QUEUES: [&str; 3] = ["red", "codel", "series"];
+
+/// Complexity against the loss rate.
+fn figure_4(title: &str, windows: &[&Labelled]) -> Chart {
+    let layer = |cause, colour| {
+        let point = |window: &&&Labelled| (window.signature.loss_rate(), window.metrics.complexity);
+        let of = windows.iter().filter(|window| window.cause == cause && is_in_range(window));
+        Layer {
+            name: cause_name(cause).to_owned(),
+            shape: Shape::Dots,
+            points: of.map(|window| point(&window)).collect(),
+            colour,
+        }
+    };
+    Chart {
+        title: title.to_owned(),
+        x: loss_rates(BANDS[0]),
+        y: complexity(),
+        right: None,
+        layers: vec![layer(Cause::Network, NETWORK), layer(Cause::Host, CPU)],
+    }
+}
+
+/// The distribution of success proportions at low loss rates, in a hundred bins (Dickens §3.1.5).
+fn figure_5(title: &str, windows: &[&Labelled]) -> Chart {
+    let layer = |cause, colour| {
+        let is_low = |window: &&&&Labelled| (BANDS[0]..BANDS[1]).contains(&window.signature.loss_rate());
+        let of: Vec<f64> = windows
+            .iter()
+            .filter(|window| window.cause == cause)
+            .filter(|window| is_low(&window))
+            .map(|window| window.metrics.success_proportion)
+            .collect();
+        let mut counts = [0u32; 100];
+        of.iter().for_each(|share| counts[((share * 100.0) as usize).min(99)] += 1);
+        let points = (0..100).zip(counts).filter(|(_, count)| 0 < *count);
+        let points =
+            points.map(|(bin, count)| (f64::from(bin) / 100.0, 100.0 * f64::from(count) / of.len() as f64));
+        let name = format!("{}, {} windows", cause_name(cause), of.len());
+        Layer { name, shape: Shape::Bars(0.01), points: points.collect(), colour }
+    };
+    let layers = vec![layer(Cause::Network, NETWORK), layer(Cause::Host, CPU)];
+    let highest = largest(layers.iter().flat_map(|layer| layer.points.iter().map(|point| point.1)));
+    Chart {
+        title: format!("{title}, loss 0.00008–0.0005"),
+        x: Axis::linear("success proportion", 0.0, 1.0),
+        y: Axis::linear("% of the windows", 0.0, highest),
+        right: None,
+        layers,
+    }
+}
+
+/// Mean complexities with their 95 % confidence intervals, and the curves.
+fn figure_6(title: &str, report: &FitReport) -> Chart {
+    let mut layers = Vec::new();
+    for (cause, of, colour) in [(Cause::Network, &report.network, NETWORK), (Cause::Host, &report.cpu, CPU)] {
+        let name = cause_name(cause).to_owned();
+        let rate = |share: i32| BANDS[1] * (BANDS[4] / BANDS[1]).powf(f64::from(share) / 100.0);
+        let curve = (0..=100).map(|share| (rate(share), of.curve.at(rate(share)).mean)).collect();
+        layers.push(Layer { name: format!("{name}, fitted"), shape: Shape::Thin, points: curve, colour });
+        let mut means = Vec::new();
+        for bin in &of.bins {
+            let Some(complexity) = bin.complexity else { continue };
+            let at = (bin.from * bin.to).sqrt();
+            let half = NORMAL_95 * complexity.sd / ((bin.windows - bin.outliers) as f64).sqrt();
+            let bar = vec![(at, complexity.mean - half), (at, complexity.mean + half)];
+            layers.push(Layer { name: String::new(), shape: Shape::Thin, points: bar, colour });
+            means.push((at, complexity.mean));
+        }
+        layers.push(Layer {
+            name: format!("{name}, mean of a bin"),
+            shape: Shape::Dots,
+            points: means,
+            colour,
+        });
+    }
+    Chart { title: title.to_owned(), x: loss_rates(BANDS[1]), y: complexity(), right: None, layers }
+}
+
+fn loss_rates(low: f64) -> Axis {
+    let marks = [1e-4, 5e-4, 2e-3, 1e-2, 5e-2];
+    Axis::log("loss rate", low, BANDS[4]).with_ticks(ticks(&marks, ""))
+}
+
+/// From that of one loss, 0.245, to that of a random string.
+fn complexity() -> Axis {
+    Axis::linear("complexity, log2(Na(17)) / 17", 0.2, 0.8)
+        .with_ticks(ticks(&[0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8], ""))
+}
+
+/// Which colours.
+const CPU: usize = 1;
+const NETWORK: usize = 0;
+
+/// Half the width of a 95 % interval in standard errors.
+const NORMAL_95: f64 = 1.96;
+
+/// Table 2 of the paper and the errors of its Table 1, beside those of its classifier on our windows that it was not fitted on.
+pub(crate) fn table_2(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
+    let header =
+        ["cause", "metric", "windows (runs)", "right", "wrong", "inconclusive"].map(str::to_owned).to_vec();
+    let mut table = vec![header];
+    for (cause, metric, numbers) in &TABLE_2 {
+        let mut row =
+            vec![cause_name(*cause).to_owned(), format!("{metric}, **the paper's**"), String::new()];
+        row.extend(numbers.map(str::to_owned));
+        table.push(row);
+    }
+    let judged = Split::Five.judge(windows, seed)?;
+    for packets in lengths(windows) {
+        for (kinds, method) in [(Kinds::Papers, Method::Paper), (Kinds::All, Method::PaperOfAll)] {
+            for (cause, is_low) in
+                [(Cause::Network, false), (Cause::Network, true), (Cause::Host, false), (Cause::Host, true)]
+            {
+                let is_of = |judged: &&Judged<'_>| {
+                    let window = judged.window;
+                    let is_of = window.cause == cause
+                        && window.signature.packets() == packets
+                        && kinds.has(&window.kind);
+                    is_of && is_in_range(window) && (window.signature.loss_rate() < BANDS[1]) == is_low
+                };
+                let of: Vec<&Judged<'_>> = judged.iter().filter(is_of).collect();
+                if !of.is_empty() {
+                    let metric = if is_low { "success proportion" } else { "complexity" };
+                    let mut row = vec![
+                        cause_name(cause).to_owned(),
+                        format!("{metric}, {packets} packets, {}", kinds.name()),
+                    ];
+                    row.push(format!("{} ({})", of.len(), runs(&of)));
+                    row.extend(three(rates(&of, method, seed).as_ref()));
+                    table.push(row);
+                }
+            }
+        }
+    }
+    Ok(format!("\n## Table 2: the paper's classifier (%)\n\nOurs five-fold by run.\n\n{}", aligned(&table)))
+}
+
+/// Whether windows of similar loss rates are normally distributed around the curve (Dickens §3.2), and the curves.
+pub(crate) fn normality(windows: &[Labelled]) -> String {
+    let mut text = "\n## The paper's curves and the test of Shapiro and Wilk (§3.1.6, §3.2)\n\n".to_owned();
+    let columns = ["kinds", "packets", "cause", "complexity at loss p", "SD", "within 1, 2, 3 SD, %"];
+    let mut table = vec![columns.map(str::to_owned).to_vec()];
+    table[0].push("bins: windows without outliers (outliers), W, p".to_owned());
+    for kinds in [Kinds::Papers, Kinds::All] {
+        let of: Vec<Labelled> = windows.iter().filter(|window| kinds.has(&window.kind)).cloned().collect();
+        let model = match papers(&of) {
+            Ok(model) => model,
+            Err(error) => {
+                let _ = writeln!(text, "{}: {error}\n", kinds.name());
+                continue;
+            }
+        };
+        for report in FitReport::of(&model, &of) {
+            for (cause, curve) in [(Cause::Network, &report.network), (Cause::Host, &report.cpu)] {
+                let mut row =
+                    vec![kinds.name().to_owned(), report.packets.to_string(), cause_name(cause).to_owned()];
+                row.extend(curve_cells(curve));
+                table.push(row);
+            }
+        }
+    }
+    text + &aligned(&table)
+}
+
+fn curve_cells(report: &CurveReport) -> [String; 4] {
+    let curve = &report.curve;
+    let mut formula = format!("{:.3} exp({:.3} p)", curve.a, curve.b);
+    if curve.c != 0.0 {
+        let _ = write!(formula, " {:+.3} exp({:.0} p)", curve.c, curve.d);
+    }
+    let bins = report.bins.iter().filter(|bin| 0 < bin.windows).map(|bin| {
+        let tested = bin.normality.map_or("–".to_owned(), |test| format!("{:.3}, {:.3}", test.w, test.p));
+        format!("{}–{}: {} ({}), {tested}", bin.from, bin.to, bin.windows - bin.outliers, bin.outliers)
+    });
+    let (tested, normal) = report.normal_bins();
+    let bins = format!("{}; normal by p ≥ 0.05: {normal} of {tested}", bins.collect::<Vec<_>>().join("; "));
+    [
+        formula,
+        format!("{:.3}", curve.sd),
+        report.within.map(|share| format!("{:.0}", 100.0 * share)).join(", "),
+        bins,
+    ]
+}

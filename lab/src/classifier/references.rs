@@ -1,0 +1,142 @@
+//! What others had: the paper, an earlier experiment of ours, and what is to be reached.
+
+use barograph_loss::Cause;
+
+use super::judge::Method;
+use super::rates::Rates;
+use super::tables::{Kinds, percent};
+
+/// A row of Dickens Table 1: a transfer of four hours with losses of the host alone.
+pub(crate) struct Transfer {
+    pub(crate) loss_rate: f64,
+    /// Windows with losses, of [`Transfer::WINDOWS`].
+    pub(crate) lossy: usize,
+    /// … of them with a loss rate under 0.00008.
+    pub(crate) below_range: usize,
+    /// … and those within it that were inconclusive or taken for the network's: 0.86 and 0.22 % of 924, 0.2 % of 1425, 0.7 % of 1044.
+    pub(crate) missed: usize,
+    /// Throughput with the classifier (Mb/s).
+    pub(crate) with_mbit_s: f64,
+    /// Without it.
+    pub(crate) without_mbit_s: f64,
+}
+
+impl Transfer {
+    /// "1.6 terabytes" in windows of 100 MB (§4.1).
+    pub(crate) const WINDOWS: usize = 16_000;
+}
+
+/// Dickens Table 1. (Its text has 0.00055 for the third rate.)
+pub(crate) const TRANSFERS: [Transfer; 3] = [
+    Transfer {
+        loss_rate: 0.000_35,
+        lossy: 1110,
+        below_range: 186,
+        missed: 10,
+        with_mbit_s: 8883.0,
+        without_mbit_s: 74.0,
+    },
+    Transfer {
+        loss_rate: 0.000_45,
+        lossy: 1429,
+        below_range: 4,
+        missed: 3,
+        with_mbit_s: 9490.0,
+        without_mbit_s: 35.0,
+    },
+    Transfer {
+        loss_rate: 0.000_56,
+        lossy: 1051,
+        below_range: 7,
+        missed: 7,
+        with_mbit_s: 9397.0,
+        without_mbit_s: 41.5,
+    },
+];
+
+/// Dickens Table 2, and the third to fifth columns of his Table 1: cause, metric, right, wrong, inconclusive (%).
+pub(crate) const TABLE_2: [(Cause, &str, [&str; 3]); 5] = [
+    (Cause::Network, "complexity", ["99.94", "0.052", "0.001"]),
+    (Cause::Network, "success proportion", ["98.2", "0.18", "1.5"]),
+    (Cause::Host, "both, long-term loss 0.00035", ["98.9", "0.22", "0.86"]),
+    (Cause::Host, "both, long-term loss 0.00045", ["99.8", "0", "0.2"]),
+    (Cause::Host, "both, long-term loss 0.00056", ["99.3", "0", "0.7"]),
+];
+
+/// What an earlier experiment of ours had on windows of 20 000 packets: twice as many runs of the same kinds, five-fold by run,
+/// with programs that are not kept. Right / wrong / inconclusive (%).
+pub(crate) struct Earlier {
+    pub(crate) kinds: Kinds,
+    pub(crate) cause: Cause,
+    /// The paper's classifier by tail areas, fitted on the same kinds.
+    paper: &'static str,
+    /// Kernel densities over mean burst, success proportion and words.
+    pattern: &'static str,
+    /// Boosted trees over the pattern and the delay.
+    delay: &'static str,
+}
+
+impl Earlier {
+    /// Beside the method of ours that had the same to go by.
+    pub(crate) fn cell(&self, method: Method) -> &'static str {
+        match method {
+            Method::Paper if self.kinds == Kinds::Papers => self.paper,
+            Method::PaperOfAll if self.kinds == Kinds::All => self.paper,
+            Method::Paper | Method::PaperOfAll | Method::Burst => "–",
+            Method::Pattern => self.pattern,
+            Method::Delay => self.delay,
+            Method::Counter => "100 / 0 / 0",
+        }
+    }
+}
+
+/// See [`Earlier`].
+#[rustfmt::skip]
+pub(crate) const EARLIER: [Earlier; 4] = [
+    Earlier { kinds: Kinds::Papers, cause: Cause::Host, paper: "76.3 / 0.6 / 23.1", pattern: "97.7 / 0 / 2.3", delay: "98.3 / 0.6 / 1.2" },
+    Earlier { kinds: Kinds::Papers, cause: Cause::Network, paper: "83.3 / 3.8 / 12.9", pattern: "97.8 / 0.2 / 2.0", delay: "98.9 / 0.2 / 0.9" },
+    Earlier { kinds: Kinds::All, cause: Cause::Host, paper: "24.7 / 4.7 / 70.6", pattern: "84.4 / 0 / 15.6", delay: "96.2 / 0 / 3.8" },
+    Earlier { kinds: Kinds::All, cause: Cause::Network, paper: "72.0 / 0.5 / 27.6", pattern: "93.1 / 0.3 / 6.6", delay: "97.9 / 0 / 2.1" },
+];
+
+/// What was to be reached on windows of 20 000 packets: right at least, wrong at most (%).
+pub(crate) struct Floor {
+    pub(crate) kinds: Kinds,
+    pub(crate) cause: Cause,
+    /// Whether the sender's burst is known or not.
+    pattern: (f64, f64),
+    delay: Option<(f64, f64)>,
+    counter: Option<(f64, f64)>,
+}
+
+impl Floor {
+    /// That of a method, and whether it was reached.
+    pub(crate) fn cell(&self, method: Method, found: Option<&Rates>) -> String {
+        let bounds = match method {
+            Method::Paper | Method::PaperOfAll => None,
+            Method::Pattern | Method::Burst => Some(self.pattern),
+            Method::Delay => self.delay,
+            Method::Counter => self.counter,
+        };
+        let Some((right, wrong)) = bounds else { return "–".to_owned() };
+        let is_met = found
+            .is_some_and(|found| right <= 100.0 * found.right.value && 100.0 * found.wrong.value <= wrong);
+        format!("≥ {right}, ≤ {wrong}: {}", if is_met { "met" } else { "missed" })
+    }
+}
+
+/// See [`Floor`].
+#[rustfmt::skip]
+pub(crate) const FLOORS: [Floor; 4] = [
+    Floor { kinds: Kinds::Papers, cause: Cause::Host, pattern: (97.0, 0.8), delay: None, counter: None },
+    Floor { kinds: Kinds::Papers, cause: Cause::Network, pattern: (97.0, 0.8), delay: None, counter: None },
+    Floor { kinds: Kinds::All, cause: Cause::Host, pattern: (83.0, 0.8), delay: Some((95.0, 0.5)), counter: Some((100.0, 0.0)) },
+    Floor { kinds: Kinds::All, cause: Cause::Network, pattern: (92.0, 0.8), delay: Some((97.0, 0.5)), counter: Some((100.0, 0.0)) },
+];
+
+/// Three numbers as the tables have them.
+pub(crate) fn three(rates: Option<&Rates>) -> [String; 3] {
+    rates.map_or(["–"; 3].map(str::to_owned), |rates| {
+        [rates.right.value, rates.wrong.value, rates.inconclusive + rates.hybrid].map(percent)
+    })
+}

@@ -1,0 +1,252 @@
+//! Labelled windows and whole runs, as `lab signatures` writes them.
+
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail, ensure};
+use barograph_loss::{Cause, Evidence, Labelled, Meter, Signature, Table};
+use flate2::read::MultiGzDecoder;
+
+/// The folder that was named, or the one beside the repository.
+pub(crate) fn folder(named: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let folder = named.unwrap_or(Path::new("../shared/signatures"));
+    ensure!(folder.is_dir(), "there is no folder {}: `lab signatures --out DIR` makes one", folder.display());
+    Ok(folder.to_owned())
+}
+
+/// All windows of a folder's files `w<packets>_*.txt.gz`, in the order of their names.
+pub(crate) fn read(folder: &Path) -> anyhow::Result<Vec<Labelled>> {
+    let mut files: Vec<(u32, PathBuf)> = Vec::new();
+    for entry in std::fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let packets = name.strip_suffix(".txt.gz").and_then(|name| name.strip_prefix('w')?.split_once('_'));
+        if let Some(packets) = packets.and_then(|(packets, _)| packets.parse().ok()) {
+            files.push((packets, path));
+        }
+    }
+    ensure!(
+        !files.is_empty(),
+        "{} has no windows (w*_*.txt.gz): `lab signatures --out DIR` makes some",
+        folder.display()
+    );
+    files.sort();
+    let (mut windows, mut meter) = (Vec::new(), Meter::new());
+    for (packets, path) in &files {
+        let mut table: Option<Table> = None;
+        each_line(path, |line| {
+            match &table {
+                None => table = Table::of_header(line)?,
+                Some(table) => windows.extend(table.read(line, *packets, &mut meter)?),
+            }
+            Ok(())
+        })?;
+        ensure!(table.is_some(), "{} has no header (`# label …`)", path.display());
+    }
+    Ok(windows)
+}
+
+/// A whole run: every gap, and how many of its packets the receiving socket dropped.
+pub(crate) struct Run {
+    name: String,
+    kind: String,
+    packets: u64,
+    burst: Option<u32>,
+    /// Packets received before it, packets lost, and the rise of the kernel's counter.
+    gaps: Vec<[u32; 3]>,
+}
+
+/// The runs of a folder (`runs.txt.gz`); none where the file is not there.
+pub(crate) fn runs(folder: &Path) -> anyhow::Result<Vec<Run>> {
+    let path = folder.join("runs.txt.gz");
+    let mut runs = Vec::new();
+    if path.exists() {
+        each_line(&path, |line| {
+            if !line.is_empty() && !line.starts_with('#') {
+                runs.push(run(line)?);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(runs)
+}
+
+/// One line of `runs.txt.gz`.
+fn run(line: &str) -> anyhow::Result<Run> {
+    let fields: Vec<&str> = line.split('\t').collect();
+    let &[name, _, kind, packets, _, _, settings, gaps] = fields.as_slice() else {
+        bail!("{} columns instead of 8", fields.len());
+    };
+    let settings: serde_json::Value = serde_json::from_str(settings)?;
+    let gap = |text: &str| -> anyhow::Result<[u32; 3]> {
+        let numbers = text.split(':').map(str::parse).collect::<Result<Vec<u32>, _>>()?;
+        numbers.try_into().map_err(|_| anyhow::anyhow!("`{text}` is no gap"))
+    };
+    Ok(Run {
+        name: name.to_owned(),
+        kind: kind.to_owned(),
+        packets: packets.parse()?,
+        burst: settings["batch"].as_u64().and_then(|batch| batch.try_into().ok()),
+        gaps: gaps.split_whitespace().map(gap).collect::<anyhow::Result<_>>()?,
+    })
+}
+
+impl Run {
+    /// Cuts it into windows of so many packets, and says those that lost some. The rest of the run is left out.
+    pub(crate) fn cut(
+        &self,
+        packets: u32,
+        meter: &mut Meter,
+        mut say: impl FnMut(Labelled),
+    ) -> anyhow::Result<()> {
+        let (mut signature, mut host) = (Signature::new(), 0);
+        let mut end = |signature: &mut Signature, host: &mut u32| {
+            if 0 < signature.lost() {
+                let cause = match *host {
+                    0 => Cause::Network,
+                    host if host == signature.lost() => Cause::Host,
+                    _ => Cause::Unknown,
+                };
+                let evidence = Evidence { burst: self.burst, host_drops: Some(*host), ..Evidence::default() };
+                let (kind, run) = (self.kind.clone(), self.name.clone());
+                let metrics = meter.measure(signature);
+                say(Labelled { signature: std::mem::take(signature), metrics, evidence, cause, kind, run });
+            }
+            signature.clear();
+            *host = 0;
+        };
+        let received: u64 =
+            self.gaps.iter().map(|[received, lost, _]| u64::from(*received) + u64::from(*lost)).sum();
+        let rest = self.packets.saturating_sub(received).try_into().unwrap_or(u32::MAX);
+        for [received, lost, drops] in self.gaps.iter().copied().chain([[rest, 0, 0]]) {
+            for (is_received, mut count) in [(true, received), (false, lost)] {
+                while 0 < count {
+                    let part = count.min(packets - signature.packets());
+                    if is_received {
+                        signature.push_received(part)?;
+                    } else {
+                        signature.push_lost(part)?;
+                        // A gap over two windows gives each its share of what the socket dropped.
+                        host += (u64::from(part) * u64::from(drops.min(lost)) / u64::from(lost)) as u32;
+                    }
+                    count -= part;
+                    if signature.packets() == packets {
+                        end(&mut signature, &mut host);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The lines of a compressed file.
+fn each_line(path: &Path, mut take: impl FnMut(&str) -> anyhow::Result<()>) -> anyhow::Result<()> {
+    let name = path.display();
+    let file = std::fs::File::open(path).with_context(|| format!("cannot read {name}"))?;
+    for (number, line) in BufReader::new(MultiGzDecoder::new(file)).lines().enumerate() {
+        let line = line.with_context(|| format!("cannot read {name}"))?;
+        take(&line).with_context(|| format!("{name}, line {}", number + 1))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+
+    const HEADER: &str = "# label\trun\tkind\tbatch\tlost\towd_before_loss_us\tcpu_fraction\trle";
+
+    /// Writes a compressed file.
+    pub(crate) fn compress(path: &Path, text: &str) {
+        let mut file = GzEncoder::new(std::fs::File::create(path).unwrap(), Compression::fast());
+        file.write_all(text.as_bytes()).unwrap();
+        file.finish().unwrap();
+    }
+
+    #[test]
+    fn windows_and_runs_are_read_and_cut() {
+        let folder = tempfile::tempdir().unwrap();
+        compress(
+            &folder.path().join("w100_hyb.txt.gz"),
+            &format!("{HEADER}\n\nhyb\tr1\thyb-random\t4\t8\t120\t0.7500\t10,6,30,2\n"),
+        );
+        let settings = r#"{"batch":4}"#;
+        let gaps = "10:6:6 30:2:0 147:10:10";
+        compress(
+            &folder.path().join("runs.txt.gz"),
+            &format!(
+                "r1\thyb\thyb-random\t430\t18\t3\t{settings}\t{gaps}\nr2\tcpu\tgen\t99\t0\t0\t{settings}\t\n"
+            ),
+        );
+        let windows = read(folder.path()).unwrap();
+        let evidence = Evidence { burst: Some(4), delay_s: Some(120e-6), host_drops: Some(6), marks: None };
+        assert_eq!((windows[0].cause, windows[0].evidence, windows.len()), (Cause::Unknown, evidence, 1));
+        assert_eq!(windows[0].signature, Signature::from_runs(100, [10, 6, 30, 2]).unwrap());
+
+        let runs = runs(folder.path()).unwrap();
+        let (mut cut, mut meter) = (Vec::new(), Meter::new());
+        runs.iter().try_for_each(|run| run.cut(100, &mut meter, |window| cut.push(window))).unwrap();
+        // The third gap lies over the windows from 100 and from 200: 195 to 205.
+        let halves =
+            [Signature::from_runs(100, [95, 5]).unwrap(), Signature::from_runs(100, [0, 5]).unwrap()];
+        assert_eq!(cut.len(), 3);
+        assert_eq!(cut[0].signature, windows[0].signature);
+        assert_eq!([&cut[1].signature, &cut[2].signature], [&halves[0], &halves[1]]);
+        assert_eq!(
+            cut.iter().map(|window| window.evidence.host_drops).collect::<Vec<_>>(),
+            [Some(6), Some(5), Some(5)]
+        );
+        assert_eq!([cut[0].cause, cut[1].cause], [Cause::Unknown, Cause::Host]);
+    }
+
+    #[test]
+    fn what_is_no_window_is_refused_with_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(read(folder.path()).unwrap_err().to_string().contains("lab signatures"));
+        compress(&folder.path().join("w100_cpu.txt.gz"), "no header\n");
+        assert!(read(folder.path()).unwrap_err().to_string().contains("no header"));
+        let long = format!("{HEADER}\ncpu\tr1\tgen\t4\t600\t120\t1.0\t10,600\n");
+        compress(&folder.path().join("w100_cpu.txt.gz"), &long);
+        let error = format!("{:#}", read(folder.path()).unwrap_err());
+        assert!(error.contains("line 2") && error.contains("do not fit"), "{error}");
+    }
+
+    /// The windows that come with the runs are those that are cut from them.
+    #[test]
+    fn runs_cut_to_the_windows_of_the_open_set() {
+        let open = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/signatures");
+        if !open.is_dir() {
+            return barograph_sim::say_skipped(
+                "runs_cut_to_the_windows_of_the_open_set: no ../shared/signatures",
+            );
+        }
+        let key = |window: &Labelled| {
+            (
+                window.run.clone(),
+                window.signature.gaps().map(|gap| (gap.received, gap.lost)).collect::<Vec<_>>(),
+            )
+        };
+        let mut read: Vec<_> = read(&open).unwrap();
+        read.retain(|window| window.signature.packets() == 20_000);
+        let (mut cut, mut meter) = (Vec::new(), Meter::new());
+        runs(&open)
+            .unwrap()
+            .iter()
+            .try_for_each(|run| run.cut(20_000, &mut meter, |window| cut.push(window)))
+            .unwrap();
+        let known: std::collections::HashMap<_, _> = cut.iter().map(|window| (key(window), window)).collect();
+        let same = read
+            .iter()
+            .filter(|window| known.get(&key(window)).is_some_and(|cut| cut.cause == window.cause))
+            .count();
+        assert!(0.99 * read.len() as f64 <= same as f64, "{same} of {}", read.len());
+    }
+}
