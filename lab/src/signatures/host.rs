@@ -77,9 +77,9 @@ impl Load {
             }
             Host::Quota { period_us, share_of_need } => {
                 let group = Group::new(process_id)?;
-                let folder = group.clone_place();
+                let place = group.0.clone();
                 load.thread =
-                    Some(thread::spawn(move || worker.limit(&folder, process_id, period_us, share_of_need)));
+                    Some(thread::spawn(move || worker.limit(&place, process_id, period_us, share_of_need)));
                 load._group = Some(group);
             }
         }
@@ -210,10 +210,6 @@ impl Group {
         fs::write(group.0.folder.join("cgroup.procs"), process_id.to_string())
             .context("control groups take no process")?;
         Ok(group)
-    }
-
-    fn clone_place(&self) -> GroupPlace {
-        self.0.clone()
     }
 }
 

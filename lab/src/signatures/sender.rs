@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use barograph_sim::Chance;
 
+use super::kind::Net;
 use super::plan::{Design, Others, PAYLOAD_BYTES, Path};
 
 /// Sends the run's packets to the receiver, and the others' to nobody; ends when it is over, or told to stop.
@@ -17,11 +18,11 @@ pub(crate) fn send(own: &UdpSocket, others: &UdpSocket, design: &Design, stop: &
     let mut payload = [0; PAYLOAD_BYTES];
     warm_up(own, others, &mut payload);
     let mut timeline = Timeline::new(design);
-    if design.others.is_none_or(|others| others.off_ms == 0.0) {
-        // Else a slight excess would take most of the run to fill the queue.
-        if let Path::Switch { rate_bps: Some(_), queue_packets, .. } = design.path {
-            (0..queue_packets).for_each(|_| drop(others.send(&payload)));
-        }
+    if let Path::Switch { rate_bps: Some(_), queue_packets, .. } = design.path
+        && matches!(design.kind.net(), Some(Net::Cbr | Net::SelfInduced))
+    {
+        // A slight excess would take most of the run to fill the queue.
+        (0..queue_packets).for_each(|_| drop(others.send(&payload)));
     }
     let (mut sequence, began) = (0_u64, Instant::now());
     let mut behind = Duration::ZERO;
@@ -136,7 +137,7 @@ const LATE_MAX: Duration = Duration::from_millis(1);
 
 #[cfg(test)]
 mod tests {
-    use super::super::kind::{Kind, Net};
+    use super::super::kind::Kind;
     use super::super::plan::Setting;
     use super::*;
 
