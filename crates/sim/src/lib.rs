@@ -70,7 +70,7 @@ pub use spec::{Jitter, LinkSpec, Loss, Queue, Reorder};
 pub use weather::{Response, Try, Weather};
 
 #[cfg(target_os = "linux")]
-pub use network::{A_V4, A_V6, B_V4, B_V6, Host, Link, Network, RelayOptions, Switch, TO_B_DOWN, TO_B_UP};
+pub use network::{A_V4, A_V6, B_V4, B_V6, Host, Link, Network, Port, RelayOptions, Switch};
 #[cfg(target_os = "linux")]
 pub use report::{Counts, Report, Void};
 #[cfg(target_os = "linux")]

@@ -88,6 +88,12 @@ pub struct Network {
     pub b: Host,
 }
 
+/// The port of a [`Switch`] towards B.
+#[derive(Debug, Clone)]
+pub struct Port {
+    switch: String,
+}
+
 /// A network namespace that acts as a host.
 #[derive(Debug)]
 pub struct Host {
@@ -161,12 +167,9 @@ impl Network {
         }
     }
 
-    /// A program that takes lines of `ip` commands for the switch as long as it lives, such as [`TO_B_DOWN`] and
-    /// [`TO_B_UP`]; `None` for another link.
-    pub fn switch_console(&self) -> Option<Command> {
-        let mut command = Command::new("ip");
-        command.args(["-n", self.switch.as_ref()?.name(), "-batch", "-"]);
-        Some(command)
+    /// The switch's port towards B; `None` for another link.
+    pub fn port(&self) -> Option<Port> {
+        Some(Port { switch: self.switch.as_ref()?.name().to_owned() })
     }
 
     /// What the relay did and cost since it started; `None` for a link that the kernel carries.
@@ -250,6 +253,24 @@ impl Host {
     }
 }
 
+impl Port {
+    /// Lets packets to B pass, or none; done when it returns, which takes some milliseconds. They pass at first.
+    ///
+    /// # Errors
+    /// [`Error::Command`] when it is so already, or the network is gone.
+    pub fn set_open(&self, is_open: bool) -> Result<(), Error> {
+        let line = if is_open {
+            format!("filter del dev {TO_B} parent 1: protocol all prio 1\n")
+        } else {
+            // A program that every packet matches.
+            format!(
+                "filter add dev {TO_B} parent 1: protocol all prio 1 bpf bytecode \"1,6 0 0 4294967295\" flowid 1:20\n"
+            )
+        };
+        system("tc", &["-n", &self.switch, "-batch", "-"], &line).map(drop)
+    }
+}
+
 impl Switch {
     fn join(&self, switch: &Namespace, a: &Host, b: &Host) -> Result<(), Error> {
         self.check()?;
@@ -266,10 +287,7 @@ impl Switch {
             // Else TCP hands on segments of up to 64 KiB, which a veth pair never cuts.
             host.namespace.configure(&format!("link set {DEVICE} gso_max_segs 1\n"))?;
         }
-        if self.rate_bps.is_some() || self.loss > 0.0 {
-            system("tc", &["-n", switch.name(), "-batch", "-"], &self.bottleneck())?;
-        }
-        Ok(())
+        system("tc", &["-n", switch.name(), "-batch", "-"], &self.bottleneck()).map(drop)
     }
 
     fn check(&self) -> Result<(), Error> {
@@ -286,24 +304,24 @@ impl Switch {
         }
     }
 
-    /// Lines for `tc`. What the classifier, a program of classic BPF, picks at random goes where nothing leaves.
+    /// Lines for `tc`: a class for the bottleneck, and one where nothing leaves. What goes there a classifier picks, a program of classic BPF.
     fn bottleneck(&self) -> String {
         let Self { queue_packets, loss, .. } = self;
         let rate = self.rate_bps.unwrap_or(UNLIMITED_BPS);
         let mut lines = format!(
             "qdisc add dev {TO_B} root handle 1: htb default 10\n\
              class add dev {TO_B} parent 1: classid 1:10 htb rate {rate}bit burst 3000b cburst 3000b quantum 1514\n\
-             qdisc add dev {TO_B} parent 1:10 pfifo limit {queue_packets}\n"
+             qdisc add dev {TO_B} parent 1:10 pfifo limit {queue_packets}\n\
+             class add dev {TO_B} parent 1: classid 1:20 htb rate {UNLIMITED_BPS}bit quantum 1514\n\
+             qdisc add dev {TO_B} parent 1:20 blackhole\n"
         );
         if *loss > 0.0 {
             // Load the ancillary random word; whether it is below the threshold is whether the packet matches.
             let threshold = (loss * 2_f64.powi(32)) as u32;
-            let _ = write!(
+            let _ = writeln!(
                 lines,
-                "class add dev {TO_B} parent 1: classid 1:20 htb rate {UNLIMITED_BPS}bit quantum 1514\n\
-                 qdisc add dev {TO_B} parent 1:20 blackhole\n\
-                 filter add dev {TO_B} parent 1: protocol all prio 1 bpf bytecode \
-                 \"4,32 0 0 {RANDOM_WORD},53 1 0 {threshold},6 0 0 4294967295,6 0 0 0\" flowid 1:20\n"
+                "filter add dev {TO_B} parent 1: protocol all prio 2 bpf bytecode \
+                 \"4,32 0 0 {RANDOM_WORD},53 1 0 {threshold},6 0 0 4294967295,6 0 0 0\" flowid 1:20"
             );
         }
         lines
@@ -328,11 +346,6 @@ const DEVICE: &str = "link0";
 /// The ports of the switch.
 const TO_A: &str = "to-a";
 const TO_B: &str = "to-b";
-
-/// For [`Network::switch_console`]: nothing goes to B any more, or comes from it (the port's state is "disabled").
-pub const TO_B_DOWN: &str = "link set dev to-b type bridge_slave state 0\n";
-/// And it goes again ("forwarding").
-pub const TO_B_UP: &str = "link set dev to-b type bridge_slave state 3\n";
 
 /// More than a veth pair carries.
 const UNLIMITED_BPS: u64 = 100_000_000_000;

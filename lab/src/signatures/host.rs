@@ -40,6 +40,14 @@ pub(crate) fn pin(cpu: usize) -> anyhow::Result<()> {
     Ok(sched_setaffinity(Pid::from_raw(0), &cpus)?)
 }
 
+/// Asks for real-time scheduling of a thread.
+pub(crate) fn ask_realtime(thread_id: i32, priority: u8) -> anyhow::Result<()> {
+    let (priority, id) = (priority.to_string(), thread_id.to_string());
+    let asked = Command::new("chrt").args(["-f", "-p", &priority, &id]).stderr(Stdio::null()).status();
+    ensure!(asked.is_ok_and(|status| status.success()), "chrt cannot give a thread real-time priority");
+    Ok(())
+}
+
 /// What is under way at the receiver's host; ends when dropped.
 pub(crate) struct Load {
     stop: Arc<AtomicBool>,
@@ -67,13 +75,7 @@ impl Load {
                     worker.preempt(stall_ms, every_ms);
                 }));
                 // At most a wait for this thread to be scheduled.
-                let id = told.recv_timeout(Duration::from_secs(5))?.to_string();
-                let asked =
-                    Command::new("chrt").args(["-f", "-p", PRIORITY, &id]).stderr(Stdio::null()).status();
-                ensure!(
-                    asked.is_ok_and(|status| status.success()),
-                    "chrt cannot give a thread real-time priority"
-                );
+                ask_realtime(told.recv_timeout(Duration::from_secs(5))?, PRIORITY)?;
             }
             Host::Quota { period_us, share_of_need } => {
                 let group = Group::new(process_id)?;
@@ -241,7 +243,7 @@ impl Drop for Group {
 }
 
 /// Above ordinary threads, also the relay's; below the kernel's own (50).
-const PRIORITY: &str = "20";
+const PRIORITY: u8 = 20;
 
 /// How soon a load ends when it is told to.
 const TICK: Duration = Duration::from_millis(50);

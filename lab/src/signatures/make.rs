@@ -1,6 +1,6 @@
 //! One run: hosts, a path, a transfer, and what disturbs it.
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::UdpSocket;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -9,10 +9,11 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
-use barograph_sim::{Chance, Host, Link, LinkSpec, Network, RelayOptions, Switch, TO_B_DOWN, TO_B_UP};
+use barograph_sim::{Chance, Host, Link, LinkSpec, Network, RelayOptions, Switch};
+use nix::unistd::gettid;
 
 use super::cut::Trace;
-use super::host::{Cpus, Load, pin};
+use super::host::{Cpus, Load, ask_realtime, pin};
 use super::plan::{Design, Path};
 use super::receiver::Receiver;
 use super::sender::send;
@@ -21,7 +22,7 @@ use crate::mesh_parts::Process;
 /// What became of a run.
 pub(crate) enum Made {
     Trace(Trace),
-    /// The emulator was the bottleneck.
+    /// The emulator was the bottleneck, or the sender did not keep its pace.
     Void(String),
     /// It was stopped.
     Stopped,
@@ -47,21 +48,27 @@ pub(crate) fn make(design: &Design, cpus: Cpus, stop: &AtomicBool) -> anyhow::Re
     let load =
         design.host.map(|host| Load::start(host, cpus, receiver.process_id(), design.seed)).transpose()?;
     let sent = thread::scope(|scope| {
-        let work = || pin(cpus.sender).map(|()| send(&own, &others, design, stop));
+        let work = || -> anyhow::Result<Duration> {
+            pin(cpus.sender)?;
+            // So that nothing else makes it late; without the right to it, it goes on without.
+            let _ = ask_realtime(gettid().as_raw(), SENDER_PRIORITY);
+            Ok(send(&own, &others, design, stop))
+        };
         scope.spawn(work).join()
     });
     // Before the receiver is asked: it has to read the rest.
     drop((load, outages, flows));
-    match sent {
-        Ok(sent) => sent?,
-        Err(_) => bail!("the sender panicked"),
-    }
+    let Ok(behind) = sent else { bail!("the sender panicked") };
+    let behind_s = behind?.as_secs_f64();
     if stop.load(Ordering::Relaxed) {
         return Ok(Made::Stopped);
     }
     let arrivals = receiver.finish()?;
     if let Some(void) = network.report().and_then(|report| report.void()) {
         return Ok(Made::Void(void.to_string()));
+    }
+    if BEHIND_MAX * design.seconds < behind_s {
+        return Ok(Made::Void(format!("the sender was late by {behind_s:.1} s in all")));
     }
     let trace = Trace::new(arrivals, REORDER_MARGIN);
     let expected = f64::from(design.pps) * design.seconds;
@@ -129,13 +136,10 @@ struct Outages {
 
 impl Outages {
     fn start(network: &Network, (length_ms, every_ms): ([f64; 2], f64), seed: u64) -> anyhow::Result<Self> {
-        let mut command = network.switch_console().context("outages need a switch")?;
-        let mut console = Process::spawn(command.stdin(Stdio::piped()).stderr(Stdio::null()))?;
-        let mut input = console.take_stdin().context("the console's input is piped")?;
+        let port = network.port().context("outages need a switch")?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         let thread = thread::spawn(move || {
-            let _console = console;
             let mut chance = Chance::new(seed, 3);
             while !stopped.load(Ordering::Relaxed) {
                 let until = Instant::now() + Duration::from_secs_f64(chance.exponential(every_ms / 1e3));
@@ -144,10 +148,10 @@ impl Outages {
                 }
                 let [from_ms, to_ms] = length_ms;
                 let length = Duration::from_secs_f64((from_ms + (to_ms - from_ms) * chance.uniform()) / 1e3);
-                // Where the console is gone there are no outages, which the table shows.
-                let _ = input.write_all(TO_B_DOWN.as_bytes());
+                // Where it fails there are no outages, which the table shows.
+                let _ = port.set_open(false);
                 thread::sleep(length);
-                let _ = input.write_all(TO_B_UP.as_bytes());
+                let _ = port.set_open(true);
             }
         });
         Ok(Self { stop, thread: Some(thread) })
@@ -167,10 +171,16 @@ impl Drop for Outages {
 /// A packet that so many have overtaken is lost: some milliseconds, and far more than two processors put out of order.
 const REORDER_MARGIN: u64 = 200;
 
+/// A sender of real-time priority is kept from its processor for a twentieth of the time; with more, a queue does not see the load that was asked for.
+const BEHIND_MAX: f64 = 0.2;
+
 /// As much as the kernel gives without being asked twice; a sender that waits for its buffer would not keep its pace.
 const SEND_BUFFER: usize = 4 << 20;
 
 /// More than iperf3 needs to begin and to end.
 const GRACE_S: u32 = 20;
+
+/// Below the relay's (10), which carries what it sends.
+const SENDER_PRIORITY: u8 = 5;
 
 const TICK: Duration = Duration::from_millis(50);

@@ -20,7 +20,7 @@ pub(crate) struct Design {
     /// Other senders, alike.
     pub(crate) others: Option<Others>,
     pub(crate) tcp_flows: u32,
-    /// The path carries nothing for so long (ms), and so often (mean, ms).
+    /// The path carries nothing for so long (ms), and what it takes to say so, and so often (mean, ms).
     pub(crate) outage_ms: Option<([f64; 2], f64)>,
     pub(crate) host: Option<Host>,
 }
@@ -78,7 +78,7 @@ impl Design {
             kind,
             seed: draw.0.bits(),
             seconds: setting.seconds * if kind.is_relayed() { RELAY_STRETCH } else { 1.0 },
-            pps: draw.of(&[40_000, 50_000, 60_000, 80_000]),
+            pps: draw.of(&[20_000, 30_000, 40_000]),
             burst: draw.of(&[1, 1, 4, 16, 32]),
             receive_buffer: draw.of(&[212_992, 425_984, 851_968]),
             path: Path::Switch { rate_bps: None, queue_packets: 1000, loss: 0.0 },
@@ -91,7 +91,13 @@ impl Design {
             design.draw_network(net, low, &mut draw);
         }
         match kind.cpu() {
-            Some(cpu) => design.host = Some(design.draw_host(cpu, low, setting.scale, &mut draw)),
+            Some(cpu) => {
+                if cpu == Cpu::Gen {
+                    // Smaller ones lose more than classifiers are for.
+                    design.receive_buffer = draw.of(&[425_984, 851_968, 1_703_936]);
+                }
+                design.host = Some(design.draw_host(cpu, low, setting.scale, &mut draw));
+            }
             None => design.receive_buffer = BUFFER_OF_NET_RUNS,
         }
         design
@@ -103,14 +109,14 @@ impl Design {
                 let loss = draw.log(1e-4, if low { 5e-4 } else { 4e-2 });
                 self.path = Path::Switch { rate_bps: None, queue_packets: 1000, loss };
             }
-            Net::Outage => self.outage_ms = Some(([2.0, 20.0], draw.log(300.0, 1500.0))),
+            Net::Outage => self.outage_ms = Some(([0.0, 15.0], draw.log(300.0, 1500.0))),
             Net::SelfInduced => {
                 let excess = if low { draw.log(1e-4, 5e-4) } else { draw.log(3e-4, 4e-2) };
                 let queue = draw.of(&[32, 128]);
                 self.bottleneck(f64::from(self.pps) / (1.0 + excess), queue);
             }
             Net::Tcp => {
-                self.pps = draw.of(&[20_000, 30_000, 40_000]);
+                self.pps = draw.of(&[10_000, 15_000, 20_000]);
                 self.tcp_flows = if low { 1 } else { draw.of(&[1, 2, 4]) };
                 let queue = if low { 1000 } else { draw.of(&[250, 500, 1000]) };
                 let share = draw.linear(0.4, 0.6);
@@ -123,13 +129,13 @@ impl Design {
 
     /// Others in the same queue, which together with this flow come close to the rate.
     fn draw_contention(&mut self, net: Net, low: bool, draw: &mut Draw) {
-        self.pps = draw.of(&[20_000, 30_000, 40_000]);
+        self.pps = draw.of(&[10_000, 15_000, 20_000]);
         let rate_pps = f64::from(self.pps) / draw.linear(0.45, 0.6);
         let rest = |load: f64| (rate_pps * load - f64::from(self.pps)).max(100.0);
         let others = Others { sources: 1, pps: 0.0, burst: 1, is_poisson: false, on_ms: 0.0, off_ms: 0.0 };
         let (queue, others) = match net {
             Net::Poisson => {
-                let load = if low { draw.linear(0.92, 0.97) } else { draw.linear(0.95, 1.03) };
+                let load = if low { draw.linear(0.92, 0.97) } else { draw.linear(0.96, 1.03) };
                 let others = Others { burst: draw.of(&[1, 4]), is_poisson: true, sources: 8, ..others };
                 (draw.of(&[32, 128]), Others { pps: rest(load) / 8.0, ..others })
             }
@@ -159,7 +165,7 @@ impl Design {
 
     fn draw_relay(&mut self, net: Net, draw: &mut Draw) {
         (self.pps, self.burst) = (RELAY_PPS, draw.of(&[1, 4, 16]));
-        let load = draw.linear(0.97, 1.04);
+        let load = draw.linear(1.0, 1.06);
         let (sources, sum) = (4, f64::from(self.pps) * draw.linear(0.2, 0.4));
         let others = Others { sources, pps: sum / 4.0, burst: 1, is_poisson: true, on_ms: 0.0, off_ms: 0.0 };
         self.others = Some(others);
@@ -216,7 +222,7 @@ impl Design {
             }
             Cpu::Quota => Host::Quota {
                 period_us: draw.of(&[10_000, 20_000, 50_000]),
-                share_of_need: if low { draw.linear(0.9, 1.1) } else { draw.linear(0.6, 1.0) },
+                share_of_need: if low { draw.linear(0.95, 1.15) } else { draw.linear(0.75, 1.05) },
             },
             Cpu::Slow => {
                 let share = if low { draw.linear(0.7, 0.8) } else { draw.linear(0.75, 0.9) };

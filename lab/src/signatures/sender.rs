@@ -13,27 +13,27 @@ use barograph_sim::Chance;
 use super::kind::Net;
 use super::plan::{Design, Others, PAYLOAD_BYTES, Path};
 
-/// Sends the run's packets to the receiver, and the others' to nobody; ends when it is over, or told to stop.
-pub(crate) fn send(own: &UdpSocket, others: &UdpSocket, design: &Design, stop: &AtomicBool) {
+/// Sends the run's packets to the receiver, and the others' to nobody; ends when it is over, or told to stop. Returns for how long in all it
+/// was not running, or could not keep its pace.
+pub(crate) fn send(own: &UdpSocket, others: &UdpSocket, design: &Design, stop: &AtomicBool) -> Duration {
     let mut payload = [0; PAYLOAD_BYTES];
+    let filler = payload;
     warm_up(own, others, &mut payload);
     let mut timeline = Timeline::new(design);
-    if let Path::Switch { rate_bps: Some(_), queue_packets, .. } = design.path
-        && matches!(design.kind.net(), Some(Net::Cbr | Net::SelfInduced))
-    {
-        // A slight excess would take most of the run to fill the queue.
-        (0..queue_packets).for_each(|_| drop(others.send(&payload)));
-    }
+    let fill = || (0..filling(design)).for_each(|_| drop(others.send(&filler)));
+    fill();
     let (mut sequence, began) = (0_u64, Instant::now());
     let mut behind = Duration::ZERO;
     while let Some(Event { due, burst, is_own }) = timeline.next() {
         if Duration::from_secs_f64(design.seconds) <= due || stop.load(Ordering::Relaxed) {
-            return;
+            return behind;
         }
         let mut now = began.elapsed().saturating_sub(behind);
         if due + LATE_MAX < now {
             // What a busy machine missed is not made up for in one go.
-            behind += now - due;
+            fill();
+            behind = began.elapsed().saturating_sub(due);
+            now = due;
         }
         while now < due {
             std::hint::spin_loop();
@@ -48,6 +48,19 @@ pub(crate) fn send(own: &UdpSocket, others: &UdpSocket, design: &Design, stop: &
             // A packet that the kernel refuses is one that is lost.
             let _ = if is_own { own.send(&payload) } else { others.send(&payload) };
         }
+    }
+    behind
+}
+
+/// Packets that fill the queue where it is to be full: with a slight excess alone that would take most of the run, and after each pause again.
+fn filling(design: &Design) -> u32 {
+    match design.path {
+        Path::Switch { rate_bps: Some(_), queue_packets, .. }
+            if matches!(design.kind.net(), Some(Net::Cbr | Net::SelfInduced)) =>
+        {
+            queue_packets
+        }
+        _ => 0,
     }
 }
 

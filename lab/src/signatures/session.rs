@@ -48,6 +48,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         tally: Tally::default(),
         skipped: BTreeMap::new(),
         failures: 0,
+        void: 0,
         bar: bar(args, &kinds, &setting),
         cpus,
         stop,
@@ -81,6 +82,8 @@ struct Session {
     /// Kinds that this machine cannot make, and why.
     skipped: BTreeMap<Kind, String>,
     failures: u32,
+    /// Runs that the relay or the sender spoilt.
+    void: u32,
     bar: ProgressBar,
     cpus: Cpus,
     stop: Arc<AtomicBool>,
@@ -112,7 +115,10 @@ impl Session {
                 self.failures = 0;
                 self.files.add(design, &trace, &mut self.tally)?;
             }
-            Ok(Made::Void(why)) => self.bar.println(format!("{}: a void run: {why}", design.kind)),
+            Ok(Made::Void(why)) => {
+                self.void += 1;
+                self.bar.suspend(|| eprintln!("{}: a run is void: {why}", design.kind));
+            }
             Ok(Made::Stopped) => {}
             Err(error) => self.note_failure(design.kind, &error)?,
         }
@@ -147,6 +153,9 @@ impl Session {
             args.seed,
             self.tally.table()
         );
+        if self.void > 0 {
+            text += &format!("\n{} runs are void: the relay or the sender was the bottleneck.\n", self.void);
+        }
         for (kind, why) in &self.skipped {
             text += &format!("\nSKIPPED: {kind}: {why}\n");
         }
