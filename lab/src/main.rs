@@ -15,6 +15,7 @@ mod probe;
 mod reduction;
 mod report;
 mod score;
+mod signatures;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -49,6 +50,8 @@ enum Experiment {
     Plan(plan::Args),
     /// What timeouts do to a reduction over 31 nodes: the paper's strategies, and ours.
     Reduction(reduction::Args),
+    /// Makes loss signatures on this machine, with the kernel's truth of who lost what; needs root.
+    Signatures(signatures::Args),
 }
 
 fn main() -> ExitCode {
@@ -63,6 +66,7 @@ fn main() -> ExitCode {
         Experiment::Plan(args) => plan::run(&args),
         Experiment::Probe(args) => probe::run(&args),
         Experiment::Reduction(args) => reduction::run(&args),
+        Experiment::Signatures(args) => signatures::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,9 +1,9 @@
 //! A seeded link emulator over network namespaces and TUN, for tests and the lab.
 //!
 //! Kernels often lack `netem`. Here two network namespaces, the hosts, are joined by an emulated link:
-//! either a relay in user space that moves each packet through a seeded [`Model`] of delay, rate, queue,
-//! loss and reordering, or a plain `veth` pair, with a `tbf` where only a rate is wanted and the rate is
-//! higher than a relay can carry.
+//! a relay in user space that moves each packet through a seeded [`Model`] of delay, rate, queue,
+//! loss and reordering, if wanted behind a [`Line`] of queues with disciplines of their own; a plain `veth` pair, with
+//! a `tbf` where only a rate is wanted and the rate is higher than a relay can carry; or a [`Switch`] of the kernel's.
 //!
 //! The model is pure: it reads no clock and opens no device, so the fate of every packet can be worked out
 //! in virtual time. The [`Network`] is the shell around it. It needs root, and is torn down when dropped.
@@ -29,10 +29,12 @@
 //!
 //! The feature `stream` adds `stream`: connections in virtual time, for code written against tokio.
 //!
-//! It is one link between two hosts: there are no routers, and no cross traffic but what the caller sends.
+//! It is one link between two hosts: there is no cross traffic but what the caller sends.
 
 mod chance;
+mod discipline;
 mod error;
+mod line;
 mod model;
 mod replay;
 mod skip;
@@ -57,7 +59,9 @@ mod report;
 mod tun;
 
 pub use chance::Chance;
+pub use discipline::{CodelParameters, Discipline, RedParameters};
 pub use error::Error;
+pub use line::{Hop, Line};
 pub use model::{Fate, Model};
 pub use replay::{delays_from_file, delays_from_text};
 pub use scenario::Scenario;
@@ -66,7 +70,7 @@ pub use spec::{Jitter, LinkSpec, Loss, Queue, Reorder};
 pub use weather::{Response, Try, Weather};
 
 #[cfg(target_os = "linux")]
-pub use network::{A_V4, A_V6, B_V4, B_V6, Host, Link, Network, RelayOptions};
+pub use network::{A_V4, A_V6, B_V4, B_V6, Host, Link, Network, Port, RelayOptions, Switch};
 #[cfg(target_os = "linux")]
 pub use report::{Counts, Report, Void};
 #[cfg(target_os = "linux")]

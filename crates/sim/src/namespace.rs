@@ -31,12 +31,18 @@ impl Namespace {
         remove_leftovers();
         // Counted before it is made: what is there under a number yet to come is a leftover.
         let number = NEXT_NUMBER.fetch_add(1, Ordering::SeqCst);
-        let add = |side: &str| {
-            let name = format!("{PREFIX}{}-{number}{side}", process::id());
-            locked(|| ip(&["netns", "add", &name], ""))?;
-            Ok(Self { name })
-        };
+        let add = |side: &str| Self::add(format!("{PREFIX}{}-{number}{side}", process::id()));
         Ok([add("a")?, add("b")?])
+    }
+
+    /// Makes one more, for what is between the two, of either.
+    pub(crate) fn third(&self) -> Result<Self, Error> {
+        Self::add(format!("{}c", self.name.trim_end_matches(SIDES)))
+    }
+
+    fn add(name: String) -> Result<Self, Error> {
+        locked(|| ip(&["netns", "add", &name], ""))?;
+        Ok(Self { name })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -130,7 +136,7 @@ fn remove_leftovers() {
 /// The process that made a namespace of this name, and its number there, if it is one of this crate's.
 fn maker(name: &str) -> Option<(u32, u64)> {
     let (pid, number) = name.strip_prefix(PREFIX)?.split_once('-')?;
-    Some((pid.parse().ok()?, number.strip_suffix(['a', 'b'])?.parse().ok()?))
+    Some((pid.parse().ok()?, number.strip_suffix(SIDES)?.parse().ok()?))
 }
 
 fn is_alive(pid: u32) -> bool {
@@ -148,6 +154,7 @@ fn locked<T>(work: impl FnOnce() -> Result<T, Error>) -> Result<T, Error> {
 
 static NEXT_NUMBER: AtomicU64 = AtomicU64::new(0);
 
+const SIDES: [char; 3] = ['a', 'b', 'c'];
 const PREFIX: &str = "barograph-";
 const NAMESPACES: &str = "/run/netns";
 const LOCK: &str = "/run/barograph-sim.lock";
@@ -162,6 +169,7 @@ mod tests {
     #[test]
     fn names_tell_their_maker() {
         assert_eq!(maker("barograph-123-7a"), Some((123, 7)));
+        assert_eq!(maker("barograph-123-7c"), Some((123, 7)));
         for other in ["barograph-x-0a", "barograph-123-0", "barograph-123", "other-123-0a"] {
             assert_eq!(maker(other), None, "{other}");
         }

@@ -1,7 +1,7 @@
 //! Two hosts and the link between them, set up by `new` and torn down by `drop`.
 
 use crate::{
-    Error, LinkSpec, Model, Report,
+    Error, Hop, LinkSpec, Model, Report,
     namespace::{Namespace, system},
     relay::Relay,
     tun,
@@ -42,6 +42,20 @@ pub enum Link {
         /// Rate in bit/s of each direction, held by a `tbf` with 50 ms of queue; `None` is unshaped.
         rate_bps: Option<u64>,
     },
+    /// The kernel's own queue between the hosts, for rates that a relay cannot carry.
+    Switch(Switch),
+}
+
+/// A bridge in a namespace of its own, and a bottleneck on its port towards B: `htb` for the rate over `pfifo` for
+/// the queue (tail drop). A does not hand on segments of several packets (TSO), so that the queue sees single ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Switch {
+    /// Rate of the way to B in bit/s, counting bytes of the Ethernet frame; `None` is no bottleneck.
+    pub rate_bps: Option<u64>,
+    /// Packets that may wait for it.
+    pub queue_packets: u32,
+    /// Probability that a packet to B is lost, independent of the others, 0 to 1: the kernel's lot.
+    pub loss: f64,
 }
 
 /// How the relay works.
@@ -56,6 +70,10 @@ pub struct RelayOptions {
     /// Whether the relay asks for real-time scheduling (`SCHED_FIFO`), so that what is measured cannot
     /// starve it. Default true; without the right to it the relay goes on without.
     pub realtime: bool,
+    /// Queues in series that packets from A to B go through before the link. Default none.
+    pub queues: Vec<Hop>,
+    /// The seed of those that draw lots.
+    pub queues_seed: u64,
 }
 
 /// Two hosts joined by a link. Dropping it, also in a panic, removes both with all that runs in them.
@@ -63,10 +81,17 @@ pub struct RelayOptions {
 pub struct Network {
     // Declared first, so dropped first: the devices close before their namespaces go.
     relay: Option<Relay>,
+    switch: Option<Namespace>,
     /// The host with [`A_V4`] and [`A_V6`].
     pub a: Host,
     /// The host with [`B_V4`] and [`B_V6`].
     pub b: Host,
+}
+
+/// The port of a [`Switch`] towards B.
+#[derive(Debug, Clone)]
+pub struct Port {
+    switch: String,
 }
 
 /// A network namespace that acts as a host.
@@ -93,7 +118,13 @@ impl Link {
 
 impl Default for RelayOptions {
     fn default() -> Self {
-        Self { late: Duration::from_millis(1), spin: Duration::ZERO, realtime: true }
+        Self {
+            late: Duration::from_millis(1),
+            spin: Duration::ZERO,
+            realtime: true,
+            queues: Vec::new(),
+            queues_seed: 0,
+        }
     }
 }
 
@@ -114,7 +145,7 @@ impl Network {
                 a.bring_up()?;
                 b.bring_up()?;
                 let relay = Relay::start(tuns, models, options)?;
-                Ok(Self { relay: Some(relay), a, b })
+                Ok(Self { relay: Some(relay), switch: None, a, b })
             }
             Link::Veth { rate_bps } => {
                 let [a, b] = Host::pair()?;
@@ -125,9 +156,20 @@ impl Network {
                     host.bring_up()?;
                     rate_bps.map_or(Ok(()), |rate| host.shape(rate))?;
                 }
-                Ok(Self { relay: None, a, b })
+                Ok(Self { relay: None, switch: None, a, b })
+            }
+            Link::Switch(spec) => {
+                let [a, b] = Host::pair()?;
+                let switch = a.namespace.third()?;
+                spec.join(&switch, &a, &b)?;
+                Ok(Self { relay: None, switch: Some(switch), a, b })
             }
         }
+    }
+
+    /// The switch's port towards B; `None` for another link.
+    pub fn port(&self) -> Option<Port> {
+        Some(Port { switch: self.switch.as_ref()?.name().to_owned() })
     }
 
     /// What the relay did and cost since it started; `None` for a link that the kernel carries.
@@ -211,6 +253,81 @@ impl Host {
     }
 }
 
+impl Port {
+    /// Lets packets to B pass, or none; done when it returns, which takes some milliseconds. They pass at first.
+    ///
+    /// # Errors
+    /// [`Error::Command`] when it is so already, or the network is gone.
+    pub fn set_open(&self, is_open: bool) -> Result<(), Error> {
+        let line = if is_open {
+            format!("filter del dev {TO_B} parent 1: protocol all prio 1\n")
+        } else {
+            // A program that every packet matches.
+            format!(
+                "filter add dev {TO_B} parent 1: protocol all prio 1 bpf bytecode \"1,6 0 0 4294967295\" flowid 1:20\n"
+            )
+        };
+        system("tc", &["-n", &self.switch, "-batch", "-"], &line).map(drop)
+    }
+}
+
+impl Switch {
+    fn join(&self, switch: &Namespace, a: &Host, b: &Host) -> Result<(), Error> {
+        self.check()?;
+        let mut lines = String::from("link add switch type bridge\n");
+        for (port, host) in [(TO_A, a), (TO_B, b)] {
+            let peer = host.name();
+            let _ = writeln!(lines, "link add {port} type veth peer name {DEVICE} netns {peer}");
+            let _ = writeln!(lines, "link set {port} master switch up");
+        }
+        lines.push_str("link set switch up\n");
+        switch.configure(&lines)?;
+        for host in [a, b] {
+            host.bring_up()?;
+            // Else TCP hands on segments of up to 64 KiB, which a veth pair never cuts.
+            host.namespace.configure(&format!("link set {DEVICE} gso_max_segs 1\n"))?;
+        }
+        system("tc", &["-n", switch.name(), "-batch", "-"], &self.bottleneck()).map(drop)
+    }
+
+    fn check(&self) -> Result<(), Error> {
+        let bad = |field, value: String, expected| Err(Error::BadSpec { field, value, expected });
+        if !(0.0..=1.0).contains(&self.loss) {
+            return bad("switch.loss", self.loss.to_string(), "a probability, 0 to 1");
+        }
+        match self.rate_bps {
+            Some(rate) if !(1_000..=UNLIMITED_BPS).contains(&rate) => {
+                bad("switch.rate_bps", rate.to_string(), "1e3 to 1e11 bit/s, or none")
+            }
+            _ if self.queue_packets == 0 => bad("switch.queue_packets", "0".into(), "1 or more"),
+            _ => Ok(()),
+        }
+    }
+
+    /// Lines for `tc`: a class for the bottleneck, and one where nothing leaves. What goes there a classifier picks, a program of classic BPF.
+    fn bottleneck(&self) -> String {
+        let Self { queue_packets, loss, .. } = self;
+        let rate = self.rate_bps.unwrap_or(UNLIMITED_BPS);
+        let mut lines = format!(
+            "qdisc add dev {TO_B} root handle 1: htb default 10\n\
+             class add dev {TO_B} parent 1: classid 1:10 htb rate {rate}bit burst 3000b cburst 3000b quantum 1514\n\
+             qdisc add dev {TO_B} parent 1:10 pfifo limit {queue_packets}\n\
+             class add dev {TO_B} parent 1: classid 1:20 htb rate {UNLIMITED_BPS}bit quantum 1514\n\
+             qdisc add dev {TO_B} parent 1:20 blackhole\n"
+        );
+        if *loss > 0.0 {
+            // Load the ancillary random word; whether it is below the threshold is whether the packet matches.
+            let threshold = (loss * 2_f64.powi(32)) as u32;
+            let _ = writeln!(
+                lines,
+                "filter add dev {TO_B} parent 1: protocol all prio 2 bpf bytecode \
+                 \"4,32 0 0 {RANDOM_WORD},53 1 0 {threshold},6 0 0 4294967295,6 0 0 0\" flowid 1:20"
+            );
+        }
+        lines
+    }
+}
+
 /// The packets that a device of `/proc/net/dev` dropped on sending: the twelfth column behind its name.
 fn send_drops(table: &str, device: &str) -> u64 {
     let row = table.lines().find_map(|line| line.trim().strip_prefix(device)?.strip_prefix(':'));
@@ -225,6 +342,16 @@ fn tbf_burst_bytes(rate_bps: u64) -> u64 {
 
 /// The link's device, of the same name in both hosts.
 const DEVICE: &str = "link0";
+
+/// The ports of the switch.
+const TO_A: &str = "to-a";
+const TO_B: &str = "to-b";
+
+/// More than a veth pair carries.
+const UNLIMITED_BPS: u64 = 100_000_000_000;
+
+/// Where classic BPF finds a random word: SKF_AD_OFF + SKF_AD_RANDOM (linux/filter.h).
+const RANDOM_WORD: u32 = 0xffff_f038;
 
 /// Ethernet's; also what most paths carry.
 const MTU: u32 = 1500;

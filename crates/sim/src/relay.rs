@@ -1,7 +1,7 @@
 //! The relay: one thread that moves packets between two TUN devices when the models say so.
 
 use crate::{
-    Error, Fate, Model, RelayOptions,
+    Error, Fate, Line, Model, RelayOptions,
     namespace::system,
     report::{Counts, Report},
 };
@@ -38,6 +38,7 @@ pub(crate) struct Relay {
 impl Relay {
     /// Starts moving packets: what is read from `tuns[0]` goes through `models[0]` to `tuns[1]`, and back.
     pub(crate) fn start(tuns: [File; 2], models: [Model; 2], options: RelayOptions) -> Result<Self, Error> {
+        let line = Line::new(&options.queues, options.queues_seed)?;
         let (stopped, stop) = pipe().map_err(|e| Error::io("make a pipe", e))?;
         let ledger = Arc::new(Mutex::new(Ledger::new(options.late)));
         let (tell_id, id) = mpsc::channel();
@@ -49,7 +50,7 @@ impl Relay {
                 let _ = tell_id.send(gettid().as_raw());
                 // Else the kernel may round each wake-up by 50 µs; where it refuses, lateness will tell.
                 let _ = prctl::set_timerslack(1);
-                Shuttle::new(tuns, models, ledger, spin).run(&stopped);
+                Shuttle::new(tuns, models, line, ledger, spin).run(&stopped);
             }
         };
         let thread = thread::Builder::new()
@@ -86,6 +87,9 @@ impl Drop for Relay {
 struct Shuttle {
     tuns: [File; 2],
     models: [Model; 2],
+    /// The queues from A to B before the link, if there are.
+    line: Line<Vec<u8>>,
+    has_line: bool,
     under_way: BinaryHeap<Reverse<Packet>>,
     under_way_bytes: usize,
     next_number: u64,
@@ -105,10 +109,18 @@ struct Packet {
 }
 
 impl Shuttle {
-    fn new(tuns: [File; 2], models: [Model; 2], ledger: Arc<Mutex<Ledger>>, spin: Duration) -> Self {
+    fn new(
+        tuns: [File; 2],
+        models: [Model; 2],
+        line: Line<Vec<u8>>,
+        ledger: Arc<Mutex<Ledger>>,
+        spin: Duration,
+    ) -> Self {
         Self {
             tuns,
             models,
+            has_line: !line.is_empty(),
+            line,
             under_way: BinaryHeap::new(),
             under_way_bytes: 0,
             next_number: 0,
@@ -151,7 +163,6 @@ impl Shuttle {
     /// Reads what has come, up to a batch, and lets the model decide. Breaks when the device is gone: it would
     /// be readable, and fail, for ever.
     fn take_in(&mut self, direction: usize, ledger: &mut Ledger) -> ControlFlow<()> {
-        let counts = &mut ledger.counts[direction];
         let mut buffer = [0; BUFFER_BYTES];
         for _ in 0..BATCH {
             let length = match self.tuns[direction].read(&mut buffer) {
@@ -159,34 +170,48 @@ impl Shuttle {
                 Err(e) if e.kind() == ErrorKind::WouldBlock => break,
                 Err(e) if e.kind() == ErrorKind::Interrupted => continue,
                 Err(_) => {
-                    counts.read_errors += 1;
+                    ledger.counts[direction].read_errors += 1;
                     return ControlFlow::Break(());
                 }
             };
             let bytes = &buffer[..length];
             if is_multicast(bytes) {
-                counts.ignored += 1;
+                ledger.counts[direction].ignored += 1;
                 continue;
             }
-            match self.models[direction].carry(self.epoch.elapsed(), length) {
-                Fate::Lost => counts.lost += 1,
-                Fate::QueueFull => counts.queue_full += 1,
-                Fate::Delivered { .. } if self.under_way_bytes + length > UNDER_WAY_LIMIT_BYTES => {
-                    counts.overflow += 1;
-                }
-                Fate::Delivered { at } => {
-                    self.under_way_bytes += length;
-                    let packet = Packet { at, number: self.next_number, direction, bytes: bytes.to_vec() };
-                    self.next_number += 1;
-                    self.under_way.push(Reverse(packet));
-                }
+            let now = self.epoch.elapsed();
+            if direction == 0 && self.has_line {
+                self.line.push(now, length, bytes.to_vec());
+            } else {
+                self.send_off(direction, now, bytes.to_vec(), &mut ledger.counts[direction]);
             }
         }
         ControlFlow::Continue(())
     }
 
+    /// Lets the link decide about a packet that meets it at `at`.
+    fn send_off(&mut self, direction: usize, at: Duration, bytes: Vec<u8>, counts: &mut Counts) {
+        match self.models[direction].carry(at, bytes.len()) {
+            Fate::Lost => counts.lost += 1,
+            Fate::QueueFull => counts.queue_full += 1,
+            Fate::Delivered { .. } if self.under_way_bytes + bytes.len() > UNDER_WAY_LIMIT_BYTES => {
+                counts.overflow += 1;
+            }
+            Fate::Delivered { at } => {
+                self.under_way_bytes += bytes.len();
+                let packet = Packet { at, number: self.next_number, direction, bytes };
+                self.next_number += 1;
+                self.under_way.push(Reverse(packet));
+            }
+        }
+    }
+
     /// Writes what is due.
     fn put_out(&mut self, ledger: &mut Ledger) {
+        while let Some((at, bytes)) = self.line.pop(self.epoch.elapsed()) {
+            self.send_off(0, at, bytes, &mut ledger.counts[0]);
+        }
+        ledger.counts[0].queue_full += self.line.take_dropped();
         let mut now = self.epoch.elapsed();
         while let Some(packet) = pop_due(&mut self.under_way, now) {
             self.under_way_bytes -= packet.bytes.len();
@@ -199,8 +224,9 @@ impl Shuttle {
     }
 
     fn until_due(&self) -> Option<Duration> {
-        let Reverse(packet) = self.under_way.peek()?;
-        Some(packet.at.saturating_sub(self.epoch.elapsed()))
+        let departs = self.under_way.peek().map(|Reverse(packet)| packet.at);
+        let due = departs.into_iter().chain(self.line.next_at()).min()?;
+        Some(due.saturating_sub(self.epoch.elapsed()))
     }
 
     /// Sleeps until a device has packets, the nap is over, or the end has come.

@@ -1,0 +1,239 @@
+//! Which packets a queue drops before it is full: RED and CoDel, pure.
+
+use crate::Error;
+use std::time::Duration;
+
+/// Which packets a queue drops before it is full.
+#[derive(Debug, Clone, Copy, PartialEq, Default)]
+pub enum Discipline {
+    /// None.
+    #[default]
+    TailDrop,
+    /// Random early detection.
+    Red(RedParameters),
+    /// Controlled delay.
+    Codel(CodelParameters),
+}
+
+/// Random early detection (Floyd and Jacobson, Random Early Detection Gateways for Congestion Avoidance, IEEE/ACM
+/// Transactions on Networking 1(4), 1993), which drops arrivals.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct RedParameters {
+    /// Mean packets in the queue below which none is dropped (min_th), above 0.
+    pub min_packets: f64,
+    /// And from which on all are (max_th), above `min_packets`.
+    pub max_packets: f64,
+    /// Probability of a drop where the mean comes to `max_packets` (max_p), above 0, at most 1.
+    pub max_probability: f64,
+    /// Weight of the newest length in the mean (w_q), above 0, at most 1.
+    pub weight: f64,
+}
+
+/// Controlled delay (RFC 8289), which drops packets that have waited, when they would leave.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct CodelParameters {
+    /// A wait that is fine, also for long; above 0.
+    pub target: Duration,
+    /// How long it may be longer; above 0.
+    pub interval: Duration,
+}
+
+impl Default for CodelParameters {
+    /// Those of RFC 8289 §4.2 and §4.3.
+    fn default() -> Self {
+        Self { target: Duration::from_millis(5), interval: Duration::from_millis(100) }
+    }
+}
+
+impl Discipline {
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        let bad = |field, value, expected| Err(Error::BadSpec { field, value, expected });
+        match *self {
+            Self::TailDrop => Ok(()),
+            Self::Red(RedParameters { min_packets, max_packets, max_probability, weight }) => {
+                let shares = [max_probability, weight];
+                let is_sound = 0.0 < min_packets
+                    && min_packets < max_packets
+                    && max_packets.is_finite()
+                    && shares.iter().all(|share| 0.0 < *share && *share <= 1.0);
+                let expected = "0 < min < max packets, a probability and a weight in (0, 1]";
+                if is_sound { Ok(()) } else { bad("hop.red", format!("{self:?}"), expected) }
+            }
+            Self::Codel(CodelParameters { target, interval }) => {
+                let is_sound = [target, interval].iter().all(|time| !time.is_zero() && *time <= MINUTE);
+                if is_sound { Ok(()) } else { bad("hop.codel", format!("{self:?}"), "above 0, at most 60 s") }
+            }
+        }
+    }
+}
+
+/// RED's state (Floyd and Jacobson 1993, figure 2 and §4).
+#[derive(Debug, Clone)]
+pub(crate) struct Red {
+    parameters: RedParameters,
+    /// Time of a typical packet on the wire.
+    packet_ns: u64,
+    mean: f64,
+    idle_since_ns: Option<u64>,
+    /// Packets since the last drop while the mean was between the thresholds; −1 below them.
+    count: i64,
+}
+
+impl Red {
+    pub(crate) fn new(parameters: RedParameters, packet_ns: u64) -> Self {
+        Self { parameters, packet_ns: packet_ns.max(1), mean: 0.0, idle_since_ns: Some(0), count: -1 }
+    }
+
+    /// Whether a packet that finds `length` others is dropped; `luck` is uniform in [0, 1).
+    pub(crate) fn drops(&mut self, now_ns: u64, length: usize, luck: f64) -> bool {
+        let RedParameters { min_packets, max_packets, max_probability, weight } = self.parameters;
+        match self.idle_since_ns.take() {
+            // As if so many small packets had met an empty queue.
+            Some(since) => {
+                let missed = now_ns.saturating_sub(since) as f64 / self.packet_ns as f64;
+                self.mean *= (1.0 - weight).powf(missed);
+            }
+            None => self.mean += weight * (length as f64 - self.mean),
+        }
+        if self.mean < min_packets {
+            self.count = -1;
+            return false;
+        }
+        if self.mean >= max_packets {
+            self.count = 0;
+            return true;
+        }
+        self.count += 1;
+        let base = max_probability * (self.mean - min_packets) / (max_packets - min_packets);
+        // p_a = p_b / (1 − count · p_b): drops are spread evenly, not by independent lots.
+        let left = 1.0 - self.count as f64 * base;
+        let drops = left <= 0.0 || luck < base / left;
+        if drops {
+            self.count = 0;
+        }
+        drops
+    }
+
+    /// The queue has become empty.
+    pub(crate) fn note_idle(&mut self, now_ns: u64) {
+        self.idle_since_ns = Some(now_ns);
+    }
+}
+
+/// CoDel's state (RFC 8289 §5), asked once for each packet at the head of the queue.
+#[derive(Debug, Clone)]
+pub(crate) struct Codel {
+    target_ns: u64,
+    interval_ns: u64,
+    /// When the wait will have been too long for an interval; `None` while it is fine.
+    first_above_ns: Option<u64>,
+    drop_next_ns: u64,
+    count: u32,
+    last_count: u32,
+    is_dropping: bool,
+    /// Whether the packet before this one was dropped in the same departure, and for entering the dropping state.
+    has_entered: bool,
+}
+
+impl Codel {
+    pub(crate) fn new(parameters: CodelParameters) -> Self {
+        let nanos = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        Self {
+            target_ns: nanos(parameters.target),
+            interval_ns: nanos(parameters.interval),
+            first_above_ns: None,
+            drop_next_ns: 0,
+            count: 0,
+            last_count: 0,
+            is_dropping: false,
+            has_entered: false,
+        }
+    }
+
+    /// Whether the packet at the head, which has waited for `wait_ns` before `behind_bytes` of others, is dropped;
+    /// then the next one is asked about.
+    pub(crate) fn drops(&mut self, now_ns: u64, wait_ns: u64, behind_bytes: usize) -> bool {
+        let is_late = self.is_late(now_ns, wait_ns, behind_bytes);
+        if self.has_entered {
+            // The packet after the one that began the dropping state leaves.
+            self.has_entered = false;
+            return false;
+        }
+        if self.is_dropping {
+            self.is_dropping = is_late;
+            if !is_late || now_ns < self.drop_next_ns {
+                return false;
+            }
+            self.count += 1;
+            self.drop_next_ns = self.control(self.drop_next_ns);
+            return true;
+        }
+        if !is_late {
+            return false;
+        }
+        // The rate of drops that held the queue before is where to begin, if that was of late.
+        let delta = self.count - self.last_count;
+        let was_of_late = now_ns.saturating_sub(self.drop_next_ns) < 16 * self.interval_ns;
+        self.count = if 1 < delta && was_of_late { delta } else { 1 };
+        self.drop_next_ns = self.control(now_ns);
+        (self.last_count, self.is_dropping, self.has_entered) = (self.count, true, true);
+        true
+    }
+
+    /// The queue is empty, so nobody waits.
+    pub(crate) fn note_empty(&mut self) {
+        (self.first_above_ns, self.is_dropping, self.has_entered) = (None, false, false);
+    }
+
+    /// `dodequeue`: whether the wait has been too long for an interval.
+    fn is_late(&mut self, now_ns: u64, wait_ns: u64, behind_bytes: usize) -> bool {
+        if wait_ns < self.target_ns || behind_bytes <= MAX_PACKET_BYTES {
+            self.first_above_ns = None;
+            return false;
+        }
+        let since = *self.first_above_ns.get_or_insert(now_ns.saturating_add(self.interval_ns));
+        since <= now_ns
+    }
+
+    /// `control_law`: the interval shrinks with the square root of the drops.
+    fn control(&self, from_ns: u64) -> u64 {
+        from_ns.saturating_add((self.interval_ns as f64 / f64::from(self.count).sqrt()) as u64)
+    }
+}
+
+/// As of a link's delays (`spec.rs`).
+const MINUTE: Duration = Duration::from_secs(60);
+
+/// A queue of one packet keeps the wire busy: Ethernet's MTU.
+const MAX_PACKET_BYTES: usize = 1500;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn red_spreads_its_drops_evenly() {
+        let parameters =
+            RedParameters { min_packets: 5.0, max_packets: 15.0, max_probability: 0.02, weight: 1.0 };
+        let mut red = Red::new(parameters, 1000);
+        assert!(!red.drops(0, 0, 0.0), "an idle queue drops nothing");
+        assert!(!red.drops(1, 4, 0.0), "nor does one below the threshold");
+        assert!(red.drops(2, 15, 0.99), "at the other threshold all are dropped");
+        // p_b = 0.01: with the worst luck the 99th goes, for the paper's intervals lie in 1 … 1/p_b.
+        let until = (1..).find(|_| red.drops(3, 10, 0.999_999));
+        assert_eq!(until, Some(99));
+        assert!(red.drops(4, 10, 0.009), "with the best luck the next one");
+    }
+
+    #[test]
+    fn codel_drops_by_the_square_root_law() {
+        let mut codel = Codel::new(CodelParameters::default());
+        let ms = 1_000_000;
+        // A packet leaves each millisecond, after a wait of 20 ms.
+        let drops: Vec<u64> = (0..600).filter(|at| codel.drops(at * ms, 20 * ms, 20_000)).collect();
+        // The first after an interval above the target, then after 100/√1, 100/√2, 100/√3 ms … (§5.3, §5.5).
+        assert_eq!(drops, [100, 200, 271, 329, 379, 424, 464, 502, 538, 571]);
+        assert!(!codel.drops(600 * ms, 4 * ms, 20_000), "the wait is fine again");
+        assert!(!codel.drops(700 * ms, 20 * ms, 1500), "and one packet behind is no queue");
+    }
+}

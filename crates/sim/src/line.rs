@@ -1,0 +1,294 @@
+//! Queues in series, each with a discipline of its own: pure, in virtual time.
+
+use crate::{
+    Error,
+    chance::Chance,
+    discipline::{Codel, Discipline, Red},
+};
+use std::{collections::VecDeque, time::Duration};
+
+/// A queue and the wire behind it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Hop {
+    /// Rate in bit/s at which packets leave, counting bytes of the IP packet.
+    pub rate_bps: u64,
+    /// Packets that may wait, beside the one that is leaving; what comes on top is dropped, whatever the discipline.
+    pub queue_packets: usize,
+    /// Which packets are dropped before the queue is full.
+    pub discipline: Discipline,
+}
+
+/// Hops in series: what leaves one arrives at the next at once.
+#[derive(Debug, Clone)]
+pub struct Line<T> {
+    stations: Vec<Station<T>>,
+    out: VecDeque<(Duration, T)>,
+    dropped: u64,
+}
+
+impl<T> Line<T> {
+    /// Empty queues; `seed` is for disciplines that draw lots.
+    ///
+    /// # Errors
+    /// [`Error::BadSpec`] names the first field that lies outside its range.
+    pub fn new(hops: &[Hop], seed: u64) -> Result<Self, Error> {
+        let station = |(number, hop): (u64, &Hop)| {
+            hop.check()?;
+            Ok(Station::new(hop.clone(), Chance::new(seed, FIRST_STREAM + number)))
+        };
+        let stations = (0..).zip(hops).map(station).collect::<Result<_, Error>>()?;
+        Ok(Self { stations, out: VecDeque::new(), dropped: 0 })
+    }
+
+    /// Whether there is no hop: what is pushed comes out at once.
+    pub fn is_empty(&self) -> bool {
+        self.stations.is_empty()
+    }
+
+    /// Sends a packet into the first queue at `now`, which never decreases from call to call.
+    pub fn push(&mut self, now: Duration, bytes: usize, item: T) {
+        self.advance(nanos(now));
+        self.arrive(0, nanos(now), bytes, item);
+    }
+
+    /// The next packet that has left the last hop by `now`, and when.
+    pub fn pop(&mut self, now: Duration) -> Option<(Duration, T)> {
+        self.advance(nanos(now));
+        self.out.pop_front()
+    }
+
+    /// When something happens next, if nothing is pushed before.
+    pub fn next_at(&self) -> Option<Duration> {
+        let left = self.out.front().map(|(at, _)| *at);
+        let leaving = self.next_departure().map(|(at_ns, _)| Duration::from_nanos(at_ns));
+        left.or(leaving)
+    }
+
+    /// Packets dropped since this was last asked.
+    pub fn take_dropped(&mut self) -> u64 {
+        std::mem::take(&mut self.dropped)
+    }
+
+    /// Lets all that happens up to `now_ns` happen, in order of time.
+    fn advance(&mut self, now_ns: u64) {
+        while let Some((at_ns, index)) = self.next_departure().filter(|(at_ns, _)| *at_ns <= now_ns) {
+            let station = &mut self.stations[index];
+            let left = station.leaving.take();
+            self.dropped += station.start_next(at_ns);
+            if let Some(Leaving { bytes, item, .. }) = left {
+                self.arrive(index + 1, at_ns, bytes, item);
+            }
+        }
+    }
+
+    fn next_departure(&self) -> Option<(u64, usize)> {
+        let at = |(index, station): (usize, &Station<T>)| Some((station.leaving.as_ref()?.at_ns, index));
+        self.stations.iter().enumerate().filter_map(at).min()
+    }
+
+    fn arrive(&mut self, index: usize, at_ns: u64, bytes: usize, item: T) {
+        match self.stations.get_mut(index) {
+            Some(station) => self.dropped += station.arrive(at_ns, bytes, item),
+            None => self.out.push_back((Duration::from_nanos(at_ns), item)),
+        }
+    }
+}
+
+impl Hop {
+    fn check(&self) -> Result<(), Error> {
+        let bad = |field, value: String, expected| Err(Error::BadSpec { field, value, expected });
+        if !RATES_BPS.contains(&self.rate_bps) {
+            return bad("hop.rate_bps", self.rate_bps.to_string(), "1e3 to 1e12 bit/s");
+        }
+        if !(1..=QUEUE_PACKETS_MAX).contains(&self.queue_packets) {
+            return bad("hop.queue_packets", self.queue_packets.to_string(), "1 to 1e6 packets");
+        }
+        self.discipline.check()
+    }
+}
+
+/// A hop at work.
+#[derive(Debug, Clone)]
+struct Station<T> {
+    hop: Hop,
+    manager: Manager,
+    waiting: VecDeque<Waiting<T>>,
+    waiting_bytes: usize,
+    leaving: Option<Leaving<T>>,
+}
+
+#[derive(Debug, Clone)]
+enum Manager {
+    TailDrop,
+    Red(Red, Chance),
+    Codel(Codel),
+}
+
+#[derive(Debug, Clone)]
+struct Waiting<T> {
+    since_ns: u64,
+    bytes: usize,
+    item: T,
+}
+
+/// The packet on the wire, and when its last bit is.
+#[derive(Debug, Clone)]
+struct Leaving<T> {
+    at_ns: u64,
+    bytes: usize,
+    item: T,
+}
+
+impl<T> Station<T> {
+    fn new(hop: Hop, chance: Chance) -> Self {
+        let manager = match hop.discipline {
+            Discipline::TailDrop => Manager::TailDrop,
+            Discipline::Red(parameters) => {
+                let packet_ns = u64::try_from(wire_ns(TYPICAL_BYTES, hop.rate_bps)).unwrap_or(u64::MAX);
+                Manager::Red(Red::new(parameters, packet_ns), chance)
+            }
+            Discipline::Codel(parameters) => Manager::Codel(Codel::new(parameters)),
+        };
+        Self { hop, manager, waiting: VecDeque::new(), waiting_bytes: 0, leaving: None }
+    }
+
+    /// How many packets were dropped because of this one: itself, or those that waited before it.
+    fn arrive(&mut self, at_ns: u64, bytes: usize, item: T) -> u64 {
+        let length = self.waiting.len() + usize::from(self.leaving.is_some());
+        let refused = match &mut self.manager {
+            Manager::Red(red, chance) => red.drops(at_ns, length, chance.uniform()),
+            Manager::TailDrop | Manager::Codel(_) => false,
+        };
+        if refused || self.waiting.len() >= self.hop.queue_packets {
+            return 1;
+        }
+        self.waiting.push_back(Waiting { since_ns: at_ns, bytes, item });
+        self.waiting_bytes += bytes;
+        if self.leaving.is_none() { self.start_next(at_ns) } else { 0 }
+    }
+
+    /// Puts the next packet on the wire, which is free; how many were dropped instead.
+    fn start_next(&mut self, at_ns: u64) -> u64 {
+        let mut dropped = 0;
+        while let Some(Waiting { since_ns, bytes, item }) = self.waiting.pop_front() {
+            self.waiting_bytes -= bytes;
+            let drops = match &mut self.manager {
+                Manager::Codel(codel) => codel.drops(at_ns, at_ns - since_ns, self.waiting_bytes),
+                Manager::TailDrop | Manager::Red(..) => false,
+            };
+            if drops {
+                dropped += 1;
+                continue;
+            }
+            let takes_ns = u64::try_from(wire_ns(bytes, self.hop.rate_bps)).unwrap_or(u64::MAX);
+            self.leaving = Some(Leaving { at_ns: at_ns.saturating_add(takes_ns), bytes, item });
+            return dropped;
+        }
+        match &mut self.manager {
+            Manager::Red(red, _) => red.note_idle(at_ns),
+            Manager::Codel(codel) => codel.note_empty(),
+            Manager::TailDrop => {}
+        }
+        dropped
+    }
+}
+
+fn wire_ns(bytes: usize, rate_bps: u64) -> u128 {
+    bytes as u128 * 8_000_000_000 / u128::from(rate_bps)
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// What RED takes for the time of a packet while the queue is idle: the paper leaves it to the implementer.
+const TYPICAL_BYTES: usize = 1000;
+
+/// As of a link (`spec.rs`).
+const RATES_BPS: std::ops::RangeInclusive<u64> = 1_000..=1_000_000_000_000;
+
+/// A gigabyte of small packets.
+const QUEUE_PACKETS_MAX: usize = 1_000_000;
+
+/// The streams of luck below are those of a link's model.
+const FIRST_STREAM: u64 = 16;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used)]
+    use super::*;
+    use crate::discipline::{CodelParameters, RedParameters};
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn hop(discipline: Discipline, queue_packets: usize) -> Hop {
+        // A packet of 1000 bytes takes a millisecond.
+        Hop { rate_bps: 8_000_000, queue_packets, discipline }
+    }
+
+    /// Sends `count` packets of 1000 bytes, one every `gap`, and says when each came out.
+    fn send(line: &mut Line<u32>, count: u32, gap: Duration) -> Vec<(Duration, u32)> {
+        (0..count).for_each(|n| line.push(gap * n, 1000, n));
+        std::iter::from_fn(|| line.pop(Duration::from_secs(3600))).collect()
+    }
+
+    #[test]
+    fn a_tail_drops_and_hops_add_up() {
+        let mut line = Line::new(&[hop(Discipline::TailDrop, 2), hop(Discipline::TailDrop, 9)], 1).unwrap();
+        let out = send(&mut line, 5, Duration::ZERO);
+        // One leaves, two wait, two are dropped; each needs a millisecond on either wire.
+        assert_eq!(out, [(MS * 2, 0), (MS * 3, 1), (MS * 4, 2)]);
+        assert_eq!((line.take_dropped(), line.take_dropped(), line.next_at()), (2, 0, None));
+    }
+
+    #[test]
+    fn the_slower_of_two_hops_drops() {
+        let slow = Hop { rate_bps: 4_000_000, ..hop(Discipline::TailDrop, 3) };
+        let mut line = Line::new(&[hop(Discipline::TailDrop, 3), slow], 1).unwrap();
+        let out = send(&mut line, 1000, MS);
+        let dropped = line.take_dropped();
+        assert_eq!(out.len() as u64 + dropped, 1000);
+        assert!((490..500).contains(&dropped), "{dropped}");
+        assert!(out.windows(2).all(|pair| pair[0].1 < pair[1].1));
+    }
+
+    #[test]
+    fn red_drops_early_and_apart() {
+        let parameters =
+            RedParameters { min_packets: 5.0, max_packets: 15.0, max_probability: 0.1, weight: 0.02 };
+        let mut line = Line::new(&[hop(Discipline::Red(parameters), 1000)], 7).unwrap();
+        // 5 % more than the wire carries, for long.
+        let out = send(&mut line, 40_000, MS * 100 / 105);
+        let dropped = line.take_dropped() as f64 / 40_000.0;
+        assert!((0.04..0.06).contains(&dropped), "{dropped}");
+        let numbers: Vec<u32> = out.into_iter().map(|(_, n)| n).collect();
+        let longest = numbers.windows(2).map(|pair| pair[1] - pair[0] - 1).max().unwrap();
+        assert!(longest <= 3, "{longest} in a row");
+    }
+
+    #[test]
+    fn codel_keeps_the_delay_near_its_target() {
+        let parameters = CodelParameters::default();
+        let mut line = Line::new(&[hop(Discipline::Codel(parameters), 1000)], 7).unwrap();
+        let gap = MS * 100 / 105;
+        let out = send(&mut line, 100_000, gap);
+        assert!(line.take_dropped() > 3_000);
+        let delays: Vec<f64> = out.iter().map(|(at, n)| (*at - gap * *n).as_secs_f64()).collect();
+        let late = &delays[delays.len() / 2..];
+        let mean = late.iter().sum::<f64>() / late.len() as f64;
+        // Tail drop would hold a second of packets.
+        assert!((0.002..0.05).contains(&mean), "{mean} s");
+    }
+
+    #[test]
+    fn what_no_hop_can_be_is_refused() {
+        let refused = |hop: Hop| Line::<()>::new(&[hop], 0).unwrap_err().to_string();
+        assert!(refused(Hop { rate_bps: 0, ..hop(Discipline::TailDrop, 1) }).contains("rate_bps"));
+        assert!(refused(hop(Discipline::TailDrop, 0)).contains("queue_packets"));
+        let parameters =
+            RedParameters { min_packets: 5.0, max_packets: 5.0, max_probability: 0.1, weight: 0.02 };
+        assert!(refused(hop(Discipline::Red(parameters), 9)).contains("red"));
+        let parameters = CodelParameters { target: Duration::ZERO, ..CodelParameters::default() };
+        assert!(refused(hop(Discipline::Codel(parameters), 9)).contains("codel"));
+    }
+}

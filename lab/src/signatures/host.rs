@@ -1,0 +1,256 @@
+//! What keeps the receiver from reading.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use barograph_sim::Chance;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::{Pid, gettid};
+
+use super::plan::Host;
+
+/// Which processor does what: the sender spins on one, the receiver reads on another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cpus {
+    pub(crate) sender: usize,
+    pub(crate) receiver: usize,
+}
+
+impl Cpus {
+    /// The first and the last that this process may use.
+    pub(crate) fn find() -> anyhow::Result<Self> {
+        let allowed = sched_getaffinity(Pid::from_raw(0))?;
+        let mut numbers = (0..CpuSet::count()).filter(|cpu| allowed.is_set(*cpu).unwrap_or(false));
+        let (sender, receiver) = (numbers.next(), numbers.next_back());
+        let both = sender.zip(receiver).context("two processors are needed, for the sender spins on one")?;
+        Ok(Self { sender: both.0, receiver: both.1 })
+    }
+}
+
+/// Keeps the calling thread on a processor.
+pub(crate) fn pin(cpu: usize) -> anyhow::Result<()> {
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu)?;
+    Ok(sched_setaffinity(Pid::from_raw(0), &cpus)?)
+}
+
+/// Asks for real-time scheduling of a thread.
+pub(crate) fn ask_realtime(thread_id: i32, priority: u8) -> anyhow::Result<()> {
+    let (priority, id) = (priority.to_string(), thread_id.to_string());
+    let asked = Command::new("chrt").args(["-f", "-p", &priority, &id]).stderr(Stdio::null()).status();
+    ensure!(asked.is_ok_and(|status| status.success()), "chrt cannot give a thread real-time priority");
+    Ok(())
+}
+
+/// What is under way at the receiver's host; ends when dropped.
+pub(crate) struct Load {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+    _group: Option<Group>,
+}
+
+impl Load {
+    /// Starts it beside the receiver, whose process this is. What works inside the receiver needs nothing here.
+    pub(crate) fn start(host: Host, cpus: Cpus, process_id: u32, seed: u64) -> anyhow::Result<Self> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let chance = Chance::new(seed, 2);
+        let worker = Worker { stop: Arc::clone(&stop), cpu: cpus.receiver, chance };
+        let mut load = Self { stop, thread: None, _group: None };
+        match host {
+            Host::Slow { .. } => {}
+            Host::Gen { busy, run_ms, sleep_ms, .. } => {
+                load.thread = Some(thread::spawn(move || worker.generate(busy, run_ms, sleep_ms)));
+            }
+            Host::Preempt { stall_ms, every_ms } => {
+                let (tell, told) = std::sync::mpsc::channel();
+                load.thread = Some(thread::spawn(move || {
+                    // The other end waits, or the run is over.
+                    let _ = tell.send(gettid().as_raw());
+                    worker.preempt(stall_ms, every_ms);
+                }));
+                // At most a wait for this thread to be scheduled.
+                ask_realtime(told.recv_timeout(Duration::from_secs(5))?, PRIORITY)?;
+            }
+            Host::Quota { period_us, share_of_need } => {
+                let group = Group::new(process_id)?;
+                let place = group.0.clone();
+                load.thread =
+                    Some(thread::spawn(move || worker.limit(&place, process_id, period_us, share_of_need)));
+                load._group = Some(group);
+            }
+        }
+        Ok(load)
+    }
+}
+
+impl Drop for Load {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // It panics at nothing, and there would be nobody to tell.
+            let _ = thread.join();
+        }
+    }
+}
+
+struct Worker {
+    stop: Arc<AtomicBool>,
+    cpu: usize,
+    chance: Chance,
+}
+
+impl Worker {
+    /// The paper's process generator (Dickens §3.1.4); to the scheduler a thread is as good as a process.
+    fn generate(mut self, busy: u32, run_ms: [f64; 2], sleep_ms: [f64; 2]) {
+        while !self.is_over() {
+            let count = self.chance.below(busy as usize + 1);
+            let until = Instant::now() + self.draw(run_ms);
+            let (stop, cpu) = (&self.stop, self.cpu);
+            thread::scope(|scope| {
+                for _ in 0..count {
+                    scope.spawn(move || {
+                        // On another processor it would not compete: better none.
+                        if pin(cpu).is_ok() {
+                            spin(until, stop);
+                        }
+                    });
+                }
+            });
+            let asleep = self.draw(sleep_ms);
+            self.sleep(asleep);
+        }
+    }
+
+    fn preempt(mut self, stall_ms: [f64; 2], every_ms: f64) {
+        if pin(self.cpu).is_err() {
+            return;
+        }
+        while !self.is_over() {
+            let asleep = Duration::from_secs_f64(self.chance.exponential(every_ms / 1e3));
+            self.sleep(asleep);
+            let until = Instant::now() + self.draw(stall_ms);
+            spin(until, &self.stop);
+        }
+    }
+
+    /// Sees for a while what the receiver needs, then gives it a share of that.
+    fn limit(self, group: &GroupPlace, process_id: u32, period_us: u32, share_of_need: f64) {
+        self.sleep(SETTLED);
+        let before = (Instant::now(), ran(process_id));
+        self.sleep(OBSERVED);
+        let (elapsed, after) = (before.0.elapsed(), ran(process_id));
+        let Some((before, after)) = before.1.zip(after) else { return };
+        let need = after.saturating_sub(before).as_secs_f64() / elapsed.as_secs_f64();
+        let quota_us = ((need * share_of_need * f64::from(period_us)) as u32).max(QUOTA_MIN_US);
+        // Where it cannot be set nothing is lost, which the table shows.
+        let _ = group.set(quota_us, period_us);
+    }
+
+    fn draw(&mut self, [from_ms, to_ms]: [f64; 2]) -> Duration {
+        Duration::from_secs_f64((from_ms + (to_ms - from_ms) * self.chance.uniform()) / 1e3)
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    fn sleep(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_over() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            thread::sleep(left.min(TICK));
+        }
+    }
+}
+
+fn spin(until: Instant, stop: &AtomicBool) {
+    while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+        std::hint::spin_loop();
+    }
+}
+
+/// CPU time of a process so far (Linux, Documentation/scheduler/sched-stats.rst).
+fn ran(process_id: u32) -> Option<Duration> {
+    let text = fs::read_to_string(format!("/proc/{process_id}/schedstat")).ok()?;
+    Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?))
+}
+
+/// A control group with the receiver in it; removed when dropped.
+struct Group(GroupPlace);
+
+#[derive(Clone)]
+struct GroupPlace {
+    folder: PathBuf,
+    is_v2: bool,
+}
+
+impl Group {
+    fn new(process_id: u32) -> anyhow::Result<Self> {
+        let v2 = Path::new("/sys/fs/cgroup");
+        let controls = |name: &str| {
+            let listed = fs::read_to_string(v2.join(name)).unwrap_or_default();
+            listed.split_whitespace().any(|controller| controller == "cpu")
+        };
+        let is_v2 = controls("cgroup.controllers");
+        if is_v2 && !controls("cgroup.subtree_control") {
+            fs::write(v2.join("cgroup.subtree_control"), "+cpu")
+                .context("control groups cannot limit the CPU")?;
+        }
+        let parent = if is_v2 { v2.to_owned() } else { v2.join("cpu") };
+        let folder = parent.join(format!("barograph-{process_id}"));
+        fs::create_dir(&folder).context("control groups are not writable")?;
+        let group = Self(GroupPlace { folder, is_v2 });
+        fs::write(group.0.folder.join("cgroup.procs"), process_id.to_string())
+            .context("control groups take no process")?;
+        Ok(group)
+    }
+}
+
+impl GroupPlace {
+    fn set(&self, quota_us: u32, period_us: u32) -> std::io::Result<()> {
+        if self.is_v2 {
+            return fs::write(self.folder.join("cpu.max"), format!("{quota_us} {period_us}"));
+        }
+        fs::write(self.folder.join("cpu.cfs_period_us"), period_us.to_string())?;
+        fs::write(self.folder.join("cpu.cfs_quota_us"), quota_us.to_string())
+    }
+
+    /// No limit any more.
+    fn release(&self) -> std::io::Result<()> {
+        let (file, none) = if self.is_v2 { ("cpu.max", "max") } else { ("cpu.cfs_quota_us", "-1") };
+        fs::write(self.folder.join(file), none)
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        let _ = self.0.release();
+        // The receiver has to be gone, or moved.
+        let root = self.0.folder.with_file_name("cgroup.procs");
+        let members = fs::read_to_string(self.0.folder.join("cgroup.procs")).unwrap_or_default();
+        members.split_whitespace().for_each(|member| drop(fs::write(&root, member)));
+        let _ = fs::remove_dir(&self.0.folder);
+    }
+}
+
+/// Above ordinary threads, also the relay's; below the kernel's own (50).
+const PRIORITY: u8 = 20;
+
+/// How soon a load ends when it is told to.
+const TICK: Duration = Duration::from_millis(50);
+
+/// The first packets of a run cost more; then half a second is enough to see what the rest do.
+const SETTLED: Duration = Duration::from_millis(400);
+const OBSERVED: Duration = Duration::from_millis(500);
+
+/// The kernel's own least.
+const QUOTA_MIN_US: u32 = 1000;

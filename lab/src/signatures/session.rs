@@ -1,0 +1,216 @@
+//! A set of runs, from the first to the closing table.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use barograph_sim::{Error, Link, Network, say_skipped};
+use barograph_station::signals;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use super::cut::Label;
+use super::files::Files;
+use super::host::Cpus;
+use super::kind::Kind;
+use super::make::{Made, make};
+use super::plan::{Design, RELAY_STRETCH, Setting};
+use super::tally::Tally;
+use super::{Args, receiver};
+
+/// Makes the set, and prints what it is.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    if let Some(options) = &args.receiver {
+        return receiver::run(options);
+    }
+    match Network::new(Link::Veth { rate_bps: None }) {
+        Err(error @ Error::NotPermitted { .. }) => {
+            say_skipped(&format!("lab signatures: {error}"));
+            return Ok(());
+        }
+        tried => drop(tried.context("cannot make an emulated network")?),
+    }
+    let out = args.out.as_deref().context("--out says where to")?;
+    let cpus = Cpus::find()?;
+    let stop = stop_on_signal()?;
+    let kinds = if args.kinds.is_empty() { Kind::all() } else { args.kinds.clone() };
+    let seconds = args.seconds.unwrap_or(if args.full { 60 } else { 6 });
+    if !(1e-3..=1e6).contains(&args.scale) {
+        bail!("a scale lies between 0.001 and 1e6");
+    }
+    let setting = Setting { seed: args.seed, seconds: seconds.into(), scale: args.scale };
+    let ends_at = Instant::now() + Duration::try_from_secs_f64(args.hours * 3600.0).context("--hours")?;
+    let mut session = Session {
+        files: Files::create(out)?,
+        tally: Tally::default(),
+        skipped: BTreeMap::new(),
+        failures: 0,
+        void: 0,
+        bar: bar(args, &kinds, &setting),
+        cpus,
+        stop,
+    };
+    let mut number = 0;
+    for round in 0.. {
+        let is_over =
+            if args.full { Instant::now() >= ends_at || session.is_full() } else { round >= args.runs };
+        if is_over {
+            break;
+        }
+        for kind in &kinds {
+            // Every second run of a full set is for the lowest band, unless that has enough.
+            let low = args.full && round % 2 == 1;
+            if session.wants(*kind, low, args.full) {
+                session.add(&Design::draw(*kind, low, number, &setting))?;
+            }
+            number += 1;
+        }
+        if session.stop.load(Ordering::Relaxed) || kinds.iter().all(|kind| session.skipped.contains_key(kind))
+        {
+            break;
+        }
+    }
+    session.close(out, args)
+}
+
+struct Session {
+    files: Files,
+    tally: Tally,
+    /// Kinds that this machine cannot make, and why.
+    skipped: BTreeMap<Kind, String>,
+    failures: u32,
+    /// Runs that the relay or the sender spoilt.
+    void: u32,
+    bar: ProgressBar,
+    cpus: Cpus,
+    stop: Arc<AtomicBool>,
+}
+
+impl Session {
+    /// Whether the run is to be made.
+    fn wants(&self, kind: Kind, low: bool, full: bool) -> bool {
+        let (all, _) = self.tally.count(WINDOW, kind.class());
+        let (_, lowest) = self.tally.count(LARGE, kind.class());
+        let is_needed = match (full, low) {
+            (false, _) => true,
+            (true, true) => kind.can_be_low() && lowest < LOW_GOAL,
+            (true, false) => all < GOAL,
+        };
+        is_needed && !self.skipped.contains_key(&kind) && !self.stop.load(Ordering::Relaxed)
+    }
+
+    fn is_full(&self) -> bool {
+        [Label::Net, Label::Cpu].into_iter().all(|label| {
+            GOAL <= self.tally.count(WINDOW, label).0 && LOW_GOAL <= self.tally.count(LARGE, label).1
+        })
+    }
+
+    fn add(&mut self, design: &Design) -> anyhow::Result<()> {
+        self.bar.set_message(design.kind.to_string());
+        match make(design, self.cpus, &self.stop) {
+            Ok(Made::Trace(trace)) => {
+                self.failures = 0;
+                self.files.add(design, &trace, &mut self.tally)?;
+            }
+            Ok(Made::Void(why)) => {
+                self.void += 1;
+                self.bar.suspend(|| eprintln!("{}: a run is void: {why}", design.kind));
+            }
+            Ok(Made::Stopped) => {}
+            Err(error) => self.note_failure(design.kind, &error)?,
+        }
+        self.bar.inc(design.seconds as u64 + OVERHEAD_S);
+        Ok(())
+    }
+
+    /// A kind that fails is not tried again; when one after the other fails the machine is not fit.
+    fn note_failure(&mut self, kind: Kind, error: &anyhow::Error) -> anyhow::Result<()> {
+        self.skipped.insert(kind, format!("{error:#}"));
+        self.failures += 1;
+        self.bar.suspend(|| say_skipped(&format!("{kind}: {error:#}")));
+        if FAILURES_MAX <= self.failures {
+            bail!("{} runs in a row failed, the last: {error:#}", self.failures);
+        }
+        Ok(())
+    }
+
+    fn close(self, out: &Path, args: &Args) -> anyhow::Result<()> {
+        self.bar.finish_and_clear();
+        self.files.finish()?;
+        let scaled = if args.scale == 1.0 {
+            "The generator’s times are the paper’s".to_owned()
+        } else {
+            format!("The generator’s times are the paper’s divided by {}", args.scale)
+        };
+        let stopped =
+            if self.stop.load(Ordering::Relaxed) { "; it was stopped, the last run is left out" } else { "" };
+        let mut text = format!(
+            "# Loss signatures of this machine\n\n{}. Seed {}. {scaled}{stopped}.\n\n{}",
+            machine(),
+            args.seed,
+            self.tally.table()
+        );
+        if self.void > 0 {
+            text += &format!("\n{} runs are void: the relay or the sender was the bottleneck.\n", self.void);
+        }
+        for (kind, why) in &self.skipped {
+            text += &format!("\nSKIPPED: {kind}: {why}\n");
+        }
+        fs::write(out.join("INDEX.md"), &text).context("cannot write the table")?;
+        print!("{text}");
+        Ok(())
+    }
+}
+
+/// By seconds, so that the estimate of what is left is one of time.
+fn bar(args: &Args, kinds: &[Kind], setting: &Setting) -> ProgressBar {
+    let seconds = |kind: &Kind| setting.seconds * if kind.is_relayed() { RELAY_STRETCH } else { 1.0 };
+    let round: u64 = kinds.iter().map(|kind| seconds(kind) as u64 + OVERHEAD_S).sum();
+    let all = if args.full { (args.hours * 3600.0) as u64 } else { round * u64::from(args.runs) };
+    let style = ProgressStyle::with_template("{bar:40} {percent} % of at most {len} s, {eta} left: {msg}");
+    let bar = ProgressBar::new(all).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}
+
+/// The first signal ends the run under way, and the set; the second the program.
+fn stop_on_signal() -> anyhow::Result<Arc<AtomicBool>> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let stopped = Arc::clone(&stop);
+    let signals = signals::listen().context("signals cannot be handled")?;
+    std::thread::spawn(move || {
+        while signals.recv().is_ok() {
+            if stopped.swap(true, Ordering::Relaxed) {
+                std::process::exit(1);
+            }
+        }
+    });
+    Ok(stop)
+}
+
+/// Its kernel, its processor, and how many of them.
+fn machine() -> String {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let kernel = read("/proc/sys/kernel/osrelease");
+    let cpuinfo = read("/proc/cpuinfo");
+    let model = cpuinfo.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("unknown processor", |(_, model)| model);
+    let count = std::thread::available_parallelism().map_or(1, usize::from);
+    format!("Linux {}, {count} processors ({model})", kernel.trim())
+}
+
+/// What the paper had of each cause, and of these at its lowest losses (Dickens §3.1.4, §3.1.5).
+const GOAL: u32 = 5000;
+const LOW_GOAL: u32 = 1200;
+
+/// The lengths that these are counted in.
+const WINDOW: u32 = 20_000;
+const LARGE: u32 = 100_000;
+
+/// Hosts to make and to remove, and packets to warm up with.
+const OVERHEAD_S: u64 = 1;
+
+const FAILURES_MAX: u32 = 5;
