@@ -270,6 +270,9 @@ impl MeshConfig {
 
 /// The group of a site's stations.
 pub(crate) fn local_group(site: &Name) -> Result<Name, String> {
+    if let Some(site) = site.as_str().strip_prefix(LOCAL) {
+        return Err(format!("`{LOCAL}{}` is the group of a site: say the site alone, {0}", short(site)));
+    }
     Name::new(&format!("{LOCAL}{site}"))
         .map_err(|error| format!("the group {LOCAL}{}: {error}", short(site.as_str())))
 }
