@@ -1,6 +1,9 @@
 //! What to expect of a pair never measured, from the paths between its hosts' representatives.
 
+mod believed;
 mod loss;
+
+use believed::Believed;
 
 /// A forecast, and the interval in which the next measurement lies with a probability of 90 %.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,6 +25,17 @@ pub struct Path {
     pub last: f64,
     /// How many measurements the forecast was made from; of losses, probes.
     pub count: u64,
+}
+
+/// A pair that is measured and can be composed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lesson<'a, H> {
+    /// Its two hosts.
+    pub ends: [H; 2],
+    /// The paths that it is composed of.
+    pub legs: &'a [Path],
+    /// The pair itself.
+    pub measured: Path,
 }
 
 /// Which quantity legs are composed of.
@@ -47,6 +61,7 @@ pub enum Composition {
 /// hosts need not pass it, so that a sum is too long. Both are factors, alike for many
 /// pairs: their logarithms have a mean, by which an estimate is corrected, and a scatter, by which its interval is widened.
 /// They are learnt from the newest measurement of each pair, whose own noise is so part of the scatter.
+/// One host that lies must not spoil the estimates for others: hosts count alike, and errors far from the others' are left out.
 ///
 /// Losses have no logarithms, for most are 0. Their −ln (1 − share) is corrected by the ratio of sums where less is lost than composed, and by
 /// what is to be added where more is; the scatter is relative to the estimate, or to the mean of all where that is more. It is learnt from
@@ -97,39 +112,63 @@ impl Path {
 }
 
 impl Model {
-    /// What measured pairs teach: each its legs, and itself. Those that make no sense, and round trips and losses of
-    /// fewer than three legs, are passed over; with fewer than [`PAIRS_MIN`](Self::PAIRS_MIN) nothing is corrected, and a wide guess takes the
-    /// place of the scatter.
-    pub fn learnt<'a>(composition: Composition, pairs: impl IntoIterator<Item = (&'a [Path], Path)>) -> Self {
-        let pairs = pairs.into_iter().filter(|(legs, _)| composition.teaches(legs));
-        if composition == Composition::Loss {
-            return loss::learnt(pairs);
-        }
-        let errors: Vec<(usize, f64, f64)> = pairs
-            .filter(|(_, measured)| measured.last.is_finite() && 0.0 < measured.last)
-            .filter_map(|(legs, measured)| {
-                let (value, variance) = composition.of(legs)?;
-                Some((class(legs), (measured.last / value).ln(), variance))
-            })
-            .collect();
-        if errors.len() < Self::PAIRS_MIN {
-            return Self::guessed(composition, errors.len());
-        }
-        let n = errors.len() as f64;
-        let mean = errors.iter().map(|(_, error, _)| error).sum::<f64>() / n;
-        let shift = [0, 1].map(|class| {
-            let of_class = || errors.iter().filter(|(of, ..)| *of == class).map(|(_, error, _)| error);
-            (of_class().sum::<f64>() + POOLED * mean) / (of_class().count() as f64 + POOLED)
-        });
-        let scatter =
-            errors.iter().map(|(of, error, _)| (error - shift[*of]).powi(2)).sum::<f64>() / (n - 1.0);
-        let explained = errors.iter().map(|(.., variance)| variance).sum::<f64>() / n;
-        // What the mean itself is uncertain by.
-        let variance = (scatter - explained).max(0.0) + scatter / n;
-        Self { shift, variance, width: student_95(n - 1.0), ..Self::guessed(composition, errors.len()) }
+    /// What measured pairs teach. Those that make no sense, and round trips and losses of
+    /// fewer than three legs, are passed over, and so are those so far from the others that they are not believed; with fewer than
+    /// [`PAIRS_MIN`](Self::PAIRS_MIN), or if nearly half of what they say hangs on one host, nothing is corrected, and a wide guess takes the
+    /// place of the scatter. No host counts for more than another, of however many pairs it is an end.
+    pub fn learnt<'a, H: Ord + Copy>(
+        composition: Composition,
+        lessons: impl IntoIterator<Item = Lesson<'a, H>>,
+    ) -> Self {
+        let lessons = lessons.into_iter().filter(|lesson| composition.teaches(lesson.legs));
+        let learnt = match composition {
+            Composition::Rtt | Composition::Goodput => Self::of_factors(composition, lessons),
+            Composition::Loss => loss::learnt(lessons),
+        };
+        learnt.unwrap_or(Self::guessed(composition))
     }
 
-    fn guessed(composition: Composition, pairs: usize) -> Self {
+    fn of_factors<'a, H: Ord + Copy>(
+        composition: Composition,
+        lessons: impl Iterator<Item = Lesson<'a, H>>,
+    ) -> Option<Self> {
+        let (ends, all): (Vec<[H; 2]>, Vec<Factor>) = lessons
+            .filter(|lesson| lesson.measured.last.is_finite() && 0.0 < lesson.measured.last)
+            .filter_map(|Lesson { ends, legs, measured }| {
+                let (value, variance) = composition.of(legs)?;
+                Some((ends, (class(legs), (measured.last / value).ln(), variance)))
+            })
+            .unzip();
+        let values: Vec<(usize, f64)> = all.iter().map(|(class, error, _)| (*class, *error)).collect();
+        let believed = Believed::of(&ends, &values, composition)?;
+        let errors = || believed.of_all(&all);
+        let (n, weights) = (believed.count as f64, errors().map(|(_, weight)| weight).sum::<f64>());
+        let mean = errors().map(|((_, error, _), weight)| weight * error).sum::<f64>() / weights;
+        let shift = [0, 1].map(|class| {
+            let of_class = || errors().filter(|((of, ..), _)| *of == class);
+            let sum: f64 = of_class().map(|((_, error, _), weight)| weight * error).sum();
+            (sum + POOLED * mean) / (of_class().map(|(_, weight)| weight).sum::<f64>() + POOLED)
+        });
+        let squares: f64 =
+            errors().map(|((of, error, _), weight)| weight * (error - shift[*of]).powi(2)).sum();
+        let scatter = squares / weights * n / (n - 1.0);
+        // The median, for legs may be made as uncertain as somebody likes.
+        let (variances, of_them): (Vec<f64>, Vec<f64>) =
+            errors().map(|((.., variance), weight)| (*variance, weight)).unzip();
+        let explained = believed::median(&variances, &of_them);
+        // What the mean itself is uncertain by.
+        let variance = (scatter - explained).max(0.0) + scatter / n;
+        Some(Self {
+            shift,
+            variance,
+            width: student_95(n - 1.0),
+            pairs: believed.count,
+            ..Self::guessed(composition)
+        })
+    }
+
+    /// What is estimated with when nothing was learnt.
+    pub fn guessed(composition: Composition) -> Self {
         Self {
             composition,
             shift: [0.0; 2],
@@ -137,7 +176,7 @@ impl Model {
             added: 0.0,
             least: 0.0,
             width: NORMAL_95,
-            pairs,
+            pairs: 0,
         }
     }
 
@@ -206,6 +245,9 @@ impl Composition {
         (value.is_finite() && 0.0 < value).then_some((value, variance))
     }
 }
+
+/// Of a lesson: which shift it is for, ln (measured / composed), and the variance of that by the errors of its legs.
+type Factor = (usize, f64, f64);
 
 /// Which of a model's shifts is for a path of these legs.
 fn class(legs: &[Path]) -> usize {

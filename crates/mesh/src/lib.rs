@@ -20,7 +20,7 @@ mod token;
 
 pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spent};
 pub use choose::{Candidate, INITIAL_WINDOW_BYTES, Ranked, rank};
-pub use compose::{Composition, Estimate, Model, Path};
+pub use compose::{Composition, Estimate, Lesson, Model, Path};
 pub use expectation::{Expectation, ExpectationError, Layout, Limit, Representative, expect};
 pub use groups::{GLOBAL, LOCAL, Member, Proposal, SITES_HOSTS_MAX, UNSET, propose_sites, route};
 pub use plan::{Length, Next, PairForecast, PlanConfig, Planner, Policy, Statistics};

@@ -204,9 +204,12 @@ struct Nothing {}
 
 /// The query of `uri`; an unknown parameter or one that does not parse is a 400 that names it.
 fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refusal> {
-    axum::extract::Query::<T>::try_from_uri(uri)
-        .map(|query| query.0)
-        .map_err(|rejection| Refusal::bad(rejection.body_text()))
+    axum::extract::Query::<T>::try_from_uri(uri).map(|query| query.0).map_err(|rejection| {
+        let text = rejection.body_text();
+        // What failed in whose words comes first, and is no news.
+        let why = text.split_once(": ").map_or(&*text, |(_, why)| why);
+        Refusal::bad(format!("the query: {why}"))
+    })
 }
 
 /// `source`, `target` and `quantity`, each optional.

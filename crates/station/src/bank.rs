@@ -362,10 +362,18 @@ fn cut(interval: Option<Interval>, quantity: &Quantity) -> Option<(f64, f64)> {
 pub(crate) fn bounds(quantity: &Quantity) -> (f64, f64) {
     match crate::unit(quantity) {
         "ratio" => (0.0, 1.0),
+        "bit/s" => (0.0, RATE_MAX_BIT_S),
+        "s" => (0.0, TIME_MAX_S),
         "" => (f64::NEG_INFINITY, f64::INFINITY),
         _ => (0.0, f64::INFINITY),
     }
 }
+
+/// Ten Tbit/s, ten times the fastest single link there is (IEEE 802.3df: 800 Gbit/s).
+pub(crate) const RATE_MAX_BIT_S: f64 = 1e13;
+
+/// An hour: longer than any experiment waits for an answer.
+pub(crate) const TIME_MAX_S: f64 = 3600.0;
 
 /// The place of `level` in [`LEVELS`], or `None` when its intervals are not kept.
 #[must_use]
@@ -490,6 +498,9 @@ mod tests {
         let rtt = measured("a", 0, Outcome::Value(0.0)).series;
         assert!(0.0 <= bank.account(&rtt).unwrap().interval(0.99).unwrap().0);
         assert_eq!(bounds(&Quantity::new("own").unwrap()), (f64::NEG_INFINITY, f64::INFINITY));
+        assert_eq!(bounds(&Quantity::GOODPUT), (0.0, 1e13));
+        assert_eq!(bounds(&Quantity::new("connect_loaded").unwrap()), (0.0, 3600.0));
+        assert_eq!(bounds(&Quantity::MEMORY_FREE), (0.0, f64::INFINITY));
     }
 
     /// The most percent of 30 values in a row that were outside, of a series with a heavy tail; from value

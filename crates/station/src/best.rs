@@ -55,6 +55,8 @@ pub(crate) struct Question<'a> {
     /// Those of them that are gone from the mesh.
     pub(crate) lost: &'a BTreeSet<Name>,
     pub(crate) bytes: u64,
+    /// Whom to ask for what others measure, if that is not kept here.
+    pub(crate) elsewhere: Option<&'a str>,
 }
 
 /// What can be said.
@@ -103,7 +105,7 @@ pub(crate) fn best(
     models: &Models,
     knowledge: &dyn Knowledge,
 ) -> Answer {
-    let asked = Asked { places, models, knowledge, legs: RefCell::default() };
+    let asked = Asked { question, places, models, knowledge, legs: RefCell::default() };
     let mut unknown = Vec::new();
     let mut known = BTreeMap::new();
     for host in question.hosts {
@@ -145,6 +147,7 @@ struct Parts {
 
 /// A question on its way: the legs already looked up.
 struct Asked<'a> {
+    question: &'a Question<'a>,
     places: &'a Places,
     models: &'a Models,
     knowledge: &'a dyn Knowledge,
@@ -193,8 +196,12 @@ impl Asked<'_> {
         let mut legs = Vec::with_capacity(via.len());
         for leg in via.windows(2) {
             let Sight::Fresh(path, _) = self.leg(&leg[0], &leg[1], what) else {
+                let hint = match self.question.elsewhere.filter(|_| leg[0] != *self.question.from) {
+                    Some(whom) => format!("; what {} measures is not known here, ask {whom}", leg[0]),
+                    None => String::new(),
+                };
                 return Err(format!(
-                    "none is known from {} to {}, on the way by representatives",
+                    "none is known from {} to {}, on the way by representatives{hint}",
                     leg[0], leg[1]
                 ));
             };

@@ -18,8 +18,8 @@ use crate::target::{Provenance, Secret, Target};
 
 pub use echo::EchoConfig;
 pub use file::{Place, nearest};
+pub(crate) use mesh::{BULK_BYTES_MIN, local_group, unset_group};
 pub use mesh::{BulkWith, MeshConfig};
-pub(crate) use mesh::{local_group, unset_group};
 pub use value::Value;
 
 /// All settings of a station. The defaults are in [`Config::default`]; `docs/barograph.toml` explains each.

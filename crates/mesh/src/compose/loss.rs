@@ -3,7 +3,8 @@
 //! What other compositions do with logarithms cannot be done here: most losses are 0. So the mesh teaches by sums, and what the next probe
 //! loses is spread as beta-binomial: by the few datagrams of a probe, and by how little those seen so far say of the path.
 
-use super::{Composition, Estimate, Model, NORMAL_95, Path, student_95};
+use super::believed::Believed;
+use super::{Composition, Estimate, Lesson, Model, NORMAL_95, Path, student_95};
 
 /// As [`Path::of_losses`].
 pub(super) fn forecast(mean: f64, interval: Option<(f64, f64)>, count: u64) -> Estimate {
@@ -17,33 +18,34 @@ pub(super) fn forecast(mean: f64, interval: Option<(f64, f64)>, count: u64) -> E
 }
 
 /// As [`Model::learnt`], of paths across sites.
-pub(super) fn learnt<'a>(pairs: impl Iterator<Item = (&'a [Path], Path)>) -> Model {
-    let pairs: Vec<(Sum, Sum)> =
-        pairs.filter_map(|(legs, measured)| Some((Sum::of(legs)?, Sum::of(&[measured])?))).collect();
-    let guessed = Model::guessed(Composition::Loss, pairs.len());
-    if pairs.len() < Model::PAIRS_MIN {
-        return guessed;
-    }
-    let n = pairs.len() as f64;
-    let composed: f64 = pairs.iter().map(|(sum, _)| sum.depth).sum();
-    let measured: f64 = pairs.iter().map(|(_, measured)| measured.depth).sum();
-    let model = Model {
-        shift: [((measured + ONE_LOST) / (composed + ONE_LOST)).min(1.0).ln(); 2],
-        added: ((measured - composed) / n).max(0.0),
-        width: student_95(n - 1.0),
-        ..guessed
+pub(super) fn learnt<'a, H: Ord + Copy>(lessons: impl Iterator<Item = Lesson<'a, H>>) -> Option<Model> {
+    let (ends, all): (Vec<[H; 2]>, Vec<(Sum, Sum)>) = lessons
+        .filter_map(|Lesson { ends, legs, measured }| Some((ends, (Sum::of(legs)?, Sum::of(&[measured])?))))
+        .unzip();
+    let errors: Vec<(usize, f64)> =
+        all.iter().map(|(sum, measured)| (0, measured.depth - sum.depth)).collect();
+    let believed = Believed::of(&ends, &errors, Composition::Loss)?;
+    let pairs = || believed.of_all(&all);
+    let (n, weights) = (believed.count as f64, pairs().map(|(_, weight)| weight).sum::<f64>());
+    let mean = |of: &dyn Fn(&(Sum, Sum)) -> f64| {
+        pairs().map(|(pair, weight)| weight * of(pair)).sum::<f64>() / weights
     };
-    let least = pairs.iter().map(|(sum, _)| model.centre(sum.depth)).sum::<f64>() / n;
-    let (mut squares, mut explained, mut scales) = (0.0, 0.0, 0.0);
-    for (sum, measured) in &pairs {
-        let centre = model.centre(sum.depth);
-        squares += (measured.depth - centre).powi(2);
-        explained += sum.variance * model.factor().powi(2) + measured.variance;
-        scales += centre.max(least).powi(2);
-    }
+    let (composed, measured) = (mean(&|(sum, _)| sum.depth), mean(&|(_, measured)| measured.depth));
+    let one_lost = ONE_LOST / n;
+    let model = Model {
+        shift: [((measured + one_lost) / (composed + one_lost)).min(1.0).ln(); 2],
+        added: (measured - composed).max(0.0),
+        width: student_95(n - 1.0),
+        pairs: believed.count,
+        ..Model::guessed(Composition::Loss)
+    };
+    let least = mean(&|(sum, _)| model.centre(sum.depth));
+    let squares = mean(&|(sum, measured)| (measured.depth - model.centre(sum.depth)).powi(2));
+    let explained = mean(&|(sum, measured)| sum.variance * model.factor().powi(2) + measured.variance);
+    let scales = mean(&|(sum, _)| model.centre(sum.depth).max(least).powi(2));
     // As for other quantities, with what the mean itself is uncertain by.
     let left = (squares - explained).max(0.0) + squares / n;
-    Model { variance: if 0.0 < scales { left / scales } else { 0.0 }, least, ..model }
+    Some(Model { variance: if 0.0 < scales { left / scales } else { 0.0 }, least, ..model })
 }
 
 /// As [`Model::estimate`].

@@ -94,7 +94,8 @@ pub(super) async fn best(axum::extract::State(shared): State, uri: Uri) -> Resul
     let hosts = hosts?;
     let lost = lost(&shared, &places, &hosts);
     let knowledge = Pairs::new(&shared.bank, now_unix_ns(), Duration::ZERO);
-    let question = Question { from: &from, hosts: &hosts, lost: &lost, bytes: asked.bytes };
+    let elsewhere = elsewhere(&shared);
+    let question = Question { from: &from, hosts: &hosts, lost: &lost, bytes: asked.bytes, elsewhere };
     let answer = best::best(&question, &places, &models, &knowledge);
     Ok(json(StatusCode::OK, &BestJson::new(&question, &answer)))
 }
@@ -108,12 +109,18 @@ fn knows(shared: &Shared, places: &Places, from: &Name) -> Result<(), Refusal> {
     if !places.contains(from) {
         return not_found(format!("`from`: no host {from} is known here"));
     }
+    match elsewhere(shared) {
+        None => Ok(()),
+        Some(whom) => not_found(format!("`from`: what {from} measures is not known here; ask it, or {whom}")),
+    }
+}
+
+/// Who knows what others measure, if this station does not.
+fn elsewhere(shared: &Shared) -> Option<&str> {
     match &shared.board.kind {
-        Kind::Local | Kind::Nats { archive: true } => Ok(()),
-        Kind::Remote(url) => not_found(format!("`from`: what {from} measures is not known here; ask {url}")),
-        Kind::Nats { archive: false } => not_found(format!(
-            "`from`: what {from} measures is not known here; ask it, or a station with the capability archive"
-        )),
+        Kind::Local | Kind::Nats { archive: true } => None,
+        Kind::Remote(url) => Some(url),
+        Kind::Nats { archive: false } => Some("a station with the capability archive"),
     }
 }
 

@@ -1,7 +1,7 @@
 //! How wrong composed paths are in this mesh, learnt from the pairs that are measured too.
 
 use barograph_forecast::Name;
-use barograph_mesh::{Composition, Model, Path};
+use barograph_mesh::{Composition, Lesson, Model, Path};
 
 use super::{Knowledge, Places, Sight};
 
@@ -28,7 +28,7 @@ impl Models {
             (hosts[a], hosts[b + usize::from(a <= b)])
         });
         let kinds = [Composition::Rtt, Composition::Goodput, Composition::Loss];
-        let mut lessons = kinds.map(|what| (what, Vec::<(Vec<Path>, Path)>::new()));
+        let mut lessons = kinds.map(|what| (what, Vec::<Learnt<'_>>::new()));
         for (from, to) in chosen {
             for (what, found) in &mut lessons {
                 if found.len() < PAIRS_MAX {
@@ -38,7 +38,10 @@ impl Models {
         }
         knowledge.rest();
         let [rtt, goodput, loss] = lessons.map(|(what, found)| {
-            Model::learnt(what, found.iter().map(|(legs, measured)| (&legs[..], *measured)))
+            Model::learnt(
+                what,
+                found.iter().map(|(ends, legs, measured)| Lesson { ends: *ends, legs, measured: *measured }),
+            )
         });
         Self { rtt, goodput, loss }
     }
@@ -52,14 +55,16 @@ impl Models {
     }
 }
 
-/// The legs of a pair, and the pair itself.
-fn lesson(
+/// The ends of a pair, its legs, and the pair itself.
+type Learnt<'a> = ([&'a Name; 2], Vec<Path>, Path);
+
+fn lesson<'a>(
     places: &Places,
     knowledge: &dyn Knowledge,
-    from: &Name,
-    to: &Name,
+    from: &'a Name,
+    to: &'a Name,
     what: Composition,
-) -> Option<(Vec<Path>, Path)> {
+) -> Option<Learnt<'a>> {
     // Most pairs of a large mesh are not measured, and this is the cheaper question.
     let Sight::Fresh(measured, _) = knowledge.sight(from, to, what) else { return None };
     let via = places.via(from, to)?;
@@ -67,7 +72,7 @@ fn lesson(
         Sight::Fresh(path, _) => Some(path),
         Sight::Stale(_) | Sight::Nothing => None,
     });
-    Some((legs.collect::<Option<_>>()?, measured))
+    Some(([from, to], legs.collect::<Option<_>>()?, measured))
 }
 
 /// A step that shares no factor with `n`, near its golden section, so that the walk is even from the beginning.

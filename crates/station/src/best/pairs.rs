@@ -129,7 +129,7 @@ fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
             match interval {
                 Some(_) => Some(known(forecast)),
                 // One value, and nothing that was learnt of its error: a guess, as wide as that of paths.
-                None => Model::learnt(what, []).estimate(&[known(forecast)]).map(known),
+                None => Model::guessed(what).estimate(&[known(forecast)]).map(known),
             }
         }
     };

@@ -68,7 +68,8 @@ fn ask(to: &[&str], bytes: u64, places: &Places, book: &Book) -> Answer {
     let hosts: Vec<Name> = to.iter().map(|host| name(host)).collect();
     let models = Models::learnt(places, &Blank);
     let lost = hosts.iter().filter(|host| places.is_lost(host)).cloned().collect();
-    best(&Question { from: &name("h"), hosts: &hosts, lost: &lost, bytes }, places, &models, book)
+    let question = Question { from: &name("h"), hosts: &hosts, lost: &lost, bytes, elsewhere: None };
+    best(&question, places, &models, book)
 }
 
 #[test]
@@ -137,7 +138,8 @@ fn what_measured_pairs_teach_corrects_and_narrows() {
     book.sights.remove(&("h".into(), "n3".into(), Composition::Goodput));
     let models = Models::learnt(&places, &book);
     let hosts = [name("n3")];
-    let asked = Question { from: &name("h"), hosts: &hosts, lost: &BTreeSet::new(), bytes: 1_000_000 };
+    let lost = BTreeSet::new();
+    let asked = Question { from: &name("h"), hosts: &hosts, lost: &lost, bytes: 1_000_000, elsewhere: None };
     let answer = best(&asked, &places, &models, &book);
     let goodput = answer.ranked[0].goodput.as_ref().unwrap();
     assert!(matches!(goodput.basis, Basis::Composed { .. }));
@@ -170,6 +172,27 @@ fn of_whom_no_time_can_be_given_the_reason_is() {
     let answer = ask(&["g", "x"], INITIAL_WINDOW_BYTES, &two_sites(), &book);
     assert_eq!(answer.ranked.len(), 2);
     assert!(answer.ranked[0].goodput.is_none() && (answer.ranked[0].time_s.value - 0.024).abs() < 1e-12);
+}
+
+#[test]
+fn a_member_that_keeps_its_own_measurements_alone_says_whom_to_ask() {
+    let mut book = Book::default();
+    book.pair("h", "ra", 1.0, 900.0);
+    let (hosts, lost, places) = ([name("x")], BTreeSet::new(), two_sites());
+    let reason = |book: &Book, elsewhere| {
+        let question = Question { from: &name("h"), hosts: &hosts, lost: &lost, bytes: 1_000_000, elsewhere };
+        best(&question, &places, &Models::learnt(&places, &Blank), book).unknown.remove(0).1
+    };
+    let way =
+        "no round-trip time was measured, and none is known from ra to rb, on the way by representatives";
+    assert_eq!(reason(&book, None), way);
+    assert_eq!(
+        reason(&book, Some("http://hub/")),
+        format!("{way}; what ra measures is not known here, ask http://hub/")
+    );
+    // What it should have measured itself nobody else knows.
+    book.sights.clear();
+    assert!(reason(&book, Some("http://hub/")).ends_with("from h to ra, on the way by representatives"));
 }
 
 #[test]

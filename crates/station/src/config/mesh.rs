@@ -270,6 +270,9 @@ impl MeshConfig {
 
 /// The group of a site's stations.
 pub(crate) fn local_group(site: &Name) -> Result<Name, String> {
+    if let Some(site) = site.as_str().strip_prefix(LOCAL) {
+        return Err(format!("`{LOCAL}{}` is the group of a site: say the site alone, {0}", short(site)));
+    }
     Name::new(&format!("{LOCAL}{site}"))
         .map_err(|error| format!("the group {LOCAL}{}: {error}", short(site.as_str())))
 }
@@ -364,7 +367,7 @@ fn webhook(text: String) -> Result<String, String> {
 const GROUPS_MAX: usize = barograph_engine::Entry::GROUPS_MAX - 3;
 const ADDRESSES_MAX: usize = barograph_engine::Entry::ADDRESSES_MAX;
 /// Half of it bounds a test; with less than 2 MB no path's start-up is over.
-const BULK_BYTES_MIN: u64 = 4_000_000;
+pub(crate) const BULK_BYTES_MIN: u64 = 4_000_000;
 /// A day's worth of 100 Gbit/s: a bound against slips of the pen.
 const BULK_BYTES_MAX: u64 = 1_000_000_000_000_000;
 

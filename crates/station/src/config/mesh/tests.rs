@@ -31,6 +31,10 @@ fn groups_and_addresses_are_checked() {
     for bad in ["local:x", "a b", ""] {
         assert!(groups(list(&[bad])).is_err(), "{bad}");
     }
+    let name = |text| Name::new(text).unwrap();
+    assert_eq!(local_group(&name("x")), Ok(name("local:x")));
+    let told = "`local:x` is the group of a site: say the site alone, x";
+    assert_eq!(local_group(&name("local:x")), Err(told.into()));
     let good = addresses(list(&["192.0.2.7", "[2001:db8::7]:1"])).unwrap();
     assert_eq!(good[0].port(), crate::config::PORT);
     for bad in ["0.0.0.0:1", "224.0.0.1:1", "192.0.2.1:0", "head:1", "[ff02::1]:1"] {

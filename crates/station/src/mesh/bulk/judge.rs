@@ -12,7 +12,7 @@ use super::log::{Row, State};
 use super::shape::{self, Shape};
 use super::tool::HELD;
 use super::{Bulk, Verdict};
-use crate::bank::Measured;
+use crate::bank::{Measured, RATE_MAX_BIT_S};
 use crate::detail;
 use crate::health::lock;
 use crate::prober::now_unix_ns;
@@ -102,9 +102,6 @@ pub(super) fn checked(streamed: Streamed, began: Instant) -> Result<Streamed, Pr
     let after_s = began.elapsed().as_secs_f64();
     Err(ProbeError { failure: Failure::Garbage, after_s, message, stopped: false, declined: None })
 }
-
-/// Ten Tbit/s, ten times the fastest single link there is (IEEE 802.3df: 800 Gbit/s).
-const RATE_MAX_BIT_S: f64 = 1e13;
 
 #[cfg(test)]
 mod tests {

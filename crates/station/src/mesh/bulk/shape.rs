@@ -153,7 +153,8 @@ fn first(budget: &BudgetConfig) -> Shape {
 }
 
 fn first_bytes(budget: &BudgetConfig) -> u64 {
-    (budget.bytes_per_hour / FIRST_PART).clamp(1, StreamPlan::BYTES_MAX)
+    let most = budget.test_cap().bytes.clamp(1, StreamPlan::BYTES_MAX);
+    (budget.bytes_per_hour / FIRST_PART).max(BYTES_LEAST).min(most)
 }
 
 /// How long the first test of a path is: two seconds are past start-up on all but the longest paths, and
@@ -162,6 +163,9 @@ const FIRST: Duration = Duration::from_secs(2);
 /// The first test takes at most this part of an hour's bytes: 50 MB of 1.25 GB, four seconds at 100 Mbit/s and 0.4 s at
 /// 1 Gbit/s.
 const FIRST_PART: u64 = 25;
+/// But no fewer than these, of which the smallest budget has two: a fifth of a second at 80 Mbit/s. Of much less, what buffers on the
+/// way take in at once is most, and is no rate of the path.
+const BYTES_LEAST: u64 = crate::config::BULK_BYTES_MIN / 2;
 /// A path may be faster than forecast: the stream may move twice as much before it is ended for its bytes.
 const ROOM: u64 = 2;
 /// A test that its bytes ended counts as one of full length if it passed this checkpoint, half a second of rounds of 20
@@ -265,6 +269,19 @@ mod tests {
         assert!(full.calibrates && full.early.is_none(), "nothing is calibrated yet");
         let fast = known(100e9).scheduled(Length::Settled, true, &budget);
         assert_eq!(fast.bytes_max, budget.test_cap().bytes);
+    }
+
+    #[test]
+    fn a_small_budget_makes_no_test_that_is_over_before_it_says_something() {
+        let budget =
+            BudgetConfig { bytes_per_hour: crate::config::BULK_BYTES_MIN, ..BudgetConfig::default() };
+        assert!(budget.check().is_ok());
+        for path in [Path::default(), known(80e6), known(1e3)] {
+            let shape = path.scheduled(Length::Full, true, &budget);
+            assert_eq!(shape.bytes_max, 2_000_000, "{shape:?}");
+        }
+        let whole = BudgetConfig { bytes_per_hour: 100_000_000, ..budget };
+        assert_eq!(Path::default().scheduled(Length::Full, true, &whole).bytes_max, 4_000_000);
     }
 
     #[test]

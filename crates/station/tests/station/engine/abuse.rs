@@ -310,9 +310,12 @@ fn values_that_a_quantity_cannot_have_are_refused_and_shown_nowhere() {
     let before = best();
     assert!(before["forecast"].as_f64().is_some_and(|seconds| 7.9 < seconds && seconds < 8.2), "{before}");
     for (quantity, value, told) in [
-        ("rtt", json!(-1.0), "rtt is at least 0, found -1"),
-        ("rtt_loaded", json!(-1e-9), "rtt_loaded is at least 0"),
-        ("goodput", json!(-5.0), "goodput is at least 0"),
+        ("rtt", json!(-1.0), "rtt is 0 to 3600, found -1"),
+        ("rtt_loaded", json!(-1e-9), "rtt_loaded is 0 to 3600"),
+        ("rtt_udp", json!(3601.0), "rtt_udp is 0 to 3600, found 3601"),
+        ("goodput", json!(-5.0), "goodput is 0 to 10000000000000"),
+        ("goodput", json!(1e69), "goodput is 0 to 10000000000000, found 1"),
+        ("goodput_down", json!(1.1e13), "goodput_down is 0 to 10000000000000, found 11"),
         ("goodput", json!(1e300), "is out of range (at most 1e70"),
         ("loss", json!(7.0), "loss is 0 to 1, found 7"),
         ("loss", json!(null), "has either a value, or an error"),

@@ -1,0 +1,114 @@
+//! What of many lessons is believed when one of the hosts may lie, or is wrong.
+
+use core::ops::RangeInclusive;
+use std::collections::BTreeMap;
+
+use super::{Composition, GUESSED_DEVIATION, Model, NORMAL_95};
+
+/// Which lessons count, and for how much.
+pub(super) struct Believed {
+    /// For each lesson its weight, about 1 in the mean; 0 = it is not believed.
+    weights: Vec<f64>,
+    /// How many are believed.
+    pub(super) count: usize,
+}
+
+impl Believed {
+    /// Of lessons with these ends, each of a class and with an error; `None` with fewer than [`Model::PAIRS_MIN`], and if one host would have
+    /// nearly half of the weight, for then its word alone would decide. So it would in a class, which is judged by all lessons then.
+    pub(super) fn of<H: Ord + Copy>(
+        ends: &[[H; 2]],
+        errors: &[(usize, f64)],
+        what: Composition,
+    ) -> Option<Self> {
+        let all = weights(ends)?;
+        let ranges = [0, 1].map(|class| {
+            let of_class = || errors.iter().enumerate().filter(move |(_, (of, _))| *of == class);
+            let own: Vec<[H; 2]> = of_class().filter_map(|(at, _)| ends.get(at).copied()).collect();
+            let (values, weights, count): (Vec<f64>, _, _) = match weights(&own) {
+                Some(weights) => (of_class().map(|(_, (_, error))| *error).collect(), weights, own.len()),
+                None => (errors.iter().map(|(_, error)| *error).collect(), all.clone(), 0),
+            };
+            match what {
+                Composition::Rtt => range(&values, &weights, guessed(count), 1.0),
+                Composition::Goodput => range(&values, &weights, guessed(count), SKEW),
+                // Most are 0, and so may the median distance be.
+                Composition::Loss => range(&values, &weights, guessed(0), 1.0),
+            }
+        });
+        let is_believed =
+            |(class, error): &(usize, f64)| ranges.get(*class).is_some_and(|range| range.contains(error));
+        let weights: Vec<f64> = all
+            .iter()
+            .zip(errors)
+            .map(|(weight, error)| if is_believed(error) { *weight } else { 0.0 })
+            .collect();
+        let count = weights.iter().filter(|weight| 0.0 < **weight).count();
+        (Model::PAIRS_MIN <= count).then_some(Self { weights, count })
+    }
+
+    /// The believed ones of `lessons`, each with its weight.
+    pub(super) fn of_all<'a, T>(&'a self, lessons: &'a [T]) -> impl Iterator<Item = (&'a T, f64)> {
+        lessons.iter().zip(self.weights.iter().copied()).filter(|(_, weight)| 0.0 < *weight)
+    }
+}
+
+/// No host counts for more than another, of however many pairs it is an end: whoever wrote of a pair is one of its ends.
+fn weights<H: Ord + Copy>(ends: &[[H; 2]]) -> Option<Vec<f64>> {
+    let mut pairs_of: BTreeMap<H, u32> = BTreeMap::new();
+    for end in ends.iter().flatten() {
+        *pairs_of.entry(*end).or_default() += 1;
+    }
+    let most = |pair: &[H; 2]| pair.iter().filter_map(|end| pairs_of.get(end)).max().copied();
+    let weights: Vec<f64> = ends.iter().map(|pair| 1.0 / f64::from(most(pair).unwrap_or(1))).collect();
+    // Those of one host are 1 together, or less.
+    let hosts: f64 = weights.iter().sum();
+    (HOSTS_MIN <= hosts).then(|| weights.iter().map(|weight| weight / hosts * ends.len() as f64).collect())
+}
+
+/// Between which errors one is believed: within five deviations of the median, by the median distance from it; to the side of a longer
+/// tail by that of this side, up to `skew` times as far; and never less than `least`.
+fn range(errors: &[f64], weights: &[f64], least: f64, skew: f64) -> RangeInclusive<f64> {
+    let centre = median(errors, weights);
+    let distance = |is_of_side: &dyn Fn(f64) -> bool| {
+        let of_side = errors.iter().zip(weights).filter(|(error, _)| is_of_side(**error));
+        let (distances, weights): (Vec<f64>, Vec<f64>) =
+            of_side.map(|(error, weight)| ((error - centre).abs(), *weight)).unzip();
+        median(&distances, &weights)
+    };
+    let both = distance(&|_| true);
+    let reach = |side: f64| (DEVIATIONS * NORMAL_MAD * side.clamp(both, skew * both)).max(least);
+    centre - reach(distance(&|error| error <= centre))..=centre + reach(distance(&|error| centre <= error))
+}
+
+/// What is never too far out: what was guessed before anything was known, which counts the less the more lessons there are.
+fn guessed(count: usize) -> f64 {
+    let share = Model::PAIRS_MIN as f64 / count.max(Model::PAIRS_MIN) as f64;
+    share.sqrt() * NORMAL_95 * GUESSED_DEVIATION
+}
+
+/// The lowest value that half of all weights are at or below; 0 of none.
+pub(super) fn median(values: &[f64], weights: &[f64]) -> f64 {
+    let mut sorted: Vec<(f64, f64)> = values.iter().copied().zip(weights.iter().copied()).collect();
+    sorted.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let half = weights.iter().sum::<f64>() / 2.0;
+    let mut below = 0.0;
+    let at = sorted.iter().find(|(_, weight)| {
+        below += weight;
+        half <= below
+    });
+    at.or(sorted.last()).map_or(0.0, |(value, _)| *value)
+}
+
+/// One host then has at most 0.45 of the weight, so that medians are among the values of the others.
+const HOSTS_MIN: f64 = 1.0 / 0.45;
+
+/// Of values with a normal distribution one in two million is further out. Of skewed ones more are: with four, intervals of rates would cover
+/// less than 85 % (`composed_estimates_cover_as_they_say_and_find_the_best`); with more a lie may widen them more.
+const DEVIATIONS: f64 = 5.0;
+
+/// How much longer one tail of rates' errors may be: what is slower than its representative is so by a little, what is quicker by a lot.
+const SKEW: f64 = 2.0;
+
+/// The standard deviation of a normal distribution over its median distance from the centre: 1 / Φ⁻¹(¾).
+const NORMAL_MAD: f64 = 1.482_602_218_505_602;

@@ -1,0 +1,70 @@
+//! One host of a mesh lies.
+
+use super::*;
+
+/// What a liar says of its paths, of any kind.
+const LIES: [f64; 12] = [1e-70, 1e-5, 0.05, 0.1, 0.3, 0.6, 1.6, 3.0, 20.0, 100.0, 1e5, 1e70];
+
+#[test]
+fn one_host_that_lies_hardly_moves_what_is_estimated_for_others() {
+    for what in [Composition::Rtt, Composition::Goodput] {
+        for seed in 0..10 {
+            let mut sites = Sites::new(seed);
+            let taught = sites.taught(what, EVENLY);
+            let legs = sites.legs(HOSTS + 1, 2 * HOSTS + 1, what);
+            let of = |taught: &[Taught]| model(what, taught).estimate(&legs).unwrap();
+            let honest = of(&taught);
+            let width = |estimate: Estimate| (estimate.upper / estimate.lower).ln();
+            for lie in LIES {
+                let mut taught = taught.clone();
+                // One of the first site's, which has invented tests with all hosts of others besides, by legs as uncertain as it likes.
+                let invented = (HOSTS..SITES * HOSTS).filter(|host| !host.is_multiple_of(HOSTS));
+                for host in invented {
+                    let legs = sites.legs(1, host, what);
+                    taught.push(([1, host], legs, sites.path(sites.truth(1, host, what), what)));
+                }
+                for (_, legs, measured) in taught.iter_mut().filter(|(ends, ..)| ends.contains(&1)) {
+                    measured.last *= lie;
+                    legs[0].forecast.lower /= 1e3;
+                }
+                let lied = of(&taught);
+                let moved = (lied.value / honest.value).ln().abs() / width(honest);
+                let wider = width(lied) / width(honest);
+                // What is absurd is left out; what is just not may widen the interval, and leaves the estimate within it.
+                let bounds = if (1e-3..1e3).contains(&lie) { (0.5, 2.5) } else { (0.3, 1.5) };
+                assert!(
+                    moved < bounds.0 && wider < bounds.1,
+                    "{what:?} {seed} {lie:e}: by {moved}, {wider} as wide"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn losses_that_one_host_invents_are_not_believed() {
+    let what = Composition::Loss;
+    let mut sites = Sites::new(1);
+    let mut taught = sites.taught(what, EVENLY);
+    let legs = sites.legs(HOSTS + 1, 2 * HOSTS + 1, what);
+    let honest = model(what, &taught).estimate(&legs).unwrap();
+    let of_liar = taught.iter_mut().filter(|(ends, ..)| ends.contains(&1));
+    of_liar.for_each(|(.., measured)| *measured = lossy(1.0, 50));
+    let lied = model(what, &taught).estimate(&legs).unwrap();
+    assert!(
+        (lied.value - honest.value).abs() < 0.01 && lied.upper <= honest.upper + 0.1,
+        "{honest:?} {lied:?}"
+    );
+}
+
+#[test]
+fn nothing_is_learnt_from_one_host_alone() {
+    let legs = [around(1e8, 0.1), around(1e8, 0.1), around(1e8, 0.1)];
+    let lesson = |ends| Lesson { ends, legs: &legs[..], measured: around(1e13, 0.1) };
+    for what in [Composition::Rtt, Composition::Goodput] {
+        let of_one = (1..100).map(|other| lesson([0, other]));
+        assert_eq!(Model::learnt(what, of_one), Model::guessed(what));
+        let of_many = (1..100).map(|other| lesson([other, other + 1]));
+        assert_eq!(Model::learnt(what, of_many).pairs(), 99);
+    }
+}
