@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use barograph_forecast::Series;
 use tokio::sync::oneshot;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use self::forwarder::Forwarder;
 use crate::local::Yielded;
@@ -105,14 +105,15 @@ pub struct JoinedStatistics {
     /// Own records that the mesh may never get, because it holds others under their numbers: another
     /// station writes under the same name, or this one was put back from an old copy.
     pub overtaken: u64,
-    /// Whether what waits goes at the pace that the mesh's engine asked for ([`Error::Throttled`]).
+    /// Whether what waits, 2000 records or more, goes at the pace that the mesh's engine asked for
+    /// ([`Error::Throttled`]).
     pub is_paced: bool,
     /// Up to where the mesh misses nothing; `None` = it has not answered yet.
     ///
     /// It counts what the mesh's archive stored, was told to pass over, or was too old for it.
     pub watermark: Option<u64>,
-    /// Why nothing is forwarded now, or, until the station ends, that the mesh held numbers that
-    /// this station had not used yet; `None` = all is well.
+    /// Why nothing is forwarded now, or that the mesh held numbers that this station had not used yet: for a
+    /// minute, and until it takes a record after that; `None` = all is well.
     ///
     /// With [`Error::Denied`] the mesh does not let the station write; it is tried again every five
     /// minutes.
@@ -155,8 +156,8 @@ struct State(Arc<Mutex<Figures>>);
 #[derive(Default)]
 struct Figures {
     statistics: JoinedStatistics,
-    /// That the mesh was ahead of the station, until the station ends.
-    overtaken_by: Option<Error>,
+    /// That the mesh was ahead of the station, and when that was found last.
+    overtaken_by: Option<(Instant, Error)>,
 }
 
 impl std::ops::Deref for Figures {
@@ -202,7 +203,7 @@ impl State {
                  there; it goes on above them"
             ));
             tracing::error!(%error, "numbers of this station are used elsewhere");
-            figures.overtaken_by = Some(error);
+            figures.overtaken_by = Some((Instant::now(), error));
         }
         Ok(())
     }
@@ -264,7 +265,8 @@ impl Joined {
     pub fn statistics(&self) -> JoinedStatistics {
         let local = self.local.statistics();
         let figures = self.state.lock();
-        let last_error = figures.last_error.clone().or_else(|| figures.overtaken_by.clone());
+        let last_error =
+            figures.last_error.clone().or_else(|| Some(figures.overtaken_by.as_ref()?.1.clone()));
         JoinedStatistics {
             spooled: local.spooled,
             is_full: self.config.spool_records_max <= local.spooled.saturating_sub(local.spooled_again),

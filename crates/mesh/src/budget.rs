@@ -123,6 +123,7 @@ pub struct Budget {
     log: VecDeque<Entry>,
     open: Option<Open>,
     peers: usize,
+    /// Since an hour before the start, so that tests of an earlier run have a time, too.
     now: Duration,
     reservations: u64,
 }
@@ -142,8 +143,22 @@ pub struct Spent {
     pub tests: usize,
 }
 
+/// A test that still counts, for a budget that begins where another ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Past {
+    /// How long it counts yet.
+    pub left: Duration,
+    /// Which end of it the host was.
+    pub role: Role,
+    /// The other end.
+    pub peer: Box<str>,
+    /// What it cost.
+    pub cost: Cost,
+}
+
 #[derive(Debug)]
 struct Entry {
+    /// As [`Budget::now`].
     end: Duration,
     role: Role,
     peer: Box<str>,
@@ -164,14 +179,7 @@ impl Budget {
     /// As [`BudgetConfig::check`].
     pub fn new(config: BudgetConfig) -> Result<Self, BudgetError> {
         config.check()?;
-        Ok(Self {
-            config,
-            log: VecDeque::new(),
-            open: None,
-            peers: usize::MAX,
-            now: Duration::ZERO,
-            reservations: 0,
-        })
+        Ok(Self { config, log: VecDeque::new(), open: None, peers: usize::MAX, now: HOUR, reservations: 0 })
     }
 
     /// What it was made with.
@@ -238,9 +246,37 @@ impl Budget {
         })
     }
 
+    /// What counts now and after a restart; the test that runs counts in full, and for an hour from its latest end.
+    pub fn past(&mut self, now: Duration) -> Vec<Past> {
+        let now = self.advance(now);
+        let open = self.open.as_ref().map(|open| Past {
+            left: HOUR.saturating_add(self.config.test_max),
+            role: open.role,
+            peer: open.peer.clone(),
+            cost: self.config.test_cap(),
+        });
+        let ended = self.log.iter().map(|entry| Past {
+            left: entry.end.saturating_add(HOUR).saturating_sub(now),
+            role: entry.role,
+            peer: entry.peer.clone(),
+            cost: entry.cost,
+        });
+        ended.chain(open).collect()
+    }
+
+    /// Counts what an earlier run has spent, each test for an hour at most.
+    pub fn remember(&mut self, now: Duration, past: Vec<Past>) {
+        let now = self.advance(now);
+        self.log.extend(past.into_iter().map(|Past { left, role, peer, cost }| {
+            let end = now.saturating_add(left.min(HOUR)).saturating_sub(HOUR);
+            Entry { end, role, peer, cost }
+        }));
+        self.log.make_contiguous().sort_by_key(|entry| entry.end);
+    }
+
     /// Forgets what is an hour old; the time, which never runs back.
     fn advance(&mut self, now: Duration) -> Duration {
-        self.now = self.now.max(now);
+        self.now = self.now.max(now.saturating_add(HOUR));
         while self.log.front().is_some_and(|entry| entry.end.saturating_add(HOUR) <= self.now) {
             self.log.pop_front();
         }

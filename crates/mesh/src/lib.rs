@@ -18,7 +18,7 @@ pub mod roster;
 mod sites;
 mod token;
 
-pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spent};
+pub use budget::{Budget, BudgetConfig, BudgetError, Cost, Past, Reservation, Role, Spent};
 pub use choose::{Candidate, INITIAL_WINDOW_BYTES, Ranked, rank};
 pub use compose::{Composition, Estimate, Lesson, Model, Path};
 pub use expectation::{Expectation, ExpectationError, Layout, Limit, Representative, expect};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::budget::{Budget, BudgetConfig, BudgetError, Cost, Reservation, Role, Spent};
+use crate::budget::{Budget, BudgetConfig, BudgetError, Cost, Past, Reservation, Role, Spent};
 use crate::chance::Chance;
 
 /// How a host gives leave for tests.
@@ -184,6 +184,18 @@ impl Gate {
     pub fn spent(&mut self, now: Duration) -> Spent {
         let now = self.advance(now);
         self.budget.spent(now)
+    }
+
+    /// What counts after a restart; see [`Budget::past`].
+    pub fn past(&mut self, now: Duration) -> Vec<Past> {
+        let now = self.advance(now);
+        self.budget.past(now)
+    }
+
+    /// See [`Budget::remember`].
+    pub fn remember(&mut self, now: Duration, past: Vec<Past>) {
+        let now = self.advance(now);
+        self.budget.remember(now, past);
     }
 
     fn grant(&mut self, now: Duration, role: Role, peer: &str, expected: Cost) -> Result<Grant, Refusal> {

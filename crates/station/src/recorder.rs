@@ -35,7 +35,7 @@ use crate::hub::Hub;
 use contents::Contents;
 use inbox::Message;
 pub(crate) use inbox::{Fed, FeedError, Inbox, Outbox};
-use store::{Appended, Entry, absorb, entries_are_forwarded, store};
+use store::{Appended, Entry, absorb, entries_are_forwarded, store, take_batch};
 
 /// What the recorder works with.
 pub(crate) struct Parts {
@@ -220,18 +220,7 @@ impl Recorder {
 
     /// Takes the oldest entries and begins to append them, after the delay that failures earned.
     fn begin_append(&mut self) -> Append {
-        let mut entries = Vec::new();
-        let mut count = 0;
-        while let Some(entry) = self.spool.front() {
-            let full = BATCH_RECORDS < count + entry.records.len() || 0 < self.singly;
-            let differs =
-                entries.first().is_some_and(|first: &Entry| first.is_forwarded != entry.is_forwarded);
-            if !entries.is_empty() && (full || differs) {
-                break;
-            }
-            count += entry.records.len();
-            entries.extend(self.spool.pop_front());
-        }
+        let entries = take_batch(&mut self.spool, 0 < self.singly);
         let mut origins: Vec<(Name, Option<u64>)> = Vec::new();
         for record in entries.iter().flat_map(|entry| &entry.records) {
             let known = record.origin == self.parts.host
@@ -418,8 +407,6 @@ fn measured(record: &Record) -> Measured {
     }
 }
 
-/// Records in one append: small enough that one commit stays well under a second.
-const BATCH_RECORDS: usize = 2000;
 /// First and longest wait after a failed append.
 const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(5);

@@ -365,6 +365,7 @@ fn open_bulk(
         board: Arc::clone(board),
         bank: Arc::clone(bank),
         inbox: inbox.clone(),
+        state: config.state.clone(),
     };
     Ok(Arc::new(Bulk::new(&config.mesh, parts)?))
 }

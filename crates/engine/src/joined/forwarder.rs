@@ -290,9 +290,11 @@ impl Forwarder {
         while let Some(part) = parts.pop() {
             let refusal = match limited(self.mesh.append(part)).await {
                 Ok(()) => {
-                    self.progressed = Instant::now();
-                    self.state.lock().forwarded +=
+                    let (now, mut state) = (Instant::now(), self.state.lock());
+                    self.progressed = now;
+                    state.forwarded +=
                         part.iter().filter(|record| record.passes_over().is_none()).count() as u64;
+                    state.overtaken_by.take_if(|(found, _)| *found + OVERTAKEN_FOR <= now);
                     continue;
                 }
                 Err(Error::Invalid(what)) => Error::Invalid(what),
@@ -334,7 +336,9 @@ impl Forwarder {
     /// Keeps account of a mesh that sets the pace; it is reported once, until all is sent.
     fn note_pace(&self, why: &str) {
         let left = self.local.statistics().spooled;
-        if !std::mem::replace(&mut self.state.lock().is_paced, true) {
+        // So much may wait for a confirmation at any time.
+        let is_paced = BATCH_RECORDS as u64 <= left;
+        if !std::mem::replace(&mut self.state.lock().is_paced, is_paced) && is_paced {
             info!(left, why, "what waits goes at the pace that the mesh asks for");
         }
     }
@@ -387,6 +391,9 @@ const WINDOW_ASK: Duration = Duration::from_millis(200);
 /// A watermark that stands still for so long below what was acknowledged has lost something: an
 /// archive that is well is behind by seconds.
 const REPEAT_AFTER: Duration = Duration::from_secs(30);
+
+/// The mesh is asked twice in this time at least, and who still writes under the same name is found again.
+const OVERTAKEN_FOR: Duration = Duration::from_mins(1);
 
 /// A number that nobody appended for so long, while higher ones were, is not appended any more: a
 /// writer gives up after an archive's deadline, 30 s unless set otherwise.

@@ -154,7 +154,7 @@ impl Watcher {
         }
         if stored.seq <= self.place {
             // A look has gone past it, and cannot have seen what was written over before.
-            let event = self.members.note_later(&stored, Renewal::Since(self.looked));
+            let event = self.members.note_later(&stored, self.renewal());
             let listens = self.tell(event).await;
             self.check(CHECK_EVERY).await.map(|()| listens)
         } else {
@@ -167,7 +167,7 @@ impl Watcher {
         let now = Instant::now();
         self.place = stored.seq;
         self.disturbance.note(stored, now);
-        let event = self.members.note(stored, Renewal::Since(self.looked));
+        let event = self.members.note(stored, self.renewal());
         Ok(self.tell(event).await)
     }
 
@@ -264,7 +264,7 @@ impl Watcher {
                 Some(stored)
                     if self.members.is_newer(&host, &stored) && Registered::read(&stored).is_some() =>
                 {
-                    self.members.note(&stored, Renewal::Since(self.looked))
+                    self.members.note(&stored, self.renewal())
                 }
                 Some(stored) => {
                     if self.members.is_older(&host, &stored) {
@@ -283,6 +283,11 @@ impl Watcher {
             }
         }
         Ok(true)
+    }
+
+    /// Of what is found now.
+    fn renewal(&self) -> Renewal {
+        Renewal::found(self.looked, Instant::now())
     }
 
     async fn stretch(&self, after: u64) -> Result<walk::Stretch, Trouble> {

@@ -225,6 +225,13 @@ async fn a_cloned_station_finds_out_while_it_runs() {
     station.append(&[record(5001)]).await.unwrap();
     station.until(|joined| joined.statistics().watermark == Some(5001)).await;
     assert_eq!(station.joined.statistics().overtaken, 0);
+    assert!(station.joined.statistics().last_error.is_some());
+    // That it is over shows when the mesh takes more of this one.
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(station.joined.statistics().last_error.is_some());
+    station.append(&[record(5002)]).await.unwrap();
+    station.until(|joined| joined.statistics().watermark == Some(5002)).await;
+    assert_eq!(station.joined.statistics().last_error, None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -66,9 +66,13 @@ async fn a_mesh_that_only_ever_asks_to_wait_is_reported() {
         Err(Error::Throttled { why: "too many records".into(), wait: Duration::from_secs(60) })
     });
     let station = Station::start(quick(), station.path(), &mesh).await;
+    // A handful waits at any time.
     station.append(&records(1..=10)).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(10)).await;
+    assert!(!station.joined.statistics().is_paced);
+    station.append(&records(11..=3000)).await.unwrap();
     station.until(|joined| joined.statistics().is_paced).await;
-    tokio::time::sleep(Duration::from_secs(800)).await;
+    tokio::time::sleep(Duration::from_secs(790)).await;
     assert_eq!(station.joined.statistics().last_error, None);
     tokio::time::sleep(Duration::from_secs(300)).await;
     station.until(|joined| joined.statistics().last_error.is_some()).await;
@@ -76,7 +80,7 @@ async fn a_mesh_that_only_ever_asks_to_wait_is_reported() {
     assert!(
         matches!(&statistics.last_error, Some(Error::Unavailable(what)) if what.contains("asked to wait"))
     );
-    assert_eq!((statistics.is_paced, statistics.spooled, statistics.forwarded), (true, 10, 0));
+    assert_eq!((statistics.is_paced, statistics.spooled, statistics.forwarded), (true, 3000, 0));
 }
 
 #[tokio::test(start_paused = true)]

@@ -60,6 +60,28 @@ fn no_peer_eats_what_all_may_ask_for() {
 }
 
 #[test]
+fn a_restart_gives_no_budget() {
+    let config = BudgetConfig::default();
+    let mut before = Budget::new(config).unwrap();
+    for (at, peer) in [(1000, "b"), (2000, "d")] {
+        let reservation = before.reserve(seconds(at), Role::Target, peer, cost(5.0, 7)).unwrap();
+        before.settle(seconds(at + 5), reservation, cost(5.0, 7));
+    }
+    // Killed in the middle of a third.
+    let _ = before.reserve(seconds(2100), Role::Source, "c", cost(5.0, 0)).unwrap();
+    let past = before.past(seconds(2100));
+    let mut after = Budget::new(config).unwrap();
+    after.remember(seconds(0), past);
+    let spent = after.spent(seconds(0));
+    assert_eq!((spent.target, spent.tests), (cost(10.0, 14), 3));
+    assert_eq!(spent.source, config.test_cap(), "nobody knows what it cost");
+    // The second ended 95 s before.
+    assert_eq!(after.reserve(seconds(0), Role::Target, "d", cost(5.0, 0)), Err(seconds(3505)));
+    assert_eq!(after.spent(seconds(3504)).tests, 2);
+    assert_eq!(after.spent(seconds(3600)).tests, 0, "no longer than an hour");
+}
+
+#[test]
 fn one_test_at_a_time_and_a_cancelled_one_costs_nothing() {
     let mut budget = Budget::new(BudgetConfig::default()).unwrap();
     let first = budget.reserve(seconds(0), Role::Source, "b", cost(5.0, 9)).unwrap();

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode, Uri};
@@ -115,7 +116,8 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
     let (directory, standing) = (board.directory(), board.standing());
     let [(_, up), (_, lost), (_, ignored)] = board.counts();
     let spool = board.spool().map(|spool| SpoolJson {
-        records: spool.records,
+        // Before the mesh has said which numbers this station used, what it measures waits in memory.
+        records: spool.records + shared.health.spool_records.load(Ordering::Relaxed),
         records_max: config.spool_records_max,
         is_full: spool.is_full,
         turned_away: spool.turned_away,

@@ -6,6 +6,7 @@
 mod door;
 mod iperf3;
 mod judge;
+mod kept;
 mod log;
 mod place;
 mod shape;
@@ -13,6 +14,7 @@ mod tester;
 mod tool;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -28,6 +30,7 @@ use barograph_probe::{ProbeError, Target};
 pub(crate) use self::door::Door;
 pub(crate) use self::iperf3::usable as iperf3_usable;
 use self::judge::checked;
+use self::kept::Kept;
 use self::log::Log;
 pub(crate) use self::log::{ROLES, Row, STATES};
 pub(crate) use self::place::{Held, Place, Use};
@@ -57,6 +60,8 @@ pub(crate) struct Bulk {
     bank: Arc<Mutex<Bank>>,
     inbox: Inbox,
     gate: Mutex<Gate>,
+    /// What the gate has given leave for, on disk.
+    kept: Mutex<Kept>,
     log: Mutex<Log>,
     /// What full tests say of early estimates, by path.
     paths: Mutex<BTreeMap<Name, Path>>,
@@ -79,6 +84,7 @@ pub(crate) struct Parts {
     pub(crate) board: Arc<Board>,
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) inbox: Inbox,
+    pub(crate) state: PathBuf,
 }
 
 /// What became of a test that this station wanted to start.
@@ -113,11 +119,12 @@ impl Bulk {
         let seed = seed();
         let plan = PlanConfig { seed, ..config.plan() };
         plan.check()?;
-        let gate = Gate::new(GateConfig { budget: plan.budget, seed, ..GateConfig::default() })?;
+        let mut gate = Gate::new(GateConfig { budget: plan.budget, seed, ..GateConfig::default() })?;
         if config.wants_iperf3() {
             iperf3::warn();
         }
-        let Parts { host, board, bank, inbox } = parts;
+        let Parts { host, board, bank, inbox, state } = parts;
+        let kept = Kept::open(&state, &plan.budget, &mut gate);
         Ok(Self {
             host,
             consents: config.bulk,
@@ -130,6 +137,7 @@ impl Bulk {
             bank,
             inbox,
             gate: Mutex::new(gate),
+            kept: Mutex::new(kept),
             log: Mutex::default(),
             paths: Mutex::default(),
             turns: Mutex::default(),
@@ -254,6 +262,7 @@ impl Bulk {
         };
         // Only a test that was not over in time is counted already.
         let _ = lock(&self.gate).end(self.now(), grant, cost);
+        self.keep();
         let (row, verdict) = self.judged(peer, shape, row, cost, result);
         lock(&self.log).end(id, row);
         verdict
@@ -264,7 +273,16 @@ impl Bulk {
         let mut gate = lock(&self.gate);
         let grant = gate.start(now, peer.as_str(), expected)?;
         let begun = gate.begin(now, grant.token, peer.as_str());
+        drop(gate);
+        self.keep();
         begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: PLACE_AGAIN })
+    }
+
+    /// Keeps what is spent, so that a restart does not give it back: before a test, which may end with the station, and after.
+    fn keep(&self) {
+        let mut kept = lock(&self.kept);
+        let past = lock(&self.gate).past(self.now());
+        kept.write(&past);
     }
 
     /// Signed, and no longer than a test surrounds.

@@ -1,5 +1,6 @@
 //! One append to the archive: what waits together, its numbers, and what came of it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use barograph_engine::{Engine, Error, Local, Record};
@@ -40,6 +41,29 @@ pub(super) struct Appended {
     /// Other origins of which the archive was asked, with the highest sequence it had before.
     pub(super) origins: Vec<(Name, Option<u64>)>,
     pub(super) result: Result<(), Error>,
+}
+
+/// Takes the oldest entries of the kind of the first, those of the other kind between them left where they are: were each run
+/// of one kind an append of its own, every change between what is measured here and there would cost a commit's wait.
+pub(super) fn take_batch(spool: &mut VecDeque<Entry>, singly: bool) -> Vec<Entry> {
+    let (mut entries, mut others) = (Vec::<Entry>::new(), Vec::new());
+    let mut count = 0;
+    while let Some(entry) = spool.pop_front() {
+        if entries.first().is_some_and(|first| first.is_forwarded != entry.is_forwarded) {
+            others.push(entry);
+            continue;
+        }
+        count += entry.records.len();
+        if !entries.is_empty() && (singly || BATCH_RECORDS < count) {
+            spool.push_front(entry);
+            break;
+        }
+        entries.push(entry);
+    }
+    for entry in others.into_iter().rev() {
+        spool.push_front(entry);
+    }
+    entries
 }
 
 /// Entries of one append are all forwarded, or none is.
@@ -96,5 +120,53 @@ async fn within_limit<T>(future: impl Future<Output = Result<T, Error>>) -> Resu
     }
 }
 
+/// Records in one append: small enough that one commit stays well under a second.
+const BATCH_RECORDS: usize = 2000;
 /// An archive that does not answer for so long is taken as not working; longer than its own deadline.
 const APPEND_TIMEOUT: Duration = Duration::from_secs(40);
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use barograph_forecast::{Outcome, Quantity, Series};
+
+    use super::*;
+
+    /// So many records, told apart by the number of the first.
+    fn entry(seq: u64, records: usize, is_forwarded: bool) -> Entry {
+        let host = Name::new("a").unwrap();
+        let series = Series { source: host.clone(), target: host.clone(), quantity: Quantity::RTT };
+        let outcome = Outcome::Value(1.0);
+        let record = Record { origin: host, seq, series, time_unix_ns: 0, outcome, detail: String::new() };
+        Entry { is_forwarded, ..Entry::new(vec![record; records], None) }
+    }
+
+    fn numbers<'a>(entries: impl IntoIterator<Item = &'a Entry>) -> Vec<u64> {
+        entries.into_iter().map(|entry| entry.records[0].seq).collect()
+    }
+
+    #[test]
+    fn what_is_mixed_takes_an_append_of_each_kind_in_order() {
+        let mut spool: VecDeque<Entry> = (0..100).map(|seq| entry(seq, 1, seq % 2 == 1)).collect();
+        let own = take_batch(&mut spool, false);
+        assert_eq!(numbers(&own), (0..100).step_by(2).collect::<Vec<_>>());
+        let forwarded = take_batch(&mut spool, false);
+        assert_eq!(numbers(&forwarded), (1..100).step_by(2).collect::<Vec<_>>());
+        assert!(spool.is_empty() && take_batch(&mut spool, false).is_empty());
+    }
+
+    #[test]
+    fn an_append_is_bounded_and_nothing_goes_before_its_turn() {
+        let sizes = [(1500, false), (1, true), (600, false), (1, true), (1, false)];
+        let all = || (0..).zip(sizes).map(|(seq, (records, is_forwarded))| entry(seq, records, is_forwarded));
+        let mut spool: VecDeque<Entry> = all().collect();
+        assert_eq!(numbers(&take_batch(&mut spool, false)), [0]);
+        assert_eq!(numbers(&spool), [1, 2, 3, 4]);
+        assert_eq!(numbers(&take_batch(&mut spool, false)), [1, 3]);
+        assert_eq!(numbers(&take_batch(&mut spool, false)), [2, 4]);
+        // One by one, and one that is too large by itself.
+        let mut spool: VecDeque<Entry> = all().collect();
+        assert_eq!(numbers(&take_batch(&mut spool, true)), [0]);
+        assert_eq!(numbers(&take_batch(&mut VecDeque::from([entry(7, 3000, false)]), false)), [7]);
+    }
+}

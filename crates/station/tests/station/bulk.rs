@@ -146,6 +146,26 @@ fn a_test_on_demand_counts_at_both_ends_and_a_spent_budget_refuses() {
 }
 
 #[test]
+fn a_restart_gives_no_budget_back() {
+    let state = tempfile::tempdir().unwrap();
+    let of_a = || config(&state.path().join("a"), "a");
+    let a = serve(of_a());
+    let b = join(&a, config(&state.path().join("b"), "b"));
+    until_peers(&a, "b");
+    until_peers(&b, "a");
+    let answer = test(&a, "b");
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    let spent = |station: &Station| get(station.address(), "/v1/tests").json()["budget"]["spent"].clone();
+    let before = spent(&a);
+    assert!(0 < before["source"]["bytes"].as_u64().unwrap(), "{before}");
+    b.stop(LIMIT);
+    a.stop(LIMIT);
+    let a = serve(of_a());
+    assert_eq!(spent(&a), before);
+    a.stop(LIMIT);
+}
+
+#[test]
 fn who_gives_no_consent_or_is_no_peer_is_not_tested() {
     let state = tempfile::tempdir().unwrap();
     let a = serve(config(&state.path().join("a"), "a"));

@@ -37,6 +37,14 @@ pub(super) enum Renewal {
     Before(Instant),
 }
 
+impl Renewal {
+    /// Of what is found at `now` and was not there at the look that began at `looked`. Where looks came late, for this station
+    /// stood still or its servers were slow, that says little, and who was not heard meanwhile is not gone.
+    pub(super) fn found(looked: Instant, now: Instant) -> Self {
+        if now <= looked + LATE_AFTER { Self::Since(looked) } else { Self::Before(now) }
+    }
+}
+
 impl Member {
     /// By when its lease is over by our own clock.
     fn over_at(&self) -> Instant {
@@ -172,6 +180,9 @@ impl Members {
 /// A renewal is due after a third of the lease, and seen at the next look; so much later it is worth a question.
 const RENEWAL_SLACK: Duration = Duration::from_millis(200);
 
+/// A look and the time to the next one.
+const LATE_AFTER: Duration = LOOK_EVERY.saturating_mul(2);
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -203,6 +214,20 @@ mod tests {
         }
         let subject = format!("{}.north", super::super::subject::ENTRIES);
         Stored { seq, subject, headers, payload: wire::entry_text(&entry).into() }
+    }
+
+    #[test]
+    fn nobody_is_gone_because_this_station_stood_still() {
+        let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
+        let began = Instant::now();
+        let mut members = Members::new(&Name::new("local:a").unwrap());
+        members.note(&stored(5), Renewal::found(began, began + second / 2));
+        assert!(members.is_over(&host, began + 5 * second));
+        // Renewed meanwhile; nobody knows when.
+        let woken = began + 15 * second;
+        assert!(members.note(&stored(6), Renewal::found(began, woken)).is_none());
+        assert!(!members.is_over(&host, woken + 3 * second));
+        assert!(members.is_over(&host, woken + 4 * second));
     }
 
     #[test]

@@ -98,11 +98,12 @@ impl Leases {
         lock(&self.held).contains_key(name)
     }
 
-    /// Removes one registration when it has run out.
+    /// Removes one registration when it has run out; where this station itself stood still for a part of it, it goes on
+    /// for its whole time.
     async fn sweep(self, name: Name, registration: String) {
         loop {
-            let deadline = match lock(&self.held).get(&name) {
-                Some(held) if held.registration == registration => held.deadline,
+            let (deadline, ttl) = match lock(&self.held).get(&name) {
+                Some(held) if held.registration == registration => (held.deadline, held.ttl),
                 _ => return,
             };
             if deadline <= Instant::now() {
@@ -110,7 +111,13 @@ impl Leases {
                 lock(&self.held).remove(&name);
                 return;
             }
-            tokio::time::sleep_until(deadline).await;
+            let part = ttl / TICKS;
+            let tick = deadline.min(Instant::now() + part);
+            tokio::time::sleep_until(tick).await;
+            if tick + part < Instant::now() {
+                // Who could not be heard is not gone.
+                let _ = self.renew(&name, &registration);
+            }
         }
     }
 }
@@ -120,6 +127,10 @@ fn remove(held: &mut HashMap<Name, Held>, name: &Name) {
         held.sweeper.abort();
     }
 }
+
+/// A lease is looked at so often while it runs: a stop of a third of it, which is how often members renew, is seen at
+/// least by half.
+const TICKS: u32 = 6;
 
 /// 128 random bits: nobody renews what another holds.
 const REGISTRATION_DIGITS: usize = 32;
@@ -167,5 +178,22 @@ mod tests {
         assert!(TTL <= held && held < TTL + Duration::from_millis(100), "{held:?}");
         assert_eq!(leases.renew(&name("b"), &registration), Err(Missing::Unregistered));
         assert!(!leases.holds(&name("b")));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn nobody_is_gone_because_this_station_stood_still() {
+        const TTL: Duration = Duration::from_secs(10);
+        let state = tempfile::tempdir().unwrap();
+        let engine = Local::open(Config::new(state.path())).unwrap();
+        let leases = Leases::default();
+        let registration = leases.register(&engine, &entry(), TTL).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        // All timers are late at once.
+        tokio::time::advance(Duration::from_secs(15)).await;
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        assert_eq!(leases.renew(&name("b"), &registration), Ok(TTL));
+        tokio::time::advance(Duration::from_secs(15)).await;
+        tokio::time::sleep(TTL + Duration::from_millis(100)).await;
+        assert!(!leases.holds(&name("b")), "one lease more, and no longer");
     }
 }

@@ -89,6 +89,7 @@ impl Door {
         Ok(Agreement::new(GRACE, move |Settled { duration, bytes, failed }| {
             // Only a test that was not over in time is counted already.
             let _ = lock(&bulk.gate).end(bulk.now(), token, Cost { duration, bytes });
+            bulk.keep();
             drop(held);
             let why = match (failed, bytes) {
                 (Some(why), _) => {
@@ -114,6 +115,8 @@ impl Bulk {
         let mut gate = lock(&self.gate);
         let grant = gate.ask(now, caller, is_member, expected)?;
         let begun = gate.begin(now, grant.token, caller);
+        drop(gate);
+        self.keep();
         begun.map(|()| grant.token).map_err(|_| Refusal::Busy { retry_after: super::PLACE_AGAIN })
     }
 

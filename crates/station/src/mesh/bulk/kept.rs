@@ -1,0 +1,163 @@
+//! What bulk tests have cost in the last hour, on disk: a restart gives no budget.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use barograph_mesh::{BudgetConfig, Cost, Gate, Past, Role};
+use serde::{Deserialize, Serialize};
+
+use super::log::ROLES;
+use super::now_s;
+use crate::state::write_whole;
+
+/// The file of a station.
+pub(super) struct Kept {
+    path: PathBuf,
+    /// That it cannot be written was said.
+    is_told: bool,
+}
+
+/// A test that counts until a time of day: the only clock that goes on while no station runs.
+#[derive(Serialize, Deserialize)]
+struct Line {
+    until_s: f64,
+    role: String,
+    peer: Box<str>,
+    seconds: f64,
+    bytes: u64,
+}
+
+impl Kept {
+    /// Takes what an earlier run has spent out of the gate's budget, all of it where the file cannot be read.
+    pub(super) fn open(state: &Path, budget: &BudgetConfig, gate: &mut Gate) -> Self {
+        let mut kept = Self { path: state.join(FILE), is_told: false };
+        let past = read(&kept.path, now_s()).unwrap_or_else(|error| {
+            let path = kept.path.display();
+            tracing::warn!("{path}: {error}; the budget for tests counts as spent for an hour");
+            vec![Past { left: HOUR, role: Role::Target, peer: "".into(), cost: budget.per_hour() }]
+        });
+        if !past.is_empty() {
+            gate.remember(Duration::ZERO, past);
+            // By the clock of now: what lies in its future counts for an hour from now on, and not anew at every start.
+            kept.write(&gate.past(Duration::ZERO));
+        }
+        kept
+    }
+
+    pub(super) fn write(&mut self, past: &[Past]) {
+        let written = serde_json::to_vec(&lines(past, now_s())).map_err(std::io::Error::other);
+        match written.and_then(|text| write_whole(&self.path, &text)) {
+            Ok(()) => self.is_told = false,
+            Err(error) if !std::mem::replace(&mut self.is_told, true) => {
+                let path = self.path.display();
+                tracing::warn!("{path}: {error}; a restart may forget what tests have cost");
+            }
+            Err(_) => {}
+        }
+    }
+}
+
+fn lines(past: &[Past], now_s: f64) -> Vec<Line> {
+    let line = |past: &Past| Line {
+        until_s: now_s + past.left.as_secs_f64(),
+        role: ROLES[usize::from(past.role == Role::Target)].into(),
+        peer: past.peer.clone(),
+        seconds: past.cost.duration.as_secs_f64(),
+        bytes: past.cost.bytes,
+    };
+    past.iter().map(line).collect()
+}
+
+fn read(path: &Path, now_s: f64) -> Result<Vec<Past>, String> {
+    let text = match std::fs::metadata(path) {
+        Ok(metadata) if BYTES_MAX < metadata.len() => Err(std::io::Error::other("it is too long")),
+        Ok(_) => std::fs::read(path),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => Err(error),
+    };
+    let text = text.map_err(|error| error.to_string())?;
+    let lines: Vec<Line> = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    // A clock that was set back makes tests younger, never older; more than an hour counts as one.
+    lines.into_iter().filter(|line| now_s < line.until_s).map(|line| past(line, now_s)).collect()
+}
+
+fn past(line: Line, now_s: f64) -> Result<Past, String> {
+    let duration = Duration::try_from_secs_f64(line.seconds).map_err(|error| error.to_string())?;
+    let left = Duration::try_from_secs_f64((line.until_s - now_s).min(HOUR.as_secs_f64()));
+    let role = match ROLES.iter().position(|role| *role == line.role) {
+        Some(0) => Role::Source,
+        Some(_) => Role::Target,
+        None => return Err("a test with an unknown role".into()),
+    };
+    let cost = Cost { duration, bytes: line.bytes };
+    Ok(Past { left: left.map_err(|error| error.to_string())?, role, peer: line.peer, cost })
+}
+
+const FILE: &str = "budget.json";
+/// The window of the budget (docs/spec/plan.md §1).
+const HOUR: Duration = Duration::from_hours(1);
+/// As many tests as the log of a budget holds, 1440, with the longest names.
+const BYTES_MAX: u64 = 1 << 20;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_mesh::GateConfig;
+
+    use super::*;
+
+    const NOW_S: f64 = 1_767_225_600.0;
+
+    fn spent() -> Vec<Past> {
+        let cost = Cost { duration: Duration::from_secs(5), bytes: 9 };
+        let left = Duration::from_secs(1800);
+        let one = Past { left, role: Role::Source, peer: "b".into(), cost };
+        vec![one.clone(), Past { left: HOUR, role: Role::Target, ..one }]
+    }
+
+    #[test]
+    fn time_passes_between_runs_and_a_clock_that_was_set_back_gives_nothing() {
+        let state = tempfile::tempdir().unwrap();
+        let path = state.path().join(FILE);
+        assert_eq!(read(&path, NOW_S), Ok(vec![]));
+        write_whole(&path, &serde_json::to_vec(&lines(&spent(), NOW_S)).unwrap()).unwrap();
+        let left = |now_s| -> Vec<u64> {
+            read(&path, now_s).unwrap().iter().map(|past| past.left.as_secs()).collect()
+        };
+        assert_eq!(read(&path, NOW_S), Ok(spent()));
+        assert_eq!(left(NOW_S + 600.0), [1200, 3000]);
+        assert_eq!(left(NOW_S + 1800.0), [1800]);
+        assert_eq!(left(NOW_S - 60.0), [1860, 3600]);
+        assert_eq!(left(0.0), [3600, 3600]);
+        assert!(left(NOW_S + 3600.0).is_empty());
+    }
+
+    #[test]
+    fn damage_counts_as_spent_for_an_hour_and_no_longer() {
+        let state = tempfile::tempdir().unwrap();
+        let budget = BudgetConfig::default();
+        let long = "x".repeat(BYTES_MAX as usize + 1);
+        let line = r#"{"until_s": 1e18, "role": "source", "peer": "b", "seconds": 1, "bytes": 1}"#;
+        let damaged = [
+            "",
+            "[",
+            "{}",
+            "[1]",
+            &format!("[{}]", line.replace("source", "x")),
+            &format!("[{}]", line.replace("1,", "-1,")),
+            &format!("[{}]", line.replace("1}", "-1}")),
+            &long,
+        ];
+        for damaged in damaged {
+            std::fs::write(state.path().join(FILE), damaged).unwrap();
+            for _ in 0..2 {
+                let mut gate = Gate::new(GateConfig { budget, ..GateConfig::default() }).unwrap();
+                Kept::open(state.path(), &budget, &mut gate);
+                assert_eq!(gate.spent(Duration::ZERO).target, budget.per_hour(), "{damaged:.80}");
+                let little = Cost { duration: Duration::from_millis(1), bytes: 0 };
+                assert!(gate.start(Duration::ZERO, "b", little).is_err());
+                assert!(gate.start(HOUR, "b", little).is_ok());
+            }
+        }
+    }
+}
