@@ -6,7 +6,7 @@ mod print;
 mod source;
 
 use std::fs;
-use std::io::{self, BufWriter, Write};
+use std::io::{self, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -198,10 +198,13 @@ fn follow(asked: &Asked, judge: &Judge, source: Source, out: &mut impl Write) ->
 fn judge(asked: &Asked) -> Result<Judge, Problem> {
     let Some(path) = &asked.model else { return Ok(Judge::shipped(asked.method)) };
     let unopened = |error| Problem::Source(SourceError::Unopened { name: shown(path), error });
-    if MODEL_BYTES_MAX < fs::metadata(path).map_err(unopened)?.len() {
+    // A device or a pipe has no length beforehand.
+    let mut bytes = Vec::new();
+    let file = fs::File::open(path).map_err(unopened)?;
+    file.take(MODEL_BYTES_MAX + 1).read_to_end(&mut bytes).map_err(unopened)?;
+    if MODEL_BYTES_MAX < bytes.len() as u64 {
         return Err(Problem::ModelSize { path: path.clone() });
     }
-    let bytes = fs::read(path).map_err(unopened)?;
     let model = |error| Problem::Model { path: path.clone(), error };
     let text = String::from_utf8(bytes).map_err(|_| model(ModelError::Invalid("no text".to_owned())))?;
     Judge::read(asked.method, &text).map_err(model)
@@ -253,8 +256,8 @@ impl Problem {
     }
 }
 
-/// A model has some hundred numbers, or the counts of a table; this bounds what a wrong file costs.
-const MODEL_BYTES_MAX: u64 = 16 << 20;
+/// A model has some hundred numbers, and the library reads no longer one; this bounds what a wrong file costs.
+const MODEL_BYTES_MAX: u64 = 1 << 20;
 /// Large enough that reading and writing files costs few system calls.
 const BUFFER_BYTES: usize = 64 * 1024;
 

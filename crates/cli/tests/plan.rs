@@ -101,15 +101,17 @@ fn what_is_impossible_is_refused_with_its_reason() {
     for (arguments, reason) in [
         ("--hosts 1", "1 hosts are no mesh"),
         ("--hosts 5 --sites 6", "5 hosts cannot stand at 6 sites"),
-        ("--hosts 5 --share 0", "the share of time is 0;"),
+        ("--hosts 5 --share 0", "0 per cent; it must be above 0 and at most 100"),
+        ("--hosts 5 --share 200", "200 per cent;"),
         ("--hosts 5 --share 0.1", "a test of 5s does not fit: 0.001 of the time is 3.6s an hour"),
-        ("--hosts 5 --share NaN", "the share of time is NaN"),
+        ("--hosts 5 --share NaN", "NaN per cent;"),
         ("--hosts 5 --rate -1", "unexpected argument '-1'"),
         ("--hosts 5 --rate 0", "0 Mbit/s is no rate"),
         ("--hosts 5 --rate inf", "inf Mbit/s is no rate"),
         ("--hosts 5 --every 0", "expected minutes"),
         ("--hosts 5 --test-seconds nan", "expected seconds"),
-        ("--hosts 5 --bytes-per-hour 0", "0 bytes an hour are too few"),
+        ("--hosts 5 --bytes-per-hour 0", "expected a number of bytes"),
+        ("--hosts 5 --bytes-per-hour 1kB", "1000 bytes an hour are too few"),
     ] {
         let output = plan(arguments);
         let message = String::from_utf8_lossy(&output.stderr);

@@ -101,12 +101,15 @@ fn evidence(diagnosis: &Diagnosis) -> impl Iterator<Item = &'static str> {
     .filter_map(|(is_so, name)| is_so.then_some(name))
 }
 
-/// A probability and the rest to 1, in billionths that add up; rounded towards a half, so that neither is on the other side of 0.95 than
+/// A probability and the rest to 1, in billionths that add up; the larger is rounded down, so that neither is on the other side of 0.95 than
 /// it was, nor certain where it was not.
 fn printed(p_cpu: f64) -> (f64, f64) {
-    let billionths = p_cpu * BILLION;
-    let rounded = if p_cpu < 0.5 { billionths.ceil() } else { billionths.floor() };
-    (rounded / BILLION, (BILLION - rounded) / BILLION)
+    let is_cpu = 0.5 <= p_cpu;
+    let (larger, is_certain) = if is_cpu { (p_cpu, p_cpu == 1.0) } else { (1.0 - p_cpu, p_cpu == 0.0) };
+    let most = if is_certain { BILLION } else { BILLION - 1.0 };
+    let larger = (larger * BILLION).floor().min(most);
+    let (larger, smaller) = (larger / BILLION, (BILLION - larger) / BILLION);
+    if is_cpu { (larger, smaller) } else { (smaller, larger) }
 }
 
 const BILLION: f64 = 1e9;

@@ -73,8 +73,8 @@ impl Classifier {
         known: Known,
     ) -> Judged {
         let shape = shape(gaps(), metrics, known);
-        // A stall and an outage look the same. Where the delay is known and no queue stood, nothing is left that could tell them apart; where it is not
-        // known, to doubt would take a twentieth of the host's windows.
+        // A stall and an outage look the same, and either may begin over a queue. Where the delay is not known, to doubt would take a twentieth of
+        // the host's windows.
         let is_outage = shape == Some(Shape::Outage) && known.delay_s.is_some();
         if is_outage || metrics.lost == metrics.packets {
             return Judged::alike(0.5, shape);
@@ -118,9 +118,7 @@ impl Classifier {
         let by_pattern = Known { burst: known.burst, ..Known::default() };
         let p_host = |part: &Metrics| self.pattern.p_host(part, by_pattern);
         let is_clear = p_host(&long) >= SPLIT_SURE && p_host(&short) <= 1.0 - SPLIT_SURE;
-        let is_outage = known.delay_s.is_some()
-            && !known.has_queue()
-            && is_like_an_outage(of_part(true), &long, known.burst);
+        let is_outage = known.delay_s.is_some() && is_like_an_outage(of_part(true), &long, known.burst);
         let p_long = if is_outage { 0.5 } else { p_host(&long) };
         let shape = is_outage.then_some(Shape::Outage);
         is_clear.then_some(Judged { from, long_lost, long: p_long, short: p_host(&short), shape })
@@ -129,10 +127,8 @@ impl Classifier {
 
 /// What these gaps look like.
 pub(crate) fn shape(gaps: impl Iterator<Item = Gap>, metrics: &Metrics, known: Known) -> Option<Shape> {
-    if known.has_queue() {
-        return None;
-    }
     let is_policed = known.delay_s.is_some()
+        && !known.has_queue()
         && metrics.gaps >= POLICER_GAPS
         && metrics.isolated >= POLICER_ISOLATED
         && metrics.spacing_variation <= POLICER_VARIATION;
