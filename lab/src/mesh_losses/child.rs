@@ -140,7 +140,8 @@ fn record(host: &Name, seq: u64, jump: bool) -> anyhow::Result<Record> {
         seq,
         series: Series { source: host.clone(), target, quantity: Quantity::RTT },
         time_unix_ns: now + jump_ns,
-        outcome: Outcome::Value(seq as f64),
+        // Milliseconds: an hour and more is no round trip, and is refused.
+        outcome: Outcome::Value(seq as f64 / 1e3),
         detail: String::new(),
     })
 }
