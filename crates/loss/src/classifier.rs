@@ -11,6 +11,7 @@ use self::judge::{Judged, Tally, cause};
 use self::lengths::{Lengths, some};
 use self::parts::{MeanDelay, Part, Parts, gaps_only};
 use self::pattern::{Known, Pattern};
+use crate::paper::LOSS_RATE_MAX;
 use crate::{Cause, Diagnosis, Evidence, Found, Gap, GapEvidence, Metrics, ModelError, Signature, WORD_MAX};
 
 #[cfg(feature = "fit")]
@@ -148,9 +149,6 @@ impl Classifier {
         tally.diagnosis(rest.and_then(|(judged, _)| judged.shape), found)
     }
 }
-
-/// Above it no window was reported on, and a flag says so (Dickens §3.1.4: "loss rates in the range of 0 to 5%").
-const LOSS_RATE_MAX: f64 = 0.05;
 
 /// The longest runs that make up so many losses: what a claim of them speaks of at best.
 fn best_case(signature: &Signature, metrics: &Metrics, lost: u32) -> Metrics {

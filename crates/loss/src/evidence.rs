@@ -108,3 +108,6 @@ impl Diagnosis {
         }
     }
 }
+
+/// From which probability on a cause is named (Dickens §2.2).
+pub(crate) const SURE: f64 = 0.95;

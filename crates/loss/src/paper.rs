@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use serde::Deserialize;
 
+use crate::evidence::SURE;
 use crate::model::{self, VERSION};
 use crate::{Diagnosis, Metrics, ModelError, Signature, Verdict, WORD_MAX};
 
@@ -251,11 +252,8 @@ pub(crate) const LOSS_RATE_MIN: f64 = 0.00008;
 /// Below it the complexities of both causes overlap (Dickens §3.1.4).
 pub(crate) const LOSS_RATE_LOW: f64 = 0.0005;
 
-/// The highest loss rate that curves are fitted on (Dickens §3.1.4).
+/// The highest loss rate that models are fitted and reported on: "loss rates in the range of 0 to 5%" (Dickens §3.1.4).
 pub(crate) const LOSS_RATE_MAX: f64 = 0.05;
-
-/// From which probability on a cause is named (Dickens §2.2).
-const SURE: f64 = 0.95;
 
 /// Where both tail areas are smaller, neither cause explains the window: five standard deviations from either mean. Of the paper's 160 000
 /// windows (§4.3) a normal distribution would have a sixth of one there, so that nobody has seen which of the two tails is the longer.

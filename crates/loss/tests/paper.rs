@@ -1,16 +1,14 @@
 //! The paper's classifier on real labelled signatures, where they lie beside the repository.
 #![allow(clippy::unwrap_used)]
 
+#[allow(dead_code, reason = "what the default classifier is told of a window")]
+mod open;
+
 use std::collections::{BTreeSet, HashMap};
-use std::fs::File;
-use std::io::{BufRead, BufReader};
-use std::path::Path;
 
 use barograph_loss::{
-    Cause, Evidence, FitReport, Labelled, Meter, PAPER_KINDS, PaperClassifier, Signature, Verdict, fit_paper,
+    Cause, Evidence, FitReport, Labelled, PAPER_KINDS, PaperClassifier, Verdict, fit_paper,
 };
-use barograph_sim::say_skipped;
-use flate2::read::GzDecoder;
 
 #[test]
 fn the_shipped_model_is_what_the_papers_kinds_make() {
@@ -90,32 +88,9 @@ fn is_pure(window: &Labelled) -> bool {
     window.kind != "outage" && !window.kind.starts_with("hyb")
 }
 
-/// One window a line: label, run, window, kind, sender's burst, …, and in the last column received, lost, received, lost, ….
+/// Those of one cause, of which it is told the pattern alone.
 fn windows() -> Option<Vec<Labelled>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/signatures");
-    if !folder.is_dir() {
-        say_skipped(&format!("real signatures: there is no {}", folder.display()));
-        return None;
-    }
-    let (mut windows, mut meter) = (Vec::new(), Meter::new());
-    for packets in [10_000, 20_000, 100_000] {
-        for (name, cause) in [("net", Cause::Network), ("cpu", Cause::Host)] {
-            let file = File::open(folder.join(format!("w{packets}_{name}.txt.gz"))).unwrap();
-            for line in BufReader::new(GzDecoder::new(file))
-                .lines()
-                .map(Result::unwrap)
-                .filter(|line| !line.starts_with('#'))
-            {
-                let fields: Vec<_> = line.split('\t').collect();
-                let runs = fields[15].split(',').map(|run| run.parse().unwrap());
-                let signature = Signature::from_runs(packets, runs).unwrap();
-                let metrics = meter.measure(&signature);
-                assert_eq!(metrics.na17.to_string(), fields[9], "{} {}", fields[1], fields[2]);
-                let evidence = Evidence::default();
-                let (kind, run) = (fields[3].to_owned(), fields[1].to_owned());
-                windows.push(Labelled { signature, metrics, evidence, cause, kind, run });
-            }
-        }
-    }
-    Some(windows)
+    let labelled = open::windows()?.into_iter().map(|window| window.labelled);
+    let pure = labelled.filter(|window| window.cause != Cause::Unknown);
+    Some(pure.map(|window| Labelled { evidence: Evidence::default(), ..window }).collect())
 }

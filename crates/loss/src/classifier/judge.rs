@@ -3,10 +3,8 @@
 use super::lengths::{Lengths, some};
 use super::parts::gaps_only;
 use super::pattern::Known;
+use crate::evidence::SURE;
 use crate::{Cause, Classifier, Diagnosis, Found, Gap, Metrics, Shape, Verdict};
-
-/// From which probability there is a verdict (Dickens §4.1.1).
-pub(crate) const SURE: f64 = 0.95;
 
 /// The least share of the losses that makes a window hybrid.
 const SHARE_MIN: f64 = 0.05;

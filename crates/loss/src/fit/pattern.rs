@@ -44,7 +44,6 @@ struct Piece<'a> {
 fn is_usable(window: &Labelled) -> bool {
     let known = Known::of(&window.evidence);
     let is_outage = window.cause == Cause::Network
-        && !known.has_queue()
         && is_like_an_outage(window.signature.gaps(), &window.metrics, known.burst);
     window.cause != Cause::Unknown && !is_outage
 }

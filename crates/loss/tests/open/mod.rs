@@ -93,6 +93,7 @@ fn read(path: PathBuf, length: u32) -> Vec<Window> {
             let host = (fields[14].parse::<f64>().unwrap() * f64::from(signature.lost())).round() as u32;
             let (kind, run) = (fields[3].to_owned(), fields[1].to_owned());
             let metrics = meter.measure(&signature);
+            assert_eq!(metrics.na17.to_string(), fields[9], "{run} {}", fields[2]);
             Window {
                 labelled: Labelled { signature, metrics, evidence, cause, kind, run },
                 host,
