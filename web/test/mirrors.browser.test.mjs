@@ -7,6 +7,8 @@ import { BAROGRAPH, hasStation, startStation } from '../testkit/station.mjs';
 
 const WAIT_MS_MAX = 30_000;
 const MEBIBYTE = 2 ** 20;
+// Of real servers the order is tested, not how sure the page is: that depends on how busy this computer is, and is tested in virtual time.
+const MEASURED = /is fastest|Too close to call/;
 
 if (!hasChromium) console.log(`SKIPPED: browser tests of mirrors, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
 if (!hasStation) console.log(`SKIPPED: real stations compared, because ${BAROGRAPH} is absent`);
@@ -30,11 +32,11 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent`, timeou
         assert.equal(await page.getByLabel('Size of the file').inputValue(), '700 MB');
         assert.equal(mirrors.fast.requests, 0, 'an address fills the form and starts nothing');
         await page.getByRole('button', { name: 'Compare' }).click();
-        await verdict(page, new RegExp(`^${host(mirrors.fast)} is fastest: about .* against .* for the next\\.$`));
+        await verdict(page, MEASURED);
         const rows = await page.getByRole('row').allInnerTexts();
         assert.equal(rows.length, 6);
-        assert.match(rows[1], new RegExp(`^1\\s+${host(mirrors.fast)}`));
-        assert.match(rows[2], new RegExp(`^2\\s+${host(mirrors.slow)}`));
+        assert.match(rows[1], new RegExp(`^=?1\\s+${host(mirrors.fast)}`));
+        assert.match(rows[2], new RegExp(`^(2|=1)\\s+${host(mirrors.slow)}`));
         const failed = rows.slice(3).join('\n');
         assert.match(failed, new RegExp(`${host(mirrors.closed)}.*\\s+could not be reached, or does not allow measuring from other pages`));
         assert.match(failed, new RegExp(`${host(mirrors.hung)}.*\\s+took more than 6 s`));
@@ -49,16 +51,21 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent`, timeou
     });
   });
 
-  test('mirrors alike are too close to call', async () => {
-    await withPage(browser, async (page) => {
-      // In virtual time: whether two are alike is not for the load of this computer to say.
-      await page.addInitScript(serveAlike);
-      const list = 'https://one.invalid/f https://other.invalid/f';
-      await page.goto(`${station.url}/mirrors.html#${new URLSearchParams({ size: '1 GiB', budget: '1 MiB', list })}`);
-      await page.getByRole('button', { name: 'Compare' }).click();
-      await verdict(page, /^Too close to call: /);
-      assert.deepEqual((await page.getByRole('row').allInnerTexts()).slice(1).map((text) => text.slice(0, 2)), ['=1', '=1']);
-    });
+  test('mirrors alike are too close to call, and one ten times as fast is fastest', async () => {
+    const cases = [
+      [{ 'one.invalid': 20e6, 'other.invalid': 20e6 }, /^Too close to call: /, ['=1', '=1']],
+      [{ 'one.invalid': 2e6, 'other.invalid': 20e6 }, /^other\.invalid is fastest: about .* against .* for the next\.$/, ['1\t', '2\t']],
+    ];
+    for (const [rates, pattern, ranks] of cases) {
+      await withPage(browser, async (page) => {
+        await page.addInitScript(serveInVirtualTime, rates);
+        const list = Object.keys(rates).map((name) => `https://${name}/f`).join(' ');
+        await page.goto(`${station.url}/mirrors.html#${new URLSearchParams({ size: '1 GiB', budget: '1 MiB', list })}`);
+        await page.getByRole('button', { name: 'Compare' }).click();
+        await verdict(page, pattern);
+        assert.deepEqual((await page.getByRole('row').allInnerTexts()).slice(1).map((text) => text.slice(0, 2)), ranks);
+      });
+    }
   });
 
   test('cancel ends it at once', async () => {
@@ -115,7 +122,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent`, timeou
           await button.waitFor({ timeout: WAIT_MS_MAX });
           assert.equal(mirrors.fast.requests, 0, 'nothing is measured before a click');
           await button.click();
-          await verdict(page, new RegExp(`^${host(mirrors.fast)} is fastest`));
+          await verdict(page, MEASURED);
           const rows = (await page.getByRole('row').allInnerTexts()).slice(1);
           const reason = (mirror) => rows.find((row) => row.includes(host(mirror)));
           assert.match(reason(mirrors.forbidden), /this page's own Content-Security-Policy does not allow asking it/);
@@ -143,7 +150,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent`, timeou
         files['/'] = embedding(station, attributes, { script: "'nonce-r4nd0m' 'wasm-unsafe-eval'", connect });
         files['/one'] = embedding(station, attributes, { script: `${station.url}/mirrors.js 'wasm-unsafe-eval'`, connect });
         files['/module'] = embedding(station, `type="module" crossorigin ${attributes}`, { script: "'nonce-r4nd0m' 'wasm-unsafe-eval'", connect });
-        for (const [path, pattern] of Object.entries({ '/': /is fastest|Too close/, '/one': /No other could/, '/module': /is fastest|Too close/ })) {
+        for (const [path, pattern] of Object.entries({ '/': MEASURED, '/one': /No other could/, '/module': MEASURED })) {
           await withPage(browser, async (page) => {
             await page.goto(`${site.url}${path}`);
             await page.getByRole('button', { name: 'Compare' }).click();
@@ -178,7 +185,8 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent`, timeou
       await withPage(browser, async (page) => {
         await page.goto(`${station.url}/mirrors.html`);
         const ranking = await page.evaluate((list) => window.barographMirrors({ mirrors: list, size_bytes: 1e8, budget_bytes: 2 ** 20, seed: 1 }), addresses(mirrors).split(' '));
-        assert.deepEqual([ranking.verdict, ranking.mirrors[0].url], ['first', `${mirrors.whole.url}/pub/file.iso`], JSON.stringify(ranking));
+        assert.match(ranking.verdict, /^(first|close)$/);
+        assert.equal(ranking.mirrors[0].url, `${mirrors.whole.url}/pub/file.iso`, JSON.stringify(ranking));
         // It is paced: a busy computer makes it slower, nothing makes it faster.
         const { value } = ranking.mirrors[1].goodput;
         assert.ok(0 < value && value < 2 * 1.5e6, `${value} of 1.5e6 bit/s`);
@@ -221,7 +229,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent`, timeou
       await withPage(browser, async (page, complaints) => {
         await page.goto(`${home.url}/mirrors.html#${new URLSearchParams({ size: '700 MB', budget: '4 MiB', list: urls.join(' ') })}`);
         await page.getByRole('button', { name: 'Compare' }).click();
-        await verdict(page, /is fastest|Too close to call/);
+        await verdict(page, MEASURED);
         const rows = (await page.getByRole('row').allInnerTexts()).slice(1);
         assert.deepEqual(rows.map((row) => row.trim()[0] === '–'), [false, false, true], rows.join('\n'));
         assert.match(rows[2], new RegExp(`${new URL(urls[2]).host}.*does not let this page ask`, 's'));
@@ -250,7 +258,7 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent`, timeou
           assert.ok(lower_s <= time_s && time_s <= upper_s && 0 < rtt.value && 0 < goodput.value && goodput.method !== '');
           assert.ok(8 <= probes && bytes <= 2 ** 22, `${probes} probes, ${bytes} bytes`);
         }
-        await verdict(page, /is fastest|Too close to call/);
+        await verdict(page, MEASURED);
         const links = await page.getByRole('link').evaluateAll((nodes) => nodes.map((node) => node.href));
         assert.deepEqual(links.filter((link) => link.endsWith('/pub/file.iso')).sort(), stations.map(({ url }) => `${url}/pub/file.iso`).sort());
       });
@@ -260,21 +268,22 @@ describe('which mirror', { skip: !hasChromium && `${CHROMIUM} is absent`, timeou
   });
 });
 
-/** In the page: files that come at rates of one distribution, and a clock that only they move. */
-function serveAlike() {
+/** In the page: files that come at about `rates` (host to bit/s), and a clock that only they move. */
+function serveInVirtualTime(rates) {
   const asks = globalThis.fetch.bind(globalThis);
   let clock_ms = 0;
   let state = 1;
   const random = () => (state = (state * 48_271) % 2_147_483_647) / 2_147_483_647; // Park & Miller 1988
   performance.now = () => clock_ms;
   globalThis.fetch = async (url, init) => {
-    if (!String(url).includes('.invalid/')) return asks(url, init);
+    const rate = rates[new URL(url, location.href).host];
+    if (rate === undefined) return asks(url, init);
     const bytes = Number(/bytes=0-(\d+)/.exec(init.headers.range)[1]) + 1;
     clock_ms += 10;
     const body = new ReadableStream(
       {
         pull(controller) {
-          clock_ms += (bytes * 8000) / 20e6 * Math.exp(0.3 * (random() - 0.5));
+          clock_ms += (bytes * 8000) / rate * Math.exp(0.3 * (random() - 0.5));
           controller.enqueue(new Uint8Array(bytes));
           controller.close();
         },
