@@ -1,0 +1,1 @@
+//! Packets spread in time.
