@@ -22,8 +22,13 @@ mod sender;
 pub mod wire;
 
 pub use controller::Controller;
-pub use ear::Ear;
+pub use ear::{Ear, Heard, Missing, Moment};
 pub use receiver::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal};
 pub use rtt::Rtt;
 pub use sender::{Packet, Sender, SenderConfig, Stats, Violation};
 pub use wire::Feedback;
+
+/// Nanoseconds of a time, saturating after 584 years.
+pub(crate) fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
