@@ -25,7 +25,8 @@ pub(crate) struct Pacer {
 
 impl Pacer {
     pub(crate) fn new(packet_bytes: u64, rate_bytes_s: f64) -> Self {
-        let mut pacer = Self { rate: 0.0, packet: packet_bytes as f64, tokens: 0.0, at_ns: 0, is_open: false };
+        let mut pacer =
+            Self { rate: 0.0, packet: packet_bytes as f64, tokens: 0.0, at_ns: 0, is_open: false };
         pacer.rate = pacer.possible(rate_bytes_s);
         pacer.tokens = pacer.burst();
         pacer
@@ -153,7 +154,8 @@ mod tests {
         let mut pacer = Pacer::new(1500, 1.25e8);
         sent(&mut pacer, 1500, Duration::from_millis(10), Duration::ZERO);
         let now = Duration::from_secs(100);
-        let burst = (0..1000).take_while(|_| pacer.is_ready(now).then(|| pacer.spend(1500)).is_some()).count();
+        let burst =
+            (0..1000).take_while(|_| pacer.is_ready(now).then(|| pacer.spend(1500)).is_some()).count();
         assert_eq!(burst, 20, "0.25 ms of 1 Gbit/s");
     }
 

@@ -2,6 +2,7 @@
 
 mod book;
 mod feedback;
+mod losses;
 mod numbers;
 mod object;
 mod path;
@@ -195,7 +196,8 @@ impl Sender {
             return None;
         }
         let may_send = self.timers.is_probe_due() || self.object.has_some() && self.has_room();
-        let sending = may_send.then(|| if self.timers.is_probe_due() { Duration::ZERO } else { self.pacer.next() });
+        let sending =
+            may_send.then(|| if self.timers.is_probe_due() { Duration::ZERO } else { self.pacer.next() });
         let listening = self.ear.as_ref().and_then(|ear| ear.due());
         [sending, listening, self.loss_at(), self.probe_at(), self.silence_at()].into_iter().flatten().min()
     }
@@ -312,9 +314,10 @@ impl Sender {
         let is_due = self.noted.is_none_or(|noted| noted + self.rtt.smoothed / 2 <= now);
         is_due.then(|| {
             self.noted = Some(now);
-            let rtt_us = self.rtt.latest.map_or(0, |_| {
-                u32::try_from(self.rtt.smoothed.as_micros()).unwrap_or(u32::MAX).max(1)
-            });
+            let rtt_us = self
+                .rtt
+                .latest
+                .map_or(0, |_| u32::try_from(self.rtt.smoothed.as_micros()).unwrap_or(u32::MAX).max(1));
             Note { floor: self.numbers.number_of(self.book.first()), rtt_us }
         })
     }

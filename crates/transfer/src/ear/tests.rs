@@ -55,7 +55,7 @@ fn single() -> Vec<(u64, u32)> {
     let mut state = 9u64;
     let draw = |_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (state >> 33) % 200 == 0
+        (state >> 33).is_multiple_of(200)
     };
     let lost: Vec<bool> = (0..60_000).map(draw).collect();
     (0u64..).zip(lost).filter(|(_, lost)| *lost).map(|(index, _)| (index, 1)).collect()
@@ -114,7 +114,8 @@ fn what_came_after_all_is_told_to_nobody() {
     ear.lose(moment(MS), missing(200, 1, Evidence::default()), &mut heard);
     assert_eq!([102, 200, 7, 102].map(|index| ear.find(index, 1500)), [None; 4]);
     ear.listen(moment(40 * MS), 300, &mut heard);
-    let told: Vec<_> = heard.iter().map(|heard| (heard.missing.index, heard.missing.packets, heard.missing.bytes)).collect();
+    let told: Vec<_> =
+        heard.iter().map(|heard| (heard.missing.index, heard.missing.packets, heard.missing.bytes)).collect();
     assert_eq!(told, [(100, 2, 3000), (103, 2, 3000)]);
     assert_eq!(ear.find(101, 1500), Some(Cause::Network));
 }
@@ -131,7 +132,10 @@ fn more_than_a_window_in_a_round_trip_is_heard_before_it_leaves() {
     // One run that is longer than a window is nobody's.
     ear.lose(moment(MS), missing(300_000, 50_000, Evidence::default()), &mut heard);
     ear.listen(moment(100 * MS), 350_010, &mut heard);
-    assert_eq!(heard.last().map(|heard| (heard.missing.packets, heard.cause)), Some((50_000, Cause::Unknown)));
+    assert_eq!(
+        heard.last().map(|heard| (heard.missing.packets, heard.cause)),
+        Some((50_000, Cause::Unknown))
+    );
 }
 
 #[test]

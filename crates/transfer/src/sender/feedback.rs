@@ -8,9 +8,9 @@ use barograph_loss::Cause;
 use super::book::{Fate, PACKETS_MAX};
 use super::{Sender, Violation, micros};
 use crate::controller::{Delivery, Loss, Seen};
-use crate::ear::{Heard, Missing, Moment};
-use crate::wire::{Echo, Evidence, Feedback, Totals};
+use crate::ear::{Heard, Moment};
 use crate::nanos;
+use crate::wire::{Echo, Feedback, Totals};
 
 /// The newest feedback so far.
 #[derive(Clone, Copy, Debug, Default)]
@@ -20,7 +20,7 @@ pub(super) struct Heeded {
     /// The packet echoed last: a round trip is taken once.
     echoed: Option<u64>,
     /// Packets below this index were told of, by it and by those that it carries on.
-    surveyed: u64,
+    pub(super) surveyed: u64,
     /// The highest index that had been acknowledged with it, plus one.
     acked_to: u64,
     /// It carries on where the one before it ended, from the first packet on.
@@ -35,7 +35,7 @@ pub(super) struct News {
     marked_packets: u64,
     host_lost: u64,
     /// Memory for what the ear says.
-    heard: Vec<Heard>,
+    pub(super) heard: Vec<Heard>,
     losses: Vec<Loss>,
     /// Packets settled that are not the host's, so far.
     settled: u64,
@@ -89,27 +89,34 @@ impl Sender {
 
     /// Acknowledges what came, and notes what is known of the gaps.
     fn take_runs(&mut self, now: Duration, feedback: &Feedback, is_newer: bool) -> Result<(), Violation> {
-        let mut at = feedback.start;
+        let (mut at, end) = (feedback.start, self.numbers.end());
+        let mut place = self.numbers.seek(at);
         for run in &feedback.runs {
-            let came = at..at.saturating_add(u64::from(run.received));
-            let gap = came.end..came.end.saturating_add(u64::from(run.missing)).min(self.numbers.end().max(came.end));
-            at = came.end.saturating_add(u64::from(run.missing));
-            if !came.is_empty() {
-                if self.numbers.end() < came.end {
-                    return Err(Violation::NeverSent(came.start.max(self.numbers.end())));
+            let came_to = at.saturating_add(u64::from(run.received));
+            if run.received > 0 {
+                // Also where the sum of the runs stands still at the highest number there is.
+                if end <= at || end < came_to {
+                    return Err(Violation::NeverSent(at.max(end)));
                 }
-                if let Some(left_out) = self.numbers.left_out_in(came.clone()) {
+                let from = self.numbers.index_from(&mut place, at);
+                if let Some(left_out) = self.numbers.left_out_to(place, came_to) {
                     return Err(Violation::NeverSent(left_out));
                 }
-                self.ack(now, self.numbers.index_of(came.start)..self.numbers.index_of(came.end));
+                // No number was left out between them.
+                self.ack(now, from..from + (came_to - at));
             }
-            if is_newer && !gap.is_empty() {
-                let gap = self.numbers.index_of(gap.start)..self.numbers.index_of(gap.end);
+            at = came_to.saturating_add(u64::from(run.missing));
+            if is_newer && run.missing > 0 && came_to < end {
+                let from = self.numbers.index_from(&mut place, came_to);
+                let gap = from..self.numbers.index_from(&mut place, at.min(end));
                 if !self.book.are_open(gap.clone()) {
                     return Err(Violation::TakenBack);
                 }
-                // What is left of a gap of numbers left out has no packet to note it at.
-                if let Some(sent) = self.book.get_mut(gap.start).filter(|_| !gap.is_empty()) {
+                // Of what is settled nobody asks any more; and a gap of a number left out has no packet to note it at.
+                if self.settled < gap.end
+                    && !gap.is_empty()
+                    && let Some(sent) = self.book.get_mut(gap.start)
+                {
                     sent.evidence = Some(run.evidence);
                 }
             }
@@ -167,7 +174,7 @@ impl Sender {
 
     fn take_echo(&mut self, now: Duration, echo: &Echo) -> Result<(), Violation> {
         let is_sent = echo.number < self.numbers.end();
-        if !is_sent || self.numbers.left_out_in(echo.number..echo.number + 1).is_some() {
+        if !is_sent || self.numbers.is_left_out(echo.number) {
             return Err(Violation::NeverSent(echo.number));
         }
         if self.heeded.echoed == Some(echo.number) {
@@ -200,83 +207,7 @@ impl Sender {
         self.heeded.number = Some(number);
     }
 
-    /// When the oldest packet that was overtaken counts as lost.
-    pub(super) fn loss_at(&self) -> Option<Duration> {
-        let oldest = self.book.next_open(self.settled..self.acked_to)?;
-        self.lost_at(oldest)
-    }
-
-    fn lost_at(&self, index: u64) -> Option<Duration> {
-        let sent = Duration::from_nanos(self.book.get(index)?.stamp.sent_ns);
-        // Where the receiver has not told of it, its word may be under way still.
-        let patience = if index < self.heeded.surveyed { 1 } else { UNTOLD_PATIENCE };
-        Some(sent + self.reorder.time(&self.rtt) * patience)
-    }
-
-    /// Takes packets for lost that were overtaken by enough packets, of those below `surveyed`, or long enough ago.
-    pub(super) fn detect_losses(&mut self, now: Duration, surveyed: u64) {
-        let mut run: Option<Missing> = None;
-        let mut range = 0..0;
-        loop {
-            let next = self.book.next_open(self.settled..self.acked_to);
-            self.settled = next.unwrap_or(self.settled.max(self.acked_to));
-            let Some(index) = next else { break };
-            let is_overtaken = index < surveyed && self.reorder.packets() < self.acked_to - index;
-            if !is_overtaken && self.lost_at(index).is_none_or(|at| now < at) {
-                break;
-            }
-            let Some(sent) = self.book.get(index).copied() else { break };
-            self.book.settle(index, Fate::Lost, self.overhead);
-            self.settled = index + 1;
-            self.stats.lost_packets += 1;
-            self.has_lost_in_round = true;
-            if !sent.is_copied {
-                if range.end == sent.start {
-                    range.end = sent.range().end;
-                } else {
-                    self.object.lose(std::mem::replace(&mut range, sent.range()));
-                }
-            }
-            let bytes = u64::from(sent.len) + self.overhead;
-            match &mut run {
-                Some(run) if run.index + u64::from(run.packets) == index && sent.evidence.is_none() => {
-                    run.packets += 1;
-                    run.bytes += bytes;
-                }
-                _ => {
-                    let evidence = sent.evidence.unwrap_or_else(|| self.evidence_before(index));
-                    let stamp = sent.stamp;
-                    let (sent, in_flight_bytes) = (Duration::from_nanos(stamp.sent_ns), stamp.in_flight_bytes);
-                    let next = Missing { index, packets: 1, bytes, sent, in_flight_bytes, evidence };
-                    self.lose(now, run.replace(next));
-                }
-            }
-        }
-        self.object.lose(range);
-        self.lose(now, run);
-    }
-
-    /// What is known of the gap that goes on at this packet.
-    fn evidence_before(&self, index: u64) -> Evidence {
-        let lost_before = |back: &u64| {
-            let sent = index.checked_sub(*back).and_then(|before| self.book.get(before));
-            sent.filter(|sent| sent.fate == Fate::Lost)
-        };
-        let mut gap = (1..=EVIDENCE_BACK).map_while(|back| lost_before(&back));
-        gap.find_map(|sent| sent.evidence).unwrap_or_default()
-    }
-
-    /// A run of packets was taken for lost.
-    fn lose(&mut self, now: Duration, run: Option<Missing>) {
-        let Some(missing) = run else { return };
-        let moment = self.moment(now);
-        match &mut self.ear {
-            Some(ear) => ear.lose(moment, missing, &mut self.news.heard),
-            None => self.news.heard.push(Heard { missing, cause: Cause::Network, is_taken_back: false }),
-        }
-    }
-
-    fn moment(&self, now: Duration) -> Moment {
+    pub(super) fn moment(&self, now: Duration) -> Moment {
         Moment { now, rtt: self.rtt.smoothed, burst: self.pacer.burst_packets() }
     }
 
@@ -366,8 +297,3 @@ impl Sender {
         self.window_bytes = self.controller.window_bytes();
     }
 }
-
-/// A packet that no report has told of is not taken for lost before the receiver had the time to report again, and again.
-const UNTOLD_PATIENCE: u32 = 3;
-/// Packets back in a gap, at the most, to where the receiver told of it: a gap is mostly taken for lost at once.
-const EVIDENCE_BACK: u64 = 4096;

@@ -1,7 +1,6 @@
 //! Packet numbers, some of which are never used.
 
 use std::collections::VecDeque;
-use std::ops::Range;
 
 /// Gives out packet numbers, and counts packets without those left out: the `index` of a packet is how many were sent before it.
 ///
@@ -50,16 +49,32 @@ impl Numbers {
         self.next
     }
 
-    /// The first of these numbers that was left out, of those still known.
-    pub(super) fn left_out_in(&self, numbers: Range<u64>) -> Option<u64> {
-        let at = self.left_out.partition_point(|left_out| left_out.number < numbers.start);
-        self.left_out.get(at).map(|left_out| left_out.number).filter(|number| *number < numbers.end)
+    /// Where to look for a number, to go on from there to higher ones.
+    pub(super) fn seek(&self, number: u64) -> Place {
+        Place(self.left_out.partition_point(|left_out| left_out.number < number))
     }
 
-    /// How many packets have a lower number; for one below those that are still known, less than that.
+    /// How many packets have a lower number; for one below those that are still known, less than that. `place` goes on to it.
+    pub(super) fn index_from(&self, place: &mut Place, number: u64) -> u64 {
+        while self.left_out.get(place.0).is_some_and(|left_out| left_out.number < number) {
+            place.0 += 1;
+        }
+        number.saturating_sub(self.before + place.0 as u64)
+    }
+
+    /// The first number from this place on that was left out, if it is below `end`.
+    pub(super) fn left_out_to(&self, place: Place, end: u64) -> Option<u64> {
+        self.left_out.get(place.0).map(|left_out| left_out.number).filter(|number| *number < end)
+    }
+
+    /// How many packets have a lower number.
     pub(super) fn index_of(&self, number: u64) -> u64 {
-        let at = self.left_out.partition_point(|left_out| left_out.number < number);
-        number.saturating_sub(self.before + at as u64)
+        self.index_from(&mut self.seek(number), number)
+    }
+
+    /// Whether it was left out, of those still known.
+    pub(super) fn is_left_out(&self, number: u64) -> bool {
+        self.left_out_to(self.seek(number), number.saturating_add(1)).is_some()
     }
 
     /// The number of the packet of this index, which is not below those still known.
@@ -86,6 +101,10 @@ impl Numbers {
     }
 }
 
+/// Among those left out, the first that is not below a number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place(usize);
+
 /// Packets between two numbers left out.
 const SPACING: std::ops::RangeInclusive<u64> = 1000..=4000;
 
@@ -97,17 +116,18 @@ mod tests {
     fn indices_and_numbers_are_each_others_inverse() {
         let mut numbers = Numbers::new(7);
         let all: Vec<u64> = (0..50_000).map(|index| numbers.take(index)).collect();
-        let left_out: Vec<u64> = (0..numbers.end()).filter(|number| all.binary_search(number).is_err()).collect();
+        let left_out: Vec<u64> =
+            (0..numbers.end()).filter(|number| all.binary_search(number).is_err()).collect();
         assert!((12..=50).contains(&left_out.len()), "{}", left_out.len());
         for first in [0, 20_000] {
             numbers.forget_below(first);
             for (index, number) in (first..).zip(&all[first as usize..]) {
                 assert_eq!((numbers.index_of(*number), numbers.number_of(index)), (index, *number));
-                assert_eq!(numbers.left_out_in(*number..number + 1), None);
+                assert!(!numbers.is_left_out(*number));
             }
             let known = left_out.iter().filter(|number| **number > all[first as usize]);
             assert!(known.clone().count() > 5);
-            assert!(known.clone().all(|number| numbers.left_out_in(*number..number + 1) == Some(*number)));
+            assert!(known.clone().all(|number| numbers.is_left_out(*number)));
         }
         assert!(numbers.index_of(3) < 20_000 && numbers.index_of(0) == 0);
     }

@@ -25,7 +25,9 @@ impl Object {
         let mut there = RangeSet::new();
         let mut missing = bytes;
         // What lies beyond the object's end says nothing of it.
-        for range in held.iter().map(|range| range.start..range.end.min(bytes)).filter(|range| !range.is_empty()) {
+        for range in
+            held.iter().map(|range| range.start..range.end.min(bytes)).filter(|range| !range.is_empty())
+        {
             missing -= length(&range);
             there.insert(range);
         }

@@ -58,7 +58,10 @@ impl Path {
     pub(super) fn ack(&mut self, now_ns: u64, stamp: &Stamp, bytes: u64) {
         self.delivered += bytes;
         self.delivered_ns = now_ns;
-        if self.newest.is_none_or(|newest| (newest.delivered, newest.sent_ns) <= (stamp.delivered, stamp.sent_ns)) {
+        if self
+            .newest
+            .is_none_or(|newest| (newest.delivered, newest.sent_ns) <= (stamp.delivered, stamp.sent_ns))
+        {
             self.newest = Some(*stamp);
             self.first_sent_ns = self.first_sent_ns.max(stamp.sent_ns);
         }
@@ -129,7 +132,11 @@ mod tests {
         assert!(is_round && delivery.unwrap().is_limited);
         let stamp = path.send(20 * MS, 0, 1000);
         path.ack(30 * MS, &stamp, 1000);
-        assert_eq!(path.sample(30 * MS, Duration::from_millis(20)), (true, None), "shorter than a round trip");
+        assert_eq!(
+            path.sample(30 * MS, Duration::from_millis(20)),
+            (true, None),
+            "shorter than a round trip"
+        );
         let stamp = path.send(40 * MS, 0, 1000);
         path.ack(60 * MS, &stamp, 1000);
         assert!(!path.sample(60 * MS, Duration::from_millis(20)).1.unwrap().is_limited);

@@ -53,7 +53,8 @@ impl Sender {
     pub(super) fn probe_at(&self) -> Option<Duration> {
         let is_waiting = self.book.in_flight_packets() > 0 && !self.timers.is_probe_due;
         let once = self.rtt.probe_timeout();
-        let backed_off = once.saturating_mul(1 << self.timers.probes.min(DOUBLINGS_MAX)).min(PROBE_MAX.max(once));
+        let backed_off =
+            once.saturating_mul(1 << self.timers.probes.min(DOUBLINGS_MAX)).min(PROBE_MAX.max(once));
         is_waiting.then(|| self.timers.asked + backed_off)
     }
 
