@@ -259,7 +259,9 @@ impl Checked {
         }
         self.next = self.next.max(number + 1);
         self.floor = self.floor.max(self.next.saturating_sub(SPAN_MAX));
-        self.came = self.came.split_off(&self.floor);
+        while self.came.first().is_some_and(|first| *first < self.floor) {
+            self.came.pop_first();
+        }
     }
 
     /// Fresh parts were not there, and the rest of the range was.

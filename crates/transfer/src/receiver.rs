@@ -84,6 +84,27 @@ pub enum Refusal {
 /// The receiving half, of one object.
 ///
 /// Its memory is bounded, whatever comes: 2^16 gaps between packets and 2^17 ranges of the object, 12 MiB in all.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use barograph_transfer::{Arrival, Fresh, Receiver, ReceiverConfig};
+/// use rangemap::RangeSet;
+///
+/// let config = ReceiverConfig { payload_bytes: 1000, feedback_bytes_max: 1200 };
+/// let mut receiver = Receiver::new(config, 3000, RangeSet::new());
+/// let at = Duration::from_millis(40);
+/// let first =
+///     Arrival { number: 0, sent_us: 7, range: 0..1000, note: None, at, is_marked: None, drops: Some(0) };
+/// let third = Arrival { number: 2, range: 2000..3000, drops: Some(1), ..first.clone() };
+/// assert_eq!(receiver.handle_data(&first), Ok(Fresh::All));
+/// assert_eq!(receiver.handle_data(&third), Ok(Fresh::All));
+///
+/// let feedback = receiver.poll_feedback(at).expect("the first is due at once");
+/// let [before, behind] = feedback.runs[..] else { panic!("one gap") };
+/// assert_eq!((before.received, before.missing, behind.received), (1, 1, 1));
+/// assert_eq!(before.evidence.host_drops, Some(true));
+/// ```
 #[derive(Debug)]
 pub struct Receiver {
     feedback_bytes_max: usize,
@@ -210,7 +231,7 @@ impl Receiver {
 
     /// When feedback is due next, if nothing comes before.
     ///
-    /// May change after [`Receiver::handle_data`] and [`Receiver::poll_feedback`].
+    /// Amid a round it is in the past. May change after [`Receiver::handle_data`] and [`Receiver::poll_feedback`].
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Duration> {
         if self.round.is_some() { Some(Duration::ZERO) } else { self.schedule.due() }

@@ -2,6 +2,22 @@
 //!
 //! A datagram is a [`Header`], and a body which is sealed where the transfer is: a [`DataHead`] and bytes of the object, or a [`Feedback`].
 //! There is one way to write each value, and a reader refuses any other.
+//!
+//! ```
+//! use barograph_transfer::wire::{DataHead, Header, Kind};
+//!
+//! let header = Header { kind: Kind::Data, transfer: 9, number: 0 };
+//! let head = DataHead { sent_us: 17, offset: 4096, note: None };
+//! let mut datagram = header.encode().to_vec();
+//! head.encode(&mut datagram);
+//! datagram.extend(b"bytes of the object");
+//!
+//! let (header, body) = Header::decode(&datagram)?;
+//! assert_eq!((header.kind, header.number), (Kind::Data, 0));
+//! let (head, payload) = DataHead::decode(body)?;
+//! assert_eq!((head.offset, payload), (4096, &b"bytes of the object"[..]));
+//! # Ok::<(), barograph_transfer::wire::WireError>(())
+//! ```
 
 mod data;
 mod feedback;

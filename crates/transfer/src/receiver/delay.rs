@@ -43,7 +43,7 @@ impl LeastDelay {
     fn turn(&mut self, at: Duration) {
         let behind = at - self.part_end;
         // Also before the first packet: then there is nothing to forget.
-        let turns = behind.as_secs() / PART.as_secs() + 1;
+        let turns = (behind.as_secs() / PART.as_secs()).saturating_add(1);
         for _ in 0..turns.min(PARTS as u64) {
             self.part = (self.part + 1) % PARTS;
             if let Some(part) = self.parts.get_mut(self.part) {

@@ -80,7 +80,7 @@ impl Held {
         self.stored.insert(range.clone());
         self.last = self.stored.get(&range.start).unwrap_or(range).clone();
         // Nothing is stored beyond the object, nor is any object longer than this.
-        let above = self.last.end..self.last.end.max(NUMBER_MAX) + 1;
+        let above = self.last.end..self.last.end.max(NUMBER_MAX).saturating_add(1);
         self.room_end = self.stored.gaps(&above).next().map_or(above.end, |gap| gap.end);
         Some(if is_whole { Fresh::All } else { Fresh::Parts(parts) })
     }

@@ -43,11 +43,12 @@ impl Numbers {
     /// # Errors
     /// It came, is forgotten, or is too far ahead.
     pub(super) fn place(&self, number: u64) -> Result<Place, Refusal> {
-        if number == self.next {
+        if NUMBER_MAX < number {
+            Err(Refusal::TooFar(number))
+        } else if number == self.next {
             Ok(Place::Next)
         } else if self.next < number {
-            let is_far = AHEAD_MAX < number - self.next || NUMBER_MAX < number;
-            if is_far { Err(Refusal::TooFar(number)) } else { Ok(Place::Ahead) }
+            if AHEAD_MAX < number - self.next { Err(Refusal::TooFar(number)) } else { Ok(Place::Ahead) }
         } else if number < self.floor {
             Err(Refusal::Repeated(number))
         } else {

@@ -52,10 +52,10 @@ impl Schedule {
                 let is_earned = PACKETS_EACH * u64::from(self.datagrams) <= self.packets;
                 let rest =
                     if is_earned { Duration::ZERO } else { rtt.clamp(REST_MIN, REST_MAX) * self.datagrams };
-                Some(last + period.max(rest))
+                Some(last.saturating_add(period.max(rest)))
             }
             (None, Some(last)) if self.repeats < REPEATS => {
-                Some(last + rtt.max(REST_MAX) * (1 << self.repeats))
+                Some(last.saturating_add(rtt.max(REST_MAX) * (1 << self.repeats)))
             }
             (None, _) => None,
         }

@@ -201,6 +201,22 @@ fn numbers_beyond_an_outage_are_taken_and_beyond_reason_not() {
 }
 
 #[test]
+fn the_ends_of_all_counts_are_safe() {
+    let mut receiver = Receiver::new(CONFIG, u64::MAX, RangeSet::new());
+    let end = Arrival { range: u64::MAX - 9..u64::MAX, sent_us: u32::MAX, at: Duration::MAX, ..packet(0) };
+    assert_eq!(receiver.handle_data(&end), Ok(Fresh::All));
+    let before = Arrival { range: u64::MAX - 20..u64::MAX - 5, ..packet(1) };
+    let new = u64::MAX - 20..u64::MAX - 9;
+    assert_eq!(receiver.handle_data(&before), Ok(Fresh::Parts(Vec::from([new]))));
+    assert_eq!(receiver.held().iter().collect::<Vec<_>>(), [&(u64::MAX - 20..u64::MAX)]);
+    assert!(receiver.poll_feedback(Duration::MAX).is_some());
+    assert!(receiver.poll_timeout().is_none_or(|due| due == Duration::MAX));
+    #[expect(clippy::reversed_empty_ranges, reason = "nobody keeps the caller from it")]
+    let reversed = Arrival { range: 9..2, ..packet(2) };
+    assert_eq!(receiver.handle_data(&reversed), Ok(Fresh::Nothing));
+}
+
+#[test]
 fn feedback_that_does_not_fit_goes_on_in_the_next() {
     let mut receiver = receiver(1 << 30);
     for number in 0..1_000 {
