@@ -37,6 +37,7 @@ bench:
 	cargo bench -p barograph-station --bench best
 	cargo bench -p barograph-timeout --features tower --bench cost
 	cargo bench -p barograph-loss --bench cost
+	cargo bench -p barograph-transfer --bench receiver
 
 # Score the forecasts on a folder of series of your own.
 lab:

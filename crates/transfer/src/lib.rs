@@ -13,6 +13,8 @@
 
 pub mod controller;
 mod ear;
+#[doc(hidden)]
+pub mod fuzzing;
 mod pacer;
 #[doc(hidden)]
 pub mod pair;

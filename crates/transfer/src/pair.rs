@@ -56,6 +56,24 @@ impl Taker for Receiver {
     }
 }
 
+impl<T: Taker + ?Sized> Taker for Box<T> {
+    fn take(&mut self, arrival: &Arrival) {
+        (**self).take(arrival);
+    }
+
+    fn report(&mut self, now: Duration) -> Option<Feedback> {
+        (**self).report(now)
+    }
+
+    fn due(&self) -> Option<Duration> {
+        (**self).due()
+    }
+
+    fn has_all(&self) -> bool {
+        (**self).has_all()
+    }
+}
+
 /// A datagram on its way.
 #[derive(Clone, Debug)]
 pub struct Parcel {

@@ -6,8 +6,8 @@ mod common;
 use std::time::Duration;
 
 use barograph_sim::{LinkSpec, Loss, Queue, Reorder};
-use barograph_transfer::SenderConfig;
-use barograph_transfer::pair::{Ended, Pair};
+use barograph_transfer::pair::{Ended, Pair, Taker};
+use barograph_transfer::{Receiver, ReceiverConfig, SenderConfig};
 use common::{Counter, Fixed, Line, MS, OVERHEAD, config, flow};
 use proptest::prelude::*;
 
@@ -63,7 +63,17 @@ struct Case {
     twice: f64,
     has_ear: bool,
     has_drops: bool,
+    is_counter: bool,
     seed: u64,
+}
+
+/// A receiver of ours, or the tests' own.
+fn taker(is_counter: bool, object_bytes: u64, payload_bytes: u32) -> Box<dyn Taker> {
+    if is_counter {
+        return Box::new(Counter::new(object_bytes, rangemap::RangeSet::new()));
+    }
+    let config = ReceiverConfig { payload_bytes, feedback_bytes_max: 1400 };
+    Box::new(Receiver::new(config, object_bytes, rangemap::RangeSet::new()))
 }
 
 fn cases() -> impl Strategy<Value = Case> {
@@ -71,14 +81,35 @@ fn cases() -> impl Strategy<Value = Case> {
     let object = prop_oneof![Just(0u64), 1u64..5000, 5000u64..4_000_000];
     let window = prop_oneof![Just(u64::MAX), Just(0), 3000u64..2_000_000];
     let rate = prop_oneof![3 => 5e4..1e8, 1 => Just(f64::INFINITY)];
-    let flags = (0.0..0.3, any::<bool>(), any::<bool>());
+    let flags = (0.0..0.3, any::<bool>(), any::<bool>(), any::<bool>());
     (links(), links(), object, payload, rate, window, flags, any::<u64>()).prop_map(
-        |(there, back, object_bytes, payload_bytes, rate, window, (twice, has_ear, has_drops), seed)| {
+        |(
+            there,
+            back,
+            object_bytes,
+            payload_bytes,
+            rate,
+            window,
+            (twice, has_ear, has_drops, is_counter),
+            seed,
+        )| {
             // Neither a million packets nor a week.
             let payload = u64::from(payload_bytes.max(1));
             let object_bytes = object_bytes.min(payload * if payload < 1000 { 3000 } else { 10_000 });
             let window = if object_bytes > 50 * payload { window.max(30_000) } else { window };
-            Case { there, back, object_bytes, payload_bytes, rate, window, twice, has_ear, has_drops, seed }
+            Case {
+                there,
+                back,
+                object_bytes,
+                payload_bytes,
+                rate,
+                window,
+                twice,
+                has_ear,
+                has_drops,
+                is_counter,
+                seed,
+            }
         },
     )
 }
@@ -96,14 +127,14 @@ proptest! {
         let mut link = Line::new(case.there.clone(), case.back.clone());
         link.twice = case.twice;
         let mut pair = Pair::new(link);
-        let mut flow = flow(config, case.object_bytes, controller, Counter::new(case.object_bytes, rangemap::RangeSet::new()));
+        let mut flow = flow(config, case.object_bytes, controller, taker(case.is_counter, case.object_bytes, case.payload_bytes));
         flow.has_drops = case.has_drops;
         pair.add(flow);
         let ended = pair.run(Duration::from_secs(3600), 3_000_000);
         let flight = &pair.flights()[0];
         prop_assert_eq!(ended, Ended::Done, "{:?} after {:?}, {:?}", flight.flow.sender.stats(), pair.now(), case);
         prop_assert_eq!(flight.violation, None);
-        prop_assert!(flight.flow.sender.is_done() && barograph_transfer::pair::Taker::has_all(&flight.flow.taker));
+        prop_assert!(flight.flow.sender.is_done() && flight.flow.taker.has_all());
         prop_assert_eq!(flight.flow.sender.poll_timeout(), None);
         prop_assert!(!pair.link.is_repeated, "a number twice");
 
@@ -126,9 +157,9 @@ proptest! {
     }
 }
 
-fn run(link: Line, config: SenderConfig, controller: Fixed, object_bytes: u64) -> Pair<Line, Counter> {
+fn run(link: Line, config: SenderConfig, controller: Fixed, object_bytes: u64) -> Pair<Line, Box<dyn Taker>> {
     let mut pair = Pair::new(link);
-    pair.add(flow(config, object_bytes, controller, Counter::new(object_bytes, rangemap::RangeSet::new())));
+    pair.add(flow(config, object_bytes, controller, taker(false, object_bytes, config.payload_bytes)));
     let ended = pair.run(Duration::from_secs(600), 10_000_000);
     assert_eq!(ended, Ended::Done, "{:?}", pair.flights()[0].flow.sender.stats());
     assert_eq!(pair.flights()[0].violation, None);
@@ -196,8 +227,7 @@ fn what_the_host_dropped_is_no_loss_to_the_controller() {
         let mut link = Line::new(lossy(0.0), lossy(0.0));
         link.stall = Some((10 * MS, 237 * MS));
         let mut pair = Pair::new(link);
-        let mut flow =
-            flow(config(4), 100_000_000, controller, Counter::new(100_000_000, rangemap::RangeSet::new()));
+        let mut flow = flow(config(4), 100_000_000, controller, taker(false, 100_000_000, 1200));
         flow.has_drops = has_count;
         pair.add(flow);
         assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
@@ -234,7 +264,7 @@ fn a_path_that_falls_silent_is_asked_seldom_and_used_again() {
     link.outage = Some((500 * MS, 40_500 * MS));
     let mut pair = Pair::new(link);
     let controller = Fixed { window: 50_000, ..controller };
-    pair.add(flow(config(6), 2_000_000, controller, Counter::new(2_000_000, rangemap::RangeSet::new())));
+    pair.add(flow(config(6), 2_000_000, controller, taker(false, 2_000_000, 1200)));
     assert_eq!(pair.run(40_000 * MS, 1_000_000), Ended::Time);
     let sender = &pair.flights()[0].flow.sender;
     let silence = sender.silence(pair.now());
@@ -253,8 +283,7 @@ fn many_flows_share_a_link() {
     let spec = LinkSpec { rate_bps: Some(100_000_000), queue: Queue::Bytes(100_000), ..lossy(0.001) };
     let mut pair = Pair::new(Line::new(spec, lossy(0.0)));
     for seed in 0..8 {
-        let flow =
-            flow(config(seed), 500_000, fixed(1.5e6), Counter::new(500_000, rangemap::RangeSet::new()));
+        let flow = flow(config(seed), 500_000, fixed(1.5e6), taker(false, 500_000, 1200));
         pair.add(barograph_transfer::pair::Flow { start: MS * 50 * seed as u32, ..flow });
     }
     // Numbers are each flow's own, and so is the check of them.
