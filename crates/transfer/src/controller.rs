@@ -45,12 +45,12 @@ pub struct Seen<'a> {
     pub delivery: Option<Delivery>,
     /// Losses whose cause became known, in order of their numbers; not those of the host.
     pub losses: &'a [Loss],
-    /// Packets whose loss became known to be the host's: they cap the rate ([`governor`]), and are no congestion.
-    pub host_lost_packets: u64,
-    /// Rate at which the receiver takes packets (bytes of the object a second), as it measured where that was the limit; 0 while it never was.
-    pub drain_bytes_s: u64,
     /// Highest packet number settled – acknowledged or lost – plus one, less the packets the host lost below it: counts loss intervals.
     pub settled_packets: u64,
+    /// Packets newly known to be lost by the receiving host.
+    pub host_lost_packets: u64,
+    /// Bytes a second, headers included, that the receiver last read while its socket overflowed; 0 where it does not tell.
+    pub drain_bytes_s: u64,
     /// Bytes of a full packet, headers included.
     pub packet_bytes: u32,
 }

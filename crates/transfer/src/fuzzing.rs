@@ -1,5 +1,7 @@
 //! What the fuzzers run, as plain functions, so that `cargo test` can replay their corpora.
 
+mod sender;
+
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::time::Duration;
@@ -8,6 +10,8 @@ use rangemap::RangeSet;
 
 use crate::wire::{DataHead, Feedback, Header, Kind, Note};
 use crate::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal};
+
+pub use self::sender::fuzz_sender;
 
 /// Decodes `data` as a datagram, and as the body of every kind; what is accepted is written again as it was.
 ///
@@ -350,5 +354,6 @@ mod tests {
     fn the_corpora_hold() {
         replay("datagram", fuzz_datagram);
         replay("receiver", fuzz_receiver);
+        replay("sender", fuzz_sender);
     }
 }

@@ -244,12 +244,21 @@ impl Sender {
 
     /// How long nothing was heard while something was under way: whether to give up is the caller's to decide.
     pub fn silence(&self, now: Duration) -> Duration {
-        self.timers.silence(now)
+        if self.book.in_flight_packets() == 0 { Duration::ZERO } else { self.timers.silence(now) }
     }
 
     /// How often the classifier looked at the window.
     pub fn looks(&self) -> u64 {
         self.ear.as_ref().map_or(0, |ear| ear.looks())
+    }
+
+    /// Packets and bytes under way, as they are counted and as the packets kept add up to; and how many are kept.
+    pub(crate) fn kept(&self) -> ([(u64, u64); 2], usize) {
+        let kept = (self.book.first()..self.book.end()).filter_map(|index| self.book.get(index));
+        let in_flight =
+            kept.filter(|sent| sent.fate == Fate::InFlight).map(|sent| u64::from(sent.len) + self.overhead);
+        let summed = in_flight.fold((0, 0), |(packets, bytes), length| (packets + 1, bytes + length));
+        ([(self.book.in_flight_packets(), self.book.in_flight_bytes()), summed], self.book.len())
     }
 
     fn full_bytes(&self) -> u64 {

@@ -5,10 +5,10 @@ mod common;
 
 use std::time::Duration;
 
-use barograph_sim::{LinkSpec, Loss, Queue, Reorder};
+use barograph_sim::{CodelParameters, Discipline, Hop, LinkSpec, Loss, Queue, Reorder};
 use barograph_transfer::pair::{Ended, Pair, Taker};
 use barograph_transfer::{Receiver, ReceiverConfig, SenderConfig};
-use common::{Counter, Fixed, Line, MS, OVERHEAD, config, flow};
+use common::{Counter, Fixed, Line, MS, OVERHEAD, Shared, config, flow};
 use proptest::prelude::*;
 
 fn lossy(loss: f64) -> LinkSpec {
@@ -289,4 +289,47 @@ fn many_flows_share_a_link() {
     // Numbers are each flow's own, and so is the check of them.
     assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), Ended::Done);
     assert!(pair.flights().iter().all(|flight| flight.done.is_some() && flight.violation.is_none()));
+}
+
+#[test]
+fn many_flows_share_a_queue_that_drops_early() {
+    let codel = Discipline::Codel(CodelParameters::default());
+    let hop = Hop { rate_bps: 50_000_000, queue_packets: 100, discipline: codel };
+    let queue = barograph_sim::Line::new(&[hop], 3).unwrap();
+    let mut pair = Pair::new(Shared { queue, back: 20 * MS });
+    for seed in 0..4 {
+        // Twice what the queue takes, so that it has to drop.
+        pair.add(flow(config(seed), 2_000_000, fixed(3e6), taker(false, 2_000_000, 1200)));
+    }
+    assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), Ended::Done);
+    for flight in pair.flights() {
+        let stats = flight.flow.sender.stats();
+        assert!(flight.done.is_some() && flight.violation.is_none() && stats.lost_packets > 100, "{stats:?}");
+        assert_eq!(stats.lost_host, 0, "a queue is no host");
+    }
+    let least = 4.0 * 2_000_000.0 * 8.0 / 50e6;
+    let last = pair.flights().iter().filter_map(|flight| flight.done).max().unwrap().as_secs_f64();
+    assert!((least..2.0 * least).contains(&last), "{last} s");
+}
+
+#[test]
+fn both_causes_at_once_are_told_apart_by_the_count() {
+    let controller = fixed(2.5e7);
+    let told = controller.told.clone();
+    let mut link = Line::new(lossy(0.002), lossy(0.01));
+    link.stall = Some((10 * MS, 237 * MS));
+    let mut pair = Pair::new(link);
+    pair.add(flow(config(7), 100_000_000, controller, taker(false, 100_000_000, 1200)));
+    assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
+    let (flight, told) = (&pair.flights()[0], told.lock().unwrap());
+    let stats = flight.flow.sender.stats();
+    // A packet that the network lost beside a run of the host's counts as the host's, and the other way round.
+    let host = stats.lost_host as f64 / f64::from(flight.drops);
+    assert!((0.98..1.02).contains(&host), "{host} of what the host dropped, {stats:?}");
+    let network = stats.lost_network as f64 / (stats.lost_packets - stats.lost_host) as f64;
+    assert!(stats.lost_network > 150 && network == 1.0, "{stats:?}");
+    // Intervals between losses are of packets that the host did not lose: 500 in the mean.
+    let gaps: Vec<u64> = told.losses.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
+    let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
+    assert!((400.0..600.0).contains(&mean), "{mean} packets between losses");
 }

@@ -272,6 +272,9 @@ impl Sender {
 
     /// Tells the controller.
     pub(super) fn tell(&mut self, now: Duration, delivery: Option<Delivery>) {
+        let (full, drained) = (self.full_bytes(), self.heeded.totals.drain_bytes_s);
+        // The receiver counts bytes of the object; on the way each packet has more.
+        let drain = u128::from(drained) * u128::from(full) / u128::from(self.payload);
         let news = &mut self.news;
         let seen = Seen {
             rtt: self.rtt,
@@ -283,9 +286,9 @@ impl Sender {
             delivery,
             losses: &news.losses,
             host_lost_packets: std::mem::take(&mut news.host_lost),
-            drain_bytes_s: self.heeded.totals.drain_bytes_s,
+            drain_bytes_s: u64::try_from(drain).unwrap_or(u64::MAX),
             settled_packets: news.settled,
-            packet_bytes: u32::try_from(self.payload + self.overhead).unwrap_or(u32::MAX),
+            packet_bytes: u32::try_from(full).unwrap_or(u32::MAX),
         };
         self.controller.on_feedback(now, &seen);
         self.news.losses.clear();

@@ -162,68 +162,11 @@ fn the_same_report_again_costs_nothing_and_changes_nothing() {
     assert_eq!((sender.stats(), sender.news_settled()), (stats, settled));
 }
 
-#[derive(Clone, Debug)]
-enum Step {
-    Poll(u64, usize),
-    Hear {
-        number: u64,
-        start: u64,
-        runs: Vec<(u32, u32, Option<bool>)>,
-        echo: Option<(u64, u32, u32)>,
-        totals: u64,
-    },
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let small = || prop_oneof![8 => 0u32..40, 1 => any::<u32>()];
-    let place = || prop_oneof![8 => 0u64..600, 1 => any::<u64>()];
-    let run = (small(), small(), any::<Option<bool>>());
-    let hear =
-        (0u64..50, place(), prop::collection::vec(run, 0..8), any::<Option<(u16, u32, u32)>>(), 0u64..3)
-            .prop_map(|(number, start, runs, echo, totals)| Step::Hear {
-                number,
-                start,
-                runs,
-                echo: echo.map(|(number, sent_us, held_us)| (u64::from(number) % 400, sent_us, held_us)),
-                totals,
-            });
-    let poll = (0u64..200, 0usize..80).prop_map(|(ms, packets)| Step::Poll(ms, packets));
-    prop::collection::vec(prop_oneof![poll, hear], 1..60)
-}
-
 proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn whatever_a_receiver_says_the_book_adds_up(steps in steps(), seed: u64, object in 0u64..400_000) {
-        let mut sender = sender(object, seed);
-        let mut now = MS;
-        for step in steps {
-            match step {
-                Step::Poll(ms, packets) => {
-                    now += MS * ms as u32;
-                    sender.handle_timeout(now);
-                    send(&mut sender, now, packets);
-                }
-                Step::Hear { number, start, runs: told, echo, totals } => {
-                    let told = told.iter().map(|(received, missing, host_drops)| Run {
-                        received: *received, missing: *missing,
-                        evidence: Evidence { host_drops: *host_drops, ..Evidence::default() },
-                    });
-                    let echo = echo.map(|(number, sent_us, held_us)| Echo { number, sent_us, held_us });
-                    let totals = Totals { packets: totals, ..Totals::default() };
-                    // A receiver that breaks the protocol is heard no more; here it is, which must not matter.
-                    let _ = sender.handle_feedback(now, number, &Feedback { start, runs: told.collect(), echo, totals });
-                }
-            }
-            let in_flight = (sender.book.first()..sender.book.end())
-                .filter_map(|index| sender.book.get(index))
-                .filter(|sent| sent.fate == Fate::InFlight);
-            prop_assert_eq!(sender.book.in_flight_packets(), in_flight.clone().count() as u64);
-            prop_assert_eq!(sender.in_flight_bytes(), in_flight.map(|sent| u64::from(sent.len) + 50).sum::<u64>());
-            prop_assert!(sender.stats().acked_bytes <= object);
-            // Nothing is stuck: what is not there is under way, waits, or is done.
-            let is_alive = sender.is_done() || sender.poll_timeout().is_some();
-            prop_assert!(is_alive, "{sender:?}");
-        }
+    fn whatever_a_receiver_says_the_sender_keeps_its_promises(data in prop::collection::vec(any::<u8>(), 0..600)) {
+        crate::fuzzing::fuzz_sender(&data);
     }
 }
 

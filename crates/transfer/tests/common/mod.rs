@@ -76,6 +76,33 @@ impl Link for Line {
     }
 }
 
+/// A queue that all share, with a discipline of its own, and a way back that only takes time.
+#[derive(Debug)]
+pub struct Shared {
+    pub queue: barograph_sim::Line<Parcel>,
+    pub back: Duration,
+}
+
+impl Link for Shared {
+    fn carry(&mut self, now: Duration, parcel: Parcel, arrivals: &mut Vec<Arrived>) {
+        match parcel.load {
+            Load::Data(_) => self.queue.push(now, parcel.bytes as usize, parcel),
+            Load::Feedback(..) => {
+                arrivals.push(Arrived { at: now + self.back, parcel, is_marked: None, is_dropped: false });
+            }
+        }
+    }
+
+    fn next_at(&self) -> Option<Duration> {
+        self.queue.next_at()
+    }
+
+    fn pop(&mut self, now: Duration) -> Option<Arrived> {
+        let (at, parcel) = self.queue.pop(now)?;
+        Some(Arrived { at, parcel, is_marked: None, is_dropped: false })
+    }
+}
+
 /// A receiver that keeps what came and reports it, a quarter of a round trip after something came.
 #[derive(Debug)]
 pub struct Counter {
