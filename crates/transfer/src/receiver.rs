@@ -44,7 +44,8 @@ pub struct Arrival {
     pub at: Duration,
     /// Whether it was marked as congested (RFC 3168); `None` where that is not seen.
     pub is_marked: Option<bool>,
-    /// The kernel's count of what the socket dropped so far (SO_RXQ_OVFL, wrapping); `None` where there is none.
+    /// The kernel's count of what the socket dropped so far (SO_RXQ_OVFL, wrapping); `None` where there is none. Linux tells none while it
+    /// is 0: where the option is set, that is `Some(0)`, or nothing would be known of the first gap.
     pub drops: Option<u32>,
 }
 

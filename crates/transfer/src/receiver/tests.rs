@@ -241,8 +241,9 @@ fn the_last_bytes_are_told_at_once() {
     let last = Arrival { at: packet(0).at + us(2), ..packet(2) };
     receiver.handle_data(&last).unwrap();
     assert!(receiver.is_complete());
-    let told = receiver.poll_feedback(last.at).unwrap();
+    let told = receiver.poll_feedback(last.at + us(50)).unwrap();
     assert_eq!(counts(&told), [(3, 0)]);
+    assert_eq!(told.echo, Some(Echo { number: 2, sent_us: 2_000, held_us: 50 }));
 }
 
 #[test]
