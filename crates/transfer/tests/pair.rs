@@ -77,8 +77,8 @@ fn taker(is_counter: bool, object_bytes: u64, payload_bytes: u32) -> Box<dyn Tak
 }
 
 fn cases() -> impl Strategy<Value = Case> {
-    let payload = prop_oneof![4 => 1000u32..1500, 1 => Just(0u32), 1 => 1u32..100, 1 => Just(u32::MAX)];
-    let object = prop_oneof![Just(0u64), 1u64..5000, 5000u64..4_000_000];
+    let payload = prop_oneof![20 => 1000u32..1500, 2 => Just(0u32), 4 => 1u32..100, 1 => Just(u32::MAX)];
+    let object = prop_oneof![1 => Just(0u64), 3 => 1u64..5000, 16 => 5000u64..4_000_000];
     let window = prop_oneof![Just(u64::MAX), Just(0), 3000u64..2_000_000];
     let rate = prop_oneof![3 => 5e4..1e8, 1 => Just(f64::INFINITY)];
     let flags = (0.0..0.3, any::<bool>(), any::<bool>(), any::<bool>());

@@ -112,7 +112,8 @@ fn what_came_after_all_is_told_to_nobody() {
     let mut heard = Vec::new();
     ear.lose(moment(MS), missing(100, 5, Evidence::default()), &mut heard);
     ear.lose(moment(MS), missing(200, 1, Evidence::default()), &mut heard);
-    assert_eq!([102, 200, 7, 102].map(|index| ear.find(index, 1500)), [None; 4]);
+    let forgotten = Some(Cause::Unknown);
+    assert_eq!([102, 200, 7, 102].map(|index| ear.find(index, 1500)), [None, None, forgotten, forgotten]);
     ear.listen(moment(40 * MS), 300, &mut heard);
     let told: Vec<_> =
         heard.iter().map(|heard| (heard.missing.index, heard.missing.packets, heard.missing.bytes)).collect();

@@ -75,10 +75,13 @@ impl Window {
         }
     }
 
-    /// A packet came after all: whose its loss was said to be.
+    /// A packet came after all: whose its loss was said to be, if it was told.
     pub(super) fn find(&mut self, index: u64, bytes: u64) -> Option<Cause> {
         let at = self.gaps.partition_point(|gap| gap.end() <= index);
-        let gap = self.gaps.get_mut(at).filter(|gap| gap.missing.index <= index)?;
+        // What is not kept was told when it left.
+        let Some(gap) = self.gaps.get_mut(at).filter(|gap| gap.missing.index <= index) else {
+            return Some(Cause::Unknown);
+        };
         let before = (index - gap.missing.index) as u32;
         let after = gap.missing.packets.saturating_sub(before + 1);
         let told = gap.told;
