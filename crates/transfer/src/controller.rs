@@ -1,5 +1,11 @@
 //! How fast to send: rate controllers behind one trait.
 
+pub mod estimate;
+pub mod history;
+pub mod response;
+
+pub use response::Response;
+
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -7,7 +13,7 @@ use crate::Rtt;
 
 /// Sets the rate of a transfer from what its feedback says.
 ///
-/// A controller hears only of losses that are not the host's; those cap the rate elsewhere ([`governor`]). What it is told is in packets
+/// A controller hears only of losses that are not the host's; those cap the rate elsewhere. What it is told is in packets
 /// and bytes as they travel, headers included.
 pub trait Controller: Debug + Send {
     /// What users call it.
@@ -47,6 +53,10 @@ pub struct Seen<'a> {
     pub losses: &'a [Loss],
     /// Highest packet number settled – acknowledged or lost – plus one, less the packets the host lost below it: counts loss intervals.
     pub settled_packets: u64,
+    /// Packets newly known to be lost by the receiving host.
+    pub host_lost_packets: u64,
+    /// Bytes a second, headers included, that the receiver last read while its socket overflowed; 0 where it does not tell.
+    pub drain_bytes_s: u64,
     /// Bytes of a full packet, headers included.
     pub packet_bytes: u32,
 }
