@@ -71,9 +71,10 @@ pub struct Seen<'a> {
     pub losses: &'a [Loss],
     /// Highest packet number settled – acknowledged or lost – plus one, less the packets the host lost below it: counts loss intervals.
     pub settled_packets: u64,
-    /// Packets newly known to be lost by the receiving host.
+    /// Packets newly known to be lost by the receiving host: they cap the rate ([`Governor`]), and are no congestion.
     pub host_lost_packets: u64,
-    /// Bytes a second, headers included, that the receiver last read while its socket overflowed; 0 where it does not tell.
+    /// Rate at which the receiver takes packets (bytes a second, headers included), as it measured where that was the limit; 0 while it
+    /// never was.
     pub drain_bytes_s: u64,
     /// Bytes of a full packet, headers included.
     pub packet_bytes: u32,

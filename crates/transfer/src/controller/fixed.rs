@@ -17,7 +17,11 @@ pub struct Fixed {
 impl Fixed {
     /// At [`Config::rate_bytes_s`].
     pub fn new(config: Config) -> Self {
-        Self { bytes_s: config.rate(), packet_bytes: 1.0, silence: Silence::default() }
+        Self {
+            bytes_s: config.rate(),
+            packet_bytes: f64::from(config.packet_bytes.max(1)),
+            silence: Silence::default(),
+        }
     }
 }
 

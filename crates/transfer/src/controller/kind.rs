@@ -97,6 +97,8 @@ pub fn named(name: &str) -> Option<Box<dyn Controller>> {
 pub struct Config {
     /// The rate that [`Fixed`] keeps and [`Paper`] begins with (bytes a second, headers included).
     pub rate_bytes_s: f64,
+    /// Bytes of a full packet, headers included.
+    pub packet_bytes: u32,
 }
 
 impl Config {
@@ -107,9 +109,9 @@ impl Config {
 }
 
 impl Default for Config {
-    /// 1 Gbit/s: the paper's hosts had such links (Dickens §4.1.1), and most hosts of today have.
+    /// 1 Gbit/s: the paper's hosts had such links (Dickens §4.1.1), and most hosts of today have; in packets as Ethernet carries.
     fn default() -> Self {
-        Self { rate_bytes_s: 125e6 }
+        Self { rate_bytes_s: 125e6, packet_bytes: 1500 }
     }
 }
 
@@ -136,7 +138,7 @@ mod tests {
     #[test]
     fn no_rate_is_the_default() {
         for rate_bytes_s in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            let fixed = Kind::Fixed.controller(Config { rate_bytes_s });
+            let fixed = Kind::Fixed.controller(Config { rate_bytes_s, ..Config::default() });
             assert_eq!(fixed.rate_bytes_s(), 125e6);
         }
     }

@@ -51,7 +51,7 @@ impl Paper {
         Self {
             mode,
             rate_max: rate,
-            packet_bytes: 1.0,
+            packet_bytes: f64::from(config.packet_bytes.max(1)),
             window: None,
             rate,
             end: 0,

@@ -66,7 +66,7 @@ fn the_papers_controller_keeps_to_its_equation_once_the_start_is_forgotten() {
 
 #[test]
 fn the_paper_begins_at_the_most_and_one_loss_brings_it_down() {
-    let mut paper = Paper::new(Mode::Window, Config { rate_bytes_s: 12.5e6 });
+    let mut paper = Paper::new(Mode::Window, Config { rate_bytes_s: 12.5e6, ..Config::default() });
     assert_eq!((paper.rate_bytes_s(), paper.window_bytes()), (12.5e6, u64::MAX));
     // 100 ms of 12.5 MB/s are 1250 packets of 1000 bytes.
     let rtt = path::rtt(Duration::from_millis(100));
@@ -150,7 +150,8 @@ fn silence_halves_every_rate_down_to_a_packet_in_64_seconds() {
 
 /// What of the host's 300 Mbit/s is used and what of the packets is thrown away, offered 1 Gbit/s, after the first ten seconds.
 fn contended(host: Host, losses: Losses, round_trips: u32) -> (f64, f64) {
-    let mut governor = Governor::new(Box::new(Fixed::new(Config { rate_bytes_s: 125e6 })));
+    let mut governor =
+        Governor::new(Box::new(Fixed::new(Config { rate_bytes_s: 125e6, ..Config::default() })));
     let mut state = State::new(Path { losses, host: Some(host) });
     state.run(&mut governor, 1000);
     let (acked, sent, lost) = (state.acked, state.sent, state.host_lost);
@@ -205,7 +206,8 @@ fn a_host_that_stalls_is_used_too_and_without_loss_where_its_buffer_holds_what_c
 
 #[test]
 fn a_host_that_is_free_again_is_used_again() {
-    let mut governor = Governor::new(Box::new(Fixed::new(Config { rate_bytes_s: 125e6 })));
+    let mut governor =
+        Governor::new(Box::new(Fixed::new(Config { rate_bytes_s: 125e6, ..Config::default() })));
     let host =
         Host { drain_bytes_s: DRAIN_BYTES_S, buffer_bytes: 212_992.0, is_told: true, scheduled: (1, 1) };
     let mut state = State::new(Path { losses: Losses::None, host: Some(host) });

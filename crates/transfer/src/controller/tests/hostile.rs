@@ -112,7 +112,7 @@ proptest! {
     #[test]
     fn rates_stay_rates(calls in proptest::collection::vec(told(), 1..40), configured in rate()) {
         for kind in Kind::ALL {
-            let mut controller = kind.controller(Config { rate_bytes_s: configured });
+            let mut controller = kind.controller(Config { rate_bytes_s: configured, ..Config::default() });
             let mut now = Duration::ZERO;
             for told in &calls {
                 now = now.saturating_add(told.passed);
