@@ -50,7 +50,7 @@ impl Equation {
         self.packet_bytes = packet_bytes(seen);
         self.settled = self.settled.max(seen.settled_packets);
         if self.round_trip_s.replace(round_trip).is_none() {
-            // RFC 5348 §4.2: "the sender sets the allowed rate to W_init/R".
+            // RFC 5348 §4.2: W_init / R.
             self.rate = Some(self.start_bytes as f64 / round_trip);
             self.raised = now;
         }
@@ -84,7 +84,7 @@ impl Equation {
         let received = self.received.greatest();
         match (self.round_trip_s, self.rate) {
             (Some(_), Some(_)) if self.equation.is_finite() => {
-                // "2 * X_recv was already limiting the sending rate", or the equation was.
+                // Either twice what arrives limited the rate, or the equation did.
                 let limit = if 2.0 * received < self.equation { received } else { 0.5 * self.equation };
                 let limit = limit.max(floor_bytes_s(self.packet_bytes));
                 self.received.replace(0.5 * limit);

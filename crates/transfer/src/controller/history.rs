@@ -135,7 +135,7 @@ impl LossHistory {
     }
 }
 
-/// RFC 5348 §5.4: "n SHOULD be 8", and their weights.
+/// RFC 5348 §5.4, for eight intervals.
 const WEIGHTS: [f64; INTERVALS] = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
 
 /// How many events a history keeps.

@@ -8,7 +8,7 @@ use crate::Rtt;
 /// Bytes that may be sent before a round trip is known (RFC 6928 §2).
 pub(super) const START_BYTES: u64 = 14_600;
 
-/// Seconds: "at least one packet every 64 seconds" (RFC 5348 §4.3, `t_mbi`).
+/// Seconds between packets, at the most (RFC 5348 §4.3, `t_mbi`).
 const INTERVAL_MAX_S: f64 = 64.0;
 
 /// The least that a controller sends (bytes a second), so that it hears when the path is there again.

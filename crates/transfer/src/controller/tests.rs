@@ -1,5 +1,6 @@
 //! Controllers in a closed loop with a path of a fixed round trip, and against whatever they may be told.
 
+mod bottleneck;
 mod hostile;
 mod path;
 
@@ -146,6 +147,18 @@ fn silence_halves_every_rate_down_to_a_packet_in_64_seconds() {
     let mut unheard = HighSpeed::default();
     unheard.on_silence(Duration::from_secs(1));
     assert_eq!(unheard.rate_bytes_s(), 7300.0);
+}
+
+#[test]
+fn a_bottleneck_with_a_queue_is_filled() {
+    for kind in [Kind::HighSpeed, Kind::Tfrc, Kind::Scalable] {
+        for rtt_ms in [20, 100] {
+            let mut controller = kind.controller(Config::default());
+            let made = bottleneck::run(&mut *controller, 100e6, Duration::from_millis(rtt_ms), 60);
+            println!("{kind} {rtt_ms} ms: {made:?}");
+            assert!(0.95 <= made.used && made.lost <= 0.005, "{kind} {rtt_ms} ms: {made:?}");
+        }
+    }
 }
 
 /// What of the host's 300 Mbit/s is used and what of the packets is thrown away, offered 1 Gbit/s, after the first ten seconds.
