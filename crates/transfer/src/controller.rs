@@ -1,5 +1,29 @@
 //! How fast to send: rate controllers behind one trait.
 
+mod equation;
+pub mod estimate;
+mod fixed;
+mod governor;
+mod highspeed;
+pub mod history;
+mod kind;
+mod limits;
+pub mod paper;
+pub mod response;
+mod scalable;
+#[cfg(test)]
+mod tests;
+mod tfrc;
+
+pub use fixed::Fixed;
+pub use governor::Governor;
+pub use highspeed::HighSpeed;
+pub use kind::{Config, Kind, UnknownKind, named};
+pub use paper::Paper;
+pub use response::Response;
+pub use scalable::Scalable;
+pub use tfrc::Tfrc;
+
 use std::fmt::Debug;
 use std::time::Duration;
 
@@ -7,7 +31,7 @@ use crate::Rtt;
 
 /// Sets the rate of a transfer from what its feedback says.
 ///
-/// A controller hears only of losses that are not the host's; those cap the rate elsewhere ([`governor`]). What it is told is in packets
+/// A controller hears only of losses that are not the host's; those cap the rate elsewhere ([`Governor`]). What it is told is in packets
 /// and bytes as they travel, headers included.
 pub trait Controller: Debug + Send {
     /// What users call it.
@@ -85,3 +109,6 @@ pub struct Loss {
     /// Bytes that were under way when the first was sent.
     pub in_flight_bytes: u64,
 }
+
+/// No controller sends faster (bytes a second): 8 Tbit/s, which no link has.
+const RATE_MAX_BYTES_S: f64 = 1e12;
