@@ -1,5 +1,7 @@
 //! How fast to send: rate controllers behind one trait.
 
+pub mod model;
+
 use std::fmt::Debug;
 use std::time::Duration;
 
