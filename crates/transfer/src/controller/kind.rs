@@ -4,12 +4,15 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::limits::positive;
+use super::model::Model;
 use super::paper::{Mode, Paper};
 use super::{Controller, Fixed, Governor, HighSpeed, RATE_MAX_BYTES_S, Scalable, Tfrc};
 
 /// The controllers there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
+    /// [`Model`].
+    Model,
     /// [`Paper`] by windows.
     Paper,
     /// [`Paper`] by rates.
@@ -26,12 +29,13 @@ pub enum Kind {
 
 impl Kind {
     /// All of them, in the order in which help lists them.
-    pub const ALL: [Self; 6] =
-        [Self::HighSpeed, Self::Tfrc, Self::Scalable, Self::Fixed, Self::Paper, Self::PaperRate];
+    pub const ALL: [Self; 7] =
+        [Self::Model, Self::HighSpeed, Self::Tfrc, Self::Scalable, Self::Fixed, Self::Paper, Self::PaperRate];
 
     /// What users call it.
     pub fn name(self) -> &'static str {
         match self {
+            Self::Model => "model",
             Self::Paper => "paper",
             Self::PaperRate => "paper-rate",
             Self::HighSpeed => "highspeed",
@@ -44,6 +48,9 @@ impl Kind {
     /// What it does, in a line for help.
     pub fn about(self) -> &'static str {
         match self {
+            Self::Model => {
+                "a model of the path's bandwidth and delay: random loss under 2 % is no congestion"
+            }
             Self::Paper => "as FOBS: starts at the rate given, then by all losses since, window by window",
             Self::PaperRate => "as FOBS by rates: the same at each loss",
             Self::HighSpeed => "HighSpeed TCP's equation over recent loss events",
@@ -58,6 +65,7 @@ impl Kind {
         let inner: Box<dyn Controller> = match self {
             Self::Paper => return Box::new(Paper::new(Mode::Window, config)),
             Self::PaperRate => return Box::new(Paper::new(Mode::Rate, config)),
+            Self::Model => Box::new(Model::new(config.packet_bytes, config.seed)),
             Self::HighSpeed => Box::new(HighSpeed::default()),
             Self::Tfrc => Box::new(Tfrc::default()),
             Self::Scalable => Box::new(Scalable::default()),
@@ -99,6 +107,8 @@ pub struct Config {
     pub rate_bytes_s: f64,
     /// Bytes of a full packet, headers included.
     pub packet_bytes: u32,
+    /// What [`Model`] draws the times of its probes from, so that flows that start together do not probe together.
+    pub seed: u64,
 }
 
 impl Config {
@@ -111,7 +121,7 @@ impl Config {
 impl Default for Config {
     /// 1 Gbit/s: the paper's hosts had such links (Dickens §4.1.1), and most hosts of today have; in packets as Ethernet carries.
     fn default() -> Self {
-        Self { rate_bytes_s: 125e6, packet_bytes: 1500 }
+        Self { rate_bytes_s: 125e6, packet_bytes: 1500, seed: 0 }
     }
 }
 
@@ -131,7 +141,7 @@ mod tests {
         let error = "cubic".parse::<Kind>().unwrap_err().to_string();
         assert_eq!(
             error,
-            "no rate controller is called \"cubic\"; there are highspeed, tfrc, scalable, fixed, paper, paper-rate"
+            "no rate controller is called \"cubic\"; there are model, highspeed, tfrc, scalable, fixed, paper, paper-rate"
         );
     }
 
