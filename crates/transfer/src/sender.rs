@@ -104,8 +104,9 @@ pub struct Sender {
     reorder: Reorder,
     /// Packets below this index are settled.
     settled: u64,
-    /// What was settled when the last round ended, and the one before: below the second, lost packets are forgotten; others may still come.
+    /// What was settled when the last round (or two round trips) ended, and the one before: below the second, lost packets are forgotten; others may still come.
     round_ends: [u64; 2],
+    rounded: Duration,
     has_lost_in_round: bool,
     /// The highest index acknowledged, plus one.
     acked_to: u64,
@@ -143,6 +144,7 @@ impl Sender {
             reorder: Reorder::default(),
             settled: 0,
             round_ends: [0; 2],
+            rounded: Duration::ZERO,
             has_lost_in_round: false,
             acked_to: 0,
             heeded: Heeded::default(),

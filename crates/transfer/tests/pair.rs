@@ -115,7 +115,12 @@ fn cases() -> impl Strategy<Value = Case> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 96,
+        max_shrink_iters: 100,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
     #[test]
     fn every_object_arrives_whole(case in cases()) {
         let payload = u64::from(case.payload_bytes.max(1));
@@ -332,4 +337,26 @@ fn both_causes_at_once_are_told_apart_by_the_count() {
     let gaps: Vec<u64> = told.losses.windows(2).map(|pair| pair[1].at - pair[0].at).collect();
     let mean = gaps.iter().sum::<u64>() as f64 / gaps.len() as f64;
     assert!((400.0..600.0).contains(&mean), "{mean} packets between losses");
+}
+
+#[test]
+fn lost_reports_make_no_losses() {
+    // Some ten datagrams a report, of which one in ten is lost.
+    let object_bytes = 40_000_000;
+    let receiver = ReceiverConfig { payload_bytes: 1200, feedback_bytes_max: 200 };
+    let mut pair = Pair::new(Line::new(lossy(0.02), lossy(0.1)));
+    let taker = Receiver::new(receiver, object_bytes, rangemap::RangeSet::new());
+    pair.add(flow(config(8), object_bytes, fixed(1.25e8), taker));
+    assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
+    let stats = pair.flights()[0].flow.sender.stats();
+    assert!(stats.lost_packets > 500 && stats.spurious_packets == 0, "{stats:?}");
+}
+
+#[test]
+fn an_object_arrives_although_only_the_first_datagram_of_a_report_does() {
+    // The way back holds one datagram.
+    let back = LinkSpec { rate_bps: Some(7_000_000), queue: Queue::Bytes(1500), ..lossy(0.0) };
+    let pair = run(Line::new(lossy(0.2), back), config(9), fixed(8e7), 3_000_000);
+    let done = pair.flights()[0].done.unwrap();
+    assert!(done < 5000 * MS, "{done:?}");
 }

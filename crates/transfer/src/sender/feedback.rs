@@ -71,8 +71,13 @@ impl Sender {
         self.detect_losses(now, lost_to);
         self.listen(now);
         let (is_round, delivery) = self.path.sample(nanos(now), self.rtt.min);
-        if is_round {
-            self.end_round();
+        if is_round && std::mem::take(&mut self.has_lost_in_round) {
+            self.reorder.calm_down();
+        }
+        // Where of a report only the first datagram comes through, rounds do not end, and it has to begin further on all the same.
+        if is_round || self.rounded + self.rtt.longer() * 2 <= now {
+            self.rounded = now;
+            self.round_ends = [self.settled, self.round_ends[0]];
         }
         self.heeded.acked_to = self.acked_to;
         self.forget();
@@ -254,13 +259,6 @@ impl Sender {
             sent: missing.sent,
             in_flight_bytes: missing.in_flight_bytes,
         });
-    }
-
-    fn end_round(&mut self) {
-        self.round_ends = [self.settled, self.round_ends[0]];
-        if std::mem::take(&mut self.has_lost_in_round) {
-            self.reorder.calm_down();
-        }
     }
 
     fn forget(&mut self) {
