@@ -11,7 +11,6 @@ use self::judge::{Judged, Tally, cause};
 use self::lengths::{Lengths, some};
 use self::parts::{MeanDelay, Part, Parts, gaps_only};
 use self::pattern::{Known, Pattern};
-use crate::paper::LOSS_RATE_MAX;
 use crate::{Cause, Diagnosis, Evidence, Found, Gap, GapEvidence, Metrics, ModelError, Signature, WORD_MAX};
 
 #[cfg(feature = "fit")]
@@ -48,7 +47,7 @@ impl Classifier {
 
     /// Who lost the packets of a window, of which `metrics` were measured.
     pub fn diagnose(&self, signature: &Signature, metrics: &Metrics, evidence: &Evidence) -> Diagnosis {
-        let mut found = Found { extrapolated: signature.loss_rate() > LOSS_RATE_MAX, ..Found::default() };
+        let mut found = Found::default();
         if let Some(claimed) = evidence.host_drops {
             let host = claimed.min(metrics.lost);
             found.disbelieved = claimed > host;
@@ -72,7 +71,7 @@ impl Classifier {
             return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
         }
         let known = Known::of(evidence);
-        found.note(known);
+        self.note(&mut found, metrics, known);
         let judged = self.judge(|| signature.gaps(), metrics, known);
         let mut tally = Tally::default();
         tally.add(judged.long_lost, judged.long);
@@ -91,7 +90,7 @@ impl Classifier {
         gaps: impl Iterator<Item = GapEvidence> + Clone,
         mut say: impl FnMut(Gap, Cause, f64),
     ) -> Diagnosis {
-        let mut found = Found { extrapolated: signature.loss_rate() > LOSS_RATE_MAX, ..Found::default() };
+        let mut found = Found::default();
         if has_too_little(metrics) {
             signature.gaps().for_each(|gap| say(gap, Cause::Unknown, 0.5));
             return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
@@ -118,7 +117,7 @@ impl Classifier {
                 !found.host_drops || window_count.is_some() && evidence.host_drops > Some(metrics.lost);
         }
         let parts = Parts::of(each(), found.host_drops);
-        let judge = |part: Part| {
+        let mut judge = |part: Part| {
             if !parts.may_have(part) {
                 return None;
             }
@@ -127,16 +126,15 @@ impl Classifier {
             let of_part_with_delay = of_part().inspect(|(gap, known)| delay.add(*gap, known));
             let metrics = Metrics::of_gaps(metrics.packets, gaps_only(of_part_with_delay));
             let known = parts.known(part, delay, evidence);
-            (metrics.gaps > 0).then(|| (self.judge(|| gaps_only(of_part()), &metrics, known), known))
+            (metrics.gaps > 0).then(|| {
+                self.note(&mut found, &metrics, known);
+                self.judge(|| gaps_only(of_part()), &metrics, known)
+            })
         };
         let (delayed, rest) = (judge(Part::Delayed), judge(Part::Rest));
-        for (_, known) in delayed.iter().chain(&rest) {
-            found.note(*known);
-        }
         let mut tally = Tally::default();
         for (gap, known) in each() {
-            let p_host =
-                |judged: Option<(Judged, Known)>| judged.map_or(0.5, |(judged, _)| judged.p_host(gap));
+            let p_host = |judged: Option<Judged>| judged.map_or(0.5, |judged| judged.p_host(gap));
             let p_host = match parts.of_gap(&known) {
                 Part::Host => 1.0,
                 Part::Network => 0.0,
@@ -146,7 +144,7 @@ impl Classifier {
             tally.add(gap.lost, p_host);
             say(gap, cause(p_host), p_host);
         }
-        tally.diagnosis(rest.and_then(|(judged, _)| judged.shape), found)
+        tally.diagnosis(rest.and_then(|judged| judged.shape), found)
     }
 }
 

@@ -5,7 +5,7 @@
 pub struct Evidence {
     /// Packets that the sender sends at once, at least 1.
     pub burst: Option<u32>,
-    /// One-way delay just before the losses, above the path's minimum (s), in the mean over the losses.
+    /// One-way delay just before the losses, above the path's minimum (s), in the mean over the losses; less than 0 counts as 0.
     pub delay_s: Option<f64>,
     /// Packets that the receiving socket dropped in the window, by the kernel's own count.
     pub host_drops: Option<u32>,
@@ -70,7 +70,8 @@ pub struct Found {
     pub marks: bool,
     /// A claim of drops that was not believed: the pattern contradicts it, or it is of more packets than were lost.
     pub disbelieved: bool,
-    /// A loss rate above 0.05, for which no figures are given.
+    /// The pattern was judged at a loss rate above 0.05, or of a window that is longer or shorter than those the model was fitted on: nobody
+    /// has measured how right that is.
     pub extrapolated: bool,
 }
 

@@ -13,7 +13,8 @@ use crate::{Diagnosis, Metrics, ModelError, Signature, Verdict, WORD_MAX};
 /// At loss rates of 0.0005 and more that is the complexity, against its mean as a function of the rate; from 0.00008 on the success proportion.
 /// The likelihood of a cause is the area of its normal distribution that is farther from the mean than what was seen; both causes
 /// are equally likely beforehand, and an answer needs a probability of 0.95. Below 0.00008, and where neither
-/// cause explains what was seen, they stay equally likely. Above 0.05 the curves go on where nothing was fitted, and the answer says so.
+/// cause explains what was seen, they stay equally likely. Above 0.05 the curves go on where nothing was fitted, and the answer says so;
+/// so it does for windows that are shorter or longer than all that were fitted.
 ///
 /// A fit holds for one length of windows. A model has some, and the nearest in the logarithm of the length is used; there is nothing between them,
 /// because constants of two fits, taken in between, are of no fit.
@@ -179,7 +180,8 @@ impl PaperClassifier {
         let mut diagnosis = Diagnosis::inconclusive(metrics.lost);
         let Some((cpu, network)) = self.likelihoods(metrics) else { return diagnosis };
         diagnosis.found.pattern = true;
-        diagnosis.found.extrapolated = loss_rate(metrics) > LOSS_RATE_MAX;
+        diagnosis.found.extrapolated =
+            loss_rate(metrics) > LOSS_RATE_MAX || !self.has_length(metrics.packets);
         if cpu.max(network) >= TAIL_MIN {
             diagnosis.p_cpu = cpu / (cpu + network);
         }
@@ -206,6 +208,15 @@ impl PaperClassifier {
         } else {
             let tail_area = |curve: Curve| curve.at(rate).tail_area(metrics.complexity);
             Some((tail_area(model.cpu), tail_area(model.network)))
+        }
+    }
+
+    /// Whether windows as long as this one lie between those that were fitted.
+    fn has_length(&self, packets: u32) -> bool {
+        match self.models.as_slice() {
+            [shortest, .., longest] => (shortest.packets..=longest.packets).contains(&packets),
+            [only] => only.packets == packets,
+            [] => false,
         }
     }
 

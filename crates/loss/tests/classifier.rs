@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use barograph_loss::{
-    Cause, Classifier, Diagnosis, Evidence, GapEvidence, Meter, ModelError, Shape, Signature, Verdict,
+    Cause, Classifier, Diagnosis, Evidence, Found, GapEvidence, Meter, ModelError, Shape, Signature, Verdict,
 };
 use proptest::prelude::*;
 
@@ -212,9 +212,59 @@ fn too_little_is_inconclusive() {
     }
     let all_lost = diagnose(&signature([0, 20_000]), &Evidence::default());
     assert_eq!(
-        (all_lost.verdict, all_lost.shape, all_lost.found.extrapolated),
-        (Verdict::Inconclusive, Some(Shape::Outage), true)
+        (all_lost.verdict, all_lost.shape, all_lost.found),
+        (Verdict::Inconclusive, Some(Shape::Outage), Found::default()),
+        "without a packet that arrived there is no pattern to rest on"
     );
+}
+
+#[test]
+fn windows_that_the_model_was_not_fitted_on_are_told() {
+    let shipped = Classifier::shipped();
+    let found = |packets, runs: &[u32], known: &Evidence| {
+        let window = Signature::from_runs(packets, runs.iter().copied()).unwrap();
+        let metrics = Meter::new().measure(&window);
+        let of_gaps = shipped.diagnose_gaps(&window, &metrics, known, std::iter::empty(), |_, _, _| ());
+        let found = shipped.diagnose(&window, &metrics, known).found;
+        assert_eq!(of_gaps.found, found);
+        found
+    };
+    let by_pattern = Found { pattern: true, ..Found::default() };
+    let extrapolated = Found { extrapolated: true, ..by_pattern };
+    // The shortest are a fifth of 10 000.
+    for (packets, expected) in [
+        (17, extrapolated),
+        (1999, extrapolated),
+        (2000, by_pattern),
+        (100_000, by_pattern),
+        (100_001, extrapolated),
+    ] {
+        assert_eq!(
+            found(packets, &[9, 1], &Evidence::default()).extrapolated,
+            expected.extrapolated,
+            "{packets}"
+        );
+    }
+    assert_eq!(found(20_000, &[9000, 1000], &Evidence::default()), by_pattern);
+    assert_eq!(found(20_000, &[9000, 1001], &Evidence::default()), extrapolated);
+    // What the kernel counted needs no model, and what is too little for one was not looked at.
+    let counted = evidence(|e| e.host_drops = Some(1001));
+    assert_eq!(found(20_000, &[9000, 1001], &counted), Found { host_drops: true, ..Found::default() });
+    assert_eq!(found(16, &[9, 7], &Evidence::default()), Found::default());
+}
+
+#[test]
+fn shares_of_exactly_a_twentieth_decide_as_more_does() {
+    let counted = |host, network| {
+        let known = evidence(|e| e.host_drops = Some(host));
+        let told = diagnose(&signature([1000, host, 1000, network]), &known);
+        (told.verdict, told.lost_host, told.lost_network)
+    };
+    // 19 of 20 is 0.95, which is a verdict, although the other share is 5 %.
+    assert_eq!(counted(1900, 100), (Verdict::Cpu, 1900, 100));
+    assert_eq!(counted(100, 1900), (Verdict::Network, 100, 1900));
+    assert_eq!(counted(1899, 101), (Verdict::Hybrid, 1899, 101));
+    assert_eq!(counted(101, 1899), (Verdict::Hybrid, 101, 1899));
 }
 
 #[test]
@@ -235,7 +285,12 @@ fn what_is_no_model_is_refused_and_said() {
     invalid("\u{0}\u{1}");
     invalid(&good.replace("version = 1", "version = -1"));
     invalid(&good.replace("version = 1", "version = 99999999999999999999"));
-    assert!(invalid("format = \"barograph-loss-default\"\nversion = 1").contains("[pattern] is missing"));
+    assert!(invalid("format = \"barograph-loss-default\"\nversion = 1").contains("packets"));
+    for lengths in ["{ low = 16, high = 20 }", "{ low = 21, high = 20 }", "{ low = 20, high = 16777217 }"] {
+        let model = format!("format = \"barograph-loss-default\"\nversion = 1\npackets = {lengths}");
+        assert!(invalid(&model).contains("windows of "), "{lengths}");
+        assert!(invalid(&model.replace(lengths, "{ low = 17, high = 20 }")).contains("[pattern] is missing"));
+    }
     for (index, _) in good.match_indices('\n').filter(|(index, _)| index + 1 < good.len()) {
         assert!(Classifier::read(&good[..index]).is_err(), "cut at {index}");
     }

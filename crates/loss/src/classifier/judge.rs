@@ -81,6 +81,16 @@ impl Classifier {
         self.split(gaps, metrics, known).unwrap_or(whole)
     }
 
+    /// That the answer rests on the pattern of these gaps, and on what of this is known; where nothing arrived there is none, and nobody can tell.
+    pub(crate) fn note(&self, found: &mut Found, metrics: &Metrics, known: Known) {
+        if metrics.lost < metrics.packets {
+            found.pattern = true;
+            found.delay |= known.delay_s.is_some();
+            found.marks |= known.is_marked;
+            found.extrapolated |= self.pattern.is_extrapolated(metrics);
+        }
+    }
+
     /// Whether packets that the host claims to have dropped may be its: `claimed` are the longest runs that add up to the claim, which is the best
     /// case for it.
     pub(crate) fn may_be_the_hosts(&self, claimed: &Metrics, burst: Option<u32>) -> bool {
@@ -183,7 +193,8 @@ impl Tally {
     pub(crate) fn diagnosis(self, shape: Option<Shape>, found: Found) -> Diagnosis {
         let lost = self.host + self.network + self.unknown;
         let p_cpu = if lost == 0 { 0.5 } else { self.expected / f64::from(lost) };
-        let has_share = |part: u32| part > 0 && f64::from(part) >= SHARE_MIN * f64::from(lost);
+        // As a quotient, or rounding would make 7 of 140 less than 5 %.
+        let has_share = |part: u32| part > 0 && f64::from(part) / f64::from(lost) >= SHARE_MIN;
         let verdict = match cause(p_cpu) {
             Cause::Host => Verdict::Cpu,
             Cause::Network => Verdict::Network,
@@ -199,14 +210,5 @@ impl Tally {
             shape,
             found,
         }
-    }
-}
-
-impl Found {
-    /// That the answer rests on the pattern, and on what of this is known.
-    pub(crate) fn note(&mut self, known: Known) {
-        self.pattern = true;
-        self.delay |= known.delay_s.is_some();
-        self.marks |= known.is_marked;
     }
 }

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{self, VERSION};
-use crate::{Metrics, ModelError};
+use crate::paper::{LOSS_RATE_MAX, loss_rate};
+use crate::{Metrics, ModelError, Signature, WORD_MAX};
 
 /// What the model looks at, by the names of its file: lengths, spacings and counts as natural logarithms, the delay (µs) as a decimal one.
 pub(crate) const FEATURES: [&str; 13] = [
@@ -51,8 +52,18 @@ pub(crate) struct Known {
 /// neither.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Pattern {
+    /// The lengths of the windows it was fitted on, from the shortest to the longest (packets).
+    pub(crate) packets: Lengths,
     /// By [`Known::index`].
     pub(crate) odds: [Odds; 4],
+}
+
+/// Lengths of windows (packets).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Lengths {
+    pub(crate) low: u32,
+    pub(crate) high: u32,
 }
 
 /// Log-odds against the host, of a queue and of a network without one.
@@ -137,9 +148,19 @@ impl Pattern {
         self.odds[known.index()].p_host(&features(metrics, known), known.is_marked)
     }
 
+    /// Whether this window is longer or shorter, or loses more, than those of which it was fitted and figures are given.
+    pub(crate) fn is_extrapolated(&self, metrics: &Metrics) -> bool {
+        !(self.packets.low..=self.packets.high).contains(&metrics.packets)
+            || LOSS_RATE_MAX < loss_rate(metrics)
+    }
+
     /// From a file.
     pub(crate) fn read(text: &str) -> Result<Self, ModelError> {
-        let mut sections: BTreeMap<String, Section> = model::read(text, FORMAT)?;
+        let File { packets, mut sections } = model::read(text, FORMAT)?;
+        if packets.low < WORD_MAX || packets.high < packets.low || Signature::PACKETS_MAX < packets.high {
+            let Lengths { low, high } = packets;
+            return Err(ModelError::Invalid(format!("windows of {low} to {high} packets")));
+        }
         let mut odds = [Odds::default(); 4];
         for ((name, burst, delay), odds) in Known::COMBINATIONS.into_iter().zip(&mut odds) {
             let section = sections.remove(name);
@@ -151,13 +172,16 @@ impl Pattern {
         if let Some(name) = sections.keys().next() {
             return Err(ModelError::Invalid(format!("[{name}] is not known")));
         }
-        Ok(Self { odds })
+        Ok(Self { packets, odds })
     }
 
     /// As a file.
     pub(crate) fn write(&self) -> String {
         let mut text = HEAD.to_owned();
-        text += &format!("format = \"{FORMAT}\"\nversion = {VERSION}\n");
+        let Lengths { low, high } = self.packets;
+        text += &format!(
+            "format = \"{FORMAT}\"\nversion = {VERSION}\npackets = {{ low = {low}, high = {high} }}\n"
+        );
         for ((name, burst, delay), odds) in Known::COMBINATIONS.into_iter().zip(&self.odds) {
             let Against { queue, link } = odds.base;
             text += &format!("\n[{name}]\nbase = {{ queue = {queue:?}, link = {link:?} }}\n");
@@ -198,8 +222,15 @@ const FORMAT: &str = "barograph-loss-default";
 
 const HEAD: &str = "\
 # The default classifier: log-odds against the host of the losses coming from a full queue, or from a network without a queue:
-# the base, and for each feature its weight a unit, held between the lowest and the highest that was seen.
+# the base, and for each feature its weight a unit, held between the lowest and the highest that was seen; packets: of the windows.
 ";
+
+#[derive(Deserialize)]
+struct File {
+    packets: Lengths,
+    #[serde(flatten)]
+    sections: BTreeMap<String, Section>,
+}
 
 #[derive(Deserialize)]
 struct Section {

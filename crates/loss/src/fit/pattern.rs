@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use super::logistic::{Class, Example, fit_odds};
 use super::{FitError, Labelled};
 use crate::classifier::is_like_an_outage;
-use crate::classifier::pattern::{Known, Odds, Pattern, features};
-use crate::{Cause, Classifier, Gap, Metrics, Signature};
+use crate::classifier::pattern::{Known, Lengths, Odds, Pattern, features};
+use crate::{Cause, Classifier, Gap, Metrics, Signature, WORD_MAX};
 
 /// Fewer windows of a cause than this are of one run or two, which say nothing of others.
 const WINDOWS_MIN: usize = 20;
@@ -31,7 +31,13 @@ pub fn fit(windows: &[Labelled]) -> Result<Classifier, FitError> {
             Err(_) => odds[0],
         };
     }
-    Ok(Classifier { pattern: Pattern { odds } })
+    let lengths = || pieces.iter().map(|piece| piece.metrics.packets);
+    let packets = Lengths {
+        // Shorter ones have no answer anyway.
+        low: lengths().min().unwrap_or_default().max(WORD_MAX),
+        high: lengths().max().unwrap_or_default().max(WORD_MAX),
+    };
+    Ok(Classifier { pattern: Pattern { packets, odds } })
 }
 
 /// A window or a part of one.
