@@ -26,7 +26,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// With the model that comes with it.
+    /// With the model that comes with it, `models/default.toml`; `scripts/fit-models` makes it again.
     pub fn shipped() -> Self {
         Self::read(include_str!("../models/default.toml"))
             .expect("a test reads the model that comes with the crate")

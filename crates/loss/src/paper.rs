@@ -1,6 +1,7 @@
 //! The paper's classifier (Dickens §3).
 
 use std::fmt::Write;
+use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 
@@ -108,7 +109,10 @@ impl Curve {
 }
 
 impl PaperClassifier {
-    /// With the model that comes with it, `models/paper.toml`, fitted on the paper's kinds of contention.
+    /// The loss rates that it is for (Dickens §2.2, §3.1.4), and that results are given for.
+    pub const LOSS_RATES: RangeInclusive<f64> = LOSS_RATE_MIN..=LOSS_RATE_MAX;
+
+    /// With the model that comes with it, `models/paper.toml`, fitted on the paper's kinds of contention; `scripts/fit-models` makes it again.
     pub fn shipped() -> Self {
         // A test reads it; a classifier without models is sure of nothing.
         Self::read(SHIPPED).unwrap_or_default()

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use barograph_loss::{Cause, CurveReport, FitReport, Labelled};
+use barograph_loss::{Cause, CurveReport, FitReport, Labelled, fit_paper};
 
 use crate::gloperf::chart::{Axis, Chart, Layer, Shape, charts, largest};
 use crate::reduction::plot::ticks;
 use crate::report::aligned;
 
-use super::judge::{Judged, Method, Split, papers};
+use super::judge::{Judged, Method, Split};
 use super::rates::{rates, runs};
 use super::references::{TABLE_2, three};
 use super::tables::{BANDS, Kinds, cause_name, is_in_range, lengths};
@@ -30,8 +30,9 @@ pub(crate) fn figures(windows: &[Labelled]) -> anyhow::Result<Vec<Figure>> {
         panels[0].push(figure_4(&title, &of));
         panels[1].push(figure_5(&title, &of));
         let owned: Vec<Labelled> = of.into_iter().cloned().collect();
-        if let Ok(model) = papers(&owned) {
-            panels[2].extend(FitReport::of(&model, &owned).iter().map(|report| figure_6(&title, report)));
+        if let Ok(fit) = fit_paper(&owned) {
+            panels[2]
+                .extend(FitReport::of(&fit.classifier, &owned).iter().map(|report| figure_6(&title, report)));
         }
     }
     let mut figures = Vec::new();
@@ -210,14 +211,17 @@ pub(crate) fn normality(windows: &[Labelled]) -> String {
     table[0].push("bins: windows without outliers (outliers), W, p".to_owned());
     for kinds in [Kinds::Papers, Kinds::All] {
         let of: Vec<Labelled> = windows.iter().filter(|window| kinds.has(&window.kind)).cloned().collect();
-        let model = match papers(&of) {
-            Ok(model) => model,
+        let fit = match fit_paper(&of) {
+            Ok(fit) => fit,
             Err(error) => {
                 let _ = writeln!(text, "{}: {error}\n", kinds.name());
                 continue;
             }
         };
-        for report in FitReport::of(&model, &of) {
+        for left_out in &fit.left_out {
+            let _ = writeln!(text, "{}, {left_out}\n", kinds.name());
+        }
+        for report in FitReport::of(&fit.classifier, &of) {
             for (cause, curve) in [(Cause::Network, &report.network), (Cause::Host, &report.cpu)] {
                 let mut row =
                     vec![kinds.name().to_owned(), report.packets.to_string(), cause_name(cause).to_owned()];

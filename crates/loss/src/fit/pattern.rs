@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::logistic::{Class, Example, fit_odds};
+use super::order::in_order;
 use super::{FitError, Labelled};
 use crate::classifier::is_like_an_outage;
 use crate::classifier::pattern::{Known, Lengths, Odds, Pattern, features};
@@ -15,12 +16,13 @@ const WINDOWS_MIN: usize = 20;
 const PIECES: [u32; 3] = [1, 2, 5];
 
 /// Learns the default classifier's model from windows of one cause: those of both are passed over, and outages, which look like the
-/// host's. Where too few windows have a burst, or a delay, it is given no weight.
+/// host's. Where too few windows have a burst, or a delay, it is given no weight. The order of the windows changes nothing.
 ///
 /// # Errors
 /// Too few windows.
 pub fn fit(windows: &[Labelled]) -> Result<Classifier, FitError> {
-    let pieces: Vec<_> = windows.iter().filter(|window| is_usable(window)).flat_map(pieces).collect();
+    let usable = windows.iter().filter(|window| is_usable(window));
+    let pieces: Vec<_> = in_order(usable).into_iter().flat_map(pieces).collect();
     let mut odds = [Odds::default(); 4];
     for (index, (_, burst, delay)) in Known::COMBINATIONS.into_iter().enumerate() {
         odds[index] = match examples(&pieces, burst, delay) {

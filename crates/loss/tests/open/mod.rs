@@ -1,10 +1,12 @@
 //! The open signatures, where they lie beside the repository.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use barograph_loss::{Cause, Classifier, Diagnosis, Evidence, Labelled, Meter, Signature, Verdict};
+use barograph_loss::{
+    Cause, Classifier, Diagnosis, Evidence, Labelled, Meter, PAPER_KINDS, PaperClassifier, Signature,
+    Verdict, deal_runs,
+};
 use barograph_sim::say_skipped;
 
 /// A window with the kernel's truth.
@@ -44,7 +46,7 @@ impl Window {
 
     /// The window that is judged on: in the range of loss rates.
     pub(crate) fn is_in_range(&self) -> bool {
-        (0.00008..=0.05).contains(&self.labelled.signature.loss_rate())
+        PaperClassifier::LOSS_RATES.contains(&self.labelled.signature.loss_rate())
     }
 
     pub(crate) fn is_outage(&self) -> bool {
@@ -52,7 +54,7 @@ impl Window {
     }
 
     pub(crate) fn is_papers(&self) -> bool {
-        ["random", "poisson", "onoff", "tcp", "gen", "quota"].contains(&self.labelled.kind.as_str())
+        PAPER_KINDS.contains(&self.labelled.kind.as_str())
     }
 }
 
@@ -110,11 +112,8 @@ pub(crate) fn cross_validated<T>(
     folds: usize,
     make: impl Fn(&Classifier, &Window) -> T,
 ) -> Vec<T> {
-    let mut runs: BTreeMap<&str, usize> =
-        windows.iter().map(|window| (window.labelled.run.as_str(), 0)).collect();
-    for (index, fold) in runs.values_mut().enumerate() {
-        *fold = index % folds;
-    }
+    // As if they were of one kind: in the order of their names, in which `lab signatures` has drawn the kinds by lot.
+    let runs = deal_runs(windows.iter().map(|window| ("", window.labelled.run.as_str())), folds, |_| ());
     let fit_without = |fold: usize| {
         let others = windows.iter().filter(|window| runs[window.labelled.run.as_str()] != fold);
         barograph_loss::fit(&others.map(|window| window.labelled.clone()).collect::<Vec<_>>()).unwrap()
