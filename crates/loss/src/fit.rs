@@ -49,10 +49,12 @@ pub struct Labelled {
 #[non_exhaustive]
 pub enum FitError {
     /// Too few windows of a cause.
-    #[error("only {found} windows with losses of {} can be learned from; at least {needed} are needed", whose(*cause))]
+    #[error("too few windows with losses of {} alone{at}: {found}, and {needed} are needed", whose(*cause))]
     TooFew {
         /// Of which cause.
         cause: Cause,
+        /// At which loss rates, as words to be put behind; nothing = at any.
+        at: &'static str,
         /// How many there are.
         found: usize,
         /// How many are needed.

@@ -174,7 +174,7 @@ fn kinds_and_lengths_are_chosen_by_name() {
     assert_eq!(text(&with_long.stdout), text(&alone.stdout));
     assert!(
         text(&with_long.stderr)
-            .contains("windows of 20000 packets: only 1 windows with losses of the host can be learned from"),
+            .contains("windows of 20000 packets: too few windows with losses of the host alone at loss rates of 0.0005 to 0.05: 1, and 10"),
         "{}",
         text(&with_long.stderr)
     );
@@ -203,7 +203,10 @@ fn a_model_that_is_there_stays_until_the_new_one_is_whole() {
         let output = command(&asked).output().unwrap();
         let error = text(&output.stderr).lines().last().unwrap();
         assert_eq!(output.status.code(), Some(2));
-        assert!(error.contains("windows with losses of the ") && error.contains("at least"), "{error}");
+        assert!(
+            error.contains("too few windows with losses of the ") && error.contains(" are needed"),
+            "{error}"
+        );
         // Words, and no names of the program's parts.
         assert!(!["Host", "FitError", "Cause", "{", "::"].iter().any(|name| error.contains(name)), "{error}");
     }

@@ -38,7 +38,9 @@ pub fn fit_paper(windows: &[Labelled]) -> Result<PaperFit, FitError> {
     }
     if models.is_empty() {
         return Err(match left_out.is_empty() {
-            true => FitError::TooFew { cause: Cause::Host, found: 0, needed: CURVE_WINDOWS_MIN },
+            true => {
+                FitError::TooFew { cause: Cause::Host, at: CURVE_RATES, found: 0, needed: CURVE_WINDOWS_MIN }
+            }
             false => FitError::NoLength(left_out),
         });
     }
@@ -60,7 +62,12 @@ fn fit_length(packets: u32, windows: &[&Labelled]) -> Result<PaperModel, FitErro
         let pairs: Vec<_> =
             of(windows, cause, false).map(|metrics| (loss_rate(metrics), metrics.complexity)).collect();
         if pairs.len() < CURVE_WINDOWS_MIN {
-            return Err(FitError::TooFew { cause, found: pairs.len(), needed: CURVE_WINDOWS_MIN });
+            return Err(FitError::TooFew {
+                cause,
+                at: CURVE_RATES,
+                found: pairs.len(),
+                needed: CURVE_WINDOWS_MIN,
+            });
         }
         fit_without_outliers(pairs, fit)
             .map(rounded_curve)
@@ -156,6 +163,9 @@ pub const PAPER_KINDS: [&str; 6] = ["random", "poisson", "onoff", "tcp", "gen", 
 /// Four constants and a standard deviation that is known to a third need as many.
 const CURVE_WINDOWS_MIN: usize = 10;
 
+/// [`LOSS_RATE_LOW`] to [`LOSS_RATE_MAX`], in words.
+const CURVE_RATES: &str = " at loss rates of 0.0005 to 0.05";
+
 /// As many as the test of Shapiro and Wilk takes; two could be the same by chance.
 const SPREAD_WINDOWS_MIN: usize = 3;
 
@@ -221,7 +231,7 @@ mod tests {
 
     #[test]
     fn too_few_windows_are_told() {
-        let few = |cause, found| FitError::TooFew { cause, found, needed: 10 };
+        let few = |cause, found| FitError::TooFew { cause, at: CURVE_RATES, found, needed: 10 };
         let none = |reason| Err(FitError::NoLength(vec![LeftOut { packets: 100_000, reason }]));
         assert_eq!(fit_paper(&[]), Err(few(Cause::Host, 0)));
         assert_eq!(fit_paper(&windows(9)), none(few(Cause::Host, 9)));
@@ -231,7 +241,7 @@ mod tests {
         assert_eq!(fit_paper(&windows(10)).map(|fit| fit.classifier.models().len()), Ok(1));
         assert_eq!(
             fit_paper(&windows(9)).unwrap_err().to_string(),
-            "windows of 100000 packets: only 9 windows with losses of the host can be learned from; at least 10 are needed"
+            "windows of 100000 packets: too few windows with losses of the host alone at loss rates of 0.0005 to 0.05: 9, and 10 are needed"
         );
     }
 
@@ -261,7 +271,7 @@ mod tests {
         assert_eq!(
             said,
             [
-                "windows of 20000 packets: only 2 windows with losses of the host can be learned from; at least 10 are needed",
+                "windows of 20000 packets: too few windows with losses of the host alone at loss rates of 0.0005 to 0.05: 2, and 10 are needed",
                 "windows of 200000 packets: no curve was found through the complexities of the losses of the host: the search met numbers that are not finite"
             ]
         );

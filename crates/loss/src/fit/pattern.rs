@@ -120,7 +120,7 @@ fn examples(pieces: &[Piece<'_>], burst: bool, delay: bool) -> Result<Vec<Exampl
     }
     for (cause, found) in [Cause::Network, Cause::Host].into_iter().zip(found) {
         if found < WINDOWS_MIN {
-            return Err(FitError::TooFew { cause, found, needed: WINDOWS_MIN });
+            return Err(FitError::TooFew { cause, at: "", found, needed: WINDOWS_MIN });
         }
     }
     for example in &mut examples {
