@@ -33,19 +33,19 @@ impl Lengths {
         lengths
     }
 
-    /// The shortest of the long runs, where the largest ratio between neighbours in length is; `None` where all are of one class.
-    pub(crate) fn break_at(&self) -> Option<u32> {
+    /// The largest ratio between neighbours in length, and the shortest of the runs that are longer; `None` where all are of one class.
+    pub(crate) fn break_at(&self) -> Option<(f64, u32)> {
         let mut present = self.classes.iter().filter(|class| class.lost > 0);
         let mut below = present.next()?;
-        let mut widest = (0.0, None);
+        let mut widest: Option<(f64, u32)> = None;
         for class in present {
             let ratio = f64::from(class.shortest) / f64::from(below.longest);
-            if ratio > widest.0 {
-                widest = (ratio, Some(class.shortest));
+            if widest.is_none_or(|(widest, _)| ratio > widest) {
+                widest = Some((ratio, class.shortest));
             }
             below = class;
         }
-        widest.1
+        widest
     }
 
     /// Losses in runs of this length and longer, where it is the shortest of a class.
@@ -126,7 +126,7 @@ mod tests {
     fn runs_are_split_where_lengths_are_furthest_apart() {
         let signature = Signature::from_runs(1000, [10, 1, 10, 2, 10, 100, 10, 1, 10, 130]).unwrap();
         let lengths = Lengths::of(signature.gaps());
-        assert_eq!((lengths.break_at(), lengths.lost_from(100)), (Some(100), 230));
+        assert_eq!((lengths.break_at(), lengths.lost_from(100)), (Some((50.0, 100)), 230));
         let short: Vec<_> = some(plain(&signature), |gap, ()| gap.lost < 100)
             .map(|(gap, ())| (gap.received, gap.lost))
             .collect();
