@@ -1,7 +1,6 @@
 //! What is made of the model's probabilities: shapes, hybrids, claims that are not believed, and the sum.
 
-use super::lengths::{Lengths, some};
-use super::parts::gaps_only;
+use super::lengths::{self, Lengths};
 use super::pattern::Known;
 use crate::evidence::SURE;
 use crate::{Cause, Classifier, Diagnosis, Found, Gap, Metrics, Shape, Verdict};
@@ -121,7 +120,7 @@ impl Classifier {
         known: Known,
     ) -> Option<Judged> {
         // Of runs as alike as these no part is long.
-        if f64::from(metrics.longest_burst) < 2.0 * metrics.mean_burst {
+        if f64::from(metrics.longest_burst) < 2.0 * metrics.mean_burst || !metrics.may_be_apart(SPLIT_RATIO) {
             return None;
         }
         let lengths = Lengths::of(gaps());
@@ -131,15 +130,13 @@ impl Classifier {
         if !(SHARE_MIN..=1.0 - SHARE_MIN).contains(&share) {
             return None;
         }
-        let of_part = |is_long: bool| {
-            gaps_only(some(gaps().map(|gap| (gap, ())), move |gap, ()| (gap.lost >= from) == is_long))
-        };
-        let [long, short] = [true, false].map(|is_long| Metrics::of_gaps(metrics.packets, of_part(is_long)));
+        let [short, long] = lengths::parts(gaps(), from).map(|part| part.metrics(metrics.packets));
         let p_host = |part: &Metrics| self.pattern.p_host(part, known.without_queue());
         let is_clear = p_host(&long) >= SPLIT_SURE
             && p_host(&short) <= 1.0 - SPLIT_SURE
             && self.pattern.p_host(&long, known) >= PART_MIN;
-        let is_outage = known.delay_s.is_some() && is_like_an_outage(of_part(true), &long, known.burst);
+        let is_outage = known.delay_s.is_some()
+            && is_like_an_outage(gaps().filter(|gap| gap.lost >= from), &long, known.burst);
         let p_long = if is_outage { 0.5 } else { p_host(&long) };
         let shape = is_outage.then_some(Shape::Outage);
         is_clear.then_some(Judged { from, long_lost, long: p_long, short: p_host(&short), shape })

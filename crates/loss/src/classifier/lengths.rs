@@ -1,6 +1,7 @@
 //! How long the runs of losses of a window are, in fixed memory: where they fall into short and long ones, and which are the longest.
 
 use crate::Gap;
+use crate::metrics::Sums;
 
 /// Each octave has 2^3 classes, which keeps runs apart that differ by an eighth and more.
 const FINE_BITS: u32 = 3;
@@ -105,6 +106,18 @@ pub(crate) fn some<E>(
     })
 }
 
+/// What the runs shorter than a length add up to, and those that are not; each as if the packets of the others had been received.
+pub(crate) fn parts(gaps: impl Iterator<Item = Gap>, from: u32) -> [Sums; 2] {
+    let (mut sums, mut received) = ([Sums::default(); 2], [0; 2]);
+    for gap in gaps {
+        let (part, other) = if gap.lost < from { (0, 1) } else { (1, 0) };
+        sums[part].add(Gap { received: received[part] + gap.received, lost: gap.lost });
+        received[part] = 0;
+        received[other] += gap.received + gap.lost;
+    }
+    sums
+}
+
 /// By the leading bit and the [`FINE_BITS`] after it.
 fn class_of(length: u32) -> usize {
     let octave = length.max(1).ilog2();
@@ -131,6 +144,13 @@ mod tests {
             .map(|(gap, ())| (gap.received, gap.lost))
             .collect();
         assert_eq!(short, [(10, 1), (10, 2), (120, 1)]);
+        let of_part = |is_long: bool| {
+            let mut sums = Sums::default();
+            some(plain(&signature), |gap, ()| (gap.lost >= 100) == is_long)
+                .for_each(|(gap, ())| sums.add(gap));
+            sums
+        };
+        assert_eq!(parts(signature.gaps(), 100), [of_part(false), of_part(true)]);
         let even = Signature::from_runs(100, [10, 3, 10, 3]).unwrap();
         assert_eq!(Lengths::of(even.gaps()).break_at(), None);
     }
