@@ -30,7 +30,7 @@ impl Sums {
             if index < full {
                 runs.push_block(*block);
             } else {
-                (0..signature.packets() % u64::BITS).for_each(|place| runs.push(block >> place & 1 == 0, 1));
+                (0..signature.packets() % u64::BITS).for_each(|place| runs.push(block >> place & 1 == 0));
             }
         }
         let before = signature.gaps().next().map_or(0, |gap| u64::from(gap.received));
@@ -85,7 +85,8 @@ impl Sums {
 /// Runs that are over, and the one that is not yet.
 #[derive(Default)]
 struct Runs {
-    is_lost: bool,
+    /// The run that is not over: 1 = lost, 0 = received, and so many packets.
+    is_lost: u64,
     length: u64,
     gaps: u64,
     single: u64,
@@ -97,64 +98,61 @@ struct Runs {
 
 impl Runs {
     fn push_block(&mut self, block: u64) {
-        if block == 0 || block == u64::MAX {
-            self.push(block == 0, u64::from(u64::BITS));
+        if block == 0u64.wrapping_sub(1 - self.is_lost) {
+            self.length += u64::from(u64::BITS);
             return;
         }
+        let mut inside = 0;
         for byte in block.to_le_bytes() {
-            let known = &BYTES[usize::from(byte)];
-            self.push(byte & 1 == 0, u64::from(known.head));
+            let known = &BYTES[self.is_lost as usize & 1][usize::from(byte)];
+            self.length += u64::from(known.head);
             if known.head < 8 {
                 self.finish();
-                self.gaps += u64::from(known.gaps);
-                self.single += u64::from(known.single);
-                self.lost_squares += u64::from(known.lost_squares);
-                self.received_squares += u64::from(known.received_squares);
+                inside += known.inside;
                 self.lengths |= u64::from(known.lengths);
-                (self.is_lost, self.length) = (byte >> 7 == 0, u64::from(known.tail));
+                (self.is_lost, self.length) = (u64::from(byte >> 7 ^ 1), u64::from(known.tail));
             }
         }
+        let lane = |at: u32| inside >> at & 0xffff;
+        self.gaps += lane(GAPS);
+        self.single += lane(SINGLE);
+        self.lost_squares += lane(LOST_SQUARES);
+        self.received_squares += lane(RECEIVED_SQUARES);
     }
 
-    /// So many packets more, all lost or all received.
+    fn push(&mut self, is_lost: bool) {
+        let is_lost = u64::from(is_lost);
+        if is_lost != self.is_lost {
+            self.finish();
+            (self.is_lost, self.length) = (is_lost, 0);
+        }
+        self.length += 1;
+    }
+
+    /// The run is over. Without a branch on who lost it, for of random losses none could be foretold.
     #[inline]
-    fn push(&mut self, is_lost: bool, length: u64) {
-        // Without a branch, for of random losses none could be foretold: a run goes on, or is over.
-        let goes_on = u64::from(is_lost == self.is_lost);
-        self.note(1 - goes_on);
-        self.length = self.length * goes_on + length;
-        self.is_lost = is_lost;
-    }
-
     fn finish(&mut self) {
-        self.note(1);
-        self.length = 0;
-    }
-
-    /// Counts the run if it is over, which is 1, and not 0.
-    #[inline]
-    fn note(&mut self, is_over: u64) {
-        let square = self.length * self.length;
-        let lost = is_over * u64::from(self.is_lost);
+        let (lost, square) = (self.is_lost, self.length * self.length);
+        let all = 0u64.wrapping_sub(lost);
         self.gaps += lost;
-        self.single += lost * u64::from(self.length == 1);
-        self.longest = self.longest.max(self.length * lost);
-        self.lost_squares += square * lost;
-        self.received_squares += square * (is_over - lost);
+        self.single += lost & u64::from(self.length == 1);
+        self.longest = self.longest.max(self.length & all);
+        self.lost_squares += square & all;
+        self.received_squares += square & !all;
         self.lengths |= lost << (self.length.clamp(1, u64::from(LENGTHS)) - 1);
     }
 
     /// What it comes to in a window that lost and received so many packets, so many of them before the first gap.
     fn sums(mut self, lost: u32, received: u64, before: u64) -> Sums {
-        let after = if self.is_lost { 0 } else { self.length };
-        if self.is_lost {
+        let after = if self.is_lost == 0 { self.length } else { 0 };
+        if self.is_lost == 1 {
             self.finish();
         }
         if self.gaps == 0 {
             return Sums::default();
         }
-        // Those of a byte's inside have no run longer than six.
-        let inside = u64::from((self.lengths & 0x3f).checked_ilog2().map_or(0, |bit| bit + 1));
+        // Runs inside of a byte have seven packets at the most.
+        let inside = u64::from((self.lengths & 0x7f).checked_ilog2().map_or(0, |bit| bit + 1));
         Sums {
             lost,
             gaps: self.gaps as u32,
@@ -168,42 +166,53 @@ impl Runs {
     }
 }
 
-/// The runs of eight packets: the first and the last, which may go on outside, and what those between add up to.
+/// What eight packets do to the runs, after a packet that was received or lost.
 #[derive(Clone, Copy)]
 struct Byte {
+    /// How many go on as the packet before; 8 = all.
     head: u8,
+    /// The last run, which may go on.
     tail: u8,
-    gaps: u8,
-    single: u8,
-    lost_squares: u8,
-    received_squares: u8,
+    /// Which lengths the runs of losses between have, a bit each.
     lengths: u8,
+    /// What the runs between add up to, in lanes of 16 bits: those of a block's eight bytes do not overflow.
+    inside: u64,
 }
 
-static BYTES: [Byte; 256] = bytes();
+/// The lanes.
+const GAPS: u32 = 0;
+const SINGLE: u32 = 16;
+const LOST_SQUARES: u32 = 32;
+const RECEIVED_SQUARES: u32 = 48;
 
-const fn bytes() -> [Byte; 256] {
-    let mut bytes =
-        [Byte { head: 8, tail: 8, gaps: 0, single: 0, lost_squares: 0, received_squares: 0, lengths: 0 };
-            256];
-    let mut value = 1u8;
-    while value < u8::MAX {
-        let first = if value & 1 == 0 { value.trailing_zeros() } else { value.trailing_ones() };
-        let last = if value >> 7 == 0 { value.leading_zeros() } else { value.leading_ones() };
-        let byte = &mut bytes[value as usize];
-        (byte.head, byte.tail) = (first as u8, last as u8);
-        let mut at = first;
-        while at < u8::BITS - last {
-            let rest = value >> at;
-            let is_lost = rest & 1 == 0;
-            let length = if is_lost { rest.trailing_zeros() } else { rest.trailing_ones() };
-            if is_lost {
-                byte.gaps += 1;
-                byte.single += (length == 1) as u8;
-                byte.lost_squares += (length * length) as u8;
+/// By the packet before, received or lost, and the eight.
+static BYTES: [[Byte; 256]; 2] = [bytes(1), bytes(0)];
+
+/// The number of equal bits from the lowest on.
+const fn run(bits: u8) -> u32 {
+    if bits & 1 == 0 { bits.trailing_zeros() } else { bits.trailing_ones() }
+}
+
+const fn bytes(before: u8) -> [Byte; 256] {
+    let mut bytes = [Byte { head: 0, tail: 0, lengths: 0, inside: 0 }; 256];
+    let mut value = 0;
+    while value < 256 {
+        let bits = value as u8;
+        let byte = &mut bytes[value];
+        let mut at = if bits & 1 == before { run(bits) } else { 0 };
+        byte.head = at as u8;
+        while at < u8::BITS {
+            let is_lost = bits >> at & 1 == 0;
+            let length = run(bits >> at);
+            if at + length >= u8::BITS {
+                byte.tail = (u8::BITS - at) as u8;
+            } else if is_lost {
+                byte.inside += 1 << GAPS;
+                byte.inside += ((length == 1) as u64) << SINGLE;
+                byte.inside += ((length * length) as u64) << LOST_SQUARES;
                 byte.lengths |= 1 << (length - 1);
             } else {
-                byte.received_squares += (length * length) as u8;
+                byte.inside += ((length * length) as u64) << RECEIVED_SQUARES;
             }
             at += length;
         }
