@@ -9,7 +9,7 @@ use std::iter;
 
 use self::judge::{Judged, Tally, cause};
 use self::lengths::{Lengths, some};
-use self::parts::{MeanDelay, Part, Parts, gaps_only};
+use self::parts::{MeanDelay, OfGaps, Part, Parts, gaps_only};
 use self::pattern::{Known, Pattern};
 use crate::{Cause, Diagnosis, Evidence, Found, Gap, GapEvidence, Metrics, ModelError, Signature, WORD_MAX};
 
@@ -18,7 +18,7 @@ pub(crate) use self::judge::is_like_an_outage;
 
 /// Tells by the best evidence present; when in doubt the network.
 ///
-/// In this order: the kernel's count of drops, unless the pattern contradicts it; marks, delay and pattern together, by a model fitted on
+/// In this order: the kernel's count of drops, unless all else contradicts it; marks, delay and pattern together, by a model fitted on
 /// labelled windows. Nothing is allocated for a window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classifier {
@@ -47,30 +47,25 @@ impl Classifier {
 
     /// Who lost the packets of a window, of which `metrics` were measured.
     pub fn diagnose(&self, signature: &Signature, metrics: &Metrics, evidence: &Evidence) -> Diagnosis {
-        let mut found = Found::default();
-        if let Some(claimed) = evidence.host_drops {
-            let host = claimed.min(metrics.lost);
-            found.disbelieved = claimed > host;
-            if has_too_little(metrics) {
-                return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
-            }
-            if self.may_be_the_hosts(&best_case(signature, metrics, host), evidence.burst) {
+        let (evidence, disbelieved) = evidence.possible(metrics);
+        let mut found = Found { disbelieved, ..Found::default() };
+        if has_too_little(metrics) {
+            return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
+        }
+        let known = Known::of(&evidence);
+        if let Some(host) = evidence.host_drops {
+            let claimed = best_case(signature, metrics, host);
+            if self.may_be_the_hosts((&claimed, known), (metrics, known)) {
                 found.host_drops = true;
                 let mut tally = Tally::default();
                 tally.add(host, 1.0);
                 tally.add(metrics.lost - host, 0.0);
-                let is_network = host == 0;
-                let shape = is_network
-                    .then(|| judge::shape(signature.gaps(), metrics, Known::of(evidence)))
-                    .flatten();
+                let is_networks = host == 0;
+                let shape = is_networks.then(|| judge::shape(signature.gaps(), metrics, known)).flatten();
                 return tally.diagnosis(shape, found);
             }
             found.disbelieved = true;
         }
-        if has_too_little(metrics) {
-            return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
-        }
-        let known = Known::of(evidence);
         self.note(&mut found, metrics, known);
         let judged = self.judge(|| signature.gaps(), metrics, known);
         let mut tally = Tally::default();
@@ -90,7 +85,8 @@ impl Classifier {
         gaps: impl Iterator<Item = GapEvidence> + Clone,
         mut say: impl FnMut(Gap, Cause, f64),
     ) -> Diagnosis {
-        let mut found = Found::default();
+        let (evidence, disbelieved) = evidence.possible(metrics);
+        let mut found = Found { disbelieved, ..Found::default() };
         if has_too_little(metrics) {
             signature.gaps().for_each(|gap| say(gap, Cause::Unknown, 0.5));
             return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
@@ -98,8 +94,7 @@ impl Classifier {
         let has_gap_counts = gaps.clone().any(|known| known.host_drops.is_some());
         // A count of the whole window goes to its longest runs, which is the best case for it.
         let window_count = evidence.host_drops.filter(|_| !has_gap_counts);
-        let window_count =
-            window_count.map(|count| Lengths::of(signature.gaps()).longest(count.min(metrics.lost)));
+        let window_count = window_count.map(|count| Lengths::of(signature.gaps()).longest(count));
         let each = || {
             let mut count = window_count;
             let known = gaps.clone().chain(iter::repeat(GapEvidence::default()));
@@ -110,11 +105,14 @@ impl Classifier {
             })
         };
         if has_gap_counts || window_count.is_some() {
-            let claimed = some(each(), |_, known| known.host_drops > Some(0));
+            let (mut of_all, mut of_claimed) = (OfGaps::default(), OfGaps::default());
+            let all = each().inspect(|(gap, known)| of_all.add(*gap, known));
+            let claimed = some(all, |_, known| known.host_drops > Some(0));
+            let claimed = claimed.inspect(|(gap, known)| of_claimed.add(*gap, known));
             let claimed = Metrics::of_gaps(metrics.packets, gaps_only(claimed));
-            found.host_drops = self.may_be_the_hosts(&claimed, evidence.burst);
-            found.disbelieved =
-                !found.host_drops || window_count.is_some() && evidence.host_drops > Some(metrics.lost);
+            let window = of_all.known(Known::of(&evidence));
+            found.host_drops = self.may_be_the_hosts((&claimed, of_claimed.known(window)), (metrics, window));
+            found.disbelieved |= !found.host_drops;
         }
         let parts = Parts::of(each(), found.host_drops);
         let mut judge = |part: Part| {
@@ -125,7 +123,7 @@ impl Classifier {
             let mut delay = MeanDelay::default();
             let of_part_with_delay = of_part().inspect(|(gap, known)| delay.add(*gap, known));
             let metrics = Metrics::of_gaps(metrics.packets, gaps_only(of_part_with_delay));
-            let known = parts.known(part, delay, evidence);
+            let known = parts.known(part, delay, &evidence);
             (metrics.gaps > 0).then(|| {
                 self.note(&mut found, &metrics, known);
                 self.judge(|| gaps_only(of_part()), &metrics, known)

@@ -210,13 +210,18 @@ impl Odds {
         if is_marked {
             queue += MARKED;
         }
-        1.0 / (1.0 + queue.exp() + link.exp())
+        let p_host = 1.0 / (1.0 + queue.exp() + link.exp());
+        if is_marked { p_host.min(MARKED_MAX) } else { p_host }
     }
 }
 
-/// What a congestion mark adds to the log-odds of a queue, ln 19: in doubt it is worth as much as the 95 % that a verdict asks for, and it
-/// cannot undo a pattern that is clear. Not fitted: no labelled window has marks.
-const MARKED: f64 = 2.944;
+/// What congestion marks add to the log-odds of a queue, ln(460/18): a mark says that a queue stood in the window (RFC 3168 §5), and one stood in 18 of the 460
+/// windows of 20 000 packets of the open signatures that the host alone lost, and in all that a queue lost. Measured by their delays, for none has marks.
+const MARKED: f64 = 3.241;
+
+/// However clear the pattern is, packets of a window with marks are not the host's by it: a router marks where it would otherwise have dropped (RFC 3168 §5),
+/// and a sender has to slow down for a mark as for a loss (§6.1.2), while to call the window the host's says that it need not.
+const MARKED_MAX: f64 = 0.5;
 
 const FORMAT: &str = "barograph-loss-default";
 

@@ -1,11 +1,12 @@
 //! The open signatures, where they lie beside the repository.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use barograph_loss::{
-    Cause, Classifier, Diagnosis, Evidence, Labelled, Meter, PAPER_KINDS, PaperClassifier, Signature,
-    Verdict, deal_runs,
+    Cause, Classifier, Diagnosis, Evidence, GapEvidence, Labelled, Meter, PAPER_KINDS, PaperClassifier,
+    Signature, Verdict, deal_runs,
 };
 use barograph_sim::say_skipped;
 
@@ -16,6 +17,8 @@ pub(crate) struct Window {
     pub(crate) host: u32,
     pub(crate) burst: u32,
     pub(crate) delay_s: f64,
+    /// Which window of its run, from 0.
+    pub(crate) index: u32,
 }
 
 /// What the classifier is told of a window.
@@ -53,6 +56,11 @@ impl Window {
         self.labelled.kind == "outage"
     }
 
+    /// 0 = an even run, on which thresholds were chosen; 1 = an odd one.
+    pub(crate) fn half(&self) -> usize {
+        self.labelled.run[1..].parse::<usize>().unwrap() % 2
+    }
+
     pub(crate) fn is_papers(&self) -> bool {
         PAPER_KINDS.contains(&self.labelled.kind.as_str())
     }
@@ -60,7 +68,7 @@ impl Window {
 
 /// All windows, or nothing where the signatures are not there, which is said.
 pub(crate) fn windows() -> Option<Vec<Window>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/signatures");
+    let folder = folder();
     if !folder.is_dir() {
         say_skipped(&format!("the open signatures are not at {}", folder.display()));
         return None;
@@ -75,9 +83,51 @@ pub(crate) fn windows() -> Option<Vec<Window>> {
     Some(lengths.into_iter().flat_map(of_length).collect())
 }
 
-fn read(path: PathBuf, length: u32) -> Vec<Window> {
+/// The gaps of a run: the packet that each begins with, how many were lost, and by how much the socket's count of drops rose.
+pub(crate) struct Counts(Vec<(u32, u32, u32)>);
+
+impl Counts {
+    /// What each gap of a window is known by. A gap over the border counts as the socket's on both sides.
+    pub(crate) fn of_window(&self, window: &Window) -> Vec<GapEvidence> {
+        let packets = window.labelled.signature.packets();
+        let (from, to) = (window.index * packets, (window.index + 1) * packets);
+        let of_window = self.0.iter().filter(|(start, lost, _)| *start < to && start + lost > from);
+        of_window
+            .map(|(_, _, drops)| GapEvidence { host_drops: Some(*drops), ..GapEvidence::default() })
+            .collect()
+    }
+}
+
+/// The count of the socket's drops in each gap, by run.
+pub(crate) fn counts() -> BTreeMap<String, Counts> {
+    let text = text(folder().join("runs.txt.gz"));
+    let runs = text.lines().filter(|line| !line.starts_with('#'));
+    runs.map(|line| {
+        let fields: Vec<_> = line.split('\t').collect();
+        let mut at = 0;
+        let gaps = fields[7].split_whitespace().map(|gap| {
+            let numbers: Vec<u32> = gap.split(':').map(|number| number.parse().unwrap()).collect();
+            let start = at + numbers[0];
+            at = start + numbers[1];
+            (start, numbers[1], numbers[2])
+        });
+        (fields[0].to_owned(), Counts(gaps.collect()))
+    })
+    .collect()
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/signatures")
+}
+
+fn text(path: PathBuf) -> String {
     let mut text = String::new();
     flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    text
+}
+
+fn read(path: PathBuf, length: u32) -> Vec<Window> {
+    let text = text(path);
     let mut meter = Meter::new();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -101,6 +151,7 @@ fn read(path: PathBuf, length: u32) -> Vec<Window> {
                 host,
                 burst,
                 delay_s,
+                index: fields[2].parse().unwrap(),
             }
         })
         .collect()
