@@ -97,7 +97,7 @@ impl Kind {
 
     /// Whether it can lose as little as 8 to 50 of 100 000 packets, window for window.
     pub(crate) fn can_be_low(self) -> bool {
-        !matches!(self, Self::Hyb(_) | Self::Net(Net::Outage)) && !self.is_relayed()
+        !matches!(self, Self::Hyb(_) | Self::Net(Net::Outage))
     }
 }
 
