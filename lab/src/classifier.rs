@@ -315,7 +315,7 @@ mod tests {
         .unwrap();
         let [readme, page] =
             ["README.md", "classifier.md"].map(|name| fs::read_to_string(pages.path().join(name)).unwrap());
-        assert!(!readme.contains("old") && readme.contains("dealt 30 times"), "{readme}");
+        assert!(!readme.contains("\nold\n") && readme.contains("dealt 30 times"), "{readme}");
         assert!(readme.contains("12 windows of 4 runs"), "{readme}");
         assert!(page.contains("# Signatures made anew: 12 labelled windows"), "{page}");
     }

@@ -235,7 +235,7 @@ impl Design {
             }
             Cpu::Quota => Host::Quota {
                 period_us: draw.of(&[10_000, 20_000, 50_000]),
-                share_of_need: if low { draw.linear(1.1, 1.5) } else { draw.linear(0.75, 1.05) },
+                share_of_need: draw.linear(0.75, 1.05),
             },
             Cpu::Slow => {
                 let share = if low { draw.linear(0.7, 0.9) } else { draw.linear(0.75, 0.9) };
