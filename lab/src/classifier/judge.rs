@@ -71,6 +71,11 @@ impl Models {
         Self { paper_of_all: paper.clone(), paper, ours }
     }
 
+    /// A model of the paper's alone; what comes with Barograph stands for ours.
+    pub(crate) fn of_papers(paper: PaperClassifier) -> Self {
+        Self::new(paper, Classifier::shipped())
+    }
+
     pub(crate) fn fit(windows: &[Labelled]) -> anyhow::Result<Self> {
         let of = |kinds: Kinds| {
             let windows: Vec<Labelled> =
@@ -114,12 +119,7 @@ impl Judged<'_> {
 
     /// Of a window with one cause.
     pub(crate) fn outcome(&self, method: Method) -> Outcome {
-        match (self.said(method).verdict, self.window.cause) {
-            (Verdict::Cpu, Cause::Host) | (Verdict::Network, Cause::Network) => Outcome::Right,
-            (Verdict::Cpu | Verdict::Network, _) => Outcome::Wrong,
-            (Verdict::Hybrid, _) => Outcome::Hybrid,
-            (Verdict::Inconclusive, _) => Outcome::Inconclusive,
-        }
+        Outcome::of(self.said(method).verdict, self.window.cause)
     }
 }
 
@@ -132,6 +132,17 @@ pub(crate) enum Outcome {
     /// Both causes.
     Hybrid,
     Inconclusive,
+}
+
+impl Outcome {
+    pub(crate) fn of(verdict: Verdict, cause: Cause) -> Self {
+        match (verdict, cause) {
+            (Verdict::Cpu, Cause::Host) | (Verdict::Network, Cause::Network) => Self::Right,
+            (Verdict::Cpu | Verdict::Network, _) => Self::Wrong,
+            (Verdict::Hybrid, _) => Self::Hybrid,
+            (Verdict::Inconclusive, _) => Self::Inconclusive,
+        }
+    }
 }
 
 /// How runs are parted into those that models are fitted on and those that are reported.
@@ -170,7 +181,7 @@ impl Split {
 }
 
 /// Which part each run is in; those of one kind are dealt in an order drawn by lot.
-fn parts_of(windows: &[Labelled], parts: usize, seed: u64) -> BTreeMap<&str, usize> {
+pub(crate) fn parts_of(windows: &[Labelled], parts: usize, seed: u64) -> BTreeMap<&str, usize> {
     let mut chance = Chance::new(seed, PARTS_STREAM);
     let runs = windows.iter().map(|window| (window.kind.as_str(), window.run.as_str()));
     deal_runs(runs, parts, |of_kind| {
