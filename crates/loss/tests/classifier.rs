@@ -180,7 +180,7 @@ fn marks_say_that_a_queue_stood_and_forbid_to_call_a_window_the_hosts_without_th
         let counted = evidence(|e| (e.marks, e.host_drops) = (Some(1), Some(stalled.lost())));
         assert_eq!(diagnose(&stalled, &counted).verdict, Verdict::Cpu);
     }
-    // What the pattern leaves open they decide, 1 of 19: the odds that a verdict asks for.
+    // What the pattern leaves open moves towards the network.
     let open = signature([9000, 2]);
     let [plain, marked] = [None, Some(3)].map(|marks| diagnose(&open, &evidence(|e| e.marks = marks)).p_cpu);
     assert!(plain > 0.05 && marked < plain / 2.0, "{plain} {marked}");

@@ -15,7 +15,7 @@ const SPLIT_SURE: f64 = 0.99;
 /// another, and the host's and the network's of one window in twenty less than 3.6 times.
 const SPLIT_RATIO: f64 = 3.0;
 
-/// A part is not the host's where what else is known, a delay or marks, makes that less likely than not.
+/// A part of a window that is the network's is the host's only if that is as likely as not: of a hybrid's long runs also with the delay and marks.
 const PART_MIN: f64 = 0.5;
 
 /// Runs of losses longer than this (packets, in the mean over losses) are like a stall: true claims of five runs and more have 17 at the least, and a queue
