@@ -31,7 +31,9 @@ typedef struct barograph_loss barograph_loss;
  * BAROGRAPH_NOTHING_KNOWN and never with zeros. */
 typedef struct barograph_evidence {
   int64_t burst;      /* packets that the sender sends at once */
-  int64_t host_drops; /* packets that the receiving socket dropped, by its kernel's count (Linux: SO_RXQ_OVFL) */
+  int64_t host_drops; /* packets that the receiving socket dropped, by its kernel's count (Linux: SO_RXQ_OVFL). Of a socket
+                         with UDP_GRO that counts buffers of up to 64 packets each: do not give it then, but the sum of the
+                         lengths of those gaps over which it rose */
   int64_t marks;      /* packets that arrived marked as congested (RFC 3168) */
   double delay_s;     /* one-way delay just before the losses, above the path's minimum (s); a round trip is none */
 } barograph_evidence;

@@ -5,15 +5,16 @@ mod estimator;
 mod figures;
 mod judge;
 mod length;
+mod pages;
 mod rates;
 mod references;
+mod reproduction;
 mod simulation;
 mod tables;
 mod throughput;
 mod windows;
 
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -21,6 +22,7 @@ use barograph_loss::{Classifier, PaperClassifier};
 use clap::ValueEnum;
 
 use judge::Models;
+use pages::Report;
 
 /// What `lab classifier` was asked.
 #[derive(clap::Args)]
@@ -31,13 +33,19 @@ pub(crate) struct Args {
     /// Only these parts.
     #[arg(long, value_enum, value_delimiter = ',', default_values_t = Part::ALL)]
     parts: Vec<Part>,
-    /// Score the models that come with Barograph, as they are; only the tables.
+    /// Score the models that come with Barograph, as they are; only tables and window.
     #[arg(long)]
     shipped: bool,
-    /// Score this model of the default classifier, as it is; only the tables.
+    /// A folder made anew: the models that come with Barograph are scored on it as they are, and its queues are drawn.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["shipped", "model_default", "model_paper"])]
+    fresh: Option<PathBuf>,
+    /// Write all tables to classifier.md of this folder, and the short ones into its README.md between their marks.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["shipped", "model_default", "model_paper"])]
+    pages: Option<PathBuf>,
+    /// Score this model of the default classifier, as it is; only tables and window.
     #[arg(long, value_name = "FILE")]
     model_default: Option<PathBuf>,
-    /// Score this model of the paper's classifier, as it is; only the tables.
+    /// Score this model of the paper's classifier, as it is; only tables and window.
     #[arg(long, value_name = "FILE")]
     model_paper: Option<PathBuf>,
     /// The seed of the parts that runs are in, of intervals, and of the simulation.
@@ -67,40 +75,97 @@ impl Part {
 
 /// Computes, writes and prints.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let text = report(args)?;
-    std::io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")
+    let report = report(args)?;
+    match &args.pages {
+        Some(folder) => report.write(folder, COMMAND),
+        None => report.print(),
+    }
 }
 
-fn report(args: &Args) -> anyhow::Result<String> {
+/// What makes the pages.
+const COMMAND: &str = "lab classifier DIR --fresh DIR --pages lab";
+
+fn report(args: &Args) -> anyhow::Result<Report> {
     let folder = windows::folder(args.windows.as_deref())?;
     let labelled = windows::read(&folder)?;
-    let mut text = format!("# What lost the packets: {} labelled windows\n", labelled.len());
+    let mut report = Report::default();
+    report.add(&format!("# What lost the packets: {} labelled windows\n", labelled.len()));
+    let parts = || Part::ALL.into_iter().filter(|part| args.parts.contains(part));
     if let Some((models, name)) = as_they_are(args)? {
-        return Ok(text + &tables::as_they_are(&labelled, &models, &name, args.seed));
-    }
-    for part in Part::ALL.iter().filter(|part| args.parts.contains(part)) {
-        text += &match part {
-            Part::Figures => {
-                fs::create_dir_all(&args.out)
-                    .with_context(|| format!("cannot make {}", args.out.display()))?;
-                for (name, svg) in figures::figures(&labelled)? {
-                    let path = args.out.join(name);
-                    fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
-                }
-                figures::table_2(&labelled, args.seed)? + &figures::normality(&labelled)
+        for part in parts() {
+            match part {
+                Part::Tables => report.add(&tables::as_they_are(&labelled, &models, &name, args.seed).all),
+                Part::Window => report.add(&of_lengths(&folder, Some(&models), args.seed)?),
+                Part::Figures | Part::Simulation => {}
             }
-            Part::Tables => tables::held_out(&labelled, args.seed)?,
-            Part::Window => match windows::runs(&folder)? {
-                runs if runs.is_empty() => {
-                    "\nNo runs.txt.gz, of which windows of other lengths could be cut.\n".to_owned()
-                }
-                runs => length::table(&runs, args.seed)?,
-            },
-            Part::Simulation => throughput::table(&labelled, args.seed)?,
-        };
+        }
+        return Ok(report);
     }
-    Ok(text)
+    for part in parts() {
+        match part {
+            Part::Figures => {
+                draw(&args.out, figures::figures(&labelled)?)?;
+                report.add(&figures::table_2(&labelled, args.seed)?);
+                report.add(&figures::normality(&labelled));
+            }
+            Part::Tables => {
+                let held = tables::held_out(&labelled, args.seed)?;
+                report.add(&held.all);
+                report.add_short("verdicts", &held.short);
+                let again = reproduction::table(&labelled, args.seed)?;
+                report.add(&again);
+                report.add_short("reproduction", &again);
+            }
+            Part::Window => report.add(&of_lengths(&folder, None, args.seed)?),
+            Part::Simulation => {
+                let worth = throughput::table(&labelled, args.seed)?;
+                report.add(&worth);
+                report.add_short("worth", &worth);
+            }
+        }
+    }
+    if let Some(folder) = &args.fresh {
+        fresh(folder, args, &mut report)?;
+    }
+    Ok(report)
 }
+
+/// The shipped models on a set made anew.
+fn fresh(folder: &Path, args: &Args, report: &mut Report) -> anyhow::Result<()> {
+    let labelled = windows::read(&windows::folder(Some(folder))?)?;
+    report.add(&format!("\n# Signatures made anew: {} labelled windows\n", labelled.len()));
+    if args.parts.contains(&Part::Figures) {
+        draw(&args.out, figures::of_queues(&labelled)?)?;
+    }
+    let models = Models::new(PaperClassifier::shipped(), Classifier::shipped());
+    let scored = tables::as_they_are(&labelled, &models, SHIPPED, args.seed);
+    report.add(&scored.all);
+    report.add_short("fresh", &scored.short);
+    if args.parts.contains(&Part::Window) {
+        report.add(&of_lengths(folder, Some(&models), args.seed)?);
+    }
+    Ok(())
+}
+
+fn of_lengths(folder: &Path, models: Option<&Models>, seed: u64) -> anyhow::Result<String> {
+    match windows::runs(folder)? {
+        runs if runs.is_empty() => {
+            Ok("\nNo runs.txt.gz, of which windows of other lengths could be cut.\n".to_owned())
+        }
+        runs => length::table(&runs, models, seed),
+    }
+}
+
+fn draw(out: &Path, figures: Vec<figures::Figure>) -> anyhow::Result<()> {
+    fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    for (name, svg) in figures {
+        let path = out.join(name);
+        fs::write(&path, svg).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+const SHIPPED: &str = "the shipped models";
 
 /// The models that are not to be fitted here, if any were named, and what to call them.
 fn as_they_are(args: &Args) -> anyhow::Result<Option<(Models, String)>> {
@@ -117,7 +182,7 @@ fn as_they_are(args: &Args) -> anyhow::Result<Option<(Models, String)>> {
         names.push(path.display().to_string());
     }
     if args.shipped || names.len() == 1 {
-        names.push("the shipped models".to_owned());
+        names.push(SHIPPED.to_owned());
     }
     Ok((!names.is_empty()).then(|| (Models::new(paper, ours), names.join(" and "))))
 }
@@ -180,6 +245,8 @@ mod tests {
             windows: Some(folder.path().to_owned()),
             parts: Part::ALL.to_vec(),
             shipped: false,
+            fresh: None,
+            pages: None,
             model_default: None,
             model_paper: None,
             seed: 1,
@@ -190,7 +257,7 @@ mod tests {
     #[test]
     fn all_parts_have_their_tables_and_figures() {
         let folder = folder(&judge::tests::made(100_000, 6, 7, 2), 100_000);
-        let text = report(&args(&folder)).unwrap();
+        let text = report(&args(&folder)).unwrap().all;
         for title in [
             "## Table 2",
             "0.052",
@@ -209,7 +276,7 @@ mod tests {
         // The intervals, the parts of the runs and the simulation are of the seed.
         let simulated = Args { parts: vec![Part::Simulation], ..args(&folder) };
         let last = text.find(TITLE_LAST).unwrap();
-        assert!(report(&simulated).unwrap().ends_with(&text[last..]));
+        assert!(report(&simulated).unwrap().all.ends_with(&text[last..]));
     }
 
     const TITLE_LAST: &str = "## What a classifier is worth";
@@ -217,13 +284,40 @@ mod tests {
     #[test]
     fn models_as_they_are_are_not_fitted() {
         let folder = folder(&judge::tests::made(20_000, 1, 1, 2), 20_000);
-        let text = report(&Args { shipped: true, ..args(&folder) }).unwrap();
+        let text = report(&Args { shipped: true, ..args(&folder) }).unwrap().all;
         assert!(
-            text.contains("the shipped models, not fitted here") && !text.contains("five-fold"),
+            text.contains("the shipped models, not fitted here")
+                && text.contains("## Length of the window")
+                && !text.contains("five-fold"),
             "{text}"
         );
         let missing = Args { model_paper: Some("no such file".into()), ..args(&folder) };
         assert!(report(&missing).unwrap_err().to_string().contains("no such file"));
+    }
+
+    #[test]
+    fn pages_have_the_tables_and_those_of_a_set_made_anew() {
+        let (open, anew) = (
+            folder(&judge::tests::made(20_000, 6, 7, 2), 20_000),
+            folder(&judge::tests::made(20_000, 2, 3, 9), 20_000),
+        );
+        let pages = tempfile::tempdir().unwrap();
+        let marks = ["verdicts", "reproduction", "fresh"];
+        let readme: String =
+            marks.map(|mark| format!("<!-- classifier: {mark} -->\nold\n<!-- end -->\n")).concat();
+        fs::write(pages.path().join("README.md"), readme).unwrap();
+        run(&Args {
+            fresh: Some(anew.path().to_owned()),
+            pages: Some(pages.path().to_owned()),
+            parts: vec![Part::Tables],
+            ..args(&open)
+        })
+        .unwrap();
+        let [readme, page] =
+            ["README.md", "classifier.md"].map(|name| fs::read_to_string(pages.path().join(name)).unwrap());
+        assert!(!readme.contains("\nold\n") && readme.contains("dealt 30 times"), "{readme}");
+        assert!(readme.contains("12 windows of 4 runs"), "{readme}");
+        assert!(page.contains("# Signatures made anew: 12 labelled windows"), "{page}");
     }
 
     #[test]

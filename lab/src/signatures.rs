@@ -3,6 +3,7 @@
 mod cut;
 #[cfg(target_os = "linux")]
 mod files;
+mod goals;
 #[cfg(target_os = "linux")]
 mod host;
 mod kind;

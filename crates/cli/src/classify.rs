@@ -3,6 +3,8 @@
 mod fit;
 mod labelled;
 mod print;
+mod report;
+mod save;
 mod source;
 
 use std::fs;
@@ -12,7 +14,7 @@ use std::process::ExitCode;
 
 use barograph_loss::{
     Classifier, Diagnosis, Evidence, FitError, LineError, Meter, Metrics, ModelError, PaperClassifier,
-    Signature, TableError, read_line,
+    Signature, Table, TableError, read_line,
 };
 use clap::ValueEnum;
 
@@ -172,12 +174,18 @@ fn follow(asked: &Asked, judge: &Judge, source: Source, out: &mut impl Write) ->
     let (name, is_live) = (source.name.clone(), source.is_live);
     let mut lines = Lines::new(source)?;
     let (mut signature, mut meter) = (Signature::new(), Meter::new());
-    let mut windows = 0;
+    let (mut windows, mut is_table) = (0, false);
     while let Some((number, text)) = lines.next_line()? {
+        is_table |= !matches!(Table::of_header(text), Ok(None));
         let line = read_line(text, asked.window, &mut signature).map_err(|error| Problem::Line {
             name: name.clone(),
             line: number,
             error,
+            hint: if is_table {
+                "; this is a table of labelled windows, which `barograph classify fit` reads"
+            } else {
+                ""
+            },
         })?;
         let Some(line) = line else { continue };
         let mut evidence = line.evidence;
@@ -225,8 +233,8 @@ fn flush_if(live: bool, out: &mut impl Write) -> io::Result<()> {
 enum Problem {
     #[error(transparent)]
     Source(#[from] SourceError),
-    #[error("{name}: line {line}: {error}")]
-    Line { name: String, line: u64, error: LineError },
+    #[error("{name}: line {line}: {error}{hint}")]
+    Line { name: String, line: u64, error: LineError, hint: &'static str },
     #[error("{name}: line {line}: {error}")]
     Labelled { name: String, line: u64, error: TableError },
     #[error(
@@ -235,6 +243,8 @@ enum Problem {
     NoWindow { name: String },
     #[error("{name}: no windows: expected lines of bits, or with --window of run lengths")]
     Empty { name: String },
+    #[error("no window has {what}; there are: {there}")]
+    NoneOf { what: String, there: String },
     #[error("{}: {error}", shown(path))]
     Model { path: PathBuf, error: ModelError },
     #[error("{}: larger than any model, {MODEL_BYTES_MAX} bytes", shown(path))]

@@ -9,9 +9,8 @@ use std::iter;
 
 use self::judge::{Judged, Tally, cause};
 use self::lengths::{Lengths, some};
-use self::parts::{MeanDelay, Part, Parts, gaps_only};
+use self::parts::{MeanDelay, OfGaps, Part, Parts, gaps_only};
 use self::pattern::{Known, Pattern};
-use crate::paper::LOSS_RATE_MAX;
 use crate::{Cause, Diagnosis, Evidence, Found, Gap, GapEvidence, Metrics, ModelError, Signature, WORD_MAX};
 
 #[cfg(feature = "fit")]
@@ -19,7 +18,7 @@ pub(crate) use self::judge::is_like_an_outage;
 
 /// Tells by the best evidence present; when in doubt the network.
 ///
-/// In this order: the kernel's count of drops, unless the pattern contradicts it; marks, delay and pattern together, by a model fitted on
+/// In this order: the kernel's count of drops, unless all else contradicts it; marks, delay and pattern together, by a model fitted on
 /// labelled windows. Nothing is allocated for a window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Classifier {
@@ -27,7 +26,7 @@ pub struct Classifier {
 }
 
 impl Classifier {
-    /// With the model that comes with it.
+    /// With the model that comes with it, `models/default.toml`; `scripts/fit-models` makes it again.
     pub fn shipped() -> Self {
         Self::read(include_str!("../models/default.toml"))
             .expect("a test reads the model that comes with the crate")
@@ -48,31 +47,26 @@ impl Classifier {
 
     /// Who lost the packets of a window, of which `metrics` were measured.
     pub fn diagnose(&self, signature: &Signature, metrics: &Metrics, evidence: &Evidence) -> Diagnosis {
-        let mut found = Found { extrapolated: signature.loss_rate() > LOSS_RATE_MAX, ..Found::default() };
-        if let Some(claimed) = evidence.host_drops {
-            let host = claimed.min(metrics.lost);
-            found.disbelieved = claimed > host;
-            if has_too_little(metrics) {
-                return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
-            }
-            if self.may_be_the_hosts(&best_case(signature, metrics, host), evidence.burst) {
+        let (evidence, disbelieved) = evidence.possible(metrics);
+        let mut found = Found { disbelieved, ..Found::default() };
+        if has_too_little(metrics) {
+            return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
+        }
+        let known = Known::of(&evidence);
+        if let Some(host) = evidence.host_drops {
+            let claimed = best_case(signature, metrics, host);
+            if self.may_be_the_hosts((&claimed, known), (metrics, known)) {
                 found.host_drops = true;
                 let mut tally = Tally::default();
                 tally.add(host, 1.0);
                 tally.add(metrics.lost - host, 0.0);
-                let is_network = host == 0;
-                let shape = is_network
-                    .then(|| judge::shape(signature.gaps(), metrics, Known::of(evidence)))
-                    .flatten();
+                let is_networks = host == 0;
+                let shape = is_networks.then(|| judge::shape(signature.gaps(), metrics, known)).flatten();
                 return tally.diagnosis(shape, found);
             }
             found.disbelieved = true;
         }
-        if has_too_little(metrics) {
-            return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
-        }
-        let known = Known::of(evidence);
-        found.note(known);
+        self.note(&mut found, metrics, known);
         let judged = self.judge(|| signature.gaps(), metrics, known);
         let mut tally = Tally::default();
         tally.add(judged.long_lost, judged.long);
@@ -91,7 +85,8 @@ impl Classifier {
         gaps: impl Iterator<Item = GapEvidence> + Clone,
         mut say: impl FnMut(Gap, Cause, f64),
     ) -> Diagnosis {
-        let mut found = Found { extrapolated: signature.loss_rate() > LOSS_RATE_MAX, ..Found::default() };
+        let (evidence, disbelieved) = evidence.possible(metrics);
+        let mut found = Found { disbelieved, ..Found::default() };
         if has_too_little(metrics) {
             signature.gaps().for_each(|gap| say(gap, Cause::Unknown, 0.5));
             return Diagnosis { found, ..Diagnosis::inconclusive(metrics.lost) };
@@ -99,8 +94,7 @@ impl Classifier {
         let has_gap_counts = gaps.clone().any(|known| known.host_drops.is_some());
         // A count of the whole window goes to its longest runs, which is the best case for it.
         let window_count = evidence.host_drops.filter(|_| !has_gap_counts);
-        let window_count =
-            window_count.map(|count| Lengths::of(signature.gaps()).longest(count.min(metrics.lost)));
+        let window_count = window_count.map(|count| Lengths::of(signature.gaps()).longest(count));
         let each = || {
             let mut count = window_count;
             let known = gaps.clone().chain(iter::repeat(GapEvidence::default()));
@@ -111,14 +105,17 @@ impl Classifier {
             })
         };
         if has_gap_counts || window_count.is_some() {
-            let claimed = some(each(), |_, known| known.host_drops > Some(0));
+            let (mut of_all, mut of_claimed) = (OfGaps::default(), OfGaps::default());
+            let all = each().inspect(|(gap, known)| of_all.add(*gap, known));
+            let claimed = some(all, |_, known| known.host_drops > Some(0));
+            let claimed = claimed.inspect(|(gap, known)| of_claimed.add(*gap, known));
             let claimed = Metrics::of_gaps(metrics.packets, gaps_only(claimed));
-            found.host_drops = self.may_be_the_hosts(&claimed, evidence.burst);
-            found.disbelieved =
-                !found.host_drops || window_count.is_some() && evidence.host_drops > Some(metrics.lost);
+            let window = of_all.known(Known::of(&evidence));
+            found.host_drops = self.may_be_the_hosts((&claimed, of_claimed.known(window)), (metrics, window));
+            found.disbelieved |= !found.host_drops;
         }
         let parts = Parts::of(each(), found.host_drops);
-        let judge = |part: Part| {
+        let mut judge = |part: Part| {
             if !parts.may_have(part) {
                 return None;
             }
@@ -126,17 +123,16 @@ impl Classifier {
             let mut delay = MeanDelay::default();
             let of_part_with_delay = of_part().inspect(|(gap, known)| delay.add(*gap, known));
             let metrics = Metrics::of_gaps(metrics.packets, gaps_only(of_part_with_delay));
-            let known = parts.known(part, delay, evidence);
-            (metrics.gaps > 0).then(|| (self.judge(|| gaps_only(of_part()), &metrics, known), known))
+            let known = parts.known(part, delay, &evidence);
+            (metrics.gaps > 0).then(|| {
+                self.note(&mut found, &metrics, known);
+                self.judge(|| gaps_only(of_part()), &metrics, known)
+            })
         };
         let (delayed, rest) = (judge(Part::Delayed), judge(Part::Rest));
-        for (_, known) in delayed.iter().chain(&rest) {
-            found.note(*known);
-        }
         let mut tally = Tally::default();
         for (gap, known) in each() {
-            let p_host =
-                |judged: Option<(Judged, Known)>| judged.map_or(0.5, |(judged, _)| judged.p_host(gap));
+            let p_host = |judged: Option<Judged>| judged.map_or(0.5, |judged| judged.p_host(gap));
             let p_host = match parts.of_gap(&known) {
                 Part::Host => 1.0,
                 Part::Network => 0.0,
@@ -146,7 +142,7 @@ impl Classifier {
             tally.add(gap.lost, p_host);
             say(gap, cause(p_host), p_host);
         }
-        tally.diagnosis(rest.and_then(|(judged, _)| judged.shape), found)
+        tally.diagnosis(rest.and_then(|judged| judged.shape), found)
     }
 }
 

@@ -1,16 +1,31 @@
 //! What else is known of a window or of a gap, and what is made of it.
 
+use crate::Metrics;
+
 /// What is known of a window beside its pattern. What is not known is `None`: that is no evidence either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Evidence {
     /// Packets that the sender sends at once, at least 1.
     pub burst: Option<u32>,
-    /// One-way delay just before the losses, above the path's minimum (s), in the mean over the losses.
+    /// One-way delay just before the losses, above the path's minimum (s), in the mean over the losses; less than 0 counts as 0.
     pub delay_s: Option<f64>,
     /// Packets that the receiving socket dropped in the window, by the kernel's own count.
     pub host_drops: Option<u32>,
     /// Packets that arrived marked by the network as congested (RFC 3168) in the window.
     pub marks: Option<u32>,
+}
+
+impl Evidence {
+    /// What can be of it: no more drops than packets lost, no more marks than packets received; and whether it was more.
+    pub(crate) fn possible(&self, metrics: &Metrics) -> (Self, bool) {
+        let received = metrics.packets.saturating_sub(metrics.lost);
+        let possible = Self {
+            host_drops: self.host_drops.map(|drops| drops.min(metrics.lost)),
+            marks: self.marks.map(|marks| marks.min(received)),
+            ..*self
+        };
+        (possible, possible.host_drops != self.host_drops || possible.marks != self.marks)
+    }
 }
 
 /// What is known of one gap beside its length.
@@ -68,9 +83,10 @@ pub struct Found {
     pub host_drops: bool,
     /// Congestion marks.
     pub marks: bool,
-    /// A claim of drops that was not believed: the pattern contradicts it, or it is of more packets than were lost.
+    /// Evidence that was not believed: a claim of drops that all else contradicts, more drops than packets were lost, or more marks than were received.
     pub disbelieved: bool,
-    /// A loss rate above 0.05, for which no figures are given.
+    /// The pattern was judged at a loss rate above 0.05, or of a window that is longer or shorter than those the model was fitted on: nobody
+    /// has measured how right that is.
     pub extrapolated: bool,
 }
 

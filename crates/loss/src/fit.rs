@@ -7,6 +7,8 @@ mod logistic;
 #[cfg(feature = "fit")]
 mod normality;
 #[cfg(feature = "fit")]
+mod order;
+#[cfg(feature = "fit")]
 mod paper;
 #[cfg(feature = "fit")]
 mod pattern;
@@ -18,7 +20,8 @@ use thiserror::Error;
 #[cfg(feature = "fit")]
 pub use self::{
     normality::ShapiroWilk,
-    paper::{PAPER_KINDS, fit_paper},
+    order::deal_runs,
+    paper::{PAPER_KINDS, PaperFit, fit_paper},
     pattern::fit,
     report::{BinReport, CurveReport, FitReport, LowReport},
 };
@@ -46,16 +49,48 @@ pub struct Labelled {
 #[non_exhaustive]
 pub enum FitError {
     /// Too few windows of a cause.
-    #[error("{found} windows of {cause:?} are too few to learn from; {needed} are needed")]
+    #[error("too few windows with losses of {} alone{at}: {found}, and {needed} are needed", whose(*cause))]
     TooFew {
         /// Of which cause.
         cause: Cause,
+        /// At which loss rates, as words to be put behind; nothing = at any.
+        at: &'static str,
         /// How many there are.
         found: usize,
         /// How many are needed.
         needed: usize,
     },
     /// The curve was not found.
-    #[error("no curve was found: {0}")]
-    NoCurve(String),
+    #[error("no curve was found through the complexities of the losses of {}: {reason}", whose(*cause))]
+    NoCurve {
+        /// Of which cause.
+        cause: Cause,
+        /// What happened.
+        reason: &'static str,
+    },
+    /// No length of windows could be learned from.
+    #[error("{}", listed(.0))]
+    NoLength(Vec<LeftOut>),
+}
+
+/// A length of windows that nothing was learned of.
+#[derive(Clone, Debug, Error, PartialEq)]
+#[error("windows of {packets} packets: {reason}")]
+pub struct LeftOut {
+    /// The length (packets).
+    pub packets: u32,
+    /// Why.
+    pub reason: FitError,
+}
+
+fn listed(left_out: &[LeftOut]) -> String {
+    left_out.iter().map(LeftOut::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn whose(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Host => "the host",
+        Cause::Network => "the network",
+        Cause::Unknown => "both",
+    }
 }

@@ -25,8 +25,11 @@ mod words;
 pub use classifier::Classifier;
 pub use evidence::{Cause, Diagnosis, Evidence, Found, GapEvidence, Shape, Verdict};
 #[cfg(feature = "fit")]
-pub use fit::{BinReport, CurveReport, FitReport, LowReport, PAPER_KINDS, ShapiroWilk, fit, fit_paper};
-pub use fit::{FitError, Labelled};
+pub use fit::{
+    BinReport, CurveReport, FitReport, LowReport, PAPER_KINDS, PaperFit, ShapiroWilk, deal_runs, fit,
+    fit_paper,
+};
+pub use fit::{FitError, Labelled, LeftOut};
 pub use line::{Line, LineError, read_line};
 pub use metrics::{Meter, Metrics};
 pub use model::ModelError;

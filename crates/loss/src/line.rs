@@ -18,7 +18,8 @@ pub struct Line<'a> {
 }
 
 /// Reads one line into `signature`, in place of what was there and without allocating: run lengths of a window of so many packets, or
-/// without a window bits. `None` is a line that is empty or a comment.
+/// without a window bits. `None` is a line that is empty or a comment. A byte-order mark is no part of a line: whoever reads a file
+/// passes over the one that it may begin with.
 ///
 /// ```
 /// use barograph_loss::{Signature, read_line};
@@ -36,7 +37,7 @@ pub fn read_line<'a>(
     window: Option<u32>,
     signature: &mut Signature,
 ) -> Result<Option<Line<'a>>, LineError> {
-    let trimmed = text.trim_start_matches('\u{feff}').trim();
+    let trimmed = text.trim();
     if trimmed.is_empty() || trimmed.starts_with('#') {
         return Ok(None);
     }
@@ -177,7 +178,8 @@ pub(crate) fn whole(text: &str) -> Option<u32> {
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 
-/// Seconds, of microseconds.
+/// Seconds, of microseconds. What is less than 0 is refused, for whoever wrote it did not subtract the smallest delay there was; of
+/// measurements as they are made ([`Evidence::delay_s`]) it counts as 0.
 pub(crate) fn delay_s(text: &str) -> Option<f64> {
     let delay_us: f64 = text.parse().ok()?;
     (0.0..=DELAY_US_MAX).contains(&delay_us).then_some(delay_us / 1e6)
@@ -215,7 +217,7 @@ pub(crate) fn excerpt(text: &str) -> String {
 const EXCERPT_CHARACTERS: usize = 40;
 /// More than any queue holds: a thousand seconds.
 const DELAY_US_MAX: f64 = 1e9;
-pub(crate) const DELAY: &str = "microseconds from 0 to 1e9";
+pub(crate) const DELAY: &str = "microseconds above the path's minimum, from 0 to 1e9";
 pub(crate) const PACKETS: &str = "a whole number of packets from 1 to 16777216";
 const COUNT: &str = "a whole number of packets from 0 to 4294967295";
 
@@ -266,7 +268,11 @@ mod tests {
             ("3", Some(0), "a window has 1 to 16777216 packets, not 0"),
             ("3", Some(u32::MAX), "not 4294967295"),
             ("1\tburst=0", None, "burst is \"0\", expected a whole number of packets from 1"),
-            ("1\tdelay_us=-1", None, "delay_us is \"-1\", expected microseconds from 0"),
+            (
+                "1\tdelay_us=-1",
+                None,
+                "delay_us is \"-1\", expected microseconds above the path's minimum, from 0 to 1e9",
+            ),
             ("1\tdelay_us=NaN", None, "delay_us is \"NaN\""),
             ("1\tdelay_us=inf", None, "delay_us is \"inf\""),
             ("1\thost_drops=-2", None, "host_drops is \"-2\""),
@@ -277,6 +283,8 @@ mod tests {
             ("1\tjunk", None, "found \"junk\""),
             ("1\tcause=me", None, "cause is \"me\", expected cpu, network or both"),
             ("1 burst=2", None, "column 2"),
+            ("\u{feff}1", None, "column 1"),
+            ("\u{feff}3,1", Some(9), "column 1"),
         ] {
             let error = read(text, window).unwrap_err();
             assert!(error.contains(message), "{text:?}: {error:?} lacks {message:?}");

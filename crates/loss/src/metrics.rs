@@ -1,5 +1,9 @@
 //! What a signature looks like, in numbers.
 
+mod sums;
+
+use self::sums::LENGTHS;
+pub(crate) use self::sums::Sums;
 use crate::{Gap, Signature, WORD_MAX, Words};
 
 /// What classifiers look at in a window.
@@ -30,43 +34,35 @@ pub struct Metrics {
     pub mean_spacing: f64,
     /// Their standard deviation over that mean: 0 = periodic, 1 = random; 0 with fewer than two spacings.
     pub spacing_variation: f64,
+    /// Which lengths the runs have, a bit each, as in [`Sums`]; 0 = not known.
+    pub(crate) lengths: u64,
 }
 
 impl Metrics {
     /// What gaps tell of a window: all but its words, which are 0. The gaps may be some of a window's: then the others count as received.
     pub(crate) fn of_gaps(packets: u32, gaps: impl Iterator<Item = Gap>) -> Self {
-        let mut metrics = Self { packets, ..Self::default() };
-        // Sums of whole numbers, which are exact: of squares at most (2^24)².
-        let (mut squares, mut single) = (0u64, 0u32);
-        let (mut spacing, mut spacing_squares) = (0u64, 0u64);
-        for gap in gaps {
-            if metrics.gaps > 0 {
-                spacing += u64::from(gap.received);
-                spacing_squares += u64::from(gap.received).pow(2);
+        let mut sums = Sums::default();
+        gaps.for_each(|gap| sums.add(gap));
+        sums.metrics(packets)
+    }
+
+    /// Whether some run may be so many times as long as the longest of the shorter ones. Exact for runs of less than 64 packets.
+    pub(crate) fn may_be_apart(&self, ratio: f64) -> bool {
+        let long = 1 << (LENGTHS - 1);
+        if self.lengths == 0 || self.lengths & long > 0 {
+            return true;
+        }
+        let mut rest = self.lengths;
+        let mut shorter = f64::INFINITY;
+        while rest > 0 {
+            let length = f64::from(rest.trailing_zeros() + 1);
+            if length >= ratio * shorter {
+                return true;
             }
-            metrics.lost += gap.lost;
-            metrics.gaps += 1;
-            metrics.longest_burst = metrics.longest_burst.max(gap.lost);
-            single += u32::from(gap.lost == 1);
-            squares += u64::from(gap.lost).pow(2);
+            shorter = length;
+            rest &= rest - 1;
         }
-        if metrics.gaps > 0 {
-            let (lost, gaps) = (f64::from(metrics.lost), f64::from(metrics.gaps));
-            metrics.success_proportion = (lost - gaps) / lost;
-            metrics.mean_burst = lost / gaps;
-            metrics.weighted_burst = squares as f64 / lost;
-            metrics.isolated = f64::from(single) / gaps;
-        }
-        let spacings = u64::from(metrics.gaps.saturating_sub(1));
-        if spacings > 0 {
-            metrics.mean_spacing = spacing as f64 / spacings as f64;
-        }
-        if spacings > 1 && spacing > 0 {
-            let deviations = u128::from(spacings) * u128::from(spacing_squares) - u128::from(spacing).pow(2);
-            let variance = deviations as f64 / (spacings * (spacings - 1)) as f64;
-            metrics.spacing_variation = variance.sqrt() / metrics.mean_spacing;
-        }
-        metrics
+        false
     }
 }
 
@@ -84,7 +80,7 @@ impl Meter {
 
     /// What this window looks like.
     pub fn measure(&mut self, signature: &Signature) -> Metrics {
-        let mut metrics = Metrics::of_gaps(signature.packets(), signature.gaps());
+        let mut metrics = Sums::of(signature).metrics(signature.packets());
         metrics.na17 = self.words.admissible(signature, WORD_MAX);
         if metrics.na17 > 0 {
             metrics.complexity = f64::from(metrics.na17).log2() / f64::from(WORD_MAX);

@@ -1,6 +1,7 @@
 //! The paper's classifier (Dickens §3).
 
 use std::fmt::Write;
+use std::ops::RangeInclusive;
 
 use serde::Deserialize;
 
@@ -13,7 +14,8 @@ use crate::{Diagnosis, Metrics, ModelError, Signature, Verdict, WORD_MAX};
 /// At loss rates of 0.0005 and more that is the complexity, against its mean as a function of the rate; from 0.00008 on the success proportion.
 /// The likelihood of a cause is the area of its normal distribution that is farther from the mean than what was seen; both causes
 /// are equally likely beforehand, and an answer needs a probability of 0.95. Below 0.00008, and where neither
-/// cause explains what was seen, they stay equally likely. Above 0.05 the curves go on where nothing was fitted, and the answer says so.
+/// cause explains what was seen, they stay equally likely. Above 0.05 the curves go on where nothing was fitted, and the answer says so;
+/// so it does for windows that are shorter or longer than all that were fitted.
 ///
 /// A fit holds for one length of windows. A model has some, and the nearest in the logarithm of the length is used; there is nothing between them,
 /// because constants of two fits, taken in between, are of no fit.
@@ -107,7 +109,10 @@ impl Curve {
 }
 
 impl PaperClassifier {
-    /// With the model that comes with it, `models/paper.toml`, fitted on the paper's kinds of contention.
+    /// The loss rates that it is for (Dickens §2.2, §3.1.4), and that results are given for.
+    pub const LOSS_RATES: RangeInclusive<f64> = LOSS_RATE_MIN..=LOSS_RATE_MAX;
+
+    /// With the model that comes with it, `models/paper.toml`, fitted on the paper's kinds of contention; `scripts/fit-models` makes it again.
     pub fn shipped() -> Self {
         // A test reads it; a classifier without models is sure of nothing.
         Self::read(SHIPPED).unwrap_or_default()
@@ -179,7 +184,8 @@ impl PaperClassifier {
         let mut diagnosis = Diagnosis::inconclusive(metrics.lost);
         let Some((cpu, network)) = self.likelihoods(metrics) else { return diagnosis };
         diagnosis.found.pattern = true;
-        diagnosis.found.extrapolated = loss_rate(metrics) > LOSS_RATE_MAX;
+        diagnosis.found.extrapolated =
+            loss_rate(metrics) > LOSS_RATE_MAX || !self.has_length(metrics.packets);
         if cpu.max(network) >= TAIL_MIN {
             diagnosis.p_cpu = cpu / (cpu + network);
         }
@@ -206,6 +212,15 @@ impl PaperClassifier {
         } else {
             let tail_area = |curve: Curve| curve.at(rate).tail_area(metrics.complexity);
             Some((tail_area(model.cpu), tail_area(model.network)))
+        }
+    }
+
+    /// Whether windows as long as this one lie between those that were fitted.
+    fn has_length(&self, packets: u32) -> bool {
+        match self.models.as_slice() {
+            [shortest, .., longest] => (shortest.packets..=longest.packets).contains(&packets),
+            [only] => only.packets == packets,
+            [] => false,
         }
     }
 

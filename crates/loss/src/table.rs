@@ -24,7 +24,7 @@ impl Table {
     /// # Errors
     /// A header without the column of run lengths.
     pub fn of_header(line: &str) -> Result<Option<Self>, TableError> {
-        let header = line.trim_start_matches('\u{feff}').trim_end_matches(['\r', '\n']);
+        let header = line.trim_end_matches(['\r', '\n']);
         let Some(header) = header.strip_prefix('#').map(str::trim_start) else { return Ok(None) };
         let names = || header.split('\t').map(str::trim);
         if names().next() != Some("label") {
@@ -105,7 +105,7 @@ impl Table {
 
 /// The window's length that a comment `# window N` states.
 pub fn stated_window(line: &str) -> Option<u32> {
-    let words = line.trim_start_matches('\u{feff}').trim().strip_prefix('#')?.trim_start();
+    let words = line.trim().strip_prefix('#')?.trim_start();
     let number = words.strip_prefix("window")?;
     number.starts_with([' ', '\t']).then(|| whole(number.trim())).flatten()
 }

@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use barograph_loss::{
-    Cause, Classifier, Diagnosis, Evidence, GapEvidence, Meter, ModelError, Shape, Signature, Verdict,
+    Cause, Classifier, Diagnosis, Evidence, Found, GapEvidence, Meter, ModelError, Shape, Signature, Verdict,
 };
 use proptest::prelude::*;
 
@@ -113,6 +113,93 @@ fn a_claim_against_a_clear_pattern_is_not_believed() {
 }
 
 #[test]
+fn a_claim_of_some_runs_of_a_network_is_not_believed_and_one_of_stalls_among_them_is() {
+    for runs in [singles(150, 60), bunches()] {
+        let lossy = signature(runs.clone());
+        for part in [2, 10, 30] {
+            for known in [None, Some(2e-3)] {
+                let claim = evidence(|e| (e.host_drops, e.delay_s) = (Some(lossy.lost() / part), known));
+                let diagnosis = diagnose(&lossy, &claim);
+                assert_eq!((diagnosis.verdict, diagnosis.lost_network), (Verdict::Network, lossy.lost()));
+                assert!(diagnosis.found.disbelieved && !diagnosis.found.host_drops, "{part} {diagnosis:?}");
+            }
+        }
+        // A stall of 40 beside them is what it says.
+        let stalled = signature([runs, vec![500, 40]].concat());
+        let diagnosis = diagnose(&stalled, &evidence(|e| e.host_drops = Some(40)));
+        assert_eq!((diagnosis.lost_host, diagnosis.lost_network), (40, lossy.lost()), "{diagnosis:?}");
+        assert!(diagnosis.found.host_drops && !diagnosis.found.disbelieved);
+        // By gaps: the stall is, and a third of the others is not.
+        let metrics = Meter::new().measure(&stalled);
+        for (claims, believed) in [([false, true], true), ([true, false], false)] {
+            let counted = stalled.gaps().enumerate().map(|(index, gap)| {
+                let is_claimed = if gap.lost == 40 { claims[1] } else { claims[0] && index % 3 == 0 };
+                GapEvidence { host_drops: Some(u32::from(is_claimed)), ..GapEvidence::default() }
+            });
+            let counted: Vec<_> = counted.collect();
+            let gaps = counted.iter().copied();
+            let told = Classifier::shipped().diagnose_gaps(
+                &stalled,
+                &metrics,
+                &Evidence::default(),
+                gaps,
+                |_, _, _| (),
+            );
+            assert_eq!((told.found.host_drops, told.found.disbelieved), (believed, !believed), "{told:?}");
+        }
+    }
+}
+
+#[test]
+fn a_claim_of_few_short_runs_is_weighed_against_the_delay_and_marks() {
+    let few = signature([6000, 2, 3000, 3]);
+    let lone = signature([6000, 1]);
+    let claim = |lossy: &Signature, delay, marks| {
+        let claimed = Some(lossy.lost());
+        diagnose(lossy, &evidence(|e| (e.host_drops, e.delay_s, e.marks) = (claimed, delay, marks)))
+    };
+    for lossy in [&few, &lone] {
+        assert!(claim(lossy, Some(1e-6), None).found.host_drops);
+        assert!(claim(lossy, Some(20e-3), None).found.disbelieved);
+        assert!(claim(lossy, None, Some(0)).found.host_drops);
+        assert!(claim(lossy, None, Some(50)).found.disbelieved);
+        // Stalls may be over a queue.
+        let stalled = signature([6000, 90, 3000, 120]);
+        assert!(claim(&stalled, Some(20e-3), Some(50)).found.host_drops);
+    }
+}
+
+#[test]
+fn marks_say_that_a_queue_stood_and_forbid_to_call_a_window_the_hosts_without_the_count() {
+    for runs in [vec![9000, 40], vec![3000, 60, 2000, 150, 5000, 90]] {
+        let stalled = signature(runs);
+        assert_eq!(diagnose(&stalled, &evidence(|e| e.marks = Some(0))).verdict, Verdict::Cpu);
+        let marked = diagnose(&stalled, &evidence(|e| e.marks = Some(1)));
+        assert_eq!((marked.verdict, marked.lost_unknown), (Verdict::Inconclusive, stalled.lost()));
+        assert!(marked.found.marks && marked.p_cpu <= 0.5);
+        let counted = evidence(|e| (e.marks, e.host_drops) = (Some(1), Some(stalled.lost())));
+        assert_eq!(diagnose(&stalled, &counted).verdict, Verdict::Cpu);
+    }
+    // What the pattern leaves open moves towards the network.
+    let open = signature([9000, 2]);
+    let [plain, marked] = [None, Some(3)].map(|marks| diagnose(&open, &evidence(|e| e.marks = marks)).p_cpu);
+    assert!(plain > 0.05 && marked < plain / 2.0, "{plain} {marked}");
+}
+
+#[test]
+fn more_marks_than_packets_received_are_cut_and_said() {
+    let stalled = signature([9000, 40]);
+    for (marks, disbelieved) in [(19_960, false), (19_961, true), (u32::MAX, true)] {
+        let diagnosis = diagnose(&stalled, &evidence(|e| e.marks = Some(marks)));
+        assert_eq!((diagnosis.found.disbelieved, diagnosis.found.marks), (disbelieved, true));
+        assert_eq!(diagnosis.verdict, Verdict::Inconclusive);
+    }
+    // Of nothing that arrived nothing can be marked.
+    let all_lost = diagnose(&signature([0, 20_000]), &evidence(|e| e.marks = Some(5)));
+    assert_eq!((all_lost.found.disbelieved, all_lost.found.marks), (true, false));
+}
+
+#[test]
 fn an_outage_is_inconclusive_without_the_count_and_the_networks_with_it() {
     let outage = signature([5000, 700]);
     let by_delay = diagnose(&outage, &evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(1))));
@@ -155,6 +242,21 @@ fn a_hybrid_window_is_split() {
     let diagnosis = diagnose(&hybrid, &Evidence::default());
     assert_eq!((diagnosis.verdict, diagnosis.lost_host, diagnosis.lost_network), (Verdict::Hybrid, 270, 150));
     assert!(diagnosis.p_cpu > 0.05 && diagnosis.p_cpu < 0.95);
+}
+
+#[test]
+fn a_window_whose_runs_are_of_all_lengths_is_not_split() {
+    // A queue makes a few runs of two, and one of five; six would be far enough from them.
+    for (longest, verdict) in [(5, Verdict::Network), (6, Verdict::Hybrid)] {
+        let mut runs = singles(60, 150);
+        runs.splice(20..20, [300, 2, 90, 2, 900, longest]);
+        let queued = signature(runs);
+        let diagnosis = diagnose(&queued, &evidence(|e| e.burst = Some(1)));
+        assert_eq!(diagnosis.verdict, verdict, "{diagnosis:?}");
+        // A delay before the losses speaks against a stall so short.
+        let delayed = evidence(|e| (e.burst, e.delay_s) = (Some(1), Some(20e-3)));
+        assert_eq!(diagnose(&queued, &delayed).verdict, Verdict::Network);
+    }
 }
 
 #[test]
@@ -212,9 +314,59 @@ fn too_little_is_inconclusive() {
     }
     let all_lost = diagnose(&signature([0, 20_000]), &Evidence::default());
     assert_eq!(
-        (all_lost.verdict, all_lost.shape, all_lost.found.extrapolated),
-        (Verdict::Inconclusive, Some(Shape::Outage), true)
+        (all_lost.verdict, all_lost.shape, all_lost.found),
+        (Verdict::Inconclusive, Some(Shape::Outage), Found::default()),
+        "without a packet that arrived there is no pattern to rest on"
     );
+}
+
+#[test]
+fn windows_that_the_model_was_not_fitted_on_are_told() {
+    let shipped = Classifier::shipped();
+    let found = |packets, runs: &[u32], known: &Evidence| {
+        let window = Signature::from_runs(packets, runs.iter().copied()).unwrap();
+        let metrics = Meter::new().measure(&window);
+        let of_gaps = shipped.diagnose_gaps(&window, &metrics, known, std::iter::empty(), |_, _, _| ());
+        let found = shipped.diagnose(&window, &metrics, known).found;
+        assert_eq!(of_gaps.found, found);
+        found
+    };
+    let by_pattern = Found { pattern: true, ..Found::default() };
+    let extrapolated = Found { extrapolated: true, ..by_pattern };
+    // The shortest are a fifth of 10 000.
+    for (packets, expected) in [
+        (17, extrapolated),
+        (1999, extrapolated),
+        (2000, by_pattern),
+        (100_000, by_pattern),
+        (100_001, extrapolated),
+    ] {
+        assert_eq!(
+            found(packets, &[9, 1], &Evidence::default()).extrapolated,
+            expected.extrapolated,
+            "{packets}"
+        );
+    }
+    assert_eq!(found(20_000, &[9000, 1000], &Evidence::default()), by_pattern);
+    assert_eq!(found(20_000, &[9000, 1001], &Evidence::default()), extrapolated);
+    // What the kernel counted needs no model, and what is too little for one was not looked at.
+    let counted = evidence(|e| e.host_drops = Some(1001));
+    assert_eq!(found(20_000, &[9000, 1001], &counted), Found { host_drops: true, ..Found::default() });
+    assert_eq!(found(16, &[9, 7], &Evidence::default()), Found::default());
+}
+
+#[test]
+fn shares_of_exactly_a_twentieth_decide_as_more_does() {
+    let counted = |host, network| {
+        let known = evidence(|e| e.host_drops = Some(host));
+        let told = diagnose(&signature([1000, host, 1000, network]), &known);
+        (told.verdict, told.lost_host, told.lost_network)
+    };
+    // 19 of 20 is 0.95, which is a verdict, although the other share is 5 %.
+    assert_eq!(counted(1900, 100), (Verdict::Cpu, 1900, 100));
+    assert_eq!(counted(100, 1900), (Verdict::Network, 100, 1900));
+    assert_eq!(counted(1899, 101), (Verdict::Hybrid, 1899, 101));
+    assert_eq!(counted(101, 1899), (Verdict::Hybrid, 101, 1899));
 }
 
 #[test]
@@ -235,7 +387,12 @@ fn what_is_no_model_is_refused_and_said() {
     invalid("\u{0}\u{1}");
     invalid(&good.replace("version = 1", "version = -1"));
     invalid(&good.replace("version = 1", "version = 99999999999999999999"));
-    assert!(invalid("format = \"barograph-loss-default\"\nversion = 1").contains("[pattern] is missing"));
+    assert!(invalid("format = \"barograph-loss-default\"\nversion = 1").contains("packets"));
+    for lengths in ["{ low = 16, high = 20 }", "{ low = 21, high = 20 }", "{ low = 20, high = 16777217 }"] {
+        let model = format!("format = \"barograph-loss-default\"\nversion = 1\npackets = {lengths}");
+        assert!(invalid(&model).contains("windows of "), "{lengths}");
+        assert!(invalid(&model.replace(lengths, "{ low = 17, high = 20 }")).contains("[pattern] is missing"));
+    }
     for (index, _) in good.match_indices('\n').filter(|(index, _)| index + 1 < good.len()) {
         assert!(Classifier::read(&good[..index]).is_err(), "cut at {index}");
     }

@@ -4,23 +4,21 @@
 #[allow(dead_code, reason = "what the default classifier is told of a window")]
 mod open;
 
-use std::collections::{BTreeSet, HashMap};
-
 use barograph_loss::{
-    Cause, Evidence, FitReport, Labelled, PAPER_KINDS, PaperClassifier, Verdict, fit_paper,
+    Cause, Evidence, FitReport, Labelled, PAPER_KINDS, PaperClassifier, Verdict, deal_runs, fit_paper,
 };
 
 #[test]
 fn the_shipped_model_is_what_the_papers_kinds_make() {
     let Some(windows) = windows() else { return };
     let windows: Vec<_> = windows.into_iter().filter(is_papers).collect();
-    let classifier = fit_paper(&windows).unwrap();
-    for report in FitReport::of(&classifier, &windows) {
+    let fit = fit_paper(&windows).unwrap();
+    assert_eq!(fit.left_out, []);
+    for report in FitReport::of(&fit.classifier, &windows) {
         println!("{report:#?}");
         assert!(report.network.within[1] > 0.9 && report.cpu.within[1] > 0.9, "far from normal: {report:?}");
     }
-    let shipped = PaperClassifier::shipped();
-    assert!(classifier == shipped, "models/paper.toml should be\n{}", classifier.write());
+    assert_eq!(fit.classifier, PaperClassifier::shipped(), "scripts/fit-models makes the shipped one");
 }
 
 /// Right / wrong / inconclusive as published were 76.3 / 0.6 / 23.1 of the CPU's and 83.3 / 3.8 / 12.9 of the network's windows, on
@@ -57,15 +55,15 @@ fn runs_that_were_held_out_are_told_apart_as_published() {
 /// How many windows of the host and of the network were right, wrong and inconclusive, each judged by a model that was fitted on the
 /// other four fifths of the runs; without a model all are inconclusive.
 fn held_out(windows: &[Labelled]) -> [[u32; 3]; 2] {
-    // Those of a kind are dealt in turn.
-    let runs: BTreeSet<_> = windows.iter().map(|window| (&window.kind, &window.run)).collect();
-    let folds: HashMap<_, _> = runs.into_iter().map(|(_, run)| run).zip((0..5).cycle()).collect();
+    let folds =
+        deal_runs(windows.iter().map(|window| (window.kind.as_str(), window.run.as_str())), 5, |_| ());
     let mut counts = [[0; 3]; 2];
     for fold in 0..5 {
         let (tested, fitted): (Vec<_>, Vec<_>) =
-            windows.iter().cloned().partition(|window| folds[&window.run] == fold);
-        let classifier = fit_paper(&fitted).ok();
-        for window in tested.iter().filter(|window| (0.00008..=0.05).contains(&window.signature.loss_rate()))
+            windows.iter().cloned().partition(|window| folds[window.run.as_str()] == fold);
+        let classifier = fit_paper(&fitted).map(|fit| fit.classifier).ok();
+        for window in
+            tested.iter().filter(|window| PaperClassifier::LOSS_RATES.contains(&window.signature.loss_rate()))
         {
             let verdict = classifier.as_ref().map(|classifier| classifier.diagnose(&window.metrics).verdict);
             let said = match verdict {

@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use barograph_loss::{Cause, CurveReport, FitReport, Labelled};
+use barograph_loss::{Cause, CurveReport, FitReport, Labelled, fit_paper};
 
 use crate::gloperf::chart::{Axis, Chart, Layer, Shape, charts, largest};
 use crate::reduction::plot::ticks;
 use crate::report::aligned;
 
-use super::judge::{Judged, Method, Split, papers};
+use super::judge::{Judged, Method, Split};
 use super::rates::{rates, runs};
 use super::references::{TABLE_2, three};
 use super::tables::{BANDS, Kinds, cause_name, is_in_range, lengths};
@@ -30,22 +30,38 @@ pub(crate) fn figures(windows: &[Labelled]) -> anyhow::Result<Vec<Figure>> {
         panels[0].push(figure_4(&title, &of));
         panels[1].push(figure_5(&title, &of));
         let owned: Vec<Labelled> = of.into_iter().cloned().collect();
-        if let Ok(model) = papers(&owned) {
-            panels[2].extend(FitReport::of(&model, &owned).iter().map(|report| figure_6(&title, report)));
+        if let Ok(fit) = fit_paper(&owned) {
+            panels[2]
+                .extend(FitReport::of(&fit.classifier, &owned).iter().map(|report| figure_6(&title, report)));
         }
     }
     let mut figures = Vec::new();
     for (number, panels) in (4..).zip(&panels) {
         figures.push((format!("loss-figure-{number}.svg"), charts(panels, 2)?));
     }
-    let queues = queues(windows, &chosen);
-    if !queues.is_empty() {
-        for (number, figure) in [(4, figure_4 as fn(&str, &[&Labelled]) -> Chart), (5, figure_5)] {
-            let panels: Vec<Chart> = queues.iter().map(|(title, of)| figure(title, of)).collect();
+    figures.extend(of_queues(windows)?);
+    Ok(figures)
+}
+
+/// Figures 4 and 5 for each kind of queue that there is, of the two longest lengths of windows; none without such a queue.
+pub(crate) fn of_queues(windows: &[Labelled]) -> anyhow::Result<Vec<Figure>> {
+    let chosen: Vec<u32> = lengths(windows).into_iter().rev().take(2).collect();
+    let (queues, mut figures) = (queues(windows, &chosen), Vec::new());
+    let mut add = |number: u32, panels: Vec<Chart>| -> anyhow::Result<()> {
+        if !panels.is_empty() {
             figures.push((format!("loss-figure-{number}-queues.svg"), charts(&panels, 2)?));
         }
-    }
+        Ok(())
+    };
+    add(4, queues.iter().map(|(title, of)| figure_4(title, of)).collect())?;
+    let has_low = |of: &[&Labelled]| of.iter().any(|window| window.cause == Cause::Network && is_low(window));
+    add(5, queues.iter().filter(|(_, of)| has_low(of)).map(|(title, of)| figure_5(title, of)).collect())?;
     Ok(figures)
+}
+
+/// Whether a loss rate is one at which success proportions are looked at.
+fn is_low(window: &Labelled) -> bool {
+    (BANDS[0]..BANDS[1]).contains(&window.signature.loss_rate())
 }
 
 /// Windows lost in queues other than one that drops its tail (Dickens §7.2), each kind beside all that the CPU lost.
@@ -90,11 +106,9 @@ fn figure_4(title: &str, windows: &[&Labelled]) -> Chart {
 /// The distribution of success proportions at low loss rates, in a hundred bins (Dickens §3.1.5).
 fn figure_5(title: &str, windows: &[&Labelled]) -> Chart {
     let layer = |cause, colour| {
-        let is_low = |window: &&&&Labelled| (BANDS[0]..BANDS[1]).contains(&window.signature.loss_rate());
         let of: Vec<f64> = windows
             .iter()
-            .filter(|window| window.cause == cause)
-            .filter(|window| is_low(&window))
+            .filter(|window| window.cause == cause && is_low(window))
             .map(|window| window.metrics.success_proportion)
             .collect();
         let mut counts = [0u32; 100];
@@ -210,14 +224,17 @@ pub(crate) fn normality(windows: &[Labelled]) -> String {
     table[0].push("bins: windows without outliers (outliers), W, p".to_owned());
     for kinds in [Kinds::Papers, Kinds::All] {
         let of: Vec<Labelled> = windows.iter().filter(|window| kinds.has(&window.kind)).cloned().collect();
-        let model = match papers(&of) {
-            Ok(model) => model,
+        let fit = match fit_paper(&of) {
+            Ok(fit) => fit,
             Err(error) => {
                 let _ = writeln!(text, "{}: {error}\n", kinds.name());
                 continue;
             }
         };
-        for report in FitReport::of(&model, &of) {
+        for left_out in &fit.left_out {
+            let _ = writeln!(text, "{}, {left_out}\n", kinds.name());
+        }
+        for report in FitReport::of(&fit.classifier, &of) {
             for (cause, curve) in [(Cause::Network, &report.network), (Cause::Host, &report.cpu)] {
                 let mut row =
                     vec![kinds.name().to_owned(), report.packets.to_string(), cause_name(cause).to_owned()];

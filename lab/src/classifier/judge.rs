@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::Context as _;
 use barograph_loss::{
-    Cause, Classifier, Diagnosis, Evidence, FitError, Labelled, PaperClassifier, Verdict, fit, fit_paper,
+    Cause, Classifier, Diagnosis, Evidence, Labelled, PaperClassifier, Verdict, deal_runs, fit, fit_paper,
 };
 use barograph_sim::Chance;
 
-use super::tables::{Kinds, lengths};
+use super::tables::Kinds;
 
 /// A classifier and the evidence that it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -71,11 +71,18 @@ impl Models {
         Self { paper_of_all: paper.clone(), paper, ours }
     }
 
+    /// A model of the paper's alone; what comes with Barograph stands for ours.
+    pub(crate) fn of_papers(paper: PaperClassifier) -> Self {
+        Self::new(paper, Classifier::shipped())
+    }
+
     pub(crate) fn fit(windows: &[Labelled]) -> anyhow::Result<Self> {
         let of = |kinds: Kinds| {
             let windows: Vec<Labelled> =
                 windows.iter().filter(|window| kinds.has(&window.kind)).cloned().collect();
-            papers(&windows).with_context(|| format!("fitting the paper's classifier, {}", kinds.name()))
+            fit_paper(&windows)
+                .map(|fit| fit.classifier)
+                .with_context(|| format!("fitting the paper's classifier, {}", kinds.name()))
         };
         Ok(Self {
             paper: of(Kinds::Papers)?,
@@ -99,19 +106,6 @@ impl Models {
     }
 }
 
-/// The paper's classifier, fitted on the lengths of windows for which curves are found; for others it uses the nearest.
-pub(crate) fn papers(windows: &[Labelled]) -> Result<PaperClassifier, FitError> {
-    let fitted = fit_paper(windows);
-    if !matches!(fitted, Err(FitError::NoCurve(_))) {
-        return fitted;
-    }
-    let of = |packets| windows.iter().filter(move |window| window.signature.packets() == packets).cloned();
-    let has_curves =
-        |packets: &u32| !matches!(fit_paper(&of(*packets).collect::<Vec<_>>()), Err(FitError::NoCurve(_)));
-    let left: Vec<Labelled> = lengths(windows).into_iter().filter(has_curves).flat_map(of).collect();
-    fit_paper(&left)
-}
-
 /// A window, and what each method of [`Method::ALL`] says of it.
 pub(crate) struct Judged<'a> {
     pub(crate) window: &'a Labelled,
@@ -125,12 +119,7 @@ impl Judged<'_> {
 
     /// Of a window with one cause.
     pub(crate) fn outcome(&self, method: Method) -> Outcome {
-        match (self.said(method).verdict, self.window.cause) {
-            (Verdict::Cpu, Cause::Host) | (Verdict::Network, Cause::Network) => Outcome::Right,
-            (Verdict::Cpu | Verdict::Network, _) => Outcome::Wrong,
-            (Verdict::Hybrid, _) => Outcome::Hybrid,
-            (Verdict::Inconclusive, _) => Outcome::Inconclusive,
-        }
+        Outcome::of(self.said(method).verdict, self.window.cause)
     }
 }
 
@@ -143,6 +132,17 @@ pub(crate) enum Outcome {
     /// Both causes.
     Hybrid,
     Inconclusive,
+}
+
+impl Outcome {
+    pub(crate) fn of(verdict: Verdict, cause: Cause) -> Self {
+        match (verdict, cause) {
+            (Verdict::Cpu, Cause::Host) | (Verdict::Network, Cause::Network) => Self::Right,
+            (Verdict::Cpu | Verdict::Network, _) => Self::Wrong,
+            (Verdict::Hybrid, _) => Self::Hybrid,
+            (Verdict::Inconclusive, _) => Self::Inconclusive,
+        }
+    }
 }
 
 /// How runs are parted into those that models are fitted on and those that are reported.
@@ -180,24 +180,13 @@ impl Split {
     }
 }
 
-/// Which part each run is in: those of one kind are dealt in turn, in an order drawn by lot, so that each part has all kinds.
-fn parts_of(windows: &[Labelled], parts: usize, seed: u64) -> BTreeMap<&str, usize> {
-    let mut kinds: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for window in windows {
-        kinds.entry(&window.kind).or_default().push(&window.run);
-    }
+/// Which part each run is in; those of one kind are dealt in an order drawn by lot.
+pub(crate) fn parts_of(windows: &[Labelled], parts: usize, seed: u64) -> BTreeMap<&str, usize> {
     let mut chance = Chance::new(seed, PARTS_STREAM);
-    let mut dealt = 0;
-    let mut part_of = BTreeMap::new();
-    for runs in kinds.values_mut() {
-        runs.sort_unstable();
-        runs.dedup();
-        for left in (1..=runs.len()).rev() {
-            part_of.insert(runs.swap_remove(chance.below(left)), dealt % parts);
-            dealt += 1;
-        }
-    }
-    part_of
+    let runs = windows.iter().map(|window| (window.kind.as_str(), window.run.as_str()));
+    deal_runs(runs, parts, |of_kind| {
+        *of_kind = (1..=of_kind.len()).rev().map(|left| of_kind.swap_remove(chance.below(left))).collect();
+    })
 }
 
 /// Of the seed; the bootstrap and the simulation have others.

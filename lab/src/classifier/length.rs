@@ -6,19 +6,22 @@ use barograph_loss::{Cause, Labelled, Meter};
 
 use crate::report::aligned;
 
-use super::judge::{Judged, Method, Split};
+use super::judge::{Judged, Method, Models, Split};
 use super::rates::rates;
 use super::tables::{Kinds, cause_name, cell, is_in_range};
 use super::windows::Run;
 
-/// Windows of each of [`LENGTHS`] cut from whole runs, judged by models that were fitted on windows of all lengths of other runs.
-pub(crate) fn table(runs: &[Run], seed: u64) -> anyhow::Result<String> {
+/// Windows of each of [`LENGTHS`] cut from whole runs, judged by these models or by some that were fitted on windows of all lengths of other runs.
+pub(crate) fn table(runs: &[Run], models: Option<&Models>, seed: u64) -> anyhow::Result<String> {
     let (mut windows, mut meter): (Vec<Labelled>, _) = (Vec::new(), Meter::new());
     for (run, length) in runs.iter().flat_map(|run| LENGTHS.map(|length| (run, length))) {
         run.cut(length, &mut meter, |window| windows.push(window))?;
     }
     windows.retain(|window| window.cause != Cause::Unknown && Kinds::All.has(&window.kind));
-    let judged = Split::Five.judge(&windows, seed)?;
+    let (judged, by) = match models {
+        Some(models) => (models.judge(&windows), "by models that were not fitted here"),
+        None => (Split::Five.judge(&windows, seed)?, Split::Five.name()),
+    };
     let methods = [Method::Paper, Method::Pattern, Method::Burst];
     let mut table =
         vec![["packets", "cause", "windows (runs)", "losses, median"].map(str::to_owned).to_vec()];
@@ -44,7 +47,7 @@ pub(crate) fn table(runs: &[Run], seed: u64) -> anyhow::Result<String> {
         table.push(row);
     }
     Ok(format!(
-        "\n## Length of the window\n\nCut from whole runs, all kinds but outage, loss 0.00008–0.05, five-fold by run; % right [95 % interval over runs] / \
+        "\n## Length of the window\n\nCut from whole runs, all kinds but outage, loss 0.00008–0.05, {by}; % right [95 % interval over runs] / \
          wrong / inconclusive; + those called hybrid, if any.\n\n{}",
         aligned(&table)
     ))

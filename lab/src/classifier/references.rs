@@ -69,7 +69,7 @@ pub(crate) struct Earlier {
     pub(crate) kinds: Kinds,
     pub(crate) cause: Cause,
     /// The paper's classifier by tail areas, fitted on the same kinds.
-    paper: &'static str,
+    paper: [f64; 3],
     /// Kernel densities over mean burst, success proportion and words.
     pattern: &'static str,
     /// Boosted trees over the pattern and the delay.
@@ -78,25 +78,38 @@ pub(crate) struct Earlier {
 
 impl Earlier {
     /// Beside the method of ours that had the same to go by.
-    pub(crate) fn cell(&self, method: Method) -> &'static str {
+    pub(crate) fn cell(&self, method: Method) -> String {
         match method {
-            Method::Paper if self.kinds == Kinds::Papers => self.paper,
-            Method::PaperOfAll if self.kinds == Kinds::All => self.paper,
+            Method::Paper if self.kinds == Kinds::Papers => return self.papers(),
+            Method::PaperOfAll if self.kinds == Kinds::All => return self.papers(),
             Method::Paper | Method::PaperOfAll | Method::Burst => "–",
             Method::Pattern => self.pattern,
             Method::Delay => self.delay,
             Method::Counter => "100 / 0 / 0",
         }
+        .to_owned()
+    }
+
+    /// What the paper's classifier had.
+    pub(crate) fn papers(&self) -> String {
+        let [right, wrong, inconclusive] = self.paper;
+        format!("{right} / {wrong} / {inconclusive}")
+    }
+
+    /// Whether a share that is right is that of the paper's classifier within 3 points, and what is wrong at most 3 points more: the floor of a reproduction.
+    pub(crate) fn is_near(&self, right: f64, wrong: f64) -> String {
+        let off = (100.0 * right - self.paper[0]).abs().max(100.0 * wrong - self.paper[1]) - 3.0;
+        if off <= 0.0 { "met".to_owned() } else { format!("missed by {off:.1}") }
     }
 }
 
 /// See [`Earlier`].
 #[rustfmt::skip]
 pub(crate) const EARLIER: [Earlier; 4] = [
-    Earlier { kinds: Kinds::Papers, cause: Cause::Host, paper: "76.3 / 0.6 / 23.1", pattern: "97.7 / 0 / 2.3", delay: "98.3 / 0.6 / 1.2" },
-    Earlier { kinds: Kinds::Papers, cause: Cause::Network, paper: "83.3 / 3.8 / 12.9", pattern: "97.8 / 0.2 / 2.0", delay: "98.9 / 0.2 / 0.9" },
-    Earlier { kinds: Kinds::All, cause: Cause::Host, paper: "24.7 / 4.7 / 70.6", pattern: "84.4 / 0 / 15.6", delay: "96.2 / 0 / 3.8" },
-    Earlier { kinds: Kinds::All, cause: Cause::Network, paper: "72.0 / 0.5 / 27.6", pattern: "93.1 / 0.3 / 6.6", delay: "97.9 / 0 / 2.1" },
+    Earlier { kinds: Kinds::Papers, cause: Cause::Host, paper: [76.3, 0.6, 23.1], pattern: "97.7 / 0 / 2.3", delay: "98.3 / 0.6 / 1.2" },
+    Earlier { kinds: Kinds::Papers, cause: Cause::Network, paper: [83.3, 3.8, 12.9], pattern: "97.8 / 0.2 / 2.0", delay: "98.9 / 0.2 / 0.9" },
+    Earlier { kinds: Kinds::All, cause: Cause::Host, paper: [24.7, 4.7, 70.6], pattern: "84.4 / 0 / 15.6", delay: "96.2 / 0 / 3.8" },
+    Earlier { kinds: Kinds::All, cause: Cause::Network, paper: [72.0, 0.5, 27.6], pattern: "93.1 / 0.3 / 6.6", delay: "97.9 / 0 / 2.1" },
 ];
 
 /// What was to be reached on windows of 20 000 packets: right at least, wrong at most (%).
@@ -113,6 +126,16 @@ impl Floor {
     /// That of a method, and whether it was reached.
     pub(crate) fn cell(&self, method: Method, found: Option<&Rates>) -> String {
         let bounds = match method {
+            Method::Paper if self.kinds == Kinds::Papers => {
+                let mut earlier = EARLIER
+                    .iter()
+                    .filter(|earlier| (earlier.kinds, earlier.cause) == (self.kinds, self.cause));
+                let near = earlier
+                    .next()
+                    .zip(found)
+                    .map(|(earlier, found)| earlier.is_near(found.right.value, found.wrong.value));
+                return near.map_or("–".to_owned(), |near| format!("earlier ± 3: {near}"));
+            }
             Method::Paper | Method::PaperOfAll => None,
             Method::Pattern | Method::Burst => Some(self.pattern),
             Method::Delay => self.delay,

@@ -48,37 +48,60 @@ pub(crate) fn is_in_range(window: &Labelled) -> bool {
     (BANDS[0]..=BANDS[4]).contains(&window.signature.loss_rate())
 }
 
-/// Models that are judged by others than those that they were fitted on.
-pub(crate) fn held_out(windows: &[Labelled], seed: u64) -> anyhow::Result<String> {
-    let mut text = "\n## Right and wrong verdicts\n".to_owned();
-    text += LEGEND;
+/// Tables, and those of them that are short.
+#[derive(Default)]
+pub(crate) struct Held {
+    pub(crate) all: String,
+    pub(crate) short: String,
+}
+
+impl Held {
+    /// `title` is of the windows.
+    fn add(&mut self, title: &str, tables: &[String; 3], is_short: bool) {
+        let _ = write!(self.all, "\n### {title}\n\n{}", tables.join("\n"));
+        if is_short {
+            let _ = write!(self.short, "\n**{title}:**\n\n{}\n{}", tables[0], tables[2]);
+        }
+    }
+}
+
+/// Models that are judged by others than those that they were fitted on. Short are the rows of the length that floors are of, and five-fold of the longest.
+pub(crate) fn held_out(windows: &[Labelled], seed: u64) -> anyhow::Result<Held> {
+    let mut held = Held { all: format!("\n## Right and wrong verdicts\n{LEGEND}"), short: String::new() };
+    let longest = lengths(windows).into_iter().next_back();
     for split in [Split::Half, Split::Five] {
         let judged = split.judge(windows, seed)?;
         for packets in lengths(windows) {
-            let _ = writeln!(text, "\n### Windows of {packets} packets, {}", split.name());
-            text += &Tables { methods: &Method::ALL, has_floors: packets == FLOORS_AT, seed }
-                .of(&judged, packets);
+            let title = format!("Windows of {packets} packets, {}", split.name());
+            let tables =
+                Tables { methods: &Method::ALL, has_floors: packets == FLOORS_AT, seed }.of(&judged, packets);
+            let is_short = packets == FLOORS_AT || (split == Split::Five && Some(packets) == longest);
+            held.add(&title, &tables, is_short);
         }
     }
-    Ok(text)
+    Ok(held)
 }
 
 /// Models that were fitted before, on whatever is in the folder.
-pub(crate) fn as_they_are(windows: &[Labelled], models: &Models, name: &str, seed: u64) -> String {
-    let mut text = format!("\n## Right and wrong verdicts of {name}, not fitted here\n{LEGEND}");
+pub(crate) fn as_they_are(windows: &[Labelled], models: &Models, name: &str, seed: u64) -> Held {
+    let all = format!("\n## Right and wrong verdicts of {name}, not fitted here\n{LEGEND}");
+    let mut held = Held { all, short: String::new() };
     let judged = models.judge(windows);
     for packets in lengths(windows) {
-        let _ = writeln!(text, "\n### Windows of {packets} packets");
-        text += &Tables { methods: &Method::OF_ONE, has_floors: false, seed }.of(&judged, packets);
+        let of: Vec<&Judged<'_>> =
+            judged.iter().filter(|judged| judged.window.signature.packets() == packets).collect();
+        let title = format!("Windows of {packets} packets: {} windows of {} runs", of.len(), runs(&of));
+        let tables = Tables { methods: &Method::OF_ONE, has_floors: false, seed }.of(&judged, packets);
+        held.add(&title, &tables, packets == FLOORS_AT);
     }
-    text
+    held
 }
 
 const LEGEND: &str = "\n% right [95 % interval over runs] / wrong / inconclusive; + those called hybrid, if any. An interval of [0, 0] or [100, 100] says only \
     that no run had any.\n";
 
 /// The length that the floors and the earlier experiment are of (packets).
-const FLOORS_AT: u32 = 20_000;
+pub(crate) const FLOORS_AT: u32 = 20_000;
 
 /// The lengths of windows there are (packets).
 pub(crate) fn lengths(windows: &[Labelled]) -> BTreeSet<u32> {
@@ -94,17 +117,13 @@ struct Tables<'a> {
 }
 
 impl Tables<'_> {
-    fn of(&self, judged: &[Judged<'_>], packets: u32) -> String {
+    /// By cause and kinds, by kind and band, and of windows with both causes.
+    fn of(&self, judged: &[Judged<'_>], packets: u32) -> [String; 3] {
         let judged: Vec<&Judged<'_>> =
             judged.iter().filter(|judged| judged.window.signature.packets() == packets).collect();
         let in_range: Vec<&Judged<'_>> =
             judged.iter().copied().filter(|judged| is_in_range(judged.window)).collect();
-        format!(
-            "\n{}\n{}\n{}",
-            self.summary(&in_range),
-            self.by_kind_and_band(&in_range),
-            self.hybrids(&judged)
-        )
+        [self.summary(&in_range), self.by_kind_and_band(&in_range), self.hybrids(&judged)]
     }
 
     /// A row for each cause and set of kinds.
@@ -137,7 +156,7 @@ impl Tables<'_> {
         };
         let mut rows = Vec::new();
         for earlier in EARLIER.iter().filter(|earlier| (earlier.kinds, earlier.cause) == (kinds, cause)) {
-            rows.push(row("– an earlier experiment of ours", &|method| earlier.cell(method).to_owned()));
+            rows.push(row("– an earlier experiment of ours", &|method| earlier.cell(method)));
         }
         for floor in FLOORS.iter().filter(|floor| (floor.kinds, floor.cause) == (kinds, cause)) {
             rows.push(row("– floor", &|method| floor.cell(method, rates(of, method, self.seed).as_ref())));
@@ -207,7 +226,7 @@ impl Tables<'_> {
 }
 
 /// Which band the window's loss rate is in, the highest among them closed.
-fn band_of(window: &Labelled) -> usize {
+pub(crate) fn band_of(window: &Labelled) -> usize {
     let rate = window.signature.loss_rate();
     BANDS[1..4].iter().filter(|bound| **bound <= rate).count()
 }

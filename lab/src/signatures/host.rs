@@ -195,17 +195,21 @@ struct GroupPlace {
 
 impl Group {
     fn new(process_id: u32) -> anyhow::Result<Self> {
-        let v2 = Path::new("/sys/fs/cgroup");
+        Self::below(Path::new("/sys/fs/cgroup"), process_id)
+    }
+
+    /// Below version 2's root, or where version 1's controllers are (Linux, Documentation/admin-guide/cgroup-v2.rst, cgroup-v1/).
+    fn below(root: &Path, process_id: u32) -> anyhow::Result<Self> {
         let controls = |name: &str| {
-            let listed = fs::read_to_string(v2.join(name)).unwrap_or_default();
+            let listed = fs::read_to_string(root.join(name)).unwrap_or_default();
             listed.split_whitespace().any(|controller| controller == "cpu")
         };
         let is_v2 = controls("cgroup.controllers");
         if is_v2 && !controls("cgroup.subtree_control") {
-            fs::write(v2.join("cgroup.subtree_control"), "+cpu")
+            fs::write(root.join("cgroup.subtree_control"), "+cpu")
                 .context("control groups cannot limit the CPU")?;
         }
-        let parent = if is_v2 { v2.to_owned() } else { v2.join("cpu") };
+        let parent = if is_v2 { root.to_owned() } else { root.join("cpu") };
         let folder = parent.join(format!("barograph-{process_id}"));
         fs::create_dir(&folder).context("control groups are not writable")?;
         let group = Self(GroupPlace { folder, is_v2 });
@@ -254,3 +258,54 @@ const OBSERVED: Duration = Duration::from_millis(500);
 
 /// The kernel's own least.
 const QUOTA_MIN_US: u32 = 1000;
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    /// What was written to a file below a folder.
+    fn written(folder: &Path, name: &str) -> String {
+        fs::read_to_string(folder.join(name)).unwrap()
+    }
+
+    /// A folder stands for the kernel's, which has the files and takes what is written to them.
+    #[test]
+    fn a_quota_is_written_as_version_2_has_it() {
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("cgroup.controllers"), "cpuset cpu io\n").unwrap();
+        let group = Group::below(root.path(), 7).unwrap();
+        let folder = root.path().join("barograph-7");
+        assert_eq!(written(root.path(), "cgroup.subtree_control"), "+cpu");
+        assert_eq!(written(&folder, "cgroup.procs"), "7");
+        group.0.set(5000, 20_000).unwrap();
+        assert_eq!(written(&folder, "cpu.max"), "5000 20000");
+        drop(group);
+        assert_eq!(written(&folder, "cpu.max"), "max");
+        assert_eq!(written(root.path(), "cgroup.procs"), "7");
+    }
+
+    #[test]
+    fn a_quota_is_written_as_version_1_has_it() {
+        let root = tempfile::tempdir().unwrap();
+        // Version 2 beside it, without the CPU: what a host with both has.
+        fs::write(root.path().join("cgroup.controllers"), "hugetlb\n").unwrap();
+        fs::create_dir(root.path().join("cpu")).unwrap();
+        let group = Group::below(root.path(), 7).unwrap();
+        let folder = root.path().join("cpu/barograph-7");
+        assert_eq!(written(&folder, "cgroup.procs"), "7");
+        group.0.set(5000, 20_000).unwrap();
+        assert_eq!(written(&folder, "cpu.cfs_quota_us"), "5000");
+        assert_eq!(written(&folder, "cpu.cfs_period_us"), "20000");
+        drop(group);
+        assert_eq!(written(&folder, "cpu.cfs_quota_us"), "-1");
+        assert_eq!(written(&root.path().join("cpu"), "cgroup.procs"), "7");
+    }
+
+    #[test]
+    fn without_control_groups_it_says_so() {
+        let root = tempfile::tempdir().unwrap();
+        assert!(Group::below(root.path(), 7).is_err_and(|error| error.to_string().contains("not writable")));
+    }
+}

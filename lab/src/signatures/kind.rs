@@ -95,9 +95,9 @@ impl Kind {
         matches!(self.net(), Some(Net::Red | Net::Codel | Net::Series))
     }
 
-    /// Whether it can lose as little as 8 to 50 of 100 000 packets, window for window.
+    /// Whether it can lose as little as 8 to 50 of 100 000 packets, window for window. A quota loses hundreds in each of many periods, or nothing.
     pub(crate) fn can_be_low(self) -> bool {
-        !matches!(self, Self::Hyb(_) | Self::Net(Net::Outage)) && !self.is_relayed()
+        !matches!(self, Self::Hyb(_) | Self::Net(Net::Outage) | Self::Cpu(Cpu::Quota))
     }
 }
 

@@ -12,8 +12,8 @@ use barograph_sim::{Error, Link, Network, say_skipped};
 use barograph_station::signals;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::cut::Label;
 use super::files::Files;
+use super::goals::{Pace, is_reached, is_wanted};
 use super::host::Cpus;
 use super::kind::Kind;
 use super::make::{Made, make};
@@ -46,6 +46,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut session = Session {
         files: Files::create(out)?,
         tally: Tally::default(),
+        pace: Pace::default(),
         skipped: BTreeMap::new(),
         failures: 0,
         void: 0,
@@ -55,22 +56,24 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     };
     let mut number = 0;
     for round in 0.. {
-        let is_over =
-            if args.full { Instant::now() >= ends_at || session.is_full() } else { round >= args.runs };
-        if is_over {
+        let is_over = if args.full {
+            Instant::now() >= ends_at || session.is_full(&kinds)
+        } else {
+            round >= args.runs || session.is_idle(&kinds)
+        };
+        if is_over || session.is_stopped() {
             break;
         }
         for kind in &kinds {
             // Every second run of a full set is for the lowest band, unless that has enough.
             let low = args.full && round % 2 == 1;
-            if session.wants(*kind, low, args.full) {
-                session.add(&Design::draw(*kind, low, number, &setting))?;
+            if session.wants(*kind, low, args.full) && !(args.full && Instant::now() >= ends_at) {
+                session.add(&Design::draw(*kind, low, number, &setting), low)?;
             }
             number += 1;
         }
-        if session.stop.load(Ordering::Relaxed) || kinds.iter().all(|kind| session.skipped.contains_key(kind))
-        {
-            break;
+        if args.full {
+            session.say(round);
         }
     }
     session.close(out, args)
@@ -79,6 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 struct Session {
     files: Files,
     tally: Tally,
+    pace: Pace,
     /// Kinds that this machine cannot make, and why.
     skipped: BTreeMap<Kind, String>,
     failures: u32,
@@ -92,23 +96,34 @@ struct Session {
 impl Session {
     /// Whether the run is to be made.
     fn wants(&self, kind: Kind, low: bool, full: bool) -> bool {
-        let (all, _) = self.tally.count(WINDOW, kind.class());
-        let (_, lowest) = self.tally.count(LARGE, kind.class());
-        let is_needed = match (full, low) {
-            (false, _) => true,
-            (true, true) => kind.can_be_low() && lowest < LOW_GOAL,
-            (true, false) => all < GOAL,
-        };
-        is_needed && !self.skipped.contains_key(&kind) && !self.stop.load(Ordering::Relaxed)
+        let is_needed = !full || is_wanted(kind, low, &self.tally);
+        is_needed && !self.skipped.contains_key(&kind) && !self.is_stopped()
     }
 
-    fn is_full(&self) -> bool {
-        [Label::Net, Label::Cpu].into_iter().all(|label| {
-            GOAL <= self.tally.count(WINDOW, label).0 && LOW_GOAL <= self.tally.count(LARGE, label).1
-        })
+    /// Whether the goals are reached, as far as kinds that can be made reach them.
+    fn is_full(&self, kinds: &[Kind]) -> bool {
+        let made: Vec<Kind> = kinds.iter().copied().filter(|kind| !self.skipped.contains_key(kind)).collect();
+        is_reached(&made, &self.tally)
     }
 
-    fn add(&mut self, design: &Design) -> anyhow::Result<()> {
+    /// Whether no kind can be made.
+    fn is_idle(&self, kinds: &[Kind]) -> bool {
+        kinds.iter().all(|kind| self.skipped.contains_key(kind))
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    /// How far a full set is.
+    fn say(&self, round: u32) {
+        let line = self.pace.line(&self.tally);
+        self.bar.suspend(|| eprintln!("round {}: {line}", round + 1));
+    }
+
+    fn add(&mut self, design: &Design, low: bool) -> anyhow::Result<()> {
+        let (class, started) = (design.kind.class(), Instant::now());
+        let before = self.tally.made(class);
         self.bar.set_message(design.kind.to_string());
         match make(design, self.cpus, &self.stop) {
             Ok(Made::Trace(trace)) => {
@@ -122,6 +137,8 @@ impl Session {
             Ok(Made::Stopped) => {}
             Err(error) => self.note_failure(design.kind, &error)?,
         }
+        let hours = started.elapsed().as_secs_f64() / 3600.0;
+        self.pace.note(design.kind, low, hours, &before, &self.tally.made(class));
         self.bar.inc(design.seconds as u64 + OVERHEAD_S);
         Ok(())
     }
@@ -138,6 +155,7 @@ impl Session {
     }
 
     fn close(self, out: &Path, args: &Args) -> anyhow::Result<()> {
+        let was_stopped = self.is_stopped();
         self.bar.finish_and_clear();
         self.files.finish()?;
         let scaled = if args.scale == 1.0 {
@@ -145,14 +163,16 @@ impl Session {
         } else {
             format!("The generator’s times are the paper’s divided by {}", args.scale)
         };
-        let stopped =
-            if self.stop.load(Ordering::Relaxed) { "; it was stopped, the last run is left out" } else { "" };
+        let stopped = if was_stopped { "; it was stopped, the last run is left out" } else { "" };
         let mut text = format!(
             "# Loss signatures of this machine\n\n{}. Seed {}. {scaled}{stopped}.\n\n{}",
             machine(),
             args.seed,
             self.tally.table()
         );
+        if args.full {
+            text += &self.pace.table(&self.tally);
+        }
         if self.void > 0 {
             text += &format!("\n{} runs are void: the relay or the sender was the bottleneck.\n", self.void);
         }
@@ -201,14 +221,6 @@ fn machine() -> String {
     let count = std::thread::available_parallelism().map_or(1, usize::from);
     format!("Linux {}, {count} processors ({model})", kernel.trim())
 }
-
-/// What the paper had of each cause, and of these at its lowest losses (Dickens §3.1.4, §3.1.5).
-const GOAL: u32 = 5000;
-const LOW_GOAL: u32 = 1200;
-
-/// The lengths that these are counted in.
-const WINDOW: u32 = 20_000;
-const LARGE: u32 = 100_000;
 
 /// Hosts to make and to remove, and packets to warm up with.
 const OVERHEAD_S: u64 = 1;

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use barograph_loss::Metrics;
 
 use super::cut::{Label, Window};
+use super::goals::{LARGE, WINDOW};
 use super::kind::Kind;
 
 /// Counts of windows, for the closing table and for a set's goals.
@@ -38,7 +39,7 @@ impl Tally {
 
     pub(crate) fn note_window(&mut self, kind: Kind, length: u32, window: &Window, metrics: &Metrics) {
         let (label, band) = (window.label(), band(f64::from(metrics.lost) / f64::from(length)));
-        *self.windows.entry((length, label, band)).or_default() += 1;
+        self.note_windows(length, label, band, 1);
         if length != SHOWN {
             return;
         }
@@ -55,10 +56,24 @@ impl Tally {
         }
     }
 
-    /// Windows of a length and a label, in all bands that classifiers are for, and in the lowest of them.
-    pub(crate) fn count(&self, length: u32, label: Label) -> (u32, u32) {
-        let of = |band: usize| self.windows.get(&(length, label, band)).copied().unwrap_or(0);
-        (MEASURED.map(of).into_iter().sum(), of(1))
+    pub(super) fn note_windows(&mut self, length: u32, label: Label, band: usize, count: u32) {
+        *self.windows.entry((length, label, band)).or_default() += count;
+    }
+
+    /// Windows of a length and a label in each band that classifiers are for.
+    fn bands(&self, length: u32, label: Label) -> [u32; 3] {
+        MEASURED.map(|band| self.windows.get(&(length, label, band)).copied().unwrap_or(0))
+    }
+
+    /// What goals are about: bands of windows of [`WINDOW`] and of [`LARGE`] packets.
+    pub(crate) fn made(&self, label: Label) -> [[u32; 3]; 2] {
+        [WINDOW, LARGE].map(|length| self.bands(length, label))
+    }
+
+    /// Windows of [`WINDOW`] packets in all bands that classifiers are for, and of [`LARGE`] in the lowest of them.
+    pub(crate) fn count(&self, label: Label) -> (u32, u32) {
+        let [of_all, [lowest, ..]] = self.made(label);
+        (of_all.iter().sum(), lowest)
     }
 
     /// Markdown.
@@ -89,16 +104,10 @@ impl Tally {
             "\n| label | windows of 10 000 | 20 000 | 100 000 | of these at 0.00008 to 0.0005 |\n|---|--:|--:|--:|--:|"
         );
         for label in Label::ALL {
-            let [small, middle, large] = super::LENGTHS.map(|length| self.count(length, label));
-            let _ = writeln!(
-                text,
-                "| {} | {} | {} | {} | {} |",
-                label.as_str(),
-                small.0,
-                middle.0,
-                large.0,
-                large.1
-            );
+            let [small, middle, large] =
+                super::LENGTHS.map(|length| self.bands(length, label).iter().sum::<u32>());
+            let (_, lowest) = self.count(label);
+            let _ = writeln!(text, "| {} | {small} | {middle} | {large} | {lowest} |", label.as_str());
         }
         let mismatches: u32 = self.mismatches.values().sum();
         let kinds: Vec<String> = self.mismatches.iter().map(|(kind, n)| format!("{kind}: {n}")).collect();
@@ -167,7 +176,8 @@ mod tests {
         note(slow, 1, 1);
         note(Kind::Hyb(Net::Poisson), 5000, 3);
         tally.note_run(poisson, 4);
-        assert_eq!((tally.count(SHOWN, Label::Net), tally.count(SHOWN, Label::Cpu)), ((2, 1), (0, 0)));
+        assert_eq!([Label::Net, Label::Cpu].map(|label| tally.bands(SHOWN, label)), [[1, 0, 1], [0; 3]]);
+        assert_eq!(tally.count(Label::Net), (2, 0));
         let table = tally.table();
         assert!(table.contains("| net | poisson | 1 | 0 | 1 | 0 | 1 | 0 |"), "{table}");
         assert!(table.contains("| cpu | slow | 0 | 1 | 0 | 0 | 0 | 0 | – | – | – | – |"), "{table}");

@@ -1,19 +1,16 @@
 //! What `barograph classify` prints of a window.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 
 use barograph_loss::{Diagnosis, Metrics, Shape, Verdict};
-use serde::Serialize;
 
 /// The first line of the CSV.
 pub(super) fn header(out: &mut impl Write) -> io::Result<()> {
-    out.write_all(
-        b"line,packets,lost,loss_rate,na17,complexity,success_proportion,p_cpu,p_network,lost_host,lost_network,lost_unknown,verdict,evidence\n",
-    )
+    writeln!(out, "{},verdict,evidence", NUMBERS.join(","))
 }
 
 /// A window, and who lost its packets.
-#[derive(Serialize)]
 pub(super) struct Row {
     line: u64,
     packets: u32,
@@ -58,29 +55,38 @@ impl Row {
     }
 
     pub(super) fn csv(&self, out: &mut impl Write) -> io::Result<()> {
-        writeln!(
-            out,
-            "{},{},{},{},{},{},{},{},{},{},{},{},{},{}",
-            self.line,
-            self.packets,
-            self.lost,
-            self.loss_rate,
-            self.na17,
-            self.complexity,
-            self.success_proportion,
-            self.p_cpu,
-            self.p_network,
-            self.lost_host,
-            self.lost_network,
-            self.lost_unknown,
-            self.verdict,
-            self.evidence.join(";"),
-        )
+        for number in self.numbers() {
+            write!(out, "{number},")?;
+        }
+        writeln!(out, "{},{}", self.verdict, self.evidence.join(";"))
     }
 
+    /// With the digits of the CSV, which a serialiser of floats would write in its own way (0 as 0.0). No name or word needs an escape.
     pub(super) fn json(&self, out: &mut impl Write) -> io::Result<()> {
-        serde_json::to_writer(&mut *out, self)?;
-        out.write_all(b"\n")
+        out.write_all(b"{")?;
+        for (name, number) in NUMBERS.iter().zip(self.numbers()) {
+            write!(out, "\"{name}\":{number},")?;
+        }
+        let evidence: Vec<_> = self.evidence.iter().map(|name| format!("\"{name}\"")).collect();
+        writeln!(out, "\"verdict\":\"{}\",\"evidence\":[{}]}}", self.verdict, evidence.join(","))
+    }
+
+    /// In the order of [`NUMBERS`].
+    fn numbers(&self) -> [&dyn Display; 12] {
+        [
+            &self.line,
+            &self.packets,
+            &self.lost,
+            &self.loss_rate,
+            &self.na17,
+            &self.complexity,
+            &self.success_proportion,
+            &self.p_cpu,
+            &self.p_network,
+            &self.lost_host,
+            &self.lost_network,
+            &self.lost_unknown,
+        ]
     }
 }
 
@@ -113,6 +119,22 @@ fn printed(p_cpu: f64) -> (f64, f64) {
 }
 
 const BILLION: f64 = 1e9;
+
+/// The columns that are numbers, which come first.
+const NUMBERS: [&str; 12] = [
+    "line",
+    "packets",
+    "lost",
+    "loss_rate",
+    "na17",
+    "complexity",
+    "success_proportion",
+    "p_cpu",
+    "p_network",
+    "lost_host",
+    "lost_network",
+    "lost_unknown",
+];
 
 #[cfg(test)]
 mod tests {

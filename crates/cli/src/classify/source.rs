@@ -88,6 +88,7 @@ impl Lines {
             return Err(SourceError::TooLong { name: self.name.clone(), line: self.number });
         }
         match str::from_utf8(&self.line) {
+            Ok(text) if self.number == 1 => Ok(Some((1, text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text)))),
             Ok(text) => Ok(Some((self.number, text))),
             Err(_) => Err(SourceError::NotText { name: self.name.clone(), line: self.number }),
         }
@@ -109,6 +110,8 @@ pub(super) enum SourceError {
     NotText { name: String, line: u64 },
 }
 
+/// What some editors begin a text with (RFC 3629 §6); anywhere else it is no part of one.
+const BYTE_ORDER_MARK: char = '\u{feff}';
 /// The first byte of a gzip (RFC 1952 §2.3.1).
 const GZIP: u8 = 0x1f;
 /// The largest window, 2^24 packets, takes 2^25 bytes as the run lengths `1,1,1,…`; twice that leaves room for spaces and evidence.

@@ -1,7 +1,6 @@
 //! What is made of the model's probabilities: shapes, hybrids, claims that are not believed, and the sum.
 
-use super::lengths::{Lengths, some};
-use super::parts::gaps_only;
+use super::lengths::{self, Lengths};
 use super::pattern::Known;
 use crate::evidence::SURE;
 use crate::{Cause, Classifier, Diagnosis, Found, Gap, Metrics, Shape, Verdict};
@@ -12,14 +11,20 @@ const SHARE_MIN: f64 = 0.05;
 /// How sure of both parts one has to be to split a window: of a window of one cause the longest runs may look like the other.
 const SPLIT_SURE: f64 = 0.99;
 
-/// A claim of drops is not believed where the pattern gives it less than this, by a model that has not seen the run: true claims of the open
-/// signatures get 0.2 and more, but one; false ones on single losses and queues 0.009 at the most.
-const BELIEVED_MIN: f64 = 0.02;
+/// Nor where the long part is not this much longer than the other, run for run: neighbours among the runs of a queue are up to 2.5 times as long as one
+/// another, and the host's and the network's of one window in twenty less than 3.6 times.
+const SPLIT_RATIO: f64 = 3.0;
 
-/// Nor is that held against claims in fewer runs than this, of which the pattern says too little, or in longer ones (packets a run, in the mean over
-/// losses): true claims in five runs and more have 17 packets a run at the least, and a queue makes 11 at the most of a sender that is not incast.
-const BELIEVED_GAPS: u32 = 5;
-const BELIEVED_BURST: f64 = 14.0;
+/// A part of a window that is the network's is the host's only if that is as likely as not: of a hybrid's long runs also with the delay and marks.
+const PART_MIN: f64 = 0.5;
+
+/// Runs of losses longer than this (packets, in the mean over losses) are like a stall: true claims of five runs and more have 17 at the least, and a queue
+/// makes 11 at the most of a sender that is not incast.
+const STALL_BURST: f64 = 14.0;
+
+/// A claim of such runs is not believed where the pattern gives it less than this: true ones of the open signatures get 0.013 at the least, by a model
+/// that has not seen their run, and half of incast's less.
+const STALL_MIN: f64 = 0.002;
 
 /// A lone run of losses longer than this many packets, and than so many bursts, is like an outage.
 ///
@@ -81,17 +86,43 @@ impl Classifier {
         self.split(gaps, metrics, known).unwrap_or(whole)
     }
 
-    /// Whether packets that the host claims to have dropped may be its: `claimed` are the longest runs that add up to the claim, which is the best
-    /// case for it.
-    pub(crate) fn may_be_the_hosts(&self, claimed: &Metrics, burst: Option<u32>) -> bool {
-        let known = Known { burst: burst.filter(|burst| *burst > 0), ..Known::default() };
-        claimed.gaps < BELIEVED_GAPS
-            || claimed.weighted_burst > BELIEVED_BURST
-            || self.pattern.p_host(claimed, known) >= BELIEVED_MIN
+    /// That the answer rests on the pattern of these gaps, and on what of this is known; where nothing arrived there is none, and nobody can tell.
+    pub(crate) fn note(&self, found: &mut Found, metrics: &Metrics, known: Known) {
+        if metrics.lost < metrics.packets {
+            found.pattern = true;
+            found.delay |= known.delay_s.is_some();
+            found.marks |= known.is_marked;
+            found.extrapolated |= self.pattern.is_extrapolated(metrics);
+        }
     }
 
-    /// Long runs that are the host's among short ones that are the network's, both clearly and with their share; the delay is not asked, for it is
-    /// that of both.
+    /// Whether packets that the host claims to have dropped may be its, beside all else that is known of them and of their window.
+    ///
+    /// - A claim of a part where the rest of the evidence says network: only if these runs by themselves are rather the host's.
+    /// - A claim of all, in one run over no queue: always, for the pattern of one run says too little.
+    /// - A claim of all, in runs as long as stalls: unless the pattern is clearly against it. A host may stall over a queue, so delay and marks are not asked.
+    /// - Else: unless all that is known says network.
+    pub(crate) fn may_be_the_hosts(&self, claimed: (&Metrics, Known), window: (&Metrics, Known)) -> bool {
+        let (runs, known) = claimed;
+        if runs.lost == 0 {
+            return true;
+        }
+        let is_networks =
+            |(metrics, known): (&Metrics, Known)| self.pattern.p_host(metrics, known) <= 1.0 - SURE;
+        let by_pattern = self.pattern.p_host(runs, known.without_queue());
+        if runs.lost < window.0.lost {
+            !is_networks(claimed) && (by_pattern >= PART_MIN || !is_networks(window))
+        } else if runs.gaps == 1 && !known.has_queue() {
+            true
+        } else if runs.weighted_burst > STALL_BURST {
+            by_pattern >= STALL_MIN
+        } else {
+            !is_networks(claimed)
+        }
+    }
+
+    /// Long runs that are the host's among short ones that are the network's, both clearly by the pattern and with their share; the delay and marks are
+    /// those of both, and so only asked whether they speak against the host.
     fn split<I: Iterator<Item = Gap>>(
         &self,
         gaps: impl Fn() -> I,
@@ -99,24 +130,23 @@ impl Classifier {
         known: Known,
     ) -> Option<Judged> {
         // Of runs as alike as these no part is long.
-        if f64::from(metrics.longest_burst) < 2.0 * metrics.mean_burst {
+        if f64::from(metrics.longest_burst) < 2.0 * metrics.mean_burst || !metrics.may_be_apart(SPLIT_RATIO) {
             return None;
         }
         let lengths = Lengths::of(gaps());
-        let from = lengths.break_at()?;
+        let from = lengths.break_at().filter(|(ratio, _)| *ratio >= SPLIT_RATIO)?.1;
         let long_lost = lengths.lost_from(from);
         let share = f64::from(long_lost) / f64::from(metrics.lost);
         if !(SHARE_MIN..=1.0 - SHARE_MIN).contains(&share) {
             return None;
         }
-        let of_part = |is_long: bool| {
-            gaps_only(some(gaps().map(|gap| (gap, ())), move |gap, ()| (gap.lost >= from) == is_long))
-        };
-        let [long, short] = [true, false].map(|is_long| Metrics::of_gaps(metrics.packets, of_part(is_long)));
-        let by_pattern = Known { burst: known.burst, ..Known::default() };
-        let p_host = |part: &Metrics| self.pattern.p_host(part, by_pattern);
-        let is_clear = p_host(&long) >= SPLIT_SURE && p_host(&short) <= 1.0 - SPLIT_SURE;
-        let is_outage = known.delay_s.is_some() && is_like_an_outage(of_part(true), &long, known.burst);
+        let [short, long] = lengths::parts(gaps(), from).map(|part| part.metrics(metrics.packets));
+        let p_host = |part: &Metrics| self.pattern.p_host(part, known.without_queue());
+        let is_clear = p_host(&long) >= SPLIT_SURE
+            && p_host(&short) <= 1.0 - SPLIT_SURE
+            && self.pattern.p_host(&long, known) >= PART_MIN;
+        let is_outage = known.delay_s.is_some()
+            && is_like_an_outage(gaps().filter(|gap| gap.lost >= from), &long, known.burst);
         let p_long = if is_outage { 0.5 } else { p_host(&long) };
         let shape = is_outage.then_some(Shape::Outage);
         is_clear.then_some(Judged { from, long_lost, long: p_long, short: p_host(&short), shape })
@@ -183,7 +213,8 @@ impl Tally {
     pub(crate) fn diagnosis(self, shape: Option<Shape>, found: Found) -> Diagnosis {
         let lost = self.host + self.network + self.unknown;
         let p_cpu = if lost == 0 { 0.5 } else { self.expected / f64::from(lost) };
-        let has_share = |part: u32| part > 0 && f64::from(part) >= SHARE_MIN * f64::from(lost);
+        // As a quotient, or rounding would make 7 of 140 less than 5 %.
+        let has_share = |part: u32| part > 0 && f64::from(part) / f64::from(lost) >= SHARE_MIN;
         let verdict = match cause(p_cpu) {
             Cause::Host => Verdict::Cpu,
             Cause::Network => Verdict::Network,
@@ -199,14 +230,5 @@ impl Tally {
             shape,
             found,
         }
-    }
-}
-
-impl Found {
-    /// That the answer rests on the pattern, and on what of this is known.
-    pub(crate) fn note(&mut self, known: Known) {
-        self.pattern = true;
-        self.delay |= known.delay_s.is_some();
-        self.marks |= known.is_marked;
     }
 }

@@ -1,6 +1,7 @@
 //! How long the runs of losses of a window are, in fixed memory: where they fall into short and long ones, and which are the longest.
 
 use crate::Gap;
+use crate::metrics::Sums;
 
 /// Each octave has 2^3 classes, which keeps runs apart that differ by an eighth and more.
 const FINE_BITS: u32 = 3;
@@ -33,19 +34,19 @@ impl Lengths {
         lengths
     }
 
-    /// The shortest of the long runs, where the largest ratio between neighbours in length is; `None` where all are of one class.
-    pub(crate) fn break_at(&self) -> Option<u32> {
+    /// The largest ratio between neighbours in length, and the shortest of the runs that are longer; `None` where all are of one class.
+    pub(crate) fn break_at(&self) -> Option<(f64, u32)> {
         let mut present = self.classes.iter().filter(|class| class.lost > 0);
         let mut below = present.next()?;
-        let mut widest = (0.0, None);
+        let mut widest: Option<(f64, u32)> = None;
         for class in present {
             let ratio = f64::from(class.shortest) / f64::from(below.longest);
-            if ratio > widest.0 {
-                widest = (ratio, Some(class.shortest));
+            if widest.is_none_or(|(widest, _)| ratio > widest) {
+                widest = Some((ratio, class.shortest));
             }
             below = class;
         }
-        widest.1
+        widest
     }
 
     /// Losses in runs of this length and longer, where it is the shortest of a class.
@@ -105,6 +106,18 @@ pub(crate) fn some<E>(
     })
 }
 
+/// What the runs shorter than a length add up to, and those that are not; each as if the packets of the others had been received.
+pub(crate) fn parts(gaps: impl Iterator<Item = Gap>, from: u32) -> [Sums; 2] {
+    let (mut sums, mut received) = ([Sums::default(); 2], [0; 2]);
+    for gap in gaps {
+        let (part, other) = if gap.lost < from { (0, 1) } else { (1, 0) };
+        sums[part].add(Gap { received: received[part] + gap.received, lost: gap.lost });
+        received[part] = 0;
+        received[other] += gap.received + gap.lost;
+    }
+    sums
+}
+
 /// By the leading bit and the [`FINE_BITS`] after it.
 fn class_of(length: u32) -> usize {
     let octave = length.max(1).ilog2();
@@ -126,11 +139,18 @@ mod tests {
     fn runs_are_split_where_lengths_are_furthest_apart() {
         let signature = Signature::from_runs(1000, [10, 1, 10, 2, 10, 100, 10, 1, 10, 130]).unwrap();
         let lengths = Lengths::of(signature.gaps());
-        assert_eq!((lengths.break_at(), lengths.lost_from(100)), (Some(100), 230));
+        assert_eq!((lengths.break_at(), lengths.lost_from(100)), (Some((50.0, 100)), 230));
         let short: Vec<_> = some(plain(&signature), |gap, ()| gap.lost < 100)
             .map(|(gap, ())| (gap.received, gap.lost))
             .collect();
         assert_eq!(short, [(10, 1), (10, 2), (120, 1)]);
+        let of_part = |is_long: bool| {
+            let mut sums = Sums::default();
+            some(plain(&signature), |gap, ()| (gap.lost >= 100) == is_long)
+                .for_each(|(gap, ())| sums.add(gap));
+            sums
+        };
+        assert_eq!(parts(signature.gaps(), 100), [of_part(false), of_part(true)]);
         let even = Signature::from_runs(100, [10, 3, 10, 3]).unwrap();
         assert_eq!(Lengths::of(even.gaps()).break_at(), None);
     }

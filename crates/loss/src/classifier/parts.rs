@@ -67,7 +67,7 @@ impl Parts {
             known.is_marked = part == Part::Delayed;
         }
         if self.has_delays {
-            known.delay_s = (delay.lost > 0.0).then(|| delay.sum_s / delay.lost);
+            known.delay_s = delay.mean_s();
         }
         known
     }
@@ -80,7 +80,45 @@ pub(crate) struct MeanDelay {
     sum_s: f64,
 }
 
+/// Adds up what is known of gaps, to be known of them as one.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OfGaps {
+    delay: MeanDelay,
+    /// Losses in gaps that were marked, and in those that were not.
+    marked: u32,
+    unmarked: u32,
+}
+
+impl OfGaps {
+    pub(crate) fn add(&mut self, gap: Gap, known: &GapEvidence) {
+        self.delay.add(gap, known);
+        match known.is_marked {
+            Some(true) => self.marked += gap.lost,
+            Some(false) => self.unmarked += gap.lost,
+            None => {}
+        }
+    }
+
+    /// Delay and marks of the window where no gap has any; marked is what most of the losses are.
+    pub(crate) fn known(&self, window: Known) -> Known {
+        Known {
+            burst: window.burst,
+            delay_s: self.delay.mean_s().or(window.delay_s),
+            is_marked: if self.marked + self.unmarked == 0 {
+                window.is_marked
+            } else {
+                self.marked > self.unmarked
+            },
+        }
+    }
+}
+
 impl MeanDelay {
+    /// `None` where no gap had a delay.
+    fn mean_s(&self) -> Option<f64> {
+        (self.lost > 0.0).then(|| self.sum_s / self.lost)
+    }
+
     pub(crate) fn add(&mut self, gap: Gap, known: &GapEvidence) {
         if let Some(delay) = delay_of(known.delay_s) {
             self.lost += f64::from(gap.lost);
@@ -97,6 +135,11 @@ impl Known {
             delay_s: delay_of(evidence.delay_s),
             is_marked: evidence.marks > Some(0),
         }
+    }
+
+    /// The same but for what tells of queues.
+    pub(crate) fn without_queue(self) -> Self {
+        Self { burst: self.burst, ..Self::default() }
     }
 
     /// Whether a queue is known to have stood before the losses.

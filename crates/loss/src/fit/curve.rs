@@ -4,18 +4,17 @@ use levenberg_marquardt::{LeastSquaresProblem, LevenbergMarquardt, TerminationRe
 use nalgebra::storage::Owned;
 use nalgebra::{DMatrix, DVector, Dyn};
 
-use super::FitError;
 use crate::paper::Curve;
 
 /// a exp(b x), and the standard deviation of y around it.
-pub(super) fn fit_exponential(points: &[(f64, f64)]) -> Result<Curve, FitError> {
+pub(super) fn fit_exponential(points: &[(f64, f64)]) -> Result<Curve, &'static str> {
     let (a, b) = log_line(points);
     fit_from(points, [DVector::from_vec(vec![a, b])])
 }
 
 /// a exp(b x) + c exp(d x), and the standard deviation of y around it. The first term is what goes on at high x; the second, where it
 /// starts from, fades within some part of the points. Points that have no room for it get the first alone.
-pub(super) fn fit_exponentials(points: &[(f64, f64)]) -> Result<Curve, FitError> {
+pub(super) fn fit_exponentials(points: &[(f64, f64)]) -> Result<Curve, &'static str> {
     let mut points = points.to_vec();
     points.sort_by(|one, other| one.0.total_cmp(&other.0));
     let (a, b) = log_line(&points[points.len() / 2..]);
@@ -33,12 +32,12 @@ pub(super) fn fit_exponentials(points: &[(f64, f64)]) -> Result<Curve, FitError>
     fit_from(&points, starts).or_else(|_| fit_exponential(&points))
 }
 
-/// The best that is reached from these constants.
+/// The best that is reached from these constants, or why there is none.
 fn fit_from(
     points: &[(f64, f64)],
     starts: impl IntoIterator<Item = DVector<f64>>,
-) -> Result<Curve, FitError> {
-    let (mut best, mut least, mut reason) = (None, f64::INFINITY, String::new());
+) -> Result<Curve, &'static str> {
+    let (mut best, mut least, mut reason) = (None, f64::INFINITY, NOT_FINITE);
     for constants in starts {
         let sum = Exponentials { points, constants };
         let (found, report) = LevenbergMarquardt::new().with_tol(TOLERANCE).minimize(sum);
@@ -54,14 +53,17 @@ fn fit_from(
             TerminationReason::LostPatience | TerminationReason::NoImprovementPossible(_)
         );
         if !is_valley && !report.termination.was_successful() {
-            reason = format!("{:?}", report.termination);
+            reason = match report.termination {
+                TerminationReason::Numerical(_) => NOT_FINITE,
+                _ => "the search gave up",
+            };
         } else if !(Curve { sd: 1.0, ..curve }).is_possible() {
-            reason = format!("{curve:?} has no end");
+            reason = "the best one is not finite at all loss rates from 0 to 1";
         } else if half < least {
             (best, least) = (Some(curve), half);
         }
     }
-    best.ok_or(FitError::NoCurve(reason))
+    best.ok_or(reason)
 }
 
 /// The factor and exponent of the exponential whose logarithm is the least-squares line through the points' logarithms.
@@ -115,6 +117,8 @@ impl LeastSquaresProblem<f64, Dyn, Dyn> for Exponentials<'_> {
         Some(DMatrix::from_iterator(self.points.len(), self.constants.len(), columns))
     }
 }
+
+const NOT_FINITE: &str = "the search met numbers that are not finite";
 
 /// Constants are kept to six digits: a relative change below a thousandth of the last is none.
 const TOLERANCE: f64 = 1e-9;

@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::curve::{fit_exponential, fit_exponentials};
-use super::{FitError, Labelled};
+use super::order::in_order;
+use super::{FitError, Labelled, LeftOut};
 use crate::paper::{Curve, LOSS_RATE_LOW, LOSS_RATE_MAX, LOSS_RATE_MIN, LowModel, Normal, loss_rate};
 use crate::{Cause, Metrics, PaperClassifier, PaperModel};
 
@@ -13,25 +14,47 @@ use crate::{Cause, Metrics, PaperClassifier, PaperModel};
 /// each cause at 0.0005 and above. Below, it has no success proportions if a cause has no window at all, or none has 3; a cause
 /// that has fewer is taken to scatter as the other does.
 ///
+/// The order of the windows changes nothing.
+///
 /// # Errors
-/// Nothing is left; why the longest was left out.
-pub fn fit_paper(windows: &[Labelled]) -> Result<PaperClassifier, FitError> {
+/// Nothing is left: why each length was left out.
+pub fn fit_paper(windows: &[Labelled]) -> Result<PaperFit, FitError> {
     let mut lengths: BTreeMap<u32, Vec<&Labelled>> = BTreeMap::new();
-    for window in windows.iter().filter(|window| is_fitted(window)) {
-        lengths.entry(window.metrics.packets).or_default().push(window);
+    for window in in_order(windows) {
+        let of_length = lengths.entry(window.metrics.packets).or_default();
+        if is_fitted(window) {
+            of_length.push(window);
+        }
     }
-    let (mut models, mut runs) = (Vec::new(), BTreeSet::new());
-    let mut missing = FitError::TooFew { cause: Cause::Host, found: 0, needed: CURVE_WINDOWS_MIN };
+    let (mut models, mut runs, mut left_out) = (Vec::new(), BTreeSet::new(), Vec::new());
     for (packets, windows) in lengths {
         match fit_length(packets, &windows) {
             Ok(model) => {
                 models.push(model);
                 runs.extend(windows.iter().map(|window| &window.run));
             }
-            Err(reason) => missing = reason,
+            Err(reason) => left_out.push(LeftOut { packets, reason }),
         }
     }
-    if models.is_empty() { Err(missing) } else { Ok(PaperClassifier::new(runs.len() as u64, models)) }
+    if models.is_empty() {
+        return Err(match left_out.is_empty() {
+            true => {
+                FitError::TooFew { cause: Cause::Host, at: CURVE_RATES, found: 0, needed: CURVE_WINDOWS_MIN }
+            }
+            false => FitError::NoLength(left_out),
+        });
+    }
+    Ok(PaperFit { classifier: PaperClassifier::new(runs.len() as u64, models), left_out })
+}
+
+/// What [`fit_paper`] learned.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct PaperFit {
+    /// With a model for each length that one was found of.
+    pub classifier: PaperClassifier,
+    /// The other lengths, from short to long; the classifier uses the nearest model for them.
+    pub left_out: Vec<LeftOut>,
 }
 
 fn fit_length(packets: u32, windows: &[&Labelled]) -> Result<PaperModel, FitError> {
@@ -39,9 +62,16 @@ fn fit_length(packets: u32, windows: &[&Labelled]) -> Result<PaperModel, FitErro
         let pairs: Vec<_> =
             of(windows, cause, false).map(|metrics| (loss_rate(metrics), metrics.complexity)).collect();
         if pairs.len() < CURVE_WINDOWS_MIN {
-            return Err(FitError::TooFew { cause, found: pairs.len(), needed: CURVE_WINDOWS_MIN });
+            return Err(FitError::TooFew {
+                cause,
+                at: CURVE_RATES,
+                found: pairs.len(),
+                needed: CURVE_WINDOWS_MIN,
+            });
         }
-        fit_without_outliers(pairs, fit).map(rounded_curve)
+        fit_without_outliers(pairs, fit)
+            .map(rounded_curve)
+            .map_err(|reason| FitError::NoCurve { cause, reason })
     };
     Ok(PaperModel {
         packets,
@@ -53,10 +83,10 @@ fn fit_length(packets: u32, windows: &[&Labelled]) -> Result<PaperModel, FitErro
 }
 
 /// From loss rates and complexities.
-type Fit = fn(&[(f64, f64)]) -> Result<Curve, FitError>;
+type Fit = fn(&[(f64, f64)]) -> Result<Curve, &'static str>;
 
 /// Fits twice: the second time without what lies far from the first curve (Dickens §3.2 removes outliers, and does not say how).
-fn fit_without_outliers(mut pairs: Vec<(f64, f64)>, fit: Fit) -> Result<Curve, FitError> {
+fn fit_without_outliers(mut pairs: Vec<(f64, f64)>, fit: Fit) -> Result<Curve, &'static str> {
     let first = fit(&pairs)?;
     let all = pairs.len();
     pairs.retain(|pair| !is_outlier(&first, *pair));
@@ -133,6 +163,9 @@ pub const PAPER_KINDS: [&str; 6] = ["random", "poisson", "onoff", "tcp", "gen", 
 /// Four constants and a standard deviation that is known to a third need as many.
 const CURVE_WINDOWS_MIN: usize = 10;
 
+/// [`LOSS_RATE_LOW`] to [`LOSS_RATE_MAX`], in words.
+const CURVE_RATES: &str = " at loss rates of 0.0005 to 0.05";
+
 /// As many as the test of Shapiro and Wilk takes; two could be the same by chance.
 const SPREAD_WINDOWS_MIN: usize = 3;
 
@@ -174,15 +207,15 @@ mod tests {
     #[test]
     fn what_is_not_fitted_changes_nothing() {
         let mut all = windows(50);
-        let fitted = fit_paper(&all).unwrap();
+        let fitted = fit_paper(&all).unwrap().classifier;
         all.push(window(Cause::Unknown, 1000, 0.9, 0.5));
         all.push(window(Cause::Host, 7, 0.9, 0.5));
         all.push(window(Cause::Host, 5001, 0.9, 0.5));
         all.push(window(Cause::Host, 1000, f64::NAN, 0.5));
-        assert_eq!(fit_paper(&all).unwrap(), fitted);
+        assert_eq!(fit_paper(&all).unwrap().classifier, fitted);
         // An outlier is in neither the curve nor its scatter, but is of the windows.
         all.push(window(Cause::Host, 1000, 0.9, 0.5));
-        let with_outlier = fit_paper(&all).unwrap();
+        let with_outlier = fit_paper(&all).unwrap().classifier;
         assert_eq!(
             (with_outlier.models()[0].cpu, with_outlier.models()[0].windows),
             (fitted.models()[0].cpu, 101)
@@ -198,25 +231,75 @@ mod tests {
 
     #[test]
     fn too_few_windows_are_told() {
-        let few = |cause, found| Err(FitError::TooFew { cause, found, needed: 10 });
-        assert_eq!(fit_paper(&[]), few(Cause::Host, 0));
-        assert_eq!(fit_paper(&windows(9)), few(Cause::Host, 9));
+        let few = |cause, found| FitError::TooFew { cause, at: CURVE_RATES, found, needed: 10 };
+        let none = |reason| Err(FitError::NoLength(vec![LeftOut { packets: 100_000, reason }]));
+        assert_eq!(fit_paper(&[]), Err(few(Cause::Host, 0)));
+        assert_eq!(fit_paper(&windows(9)), none(few(Cause::Host, 9)));
         let mut all = windows(10);
         all.retain(|window| window.cause == Cause::Host);
-        assert_eq!(fit_paper(&all), few(Cause::Network, 0));
-        assert_eq!(fit_paper(&windows(10)).map(|classifier| classifier.models().len()), Ok(1));
+        assert_eq!(fit_paper(&all), none(few(Cause::Network, 0)));
+        assert_eq!(fit_paper(&windows(10)).map(|fit| fit.classifier.models().len()), Ok(1));
+        assert_eq!(
+            fit_paper(&windows(9)).unwrap_err().to_string(),
+            "windows of 100000 packets: too few windows with losses of the host alone at loss rates of 0.0005 to 0.05: 9, and 10 are needed"
+        );
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_fitted_are_told_and_do_not_keep_the_others() {
+        let mut all = windows(20);
+        let fitted = fit_paper(&all).unwrap();
+        assert_eq!(fitted.left_out, []);
+        let of_length = |packets, mut window: Labelled| {
+            window.metrics.packets = packets;
+            window
+        };
+        // Too few in the range of loss rates, and numbers that no curve goes through.
+        all.extend(
+            windows(20)
+                .into_iter()
+                .map(|window| of_length(20_000, window))
+                .filter(|window| window.metrics.lost < 500),
+        );
+        all.extend(windows(20).into_iter().map(|mut window| {
+            window.metrics.complexity *= 1e300;
+            of_length(200_000, window)
+        }));
+        let found = fit_paper(&all).unwrap();
+        assert_eq!(found.classifier, fitted.classifier);
+        let said: Vec<_> = found.left_out.iter().map(LeftOut::to_string).collect();
+        assert_eq!(
+            said,
+            [
+                "windows of 20000 packets: too few windows with losses of the host alone at loss rates of 0.0005 to 0.05: 2, and 10 are needed",
+                "windows of 200000 packets: no curve was found through the complexities of the losses of the host: the search met numbers that are not finite"
+            ]
+        );
+    }
+
+    #[test]
+    fn the_order_of_windows_changes_no_digit() {
+        let mut all = windows(60);
+        for (index, window) in all.iter_mut().enumerate() {
+            window.metrics.complexity += 1e-4 * (index as f64 * 0.7).sin();
+        }
+        let fitted = fit_paper(&all).unwrap();
+        all.reverse();
+        assert_eq!(fit_paper(&all).unwrap(), fitted);
+        all.sort_by_key(|window| window.metrics.lost % 7);
+        assert_eq!(fit_paper(&all).unwrap(), fitted);
     }
 
     #[test]
     fn one_cause_lends_the_other_its_scatter_at_low_loss() {
         let mut all = windows(20);
-        let low = |all: &[Labelled]| fit_paper(all).unwrap().models()[0].low;
+        let low = |all: &[Labelled]| fit_paper(all).unwrap().classifier.models()[0].low;
         all.extend([0.0, 0.1, 0.2].map(|success| window(Cause::Network, 20, 0.3, success)));
         assert_eq!(low(&all), None);
         all.push(window(Cause::Host, 20, 0.3, 0.9));
         let (cpu, network) = (Normal { mean: 0.9, sd: 0.1 }, Normal { mean: 0.1, sd: 0.1 });
         assert_eq!(low(&all), Some(LowModel { cpu, network }));
-        let said = fit_paper(&all).unwrap().diagnose(&window(Cause::Host, 40, 0.3, 0.8).metrics);
+        let said = fit_paper(&all).unwrap().classifier.diagnose(&window(Cause::Host, 40, 0.3, 0.8).metrics);
         assert_eq!(said.verdict, Verdict::Cpu);
         all.extend([0.8, 0.7].map(|success| window(Cause::Host, 20, 0.3, success)));
         assert_eq!(low(&all).unwrap().cpu, Normal { mean: 0.8, sd: 0.1 });
@@ -226,7 +309,7 @@ mod tests {
     fn windows_that_are_all_the_same_scatter_a_little() {
         let same = |cause, complexity| (0..30).map(move |_| window(cause, 1000, complexity, 0.5));
         let all: Vec<_> = same(Cause::Host, 0.3).chain(same(Cause::Network, 0.6)).collect();
-        if let Ok(classifier) = fit_paper(&all) {
+        if let Ok(PaperFit { classifier, .. }) = fit_paper(&all) {
             assert_eq!(classifier.models()[0].cpu.sd, SD_MIN);
             assert_eq!(PaperClassifier::read(&classifier.write()), Ok(classifier));
         }

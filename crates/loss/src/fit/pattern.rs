@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use super::logistic::{Class, Example, fit_odds};
+use super::order::in_order;
 use super::{FitError, Labelled};
 use crate::classifier::is_like_an_outage;
-use crate::classifier::pattern::{Known, Odds, Pattern, features};
-use crate::{Cause, Classifier, Gap, Metrics, Signature};
+use crate::classifier::pattern::{Known, Lengths, Odds, Pattern, features};
+use crate::{Cause, Classifier, Gap, Metrics, Signature, WORD_MAX};
 
 /// Fewer windows of a cause than this are of one run or two, which say nothing of others.
 const WINDOWS_MIN: usize = 20;
@@ -15,12 +16,13 @@ const WINDOWS_MIN: usize = 20;
 const PIECES: [u32; 3] = [1, 2, 5];
 
 /// Learns the default classifier's model from windows of one cause: those of both are passed over, and outages, which look like the
-/// host's. Where too few windows have a burst, or a delay, it is given no weight.
+/// host's. Where too few windows have a burst, or a delay, it is given no weight. The order of the windows changes nothing.
 ///
 /// # Errors
 /// Too few windows.
 pub fn fit(windows: &[Labelled]) -> Result<Classifier, FitError> {
-    let pieces: Vec<_> = windows.iter().filter(|window| is_usable(window)).flat_map(pieces).collect();
+    let usable = windows.iter().filter(|window| is_usable(window));
+    let pieces: Vec<_> = in_order(usable).into_iter().flat_map(pieces).collect();
     let mut odds = [Odds::default(); 4];
     for (index, (_, burst, delay)) in Known::COMBINATIONS.into_iter().enumerate() {
         odds[index] = match examples(&pieces, burst, delay) {
@@ -31,7 +33,13 @@ pub fn fit(windows: &[Labelled]) -> Result<Classifier, FitError> {
             Err(_) => odds[0],
         };
     }
-    Ok(Classifier { pattern: Pattern { odds } })
+    let lengths = || pieces.iter().map(|piece| piece.metrics.packets);
+    let packets = Lengths {
+        // Shorter ones have no answer anyway.
+        low: lengths().min().unwrap_or_default().max(WORD_MAX),
+        high: lengths().max().unwrap_or_default().max(WORD_MAX),
+    };
+    Ok(Classifier { pattern: Pattern { packets, odds } })
 }
 
 /// A window or a part of one.
@@ -112,7 +120,7 @@ fn examples(pieces: &[Piece<'_>], burst: bool, delay: bool) -> Result<Vec<Exampl
     }
     for (cause, found) in [Cause::Network, Cause::Host].into_iter().zip(found) {
         if found < WINDOWS_MIN {
-            return Err(FitError::TooFew { cause, found, needed: WINDOWS_MIN });
+            return Err(FitError::TooFew { cause, at: "", found, needed: WINDOWS_MIN });
         }
     }
     for example in &mut examples {

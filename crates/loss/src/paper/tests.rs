@@ -106,6 +106,11 @@ fn the_nearest_length_speaks() {
         [17, 10_000, 31_000, 33_000, 1 << 24].map(nearest),
         [10_000, 10_000, 10_000, 100_000, 100_000]
     );
+    let found =
+        |packets| classifier.diagnose(&Metrics { packets, lost: packets / 100, ..window(0, 0.3, 0.9) }).found;
+    let is_extrapolated =
+        [9_900, 10_000, 31_000, 100_000, 100_100].map(|packets| found(packets).extrapolated);
+    assert_eq!(is_extrapolated, [true, false, false, false, true]);
     // There it has no success proportions.
     let low = Metrics { packets: 10_000, ..window(4, 0.3, 0.9) };
     assert_eq!(classifier.diagnose(&low), Diagnosis::inconclusive(4));

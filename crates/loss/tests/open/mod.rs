@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use barograph_loss::{Cause, Classifier, Diagnosis, Evidence, Labelled, Meter, Signature, Verdict};
+use barograph_loss::{
+    Cause, Classifier, Diagnosis, Evidence, GapEvidence, Labelled, Meter, PAPER_KINDS, PaperClassifier,
+    Signature, Verdict, deal_runs,
+};
 use barograph_sim::say_skipped;
 
 /// A window with the kernel's truth.
@@ -14,6 +17,8 @@ pub(crate) struct Window {
     pub(crate) host: u32,
     pub(crate) burst: u32,
     pub(crate) delay_s: f64,
+    /// Which window of its run, from 0.
+    pub(crate) index: u32,
 }
 
 /// What the classifier is told of a window.
@@ -44,21 +49,26 @@ impl Window {
 
     /// The window that is judged on: in the range of loss rates.
     pub(crate) fn is_in_range(&self) -> bool {
-        (0.00008..=0.05).contains(&self.labelled.signature.loss_rate())
+        PaperClassifier::LOSS_RATES.contains(&self.labelled.signature.loss_rate())
     }
 
     pub(crate) fn is_outage(&self) -> bool {
         self.labelled.kind == "outage"
     }
 
+    /// 0 = an even run, on which thresholds were chosen; 1 = an odd one.
+    pub(crate) fn half(&self) -> usize {
+        self.labelled.run[1..].parse::<usize>().unwrap() % 2
+    }
+
     pub(crate) fn is_papers(&self) -> bool {
-        ["random", "poisson", "onoff", "tcp", "gen", "quota"].contains(&self.labelled.kind.as_str())
+        PAPER_KINDS.contains(&self.labelled.kind.as_str())
     }
 }
 
 /// All windows, or nothing where the signatures are not there, which is said.
 pub(crate) fn windows() -> Option<Vec<Window>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/signatures");
+    let folder = folder();
     if !folder.is_dir() {
         say_skipped(&format!("the open signatures are not at {}", folder.display()));
         return None;
@@ -73,9 +83,51 @@ pub(crate) fn windows() -> Option<Vec<Window>> {
     Some(lengths.into_iter().flat_map(of_length).collect())
 }
 
-fn read(path: PathBuf, length: u32) -> Vec<Window> {
+/// The gaps of a run: the packet that each begins with, how many were lost, and by how much the socket's count of drops rose.
+pub(crate) struct Counts(Vec<(u32, u32, u32)>);
+
+impl Counts {
+    /// What each gap of a window is known by. A gap over the border counts as the socket's on both sides.
+    pub(crate) fn of_window(&self, window: &Window) -> Vec<GapEvidence> {
+        let packets = window.labelled.signature.packets();
+        let (from, to) = (window.index * packets, (window.index + 1) * packets);
+        let of_window = self.0.iter().filter(|(start, lost, _)| *start < to && start + lost > from);
+        of_window
+            .map(|(_, _, drops)| GapEvidence { host_drops: Some(*drops), ..GapEvidence::default() })
+            .collect()
+    }
+}
+
+/// The count of the socket's drops in each gap, by run.
+pub(crate) fn counts() -> BTreeMap<String, Counts> {
+    let text = text(folder().join("runs.txt.gz"));
+    let runs = text.lines().filter(|line| !line.starts_with('#'));
+    runs.map(|line| {
+        let fields: Vec<_> = line.split('\t').collect();
+        let mut at = 0;
+        let gaps = fields[7].split_whitespace().map(|gap| {
+            let numbers: Vec<u32> = gap.split(':').map(|number| number.parse().unwrap()).collect();
+            let start = at + numbers[0];
+            at = start + numbers[1];
+            (start, numbers[1], numbers[2])
+        });
+        (fields[0].to_owned(), Counts(gaps.collect()))
+    })
+    .collect()
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/signatures")
+}
+
+fn text(path: PathBuf) -> String {
     let mut text = String::new();
     flate2::read::GzDecoder::new(std::fs::File::open(path).unwrap()).read_to_string(&mut text).unwrap();
+    text
+}
+
+fn read(path: PathBuf, length: u32) -> Vec<Window> {
+    let text = text(path);
     let mut meter = Meter::new();
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
@@ -99,6 +151,7 @@ fn read(path: PathBuf, length: u32) -> Vec<Window> {
                 host,
                 burst,
                 delay_s,
+                index: fields[2].parse().unwrap(),
             }
         })
         .collect()
@@ -110,11 +163,8 @@ pub(crate) fn cross_validated<T>(
     folds: usize,
     make: impl Fn(&Classifier, &Window) -> T,
 ) -> Vec<T> {
-    let mut runs: BTreeMap<&str, usize> =
-        windows.iter().map(|window| (window.labelled.run.as_str(), 0)).collect();
-    for (index, fold) in runs.values_mut().enumerate() {
-        *fold = index % folds;
-    }
+    // As if they were of one kind: in the order of their names, in which `lab signatures` has drawn the kinds by lot.
+    let runs = deal_runs(windows.iter().map(|window| ("", window.labelled.run.as_str())), folds, |_| ());
     let fit_without = |fold: usize| {
         let others = windows.iter().filter(|window| runs[window.labelled.run.as_str()] != fold);
         barograph_loss::fit(&others.map(|window| window.labelled.clone()).collect::<Vec<_>>()).unwrap()

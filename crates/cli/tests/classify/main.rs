@@ -1,6 +1,8 @@
 //! `barograph classify` as its users meet it: the built binary, its output, messages and exit codes.
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod fit;
+
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
@@ -146,11 +148,16 @@ fn bad_lines_are_one_sentence_and_exit_2_and_lose_nothing() {
         (&["--window", "20"], "3,-1", "line 3: column 3: expected a run of packets"),
         (&["--window", "20"], "99999999999999999999", "expected a run of packets"),
         (&["--window", "20"], "3,1\tdelay_us=NaN", "line 3: delay_us is \"NaN\", expected microseconds"),
-        (&["--window", "20"], "3,1\tdelay_us=-5", "line 3: delay_us is \"-5\""),
+        (
+            &["--window", "20"],
+            "3,1\tdelay_us=-5",
+            "line 3: delay_us is \"-5\", expected microseconds above the path's minimum, from 0",
+        ),
         (&["--window", "20"], "3,1\tburst=0", "line 3: burst is \"0\""),
         (&["--window", "20"], "3,1\tburst=2\tburst=2", "line 3: burst is given twice"),
         (&["--window", "20"], "3,1\tspeed=2", "line 3: found \"speed=2\""),
         (&["--window", "20"], "3,1\u{7f}\u{0}", "line 3: "),
+        (&[], "\u{feff}1", "line 3: column 1: expected 1 (received) or 0 (lost)"),
     ] {
         let good = if arguments.is_empty() { "1110\n" } else { "3,1\n" };
         let output = piped(arguments, format!("{good}{good}{line}\n{good}").as_bytes());
@@ -242,11 +249,17 @@ fn json_has_the_columns_by_name() {
     let objects: Vec<serde_json::Value> =
         text(&output.stdout).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(objects.len(), csv.len());
-    for (object, row) in objects.iter().zip(csv) {
+    for ((object, line), row) in objects.iter().zip(text(&output.stdout).lines()).zip(csv) {
         for (name, cell) in HEADER.split(',').zip(row) {
             match &object[name] {
                 serde_json::Value::String(text) => assert_eq!(*text, cell),
-                serde_json::Value::Number(number) => assert_eq!(number.as_f64(), cell.parse().ok()),
+                serde_json::Value::Number(number) => {
+                    assert_eq!(number.as_f64(), cell.parse().ok());
+                    assert!(
+                        line.contains(&format!("\"{name}\":{cell},")),
+                        "{line} has not the digits of {cell}"
+                    );
+                }
                 serde_json::Value::Array(names) => {
                     let names: Vec<_> = names.iter().filter_map(serde_json::Value::as_str).collect();
                     assert_eq!(names.join(";"), cell);
@@ -286,88 +299,42 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     assert_eq!(text(&output.stderr), "");
 }
 
-/// Windows of 2000 packets whose cause is plain: the host's come in bursts of 60 to 159, the network's one by one; every 50th is of both.
-fn labelled(as_table: bool) -> String {
-    let mut text = if as_table {
-        "# window 2000\n# label\trun\twindow\tkind\tbatch\tlost\towd_before_loss_us\tcpu_fraction\trle(ok,lost,ok,lost,...)\n".to_owned()
-    } else {
-        String::new()
+#[test]
+fn a_byte_order_mark_is_passed_over_at_the_beginning() {
+    assert_eq!(rows(&["--window", "20"], "\u{feff}3,1\n"), rows(&["--window", "20"], "3,1\n"));
+    assert_eq!(rows(&[], "\u{feff}# a comment\n10\n")[0][0], "2");
+}
+
+#[test]
+fn a_table_of_labelled_windows_is_told_from_lines() {
+    for arguments in [&[][..], &["--window", "20"]] {
+        let output = piped(arguments, b"# label\trun\trle\nnet\tr1\t3,1\n");
+        let error = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2));
+        assert!(error.contains("line 2: ") && error.contains("`barograph classify fit` reads"), "{error}");
+    }
+    assert!(!text(&piped(&[], b"# labels\nnet\n").stderr).contains("classify fit"));
+}
+
+#[test]
+fn windows_beyond_what_the_model_was_fitted_on_are_told() {
+    let named = |arguments: &[&str], input: &str| {
+        rows(arguments, input).remove(0)[13].split(';').map(str::to_owned).collect::<Vec<_>>()
     };
-    for n in 0..600_u32 {
-        let single =
-            (0..4 + n % 40).map(|i| format!("{},1", 5 + (n * 7 + i * 13) % 31)).collect::<Vec<_>>().join(",");
-        let burst = format!("{},{}", 20 + n % 90, 60 + n % 100);
-        let (label, cause, lost, share, runs) = match n {
-            _ if n % 50 == 49 => ("hyb", "both", 64 + n % 40 + n % 100, 0.5, format!("{single},{burst}")),
-            _ if n % 2 == 0 => ("cpu", "cpu", 60 + n % 100, 1.0, burst),
-            _ => ("net", "network", 4 + n % 40, 0.0, single),
-        };
-        let (run, delay_us) = (n / 10 * 2 + n % 2, if label == "cpu" { 5 } else { 2000 });
-        text += &if as_table {
-            format!("{label}\tr{run}\t{n}\tmade\t1\t{lost}\t{delay_us}\t{share:.4}\t{runs}\n")
-        } else {
-            let drops = (f64::from(lost) * share).round();
-            format!(
-                "{runs}\tburst=1\tdelay_us={delay_us}\thost_drops={drops}\tcause={cause}\tkind=made\trun=r{run}\n"
-            )
-        };
-    }
-    text
-}
-
-#[test]
-fn a_model_is_learned_from_tables_and_from_lines() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
-    encoder.write_all(labelled(true).as_bytes()).unwrap();
-    std::fs::write(path("table.gz"), encoder.finish().unwrap()).unwrap();
-    std::fs::write(path("lines"), labelled(false)).unwrap();
+    // 1200 of 20 000, in runs that are no outage.
+    let lossy = ["900,200"; 6].join(",");
     for method in ["default", "paper"] {
-        let output = command(&["fit", "--method", method, "--out", &path("model"), &path("table.gz")])
-            .output()
-            .unwrap();
-        let said = text(&output.stderr);
-        assert!(output.status.success() && output.stdout.is_empty(), "{said}");
-        for line in [
-            "cpu            300     60",
-            "network        288     60",
-            "both            12",
-            "cross-validated",
-        ] {
-            assert!(said.contains(line), "{said:?} lacks {line:?}");
+        let of = |window: &str, line: &str| named(&["--method", method, "--window", window], line);
+        assert_eq!(of("20000", "4000,200"), ["pattern"], "{method}");
+        for (window, line) in [("1000", "400,9"), ("200000", "4000,200"), ("20000", lossy.as_str())] {
+            assert_eq!(of(window, line), ["pattern", "extrapolated"], "{method} {window} {line}");
         }
-        let of_lines =
-            command(&["fit", "--method", method, "--window", "2000", &path("lines")]).output().unwrap();
-        assert!(of_lines.status.success(), "{}", text(&of_lines.stderr));
-        assert_eq!(std::fs::read(path("model")).unwrap(), of_lines.stdout, "both forms teach the same");
-        // Labels are passed over.
-        let asked = &["--window", "2000", "--method", method, "--model", &path("model"), &path("lines")];
-        let output = command(asked).output().unwrap();
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        assert_eq!(text(&output.stdout).lines().skip(1).map(checked).count(), 600);
+        // Too little to look at, and nothing to extrapolate.
+        assert_eq!(of("16", "4,7"), [""], "{method}");
+        assert_eq!(of("16", "0,16"), [""], "{method}");
     }
-}
-
-#[test]
-fn what_nothing_can_be_learned_from_is_named() {
-    let folder = tempfile::tempdir().unwrap();
-    for (name, input, message) in [
-        ("empty", "# label\trle\n", "no windows"),
-        ("table", "# label\trle\nnet\t3,1\n", "the length of the windows is not known"),
-        ("w20_table", "# label\trle\nnet\t3,1\ncpu\t30,1\n", "line 3: runs of 30 packets and more"),
-        ("unlabelled", "1110\n", "line 1: cause is missing"),
-        (
-            "cut",
-            "# window 20\n# label\tlost\trle\nnet\t9\t3,1\n",
-            "line 3: lost is \"9\", but the runs lost 1",
-        ),
-    ] {
-        let path = folder.path().join(name);
-        std::fs::write(&path, input).unwrap();
-        let output = command(&["fit", path.to_str().unwrap()]).output().unwrap();
-        assert_eq!(output.status.code(), Some(2), "{name}");
-        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
-        assert!(output.stdout.is_empty());
-    }
+    let by_default = |line: &str| named(&["--window", "1000"], line);
+    assert_eq!(by_default("400,60\thost_drops=60"), ["host_drops"]);
+    // Where nothing arrived no pattern tells.
+    assert_eq!(by_default("0,1000"), ["outage"]);
 }

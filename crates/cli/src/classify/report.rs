@@ -1,0 +1,157 @@
+//! What `barograph classify fit` tells of the windows, and of how good a model of them is.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use barograph_loss::{Cause, Evidence, FitError, Labelled, PaperClassifier, Verdict, deal_runs};
+
+use super::Method;
+use super::fit::{Learned, learn};
+
+/// How many windows and runs there are of each cause.
+pub(super) fn counts(windows: &[Labelled]) -> String {
+    let mut text = format!("{:<9} {:>8} {:>6}\n", "cause", "windows", "runs");
+    for name in GROUPS {
+        let of_cause = || windows.iter().filter(|window| group(window) == name);
+        let runs = of_cause().map(|window| window.run.as_str()).collect::<BTreeSet<_>>().len();
+        text += &format!("{name:<9} {:>8} {runs:>6}\n", of_cause().count());
+    }
+    text
+}
+
+/// Each window is judged by a classifier that has learned from other runs alone.
+pub(super) fn validate(method: Method, windows: &[Labelled]) -> Result<String, FitError> {
+    let runs = windows.iter().map(|window| (window.kind.as_str(), window.run.as_str()));
+    let part_of = deal_runs(runs, PARTS, |_| ());
+    let given: Vec<_> = Given::ALL.into_iter().filter(|given| given.is_used(method, windows)).collect();
+    let mut tallies: BTreeMap<(Given, &str), Tally> = BTreeMap::new();
+    let mut left_out = BTreeSet::new();
+    for part in 0..PARTS {
+        let is_in = |window: &&Labelled| part_of.get(window.run.as_str()) == Some(&part);
+        let others: Vec<Labelled> = windows.iter().filter(|window| !is_in(window)).cloned().collect();
+        let Learned { judge, left_out: lengths } = learn(method, &others)?;
+        left_out.extend(lengths.iter().map(|length| length.packets));
+        for window in windows.iter().filter(is_in) {
+            if !PaperClassifier::LOSS_RATES.contains(&window.signature.loss_rate()) {
+                continue;
+            }
+            for given in &given {
+                let evidence = given.evidence(&window.evidence);
+                let verdict = judge.diagnose(&window.signature, &window.metrics, &evidence).verdict;
+                tallies.entry((*given, group(window))).or_default().count(window.cause, verdict);
+            }
+        }
+    }
+    let mut text = format!(
+        "cross-validated over {PARTS} parts of the runs, windows of loss {} to {}, in percent:\n{:<15} {:<9} {:>8} {:>7} {:>7} {:>13}\n",
+        PaperClassifier::LOSS_RATES.start(),
+        PaperClassifier::LOSS_RATES.end(),
+        "evidence",
+        "cause",
+        "windows",
+        "right",
+        "wrong",
+        "inconclusive"
+    );
+    for given in given {
+        for name in GROUPS {
+            let Some(tally) = tallies.get(&(given, name)) else { continue };
+            let percent = |count: u32| 100.0 * f64::from(count) / f64::from(tally.windows);
+            text += &format!(
+                "{:<15} {name:<9} {:>8} {:>7.2} {:>7.2} {:>13.2}\n",
+                given.name(),
+                tally.windows,
+                percent(tally.right),
+                percent(tally.wrong),
+                percent(tally.windows - tally.right - tally.wrong)
+            );
+        }
+    }
+    for packets in left_out {
+        text += &format!(
+            "not of each part was there a model for windows of {packets} packets: that of the nearest length judged them\n"
+        );
+    }
+    Ok(text)
+}
+
+/// What a classifier is told of a window: each has what those before it have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Given {
+    Pattern,
+    Burst,
+    Delay,
+    Marks,
+    Counter,
+}
+
+impl Given {
+    const ALL: [Self; 5] = [Self::Pattern, Self::Burst, Self::Delay, Self::Marks, Self::Counter];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Pattern => "pattern only",
+            Self::Burst => "+ burst",
+            Self::Delay => "+ delay",
+            Self::Marks => "+ marks",
+            Self::Counter => "+ counter",
+        }
+    }
+
+    /// Whether it is more than nothing to this method: a window has it, and it is asked.
+    fn is_used(self, method: Method, windows: &[Labelled]) -> bool {
+        let has = |has: fn(&Evidence) -> bool| {
+            method == Method::Default && windows.iter().any(|window| has(&window.evidence))
+        };
+        match self {
+            Self::Pattern => true,
+            Self::Burst => has(|evidence| evidence.burst.is_some()),
+            Self::Delay => has(|evidence| evidence.delay_s.is_some()),
+            Self::Marks => has(|evidence| evidence.marks.is_some()),
+            Self::Counter => has(|evidence| evidence.host_drops.is_some()),
+        }
+    }
+
+    fn evidence(self, all: &Evidence) -> Evidence {
+        Evidence {
+            burst: all.burst.filter(|_| Self::Burst <= self),
+            delay_s: all.delay_s.filter(|_| Self::Delay <= self),
+            marks: all.marks.filter(|_| Self::Marks <= self),
+            host_drops: all.host_drops.filter(|_| Self::Counter <= self),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Tally {
+    windows: u32,
+    right: u32,
+    wrong: u32,
+}
+
+impl Tally {
+    /// Every verdict but the right one and `inconclusive` is wrong, also one that sees two causes where there was one.
+    fn count(&mut self, cause: Cause, verdict: Verdict) {
+        let right = match cause {
+            Cause::Host => Verdict::Cpu,
+            Cause::Network => Verdict::Network,
+            Cause::Unknown => Verdict::Hybrid,
+        };
+        self.windows += 1;
+        self.right += u32::from(verdict == right);
+        self.wrong += u32::from(verdict != right && verdict != Verdict::Inconclusive);
+    }
+}
+
+/// Under which cause a window is counted: a path that carried nothing for a while looks like the host, and is counted apart.
+fn group(window: &Labelled) -> &'static str {
+    match window.cause {
+        Cause::Host => "cpu",
+        Cause::Network if window.kind == "outage" => "outage",
+        Cause::Network => "network",
+        Cause::Unknown => "both",
+    }
+}
+
+const GROUPS: [&str; 4] = ["cpu", "network", "outage", "both"];
+/// Parts of the runs: the usual number, of which each model learns from four.
+const PARTS: usize = 5;

@@ -1,0 +1,39 @@
+//! Writes a file whole or not at all.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Writes beside the file, and puts that in its place when it is on the disk: whatever fails, what was there stays. What is no file, as a
+/// pipe or a device, is written to as it is.
+pub(super) fn save(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // Through a link, which stays one.
+    let path = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+    let old = fs::metadata(&path).ok();
+    if old.as_ref().is_some_and(|old| !old.is_file()) {
+        return fs::OpenOptions::new().write(true).open(&path)?.write_all(bytes);
+    }
+    let beside = beside(&path)?;
+    let written = (|| {
+        let mut file = File::create_new(&beside)?;
+        if let Some(old) = &old {
+            file.set_permissions(old.permissions())?;
+        }
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&beside, &path)
+    })();
+    if written.as_ref().is_err_and(|error| error.kind() != io::ErrorKind::AlreadyExists) {
+        // It may not have been made; the first error is the one to tell.
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+/// A name in the same folder that no other process takes.
+fn beside(path: &Path) -> io::Result<PathBuf> {
+    let mut name = std::ffi::OsString::from(".");
+    name.push(path.file_name().ok_or(io::ErrorKind::InvalidFilename)?);
+    name.push(format!(".{}.new", std::process::id()));
+    Ok(path.with_file_name(name))
+}

@@ -1,0 +1,66 @@
+//! In which order windows are learned from, and how runs are dealt into parts.
+
+use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Labelled;
+
+/// The windows in an order of their own: sums of the same numbers in another order differ in their last digits, and a model should not
+/// depend on the order of files.
+pub(super) fn in_order<'a>(windows: impl IntoIterator<Item = &'a Labelled>) -> Vec<&'a Labelled> {
+    let mut windows: Vec<_> = windows.into_iter().collect();
+    windows.sort_by(|one, other| compare(one, other));
+    windows
+}
+
+/// Windows that are equal in this are equal in all that is learned from.
+fn compare(one: &Labelled, other: &Labelled) -> Ordering {
+    let names = |window: &Labelled| (window.metrics.packets, window.cause, window.metrics.lost);
+    let known =
+        |window: &Labelled| (window.evidence.burst, window.evidence.host_drops, window.evidence.marks);
+    let delay_s = |window: &Labelled| window.evidence.delay_s.unwrap_or(f64::NEG_INFINITY);
+    names(one)
+        .cmp(&names(other))
+        .then_with(|| (&one.kind, &one.run).cmp(&(&other.kind, &other.run)))
+        .then_with(|| known(one).cmp(&known(other)))
+        .then_with(|| delay_s(one).total_cmp(&delay_s(other)))
+        .then_with(|| {
+            let gaps = |window: &'_ Labelled| {
+                window.signature.gaps().map(|gap| (gap.received, gap.lost)).collect::<Vec<_>>()
+            };
+            gaps(one).cmp(&gaps(other))
+        })
+}
+
+/// Which of so many parts each run is in, of runs with their kinds: those of a kind are dealt in turn, so that each part has some of every
+/// kind. `arrange` may change the order in which those of a kind are dealt, which is that of their names.
+///
+/// A run of two kinds is dealt with the first. Zero parts are one.
+///
+/// ```
+/// use barograph_loss::deal_runs;
+///
+/// let runs = [("tcp", "r1"), ("tcp", "r3"), ("gen", "r2"), ("tcp", "r1")];
+/// let part_of = deal_runs(runs, 2, |_| ());
+/// assert_eq!((part_of["r2"], part_of["r1"], part_of["r3"]), (0, 1, 0));
+/// ```
+pub fn deal_runs<'a>(
+    runs: impl IntoIterator<Item = (&'a str, &'a str)>,
+    parts: usize,
+    mut arrange: impl FnMut(&mut Vec<&'a str>),
+) -> BTreeMap<&'a str, usize> {
+    let mut kinds: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for (kind, run) in runs {
+        kinds.entry(kind).or_default().insert(run);
+    }
+    let mut part_of = BTreeMap::new();
+    for runs in kinds.into_values() {
+        let mut runs: Vec<_> = runs.into_iter().collect();
+        arrange(&mut runs);
+        for run in runs {
+            let next = part_of.len() % parts.max(1);
+            part_of.entry(run).or_insert(next);
+        }
+    }
+    part_of
+}

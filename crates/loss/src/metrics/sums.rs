@@ -1,0 +1,264 @@
+//! Sums over the runs of a window: gap by gap, or all of a signature, eight packets at a time.
+
+use crate::{Gap, Metrics, Signature};
+
+/// How many lengths of runs are told apart; the last is that of all longer ones.
+pub(crate) const LENGTHS: u32 = u64::BITS;
+
+/// What runs add up to, in whole numbers, which are exact: squares of at most (2^24)².
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    lost: u32,
+    gaps: u32,
+    longest: u32,
+    /// Runs of one packet.
+    single: u32,
+    squares: u64,
+    /// Packets received between gaps, and their squares by spacing.
+    spacing: u64,
+    spacing_squares: u64,
+    /// A bit for each length of a run of losses, from 1.
+    lengths: u64,
+}
+
+impl Sums {
+    /// Of a whole signature. A byte of it costs a look at a table, however many runs it has.
+    pub(crate) fn of(signature: &Signature) -> Self {
+        let mut runs = Runs::default();
+        let full = signature.packets() / u64::BITS;
+        for (index, block) in (0u32..).zip(signature.blocks()) {
+            if index < full {
+                runs.push_block(*block);
+            } else {
+                (0..signature.packets() % u64::BITS).for_each(|place| runs.push(block >> place & 1 == 0));
+            }
+        }
+        let before = signature.gaps().next().map_or(0, |gap| u64::from(gap.received));
+        runs.sums(signature.lost(), u64::from(signature.packets() - signature.lost()), before)
+    }
+
+    /// One gap more.
+    pub(crate) fn add(&mut self, gap: Gap) {
+        if self.gaps > 0 {
+            self.spacing += u64::from(gap.received);
+            self.spacing_squares += u64::from(gap.received).pow(2);
+        }
+        self.lost += gap.lost;
+        self.gaps += 1;
+        self.longest = self.longest.max(gap.lost);
+        self.single += u32::from(gap.lost == 1);
+        self.squares += u64::from(gap.lost).pow(2);
+        self.lengths |= 1 << (gap.lost.clamp(1, LENGTHS) - 1);
+    }
+
+    /// What they tell of a window of so many packets.
+    pub(crate) fn metrics(&self, packets: u32) -> Metrics {
+        let mut metrics = Metrics {
+            packets,
+            lost: self.lost,
+            gaps: self.gaps,
+            longest_burst: self.longest,
+            lengths: self.lengths,
+            ..Metrics::default()
+        };
+        if self.gaps > 0 {
+            let (lost, gaps) = (f64::from(self.lost), f64::from(self.gaps));
+            metrics.success_proportion = (lost - gaps) / lost;
+            metrics.mean_burst = lost / gaps;
+            metrics.weighted_burst = self.squares as f64 / lost;
+            metrics.isolated = f64::from(self.single) / gaps;
+        }
+        let spacings = u64::from(self.gaps.saturating_sub(1));
+        if spacings > 0 {
+            metrics.mean_spacing = self.spacing as f64 / spacings as f64;
+        }
+        if spacings > 1 && self.spacing > 0 {
+            let deviations =
+                u128::from(spacings) * u128::from(self.spacing_squares) - u128::from(self.spacing).pow(2);
+            let variance = deviations as f64 / (spacings * (spacings - 1)) as f64;
+            metrics.spacing_variation = variance.sqrt() / metrics.mean_spacing;
+        }
+        metrics
+    }
+}
+
+/// Runs that are over, and the one that is not yet.
+#[derive(Default)]
+struct Runs {
+    /// The run that is not over: 1 = lost, 0 = received, and so many packets.
+    is_lost: u64,
+    length: u64,
+    gaps: u64,
+    single: u64,
+    longest: u64,
+    lost_squares: u64,
+    received_squares: u64,
+    lengths: u64,
+}
+
+impl Runs {
+    fn push_block(&mut self, block: u64) {
+        if block == 0u64.wrapping_sub(1 - self.is_lost) {
+            self.length += u64::from(u64::BITS);
+            return;
+        }
+        let mut inside = 0;
+        for byte in block.to_le_bytes() {
+            let known = &BYTES[self.is_lost as usize & 1][usize::from(byte)];
+            self.length += u64::from(known.head);
+            if known.head < 8 {
+                self.finish();
+                inside += known.inside;
+                self.lengths |= u64::from(known.lengths);
+                (self.is_lost, self.length) = (u64::from(byte >> 7 ^ 1), u64::from(known.tail));
+            }
+        }
+        let lane = |at: u32| inside >> at & 0xffff;
+        self.gaps += lane(GAPS);
+        self.single += lane(SINGLE);
+        self.lost_squares += lane(LOST_SQUARES);
+        self.received_squares += lane(RECEIVED_SQUARES);
+    }
+
+    fn push(&mut self, is_lost: bool) {
+        let is_lost = u64::from(is_lost);
+        if is_lost != self.is_lost {
+            self.finish();
+            (self.is_lost, self.length) = (is_lost, 0);
+        }
+        self.length += 1;
+    }
+
+    /// The run is over. Without a branch on who lost it, for of random losses none could be foretold.
+    #[inline]
+    fn finish(&mut self) {
+        let (lost, square) = (self.is_lost, self.length * self.length);
+        let all = 0u64.wrapping_sub(lost);
+        self.gaps += lost;
+        self.single += lost & u64::from(self.length == 1);
+        self.longest = self.longest.max(self.length & all);
+        self.lost_squares += square & all;
+        self.received_squares += square & !all;
+        self.lengths |= lost << (self.length.clamp(1, u64::from(LENGTHS)) - 1);
+    }
+
+    /// What it comes to in a window that lost and received so many packets, so many of them before the first gap.
+    fn sums(mut self, lost: u32, received: u64, before: u64) -> Sums {
+        let after = if self.is_lost == 0 { self.length } else { 0 };
+        if self.is_lost == 1 {
+            self.finish();
+        }
+        if self.gaps == 0 {
+            return Sums::default();
+        }
+        // Runs inside of a byte have seven packets at the most.
+        let inside = u64::from((self.lengths & 0x7f).checked_ilog2().map_or(0, |bit| bit + 1));
+        Sums {
+            lost,
+            gaps: self.gaps as u32,
+            longest: self.longest.max(inside) as u32,
+            single: self.single as u32,
+            squares: self.lost_squares,
+            spacing: received - before - after,
+            spacing_squares: self.received_squares - before * before,
+            lengths: self.lengths,
+        }
+    }
+}
+
+/// What eight packets do to the runs, after a packet that was received or lost.
+#[derive(Clone, Copy)]
+struct Byte {
+    /// How many go on as the packet before; 8 = all.
+    head: u8,
+    /// The last run, which may go on.
+    tail: u8,
+    /// Which lengths the runs of losses between have, a bit each.
+    lengths: u8,
+    /// What the runs between add up to, in lanes of 16 bits: those of a block's eight bytes do not overflow.
+    inside: u64,
+}
+
+/// The lanes.
+const GAPS: u32 = 0;
+const SINGLE: u32 = 16;
+const LOST_SQUARES: u32 = 32;
+const RECEIVED_SQUARES: u32 = 48;
+
+/// By the packet before, received or lost, and the eight.
+static BYTES: [[Byte; 256]; 2] = [bytes(1), bytes(0)];
+
+/// The number of equal bits from the lowest on.
+const fn run(bits: u8) -> u32 {
+    if bits & 1 == 0 { bits.trailing_zeros() } else { bits.trailing_ones() }
+}
+
+const fn bytes(before: u8) -> [Byte; 256] {
+    let mut bytes = [Byte { head: 0, tail: 0, lengths: 0, inside: 0 }; 256];
+    let mut value = 0;
+    while value < 256 {
+        let bits = value as u8;
+        let byte = &mut bytes[value];
+        let mut at = if bits & 1 == before { run(bits) } else { 0 };
+        byte.head = at as u8;
+        while at < u8::BITS {
+            let is_lost = bits >> at & 1 == 0;
+            let length = run(bits >> at);
+            if at + length >= u8::BITS {
+                byte.tail = (u8::BITS - at) as u8;
+            } else if is_lost {
+                byte.inside += 1 << GAPS;
+                byte.inside += ((length == 1) as u64) << SINGLE;
+                byte.inside += ((length * length) as u64) << LOST_SQUARES;
+                byte.lengths |= 1 << (length - 1);
+            } else {
+                byte.inside += ((length * length) as u64) << RECEIVED_SQUARES;
+            }
+            at += length;
+        }
+        value += 1;
+    }
+    bytes
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn gap_by_gap(signature: &Signature) -> Sums {
+        let mut sums = Sums::default();
+        signature.gaps().for_each(|gap| sums.add(gap));
+        sums
+    }
+
+    proptest! {
+        #[test]
+        fn eight_at_a_time_is_as_one_at_a_time(
+            bits in proptest::collection::vec(any::<bool>(), 0..300),
+            runs in proptest::collection::vec(0u32..200, 0..40),
+        ) {
+            let text: String = bits.iter().map(|bit| if *bit { '1' } else { '0' }).collect();
+            let scattered = Signature::from_bits(&text).unwrap();
+            let long = Signature::from_runs(8000, runs).unwrap();
+            for signature in [scattered, long] {
+                prop_assert_eq!(Sums::of(&signature), gap_by_gap(&signature));
+            }
+        }
+    }
+
+    #[test]
+    fn runs_are_apart_where_lengths_are_missing() {
+        let of = |runs: &[u32]| {
+            let signature = Signature::from_runs(1000, runs.iter().flat_map(|run| [5, *run])).unwrap();
+            Sums::of(&signature).metrics(1000)
+        };
+        assert!(!of(&[1, 2, 5, 14]).may_be_apart(3.0));
+        assert!(of(&[1, 3]).may_be_apart(3.0) && of(&[4, 2, 13]).may_be_apart(3.0));
+        assert!(!of(&[7]).may_be_apart(3.0) && !of(&[63, 40]).may_be_apart(3.0));
+        // Those of 64 and more are not told apart.
+        assert!(of(&[64]).may_be_apart(3.0) && of(&[900]).may_be_apart(3.0));
+    }
+}
