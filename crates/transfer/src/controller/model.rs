@@ -165,8 +165,8 @@ impl Controller for Model {
     }
 
     fn rate_bytes_s(&self) -> f64 {
-        // One packet a minute is the least that still asks the path; RFC 5348 §4.3 has 64 s.
-        (self.rate_bytes_s * 0.5_f64.powi(self.silences)).clamp(self.packet_bytes / 60.0, RATE_MAX_BYTES_S)
+        // RFC 5348 §4.3: a packet in 64 s is the least that still asks the path.
+        (self.rate_bytes_s * 0.5_f64.powi(self.silences)).clamp(self.packet_bytes / 64.0, RATE_MAX_BYTES_S)
     }
 
     fn window_bytes(&self) -> u64 {
