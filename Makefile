@@ -37,6 +37,8 @@ bench:
 	cargo bench -p barograph-station --bench best
 	cargo bench -p barograph-timeout --features tower --bench cost
 	cargo bench -p barograph-loss --bench cost
+	cargo bench -p barograph-transfer --bench receiver
+	cargo bench -p barograph-transfer --bench sender
 
 # Score the forecasts on a folder of series of your own.
 lab:

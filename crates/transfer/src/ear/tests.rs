@@ -1,0 +1,160 @@
+use super::*;
+
+const MS: Duration = Duration::from_millis(1);
+const BURST: u32 = 2;
+
+fn moment(now: Duration) -> Moment {
+    Moment { now, rtt: 20 * MS, burst: BURST }
+}
+
+fn missing(index: u64, packets: u32, evidence: Evidence) -> Missing {
+    Missing {
+        index,
+        packets,
+        bytes: u64::from(packets) * 1500,
+        sent: Duration::ZERO,
+        in_flight_bytes: 0,
+        evidence,
+    }
+}
+
+/// Loses these runs (index, packets), a packet a microsecond, and listens whenever it is due: by cause, packets told, and those taken back.
+fn lose(ear: &mut Ear, runs: &[(u64, u32)], evidence: Evidence) -> ([u64; 3], u64) {
+    let mut heard = Vec::new();
+    let mut late = Duration::ZERO;
+    for (index, packets) in runs {
+        let now = Duration::from_micros(index + 500);
+        while let Some(due) = ear.due().filter(|due| *due <= now) {
+            ear.listen(moment(due), *index, &mut heard);
+        }
+        ear.lose(moment(now), missing(*index, *packets, evidence), &mut heard);
+        late = late.max(ear.due().map_or(Duration::ZERO, |due| due - now));
+    }
+    let end = runs.last().map_or(0, |(index, packets)| index + u64::from(*packets) + 1000);
+    while let Some(due) = ear.due() {
+        ear.listen(moment(due), end, &mut heard);
+    }
+    assert!(late <= 20 * MS, "told within a round trip");
+    let mut told = [0; 3];
+    let mut back = 0;
+    for heard in heard {
+        let packets = u64::from(heard.missing.packets);
+        told[heard.cause as usize] += packets;
+        back += if heard.is_taken_back { packets } else { 0 };
+    }
+    (told, back)
+}
+
+/// Stalls: long runs, far apart.
+fn stalls() -> Vec<(u64, u32)> {
+    (1..12).map(|n| (n * 5000 + n * n * 37 % 1000, 100 + (n * 53 % 90) as u32)).collect()
+}
+
+/// A link that loses one in 200 at random.
+fn single() -> Vec<(u64, u32)> {
+    let mut state = 9u64;
+    let draw = |_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 33).is_multiple_of(200)
+    };
+    let lost: Vec<bool> = (0..60_000).map(draw).collect();
+    (0u64..).zip(lost).filter(|(_, lost)| *lost).map(|(index, _)| (index, 1)).collect()
+}
+
+fn lost(runs: &[(u64, u32)]) -> u64 {
+    runs.iter().map(|(_, packets)| u64::from(*packets)).sum()
+}
+
+fn claim(host_drops: bool) -> Evidence {
+    Evidence { host_drops: Some(host_drops), ..Evidence::default() }
+}
+
+#[test]
+fn what_the_kernel_counted_is_used_at_once() {
+    let (runs, lost_all) = (stalls(), lost(&stalls()));
+    assert_eq!(lose(&mut Ear::default(), &runs, claim(true)), ([lost_all, 0, 0], 0));
+    let mut ear = Ear::default();
+    assert_eq!(lose(&mut ear, &runs, claim(false)), ([0, lost_all, 0], 0));
+    assert_eq!(ear.looks(), 0, "nothing was left to ask");
+    let mut heard = Vec::new();
+    let mut ear = Ear::default();
+    ear.lose(moment(MS), missing(50, 3, claim(true)), &mut heard);
+    assert_eq!(heard.iter().map(|heard| heard.cause).collect::<Vec<_>>(), [Cause::Host]);
+}
+
+#[test]
+fn without_a_count_the_pattern_tells() {
+    let lost_all = lost(&stalls());
+    let (told, _) = lose(&mut Ear::default(), &stalls(), Evidence::default());
+    assert_eq!(told.iter().sum::<u64>(), lost_all);
+    assert!(told[0] * 10 >= lost_all * 7 && told[1] == 0, "{told:?} of stalls");
+    let lost_all = lost(&single());
+    let mut ear = Ear::default();
+    let (told, _) = lose(&mut ear, &single(), Evidence::default());
+    assert_eq!(told.iter().sum::<u64>(), lost_all);
+    assert_eq!(told[0], 0, "{told:?} of a lossy link");
+    assert!(ear.looks() <= 4, "{} looks in three round trips", ear.looks());
+}
+
+#[test]
+fn a_claim_against_a_clear_pattern_is_taken_back_and_not_believed_again() {
+    let lost_all = lost(&single());
+    let (told, back) = lose(&mut Ear::default(), &single(), claim(true));
+    // The first round trip is believed, and then taken back; what waits is told once.
+    assert_eq!(told.iter().sum::<u64>() - back, lost_all);
+    assert_eq!(told[0], back, "all that was the host's was taken back: {told:?}");
+    assert!(0 < back && back * 4 < lost_all, "{back} of {lost_all}");
+}
+
+#[test]
+fn what_came_after_all_is_told_to_nobody() {
+    let mut ear = Ear::default();
+    let mut heard = Vec::new();
+    ear.lose(moment(MS), missing(100, 5, Evidence::default()), &mut heard);
+    ear.lose(moment(MS), missing(200, 1, Evidence::default()), &mut heard);
+    let forgotten = Some(Cause::Unknown);
+    assert_eq!([102, 200, 7, 102].map(|index| ear.find(index, 1500)), [None, None, forgotten, forgotten]);
+    ear.listen(moment(40 * MS), 300, &mut heard);
+    let told: Vec<_> =
+        heard.iter().map(|heard| (heard.missing.index, heard.missing.packets, heard.missing.bytes)).collect();
+    assert_eq!(told, [(100, 2, 3000), (103, 2, 3000)]);
+    assert_eq!(ear.find(101, 1500), Some(Cause::Network));
+}
+
+#[test]
+fn more_than_a_window_in_a_round_trip_is_heard_before_it_leaves() {
+    let mut ear = Ear::default();
+    let mut heard = Vec::new();
+    for n in 0..400u64 {
+        ear.lose(moment(MS), missing(n * 500, 1, Evidence::default()), &mut heard);
+    }
+    assert!((8..=10).contains(&ear.looks()), "{} looks at 200 000 packets", ear.looks());
+    assert!(heard.len() >= 350 && heard.iter().all(|heard| heard.cause != Cause::Host), "{}", heard.len());
+    // One run that is longer than a window is nobody's.
+    ear.lose(moment(MS), missing(300_000, 50_000, Evidence::default()), &mut heard);
+    ear.listen(moment(100 * MS), 350_010, &mut heard);
+    assert_eq!(
+        heard.last().map(|heard| (heard.missing.packets, heard.cause)),
+        Some((50_000, Cause::Unknown))
+    );
+}
+
+#[test]
+fn nothing_is_allocated_once_it_has_heard_as_much() {
+    let mut ear = Ear::default();
+    let runs = single();
+    let mut heard = Vec::with_capacity(2 * runs.len());
+    let mut turn = |ear: &mut Ear, turn: u64| {
+        heard.clear();
+        let (from, start) = (turn * 60_000, MS * (60 * turn) as u32);
+        for (index, packets) in &runs {
+            let now = start + Duration::from_micros(*index);
+            ear.listen(moment(now), from + index, &mut heard);
+            ear.lose(moment(now), missing(from + index, *packets, Evidence::default()), &mut heard);
+        }
+        heard.len()
+    };
+    let first = turn(&mut ear, 0);
+    let again = allocation_counter::measure(|| assert!(turn(&mut ear, 1) * 2 > first));
+    assert_eq!(again.count_total, 0);
+}

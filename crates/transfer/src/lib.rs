@@ -1,0 +1,36 @@
+//! Bulk data by datagrams (Dickens §2, FOBS), as pure state machines: events and the time come in, datagrams and deadlines go out; no
+//! clock, no socket, no file.
+//!
+//! - A [`Sender`] says which range of the object the next packet carries and when, and learns from [`Feedback`].
+//! - A [`Receiver`] says which part of a packet is new, and what to report: which packets came, and what is known of each gap.
+//! - A [`Controller`] sets the rate; an [`Ear`] tells it which losses were the network's.
+//! - [`wire`] is what travels, byte for byte (`docs/spec/transfer.md`).
+//!
+//! Times are [`Duration`](std::time::Duration)s since an epoch that the caller chooses, the same for all calls of one value; they never
+//! decrease from call to call. Packet numbers are never used twice: a range that is sent again travels under a new one, so that numbers
+//! are nonces and what is missing between them is a loss signature.
+#![forbid(unsafe_code)]
+
+pub mod controller;
+mod ear;
+#[doc(hidden)]
+pub mod fuzzing;
+mod pacer;
+#[doc(hidden)]
+pub mod pair;
+mod receiver;
+mod rtt;
+mod sender;
+pub mod wire;
+
+pub use controller::Controller;
+pub use ear::{Ear, Heard, Missing, Moment};
+pub use receiver::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal};
+pub use rtt::Rtt;
+pub use sender::{Packet, Sender, SenderConfig, Stats, Violation};
+pub use wire::Feedback;
+
+/// Nanoseconds of a time, saturating after 584 years.
+pub(crate) fn nanos(time: std::time::Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}

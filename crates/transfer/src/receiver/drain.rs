@@ -1,0 +1,131 @@
+//! How fast the receiver reads when it is the limit.
+
+use std::time::Duration;
+
+/// The rate of reading while the socket overflows.
+///
+/// When a packet is dropped the socket's buffer is full. Between two such moments as much is read as comes in: what is taken between
+/// them, divided by the time, is what the receiver drains, stalls included.
+#[derive(Debug, Default)]
+pub(super) struct Drain {
+    last: Option<(u32, Duration)>,
+    overflow: Option<Overflow>,
+    bytes_s: u64,
+}
+
+#[derive(Debug)]
+struct Overflow {
+    since: Duration,
+    bytes: u64,
+}
+
+impl Drain {
+    /// A packet was read that carried `bytes` and came at `at`, when the socket had dropped `drops`.
+    #[inline]
+    pub(super) fn on_read(&mut self, at: Duration, bytes: u64, drops: Option<u32>) {
+        if let Some(overflow) = &mut self.overflow {
+            overflow.bytes = overflow.bytes.saturating_add(bytes);
+        }
+        let Some(drops) = drops else { return };
+        if let Some((before, since)) = self.last.replace((drops, at))
+            && rose(before, drops)
+        {
+            self.on_drop(since, at, bytes);
+        }
+    }
+
+    /// Something else than the socket is the limit, at so many bytes a second.
+    pub(super) fn limit(&mut self, bytes_s: u64) {
+        // 0 would say that there is no limit.
+        self.bytes_s = bytes_s.max(1);
+    }
+
+    /// As it was measured last (bytes a second); 0 while it never was.
+    pub(super) fn bytes_s(&self) -> u64 {
+        self.bytes_s
+    }
+
+    /// Between the packets that came at `since` and `at` some were dropped.
+    fn on_drop(&mut self, since: Duration, at: Duration, bytes: u64) {
+        if let Some(overflow) = &self.overflow {
+            let lasted = at.saturating_sub(overflow.since);
+            if lasted < OVERFLOW_MIN {
+                return;
+            }
+            if lasted <= OVERFLOW_MAX {
+                // The window begins behind a packet and ends with one.
+                let us = u64::try_from(lasted.as_micros()).unwrap_or(u64::MAX);
+                self.bytes_s = (overflow.bytes.saturating_mul(1_000_000) / us).max(1);
+            }
+        }
+        self.overflow = Some(Overflow { since, bytes });
+    }
+}
+
+/// Whether a count that wraps rose from `before` to `after`.
+pub(super) fn rose(before: u32, after: u32) -> bool {
+    0 < after.wrapping_sub(before) as i32
+}
+
+/// Measured from drop to drop over at least this: the period of a CPU quota (Linux's `cpu.max`), and many turns of a scheduler; over less
+/// a stall would pass for the rate.
+const OVERFLOW_MIN: Duration = Duration::from_millis(100);
+
+/// And over at most this: a receiver that overflows more rarely is not what limits the rate.
+const OVERFLOW_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn the_rate_is_that_between_drops() {
+        let mut drain = Drain::default();
+        // 1000 bytes a millisecond; every 20 ms the reader stalls for 5, and then the counter has risen, past its end.
+        let mut drops = u32::MAX - 6;
+        for ms in 0..=100 {
+            match ms % 20 {
+                0 => drops = drops.wrapping_add(3),
+                16..20 => continue,
+                _ => {}
+            }
+            assert_eq!(drain.bytes_s(), 0);
+            drain.on_read(at(ms), 1_000, Some(drops));
+        }
+        assert_eq!(drain.bytes_s(), 0, "the first drops came between 15 and 20 ms: 85 ms");
+        for ms in 101..=120 {
+            match ms % 20 {
+                0 => drops = drops.wrapping_add(3),
+                16..20 => continue,
+                _ => {}
+            }
+            drain.on_read(at(ms), 1_000, Some(drops));
+        }
+        // From 15 to 120 ms: packets at 20..=35, 40..=55, .. 100..=115, 120.
+        assert_eq!(drain.bytes_s(), (5 * 16 + 1) * 1_000 * 1_000 / 105);
+    }
+
+    #[test]
+    fn rare_drops_say_nothing_and_other_limits_are_told() {
+        let mut drain = Drain::default();
+        for (ms, drops) in [(0, 0), (1, 1), (1_500, 2), (3_000, 3)] {
+            drain.on_read(at(ms), 1_000, Some(drops));
+        }
+        drain.on_read(at(3_100), 1_000, None);
+        assert_eq!(drain.bytes_s(), 0);
+        drain.limit(5_000);
+        assert_eq!(drain.bytes_s(), 5_000);
+        drain.limit(0);
+        assert_eq!(drain.bytes_s(), 1);
+    }
+
+    #[test]
+    fn a_count_rises_past_its_end() {
+        assert!(rose(u32::MAX, 0) && rose(4, 5));
+        assert!(!rose(5, 5) && !rose(0, u32::MAX));
+    }
+}

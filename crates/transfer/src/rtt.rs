@@ -1,0 +1,84 @@
+//! Round trips.
+
+use std::time::Duration;
+
+/// Round-trip times of a transfer (RFC 6298 §2; RFC 9002 §5).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rtt {
+    /// The last; `None` before the first. The others are presumed until then.
+    pub latest: Option<Duration>,
+    /// Smoothed, by 1/8.
+    pub smoothed: Duration,
+    /// Smoothed deviation, by 1/4.
+    pub variation: Duration,
+    /// The least so far.
+    pub min: Duration,
+}
+
+impl Default for Rtt {
+    fn default() -> Self {
+        Self { latest: None, smoothed: PRESUMED, variation: PRESUMED / 2, min: PRESUMED }
+    }
+}
+
+impl Rtt {
+    /// A packet was `elapsed` under way and back, of which the peer says that it held the answer for `held`.
+    ///
+    /// What the peer says is taken off only as far as a round trip stays that there was (RFC 9002 §5.3): the least one is of measured
+    /// times alone, so that a peer cannot make the path shorter than it is.
+    pub fn add(&mut self, elapsed: Duration, held: Duration) {
+        let Some(_) = self.latest else {
+            // RFC 9002 §5.3: the first sets them all. It is the whole time: there is no least one yet to hold `held` against.
+            *self = Self { latest: Some(elapsed), smoothed: elapsed, variation: elapsed / 2, min: elapsed };
+            return;
+        };
+        self.min = self.min.min(elapsed);
+        let adjusted = elapsed.checked_sub(held).filter(|adjusted| *adjusted >= self.min).unwrap_or(elapsed);
+        self.latest = Some(adjusted);
+        // RFC 9002 §5.3: rttvar = 3/4 rttvar + 1/4 |smoothed − sample|, with the smoothed one of before; smoothed = 7/8 smoothed + 1/8 sample.
+        self.variation = self.variation * 3 / 4 + self.smoothed.abs_diff(adjusted) / 4;
+        self.smoothed = self.smoothed * 7 / 8 + adjusted / 8;
+    }
+
+    /// After how long without an answer a packet is sent to ask for one (RFC 9002 §6.2.1).
+    pub(crate) fn probe_timeout(&self) -> Duration {
+        self.smoothed + (self.variation * 4).max(GRANULARITY) + self.smoothed.max(REPORT_WAIT)
+    }
+
+    /// The longer of the last and the smoothed one (RFC 9002 §6.1.2).
+    pub(crate) fn longer(&self) -> Duration {
+        self.latest.unwrap_or_default().max(self.smoothed)
+    }
+}
+
+/// RFC 9002 §6.2.2.
+const PRESUMED: Duration = Duration::from_millis(333);
+/// RFC 9002 §6.1.2: what timers can tell apart.
+pub(crate) const GRANULARITY: Duration = Duration::from_millis(1);
+/// The `max_ack_delay` of RFC 9002 §6.2.1: feedback comes once a round trip at least, and on a short path by a timer of milliseconds.
+pub(crate) const REPORT_WAIT: Duration = Duration::from_millis(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    #[test]
+    fn the_first_sets_all_and_later_ones_move_them() {
+        let mut rtt = Rtt::default();
+        rtt.add(80 * MS, 30 * MS);
+        assert_eq!((rtt.smoothed, rtt.variation, rtt.min), (80 * MS, 40 * MS, 80 * MS));
+        rtt.add(96 * MS, 8 * MS);
+        assert_eq!((rtt.latest, rtt.smoothed, rtt.variation), (Some(88 * MS), 81 * MS, 32 * MS));
+    }
+
+    #[test]
+    fn a_peer_that_says_it_held_longer_makes_no_path_shorter() {
+        let mut rtt = Rtt::default();
+        for held in [MS, Duration::MAX, 500 * MS, 21 * MS] {
+            rtt.add(20 * MS, held);
+            assert_eq!((rtt.latest, rtt.min, rtt.smoothed), (Some(20 * MS), 20 * MS, 20 * MS));
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! What of the object is still to be sent.
+
+use std::ops::Range;
+
+use rangemap::RangeSet;
+
+/// The object's bytes: acknowledged, lost, or never sent.
+///
+/// Its ranges are as many as the caller's `held` has, and as packets are under way: new bytes wait until lost ones have gone.
+#[derive(Clone, Debug)]
+pub(super) struct Object {
+    bytes: u64,
+    /// What the receiver has.
+    there: RangeSet<u64>,
+    /// To be sent again, first.
+    lost: RangeSet<u64>,
+    /// Never sent, up to what the receiver has.
+    new: Range<u64>,
+    /// Bytes that the receiver does not have.
+    missing: u64,
+}
+
+impl Object {
+    pub(super) fn new(bytes: u64, held: &RangeSet<u64>) -> Self {
+        let mut there = RangeSet::new();
+        let mut missing = bytes;
+        // What lies beyond the object's end says nothing of it.
+        for range in
+            held.iter().map(|range| range.start..range.end.min(bytes)).filter(|range| !range.is_empty())
+        {
+            missing -= length(&range);
+            there.insert(range);
+        }
+        let mut object = Self { bytes, there, lost: RangeSet::new(), new: 0..0, missing };
+        object.new = object.next_new(0);
+        object
+    }
+
+    pub(super) fn is_there(&self) -> bool {
+        self.missing == 0
+    }
+
+    /// Whether anything waits to be sent.
+    pub(super) fn has_some(&self) -> bool {
+        !self.new.is_empty() || !self.lost.is_empty()
+    }
+
+    /// The next range to send, and whether it was sent before.
+    pub(super) fn take(&mut self, payload: u64) -> Option<(Range<u64>, bool)> {
+        if let Some(range) = self.lost.first() {
+            let range = range.start..range.end.min(range.start.saturating_add(payload));
+            self.lost.remove(range.clone());
+            return Some((range, true));
+        }
+        if self.new.is_empty() {
+            return None;
+        }
+        let end = self.new.end.min(self.new.start.saturating_add(payload));
+        let range = self.new.start..end;
+        self.new.start = end;
+        if self.new.is_empty() {
+            self.new = self.next_new(end);
+        }
+        Some((range, false))
+    }
+
+    /// The receiver has these: how many of them it is not known to have had.
+    pub(super) fn ack(&mut self, range: Range<u64>) -> u64 {
+        if range.is_empty() {
+            return 0;
+        }
+        let fresh = self.there.gaps(&range).map(|gap| length(&gap)).sum();
+        if fresh > 0 {
+            if !self.lost.is_empty() {
+                self.lost.remove(range.clone());
+            }
+            self.there.insert(range);
+            self.missing = self.missing.saturating_sub(fresh);
+        }
+        fresh
+    }
+
+    /// These were lost: what of them the receiver does not have is sent again.
+    pub(super) fn lose(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        for gap in self.there.gaps(&range) {
+            self.lost.insert(gap);
+        }
+    }
+
+    fn next_new(&self, from: u64) -> Range<u64> {
+        if self.bytes <= from {
+            return from..from;
+        }
+        self.there.gaps(&(from..self.bytes)).next().unwrap_or(from..from)
+    }
+}
+
+fn length(range: &Range<u64>) -> u64 {
+    range.end - range.start
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_held_is_not_sent_and_what_is_lost_goes_first() {
+        let held: RangeSet<u64> = [0..10, 25..30, 90..2000].into_iter().collect();
+        let mut object = Object::new(100, &held);
+        assert_eq!(object.take(8), Some((10..18, false)));
+        assert_eq!(object.take(8), Some((18..25, false)));
+        object.lose(10..25);
+        assert_eq!(object.ack(12..14), 2);
+        assert_eq!(object.take(8), Some((10..12, true)));
+        assert_eq!(object.take(8), Some((14..22, true)));
+        assert_eq!(object.take(8), Some((22..25, true)));
+        assert_eq!(object.take(80), Some((30..90, false)));
+        assert_eq!((object.take(8), object.has_some(), object.is_there()), (None, false, false));
+        assert_eq!(object.ack(10..90), 73);
+        assert!(object.is_there());
+    }
+
+    #[test]
+    fn an_empty_object_is_there() {
+        let object = Object::new(0, &RangeSet::new());
+        assert!(object.is_there() && !object.has_some());
+    }
+}

@@ -1,0 +1,177 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::controller::Seen;
+use crate::wire::{Echo, Evidence, Run, Totals};
+
+const MS: Duration = Duration::from_millis(1);
+
+#[derive(Debug)]
+struct Free;
+
+impl Controller for Free {
+    fn name(&self) -> &'static str {
+        "free"
+    }
+
+    fn on_feedback(&mut self, _: Duration, _: &Seen<'_>) {}
+
+    fn on_silence(&mut self, _: Duration) {}
+
+    fn rate_bytes_s(&self) -> f64 {
+        f64::INFINITY
+    }
+
+    fn window_bytes(&self) -> u64 {
+        u64::MAX
+    }
+}
+
+fn sender(object_bytes: u64, seed: u64) -> Sender {
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed, has_ear: true };
+    Sender::new(config, object_bytes, &RangeSet::new(), Box::new(Free))
+}
+
+/// Sends up to so many packets now.
+fn send(sender: &mut Sender, now: Duration, packets: usize) -> Vec<Packet> {
+    std::iter::from_fn(|| sender.poll_packet(now)).take(packets).collect()
+}
+
+fn runs(start: u64, runs: &[(u32, u32)]) -> Feedback {
+    let run = |(received, missing): &(u32, u32)| Run {
+        received: *received,
+        missing: *missing,
+        evidence: Evidence::default(),
+    };
+    Feedback { start, runs: runs.iter().map(run).collect(), ..Feedback::default() }
+}
+
+#[test]
+fn what_was_not_sent_cannot_be_acknowledged() {
+    let mut sender = sender(100_000_000, 3);
+    let sent = send(&mut sender, MS, 9000);
+    let end = sent.last().map_or(0, |packet| packet.number + 1);
+    let taken: Vec<u64> = sent.iter().map(|packet| packet.number).collect();
+    let left_out = (0..end).filter(|number| taken.binary_search(number).is_err());
+    assert!(left_out.clone().count() >= 2);
+    for number in left_out.clone().chain([end, end + 1000, u64::MAX - 1, u64::MAX]) {
+        let error = sender.handle_feedback(2 * MS, 0, &runs(number, &[(1, 0)]));
+        assert_eq!(error, Err(Violation::NeverSent(number)));
+        let echo = Some(Echo { number, sent_us: 1000, held_us: 0 });
+        let error = sender.handle_feedback(2 * MS, 0, &Feedback { echo, ..Feedback::default() });
+        assert_eq!(error, Err(Violation::NeverSent(number)));
+    }
+    assert_eq!(sender.handle_feedback(2 * MS, 0, &runs(end - 1, &[(2, 0)])), Err(Violation::NeverSent(end)));
+    let all = sender.handle_feedback(2 * MS, 0, &runs(0, &[(u32::try_from(end).unwrap_or_default(), 0)]));
+    assert_eq!(all.err(), left_out.clone().next().map(Violation::NeverSent));
+    assert_eq!(sender.stats().acked_bytes, 0);
+}
+
+#[test]
+fn what_was_acknowledged_cannot_be_taken_back() {
+    let mut sender = sender(1_000_000, 3);
+    send(&mut sender, MS, 100);
+    assert_eq!(sender.handle_feedback(10 * MS, 5, &runs(0, &[(0, 1), (9, 5), (5, 0)])), Ok(()));
+    // An older one may come late, and says what it knew.
+    assert_eq!(sender.handle_feedback(11 * MS, 4, &runs(0, &[(0, 3), (1, 0)])), Ok(()));
+    let error = sender.handle_feedback(12 * MS, 6, &runs(8, &[(1, 6), (5, 0)]));
+    assert_eq!(error, Err(Violation::TakenBack));
+    let totals = Totals { packets: 7, bytes: 7000, marked: 1, drain_bytes_s: 9 };
+    assert_eq!(sender.handle_feedback(13 * MS, 7, &Feedback { totals, ..runs(0, &[]) }), Ok(()));
+    for less in
+        [Totals { packets: 6, ..totals }, Totals { bytes: 0, ..totals }, Totals { marked: 0, ..totals }]
+    {
+        let error = sender.handle_feedback(14 * MS, 8, &Feedback { totals: less, ..runs(0, &[]) });
+        assert_eq!(error, Err(Violation::TakenBack));
+    }
+    let drained = Totals { drain_bytes_s: 1, ..totals };
+    assert_eq!(sender.handle_feedback(15 * MS, 9, &Feedback { totals: drained, ..runs(0, &[]) }), Ok(()));
+}
+
+#[test]
+fn an_echo_with_times_that_cannot_be_makes_no_round_trip() {
+    let mut sender = sender(1_000_000, 3);
+    let sent = send(&mut sender, 5 * MS, 10);
+    let sent_us = sent.first().map_or(0, |packet| packet.sent_us);
+    let mut number = 0;
+    let mut hear = |now, packet, sent_us, held_us| {
+        let echo = Some(Echo { number: packet, sent_us, held_us });
+        number += 1;
+        // The packet at the front did not come, so that those behind it are kept.
+        let feedback = Feedback { echo, ..runs(0, &[(0, 1), (7, 2)]) };
+        assert_eq!(sender.handle_feedback(now, number, &feedback), Ok(()));
+        sender.rtt()
+    };
+    assert_eq!(hear(25 * MS, 1, sent_us + 1, 0).latest, None, "a time that it did not have");
+    assert_eq!(hear(25 * MS, 9, sent_us, 0).latest, None, "a packet that did not come");
+    assert_eq!(hear(25 * MS, 1, sent_us, u32::MAX).latest, Some(20 * MS), "held since before it was sent");
+    assert_eq!(hear(26 * MS, 1, sent_us, 0).latest, Some(20 * MS), "twice");
+    assert_eq!(hear(45 * MS, 2, sent_us, 1 << 31).smoothed, 22_500 * MS / 1000);
+}
+
+#[test]
+fn memory_is_bounded_when_nothing_comes() {
+    let mut sender = sender(u64::MAX, 3);
+    let most = PACKETS_MAX - PROBES_RESERVED;
+    assert_eq!(send(&mut sender, MS, usize::MAX).len(), most);
+    let mut probes = 0;
+    let (mut steps, mut now) = (0, MS);
+    // Asked for an hour and more, each time by one packet.
+    while let Some(at) = sender.poll_timeout().filter(|_| steps < 10_000) {
+        now = now.max(at);
+        sender.handle_timeout(now);
+        probes += send(&mut sender, now, 9).len();
+        steps += 1;
+    }
+    assert_eq!((probes, sender.book.len()), (PROBES_RESERVED, PACKETS_MAX));
+    assert!(now > Duration::from_secs(3600), "{now:?}");
+    // When the last of them is acknowledged, all the others are lost, and make room.
+    let last = sender.numbers.end() - 1;
+    assert_eq!(sender.handle_feedback(now, 1, &runs(last, &[(1, 0)])), Ok(()));
+    let at = sender.loss_at().unwrap_or_default();
+    sender.handle_timeout(now.max(at));
+    assert_eq!(sender.stats().lost_packets, PACKETS_MAX as u64 - 1);
+    assert!(send(&mut sender, now, 9).len() == 9 && sender.book.len() < PACKETS_MAX / 2);
+}
+
+#[test]
+fn a_part_of_a_report_that_was_lost_makes_no_losses() {
+    let mut sender = sender(10_000_000, 3);
+    send(&mut sender, MS, 300);
+    assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(0, &[(50, 1), (9, 0)])), Ok(()));
+    assert_eq!(sender.stats().lost_packets, 1);
+    // Number 2, which told of 60 to 199, is lost.
+    assert_eq!(sender.handle_feedback(21 * MS, 3, &runs(200, &[(50, 1), (49, 0)])), Ok(()));
+    assert_eq!(sender.stats().lost_packets, 1);
+    assert_eq!(sender.handle_feedback(25 * MS, 4, &runs(50, &[(0, 1), (149, 0)])), Ok(()));
+    assert_eq!(sender.handle_feedback(25 * MS, 5, &runs(200, &[(50, 1), (49, 0)])), Ok(()));
+    assert_eq!((sender.stats().lost_packets, sender.stats().spurious_packets), (2, 0));
+}
+
+#[test]
+fn the_same_report_again_costs_nothing_and_changes_nothing() {
+    let mut sender = sender(100_000_000, 1);
+    send(&mut sender, MS, 900);
+    let report = runs(0, &[(300, 2), (200, 1), (300, 0)]);
+    assert_eq!(sender.handle_feedback(20 * MS, 1, &report), Ok(()));
+    let (stats, settled) = (sender.stats(), sender.news_settled());
+    assert_eq!((stats.acked_bytes, stats.lost_packets), (800_000, 3));
+    for number in 2..20 {
+        assert_eq!(sender.handle_feedback(21 * MS, number, &report), Ok(()));
+    }
+    assert_eq!((sender.stats(), sender.news_settled()), (stats, settled));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
+    #[test]
+    fn whatever_a_receiver_says_the_sender_keeps_its_promises(data in prop::collection::vec(any::<u8>(), 0..600)) {
+        crate::fuzzing::fuzz_sender(&data);
+    }
+}
+
+impl Sender {
+    fn news_settled(&self) -> (u64, usize) {
+        (self.settled, self.book.len())
+    }
+}

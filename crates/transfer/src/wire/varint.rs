@@ -1,0 +1,86 @@
+//! Variable-length integers (RFC 9000 §16), in their shortest form only.
+
+use super::WireError;
+
+/// The greatest: 2^62 − 1.
+pub(crate) const MAX: u64 = (1 << 62) - 1;
+
+/// Bytes that `value` takes; what is above [`MAX`] is written as that.
+pub(crate) const fn len(value: u64) -> usize {
+    match value {
+        0..0x40 => 1,
+        0x40..0x4000 => 2,
+        0x4000..0x4000_0000 => 4,
+        _ => 8,
+    }
+}
+
+/// Appends `value`; what is above [`MAX`] is written as that.
+pub(crate) fn put(out: &mut Vec<u8>, value: u64) {
+    let value = value.min(MAX);
+    // The two highest bits are the logarithm of the length.
+    match len(value) {
+        1 => out.push(value as u8),
+        2 => out.extend((1 << 14 | value as u16).to_be_bytes()),
+        4 => out.extend((2 << 30 | value as u32).to_be_bytes()),
+        _ => out.extend((3 << 62 | value).to_be_bytes()),
+    }
+}
+
+/// Takes an integer off the front of `bytes`.
+pub(crate) fn take(bytes: &mut &[u8], what: &'static str) -> Result<u64, WireError> {
+    let first = *bytes.first().ok_or(WireError::Truncated(what))?;
+    let length = 1 << (first >> 6);
+    let (taken, rest) = bytes.split_at_checked(length).ok_or(WireError::Truncated(what))?;
+    let all = taken.iter().fold(0, |value, byte| value << 8 | u64::from(*byte));
+    let value = all & (u64::MAX >> (66 - 8 * length as u32));
+    if len(value) != length {
+        return Err(WireError::NotShortest(what));
+    }
+    *bytes = rest;
+    Ok(value)
+}
+
+/// As [`take`], of what is kept in 32 bits.
+pub(crate) fn take_u32(bytes: &mut &[u8], what: &'static str) -> Result<u32, WireError> {
+    let value = take(bytes, what)?;
+    u32::try_from(value).map_err(|_| WireError::TooLarge(what, value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_examples_of_rfc_9000_hold() {
+        // RFC 9000 §A.1.
+        for (bytes, value) in [
+            (&[0xc2, 0x19, 0x7c, 0x5e, 0xff, 0x14, 0xe8, 0x8c][..], 151_288_809_941_952_652),
+            (&[0x9d, 0x7f, 0x3e, 0x7d], 494_878_333),
+            (&[0x7b, 0xbd], 15_293),
+            (&[0x25], 37),
+        ] {
+            let mut written = vec![];
+            put(&mut written, value);
+            assert_eq!((&written[..], len(value)), (bytes, bytes.len()));
+            let mut rest = bytes;
+            assert_eq!((take(&mut rest, "it"), rest), (Ok(value), &[][..]));
+            assert_eq!(take(&mut &bytes[..bytes.len() - 1], "it"), Err(WireError::Truncated("it")));
+        }
+        // It calls this 37, too; here there is one way to write it.
+        assert_eq!(take(&mut &[0x40, 0x25][..], "it"), Err(WireError::NotShortest("it")));
+    }
+
+    #[test]
+    fn bounds_are_kept() {
+        for value in [0, 0x3f, 0x40, 0x3fff, 0x4000, 0x3fff_ffff, 0x4000_0000, MAX] {
+            let mut written = vec![];
+            put(&mut written, value);
+            assert_eq!(take(&mut &written[..], "it"), Ok(value));
+        }
+        let mut written = vec![];
+        put(&mut written, u64::MAX);
+        assert_eq!(take(&mut &written[..], "it"), Ok(MAX));
+        assert_eq!(take_u32(&mut &written[..], "it"), Err(WireError::TooLarge("it", MAX)));
+    }
+}

@@ -1,0 +1,301 @@
+//! A link of two models, a receiver that only counts, and controllers that only send.
+#![allow(dead_code, unreachable_pub, clippy::unwrap_used, reason = "each test uses some of it")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use barograph_sim::{Chance, Fate, LinkSpec, Model};
+use barograph_transfer::controller::Seen;
+use barograph_transfer::pair::{Arrived, Flow, Link, Load, Parcel, Taker};
+use barograph_transfer::wire::{Echo, Evidence, Feedback, Run, Totals};
+use barograph_transfer::{Arrival, Controller, Sender, SenderConfig};
+use rangemap::RangeSet;
+
+pub const MS: Duration = Duration::from_millis(1);
+pub const OVERHEAD: u32 = 60;
+
+/// Two directions, which may carry a packet twice and whose far host may drop it.
+#[derive(Debug)]
+pub struct Line {
+    pub there: Model,
+    pub back: Model,
+    chance: Chance,
+    pub twice: f64,
+    /// The receiving host stalls for a part of each period: it drops what comes then.
+    pub stall: Option<(Duration, Duration)>,
+    /// Nothing passes in this time.
+    pub outage: Option<(Duration, Duration)>,
+    pub numbers: BTreeSet<u64>,
+    pub is_repeated: bool,
+    pub lost: u64,
+}
+
+impl Line {
+    pub fn new(there: LinkSpec, back: LinkSpec) -> Self {
+        let chance = Chance::new(there.seed, 77);
+        Self {
+            there: Model::new(there).unwrap(),
+            back: Model::new(back).unwrap(),
+            chance,
+            twice: 0.0,
+            stall: None,
+            outage: None,
+            numbers: BTreeSet::new(),
+            is_repeated: false,
+            lost: 0,
+        }
+    }
+}
+
+impl Link for Line {
+    fn carry(&mut self, now: Duration, parcel: Parcel, arrivals: &mut Vec<Arrived>) {
+        let model = match &parcel.load {
+            Load::Data(packet) => {
+                self.is_repeated |= !self.numbers.insert(packet.number);
+                &mut self.there
+            }
+            Load::Feedback(..) => &mut self.back,
+        };
+        let fate = model.carry(now, parcel.bytes as usize);
+        let is_out = self.outage.is_some_and(|(from, to)| from <= now && now < to);
+        let Fate::Delivered { at } = fate else {
+            self.lost += 1;
+            return;
+        };
+        if is_out {
+            return;
+        }
+        let stalls =
+            |(stall, period): (Duration, Duration)| at.as_nanos() % period.as_nanos() < stall.as_nanos();
+        let is_dropped = matches!(parcel.load, Load::Data(_)) && self.stall.is_some_and(stalls);
+        let arrived = Arrived { at, parcel, is_marked: None, is_dropped };
+        if self.chance.happens(self.twice) {
+            arrivals.push(Arrived { at: at + MS, ..arrived.clone() });
+        }
+        arrivals.push(arrived);
+    }
+}
+
+/// A queue that all share, with a discipline of its own, and a way back that only takes time.
+#[derive(Debug)]
+pub struct Shared {
+    pub queue: barograph_sim::Line<Parcel>,
+    pub back: Duration,
+}
+
+impl Link for Shared {
+    fn carry(&mut self, now: Duration, parcel: Parcel, arrivals: &mut Vec<Arrived>) {
+        match parcel.load {
+            Load::Data(_) => self.queue.push(now, parcel.bytes as usize, parcel),
+            Load::Feedback(..) => {
+                arrivals.push(Arrived { at: now + self.back, parcel, is_marked: None, is_dropped: false });
+            }
+        }
+    }
+
+    fn next_at(&self) -> Option<Duration> {
+        self.queue.next_at()
+    }
+
+    fn pop(&mut self, now: Duration) -> Option<Arrived> {
+        let (at, parcel) = self.queue.pop(now)?;
+        Some(Arrived { at, parcel, is_marked: None, is_dropped: false })
+    }
+}
+
+/// A receiver that keeps what came and reports it, a quarter of a round trip after something came.
+#[derive(Debug)]
+pub struct Counter {
+    pub object_bytes: u64,
+    pub held: RangeSet<u64>,
+    pub came: RangeSet<u64>,
+    evidence: BTreeMap<u64, Evidence>,
+    last_drops: Option<u32>,
+    floor: u64,
+    rtt: Duration,
+    next: u64,
+    last: Option<(u64, u32, Duration)>,
+    totals: Totals,
+    due: Option<Duration>,
+    pending: Vec<Feedback>,
+    pub runs_max: usize,
+    /// Says of every gap that the host lost it, or nothing.
+    pub claims: Option<bool>,
+}
+
+impl Counter {
+    pub fn new(object_bytes: u64, held: RangeSet<u64>) -> Self {
+        Self {
+            object_bytes,
+            held,
+            came: RangeSet::new(),
+            evidence: BTreeMap::new(),
+            last_drops: None,
+            floor: 0,
+            rtt: 20 * MS,
+            next: 0,
+            last: None,
+            totals: Totals::default(),
+            due: None,
+            pending: Vec::new(),
+            runs_max: 200,
+            claims: None,
+        }
+    }
+
+    fn feedbacks(&mut self, now: Duration) -> Vec<Feedback> {
+        self.evidence =
+            self.evidence.split_off(&self.evidence.range(..=self.floor).next_back().map_or(0, |(at, _)| *at));
+        let echo = self.last.map(|(number, sent_us, at)| Echo {
+            number,
+            sent_us,
+            held_us: (now - at).as_micros() as u32,
+        });
+        let totals = self.totals;
+        let mut all = Vec::new();
+        let mut feedback = Feedback { start: self.floor, runs: Vec::new(), echo, totals };
+        let mut at = self.floor;
+        let ranges: Vec<_> = self.came.iter().filter(|range| range.end > self.floor).cloned().collect();
+        let gap = |from: u64, to: u64| {
+            let evidence =
+                self.evidence.range(..=from).next_back().map(|(_, known)| *known).unwrap_or_default();
+            let host_drops = self.claims.or(evidence.host_drops);
+            ((to - from) as u32, Evidence { host_drops, ..evidence })
+        };
+        for range in ranges {
+            let start = range.start.max(self.floor);
+            if at < start {
+                let (missing, evidence) = gap(at, start);
+                match feedback.runs.last_mut() {
+                    Some(run) => (run.missing, run.evidence) = (missing, evidence),
+                    None => feedback.runs.push(Run { received: 0, missing, evidence }),
+                }
+                if feedback.runs.len() >= self.runs_max {
+                    let next = Feedback { start, runs: Vec::new(), echo, totals };
+                    all.push(std::mem::replace(&mut feedback, next));
+                }
+            }
+            feedback.runs.push(Run { received: (range.end - start) as u32, ..Run::default() });
+            at = range.end;
+        }
+        all.push(feedback);
+        all
+    }
+}
+
+impl Taker for Counter {
+    fn take(&mut self, arrival: &Arrival) {
+        self.totals.packets += 1;
+        self.totals.bytes += arrival.range.end - arrival.range.start;
+        self.totals.marked += u64::from(arrival.is_marked == Some(true));
+        if let Some(note) = arrival.note {
+            self.floor = self.floor.max(note.floor);
+            if note.rtt_us > 0 {
+                self.rtt = Duration::from_micros(note.rtt_us.into());
+            }
+        }
+        assert!(arrival.range.end <= self.object_bytes && arrival.range.start < arrival.range.end);
+        self.due = self.due.or(Some(arrival.at + (self.rtt / 4).max(MS / 2)));
+        if self.came.contains(&arrival.number) || arrival.number < self.floor {
+            return;
+        }
+        if self.next < arrival.number {
+            let host_drops = arrival.drops.map(|drops| Some(drops) != self.last_drops.or(Some(0)));
+            let evidence = Evidence { host_drops, is_marked: None, delay_us: None };
+            self.evidence.insert(self.next, evidence);
+        }
+        self.next = self.next.max(arrival.number + 1);
+        self.last_drops = arrival.drops;
+        self.last = Some((arrival.number, arrival.sent_us, arrival.at));
+        self.came.insert(arrival.number..arrival.number + 1);
+        self.held.insert(arrival.range.clone());
+    }
+
+    fn report(&mut self, now: Duration) -> Option<Feedback> {
+        if self.due.is_some_and(|due| due <= now) {
+            self.due = None;
+            self.pending = self.feedbacks(now);
+            self.pending.reverse();
+        }
+        self.pending.pop()
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.due
+    }
+
+    fn has_all(&self) -> bool {
+        self.object_bytes == 0 || self.held.gaps(&(0..self.object_bytes)).next().is_none()
+    }
+}
+
+/// Sends at a rate and in a window whatever happens, and keeps what it was told.
+#[derive(Debug, Default)]
+pub struct Fixed {
+    pub rate: f64,
+    pub window: u64,
+    pub told: std::sync::Arc<std::sync::Mutex<Heard>>,
+}
+
+/// What a controller was told.
+#[derive(Clone, Debug, Default)]
+pub struct Heard {
+    pub losses: Vec<barograph_transfer::controller::Loss>,
+    pub host_lost: u64,
+    pub acked_packets: u64,
+    pub settled: u64,
+    pub rates: Vec<f64>,
+    pub in_flight_max: u64,
+    pub silences: Vec<Duration>,
+    pub rounds: u64,
+}
+
+impl Controller for Fixed {
+    fn name(&self) -> &'static str {
+        "fixed"
+    }
+
+    fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
+        let mut told = self.told.lock().unwrap();
+        assert!(told.settled <= seen.settled_packets, "settled packets never fall");
+        assert!(told.rounds <= seen.round);
+        for loss in seen.losses {
+            let end = told.losses.last().map_or(0, |last| last.at + u64::from(last.packets));
+            assert!(end <= loss.at && 0 < loss.packets, "{loss:?} after {end}");
+        }
+        told.losses.extend(seen.losses);
+        told.host_lost += seen.host_lost_packets;
+        told.acked_packets += seen.acked_packets;
+        told.settled = seen.settled_packets;
+        told.rounds = seen.round;
+        told.in_flight_max = told.in_flight_max.max(seen.in_flight_bytes);
+        told.rates
+            .extend(seen.delivery.filter(|delivery| !delivery.is_limited).map(|delivery| delivery.bytes_s));
+    }
+
+    fn on_silence(&mut self, now: Duration) {
+        self.told.lock().unwrap().silences.push(now);
+    }
+
+    fn rate_bytes_s(&self) -> f64 {
+        self.rate
+    }
+
+    fn window_bytes(&self) -> u64 {
+        self.window
+    }
+}
+
+pub fn flow<T: Taker>(
+    config: SenderConfig,
+    object_bytes: u64,
+    controller: impl Controller + 'static,
+    taker: T,
+) -> Flow<T> {
+    let sender = Sender::new(config, object_bytes, &RangeSet::new(), Box::new(controller));
+    Flow { start: Duration::ZERO, sender, taker, overhead_bytes: OVERHEAD, has_drops: true }
+}
+
+pub fn config(seed: u64) -> SenderConfig {
+    SenderConfig { payload_bytes: 1200, overhead_bytes: OVERHEAD, seed, has_ear: true }
+}

@@ -1,0 +1,123 @@
+//! A window flow by RFC 9438, each packet acknowledged, with selective acknowledgements; slow start ends on a rise of delay (RFC 9406).
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+pub(crate) struct Cubic {
+    window: f64,
+    threshold: f64,
+    window_max: f64,
+    epoch: Option<(f64, f64)>,
+    window_reno: f64,
+    flight: VecDeque<(Duration, bool)>,
+    floor: u64,
+    highest: u64,
+    in_flight: u64,
+    recover: u64,
+    rtt_s: f64,
+    rtt_min_s: f64,
+    pub(crate) heard_at: Duration,
+}
+
+impl Default for Cubic {
+    fn default() -> Self {
+        Self {
+            window: 10.0,
+            threshold: f64::INFINITY,
+            window_max: 0.0,
+            epoch: None,
+            window_reno: 0.0,
+            flight: VecDeque::new(),
+            floor: 0,
+            highest: 0,
+            in_flight: 0,
+            recover: 0,
+            rtt_s: 0.0,
+            rtt_min_s: f64::INFINITY,
+            heard_at: Duration::ZERO,
+        }
+    }
+}
+
+impl Cubic {
+    /// Numbers of the packets to send now.
+    pub(crate) fn poll(&mut self, now: Duration) -> Vec<u64> {
+        let mut numbers = Vec::new();
+        while (self.in_flight as f64) + 1.0 <= self.window {
+            self.in_flight += 1;
+            self.flight.push_back((now, false));
+            numbers.push(self.floor + self.flight.len() as u64 - 1);
+        }
+        numbers
+    }
+
+    pub(crate) fn acknowledge(&mut self, now: Duration, number: u64) {
+        self.heard_at = now;
+        let Some(at) = number.checked_sub(self.floor) else { return };
+        let sent = &mut self.flight[at as usize];
+        sent.1 = true;
+        let rtt = (now - sent.0).as_secs_f64();
+        self.in_flight = self.in_flight.saturating_sub(1);
+        self.highest = self.highest.max(number);
+        self.rtt_s = if self.rtt_s > 0.0 { self.rtt_s * 0.875 + rtt * 0.125 } else { rtt };
+        self.rtt_min_s = self.rtt_min_s.min(rtt);
+        while self.floor + 3 < self.highest + 1 {
+            let Some((_, is_acked)) = self.flight.pop_front() else { break };
+            if !is_acked {
+                self.in_flight = self.in_flight.saturating_sub(1);
+                if self.floor >= self.recover {
+                    self.back_off();
+                }
+            }
+            self.floor += 1;
+        }
+        if number >= self.recover {
+            self.grow(now.as_secs_f64(), rtt);
+        }
+    }
+
+    /// RFC 9438 §4.6 and §4.7.
+    fn back_off(&mut self) {
+        self.window_max =
+            if self.window < self.window_max { self.window * (1.0 + BETA) / 2.0 } else { self.window };
+        self.window = (self.window * BETA).max(2.0);
+        self.threshold = self.window;
+        self.epoch = None;
+        self.recover = self.floor + self.flight.len() as u64 + 1;
+    }
+
+    /// All is lost (RFC 9438 §4.8).
+    pub(crate) fn time_out(&mut self, now: Duration) {
+        self.back_off();
+        self.window = 2.0;
+        self.heard_at = now;
+        self.floor += self.flight.len() as u64;
+        self.highest = self.floor;
+        self.recover = self.floor;
+        self.flight.clear();
+        self.in_flight = 0;
+    }
+
+    fn grow(&mut self, now_s: f64, rtt_s: f64) {
+        if self.window < self.threshold {
+            self.window += 1.0;
+            if rtt_s > self.rtt_min_s + (self.rtt_min_s / 8.0).clamp(0.004, 0.016) {
+                self.threshold = self.window;
+            }
+            return;
+        }
+        // RFC 9438 §4.2 and §4.3.
+        let (began_s, k) = *self.epoch.get_or_insert_with(|| {
+            self.window_reno = self.window;
+            (now_s, ((self.window_max - self.window).max(0.0) / C).cbrt())
+        });
+        let top = self.window_max.max(self.window_reno);
+        let target = C * (now_s - began_s + self.rtt_s - k).powi(3) + top;
+        let target = target.clamp(self.window, 1.5 * self.window);
+        self.window_reno += 3.0 * (1.0 - BETA) / (1.0 + BETA) / self.window;
+        self.window = (self.window + (target - self.window) / self.window).max(self.window_reno);
+    }
+}
+
+const BETA: f64 = 0.7;
+const C: f64 = 0.4;
