@@ -52,6 +52,18 @@ async fn next<T>(stream: &mut barograph_engine::BoxStream<T>) -> Option<Result<T
     tokio::time::timeout(crate::LIMIT, stream.next()).await.expect("an item in time")
 }
 
+/// The next record of `b`; the station itself may record its memory between.
+async fn next_of_b(
+    stream: &mut barograph_engine::BoxStream<(Cursor, Record)>,
+) -> Result<(Cursor, Record), Error> {
+    loop {
+        let item = next(stream).await.unwrap();
+        if !item.as_ref().is_ok_and(|(_, record)| record.origin == name("here")) {
+            return item;
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_lease_outlives_a_restart_and_a_stream_ends_with_it() {
     let state = tempfile::tempdir().unwrap();
@@ -65,11 +77,12 @@ async fn a_lease_outlives_a_restart_and_a_stream_ends_with_it() {
     assert_eq!(next(&mut before).await, Some(Ok(Event::Synced)));
     let mut records = engine.subscribe(&Selector::default(), From::Oldest);
     engine.append(&[record(1)]).await.unwrap();
-    assert_eq!(next(&mut records).await.unwrap().unwrap().1, record(1));
+    let (cursor, first) = next_of_b(&mut records).await.unwrap();
+    assert_eq!(first, record(1));
     station.stop(crate::LIMIT);
     assert!(matches!(next(&mut before).await, Some(Err(Error::Unavailable(_)))));
     assert_eq!(next(&mut before).await, None, "the stream ends after an error");
-    assert!(matches!(next(&mut records).await, Some(Err(Error::Unavailable(_)))));
+    assert!(matches!(next_of_b(&mut records).await, Err(Error::Unavailable(_))));
     let refused = engine.append(&[record(2)]).await;
     assert!(matches!(refused, Err(Error::Unavailable(_))), "nothing was sent: {refused:?}");
 
@@ -77,9 +90,9 @@ async fn a_lease_outlives_a_restart_and_a_stream_ends_with_it() {
     let mut after = engine.watch(&name("g"));
     // It registers anew by itself: the snapshot has it, or soon a change.
     while next(&mut after).await != Some(Ok(Event::Up(entry()))) {}
-    let mut records = engine.subscribe(&Selector::default(), From::After(Cursor(1)));
+    let mut records = engine.subscribe(&Selector::default(), From::After(cursor));
     engine.append(&[record(1), record(2)]).await.unwrap();
-    assert_eq!(next(&mut records).await.unwrap().unwrap().1, record(2), "after the cursor of the last");
+    assert_eq!(next_of_b(&mut records).await.unwrap().1, record(2), "after the cursor of the last");
     station.stop(crate::LIMIT);
 }
 
