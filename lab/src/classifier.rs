@@ -317,7 +317,12 @@ mod tests {
             ["README.md", "classifier.md"].map(|name| fs::read_to_string(pages.path().join(name)).unwrap());
         assert!(!readme.contains("\nold\n") && readme.contains("dealt 30 times"), "{readme}");
         assert!(readme.contains("12 windows of 4 runs"), "{readme}");
-        assert!(page.contains("# Signatures made anew: 12 labelled windows"), "{page}");
+        let (_, anew) = page.split_once("# Signatures made anew: 12 labelled windows").unwrap();
+        for row in ["– floor", "– goal", "called hybrid at most"] {
+            assert!(anew.contains(row) && readme.contains(row), "no {row} in {anew}");
+        }
+        // What an earlier experiment had was of other windows than those made anew.
+        assert!(page.contains("– an earlier") && !anew.contains("– an earlier"), "{anew}");
     }
 
     #[test]

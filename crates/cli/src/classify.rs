@@ -241,6 +241,10 @@ enum Problem {
         "{name}: the length of the windows is not known: give --window N, a line `# window N`, or a name that begins with wN_"
     )]
     NoWindow { name: String },
+    #[error("{name}: this file is named twice, so that its windows would count twice")]
+    SameFile { name: String },
+    #[error("{name}: line {line}: {window}, is in {before} too; runs of another set need other names")]
+    SameWindow { name: String, line: u64, window: String, before: String },
     #[error("{name}: no windows: expected lines of bits, or with --window of run lengths")]
     Empty { name: String },
     #[error("no window has {what}; there are: {there}")]

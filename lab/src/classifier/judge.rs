@@ -21,7 +21,9 @@ pub(crate) enum Method {
     Pattern,
     /// … and the sender's burst.
     Burst,
-    /// … and the one-way delay before the losses.
+    /// Ours with the pattern and the one-way delay before the losses.
+    DelayAlone,
+    /// … and the burst too.
     Delay,
     /// … and the kernel's count of drops.
     Counter,
@@ -29,12 +31,19 @@ pub(crate) enum Method {
 
 impl Method {
     /// Of models that were fitted here.
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Paper, Self::PaperOfAll, Self::Pattern, Self::Burst, Self::Delay, Self::Counter];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Paper,
+        Self::PaperOfAll,
+        Self::Pattern,
+        Self::Burst,
+        Self::DelayAlone,
+        Self::Delay,
+        Self::Counter,
+    ];
 
     /// Of models that are as they are, where the paper's was fitted on whatever it was fitted on.
-    pub(crate) const OF_ONE: [Self; 5] =
-        [Self::Paper, Self::Pattern, Self::Burst, Self::Delay, Self::Counter];
+    pub(crate) const OF_ONE: [Self; 6] =
+        [Self::Paper, Self::Pattern, Self::Burst, Self::DelayAlone, Self::Delay, Self::Counter];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -42,6 +51,7 @@ impl Method {
             Self::PaperOfAll => "paper's, fitted on all",
             Self::Pattern => "ours, pattern",
             Self::Burst => "+ burst",
+            Self::DelayAlone => "pattern + delay, no burst",
             Self::Delay => "+ delay",
             Self::Counter => "+ counter",
         }
@@ -53,6 +63,7 @@ impl Method {
         match self {
             Self::Paper | Self::PaperOfAll | Self::Pattern => none,
             Self::Burst => Evidence { burst: all.burst, ..none },
+            Self::DelayAlone => Evidence { delay_s: all.delay_s, ..none },
             Self::Delay => Evidence { host_drops: None, ..*all },
             Self::Counter => *all,
         }
@@ -109,7 +120,7 @@ impl Models {
 /// A window, and what each method of [`Method::ALL`] says of it.
 pub(crate) struct Judged<'a> {
     pub(crate) window: &'a Labelled,
-    said: [Diagnosis; 6],
+    said: [Diagnosis; 7],
 }
 
 impl Judged<'_> {
@@ -262,6 +273,10 @@ pub(crate) mod tests {
         let left = Method::ALL.map(|method| method.evidence(&all));
         assert_eq!(left[..3], [Evidence::default(); 3]);
         assert_eq!(left[3], Evidence { burst: Some(4), ..Evidence::default() });
-        assert_eq!((left[4].host_drops, left[4].delay_s, left[5]), (None, Some(0.1), all));
+        assert_eq!(left[4], Evidence { delay_s: Some(0.1), ..Evidence::default() });
+        assert_eq!((left[5], left[6]), (Evidence { host_drops: None, ..all }, all));
+        for (at, method) in Method::ALL.into_iter().enumerate() {
+            assert_eq!(method as usize, at, "what is said is looked up by the method's number");
+        }
     }
 }

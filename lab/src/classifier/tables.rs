@@ -9,7 +9,7 @@ use crate::report::aligned;
 
 use super::judge::{Judged, Method, Models, Split};
 use super::rates::{Rates, Share, misattributed, rates, runs};
-use super::references::{EARLIER, FLOORS};
+use super::references::{EARLIER, FLOORS, GOALS, SPLIT_WITHIN};
 
 /// Which windows a row is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,8 +73,9 @@ pub(crate) fn held_out(windows: &[Labelled], seed: u64) -> anyhow::Result<Held> 
         let judged = split.judge(windows, seed)?;
         for packets in lengths(windows) {
             let title = format!("Windows of {packets} packets, {}", split.name());
-            let tables =
-                Tables { methods: &Method::ALL, has_floors: packets == FLOORS_AT, seed }.of(&judged, packets);
+            let has_floors = packets == FLOORS_AT;
+            let tables = Tables { methods: &Method::ALL, has_floors, has_earlier: has_floors, seed }
+                .of(&judged, packets);
             let is_short = packets == FLOORS_AT || (split == Split::Five && Some(packets) == longest);
             held.add(&title, &tables, is_short);
         }
@@ -91,7 +92,9 @@ pub(crate) fn as_they_are(windows: &[Labelled], models: &Models, name: &str, see
         let of: Vec<&Judged<'_>> =
             judged.iter().filter(|judged| judged.window.signature.packets() == packets).collect();
         let title = format!("Windows of {packets} packets: {} windows of {} runs", of.len(), runs(&of));
-        let tables = Tables { methods: &Method::OF_ONE, has_floors: false, seed }.of(&judged, packets);
+        let has_floors = packets == FLOORS_AT;
+        let tables =
+            Tables { methods: &Method::OF_ONE, has_floors, has_earlier: false, seed }.of(&judged, packets);
         held.add(&title, &tables, packets == FLOORS_AT);
     }
     held
@@ -99,6 +102,9 @@ pub(crate) fn as_they_are(windows: &[Labelled], models: &Models, name: &str, see
 
 const LEGEND: &str = "\n% right [95 % interval over runs] / wrong / inconclusive; + those called hybrid, if any. An interval of [0, 0] or [100, 100] says only \
     that no run had any.\n";
+
+const FLOORS_LEGEND: &str = "\nA floor or goal says how much is right at least, and how much wrong or called hybrid at most: of a window with one cause, hybrid is wrong. \
+    An outage is wrong where it is called the CPU's.\n";
 
 /// The length that the floors and the earlier experiment are of (packets).
 pub(crate) const FLOORS_AT: u32 = 20_000;
@@ -111,8 +117,10 @@ pub(crate) fn lengths(windows: &[Labelled]) -> BTreeSet<u32> {
 /// What tables are made of the same windows.
 struct Tables<'a> {
     methods: &'a [Method],
-    /// Whether what an earlier experiment had, and what was to be reached, stand below.
+    /// Whether what is to be reached stands below.
     has_floors: bool,
+    /// … and what an earlier experiment had, by windows of which these are a part.
+    has_earlier: bool,
     seed: u64,
 }
 
@@ -144,10 +152,11 @@ impl Tables<'_> {
                 }
             }
         }
-        aligned(&table)
+        let legend = if self.has_floors { FLOORS_LEGEND } else { "" };
+        aligned(&table) + legend
     }
 
-    /// What an earlier experiment had, and the floor.
+    /// What an earlier experiment had, the floor and the goal.
     fn references(&self, kinds: Kinds, cause: Cause, of: &[&Judged<'_>]) -> Vec<Vec<String>> {
         let row = |name: &str, cell: &dyn Fn(Method) -> String| {
             let mut row = vec![name.to_owned(), String::new(), String::new()];
@@ -155,11 +164,23 @@ impl Tables<'_> {
             row
         };
         let mut rows = Vec::new();
-        for earlier in EARLIER.iter().filter(|earlier| (earlier.kinds, earlier.cause) == (kinds, cause)) {
+        let found = |method| rates(of, method, self.seed);
+        let mut earlier = EARLIER.iter().filter(|earlier| (earlier.kinds, earlier.cause) == (kinds, cause));
+        let earlier = earlier.next().filter(|_| self.has_earlier);
+        if let Some(earlier) = earlier {
             rows.push(row("– an earlier experiment of ours", &|method| earlier.cell(method)));
         }
-        for floor in FLOORS.iter().filter(|floor| (floor.kinds, floor.cause) == (kinds, cause)) {
-            rows.push(row("– floor", &|method| floor.cell(method, rates(of, method, self.seed).as_ref())));
+        for (name, floors) in [("– floor", &FLOORS[..]), ("– goal", &GOALS)] {
+            for floor in floors.iter().filter(|floor| (floor.kinds, floor.cause) == (kinds, cause)) {
+                // The paper's classifier is to be what it was, where it is given the same kinds.
+                let is_papers = |method| (method, kinds, name) == (Method::Paper, Kinds::Papers, "– floor");
+                rows.push(row(name, &|method| match (earlier, found(method)) {
+                    (Some(earlier), Some(found)) if is_papers(method) => {
+                        format!("earlier ± 3: {}", earlier.is_near(found.right.value, found.wrong.value))
+                    }
+                    (_, found) => floor.cell(method, found.as_ref()),
+                }));
+            }
         }
         rows
     }
@@ -208,6 +229,18 @@ impl Tables<'_> {
             };
             if !of.is_empty() {
                 table.push(row([name, ""], &of, self.methods.iter().map(cell)));
+                if is_low && self.has_floors {
+                    let cell = |method: &Method| match misattributed(&of, *method, self.seed) {
+                        Some((wrong, none)) if *method == Method::Counter => {
+                            let is_met = 100.0 * (wrong.value + none.value) <= SPLIT_WITHIN;
+                            format!("≤ {SPLIT_WITHIN}: {}", if is_met { "met" } else { "missed" })
+                        }
+                        _ => "–".to_owned(),
+                    };
+                    let mut floor = ["– floor and goal", "", ""].map(str::to_owned).to_vec();
+                    floor.extend(self.methods.iter().map(cell));
+                    table.push(floor);
+                }
             }
         }
         if table.len() == 1 { "No window has both causes.\n".to_owned() } else { aligned(&table) }

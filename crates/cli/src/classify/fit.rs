@@ -13,7 +13,8 @@ use super::{Judge, Method, Problem, labelled, report, save, window};
 #[command(after_help = EXAMPLE)]
 pub(super) struct Args {
     /// Windows whose cause is known, also gzipped: tables as `lab signatures` writes them, or lines as for classify with cause=cpu,
-    /// network or both, and kind=K and run=R. Windows of one run are not independent: name it. The order of files changes nothing.
+    /// network or both, and kind=K and run=R. Windows of one run are not independent: name it. The order of files changes nothing; none may
+    /// be named twice, and no window of a table be in two.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// What learns.
@@ -35,9 +36,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn fit(args: &Args) -> Result<(), Problem> {
-    let mut windows = Vec::new();
+    let (mut windows, mut seen) = (Vec::new(), labelled::Seen::default());
     for path in &args.files {
-        windows.append(&mut labelled::read(path, args.window)?);
+        windows.append(&mut labelled::read(path, args.window, &mut seen)?);
     }
     choose(&mut windows, args)?;
     say(&report::counts(&windows));

@@ -1,24 +1,67 @@
 //! Files of windows whose cause is known (docs/spec/classify.md §4).
 
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
 
 use barograph_loss::{Labelled, Meter, Table, read_labelled, stated_window};
 
 use super::Problem;
 use super::source::{Lines, Source};
 
-/// Reads a table of labelled windows, or labelled lines.
-pub(super) fn read(path: &Path, window: Option<u32>) -> Result<Vec<Labelled>, Problem> {
+/// Which files and windows there were: what is read twice would count twice.
+#[derive(Default)]
+pub(super) struct Seen {
+    files: BTreeSet<PathBuf>,
+    /// Where each window was, by its run, its length and its number in the run.
+    windows: BTreeMap<(String, u32, String), String>,
+}
+
+impl Seen {
+    /// Whether a file is not one that was read before, under whatever name.
+    fn is_new(&mut self, path: &Path) -> bool {
+        // What has no path of its own is no file, or is reported when it is opened; of a pipe nothing comes twice.
+        let is_file = fs::metadata(path).is_ok_and(|metadata| metadata.is_file());
+        !is_file || fs::canonicalize(path).map_or(true, |path| self.files.insert(path))
+    }
+}
+
+/// The columns that name a window, by a table's header.
+struct Named {
+    run: usize,
+    window: usize,
+}
+
+impl Named {
+    fn of_header(header: &str) -> Option<Self> {
+        let at =
+            |wanted: &str| header.trim_start_matches('#').split('\t').position(|name| name.trim() == wanted);
+        Some(Self { run: at("run")?, window: at("window")? })
+    }
+
+    /// The names in a row: of the run, and of the window in it.
+    fn of_row(&self, row: &str) -> Option<[String; 2]> {
+        let field = |at: usize| row.split('\t').nth(at).map(|field| field.trim().to_owned());
+        Some([field(self.run)?, field(self.window)?])
+            .filter(|names| names.iter().all(|name| !name.is_empty()))
+    }
+}
+
+/// Reads a table of labelled windows, or labelled lines; none of which may have been read before.
+pub(super) fn read(path: &Path, window: Option<u32>, seen: &mut Seen) -> Result<Vec<Labelled>, Problem> {
     let source = Source::open(path)?;
     let name = source.name.clone();
+    if !seen.is_new(path) {
+        return Err(Problem::SameFile { name });
+    }
     let mut lines = Lines::new(source)?;
     let mut window = window;
-    let (mut table, mut meter, mut windows) = (None, Meter::new(), Vec::new());
+    let (mut table, mut named, mut meter, mut windows) = (None, None, Meter::new(), Vec::new());
     while let Some((number, text)) = lines.next_line()? {
         let wrong = |error| Problem::Labelled { name: name.clone(), line: number, error };
         window = stated_window(text).or(window);
         if let Some(header) = Table::of_header(text).map_err(wrong)? {
-            table = Some(header);
+            (table, named) = (Some(header), Named::of_header(text));
             // Lines of bits have no window, so a name tells only of tables.
             window = window.or_else(|| named_window(path));
             continue;
@@ -32,6 +75,14 @@ pub(super) fn read(path: &Path, window: Option<u32>) -> Result<Vec<Labelled>, Pr
             (None, window) => read_labelled(text, window, &mut meter),
         };
         let Some(mut read) = read.map_err(wrong)? else { continue };
+        if let Some([run, number_in_run]) = named.as_ref().and_then(|named: &Named| named.of_row(text)) {
+            let (packets, here) = (read.metrics.packets, format!("{name}: line {number}"));
+            let key = (run.clone(), packets, number_in_run.clone());
+            if let Some(before) = seen.windows.insert(key, here) {
+                let window = format!("window {number_in_run} of run {run}, of {packets} packets");
+                return Err(Problem::SameWindow { name, line: number, window, before });
+            }
+        }
         if read.run.is_empty() {
             // A window that does not say which run it is of has one of its own.
             read.run = format!("{name}:{number}");

@@ -228,3 +228,34 @@ fn a_model_that_is_there_stays_until_the_new_one_is_whole() {
     left.sort();
     assert_eq!(left, ["few", "lines", "model"], "nothing is left beside");
 }
+
+#[test]
+fn no_window_counts_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    fs::write(path("table"), labelled(true)).unwrap();
+    fs::write(path("lines"), labelled(false)).unwrap();
+    let rows: Vec<_> = labelled(true).lines().map(str::to_owned).collect();
+    // The second row of the table, the number of its window in another run, and in another length.
+    let again = format!("{}\n{}\n", rows[1], rows[3]);
+    fs::write(path("again"), format!("# window 2000\n{again}")).unwrap();
+    fs::write(path("elsewhere"), format!("# window 2000\n{}", again.replace("\tr1\t", "\telse\t"))).unwrap();
+    fs::write(path("longer"), format!("# window 3000\n{again}")).unwrap();
+    let fit = |files: &[&str]| command(&[&["fit", "--window", "2000"], files].concat()).output().unwrap();
+    for (files, message) in [
+        (&["lines", "table", "lines"][..], "lines: this file is named twice"),
+        (&["lines", "./lines"], "lines: this file is named twice"),
+        (&["table", "again"], "again: line 3: window 1 of run r1, of 2000 packets, is in "),
+        (&["again", "table"], "table: line 4: window 1 of run r1, of 2000 packets, is in "),
+    ] {
+        let paths: Vec<String> = files.iter().map(|name| path(name)).collect();
+        let output = fit(&paths.iter().map(String::as_str).collect::<Vec<_>>());
+        assert_eq!(output.status.code(), Some(2), "{files:?}");
+        assert!(text(&output.stderr).contains(message), "{}", text(&output.stderr));
+        assert!(output.stdout.is_empty());
+    }
+    for other in ["elsewhere", "longer"] {
+        let output = fit(&[&path("table"), &path(other)]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+    }
+}
