@@ -43,6 +43,19 @@ typedef struct barograph_evidence {
 enum { BAROGRAPH_INCONCLUSIVE, BAROGRAPH_CPU, BAROGRAPH_NETWORK, BAROGRAPH_HYBRID };
 enum { BAROGRAPH_NO_SHAPE, BAROGRAPH_OUTAGE, BAROGRAPH_POLICER };
 
+/* Flags of an answer: what it rests on, and what is to be said of it, as the command's `evidence` column does. */
+enum {
+  BAROGRAPH_BY_PATTERN = 1 << 0,
+  BAROGRAPH_BY_BURST = 1 << 1,
+  BAROGRAPH_BY_DELAY = 1 << 2,
+  BAROGRAPH_BY_HOST_DROPS = 1 << 3,
+  BAROGRAPH_BY_MARKS = 1 << 4,
+  BAROGRAPH_DISBELIEVED = 1 << 5,  /* some of the evidence contradicts the rest, and was passed over */
+  BAROGRAPH_EXTRAPOLATED = 1 << 6, /* a loss rate or length of window of which nobody has measured how right the pattern is */
+  BAROGRAPH_LIKE_OUTAGE = 1 << 7,  /* as `shape` */
+  BAROGRAPH_LIKE_POLICER = 1 << 8
+};
+
 typedef struct barograph_diagnosis {
   double p_cpu; /* the probability that a lost packet was lost by the host, 0 to 1; of the network it is the rest */
   uint32_t packets;
@@ -52,6 +65,7 @@ typedef struct barograph_diagnosis {
   uint32_t lost_unknown;
   uint32_t verdict; /* BAROGRAPH_CPU or BAROGRAPH_NETWORK with a probability of at least 0.95; HYBRID, INCONCLUSIVE */
   uint32_t shape;   /* what the window looks like, if like something */
+  uint32_t flags;   /* a sum of the flags above; bits that have no name here may be set by a later version */
 } barograph_diagnosis;
 
 /* A window without packets; never NULL. */

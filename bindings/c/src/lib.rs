@@ -38,6 +38,7 @@ pub struct Diagnosis {
     lost_unknown: u32,
     verdict: u32,
     shape: u32,
+    flags: u32,
 }
 
 /// A window without packets, with the model that comes with the library.
@@ -127,8 +128,28 @@ impl Window {
                 Some(Shape::Outage) => 1,
                 Some(Shape::Policer) => 2,
             },
+            flags: flags(&found),
         }
     }
+}
+
+/// What the answer rests on, and what is to be said of it: a bit each, in the order of the header.
+fn flags(diagnosis: &barograph_loss::Diagnosis) -> u32 {
+    let found = diagnosis.found;
+    [
+        found.pattern,
+        found.burst,
+        found.delay,
+        found.host_drops,
+        found.marks,
+        found.disbelieved,
+        found.extrapolated,
+        diagnosis.shape == Some(Shape::Outage),
+        diagnosis.shape == Some(Shape::Policer),
+    ]
+    .into_iter()
+    .enumerate()
+    .fold(0, |flags, (bit, is_so)| flags | u32::from(is_so) << bit)
 }
 
 impl Evidence {

@@ -28,6 +28,7 @@ int main(void) {
   CHECK(answer.lost_host + answer.lost_network + answer.lost_unknown == 41);
   CHECK(answer.p_cpu >= 0 && answer.p_cpu <= 1);
   CHECK(answer.verdict <= BAROGRAPH_HYBRID && answer.shape <= BAROGRAPH_POLICER);
+  CHECK(answer.flags == BAROGRAPH_BY_PATTERN);
 
   /* What is said to be unknown is as nothing said. */
   barograph_evidence evidence = BAROGRAPH_NOTHING_KNOWN;
@@ -36,11 +37,24 @@ int main(void) {
   CHECK(barograph_loss_diagnose(window, &evidence, &again));
   CHECK(again.p_cpu == answer.p_cpu && again.verdict == answer.verdict);
 
+  /* What the answer rests on is told. */
+  evidence.burst = 1;
+  evidence.delay_s = 0.003;
+  evidence.marks = 1;
+  CHECK(barograph_loss_diagnose(window, &evidence, &again));
+  CHECK(again.flags == (BAROGRAPH_BY_PATTERN | BAROGRAPH_BY_BURST | BAROGRAPH_BY_DELAY | BAROGRAPH_BY_MARKS));
+  evidence.marks = INT64_MAX;
+  CHECK(barograph_loss_diagnose(window, &evidence, &again));
+  CHECK(again.flags & BAROGRAPH_DISBELIEVED);
+  evidence.burst = evidence.marks = -1;
+  evidence.delay_s = -1;
+
   /* The kernel's count settles who it was, and fields are where the header says. */
   evidence.host_drops = 41;
   CHECK(barograph_loss_diagnose(window, &evidence, &again));
   CHECK(again.verdict == BAROGRAPH_CPU && again.p_cpu >= 0.95);
   CHECK(again.lost_host == 41 && again.lost_network == 0 && again.lost_unknown == 0);
+  CHECK(again.flags == BAROGRAPH_BY_HOST_DROPS);
   evidence.host_drops = 0;
   CHECK(barograph_loss_diagnose(window, &evidence, &again));
   CHECK(again.verdict == BAROGRAPH_NETWORK && again.lost_network == 41);
@@ -53,6 +67,19 @@ int main(void) {
   CHECK(!barograph_loss_push(window, 0, 1));
   CHECK(barograph_loss_diagnose(window, NULL, &answer));
   CHECK(answer.packets == BAROGRAPH_PACKETS_MAX && answer.lost == 1);
+  CHECK(answer.flags == (BAROGRAPH_BY_PATTERN | BAROGRAPH_EXTRAPOLATED));
+
+  /* What a path that carries nothing for a while looks like, and a policer. */
+  barograph_loss_clear(window);
+  CHECK(barograph_loss_push(window, 9000, 700) && barograph_loss_push(window, 10300, 0));
+  CHECK(barograph_loss_diagnose(window, NULL, &answer));
+  CHECK(answer.flags == (BAROGRAPH_BY_PATTERN | BAROGRAPH_LIKE_OUTAGE) && answer.shape == BAROGRAPH_OUTAGE);
+  barograph_loss_clear(window);
+  for (int run = 0; run < 150; run++) CHECK(barograph_loss_push(window, 106, 1));
+  evidence.host_drops = -1;
+  evidence.delay_s = 0.000004;
+  CHECK(barograph_loss_diagnose(window, &evidence, &answer));
+  CHECK(answer.flags == (BAROGRAPH_BY_PATTERN | BAROGRAPH_BY_DELAY | BAROGRAPH_LIKE_POLICER));
 
   /* An empty window is no error, and nothing can be told of it. */
   barograph_loss_clear(window);

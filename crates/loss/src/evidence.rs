@@ -77,6 +77,8 @@ pub enum Shape {
 pub struct Found {
     /// The pattern of losses.
     pub pattern: bool,
+    /// How many packets the sender sends at once.
+    pub burst: bool,
     /// The one-way delay before them.
     pub delay: bool,
     /// The kernel's count of drops.
@@ -85,7 +87,7 @@ pub struct Found {
     pub marks: bool,
     /// Evidence that was not believed: a claim of drops that all else contradicts, more drops than packets were lost, or more marks than were received.
     pub disbelieved: bool,
-    /// The pattern was judged at a loss rate above 0.05, or of a window that is longer or shorter than those the model was fitted on: nobody
+    /// The pattern was judged at a loss rate below 0.00008 or above 0.05, or of a window that is longer or shorter than those the model was fitted on: nobody
     /// has measured how right that is.
     pub extrapolated: bool,
 }

@@ -49,6 +49,7 @@ fn stalls_are_the_hosts() {
                 "{diagnosis:?}"
             );
             assert!(diagnosis.found.pattern && diagnosis.found.delay == known.delay_s.is_some());
+            assert_eq!(diagnosis.found.burst, known.burst.is_some());
         }
     }
 }
@@ -223,6 +224,47 @@ fn an_outage_is_inconclusive_without_the_count_and_the_networks_with_it() {
 }
 
 #[test]
+fn many_long_runs_are_like_an_outage_as_one_is() {
+    let runs = [900, 400].repeat(5);
+    let known = evidence(|e| (e.delay_s, e.burst) = (Some(0.0), Some(1)));
+    let flapping = diagnose(&signature(runs.clone()), &known);
+    assert_eq!((flapping.verdict, flapping.shape), (Verdict::Inconclusive, Some(Shape::Outage)));
+    // With more than a twentieth in other runs it is not.
+    let others = signature([runs, [300, 60].repeat(2)].concat());
+    assert_eq!(diagnose(&others, &known).shape, None);
+}
+
+#[test]
+fn without_a_count_nothing_is_the_hosts_that_has_no_sign_of_it() {
+    let told = |packets: u32, runs: &[u32], known: &Evidence| {
+        let window = Signature::from_runs(packets, runs.iter().copied()).unwrap();
+        Classifier::shipped().diagnose(&window, &Meter::new().measure(&window), known)
+    };
+    // A burst of the sender, and part of one; a packet more is a run of its own.
+    for (packets, lost, burst) in [(20_000, 16, 16), (20_000, 32, 32), (100_000, 8, 16)] {
+        for delay_s in [None, Some(300e-6)] {
+            let known = evidence(|e| (e.burst, e.delay_s) = (Some(burst), delay_s));
+            assert!(told(packets, &[1000, lost], &known).p_cpu <= 0.5, "{lost} {burst}");
+        }
+    }
+    let burst = evidence(|e| e.burst = Some(32));
+    assert!(told(20_000, &[1000, 32], &burst).p_cpu <= 0.5 && told(20_000, &[1000, 33], &burst).p_cpu > 0.5);
+    // Fewer losses than figures are given of.
+    for (packets, runs) in [(100_000, [1000, 2]), (1 << 24, [1000, 5]), (100_000, [1000, 7])] {
+        let rare = told(packets, &runs, &Evidence::default());
+        assert!(rare.p_cpu <= 0.5 && rare.found.extrapolated, "{runs:?}");
+    }
+    assert!(told(100_000, &[1000, 8], &Evidence::default()).p_cpu > 0.5);
+    // A queue that stood for long.
+    let delayed = |delay_s| evidence(|e| (e.burst, e.delay_s) = (Some(1), Some(delay_s)));
+    assert!(told(20_000, &[1000, 60], &delayed(4e-3)).p_cpu <= 0.5);
+    assert_eq!(told(20_000, &[1000, 60], &delayed(3e-3)).verdict, Verdict::Cpu);
+    // The count knows better than each.
+    let counted = |lost| evidence(|e| (e.burst, e.host_drops) = (Some(16), Some(lost)));
+    assert_eq!(told(20_000, &[1000, 16], &counted(16)).verdict, Verdict::Cpu);
+}
+
+#[test]
 fn regular_single_losses_without_a_queue_look_like_a_policer() {
     let policed = signature([106, 1].repeat(150));
     let known = |delay| evidence(|e| e.delay_s = delay);
@@ -246,13 +288,19 @@ fn a_hybrid_window_is_split() {
 
 #[test]
 fn a_window_whose_runs_are_of_all_lengths_is_not_split() {
-    // A queue makes a few runs of two, and one of five; six would be far enough from them.
-    for (longest, verdict) in [(5, Verdict::Network), (6, Verdict::Hybrid)] {
+    // A queue makes a few runs of two, and one of five; six are far enough from them, as RED makes them, but no stall; fifteen are.
+    for (longest, verdict) in [(5, Verdict::Network), (6, Verdict::Network), (15, Verdict::Hybrid)] {
         let mut runs = singles(60, 150);
         runs.splice(20..20, [300, 2, 90, 2, 900, longest]);
         let queued = signature(runs);
         let diagnosis = diagnose(&queued, &evidence(|e| e.burst = Some(1)));
         assert_eq!(diagnosis.verdict, verdict, "{diagnosis:?}");
+        if longest > 6 {
+            // A burst of the sender is none either.
+            let sent = evidence(|e| e.burst = Some(15));
+            assert_ne!(diagnose(&queued, &sent).verdict, Verdict::Hybrid);
+            continue;
+        }
         // A delay before the losses speaks against a stall so short.
         let delayed = evidence(|e| (e.burst, e.delay_s) = (Some(1), Some(20e-3)));
         assert_eq!(diagnose(&queued, &delayed).verdict, Verdict::Network);
@@ -341,12 +389,14 @@ fn windows_that_the_model_was_not_fitted_on_are_told() {
         (100_000, by_pattern),
         (100_001, extrapolated),
     ] {
+        let lost = if packets > 2000 { 8 } else { 1 };
         assert_eq!(
-            found(packets, &[9, 1], &Evidence::default()).extrapolated,
+            found(packets, &[9, lost], &Evidence::default()).extrapolated,
             expected.extrapolated,
             "{packets}"
         );
     }
+    assert_eq!(found(100_000, &[9, 7], &Evidence::default()), extrapolated);
     assert_eq!(found(20_000, &[9000, 1000], &Evidence::default()), by_pattern);
     assert_eq!(found(20_000, &[9000, 1001], &Evidence::default()), extrapolated);
     // What the kernel counted needs no model, and what is too little for one was not looked at.

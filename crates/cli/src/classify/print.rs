@@ -95,6 +95,7 @@ fn evidence(diagnosis: &Diagnosis) -> impl Iterator<Item = &'static str> {
     let found = diagnosis.found;
     [
         (found.pattern, "pattern"),
+        (found.burst, "burst"),
         (found.delay, "delay"),
         (found.host_drops, "host_drops"),
         (found.marks, "marks"),

@@ -3,6 +3,7 @@
 use super::lengths::{self, Lengths};
 use super::pattern::Known;
 use crate::evidence::SURE;
+use crate::paper::{LOSS_RATE_MIN, loss_rate};
 use crate::{Cause, Classifier, Diagnosis, Found, Gap, Metrics, Shape, Verdict};
 
 /// The least share of the losses that makes a window hybrid.
@@ -18,26 +19,33 @@ const SPLIT_RATIO: f64 = 3.0;
 /// A part of a window that is the network's is the host's only if that is as likely as not: of a hybrid's long runs also with the delay and marks.
 const PART_MIN: f64 = 0.5;
 
+/// The most that is said of the host where there is no sign of it, whatever the model makes of the pattern: nobody can tell.
+const UNSURE_MAX: f64 = 0.5;
+
+/// One-way delay before the losses (s) from which a queue is held to have lost them, however long the runs: before the losses of the open signatures'
+/// hosts it is 3.7 ms at the most (at loss rates up to 0.05), before those of half of their queues 4.5 ms and more.
+const CLEAR_DELAY_S: f64 = 4e-3;
+
 /// Runs of losses longer than this (packets, in the mean over losses) are like a stall: true claims of five runs and more have 17 at the least, and a queue
-/// makes 11 at the most of a sender that is not incast.
+/// makes 11 at the most of a sender that is not incast. The long part of a hybrid window has to be so long too: RED's runs beside its single drops are not.
 const STALL_BURST: f64 = 14.0;
 
 /// A claim of such runs is not believed where the pattern gives it less than this: true ones of the open signatures get 0.013 at the least, by a model
 /// that has not seen their run, and half of incast's less.
 const STALL_MIN: f64 = 0.002;
 
-/// A lone run of losses longer than this many packets, and than so many bursts, is like an outage.
+/// Runs of losses longer than this many packets, and than so many bursts, are like an outage.
 ///
 /// The shortest outage of the open signatures lost 256 packets, 3 ms at their rate. Twenty bursts alone would be 20 packets of a sender that sends
-/// singly: a quarter of the host's windows are a longer run, and 3 % are one longer than both.
+/// singly: a quarter of the host's windows of 20 000 are a longer run; at both 4 % of them are
+/// left in doubt, and 8 % of those of 100 000.
 const OUTAGE_RUN: u32 = 250;
 const OUTAGE_BURSTS: u32 = 20;
 
 /// A sender that has not told its burst may well send so many packets at once.
 const BURST_PRESUMED: u32 = 16;
 
-/// How many such runs there may be, two where the window is long, and what share of the losses they have at least: an outage is not alone in losing.
-const OUTAGE_GAPS: u32 = 2;
+/// What share of the losses such runs have at least: an outage is not alone in losing.
 const OUTAGE_SHARE: f64 = 0.95;
 
 /// What makes a policer: so many runs at least, so many of them of one packet, spaced so much more evenly than at random (which is 1).
@@ -82,7 +90,8 @@ impl Classifier {
         if is_outage || metrics.lost == metrics.packets {
             return Judged::alike(0.5, shape);
         }
-        let whole = Judged::alike(self.pattern.p_host(metrics, known), shape);
+        let most = if can_be_the_hosts(metrics, known) { 1.0 } else { UNSURE_MAX };
+        let whole = Judged::alike(self.pattern.p_host(metrics, known).min(most), shape);
         self.split(gaps, metrics, known).unwrap_or(whole)
     }
 
@@ -90,6 +99,7 @@ impl Classifier {
     pub(crate) fn note(&self, found: &mut Found, metrics: &Metrics, known: Known) {
         if metrics.lost < metrics.packets {
             found.pattern = true;
+            found.burst |= known.burst.is_some();
             found.delay |= known.delay_s.is_some();
             found.marks |= known.is_marked;
             found.extrapolated |= self.pattern.is_extrapolated(metrics);
@@ -99,7 +109,8 @@ impl Classifier {
     /// Whether packets that the host claims to have dropped may be its, beside all else that is known of them and of their window.
     ///
     /// - A claim of a part where the rest of the evidence says network: only if these runs by themselves are rather the host's.
-    /// - A claim of all, in one run over no queue: always, for the pattern of one run says too little.
+    /// - A claim of all, in one run over no queue: always, for the pattern of one run says too little; of one packet too, which a host of the open
+    ///   signatures lost.
     /// - A claim of all, in runs as long as stalls: unless the pattern is clearly against it. A host may stall over a queue, so delay and marks are not asked.
     /// - Else: unless all that is known says network.
     pub(crate) fn may_be_the_hosts(&self, claimed: (&Metrics, Known), window: (&Metrics, Known)) -> bool {
@@ -142,7 +153,9 @@ impl Classifier {
         }
         let [short, long] = lengths::parts(gaps(), from).map(|part| part.metrics(metrics.packets));
         let p_host = |part: &Metrics| self.pattern.p_host(part, known.without_queue());
-        let is_clear = p_host(&long) >= SPLIT_SURE
+        let is_clear = long.weighted_burst > STALL_BURST
+            && known.burst.is_none_or(|burst| long.longest_burst > burst)
+            && p_host(&long) >= SPLIT_SURE
             && p_host(&short) <= 1.0 - SPLIT_SURE
             && self.pattern.p_host(&long, known) >= PART_MIN;
         let is_outage = known.delay_s.is_some()
@@ -177,9 +190,20 @@ pub(crate) fn is_like_an_outage(
     if metrics.longest_burst <= run {
         return false;
     }
-    let long = gaps.filter(|gap| gap.lost > run);
-    let (count, lost) = long.fold((0, 0u32), |(count, lost), gap| (count + 1, lost.saturating_add(gap.lost)));
-    count <= OUTAGE_GAPS && f64::from(lost) >= OUTAGE_SHARE * f64::from(metrics.lost)
+    let lost: u32 = gaps.map(|gap| gap.lost).filter(|lost| *lost > run).sum();
+    f64::from(lost) >= OUTAGE_SHARE * f64::from(metrics.lost)
+}
+
+/// Whether the host can be named by this pattern, or part of one, without its count.
+///
+/// Not where it lost no more at once than the sender sends at once, which any full buffer may drop whole, unless no queue stood; not where a queue
+/// stood too long before; and by the pattern alone not below the range of loss rates that anything is known of.
+fn can_be_the_hosts(metrics: &Metrics, known: Known) -> bool {
+    let may_be_full = known.delay_s.is_none() || known.has_queue();
+    let is_burst = may_be_full && known.burst.is_some_and(|burst| metrics.longest_burst <= burst);
+    let is_delayed = known.delay_s.is_some_and(|delay| delay >= CLEAR_DELAY_S);
+    let is_rare = known.delay_s.is_none() && loss_rate(metrics) < LOSS_RATE_MIN;
+    !(is_burst || is_delayed || is_rare)
 }
 
 /// Who lost packets that the host lost with this probability.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::model::{self, VERSION};
-use crate::paper::{LOSS_RATE_MAX, loss_rate};
+use crate::paper::{LOSS_RATE_MAX, LOSS_RATE_MIN, loss_rate};
 use crate::{Metrics, ModelError, Signature, WORD_MAX};
 
 /// What the model looks at, by the names of its file: lengths, spacings and counts as natural logarithms, the delay (µs) as a decimal one.
@@ -148,10 +148,10 @@ impl Pattern {
         self.odds[known.index()].p_host(&features(metrics, known), known.is_marked)
     }
 
-    /// Whether this window is longer or shorter, or loses more, than those of which it was fitted and figures are given.
+    /// Whether this window is longer or shorter, or loses more or less, than those of which it was fitted and figures are given.
     pub(crate) fn is_extrapolated(&self, metrics: &Metrics) -> bool {
         !(self.packets.low..=self.packets.high).contains(&metrics.packets)
-            || LOSS_RATE_MAX < loss_rate(metrics)
+            || !(LOSS_RATE_MIN..=LOSS_RATE_MAX).contains(&loss_rate(metrics))
     }
 
     /// From a file.
