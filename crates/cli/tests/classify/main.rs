@@ -52,8 +52,17 @@ fn checked(line: &str) -> Vec<String> {
         "hybrid" => assert!(0.05 * number(2) <= number(9).min(number(10)), "{line}"),
         verdict => assert_eq!(verdict, "inconclusive"),
     }
-    let known =
-        ["pattern", "delay", "host_drops", "marks", "disbelieved", "extrapolated", "outage", "policer"];
+    let known = [
+        "pattern",
+        "burst",
+        "delay",
+        "host_drops",
+        "marks",
+        "disbelieved",
+        "extrapolated",
+        "outage",
+        "policer",
+    ];
     assert!(row[13].split(';').all(|name| name.is_empty() || known.contains(&name)), "{line}");
     row
 }
@@ -107,6 +116,8 @@ fn bits_and_runs_give_the_same_row() {
         let of_bits = rows(&[], &format!("{bits}{evidence}\n"));
         assert_eq!(of_bits, rows(&["--window", "1000"], &format!("400,60,100,1{evidence}\n")));
         assert_eq!(of_bits[0][..3], ["1", "1000", "61"]);
+        // Told where it was used, and the count did not decide.
+        assert_eq!(of_bits[0][13].contains("burst"), evidence.contains("burst"), "{evidence}");
     }
 }
 

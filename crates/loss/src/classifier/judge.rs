@@ -27,7 +27,8 @@ const UNSURE_MAX: f64 = 0.5;
 const CLEAR_DELAY_S: f64 = 4e-3;
 
 /// Runs of losses longer than this (packets, in the mean over losses) are like a stall: true claims of five runs and more have 17 at the least, and a queue
-/// makes 11 at the most of a sender that is not incast. The long part of a hybrid window has to be so long too: RED's runs beside its single drops are not.
+/// makes 11 at the most of a sender that is not incast. The long part of a hybrid window has to be so long too, for a queue also makes
+/// a few short runs beside its single drops.
 const STALL_BURST: f64 = 14.0;
 
 /// A claim of such runs is not believed where the pattern gives it less than this: true ones of the open signatures get 0.013 at the least, by a model
