@@ -16,6 +16,7 @@ mod reduction;
 mod report;
 mod score;
 mod signatures;
+mod transfer;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -52,6 +53,8 @@ enum Experiment {
     Reduction(reduction::Args),
     /// Makes loss signatures on this machine, with the kernel's truth of who lost what; needs root.
     Signatures(signatures::Args),
+    /// What each way to set a transfer's rate makes of a path, a busy host and other flows, in virtual time.
+    Transfer(transfer::Args),
 }
 
 fn main() -> ExitCode {
@@ -67,6 +70,7 @@ fn main() -> ExitCode {
         Experiment::Probe(args) => probe::run(&args),
         Experiment::Reduction(args) => reduction::run(&args),
         Experiment::Signatures(args) => signatures::run(&args),
+        Experiment::Transfer(args) => transfer::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -1,5 +1,9 @@
 //! Both halves over a link that somebody else makes, in virtual time: for tests and the lab.
 
+mod cubic;
+
+pub use cubic::Cubic;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
@@ -97,8 +101,10 @@ pub enum Load {
 /// A datagram that came.
 #[derive(Clone, Debug)]
 pub struct Arrived {
-    /// When.
+    /// When it is read.
     pub at: Duration,
+    /// When it came to the host, as its kernel stamps it; `None` where that is when it is read.
+    pub stamped: Option<Duration>,
     /// What.
     pub parcel: Parcel,
     /// Whether it was marked as congested; `None` where marks are not seen.
@@ -236,7 +242,7 @@ impl<L: Link, T: Taker> Pair<L, T> {
                 sent_us: packet.sent_us,
                 range: packet.range,
                 note: packet.note,
-                at: now,
+                at: arrived.stamped.map_or(now, |stamped| stamped.min(now)),
                 is_marked: arrived.is_marked,
                 drops: flight.flow.has_drops.then_some(flight.drops),
             }),

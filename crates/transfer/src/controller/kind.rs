@@ -8,10 +8,11 @@ use super::model::Model;
 use super::paper::{Mode, Paper};
 use super::{Controller, Fixed, Governor, HighSpeed, RATE_MAX_BYTES_S, Scalable, Tfrc};
 
-/// The controllers there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+/// The controllers there are; [`Model`] is the default.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// [`Model`].
+    #[default]
     Model,
     /// [`Paper`] by windows.
     Paper,
@@ -28,6 +29,9 @@ pub enum Kind {
 }
 
 impl Kind {
+    /// Where nobody chose one: DESIGN says why.
+    pub const DEFAULT: Self = Self::Model;
+
     /// All of them, in the order in which help lists them.
     pub const ALL: [Self; 7] =
         [Self::Model, Self::HighSpeed, Self::Tfrc, Self::Scalable, Self::Fixed, Self::Paper, Self::PaperRate];
@@ -143,6 +147,11 @@ mod tests {
             error,
             "no rate controller is called \"cubic\"; there are model, highspeed, tfrc, scalable, fixed, paper, paper-rate"
         );
+    }
+
+    #[test]
+    fn where_nobody_chose_it_is_the_model() {
+        assert_eq!((Kind::default(), Kind::DEFAULT.name()), (Kind::DEFAULT, "model"));
     }
 
     #[test]

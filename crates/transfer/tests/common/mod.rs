@@ -68,7 +68,7 @@ impl Link for Line {
         let stalls =
             |(stall, period): (Duration, Duration)| at.as_nanos() % period.as_nanos() < stall.as_nanos();
         let is_dropped = matches!(parcel.load, Load::Data(_)) && self.stall.is_some_and(stalls);
-        let arrived = Arrived { at, parcel, is_marked: None, is_dropped };
+        let arrived = Arrived { at, stamped: None, parcel, is_marked: None, is_dropped };
         if self.chance.happens(self.twice) {
             arrivals.push(Arrived { at: at + MS, ..arrived.clone() });
         }
@@ -88,7 +88,13 @@ impl Link for Shared {
         match parcel.load {
             Load::Data(_) => self.queue.push(now, parcel.bytes as usize, parcel),
             Load::Feedback(..) => {
-                arrivals.push(Arrived { at: now + self.back, parcel, is_marked: None, is_dropped: false });
+                arrivals.push(Arrived {
+                    at: now + self.back,
+                    stamped: None,
+                    parcel,
+                    is_marked: None,
+                    is_dropped: false,
+                });
             }
         }
     }
@@ -99,7 +105,7 @@ impl Link for Shared {
 
     fn pop(&mut self, now: Duration) -> Option<Arrived> {
         let (at, parcel) = self.queue.pop(now)?;
-        Some(Arrived { at, parcel, is_marked: None, is_dropped: false })
+        Some(Arrived { at, stamped: None, parcel, is_marked: None, is_dropped: false })
     }
 }
 

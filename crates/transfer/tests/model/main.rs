@@ -1,7 +1,6 @@
 //! The `model` controller over a simulated bottleneck, in virtual time.
 #![expect(clippy::unwrap_used)]
 
-mod cubic;
 mod figures;
 mod ours;
 mod path;

@@ -5,8 +5,8 @@ use std::collections::BinaryHeap;
 use std::time::Duration;
 
 use barograph_transfer::controller::model::Model;
+use barograph_transfer::pair::Cubic;
 
-use crate::cubic::Cubic;
 use crate::ours::{Ours, PACKET};
 use crate::path::{Bottleneck, Path};
 

@@ -3,7 +3,11 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
-pub(crate) struct Cubic {
+use libm::{cbrt, pow};
+
+/// One flow of TCP's kind, which sends full packets for ever; whoever has it carries them, and says what became of each.
+#[derive(Debug)]
+pub struct Cubic {
     window: f64,
     threshold: f64,
     window_max: f64,
@@ -16,7 +20,8 @@ pub(crate) struct Cubic {
     recover: u64,
     rtt_s: f64,
     rtt_min_s: f64,
-    pub(crate) heard_at: Duration,
+    /// When something was heard last, or it was taken for lost.
+    pub heard_at: Duration,
 }
 
 impl Default for Cubic {
@@ -41,7 +46,8 @@ impl Default for Cubic {
 
 impl Cubic {
     /// Numbers of the packets to send now.
-    pub(crate) fn poll(&mut self, now: Duration) -> Vec<u64> {
+    #[must_use]
+    pub fn poll(&mut self, now: Duration) -> Vec<u64> {
         let mut numbers = Vec::new();
         while (self.in_flight as f64) + 1.0 <= self.window {
             self.in_flight += 1;
@@ -51,12 +57,13 @@ impl Cubic {
         numbers
     }
 
-    pub(crate) fn acknowledge(&mut self, now: Duration, number: u64) {
+    /// This packet came, and that is known.
+    pub fn acknowledge(&mut self, now: Duration, number: u64) {
         self.heard_at = now;
         let Some(at) = number.checked_sub(self.floor) else { return };
-        let sent = &mut self.flight[at as usize];
+        let Some(sent) = usize::try_from(at).ok().and_then(|at| self.flight.get_mut(at)) else { return };
         sent.1 = true;
-        let rtt = (now - sent.0).as_secs_f64();
+        let rtt = now.saturating_sub(sent.0).as_secs_f64();
         self.in_flight = self.in_flight.saturating_sub(1);
         self.highest = self.highest.max(number);
         self.rtt_s = if self.rtt_s > 0.0 { self.rtt_s * 0.875 + rtt * 0.125 } else { rtt };
@@ -87,7 +94,7 @@ impl Cubic {
     }
 
     /// All is lost (RFC 9438 §4.8).
-    pub(crate) fn time_out(&mut self, now: Duration) {
+    pub fn time_out(&mut self, now: Duration) {
         self.back_off();
         self.window = 2.0;
         self.heard_at = now;
@@ -109,15 +116,17 @@ impl Cubic {
         // RFC 9438 §4.2 and §4.3.
         let (began_s, k) = *self.epoch.get_or_insert_with(|| {
             self.window_reno = self.window;
-            (now_s, ((self.window_max - self.window).max(0.0) / C).cbrt())
+            (now_s, cbrt((self.window_max - self.window).max(0.0) / C))
         });
         let top = self.window_max.max(self.window_reno);
-        let target = C * (now_s - began_s + self.rtt_s - k).powi(3) + top;
+        let target = C * pow(now_s - began_s + self.rtt_s - k, 3.0) + top;
         let target = target.clamp(self.window, 1.5 * self.window);
         self.window_reno += 3.0 * (1.0 - BETA) / (1.0 + BETA) / self.window;
         self.window = (self.window + (target - self.window) / self.window).max(self.window_reno);
     }
 }
 
+/// RFC 9438 §4.6.
 const BETA: f64 = 0.7;
+/// RFC 9438 §5.1.
 const C: f64 = 0.4;

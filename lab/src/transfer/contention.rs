@@ -1,0 +1,129 @@
+//! To a host that does not always read.
+
+use std::time::Duration;
+
+use barograph_transfer::controller::Kind;
+use serde_json::json;
+
+use super::host::{Busy, Host};
+use super::path::{PACKET, Path};
+use super::run::{Case, Ours, all};
+use super::{START_S, Setting, Table, percent};
+
+const MBIT_S: u64 = 300;
+const RTT_MS: u64 = 20;
+
+/// What the host reads while it runs: twice what comes.
+const READS_MBIT_S: u64 = 600;
+
+/// Socket buffers (bytes): what a program asks for where it may, and Linux's default.
+const BUFFERS: [u64; 2] = [4_000_000, 212_000];
+
+/// The network's part in the runs with both causes.
+const LOSS: f64 = 1e-3;
+
+/// `fixed` has no ear to lose: its rate is given. The paper's other mode is like the first.
+const KINDS: [Kind; 6] = [Kind::Model, Kind::HighSpeed, Kind::Tfrc, Kind::Scalable, Kind::Fixed, Kind::Paper];
+
+/// Who tells the causes: the kernel's count, the pattern alone, nobody.
+const EARS: [(bool, bool); 3] = [(true, true), (true, false), (false, false)];
+
+pub(crate) fn table(setting: Setting) -> anyhow::Result<Table> {
+    of(&[Busy::Quota, Busy::Generator], &BUFFERS, &KINDS, setting)
+}
+
+fn of(busy: &[Busy], buffers: &[u64], kinds: &[Kind], setting: Setting) -> anyhow::Result<Table> {
+    let seconds = START_S + setting.seconds;
+    let (from, to) = (Duration::from_secs(START_S), Duration::from_secs(seconds));
+    let mut paths = Vec::new();
+    for loss in [0.0, LOSS] {
+        for busy in busy {
+            for buffer in buffers {
+                let host = Host::new(*busy, READS_MBIT_S, *buffer, setting.seed, to);
+                let path = Path { loss, host: Some(host.clone()), ..Path::new(MBIT_S, RTT_MS, setting.seed) };
+                let drains = host.drains_bytes_s(path.bytes_s(), PACKET, from, to);
+                paths.push((path, *busy, *buffer, drains));
+            }
+        }
+    }
+    let flows = |kind: Kind| EARS.map(|(has_ear, has_count)| Ours { has_ear, has_count, ..Ours::new(kind) });
+    let cases: Vec<Case> = paths
+        .iter()
+        .flat_map(|(path, ..)| kinds.iter().flat_map(|kind| flows(*kind)).map(move |flow| (path, flow)))
+        .map(|(path, flow)| Case { path: path.clone(), flows: vec![flow], seconds })
+        .collect();
+    let courses = all("contention", &cases)?;
+    let (mut cells, mut numbers) = (Vec::new(), Vec::new());
+    let per_path = kinds.len() * EARS.len();
+    for ((path, busy, buffer, drains), courses) in paths.iter().zip(courses.chunks(per_path)) {
+        for (kind, courses) in kinds.iter().zip(courses.chunks(EARS.len())) {
+            let mut row = vec![
+                format!("{}, {} kB, {} %", busy.name(), buffer / 1000, 100.0 * path.loss),
+                format!("{:.0}", drains / 125_000.0),
+                kind.name().to_owned(),
+            ];
+            for (course, (has_ear, has_count)) in courses.iter().zip(EARS) {
+                let goodput = course.bytes_s(0, START_S, seconds);
+                let dropped = course.dropped(0, START_S, seconds);
+                row.push(format!(
+                    "{:.1} = {} / {}",
+                    goodput / 125_000.0,
+                    percent(goodput / drains),
+                    percent(dropped)
+                ));
+                numbers.push(json!({
+                    "host": busy.name(), "buffer_bytes": buffer, "loss": path.loss, "controller": kind.name(),
+                    "has_ear": has_ear, "has_count": has_count, "mbit_s": goodput / 125_000.0,
+                    "could_drain_mbit_s": drains / 125_000.0, "of_drained": goodput / drains, "thrown_away": dropped,
+                }));
+            }
+            cells.push(row);
+        }
+    }
+    let legend = format!(
+        "{MBIT_S} Mbit/s, {RTT_MS} ms; a host that reads {READS_MBIT_S} Mbit/s while it runs, and drops what its socket buffer has no room for. \
+         quota: it runs 25 of 100 ms; generator: the paper's, its times divided by 50. Goodput (Mbit/s) = % of what the host could drain / % of the \
+         packets sent that the host threw away; {} s after {START_S} s of start. Could drain: what it takes when the path is always full.",
+        setting.seconds
+    );
+    let header = [
+        "host, buffer, random loss",
+        "could drain",
+        "controller",
+        "ear and kernel's count",
+        "ear, pattern only",
+        "no ear",
+    ];
+    Ok(Table::new("A busy host", &legend, &header, cells, numbers))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn an_ear_keeps_an_equation_from_collapse() {
+        let kinds = [Kind::HighSpeed, Kind::Paper];
+        let table = of(&[Busy::Generator], &BUFFERS[1..], &kinds, Setting { seconds: 4, seed: 3 }).unwrap();
+        let drained = |controller: &str, loss: f64, ear: (bool, bool)| {
+            let row = table.rows.iter().find(|row| {
+                row["controller"] == controller
+                    && row["loss"] == loss
+                    && row["has_ear"] == ear.0
+                    && row["has_count"] == ear.1
+            });
+            row.unwrap()["of_drained"].as_f64().unwrap()
+        };
+        assert!(drained("highspeed", 0.0, EARS[0]) > 0.75, "{}", table.text);
+        assert!(
+            drained("highspeed", 0.0, EARS[0]) > 1.2 * drained("highspeed", 0.0, EARS[2]),
+            "{}",
+            table.text
+        );
+        assert!(drained("paper", 0.0, EARS[0]) > 5.0 * drained("paper", 0.0, EARS[2]), "{}", table.text);
+        // The network's part counts as ever.
+        assert!(drained("highspeed", LOSS, EARS[0]) < drained("highspeed", 0.0, EARS[0]), "{}", table.text);
+    }
+}

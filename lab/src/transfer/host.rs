@@ -1,0 +1,175 @@
+//! A receiver's host that does not always read.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use barograph_sim::Chance;
+
+/// What keeps the receiver from reading.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Busy {
+    /// A CPU quota: it runs 25 of 100 ms.
+    Quota,
+    /// The paper's generator (Dickens §3.1.4), its times divided by 50: up to 7 processes for 20 to 140 ms, then none for up to 400 ms. While they
+    /// run, the receiver gets its turn among them.
+    Generator,
+}
+
+impl Busy {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Quota => "quota",
+            Self::Generator => "generator",
+        }
+    }
+
+    /// When the receiver does not run, up to `until`.
+    fn stalls(self, seed: u64, until: Duration) -> Vec<(Duration, Duration)> {
+        let mut stalls = Vec::new();
+        let mut at = Duration::ZERO;
+        match self {
+            Self::Quota => {
+                while at < until {
+                    stalls.push((at + 25 * MS, at + 100 * MS));
+                    at += 100 * MS;
+                }
+            }
+            Self::Generator => {
+                let mut chance = Chance::new(seed, 31);
+                while at < until {
+                    let others = chance.below(8) as u32;
+                    let end = at + MS.mul_f64(20.0 + 120.0 * chance.uniform());
+                    while 0 < others && at < end {
+                        stalls.push((at, at + others * SLICE));
+                        at += (others + 1) * SLICE;
+                    }
+                    at = at.max(end) + MS.mul_f64(400.0 * chance.uniform());
+                }
+            }
+        }
+        stalls
+    }
+}
+
+const MS: Duration = Duration::from_millis(1);
+
+/// For how long a process runs when others want to (Linux: 2.8 ms and more).
+const SLICE: Duration = Duration::from_millis(3);
+
+/// The host: its socket buffer, and when it reads.
+#[derive(Clone, Debug)]
+pub(crate) struct Host {
+    /// While it runs (bytes a second).
+    reads_bytes_s: f64,
+    buffer_bytes: u64,
+    stalls: Vec<(Duration, Duration)>,
+    /// Stalls before this are over.
+    next: usize,
+    last_read: Duration,
+    /// What waits in the socket: when it will be read, and its bytes.
+    held: VecDeque<(Duration, u32)>,
+    held_bytes: u64,
+}
+
+impl Host {
+    pub(crate) fn new(busy: Busy, reads_mbit_s: u64, buffer_bytes: u64, seed: u64, until: Duration) -> Self {
+        Self {
+            reads_bytes_s: reads_mbit_s as f64 * 125_000.0,
+            buffer_bytes,
+            stalls: busy.stalls(seed, until),
+            next: 0,
+            last_read: Duration::ZERO,
+            held: VecDeque::new(),
+            held_bytes: 0,
+        }
+    }
+
+    /// A packet comes, not before those before it: when it is read; `None` where the buffer has no room.
+    pub(crate) fn take(&mut self, at: Duration, bytes: u32) -> Option<Duration> {
+        while let Some((_, gone)) = self.held.front().filter(|(read, _)| *read <= at) {
+            self.held_bytes -= u64::from(*gone);
+            self.held.pop_front();
+        }
+        if self.buffer_bytes < self.held_bytes + u64::from(bytes) {
+            return None;
+        }
+        let read = self.read(at.max(self.last_read), bytes);
+        self.held.push_back((read, bytes));
+        self.held_bytes += u64::from(bytes);
+        self.last_read = read;
+        Some(read)
+    }
+
+    /// When the last packet in the socket is read.
+    pub(crate) fn last_read(&self) -> Duration {
+        self.last_read
+    }
+
+    /// The first time from `at` on when it runs.
+    pub(crate) fn runs_from(&self, at: Duration) -> Duration {
+        let over = self.stalls.partition_point(|(_, end)| *end <= at);
+        self.stalls.get(over).filter(|(start, _)| *start <= at).map_or(at, |(_, end)| *end)
+    }
+
+    fn read(&mut self, mut from: Duration, bytes: u32) -> Duration {
+        let mut left = Duration::from_secs_f64(f64::from(bytes) / self.reads_bytes_s);
+        while let Some((start, end)) = self.stalls.get(self.next).copied() {
+            if from + left <= start {
+                break;
+            }
+            if from < end {
+                left -= start.saturating_sub(from).min(left);
+                from = end;
+            }
+            self.next += 1;
+        }
+        from + left
+    }
+
+    /// What it takes at the most (bytes a second) between two times: of packets that come at the path's rate all the time.
+    pub(crate) fn drains_bytes_s(&self, path_bytes_s: f64, packet: u32, from: Duration, to: Duration) -> f64 {
+        let mut host = self.clone();
+        let gap_s = f64::from(packet) / path_bytes_s;
+        let mut bytes = 0.0;
+        for n in 0.. {
+            let at = Duration::from_secs_f64(gap_s * f64::from(n));
+            if to <= at {
+                break;
+            }
+            if host.take(at, packet).is_some_and(|read| from <= read && read < to) {
+                bytes += f64::from(packet);
+            }
+        }
+        bytes / (to - from).as_secs_f64()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_quota_lets_it_read_a_quarter_of_the_time() {
+        let until = Duration::from_secs(20);
+        let host = |buffer| Host::new(Busy::Quota, 800, buffer, 1, until);
+        let drains = |buffer| host(buffer).drains_bytes_s(37.5e6, 1500, Duration::from_secs(5), until) / 25e6;
+        // In a stall come 2.8 MB, which a large buffer holds.
+        assert!((0.95..1.01).contains(&drains(4_000_000)), "{}", drains(4_000_000));
+        // A small one holds 0.212, and then 0.94 MB come while it runs.
+        let small = (0.025 * 37.5 + 0.212) / 2.5;
+        assert!((0.95..1.05).contains(&(drains(212_000) / small)), "{}", drains(212_000));
+        assert_eq!(host(1500).runs_from(40 * MS), 100 * MS);
+        assert_eq!(host(1500).runs_from(10 * MS), 10 * MS);
+    }
+
+    #[test]
+    fn the_generator_is_of_its_seed_and_leaves_turns() {
+        let stalls = |seed| Busy::Generator.stalls(seed, Duration::from_secs(100));
+        assert_eq!(stalls(1), stalls(1));
+        assert_ne!(stalls(1), stalls(2));
+        let all = stalls(1);
+        assert!(all.windows(2).all(|pair| pair[0].1 + SLICE <= pair[1].0));
+        let share = all.iter().map(|(start, end)| (*end - *start).as_secs_f64()).sum::<f64>() / 100.0;
+        assert!((0.1..0.35).contains(&share), "{share} of the time");
+    }
+}

@@ -1,0 +1,85 @@
+//! To a receiver that blames its host for everything the network loses.
+
+use barograph_transfer::controller::Kind;
+use serde_json::json;
+
+use super::path::Path;
+use super::run::{Case, Ours, all};
+use super::{START_S, Setting, Table, percent};
+
+const MBIT_S: u64 = 100;
+const RTT_MS: u64 = 20;
+
+pub(crate) fn table(setting: Setting) -> anyhow::Result<Table> {
+    of(&Kind::ALL, setting)
+}
+
+fn of(kinds: &[Kind], setting: Setting) -> anyhow::Result<Table> {
+    let seconds = START_S + setting.seconds;
+    let plain = Path::new(MBIT_S, RTT_MS, setting.seed);
+    let paths = [
+        ("0.1 % random loss", Path { loss: 1e-3, ..plain.clone() }),
+        ("1 % random loss", Path { loss: 1e-2, ..plain.clone() }),
+        ("beside a cubic flow", Path { has_cubic: true, ..plain }),
+    ];
+    let cases: Vec<Case> = paths
+        .iter()
+        .flat_map(|(_, path)| kinds.iter().map(move |kind| (path, *kind)))
+        .flat_map(|(path, kind)| [false, true].map(|lies| (path, Ours { lies, ..Ours::new(kind) })))
+        .map(|(path, flow)| Case { path: path.clone(), flows: vec![flow], seconds })
+        .collect();
+    let courses = all("lies", &cases)?;
+    let (mut cells, mut numbers) = (Vec::new(), Vec::new());
+    for ((name, path), courses) in paths.iter().zip(courses.chunks(2 * kinds.len())) {
+        for (kind, courses) in kinds.iter().zip(courses.chunks(2)) {
+            let [honest, lying] = courses else { continue };
+            let [honest_share, lying_share] =
+                [honest, lying].map(|course| course.bytes_s(0, START_S, seconds) / path.bytes_s());
+            let [honest_cubic, lying_cubic] =
+                [honest, lying].map(|course| course.cubic(START_S, seconds).0 / path.bytes_s());
+            let cubic = |share: f64| if path.has_cubic { percent(share) } else { "–".to_owned() };
+            cells.push(vec![
+                format!("{name}, {}", kind.name()),
+                percent(honest_share),
+                percent(lying_share),
+                format!("{:.2}", lying_share / honest_share),
+                cubic(honest_cubic),
+                cubic(lying_cubic),
+            ]);
+            numbers.push(json!({
+                "path": name, "controller": kind.name(), "honest_share": honest_share, "lying_share": lying_share,
+                "gain": lying_share / honest_share, "cubic_share": honest_cubic, "cubic_share_beside_liar": lying_cubic,
+            }));
+        }
+    }
+    let legend = format!(
+        "{MBIT_S} Mbit/s, {RTT_MS} ms, a queue of one product. The receiver claims that its host lost what the network lost, and that it reads 10 Gbit/s. \
+         % of the bottleneck, {} s after {START_S} s of start.",
+        setting.seconds
+    );
+    let header = [
+        "path, controller",
+        "honest",
+        "lying",
+        "lying ÷ honest",
+        "cubic beside the honest",
+        "beside the liar",
+    ];
+    Ok(Table::new("A receiver that lies", &legend, &header, cells, numbers))
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn lies_gain_little() {
+        let table = of(&[Kind::Model, Kind::HighSpeed], Setting { seconds: 4, seed: 3 }).unwrap();
+        for row in &table.rows {
+            let gain = row["gain"].as_f64().unwrap();
+            assert!((0.5..2.0).contains(&gain), "{}", table.text);
+        }
+    }
+}

@@ -1,0 +1,220 @@
+//! Flows over one path in virtual time, and what came of them second by second.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use barograph_transfer::controller::{Config, Kind};
+use barograph_transfer::pair::{Flow, Pair, Taker};
+use barograph_transfer::wire::{Evidence, Feedback, Totals};
+use barograph_transfer::{Arrival, Receiver, ReceiverConfig, Sender, SenderConfig};
+
+use super::path::{Bottleneck, Count, OVERHEAD, PACKET, Path};
+
+/// One of our flows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ours {
+    pub(crate) kind: Kind,
+    pub(crate) start_s: u64,
+    pub(crate) has_ear: bool,
+    /// Whether the receiver's kernel counts what it drops.
+    pub(crate) has_count: bool,
+    pub(crate) lies: bool,
+}
+
+impl Ours {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self { kind, start_s: 0, has_ear: true, has_count: true, lies: false }
+    }
+}
+
+/// What is run once.
+#[derive(Clone, Debug)]
+pub(crate) struct Case {
+    pub(crate) path: Path,
+    pub(crate) flows: Vec<Ours>,
+    pub(crate) seconds: u64,
+}
+
+/// How far a flow is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mark {
+    acked_bytes: u64,
+    sent: u64,
+    lost: u64,
+    dropped: u64,
+}
+
+/// How far all are, at a whole second.
+#[derive(Clone, Debug)]
+struct Second {
+    flows: Vec<Mark>,
+    cubic: Count,
+    waits: u64,
+    waited_s: f64,
+}
+
+/// What came of a case.
+#[derive(Clone, Debug)]
+pub(crate) struct Course {
+    seconds: Vec<Second>,
+}
+
+impl Course {
+    fn between<T>(&self, from_s: u64, to_s: u64, of: impl Fn(&Second) -> T) -> (T, T) {
+        let at = |second: u64| (second as usize).min(self.seconds.len() - 1);
+        (of(&self.seconds[at(from_s)]), of(&self.seconds[at(to_s)]))
+    }
+
+    /// Bytes a second of a flow that came and were new, headers included.
+    pub(crate) fn bytes_s(&self, flow: usize, from_s: u64, to_s: u64) -> f64 {
+        let (before, after) = self.between(from_s, to_s, |second| second.flows[flow].acked_bytes);
+        let packets = (after - before) as f64 / f64::from(PACKET - OVERHEAD);
+        packets * f64::from(PACKET) / (to_s - from_s) as f64
+    }
+
+    /// What part of a flow's packets was lost.
+    pub(crate) fn lost(&self, flow: usize, from_s: u64, to_s: u64) -> f64 {
+        let (before, after) = self.between(from_s, to_s, |second| second.flows[flow]);
+        after.lost.saturating_sub(before.lost) as f64 / (after.sent - before.sent).max(1) as f64
+    }
+
+    /// What part of a flow's packets its receiver's host threw away.
+    pub(crate) fn dropped(&self, flow: usize, from_s: u64, to_s: u64) -> f64 {
+        let (before, after) = self.between(from_s, to_s, |second| second.flows[flow]);
+        (after.dropped - before.dropped) as f64 / (after.sent - before.sent).max(1) as f64
+    }
+
+    /// Bytes a second of the cubic flow, and what part of its packets was lost.
+    pub(crate) fn cubic(&self, from_s: u64, to_s: u64) -> (f64, f64) {
+        let (before, after) = self.between(from_s, to_s, |second| second.cubic);
+        let bytes = (after.came - before.came) as f64 * f64::from(PACKET);
+        let lost = (after.lost - before.lost) as f64 / (after.sent - before.sent).max(1) as f64;
+        (bytes / (to_s - from_s) as f64, lost)
+    }
+
+    /// How long a packet waits in the queue, in the mean (ms).
+    pub(crate) fn queue_ms(&self, from_s: u64, to_s: u64) -> f64 {
+        let (before, after) = self.between(from_s, to_s, |second| (second.waited_s, second.waits));
+        1e3 * (after.0 - before.0) / (after.1 - before.1).max(1) as f64
+    }
+
+    /// Jain's index of all our flows: (Σx)² ÷ (n Σx²).
+    pub(crate) fn jain(&self, from_s: u64, to_s: u64) -> f64 {
+        let count = self.seconds.first().map_or(0, |second| second.flows.len());
+        let rates: Vec<f64> = (0..count).map(|flow| self.bytes_s(flow, from_s, to_s)).collect();
+        let squares: f64 = rates.iter().map(|rate| rate * rate).sum();
+        rates.iter().sum::<f64>().powi(2) / (rates.len() as f64 * squares).max(f64::MIN_POSITIVE)
+    }
+}
+
+impl Case {
+    /// Runs it.
+    pub(crate) fn go(&self) -> anyhow::Result<Course> {
+        let mut pair = Pair::new(self.path.link()?);
+        for (number, ours) in self.flows.iter().enumerate() {
+            pair.add(self.flow(number as u64, *ours));
+        }
+        if self.flows.is_empty() {
+            // A pair without flows has nothing to wait for.
+            pair.add(self.flow(0, Ours { start_s: u64::from(u32::MAX), ..Ours::new(Kind::Fixed) }));
+        }
+        let mut seconds = vec![look(&pair)];
+        for second in 1..=self.seconds {
+            pair.run(Duration::from_secs(second), u64::MAX);
+            seconds.push(look(&pair));
+        }
+        for flight in pair.flights() {
+            if let Some(violation) = &flight.violation {
+                anyhow::bail!("a flow broke the protocol: {violation}");
+            }
+        }
+        Ok(Course { seconds })
+    }
+
+    fn flow(&self, number: u64, ours: Ours) -> Flow<Box<dyn Taker>> {
+        let seed = self.path.seed.wrapping_mul(16).wrapping_add(number);
+        let payload_bytes = PACKET - OVERHEAD;
+        let given = Config { rate_bytes_s: GIVEN * self.path.bytes_s(), packet_bytes: PACKET, seed };
+        let config = SenderConfig { payload_bytes, overhead_bytes: OVERHEAD, seed, has_ear: ours.has_ear };
+        let sender = Sender::new(config, OBJECT_BYTES, &Default::default(), ours.kind.controller(given));
+        let config = ReceiverConfig { payload_bytes, feedback_bytes_max: 1400 };
+        let receiver = Receiver::new(config, OBJECT_BYTES, Default::default());
+        let taker: Box<dyn Taker> = if ours.lies { Box::new(Liar(receiver)) } else { Box::new(receiver) };
+        let start = Duration::from_secs(ours.start_s);
+        Flow { start, sender, taker, overhead_bytes: OVERHEAD, has_drops: ours.has_count }
+    }
+}
+
+/// More than is sent in any run.
+const OBJECT_BYTES: u64 = 1 << 44;
+
+/// What part of the bottleneck `fixed` is told to send, and the paper's to begin with.
+pub(crate) const GIVEN: f64 = 0.95;
+
+fn look(pair: &Pair<Bottleneck, Box<dyn Taker>>) -> Second {
+    let flows = pair.flights().iter().map(|flight| {
+        let stats = flight.flow.sender.stats();
+        Mark {
+            acked_bytes: stats.acked_bytes,
+            sent: stats.sent_packets,
+            lost: stats.lost_packets - stats.spurious_packets.min(stats.lost_packets),
+            dropped: u64::from(flight.drops),
+        }
+    });
+    let link = &pair.link;
+    Second { flows: flows.collect(), cubic: link.cubic(), waits: link.waits, waited_s: link.waited_s }
+}
+
+/// A receiver that says of every loss that its host did it, and that it reads 10 Gbit/s.
+#[derive(Debug)]
+struct Liar(Receiver);
+
+impl Taker for Liar {
+    fn take(&mut self, arrival: &Arrival) {
+        self.0.take(arrival);
+    }
+
+    fn report(&mut self, now: Duration) -> Option<Feedback> {
+        let mut feedback = self.0.report(now)?;
+        for run in feedback.runs.iter_mut().filter(|run| 0 < run.missing) {
+            run.evidence = Evidence { host_drops: Some(true), is_marked: None, delay_us: None };
+        }
+        feedback.totals = Totals { drain_bytes_s: 1_250_000_000, ..feedback.totals };
+        Some(feedback)
+    }
+
+    fn due(&self) -> Option<Duration> {
+        self.0.due()
+    }
+
+    fn has_all(&self) -> bool {
+        self.0.has_all()
+    }
+}
+
+/// Runs them all, on all processors, and tells how far it is; in their order.
+pub(crate) fn all(name: &str, cases: &[Case]) -> anyhow::Result<Vec<Course>> {
+    let next = AtomicUsize::new(0);
+    let done = Mutex::new(Vec::new());
+    let work = || {
+        while let Some((number, case)) = cases.iter().enumerate().nth(next.fetch_add(1, Ordering::Relaxed)) {
+            let course = case.go();
+            let Ok(mut done) = done.lock() else { return };
+            done.push((number, course));
+            if done.len() % 20 == 0 || done.len() == cases.len() {
+                eprintln!("{name}: {} of {} runs", done.len(), cases.len());
+            }
+        }
+    };
+    thread::scope(|scope| {
+        for _ in 0..thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(work);
+        }
+    });
+    let mut done = done.into_inner().ok().context("a run failed")?;
+    done.sort_by_key(|(number, _)| *number);
+    done.into_iter().map(|(_, course)| course).collect()
+}

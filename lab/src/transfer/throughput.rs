@@ -1,0 +1,133 @@
+//! One flow alone on a path that loses packets at random.
+
+use barograph_transfer::controller::{Kind, Response};
+use serde_json::json;
+
+use super::path::{PACKET, Path};
+use super::run::{Case, Course, Ours, all};
+use super::{START_S, Setting, Table, percent};
+
+/// Mbit/s and round trip (ms).
+const PATHS: [(u64, u64); 9] =
+    [(100, 1), (100, 10), (100, 50), (100, 100), (300, 1), (300, 10), (300, 50), (300, 100), (1000, 1)];
+
+const LOSSES: [f64; 4] = [0.0, 1e-4, 1e-3, 1e-2];
+
+/// A third as long at 1 Gbit/s, where more packets are sent in that time than on any other path.
+const LARGE_MBIT_S: u64 = 1000;
+
+pub(crate) fn table(setting: Setting) -> anyhow::Result<Table> {
+    let paths: Vec<Path> = PATHS
+        .iter()
+        .flat_map(|&(mbit_s, rtt_ms)| {
+            LOSSES.map(|loss| Path { loss, ..Path::new(mbit_s, rtt_ms, setting.seed) })
+        })
+        .collect();
+    over(&paths, setting)
+}
+
+fn over(paths: &[Path], setting: Setting) -> anyhow::Result<Table> {
+    let cases: Vec<Case> = paths.iter().flat_map(|path| cases(path, setting.seconds)).collect();
+    let courses = all("throughput", &cases)?;
+    let per_path = Kind::ALL.len() + 1;
+    let (mut cells, mut numbers) = (Vec::new(), Vec::new());
+    let mut shares = vec![Vec::new(); per_path];
+    for ((path, courses), cases) in paths.iter().zip(courses.chunks(per_path)).zip(cases.chunks(per_path)) {
+        let equation = equation(path);
+        let mut row = vec![format!("{}, {} ms, {} %", path.mbit_s, path.rtt_ms, 100.0 * path.loss)];
+        for (number, (course, case)) in courses.iter().zip(cases).enumerate() {
+            let found = Found::new(course, case, number);
+            shares[number].push(found.share);
+            row.push(format!("{} / {} / {:.1}", percent(found.share), percent(found.lost), found.queue_ms));
+            numbers.push(json!({
+                "mbit_s": path.mbit_s, "rtt_ms": path.rtt_ms, "loss": path.loss,
+                "controller": Kind::ALL.get(number).map_or("cubic", |kind| kind.name()),
+                "share": found.share, "lost": found.lost, "queue_ms": found.queue_ms,
+                "highspeed_equation_share": equation,
+            }));
+        }
+        row.push(percent(equation));
+        cells.push(row);
+    }
+    let mut last = vec!["**share: mean; least**".to_owned()];
+    last.extend(shares.iter().map(|shares| {
+        let mean = shares.iter().sum::<f64>() / shares.len() as f64;
+        format!("**{}; {}**", percent(mean), percent(shares.iter().copied().fold(f64::INFINITY, f64::min)))
+    }));
+    last.push(String::new());
+    cells.push(last);
+    let mut header = vec!["Mbit/s, round trip, random loss"];
+    header.extend(Kind::ALL.map(Kind::name));
+    header.extend(["cubic (RFC 9438)", "highspeed's equation"]);
+    let legend = format!(
+        "% of the bottleneck that came and was new / % of packets lost / mean wait in the queue (ms). A queue of one product, at least 32 packets; \
+         {} s after {START_S} s of start, a third of that at 1 Gbit/s. `fixed` sends 95 % of the bottleneck, and the paper's begin with that.",
+        setting.seconds
+    );
+    Ok(Table::new("Throughput of one flow alone", &legend, &header, cells, numbers))
+}
+
+fn cases(path: &Path, seconds: u64) -> Vec<Case> {
+    let seconds = START_S + if path.mbit_s < LARGE_MBIT_S { seconds } else { seconds.div_ceil(3) };
+    let ours = Kind::ALL.map(|kind| Case { path: path.clone(), flows: vec![Ours::new(kind)], seconds });
+    let cubic = Case { path: Path { has_cubic: true, ..path.clone() }, flows: Vec::new(), seconds };
+    ours.into_iter().chain([cubic]).collect()
+}
+
+/// What a flow came to.
+struct Found {
+    share: f64,
+    lost: f64,
+    queue_ms: f64,
+}
+
+impl Found {
+    fn new(course: &Course, case: &Case, number: usize) -> Self {
+        let (from, to) = (START_S, case.seconds);
+        let (bytes_s, lost) = if number < Kind::ALL.len() {
+            (course.bytes_s(0, from, to), course.lost(0, from, to))
+        } else {
+            course.cubic(from, to)
+        };
+        Self { share: bytes_s / case.path.bytes_s(), lost, queue_ms: course.queue_ms(from, to) }
+    }
+}
+
+/// What part of the bottleneck RFC 3649's response function gives at the path's loss, were each an event of its own and no packet to wait.
+fn equation(path: &Path) -> f64 {
+    let window = Response::HighSpeed.window(path.loss);
+    (window * f64::from(PACKET) / (path.rtt_ms as f64 / 1e3) / path.bytes_s()).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(clippy::unwrap_used, reason = "a test may fail by panicking")]
+
+    use super::*;
+
+    #[test]
+    fn the_model_keeps_its_rate_where_equations_and_cubic_do_not() {
+        let path = Path { loss: 1e-3, ..Path::new(30, 100, 3) };
+        let table = over(&[path], Setting { seconds: 8, seed: 3 }).unwrap();
+        let share = |name: &str| {
+            table.rows.iter().find(|row| row["controller"] == name).unwrap()["share"].as_f64().unwrap()
+        };
+        assert!(share("model") > 0.85, "{}", table.text);
+        assert!(share("model") > 3.0 * share("cubic"), "{}", table.text);
+        assert!((0.9..=0.97).contains(&share("fixed")), "{}", table.text);
+        assert!(share("highspeed") < 0.4, "{}", table.text);
+        // 38 packets in 100 ms.
+        let equation = table.rows[0]["highspeed_equation_share"].as_f64().unwrap();
+        assert!((equation - 0.152).abs() < 0.002, "{equation}");
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_table() {
+        let rows = |seed| {
+            let path = Path { loss: 1e-2, ..Path::new(10, 10, seed) };
+            over(&[path], Setting { seconds: 4, seed }).unwrap().rows
+        };
+        assert_eq!(rows(3), rows(3));
+        assert_ne!(rows(3), rows(4));
+    }
+}
