@@ -24,6 +24,7 @@ use self::path::Path;
 use self::probe::Probe;
 use self::round::Round;
 use self::state::State;
+use super::limits::floor_bytes_s;
 use super::{Controller, Seen};
 
 /// Paces at the bandwidth that the path was seen to deliver, with about one bandwidth–delay product under way.
@@ -165,8 +166,8 @@ impl Controller for Model {
     }
 
     fn rate_bytes_s(&self) -> f64 {
-        // RFC 5348 §4.3: a packet in 64 s is the least that still asks the path.
-        (self.rate_bytes_s * 0.5_f64.powi(self.silences)).clamp(self.packet_bytes / 64.0, RATE_MAX_BYTES_S)
+        let least = floor_bytes_s(self.packet_bytes);
+        (self.rate_bytes_s * 0.5_f64.powi(self.silences)).clamp(least, RATE_MAX_BYTES_S)
     }
 
     fn window_bytes(&self) -> u64 {
