@@ -45,7 +45,7 @@ pub fn fuzz_sender(data: &[u8]) {
                 let feedback = Feedback {
                     start,
                     runs: (0..arg % 5).map(|_| run(&mut next)).collect(),
-                    echo: (step & 8 == 0).then(|| Echo {
+                    echo: (step & 8 == 0).then_some(Echo {
                         number: top,
                         sent_us: now.as_micros() as u32,
                         held_us: 9,
