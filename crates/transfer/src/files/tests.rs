@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+mod full;
 mod jailed;
 mod journal;
 mod resumed;

@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use super::{Destination, FileError, GROUP_BYTES, Kept, Node, Tree};
 
 impl Destination {
-    /// BLAKE3 of a file's data (see [`Source::digest`](super::Source::digest)) once all is there. Groups whose hash was not kept are read.
+    /// BLAKE3 of a file's data (see [`Source::digest`](crate::files::Source::digest)) once all is there. Groups whose hash was not kept are read.
     ///
     /// # Errors
     /// What the system refuses; [`FileError::Incomplete`].
