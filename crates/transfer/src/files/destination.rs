@@ -201,9 +201,8 @@ impl Destination {
             let Some(piece) = self.manifest.pieces(at..end).next() else { break };
             let part = (piece.object.start - offset) as usize..(piece.object.end - offset) as usize;
             let part = bytes.get(part).unwrap_or_default();
-            let path = self.shown(piece.entry);
-            let file = self.file(piece.entry)?;
-            file.write_all_at(part, piece.at).map_err(|error| FileError::io(path, "written", error))?;
+            let wrote = self.file(piece.entry)?.write_all_at(part, piece.at);
+            wrote.map_err(|error| FileError::io(self.shown(piece.entry), "written", error))?;
             self.dirty.insert(piece.entry);
             self.written.insert(piece.object.clone());
             self.fresh.insert(piece.object.clone());
@@ -291,7 +290,7 @@ impl Destination {
             return Err(FileError::Incomplete { missing: self.manifest.bytes() });
         };
         let Kind::File { size, .. } = &found.kind else { return Err(FileError::Link(found.shown())) };
-        let (partial, path) = (&self.partial, self.jail.shown(&found.path));
+        let (partial, jail) = (&self.partial, &self.jail);
         let mut is_new = false;
         let (file, gone) = self.open.get_or(entry, || {
             let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -302,12 +301,17 @@ impl Destination {
                     .and_then(|()| openat(partial, &name, flags, mode)),
                 _ => Err(error),
             });
-            let file = File::from(opened.map_err(|error| FileError::io(&path, "opened", error))?);
-            let length = file.metadata().map_err(|error| FileError::io(&path, "opened", error))?.len();
+            let file =
+                File::from(opened.map_err(|error| FileError::io(jail.shown(&found.path), "opened", error))?);
+            let length = file
+                .metadata()
+                .map_err(|error| FileError::io(jail.shown(&found.path), "opened", error))?
+                .len();
             if length != *size {
                 // Holes are what is never written.
-                file.set_len(*size)
-                    .map_err(|error| FileError::io(&path, "made as long as it will be", error))?;
+                file.set_len(*size).map_err(|error| {
+                    FileError::io(jail.shown(&found.path), "made as long as it will be", error)
+                })?;
                 is_new = true;
             }
             Ok::<_, FileError>(file)

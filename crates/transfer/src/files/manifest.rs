@@ -214,10 +214,8 @@ impl Manifest {
 
     /// Where an entry's bytes are in the object; empty if there is no such entry.
     pub fn range(&self, entry: usize) -> Range<u64> {
-        match (self.starts.get(entry), self.entries.get(entry)) {
-            (Some(start), Some(entry)) => *start..start + entry.stored(),
-            _ => self.bytes..self.bytes,
-        }
+        let start = |entry| self.starts.get(entry).copied().unwrap_or(self.bytes);
+        start(entry)..start(entry.saturating_add(1))
     }
 
     /// A range of the object by files and extents, in order; what is beyond the object is left out.
