@@ -1,5 +1,7 @@
 //! What the fuzzers run, as plain functions, so that `cargo test` can replay their corpora.
 
+#[cfg(feature = "files")]
+mod files;
 mod sender;
 
 use std::collections::BTreeSet;
@@ -11,6 +13,8 @@ use rangemap::RangeSet;
 use crate::wire::{DataHead, Feedback, Header, Kind, Note};
 use crate::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal};
 
+#[cfg(feature = "files")]
+pub use self::files::{fuzz_journal, fuzz_manifest};
 pub use self::sender::fuzz_sender;
 
 /// Decodes `data` as a datagram, and as the body of every kind; what is accepted is written again as it was.
@@ -355,5 +359,10 @@ mod tests {
         replay("datagram", fuzz_datagram);
         replay("receiver", fuzz_receiver);
         replay("sender", fuzz_sender);
+        #[cfg(feature = "files")]
+        {
+            replay("manifest", fuzz_manifest);
+            replay("journal", fuzz_journal);
+        }
     }
 }

@@ -23,7 +23,7 @@ mod data;
 mod feedback;
 #[cfg(test)]
 mod tests;
-mod varint;
+pub(crate) mod varint;
 
 use thiserror::Error;
 

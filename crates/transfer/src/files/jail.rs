@@ -1,0 +1,102 @@
+//! A directory that no path leads out of.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, statat};
+use rustix::io::Errno;
+
+use super::FileError;
+use super::path::{check_path, shown};
+
+const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
+/// Paths are opened component by component, each below the descriptor of the last and none through a link. So it holds on every kernel and
+/// under every filter of calls, and against links that come while it walks.
+#[derive(Debug)]
+pub(super) struct Jail {
+    root: OwnedFd,
+    path: PathBuf,
+    /// The directory that was opened last: entries are in order, so the next is mostly in the same.
+    last: Option<(Vec<u8>, OwnedFd)>,
+}
+
+impl Jail {
+    /// Of the directory at `path`, whatever links lead there: it is the user's own word.
+    pub(super) fn open(path: &Path) -> Result<Self, FileError> {
+        let root = openat(CWD, path, DIRECTORY, Mode::empty())
+            .map_err(|error| FileError::io(path, "opened", error))?;
+        Ok(Self { root, path: path.into(), last: None })
+    }
+
+    pub(super) fn root(&self) -> BorrowedFd<'_> {
+        self.root.as_fd()
+    }
+
+    /// A path below it, for messages.
+    pub(super) fn shown(&self, path: &[u8]) -> PathBuf {
+        self.path.join(shown(path))
+    }
+
+    /// The directory that `path` is in, and its name there; `None` if there is none and it is not to be `made`.
+    pub(super) fn parent<'a>(
+        &mut self,
+        path: &'a [u8],
+        made: bool,
+    ) -> Result<Option<(BorrowedFd<'_>, &'a [u8])>, FileError> {
+        check_path(path)?;
+        let Some(slash) = path.iter().rposition(|byte| *byte == b'/') else {
+            return Ok(Some((self.root.as_fd(), path)));
+        };
+        let (above, name) = (&path[..slash], &path[slash + 1..]);
+        if self.last.as_ref().is_none_or(|(last, _)| last != above) {
+            let Some(opened) = self.walk(above, made)? else { return Ok(None) };
+            self.last = Some((above.to_vec(), opened));
+        }
+        Ok(self.last.as_ref().map(|(_, fd)| (fd.as_fd(), name)))
+    }
+
+    /// The directory at `path`; `None` if there is none.
+    pub(super) fn directory(&mut self, path: &[u8]) -> Result<Option<OwnedFd>, FileError> {
+        check_path(path)?;
+        self.walk(path, false)
+    }
+
+    /// Whether there is something at `path`; a link is something.
+    pub(super) fn kind(&mut self, path: &[u8]) -> Result<Option<rustix::fs::FileType>, FileError> {
+        let Some((parent, name)) = self.parent(path, false)? else { return Ok(None) };
+        match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(rustix::fs::FileType::from_raw_mode(stat.st_mode))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(FileError::io(self.shown(path), "found", error)),
+        }
+    }
+
+    fn walk(&self, path: &[u8], made: bool) -> Result<Option<OwnedFd>, FileError> {
+        let mut at: Option<OwnedFd> = None;
+        for name in path.split(|byte| *byte == b'/') {
+            let below = at.as_ref().map_or(self.root.as_fd(), AsFd::as_fd);
+            let opened = openat(below, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
+            let opened = match opened {
+                Err(Errno::NOENT) if made => {
+                    // As the user's umask will have it.
+                    match mkdirat(below, name, Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(error) => return Err(FileError::io(self.shown(path), "made", error)),
+                    }
+                    openat(below, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
+                }
+                other => other,
+            };
+            at = match opened {
+                Ok(fd) => Some(fd),
+                Err(Errno::NOENT) => return Ok(None),
+                Err(Errno::LOOP | Errno::NOTDIR | Errno::MLINK) => {
+                    return Err(FileError::Jailed(self.shown(path)));
+                }
+                Err(error) => return Err(FileError::io(self.shown(path), "opened", error)),
+            };
+        }
+        Ok(at)
+    }
+}

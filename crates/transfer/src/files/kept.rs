@@ -1,0 +1,197 @@
+//! What a journal says: pure, of bytes.
+
+use std::ops::Range;
+
+use rangemap::RangeSet;
+
+use super::TransferId;
+use crate::wire::varint;
+
+/// What it begins with; the last byte is the version.
+const MAGIC: [u8; 4] = *b"BGJ\x01";
+
+/// Of a check: a torn record passes once in 2^64.
+const CHECK_BYTES: usize = 8;
+
+/// Ranges or nodes of a record: 50 KB, so that a torn record costs little.
+pub(super) const ITEMS_MAX: usize = 1024;
+
+/// Bytes of a record's body: the longest list is of the directories to be made, a million at 4 bytes.
+const BODY_BYTES_MAX: usize = 1 << 23;
+
+const HELD: u8 = 1;
+const NODES: u8 = 2;
+const PLACING: u8 = 3;
+
+/// A subtree of a file's BLAKE3 (see [`Tree`](super::Tree)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// Which entry's.
+    pub entry: u64,
+    /// 2^`level` groups.
+    pub level: u8,
+    /// Which of its level.
+    pub index: u64,
+    /// Its chaining value.
+    pub value: [u8; 32],
+}
+
+/// What became durable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Record {
+    /// These ranges of the object.
+    Held(Vec<Range<u64>>),
+    /// These subtrees, all of whose bytes were durable before.
+    Nodes(Vec<Node>),
+    /// All is there and verified: files get their names now, and these directories are to be made.
+    Placing(Vec<u64>),
+}
+
+/// All that a journal says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Kept {
+    /// What is durable.
+    pub held: RangeSet<u64>,
+    /// Subtrees.
+    pub nodes: Vec<Node>,
+    /// Set when files get their names: the directories to be made.
+    pub placing: Option<Vec<u64>>,
+}
+
+/// The check of the last record, which that of the next depends on: what is left of an older journal does not fit.
+pub type Check = [u8; CHECK_BYTES];
+
+impl Kept {
+    /// What a journal begins with: magic, transfer, digest of the manifest, check.
+    pub fn head(id: TransferId, manifest: &[u8; 32]) -> Vec<u8> {
+        let mut head = [&MAGIC[..], &id.0, manifest].concat();
+        head.extend(check(&[0; CHECK_BYTES], &head));
+        head
+    }
+
+    /// Reads a journal: what its whole records say, how many bytes they take, and the check of the last. What follows a record that is not
+    /// whole is not read: it was never told to be durable. `None` if the journal is of another transfer or of other files.
+    ///
+    /// What is read is never more than `object_bytes` long.
+    pub fn read(
+        bytes: &[u8],
+        id: TransferId,
+        manifest: &[u8; 32],
+        object_bytes: u64,
+    ) -> Option<(Self, usize, Check)> {
+        let head = Self::head(id, manifest);
+        let mut rest = bytes.strip_prefix(&head[..])?;
+        let mut last: Check = head.last_chunk().copied().unwrap_or_default();
+        let mut kept = Self::default();
+        while let Some((record, next, after)) = take_record(rest, &last, object_bytes) {
+            (last, rest) = (next, after);
+            match record {
+                Record::Held(ranges) => kept.held.extend(ranges),
+                Record::Nodes(nodes) => kept.nodes.extend(nodes),
+                Record::Placing(made) => kept.placing = Some(made),
+            }
+        }
+        Some((kept, bytes.len() - rest.len(), last))
+    }
+
+    /// The records that say the same; the fewest.
+    pub fn records(&self) -> Vec<Record> {
+        let ranges: Vec<Range<u64>> = self.held.iter().cloned().collect();
+        let mut records: Vec<Record> =
+            ranges.chunks(ITEMS_MAX).map(|some| Record::Held(some.to_vec())).collect();
+        records.extend(self.nodes.chunks(ITEMS_MAX).map(|some| Record::Nodes(some.to_vec())));
+        records.extend(self.placing.clone().map(Record::Placing));
+        records
+    }
+}
+
+impl Record {
+    /// Appends it behind the record that has `last`; its own check.
+    pub fn put(&self, out: &mut Vec<u8>, last: &Check) -> Check {
+        let start = out.len();
+        out.extend([match self {
+            Self::Held(_) => HELD,
+            Self::Nodes(_) => NODES,
+            Self::Placing(_) => PLACING,
+        }]);
+        let mut body = vec![];
+        match self {
+            Self::Held(ranges) => {
+                for range in ranges {
+                    varint::put(&mut body, range.start);
+                    varint::put(&mut body, range.end - range.start);
+                }
+            }
+            Self::Nodes(nodes) => {
+                for node in nodes {
+                    varint::put(&mut body, node.entry);
+                    body.push(node.level);
+                    varint::put(&mut body, node.index);
+                    body.extend(node.value);
+                }
+            }
+            Self::Placing(made) => made.iter().for_each(|entry| varint::put(&mut body, *entry)),
+        }
+        out.extend((body.len() as u32).to_be_bytes());
+        out.extend(body);
+        let check = check(last, out.get(start..).unwrap_or_default());
+        out.extend(check);
+        check
+    }
+}
+
+/// The next record, its check, and what follows; `None` if it is not whole or says what cannot be.
+fn take_record<'a>(bytes: &'a [u8], last: &Check, object_bytes: u64) -> Option<(Record, Check, &'a [u8])> {
+    let ([kind, length @ ..], rest) = bytes.split_first_chunk::<5>()?;
+    let length = u32::from_be_bytes(*length) as usize;
+    if BODY_BYTES_MAX < length {
+        return None;
+    }
+    let (mut body, rest) = rest.split_at_checked(length)?;
+    let (told, rest) = rest.split_first_chunk::<CHECK_BYTES>()?;
+    if check(last, bytes.get(..5 + length)?) != *told {
+        return None;
+    }
+    let record = match *kind {
+        HELD => {
+            let mut ranges = vec![];
+            while !body.is_empty() {
+                let start = varint::take(&mut body, "").ok()?;
+                let end = start + varint::take(&mut body, "").ok()?;
+                if end <= start || object_bytes < end {
+                    return None;
+                }
+                ranges.push(start..end);
+            }
+            Record::Held(ranges)
+        }
+        NODES => {
+            let mut nodes = vec![];
+            while !body.is_empty() {
+                let entry = varint::take(&mut body, "").ok()?;
+                let (level, after) = body.split_first()?;
+                body = after;
+                let index = varint::take(&mut body, "").ok()?;
+                let (value, after) = body.split_first_chunk()?;
+                body = after;
+                nodes.push(Node { entry, level: *level, index, value: *value });
+            }
+            Record::Nodes(nodes)
+        }
+        PLACING => {
+            let mut made = vec![];
+            while !body.is_empty() {
+                made.push(varint::take(&mut body, "").ok()?);
+            }
+            Record::Placing(made)
+        }
+        _ => return None,
+    };
+    Some((record, *told, rest))
+}
+
+/// It is against torn writes and mixed-up files, not against who can write to the user's own directory.
+fn check(last: &Check, record: &[u8]) -> Check {
+    let hash = blake3::Hasher::new().update(last).update(record).finalize();
+    hash.as_bytes().first_chunk().copied().unwrap_or_default()
+}

@@ -1,0 +1,301 @@
+//! What is sent: entries, and the object that their bytes make.
+
+mod codec;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::path::PathBuf;
+
+use rangemap::RangeSet;
+use thiserror::Error;
+
+use super::path::{PathError, check_path, shown};
+use crate::wire::{NUMBER_MAX, WireError};
+
+/// Entries of a manifest. A receiver keeps some 150 bytes of each beside its path: 150 MiB. Trees with more are better packed first.
+pub(super) const ENTRIES_MAX: usize = 1 << 20;
+
+/// Extents of data of all sparse files, 24 bytes each; a file that would have more is sent with its holes as zeros.
+pub(super) const EXTENTS_MAX: usize = 1 << 20;
+
+/// Bytes of an encoded manifest: a hundred and more for each entry.
+pub(super) const ENCODED_BYTES_MAX: usize = 1 << 27;
+
+/// When something was modified (POSIX.1-2017 §4.16): it is after 1970 by so many seconds and nanoseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Modified {
+    /// Seconds, negative before 1970.
+    pub seconds: i64,
+    /// Nanoseconds, below 10^9.
+    pub nanos: u32,
+}
+
+/// What an entry is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A regular file.
+    File {
+        /// Bytes from its beginning to its end, holes among them.
+        size: u64,
+        /// Where its data are, if it has holes: ascending, apart, not empty, within `size`.
+        extents: Option<Vec<Range<u64>>>,
+    },
+    /// A directory; directories that only lead to other entries need none.
+    Directory,
+    /// A symbolic link.
+    Link {
+        /// What it says.
+        target: Vec<u8>,
+    },
+}
+
+/// One thing to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
+    /// Its path below the destination: bytes in whatever encoding they are, `/` between components.
+    pub path: Vec<u8>,
+    /// What it is.
+    pub kind: Kind,
+    /// Permissions of owner, group and others (`0o777` at most; 0 for links). Set-user-ID, set-group-ID and sticky bits do not travel:
+    /// they would give rights that were the sender's to give on another host.
+    pub mode: u16,
+    /// When it was last modified.
+    pub modified: Modified,
+}
+
+impl Entry {
+    /// Bytes of the object that are its own.
+    pub fn stored(&self) -> u64 {
+        match &self.kind {
+            Kind::File { size, extents: None } => *size,
+            Kind::File { extents: Some(extents), .. } => {
+                extents.iter().map(|data| data.end - data.start).sum()
+            }
+            _ => 0,
+        }
+    }
+
+    /// Its path, for messages.
+    pub fn shown(&self) -> PathBuf {
+        shown(&self.path)
+    }
+}
+
+/// Why entries make no manifest, or bytes are none.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum ManifestError {
+    /// They end too early, or carry a number that cannot be.
+    #[error("the manifest is damaged: {0}")]
+    Wire(#[from] WireError),
+    /// They begin like no manifest of this version.
+    #[error("this is no manifest of version 1")]
+    Version,
+    /// They go on after its end.
+    #[error("the manifest goes on for {0} bytes after its end")]
+    Trailing(usize),
+    /// A path may not travel.
+    #[error(transparent)]
+    Path(#[from] PathError),
+    /// Two entries have one path, or are not in order.
+    #[error("{0:?} comes twice, or out of order")]
+    Order(PathBuf),
+    /// An entry is below one that is no directory.
+    #[error("{0:?} is below something that is no directory")]
+    Below(PathBuf),
+    /// A field has a value that it cannot have.
+    #[error("{0:?} has {1}")]
+    Field(PathBuf, &'static str),
+    /// There is too much.
+    #[error("{0} {1}, where {2} are the most")]
+    TooMany(u64, &'static str, u64),
+}
+
+/// A part of the object within one file's extent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Piece {
+    /// The entry whose it is.
+    pub entry: usize,
+    /// Where it is in the object.
+    pub object: Range<u64>,
+    /// Where it begins in the file.
+    pub at: u64,
+}
+
+/// What is sent. The object is the data of all files, end to end in the order of the entries, without holes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Manifest {
+    entries: Vec<Entry>,
+    /// Where each entry's bytes begin in the object.
+    starts: Vec<u64>,
+    /// Of each sparse file, where its extents begin in its stored bytes.
+    sparse: HashMap<usize, Vec<u64>>,
+    bytes: u64,
+}
+
+impl Manifest {
+    /// Of `entries` in any order.
+    ///
+    /// # Errors
+    /// What one of them has that cannot be, or of what there is too much.
+    pub fn new(mut entries: Vec<Entry>) -> Result<Self, ManifestError> {
+        entries.sort_by(|a, b| by_component(&a.path, &b.path));
+        Self::ordered(entries)
+    }
+
+    /// Of `entries` in their order: component by component, so that what is below a directory follows it.
+    fn ordered(entries: Vec<Entry>) -> Result<Self, ManifestError> {
+        if ENTRIES_MAX < entries.len() {
+            return Err(ManifestError::TooMany(entries.len() as u64, "entries", ENTRIES_MAX as u64));
+        }
+        let (mut starts, mut sparse) = (Vec::with_capacity(entries.len()), HashMap::new());
+        let (mut bytes, mut extents_all, mut encoded) = (0u64, 0, codec::HEAD_BYTES_MAX);
+        let (mut before, mut leaf): (Option<&Entry>, Option<&Entry>) = (None, None);
+        for (index, entry) in entries.iter().enumerate() {
+            check_path(&entry.path)?;
+            check_fields(entry)?;
+            if before.is_some_and(|before| by_component(&before.path, &entry.path) != Ordering::Less) {
+                return Err(ManifestError::Order(entry.shown()));
+            }
+            if leaf.is_some_and(|leaf| is_below(&entry.path, &leaf.path)) {
+                return Err(ManifestError::Below(entry.shown()));
+            }
+            if entry.kind != Kind::Directory {
+                leaf = Some(entry);
+            }
+            starts.push(bytes);
+            if let Kind::File { extents: Some(extents), .. } = &entry.kind {
+                extents_all += extents.len();
+                let begins = extents.iter().scan(0, |end, data| {
+                    let begin = *end;
+                    *end += data.end - data.start;
+                    Some(begin)
+                });
+                sparse.insert(index, begins.collect());
+            }
+            // Both are below 2^62.
+            bytes += entry.stored();
+            if NUMBER_MAX < bytes {
+                return Err(ManifestError::TooMany(bytes, "bytes", NUMBER_MAX));
+            }
+            if EXTENTS_MAX < extents_all {
+                return Err(ManifestError::TooMany(extents_all as u64, "extents", EXTENTS_MAX as u64));
+            }
+            encoded += codec::entry_len(entry);
+            before = Some(entry);
+        }
+        if ENCODED_BYTES_MAX < encoded {
+            return Err(ManifestError::TooMany(
+                encoded as u64,
+                "bytes of a manifest",
+                ENCODED_BYTES_MAX as u64,
+            ));
+        }
+        Ok(Self { entries, starts, sparse, bytes })
+    }
+
+    /// What is sent, in order.
+    pub fn entries(&self) -> &[Entry] {
+        &self.entries
+    }
+
+    /// The regular files, with their places in [`entries`](Self::entries).
+    pub fn files(&self) -> impl Iterator<Item = (usize, &Entry)> {
+        self.entries.iter().enumerate().filter(|(_, entry)| matches!(entry.kind, Kind::File { .. }))
+    }
+
+    /// Bytes of the object.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Where an entry's bytes are in the object; empty if there is no such entry.
+    pub fn range(&self, entry: usize) -> Range<u64> {
+        let start = |entry| self.starts.get(entry).copied().unwrap_or(self.bytes);
+        start(entry)..start(entry.saturating_add(1))
+    }
+
+    /// A range of the object by files and extents, in order; what is beyond the object is left out.
+    pub fn pieces(&self, range: Range<u64>) -> impl Iterator<Item = Piece> {
+        let end = range.end.min(self.bytes);
+        let mut at = range.start;
+        std::iter::from_fn(move || {
+            if end <= at {
+                return None;
+            }
+            let piece = self.piece(at..end)?;
+            at = piece.object.end;
+            Some(piece)
+        })
+    }
+
+    /// The beginning of a range that is within the object, as far as it is in one extent.
+    fn piece(&self, range: Range<u64>) -> Option<Piece> {
+        // Of entries that begin at the same place, all but the last are empty.
+        let entry = self.starts.partition_point(|start| *start <= range.start).checked_sub(1)?;
+        let of = self.range(entry);
+        let within = range.start - of.start;
+        let (at, end) = match (&self.entries.get(entry)?.kind, self.sparse.get(&entry)) {
+            (Kind::File { extents: Some(extents), .. }, Some(begins)) => {
+                let index = begins.partition_point(|begin| *begin <= within).checked_sub(1)?;
+                let (data, begin) = (extents.get(index)?, begins.get(index)?);
+                (data.start + (within - begin), of.start + begin + (data.end - data.start))
+            }
+            _ => (within, of.end),
+        };
+        Some(Piece { entry, object: range.start..end.min(range.end), at })
+    }
+
+    /// BLAKE3 of the encoded manifest.
+    pub fn digest(&self) -> [u8; 32] {
+        *blake3::hash(&self.encode()).as_bytes()
+    }
+
+    /// `held` without what is beyond the object.
+    pub(super) fn within(&self, mut held: RangeSet<u64>) -> RangeSet<u64> {
+        held.remove(self.bytes..u64::MAX);
+        held
+    }
+}
+
+fn check_fields(entry: &Entry) -> Result<(), ManifestError> {
+    let wrong = |what| Err(ManifestError::Field(entry.shown(), what));
+    if 0o777 < entry.mode || matches!(entry.kind, Kind::Link { .. }) && entry.mode != 0 {
+        return wrong("permissions beyond those of owner, group and others");
+    }
+    if 1_000_000_000 <= entry.modified.nanos {
+        return wrong("a second of more than 10^9 nanoseconds");
+    }
+    match &entry.kind {
+        Kind::File { size, .. } if NUMBER_MAX < *size => wrong("more bytes than a file can have"),
+        Kind::File { size, extents: Some(extents) } => {
+            let mut end = None;
+            for data in extents {
+                if data.end <= data.start || *size < data.end || end.is_some_and(|end| data.start <= end) {
+                    return wrong("extents that are empty, touch, or are beyond its end");
+                }
+                end = Some(data.end);
+            }
+            let is_whole = *size == 0 || extents.first().is_some_and(|data| *data == (0..*size));
+            if is_whole { wrong("extents without a hole") } else { Ok(()) }
+        }
+        Kind::Link { target } if target.is_empty() || super::path::PATH_BYTES_MAX < target.len() => {
+            wrong("a target that is empty or too long")
+        }
+        Kind::Link { target } if target.contains(&0) => wrong("a target with a NUL in it"),
+        _ => Ok(()),
+    }
+}
+
+/// By components: `a/b` comes after `a` and before `a b`, although `/` is above a blank.
+fn by_component(a: &[u8], b: &[u8]) -> Ordering {
+    let rank = |byte: &u8| if *byte == b'/' { 0 } else { u16::from(*byte) + 1 };
+    a.iter().map(rank).cmp(b.iter().map(rank))
+}
+
+fn is_below(path: &[u8], above: &[u8]) -> bool {
+    path.strip_prefix(above).is_some_and(|rest| rest.first() == Some(&b'/'))
+}

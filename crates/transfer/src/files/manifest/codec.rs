@@ -1,0 +1,155 @@
+//! A manifest as bytes: one way to write each, bounded, in proportion to what is read (`docs/spec/transfer.md`).
+
+use super::super::path::{PATH_BYTES_MAX, shown};
+use super::{ENCODED_BYTES_MAX, ENTRIES_MAX, Entry, Kind, Manifest, ManifestError, Modified};
+use crate::wire::{WireError, varint};
+
+/// What it begins with; the last byte is the version.
+const MAGIC: [u8; 4] = *b"BGM\x01";
+
+pub(super) const HEAD_BYTES_MAX: usize = MAGIC.len() + 8;
+
+const FILE: u8 = 0;
+const SPARSE: u8 = 1;
+const DIRECTORY: u8 = 2;
+const LINK: u8 = 3;
+
+/// The least that an entry takes: kind, length of the path and a byte of it, mode, time.
+const ENTRY_BYTES_MIN: usize = 1 + 2 + 1 + 9;
+
+impl Manifest {
+    /// As bytes.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = MAGIC.to_vec();
+        varint::put(&mut out, self.entries.len() as u64);
+        for entry in &self.entries {
+            put_entry(&mut out, entry);
+        }
+        out
+    }
+
+    /// Reads what [`encode`](Self::encode) wrote, and nothing else: other bytes for the same manifest are refused.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(bytes: &[u8]) -> Result<Self, ManifestError> {
+        if ENCODED_BYTES_MAX < bytes.len() {
+            let (asked, allowed) = (bytes.len() as u64, ENCODED_BYTES_MAX as u64);
+            return Err(ManifestError::TooMany(asked, "bytes of a manifest", allowed));
+        }
+        let mut rest = bytes.strip_prefix(&MAGIC).ok_or(ManifestError::Version)?;
+        let count = varint::take(&mut rest, "the number of entries")?;
+        if ENTRIES_MAX as u64 <= count.saturating_sub(1) {
+            return Err(ManifestError::TooMany(count, "entries", ENTRIES_MAX as u64));
+        }
+        // Not what it says, but what it can be.
+        let mut entries = Vec::with_capacity((count as usize).min(rest.len() / ENTRY_BYTES_MIN + 1));
+        for _ in 0..count {
+            entries.push(take_entry(&mut rest)?);
+        }
+        if !rest.is_empty() {
+            return Err(ManifestError::Trailing(rest.len()));
+        }
+        Self::ordered(entries)
+    }
+}
+
+/// Bytes of an entry.
+pub(super) fn entry_len(entry: &Entry) -> usize {
+    let text = |bytes: &[u8]| varint::len(bytes.len() as u64) + bytes.len();
+    let head = 1 + text(&entry.path) + varint::len(u64::from(entry.mode)) + 8;
+    head + varint::len(u64::from(entry.modified.nanos))
+        + match &entry.kind {
+            Kind::File { size, extents: None } => varint::len(*size),
+            Kind::File { size, extents: Some(extents) } => {
+                let mut end = 0;
+                let each = extents.iter().map(|data| {
+                    let gap = data.start - std::mem::replace(&mut end, data.end);
+                    varint::len(gap) + varint::len(data.end - data.start)
+                });
+                varint::len(*size) + varint::len(extents.len() as u64) + each.sum::<usize>()
+            }
+            Kind::Directory => 0,
+            Kind::Link { target } => text(target),
+        }
+}
+
+fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
+    out.push(match &entry.kind {
+        Kind::File { extents: None, .. } => FILE,
+        Kind::File { extents: Some(_), .. } => SPARSE,
+        Kind::Directory => DIRECTORY,
+        Kind::Link { .. } => LINK,
+    });
+    put_text(out, &entry.path);
+    varint::put(out, u64::from(entry.mode));
+    out.extend(entry.modified.seconds.to_be_bytes());
+    varint::put(out, u64::from(entry.modified.nanos));
+    match &entry.kind {
+        Kind::File { size, extents } => {
+            varint::put(out, *size);
+            if let Some(extents) = extents {
+                varint::put(out, extents.len() as u64);
+                let mut end = 0;
+                for data in extents {
+                    varint::put(out, data.start - end);
+                    varint::put(out, data.end - data.start);
+                    end = data.end;
+                }
+            }
+        }
+        Kind::Directory => {}
+        Kind::Link { target } => put_text(out, target),
+    }
+}
+
+fn take_entry(rest: &mut &[u8]) -> Result<Entry, ManifestError> {
+    let (kind, after) = rest.split_first().ok_or(WireError::Truncated("an entry"))?;
+    *rest = after;
+    let path = take_text(rest, "a path")?;
+    let mode = varint::take(rest, "permissions")?;
+    let mode = u16::try_from(mode).map_err(|_| WireError::TooLarge("permissions", mode))?;
+    let (seconds, after) = rest.split_first_chunk().ok_or(WireError::Truncated("a time"))?;
+    *rest = after;
+    let modified =
+        Modified { seconds: i64::from_be_bytes(*seconds), nanos: varint::take_u32(rest, "nanoseconds")? };
+    let kind = match *kind {
+        FILE => Kind::File { size: varint::take(rest, "a size")?, extents: None },
+        SPARSE => {
+            let size = varint::take(rest, "a size")?;
+            let count = varint::take(rest, "the number of extents")?;
+            let mut extents = vec![];
+            let mut end: u64 = 0;
+            // Each takes two bytes at least: the bytes end before memory does.
+            for _ in 0..count {
+                // Numbers of 62 bits: the sums cannot overflow while `end` is within the size.
+                let start = end + varint::take(rest, "an extent")?;
+                end = start + varint::take(rest, "an extent")?;
+                if size < end {
+                    return Err(WireError::TooLarge("the end of an extent", end).into());
+                }
+                extents.push(start..end);
+            }
+            Kind::File { size, extents: Some(extents) }
+        }
+        DIRECTORY => Kind::Directory,
+        LINK => Kind::Link { target: take_text(rest, "a link's target")? },
+        _ => return Err(ManifestError::Field(shown(&path), "a kind that is unknown")),
+    };
+    Ok(Entry { path, kind, mode, modified })
+}
+
+fn put_text(out: &mut Vec<u8>, bytes: &[u8]) {
+    varint::put(out, bytes.len() as u64);
+    out.extend(bytes);
+}
+
+fn take_text(rest: &mut &[u8], what: &'static str) -> Result<Vec<u8>, WireError> {
+    let length = varint::take(rest, what)?;
+    if PATH_BYTES_MAX as u64 <= length.saturating_sub(1) {
+        return Err(WireError::TooLarge(what, length));
+    }
+    let (text, after) = rest.split_at_checked(length as usize).ok_or(WireError::Truncated(what))?;
+    *rest = after;
+    Ok(text.to_vec())
+}

@@ -1,0 +1,155 @@
+#![allow(clippy::unwrap_used, clippy::single_range_in_vec_init)]
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn file(path: &[u8], size: u64, extents: Option<Vec<Range<u64>>>) -> Entry {
+    let modified = Modified { seconds: -3, nanos: 999_999_999 };
+    Entry { path: path.to_vec(), kind: Kind::File { size, extents }, mode: 0o640, modified }
+}
+
+fn with(path: &[u8], kind: Kind) -> Entry {
+    Entry { path: path.to_vec(), kind, mode: 0, modified: Modified::default() }
+}
+
+#[test]
+fn places_go_on_from_file_to_file_and_skip_holes() {
+    let manifest = Manifest::new(vec![
+        file(b"d/a", 10, None),
+        with(b"d", Kind::Directory),
+        file(b"d/empty", 0, None),
+        file(b"d/holes", 100, Some(vec![10..15, 90..100])),
+        file(b"d/only-a-hole", 1 << 40, Some(vec![])),
+        file(b"e\xff", 7, None),
+    ])
+    .unwrap();
+    assert_eq!(manifest.bytes(), 10 + 15 + 7);
+    let pieces: Vec<_> =
+        manifest.pieces(5..u64::MAX).map(|piece| (piece.entry, piece.object, piece.at)).collect();
+    assert_eq!(pieces, [(1, 5..10, 5), (3, 10..15, 10), (3, 15..25, 90), (5, 25..32, 0)]);
+    assert_eq!(manifest.pieces(17..18).map(|piece| piece.at).collect::<Vec<_>>(), [92]);
+    assert_eq!(manifest.pieces(32..40).count(), 0);
+    assert_eq!(manifest.range(3), 10..25);
+    assert_eq!(manifest.files().count(), 5);
+    assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest));
+}
+
+#[test]
+fn what_cannot_be_is_refused() {
+    let error = |entries: Vec<Entry>| Manifest::new(entries).unwrap_err();
+    for path in [
+        &b""[..],
+        b"/etc/passwd",
+        b"a//b",
+        b"a/",
+        b"..",
+        b"../x",
+        b"a/../b",
+        b"a/./b",
+        b"a\0b",
+        b"x/.barograph-partial-1/y",
+    ] {
+        assert!(matches!(error(vec![file(path, 1, None)]), ManifestError::Path(_)), "{path:?}");
+    }
+    for long in [vec![b'x'; 256], b"xy/".repeat(1400), b"a/".repeat(300)] {
+        assert!(matches!(error(vec![file(&long, 1, None)]), ManifestError::Path(PathError::TooLong(_))));
+    }
+    assert!(matches!(error(vec![file(b"a", 1, None), file(b"a", 2, None)]), ManifestError::Order(_)));
+    let link = || with(b"a", Kind::Link { target: b"/etc".to_vec() });
+    let below = error(vec![link(), file(b"a b", 1, None), file(b"a/passwd", 1, None)]);
+    assert!(matches!(below, ManifestError::Below(_)), "{below}");
+    assert!(Manifest::new(vec![link(), file(b"ab/c", 1, None)]).is_ok());
+    for extents in [vec![0..0], vec![0..5, 5..7], vec![5..7, 0..2], vec![8..11], vec![0..10]] {
+        assert!(matches!(error(vec![file(b"a", 10, Some(extents))]), ManifestError::Field(..)));
+    }
+    assert!(matches!(error(vec![file(b"a", 0, Some(vec![]))]), ManifestError::Field(..)));
+    for entry in [
+        Entry { mode: 0o4755, ..file(b"a", 1, None) },
+        Entry { modified: Modified { seconds: 0, nanos: 1_000_000_000 }, ..file(b"a", 1, None) },
+        with(b"a", Kind::Link { target: vec![] }),
+        with(b"a", Kind::Link { target: b"x\0".to_vec() }),
+        file(b"a", NUMBER_MAX + 1, None),
+    ] {
+        assert!(matches!(error(vec![entry]), ManifestError::Field(..)));
+    }
+    let most = Manifest::new(vec![file(b"a", NUMBER_MAX, None)]).unwrap();
+    assert_eq!(Manifest::decode(&most.encode()), Ok(most));
+    let sum = error(vec![file(b"a", NUMBER_MAX, None), file(b"b", 1, None)]);
+    assert!(matches!(sum, ManifestError::TooMany(..)));
+}
+
+#[test]
+fn order_is_by_component() {
+    let manifest =
+        Manifest::new(vec![file(b"a b", 1, None), file(b"a/b", 1, None), with(b"a", Kind::Directory)])
+            .unwrap();
+    let paths: Vec<_> = manifest.entries().iter().map(|entry| &entry.path[..]).collect();
+    assert_eq!(paths, [&b"a"[..], b"a/b", b"a b"]);
+}
+
+#[test]
+fn a_number_of_entries_takes_no_memory() {
+    let mut bytes = b"BGM\x01".to_vec();
+    crate::wire::varint::put(&mut bytes, ENTRIES_MAX as u64);
+    assert_eq!(Manifest::decode(&bytes), Err(ManifestError::Wire(WireError::Truncated("an entry"))));
+    bytes.truncate(4);
+    crate::wire::varint::put(&mut bytes, ENTRIES_MAX as u64 + 1);
+    assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::TooMany(..))));
+}
+
+fn any_entry() -> impl Strategy<Value = Entry> {
+    let path =
+        prop::collection::vec(prop::collection::vec(1u8.., 1..4), 1..4).prop_map(|names| names.join(&b'/'));
+    let kind = prop_oneof![
+        (0..=NUMBER_MAX >> 8, prop::option::of(prop::collection::vec(1u64..1000, 0..6))).prop_map(
+            |(size, cuts)| {
+                let extents = cuts.map(|cuts| {
+                    let mut at = 0;
+                    cuts.chunks_exact(2)
+                        .map(|cut| {
+                            let start = at + cut[0];
+                            at = start + cut[1];
+                            start..at
+                        })
+                        .collect()
+                });
+                Kind::File { size: size.max(1 << 20), extents }
+            }
+        ),
+        Just(Kind::Directory),
+        prop::collection::vec(1u8.., 1..9).prop_map(|target| Kind::Link { target }),
+    ];
+    (path, kind, 0u16..=0o777, any::<i64>(), 0u32..1_000_000_000).prop_map(
+        |(path, kind, mode, seconds, nanos)| {
+            let mode = if matches!(kind, Kind::Link { .. }) { 0 } else { mode };
+            Entry { path, kind, mode, modified: Modified { seconds, nanos } }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(entries in prop::collection::vec(any_entry(), 0..12), at in 0u64..1 << 40, more in 0u64..1 << 30) {
+        // Some make none: one below another, a name twice.
+        let Ok(manifest) = Manifest::new(entries) else { return Ok(()) };
+        let bytes = manifest.encode();
+        prop_assert_eq!(&Manifest::decode(&bytes).unwrap(), &manifest);
+        prop_assert!(Manifest::decode(&bytes[..bytes.len() - 1]).is_err());
+        let mut end = at;
+        for piece in manifest.pieces(at..at + more) {
+            prop_assert_eq!(piece.object.start, end);
+            prop_assert!(piece.object.start < piece.object.end);
+            let of = manifest.range(piece.entry);
+            prop_assert!(of.start <= end && piece.object.end <= of.end);
+            end = piece.object.end;
+        }
+        prop_assert_eq!(end, (at + more).min(manifest.bytes()).max(at));
+    }
+
+    #[test]
+    fn any_bytes_are_read_or_refused(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        crate::fuzzing::fuzz_manifest(&bytes);
+        crate::fuzzing::fuzz_manifest(&[b"BGM\x01", &bytes[..]].concat());
+    }
+}

@@ -1,0 +1,114 @@
+//! Which names may travel.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// What names of unfinished transfers begin with; nothing of such a name is sent or taken.
+pub const RESERVED_PREFIX: &str = ".barograph-partial-";
+
+/// Bytes of a path: Linux's PATH_MAX is 4096 with the NUL at its end.
+pub(super) const PATH_BYTES_MAX: usize = 4095;
+
+/// Bytes of a component: NAME_MAX of all common file systems.
+pub(super) const NAME_BYTES_MAX: usize = 255;
+
+/// Components of a path. Each costs a call to open, and a manifest may name a million paths.
+pub(super) const DEPTH_MAX: usize = 256;
+
+/// Why a path is not one that may travel.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum PathError {
+    /// It is empty, or begins or ends with a slash, or has two in a row.
+    #[error("{0:?} has an empty component, or is absolute")]
+    Empty(PathBuf),
+    /// It has a component `.` or `..`.
+    #[error("{0:?} has a component that is . or ..")]
+    Dots(PathBuf),
+    /// It has a NUL in it.
+    #[error("{0:?} has a NUL in it")]
+    Nul(PathBuf),
+    /// It, or a component, is too long, or it has too many components.
+    #[error(
+        "{0:?} is too long: {PATH_BYTES_MAX} bytes, {NAME_BYTES_MAX} each of {DEPTH_MAX} components are the most"
+    )]
+    TooLong(PathBuf),
+    /// It has a component that unfinished transfers are kept under.
+    #[error("{0:?} has the name of an unfinished transfer ({RESERVED_PREFIX}…)")]
+    Reserved(PathBuf),
+    /// A link's target is absolute, or leads or may lead out of the directory.
+    #[error("the link's target {0:?} may lead out of the directory")]
+    Outside(PathBuf),
+}
+
+/// `bytes` as a path, for messages.
+pub(super) fn shown(bytes: &[u8]) -> PathBuf {
+    PathBuf::from(OsStr::from_bytes(bytes))
+}
+
+/// Checks that `path` is relative and stays below where it begins.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check_path(path: &[u8]) -> Result<(), PathError> {
+    if PATH_BYTES_MAX < path.len() {
+        return Err(PathError::TooLong(shown(path.get(..64).unwrap_or(path))));
+    }
+    let mut depth = 0;
+    for name in path.split(|byte| *byte == b'/') {
+        depth += 1;
+        if name.is_empty() {
+            return Err(PathError::Empty(shown(path)));
+        }
+        if name == b"." || name == b".." {
+            return Err(PathError::Dots(shown(path)));
+        }
+        if name.contains(&0) {
+            return Err(PathError::Nul(shown(path)));
+        }
+        if NAME_BYTES_MAX < name.len() || DEPTH_MAX < depth {
+            return Err(PathError::TooLong(shown(path)));
+        }
+        if name.starts_with(RESERVED_PREFIX.as_bytes()) {
+            return Err(PathError::Reserved(shown(path)));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a link at `path` to `target` stays within the directory that `path` begins in.
+///
+/// `..` may stand at the target's beginning only. Behind a name it would be taken after that name was followed, and where that is a link,
+/// too, two links that each look harmless lead out together (`a/l` → `..`, `m` → `a/l/../../etc`).
+///
+/// # Errors
+/// [`PathError::Outside`] if it does not, others if it is no target.
+pub fn check_target(path: &[u8], target: &[u8]) -> Result<(), PathError> {
+    if PATH_BYTES_MAX < target.len() {
+        return Err(PathError::TooLong(shown(target.get(..64).unwrap_or(target))));
+    }
+    if target.is_empty() {
+        return Err(PathError::Empty(shown(target)));
+    }
+    if target.contains(&0) {
+        return Err(PathError::Nul(shown(target)));
+    }
+    let above = path.iter().filter(|byte| **byte == b'/').count();
+    let (mut ups, mut is_below) = (0, false);
+    for name in target.split(|byte| *byte == b'/').enumerate().map(|(index, name)| {
+        // An empty first component is the root.
+        if index == 0 && name.is_empty() { b"/" } else { name }
+    }) {
+        match name {
+            b"/" => return Err(PathError::Outside(shown(target))),
+            b".." if is_below || above <= ups => return Err(PathError::Outside(shown(target))),
+            b".." => ups += 1,
+            b"." | b"" => {}
+            _ => is_below = true,
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,146 @@
+//! Nothing leads out of the directory, and nothing there is lost.
+
+use std::os::unix::fs::symlink;
+
+use tempfile::tempdir;
+
+use super::*;
+
+fn file(path: &[u8], size: u64) -> Entry {
+    Entry {
+        path: path.to_vec(),
+        kind: Kind::File { size, extents: None },
+        mode: 0o644,
+        modified: Modified::default(),
+    }
+}
+
+fn link(path: &[u8], target: &[u8]) -> Entry {
+    Entry { kind: Kind::Link { target: target.to_vec() }, mode: 0, ..file(path, 0) }
+}
+
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    *blake3::hash(bytes).as_bytes()
+}
+
+#[test]
+fn links_on_the_way_are_not_followed() {
+    let (root, outside) = (tempdir().unwrap(), tempdir().unwrap());
+    symlink(outside.path(), root.path().join("way")).unwrap();
+    let manifest = Manifest::new(vec![file(b"way/in", 3)]).unwrap();
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Jailed(_))));
+    assert!(is_clean(&root), "what is refused leaves nothing");
+
+    // One that comes after the transfer began.
+    let manifest = Manifest::new(vec![file(b"late/in", 3)]).unwrap();
+    let mut late = destination(root.path(), &manifest).unwrap();
+    late.write(0, b"abc").unwrap();
+    symlink(outside.path(), root.path().join("late")).unwrap();
+    assert!(matches!(late.finish(&[digest(b"abc")]), Err(FileError::Jailed(_))));
+    let directory = Entry { kind: Kind::Directory, mode: 0o755, ..file(b"late", 0) };
+    fs::remove_dir_all(root.path().join(ID.directory())).unwrap();
+    let manifest = Manifest::new(vec![directory, file(b"late/in", 3)]).unwrap();
+    assert!(destination(root.path(), &manifest).is_err());
+    assert_eq!(fs::read_dir(outside.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn links_that_lead_out_are_not_made() {
+    for (path, target) in [
+        ("a", "/etc"),
+        ("a", ".."),
+        ("a", "../x"),
+        ("d/a", "../../x"),
+        ("d/a", "x/../.."),
+        ("m", "a/l/../../etc"),
+        ("a", "./.."),
+        ("a", "//x"),
+    ] {
+        let wrong = check_target(path.as_bytes(), target.as_bytes());
+        assert!(matches!(wrong, Err(PathError::Outside(_))), "{path} to {target}");
+    }
+    for (path, target) in
+        [("a", "b"), ("d/a", "../b"), ("d/e/a", "../../b/c"), ("a", "./b"), ("a", "b/"), ("a", "...")]
+    {
+        assert_eq!(check_target(path.as_bytes(), target.as_bytes()), Ok(()), "{path} to {target}");
+    }
+    let root = tempdir().unwrap();
+    let manifest = Manifest::new(vec![link(b"a", b"/etc/passwd")]).unwrap();
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Path(PathError::Outside(_)))));
+    let without = Destination::open(root.path(), ID, manifest, DestinationConfig::default());
+    assert!(matches!(without, Err(FileError::Link(_))));
+    assert_eq!(fs::read_dir(root.path()).unwrap().count(), 0, "nothing is made of what is refused");
+}
+
+#[test]
+fn what_is_there_stays_unless_it_is_to_be_replaced() {
+    let root = tempdir().unwrap();
+    let there = root.path().join("f");
+    let manifest = Manifest::new(vec![file(b"f", 3)]).unwrap();
+    let mut destination_before = destination(root.path(), &manifest).unwrap();
+    destination_before.write(0, b"new").unwrap();
+    // It comes in the meantime.
+    fs::write(&there, "old").unwrap();
+    assert!(matches!(destination_before.finish(&[digest(b"new")]), Err(FileError::Exists(_))));
+    assert_eq!(fs::read(&there).unwrap(), b"old");
+
+    let config = DestinationConfig { replace: true, ..Default::default() };
+    let replacing = Destination::open(root.path(), ID, manifest.clone(), config).unwrap();
+    replacing.finish(&[digest(b"new")]).unwrap();
+    assert_eq!(fs::read(&there).unwrap(), b"new");
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Exists(_))));
+
+    // A link is replaced, not what it leads to.
+    let kept = make(root.path(), "kept", 10);
+    fs::remove_file(&there).unwrap();
+    symlink(&kept, &there).unwrap();
+    let mut replacing = Destination::open(root.path(), ID, manifest, config).unwrap();
+    replacing.write(0, b"new").unwrap();
+    replacing.finish(&[digest(b"new")]).unwrap();
+    assert!(there.symlink_metadata().unwrap().is_file() && fs::read(&kept).unwrap().len() == 10);
+    assert!(is_clean(&root));
+}
+
+#[test]
+fn the_partial_directory_is_the_users_own_and_one_transfers() {
+    let (root, outside) = (tempdir().unwrap(), tempdir().unwrap());
+    let manifest = Manifest::new(vec![file(b"f", 3)]).unwrap();
+    let partial = root.path().join(ID.directory());
+    symlink(outside.path(), &partial).unwrap();
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Foreign(_))));
+    fs::remove_file(&partial).unwrap();
+    fs::create_dir(&partial).unwrap();
+    let open = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(&partial, open).unwrap();
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Foreign(_))));
+    fs::remove_dir(&partial).unwrap();
+
+    let first = destination(root.path(), &manifest).unwrap();
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Busy(_))));
+    drop(first);
+    let other = Manifest::new(vec![file(b"f", 4)]).unwrap();
+    assert!(matches!(destination(root.path(), &other), Err(FileError::Journal(_))));
+    destination(root.path(), &manifest).unwrap().discard().unwrap();
+    assert!(is_clean(&root));
+}
+
+#[test]
+fn quotas_and_room_are_told_before_anything_comes() {
+    let root = tempdir().unwrap();
+    let manifest = Manifest::new(vec![file(b"f", 1 << 50), file(b"g", 0)]).unwrap();
+    let open = |config| Destination::open(root.path(), ID, manifest.clone(), config);
+    let few = DestinationConfig { entries_max: 1, ..Default::default() };
+    assert!(matches!(open(few), Err(FileError::Quota { what: "entries", asked: 2, allowed: 1 })));
+    let small = DestinationConfig { bytes_max: (1 << 50) - 1, ..Default::default() };
+    assert!(matches!(open(small), Err(FileError::Quota { what: "bytes", .. })));
+    assert!(is_clean(&root));
+    let allocated = DestinationConfig { allocate: true, ..Default::default() };
+    assert!(matches!(open(allocated), Err(FileError::NoRoom { needed: 0x4_0000_0000_0000, .. })));
+
+    let root = tempdir().unwrap();
+    let manifest = Manifest::new(vec![file(b"f", 1 << 20)]).unwrap();
+    let mut allocated = Destination::open(root.path(), ID, manifest, allocated).unwrap();
+    let taken = fs::metadata(root.path().join(ID.directory()).join("00000000")).unwrap();
+    assert_eq!((taken.len(), std::os::unix::fs::MetadataExt::blocks(&taken) * 512), (1 << 20, 1 << 20));
+    assert!(matches!(allocated.write(1 << 20, b"x"), Err(FileError::Beyond { .. })));
+}

@@ -1,0 +1,135 @@
+//! BLAKE3 of what comes in any order.
+
+use std::collections::BTreeMap;
+
+use blake3::Hasher;
+use blake3::hazmat::{ChainingValue, HasherExt, Mode, merge_subtrees_non_root, merge_subtrees_root};
+
+/// Bytes that are hashed at once: a subtree of 256 chunks, wide enough for any SIMD, small enough to be in the processor's cache when
+/// it is read back.
+pub const GROUP_BYTES: u64 = 256 << 10;
+
+/// The BLAKE3 tree of one file, grown from groups of [`GROUP_BYTES`] in any order (BLAKE3 §2.1 and §5.1 on its shape).
+///
+/// Neighbours are merged as soon as both are there, so that what is kept is in proportion to the holes, not to the file.
+///
+/// ```
+/// use barograph_transfer::files::{GROUP_BYTES, Tree};
+///
+/// let file = vec![7; 3 * GROUP_BYTES as usize + 5];
+/// let mut tree = Tree::new(file.len() as u64);
+/// for (group, bytes) in file.chunks(GROUP_BYTES as usize).enumerate().rev() {
+///     assert_eq!(tree.root(), None);
+///     tree.insert_bytes(group as u64, bytes);
+/// }
+/// assert_eq!(tree.root(), Some(*blake3::hash(&file).as_bytes()));
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tree {
+    groups: u64,
+    /// By level and index: the subtree of groups `index << level` to `(index + 1) << level`.
+    nodes: BTreeMap<(u8, u64), ChainingValue>,
+}
+
+impl Tree {
+    /// Of a file of `bytes`.
+    pub fn new(bytes: u64) -> Self {
+        // The empty input is one chunk, too.
+        let groups = bytes.div_ceil(GROUP_BYTES).max(1);
+        let mut tree = Self { groups, nodes: BTreeMap::new() };
+        if bytes == 0 {
+            tree.insert_bytes(0, &[]);
+        }
+        tree
+    }
+
+    /// The chaining value of a group of this file; the digest itself where there is but one.
+    pub(super) fn hash_group(&self, group: u64, bytes: &[u8]) -> ChainingValue {
+        let mut hasher = Hasher::new();
+        if self.groups == 1 {
+            return *hasher.update(bytes).finalize().as_bytes();
+        }
+        hasher.set_input_offset(group * GROUP_BYTES).update(bytes).finalize_non_root()
+    }
+
+    /// Adds a group: its chaining value.
+    ///
+    /// # Panics
+    /// If it is longer than [`GROUP_BYTES`], or empty in a file that is not.
+    pub fn insert_bytes(&mut self, group: u64, bytes: &[u8]) -> ChainingValue {
+        let value = self.hash_group(group, bytes);
+        self.insert(0, group, value);
+        value
+    }
+
+    /// Adds a subtree of 2^`level` groups; `false`, and nothing changed, if the file has no such.
+    pub fn insert(&mut self, level: u8, index: u64, value: ChainingValue) -> bool {
+        if !self.has(level, index) {
+            return false;
+        }
+        if self.contains(index << level) {
+            return true;
+        }
+        let (mut level, mut index, mut value) = (level, index, value);
+        // The root is no parent like others; nor is what the file has only in part.
+        while self.has(level + 1, index / 2) {
+            let Some(sibling) = self.nodes.remove(&(level, index ^ 1)) else { break };
+            let (left, right) = if index % 2 == 0 { (value, sibling) } else { (sibling, value) };
+            value = merge_subtrees_non_root(&left, &right, Mode::Hash);
+            (level, index) = (level + 1, index / 2);
+        }
+        self.nodes.insert((level, index), value);
+        true
+    }
+
+    /// Whether the group is there.
+    pub fn contains(&self, group: u64) -> bool {
+        (0..=self.groups.ilog2() as u8).any(|level| self.nodes.contains_key(&(level, group >> level)))
+    }
+
+    /// Groups of the file.
+    pub fn groups(&self) -> u64 {
+        self.groups
+    }
+
+    /// What is there: level, index and chaining value.
+    pub fn nodes(&self) -> impl Iterator<Item = (u8, u64, &ChainingValue)> {
+        self.nodes.iter().map(|((level, index), value)| (*level, *index, value))
+    }
+
+    /// The file's BLAKE3, once all groups are there.
+    pub fn root(&self) -> Option<[u8; 32]> {
+        if self.groups == 1 {
+            return self.nodes.get(&(0, 0)).copied();
+        }
+        let left = left_groups(self.groups);
+        let (left, right) = (self.subtree(0, left)?, self.subtree(left, self.groups - left)?);
+        Some(*merge_subtrees_root(&left, &right, Mode::Hash).as_bytes())
+    }
+
+    fn subtree(&self, first: u64, groups: u64) -> Option<ChainingValue> {
+        if groups.is_power_of_two() {
+            let level = groups.trailing_zeros() as u8;
+            if let Some(value) = self.nodes.get(&(level, first >> level)) {
+                return Some(*value);
+            }
+        }
+        if groups == 1 {
+            return None;
+        }
+        let left = left_groups(groups);
+        let (left, right) = (self.subtree(first, left)?, self.subtree(first + left, groups - left)?);
+        Some(merge_subtrees_non_root(&left, &right, Mode::Hash))
+    }
+
+    fn has(&self, level: u8, index: u64) -> bool {
+        level < 63
+            && (1 << level < self.groups || self.groups == 1 && level == 0)
+            && index.checked_add(1).is_some_and(|end| end <= self.groups >> level)
+    }
+}
+
+/// The left subtree has the largest power of two that leaves something (BLAKE3 §2.1). Of 2 or more.
+fn left_groups(groups: u64) -> u64 {
+    1 << (groups - 1).ilog2()
+}
