@@ -45,12 +45,6 @@ pub(super) struct News {
     losses_end: u64,
 }
 
-impl News {
-    pub(super) fn has_losses(&self) -> bool {
-        !self.losses.is_empty() || self.host_lost > 0
-    }
-}
-
 impl Sender {
     pub(super) fn heed(&mut self, now: Duration, number: u64, feedback: &Feedback) -> Result<(), Violation> {
         let is_newer = self.heeded.number.is_none_or(|newest| newest < number);
@@ -261,7 +255,7 @@ impl Sender {
         });
     }
 
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         // A lost packet that is still kept takes room from what is to be sent.
         let lost_below = if self.book.len() < PACKETS_MAX / 2 { self.round_ends[1] } else { self.settled };
         self.book.forget(lost_below);
