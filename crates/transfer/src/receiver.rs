@@ -294,14 +294,13 @@ impl Receiver {
 
 /// What is known of the gap between the highest packet before it and the one that opens it.
 fn between(before: Option<&Seen>, after: &Seen, least_delay: &LeastDelay) -> Evidence {
-    let Some(before) = before else {
-        return Evidence { is_marked: after.is_marked, ..Evidence::default() };
-    };
+    let Some(before) = before else { return Evidence::default() };
     Evidence {
         host_drops: before.drops.zip(after.drops).map(|(before, after)| drain::rose(before, after)),
         is_marked: match (before.is_marked, after.is_marked) {
-            (Some(before), Some(after)) => Some(before || after),
-            (before, after) => before.or(after),
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (Some(false), Some(false)) => Some(false),
+            _ => None,
         },
         delay_us: least_delay.above(before.delay_us),
     }
