@@ -170,6 +170,11 @@ impl Sender {
             self.path.limit(self.book.in_flight_bytes());
             return None;
         }
+        if self.is_full() {
+            // Nor is it the path that holds back what this memory has no room for.
+            self.path.limit(self.book.in_flight_bytes());
+            return None;
+        }
         if !self.has_room() || !self.pacer.is_ready(now) {
             return None;
         }
@@ -177,7 +182,8 @@ impl Sender {
         Some(self.send(now, range))
     }
 
-    /// Takes a feedback, of which `number` is the datagram's: an older one adds what it acknowledges, and nothing else.
+    /// Takes a feedback, of which `number` is the datagram's: an older one adds what it acknowledges, and nothing else; one that says nothing new
+    /// does not count as heard.
     ///
     /// # Errors
     /// The receiver breaks the protocol; what this said may be taken in by half.
@@ -271,7 +277,12 @@ impl Sender {
         let in_flight = self.book.in_flight_bytes();
         let fits = in_flight.saturating_add(self.full_bytes()) <= self.window_bytes;
         // A window of less than a packet would end the transfer.
-        (fits || in_flight == 0) && self.book.len() < PACKETS_MAX - PROBES_RESERVED
+        (fits || in_flight == 0) && !self.is_full()
+    }
+
+    /// Whether all memory is taken but what is reserved for probes.
+    fn is_full(&self) -> bool {
+        PACKETS_MAX - PROBES_RESERVED <= self.book.len()
     }
 
     /// A packet that asks for an answer, in nobody's turn: what waits to be sent, or else the oldest that is under way (RFC 9002 §6.2.4).

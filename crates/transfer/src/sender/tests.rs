@@ -185,6 +185,25 @@ fn the_same_report_again_costs_nothing_and_changes_nothing() {
     assert_eq!((sender.stats(), sender.news_settled()), (stats, settled));
 }
 
+#[test]
+fn feedback_without_news_is_silence() {
+    let mut sender = sender(100_000_000, 1);
+    send(&mut sender, MS, 900);
+    let report = runs(0, &[(300, 0)]);
+    assert_eq!(sender.handle_feedback(20 * MS, 5, &report), Ok(()));
+    let (timer, probe) = (sender.silence_at(), sender.probe_at());
+    // Said again, replayed, or older.
+    for (number, report) in [(6, &report), (5, &report), (2, &report), (1, &runs(0, &[(310, 0)]))] {
+        assert_eq!(sender.handle_feedback(500 * MS, number, report), Ok(()));
+        assert_eq!((sender.silence_at(), sender.probe_at()), (timer, probe), "{number}");
+        assert_eq!(sender.silence(520 * MS), 500 * MS);
+    }
+    assert_eq!(sender.stats().acked_bytes, 310_000);
+    let totals = Totals { packets: 900, ..Totals::default() };
+    assert_eq!(sender.handle_feedback(500 * MS, 7, &Feedback { totals, ..runs(0, &[]) }), Ok(()));
+    assert_eq!(sender.silence(520 * MS), 20 * MS);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, max_shrink_iters: 300, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
