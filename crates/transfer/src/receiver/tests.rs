@@ -233,6 +233,31 @@ fn feedback_that_does_not_fit_goes_on_in_the_next() {
 }
 
 #[test]
+fn no_sender_makes_it_send_many_times_what_came() {
+    let mut receiver = receiver(1 << 30);
+    let empty = |number: u64, at| Arrival {
+        range: 0..0,
+        note: Some(Note { floor: 0, rtt_us: 1 }),
+        at: us(at),
+        ..packet(number)
+    };
+    let (gaps, mut came, mut told) = (60_000, 0, 0);
+    for number in 0..gaps {
+        receiver.handle_data(&empty(number * 2, 0)).unwrap();
+        came += 28;
+    }
+    // Then a packet a millisecond, for two seconds.
+    for ms in 0..2_000 {
+        receiver.handle_data(&empty(gaps * 2 + ms, ms * 1_000)).unwrap();
+        came += 28;
+        let now = us(ms * 1_000 + 500);
+        told += std::iter::from_fn(|| receiver.poll_feedback(now)).count() as u64;
+    }
+    // One datagram for each packet at the most, and else no more than came.
+    assert!(told <= 2_001 + came / 1_200, "{told} datagrams for {came} bytes");
+}
+
+#[test]
 fn the_last_bytes_are_told_at_once() {
     let mut receiver = receiver(300);
     receiver.handle_data(&packet(0)).unwrap();
