@@ -238,7 +238,7 @@ impl Checked {
             drops: (!self.drops.is_multiple_of(5)).then_some(self.drops),
         };
         let is_new = self.floor <= number && !self.came.contains(&number);
-        let is_near = number <= self.next.saturating_add(AHEAD_MAX);
+        let is_near = number < self.next.saturating_add(AHEAD_MAX);
         match self.receiver.handle_data(&arrival) {
             Ok(fresh) => {
                 assert!(range.end <= self.object_bytes && is_new && is_near, "{arrival:?}");

@@ -212,7 +212,8 @@ impl Receiver {
 
     /// The next feedback, if one is due at `now`; call until it gives none.
     ///
-    /// Each fits a datagram of the configured size. A round of them tells of all packets from the floor on.
+    /// Each fits a datagram of the configured size. A round of them tells of all packets from the floor on, or, where more bytes would be sent
+    /// than came, of the first.
     #[must_use]
     pub fn poll_feedback(&mut self, now: Duration) -> Option<Feedback> {
         let round = match self.round {
@@ -226,7 +227,8 @@ impl Receiver {
         let feedback = self.feedback(now, round.at.max(self.numbers.floor()));
         self.schedule.on_datagram();
         let at = feedback.end();
-        self.round = (at < round.end).then_some(Round { at, ..round });
+        let goes_on = at < round.end && self.schedule.spend(self.feedback_bytes_max);
+        self.round = goes_on.then_some(Round { at, ..round });
         Some(feedback)
     }
 
@@ -256,6 +258,7 @@ impl Receiver {
     /// A packet was read.
     fn count(&mut self, at: Duration, bytes: u64, drops: Option<u32>) {
         self.totals.packets += 1;
+        self.schedule.earn(bytes);
         self.totals.bytes = self.totals.bytes.saturating_add(bytes);
         self.drain.on_read(at, bytes, drops);
     }
@@ -294,14 +297,13 @@ impl Receiver {
 
 /// What is known of the gap between the highest packet before it and the one that opens it.
 fn between(before: Option<&Seen>, after: &Seen, least_delay: &LeastDelay) -> Evidence {
-    let Some(before) = before else {
-        return Evidence { is_marked: after.is_marked, ..Evidence::default() };
-    };
+    let Some(before) = before else { return Evidence::default() };
     Evidence {
         host_drops: before.drops.zip(after.drops).map(|(before, after)| drain::rose(before, after)),
         is_marked: match (before.is_marked, after.is_marked) {
-            (Some(before), Some(after)) => Some(before || after),
-            (before, after) => before.or(after),
+            (Some(true), _) | (_, Some(true)) => Some(true),
+            (Some(false), Some(false)) => Some(false),
+            _ => None,
         },
         delay_us: least_delay.above(before.delay_us),
     }

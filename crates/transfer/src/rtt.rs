@@ -25,7 +25,8 @@ impl Rtt {
     /// A packet was `elapsed` under way and back, of which the peer says that it held the answer for `held`.
     ///
     /// What the peer says is taken off only as far as a round trip stays that there was (RFC 9002 §5.3): the least one is of measured
-    /// times alone, so that a peer cannot make the path shorter than it is.
+    /// times alone, so that a peer cannot make the path shorter than it is. Nor does it hide a queue of more than a round trip: that much it may
+    /// hold an answer, or [`REPORT_WAIT`].
     pub fn add(&mut self, elapsed: Duration, held: Duration) {
         let Some(_) = self.latest else {
             // RFC 9002 §5.3: the first sets them all. It is the whole time: there is no least one yet to hold `held` against.
@@ -33,6 +34,8 @@ impl Rtt {
             return;
         };
         self.min = self.min.min(elapsed);
+        // RFC 9002 §5.3: no more than the peer is allowed to wait; and nothing, if it says what cannot be.
+        let held = if elapsed < held { Duration::ZERO } else { held.min(self.smoothed.max(REPORT_WAIT)) };
         let adjusted = elapsed.checked_sub(held).filter(|adjusted| *adjusted >= self.min).unwrap_or(elapsed);
         self.latest = Some(adjusted);
         // RFC 9002 §5.3: rttvar = 3/4 rttvar + 1/4 |smoothed − sample|, with the smoothed one of before; smoothed = 7/8 smoothed + 1/8 sample.
@@ -71,6 +74,14 @@ mod tests {
         assert_eq!((rtt.smoothed, rtt.variation, rtt.min), (80 * MS, 40 * MS, 80 * MS));
         rtt.add(96 * MS, 8 * MS);
         assert_eq!((rtt.latest, rtt.smoothed, rtt.variation), (Some(88 * MS), 81 * MS, 32 * MS));
+    }
+
+    #[test]
+    fn a_queue_of_many_round_trips_cannot_be_hidden_as_held() {
+        let mut rtt = Rtt::default();
+        rtt.add(20 * MS, Duration::ZERO);
+        rtt.add(500 * MS, 480 * MS);
+        assert_eq!((rtt.latest, rtt.min), (Some(480 * MS), 20 * MS));
     }
 
     #[test]

@@ -170,6 +170,11 @@ impl Sender {
             self.path.limit(self.book.in_flight_bytes());
             return None;
         }
+        if self.is_full() {
+            // Nor is it the path that holds back what this memory has no room for.
+            self.path.limit(self.book.in_flight_bytes());
+            return None;
+        }
         if !self.has_room() || !self.pacer.is_ready(now) {
             return None;
         }
@@ -177,7 +182,8 @@ impl Sender {
         Some(self.send(now, range))
     }
 
-    /// Takes a feedback, of which `number` is the datagram's: an older one adds what it acknowledges, and nothing else.
+    /// Takes a feedback, of which `number` is the datagram's: an older one adds what it acknowledges, and nothing else; one that says nothing new
+    /// does not count as heard.
     ///
     /// # Errors
     /// The receiver breaks the protocol; what this said may be taken in by half.
@@ -213,9 +219,8 @@ impl Sender {
             self.detect_losses(now, 0);
         }
         self.listen(now);
-        if self.news.has_losses() {
-            self.tell(now, None);
-        }
+        // What was taken for lost by time alone makes room, too: else a full memory stays full for ever.
+        self.forget();
         self.time_out(now);
     }
 
@@ -244,9 +249,9 @@ impl Sender {
         self.book.in_flight_bytes()
     }
 
-    /// How long nothing was heard while something was under way: whether to give up is the caller's to decide.
+    /// How long nothing new was heard, since the first packet and until all is done: whether to give up is the caller's to decide.
     pub fn silence(&self, now: Duration) -> Duration {
-        if self.book.in_flight_packets() == 0 { Duration::ZERO } else { self.timers.silence(now) }
+        if self.is_done() { Duration::ZERO } else { self.timers.silence(now) }
     }
 
     /// How often the classifier looked at the window.
@@ -272,13 +277,18 @@ impl Sender {
         let in_flight = self.book.in_flight_bytes();
         let fits = in_flight.saturating_add(self.full_bytes()) <= self.window_bytes;
         // A window of less than a packet would end the transfer.
-        (fits || in_flight == 0) && self.book.len() < PACKETS_MAX - PROBES_RESERVED
+        (fits || in_flight == 0) && !self.is_full()
+    }
+
+    /// Whether all memory is taken but what is reserved for probes.
+    fn is_full(&self) -> bool {
+        PACKETS_MAX - PROBES_RESERVED <= self.book.len()
     }
 
     /// A packet that asks for an answer, in nobody's turn: what waits to be sent, or else the oldest that is under way (RFC 9002 §6.2.4).
     fn probe(&mut self, now: Duration) -> Option<Packet> {
         if self.book.len() >= PACKETS_MAX {
-            return None;
+            self.give_up_oldest(now);
         }
         let range = match self.object.take(self.payload) {
             Some((range, _)) => range,
@@ -339,5 +349,6 @@ fn micros(time: Duration) -> u32 {
     time.as_micros() as u32
 }
 
-/// Room for packets that ask for an answer when the book is full: at most one in 4 s is sent then, which is an hour of them.
+/// Room for packets that ask for an answer when the book is full: at most one in 4 s is sent then, which is an hour of them. After it the
+/// oldest packet makes room for each.
 const PROBES_RESERVED: usize = 1024;

@@ -43,14 +43,15 @@ impl LeastDelay {
     fn turn(&mut self, at: Duration) {
         let behind = at - self.part_end;
         // Also before the first packet: then there is nothing to forget.
-        let turns = (behind.as_secs() / PART.as_secs()).saturating_add(1);
+        let turns = (behind.as_secs() / PART_S).saturating_add(1);
         for _ in 0..turns.min(PARTS as u64) {
             self.part = (self.part + 1) % PARTS;
             if let Some(part) = self.parts.get_mut(self.part) {
                 *part = None;
             }
         }
-        self.part_end = at.saturating_add(PART);
+        // In whole parts: from each packet on, a trickle would make them as long as its gaps, and the window with them.
+        self.part_end = self.part_end.saturating_add(Duration::from_secs(turns.saturating_mul(PART_S)));
         let less = |a: u32, b: u32| if is_less(b, a) { b } else { a };
         self.least = self.parts.iter().flatten().copied().reduce(less);
     }
@@ -71,7 +72,7 @@ fn is_less(a: u32, b: u32) -> bool {
 /// shows its least within it. Clocks that drift apart by 50 ppm, as quartz does undisciplined, put it 0.5 ms off at its end; RFC 6817's
 /// ten minutes would make 30 ms of it, more than the queues that are looked for.
 const PARTS: usize = 10;
-const PART: Duration = Duration::from_secs(1);
+const PART_S: u64 = 1;
 
 #[cfg(test)]
 mod tests {
@@ -97,6 +98,19 @@ mod tests {
             assert_eq!(learn(30, 530), Some(40));
             assert_eq!(learn(40, 2_000), Some(1_500));
         }
+    }
+
+    #[test]
+    fn a_trickle_makes_the_window_no_longer() {
+        let mut least = LeastDelay::default();
+        least.learn(0, at(100));
+        let mut last = None;
+        for turn in 1..=6 {
+            let us = turn * 1_900_000;
+            let delay_us = least.learn(us as u32, at(us + 1_100));
+            last = least.above(delay_us);
+        }
+        assert_eq!(last, Some(0), "the first is 11.4 s old");
     }
 
     #[test]

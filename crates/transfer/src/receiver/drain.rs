@@ -11,6 +11,8 @@ pub(super) struct Drain {
     last: Option<(u32, Duration)>,
     overflow: Option<Overflow>,
     bytes_s: u64,
+    /// When it was measured; `None` where it was told.
+    measured: Option<Duration>,
 }
 
 #[derive(Debug)]
@@ -26,6 +28,9 @@ impl Drain {
         if let Some(overflow) = &mut self.overflow {
             overflow.bytes = overflow.bytes.saturating_add(bytes);
         }
+        if self.measured.is_some_and(|measured| AGE_MAX < at.saturating_sub(measured)) {
+            (self.bytes_s, self.measured) = (0, None);
+        }
         let Some(drops) = drops else { return };
         if let Some((before, since)) = self.last.replace((drops, at))
             && rose(before, drops)
@@ -37,10 +42,10 @@ impl Drain {
     /// Something else than the socket is the limit, at so many bytes a second.
     pub(super) fn limit(&mut self, bytes_s: u64) {
         // 0 would say that there is no limit.
-        self.bytes_s = bytes_s.max(1);
+        (self.bytes_s, self.measured) = (bytes_s.max(1), None);
     }
 
-    /// As it was measured last (bytes a second); 0 while it never was.
+    /// As it was measured last (bytes a second); 0 while it never was, or not for [`AGE_MAX`].
     pub(super) fn bytes_s(&self) -> u64 {
         self.bytes_s
     }
@@ -56,11 +61,16 @@ impl Drain {
                 // The window begins behind a packet and ends with one.
                 let us = u64::try_from(lasted.as_micros()).unwrap_or(u64::MAX);
                 self.bytes_s = (overflow.bytes.saturating_mul(1_000_000) / us).max(1);
+                self.measured = Some(at);
             }
         }
         self.overflow = Some(Overflow { since, bytes });
     }
 }
+
+/// A socket that did not overflow for so long is read faster than it was then, or filled more slowly: one drop says nothing of the old rate. As long
+/// as some measurements at their longest, so that drops that come once a second keep theirs.
+const AGE_MAX: Duration = Duration::from_secs(5);
 
 /// Whether a count that wraps rose from `before` to `after`.
 pub(super) fn rose(before: u32, after: u32) -> bool {
@@ -121,6 +131,22 @@ mod tests {
         assert_eq!(drain.bytes_s(), 5_000);
         drain.limit(0);
         assert_eq!(drain.bytes_s(), 1);
+    }
+
+    #[test]
+    fn what_was_measured_long_ago_is_told_no_more() {
+        let mut drain = Drain::default();
+        for (ms, drops) in [(0, 0), (1, 1), (201, 2), (5_000, 2)] {
+            drain.on_read(at(ms), 1_000, Some(drops));
+        }
+        assert!(drain.bytes_s() > 0, "some seconds it stands");
+        drain.on_read(at(5_300), 1_000, Some(2));
+        assert_eq!(drain.bytes_s(), 0);
+        drain.on_read(at(5_301), 1_000, Some(3));
+        assert_eq!(drain.bytes_s(), 0, "one drop does not bring it back");
+        drain.limit(7);
+        drain.on_read(at(99_000), 1_000, Some(3));
+        assert_eq!(drain.bytes_s(), 7, "what another limit takes stands");
     }
 
     #[test]

@@ -48,7 +48,8 @@ impl Numbers {
         } else if number == self.next {
             Ok(Place::Next)
         } else if self.next < number {
-            if AHEAD_MAX < number - self.next { Err(Refusal::TooFar(number)) } else { Ok(Place::Ahead) }
+            // The highest that came is one less; −1 before the first.
+            if AHEAD_MAX <= number - self.next { Err(Refusal::TooFar(number)) } else { Ok(Place::Ahead) }
         } else if number < self.floor {
             Err(Refusal::Repeated(number))
         } else {

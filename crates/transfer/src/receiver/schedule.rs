@@ -17,6 +17,8 @@ pub(super) struct Schedule {
     packets: u64,
     /// Rounds since the last packet.
     repeats: u32,
+    /// Bytes that came, less those that later datagrams of a round took.
+    credit_bytes: u64,
 }
 
 impl Schedule {
@@ -70,6 +72,19 @@ impl Schedule {
         (self.last, self.datagrams, self.packets) = (Some(now), 0, 0);
     }
 
+    /// A packet was read, with so many bytes of the object.
+    #[inline]
+    pub(super) fn earn(&mut self, bytes: u64) {
+        self.credit_bytes = self.credit_bytes.saturating_add(bytes).saturating_add(PACKET_BYTES);
+    }
+
+    /// Whether a round may go on with another datagram of up to `bytes`: what it takes came before.
+    pub(super) fn spend(&mut self, bytes: usize) -> bool {
+        let left = self.credit_bytes.checked_sub(bytes as u64);
+        self.credit_bytes = left.unwrap_or(self.credit_bytes);
+        left.is_some()
+    }
+
     /// A datagram of the round is sent.
     pub(super) fn on_datagram(&mut self) {
         self.datagrams += 1;
@@ -85,6 +100,9 @@ const PER_RTT_GAP: u32 = 16;
 
 /// Packets that came for each datagram of feedback: 1.6 %, below the 2 % that it may take of a fast flow.
 const PACKETS_EACH: u64 = 64;
+
+/// Bytes of a packet beside those of the object: header and head of a data packet.
+const PACKET_BYTES: u64 = 28;
 
 /// Where fewer packets come, a round rests as long as this for each datagram of the last: no path and no host feels a thousand small
 /// datagrams a second.

@@ -64,10 +64,10 @@ fn gaps_are_told_with_what_is_known_of_them() {
     let known = |host_drops, is_marked, delay_us| Evidence { host_drops, is_marked, delay_us };
     let evidence: Vec<Evidence> = told.runs.iter().map(|run| run.evidence).collect();
     let expected = [
-        known(None, Some(false), None),
+        Evidence::default(),
         known(Some(false), Some(true), Some(700)),
         known(Some(true), Some(true), Some(0)),
-        known(None, Some(false), Some(0)),
+        known(None, None, Some(0)),
         Evidence::default(),
     ];
     assert_eq!(evidence, expected);
@@ -188,16 +188,17 @@ fn a_hostile_sender_cannot_make_it_keep_more() {
 fn numbers_beyond_an_outage_are_taken_and_beyond_reason_not() {
     let mut receiver = receiver(1_000);
     let at_number = |number| Arrival { number, ..packet(1) };
-    assert_eq!(receiver.handle_data(&at_number(1 << 30)), Ok(Fresh::All));
-    let far = (1 << 31) + 2;
+    assert_eq!(receiver.handle_data(&at_number(1 << 30)), Err(Refusal::TooFar(1 << 30)));
+    assert_eq!(receiver.handle_data(&at_number((1 << 30) - 1)), Ok(Fresh::All));
+    let far = 1 << 31;
     assert_eq!(receiver.handle_data(&at_number(far)), Err(Refusal::TooFar(far)));
     assert_eq!(receiver.handle_data(&at_number(u64::MAX)), Err(Refusal::TooFar(u64::MAX)));
     // What 32 bits could not count is forgotten.
     for jump in 1..=5 {
-        receiver.handle_data(&at_number((jump + 1) << 30)).unwrap();
+        receiver.handle_data(&at_number(((jump + 1) << 30) - 1)).unwrap();
     }
     let told = feedback(&mut receiver);
-    assert_eq!((told.start, told.end()), ((4 << 30) + 1, (6 << 30) + 1));
+    assert_eq!((told.start, told.end()), (4 << 30, 6 << 30));
 }
 
 #[test]
@@ -229,6 +230,31 @@ fn feedback_that_does_not_fit_goes_on_in_the_next() {
     assert_eq!(told.iter().map(|feedback| feedback.runs.len()).sum::<usize>(), 1_000);
     let ends = told.last().map(|last| (last.end(), last.runs.last().map(|run| run.missing)));
     assert_eq!(ends, Some((2_998, Some(0))));
+}
+
+#[test]
+fn no_sender_makes_it_send_many_times_what_came() {
+    let mut receiver = receiver(1 << 30);
+    let empty = |number: u64, at| Arrival {
+        range: 0..0,
+        note: Some(Note { floor: 0, rtt_us: 1 }),
+        at: us(at),
+        ..packet(number)
+    };
+    let (gaps, mut came, mut told) = (60_000, 0, 0);
+    for number in 0..gaps {
+        receiver.handle_data(&empty(number * 2, 0)).unwrap();
+        came += 28;
+    }
+    // Then a packet a millisecond, for two seconds.
+    for ms in 0..2_000 {
+        receiver.handle_data(&empty(gaps * 2 + ms, ms * 1_000)).unwrap();
+        came += 28;
+        let now = us(ms * 1_000 + 500);
+        told += std::iter::from_fn(|| receiver.poll_feedback(now)).count() as u64;
+    }
+    // One datagram for each packet at the most, and else no more than came.
+    assert!(told <= 2_001 + came / 1_200, "{told} datagrams for {came} bytes");
 }
 
 #[test]

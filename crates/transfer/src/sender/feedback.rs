@@ -45,19 +45,17 @@ pub(super) struct News {
     losses_end: u64,
 }
 
-impl News {
-    pub(super) fn has_losses(&self) -> bool {
-        !self.losses.is_empty() || self.host_lost > 0
-    }
-}
-
 impl Sender {
     pub(super) fn heed(&mut self, now: Duration, number: u64, feedback: &Feedback) -> Result<(), Violation> {
         let is_newer = self.heeded.number.is_none_or(|newest| newest < number);
         if is_newer {
             self.check(feedback)?;
         }
+        let acked_before = self.news.acked_packets;
         self.take_runs(now, feedback, is_newer)?;
+        let has_acked = acked_before < self.news.acked_packets;
+        // What is replayed, or says nothing new, is no sign of life of the path.
+        let is_news = is_newer && (has_acked || self.heeded.totals.packets < feedback.totals.packets);
         if is_newer {
             self.news.marked_packets += feedback.totals.marked - self.heeded.totals.marked;
             self.heeded.totals = feedback.totals;
@@ -66,10 +64,17 @@ impl Sender {
             }
             self.survey(number, feedback);
         }
-        self.timers.heard(now, self.news.acked_packets > 0);
+        if is_news {
+            self.timers.heard(now, has_acked);
+        }
         let lost_to = if is_newer && self.heeded.is_whole { self.heeded.surveyed } else { 0 };
         self.detect_losses(now, lost_to);
         self.listen(now);
+        if !is_news {
+            self.heeded.acked_to = self.acked_to;
+            self.forget();
+            return Ok(());
+        }
         let (is_round, delivery) = self.path.sample(nanos(now), self.rtt.min);
         if is_round && std::mem::take(&mut self.has_lost_in_round) {
             self.reorder.calm_down();
@@ -261,7 +266,7 @@ impl Sender {
         });
     }
 
-    fn forget(&mut self) {
+    pub(super) fn forget(&mut self) {
         // A lost packet that is still kept takes room from what is to be sent.
         let lost_below = if self.book.len() < PACKETS_MAX / 2 { self.round_ends[1] } else { self.settled };
         self.book.forget(lost_below);

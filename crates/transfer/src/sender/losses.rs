@@ -5,7 +5,7 @@ use std::time::Duration;
 use barograph_loss::Cause;
 
 use super::Sender;
-use super::book::Fate;
+use super::book::{Fate, PACKETS_MAX, Sent};
 use crate::ear::{Heard, Missing};
 use crate::wire::Evidence;
 
@@ -65,6 +65,35 @@ impl Sender {
         }
         self.object.lose(range);
         self.lose(now, run);
+    }
+
+    /// Takes the oldest packet for lost, to have room for one that asks for an answer: whatever it carried is sent again.
+    pub(super) fn give_up_oldest(&mut self, now: Duration) {
+        self.forget();
+        let index = self.book.first();
+        let is_under_way = |sent: &Sent| sent.fate == Fate::InFlight;
+        if self.book.len() < PACKETS_MAX {
+            return;
+        }
+        if let Some(sent) = self.book.get(index).copied().filter(is_under_way) {
+            self.book.settle(index, Fate::Lost, self.overhead);
+            self.stats.lost_packets += 1;
+            self.has_lost_in_round = true;
+            if !sent.is_copied {
+                self.object.lose(sent.range());
+            }
+            let missing = Missing {
+                index,
+                packets: 1,
+                bytes: u64::from(sent.len) + self.overhead,
+                sent: Duration::from_nanos(sent.stamp.sent_ns),
+                in_flight_bytes: sent.stamp.in_flight_bytes,
+                evidence: sent.evidence.unwrap_or_default(),
+            };
+            self.lose(now, Some(missing));
+        }
+        self.settled = self.settled.max(index + 1);
+        self.forget();
     }
 
     /// What is known of the gap that goes on at this packet.

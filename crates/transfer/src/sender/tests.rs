@@ -123,15 +123,38 @@ fn memory_is_bounded_when_nothing_comes() {
         probes += send(&mut sender, now, 9).len();
         steps += 1;
     }
-    assert_eq!((probes, sender.book.len()), (PROBES_RESERVED, PACKETS_MAX));
-    assert!(now > Duration::from_secs(3600), "{now:?}");
+    assert!(now > Duration::from_secs(9_000), "{now:?}");
+    assert_eq!(sender.book.len(), PACKETS_MAX);
+    assert!(probes > 2 * PROBES_RESERVED, "it goes on asking: {probes}");
+    assert!(sender.silence(now) >= now - MS);
+    let given_up = sender.stats().lost_packets;
+    assert_eq!(given_up as usize, probes - PROBES_RESERVED);
     // When the last of them is acknowledged, all the others are lost, and make room.
     let last = sender.numbers.end() - 1;
     assert_eq!(sender.handle_feedback(now, 1, &runs(last, &[(1, 0)])), Ok(()));
     let at = sender.loss_at().unwrap_or_default();
     sender.handle_timeout(now.max(at));
-    assert_eq!(sender.stats().lost_packets, PACKETS_MAX as u64 - 1);
+    assert_eq!(sender.stats().lost_packets, given_up + PACKETS_MAX as u64 - 1);
     assert!(send(&mut sender, now, 9).len() == 9 && sender.book.len() < PACKETS_MAX / 2);
+}
+
+#[test]
+fn a_full_memory_whose_last_packets_are_lost_by_time_makes_room() {
+    let mut sender = sender(1 << 40, 3);
+    let sent = send(&mut sender, MS, usize::MAX);
+    assert_eq!(sent.len(), PACKETS_MAX - PROBES_RESERVED);
+    let last = sent.last().map_or(0, |packet| packet.number);
+    assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(last, &[(1, 0)])), Ok(()));
+    let mut now = 20 * MS;
+    for _ in 0..20 {
+        let Some(at) = sender.poll_timeout() else { panic!("it waits for nothing at {now:?}") };
+        now = now.max(at);
+        sender.handle_timeout(now);
+        if !send(&mut sender, now, 9).is_empty() && sender.stats().lost_packets > 0 {
+            return;
+        }
+    }
+    panic!("nothing is sent any more");
 }
 
 #[test]
@@ -160,6 +183,25 @@ fn the_same_report_again_costs_nothing_and_changes_nothing() {
         assert_eq!(sender.handle_feedback(21 * MS, number, &report), Ok(()));
     }
     assert_eq!((sender.stats(), sender.news_settled()), (stats, settled));
+}
+
+#[test]
+fn feedback_without_news_is_silence() {
+    let mut sender = sender(100_000_000, 1);
+    send(&mut sender, MS, 900);
+    let report = runs(0, &[(300, 0)]);
+    assert_eq!(sender.handle_feedback(20 * MS, 5, &report), Ok(()));
+    let (timer, probe) = (sender.silence_at(), sender.probe_at());
+    // Said again, replayed, or older.
+    for (number, report) in [(6, &report), (5, &report), (2, &report), (1, &runs(0, &[(310, 0)]))] {
+        assert_eq!(sender.handle_feedback(500 * MS, number, report), Ok(()));
+        assert_eq!((sender.silence_at(), sender.probe_at()), (timer, probe), "{number}");
+        assert_eq!(sender.silence(520 * MS), 500 * MS);
+    }
+    assert_eq!(sender.stats().acked_bytes, 310_000);
+    let totals = Totals { packets: 900, ..Totals::default() };
+    assert_eq!(sender.handle_feedback(500 * MS, 7, &Feedback { totals, ..runs(0, &[]) }), Ok(()));
+    assert_eq!(sender.silence(520 * MS), 20 * MS);
 }
 
 proptest! {

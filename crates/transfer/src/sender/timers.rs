@@ -27,7 +27,7 @@ impl Timers {
         }
     }
 
-    /// A feedback came; it acknowledged something new or not.
+    /// A feedback came that said something new; it acknowledged packets or not.
     pub(super) fn heard(&mut self, now: Duration, is_new: bool) {
         (self.silent, self.set) = (self.silent.map(|_| now), now);
         if is_new {
