@@ -26,7 +26,7 @@ impl Rtt {
     ///
     /// What the peer says is taken off only as far as a round trip stays that there was (RFC 9002 §5.3): the least one is of measured
     /// times alone, so that a peer cannot make the path shorter than it is. Nor does it hide a queue of more than a round trip: that much it may
-    /// hold an answer, or [`REPORT_WAIT`].
+    /// hold an answer, or 5 ms.
     pub fn add(&mut self, elapsed: Duration, held: Duration) {
         let Some(_) = self.latest else {
             // RFC 9002 §5.3: the first sets them all. It is the whole time: there is no least one yet to hold `held` against.
