@@ -86,7 +86,7 @@ fn report(receiver: &mut Receiver, now: Duration, out: &mut Vec<u8>) {
 }
 
 fn receiver() -> Receiver {
-    let config = ReceiverConfig { payload_bytes: PAYLOAD as u32, feedback_bytes_max: 1_400 };
+    let config = ReceiverConfig { feedback_bytes_max: 1_400 };
     Receiver::new(config, 1 << 40, RangeSet::new())
 }
 

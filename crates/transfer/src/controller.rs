@@ -4,7 +4,6 @@ mod equation;
 pub mod estimate;
 mod fixed;
 mod governor;
-mod highspeed;
 pub mod history;
 mod kind;
 mod limits;
@@ -14,17 +13,15 @@ pub mod response;
 mod scalable;
 #[cfg(test)]
 mod tests;
-mod tfrc;
 
+pub use equation::Equation;
 pub use fixed::Fixed;
 pub use governor::Governor;
-pub use highspeed::HighSpeed;
 pub use kind::{Config, Kind, UnknownKind, named};
 pub use model::Model;
 pub use paper::Paper;
 pub use response::Response;
 pub use scalable::Scalable;
-pub use tfrc::Tfrc;
 
 use std::fmt::Debug;
 use std::time::Duration;

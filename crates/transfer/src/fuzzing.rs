@@ -161,7 +161,7 @@ impl Checked {
             set.insert(held.0..held.1);
             bits.iter_mut().take(held.1 as usize).skip(held.0 as usize).for_each(|bit| *bit = true);
         }
-        let config = ReceiverConfig { payload_bytes: 16, feedback_bytes_max: FEEDBACK_BYTES_MAX };
+        let config = ReceiverConfig { feedback_bytes_max: FEEDBACK_BYTES_MAX };
         Self {
             receiver: Receiver::new(config, object_bytes, set),
             object_bytes,

@@ -23,8 +23,6 @@ use schedule::Schedule;
 /// What a receiver is made of.
 #[derive(Clone, Copy, Debug)]
 pub struct ReceiverConfig {
-    /// Bytes of the object in a full packet.
-    pub payload_bytes: u32,
     /// Bytes that a feedback datagram may have, header and seal apart; [`Feedback::BYTES_MIN`] at least, or it is taken for that.
     pub feedback_bytes_max: usize,
 }
@@ -92,7 +90,7 @@ pub enum Refusal {
 /// use barograph_transfer::{Arrival, Fresh, Receiver, ReceiverConfig};
 /// use rangemap::RangeSet;
 ///
-/// let config = ReceiverConfig { payload_bytes: 1000, feedback_bytes_max: 1200 };
+/// let config = ReceiverConfig { feedback_bytes_max: 1200 };
 /// let mut receiver = Receiver::new(config, 3000, RangeSet::new());
 /// let at = Duration::from_millis(40);
 /// let first =

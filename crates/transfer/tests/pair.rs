@@ -68,11 +68,11 @@ struct Case {
 }
 
 /// A receiver of ours, or the tests' own.
-fn taker(is_counter: bool, object_bytes: u64, payload_bytes: u32) -> Box<dyn Taker> {
+fn taker(is_counter: bool, object_bytes: u64) -> Box<dyn Taker> {
     if is_counter {
         return Box::new(Counter::new(object_bytes, rangemap::RangeSet::new()));
     }
-    let config = ReceiverConfig { payload_bytes, feedback_bytes_max: 1400 };
+    let config = ReceiverConfig { feedback_bytes_max: 1400 };
     Box::new(Receiver::new(config, object_bytes, rangemap::RangeSet::new()))
 }
 
@@ -132,7 +132,7 @@ proptest! {
         let mut link = Line::new(case.there.clone(), case.back.clone());
         link.twice = case.twice;
         let mut pair = Pair::new(link);
-        let mut flow = flow(config, case.object_bytes, controller, taker(case.is_counter, case.object_bytes, case.payload_bytes));
+        let mut flow = flow(config, case.object_bytes, controller, taker(case.is_counter, case.object_bytes));
         flow.has_drops = case.has_drops;
         pair.add(flow);
         let ended = pair.run(Duration::from_secs(3600), 3_000_000);
@@ -164,7 +164,7 @@ proptest! {
 
 fn run(link: Line, config: SenderConfig, controller: Fixed, object_bytes: u64) -> Pair<Line, Box<dyn Taker>> {
     let mut pair = Pair::new(link);
-    pair.add(flow(config, object_bytes, controller, taker(false, object_bytes, config.payload_bytes)));
+    pair.add(flow(config, object_bytes, controller, taker(false, object_bytes)));
     let ended = pair.run(Duration::from_secs(600), 10_000_000);
     assert_eq!(ended, Ended::Done, "{:?}", pair.flights()[0].flow.sender.stats());
     assert_eq!(pair.flights()[0].violation, None);
@@ -232,7 +232,7 @@ fn what_the_host_dropped_is_no_loss_to_the_controller() {
         let mut link = Line::new(lossy(0.0), lossy(0.0));
         link.stall = Some((10 * MS, 237 * MS));
         let mut pair = Pair::new(link);
-        let mut flow = flow(config(4), 100_000_000, controller, taker(false, 100_000_000, 1200));
+        let mut flow = flow(config(4), 100_000_000, controller, taker(false, 100_000_000));
         flow.has_drops = has_count;
         pair.add(flow);
         assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
@@ -269,7 +269,7 @@ fn a_path_that_falls_silent_is_asked_seldom_and_used_again() {
     link.outage = Some((500 * MS, 40_500 * MS));
     let mut pair = Pair::new(link);
     let controller = Fixed { window: 50_000, ..controller };
-    pair.add(flow(config(6), 2_000_000, controller, taker(false, 2_000_000, 1200)));
+    pair.add(flow(config(6), 2_000_000, controller, taker(false, 2_000_000)));
     assert_eq!(pair.run(40_000 * MS, 1_000_000), Ended::Time);
     let sender = &pair.flights()[0].flow.sender;
     let silence = sender.silence(pair.now());
@@ -288,7 +288,7 @@ fn many_flows_share_a_link() {
     let spec = LinkSpec { rate_bps: Some(100_000_000), queue: Queue::Bytes(100_000), ..lossy(0.001) };
     let mut pair = Pair::new(Line::new(spec, lossy(0.0)));
     for seed in 0..8 {
-        let flow = flow(config(seed), 500_000, fixed(1.5e6), taker(false, 500_000, 1200));
+        let flow = flow(config(seed), 500_000, fixed(1.5e6), taker(false, 500_000));
         pair.add(barograph_transfer::pair::Flow { start: MS * 50 * seed as u32, ..flow });
     }
     // Numbers are each flow's own, and so is the check of them.
@@ -304,7 +304,7 @@ fn many_flows_share_a_queue_that_drops_early() {
     let mut pair = Pair::new(Shared { queue, back: 20 * MS });
     for seed in 0..4 {
         // Twice what the queue takes, so that it has to drop.
-        pair.add(flow(config(seed), 2_000_000, fixed(3e6), taker(false, 2_000_000, 1200)));
+        pair.add(flow(config(seed), 2_000_000, fixed(3e6), taker(false, 2_000_000)));
     }
     assert_eq!(pair.run(Duration::from_secs(60), 1_000_000), Ended::Done);
     for flight in pair.flights() {
@@ -324,7 +324,7 @@ fn both_causes_at_once_are_told_apart_by_the_count() {
     let mut link = Line::new(lossy(0.002), lossy(0.01));
     link.stall = Some((10 * MS, 237 * MS));
     let mut pair = Pair::new(link);
-    pair.add(flow(config(7), 100_000_000, controller, taker(false, 100_000_000, 1200)));
+    pair.add(flow(config(7), 100_000_000, controller, taker(false, 100_000_000)));
     assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
     let (flight, told) = (&pair.flights()[0], told.lock().unwrap());
     let stats = flight.flow.sender.stats();
@@ -343,7 +343,7 @@ fn both_causes_at_once_are_told_apart_by_the_count() {
 fn lost_reports_make_no_losses() {
     // Some ten datagrams a report, of which one in ten is lost.
     let object_bytes = 40_000_000;
-    let receiver = ReceiverConfig { payload_bytes: 1200, feedback_bytes_max: 200 };
+    let receiver = ReceiverConfig { feedback_bytes_max: 200 };
     let mut pair = Pair::new(Line::new(lossy(0.02), lossy(0.1)));
     let taker = Receiver::new(receiver, object_bytes, rangemap::RangeSet::new());
     pair.add(flow(config(8), object_bytes, fixed(1.25e8), taker));
@@ -362,7 +362,7 @@ fn an_object_arrives_although_only_the_first_datagram_of_a_report_does() {
     let back = LinkSpec { rate_bps, delay: 14 * MS, reorder, queue, ..LinkSpec::default() };
     let config = SenderConfig { payload_bytes: 1037, overhead_bytes: OVERHEAD, seed: 0, has_ear: false };
     let mut pair = Pair::new(Line::new(there, back));
-    let mut flow = flow(config, 3_122_399, fixed(84_557_884.9), taker(false, 3_122_399, 1037));
+    let mut flow = flow(config, 3_122_399, fixed(84_557_884.9), taker(false, 3_122_399));
     flow.has_drops = false;
     pair.add(flow);
     assert_eq!(pair.run(5000 * MS, 1_000_000), Ended::Done, "{:?}", pair.flights()[0].flow.sender.stats());

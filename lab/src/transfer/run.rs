@@ -140,7 +140,7 @@ impl Case {
         let given = Config { rate_bytes_s: GIVEN * self.path.bytes_s(), packet_bytes: PACKET, seed };
         let config = SenderConfig { payload_bytes, overhead_bytes: OVERHEAD, seed, has_ear: ours.has_ear };
         let sender = Sender::new(config, OBJECT_BYTES, &Default::default(), ours.kind.controller(given));
-        let config = ReceiverConfig { payload_bytes, feedback_bytes_max: 1400 };
+        let config = ReceiverConfig { feedback_bytes_max: 1400 };
         let receiver = Receiver::new(config, OBJECT_BYTES, Default::default());
         let taker: Box<dyn Taker> = if ours.lies { Box::new(Liar(receiver)) } else { Box::new(receiver) };
         let start = Duration::from_secs(ours.start_s);

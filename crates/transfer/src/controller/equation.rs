@@ -5,13 +5,13 @@ use std::time::Duration;
 use libm::exp2;
 
 use super::history::{LossHistory, Run};
-use super::limits::{floor_bytes_s, packet_bytes, positive, round_trip_s};
-use super::{RATE_MAX_BYTES_S, Response, Seen};
+use super::limits::{START_BYTES, floor_bytes_s, packet_bytes, positive, round_trip_s};
+use super::{Controller, RATE_MAX_BYTES_S, Response, Seen};
 
 /// RFC 5348 §4, the sender: of its §4.5 and §5.5, which are optional, nothing. Its slow start doubles the rate each round trip, here
 /// spread over the round trip, for feedback comes more often than once.
 #[derive(Debug)]
-pub(super) struct Equation {
+pub struct Equation {
     response: Response,
     /// What may be sent before a round trip is known (bytes).
     start_bytes: u64,
@@ -29,23 +29,15 @@ pub(super) struct Equation {
     raised: Duration,
 }
 
-impl Equation {
-    pub(super) fn new(response: Response, start_bytes: u64) -> Self {
-        Self {
-            response,
-            start_bytes,
-            packet_bytes: 1.0,
-            round_trip_s: None,
-            rate: None,
-            equation: f64::INFINITY,
-            received: Received::default(),
-            history: LossHistory::default(),
-            settled: 0,
-            raised: Duration::ZERO,
+impl Controller for Equation {
+    fn name(&self) -> &'static str {
+        match self.response {
+            Response::HighSpeed => "highspeed",
+            Response::Tfrc => "tfrc",
         }
     }
 
-    pub(super) fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
+    fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
         let Some(round_trip) = round_trip_s(seen.rtt) else { return };
         self.packet_bytes = packet_bytes(seen);
         self.settled = self.settled.max(seen.settled_packets);
@@ -80,7 +72,7 @@ impl Equation {
     }
 
     /// RFC 5348 §4.4; a sender of bulk data is never idle.
-    pub(super) fn on_silence(&mut self) {
+    fn on_silence(&mut self, _: Duration) {
         let received = self.received.greatest();
         match (self.round_trip_s, self.rate) {
             (Some(_), Some(_)) if self.equation.is_finite() => {
@@ -95,14 +87,42 @@ impl Equation {
         }
     }
 
-    /// Bytes a second; infinite before a round trip is known.
-    pub(super) fn rate_bytes_s(&self) -> f64 {
+    fn rate_bytes_s(&self) -> f64 {
+        // Before a round trip is known the window limits.
         self.rate.unwrap_or(f64::INFINITY)
     }
 
-    /// What may be under way: the rate alone limits, once there is one.
-    pub(super) fn window_bytes(&self) -> u64 {
+    fn window_bytes(&self) -> u64 {
+        // The rate alone limits, once there is one.
         if self.round_trip_s.is_none() { self.start_bytes } else { u64::MAX }
+    }
+}
+
+impl Equation {
+    /// `highspeed`: the paper's modification of TFRC (Dickens §2.1) with the estimator that TFRC has: X = s w(p) / R with RFC 3649 §5's w, p
+    /// from the last eight loss intervals (RFC 5348 §5), at most twice what arrives.
+    pub fn highspeed() -> Self {
+        Self::new(Response::HighSpeed, START_BYTES)
+    }
+
+    /// `tfrc`: RFC 5348 as it is, fair to TCP, and as slow where round trips are long.
+    pub fn tfrc() -> Self {
+        Self::new(Response::Tfrc, TFRC_START_BYTES)
+    }
+
+    fn new(response: Response, start_bytes: u64) -> Self {
+        Self {
+            response,
+            start_bytes,
+            packet_bytes: 1.0,
+            round_trip_s: None,
+            rate: None,
+            equation: f64::INFINITY,
+            received: Received::default(),
+            history: LossHistory::default(),
+            settled: 0,
+            raised: Duration::ZERO,
+        }
     }
 
     /// Loss events a packet.
@@ -151,6 +171,9 @@ impl Equation {
         rate.max(floor_bytes_s(self.packet_bytes)).min(RATE_MAX_BYTES_S)
     }
 }
+
+/// RFC 5348 §4.2: W_init = min(4 s, max(2 s, 4380)) bytes, which is 4380 for packets of 1095 to 2190 bytes.
+const TFRC_START_BYTES: u64 = 4380;
 
 /// What arrived (bytes a second): RFC 5348's `X_recv_set`, the highest of the present and the last round trip.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use super::limits::positive;
 use super::model::Model;
 use super::paper::{Mode, Paper};
-use super::{Controller, Fixed, Governor, HighSpeed, RATE_MAX_BYTES_S, Scalable, Tfrc};
+use super::{Controller, Equation, Fixed, Governor, RATE_MAX_BYTES_S, Scalable};
 
 /// The controllers there are; [`Model`] is the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -18,9 +18,9 @@ pub enum Kind {
     Paper,
     /// [`Paper`] by rates.
     PaperRate,
-    /// [`HighSpeed`].
+    /// [`Equation::highspeed`].
     HighSpeed,
-    /// [`Tfrc`].
+    /// [`Equation::tfrc`].
     Tfrc,
     /// [`Scalable`].
     Scalable,
@@ -70,8 +70,8 @@ impl Kind {
             Self::Paper => return Box::new(Paper::new(Mode::Window, config)),
             Self::PaperRate => return Box::new(Paper::new(Mode::Rate, config)),
             Self::Model => Box::new(Model::new(config.packet_bytes, config.seed)),
-            Self::HighSpeed => Box::new(HighSpeed::default()),
-            Self::Tfrc => Box::new(Tfrc::default()),
+            Self::HighSpeed => Box::new(Equation::highspeed()),
+            Self::Tfrc => Box::new(Equation::tfrc()),
             Self::Scalable => Box::new(Scalable::default()),
             Self::Fixed => Box::new(Fixed::new(config)),
         };

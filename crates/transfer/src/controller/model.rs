@@ -25,7 +25,7 @@ use self::probe::Probe;
 use self::round::Round;
 use self::state::State;
 use super::limits::floor_bytes_s;
-use super::{Controller, Seen};
+use super::{Controller, RATE_MAX_BYTES_S, Seen};
 
 /// Paces at the bandwidth that the path was seen to deliver, with about one bandwidth–delay product under way.
 ///
@@ -200,8 +200,5 @@ const BETA: f64 = 0.7;
 /// BBR §2.13.2, ProbeRTTCwndGain: half the product under way leaves the queue empty, and the path half used.
 const PROBE_RTT_WINDOW_GAIN: f64 = 0.5;
 
-/// Above any link, far below where arithmetic loses sense.
-const RATE_MAX_BYTES_S: f64 = 1e14;
-
-/// 2^−30 of any rate is below a packet a minute.
-const SILENCES_MAX: i32 = 30;
+/// 2^−40 of the highest rate is a byte a second, which is below any packet in 64 s.
+const SILENCES_MAX: i32 = 40;

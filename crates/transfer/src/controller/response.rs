@@ -17,7 +17,7 @@ impl Response {
     /// ```
     /// use barograph_transfer::controller::Response;
     ///
-    /// // RFC 3649 §5, Table 1: 1795 packets at a loss in 100 000.
+    /// // RFC 3649 §5: 1795 packets at a loss in 100 000.
     /// assert_eq!(Response::HighSpeed.window(1e-5).round(), 1795.0);
     /// ```
     pub fn window(self, rate: f64) -> f64 {
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn highspeed_has_the_windows_of_rfc_3649() {
-        // RFC 3649 §5, Table 1, rounded there.
+        // RFC 3649 §5, rounded there.
         for (rate, window) in
             [(1e-2, 12.0), (1e-3, 38.0), (1e-4, 263.0), (1e-5, 1795.0), (1e-6, 12_279.0), (1e-7, 83_981.0)]
         {

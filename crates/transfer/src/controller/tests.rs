@@ -23,7 +23,7 @@ fn window(controller: &mut dyn Controller, losses: Losses, round_trips: u32) -> 
 fn highspeed_keeps_to_its_equation() {
     for (rate, round_trips) in [(1e-3, 6000), (1e-4, 10_000), (1e-5, 16_000)] {
         for losses in [Losses::Each(f64::round(1.0 / rate) as u64), Losses::Chance(rate, 7)] {
-            let held = window(&mut HighSpeed::default(), losses, round_trips);
+            let held = window(&mut Equation::highspeed(), losses, round_trips);
             let due = Response::HighSpeed.window(rate);
             println!("{losses:?}: {held:.1} of {due:.1}");
             assert!((held / due - 1.0).abs() < 0.2, "{losses:?}: {held:.1} of {due:.1}");
@@ -35,7 +35,7 @@ fn highspeed_keeps_to_its_equation() {
 fn tfrc_keeps_to_its_equation() {
     for (rate, round_trips) in [(1e-2, 4000), (1e-3, 6000), (1e-4, 20_000)] {
         for losses in [Losses::Each(f64::round(1.0 / rate) as u64), Losses::Chance(rate, 7)] {
-            let held = window(&mut Tfrc::default(), losses, round_trips);
+            let held = window(&mut Equation::tfrc(), losses, round_trips);
             let due = Response::Tfrc.window(rate);
             println!("{losses:?}: {held:.1} of {due:.1}");
             assert!((held / due - 1.0).abs() < 0.2, "{losses:?}: {held:.1} of {due:.1}");
@@ -89,7 +89,7 @@ fn the_paper_begins_at_the_most_and_one_loss_brings_it_down() {
 
 #[test]
 fn slow_start_about_doubles_each_round_trip_and_ends_at_what_arrives() {
-    let mut highspeed = HighSpeed::default();
+    let mut highspeed = Equation::highspeed();
     assert_eq!((highspeed.rate_bytes_s(), highspeed.window_bytes()), (f64::INFINITY, 14_600));
     let mut state = State::new(Path { losses: Losses::None, host: None });
     state.run(&mut highspeed, 4);
@@ -110,8 +110,11 @@ fn slow_start_about_doubles_each_round_trip_and_ends_at_what_arrives() {
 
 #[test]
 fn a_mark_is_a_loss_once_a_round_trip() {
-    let make: [fn() -> Box<dyn Controller>; 3] =
-        [|| Box::<HighSpeed>::default(), || Box::<Tfrc>::default(), || Box::<Scalable>::default()];
+    let make: [fn() -> Box<dyn Controller>; 3] = [
+        || -> Box<dyn Controller> { Box::new(Equation::highspeed()) },
+        || Box::new(Equation::tfrc()),
+        || Box::<Scalable>::default(),
+    ];
     for make in make {
         let mut controller = make();
         let mut state = State::new(Path { losses: Losses::None, host: None });
@@ -144,7 +147,7 @@ fn silence_halves_every_rate_down_to_a_packet_in_64_seconds() {
         state.run(&mut *controller, 200);
         assert!(20.0 * least < controller.rate_bytes_s(), "{kind}: {}", controller.rate_bytes_s());
     }
-    let mut unheard = HighSpeed::default();
+    let mut unheard = Equation::highspeed();
     unheard.on_silence(Duration::from_secs(1));
     assert_eq!(unheard.rate_bytes_s(), 7300.0);
 }

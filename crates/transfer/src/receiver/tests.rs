@@ -6,7 +6,7 @@ use super::*;
 use crate::fuzzing::{Checked, Step, fuzz_receiver};
 use crate::wire::Run;
 
-const CONFIG: ReceiverConfig = ReceiverConfig { payload_bytes: 100, feedback_bytes_max: 1_200 };
+const CONFIG: ReceiverConfig = ReceiverConfig { feedback_bytes_max: 1_200 };
 
 fn receiver(object_bytes: u64) -> Receiver {
     Receiver::new(CONFIG, object_bytes, RangeSet::new())

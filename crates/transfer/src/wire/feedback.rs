@@ -7,8 +7,8 @@ impl Feedback {
     /// Bytes that any feedback with one run fits into, headers and seal apart: flags, start, echo, totals and the longest run.
     pub const BYTES_MIN: usize = 1 + 8 + (8 + 4 + 8) + 4 * 8 + Run::BYTES_MAX;
 
-    /// Appends as many of the runs as `bytes_max` bytes hold, and says how many those are: the rest goes into further datagrams, see
-    /// [`Feedback::after`]. `None`, and nothing is written, if not even what comes before the runs fits.
+    /// Appends as many of the runs as `bytes_max` bytes hold, and says how many those are: the rest goes into further datagrams,
+    /// each of which begins where the one before ended. `None`, and nothing is written, if not even what comes before the runs fits.
     ///
     /// Totals above [`NUMBER_MAX`] are written as that.
     pub fn encode(&self, out: &mut Vec<u8>, bytes_max: usize) -> Option<usize> {
@@ -34,7 +34,8 @@ impl Feedback {
     }
 
     /// The same from run `runs` on: what goes into the next datagram when so many fitted.
-    pub fn after(&self, runs: usize) -> Self {
+    #[cfg(test)]
+    pub(super) fn after(&self, runs: usize) -> Self {
         let (told, rest) = self.runs.split_at(runs.min(self.runs.len()));
         let packets = told.iter().map(Run::packets).sum::<u64>();
         Self { start: self.start.saturating_add(packets), runs: rest.to_vec(), ..*self }
