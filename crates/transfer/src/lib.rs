@@ -18,6 +18,8 @@ mod ear;
 pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "io")]
+pub mod io;
 mod pacer;
 #[doc(hidden)]
 pub mod pair;
