@@ -18,6 +18,7 @@ mod read;
 mod sites;
 mod stream;
 mod targets;
+mod transfers;
 mod upgrade;
 
 use std::net::SocketAddr;
@@ -46,6 +47,7 @@ use crate::recorder::Inbox;
 use crate::seats::Seats;
 use crate::sites::Sites;
 use crate::targets::Targets;
+use crate::transfer::Transfers;
 
 pub(crate) use engine::Served;
 pub(crate) use guard::{Channel, Peer};
@@ -71,6 +73,7 @@ pub(crate) struct Shared {
     pub(crate) desk: Desk,
     pub(crate) sites: Arc<Sites>,
     pub(crate) bulk: Arc<Bulk>,
+    pub(crate) transfers: Arc<Transfers>,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
     pub(crate) echo: Arc<Echo>,
@@ -108,6 +111,8 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/latency", get(latency::latency)),
         ("/v1/sites", get(sites::show).post(sites::accept).delete(sites::forget)),
         ("/v1/tests", get(bulk::list).post(bulk::begin)),
+        ("/v1/transfers", get(transfers::list).post(transfers::send).delete(transfers::cancel)),
+        ("/v1/transfers/lines", post(transfers::receive)),
         ("/v1/invitations", post(members::invite)),
         ("/v1/members", get(members::list).delete(members::remove)),
         ("/v1/openapi.json", get(page::openapi)),

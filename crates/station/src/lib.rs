@@ -20,6 +20,7 @@ pub mod surroundings;
 pub mod target;
 pub mod timetable;
 pub mod tls;
+mod transfer;
 
 pub mod hub;
 
@@ -44,7 +45,7 @@ mod targets;
 mod testing;
 
 pub(crate) use api::unit;
-pub use config::{Config, ConfigError, EchoConfig, MeshConfig, Sources};
+pub use config::{Config, ConfigError, EchoConfig, MeshConfig, Sources, TransferConfig};
 pub use mesh::{Engines, Kind, Spool};
 pub use signals::Signal;
 pub use station::{StartError, Station, open_archive};

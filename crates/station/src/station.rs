@@ -29,6 +29,7 @@ use crate::sites::{Sites, Standing};
 use crate::target::{Provenance, Secret, Target};
 use crate::targets::{Targets, TargetsError};
 use crate::tls::{self, TlsError};
+use crate::transfer::Transfers;
 use crate::{state, surroundings};
 
 /// A running station.
@@ -222,6 +223,8 @@ impl Station {
             Desk::new(host.clone(), Arc::clone(&board), Arc::clone(&engines.engine), Arc::clone(&bank));
         let mesh = (config.mesh.clone(), config.state.as_path());
         let sites = Sites::new(host.clone(), mesh, Arc::clone(&board), desk.clone(), Arc::clone(&bank));
+        let transfers =
+            Transfers::new(host.clone(), &config.state, Arc::clone(&bulk), Arc::clone(&board), inbox.clone());
         let (stopping, stopped) = watch::channel(false);
         let echo = Arc::new(Echo::new(
             &config.echo,
@@ -249,6 +252,7 @@ impl Station {
             desk,
             sites: Arc::new(sites),
             bulk: Arc::clone(&bulk),
+            transfers,
             token,
             responder,
             echo: Arc::clone(&echo),
@@ -328,6 +332,7 @@ impl Station {
         // First of all, so that peers do not take what stops for what fails.
         self.keeper.stop();
         self.tester.stop();
+        self.shared.transfers.stop();
         let prober = lock(&self.prober).take();
         if let Some(prober) = prober {
             prober.stop();
