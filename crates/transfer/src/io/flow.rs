@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 pub use self::inflow::Inflow;
 pub use self::outflow::Outflow;
-use crate::{Stats, Violation};
+use crate::{Limit, Stats, Violation};
 
 /// What an object is read from; from a thread of its own, ahead of the sender.
 pub trait Origin: Send {
@@ -66,6 +66,8 @@ pub struct Seen {
     pub rate_bytes_s: f64,
     /// The smoothed round trip, once there is one.
     pub rtt: Option<Duration>,
+    /// What keeps a sender from sending more just now.
+    pub limit: Option<Limit>,
     /// What the receiver can take, where it is the limit (bytes a second of the object).
     pub drain_bytes_s: u64,
     /// CPU time of the thread of the loop, and the part of it that the classifier took.

@@ -51,7 +51,8 @@ fn an_object_arrives_sealed() {
         length,
         &RangeSet::new(),
         controller::Kind::DEFAULT.controller(Config::default()),
-    );
+    )
+    .unwrap();
     let outflow = Outflow {
         socket,
         sealer: Sealer::new(suite, &data),
@@ -66,7 +67,8 @@ fn an_object_arrives_sealed() {
         opener: Opener::new(suite, &data),
         sealer: Sealer::new(suite, &back),
         transfer: 7,
-        receiver: Receiver::new(ReceiverConfig { feedback_bytes_max: 1200 }, length, RangeSet::new()),
+        receiver: Receiver::new(ReceiverConfig { feedback_bytes_max: 1200 }, length, RangeSet::new())
+            .unwrap(),
         sink: Box::new(Memory(out.clone())),
         from: here.ip(),
         silence_max,

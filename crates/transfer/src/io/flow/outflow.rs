@@ -115,6 +115,7 @@ impl Outflow {
             stats,
             rate_bytes_s: self.sender.rate_bytes_s(),
             rtt: self.sender.rtt().latest.map(|_| self.sender.rtt().smoothed),
+            limit: Some(self.sender.limit()),
             refused_datagrams,
             ..Seen::default()
         }
