@@ -321,6 +321,21 @@ impl Sender {
         if self.is_done() { Duration::ZERO } else { self.timers.silence(now) }
     }
 
+    /// Bytes of the object that the receiver is known to have, those that it had before among them.
+    pub fn held_bytes(&self) -> u64 {
+        self.object.there_bytes()
+    }
+
+    /// What the receiver said that it can take (bytes of the object a second); 0 while it was not the limit.
+    pub fn drain_bytes_s(&self) -> u64 {
+        self.heeded.drain_bytes_s()
+    }
+
+    /// When the classifier will look at the window, if it has a reason to.
+    pub fn looks_at(&self) -> Option<Duration> {
+        self.ear.as_ref().and_then(|ear| ear.due())
+    }
+
     /// How often the classifier looked at the window.
     pub fn looks(&self) -> u64 {
         self.ear.as_ref().map_or(0, |ear| ear.looks())

@@ -45,6 +45,11 @@ impl Object {
         !self.new.is_empty() || !self.lost.is_empty()
     }
 
+    /// Bytes that the receiver has.
+    pub(super) fn there_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.missing)
+    }
+
     /// What [`Object::take`] takes from next.
     pub(super) fn next(&self) -> Option<Range<u64>> {
         self.lost.first().cloned().or_else(|| Some(self.new.clone()).filter(|new| !new.is_empty()))

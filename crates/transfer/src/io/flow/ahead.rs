@@ -38,11 +38,18 @@ impl Ahead {
         }
     }
 
-    /// Whether a range is at hand; it is ordered, if not.
-    pub(super) fn has(&mut self, range: &Range<u64>, unsent: u64) -> bool {
+    /// Whether the first `payload` bytes of a range are at hand; where not, and they were sent before, the range is ordered, out of turn. What
+    /// was never sent begins at `unsent`.
+    pub(super) fn has(&mut self, range: &Range<u64>, payload: u64, unsent: u64) -> bool {
         match self {
             Self::Direct(_) => true,
-            Self::Threaded(blocks) => blocks.has(range) || blocks.order_now(range, unsent),
+            Self::Threaded(blocks) => {
+                let is_there = blocks.has(&(range.start..range.end.min(range.start.saturating_add(payload))));
+                if !is_there {
+                    blocks.order_now(range, unsent);
+                }
+                is_there
+            }
         }
     }
 
@@ -166,21 +173,17 @@ impl Blocks {
         }
     }
 
-    /// Orders what is to be sent again, out of turn; it is not there yet.
-    fn order_now(&mut self, range: &Range<u64>, unsent: u64) -> bool {
-        // What was not sent yet is on its way, in turn.
-        let in_turn = unsent.min(range.end)..range.end.min(self.ordered.max(unsent));
-        let again = range.start..in_turn.start;
-        let missing = self.missing(&again);
-        let Some(start) = missing else { return false };
+    /// Orders what is to be sent again, out of turn. What was never sent is on its way, in turn.
+    fn order_now(&mut self, range: &Range<u64>, unsent: u64) {
+        let again = range.start..range.end.min(unsent);
+        let Some(start) = self.missing(&again) else { return };
+        let end = again.end.min(start.saturating_add(BLOCK_BYTES));
         if !self.urgent.iter().any(|range| range.contains(&start))
             && let Some(buffer) = self.buffer(unsent)
         {
-            let range = start..again.end.max(start + 1);
-            self.urgent.push_back(range.clone());
-            self.shared.order(range, buffer, true);
+            self.urgent.push_back(start..end);
+            self.shared.order(start..end, buffer, true);
         }
-        false
     }
 
     /// Memory: new, or that of what was sent longest ago.
@@ -261,7 +264,11 @@ impl Shared {
     fn order(&self, range: Range<u64>, bytes: Vec<u8>, is_urgent: bool) {
         let order = (range.end, Block { start: range.start, is_urgent, bytes });
         let mut orders = self.lock();
-        if is_urgent { orders.waiting.push_front(order) } else { orders.waiting.push_back(order) }
+        if is_urgent {
+            orders.waiting.push_front(order)
+        } else {
+            orders.waiting.push_back(order)
+        }
         self.more.notify_one();
     }
 

@@ -72,11 +72,7 @@ impl Behind {
                 direct.is_finished = true;
                 direct.store.sync()
             }
-            Self::Threaded(blocks) => {
-                blocks.flush(Duration::ZERO, true)?;
-                blocks.give = None;
-                Ok(())
-            }
+            Self::Threaded(blocks) => blocks.finish(),
         }
     }
 
@@ -96,6 +92,19 @@ impl Behind {
         match self {
             Self::Direct(direct) => direct.store.durable.load(Ordering::Relaxed),
             Self::Threaded(blocks) => blocks.durable.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The flow failed: what came is written and made durable all the same, so that the next one need not send it again.
+    pub(super) fn abandon(&mut self) {
+        if let Self::Threaded(blocks) = self
+            && blocks.finish().is_ok()
+        {
+            let end = Instant::now() + ABANDON_FOR;
+            while blocks.collect(SYNC_EACH).is_ok()
+                && blocks.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+                && Instant::now() < end
+            {}
         }
     }
 
@@ -133,8 +142,7 @@ impl Store {
     }
 
     fn sync_if_due(&mut self) -> Result<(), FlowError> {
-        let is_due =
-            SYNC_BYTES <= self.unsynced || (0 < self.unsynced && SYNC_EACH <= self.since.elapsed());
+        let is_due = SYNC_BYTES <= self.unsynced || (0 < self.unsynced && SYNC_EACH <= self.since.elapsed());
         if is_due { self.sync() } else { Ok(()) }
     }
 
@@ -214,7 +222,8 @@ impl Blocks {
         }
         let Block { bytes: gathered, parts } = &mut self.block;
         let carries_on = parts.last().is_some_and(|(at, end)| {
-            let begin = parts.len().checked_sub(2).and_then(|before| parts.get(before)).map_or(0, |part| part.1);
+            let begin =
+                parts.len().checked_sub(2).and_then(|before| parts.get(before)).map_or(0, |part| part.1);
             at + (end - begin) as u64 == offset
         });
         gathered.extend_from_slice(bytes);
@@ -231,6 +240,12 @@ impl Blocks {
         }
         let since = *self.since.get_or_insert(now);
         if all || since + GATHER_FOR <= now { self.give() } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> Result<(), FlowError> {
+        let flushed = self.flush(Duration::ZERO, true);
+        self.give = None;
+        flushed
     }
 
     fn give(&mut self) -> Result<(), FlowError> {
@@ -279,6 +294,8 @@ const BLOCK_BYTES: usize = 1 << 20;
 const BLOCKS: usize = 64;
 /// A slow flow's bytes wait no longer for others.
 const GATHER_FOR: Duration = Duration::from_millis(100);
+/// A disk that takes longer than this is not waited for when a flow failed.
+const ABANDON_FOR: Duration = Duration::from_secs(10);
 /// What is not durable is sent again after a crash: a second of it, as databases and journals lose at most,
 const SYNC_EACH: Duration = Duration::from_secs(1);
 /// or so much of a fast flow, which a disk of 500 MB/s takes half a second to write.

@@ -1,6 +1,5 @@
 //! What both loops share.
 
-use std::io::{self, ErrorKind};
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -69,21 +68,6 @@ impl Stamps {
 pub(super) fn cpu() -> Duration {
     // Linux has this clock since 2.6.12.
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
-}
-
-/// What says nothing of the socket: that there is nothing, a signal, or what an ICMP message that anyone may have sent makes of one call (RFC 8085
-/// §5.2: such messages are hints, for they can be forged).
-pub(super) fn is_passing(error: &io::Error) -> bool {
-    let is_of_path = [nix::errno::Errno::ENOBUFS, nix::errno::Errno::EPERM].map(|errno| errno as i32);
-    matches!(
-        error.kind(),
-        ErrorKind::WouldBlock
-            | ErrorKind::Interrupted
-            | ErrorKind::ConnectionRefused
-            | ErrorKind::HostUnreachable
-            | ErrorKind::NetworkUnreachable
-            | ErrorKind::NetworkDown
-    ) || error.raw_os_error().is_some_and(|errno| is_of_path.contains(&errno))
 }
 
 /// What people see moves smoothly with ten pictures a second.

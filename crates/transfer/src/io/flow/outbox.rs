@@ -5,31 +5,25 @@ use std::ops::Range;
 
 use crate::io::socket::{Socket, Train};
 
-/// Datagrams, in trains of equal length of which the last may be shorter; all that is in it is sent, in the order of numbers.
+/// Datagrams, in trains of equal length of which the last may be shorter, and which the socket cuts where they are too long; all that is in it is sent, in the order of numbers.
 pub(super) struct Outbox {
     bytes: Vec<u8>,
     trains: Vec<Waiting>,
     /// Trains of which the socket took all.
     sent: usize,
-    train_max: usize,
 }
 
 #[derive(Clone)]
 struct Waiting {
     bytes: Range<usize>,
     segment: usize,
-    datagrams: usize,
+    /// Its last datagram is shorter.
+    is_closed: bool,
 }
 
 impl Outbox {
-    /// For a socket that sends so many datagrams at once.
-    pub(super) fn new(train_max: usize) -> Self {
-        Self {
-            bytes: vec![0; BYTES_MAX],
-            trains: Vec::with_capacity(TRAINS_MAX),
-            sent: 0,
-            train_max: train_max.max(1),
-        }
+    pub(super) fn new() -> Self {
+        Self { bytes: vec![0; BYTES_MAX], trains: Vec::with_capacity(TRAINS_MAX), sent: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -55,16 +49,11 @@ impl Outbox {
     pub(super) fn push(&mut self, bytes: usize) {
         let from = self.len();
         match self.trains.last_mut() {
-            Some(last)
-                if bytes <= last.segment
-                    && last.bytes.len() == last.segment * last.datagrams
-                    && last.datagrams < self.train_max
-                    && last.bytes.len() + bytes <= TRAIN_BYTES_MAX =>
-            {
+            Some(last) if bytes <= last.segment && !last.is_closed => {
                 last.bytes.end += bytes;
-                last.datagrams += 1;
+                last.is_closed = bytes < last.segment;
             }
-            _ => self.trains.push(Waiting { bytes: from..from + bytes, segment: bytes, datagrams: 1 }),
+            _ => self.trains.push(Waiting { bytes: from..from + bytes, segment: bytes, is_closed: false }),
         }
     }
 
@@ -108,8 +97,6 @@ impl Outbox {
 
 /// The most that a datagram may have, IPv4's header and UDP's apart.
 const DATAGRAM_MAX: usize = 65_507;
-/// And a train: the kernel makes one packet of it until the last moment.
-const TRAIN_BYTES_MAX: usize = DATAGRAM_MAX;
 /// What a pacer lets out at once is twice 64 KiB; one datagram of any length fits behind that.
 const BYTES_MAX: usize = 2 * 65_536 + DATAGRAM_MAX;
 /// A burst is three trains, and retransmissions of odd lengths make some more.

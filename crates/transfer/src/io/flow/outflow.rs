@@ -1,16 +1,16 @@
 //! The sending end.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use nix::errno::Errno;
 
 use super::ahead::Ahead;
-use super::course::{Course, WAIT_MAX, cpu, is_passing};
+use super::course::{Course, WAIT_MAX, cpu};
 use super::outbox::Outbox;
 use super::{FlowError, Origin, Seen, Watch};
 use crate::io::seal::{Opener, Sealer};
-use crate::io::socket::{Inbox, Socket};
+use crate::io::socket::{Inbox, Socket, is_too_large};
 use crate::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Kind};
 use crate::{Packet, Sender, Stats};
 
@@ -39,13 +39,12 @@ impl Outflow {
     /// What ended the flow before.
     pub fn run(self, watch: &Watch) -> Result<(Stats, Box<dyn Origin>), FlowError> {
         let mut course = Course::new(watch);
-        let outbox = Outbox::new(self.socket.abilities().train_max);
+        let outbox = Outbox::new();
         let mut sending = Sending {
             socket: self.socket,
             sealer: self.sealer,
             opener: self.opener,
             transfer: self.transfer,
-            held_bytes: held_bytes(&self.sender),
             sender: self.sender,
             ahead: Ahead::new(self.origin)?,
             outbox,
@@ -68,8 +67,6 @@ struct Sending {
     sealer: Sealer,
     opener: Opener,
     transfer: u32,
-    /// What the receiver had before.
-    held_bytes: u64,
     sender: Sender,
     ahead: Ahead,
     outbox: Outbox,
@@ -109,7 +106,8 @@ impl Sending {
             self.attend(now, |sender| sender.handle_timeout(now));
             let silence = self.sender.silence(now);
             if silence_max < silence {
-                return Err(FlowError::Silent(silence_max, self.socket.peer_port()));
+                let port = self.socket.peer_addr().map_or(0, |peer| peer.port());
+                return Err(FlowError::Silent(silence_max, port));
             }
             self.shrink_if_unheard(silence);
             if course.is_show_due(now) {
@@ -126,17 +124,17 @@ impl Sending {
     fn hear(&mut self, course: &Course<'_>, inbox: &mut Inbox) -> Result<(), FlowError> {
         match self.socket.receive(inbox) {
             Ok(_) => {}
-            Err(error) if is_passing(&error) => return Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
             Err(error) => return Err(error.into()),
         }
         let now = course.now();
         for received in inbox.received() {
             for datagram in received.bytes.chunks_mut(received.segment.max(1)) {
                 let opened = self.opener.open(datagram);
-                let ours = opened.filter(|(header, _)| {
-                    header.kind == Kind::Feedback && header.transfer == self.transfer
-                });
-                let read = ours.and_then(|(header, body)| Some((header.number, Feedback::decode(body).ok()?)));
+                let ours = opened
+                    .filter(|(header, _)| header.kind == Kind::Feedback && header.transfer == self.transfer);
+                let read =
+                    ours.and_then(|(header, body)| Some((header.number, Feedback::decode(body).ok()?)));
                 match read {
                     Some((number, feedback)) => {
                         self.attend(now, |sender| sender.handle_feedback(now, number, &feedback))?;
@@ -169,13 +167,12 @@ impl Sending {
             match self.outbox.send(&mut self.socket) {
                 Ok(true) => return Ok(lack),
                 Ok(false) => return Ok(Lack::Room),
-                Err(error) if is(&error, Errno::EMSGSIZE) => {
+                Err(error) if is_too_large(&error) => {
                     // The kernel knows by now what the path takes; these packets are lost.
                     let bytes = self.socket.datagram_bytes_max().unwrap_or(DATAGRAM_BYTES_MIN);
                     self.outbox.skip();
                     self.shrink(bytes);
                 }
-                Err(error) if is_passing(&error) => self.outbox.skip(),
                 Err(error) => return Err(error.into()),
             }
         }
@@ -267,7 +264,8 @@ impl Sending {
     fn shrink(&mut self, datagram_bytes: usize) {
         let beside = HEADER_BYTES + DATA_HEAD_BYTES + self.sealer.seal_bytes();
         let now = self.sender.payload_bytes();
-        let fitting = |bytes: usize| u32::try_from(bytes.saturating_sub(beside)).ok().filter(|fits| *fits < now);
+        let fitting =
+            |bytes: usize| u32::try_from(bytes.saturating_sub(beside)).ok().filter(|fits| *fits < now);
         // A kernel that refused what it says to be possible is not asked twice.
         if let Some(payload) = fitting(datagram_bytes).or_else(|| fitting(DATAGRAM_BYTES_MIN)) {
             self.sender.set_payload_bytes(payload.max(1));
@@ -277,7 +275,7 @@ impl Sending {
     fn seen(&self) -> Seen {
         let stats = self.sender.stats();
         Seen {
-            held_bytes: self.held_bytes + stats.acked_bytes,
+            held_bytes: self.sender.held_bytes(),
             stats,
             rate_bytes_s: self.sender.rate_bytes_s(),
             rtt: self.sender.rtt().latest.map(|_| self.sender.rtt().smoothed),
@@ -288,15 +286,6 @@ impl Sending {
             ..Seen::default()
         }
     }
-}
-
-/// What the receiver had before anything was sent.
-fn held_bytes(sender: &Sender) -> u64 {
-    sender.held_bytes().saturating_sub(sender.stats().acked_bytes)
-}
-
-fn is(error: &io::Error, errno: Errno) -> bool {
-    error.raw_os_error() == Some(errno as i32)
 }
 
 /// Feedback comes in datagrams of its own, a few in a round trip.
