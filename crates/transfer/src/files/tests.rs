@@ -5,6 +5,7 @@ mod jailed;
 mod journal;
 mod resumed;
 mod sent;
+mod severe;
 
 use std::fs;
 use std::path::{Path, PathBuf};
