@@ -257,7 +257,7 @@ impl Destination {
         let Kind::File { size, .. } = &found.kind else { return Err(FileError::Link(found.shown())) };
         let (partial, jail, is_placing) = (&self.partial, &self.jail, self.placing.is_some());
         let mut is_new = false;
-        let (file, _) = self.open.get_or(entry, || {
+        let file = self.open.get_or(entry, || {
             let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
             // One that is not there has its name then.
             flags.set(OFlags::CREATE, !is_placing);

@@ -3,6 +3,7 @@
 mod full;
 mod jailed;
 mod journal;
+mod remembered;
 mod resumed;
 mod sent;
 mod severe;
