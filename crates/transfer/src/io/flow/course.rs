@@ -6,7 +6,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
 
-use super::{FlowError, Seen, Watch};
+use super::{Seen, Watch};
 
 /// The time, whether to go on, and what others see.
 pub(super) struct Course<'a> {
