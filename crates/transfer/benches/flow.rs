@@ -5,9 +5,14 @@
 //!
 //! - *raw*: one thread seals trains with ring and sends them, another receives trains and opens them. No protocol, no copy; a count in shared memory
 //!   keeps the one from getting ahead of the other by more than the socket's buffer holds, so that nothing is lost.
-//! - the flow with each of some controllers, reading and writing memory in its loops, or (*threads*) in threads beside them, as with files.
+//! - the flow with each of some controllers, reading and writing memory in its loops, or (*threads*) in threads beside them, as with files: 256 KiB of it
+//!   over and over, as iperf3 does with its buffer, or (*64 MiB*) more than caches hold.
 
-#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a benchmark reads the clock, and may fail")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::disallowed_methods,
+    reason = "a benchmark reads the clock, and may fail"
+)]
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -20,6 +25,7 @@ use barograph_transfer::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::io::socket::{Inbox, Socket, SocketConfig, Train};
 use barograph_transfer::wire::{self, Header};
 use barograph_transfer::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use nix::time::{ClockId, clock_gettime};
 use rangemap::RangeSet;
 
 const DATAGRAM: usize = 1472;
@@ -30,6 +36,8 @@ fn main() {
     let mut numbers = std::env::args().filter_map(|argument| argument.parse::<u64>().ok());
     let rounds = numbers.next().unwrap_or(5).max(1);
     let bytes = numbers.next().unwrap_or(1024).max(1) << 20;
+    // For a profiler: the rows of this name alone.
+    let only = std::env::var("ONLY").ok();
     for suite in [Suite::fastest(), Suite::Clear] {
         println!("{suite:?}, {} MiB, {rounds} rounds", bytes >> 20);
         let mut table: Vec<(String, Vec<f64>, Vec<f64>)> = Vec::new();
@@ -48,13 +56,17 @@ fn main() {
             let limit = raw(suite, bytes);
             note("raw", limit, 1.0);
             let rate_bytes_s = limit * 1e9 / 8.0 * DATAGRAM as f64 / payload(suite) as f64;
-            for (name, kind, is_immediate) in [
-                ("fixed at the limit", Kind::Fixed, true),
-                ("fixed, threads", Kind::Fixed, false),
-                ("default", Kind::DEFAULT, true),
-                ("default, threads", Kind::DEFAULT, false),
-            ] {
-                let gbit_s = ours(name, suite, bytes, kind, rate_bytes_s, is_immediate);
+            for (name, kind, memories) in [
+                ("fixed at the limit", Kind::Fixed, [memory(256, true), memory(256, true)]),
+                ("fixed, 64 MiB", Kind::Fixed, [memory(65_536, true), memory(65_536, true)]),
+                ("default", Kind::DEFAULT, [memory(256, true), memory(256, true)]),
+                ("default, 64 MiB", Kind::DEFAULT, [memory(65_536, true), memory(65_536, true)]),
+                ("default, threads", Kind::DEFAULT, [memory(256, false), memory(256, false)]),
+            ]
+            .into_iter()
+            .filter(|row| only.as_ref().is_none_or(|only| row.0 == only))
+            {
+                let gbit_s = ours(name, suite, bytes, kind, rate_bytes_s, memories);
                 note(name, gbit_s, gbit_s / limit);
             }
         }
@@ -107,8 +119,9 @@ fn raw(suite: Suite, bytes: u64) -> f64 {
             }
             told.store(opened, Ordering::Release);
         }
-        opened
+        (opened, cpu())
     });
+    let before = cpu();
     let mut sealer = Sealer::new(suite, &SECRETS[0]);
     let mut train = vec![0; 44 * DATAGRAM];
     let mut number = 0;
@@ -129,24 +142,35 @@ fn raw(suite: Suite, bytes: u64) -> f64 {
             here.wait(true, Duration::from_millis(100)).unwrap();
         }
     }
-    let opened = receiving.join().unwrap();
+    let sending = cpu() - before;
+    let (opened, receiving) = receiving.join().unwrap();
+    let each = |cpu: Duration| cpu.as_nanos() as f64 / number as f64;
+    println!("  {:>20}  {:.0} ns a packet to send, {:.0} to receive", "raw", each(sending), each(receiving));
     assert!(opened >= packets, "the raw limit is one without losses: {opened} of {packets}");
     bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9
 }
 
-/// Memory that is larger than the caches, over and over.
+/// CPU time of this thread.
+fn cpu() -> Duration {
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).unwrap().into()
+}
+
+/// Memory, over and over.
 struct Memory {
     bytes: Vec<u8>,
     is_immediate: bool,
 }
 
-impl Memory {
-    fn new(is_immediate: bool) -> Self {
-        Self { bytes: vec![7; 64 << 20], is_immediate }
-    }
+/// What is read or written at once.
+const BLOCK_MAX: usize = 1 << 20;
 
+fn memory(kib: usize, is_immediate: bool) -> Memory {
+    Memory { bytes: vec![7; (kib << 10) + BLOCK_MAX], is_immediate }
+}
+
+impl Memory {
     fn place(&mut self, offset: u64, len: usize) -> &mut [u8] {
-        let from = offset as usize % (self.bytes.len() - (1 << 20));
+        let from = offset as usize % (self.bytes.len() - BLOCK_MAX);
         &mut self.bytes[from..from + len]
     }
 }
@@ -177,7 +201,8 @@ impl Sink for Memory {
     }
 }
 
-fn ours(name: &str, suite: Suite, bytes: u64, kind: Kind, rate_bytes_s: f64, is_immediate: bool) -> f64 {
+fn ours(name: &str, suite: Suite, bytes: u64, kind: Kind, rate_bytes_s: f64, memories: [Memory; 2]) -> f64 {
+    let [origin, sink] = memories;
     let [here, there] = sockets();
     let payload_bytes = payload(suite) as u32;
     let overhead_bytes = DATAGRAM as u32 + 28 - payload_bytes;
@@ -190,7 +215,7 @@ fn ours(name: &str, suite: Suite, bytes: u64, kind: Kind, rate_bytes_s: f64, is_
         opener: Opener::new(suite, &SECRETS[1]),
         transfer: 7,
         sender: Sender::new(sender, bytes, &RangeSet::new(), kind.controller(config)).unwrap(),
-        origin: Box::new(Memory::new(is_immediate)),
+        origin: Box::new(origin),
         silence_max,
     };
     let inflow = Inflow {
@@ -199,13 +224,14 @@ fn ours(name: &str, suite: Suite, bytes: u64, kind: Kind, rate_bytes_s: f64, is_
         sealer: Sealer::new(suite, &SECRETS[1]),
         transfer: 7,
         receiver: Receiver::new(ReceiverConfig { feedback_bytes_max: 1200 }, bytes, RangeSet::new()).unwrap(),
-        sink: Box::new(Memory::new(is_immediate)),
+        sink: Box::new(sink),
         from: HERE,
         silence_max,
     };
     let watches = [Arc::new(Watch::default()), Arc::new(Watch::default())];
     let watch = Arc::clone(&watches[1]);
-    let receiving = std::thread::spawn(move || inflow.run(&watch).map(|_| ()));
+    let receiving = std::thread::Builder::new().name("receive".to_owned());
+    let receiving = receiving.spawn(move || inflow.run(&watch).map(|_| ())).unwrap();
     let began = Instant::now();
     let (stats, _) = outflow.run(&watches[0]).unwrap_or_else(|error| panic!("{name}: {error}"));
     let gbit_s = bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9;
