@@ -139,6 +139,8 @@ impl Receiving {
     /// Takes in what came; whether anything did.
     fn read(&mut self, course: &Course<'_>, inbox: &mut Inbox) -> Result<bool, FlowError> {
         match self.socket.receive(inbox) {
+            // Only what says nothing of the flow.
+            Ok(0) => return Ok(false),
             Ok(_) => {}
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
             Err(error) => return Err(error.into()),
