@@ -73,7 +73,7 @@ pub struct Seen<'a> {
     pub delivery: Option<Delivery>,
     /// Losses whose cause became known, in order of their numbers; not those of the host.
     pub losses: &'a [Loss],
-    /// Highest packet number settled – acknowledged or lost – plus one, less the packets the host lost below it: counts loss intervals.
+    /// Packets settled so far – acknowledged, or lost and told of – but not those that the host lost: counts loss intervals.
     pub settled_packets: u64,
     /// Packets newly known to be lost by the receiving host: they cap the rate ([`Governor`]), and are no congestion.
     pub host_lost_packets: u64,

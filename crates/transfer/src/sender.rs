@@ -227,7 +227,7 @@ impl Sender {
         if !self.has_room() || !self.pacer.is_ready(now) {
             return None;
         }
-        let (range, _) = self.object.take(self.payload)?;
+        let range = self.object.take(self.payload)?;
         Some(self.send(now, range))
     }
 
@@ -340,7 +340,7 @@ impl Sender {
             self.give_up_oldest(now);
         }
         let range = match self.object.take(self.payload) {
-            Some((range, _)) => range,
+            Some(range) => range,
             None => {
                 let mut oldest = self.book.next_open(self.settled..self.book.end());
                 while let Some(index) = oldest
