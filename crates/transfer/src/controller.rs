@@ -59,6 +59,8 @@ pub trait Controller: Debug + Send {
 pub struct Seen<'a> {
     /// Round trips.
     pub rtt: Rtt,
+    /// The round trip that this feedback measured, as `rtt.latest` has it; `None` where it measured none.
+    pub round_trip: Option<Duration>,
     /// Round trips in packets so far: grows by one when a packet is acknowledged that was sent after the last such (BBR's rounds).
     pub round: u64,
     /// Packets that this feedback acknowledged first, and their bytes.

@@ -136,7 +136,7 @@ impl Controller for Model {
         self.silence.end();
         self.packet_bytes = f64::from(seen.packet_bytes.max(1));
         let is_first_rtt = self.path.min_rtt_s().is_none();
-        self.path.note(now_s, seen.rtt.latest);
+        self.path.note(now_s, seen.round_trip);
         if let (true, Some(rtt)) = (is_first_rtt, self.path.min_rtt_s()) {
             // BBR §5.6.2, InitPacingRate: the guess of 1 ms gives way to the first round trip.
             self.rate_bytes_s = STARTUP_GAIN * INITIAL_PACKETS * self.packet_bytes / rtt;

@@ -20,6 +20,7 @@ fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_limited: 
         let delivered = now.as_millis() as u64 * quarter / 25;
         let seen = Seen {
             rtt: rtt(Duration::from_millis(100)),
+            round_trip: Some(Duration::from_millis(100)),
             round: n / 4,
             acked_packets: quarter / u64::from(PACKET),
             acked_bytes: quarter,
@@ -132,6 +133,7 @@ proptest! {
                     let latest = latest.map(Duration::from_nanos);
                     model.on_feedback(now, &Seen {
                         rtt: Rtt { latest, ..rtt(Duration::from_nanos(numbers[5])) },
+                        round_trip: latest,
                         round: numbers[0],
                         acked_packets: numbers[1],
                         acked_bytes: numbers[2],
