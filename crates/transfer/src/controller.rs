@@ -47,6 +47,11 @@ pub trait Controller: Debug + Send {
 
     /// Bytes that may be under way; `u64::MAX` where the rate alone limits.
     fn window_bytes(&self) -> u64;
+
+    /// Whether what the receiver's host drains keeps the rate down ([`Governor`]).
+    fn is_capped(&self) -> bool {
+        false
+    }
 }
 
 /// What a feedback showed.

@@ -38,6 +38,13 @@ impl Pacer {
         self.tokens = self.tokens.min(self.burst());
     }
 
+    /// Full packets have so many bytes from now on.
+    pub(crate) fn set_packet(&mut self, packet_bytes: u64) {
+        self.packet = packet_bytes as f64;
+        self.rate = self.possible(self.rate);
+        self.tokens = self.tokens.clamp(-self.burst(), self.burst());
+    }
+
     /// Bytes a second, as they are paced.
     pub(crate) fn rate(&self) -> f64 {
         self.rate

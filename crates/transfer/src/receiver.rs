@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
+use crate::TooLong;
 use crate::wire::{Echo, Evidence, Feedback, Note, Totals};
 use delay::LeastDelay;
 use drain::Drain;
@@ -91,7 +92,7 @@ pub enum Refusal {
 /// use rangemap::RangeSet;
 ///
 /// let config = ReceiverConfig { feedback_bytes_max: 1200 };
-/// let mut receiver = Receiver::new(config, 3000, RangeSet::new());
+/// let mut receiver = Receiver::new(config, 3000, RangeSet::new())?;
 /// let at = Duration::from_millis(40);
 /// let first =
 ///     Arrival { number: 0, sent_us: 7, range: 0..1000, note: None, at, is_marked: None, drops: Some(0) };
@@ -103,6 +104,7 @@ pub enum Refusal {
 /// let [before, behind] = feedback.runs[..] else { panic!("one gap") };
 /// assert_eq!((before.received, before.missing, behind.received), (1, 1, 1));
 /// assert_eq!(before.evidence.host_drops, Some(true));
+/// # Ok::<(), barograph_transfer::TooLong>(())
 /// ```
 #[derive(Debug)]
 pub struct Receiver {
@@ -142,8 +144,12 @@ struct Round {
 
 impl Receiver {
     /// Waits for an object of `object_bytes`, of which it has `held` already.
-    pub fn new(config: ReceiverConfig, object_bytes: u64, held: RangeSet<u64>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// The object is longer than places in it can say.
+    pub fn new(config: ReceiverConfig, object_bytes: u64, held: RangeSet<u64>) -> Result<Self, TooLong> {
+        TooLong::check(object_bytes)?;
+        Ok(Self {
             feedback_bytes_max: config.feedback_bytes_max.max(Feedback::BYTES_MIN),
             object_bytes,
             held: Held::new(object_bytes, held),
@@ -156,7 +162,7 @@ impl Receiver {
             totals: Totals::default(),
             schedule: Schedule::default(),
             round: None,
-        }
+        })
     }
 
     /// Takes a packet: what of it is new, to be written at its place.

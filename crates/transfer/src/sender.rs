@@ -25,7 +25,7 @@ use self::reorder::Reorder;
 use self::timers::Timers;
 use crate::pacer::Pacer;
 use crate::wire::{Feedback, Note};
-use crate::{Controller, Ear, Rtt, nanos};
+use crate::{Controller, Ear, Rtt, TooLong, nanos};
 
 /// What a sender is made of.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +62,22 @@ pub enum Violation {
     /// It took back an acknowledgement, or its totals fell.
     #[error("the receiver took back what it had said")]
     TakenBack,
+}
+
+/// What keeps a sender from sending more at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Limit {
+    /// The controller's rate; where that is infinite, only how often [`Sender::poll_packet`] is called.
+    Rate,
+    /// What the receiver's host drains ([`crate::controller::Governor`]).
+    Drain,
+    /// The controller's window: so much is under way as it allows.
+    Window,
+    /// The memory for packets under way ([`Sender::PACKETS_MAX`]).
+    Memory,
+    /// There is nothing to send: all of the object is under way, or there.
+    Object,
 }
 
 /// What happened so far.
@@ -124,14 +140,18 @@ impl Sender {
     pub const PACKETS_MAX: usize = PACKETS_MAX;
 
     /// Sends an object of `object_bytes`, of which the receiver has `held` already.
+    ///
+    /// # Errors
+    /// The object is longer than places in it can say.
     pub fn new(
         config: SenderConfig,
         object_bytes: u64,
         held: &RangeSet<u64>,
         controller: Box<dyn Controller>,
-    ) -> Self {
+    ) -> Result<Self, TooLong> {
+        TooLong::check(object_bytes)?;
         let (payload, overhead) = (u64::from(config.payload_bytes.max(1)), u64::from(config.overhead_bytes));
-        Self {
+        Ok(Self {
             payload,
             overhead,
             object: Object::new(object_bytes, held),
@@ -154,6 +174,35 @@ impl Sender {
             news: News::default(),
             controller,
             stats: Stats::default(),
+        })
+    }
+
+    /// From now on a full packet carries so many bytes of the object (0 counts as 1): the path takes less than was thought, or more.
+    ///
+    /// Packets under way stay as they are; what of them is lost is cut anew. The controller hears of it with the next feedback.
+    pub fn set_payload_bytes(&mut self, payload_bytes: u32) {
+        self.payload = u64::from(payload_bytes.max(1));
+        self.pacer.set_packet(self.full_bytes());
+    }
+
+    /// Bytes of the object in a full packet.
+    pub fn payload_bytes(&self) -> u32 {
+        // A payload has 32 bits.
+        self.payload as u32
+    }
+
+    /// What keeps it from sending more just now.
+    pub fn limit(&self) -> Limit {
+        if !self.object.has_some() {
+            Limit::Object
+        } else if self.is_full() {
+            Limit::Memory
+        } else if !self.has_room() {
+            Limit::Window
+        } else if self.controller.is_capped() {
+            Limit::Drain
+        } else {
+            Limit::Rate
         }
     }
 
@@ -299,9 +348,12 @@ impl Sender {
                 {
                     oldest = self.book.next_open(index + 1..self.book.end());
                 }
+                let payload = self.payload;
                 let sent = self.book.get_mut(oldest?)?;
-                sent.is_copied = true;
-                sent.range()
+                let range = sent.range();
+                // Of a packet that was longer than packets are now, a part asks as well, and the whole stays to be sent again.
+                sent.is_copied = range.end - range.start <= payload;
+                range.start..range.end.min(range.start + payload)
             }
         };
         self.stats.probe_packets += 1;

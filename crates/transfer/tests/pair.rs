@@ -73,7 +73,7 @@ fn taker(is_counter: bool, object_bytes: u64) -> Box<dyn Taker> {
         return Box::new(Counter::new(object_bytes, rangemap::RangeSet::new()));
     }
     let config = ReceiverConfig { feedback_bytes_max: 1400 };
-    Box::new(Receiver::new(config, object_bytes, rangemap::RangeSet::new()))
+    Box::new(Receiver::new(config, object_bytes, rangemap::RangeSet::new()).unwrap())
 }
 
 fn cases() -> impl Strategy<Value = Case> {
@@ -345,7 +345,7 @@ fn lost_reports_make_no_losses() {
     let object_bytes = 40_000_000;
     let receiver = ReceiverConfig { feedback_bytes_max: 200 };
     let mut pair = Pair::new(Line::new(lossy(0.02), lossy(0.1)));
-    let taker = Receiver::new(receiver, object_bytes, rangemap::RangeSet::new());
+    let taker = Receiver::new(receiver, object_bytes, rangemap::RangeSet::new()).unwrap();
     pair.add(flow(config(8), object_bytes, fixed(1.25e8), taker));
     assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
     let stats = pair.flights()[0].flow.sender.stats();

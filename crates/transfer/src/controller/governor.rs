@@ -117,11 +117,6 @@ impl Governor {
         self.cap.as_ref().map(|cap| cap.bytes_s)
     }
 
-    /// Whether the cap limits, and not the controller.
-    fn is_capped(&self) -> bool {
-        self.cap.as_ref().is_some_and(|cap| cap.bytes_s < self.inner.rate_bytes_s())
-    }
-
     fn close(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64) {
         // Where the receiver does not tell, what came through while it lost packets is what it drained.
         let told = positive(seen.drain_bytes_s as f64);
@@ -209,6 +204,10 @@ impl Controller for Governor {
 
     fn window_bytes(&self) -> u64 {
         self.inner.window_bytes()
+    }
+
+    fn is_capped(&self) -> bool {
+        self.cap.as_ref().is_some_and(|cap| cap.bytes_s < self.inner.rate_bytes_s())
     }
 }
 

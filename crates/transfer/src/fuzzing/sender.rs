@@ -25,7 +25,9 @@ pub fn fuzz_sender(data: &[u8]) {
         has_ear: rate & 1 == 0,
     };
     let controller = Checked { rate: f64::from(rate).exp2() - 1.0, settled: 0, losses_end: 0 };
-    let mut sender = Sender::new(config, object_bytes, &RangeSet::new(), Box::new(controller));
+    let Ok(mut sender) = Sender::new(config, object_bytes, &RangeSet::new(), Box::new(controller)) else {
+        return;
+    };
     let (mut now, mut number, mut numbers) = (Duration::ZERO, 0, BTreeSet::new());
     while let Some(step) = next() {
         let arg = next().unwrap_or(0);

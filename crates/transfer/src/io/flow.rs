@@ -1,13 +1,15 @@
 //! One object on its way: loops that read, seal, send, and back. No files and no agreement here.
 
-use std::net::IpAddr;
-use std::sync::Mutex;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+mod inflow;
+mod outflow;
 
-use super::seal::{Opener, Sealer};
-use super::socket::Socket;
-use crate::{Receiver, Sender, Stats, Violation};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+pub use self::inflow::Inflow;
+pub use self::outflow::Outflow;
+use crate::{Limit, Stats, Violation};
 
 /// What an object is read from; from a thread of its own, ahead of the sender.
 pub trait Origin: Send {
@@ -64,6 +66,8 @@ pub struct Seen {
     pub rate_bytes_s: f64,
     /// The smoothed round trip, once there is one.
     pub rtt: Option<Duration>,
+    /// What keeps a sender from sending more just now.
+    pub limit: Option<Limit>,
     /// What the receiver can take, where it is the limit (bytes a second of the object).
     pub drain_bytes_s: u64,
     /// CPU time of the thread of the loop, and the part of it that the classifier took.
@@ -74,54 +78,39 @@ pub struct Seen {
     pub refused_datagrams: u64,
 }
 
-/// The sending end.
-pub struct Outflow {
-    /// Connected to the receiver.
-    pub socket: Socket,
-    /// Of data.
-    pub sealer: Sealer,
-    /// Of feedback.
-    pub opener: Opener,
-    /// As the receiver chose.
-    pub transfer: u32,
-    /// What decides.
-    pub sender: Sender,
-    /// Whence.
-    pub origin: Box<dyn Origin>,
-    /// Gives up when nothing was heard for so long.
-    pub silence_max: Duration,
+/// What both loops share: the time, whether to go on, and what others see.
+struct Course<'a> {
+    watch: &'a Watch,
+    began: Instant,
+    shown: Duration,
 }
 
-impl Outflow {
-    /// Sends until all is acknowledged; the origin comes back to be asked for digests.
-    pub fn run(self, watch: &Watch) -> Result<(Stats, Box<dyn Origin>), FlowError> {
-        todo!()
+impl<'a> Course<'a> {
+    fn new(watch: &'a Watch) -> Self {
+        Self { watch, began: Instant::now(), shown: Duration::ZERO }
+    }
+
+    /// Since the flow began.
+    fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    fn check_stop(&self) -> Result<(), FlowError> {
+        if self.watch.stop.load(Ordering::Relaxed) { Err(FlowError::Stopped) } else { Ok(()) }
+    }
+
+    /// Lets others see how it fares, ten times a second.
+    fn show(&mut self, now: Duration, seen: impl FnOnce() -> Seen) {
+        if self.shown + SHOW_EACH <= now {
+            self.shown = now;
+            self.show_now(seen());
+        }
+    }
+
+    fn show_now(&self, seen: Seen) {
+        *self.watch.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = seen;
     }
 }
 
-/// The receiving end.
-pub struct Inflow {
-    /// Bound.
-    pub socket: Socket,
-    /// Of data.
-    pub opener: Opener,
-    /// Of feedback.
-    pub sealer: Sealer,
-    /// As the receiver chose.
-    pub transfer: u32,
-    /// What decides.
-    pub receiver: Receiver,
-    /// Whither.
-    pub sink: Box<dyn Sink>,
-    /// Datagrams come from this address, which the control connection validated (RFC 9000 §8.1); the port may be any, and change.
-    pub from: IpAddr,
-    /// Gives up when nothing was heard for so long.
-    pub silence_max: Duration,
-}
-
-impl Inflow {
-    /// Receives until all is there and written, answers for as long as the sender may still ask, and gives the sink back.
-    pub fn run(self, watch: &Watch) -> Result<Box<dyn Sink>, FlowError> {
-        todo!()
-    }
-}
+/// What people see moves smoothly with ten pictures a second, and they stop a flow at once if it takes a tenth.
+const SHOW_EACH: Duration = Duration::from_millis(100);
