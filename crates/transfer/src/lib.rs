@@ -32,8 +32,19 @@ pub use controller::Controller;
 pub use ear::{Ear, Heard, Missing, Moment};
 pub use receiver::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal};
 pub use rtt::Rtt;
-pub use sender::{Packet, Sender, SenderConfig, Stats, Violation};
+pub use sender::{Limit, Packet, Sender, SenderConfig, Stats, Violation};
 pub use wire::Feedback;
+
+/// An object is longer than places in it can say ([`wire::NUMBER_MAX`] bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an object of {0} bytes, where 2^62 - 1 is the most")]
+pub struct TooLong(pub u64);
+
+impl TooLong {
+    fn check(object_bytes: u64) -> Result<(), Self> {
+        if wire::NUMBER_MAX < object_bytes { Err(Self(object_bytes)) } else { Ok(()) }
+    }
+}
 
 /// Nanoseconds of a time, saturating after 584 years.
 pub(crate) fn nanos(time: std::time::Duration) -> u64 {

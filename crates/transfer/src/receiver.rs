@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
+use crate::TooLong;
 use crate::wire::{Echo, Evidence, Feedback, Note, Totals};
 use delay::LeastDelay;
 use drain::Drain;
@@ -38,7 +39,8 @@ pub struct Arrival {
     pub range: Range<u64>,
     /// What the sender told beside.
     pub note: Option<Note>,
-    /// When it came, by the kernel's timestamp where there is one.
+    /// When it came, by the kernel's timestamp where there is one, as a time since the epoch of all other calls: not later than the next
+    /// `now`, and never before the last packet's.
     pub at: Duration,
     /// Whether it was marked as congested (RFC 3168); `None` where that is not seen.
     pub is_marked: Option<bool>,
@@ -91,7 +93,7 @@ pub enum Refusal {
 /// use rangemap::RangeSet;
 ///
 /// let config = ReceiverConfig { feedback_bytes_max: 1200 };
-/// let mut receiver = Receiver::new(config, 3000, RangeSet::new());
+/// let mut receiver = Receiver::new(config, 3000, RangeSet::new())?;
 /// let at = Duration::from_millis(40);
 /// let first =
 ///     Arrival { number: 0, sent_us: 7, range: 0..1000, note: None, at, is_marked: None, drops: Some(0) };
@@ -103,6 +105,7 @@ pub enum Refusal {
 /// let [before, behind] = feedback.runs[..] else { panic!("one gap") };
 /// assert_eq!((before.received, before.missing, behind.received), (1, 1, 1));
 /// assert_eq!(before.evidence.host_drops, Some(true));
+/// # Ok::<(), barograph_transfer::TooLong>(())
 /// ```
 #[derive(Debug)]
 pub struct Receiver {
@@ -142,8 +145,12 @@ struct Round {
 
 impl Receiver {
     /// Waits for an object of `object_bytes`, of which it has `held` already.
-    pub fn new(config: ReceiverConfig, object_bytes: u64, held: RangeSet<u64>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// The object is longer than places in it can say.
+    pub fn new(config: ReceiverConfig, object_bytes: u64, held: RangeSet<u64>) -> Result<Self, TooLong> {
+        TooLong::check(object_bytes)?;
+        Ok(Self {
             feedback_bytes_max: config.feedback_bytes_max.max(Feedback::BYTES_MIN),
             object_bytes,
             held: Held::new(object_bytes, held),
@@ -156,7 +163,7 @@ impl Receiver {
             totals: Totals::default(),
             schedule: Schedule::default(),
             round: None,
-        }
+        })
     }
 
     /// Takes a packet: what of it is new, to be written at its place.
@@ -288,7 +295,7 @@ impl Receiver {
             totals: Totals { drain_bytes_s: self.drain.bytes_s(), ..self.totals },
         };
         let room = self.feedback_bytes_max.saturating_sub(feedback.head_len());
-        (feedback.runs, _) = self.numbers.runs(at, room);
+        feedback.runs = self.numbers.runs(at, room);
         feedback
     }
 }

@@ -1,18 +1,29 @@
 //! One object on its way: loops that read, seal, send, and back. No files and no agreement here.
 
-use std::net::IpAddr;
+mod ahead;
+mod behind;
+mod course;
+mod inflow;
+mod outbox;
+mod outflow;
+
 use std::sync::Mutex;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use super::seal::{Opener, Sealer};
-use super::socket::Socket;
-use crate::{Receiver, Sender, Stats, Violation};
+pub use self::inflow::Inflow;
+pub use self::outflow::Outflow;
+use crate::{Limit, Stats, Violation};
 
 /// What an object is read from; from a thread of its own, ahead of the sender.
 pub trait Origin: Send {
     /// Reads the object from `offset` on, as much as `out` holds.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError>;
+
+    /// Whether a read never waits, as of memory: the sending thread reads into packets then, and spares a copy.
+    fn is_immediate(&self) -> bool {
+        false
+    }
 }
 
 /// What an object is written to; from a thread of its own.
@@ -21,6 +32,11 @@ pub trait Sink: Send {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError>;
     /// From time to time, and at the end: what was written is to be durable.
     fn sync(&mut self) -> Result<(), FlowError>;
+
+    /// Whether a write never waits, as to memory: the receiving thread writes from packets then, and spares a copy.
+    fn is_immediate(&self) -> bool {
+        false
+    }
 }
 
 /// What ends a flow too early.
@@ -60,10 +76,14 @@ pub struct Seen {
     pub stats: Stats,
     /// Bytes of the object that are there, those of earlier sessions among them.
     pub held_bytes: u64,
+    /// Bytes of the object that are durable, of a receiver.
+    pub durable_bytes: u64,
     /// Bytes a second that the controller allows (headers included).
     pub rate_bytes_s: f64,
     /// The smoothed round trip, once there is one.
     pub rtt: Option<Duration>,
+    /// What keeps a sender from sending more just now.
+    pub limit: Option<Limit>,
     /// What the receiver can take, where it is the limit (bytes a second of the object).
     pub drain_bytes_s: u64,
     /// CPU time of the thread of the loop, and the part of it that the classifier took.
@@ -72,56 +92,4 @@ pub struct Seen {
     pub cpu_classifier: Duration,
     /// Datagrams that did not open or were of nobody.
     pub refused_datagrams: u64,
-}
-
-/// The sending end.
-pub struct Outflow {
-    /// Connected to the receiver.
-    pub socket: Socket,
-    /// Of data.
-    pub sealer: Sealer,
-    /// Of feedback.
-    pub opener: Opener,
-    /// As the receiver chose.
-    pub transfer: u32,
-    /// What decides.
-    pub sender: Sender,
-    /// Whence.
-    pub origin: Box<dyn Origin>,
-    /// Gives up when nothing was heard for so long.
-    pub silence_max: Duration,
-}
-
-impl Outflow {
-    /// Sends until all is acknowledged; the origin comes back to be asked for digests.
-    pub fn run(self, watch: &Watch) -> Result<(Stats, Box<dyn Origin>), FlowError> {
-        todo!()
-    }
-}
-
-/// The receiving end.
-pub struct Inflow {
-    /// Bound.
-    pub socket: Socket,
-    /// Of data.
-    pub opener: Opener,
-    /// Of feedback.
-    pub sealer: Sealer,
-    /// As the receiver chose.
-    pub transfer: u32,
-    /// What decides.
-    pub receiver: Receiver,
-    /// Whither.
-    pub sink: Box<dyn Sink>,
-    /// Datagrams come from this address, which the control connection validated (RFC 9000 §8.1); the port may be any, and change.
-    pub from: IpAddr,
-    /// Gives up when nothing was heard for so long.
-    pub silence_max: Duration,
-}
-
-impl Inflow {
-    /// Receives until all is there and written, answers for as long as the sender may still ask, and gives the sink back.
-    pub fn run(self, watch: &Watch) -> Result<Box<dyn Sink>, FlowError> {
-        todo!()
-    }
 }

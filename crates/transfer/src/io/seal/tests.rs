@@ -1,0 +1,1 @@
+//! Seals: they open where they should, and nowhere else.
