@@ -15,8 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use barograph_forecast::{Name, Outcome, Quantity, Series};
-use barograph_transfer::controller;
-use barograph_transfer::files::{DestinationConfig, WalkConfig};
+use barograph_transfer::files::DestinationConfig;
 use barograph_transfer::io::identity::Line;
 use barograph_transfer::io::session::{HostEvent, To};
 use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, Summary, send};
@@ -235,17 +234,8 @@ impl Transfers {
     /// The sending end.
     fn carry(&self, id: &str, paths: Vec<PathBuf>, to: Line, stop: &AtomicBool) {
         let target = to.host.clone();
-        let config = SendConfig {
-            paths,
-            walk: WalkConfig::default(),
-            to: To::Line(to),
-            identity: None,
-            controller: controller::Kind::DEFAULT,
-            rate_bytes_s: None,
-            has_ear: true,
-            clear: false,
-            mtu: None,
-        };
+        let memory = Some(self.state.join(MEMORY));
+        let config = SendConfig { memory, ..SendConfig::new(paths, To::Line(to)) };
         let _held = self.place(stop);
         match send(config, stop, &mut |event| self.heard(id, event)) {
             Ok(summary) => self.done(id, &summary, Some(&target)),
@@ -343,12 +333,9 @@ fn bind(
         let bound = Host::bind(HostConfig {
             at: SocketAddr::new(listen, port),
             udp_ports: config.ports.clone(),
-            directory: directory.clone(),
             destination,
-            identity: None,
-            trust: None,
-            clear: false,
             transfers_max: 1,
+            ..HostConfig::new(directory.clone())
         });
         match bound {
             Ok(host) => return Ok(host),
@@ -368,6 +355,8 @@ fn new_id() -> Result<String, TransferError> {
     Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
 }
 
+/// Directory below the state's: what was read of files whose sending was broken off.
+const MEMORY: &str = "sending";
 /// How long a line is good for, if nobody comes: two people and a paste.
 const WAITS: Duration = Duration::from_mins(10);
 /// How often it is looked whether something has come or ended.
