@@ -217,7 +217,7 @@ impl<'a> Batch<'a> {
     fn send_connected(&self, socket: RawFd, control: &[ControlMessage<'_>]) -> nix::Result<usize> {
         HEADERS.with_borrow_mut(|headers| {
             let headers = if control.is_empty() { &mut headers.plain } else { &mut headers.cut };
-            sendmmsg(socket, headers, self.messages(), &NOWHERE, control, MsgFlags::MSG_NOSIGNAL)
+            sendmmsg(socket, headers, self.messages(), NOWHERE, control, MsgFlags::MSG_NOSIGNAL)
                 .map(Iterator::count)
         })
     }
