@@ -1,4 +1,5 @@
 //! What both loops share.
+#![expect(clippy::disallowed_methods, reason = "what waits for sockets and disks reads the clock")]
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
@@ -6,7 +7,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use nix::time::{ClockId, clock_gettime};
 
-use super::{FlowError, Seen, Watch};
+use super::{Seen, Watch};
 
 /// The time, whether to go on, and what others see.
 pub(super) struct Course<'a> {
