@@ -51,7 +51,8 @@ pub(super) fn abilities(
     let sends_trains = config.trains && setsockopt(socket, sockopt::UdpGsoSegment, &0).is_ok();
     Ok(Abilities {
         train_max: if sends_trains { TRAIN_MAX } else { 1 },
-        train_bytes_max: if at.is_ipv6() { train_bytes_max(at) } else { V4_BYTES_MAX },
+        // Until it is connected its peers may be of either family.
+        train_bytes_max: V4_BYTES_MAX,
         receives_trains: config.trains && setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok(),
         has_drops: setsockopt(socket, sockopt::RxqOvfl, &1).is_ok(),
         has_marks,
