@@ -227,7 +227,7 @@ impl Sender {
         if !self.has_room() || !self.pacer.is_ready(now) {
             return None;
         }
-        let (range, _) = self.object.take(self.room(now))?;
+        let range = self.object.take(self.room(now))?;
         Some(self.send(now, range))
     }
 
@@ -374,7 +374,7 @@ impl Sender {
         }
         let room = self.room(now);
         let range = match self.object.take(room) {
-            Some((range, _)) => range,
+            Some(range) => range,
             None => {
                 let mut oldest = self.book.next_open(self.settled..self.book.end());
                 while let Some(index) = oldest

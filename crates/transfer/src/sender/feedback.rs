@@ -40,6 +40,8 @@ pub(super) struct News {
     acked_bytes: u64,
     marked_packets: u64,
     host_lost: u64,
+    /// The round trip measured last.
+    round_trip: Option<Duration>,
     /// Memory for what the ear says.
     pub(super) heard: Vec<Heard>,
     losses: Vec<Loss>,
@@ -203,6 +205,7 @@ impl Sender {
         if let Some(sent_at) = sent_at.filter(|at| micros(*at) == echo.sent_us) {
             self.heeded.echoed = Some(echo.number);
             self.rtt.add(now.saturating_sub(sent_at), Duration::from_micros(echo.held_us.into()));
+            self.news.round_trip = self.rtt.latest;
         }
         Ok(())
     }
@@ -287,6 +290,7 @@ impl Sender {
         let news = &mut self.news;
         let seen = Seen {
             rtt: self.rtt,
+            round_trip: news.round_trip.take(),
             round: self.path.round(),
             acked_packets: std::mem::take(&mut news.acked_packets),
             acked_bytes: std::mem::take(&mut news.acked_bytes),
