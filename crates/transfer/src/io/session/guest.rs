@@ -19,7 +19,7 @@ use super::{
 };
 use crate::files::{Destination, DestinationConfig, FileError, Manifest, TransferId};
 use crate::io::control::{Channel, ControlError, Guest, Message};
-use crate::io::flow::{FlowError, Inflow, Seen, Watch};
+use crate::io::flow::{FlowError, Inflow, Seen, Sink, Watch};
 use crate::io::identity::Fingerprint;
 use crate::io::seal::{Opener, Sealer, Suite};
 use crate::io::socket::Socket;
@@ -84,7 +84,10 @@ impl<'a> Visit<'a> {
         let Agreed { writing, files, bytes, held_bytes, inflow } = self.agree(channel, offer)?;
         self.tell(Event::Begun { files, bytes, held_bytes });
         let begun = Instant::now();
-        let digests = self.receive(channel, inflow)?;
+        let digests = self.receive(channel, inflow).inspect_err(|_| {
+            // The flow did so, unless it was a file that failed: what other files have is kept all the same, if it can be.
+            let _ = writing.clone().sync();
+        })?;
         let lasted = begun.elapsed();
         self.tell(Event::Verifying);
         let finishing = spawn("files", move || Ok(writing.finish(&digests)?))?;
