@@ -3,8 +3,10 @@
 mod full;
 mod jailed;
 mod journal;
+mod remembered;
 mod resumed;
 mod sent;
+mod severe;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,69 @@
+//! Files as what flows read and write.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::files::{Destination, FileError, Source};
+use crate::io::flow::{FlowError, Origin, Sink};
+
+/// The sender's files; the flow reads them, and who computes digests.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    source: Arc<Mutex<Source>>,
+    /// Reads of the flow that wait: they go first.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Reading {
+    pub(super) fn new(source: Source) -> Self {
+        Self { source: Arc::new(Mutex::new(source)), waiting: Arc::default() }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Source> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the flow waits for files: others let it.
+    pub(super) fn is_wanted(&self) -> bool {
+        0 < self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+impl Origin for Reading {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let mut source = self.lock();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        Ok(source.read(offset, out)?)
+    }
+}
+
+/// The receiver's files, until they are finished.
+#[derive(Clone, Debug)]
+pub(super) struct Writing(Arc<Mutex<Option<Destination>>>);
+
+impl Writing {
+    pub(super) fn new(destination: Destination) -> Self {
+        Self(Arc::new(Mutex::new(Some(destination))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Destination>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Verifies all, and gives it its names.
+    pub(super) fn finish(&self, digests: &[[u8; 32]]) -> Result<(), FileError> {
+        let destination = self.lock().take();
+        destination.map_or(Ok(()), |destination| destination.finish(digests))
+    }
+}
+
+impl Sink for Writing {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
+        Ok(self.lock().as_mut().map_or(Ok(()), |destination| destination.write(offset, bytes))?)
+    }
+
+    fn sync(&mut self) -> Result<(), FlowError> {
+        Ok(self.lock().as_mut().map_or(Ok(()), Destination::sync)?)
+    }
+}
