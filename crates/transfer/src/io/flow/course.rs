@@ -1,4 +1,5 @@
 //! What both loops share.
+#![expect(clippy::disallowed_methods, reason = "what waits for sockets and disks reads the clock")]
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
