@@ -12,9 +12,6 @@
 //!                         ←           Done | Refuse
 //! ```
 
-// Sockets need a clock; the pure parts of this crate are given theirs.
-#![allow(clippy::disallowed_methods)]
-
 mod channel;
 mod codec;
 mod connect;
