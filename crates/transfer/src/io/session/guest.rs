@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::disk::Writing;
-use super::talk::{LOOK_EVERY, check_stop, meanwhile, name, result, spawn};
+use super::talk::{LOOK_EVERY, check_stop, meanwhile, name, result, say, spawn};
 use super::{
     Event, FEEDBACK_DATAGRAM_BYTES, HostConfig, HostEvent, PROGRESS_EVERY, SOCKET, SessionError, Summary,
     ranges_bytes,
@@ -159,7 +159,7 @@ impl<'a> Visit<'a> {
             silence_max: SILENCE_MAX,
         };
         let accept = Message::Accept { transfer, port, suite, datagram_bytes_max: DATAGRAM_BYTES_MAX, held };
-        channel.send(&accept).map_err(SessionError::lost)?;
+        say(channel, &accept)?;
         Ok(Agreed { writing, files, bytes, held_bytes, inflow })
     }
 
@@ -223,7 +223,7 @@ impl<'a> Visit<'a> {
             }
             if DURABLE_EVERY <= said.elapsed() && durable_bytes < seen.durable_bytes {
                 (said, durable_bytes) = (Instant::now(), seen.durable_bytes);
-                channel.send(&Message::Durable(durable_bytes)).map_err(SessionError::lost)?;
+                say(channel, &Message::Durable(durable_bytes))?;
             }
             if work.as_ref().is_some_and(JoinHandle::is_finished)
                 && let Some(ended) = work.take()

@@ -11,7 +11,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::bottleneck::Tally;
 use super::disk::Reading;
-use super::talk::{LOOK_EVERY, check_stop, name, result, spawn};
+use super::talk::{LOOK_EVERY, check_stop, name, result, say, spawn};
 use super::{
     Event, FEEDBACK_DATAGRAM_BYTES, PROGRESS_EVERY, SOCKET, SOFTWARE, SendConfig, SessionError, Summary, To,
     headers_bytes, ranges_bytes,
@@ -154,7 +154,7 @@ impl Outgoing<'_> {
             self.config.clear.then_some(Suite::Clear).into_iter().chain(Suite::sealed()).collect();
         let offered = suites.clone();
         let offer = Message::Offer { id, manifest, suites, datagram_bytes_max: FEEDBACK_DATAGRAM_BYTES };
-        self.channel.send(&offer).map_err(SessionError::lost)?;
+        say(&mut self.channel, &offer)?;
         drop(offer);
         let accepted = match self.channel.wait(self.stop).map_err(SessionError::lost)? {
             Message::Accept { transfer, port, suite, datagram_bytes_max, held } => {
@@ -288,9 +288,9 @@ impl Outgoing<'_> {
                 match result(ended) {
                     Ok(sent) => {
                         lasted = Some(sent.lasted);
-                        let said = self.channel.send(&Message::Digests(sent.digests));
+                        let said = say(&mut self.channel, &Message::Digests(sent.digests));
                         if let Err(error) = said {
-                            break Err(SessionError::lost(error));
+                            break Err(error);
                         }
                     }
                     Err(error) => break Err(error),
