@@ -135,7 +135,7 @@ fn invite(args: &Args, host: &Host, fingerprint: &str, show: &Show) {
     if args.json {
         return;
     }
-    let one_of = if lines.len() == 1 { "" } else { ", by the first of these that reaches this host" };
+    let one_of = if lines.len() == 1 { "" } else { " the first of these that reaches this host" };
     show.say(format_args!(
         "receiving into {} at port {}, until Ctrl-C; on the other host, type{one_of}:",
         crate::client::printable(&args.directory.display().to_string()),

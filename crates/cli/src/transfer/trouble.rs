@@ -1,7 +1,7 @@
 //! Why a transfer ended too early, and what to do about it, in a sentence.
 
 use barograph_transfer::files::FileError;
-use barograph_transfer::io::control::Reason;
+use barograph_transfer::io::control::{ControlError, Reason};
 use barograph_transfer::io::flow::FlowError;
 use barograph_transfer::io::session::SessionError;
 
@@ -19,8 +19,8 @@ pub(crate) struct Trouble {
 }
 
 impl Trouble {
-    fn new(word: &'static str, is_resumable: bool, sentence: impl Into<String>) -> Self {
-        Self { word, sentence: printable(&sentence.into()), is_resumable }
+    fn new(word: &'static str, is_resumable: bool, sentence: impl AsRef<str>) -> Self {
+        Self { word, sentence: printable(&without_numbers(sentence.as_ref())), is_resumable }
     }
 
     pub(crate) fn of(error: &SessionError) -> Self {
@@ -30,7 +30,45 @@ impl Trouble {
             SessionError::Flow(FlowError::Silent(..)) => Self::new("silent", true, error.to_string()),
             SessionError::Flow(FlowError::Violation(_)) => Self::new("protocol", true, error.to_string()),
             SessionError::Refused { reason, text } => Self::refused(*reason, text),
+            SessionError::Control(error) => Self::of_control(error),
+            SessionError::Lost(_) => Self::new("lost", true, error.to_string()),
+            SessionError::Identity(_) => Self::new("identity", true, error.to_string()),
+            SessionError::Protocol(_) => Self::new("protocol", false, error.to_string()),
+            SessionError::Unsuited(_) => Self::new("unsuited", true, error.to_string()),
+            SessionError::Crowded(_) => Self::new("busy", true, error.to_string()),
             other => Self::new("failed", true, other.to_string()),
+        }
+    }
+
+    /// No connection came about.
+    fn of_control(error: &ControlError) -> Self {
+        let told = error.to_string();
+        match error {
+            ControlError::Connect(peer, _) => Self::new(
+                "unreachable",
+                true,
+                format!(
+                    "{told}; is `barograph recv` running there, and does a firewall let TCP through to port {}?",
+                    peer.port()
+                ),
+            ),
+            ControlError::Name(..) => {
+                Self::new("unreachable", true, format!("{told}; an address does as well"))
+            }
+            ControlError::Alpn | ControlError::Frame(_) | ControlError::Order(_) => Self::new(
+                "protocol",
+                false,
+                format!("{told}; is it `barograph recv`, and of the same version?"),
+            ),
+            ControlError::Tls(_) | ControlError::Identity(_) => Self::new(
+                "identity",
+                true,
+                format!(
+                    "{told}; `barograph recv` has another certificate each time it starts, unless it has --identity: \
+                     use what it shows now"
+                ),
+            ),
+            _ => Self::new("failed", true, told),
         }
     }
 
@@ -96,6 +134,13 @@ impl Trouble {
     }
 }
 
+/// What systems say without its number, which tells a reader nothing.
+fn without_numbers(text: &str) -> String {
+    let mut parts = text.split(" (os error ");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |told, part| told + part.split_once(')').map_or(part, |(_, rest)| rest))
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
@@ -126,6 +171,15 @@ mod tests {
                 refused(Reason::Failed, "\u{1b}[2J"),
                 "failed",
                 "the other end says: \\u{1b}[2J – use the same command again, it goes on where it was",
+            ),
+            (
+                Trouble::of(&SessionError::Control(ControlError::Connect(
+                    ([192, 0, 2, 7], 4000).into(),
+                    std::io::Error::from_raw_os_error(111),
+                ))),
+                "unreachable",
+                "cannot connect to 192.0.2.7:4000: Connection refused; is `barograph recv` running there, \
+                 and does a firewall let TCP through to port 4000?",
             ),
             (
                 Trouble::of(&SessionError::File(FileError::Link("a/b".into()))),
