@@ -8,8 +8,14 @@ mod peers;
 mod plan;
 mod probe;
 mod record;
+#[cfg(target_os = "linux")]
+mod recv;
+#[cfg(target_os = "linux")]
+mod send;
 mod sites;
 mod target;
+#[cfg(target_os = "linux")]
+mod transfer;
 mod up;
 mod version;
 
@@ -56,6 +62,12 @@ enum Verb {
     Best(best::Args),
     /// Show what testing all pairs of a mesh would take: how often each has its turn, and what that costs.
     Plan(plan::Args),
+    /// Receive files: prints the line that another host sends them with.
+    #[cfg(target_os = "linux")]
+    Recv(Box<recv::Args>),
+    /// Send files and directories to a host that receives: fast, sealed, and on where it was when it is interrupted.
+    #[cfg(target_os = "linux")]
+    Send(Box<send::Args>),
     /// Print the version.
     Version(version::Args),
     /// Print the completions of a shell.
@@ -88,6 +100,10 @@ fn main() -> ExitCode {
         Verb::Sites(args) => sites::run(&args),
         Verb::Best(args) => best::run(&args),
         Verb::Plan(args) => plan::run(&args),
+        #[cfg(target_os = "linux")]
+        Verb::Recv(args) => recv::run(&args),
+        #[cfg(target_os = "linux")]
+        Verb::Send(args) => send::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "barograph", &mut std::io::stdout());
