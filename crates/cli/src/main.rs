@@ -16,6 +16,8 @@ mod sites;
 mod target;
 #[cfg(target_os = "linux")]
 mod transfer;
+#[cfg(target_os = "linux")]
+mod transfers;
 mod up;
 mod version;
 
@@ -68,6 +70,9 @@ enum Verb {
     /// Send files and directories to a host that receives: fast, sealed, and on where it was when it is interrupted.
     #[cfg(target_os = "linux")]
     Send(Box<send::Args>),
+    /// Have stations send files to each other, and show which they send.
+    #[cfg(target_os = "linux")]
+    Transfers(transfers::Args),
     /// Print the version.
     Version(version::Args),
     /// Print the completions of a shell.
@@ -104,6 +109,8 @@ fn main() -> ExitCode {
         Verb::Recv(args) => recv::run(&args),
         #[cfg(target_os = "linux")]
         Verb::Send(args) => send::run(&args),
+        #[cfg(target_os = "linux")]
+        Verb::Transfers(args) => transfers::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "barograph", &mut std::io::stdout());
