@@ -18,6 +18,7 @@ mod read;
 mod sites;
 mod stream;
 mod targets;
+#[cfg(target_os = "linux")]
 mod transfers;
 mod upgrade;
 
@@ -47,6 +48,7 @@ use crate::recorder::Inbox;
 use crate::seats::Seats;
 use crate::sites::Sites;
 use crate::targets::Targets;
+#[cfg(target_os = "linux")]
 use crate::transfer::Transfers;
 
 pub(crate) use engine::Served;
@@ -73,6 +75,7 @@ pub(crate) struct Shared {
     pub(crate) desk: Desk,
     pub(crate) sites: Arc<Sites>,
     pub(crate) bulk: Arc<Bulk>,
+    #[cfg(target_os = "linux")]
     pub(crate) transfers: Arc<Transfers>,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
@@ -111,8 +114,6 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/latency", get(latency::latency)),
         ("/v1/sites", get(sites::show).post(sites::accept).delete(sites::forget)),
         ("/v1/tests", get(bulk::list).post(bulk::begin)),
-        ("/v1/transfers", get(transfers::list).post(transfers::send).delete(transfers::cancel)),
-        ("/v1/transfers/lines", post(transfers::receive)),
         ("/v1/invitations", post(members::invite)),
         ("/v1/members", get(members::list).delete(members::remove)),
         ("/v1/openapi.json", get(page::openapi)),
@@ -121,6 +122,11 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/metrics", get(read::metrics)),
         ("/healthz", get(read::health)),
     ];
+    #[cfg(target_os = "linux")]
+    routes.extend([
+        ("/v1/transfers", get(transfers::list).post(transfers::send).delete(transfers::cancel)),
+        ("/v1/transfers/lines", post(transfers::receive)),
+    ]);
     routes.extend(engine::routes());
     routes
 }
