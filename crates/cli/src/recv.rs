@@ -186,8 +186,9 @@ fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
         udp_ports: args.udp_ports.clone(),
         directory: args.directory.clone(),
         destination,
+        // With an identity that stays, the line stays.
+        token: args.identity.identity.as_ref().map(|_| identity.token()),
         identity: Some(identity),
-        token: args.identity.token()?,
         trust: args.identity.trust(&args.allow)?,
         clear: args.clear,
         transfers_max: TRANSFERS_MAX,

@@ -377,5 +377,7 @@ mod tests {
             replay("manifest", fuzz_manifest);
             replay("journal", fuzz_journal);
         }
+        #[cfg(feature = "io")]
+        replay("control", fuzz_control);
     }
 }

@@ -2,7 +2,7 @@
 
 use barograph_transfer::io::Summary;
 
-use super::course::Course;
+use super::course::{Course, plain};
 use super::units::{count, lasted, rate, share, size};
 
 /// Figures of a transfer that ended well.
@@ -38,11 +38,11 @@ pub(crate) fn told(summary: &Summary, course: &Course) -> Vec<String> {
     let mut lines = vec![match figures.goodput_bytes_s {
         Some(goodput) => format!(
             "{verb} {what}, {towards} {} in {}: {} on average",
-            summary.peer,
+            plain(summary.peer),
             lasted(summary.lasted.as_secs_f64()),
             rate(goodput)
         ),
-        None => format!("{verb} {what}, {towards} {}: no byte had to travel", summary.peer),
+        None => format!("{verb} {what}, {towards} {}: no byte had to travel", plain(summary.peer)),
     }];
     let beside_s = summary.lasted_all.saturating_sub(summary.lasted).as_secs_f64();
     if BESIDE_S_MIN <= beside_s {
@@ -100,6 +100,7 @@ mod tests {
             lasted,
             lasted_all: lasted + Duration::from_secs(2),
             seen: Seen { stats, held_bytes: 1_400_000_000, rate_bytes_s: 1e8, ..Seen::default() },
+            limit: None,
         }
     }
 

@@ -88,6 +88,8 @@ pub struct Destination {
     pub(super) open: Recent<usize, File>,
     /// Written since the last sync.
     dirty: BTreeSet<usize>,
+    /// Where the file written last was written since it was begun to be written to the disk.
+    begun: Option<(usize, Range<u64>)>,
     /// Names were made in the partial directory since then.
     is_named: bool,
     written: RangeSet<u64>,
@@ -156,6 +158,7 @@ impl Destination {
             config,
             open: Recent::new(config.files_open),
             dirty: BTreeSet::new(),
+            begun: None,
             // The names of files that a killed session made may not be durable.
             is_named: true,
             written: RangeSet::new(),
@@ -216,6 +219,7 @@ impl Destination {
                 _ => self.fresh.push(piece.object.clone()),
             }
             self.hash(piece.entry, &piece.object, part)?;
+            self.begin_writing(piece.entry, piece.at..piece.at + part.len() as u64)?;
             at = piece.object.end;
         }
         Ok(())

@@ -64,6 +64,8 @@ impl Destination {
         let mut made = vec![];
         let manifest = Arc::clone(&self.manifest);
         let entries = manifest.entries();
+        // Times and permissions are not data: fdatasync(2) would leave them.
+        let is_few = entries.len() <= SYNCED_ALONE_MAX;
         for (index, entry) in entries.iter().enumerate() {
             let path = self.jail.shown(&entry.path);
             match &entry.kind {
@@ -71,6 +73,7 @@ impl Destination {
                     let file = self.file(index)?;
                     futimens(file, &times(entry.modified))
                         .and_then(|()| fchmod(file, Mode::from_raw_mode(entry.mode.into())))
+                        .and_then(|()| if is_few { fsync(file) } else { Ok(()) })
                         .map_err(|error| FileError::io(path, "given its time and permissions", error))?;
                 }
                 Kind::Directory => {
@@ -91,8 +94,8 @@ impl Destination {
                 }
             }
         }
-        // Times and permissions are not data: fdatasync(2) would leave them.
-        syncfs(&self.partial).map_err(|error| FileError::io(&self.path, "made durable", error))?;
+        let synced = if is_few { fsync(&self.partial) } else { syncfs(&self.partial) };
+        synced.map_err(|error| FileError::io(&self.path, "made durable", error))?;
         self.begin_placing(made)
     }
 

@@ -124,6 +124,27 @@ impl Source {
         Ok(())
     }
 
+    /// Reads, and hashes, the group of a file that has its bytes at `offset`, if it was not yet; where the next one begins. Who has time
+    /// before [`digest`](Self::digest)s are asked for spends it here, a group at a time.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn hash_at(&mut self, offset: u64) -> Result<u64, FileError> {
+        let Some(piece) = self.manifest.pieces(offset..offset.saturating_add(1)).next() else {
+            return Err(FileError::Beyond { end: offset.saturating_add(1), bytes: self.manifest.bytes() });
+        };
+        let group = (offset - self.manifest.range(piece.entry).start) / GROUP_BYTES;
+        let whole = self.group(piece.entry, group);
+        if !self.is_hashed(piece.entry, group) {
+            let mut block = std::mem::take(&mut self.spare);
+            block.resize((whole.end - whole.start) as usize, 0);
+            let hashed = self.fetch_and_hash(piece.entry, group, &mut block);
+            self.spare = block;
+            hashed?;
+        }
+        Ok(whole.end)
+    }
+
     /// BLAKE3 of a file's data, holes left out (so that of a file without holes is what `b3sum` prints); 0 for what is no file.
     /// What was not read yet is read now: all that the receiver had before, and that was not [remembered](Self::remember).
     ///

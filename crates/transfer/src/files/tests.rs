@@ -3,6 +3,7 @@
 mod full;
 mod jailed;
 mod journal;
+mod large;
 mod remembered;
 mod resumed;
 mod sent;

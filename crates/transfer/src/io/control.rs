@@ -15,9 +15,11 @@
 mod channel;
 mod codec;
 mod connect;
+mod door;
 mod error;
 mod listener;
 mod order;
+mod pipe;
 #[cfg(test)]
 mod tests;
 

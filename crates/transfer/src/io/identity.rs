@@ -14,13 +14,15 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use ring::digest::{SHA256, digest};
+use ring::hmac;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use thiserror::Error;
 
+use super::control::Token;
 pub use line::{Line, LineError};
 pub use trust::Trust;
-pub(super) use trust::{ALPN, client, server};
+pub(super) use trust::{ALPN, Untrusted, client, server};
 
 /// SHA-256 of a certificate (DER), as `openssl x509 -fingerprint -sha256` prints it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -175,6 +177,14 @@ impl Identity {
         Fingerprint::of(self.chain.first().map_or(&[], |certificate| certificate))
     }
 
+    /// A token that only who has the key can tell, and that stays the same with it: the line of a receiver that starts again is the same.
+    pub fn token(&self) -> Token {
+        // A pseudorandom function of what it is for, keyed with what nobody else knows (RFC 2104).
+        let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.secret_der());
+        let tag = hmac::sign(&key, b"barograph-transfer token");
+        Token(tag.as_ref().first_chunk().copied().unwrap_or_default())
+    }
+
     pub(super) fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
         (self.chain.clone(), self.key.clone_key())
     }
@@ -192,7 +202,9 @@ fn make() -> Result<(rcgen::Certificate, rcgen::KeyPair), rcgen::Error> {
 /// Writes beside it and links it there, which fails if something is there: whole or not at all.
 fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let beside = path.with_file_name(format!(".{name}.{}", std::process::id()));
+    // Of this process and this thread.
+    let thread = std::thread::current().id();
+    let beside = path.with_file_name(format!(".{name}.{}.{thread:?}", std::process::id()));
     let written = (|| {
         let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
         file.write_all(bytes)?;

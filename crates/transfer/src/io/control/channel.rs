@@ -1,37 +1,47 @@
 //! One control connection: TLS 1.3 over TCP, messages both ways.
 
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpStream};
-use std::os::fd::AsFd;
+use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustls::Connection;
 
 use super::codec::{HEAD_BYTES, MANIFEST_BYTES_MAX, decode, encode, head};
 use super::error::ControlError;
 use super::order::{End, Phase};
+use super::pipe::{Over, Pipe};
 use super::{Message, Reason};
 use crate::io::identity::{ALPN, Fingerprint};
 use crate::io::seal::Secrets;
 
-/// TCP is connected: TLS, Hello and Welcome within this, however slowly bytes drip. Ten seconds are three retransmissions of a SYN's
-/// like (RFC 6298 §2: 1, 2 and 4 s) on the worst path.
-pub(super) const ENTRY_MAX: Duration = Duration::from_secs(10);
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// TLS, Hello and Welcome, however slowly bytes drip.
+    pub entry_max: Duration,
+    /// A message, from its first byte on, may take this and its length at [`PACE`].
+    pub message_max: Duration,
+    /// A Ping after this long without another message.
+    pub ping_every: Duration,
+    /// Nothing came for this long: nobody is there.
+    pub silence_max: Duration,
+}
 
-/// A message, from its first byte on, may take this and its length at [`PACE`].
-const MESSAGE_MAX: Duration = Duration::from_secs(10);
+impl Default for Times {
+    /// Ten seconds are three retransmissions of TCP (RFC 6298 §2: after 1, 3 and 7 s); silence is five pings and a second.
+    fn default() -> Self {
+        Self {
+            entry_max: Duration::from_secs(10),
+            message_max: Duration::from_secs(10),
+            ping_every: Duration::from_secs(5),
+            silence_max: Duration::from_secs(26),
+        }
+    }
+}
 
 /// Bytes a second at which a long message must come or go: 1 Mbit/s, at which the greatest manifest takes 17 minutes.
 const PACE: u32 = 1 << 17;
-
-/// A Ping after this long without another message.
-const PING_EVERY: Duration = Duration::from_secs(5);
-
-/// Nothing came for this long – five pings and a second –: nobody is there.
-const SILENCE_MAX: Duration = Duration::from_secs(26);
 
 /// Whoever waits looks this often whether it should stop.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
@@ -43,13 +53,13 @@ const LABEL: &[u8] = b"EXPERIMENTAL barograph-transfer/1";
 /// and the pings.
 #[derive(Debug)]
 pub struct Channel {
-    stream: TcpStream,
-    tls: Connection,
+    pipe: Pipe,
     peer: SocketAddr,
     local: SocketAddr,
     /// Which end this is.
     end: End,
     phase: Phase,
+    times: Times,
     manifest_bytes_max: u64,
     /// What came of messages that are not whole yet.
     inbox: Vec<u8>,
@@ -57,22 +67,11 @@ pub struct Channel {
     coming: Option<Instant>,
     /// What came: at most one Ping, one Durable and one of each other kind.
     came: VecDeque<Message>,
-    /// What TLS has not taken yet, from `sent` on.
-    outbox: Vec<u8>,
-    sent: usize,
-    /// Until when all that waits must be sent.
-    out_until: Option<Instant>,
+    /// Since when something waits to be sent, and how many bytes were said since.
+    out: Option<(Instant, usize)>,
     began: Instant,
     heard: Instant,
     spoke: Instant,
-    /// How it ended, once it did; what came before is still to be had.
-    over: Option<Over>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
-    Closed,
-    CutOff,
 }
 
 impl Channel {
@@ -82,28 +81,24 @@ impl Channel {
         tls: Connection,
         end: End,
         manifest_bytes_max: u64,
+        times: Times,
     ) -> Result<Self, ControlError> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
         let now = Instant::now();
         Ok(Self {
             peer: stream.peer_addr()?,
             local: stream.local_addr()?,
-            stream,
-            tls,
+            pipe: Pipe::new(stream, tls)?,
             end,
             phase: Phase::Start,
+            times,
             manifest_bytes_max: manifest_bytes_max.min(MANIFEST_BYTES_MAX),
             inbox: vec![],
             coming: None,
             came: VecDeque::new(),
-            outbox: vec![],
-            sent: 0,
-            out_until: None,
+            out: None,
             began: now,
             heard: now,
             spoke: now,
-            over: None,
         })
     }
 
@@ -119,7 +114,11 @@ impl Channel {
 
     /// The other end's certificate, if it showed one.
     pub fn peer_fingerprint(&self) -> Option<Fingerprint> {
-        self.tls.peer_certificates().and_then(<[_]>::first).map(|certificate| Fingerprint::of(certificate))
+        self.pipe
+            .tls
+            .peer_certificates()
+            .and_then(<[_]>::first)
+            .map(|certificate| Fingerprint::of(certificate))
     }
 
     /// The secrets of a transfer's datagrams: the exporter (RFC 8446 §7.5) with the transfer's identifier as context; equal at both ends.
@@ -127,7 +126,7 @@ impl Channel {
     /// # Errors
     /// The handshake is not complete.
     pub fn secrets(&self, transfer: u32) -> Result<Secrets, ControlError> {
-        let both = self.tls.export_keying_material([0; 64], LABEL, Some(&transfer.to_be_bytes()))?;
+        let both = self.pipe.tls.export_keying_material([0; 64], LABEL, Some(&transfer.to_be_bytes()))?;
         let mut secrets = Secrets { data: [0; 32], feedback: [0; 32] };
         let (data, feedback) = both.split_at(32);
         secrets.data.copy_from_slice(data);
@@ -146,10 +145,9 @@ impl Channel {
         self.phase = next;
         let now = Instant::now();
         self.spoke = now;
-        let allowed = allowance(frame.len());
-        self.out_until = Some(self.out_until.unwrap_or(now) + allowed);
-        self.outbox.drain(..std::mem::take(&mut self.sent));
-        self.outbox.extend(frame);
+        let (since, bytes) = self.out.unwrap_or((now, 0));
+        self.out = Some((since, bytes + frame.len()));
+        self.pipe.put(&frame);
         self.push()
     }
 
@@ -167,13 +165,13 @@ impl Channel {
                 Some(message) => return Ok(Some(message)),
                 None => {}
             }
-            match self.over {
+            match self.over() {
                 Some(Over::Closed) => return Err(ControlError::Closed),
                 Some(Over::CutOff) => return Err(ControlError::CutOff),
                 None => {}
             }
             self.turn(until)?;
-            if self.came.is_empty() && self.over.is_none() && until <= Instant::now() {
+            if self.came.is_empty() && self.over().is_none() && until <= Instant::now() {
                 return Ok(None);
             }
         }
@@ -199,13 +197,36 @@ impl Channel {
     /// # Errors
     /// As [`Channel::wait`].
     pub fn flush(&mut self, stop: &AtomicBool) -> Result<(), ControlError> {
-        while self.has_more() && self.over.is_none() {
+        while self.pipe.has_more() && self.over().is_none() {
             if stop.load(Ordering::Relaxed) {
                 return Err(ControlError::Stopped);
             }
             self.turn(Instant::now() + LOOK_EVERY)?;
         }
         Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_times(&mut self, times: Times) {
+        self.times = times;
+    }
+
+    /// As when the process dies.
+    #[cfg(test)]
+    pub(super) fn shut_socket(&self) {
+        let _ = self.pipe.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Sends bytes that may be no message.
+    #[cfg(test)]
+    pub(super) fn send_raw(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
+        self.pipe.put(bytes);
+        self.push()
+    }
+
+    /// Whether the other end has not answered the handshake.
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.pipe.tls.is_handshaking()
     }
 
     /// Says why it ends here, and ends it: see [`Channel::close`].
@@ -218,154 +239,54 @@ impl Channel {
     /// Ends it in order: sends what waits and TLS's close_notify (RFC 8446 §6.1), and gives the other end up to a second to read it.
     pub fn close(mut self) {
         let until = Instant::now() + CLOSING_MAX;
-        while self.has_more() && Instant::now() < until && self.over.is_none() {
+        while self.pipe.has_more() && Instant::now() < until && self.over().is_none() {
             if self.turn(until).is_err() {
                 break;
             }
         }
-        self.tls.send_close_notify();
-        let mut sink = [0; 4096];
-        let mut is_shut = false;
-        while Instant::now() < until {
-            let mut room = true;
-            while self.tls.wants_write() && room {
-                room = self.tls.write_tls(&mut &self.stream).is_ok_and(|bytes| 0 < bytes);
-            }
-            if !self.tls.wants_write() && !is_shut {
-                is_shut = self.stream.shutdown(Shutdown::Write).is_ok();
-            }
-            // A socket that is closed with unread bytes sends a reset, which would overtake what was sent (RFC 1122 §4.2.2.13).
-            match (&self.stream).read(&mut sink) {
-                Ok(0) => break,
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if self.poll(until).is_err() {
-                        break;
-                    }
-                }
-                Err(_) => break,
-            }
-        }
+        self.pipe.close(until);
     }
 
     /// Sends and receives what can be, once; waits for it until `until` at most.
     fn turn(&mut self, until: Instant) -> Result<(), ControlError> {
         self.push()?;
-        let due = self.check(Instant::now())?;
-        self.poll(until.min(due))?;
+        let now = Instant::now();
+        let due = self.deadlines().into_iter().flatten().map(|(_, since, limit)| since + limit).min();
+        let ping = self.times.ping_every.saturating_sub(now.duration_since(self.spoke)).max(LOOK_EVERY);
+        self.pipe.poll(until.min(due.unwrap_or(until)).min(now + ping))?;
+        // What came meanwhile counts, however late it is asked for.
         self.pull()?;
         self.push()?;
         self.ping()?;
-        self.check(Instant::now())?;
-        Ok(())
-    }
-
-    fn poll(&self, until: Instant) -> Result<(), ControlError> {
-        let mut events = PollFlags::POLLIN;
-        events.set(PollFlags::POLLOUT, self.has_more());
-        // Rounded up, or the last millisecond would be a busy loop.
-        let wait = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
-        let wait = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
-        match poll(&mut [PollFd::new(self.stream.as_fd(), events)], wait) {
-            Ok(_) | Err(nix::Error::EINTR) => Ok(()),
-            Err(error) => Err(io::Error::from(error).into()),
+        let now = Instant::now();
+        match self.deadlines().into_iter().flatten().find(|(_, since, limit)| *since + *limit < now) {
+            Some((what, _, limit)) if self.over().is_none() => Err(ControlError::Late { what, limit }),
+            _ => Ok(()),
         }
     }
 
-    fn has_more(&self) -> bool {
-        self.tls.wants_write() || self.sent < self.outbox.len()
-    }
-
-    /// Gives TLS what it takes, and the socket what TLS has.
     fn push(&mut self) -> Result<(), ControlError> {
-        loop {
-            if let Some(rest) = self.outbox.get(self.sent..).filter(|rest| !rest.is_empty()) {
-                // Before the end of the handshake it keeps 64 KiB, and sends them then.
-                self.sent += self.tls.writer().write(rest)?;
-                if self.sent == self.outbox.len() {
-                    // A manifest's room is not kept for the rest of the transfer.
-                    self.outbox = vec![];
-                    self.sent = 0;
-                }
-            }
-            if !self.tls.wants_write() {
-                break;
-            }
-            match self.tls.write_tls(&mut &self.stream) {
-                Ok(0) => return Err(ControlError::CutOff),
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                // What the other end said before it went may still be read: the end comes with it.
-                Err(error) if is_gone(&error) => return Ok(()),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        if self.sent == self.outbox.len() {
-            self.out_until = None;
+        self.pipe.push()?;
+        if !self.pipe.has_more() {
+            self.out = None;
         }
         Ok(())
     }
 
-    /// Reads what came, up to a share that leaves others their turn.
+    /// Takes in what came, up to a share that leaves others their turn.
     fn pull(&mut self) -> Result<(), ControlError> {
         for _ in 0..READS_MAX {
-            if self.over.is_some() {
+            let before = self.inbox.len();
+            let is_more = self.pipe.pull(&mut self.inbox)?;
+            if before < self.inbox.len() {
+                self.heard = Instant::now();
+                self.take_messages()?;
+            }
+            if !is_more {
                 break;
             }
-            match self.tls.read_tls(&mut &self.stream) {
-                Ok(_) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) if is_gone(&error) => {
-                    self.over = Some(Over::CutOff);
-                    break;
-                }
-                Err(error) => return Err(error.into()),
-            }
-            if let Err(error) = self.tls.process_new_packets() {
-                // The alert that says why; nothing more can be done for it.
-                let _ = self.tls.write_tls(&mut &self.stream);
-                return Err(self.judged(error));
-            }
-            self.take_plain()?;
         }
         Ok(())
-    }
-
-    /// An error of TLS, in better words where there are.
-    fn judged(&self, error: rustls::Error) -> ControlError {
-        use rustls::{CertificateError, Error};
-        let unfit = Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure);
-        match (error == unfit, self.peer_fingerprint()) {
-            (true, Some(found)) => crate::io::identity::IdentityError::Untrusted { found }.into(),
-            _ => error.into(),
-        }
-    }
-
-    /// Takes out of TLS what it opened, and messages out of that.
-    fn take_plain(&mut self) -> Result<(), ControlError> {
-        let mut chunk = [0; 16_384];
-        loop {
-            match self.tls.reader().read(&mut chunk) {
-                Ok(0) => {
-                    let is_whole = self.inbox.is_empty();
-                    self.over = Some(if is_whole { Over::Closed } else { Over::CutOff });
-                    return Ok(());
-                }
-                Ok(bytes) => {
-                    self.heard = Instant::now();
-                    self.inbox.extend(chunk.get(..bytes).unwrap_or_default());
-                    self.take_messages()?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-                    self.over = Some(Over::CutOff);
-                    return Ok(());
-                }
-                Err(error) => return Err(error.into()),
-            }
-        }
     }
 
     fn take_messages(&mut self) -> Result<(), ControlError> {
@@ -376,7 +297,7 @@ impl Channel {
             // Before its body: nothing is held that should not come.
             let from = if self.end == End::Sender { End::Receiver } else { End::Sender };
             let next = self.phase.after(kind, from).ok_or(ControlError::Order(kind))?;
-            if self.tls.alpn_protocol() != Some(ALPN) {
+            if self.pipe.tls.alpn_protocol() != Some(ALPN) {
                 return Err(ControlError::Alpn);
             }
             let body = taken + HEAD_BYTES..taken + HEAD_BYTES + length;
@@ -401,32 +322,34 @@ impl Channel {
         Ok(())
     }
 
+    /// What a message of so many bytes may take.
+    fn allowance(&self, bytes: usize) -> Duration {
+        self.times.message_max + Duration::from_secs(1) * u32::try_from(bytes).unwrap_or(u32::MAX) / PACE
+    }
+
     fn ping(&mut self) -> Result<(), ControlError> {
-        let is_due = PING_EVERY <= self.spoke.elapsed() && !self.has_more();
-        let may = (Phase::LetIn..Phase::Ended).contains(&self.phase) && self.over.is_none();
+        let is_due = self.times.ping_every <= self.spoke.elapsed() && !self.pipe.has_more();
+        let may = (Phase::LetIn..Phase::Ended).contains(&self.phase) && self.over().is_none();
         if is_due && may { self.send(&Message::Ping) } else { Ok(()) }
     }
 
-    /// Looks at all deadlines; when the next thing is due.
-    fn check(&self, now: Instant) -> Result<Instant, ControlError> {
+    /// What is waited for, since when, and for how long.
+    fn deadlines(&self) -> [Option<(&'static str, Instant, Duration)>; 4] {
         let coming = self.coming.map(|since| {
             let length = head(&self.inbox, MANIFEST_BYTES_MAX).ok().flatten().map_or(0, |(_, length)| length);
-            ("a message", since, allowance(length))
+            ("a message", since, self.allowance(length))
         });
-        let entry = (self.phase < Phase::LetIn).then_some(("the handshake", self.began, ENTRY_MAX));
-        let silence = entry.is_none().then_some(("a sign of life", self.heard, SILENCE_MAX));
-        let out = self.out_until.map(|until| ("sending", until, Duration::ZERO));
-        let mut due = self.spoke + PING_EVERY;
-        if due < now {
-            due = now + PING_EVERY;
-        }
-        for (what, since, limit) in [coming, entry, silence, out].into_iter().flatten() {
-            if since + limit < now {
-                return Err(ControlError::Late { what, limit });
-            }
-            due = due.min(since + limit);
-        }
-        Ok(due)
+        let is_in = Phase::LetIn <= self.phase;
+        let entry = (!is_in).then_some(("the handshake", self.began, self.times.entry_max));
+        let silence = is_in.then_some(("a sign of life", self.heard, self.times.silence_max));
+        let out = self.out.map(|(since, bytes)| ("sending", since, self.allowance(bytes)));
+        [coming, entry, silence, out]
+    }
+
+    /// How it ended; within a message, it was cut off.
+    fn over(&self) -> Option<Over> {
+        let is_whole = self.inbox.is_empty();
+        self.pipe.over.map(|over| if is_whole { over } else { Over::CutOff })
     }
 }
 
@@ -435,13 +358,3 @@ const READS_MAX: usize = 64;
 
 /// For the other end to read why, and to close as well.
 const CLOSING_MAX: Duration = Duration::from_secs(1);
-
-fn allowance(bytes: usize) -> Duration {
-    MESSAGE_MAX + Duration::from_secs(1) * u32::try_from(bytes).unwrap_or(u32::MAX) / PACE
-}
-
-/// The other end closed without reading all, or before that.
-fn is_gone(error: &io::Error) -> bool {
-    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
-    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
-}

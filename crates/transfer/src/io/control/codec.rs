@@ -1,10 +1,15 @@
 //! Bytes of messages: a length, a kind, a body; one way to write each.
 
+mod fields;
+
 use thiserror::Error;
 
-use super::{Message, Reason, Token};
-use crate::io::seal::Suite;
-use crate::wire::{NUMBER_MAX, WireError, varint};
+use self::fields::{
+    check, checked_port, plain, put_software, reason_code, reason_of, suite_code, take, take_datagram_bytes,
+    take_ranges, take_software, take_suite, take_suites, take_version, text_of,
+};
+use super::{Message, Token};
+use crate::wire::{WireError, varint};
 
 /// Version of the control connection, and of what it speaks of.
 pub const VERSION: u64 = 1;
@@ -163,6 +168,7 @@ pub(super) fn head(bytes: &[u8], manifest_bytes_max: u64) -> Result<Option<(Kind
 /// # Errors
 /// A manifest, ranges, digests or seals that no reader takes.
 pub(super) fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
+    check(message)?;
     let kind = message.kind();
     let mut out = vec![0, 0, 0, 0, kind as u8];
     match message {
@@ -244,10 +250,7 @@ pub(super) fn decode(kind: Kind, mut body: &[u8]) -> Result<Message, FrameError>
         }
         Kind::Accept => {
             let transfer = u32::from_be_bytes(take(bytes, "the transfer")?);
-            let port = u16::from_be_bytes(take(bytes, "the port")?);
-            if port == 0 {
-                return Err(FrameError::Value("the port", 0));
-            }
+            let port = checked_port(u16::from_be_bytes(take(bytes, "the port")?))?;
             let suite = take_suite(bytes)?;
             let datagram_bytes_max = take_datagram_bytes(bytes)?;
             Message::Accept { transfer, port, suite, datagram_bytes_max, held: take_ranges(bytes)? }
@@ -281,146 +284,4 @@ pub(crate) fn fuzz(data: &[u8]) {
         assert_eq!(message.kind(), kind);
         assert_eq!(encode(&message).as_deref(), Ok(frame), "{message:?}");
     }
-}
-
-fn take<const N: usize>(bytes: &mut &[u8], what: &'static str) -> Result<[u8; N], FrameError> {
-    let (taken, rest) = bytes.split_first_chunk().ok_or(FrameError::Truncated(what))?;
-    *bytes = rest;
-    Ok(*taken)
-}
-
-/// In all versions the version is what a Hello and a Welcome begin with.
-fn take_version(bytes: &mut &[u8]) -> Result<(), FrameError> {
-    match varint::take(bytes, "its version")? {
-        VERSION => Ok(()),
-        other => Err(FrameError::Version(other)),
-    }
-}
-
-/// A datagram of the protocol has at least a header and a seal; UDP's length has 16 bits.
-fn take_datagram_bytes(bytes: &mut &[u8]) -> Result<u32, FrameError> {
-    let what = "the largest datagram";
-    match varint::take_u32(bytes, what)? {
-        fit @ 1..=65_535 => Ok(fit),
-        other => Err(FrameError::Value(what, u64::from(other))),
-    }
-}
-
-fn take_suites(bytes: &mut &[u8]) -> Result<Vec<Suite>, FrameError> {
-    let [count] = take(bytes, "the count of its seals")?;
-    if !(1..=3).contains(&count) {
-        return Err(FrameError::Value("the count of its seals", u64::from(count)));
-    }
-    let mut suites = vec![];
-    for _ in 0..count {
-        let suite = take_suite(bytes)?;
-        if suites.contains(&suite) {
-            return Err(FrameError::Value("the second of two seals", u64::from(suite_code(suite))));
-        }
-        suites.push(suite);
-    }
-    Ok(suites)
-}
-
-fn take_suite(bytes: &mut &[u8]) -> Result<Suite, FrameError> {
-    match take(bytes, "its seal")? {
-        [0] => Ok(Suite::Clear),
-        [1] => Ok(Suite::Aes128Gcm),
-        [2] => Ok(Suite::ChaCha20Poly1305),
-        [code] => Err(FrameError::Value("its seal", u64::from(code))),
-    }
-}
-
-const fn suite_code(suite: Suite) -> u8 {
-    match suite {
-        Suite::Clear => 0,
-        Suite::Aes128Gcm => 1,
-        Suite::ChaCha20Poly1305 => 2,
-    }
-}
-
-fn take_ranges(bytes: &mut &[u8]) -> Result<Vec<std::ops::Range<u64>>, FrameError> {
-    let mut ranges = vec![];
-    let mut end = 0;
-    while !bytes.is_empty() {
-        if ranges.len() == RANGES_MAX {
-            return Err(FrameError::Excess(bytes.len()));
-        }
-        let gap = varint::take(bytes, "a gap")?;
-        let length = varint::take(bytes, "a range")?;
-        if gap == 0 && !ranges.is_empty() {
-            return Err(FrameError::Value("the gap between two ranges", 0));
-        }
-        // Both are below 2^62, and so was `end`.
-        let range = end + gap..end + gap + length;
-        if length == 0 || NUMBER_MAX < range.end {
-            return Err(FrameError::Value("a range", length));
-        }
-        end = range.end;
-        ranges.push(range);
-    }
-    Ok(ranges)
-}
-
-fn put_software(out: &mut Vec<u8>, software: &str) {
-    let software = plain(software, SOFTWARE_BYTES_MAX);
-    varint::put(out, software.len() as u64);
-    out.extend(software.as_bytes());
-}
-
-fn take_software(bytes: &mut &[u8]) -> Result<String, FrameError> {
-    let what = "the program's name";
-    let length = varint::take_u32(bytes, what)? as usize;
-    let (text, rest) = bytes.split_at_checked(length).ok_or(FrameError::Truncated(what))?;
-    *bytes = rest;
-    text_of(text, SOFTWARE_BYTES_MAX, what)
-}
-
-/// What another end wrote goes to a terminal: it cannot move the cursor, nor the reading direction (Unicode UAX #9 §2).
-fn is_plain(letter: char) -> bool {
-    !letter.is_control()
-        && !matches!(letter, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
-}
-
-fn text_of(bytes: &[u8], bytes_max: usize, what: &'static str) -> Result<String, FrameError> {
-    match std::str::from_utf8(bytes) {
-        Ok(text) if bytes.len() <= bytes_max && text.chars().all(is_plain) => Ok(text.into()),
-        _ => Err(FrameError::Text(what)),
-    }
-}
-
-fn plain(text: &str, bytes_max: usize) -> String {
-    let mut out = String::new();
-    for letter in text.chars().map(|letter| if is_plain(letter) { letter } else { ' ' }) {
-        if bytes_max < out.len() + letter.len_utf8() {
-            break;
-        }
-        out.push(letter);
-    }
-    out
-}
-
-const REASONS: [Reason; 10] = [
-    Reason::NotAllowed,
-    Reason::Protocol,
-    Reason::Quota,
-    Reason::Exists,
-    Reason::Full,
-    Reason::Changed,
-    Reason::Digest,
-    Reason::Busy,
-    Reason::Stopped,
-    Reason::Failed,
-];
-
-fn reason_code(reason: Reason) -> u8 {
-    REASONS.iter().position(|other| *other == reason).map_or(0, |place| place as u8 + 1)
-}
-
-fn reason_of(code: u8) -> Result<Reason, FrameError> {
-    let place = usize::from(code).checked_sub(1);
-    place
-        .and_then(|place| REASONS.get(place))
-        .copied()
-        .ok_or(FrameError::Value("the reason", u64::from(code)))
 }

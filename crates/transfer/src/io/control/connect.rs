@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
-use super::channel::{Channel, ENTRY_MAX, LOOK_EVERY};
+use super::channel::{Channel, LOOK_EVERY, Times};
 use super::error::ControlError;
 use super::order::End;
 use super::{Message, Token};
@@ -62,14 +62,30 @@ impl Connector {
             Trust::Authorities(_) => ServerName::try_from(host.to_owned())
                 .map_err(|error| ControlError::Name(host.into(), error.to_string()))?,
         };
-        let stream = dial(host, port, stop)?;
-        let tls = ClientConnection::new(config, name)?;
-        let mut channel = Channel::new(stream, tls.into(), End::Sender, 0)?;
+        let until = Instant::now() + RETRY_MAX;
+        loop {
+            let stream = dial(host, port, stop)?;
+            let tls = ClientConnection::new(Arc::clone(&config), name.clone())?;
+            let mut channel = Channel::new(stream, tls.into(), End::Sender, 0, Times::default())?;
+            match self.greet(&mut channel, stop) {
+                Ok((software, manifest_bytes_max)) => {
+                    return Ok(Connected { channel, software, manifest_bytes_max });
+                }
+                // A host with a crowd at its door closes at once.
+                Err(ControlError::CutOff) if channel.is_handshaking() && Instant::now() < until => {}
+                Err(error) => return Err(error),
+            }
+            let again = Instant::now() + RETRY_AFTER;
+            while Instant::now() < again && !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+    }
+
+    fn greet(&self, channel: &mut Channel, stop: &AtomicBool) -> Result<(String, u64), ControlError> {
         channel.send(&Message::Hello { token: self.token, software: self.software.clone() })?;
         match channel.wait(stop)? {
-            Message::Welcome { software, manifest_bytes_max } => {
-                Ok(Connected { channel, software, manifest_bytes_max })
-            }
+            Message::Welcome { software, manifest_bytes_max } => Ok((software, manifest_bytes_max)),
             other => Err(ControlError::Order(other.kind())),
         }
     }
@@ -100,7 +116,7 @@ fn resolve(host: &str, port: u16, stop: &AtomicBool) -> Result<Vec<SocketAddr>, 
         // Nobody waits any more, then.
         let _ = answer.send(found);
     })?;
-    let until = Instant::now() + ENTRY_MAX;
+    let until = Instant::now() + Times::default().entry_max;
     loop {
         match answers.recv_timeout(LOOK_EVERY) {
             Ok(found) => return found.map_err(|error| ControlError::Name(host.into(), error.to_string())),
@@ -149,3 +165,9 @@ const ADDRESSES_MAX: usize = 4;
 
 /// For one address: three tries of TCP (RFC 6298 §2: after 1 and 3 s).
 const DIAL_MAX: Duration = Duration::from_secs(5);
+
+/// How long a host is asked again that closes before it says anything, and how often: its door is free again after a second.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// See [`RETRY_MAX`].
+const RETRY_AFTER: Duration = Duration::from_millis(300);

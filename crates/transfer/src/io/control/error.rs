@@ -29,6 +29,9 @@ pub enum ControlError {
     /// TLS was refused by either end.
     #[error("TLS: {0}")]
     Tls(#[from] rustls::Error),
+    /// The other end's TLS refuses this end's certificate.
+    #[error("the other end does not take this end's certificate: {0}")]
+    Unwelcome(rustls::Error),
     /// The other end is no end of a transfer.
     #[error("the other end does not speak barograph-transfer/1")]
     Alpn,
@@ -36,7 +39,7 @@ pub enum ControlError {
     #[error(transparent)]
     Identity(#[from] IdentityError),
     /// What came is no message.
-    #[error("the other end breaks the protocol: {0}")]
+    #[error("what the other end says cannot be read: {0}")]
     Frame(#[from] FrameError),
     /// A message where another belongs.
     #[error("the other end breaks the protocol: {0} is out of order")]

@@ -1,9 +1,9 @@
 //! The end that listens, and whom it lets in.
 
-use std::collections::HashMap;
-use std::io;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustls::{ServerConfig, ServerConnection};
 
-use super::channel::{Channel, LOOK_EVERY};
+use super::channel::{Channel, LOOK_EVERY, Times};
 use super::codec::FrameError;
+use super::door::{Place, Places, WAITING_MAX};
 use super::error::ControlError;
 use super::order::End;
 use super::{Message, Reason, Token};
@@ -66,6 +67,8 @@ pub struct Listener {
     door: Arc<Door>,
     guests: Mutex<Receiver<Guest>>,
     guest: Sender<Guest>,
+    /// Readable when there is a guest.
+    bell: UnixStream,
 }
 
 /// What threads of the door share.
@@ -73,19 +76,15 @@ pub struct Listener {
 struct Door {
     tls: Arc<ServerConfig>,
     config: ListenerConfig,
-    waiting: Mutex<HashMap<IpAddr, usize>>,
+    times: Times,
+    places: Arc<Places>,
+    bell: UnixStream,
     crowd: AtomicU64,
     strange: AtomicU64,
     wrong: AtomicU64,
     /// The listener is gone.
     is_shut: AtomicBool,
 }
-
-/// At the door at once: a thread and about 100 KiB each.
-pub(super) const WAITING_MAX: usize = 64;
-
-/// Of them from one address, or one /64 of IPv6 (what one host usually has, RFC 4291 §2.5.4).
-pub(super) const WAITING_OF_ONE_MAX: usize = 16;
 
 /// Before a wrong token is answered. With [`WAITING_MAX`] at once, 64 guesses a second are 2^31 a year, of 2^128.
 const WRONG_DELAY: Duration = Duration::from_secs(1);
@@ -96,6 +95,14 @@ impl Listener {
     /// # Errors
     /// The address is not to be had, or TLS cannot use the identity or the trust.
     pub fn bind(at: SocketAddr, config: ListenerConfig) -> Result<Self, ControlError> {
+        Self::bind_with(at, config, Times::default())
+    }
+
+    pub(super) fn bind_with(
+        at: SocketAddr,
+        config: ListenerConfig,
+        times: Times,
+    ) -> Result<Self, ControlError> {
         let tls = Arc::new(server(&config.identity, config.trust.as_ref())?);
         let failed = |error| ControlError::Listen(at, error);
         let listener = TcpListener::bind(at).map_err(failed)?;
@@ -103,24 +110,22 @@ impl Listener {
         let local = listener.local_addr().map_err(failed)?;
         let (guest, guests) = channel();
         let (fingerprint, token) = (config.identity.fingerprint(), config.token);
+        let (bell, rung) = UnixStream::pair().map_err(failed)?;
+        bell.set_nonblocking(true).map_err(failed)?;
+        rung.set_nonblocking(true).map_err(failed)?;
         let door = Door {
             tls,
             config,
-            waiting: Mutex::default(),
+            times,
+            places: Arc::default(),
+            bell,
             crowd: AtomicU64::new(0),
             strange: AtomicU64::new(0),
             wrong: AtomicU64::new(0),
             is_shut: AtomicBool::new(false),
         };
-        Ok(Self {
-            listener,
-            local,
-            fingerprint,
-            token,
-            door: Arc::new(door),
-            guests: Mutex::new(guests),
-            guest,
-        })
+        let (door, guests) = (Arc::new(door), Mutex::new(guests));
+        Ok(Self { listener, local, fingerprint, token, door, guests, guest, bell: rung })
     }
 
     /// Where it listens.
@@ -158,51 +163,51 @@ impl Listener {
             if left.is_zero() {
                 return Ok(None);
             }
-            self.take(left.min(GUEST_LOOK_EVERY))?;
+            self.take(left)?;
         }
     }
 
-    /// Takes connections in, for a moment.
+    /// Takes connections in, until there is a guest or `within` is over.
     fn take(&self, within: Duration) -> Result<(), ControlError> {
-        let wait = PollTimeout::try_from(within + Duration::from_micros(999)).unwrap_or(PollTimeout::ZERO);
-        match poll(&mut [PollFd::new(self.listener.as_fd(), PollFlags::POLLIN)], wait) {
+        let wait = PollTimeout::try_from(within + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
+        let came = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        match poll(&mut [came(self.listener.as_fd()), came(self.bell.as_fd())], wait) {
             Ok(0) | Err(nix::Error::EINTR) => return Ok(()),
             Ok(_) => {}
             Err(error) => return Err(io::Error::from(error).into()),
         }
+        // One who rings for each guest, and all are looked for.
+        let _ = (&self.bell).read(&mut [0; WAITING_MAX]);
         for _ in 0..WAITING_MAX {
             match self.listener.accept() {
                 Ok((stream, from)) => self.admit(stream, from),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                // Of that connection (accept(2)), or for want of descriptors: it may get better.
-                Err(_) => break,
+                // Errors of that connection (accept(2)).
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    // For want of descriptors, mostly: it may get better, but not at once.
+                    std::thread::sleep(within.min(LOOK_EVERY));
+                    break;
+                }
             }
         }
         Ok(())
     }
 
     fn admit(&self, stream: TcpStream, from: SocketAddr) {
-        let Some(place) = Place::take(&self.door, from.ip()) else {
-            self.door.crowd.fetch_add(1, Ordering::Relaxed);
-            return;
-        };
-        let guest = self.guest.clone();
-        let greeting = std::thread::Builder::new().name("door".into()).spawn(move || {
-            match place.door.greet(stream) {
-                // Nobody waits for guests any more, then.
-                Ok(Some(one)) => drop(guest.send(one)),
-                Ok(None) => {}
-                Err(_) => drop(place.door.strange.fetch_add(1, Ordering::Relaxed)),
-            }
+        let (door, guest) = (Arc::clone(&self.door), self.guest.clone());
+        let greeting = door.places.take(&stream, from.ip(), Instant::now()).and_then(|place| {
+            let thread = std::thread::Builder::new().name("door".into()).stack_size(STACK_BYTES);
+            thread.spawn(move || door.open(stream, place, &guest)).ok()
         });
-        if greeting.is_err() {
+        if greeting.is_none() {
             self.door.crowd.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
-/// How soon a guest is noticed.
-const GUEST_LOOK_EVERY: Duration = Duration::from_millis(10);
+/// A handshake needs a tenth of it.
+const STACK_BYTES: usize = 1 << 19;
 
 impl Drop for Listener {
     fn drop(&mut self) {
@@ -211,16 +216,32 @@ impl Drop for Listener {
 }
 
 impl Door {
+    /// Lets one in, or not.
+    fn open(&self, stream: TcpStream, place: Place, guests: &Sender<Guest>) {
+        match self.greet(stream, place) {
+            Ok(Some(guest)) => {
+                // Where nobody looks for guests any more, this one sees the connection end.
+                if guests.send(guest).is_ok() {
+                    // A full pipe has rung already.
+                    let _ = (&self.bell).write(&[1]);
+                }
+            }
+            Ok(None) => {}
+            Err(_) => drop(self.strange.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
     /// TLS, Hello and Welcome; `None` for who may not come in.
-    fn greet(&self, stream: TcpStream) -> Result<Option<Guest>, ControlError> {
+    fn greet(&self, stream: TcpStream, place: Place) -> Result<Option<Guest>, ControlError> {
         let tls = ServerConnection::new(Arc::clone(&self.tls))?;
-        let mut channel = Channel::new(stream, tls.into(), End::Receiver, self.config.manifest_bytes_max)?;
+        let mut channel =
+            Channel::new(stream, tls.into(), End::Receiver, self.config.manifest_bytes_max, self.times)?;
         let (token, software) = match channel.wait(&self.is_shut) {
             Ok(Message::Hello { token, software }) => (token, software),
             Ok(other) => return Err(ControlError::Order(other.kind())),
-            Err(error @ ControlError::Frame(FrameError::Version(_))) => {
+            Err(ControlError::Frame(error @ FrameError::Version(_))) => {
                 channel.refuse(Reason::Protocol, &error.to_string());
-                return Err(error);
+                return Err(error.into());
             }
             Err(error) => return Err(error),
         };
@@ -230,53 +251,20 @@ impl Door {
             self.wrong.fetch_add(1, Ordering::Relaxed);
             let until = Instant::now() + WRONG_DELAY;
             while Instant::now() < until && !self.is_shut.load(Ordering::Relaxed) {
-                channel.receive(LOOK_EVERY)?;
+                if channel.receive(LOOK_EVERY).is_err() {
+                    return Ok(None);
+                }
             }
             channel
                 .refuse(Reason::NotAllowed, "neither the line's token nor a trusted certificate was shown");
             return Ok(None);
         }
+        if !place.leave() {
+            return Err(ControlError::CutOff);
+        }
         let manifest_bytes_max = self.config.manifest_bytes_max;
         channel.send(&Message::Welcome { software: self.config.software.clone(), manifest_bytes_max })?;
         channel.flush(&self.is_shut)?;
         Ok(Some(Guest { channel, software, has_token }))
-    }
-}
-
-/// A place at the door, for as long as this is kept.
-struct Place {
-    door: Arc<Door>,
-    of: IpAddr,
-}
-
-impl Place {
-    fn take(door: &Arc<Door>, from: IpAddr) -> Option<Self> {
-        let of = neighbourhood(from);
-        let mut waiting = door.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let all: usize = waiting.values().sum();
-        let count = waiting.entry(of).or_default();
-        if WAITING_OF_ONE_MAX <= *count || WAITING_MAX <= all {
-            return None;
-        }
-        *count += 1;
-        Some(Self { door: Arc::clone(door), of })
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        let mut waiting = self.door.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = waiting.get_mut(&self.of) {
-            *count = count.saturating_sub(1);
-        }
-        waiting.retain(|_, count| 0 < *count);
-    }
-}
-
-/// What one host can easily have all of: an address, or a /64.
-pub(super) fn neighbourhood(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => Ipv6Addr::from(u128::from(address) >> 64 << 64).into(),
-        address => address,
     }
 }

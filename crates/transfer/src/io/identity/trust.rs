@@ -10,8 +10,8 @@ use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, PeerIncompatible,
-    RootCertStore, ServerConfig, SignatureScheme,
+    CertificateError, ClientConfig, DigitallySignedStruct, DistinguishedName, Error, OtherError,
+    PeerIncompatible, RootCertStore, ServerConfig, SignatureScheme,
 };
 
 use super::{Fingerprint, Identity, IdentityError};
@@ -104,6 +104,11 @@ fn roots(pem: &[u8]) -> Result<RootCertStore, IdentityError> {
     if roots.is_empty() { Err(wrong("the file has none".into())) } else { Ok(roots) }
 }
 
+/// What a certificate is that no pin is of.
+#[derive(Debug, thiserror::Error)]
+#[error("{0} is not pinned")]
+pub(in crate::io) struct Untrusted(pub Fingerprint);
+
 /// Takes who has the key of a known certificate, whatever it says of names and times.
 #[derive(Debug)]
 struct Pinned {
@@ -116,7 +121,8 @@ impl Pinned {
         if self.pins.contains(&Fingerprint::of(certificate)) {
             return Ok(());
         }
-        Err(Error::InvalidCertificate(CertificateError::ApplicationVerificationFailure))
+        let found = Untrusted(Fingerprint::of(certificate));
+        Err(Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(found)))))
     }
 
     /// That it has the key (RFC 8446 §4.4.3): a certificate alone is no secret.

@@ -9,18 +9,32 @@ use crate::io::flow::{FlowError, Origin, Sink};
 /// The sender's files; the flow reads them, and who computes digests.
 #[derive(Clone, Debug)]
 pub(super) struct Reading {
-    source: Arc<Mutex<Source>>,
+    source: Arc<Mutex<Option<Source>>>,
     /// Reads of the flow that wait: they go first.
     waiting: Arc<AtomicUsize>,
 }
 
 impl Reading {
     pub(super) fn new(source: Source) -> Self {
-        Self { source: Arc::new(Mutex::new(source)), waiting: Arc::default() }
+        Self { source: Arc::new(Mutex::new(Some(source))), waiting: Arc::default() }
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Source> {
+    fn lock(&self) -> MutexGuard<'_, Option<Source>> {
         self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the files, unless it is over.
+    pub(super) fn with<T>(
+        &self,
+        act: impl FnOnce(&mut Source) -> Result<T, FileError>,
+    ) -> Result<T, FlowError> {
+        let mut source = self.lock();
+        Ok(act(source.as_mut().ok_or(FlowError::Stopped)?)?)
+    }
+
+    /// The files again; whoever still reads them is told to stop.
+    pub(super) fn close(&self) -> Option<Source> {
+        self.lock().take()
     }
 
     /// Whether the flow waits for files: others let it.
@@ -32,9 +46,10 @@ impl Reading {
 impl Origin for Reading {
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError> {
         self.waiting.fetch_add(1, Ordering::Relaxed);
-        let mut source = self.lock();
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        Ok(source.read(offset, out)?)
+        self.with(|source| {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            source.read(offset, out)
+        })
     }
 }
 
@@ -51,19 +66,18 @@ impl Writing {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Verifies all, and gives it its names.
-    pub(super) fn finish(&self, digests: &[[u8; 32]]) -> Result<(), FileError> {
-        let destination = self.lock().take();
-        destination.map_or(Ok(()), |destination| destination.finish(digests))
+    /// The files again, for none but the caller; whoever still writes is told to stop.
+    pub(super) fn close(&self) -> Option<Destination> {
+        self.lock().take()
     }
 }
 
 impl Sink for Writing {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
-        Ok(self.lock().as_mut().map_or(Ok(()), |destination| destination.write(offset, bytes))?)
+        Ok(self.lock().as_mut().ok_or(FlowError::Stopped)?.write(offset, bytes)?)
     }
 
     fn sync(&mut self) -> Result<(), FlowError> {
-        Ok(self.lock().as_mut().map_or(Ok(()), Destination::sync)?)
+        Ok(self.lock().as_mut().ok_or(FlowError::Stopped)?.sync()?)
     }
 }

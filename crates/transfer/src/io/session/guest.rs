@@ -3,7 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::disk::Writing;
-use super::talk::{LOOK_EVERY, check_stop, meanwhile, name, result, spawn};
+use super::talk::{LOOK_EVERY, check_stop, meanwhile, name, result, say, spawn};
 use super::{
     Event, FEEDBACK_DATAGRAM_BYTES, HostConfig, HostEvent, PROGRESS_EVERY, SOCKET, SessionError, Summary,
     ranges_bytes,
@@ -84,10 +84,19 @@ impl<'a> Visit<'a> {
         let Agreed { writing, files, bytes, held_bytes, inflow } = self.agree(channel, offer)?;
         self.tell(Event::Begun { files, bytes, held_bytes });
         let begun = Instant::now();
-        let digests = self.receive(channel, inflow)?;
+        let received = self.receive(channel, inflow);
+        let destination = writing.close();
+        let (digests, destination) = match (received, destination) {
+            (Ok(digests), Some(destination)) => (digests, destination),
+            (received, destination) => {
+                // The flow made durable what came, unless it was a file that failed: what can be kept then is kept all the same.
+                let _ = destination.map(|mut destination| destination.sync());
+                return Err(received.err().unwrap_or_else(SessionError::broken));
+            }
+        };
         let lasted = begun.elapsed();
         self.tell(Event::Verifying);
-        let finishing = spawn("files", move || Ok(writing.finish(&digests)?))?;
+        let finishing = spawn("files", move || Ok(destination.finish(&digests)?))?;
         meanwhile(channel, finishing)?;
         // All files have their names: that the sender may not hear of it changes nothing.
         let _ = channel.send(&Message::Done);
@@ -111,7 +120,9 @@ impl<'a> Visit<'a> {
             "datagrams must be sealed here, and the sender offers nothing for that",
         ))?;
         let (root, id) = (self.config.directory.clone(), kept_as(channel.peer_fingerprint(), offer.id));
-        let (config, is_gone) = (self.config.destination, Arc::new(AtomicBool::new(false)));
+        let mut config = self.config.destination;
+        config.files_open = config.files_open.min((FILES_OPEN_MAX / self.config.transfers_max.max(1)).max(1));
+        let is_gone = Arc::new(AtomicBool::new(false));
         let opening = spawn("files", {
             let is_gone = Arc::clone(&is_gone);
             move || open(&root, id, &offer.manifest, config, &is_gone)
@@ -148,7 +159,7 @@ impl<'a> Visit<'a> {
             silence_max: SILENCE_MAX,
         };
         let accept = Message::Accept { transfer, port, suite, datagram_bytes_max: DATAGRAM_BYTES_MAX, held };
-        channel.send(&accept).map_err(SessionError::lost)?;
+        say(channel, &accept)?;
         Ok(Agreed { writing, files, bytes, held_bytes, inflow })
     }
 
@@ -171,7 +182,10 @@ impl<'a> Visit<'a> {
     /// Receives all of it, and what it should be.
     fn receive(&self, channel: &mut Channel, inflow: Inflow) -> Result<Vec<[u8; 32]>, SessionError> {
         let watch = Arc::clone(&self.watch);
-        let work = spawn("flow", move || Ok(drop(inflow.run(&watch)?)))?;
+        let work = spawn("flow", move || {
+            inflow.run(&watch)?;
+            Ok(())
+        })?;
         let mut work = Some(work);
         let told = self.attend(channel, &mut work);
         self.watch.stop.store(true, Ordering::Relaxed);
@@ -209,7 +223,7 @@ impl<'a> Visit<'a> {
             }
             if DURABLE_EVERY <= said.elapsed() && durable_bytes < seen.durable_bytes {
                 (said, durable_bytes) = (Instant::now(), seen.durable_bytes);
-                channel.send(&Message::Durable(durable_bytes)).map_err(SessionError::lost)?;
+                say(channel, &Message::Durable(durable_bytes))?;
             }
             if work.as_ref().is_some_and(JoinHandle::is_finished)
                 && let Some(ended) = work.take()
@@ -244,7 +258,7 @@ fn kept_as(peer: Option<Fingerprint>, id: [u8; 16]) -> TransferId {
 }
 
 fn open(
-    root: &PathBuf,
+    root: &Path,
     id: TransferId,
     manifest: &[u8],
     config: DestinationConfig,
@@ -262,6 +276,9 @@ fn open(
         }
     }
 }
+
+/// Of all transfers together: half of what a process may have at least on Linux (`RLIMIT_NOFILE` of 1024).
+const FILES_OPEN_MAX: usize = 512;
 
 /// The most that UDP carries over IPv6 (RFC 768, RFC 8200 §4.5 without jumbograms): all that is read.
 const DATAGRAM_BYTES_MAX: u32 = 65_527;

@@ -11,13 +11,13 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::bottleneck::Tally;
 use super::disk::Reading;
-use super::talk::{LOOK_EVERY, check_stop, name, result, spawn};
+use super::talk::{LOOK_EVERY, check_stop, name, result, say, spawn};
 use super::{
     Event, FEEDBACK_DATAGRAM_BYTES, PROGRESS_EVERY, SOCKET, SOFTWARE, SendConfig, SessionError, Summary, To,
     headers_bytes, ranges_bytes,
 };
 use crate::controller::{self, Config};
-use crate::files::{FileError, GROUP_BYTES, Source, TransferId};
+use crate::files::{FileError, Source, TransferId};
 use crate::io::control::{Channel, Connected, Connector, ControlError, Message, Reason};
 use crate::io::flow::{FlowError, Outflow, Watch};
 use crate::io::seal::{Opener, Sealer, Suite};
@@ -36,8 +36,10 @@ pub(super) fn send(
     check_stop(stop)?;
     let manifest = source.manifest().encode();
     let id = identifier(&manifest);
-    let is_remembered =
-        config.memory.as_deref().is_some_and(|memory| source.remember(memory, TransferId(id)).is_ok());
+    if let Some(memory) = &config.memory {
+        // Without it, files are read twice: it is no reason not to send them.
+        let _ = source.remember(memory, TransferId(id));
+    }
 
     let Connected { channel, software, manifest_bytes_max } = connect(config, stop)?;
     on_event(Event::Connected { peer: channel.peer(), software });
@@ -49,16 +51,18 @@ pub(super) fn send(
         channel,
         reading: Reading::new(source),
         watch: Arc::default(),
-        is_remembered,
         began,
         files,
         bytes,
     };
     let ended = outgoing.run(id, manifest, manifest_bytes_max);
     let forgets = matches!(&ended, Ok(_) | Err(SessionError::Refused { reason: Reason::Digest, .. }));
-    if forgets {
+    // What is remembered is on the disk when it is dropped here.
+    if let Some(mut source) = outgoing.reading.close()
+        && forgets
+    {
         // What stays is of no harm: it is compared with the files before it is believed.
-        let _ = outgoing.reading.lock().forget();
+        let _ = source.forget();
     }
     match ended.as_ref().err().map(SessionError::told) {
         Some(Some((reason, text))) => outgoing.channel.refuse(reason, &text),
@@ -92,7 +96,6 @@ struct Outgoing<'a> {
     channel: Channel,
     reading: Reading,
     watch: Arc<Watch>,
-    is_remembered: bool,
     began: Instant,
     files: u64,
     bytes: u64,
@@ -151,7 +154,7 @@ impl Outgoing<'_> {
             self.config.clear.then_some(Suite::Clear).into_iter().chain(Suite::sealed()).collect();
         let offered = suites.clone();
         let offer = Message::Offer { id, manifest, suites, datagram_bytes_max: FEEDBACK_DATAGRAM_BYTES };
-        self.channel.send(&offer).map_err(SessionError::lost)?;
+        say(&mut self.channel, &offer)?;
         drop(offer);
         let accepted = match self.channel.wait(self.stop).map_err(SessionError::lost)? {
             Message::Accept { transfer, port, suite, datagram_bytes_max, held } => {
@@ -175,7 +178,7 @@ impl Outgoing<'_> {
         flow_over: Arc<AtomicBool>,
     ) -> Result<JoinHandle<Result<Sent, SessionError>>, SessionError> {
         let outflow = self.outflow(&accepted)?;
-        let held = if self.is_remembered { vec![] } else { accepted.held };
+        let held = accepted.held;
         let (reading, watch) = (self.reading.clone(), Arc::clone(&self.watch));
         let hashing = spawn("hashes", {
             let (reading, watch) = (reading.clone(), Arc::clone(&watch));
@@ -285,9 +288,9 @@ impl Outgoing<'_> {
                 match result(ended) {
                     Ok(sent) => {
                         lasted = Some(sent.lasted);
-                        let said = self.channel.send(&Message::Digests(sent.digests));
+                        let said = say(&mut self.channel, &Message::Digests(sent.digests));
                         if let Err(error) = said {
-                            break Err(SessionError::lost(error));
+                            break Err(error);
                         }
                     }
                     Err(error) => break Err(error),
@@ -309,7 +312,6 @@ impl Outgoing<'_> {
 
 /// Hashes what the receiver has from before, while the flow reads the rest.
 fn hash(reading: &Reading, held: &[Range<u64>], stop: &AtomicBool) -> Result<(), SessionError> {
-    let mut bytes = vec![0; GROUP_BYTES as usize];
     for range in held {
         let mut at = range.start;
         while at < range.end {
@@ -318,22 +320,19 @@ fn hash(reading: &Reading, held: &[Range<u64>], stop: &AtomicBool) -> Result<(),
                 std::thread::sleep(GIVE_WAY);
                 continue;
             }
-            let count = (range.end - at).min(GROUP_BYTES);
-            let into = bytes.get_mut(..count as usize).unwrap_or_default();
-            reading.lock().read(at, into)?;
-            at += count;
+            at = reading.with(|source| source.hash_at(at))?;
         }
     }
     Ok(())
 }
 
 fn digests(reading: &Reading, stop: &AtomicBool) -> Result<Vec<[u8; 32]>, SessionError> {
-    let mut source = reading.lock();
-    let files: Vec<usize> = source.manifest().files().map(|(entry, _)| entry).collect();
+    let files: Vec<usize> =
+        reading.with(|source| Ok(source.manifest().files().map(|(entry, _)| entry).collect()))?;
     let mut digests = Vec::with_capacity(files.len());
     for entry in files {
         check_stop(stop)?;
-        digests.push(source.digest(entry)?);
+        digests.push(reading.with(|source| source.digest(entry))?);
     }
     Ok(digests)
 }

@@ -48,6 +48,14 @@ pub(super) fn meanwhile<T>(
     lost.map_or(Ok(came), Err)
 }
 
+/// Says something. Where that cannot be, the other end may have ended it meanwhile: then what it said is why.
+pub(super) fn say(channel: &mut Channel, message: &Message) -> Result<(), SessionError> {
+    channel.send(message).or_else(|error| match channel.receive(Duration::ZERO) {
+        Err(why) => Err(SessionError::lost(why)),
+        Ok(_) => Err(SessionError::lost(error)),
+    })
+}
+
 pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), SessionError> {
     if stop.load(Ordering::Relaxed) { Err(FlowError::Stopped.into()) } else { Ok(()) }
 }
