@@ -155,6 +155,8 @@ pub(crate) struct Harm {
     pub(crate) doubled: f64,
     pub(crate) flipped: f64,
     pub(crate) cut: f64,
+    /// Bytes above which it swallows datagrams without a word; 0 for none.
+    pub(crate) longest: usize,
 }
 
 /// Between two ends: harms what goes either way.
@@ -209,7 +211,7 @@ fn relay(socket: &UdpSocket, to: SocketAddr, harm: Harm, seed: u64, stop: &Atomi
             to
         };
         let mut bytes = buffer[..length].to_vec();
-        if chance.happens(harm.lost) {
+        if chance.happens(harm.lost) || (0 < harm.longest && harm.longest < length) {
             continue;
         }
         if chance.happens(harm.flipped) {

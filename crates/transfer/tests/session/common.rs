@@ -105,8 +105,17 @@ pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
     (0..bytes.div_ceil(8)).flat_map(|_| next().to_le_bytes()).take(bytes).collect()
 }
 
+/// What is to be the same at both ends.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Found {
+    kind: char,
+    mode: u32,
+    modified: (i64, i64),
+    contents: Vec<u8>,
+}
+
 /// All that is below a directory: kind, permissions, time and contents of each by its path, times of links apart.
-pub(crate) fn listing(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, i64, i64, Vec<u8>)> {
+pub(crate) fn listing(root: &Path) -> BTreeMap<Vec<u8>, Found> {
     let mut found = BTreeMap::new();
     let mut open = vec![root.to_path_buf()];
     while let Some(directory) = open.pop() {
@@ -122,11 +131,11 @@ pub(crate) fn listing(root: &Path) -> BTreeMap<Vec<u8>, (char, u32, i64, i64, Ve
                 ('f', fs::read(&path).unwrap())
             };
             let name = path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_vec();
-            let (mode, seconds, nanos) = match kind {
-                'l' => (0, 0, 0),
-                _ => (metadata.mode() & 0o777, metadata.mtime(), metadata.mtime_nsec()),
+            let (mode, modified) = match kind {
+                'l' => (0, (0, 0)),
+                _ => (metadata.mode() & 0o777, (metadata.mtime(), metadata.mtime_nsec())),
             };
-            found.insert(name, (kind, mode, seconds, nanos, contents));
+            found.insert(name, Found { kind, mode, modified, contents });
         }
     }
     found

@@ -50,9 +50,9 @@ pub(super) fn meanwhile<T>(
 
 /// Says something. Where that cannot be, the other end may have ended it meanwhile: then what it said is why.
 pub(super) fn say(channel: &mut Channel, message: &Message) -> Result<(), SessionError> {
-    channel.send(message).or_else(|error| match channel.receive(Duration::ZERO) {
-        Err(why) => Err(SessionError::lost(why)),
-        Ok(_) => Err(SessionError::lost(error)),
+    channel.send(message).map_err(|error| match channel.receive(Duration::ZERO) {
+        Err(why) => SessionError::lost(why),
+        Ok(_) => SessionError::lost(error),
     })
 }
 
