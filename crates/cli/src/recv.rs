@@ -22,10 +22,6 @@ use crate::transfer::show::Show;
 use crate::transfer::trouble::Trouble;
 
 /// Arguments of `barograph recv`.
-///
-/// Whoever has the line that it prints may send into DIR, and nowhere else, until it is stopped with Ctrl-C; a line is good for
-/// one run, or, with --identity and a port of --listen, for as long as those stay. What comes is kept in a hidden directory of DIR until it is whole and verified by BLAKE3; nothing that is there is
-/// replaced unless --replace is given. An interrupted transfer goes on when it is sent again, also to another run.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 stopped while nothing was under way, or with --once all came; 1 failed or stopped on the way; 2 the command is wrong."

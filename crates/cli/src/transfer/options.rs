@@ -75,5 +75,5 @@ pub(crate) fn stop_on_signal(show: &Arc<Show>) -> std::io::Result<Arc<AtomicBool
 }
 
 /// Said wherever nothing is sealed.
-pub(crate) const CLEAR: &str = "--clear: what is sent is not sealed: whoever is on its way can read it, and change it until BLAKE3 tells at the end; \
+pub(crate) const CLEAR: &str = "--clear: if the other end says so too, what is sent is not sealed: whoever is on its way can read it, and change it until BLAKE3 tells at the end; \
      for networks of your own";
