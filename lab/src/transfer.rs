@@ -89,6 +89,13 @@ impl Table {
         let all: Vec<Vec<String>> = std::iter::once(header).chain(cells).collect();
         Self { text: format!("\n## {title}\n\n{legend}\n\n{}", aligned(&all)), rows: numbers }
     }
+
+    /// With lines below it.
+    pub(crate) fn with(mut self, lines: &[String]) -> Self {
+        self.text += "\n";
+        self.text += &lines.concat();
+        self
+    }
 }
 
 /// Computes and prints.

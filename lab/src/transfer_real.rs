@@ -9,7 +9,11 @@ mod files;
 #[cfg(target_os = "linux")]
 mod flow;
 #[cfg(target_os = "linux")]
+mod goal;
+#[cfg(target_os = "linux")]
 mod line_rate;
+#[cfg(target_os = "linux")]
+mod memory;
 #[cfg(target_os = "linux")]
 mod path;
 #[cfg(target_os = "linux")]
@@ -41,6 +45,9 @@ pub(crate) struct Args {
     /// Longer runs, more pairs, and all of the paths.
     #[arg(long)]
     full: bool,
+    /// Only rows of `uncontended` and columns of `network` whose names have one of these in them.
+    #[arg(long, value_name = "TEXT", value_delimiter = ';')]
+    only: Vec<String>,
     /// What losses, loads and probes are drawn from.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -83,7 +90,8 @@ impl Part {
 /// Transfers are measured with Linux's network namespaces.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { parts: _, seconds: _, full: _, seed: _, disk: _, program: _, json: _, role: _ } = args;
+    let Args { parts: _, seconds: _, full: _, only: _, seed: _, disk: _, program: _, json: _, role: _ } =
+        args;
     barograph_sim::say_skipped("lab transfer-real needs Linux's network namespaces");
     Ok(())
 }

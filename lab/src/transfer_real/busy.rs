@@ -5,6 +5,7 @@ use barograph_transfer::controller::Kind;
 use serde_json::json;
 
 use super::flow::{Flow, Ours, now_ms};
+use super::goal::{self, Bound};
 use super::session::{Run, Session};
 use crate::signatures::host::{Load, limit_to};
 use crate::signatures::plan::Host;
@@ -30,7 +31,7 @@ const ALL: [Kind; 5] = [Kind::Model, Kind::HighSpeed, Kind::Tfrc, Kind::Scalable
 
 pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
     let kinds: &[Kind] = if session.is_full { &ALL } else { &SOME };
-    let (mut cells, mut rows) = (Vec::new(), Vec::new());
+    let (mut cells, mut rows, mut goals) = (Vec::new(), Vec::new(), Vec::new());
     for trouble in TROUBLES {
         session.note(format!("{}: what it could drain", trouble.name));
         let flood = Ours { has_ear: false, ..ours(session, Kind::Fixed) };
@@ -49,6 +50,11 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
                 let said = &run.course.sender;
                 let lost = said.lost_packets as f64 / said.sent_packets.max(1) as f64;
                 row.push(format!("{:.0} = {} / {}", run.bps / 1e6, percent(run.bps / drains), percent(lost)));
+                if has_ear && *kind == Kind::DEFAULT && trouble.loss == 0.0 {
+                    let what =
+                        format!("{}: {kind} with the classifier ÷ what could be drained", trouble.name);
+                    goals.push(goal::line(&what, Bound::Least(0.9), Some(run.bps / drains)));
+                }
                 rows.push(json!({
                     "trouble": trouble.name, "loss": trouble.loss, "controller": kind.name(), "has_ear": has_ear,
                     "bit_s": run.bps, "could_drain_bit_s": drains, "of_drained": run.bps / drains, "lost": lost,
@@ -66,7 +72,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
         session.seconds * LONGER
     );
     let header = ["trouble", "could drain", "controller", "classifier on", "classifier off"];
-    Ok(Table::new("A busy host", &legend, &header, cells, rows))
+    Ok(Table::new("A busy host", &legend, &header, cells, rows).with(&goals))
 }
 
 fn ours(session: &Session, kind: Kind) -> Ours {

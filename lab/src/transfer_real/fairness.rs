@@ -9,6 +9,7 @@ use barograph_transfer::controller::Kind;
 use serde_json::{Value, json};
 
 use super::flow::{Course, Flow, Ours, now_ms};
+use super::goal::{self, Bound};
 use super::path::Path;
 use super::peer::iperf;
 use super::session::Session;
@@ -28,7 +29,7 @@ const JAIN: f64 = 0.95;
 pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
     let kinds: &[Kind] = if session.is_full { &Kind::ALL } else { &[Kind::Model, Kind::HighSpeed] };
     let seconds = LONGER * session.seconds;
-    let (mut cells, mut rows) = (Vec::new(), Vec::new());
+    let (mut cells, mut rows, mut goals) = (Vec::new(), Vec::new(), Vec::new());
     for kind in kinds {
         for rtt_ms in [20, 100] {
             let path = Path { mbit_s: MBIT_S, rtt_ms, loss: 0.0, seed: session.seed };
@@ -38,6 +39,10 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
                 let beside = beside(session, &path, *kind, congestion, seconds)?;
                 row.push(format!("{:.2} / {:.2}{}", beside.ours, beside.other, mark(beside.is_void)));
                 row.push(beside.queue_ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.1}")));
+                if *kind == Kind::DEFAULT && congestion == "cubic" {
+                    let what = format!("{rtt_ms} ms: {kind} beside cubic ÷ an equal share");
+                    goals.push(goal::line(&what, Bound::Within(0.5, 2.0), Some(beside.ours)));
+                }
                 rows.push(json!({
                     "controller": kind.name(), "rtt_ms": rtt_ms, "beside": congestion, "of_equal_share": beside.ours,
                     "others_of_equal_share": beside.other, "queue_ms": beside.queue_ms, "is_void": beside.is_void,
@@ -45,6 +50,10 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
             }
             session.note(format!("four of {kind}, {rtt_ms} ms"));
             let (four, numbers) = four(session, &path, *kind, seconds)?;
+            if *kind == Kind::DEFAULT {
+                let what = format!("{rtt_ms} ms: Jain's index of four");
+                goals.push(goal::line(&what, Bound::Least(JAIN), numbers["four_jain"].as_f64()));
+            }
             row.extend(four);
             cells.push(row);
             rows.push(numbers);
@@ -68,7 +77,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
         "% of the bottleneck",
         "queue (ms)",
     ];
-    Ok(Table::new("Fairness", &legend, &header, cells, rows))
+    Ok(Table::new("Fairness", &legend, &header, cells, rows).with(&goals))
 }
 
 struct Beside {

@@ -11,6 +11,7 @@ use anyhow::{Context as _, bail, ensure};
 use barograph_sim::{Link, Network};
 use serde_json::json;
 
+use super::goal::{self, Bound};
 use super::session::{Session, gbit_s, median, ratio};
 use super::tool::{Ended, make_file, run};
 use crate::mesh_parts::Process;
@@ -28,7 +29,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
     let copies: Vec<(&str, Copy<'_>)> = vec![
         ("the disk: written and synced", Box::new(|| written(&at.join("limit"), bytes))),
         ("the disk: read, written and synced", Box::new(|| copied(&source_of(at), &at.join("limit")))),
-        ("Barograph, sealed", Box::new(ours(false, true))),
+        (SEALED, Box::new(ours(false, true))),
         ("Barograph, sealed, no classifier", Box::new(ours(false, false))),
         ("Barograph, clear", Box::new(ours(true, true))),
     ];
@@ -57,8 +58,15 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
         bytes >> 20,
         session.disk.display()
     );
-    Ok(Table::new("File to file", &legend, &["", "rate", "÷ the disk's"], cells, rows))
+    let sealed = found.iter().zip(&copies).find(|(_, (what, _))| *what == SEALED);
+    let sealed = sealed.and_then(|((rates, _), _)| median(rates));
+    let share = sealed.zip(disk).map(|(sealed, disk)| sealed / disk);
+    let goal = goal::line("sealed ÷ what the disk writes", Bound::Least(0.9), share);
+    Ok(Table::new("File to file", &legend, &["", "rate", "÷ the disk's"], cells, rows).with(&[goal]))
 }
+
+/// The row that the goal is about.
+const SEALED: &str = "Barograph, sealed";
 
 fn source_of(folder: &Path) -> std::path::PathBuf {
     folder.join("source")

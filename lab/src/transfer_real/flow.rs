@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use barograph_sim::Network;
 use barograph_transfer::controller::{Config, Kind};
-use barograph_transfer::io::flow::{FlowError, Inflow, Origin, Outflow, Sink, Watch};
+use barograph_transfer::io::flow::{FlowError, Inflow, Outflow, Watch};
 use barograph_transfer::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::io::socket::{Socket, SocketConfig};
 use barograph_transfer::wire::{DATA_HEAD_BYTES, DataHead, HEADER_BYTES};
@@ -17,6 +17,7 @@ use barograph_transfer::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use rangemap::RangeSet;
 use serde::{Deserialize, Serialize};
 
+use super::memory::Memory;
 use super::role::{Ready, Role, Worker, input_ends, say};
 use crate::signatures::host::pin;
 
@@ -269,7 +270,7 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     say(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
     let suite = suite(plan.is_sealed);
     let sink = Memory::new(plan.is_hashed);
-    let count = Arc::clone(&sink.bytes);
+    let count = sink.count();
     let inflow = Inflow {
         socket,
         opener: Opener::new(suite, &DATA),
@@ -315,76 +316,12 @@ fn suite(is_sealed: bool) -> Suite {
     if is_sealed { Suite::fastest() } else { Suite::Clear }
 }
 
-/// A part of memory that stands for all of the object: larger than a processor's own, so that copies are real ones.
-struct Memory {
-    block: Vec<u8>,
-    bytes: Arc<AtomicU64>,
-    hasher: Option<blake3::Hasher>,
-}
-
-impl Memory {
-    fn new(is_hashed: bool) -> Self {
-        Self {
-            block: vec![7; BLOCK_BYTES],
-            bytes: Arc::default(),
-            hasher: is_hashed.then(blake3::Hasher::new),
-        }
-    }
-
-    /// Calls for each piece of the block that a range comes to, with its place in the range.
-    fn pieces(offset: u64, len: usize, mut each: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>)) {
-        let mut done = 0;
-        while done < len {
-            let from = ((offset + done as u64) % BLOCK_BYTES as u64) as usize;
-            let part = (len - done).min(BLOCK_BYTES - from);
-            each(from..from + part, done..done + part);
-            done += part;
-        }
-    }
-}
-
-impl Origin for Memory {
-    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError> {
-        let block = &self.block;
-        Self::pieces(offset, out.len(), |from, to| {
-            if let (Some(from), Some(to)) = (block.get(from), out.get_mut(to)) {
-                to.copy_from_slice(from);
-            }
-        });
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(out);
-        }
-        Ok(())
-    }
-}
-
-impl Sink for Memory {
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
-        let block = &mut self.block;
-        Self::pieces(offset, bytes.len(), |to, from| {
-            if let (Some(to), Some(from)) = (block.get_mut(to), bytes.get(from)) {
-                to.copy_from_slice(from);
-            }
-        });
-        if let Some(hasher) = &mut self.hasher {
-            hasher.update(bytes);
-        }
-        self.bytes.fetch_add(bytes.len() as u64, Ordering::Relaxed);
-        Ok(())
-    }
-
-    fn sync(&mut self) -> Result<(), FlowError> {
-        Ok(())
-    }
-}
-
 /// They open and seal nothing but this experiment.
 const DATA: [u8; 32] = [1; 32];
 const FEEDBACK: [u8; 32] = [2; 32];
 
 /// More than is sent in a day at 100 Gbit/s.
 const OBJECT_BYTES: u64 = 1 << 51;
-const BLOCK_BYTES: usize = 64 << 20;
 
 const SOCKET: SocketConfig = SocketConfig { buffer_bytes: 8 << 20, trains: true, ecn: true };
 /// Of IPv4 (without options) and UDP.
@@ -406,16 +343,5 @@ mod tests {
         let at = |ms| interpolated(&samples, ms);
         assert_eq!([at(900), at(1050), at(1100), at(1200), at(2000)], [0.0, 50.0, 100.0, 300.0, 500.0]);
         assert_eq!(interpolated(&[], 5), 0.0);
-    }
-
-    #[test]
-    fn an_object_is_the_block_again_and_again() {
-        let mut memory = Memory::new(false);
-        Sink::write(&mut memory, BLOCK_BYTES as u64 - 2, &[1, 2, 3, 4])
-            .unwrap_or_else(|error| panic!("{error}"));
-        let mut out = [0; 4];
-        memory.read(3 * BLOCK_BYTES as u64 - 2, &mut out).unwrap_or_else(|error| panic!("{error}"));
-        assert_eq!(out, [1, 2, 3, 4]);
-        assert_eq!(memory.bytes.load(Ordering::Relaxed), 4);
     }
 }

@@ -7,6 +7,7 @@ use barograph_transfer::controller::Kind;
 use serde_json::json;
 
 use super::flow::Ours;
+use super::goal::{self, Bound};
 use super::raw;
 use super::session::{Session, gbit_s};
 use crate::transfer::Table;
@@ -26,7 +27,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
             limit_bps,
         ),
     ];
-    let (mut cells, mut rows) = (Vec::new(), Vec::new());
+    let (mut cells, mut rows, mut goals) = (Vec::new(), Vec::new(), Vec::new());
     for (name, link, line_bps) in lines {
         let flow = |has_ear| Ours {
             has_ear,
@@ -60,6 +61,11 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
             format!("{:+.2} ± {:.2}", 100.0 * mean, 100.0 * half),
             share.map_or_else(|| "not told".to_owned(), |share| format!("{:.2}", 100.0 * share)),
         ]);
+        goals.push(goal::line(
+            &format!("{name}: the classifier's % of the CPU time"),
+            Bound::Most(1.0),
+            share.map(|share| 100.0 * share),
+        ));
         rows.push(json!({
             "line": name, "line_bit_s": line_bps, "off": off, "on": on, "difference": mean, "half_width": half,
             "classifier_cpu_share": share,
@@ -71,7 +77,8 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
         100.0 * OF_LINE
     );
     let header = ["line", "pairs", "without (%)", "with (%)", "with − without (points)", "thread clock (%)"];
-    Ok(Table::new("A fixed rate, with and without the classifier", &legend, &header, cells, rows))
+    Ok(Table::new("A fixed rate, with and without the classifier", &legend, &header, cells, rows)
+        .with(&goals))
 }
 
 fn mean_of(values: &[f64]) -> f64 {

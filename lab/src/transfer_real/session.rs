@@ -23,6 +23,7 @@ pub(crate) struct Session {
     pub(crate) seconds: u64,
     pub(crate) is_full: bool,
     pub(crate) seed: u64,
+    only: Vec<String>,
     pub(crate) cpus: Cpus,
     pub(crate) tools: Tools,
     pub(crate) disk: PathBuf,
@@ -46,6 +47,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         seconds: args.seconds.unwrap_or(if args.full { 20 } else { 2 }),
         is_full: args.full,
         seed: args.seed,
+        only: args.only.clone(),
         cpus: Cpus::find()?,
         tools: Tools::new()?,
         disk: args.disk.clone().unwrap_or_else(std::env::temp_dir),
@@ -101,6 +103,11 @@ impl Session {
     /// Says what is under way.
     pub(crate) fn note(&self, what: impl Into<String>) {
         self.bar.set_message(what.into());
+    }
+
+    /// Whether what has this name is asked for.
+    pub(crate) fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|part| name.contains(part.as_str()))
     }
 
     /// A flow of ours alone on a fresh link: its goodput (bit/s) after `start_s`, and all that is known of it.

@@ -5,6 +5,7 @@ use barograph_transfer::controller::Kind;
 use serde_json::{Value, json};
 
 use super::flow::Ours;
+use super::goal::{self, Bound};
 use super::peer::Peer;
 use super::raw::{self, Limit, digest_bytes_s, rest};
 use super::session::{Session, gbit_s, median, ratio};
@@ -29,8 +30,8 @@ struct Found {
 }
 
 pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
-    let subjects: Vec<Subject> =
-        Peer::ALL.into_iter().map(Subject::Peer).chain(ours().map(Subject::Ours)).collect();
+    let all = Peer::ALL.into_iter().map(Subject::Peer).chain(ours().map(Subject::Ours));
+    let subjects: Vec<Subject> = all.filter(|subject| session.wants(&name(subject))).collect();
     let mut found: Vec<Found> = subjects.iter().map(|_| Found::default()).collect();
     let rounds = if session.is_full { 3 } else { 1 };
     let mut limits: [Vec<Limit>; 2] = Default::default();
@@ -52,7 +53,9 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
         median(&lossless)
     };
     let [sealed, clear] = limits.each_ref().map(|limits| of(limits));
-    let cubic = median(&found.first().map(|found| found.bps.clone()).unwrap_or_default());
+    let is_cubic = |subject: &Subject| matches!(subject, Subject::Peer(Peer::Tcp("cubic")));
+    let cubic = subjects.iter().zip(&found).find(|(subject, _)| is_cubic(subject));
+    let cubic = cubic.and_then(|(_, found)| median(&found.bps));
     let (mut cells, mut rows) = (Vec::new(), Vec::new());
     for (what, limits) in [("limit, sealed", &limits[0]), ("limit, clear", &limits[1])] {
         let unpaced: Vec<f64> = limits.iter().map(|limit| limit.unpaced_bps).collect();
@@ -87,7 +90,26 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
         if rounds == 1 { String::new() } else { format!(" Medians of {rounds} rounds.") }
     );
     let header = ["", "version", "rate", "÷ limit, sealed", "÷ limit, clear", "÷ iperf3 cubic"];
-    Ok(Table::new("An uncontended path", &legend, &header, cells, rows))
+    let bps = |wanted: &str| {
+        let found = subjects.iter().zip(&found).filter(|(subject, _)| name(subject).starts_with(wanted));
+        found.filter_map(|(_, found)| median(&found.bps)).max_by(f64::total_cmp)
+    };
+    let over = |a: Option<f64>, b: Option<f64>| a.zip(b).map(|(a, b)| a / b);
+    let (ours, in_clear) = (bps("Barograph, sealed, classifier on"), bps("Barograph, clear, classifier on"));
+    let mut goals = vec![
+        goal::line("sealed ÷ the sealed limit", Bound::Least(0.8), over(ours, sealed)),
+        goal::line("clear ÷ the clear limit", Bound::Least(0.75), over(in_clear, clear)),
+        goal::line("clear ÷ iperf3's cubic (a goal, not a floor)", Bound::Least(1.0), over(in_clear, cubic)),
+        goal::line("sealed ÷ quinn's best", Bound::Least(2.0), over(ours, bps("quinn"))),
+    ];
+    for other in ["UDT", "UFTP", "GridFTP", "scp", "rsync"] {
+        goals.push(goal::line(
+            &format!("sealed ÷ {other}'s best"),
+            Bound::Least(0.97),
+            over(ours, bps(other)),
+        ));
+    }
+    Ok(Table::new("An uncontended path", &legend, &header, cells, rows).with(&goals))
 }
 
 impl Found {
