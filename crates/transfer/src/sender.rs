@@ -24,7 +24,7 @@ use self::path::Path;
 use self::reorder::Reorder;
 use self::timers::Timers;
 use crate::pacer::Pacer;
-use crate::wire::{Feedback, Note};
+use crate::wire::{Feedback, NOTE_BYTES, Note};
 use crate::{Controller, Ear, Rtt, TooLong, nanos};
 
 /// What a sender is made of.
@@ -227,8 +227,26 @@ impl Sender {
         if !self.has_room() || !self.pacer.is_ready(now) {
             return None;
         }
-        let (range, _) = self.object.take(self.payload)?;
+        let (range, _) = self.object.take(self.room(now))?;
         Some(self.send(now, range))
+    }
+
+    /// What goes next, in one packet or in several, if nothing is lost before: what was lost, or else what was never sent.
+    ///
+    /// A caller that reads ahead looks here whether it has it at hand, and where not, calls [`Sender::hold_back`] instead of
+    /// [`Sender::poll_packet`]. Probes may carry something else.
+    pub fn next_range(&self) -> Option<Range<u64>> {
+        self.object.next()
+    }
+
+    /// The first range at or behind `from` that was never sent and that the receiver does not have; empty where there is none.
+    pub fn unsent(&self, from: u64) -> Range<u64> {
+        self.object.unsent(from)
+    }
+
+    /// What goes next is not at hand: it is not the path that keeps it back.
+    pub fn hold_back(&mut self) {
+        self.path.limit(self.book.in_flight_bytes());
     }
 
     /// Takes a feedback, of which `number` is the datagram's: an older one adds what it acknowledges, and nothing else; one that says nothing new
@@ -303,6 +321,21 @@ impl Sender {
         if self.is_done() { Duration::ZERO } else { self.timers.silence(now) }
     }
 
+    /// Bytes of the object that the receiver is known to have, those that it had before among them.
+    pub fn held_bytes(&self) -> u64 {
+        self.object.there_bytes()
+    }
+
+    /// What the receiver said that it can take (bytes of the object a second); 0 while it was not the limit.
+    pub fn drain_bytes_s(&self) -> u64 {
+        self.heeded.drain_bytes_s()
+    }
+
+    /// When the classifier will look at the window, if it has a reason to.
+    pub fn looks_at(&self) -> Option<Duration> {
+        self.ear.as_ref().and_then(|ear| ear.due())
+    }
+
     /// How often the classifier looked at the window.
     pub fn looks(&self) -> u64 {
         self.ear.as_ref().map_or(0, |ear| ear.looks())
@@ -339,7 +372,8 @@ impl Sender {
         if self.book.len() >= PACKETS_MAX {
             self.give_up_oldest(now);
         }
-        let range = match self.object.take(self.payload) {
+        let room = self.room(now);
+        let range = match self.object.take(room) {
             Some((range, _)) => range,
             None => {
                 let mut oldest = self.book.next_open(self.settled..self.book.end());
@@ -348,16 +382,21 @@ impl Sender {
                 {
                     oldest = self.book.next_open(index + 1..self.book.end());
                 }
-                let payload = self.payload;
                 let sent = self.book.get_mut(oldest?)?;
                 let range = sent.range();
                 // Of a packet that was longer than packets are now, a part asks as well, and the whole stays to be sent again.
-                sent.is_copied = range.end - range.start <= payload;
-                range.start..range.end.min(range.start + payload)
+                sent.is_copied = range.end - range.start <= room;
+                range.start..range.end.min(range.start + room)
             }
         };
         self.stats.probe_packets += 1;
         Some(self.send(now, range))
+    }
+
+    /// Bytes of the object in the next packet: fewer beside a note, so that all full packets are of one length (spec §3).
+    fn room(&self, now: Duration) -> u64 {
+        let note_bytes = if self.is_note_due(now) { NOTE_BYTES as u64 } else { 0 };
+        self.payload.checked_sub(note_bytes).filter(|room| 0 < *room).unwrap_or(self.payload)
     }
 
     fn send(&mut self, now: Duration, range: Range<u64>) -> Packet {
@@ -382,10 +421,13 @@ impl Sender {
         Packet { number, sent_us: micros(now), range, note: self.note(now) }
     }
 
+    fn is_note_due(&self, now: Duration) -> bool {
+        self.noted.is_none_or(|noted| noted + self.rtt.smoothed / 2 <= now)
+    }
+
     /// What the receiver is told at least twice a round trip.
     fn note(&mut self, now: Duration) -> Option<Note> {
-        let is_due = self.noted.is_none_or(|noted| noted + self.rtt.smoothed / 2 <= now);
-        is_due.then(|| {
+        self.is_note_due(now).then(|| {
             self.noted = Some(now);
             let rtt_us = self
                 .rtt

@@ -12,7 +12,7 @@ use barograph_transfer::controller::{Config, Kind};
 use barograph_transfer::io::flow::{FlowError, Inflow, Outflow, Watch};
 use barograph_transfer::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::io::socket::{Socket, SocketConfig};
-use barograph_transfer::wire::{DATA_HEAD_BYTES, DataHead, HEADER_BYTES};
+use barograph_transfer::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
 use barograph_transfer::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use rangemap::RangeSet;
 use serde::{Deserialize, Serialize};
@@ -205,10 +205,9 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     socket.connect(plan.to)?;
     let suite = suite(plan.is_sealed);
     let sealer = Sealer::new(suite, &DATA);
-    let frame = HEADER_BYTES + DataHead::BYTES_MAX + sealer.seal_bytes();
+    let frame = HEADER_BYTES + DATA_HEAD_BYTES + sealer.seal_bytes();
     let payload_bytes = socket.datagram_bytes_max()?.checked_sub(frame).context("a tiny path")? as u32;
-    // What is in most packets: notes are in few.
-    let overhead_bytes = (HEADER_BYTES + DATA_HEAD_BYTES + sealer.seal_bytes() + IP_UDP_BYTES) as u32;
+    let overhead_bytes = (frame + IP_UDP_BYTES) as u32;
     let kind: Kind = plan.kind.parse()?;
     let default = Config::default();
     let config = Config {

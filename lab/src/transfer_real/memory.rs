@@ -51,6 +51,11 @@ impl Origin for Memory {
         }
         Ok(())
     }
+
+    /// It is memory; but a hash beside is work for a thread of its own.
+    fn is_immediate(&self) -> bool {
+        self.hasher.is_none()
+    }
 }
 
 impl Sink for Memory {
@@ -70,6 +75,11 @@ impl Sink for Memory {
 
     fn sync(&mut self) -> Result<(), FlowError> {
         Ok(())
+    }
+
+    /// It is memory; but a hash beside is work for a thread of its own.
+    fn is_immediate(&self) -> bool {
+        self.hasher.is_none()
     }
 }
 

@@ -1,11 +1,15 @@
 //! One object on its way: loops that read, seal, send, and back. No files and no agreement here.
 
+mod ahead;
+mod behind;
+mod course;
 mod inflow;
+mod outbox;
 mod outflow;
 
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 pub use self::inflow::Inflow;
 pub use self::outflow::Outflow;
@@ -15,6 +19,11 @@ use crate::{Limit, Stats, Violation};
 pub trait Origin: Send {
     /// Reads the object from `offset` on, as much as `out` holds.
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError>;
+
+    /// Whether a read never waits, as of memory: the sending thread reads into packets then, and spares a copy.
+    fn is_immediate(&self) -> bool {
+        false
+    }
 }
 
 /// What an object is written to; from a thread of its own.
@@ -23,6 +32,11 @@ pub trait Sink: Send {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError>;
     /// From time to time, and at the end: what was written is to be durable.
     fn sync(&mut self) -> Result<(), FlowError>;
+
+    /// Whether a write never waits, as to memory: the receiving thread writes from packets then, and spares a copy.
+    fn is_immediate(&self) -> bool {
+        false
+    }
 }
 
 /// What ends a flow too early.
@@ -62,6 +76,8 @@ pub struct Seen {
     pub stats: Stats,
     /// Bytes of the object that are there, those of earlier sessions among them.
     pub held_bytes: u64,
+    /// Bytes of the object that are durable, of a receiver.
+    pub durable_bytes: u64,
     /// Bytes a second that the controller allows (headers included).
     pub rate_bytes_s: f64,
     /// The smoothed round trip, once there is one.
@@ -77,40 +93,3 @@ pub struct Seen {
     /// Datagrams that did not open or were of nobody.
     pub refused_datagrams: u64,
 }
-
-/// What both loops share: the time, whether to go on, and what others see.
-struct Course<'a> {
-    watch: &'a Watch,
-    began: Instant,
-    shown: Duration,
-}
-
-impl<'a> Course<'a> {
-    fn new(watch: &'a Watch) -> Self {
-        Self { watch, began: Instant::now(), shown: Duration::ZERO }
-    }
-
-    /// Since the flow began.
-    fn now(&self) -> Duration {
-        self.began.elapsed()
-    }
-
-    fn check_stop(&self) -> Result<(), FlowError> {
-        if self.watch.stop.load(Ordering::Relaxed) { Err(FlowError::Stopped) } else { Ok(()) }
-    }
-
-    /// Lets others see how it fares, ten times a second.
-    fn show(&mut self, now: Duration, seen: impl FnOnce() -> Seen) {
-        if self.shown + SHOW_EACH <= now {
-            self.shown = now;
-            self.show_now(seen());
-        }
-    }
-
-    fn show_now(&self, seen: Seen) {
-        *self.watch.seen.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = seen;
-    }
-}
-
-/// What people see moves smoothly with ten pictures a second, and they stop a flow at once if it takes a tenth.
-const SHOW_EACH: Duration = Duration::from_millis(100);

@@ -124,6 +124,11 @@ impl Socket {
         address.ok_or_else(|| io::Error::from(io::ErrorKind::Unsupported))
     }
 
+    /// Where it is connected to.
+    pub fn peer_addr(&self) -> Option<SocketAddr> {
+        self.peer
+    }
+
     /// What it can do here. It may become less while it sends: see [`Abilities::train_max`].
     pub fn abilities(&self) -> Abilities {
         self.abilities

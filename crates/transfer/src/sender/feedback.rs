@@ -27,6 +27,12 @@ pub(super) struct Heeded {
     is_whole: bool,
 }
 
+impl Heeded {
+    pub(super) fn drain_bytes_s(&self) -> u64 {
+        self.totals.drain_bytes_s
+    }
+}
+
 /// What the controller has not been told yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct News {

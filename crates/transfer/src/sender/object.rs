@@ -45,6 +45,21 @@ impl Object {
         !self.new.is_empty() || !self.lost.is_empty()
     }
 
+    /// Bytes that the receiver has.
+    pub(super) fn there_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.missing)
+    }
+
+    /// What [`Object::take`] takes from next.
+    pub(super) fn next(&self) -> Option<Range<u64>> {
+        self.lost.first().cloned().or_else(|| Some(self.new.clone()).filter(|new| !new.is_empty()))
+    }
+
+    /// The first range at or behind `from` that was never sent; empty where there is none.
+    pub(super) fn unsent(&self, from: u64) -> Range<u64> {
+        if from < self.new.end { from.max(self.new.start)..self.new.end } else { self.next_new(from) }
+    }
+
     /// The next range to send, and whether it was sent before.
     pub(super) fn take(&mut self, payload: u64) -> Option<(Range<u64>, bool)> {
         if let Some(range) = self.lost.first() {
