@@ -10,8 +10,9 @@
 //! |---|---|---|
 //! | `EINTR` | any call | the call is made again |
 //! | `ECONNREFUSED` | an earlier datagram, by ICMP: nobody listens there (yet) | counted, the call is made again |
+//! | `EMSGSIZE` of receiving | an earlier datagram, by ICMP | counted; what is sent next meets it |
 //! | `EHOSTUNREACH`, `ENETUNREACH`, `EHOSTDOWN`, `ENETDOWN`, `EPERM`, `EACCES`, `ENOPROTOOPT`, `EPROTO` | the route, a filter, or ICMP of an earlier datagram | counted; the call is made again once, then the datagram is lost as it would be on the way |
-//! | `ENOBUFS`, `ENOMEM` | the queue of the card | counted, and the datagram is lost: where the queue is full, most kernels say nothing and lose it too |
+//! | `ENOBUFS`, `ENOMEM` | the queue of the card | counted, and the datagram is lost: where the queue is full, it is lost without a word as well, by default |
 //! | `EMSGSIZE` of a single datagram | the path's largest packet | an error: see [`is_too_large`] |
 //! | `EIO`, `EINVAL`, `EMSGSIZE`, `EOPNOTSUPP` of a train | a path without UDP_SEGMENT | its datagrams go one by one, and so do all from then on |
 
@@ -195,27 +196,27 @@ pub fn is_too_large(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::EMSGSIZE as i32)
 }
 
+/// Whether an error is of the path or of an earlier datagram, and so passes.
+fn passes(error: Errno) -> bool {
+    matches!(
+        error,
+        Errno::ECONNREFUSED
+            | Errno::EHOSTUNREACH
+            | Errno::ENETUNREACH
+            | Errno::EHOSTDOWN
+            | Errno::ENETDOWN
+            | Errno::EPERM
+            | Errno::EACCES
+            | Errno::ENOPROTOOPT
+            | Errno::EPROTO
+            | Errno::ENOBUFS
+            | Errno::ENOMEM
+    )
+}
+
 impl Counts {
-    /// Whether an error passes; if so, it is counted.
-    fn passes(&mut self, error: Errno) -> bool {
-        let passes = matches!(
-            error,
-            Errno::ECONNREFUSED
-                | Errno::EHOSTUNREACH
-                | Errno::ENETUNREACH
-                | Errno::EHOSTDOWN
-                | Errno::ENETDOWN
-                | Errno::EPERM
-                | Errno::EACCES
-                | Errno::ENOPROTOOPT
-                | Errno::EPROTO
-                | Errno::ENOBUFS
-                | Errno::ENOMEM
-        );
-        if passes {
-            self.passing += 1;
-            self.last_passing = Some(error as i32);
-        }
-        passes
+    fn passing(&mut self, error: Errno) {
+        self.passing += 1;
+        self.last_passing = Some(error as i32);
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, RecvMsg, SockaddrLike, SockaddrStorage, recvmsg};
 
-use super::{Abilities, Counts, options};
+use super::{Abilities, Counts, options, passes};
 
 /// Where trains are received into.
 #[derive(Debug)]
@@ -77,7 +77,8 @@ impl Inbox {
                 Err(Errno::EAGAIN) if self.filled == 0 => return Err(io::ErrorKind::WouldBlock.into()),
                 Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}
-                Err(error) if counts.passes(error) => {}
+                // By ICMP, of a datagram that was sent: the next one that is as large meets it as well.
+                Err(error) if passes(error) || error == Errno::EMSGSIZE => counts.passing(error),
                 Err(error) => return Err(error.into()),
             }
         }

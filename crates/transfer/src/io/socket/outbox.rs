@@ -1,5 +1,8 @@
 //! Sending: trains in one piece where the path takes them, datagrams one by one elsewhere.
 
+#[cfg(test)]
+mod tests;
+
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
@@ -8,7 +11,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, sendmmsg, sendmsg};
 
-use super::{Abilities, Counts};
+use super::{Abilities, Counts, passes};
 
 /// Datagrams of equal length, of which the last may be shorter.
 #[derive(Clone, Copy, Debug)]
@@ -36,37 +39,58 @@ impl Outbox {
         counts: &mut Counts,
     ) -> io::Result<usize> {
         let to = to.map(SockaddrStorage::from);
+        let call = |batch: &Batch<'_>| batch.send(socket.as_raw_fd(), to.as_ref());
+        self.send_by(trains, abilities, counts, call)
+    }
+
+    /// As [`Self::send`], by a call that says how many messages it sent.
+    fn send_by(
+        &mut self,
+        trains: &[Train<'_>],
+        abilities: &mut Abilities,
+        counts: &mut Counts,
+        mut call: impl FnMut(&Batch<'_>) -> nix::Result<usize>,
+    ) -> io::Result<usize> {
         let mut cursor = Cursor { train: 0, offset: self.offset_of(trains) };
-        let mut mood = Mood::Plain;
+        // Whether this call failed already: errors of earlier datagrams show only once.
+        let mut has_failed = false;
+        // Whether a train was refused, and its first datagram is to show why: for being a train, or for its size.
+        let mut is_alone = false;
         let ended = loop {
-            let batch = Batch::of(trains, cursor, *abilities, mood == Mood::Alone);
+            let batch = Batch::of(trains, cursor, *abilities, is_alone);
             if batch.count == 0 {
                 break None;
             }
-            match batch.send(socket.as_raw_fd(), to.as_ref()) {
+            match call(&batch) {
                 Ok(sent) => {
-                    // A datagram went where its train did not: the path takes no trains.
-                    if mood == Mood::Alone {
+                    if is_alone {
                         abilities.train_max = 1;
                     }
-                    mood = Mood::Plain;
+                    (has_failed, is_alone) = (false, false);
                     cursor = cursor.past(trains, batch.bytes_of(sent));
                 }
                 Err(Errno::EINTR) => {}
-                Err(error) if batch.segment.is_some() && refuses_trains(error) => mood = Mood::Alone,
-                Err(error) if counts.passes(error) && mood != Mood::Again => mood = Mood::Again,
-                Err(error) if Counts::default().passes(error) => {
+                Err(Errno::EAGAIN) => break Some(Errno::EAGAIN),
+                Err(error) if !has_failed => {
+                    has_failed = true;
+                    if passes(error) {
+                        counts.passing(error);
+                    }
+                }
+                Err(error) if batch.segment.is_some() && refuses_trains(error) => {
+                    (has_failed, is_alone) = (false, true);
+                }
+                Err(error) if passes(error) => {
+                    has_failed = false;
+                    counts.passing(error);
                     counts.lost += batch.datagrams_of_first();
-                    mood = Mood::Plain;
                     cursor = cursor.past(trains, batch.bytes_of(1));
                 }
                 Err(error) => break Some(error),
             }
         };
-        self.begun = trains
-            .get(cursor.train)
-            .filter(|_| cursor.offset > 0)
-            .map(|train| (Mark::of(train), cursor.offset));
+        let begun = trains.get(cursor.train).filter(|_| cursor.offset > 0);
+        self.begun = begun.map(|train| (Mark::of(train), cursor.offset));
         match ended {
             Some(error) if cursor.train == 0 => Err(error.into()),
             _ => Ok(cursor.train),
@@ -86,16 +110,6 @@ impl Outbox {
 /// a segment that the path does not take (EINVAL, and EMSGSIZE since Linux 6.14): `udp_send_skb` of `net/ipv4/udp.c`.
 fn refuses_trains(error: Errno) -> bool {
     matches!(error, Errno::EIO | Errno::EINVAL | Errno::EMSGSIZE | Errno::EOPNOTSUPP)
-}
-
-/// How the next call is made.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Mood {
-    Plain,
-    /// The last one met an error that passes.
-    Again,
-    /// A train was refused: its first datagram shows whether for being a train, or for the size of its datagrams.
-    Alone,
 }
 
 /// Where sending is: what is before it was sent.
