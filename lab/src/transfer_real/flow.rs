@@ -266,10 +266,11 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     }
     let socket = Socket::bind(SocketAddr::new(plan.at, 0), SOCKET)?;
     let buffer_bytes = socket.abilities().receive_buffer_bytes as u64;
-    say(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
-    let suite = suite(plan.is_sealed);
+    // Before the sender is told, so that it meets a receiver that reads.
     let sink = Memory::new(plan.is_hashed);
     let count = sink.count();
+    say(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
+    let suite = suite(plan.is_sealed);
     let inflow = Inflow {
         socket,
         opener: Opener::new(suite, &DATA),
