@@ -38,7 +38,9 @@ fn report(bench: &Bench<'_>, options: &[&str]) -> anyhow::Result<Value> {
 /// A client's report.
 pub(in super::super) fn parse(ended: Ended) -> anyhow::Result<Value> {
     let Ended::Done(text) = ended else { bail!("iperf3 did not end in time") };
-    let report: Value = serde_json::from_str(&text).context("iperf3's report is no JSON")?;
+    // Warnings come behind it.
+    let mut values = serde_json::Deserializer::from_str(&text).into_iter::<Value>();
+    let report = values.next().context("iperf3 says nothing")?.context("iperf3's report is no JSON")?;
     match report.get("error") {
         Some(error) => bail!("iperf3: {error}"),
         None => Ok(report),

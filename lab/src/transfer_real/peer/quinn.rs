@@ -59,7 +59,7 @@ pub(super) fn measure(bench: &Bench<'_>, congestion: &str) -> anyhow::Result<f64
     lines.next().context("quinn's server ended before it listened")??;
     let seconds = bench.seconds.to_string();
     run(&bench.network.a, &[&program, "send", &at, &seconds, congestion], bench.limit_s())?;
-    let said = lines.next().context("quinn's server says nothing")??;
+    let said = lines.next().context("quinn's server ended without a word")??;
     let (bytes, seconds) = said.split_once(' ').context("quinn's server says no rate")?;
     let (bytes, seconds): (f64, f64) = (bytes.parse()?, seconds.parse()?);
     ensure!(0.0 < seconds, "quinn moved nothing");
