@@ -33,6 +33,8 @@ pub(crate) struct Ours {
     /// Of `fixed`, and where `paper` begins (bytes a second, headers included).
     pub(crate) rate_bytes_s: Option<f64>,
     pub(crate) seed: u64,
+    /// What the receiver asks for as its buffer (bytes; the kernel counts twice that).
+    pub(crate) receive_buffer: usize,
     /// Where the two processes are kept; else where the scheduler likes.
     pub(crate) sender_cpu: Option<usize>,
     pub(crate) receiver_cpu: Option<usize>,
@@ -47,6 +49,7 @@ impl Ours {
             is_hashed: false,
             rate_bytes_s: None,
             seed: 1,
+            receive_buffer: SOCKET.buffer_bytes,
             sender_cpu: None,
             receiver_cpu: None,
         }
@@ -71,6 +74,7 @@ pub(crate) struct ReceivePlan {
     from: IpAddr,
     is_sealed: bool,
     is_hashed: bool,
+    buffer_bytes: usize,
     cpu: Option<usize>,
 }
 
@@ -119,9 +123,9 @@ impl Flow {
 
     /// The receiver alone, so that its host can be made busy before anything comes.
     pub(crate) fn prepare(network: &Network, ours: &Ours) -> anyhow::Result<Waiting> {
-        let Ours { is_sealed, is_hashed, receiver_cpu: cpu, .. } = *ours;
+        let Ours { is_sealed, is_hashed, receive_buffer: buffer_bytes, receiver_cpu: cpu, .. } = *ours;
         let (at, from) = (IpAddr::V4(network.b.v4()), IpAddr::V4(network.a.v4()));
-        let plan = ReceivePlan { at, from, is_sealed, is_hashed, cpu };
+        let plan = ReceivePlan { at, from, is_sealed, is_hashed, buffer_bytes, cpu };
         let receiver = Worker::start(&network.b, &Role::Receive(plan))?;
         let ready: Ready = receiver.hear()?;
         Ok(Waiting { receiver, at: SocketAddr::new(at, ready.port) })
@@ -264,7 +268,8 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     if let Some(cpu) = plan.cpu {
         pin(cpu)?;
     }
-    let socket = Socket::bind(SocketAddr::new(plan.at, 0), SOCKET)?;
+    let config = SocketConfig { buffer_bytes: plan.buffer_bytes, ..SOCKET };
+    let socket = Socket::bind(SocketAddr::new(plan.at, 0), config)?;
     let buffer_bytes = socket.abilities().receive_buffer_bytes as u64;
     // Before the sender is told, so that it meets a receiver that reads.
     let sink = Memory::new(plan.is_hashed);

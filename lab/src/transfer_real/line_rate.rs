@@ -59,7 +59,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
             format!("{:.2}", 100.0 * mean_of(&off)),
             format!("{:.2}", 100.0 * mean_of(&on)),
             format!("{:+.2} ± {:.2}", 100.0 * mean, 100.0 * half),
-            share.map_or_else(|| "not told".to_owned(), |share| format!("{:.2}", 100.0 * share)),
+            share.map_or_else(|| "not told".to_owned(), |share| format!("{:.4}", 100.0 * share)),
         ]);
         goals.push(goal::line(
             &format!("{name}: the classifier's % of the CPU time"),
