@@ -17,6 +17,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use barograph_transfer::controller::{Config, Kind};
@@ -53,7 +54,7 @@ fn main() {
             table[row].2.push(share);
         };
         for _ in 0..rounds {
-            let limit = raw(suite, bytes);
+            let limit = named("raw-send", move || raw(suite, bytes)).join().unwrap();
             note("raw", limit, 1.0);
             let rate_bytes_s = limit * 1e9 / 8.0 * DATAGRAM as f64 / payload(suite) as f64;
             for (name, kind, memories) in [
@@ -103,7 +104,7 @@ fn raw(suite: Suite, bytes: u64) -> f64 {
     let read = Arc::new(AtomicU64::new(0));
     let told = Arc::clone(&read);
     let began = Instant::now();
-    let receiving = std::thread::spawn(move || {
+    let receiving = named("raw-receive", move || {
         let (mut opener, mut inbox) = (Opener::new(suite, &SECRETS[0]), Inbox::new(16));
         let (mut opened, mut heard) = (0, Instant::now());
         while opened < packets && heard.elapsed() < Duration::from_secs(2) {
@@ -148,6 +149,11 @@ fn raw(suite: Suite, bytes: u64) -> f64 {
     println!("  {:>20}  {:.0} ns a packet to send, {:.0} to receive", "raw", each(sending), each(receiving));
     assert!(opened >= packets, "the raw limit is one without losses: {opened} of {packets}");
     bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9
+}
+
+/// A thread that a profiler tells from others.
+fn named<T: Send + 'static>(name: &str, run: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).unwrap()
 }
 
 /// CPU time of this thread.
@@ -230,8 +236,7 @@ fn ours(name: &str, suite: Suite, bytes: u64, kind: Kind, rate_bytes_s: f64, mem
     };
     let watches = [Arc::new(Watch::default()), Arc::new(Watch::default())];
     let watch = Arc::clone(&watches[1]);
-    let receiving = std::thread::Builder::new().name("receive".to_owned());
-    let receiving = receiving.spawn(move || inflow.run(&watch).map(|_| ())).unwrap();
+    let receiving = named("receive", move || inflow.run(&watch).map(|_| ()));
     let began = Instant::now();
     let (stats, _) = outflow.run(&watches[0]).unwrap_or_else(|error| panic!("{name}: {error}"));
     let gbit_s = bytes as f64 * 8.0 / began.elapsed().as_secs_f64() / 1e9;

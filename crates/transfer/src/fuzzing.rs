@@ -17,6 +17,15 @@ use crate::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal, TooLong};
 pub use self::files::{fuzz_journal, fuzz_manifest};
 pub use self::sender::fuzz_sender;
 
+/// Decodes `data` as a frame of the control connection; what is accepted is written again as it was.
+///
+/// # Panics
+/// When a decoder breaks a promise.
+#[cfg(feature = "io")]
+pub fn fuzz_control(data: &[u8]) {
+    crate::io::control::fuzz(data);
+}
+
 /// Decodes `data` as a datagram, and as the body of every kind; what is accepted is written again as it was.
 ///
 /// # Panics
@@ -368,5 +377,7 @@ mod tests {
             replay("manifest", fuzz_manifest);
             replay("journal", fuzz_journal);
         }
+        #[cfg(feature = "io")]
+        replay("control", fuzz_control);
     }
 }

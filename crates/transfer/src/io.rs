@@ -18,4 +18,4 @@ pub mod seal;
 pub mod session;
 pub mod socket;
 
-pub use session::{Event, Host, HostConfig, SendConfig, Summary, send};
+pub use session::{Event, Host, HostConfig, HostEvent, SendConfig, SessionError, Summary, To, send};

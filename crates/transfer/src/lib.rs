@@ -19,6 +19,7 @@ pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
 #[cfg(feature = "io")]
+#[expect(clippy::disallowed_methods, reason = "the io shell is where the clock is read")]
 pub mod io;
 mod pacer;
 #[doc(hidden)]

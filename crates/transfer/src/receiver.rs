@@ -39,7 +39,8 @@ pub struct Arrival {
     pub range: Range<u64>,
     /// What the sender told beside.
     pub note: Option<Note>,
-    /// When it came, by the kernel's timestamp where there is one.
+    /// When it came, by the kernel's timestamp where there is one, as a time since the epoch of all other calls: not later than the next
+    /// `now`, and never before the last packet's.
     pub at: Duration,
     /// Whether it was marked as congested (RFC 3168); `None` where that is not seen.
     pub is_marked: Option<bool>,
@@ -294,7 +295,7 @@ impl Receiver {
             totals: Totals { drain_bytes_s: self.drain.bytes_s(), ..self.totals },
         };
         let room = self.feedback_bytes_max.saturating_sub(feedback.head_len());
-        (feedback.runs, _) = self.numbers.runs(at, room);
+        feedback.runs = self.numbers.runs(at, room);
         feedback
     }
 }

@@ -145,7 +145,7 @@ impl Governor {
         let Some(period) = cap.tally.period(round_trip) else { return };
         cap.tally = Tally::new(now);
         cap.goodput = if 0.0 < period.lost_share { period.goodput } else { 0.0 };
-        if let Some(bytes_s) = cap.floor.on_period(period) {
+        if let Some(bytes_s) = cap.floor.on_period(period, inner) {
             cap.bytes_s = bytes_s.max(packet_bytes / round_trip).min(inner).min(RATE_MAX_BYTES_S);
             cap.opened = now;
         }

@@ -12,9 +12,30 @@
 //!                         ←           Done | Refuse
 //! ```
 
+mod channel;
+mod codec;
+mod connect;
+mod door;
+mod error;
+mod listener;
+mod order;
+mod pipe;
+#[cfg(test)]
+mod tests;
+
 use std::ops::Range;
 
+use ring::rand::{SecureRandom, SystemRandom};
+use subtle::ConstantTimeEq;
+
 use super::seal::Suite;
+
+pub use channel::Channel;
+pub(crate) use codec::fuzz;
+pub use codec::{FrameError, Kind, MANIFEST_BYTES_MAX, VERSION};
+pub use connect::{Connected, Connector};
+pub use error::ControlError;
+pub use listener::{Guest, Listener, ListenerConfig, Turned};
 
 /// A message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,8 +60,10 @@ pub enum Message {
         id: [u8; 16],
         /// [`Manifest`](crate::files::Manifest), as bytes.
         manifest: Vec<u8>,
-        /// Seals that the sender can do, the best first.
+        /// Seals that the sender can do, the best first; each once.
         suites: Vec<Suite>,
+        /// Bytes of the largest datagram of feedback that the sender reads.
+        datagram_bytes_max: u32,
     },
     /// It may come.
     Accept {
@@ -73,8 +96,29 @@ pub enum Message {
 }
 
 /// 128 bits that a receiver's line carries.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 pub struct Token(pub [u8; 16]);
+
+impl Token {
+    /// One that nobody can guess.
+    ///
+    /// # Errors
+    /// The system has no randomness to give.
+    pub fn random() -> Result<Self, ControlError> {
+        let mut bytes = [0; 16];
+        SystemRandom::new().fill(&mut bytes).map_err(|_| ControlError::Random)?;
+        Ok(Self(bytes))
+    }
+}
+
+/// In a time that does not tell how much is equal.
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ct_eq(&other.0).into()
+    }
+}
+
+impl Eq for Token {}
 
 impl std::fmt::Debug for Token {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -83,7 +127,7 @@ impl std::fmt::Debug for Token {
 }
 
 /// Why it ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reason {
     /// The other is not who it should be.

@@ -1,14 +1,32 @@
 //! Transfers of files from end to end.
+//!
+//! Each end has one thread for the control connection, which always listens, and others for the flow and the files, so that neither
+//! a slow disk nor a slow peer keeps the other end from hearing what happens.
+//!
+//! A transfer that ended early goes on when it is started again, at either end: the sender names it by what it sends, the receiver
+//! keeps it by that name and the sender's certificate.
+
+mod bottleneck;
+mod disk;
+mod error;
+mod guest;
+mod host;
+mod outgoing;
+mod talk;
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+pub use self::bottleneck::Bottleneck;
+pub use self::error::SessionError;
+pub use self::host::{Host, HostConfig, HostEvent};
 use super::flow::Seen;
 use super::identity::{Identity, Line, Trust};
+use super::socket::SocketConfig;
 use crate::controller;
-use crate::files::{DestinationConfig, Notice, WalkConfig};
+use crate::files::{Notice, WalkConfig};
 
 /// What to send, to whom and how.
 #[derive(Debug)]
@@ -27,10 +45,30 @@ pub struct SendConfig {
     pub rate_bytes_s: Option<f64>,
     /// Whether losses are told apart.
     pub has_ear: bool,
-    /// Datagrams are not sealed.
+    /// Datagrams are not sealed, if the receiver agrees.
     pub clear: bool,
-    /// Bytes of IP packets at most; else what the route takes.
+    /// Bytes of IP packets at most; else what the route takes, up to 9000.
     pub mtu: Option<usize>,
+    /// A directory of the sender's own where hashes are kept while a transfer is unfinished, so that the next try reads no file twice.
+    pub memory: Option<PathBuf>,
+}
+
+impl SendConfig {
+    /// Sealed, at the default controller's rate, losses told apart, without links.
+    pub fn new(paths: Vec<PathBuf>, to: To) -> Self {
+        Self {
+            paths,
+            walk: WalkConfig::default(),
+            to,
+            identity: None,
+            controller: controller::Kind::DEFAULT,
+            rate_bytes_s: None,
+            has_ear: true,
+            clear: false,
+            mtu: None,
+            memory: None,
+        }
+    }
 }
 
 /// To whom.
@@ -55,7 +93,7 @@ pub enum To {
 pub enum Event {
     /// Something was left out.
     Notice(Notice),
-    /// The receiver is who it should be.
+    /// The other end is who it should be.
     Connected {
         /// Where it is.
         peer: SocketAddr,
@@ -73,7 +111,7 @@ pub enum Event {
     },
     /// About ten times a second.
     Progress(Seen),
-    /// All came; digests are compared and files get their names.
+    /// All came. What was there from before is hashed, digests are compared, and files get their names.
     Verifying,
 }
 
@@ -90,103 +128,45 @@ pub struct Summary {
     pub held_bytes: u64,
     /// From the first datagram to the last acknowledgement.
     pub lasted: Duration,
-    /// From the call to its end.
+    /// From the call to its end; at a host, from when the sender was let in.
     pub lasted_all: Duration,
-    /// What the flow saw last.
+    /// What the flow saw last: of a sender, losses by cause.
     pub seen: Seen,
+    /// What kept it from being faster for most of the time, as a sender sees it.
+    pub limit: Option<Bottleneck>,
 }
 
-/// Sends; returns when the receiver has verified all.
+/// Sends; returns when the receiver has verified all. `on_event` is called from this thread.
+///
+/// # Errors
+/// Why it did not: the receiver keeps what came, and the same call goes on there.
+///
+/// `stop` ends it with [`FlowError::Stopped`](super::flow::FlowError::Stopped), within a second but for what a disk is busy with.
 pub fn send(
     config: SendConfig,
     stop: &AtomicBool,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Summary, SessionError> {
-    todo!()
+    outgoing::send(&config, stop, on_event)
 }
 
-/// What a receiver takes, and from whom.
-#[derive(Debug)]
-pub struct HostConfig {
-    /// TCP.
-    pub at: SocketAddr,
-    /// UDP ports, one for each transfer at once, to be let through a firewall; else any.
-    pub udp_ports: Option<std::ops::RangeInclusive<u16>>,
-    /// Where files go.
-    pub directory: PathBuf,
-    /// What is taken.
-    pub destination: DestinationConfig,
-    /// Its certificate; else one is made.
-    pub identity: Option<Identity>,
-    /// Senders without a token, by certificate.
-    pub trust: Option<Trust>,
-    /// Datagrams may be sent unsealed.
-    pub clear: bool,
-    /// Transfers at once.
-    pub transfers_max: usize,
+/// Name and version, for people at the other end.
+const SOFTWARE: &str = concat!("barograph ", env!("CARGO_PKG_VERSION"));
+
+/// What every path takes that QUIC goes over (RFC 9000 §14.1): for feedback, whose path is not asked.
+const FEEDBACK_DATAGRAM_BYTES: u32 = 1200;
+
+/// Bytes of IPv4 or IPv6 and of UDP before a datagram (RFC 791, RFC 8200, RFC 768).
+fn headers_bytes(peer: SocketAddr) -> u32 {
+    if peer.ip().to_canonical().is_ipv4() { 28 } else { 48 }
 }
 
-/// The receiving end: waits for senders.
-#[derive(Debug)]
-pub struct Host {}
+/// 8 MiB hold what comes at 10 Gbit/s while a thread is not scheduled for 6 ms; systems usually give less.
+const SOCKET: SocketConfig = SocketConfig { buffer_bytes: 8 << 20, trains: true, ecn: true };
 
-impl Host {
-    /// Listens.
-    pub fn bind(config: HostConfig) -> Result<Self, SessionError> {
-        todo!()
-    }
+/// How often progress is told.
+const PROGRESS_EVERY: Duration = Duration::from_millis(100);
 
-    /// Where it listens.
-    pub fn local_addr(&self) -> SocketAddr {
-        todo!()
-    }
-
-    /// A line for a sender that reaches this host by the name or address `host`.
-    pub fn line(&self, host: &str) -> Line {
-        todo!()
-    }
-
-    /// Serves until `stop` is set, or, if `once`, until one transfer ended well.
-    ///
-    /// `on_event` is called from threads of transfers, each with a number of its own.
-    pub fn run(
-        &self,
-        once: bool,
-        stop: &AtomicBool,
-        on_event: &(dyn Fn(u64, HostEvent) + Sync),
-    ) -> Result<(), SessionError> {
-        todo!()
-    }
-}
-
-/// What happens at a host.
-#[derive(Debug)]
-#[non_exhaustive]
-pub enum HostEvent {
-    /// As a sender sees it.
-    Transfer(Event),
-    /// It ended well.
-    Done(Summary),
-    /// It did not; what came is kept for the next try.
-    Failed(SessionError),
-}
-
-/// Why a transfer did not end well.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum SessionError {
-    /// The flow.
-    #[error(transparent)]
-    Flow(#[from] super::flow::FlowError),
-    /// Files.
-    #[error(transparent)]
-    File(#[from] crate::files::FileError),
-    /// The other end ended it.
-    #[error("the other end says: {text}")]
-    Refused {
-        /// For programs.
-        reason: super::control::Reason,
-        /// For people.
-        text: String,
-    },
+fn ranges_bytes<'a>(ranges: impl IntoIterator<Item = &'a std::ops::Range<u64>>) -> u64 {
+    ranges.into_iter().map(|range| range.end - range.start).sum()
 }

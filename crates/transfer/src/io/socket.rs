@@ -172,14 +172,14 @@ impl Socket {
     }
 
     /// Waits until there is something to receive, or, if asked, room to send, or `for_at_most` has passed (with a resolution of microseconds).
-    /// It may return early.
+    /// It may return early, and does after a day.
     ///
     /// # Errors
     /// Those of `ppoll`.
     pub fn wait(&self, also_room: bool, for_at_most: Duration) -> io::Result<()> {
         let room = if also_room { PollFlags::POLLOUT } else { PollFlags::empty() };
         let mut polled = [PollFd::new(self.inner.as_fd(), PollFlags::POLLIN | room)];
-        match ppoll(&mut polled, Some(TimeSpec::from_duration(for_at_most)), None) {
+        match ppoll(&mut polled, Some(TimeSpec::from_duration(for_at_most.min(WAIT_MAX))), None) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -190,6 +190,9 @@ impl Socket {
         self.inner.as_fd()
     }
 }
+
+/// Keeps what is waited for within the kernel's numbers.
+const WAIT_MAX: Duration = Duration::from_secs(86_400);
 
 /// Whether sending failed because the path does not take datagrams so large. Smaller ones pass ([`Socket::datagram_bytes_max`] knows how much smaller).
 pub fn is_too_large(error: &io::Error) -> bool {

@@ -101,3 +101,11 @@ fn what_is_changed_on_the_way_is_refused_and_counted() {
     // Some came after the end, and some copies were of changed ones.
     assert!(refused > 50 && refused <= harmed, "{refused} of {harmed}");
 }
+
+#[test]
+fn a_path_that_swallows_long_datagrams_gets_shorter_ones() {
+    let sink = Checked::default();
+    let harm = Harm { longest: 1250, ..Harm::default() };
+    let (stats, ..) = arrives(World::new(300_000, &sink), &sink, Some(harm));
+    assert!(stats.lost_packets > 0 && stats.sent_packets >= 300_000 / 1156, "{stats:?}");
+}

@@ -14,18 +14,18 @@ use barograph_transfer::io::socket::{Socket, SocketConfig};
 use barograph_transfer::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use rangemap::RangeSet;
 
-pub const TRANSFER: u32 = 7;
-pub const SECRETS: [[u8; 32]; 2] = [[1; 32], [2; 32]];
-pub const V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+pub(crate) const TRANSFER: u32 = 7;
+pub(crate) const SECRETS: [[u8; 32]; 2] = [[1; 32], [2; 32]];
+pub(crate) const V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 
 /// An object of which the bytes are known at each place.
-pub fn byte(at: u64) -> u8 {
+pub(crate) fn byte(at: u64) -> u8 {
     (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
 }
 
 /// Reads them.
-pub struct Known {
-    pub is_immediate: bool,
+pub(crate) struct Known {
+    pub(crate) is_immediate: bool,
 }
 
 impl Origin for Known {
@@ -41,18 +41,18 @@ impl Origin for Known {
 
 /// What a sink got: bytes that are there once, and those that are durable.
 #[derive(Default)]
-pub struct Got {
-    pub ranges: RangeSet<u64>,
-    pub bytes: u64,
-    pub durable: u64,
-    pub writes: u64,
+pub(crate) struct Got {
+    pub(crate) ranges: RangeSet<u64>,
+    pub(crate) bytes: u64,
+    pub(crate) durable: u64,
+    pub(crate) writes: u64,
 }
 
 /// Checks what it gets.
 #[derive(Clone, Default)]
-pub struct Checked {
-    pub got: Arc<Mutex<Got>>,
-    pub is_immediate: bool,
+pub(crate) struct Checked {
+    pub(crate) got: Arc<Mutex<Got>>,
+    pub(crate) is_immediate: bool,
 }
 
 impl Sink for Checked {
@@ -78,19 +78,19 @@ impl Sink for Checked {
 }
 
 /// What a flow is made of.
-pub struct World {
-    pub suite: Suite,
-    pub address: IpAddr,
-    pub bytes: u64,
-    pub held: RangeSet<u64>,
-    pub kind: controller::Kind,
-    pub silence_max: Duration,
-    pub origin: Box<dyn Origin>,
-    pub sink: Box<dyn Sink>,
+pub(crate) struct World {
+    pub(crate) suite: Suite,
+    pub(crate) address: IpAddr,
+    pub(crate) bytes: u64,
+    pub(crate) held: RangeSet<u64>,
+    pub(crate) kind: controller::Kind,
+    pub(crate) silence_max: Duration,
+    pub(crate) origin: Box<dyn Origin>,
+    pub(crate) sink: Box<dyn Sink>,
 }
 
 impl World {
-    pub fn new(bytes: u64, sink: &Checked) -> Self {
+    pub(crate) fn new(bytes: u64, sink: &Checked) -> Self {
         Self {
             suite: Suite::fastest(),
             address: V4,
@@ -104,7 +104,7 @@ impl World {
     }
 
     /// Both ends; the sender sends to `via`, or to the receiver.
-    pub fn ends(self, via: impl FnOnce(SocketAddr) -> SocketAddr) -> (Outflow, Inflow) {
+    pub(crate) fn ends(self, via: impl FnOnce(SocketAddr) -> SocketAddr) -> (Outflow, Inflow) {
         let config = SocketConfig { buffer_bytes: 4 << 20, trains: true, ecn: true };
         let there = Socket::bind(SocketAddr::new(self.address, 0), config).unwrap();
         let mut here = Socket::bind(SocketAddr::new(self.address, 0), config).unwrap();
@@ -138,10 +138,10 @@ impl World {
     }
 }
 
-pub type Came = JoinHandle<Result<(), FlowError>>;
+pub(crate) type Came = JoinHandle<Result<(), FlowError>>;
 
 /// Starts the receiving end.
-pub fn receive(inflow: Inflow) -> (Came, Arc<Watch>) {
+pub(crate) fn receive(inflow: Inflow) -> (Came, Arc<Watch>) {
     let watch = Arc::new(Watch::default());
     let theirs = Arc::clone(&watch);
     (std::thread::spawn(move || inflow.run(&theirs).map(|_| ())), watch)
@@ -149,23 +149,25 @@ pub fn receive(inflow: Inflow) -> (Came, Arc<Watch>) {
 
 /// How often a relay does what to a datagram.
 #[derive(Clone, Copy, Default)]
-pub struct Harm {
-    pub lost: f64,
-    pub held_back: f64,
-    pub doubled: f64,
-    pub flipped: f64,
-    pub cut: f64,
+pub(crate) struct Harm {
+    pub(crate) lost: f64,
+    pub(crate) held_back: f64,
+    pub(crate) doubled: f64,
+    pub(crate) flipped: f64,
+    pub(crate) cut: f64,
+    /// Bytes above which it swallows datagrams without a word; 0 for none.
+    pub(crate) longest: usize,
 }
 
 /// Between two ends: harms what goes either way.
-pub struct Relay {
-    pub address: SocketAddr,
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<u64>>,
 }
 
 impl Relay {
-    pub fn new(to: SocketAddr, harm: Harm, seed: u64) -> Self {
+    pub(crate) fn new(to: SocketAddr, harm: Harm, seed: u64) -> Self {
         let socket = UdpSocket::bind(SocketAddr::new(to.ip(), 0)).unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
         let (address, stop) = (socket.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
@@ -175,7 +177,7 @@ impl Relay {
     }
 
     /// How many datagrams were changed or doubled on their way.
-    pub fn end(mut self) -> u64 {
+    pub(crate) fn end(mut self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.take().unwrap().join().unwrap()
     }
@@ -209,7 +211,7 @@ fn relay(socket: &UdpSocket, to: SocketAddr, harm: Harm, seed: u64, stop: &Atomi
             to
         };
         let mut bytes = buffer[..length].to_vec();
-        if chance.happens(harm.lost) {
+        if chance.happens(harm.lost) || (0 < harm.longest && harm.longest < length) {
             continue;
         }
         if chance.happens(harm.flipped) {

@@ -1,4 +1,7 @@
 //! Receiving: trains as they come, each with what the kernel knows of it.
+//!
+//! By one `recvmsg` for each: `recvmmsg` of nix 0.31 does not restore the room for control messages that a call before it used up
+//! (nix-rust/nix#2813), and without the length of its segments a train cannot be parted.
 
 use std::io::{self, IoSliceMut};
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -32,6 +35,7 @@ pub struct Received<'a> {
     /// Whether it was marked as congested (the trains of a kernel are all marked or all not).
     pub is_marked: Option<bool>,
     /// What the socket dropped before this one was queued, wrapping; `Some(0)` where the kernel is silent because it is none.
+    /// A train that was dropped counts once, however many datagrams it had.
     pub drops: Option<u32>,
 }
 

@@ -107,7 +107,7 @@ impl Outbox {
 }
 
 /// Whether the kernel refuses to cut a train: no checksum offload (EIO), a card or a tunnel that cannot (EOPNOTSUPP), or
-/// a segment that the path does not take (EINVAL, and EMSGSIZE since Linux 6.14): `udp_send_skb` of `net/ipv4/udp.c`.
+/// a segment that the path does not take (EINVAL, or EMSGSIZE, by the kernel's age): `udp_send_skb` of `net/ipv4/udp.c`.
 fn refuses_trains(error: Errno) -> bool {
     matches!(error, Errno::EIO | Errno::EINVAL | Errno::EMSGSIZE | Errno::EOPNOTSUPP)
 }
@@ -217,7 +217,7 @@ impl<'a> Batch<'a> {
     fn send_connected(&self, socket: RawFd, control: &[ControlMessage<'_>]) -> nix::Result<usize> {
         HEADERS.with_borrow_mut(|headers| {
             let headers = if control.is_empty() { &mut headers.plain } else { &mut headers.cut };
-            sendmmsg(socket, headers, self.messages(), &NOWHERE, control, MsgFlags::MSG_NOSIGNAL)
+            sendmmsg(socket, headers, self.messages(), NOWHERE, control, MsgFlags::MSG_NOSIGNAL)
                 .map(Iterator::count)
         })
     }
