@@ -62,7 +62,7 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
     let legend = format!(
         "{MBIT_S} Mbit/s, a queue of one product, {seconds} s. Beside a flow of iperf3 from the same moment: what ours / the other gets of half the \
          bottleneck after the first sixth, and the median queue that ours meets (its smoothed round trip less the path's). Four of a kind that start \
-         {APART_S} s apart: Jain's index after the last start and a sixth, from when on it stays at {JAIN} over {} s (s), and their sum. * The emulator \
+         {APART_S} s apart, so much longer: Jain's index after the last start and a sixth, from when on it stays at {JAIN} over {} s (s), and their sum. * The emulator \
          was late or lost packets itself.",
         span_s(seconds)
     );
@@ -132,11 +132,11 @@ fn four(session: &Session, path: &Path, kind: Kind, seconds: u64) -> anyhow::Res
         flow
     });
     let flows = flows.collect::<anyhow::Result<Vec<Flow>>>()?;
-    let to_ms = began_ms + 1000 * seconds;
+    let last = APART_S * FLOWS;
+    let to_ms = began_ms + 1000 * (last + seconds);
     thread::sleep(Duration::from_millis(to_ms.saturating_sub(now_ms())));
     let is_void = is_void(&network);
     let courses = flows.into_iter().map(Flow::stop).collect::<anyhow::Result<Vec<Course>>>()?;
-    let last = APART_S * FLOWS;
     let from_ms = began_ms + 1000 * (last + seconds / SETTLED);
     let between = |from_ms: u64, to_ms: u64| -> Vec<f64> {
         courses.iter().map(|course| course.bps(from_ms, to_ms)).collect()
@@ -144,7 +144,7 @@ fn four(session: &Session, path: &Path, kind: Kind, seconds: u64) -> anyhow::Res
     let shares = between(from_ms, to_ms);
     let span = span_s(seconds);
     let at = |second: u64| jain(&between(began_ms + 1000 * second, began_ms + 1000 * (second + span)));
-    let fair_from = fair_from(last, seconds.saturating_sub(span), at);
+    let fair_from = fair_from(last, last + seconds - span, at);
     let (index, all) = (jain(&shares), shares.iter().sum::<f64>() / path.bps() as f64);
     let first = courses.first().ok_or_else(|| anyhow!("no flow"))?;
     let queue_ms = queue_ms(first, path, from_ms, to_ms);

@@ -78,7 +78,8 @@ pub(crate) fn limit(
     let mut limit =
         Limit { unpaced_bps: unpaced.received_bps, unpaced_loss: unpaced.loss, lossless_bps: None };
     let (mut low, mut high) = (0.0, 1.1 * unpaced.offered_bytes_s);
-    let mut next = unpaced.offered_bytes_s * (1.0 - unpaced.loss);
+    // A receiver that a busy machine kept from reading anything says nothing of where to begin.
+    let mut next = unpaced.offered_bytes_s * (1.0 - unpaced.loss).max(0.05);
     for _ in 0..STEPS {
         // Twice, for other work of the machine costs a receiver a moment now and then, and that is no limit.
         let mut trial = at(Some(next))?;
@@ -136,7 +137,9 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     setsockopt(&socket, UdpGsoSegment, &(SEGMENT_BYTES as i32)).context("no UDP_SEGMENT here")?;
     let mut sealer = Sealer::new(suite(plan.is_sealed), &SECRET);
     let mut train = vec![7; TRAIN * SEGMENT_BYTES];
-    let each = plan.rate_bytes_s.map(|rate| Duration::from_secs_f64(train.len() as f64 / rate));
+    let each = plan
+        .rate_bytes_s
+        .map(|rate| Duration::from_secs_f64(train.len() as f64 / rate.max(RATE_BYTES_S_MIN)));
     let began = Instant::now();
     let (mut number, mut due) = (0, Duration::ZERO);
     let time = Duration::from_millis(plan.milliseconds);
@@ -232,6 +235,9 @@ const QUIET: Duration = Duration::from_millis(50);
 
 /// Some trains at 10 Gbit/s: less than a receive buffer holds.
 const LATE_MAX: Duration = Duration::from_micros(200);
+
+/// A train in six seconds: slower is no rate.
+const RATE_BYTES_S_MIN: f64 = 1e4;
 
 /// A rate that loses less than one in ten thousand counts as lossless: 0.01 % is what the paths with least loss are given.
 const LOSSLESS: f64 = 1e-4;
