@@ -75,8 +75,11 @@ pub(crate) fn limit(
 ) -> anyhow::Result<Limit> {
     let at = |rate| trial(network, is_sealed, cpus, milliseconds, rate);
     let unpaced = at(None)?;
-    let mut limit =
-        Limit { unpaced_bps: unpaced.received_bps, unpaced_loss: unpaced.loss, lossless_bps: None };
+    let mut limit = Limit {
+        unpaced_bps: unpaced.received_bps,
+        unpaced_loss: unpaced.loss,
+        lossless_bps: (unpaced.loss <= LOSSLESS).then_some(unpaced.received_bps),
+    };
     let (mut low, mut high) = (0.0, 1.1 * unpaced.offered_bytes_s);
     // A receiver that a busy machine kept from reading anything says nothing of where to begin.
     let mut next = unpaced.offered_bytes_s * (1.0 - unpaced.loss).max(0.05);
