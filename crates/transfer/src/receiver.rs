@@ -215,6 +215,12 @@ impl Receiver {
         self.drain.limit(bytes_s);
     }
 
+    /// The way back takes no longer datagrams than with so many bytes, header and seal apart; fewer than [`Feedback::BYTES_MIN`] are taken for
+    /// that.
+    pub fn limit_feedback(&mut self, bytes_max: usize) {
+        self.feedback_bytes_max = self.feedback_bytes_max.min(bytes_max.max(Feedback::BYTES_MIN));
+    }
+
     /// The next feedback, if one is due at `now`; call until it gives none.
     ///
     /// Each fits a datagram of the configured size. A round of them tells of all packets from the floor on, or, where more bytes would be sent
