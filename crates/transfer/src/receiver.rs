@@ -215,24 +215,32 @@ impl Receiver {
         self.drain.limit(bytes_s);
     }
 
+    /// The way back takes no longer datagrams than with so many bytes, header and seal apart; fewer than [`Feedback::BYTES_MIN`] are taken for
+    /// that.
+    pub fn limit_feedback(&mut self, bytes_max: usize) {
+        self.feedback_bytes_max = self.feedback_bytes_max.min(bytes_max.max(Feedback::BYTES_MIN));
+    }
+
     /// The next feedback, if one is due at `now`; call until it gives none.
     ///
     /// Each fits a datagram of the configured size. A round of them tells of all packets from the floor on, or, where more bytes would be sent
-    /// than came, of the first.
+    /// than came, of the first: of one run at least.
     #[must_use]
     pub fn poll_feedback(&mut self, now: Duration) -> Option<Feedback> {
-        let round = match self.round {
-            Some(round) => round,
+        let (round, bytes_max) = match self.round {
+            Some(round) => (round, self.feedback_bytes_max),
             None if self.schedule.due()? <= now => {
                 self.schedule.begin(now);
-                Round { at: self.numbers.floor(), end: self.numbers.next() }
+                let earned = usize::try_from(self.schedule.credit_bytes()).unwrap_or(usize::MAX);
+                let bytes_max = self.feedback_bytes_max.min(earned.max(Feedback::BYTES_MIN));
+                (Round { at: self.numbers.floor(), end: self.numbers.next() }, bytes_max)
             }
             None => return None,
         };
-        let feedback = self.feedback(now, round.at.max(self.numbers.floor()));
-        self.schedule.on_datagram();
+        let feedback = self.feedback(now, round.at.max(self.numbers.floor()), bytes_max);
+        self.schedule.on_datagram(feedback.bytes());
         let at = feedback.end();
-        let goes_on = at < round.end && self.schedule.spend(self.feedback_bytes_max);
+        let goes_on = at < round.end && self.feedback_bytes_max as u64 <= self.schedule.credit_bytes();
         self.round = goes_on.then_some(Round { at, ..round });
         Some(feedback)
     }
@@ -284,8 +292,8 @@ impl Receiver {
         Ok(fresh)
     }
 
-    /// A datagram of feedback from number `at` on.
-    fn feedback(&self, now: Duration, at: u64) -> Feedback {
+    /// A datagram of feedback from number `at` on, of so many bytes at most but with one run.
+    fn feedback(&self, now: Duration, at: u64, bytes_max: usize) -> Feedback {
         let held_us = now.saturating_sub(self.newest_at).as_micros();
         let held_us = u32::try_from(held_us).unwrap_or(u32::MAX);
         let mut feedback = Feedback {
@@ -294,7 +302,7 @@ impl Receiver {
             echo: self.newest.map(|newest| Echo { held_us, ..newest }),
             totals: Totals { drain_bytes_s: self.drain.bytes_s(), ..self.totals },
         };
-        let room = self.feedback_bytes_max.saturating_sub(feedback.head_len());
+        let room = bytes_max.saturating_sub(feedback.head_len());
         feedback.runs = self.numbers.runs(at, room);
         feedback
     }

@@ -63,7 +63,7 @@ pub enum FlowError {
 /// What others see of a flow while it goes on, and how they stop it.
 #[derive(Debug, Default)]
 pub struct Watch {
-    /// Set by others: the flow ends with [`FlowError::Stopped`] within 100 ms.
+    /// Set by others: the flow ends with [`FlowError::Stopped`] within 100 ms, but a receiver makes what came durable before (10 s at most).
     pub stop: AtomicBool,
     /// Set by the flow, ten times a second.
     pub seen: Mutex<Seen>,

@@ -141,8 +141,8 @@ impl Opener {
 
     /// Opens a datagram in place: its header, and its body; `None` if it is not what was sealed.
     ///
-    /// Keys are only made for the epoch of what opened last and the one behind it, so that no number that anyone writes into a header costs
-    /// more than one key. A sender that skips two epochs, 2^24 packets of which not one came, is not heard any more.
+    /// Keys are only made for the epoch of the highest number that opened and the ones before and behind it, and kept, so that numbers which
+    /// anyone writes into headers cost two keys for each epoch that is reached. A sender that skips two epochs, 2^24 packets of which not one came, is not heard any more.
     pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Option<(Header, &'a mut [u8])> {
         let (header, _) = Header::decode(datagram).ok()?;
         let (head, body) = datagram.split_at_mut_checked(HEADER_BYTES)?;

@@ -17,7 +17,7 @@ pub(super) struct Schedule {
     packets: u64,
     /// Rounds since the last packet.
     repeats: u32,
-    /// Bytes that came, less those that later datagrams of a round took.
+    /// Bytes that came, less those that feedback took.
     credit_bytes: u64,
 }
 
@@ -78,16 +78,15 @@ impl Schedule {
         self.credit_bytes = self.credit_bytes.saturating_add(bytes).saturating_add(PACKET_BYTES);
     }
 
-    /// Whether a round may go on with another datagram of up to `bytes`: what it takes came before.
-    pub(super) fn spend(&mut self, bytes: usize) -> bool {
-        let left = self.credit_bytes.checked_sub(bytes as u64);
-        self.credit_bytes = left.unwrap_or(self.credit_bytes);
-        left.is_some()
+    /// Bytes that feedback may take, for as many came before.
+    pub(super) fn credit_bytes(&self) -> u64 {
+        self.credit_bytes
     }
 
-    /// A datagram of the round is sent.
-    pub(super) fn on_datagram(&mut self) {
+    /// A datagram of the round is sent, of so many bytes.
+    pub(super) fn on_datagram(&mut self, bytes: usize) {
         self.datagrams += 1;
+        self.credit_bytes = self.credit_bytes.saturating_sub(bytes as u64);
     }
 }
 
@@ -143,7 +142,7 @@ mod tests {
             }
             while schedule.due().is_some_and(|due| due <= at) {
                 schedule.begin(schedule.due().unwrap().max(at.saturating_sub(us(packet_us as u64))));
-                (0..datagrams).for_each(|_| schedule.on_datagram());
+                (0..datagrams).for_each(|_| schedule.on_datagram(60));
                 rounds += 1;
             }
             schedule.on_packet(at, packet % gap_each == 1);
@@ -179,7 +178,7 @@ mod tests {
         assert_eq!(schedule.due(), Some(us(500)), "the first at once");
         schedule.set_rtt(us(8_000));
         schedule.begin(us(600));
-        schedule.on_datagram();
+        schedule.on_datagram(60);
         schedule.on_packet(us(700), false);
         assert_eq!(schedule.due(), Some(us(2_600)), "a quarter of a round trip later");
         schedule.on_packet(us(800), true);
@@ -189,7 +188,7 @@ mod tests {
         let mut times = vec![];
         while let Some(due) = schedule.due() {
             schedule.begin(due.max(us(1_000)));
-            schedule.on_datagram();
+            schedule.on_datagram(60);
             times.push(due.as_micros() as u64);
         }
         assert_eq!(times, [700, 9_000, 25_000, 57_000, 121_000, 249_000]);

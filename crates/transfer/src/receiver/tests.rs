@@ -243,7 +243,7 @@ fn no_sender_makes_it_send_many_times_what_came() {
         at: us(at),
         ..packet(number)
     };
-    let (gaps, mut came, mut told) = (60_000, 0, 0);
+    let (gaps, mut came, mut told, mut told_bytes) = (60_000, 0, 0, 0);
     for number in 0..gaps {
         receiver.handle_data(&empty(number * 2, 0)).unwrap();
         came += 28;
@@ -253,10 +253,15 @@ fn no_sender_makes_it_send_many_times_what_came() {
         receiver.handle_data(&empty(gaps * 2 + ms, ms * 1_000)).unwrap();
         came += 28;
         let now = us(ms * 1_000 + 500);
-        told += std::iter::from_fn(|| receiver.poll_feedback(now)).count() as u64;
+        for feedback in std::iter::from_fn(|| receiver.poll_feedback(now)) {
+            assert!(!feedback.runs.is_empty());
+            (told, told_bytes) = (told + 1, told_bytes + feedback.bytes() as u64);
+        }
     }
-    // One datagram for each packet at the most, and else no more than came.
+    // One datagram with a run for each packet at the most, and else no more than came.
     assert!(told <= 2_001 + came / 1_200, "{told} datagrams for {came} bytes");
+    let least = 2_001 * Feedback::BYTES_MIN as u64;
+    assert!(told_bytes <= least + came, "{told_bytes} bytes for {came}");
 }
 
 #[test]

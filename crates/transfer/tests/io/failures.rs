@@ -172,6 +172,66 @@ fn a_sink_that_is_slow_loses_nothing_and_is_read_for_until_memory_is_full() {
     assert!(got.writes < 5_000, "{} writes", got.writes);
 }
 
+/// Panics at once.
+struct Broken;
+
+impl Origin for Broken {
+    fn read(&mut self, _: u64, _: &mut [u8]) -> Result<(), FlowError> {
+        panic!("an origin with a fault, as this test has it")
+    }
+}
+
+#[test]
+fn a_reader_that_breaks_down_ends_the_flow_at_once() {
+    let sink = Checked::default();
+    let silent = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    let world = World { origin: Box::new(Broken), ..World::new(1_000_000, &sink) };
+    let (outflow, _inflow) = world.ends(|_| silent.local_addr().unwrap());
+    let error = outflow.run(&Watch::default()).map(|_| ()).unwrap_err();
+    assert!(
+        matches!(&error, FlowError::Socket(error) if error.to_string().contains("broke down")),
+        "{error}"
+    );
+}
+
+#[test]
+fn feedback_that_the_way_back_does_not_take_is_sent_shorter() {
+    use barograph_transfer::io::seal::{Sealer, Suite};
+    use barograph_transfer::wire::{DataHead, Header, Kind};
+    use barograph_transfer::{Receiver, ReceiverConfig};
+    let sink = Checked::default();
+    let mut to = None;
+    let (_outflow, mut inflow) = World::new(1 << 20, &sink).ends(|address| *to.insert(address));
+    let to = to.unwrap();
+    // Longer than any path takes, and as many gaps as fill it.
+    let config = ReceiverConfig { feedback_bytes_max: 200_000 };
+    inflow.receiver = Receiver::new(config, 1 << 20, rangemap::RangeSet::new()).unwrap();
+    let (came, watch) = receive(inflow);
+    let ours = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let mut sealer = Sealer::new(Suite::fastest(), &crate::world::SECRETS[0]);
+    let (began, mut number, mut at_last) = (Instant::now(), 0, 0);
+    let mut buffer = vec![0; 1 << 16];
+    // Every other number, a byte each, until it is heard again behind more gaps than 65,507 bytes can tell.
+    while at_last < 100 {
+        assert!(!came.is_finished() && began.elapsed() < Duration::from_secs(60), "{at_last} after {number}");
+        let mut datagram =
+            Header { kind: Kind::Data, transfer: crate::world::TRANSFER, number }.encode().to_vec();
+        let offset = number / 2 % (1 << 20);
+        DataHead { sent_us: 0, offset, note: None }.encode(&mut datagram);
+        datagram.push(crate::world::byte(offset));
+        datagram.extend([0; 16]);
+        assert!(sealer.seal(number, &mut datagram));
+        let _ = ours.send_to(&datagram, to);
+        number += 2;
+        let told = ours.recv(&mut buffer).is_ok();
+        let has_many = 30_000 < watch.seen.lock().unwrap().held_bytes;
+        at_last += u32::from(told && has_many);
+    }
+    watch.stop.store(true, Ordering::Relaxed);
+    assert!(matches!(came.join().unwrap(), Err(FlowError::Stopped)));
+}
+
 #[test]
 fn a_receiver_that_lies_ends_the_flow() {
     use barograph_transfer::io::seal::{Sealer, Suite};

@@ -49,6 +49,32 @@ fn what_others_send_is_refused_and_counted() {
     assert!((bad.len() as u64..=bad.len() as u64 + 1).contains(&refused), "{refused} refused");
 }
 
+/// A copy of a packet that seems to come from where nothing can be sent to; only who may make packets of any kind can try it.
+#[test]
+fn a_packet_from_no_port_turns_nothing() {
+    let Ok(raw) = socket2::Socket::new(socket2::Domain::IPV4, 3.into(), Some(socket2::Protocol::UDP)) else {
+        println!("SKIPPED: raw sockets are not allowed");
+        return;
+    };
+    let sink = Checked::default();
+    let mut to = None;
+    let (outflow, inflow) = World::new(2_000_000, &sink).ends(|address| *to.insert(address));
+    let to = to.unwrap();
+    let mut sealer = Sealer::new(Suite::fastest(), &SECRETS[0]);
+    let mut datagram = Header { kind: Kind::Data, transfer: TRANSFER, number: 1 << 20 }.encode().to_vec();
+    DataHead { sent_us: 0, offset: 0, note: None }.encode(&mut datagram);
+    datagram.extend([0; 16]);
+    assert!(sealer.seal(1 << 20, &mut datagram));
+    // UDP's header: from port 0, without a checksum (RFC 768).
+    let length = 8 + datagram.len() as u16;
+    let header = [0, to.port(), length, 0].map(u16::to_be_bytes).concat();
+    raw.send_to(&[header, datagram].concat(), &to.into()).unwrap();
+    let (came, watch) = receive(inflow);
+    outflow.run(&Watch::default()).unwrap_or_else(|error| panic!("{error}"));
+    came.join().unwrap().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(watch.seen.lock().unwrap().refused_datagrams, 1);
+}
+
 #[test]
 fn feedback_of_others_is_refused_and_counted() {
     let sink = Checked::default();

@@ -46,6 +46,9 @@ const PACE: u32 = 1 << 17;
 /// Whoever waits looks this often whether it should stop.
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
 
+/// Nobody waits longer at once: what is added to a clock is to be within its numbers.
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+
 /// Label of the exporter (RFC 5705 §4: this prefix needs no registration).
 const LABEL: &[u8] = b"EXPERIMENTAL barograph-transfer/1";
 
@@ -151,14 +154,14 @@ impl Channel {
         self.push()
     }
 
-    /// The next message; `None` if none came within `within`.
+    /// The next message; `None` if none came within `within`, or a day.
     ///
     /// A Ping is kept to itself: it shows that the other end is there. So are all but the last [`Message::Durable`].
     ///
     /// # Errors
     /// [`ControlError::Refused`] if the other end refuses; what it does wrong, or too slowly; the end of the connection.
     pub fn receive(&mut self, within: Duration) -> Result<Option<Message>, ControlError> {
-        let until = Instant::now() + within;
+        let until = Instant::now() + within.min(DAY);
         loop {
             match self.came.pop_front() {
                 Some(Message::Refuse { reason, text }) => return Err(ControlError::Refused { reason, text }),
@@ -215,6 +218,18 @@ impl Channel {
     #[cfg(test)]
     pub(super) fn shut_socket(&self) {
         let _ = self.pipe.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Whether a part of a message came.
+    #[cfg(test)]
+    pub(super) fn is_amid(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// Messages that came and were not asked for.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.came.len()
     }
 
     /// Sends bytes that may be no message.
@@ -309,6 +324,8 @@ impl Channel {
             match (&message, self.came.back_mut()) {
                 (Message::Ping, _) => {}
                 (Message::Durable(_), Some(last @ Message::Durable(_))) => *last = message,
+                // The first says why. Who says no for ever fills no memory.
+                (Message::Refuse { .. }, Some(Message::Refuse { .. })) => {}
                 _ => self.came.push_back(message),
             }
         }

@@ -53,7 +53,8 @@ impl Connector {
     /// Connects to a name or address (without brackets), and is let in.
     ///
     /// # Errors
-    /// Nobody is there, or not who should be, or it does not let this end in; within half a minute, or 0.1 s after `stop` is set.
+    /// Nobody is there, or not who should be, or it does not let this end in; within a minute, or 0.1 s after `stop` is set.
+    // Twice: the name (10 s), four addresses (5 s each), TLS and Hello (10 s), where the first try ends within 5 s; see `RETRY_MAX`.
     pub fn connect(&self, host: &str, port: u16, stop: &AtomicBool) -> Result<Connected, ControlError> {
         let config = Arc::new(client(&self.trust, self.identity.as_ref())?);
         let name = match &self.trust {

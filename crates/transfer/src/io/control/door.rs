@@ -38,7 +38,9 @@ impl Places {
     /// A place for who comes from there; `None` if it has to go away. Where all places are taken, another may have to:
     ///
     /// - one of the same address, if that has its share and the oldest of them is more than a second old;
-    /// - the oldest of the address with the most places, if all are taken, and that address has two more than this.
+    /// - the oldest of the address with the most places, if all are taken, and that address has two more than this;
+    /// - the oldest of all, if all are taken by as many addresses (of IPv6 one host may have thousands of networks), and it is more than a
+    ///   second old.
     pub(super) fn take(self: &Arc<Self>, stream: &TcpStream, from: IpAddr, now: Instant) -> Option<Place> {
         let of = neighbourhood(from);
         let stream = stream.try_clone().ok()?;
@@ -55,7 +57,7 @@ impl Places {
                 .position(|one| one.of == of && GRACE <= now.duration_since(one.since))?;
             state.send_away(oldest);
         } else if WAITING_MAX <= state.waiting.len() {
-            let oldest = state.oldest_of_most(own + 2)?;
+            let oldest = state.oldest_of_most(own + 2).or_else(|| state.oldest(now))?;
             state.send_away(oldest);
         }
         let id = state.next;
@@ -82,6 +84,12 @@ impl State {
         places.max_by_key(|(_, count)| *count).filter(|(_, count)| least <= *count).map(|(place, _)| place)
     }
 
+    /// The oldest, if no grace is left to it.
+    fn oldest(&self, now: Instant) -> Option<usize> {
+        let first = self.waiting.first()?;
+        (GRACE <= now.duration_since(first.since)).then_some(0)
+    }
+
     fn send_away(&mut self, place: usize) {
         // Its thread reads the end, and gives its place back.
         let _ = self.waiting.remove(place).stream.shutdown(Shutdown::Both);
@@ -98,7 +106,10 @@ pub(super) struct Place {
 impl Place {
     /// Gives it back, to who was let in: `false` if it was sent away before.
     pub(super) fn leave(self) -> bool {
-        self.places.state().waiting.iter().any(|one| one.id == self.id)
+        // At once, so that nobody sends it away after this was said.
+        let mut state = self.places.state();
+        let place = state.waiting.iter().position(|one| one.id == self.id);
+        place.map(|place| state.waiting.remove(place)).is_some()
     }
 }
 
@@ -157,6 +168,18 @@ mod tests {
         let held: Vec<_> = (0..20).filter_map(|last| places.take(&stream, of(last), now)).collect();
         assert_eq!(held.len(), WAITING_OF_ONE_MAX);
         assert!(places.take(&stream, IpAddr::from([0x2001, 0xdb8, 0, 2, 0, 0, 0, 1]), now).is_some());
+    }
+
+    #[test]
+    fn a_host_of_many_networks_cannot_keep_all_places() {
+        let (places, stream, now) = (Arc::<Places>::default(), stream(), Instant::now());
+        let of = |network: u16| IpAddr::from([0x2001, 0xdb8, 0, network, 0, 0, 0, 1]);
+        let mut held: Vec<_> = (0..64).filter_map(|network| places.take(&stream, of(network), now)).collect();
+        assert_eq!(held.len(), WAITING_MAX);
+        let honest = IpAddr::from([10, 0, 0, 9]);
+        assert!(places.take(&stream, honest, now).is_none());
+        assert!(places.take(&stream, honest, now + GRACE).is_some_and(Place::leave));
+        assert!(!held.remove(0).leave() && held.remove(0).leave());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use rustls::{ServerConfig, ServerConnection};
 
-use super::channel::{Channel, LOOK_EVERY, Times};
+use super::channel::{Channel, DAY, LOOK_EVERY, Times};
 use super::codec::FrameError;
 use super::door::{Place, Places, WAITING_MAX};
 use super::error::ControlError;
@@ -148,13 +148,13 @@ impl Listener {
         }
     }
 
-    /// The next sender that is let in; `None` if none was within `within`. Connections are taken only while this is called, so call it
+    /// The next sender that is let in; `None` if none was within `within`, or a day. Connections are taken only while this is called, so call it
     /// again and again.
     ///
     /// # Errors
     /// The socket fails; whatever senders do is none.
     pub fn accept(&self, within: Duration) -> Result<Option<Guest>, ControlError> {
-        let until = Instant::now() + within;
+        let until = Instant::now() + within.min(DAY);
         loop {
             if let Ok(guest) = self.guests.lock().unwrap_or_else(PoisonError::into_inner).try_recv() {
                 return Ok(Some(guest));

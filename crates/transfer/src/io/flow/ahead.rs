@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::mpsc::{Receiver, Sender as Tell, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender as Tell, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -134,15 +134,20 @@ impl Blocks {
     }
 
     fn collect(&mut self) -> Result<(), FlowError> {
-        while let Ok(filled) = self.filled.try_recv() {
-            self.take(filled?);
+        loop {
+            match self.filled.try_recv() {
+                Ok(filled) => self.take(filled?),
+                Err(TryRecvError::Empty) => return Ok(()),
+                Err(TryRecvError::Disconnected) => return Err(broken()),
+            }
         }
-        Ok(())
     }
 
     fn wait(&mut self, for_at_most: Duration) -> Result<(), FlowError> {
-        if let Ok(filled) = self.filled.recv_timeout(for_at_most) {
-            self.take(filled?);
+        match self.filled.recv_timeout(for_at_most) {
+            Ok(filled) => self.take(filled?),
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return Err(broken()),
         }
         Ok(())
     }

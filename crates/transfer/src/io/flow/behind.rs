@@ -36,7 +36,8 @@ impl Behind {
             Self::Direct(_) => Ok(true),
             Self::Threaded(blocks) => {
                 blocks.collect(Duration::ZERO)?;
-                Ok(blocks.has_room())
+                // Once all is given there is nothing more to keep, only to answer.
+                Ok(blocks.give.is_none() || blocks.has_room())
             }
         }
     }
@@ -218,7 +219,11 @@ impl Blocks {
     }
 
     fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
-        if BLOCK_BYTES < self.block.bytes.len() + bytes.len() {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let Block { bytes: gathered, parts } = &self.block;
+        if BLOCK_BYTES < gathered.len() + bytes.len() || PARTS_MAX <= parts.len() {
             self.give()?;
         }
         let Block { bytes: gathered, parts } = &mut self.block;
@@ -291,6 +296,8 @@ fn drain(mut store: Store, given: &Receiver<Block>, tell: &Give<Block>) -> Resul
 
 /// What a sink is given at once, if it belongs together.
 const BLOCK_BYTES: usize = 1 << 20;
+/// Parts of a block, so that a sender of tiny ones does not fill memory with their places: 128 bytes each in a full block.
+const PARTS_MAX: usize = 8192;
 /// 64 MiB: as much may come at 10 Gbit/s in 50 ms, while a disk makes what it has durable. Memory is only taken when it is needed.
 const BLOCKS: usize = 64;
 /// A slow flow's bytes wait no longer for others.

@@ -8,8 +8,8 @@ use super::behind::Behind;
 use super::course::{Course, Stamps, WAIT_MAX};
 use super::{FlowError, Seen, Sink, Watch};
 use crate::io::seal::{Opener, Sealer};
-use crate::io::socket::{Inbox, Received, Socket, Train};
-use crate::wire::{DataHead, Header, Kind};
+use crate::io::socket::{Inbox, Received, Socket, Train, is_too_large};
+use crate::wire::{DataHead, HEADER_BYTES, Header, Kind};
 use crate::{Arrival, Feedback, Fresh, Receiver, Refusal};
 
 /// The receiving end.
@@ -38,7 +38,7 @@ impl Inflow {
     /// Who stops it once all is there, because the sender is known to have heard, gets the sink, too, as soon as all is durable.
     ///
     /// # Errors
-    /// What ended the flow before. What came until then is written, unless it is the sink that failed.
+    /// What ended the flow before. What came until then is written and durable, unless it is the sink that failed, or takes longer than 10 s.
     pub fn run(mut self, watch: &Watch) -> Result<Box<dyn Sink>, FlowError> {
         let mut course = Course::new(watch);
         let held_bytes = self.receiver.held().iter().map(|range| range.end - range.start).sum();
@@ -53,6 +53,7 @@ impl Inflow {
             peer: None,
             highest: None,
             heard: Duration::ZERO,
+            latest: Duration::ZERO,
             number: 0,
             out: Vec::new(),
             held_bytes,
@@ -82,6 +83,8 @@ struct Receiving {
     highest: Option<u64>,
     /// When a packet came that is the sender's and no copy.
     heard: Duration,
+    /// When the last one came, whosever: a receiver's packets come in order, though clocks are set.
+    latest: Duration,
     /// Of the next feedback.
     number: u64,
     out: Vec<u8>,
@@ -154,11 +157,13 @@ impl Receiving {
 
     fn take(&mut self, received: Received<'_>, stamps: &Stamps) -> Result<(), FlowError> {
         let Received { bytes, segment, from, at, is_marked, drops } = received;
-        if from.ip().to_canonical() != self.from {
+        // Nothing can be sent to port 0, which is no port (RFC 768).
+        if from.ip().to_canonical() != self.from || from.port() == 0 {
             self.refused += bytes.len().div_ceil(segment.max(1)) as u64;
             return Ok(());
         }
-        let at = stamps.time(at);
+        let at = stamps.time(at).max(self.latest);
+        self.latest = at;
         for datagram in bytes.chunks_mut(segment.max(1)) {
             let opened = self.opener.open(datagram);
             let ours = opened
@@ -234,6 +239,12 @@ impl Receiving {
         match self.socket.send(&[Train { bytes: &self.out, segment: self.out.len() }], Some(to)) {
             Ok(_) => Ok(()),
             Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            // It is lost, and the next one shorter: what the way back takes, a socket for any port is not told.
+            Err(error) if is_too_large(&error) => {
+                let body = self.out.len().saturating_sub(HEADER_BYTES + self.sealer.seal_bytes());
+                self.receiver.limit_feedback(body / 2);
+                Ok(())
+            }
             Err(error) => Err(error.into()),
         }
     }

@@ -95,8 +95,8 @@ impl Outbox {
     }
 }
 
-/// The most that a datagram may have, IPv4's header and UDP's apart.
-const DATAGRAM_MAX: usize = 65_507;
+/// The most that a datagram may have: UDP's over IPv6 (RFC 8200 §3 without jumbograms).
+const DATAGRAM_MAX: usize = 65_527;
 /// What a pacer lets out at once is twice 64 KiB; one datagram of any length fits behind that.
 const BYTES_MAX: usize = 2 * 65_536 + DATAGRAM_MAX;
 /// A burst is three trains, and retransmissions of odd lengths make some more.

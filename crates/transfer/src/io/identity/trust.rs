@@ -24,7 +24,8 @@ pub(in crate::io) const ALPN: &[u8] = b"barograph-transfer/1";
 pub enum Trust {
     /// Who has the key of one of these certificates.
     Pinned(Vec<Fingerprint>),
-    /// Whom these authorities vouch for (PEM), or the system's if there are none.
+    /// Whom these authorities vouch for (PEM). For a sender, the system's if there are none; a receiver has to name them, for the system's
+    /// vouch for anyone who has a name.
     Authorities(Vec<u8>),
 }
 
@@ -68,6 +69,9 @@ pub(in crate::io) fn server(
         None => WebPkiClientVerifier::no_client_auth(),
         Some(Trust::Pinned(pins)) => Arc::new(Pinned { pins: pins.clone(), provider: Arc::clone(&provider) }),
         Some(Trust::Authorities(pem)) => {
+            if pem.is_empty() {
+                return Err(IdentityError::Authorities("a receiver has to name them".into()));
+            }
             WebPkiClientVerifier::builder_with_provider(Arc::new(roots(pem)?), Arc::clone(&provider))
                 .allow_unauthenticated()
                 .build()

@@ -178,13 +178,40 @@ fn a_refusal_is_read_though_it_crosses_a_long_message() {
     let (mut sender, mut receiver) = hasty_pair(Times::default());
     let sending = std::thread::spawn(move || {
         sender.send(&offer(vec![1; 8 << 20])).unwrap();
-        let flushed = sender.flush(&GO);
-        (flushed, sender.wait(&GO))
+        // The refusal may cut it short.
+        let _ = sender.flush(&GO);
+        sender.wait(&GO).map(|message| message.kind())
     });
-    assert_eq!(receiver.receive(Duration::from_millis(50)).unwrap_or(None), None);
+    // One look takes in 1 MiB at most, so the message is never whole.
+    let until = Instant::now() + SOON;
+    while !receiver.is_amid() {
+        assert!(Instant::now() < until);
+        assert!(receiver.receive(Duration::ZERO).unwrap().is_none());
+    }
     receiver.refuse(Reason::Busy, "too many transfers");
-    let (_, said) = sending.join().unwrap();
+    let said = sending.join().unwrap();
     assert!(matches!(said, Err(ControlError::Refused { reason: Reason::Busy, .. })), "{said:?}");
+}
+
+#[test]
+fn who_says_no_for_ever_fills_no_memory() {
+    let (mut sender, mut receiver) = hasty_pair(Times::default());
+    let refuse =
+        |text: &str| codec::encode(&Message::Refuse { reason: Reason::Full, text: text.into() }).unwrap();
+    let many = [refuse("first"), refuse("again").repeat(10_000)].concat();
+    let saying = std::thread::spawn(move || {
+        receiver.send_raw(&many).unwrap();
+        receiver.flush(&GO).unwrap();
+        receiver.close();
+    });
+    // Nobody asks, and all the same it is taken in.
+    sender.send_raw(&codec::encode(&offer(vec![1; 4 << 20])).unwrap()).unwrap();
+    let _ = sender.flush(&GO);
+    assert!(sender.kept() <= 1, "{}", sender.kept());
+    let said = sender.receive(SOON).map(|message| message.map(|message| message.kind()));
+    assert!(matches!(&said, Err(ControlError::Refused { text, .. }) if text == "first"), "{said:?}");
+    drop(sender);
+    saying.join().unwrap();
 }
 
 #[test]
@@ -210,12 +237,24 @@ fn whoever_waits_can_be_stopped() {
     // 200 ms are promised; the rest is for a machine that is busy.
     assert!(waited < Duration::from_secs(1), "{waited:?}");
     drop(guest);
-    // A host that takes the connection and says nothing; and one that is not there (TEST-NET-1, RFC 5737).
+    // A host that takes the connection and says nothing.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let line = listener().line("127.0.0.1").unwrap();
     let connector = Connector::to_line(&line, "sender");
     let port = silent.local_addr().unwrap().port();
     assert!(
         stopped_within(&|stop| connector.connect("127.0.0.1", port, stop).map(drop)) < Duration::from_secs(1)
+    );
+    // And one that does not answer at all: Linux says nothing to who comes while as many as may wait are not taken.
+    let full = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    full.bind(&std::net::SocketAddr::from(([127, 0, 0, 1], 0)).into()).unwrap();
+    full.listen(0).unwrap();
+    let at = full.local_addr().unwrap().as_socket().unwrap();
+    let come = || TcpStream::connect_timeout(&at, Duration::from_millis(200));
+    let waiting: Vec<_> = (0..8).map_while(|_| come().ok()).collect();
+    assert!(waiting.len() < 8, "nobody would have to wait");
+    assert!(
+        stopped_within(&|stop| connector.connect("127.0.0.1", at.port(), stop).map(drop))
+            < Duration::from_secs(1)
     );
 }

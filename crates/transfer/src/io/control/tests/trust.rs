@@ -109,6 +109,16 @@ fn a_sender_without_a_token_is_known_by_its_certificate() {
 }
 
 #[test]
+fn a_receiver_names_its_authorities() {
+    let at = "127.0.0.1:0".parse().unwrap();
+    for (pem, why) in [(&b""[..], "has to name them"), (b"\n", "the file has none")] {
+        let bound = Listener::bind(at, config(Some(Trust::Authorities(pem.to_vec()))));
+        let error = bound.unwrap_err();
+        assert!(error.to_string().contains(why), "{error}");
+    }
+}
+
+#[test]
 fn a_certificate_without_its_key_is_nothing() {
     // The certificate of the one, the key of the other: TLS does not even begin with it.
     let (chain, _) = (Authority::new("a").certificate.pem(), ());
