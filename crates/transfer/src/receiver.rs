@@ -14,7 +14,7 @@ use std::time::Duration;
 use rangemap::RangeSet;
 
 use crate::TooLong;
-use crate::wire::{Echo, Evidence, Feedback, Note, Totals};
+use crate::wire::{Echo, Evidence, Feedback, HEADER_BYTES, Note, Totals};
 use delay::LeastDelay;
 use drain::Drain;
 use held::Held;
@@ -232,7 +232,7 @@ impl Receiver {
         let feedback = self.feedback(now, round.at.max(self.numbers.floor()));
         self.schedule.on_datagram();
         let at = feedback.end();
-        let goes_on = at < round.end && self.schedule.spend(self.feedback_bytes_max);
+        let goes_on = at < round.end && self.schedule.spend(HEADER_BYTES + self.feedback_bytes_max);
         self.round = goes_on.then_some(Round { at, ..round });
         Some(feedback)
     }
