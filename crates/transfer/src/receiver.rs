@@ -14,7 +14,7 @@ use std::time::Duration;
 use rangemap::RangeSet;
 
 use crate::TooLong;
-use crate::wire::{Echo, Evidence, Feedback, Note, Totals};
+use crate::wire::{Echo, Evidence, Feedback, HEADER_BYTES, Note, Totals};
 use delay::LeastDelay;
 use drain::Drain;
 use held::Held;
@@ -232,15 +232,17 @@ impl Receiver {
             None if self.schedule.due()? <= now => {
                 self.schedule.begin(now);
                 let earned = usize::try_from(self.schedule.credit_bytes()).unwrap_or(usize::MAX);
+                let earned = earned.saturating_sub(HEADER_BYTES);
                 let bytes_max = self.feedback_bytes_max.min(earned.max(Feedback::BYTES_MIN));
                 (Round { at: self.numbers.floor(), end: self.numbers.next() }, bytes_max)
             }
             None => return None,
         };
         let feedback = self.feedback(now, round.at.max(self.numbers.floor()), bytes_max);
-        self.schedule.on_datagram(feedback.bytes());
+        self.schedule.on_datagram(HEADER_BYTES + feedback.bytes());
         let at = feedback.end();
-        let goes_on = at < round.end && self.feedback_bytes_max as u64 <= self.schedule.credit_bytes();
+        let next = (HEADER_BYTES + self.feedback_bytes_max) as u64;
+        let goes_on = at < round.end && next <= self.schedule.credit_bytes();
         self.round = goes_on.then_some(Round { at, ..round });
         Some(feedback)
     }

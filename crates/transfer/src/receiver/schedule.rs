@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
+
 /// Says when the next round of feedback is due, of one datagram or of several.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
@@ -100,8 +102,8 @@ const PER_RTT_GAP: u32 = 16;
 /// Packets that came for each datagram of feedback: 1.6 %, below the 2 % that it may take of a fast flow.
 const PACKETS_EACH: u64 = 64;
 
-/// Bytes of a packet beside those of the object: header and head of a data packet.
-const PACKET_BYTES: u64 = 28;
+/// Bytes of a packet beside those of the object: header and head of a data packet. What is spent has its header, too; seals count on neither side.
+const PACKET_BYTES: u64 = (HEADER_BYTES + DATA_HEAD_BYTES) as u64;
 
 /// Where fewer packets come, a round rests as long as this for each datagram of the last: no path and no host feels a thousand small
 /// datagrams a second.

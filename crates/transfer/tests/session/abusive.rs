@@ -56,6 +56,23 @@ fn a_digest_that_is_wrong_leaves_nothing_and_can_be_tried_again() {
 }
 
 #[test]
+fn who_reads_datagrams_that_are_too_short_is_refused() {
+    let into = tempdir().unwrap();
+    let served = Served::new(config(into.path()), false);
+    // Header, the longest feedback of one run, seal: 118.
+    for (bytes, is_taken) in [(1, false), (117, false), (118, true)] {
+        let mut channel = connect(&served);
+        let Message::Offer { id, manifest, suites, .. } = offer(manifest(1000)) else { panic!() };
+        channel.send(&Message::Offer { id, manifest, suites, datagram_bytes_max: bytes }).unwrap();
+        match channel.wait(&AtomicBool::new(false)) {
+            Ok(Message::Accept { .. }) => assert!(is_taken),
+            Err(ControlError::Refused { reason: Reason::Protocol, .. }) => assert!(!is_taken),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
 fn digests_before_the_bytes_are_refused() {
     let into = tempdir().unwrap();
     let served = Served::new(config(into.path()), false);

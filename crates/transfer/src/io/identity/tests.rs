@@ -26,6 +26,20 @@ fn a_line_is_written_and_read() {
     assert!(line("::1").to_string().starts_with("brg://[::1]:4433/"));
 }
 
+/// The example of `docs/spec/transfer.md` §9.2; the code by another implementation (Python's `base64`).
+#[test]
+fn the_specification_shows_this_line() {
+    let line = Line {
+        host: "2001:db8::1".into(),
+        port: 4433,
+        fingerprint: Fingerprint(std::array::from_fn(|at| at as u8)),
+        token: Token(*b"0123456789abcdef"),
+    };
+    let shown = "brg://[2001:db8::1]:4433/AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8wMTIzNDU2Nzg5YWJjZGVm";
+    assert_eq!(line.to_string(), shown);
+    assert_eq!(shown.parse(), Ok(line));
+}
+
 #[test]
 fn a_wrong_line_says_what_is_wrong() {
     let good = line("h").to_string();

@@ -53,6 +53,41 @@ fn packets_are_sealed_as_the_specification_shows() {
     }
 }
 
+/// Keys and IVs as the specification shows them, which the packets of the test before need not have been sealed with.
+#[test]
+fn keys_are_as_the_specification_shows() {
+    let shown = [
+        (Suite::Aes128Gcm, 5, "b35a4d05aae820ab85921c9bc651b632", "8227d98915dccc6c8b5bdad5"),
+        (Suite::Aes128Gcm, EPOCH + 5, "42a8d0a81f8ed594a139484fb7f10587", "324b709319ba6385f7944b63"),
+        (
+            Suite::ChaCha20Poly1305,
+            5,
+            "068b7381b0e52d765283bb4b74ce8d9cbb55953336d476df61947c6af27a34a3",
+            "977e77048fdfb9d25888e133",
+        ),
+        (
+            Suite::ChaCha20Poly1305,
+            EPOCH + 5,
+            "0f35f3f4e53681bf466033ba8ae945906d8e0828ae99ad29462cbbcc3a298f0a",
+            "ef4376f21fa853ac4b186603",
+        ),
+    ];
+    for (suite, number, key, iv) in shown {
+        let (algorithm, ..) = suite.parts().unwrap();
+        let key = LessSafeKey::new(UnboundKey::new(algorithm, &hex(key)).unwrap());
+        let made = Keys::new(suite, &secret()).unwrap().key(epoch(number)).unwrap();
+        assert_eq!(made.iv[..], hex(iv), "{suite:?} {number}");
+        let mut nonce: [u8; NONCE_LEN] = hex(iv).try_into().unwrap();
+        let place = u64::from_be_bytes(nonce[4..].try_into().unwrap()) ^ number;
+        nonce[4..].copy_from_slice(&place.to_be_bytes());
+        let datagram = sealed(suite, number, b"abc");
+        let (header, body) = datagram.split_at(HEADER_BYTES);
+        let opened = &mut body.to_vec()[..];
+        let opened = key.open_in_place(Nonce::assume_unique_for_key(nonce), Aad::from(header), opened);
+        assert_eq!(opened.unwrap()[12..], b"abc"[..], "{suite:?} {number}");
+    }
+}
+
 #[test]
 fn what_is_not_sealed_opens_as_it_is() {
     let mut datagram = plain(Suite::Clear, 5, b"abc");

@@ -22,9 +22,9 @@ use crate::io::control::{Channel, ControlError, Guest, Message};
 use crate::io::flow::{FlowError, Inflow, Seen, Watch};
 use crate::io::identity::Fingerprint;
 use crate::io::seal::{Opener, Sealer, Suite};
-use crate::io::socket::Socket;
+use crate::io::socket::{Socket, SocketConfig};
 use crate::wire::HEADER_BYTES;
-use crate::{Receiver, ReceiverConfig};
+use crate::{Feedback, Receiver, ReceiverConfig};
 
 /// One sender at a host.
 pub(super) struct Visit<'a> {
@@ -143,7 +143,10 @@ impl<'a> Visit<'a> {
         let secrets = channel.secrets(transfer)?;
         let sealer = Sealer::new(suite, &secrets.feedback);
         let datagram = offer.datagram_bytes_max.min(FEEDBACK_DATAGRAM_BYTES) as usize;
-        let feedback_bytes_max = datagram.saturating_sub(HEADER_BYTES + sealer.seal_bytes());
+        let feedback_bytes_max = datagram
+            .checked_sub(HEADER_BYTES + sealer.seal_bytes())
+            .filter(|bytes| Feedback::BYTES_MIN <= *bytes)
+            .ok_or(SessionError::Unsuited("the sender does not read datagrams as long as feedback may be"))?;
         let receiver =
             Receiver::new(ReceiverConfig { feedback_bytes_max }, bytes, destination.held().clone())
                 .map_err(|error| SessionError::Protocol(error.to_string()))?;
@@ -171,7 +174,7 @@ impl<'a> Visit<'a> {
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         for port in self.config.udp_ports.clone().unwrap_or_else(any) {
             at.set_port(port);
-            match Socket::bind(at, SOCKET) {
+            match Socket::bind(at, FEEDBACK_SOCKET) {
                 Ok(socket) => return Ok(socket),
                 Err(error) => last = error,
             }
@@ -276,6 +279,9 @@ fn open(
         }
     }
 }
+
+/// Nobody would answer marks of feedback, so it asks for none (§11.2); those of data are seen all the same.
+const FEEDBACK_SOCKET: SocketConfig = SocketConfig { ecn: false, ..SOCKET };
 
 /// Of all transfers together: half of what a process may have at least on Linux (`RLIMIT_NOFILE` of 1024).
 const FILES_OPEN_MAX: usize = 512;

@@ -22,7 +22,7 @@ use crate::io::control::{Channel, Connected, Connector, ControlError, Message, R
 use crate::io::flow::{FlowError, Outflow, Watch};
 use crate::io::seal::{Opener, Sealer, Suite};
 use crate::io::socket::Socket;
-use crate::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
+use crate::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
 use crate::{Sender, SenderConfig, TooLong};
 
 pub(super) fn send(
@@ -216,8 +216,12 @@ impl Outgoing<'_> {
         let mtu = self.config.mtu.unwrap_or(MTU_MAX).saturating_sub(headers as usize);
         let datagram =
             udp.datagram_bytes_max().map_err(&socket)?.min(mtu).min(accepted.datagram_bytes_max as usize);
-        // Both have 16 bits and a little.
-        let payload_bytes = datagram.saturating_sub(beside).max(1) as u32;
+        // A packet with a note has to have room for something else, too.
+        let payload_bytes = datagram.checked_sub(beside).filter(|bytes| NOTE_BYTES < *bytes).ok_or(
+            SessionError::Unsuited("the receiver, or the path, takes no datagrams as long as data need"),
+        )?;
+        // It has 16 bits.
+        let payload_bytes = payload_bytes as u32;
         let overhead_bytes = headers + beside as u32;
 
         let mut seeds = [0; 16];

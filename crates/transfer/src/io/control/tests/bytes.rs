@@ -97,7 +97,7 @@ proptest! {
     }
 }
 
-/// The examples of `docs/spec/transfer.md` §9.
+/// The examples of `docs/spec/transfer.md` §10.
 #[test]
 fn the_specification_shows_these_bytes() {
     let hex = |text: &str| -> Vec<u8> {
