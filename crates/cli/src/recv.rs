@@ -22,10 +22,6 @@ use crate::transfer::show::Show;
 use crate::transfer::trouble::Trouble;
 
 /// Arguments of `barograph recv`.
-///
-/// Whoever has the line that it prints may send into DIR, and nowhere else, until it is stopped with Ctrl-C; a line is good for
-/// one run, or, with --identity and a port of --listen, for as long as those stay. What comes is kept in a hidden directory of DIR until it is whole and verified by BLAKE3; nothing that is there is
-/// replaced unless --replace is given. An interrupted transfer goes on when it is sent again, also to another run.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 stopped while nothing was under way, or with --once all came; 1 failed or stopped on the way; 2 the command is wrong."
@@ -186,8 +182,9 @@ fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
         udp_ports: args.udp_ports.clone(),
         directory: args.directory.clone(),
         destination,
+        // With an identity that stays, the line stays.
+        token: args.identity.identity.as_ref().map(|_| identity.token()),
         identity: Some(identity),
-        token: args.identity.token()?,
         trust: args.identity.trust(&args.allow)?,
         clear: args.clear,
         transfers_max: TRANSFERS_MAX,

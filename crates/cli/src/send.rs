@@ -20,10 +20,6 @@ use crate::transfer::trouble::Trouble;
 use crate::transfer::units::parse_rate;
 
 /// Arguments of `barograph send`.
-///
-/// The same command again goes on where it was interrupted, at either end. In a terminal it shows how far it is, how long
-/// it will still take with the interval that holds nine times of ten, and who loses packets: the receiving host's CPU or the
-/// network. At the end every file is verified by BLAKE3 before it gets its name.
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Exit codes: 0 all files are there and verified, 1 they are not or it was stopped, 2 the command is wrong."

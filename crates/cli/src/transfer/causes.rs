@@ -56,8 +56,8 @@ pub(crate) enum Limit {
     Rate,
     /// What the path takes, by the controller.
     Path,
-    /// Nothing of these: files that are read or written slowly, or an application that waits.
-    Unknown,
+    /// The sending host, with CPU time to spare: what its disk reads or its own interface takes.
+    SenderIo,
 }
 
 impl Limit {
@@ -68,7 +68,7 @@ impl Limit {
             Self::Sender => "sender_cpu",
             Self::Rate => "rate",
             Self::Path => "path",
-            Self::Unknown => "unknown",
+            Self::SenderIo => "sender_io",
         }
     }
 
@@ -79,7 +79,7 @@ impl Limit {
             Self::Sender => "sender's CPU",
             Self::Rate => "rate that was asked for",
             Self::Path => "network",
-            Self::Unknown => "something else",
+            Self::SenderIo => "sender's disk or network interface",
         }
     }
 }
@@ -109,7 +109,7 @@ impl Second {
             () if self.by == Some(Held::Drain) || (HOST_MIN <= host && network <= host) => Limit::Receiver,
             () if CPU_FULL <= self.cpu => Limit::Sender,
             () if self.by == Some(Held::Window) || USED_MIN <= self.used => Limit::Path,
-            () => Limit::Unknown,
+            () => Limit::SenderIo,
         }
     }
 }
@@ -127,7 +127,7 @@ pub(crate) fn line(limit: Limit, losses: Losses, are_told_apart: bool) -> String
         Limit::Path => {
             (format!("{} lost there", share(network)), format!("{} by the receiver's CPU", share(host)))
         }
-        Limit::Sender | Limit::Rate | Limit::Unknown => (
+        Limit::Sender | Limit::Rate | Limit::SenderIo => (
             format!("{} lost by the receiver's CPU", share(host)),
             format!("{} in the network", share(network)),
         ),
@@ -187,7 +187,7 @@ mod tests {
         assert_eq!(Second { cpu: 0.95, ..by(Held::Drain) }.limit(), Limit::Receiver);
         assert_eq!(Second { is_fixed: true, ..by(Held::Drain) }.limit(), Limit::Rate);
         assert_eq!(Second { used: 0.3, ..by(Held::Window) }.limit(), Limit::Path);
-        assert_eq!(Second { used: 0.3, ..by(Held::Rate) }.limit(), Limit::Unknown);
+        assert_eq!(Second { used: 0.3, ..by(Held::Rate) }.limit(), Limit::SenderIo);
         let host = Losses { host: 0.02, network: 0.02, unknown: 0.0 };
         assert_eq!(Second { losses: host, ..path }.limit(), Limit::Receiver);
         let few = Losses { host: 0.000_4, ..Losses::default() };

@@ -1,6 +1,7 @@
 //! One transfer as it is seen on its way, and the lines that show it. Pure: the caller has the clock and the terminal.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 
 use barograph_transfer::io::Event;
 use barograph_transfer::io::flow::Seen;
@@ -60,7 +61,7 @@ impl Course {
     pub(crate) fn learn(&mut self, now_s: f64, event: &Event) {
         match event {
             Event::Connected { peer, .. } => {
-                self.peer = Some(peer.to_string());
+                self.peer = Some(plain(*peer).to_string());
                 self.phase = Phase::Agreeing;
             }
             Event::Begun { files, bytes, held_bytes } => {
@@ -217,6 +218,11 @@ impl Course {
             _ => self.lines(usize::MAX).join(" "),
         }
     }
+}
+
+/// An IPv4 address as one, also where the socket is of both families.
+pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 /// A time with its interval. The ends are said only where they can be told from the middle.

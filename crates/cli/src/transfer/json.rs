@@ -3,7 +3,7 @@
 use barograph_transfer::io::{Event, Summary};
 use serde_json::{Map, Value, json};
 
-use super::course::Course;
+use super::course::{Course, plain};
 use super::left::LEVEL;
 use super::summary::Figures;
 use super::trouble::Trouble;
@@ -13,7 +13,7 @@ pub(crate) fn event(course: &Course, event: &Event) -> Option<Value> {
     Some(match event {
         Event::Notice(notice) => json!({ "event": "notice", "message": super::show::told(notice) }),
         Event::Connected { peer, software } => {
-            json!({ "event": "connected", "peer": peer.to_string(), "software": software })
+            json!({ "event": "connected", "peer": plain(*peer).to_string(), "software": software })
         }
         Event::Begun { files, bytes, held_bytes } => {
             json!({ "event": "begun", "files": files, "bytes": bytes, "held_bytes": held_bytes })
@@ -66,7 +66,7 @@ pub(crate) fn done(summary: &Summary, course: &Course) -> Value {
     let figures = Figures::of(summary);
     let mut line = json!({
         "event": "done",
-        "peer": summary.peer.to_string(),
+        "peer": plain(summary.peer).to_string(),
         "files": summary.files,
         "bytes": summary.bytes,
         "held_bytes": summary.held_bytes,

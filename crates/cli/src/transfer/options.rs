@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use barograph_station::{Signal, signals};
-use barograph_transfer::io::control::Token;
 use barograph_transfer::io::identity::{Fingerprint, Identity, Trust};
 
 use super::show::Show;
@@ -36,14 +35,6 @@ impl IdentityArgs {
         Ok(Some(identity))
     }
 
-    /// What the line lets in with, from the private key of the identity's file, so that both stay the same; else a random one is made.
-    pub(crate) fn token(&self) -> Result<Option<Token>, String> {
-        let Some(path) = &self.identity else { return Ok(None) };
-        let [token @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] =
-            blake3::derive_key(TOKEN_CONTEXT, &read(path)?);
-        Ok(Some(Token(token)))
-    }
-
     /// Whom to trust beside the line; `pins` are of other options.
     pub(crate) fn trust(&self, pins: &[Fingerprint]) -> Result<Option<Trust>, String> {
         match (&self.authorities, pins) {
@@ -59,9 +50,6 @@ fn read(path: &Path) -> Result<Vec<u8>, String> {
     std::fs::read(path)
         .map_err(|error| format!("{}: cannot be read: {}", path.display(), barograph::input::cause(&error)))
 }
-
-/// What the key derivation is for (BLAKE3, derive_key: nothing else must say the same).
-const TOKEN_CONTEXT: &str = "barograph recv 2026-11 token of the line of an identity";
 
 /// A certificate's SHA-256 as `openssl x509 -fingerprint -sha256` prints it, or without the colons.
 pub(crate) fn parse_fingerprint(text: &str) -> Result<Fingerprint, String> {
@@ -87,5 +75,5 @@ pub(crate) fn stop_on_signal(show: &Arc<Show>) -> std::io::Result<Arc<AtomicBool
 }
 
 /// Said wherever nothing is sealed.
-pub(crate) const CLEAR: &str = "--clear: what is sent is not sealed: whoever is on its way can read it, and change it until BLAKE3 tells at the end; \
+pub(crate) const CLEAR: &str = "--clear: if the other end says so too, what is sent is not sealed: whoever is on its way can read it, and change it until BLAKE3 tells at the end; \
      for networks of your own";

@@ -102,9 +102,15 @@ impl Show {
         match &self.how {
             How::Json => self.print_json(number, json::done(summary, &transfer.course)),
             How::Quiet => {}
-            How::Terminal(_) | How::Log => self.beside(|| {
-                print(summary::told(summary, &transfer.course).join("\n"));
-            }),
+            How::Terminal(_) | How::Log => {
+                let mut lines = summary::told(summary, &transfer.course);
+                if std::io::stdout().is_terminal() {
+                    lines = summary::fitted(&lines, width());
+                }
+                self.beside(|| {
+                    print(lines.join("\n"));
+                });
+            }
         }
     }
 

@@ -2,7 +2,7 @@
 
 use barograph_transfer::io::Summary;
 
-use super::course::Course;
+use super::course::{Course, plain, wrapped};
 use super::units::{count, lasted, rate, share, size};
 
 /// Figures of a transfer that ended well.
@@ -38,11 +38,11 @@ pub(crate) fn told(summary: &Summary, course: &Course) -> Vec<String> {
     let mut lines = vec![match figures.goodput_bytes_s {
         Some(goodput) => format!(
             "{verb} {what}, {towards} {} in {}: {} on average",
-            summary.peer,
+            plain(summary.peer),
             lasted(summary.lasted.as_secs_f64()),
             rate(goodput)
         ),
-        None => format!("{verb} {what}, {towards} {}: no byte had to travel", summary.peer),
+        None => format!("{verb} {what}, {towards} {}: no byte had to travel", plain(summary.peer)),
     }];
     let beside_s = summary.lasted_all.saturating_sub(summary.lasted).as_secs_f64();
     if BESIDE_S_MIN <= beside_s {
@@ -69,6 +69,24 @@ pub(crate) fn told(summary: &Summary, course: &Course) -> Vec<String> {
 fn row(name: &str, value: &str) -> String {
     format!("  {name:<12} {value}")
 }
+
+/// The same for a terminal of `width` columns: what does not fit goes on below, behind the names.
+pub(crate) fn fitted(lines: &[String], width: usize) -> Vec<String> {
+    let fit = |line: &String| {
+        let names: String = line.chars().take(NAMES).collect();
+        if !line.starts_with("  ") || width < 2 * NAMES {
+            return wrapped(line, width);
+        }
+        let values: String = line.chars().skip(NAMES).collect();
+        let mut heads = std::iter::once(names).chain(std::iter::repeat(" ".repeat(NAMES)));
+        let values = wrapped(&values, width - NAMES);
+        values.iter().map(|value| heads.next().unwrap_or_default() + value).collect()
+    };
+    lines.iter().flat_map(fit).collect()
+}
+
+/// Columns of the names of rows.
+const NAMES: usize = 15;
 
 /// Less than this beside the bytes' own time is nobody's concern (s).
 const BESIDE_S_MIN: f64 = 1.0;
@@ -100,6 +118,7 @@ mod tests {
             lasted,
             lasted_all: lasted + Duration::from_secs(2),
             seen: Seen { stats, held_bytes: 1_400_000_000, rate_bytes_s: 1e8, ..Seen::default() },
+            limit: None,
         }
     }
 
@@ -125,6 +144,21 @@ mod tests {
             "  verified     BLAKE3 of each file, by the receiver",
         ];
         assert_eq!(told(&summary, &seen_by(true, &summary)), shown);
+    }
+
+    #[test]
+    fn a_narrow_terminal_breaks_rows_behind_their_names() {
+        let summary = summary(400_000_000, Duration::from_secs(10));
+        let lines = fitted(&told(&summary, &seen_by(true, &summary)), 39);
+        let shown = [
+            "sent 3 files, 1.40 GB, to",
+            "192.0.2.7:4000 in 10.0 s: 800 Mbit/s on",
+            "average",
+            "  beside       2.00 s to connect, agree",
+            "               and verify",
+        ];
+        assert_eq!(lines[..5], shown);
+        assert!(lines.iter().all(|line| line.chars().count() <= 39), "{lines:?}");
     }
 
     #[test]

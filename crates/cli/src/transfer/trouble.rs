@@ -128,8 +128,9 @@ impl Trouble {
             Reason::Stopped => return Self::stopped("the other end was stopped"),
             _ => ("failed", true, "use the same command again, it goes on where it was"),
         };
-        // Who says it may have said so too.
-        let sentence = if text.contains(advice) { said } else { format!("{said} – {advice}") };
+        // Files say themselves what helps.
+        let is_advised = text.contains("start the transfer again");
+        let sentence = if is_advised { said } else { format!("{said} – {advice}") };
         Self::new(word, is_resumable, sentence)
     }
 }
@@ -166,6 +167,11 @@ mod tests {
                 "exists",
                 "the other end says: \"a\" exists already and is not replaced – \
                  `barograph recv --replace` replaces what is there",
+            ),
+            (
+                refused(Reason::Full, "there is no room for \"a\"; make some and start the transfer again"),
+                "full",
+                "the other end says: there is no room for \"a\"; make some and start the transfer again",
             ),
             (
                 refused(Reason::Failed, "\u{1b}[2J"),

@@ -157,9 +157,9 @@ fn whoever_is_killed_on_two_hosts_goes_on_despite_loss_and_reordering() {
     between_hosts(&network, 100..104);
 }
 
-/// `cargo test -p barograph --test transfer -- --ignored --nocapture hundred`: some ten minutes.
+/// `cargo test -p barograph --test transfer -- --ignored --nocapture hundred`: some six minutes.
 #[test]
-#[ignore = "ten minutes: what it shows, four trials show in `make test`"]
+#[ignore = "six minutes: what it shows, four trials show in `make test`"]
 fn a_hundred_trials_on_two_hosts() {
     let network: Network = network_or_skip!(lossy(2));
     between_hosts(&network, 1000..1100);
