@@ -300,7 +300,7 @@ impl Placed {
 /// Whether it is the file that got this name, by its size and time.
 fn is_same(stat: &Stat, entry: &Entry) -> bool {
     let Kind::File { size, .. } = &entry.kind else { return false };
-    let (seconds, nanos) = (stat.st_mtime as i64, stat.st_mtime_nsec as u64);
+    let (seconds, nanos) = (stat.st_mtime, stat.st_mtime_nsec);
     let Modified { seconds: own, nanos: fine } = entry.modified;
     // FAT keeps two seconds, and some other file systems one.
     let is_then = (seconds, nanos) == (own, fine.into()) || nanos == 0 && seconds.abs_diff(own) < 2;
