@@ -39,8 +39,11 @@ pub(crate) struct Transfers {
     inbox: Inbox,
     log: Mutex<Log>,
     /// Those that have not ended, with what ends them.
-    open: Mutex<HashMap<String, (Arc<AtomicBool>, JoinHandle<()>)>>,
+    open: Mutex<HashMap<String, Open>>,
 }
+
+/// What ends a transfer, and its thread.
+type Open = (Arc<AtomicBool>, JoinHandle<()>);
 
 /// Why nothing was begun.
 #[derive(Debug, thiserror::Error)]
