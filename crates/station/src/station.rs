@@ -336,7 +336,7 @@ impl Station {
         self.keeper.stop();
         self.tester.stop();
         #[cfg(target_os = "linux")]
-        self.shared.transfers.stop();
+        self.shared.transfers.stop(deadline);
         let prober = lock(&self.prober).take();
         if let Some(prober) = prober {
             prober.stop();

@@ -39,8 +39,11 @@ pub(crate) struct Transfers {
     inbox: Inbox,
     log: Mutex<Log>,
     /// Those that have not ended, with what ends them.
-    open: Mutex<HashMap<String, (Arc<AtomicBool>, JoinHandle<()>)>>,
+    open: Mutex<HashMap<String, Open>>,
 }
+
+/// What ends a transfer, and its thread.
+type Open = (Arc<AtomicBool>, JoinHandle<()>);
 
 /// Why nothing was begun.
 #[derive(Debug, thiserror::Error)]
@@ -140,14 +143,19 @@ impl Transfers {
         Ok(Row { state: State::Cancelled, ..row })
     }
 
-    /// Ends all of them and waits for that.
-    pub(crate) fn stop(&self) {
+    /// Ends all of them and waits for that, until `deadline` at most: a disk may be busy for longer, and what came is kept.
+    pub(crate) fn stop(&self, deadline: Instant) {
         let open: Vec<_> = lock(&self.open).drain().collect();
         for (_, (stop, _)) in &open {
             stop.store(true, Ordering::SeqCst);
         }
         for (id, (_, thread)) in open {
-            let _ = thread.join();
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(ENDS);
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
             self.fail(&id, "this station stopped".into());
         }
     }
@@ -189,16 +197,21 @@ impl Transfers {
 
     /// The receiving end.
     fn wait(&self, id: &str, host: &Host, stop: &AtomicBool) {
-        let (expired, came) = (Instant::now() + WAITS, AtomicBool::new(false));
+        // `None` while a sender is at work.
+        let expires = Mutex::new(Some(Instant::now() + WAITS));
         let ended = AtomicBool::new(false);
         let held: Mutex<Option<Held>> = Mutex::new(None);
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // A line that nobody uses is no open door for ever.
-                while !ended.load(Ordering::SeqCst) && !came.load(Ordering::SeqCst) {
-                    if expired <= Instant::now() {
+                while !ended.load(Ordering::SeqCst) {
+                    let at = *lock(&expires);
+                    if at.is_some_and(|at| at <= Instant::now()) {
                         let why = format!("nobody came in {} min", WAITS.as_secs() / 60);
-                        lock(&self.log).change(id, |row| (row.state, row.why) = (State::Expired, Some(why)));
+                        lock(&self.log).change(id, |row| {
+                            let before = row.why.take().map(|why| format!("; before: {why}"));
+                            (row.state, row.why) = (State::Expired, Some(why + &before.unwrap_or_default()));
+                        });
                         stop.store(true, Ordering::SeqCst);
                         return;
                     }
@@ -208,7 +221,7 @@ impl Transfers {
             let result = host.run(true, stop, &|_, event| match event {
                 HostEvent::Transfer(event) => {
                     if let Event::Begun { .. } = event {
-                        came.store(true, Ordering::SeqCst);
+                        *lock(&expires) = None;
                         *lock(&held) = self.place(stop);
                     }
                     self.heard(id, event);
@@ -217,6 +230,7 @@ impl Transfers {
                 // Its sender may come again.
                 HostEvent::Failed(error) => {
                     *lock(&held) = None;
+                    *lock(&expires) = Some(Instant::now() + WAITS);
                     lock(&self.log).change(id, |row| {
                         (row.state, row.why) = (State::Waiting, Some(error.to_string()));
                     });
@@ -244,9 +258,9 @@ impl Transfers {
     }
 
     /// The host's place for what moves bytes in bulk: tests wait for it, and what is measured meanwhile is loaded. A test that runs is waited for,
-    /// but no longer than one takes.
+    /// but no longer than one takes, or the other end would wait.
     fn place(&self, stop: &AtomicBool) -> Option<Held> {
-        let until = Instant::now() + self.bulk.plan.budget.test_max + LOOKS;
+        let until = Instant::now() + (self.bulk.plan.budget.test_max + LOOKS).min(PLACE_MAX);
         loop {
             let held = self.bulk.place.take(Use::Guest);
             if held.is_some() || until <= Instant::now() || stop.load(Ordering::SeqCst) {
@@ -286,7 +300,7 @@ impl Transfers {
             network: stats.lost_network,
             unknown: stats.lost_unknown,
         });
-        lock(&self.log).change(id, |row| {
+        lock(&self.log).finish(id, |row| {
             row.state = State::Done;
             row.why = None;
             (row.duration_s, row.goodput_bit_s, row.lost) = (Some(lasted_s), rate, lost);
@@ -357,8 +371,12 @@ fn new_id() -> Result<String, TransferError> {
 
 /// Directory below the state's: what was read of files whose sending was broken off.
 const MEMORY: &str = "sending";
-/// How long a line is good for, if nobody comes: two people and a paste.
+/// How long a line is good for, if nobody comes, or comes again after a failure: two people and a paste.
 const WAITS: Duration = Duration::from_mins(10);
+/// Longer tests are not waited for: the sender takes a receiver that has not answered for 15 s for one that UDP does not reach.
+const PLACE_MAX: Duration = Duration::from_secs(8);
+/// How late the end of one is seen while this station stops.
+const ENDS: Duration = Duration::from_millis(10);
 /// How often it is looked whether something has come or ended.
 const LOOKS: Duration = Duration::from_millis(100);
 /// Shorter transfers are start-up, and say little of the path: as of tests that are asked for.

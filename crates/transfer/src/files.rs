@@ -32,6 +32,7 @@ pub use journal::Journal;
 pub use kept::{Check, Kept, Node, Record};
 pub use manifest::{Entry, Kind, Manifest, ManifestError, Modified, Piece};
 pub use path::{PathError, RESERVED_PREFIX, check_path, check_target};
+pub use place::Placed;
 pub use source::Source;
 pub use tree::{GROUP_BYTES, Tree};
 pub use walk::{Notice, Special, WalkConfig};

@@ -98,7 +98,9 @@ impl Show {
 
     /// A transfer ended well.
     pub(crate) fn done(&self, number: u64, summary: &Summary) {
-        let transfer = self.remove(number);
+        let mut transfer = self.remove(number);
+        // Of a short transfer there was no progress to learn from.
+        transfer.course.seen = summary.seen;
         match &self.how {
             How::Json => self.print_json(number, json::done(summary, &transfer.course)),
             How::Quiet => {}

@@ -112,6 +112,13 @@ impl Log {
         }
     }
 
+    /// Changes one that ended well, also if it was to be ended when all was there but the names: that comes too late.
+    pub(crate) fn finish(&mut self, id: &str, change: impl FnOnce(&mut Row)) {
+        if let Some(row) = self.rows.iter_mut().rev().find(|row| row.id == id) {
+            change(row);
+        }
+    }
+
     pub(crate) fn get(&self, id: &str) -> Option<&Row> {
         self.rows.iter().rev().find(|row| row.id == id)
     }
@@ -144,6 +151,8 @@ mod tests {
         log.change("3", |row| row.state = State::Cancelled);
         log.change("3", |row| row.state = State::Done);
         assert_eq!(log.get("3").unwrap().state, State::Cancelled);
+        log.finish("3", |row| row.state = State::Done);
+        assert_eq!(log.get("3").unwrap().state, State::Done, "the files are there");
         log.add(Row::new("new".into(), "sender", 0.0, None));
         assert!(log.get("3").is_none() && log.get("0").is_some());
         assert_eq!((log.open(), log.newest()[0].id.as_str()), (ROWS_MAX, "new"));

@@ -8,8 +8,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fstat, fsync, futimens,
-    linkat, mkdirat, openat, renameat, renameat_with, statat, symlinkat, syncfs, unlinkat, utimensat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT, fchmod, fstat,
+    fsync, futimens, linkat, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat, syncfs,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -26,7 +27,16 @@ impl Destination {
     ///
     /// # Errors
     /// [`FileError::Incomplete`]; [`FileError::Digest`], and that file comes anew; what the system refuses.
-    pub fn finish(mut self, digests: &[[u8; 32]]) -> Result<(), FileError> {
+    pub fn finish(self, digests: &[[u8; 32]]) -> Result<(), FileError> {
+        self.give_names(digests)?.forget()
+    }
+
+    /// As [`finish`](Self::finish), but that it is done stays in the journal until it is [forgotten](Placed::forget): who does not know
+    /// that all is there may ask again until then, and is told so.
+    ///
+    /// # Errors
+    /// Those of [`finish`](Self::finish).
+    pub fn give_names(mut self, digests: &[[u8; 32]]) -> Result<Placed, FileError> {
         if self.missing() != 0 {
             return Err(FileError::Incomplete { missing: self.missing() });
         }
@@ -41,7 +51,46 @@ impl Destination {
             self.prepare()?;
         }
         self.place()?;
-        self.remove_partial()
+        Ok(Placed(self))
+    }
+
+    /// Whether each entry is there, under its own name or that of its partial file: what was given its name in a session before may have
+    /// been taken away since, or changed. Those that are not.
+    pub(super) fn lost(&mut self, made: &[u64]) -> Result<Vec<usize>, FileError> {
+        let manifest = Arc::clone(&self.manifest);
+        let mut lost = vec![];
+        for (index, entry) in manifest.entries().iter().enumerate() {
+            if entry.kind == Kind::Directory {
+                // One of this transfer's that nobody may enter hides what is in it.
+                if made.contains(&(index as u64)) && self.jail.kind(&entry.path)?.is_some() {
+                    self.make_directory(entry, true)?;
+                }
+                continue;
+            }
+            let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+            match statat(&self.partial, partial_name(index), nofollow) {
+                Ok(_) => continue,
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(FileError::io(&self.path, "read", error)),
+            }
+            let path = self.jail.shown(&entry.path);
+            let there = match self.jail.parent(&entry.path, false)? {
+                Some((parent, name)) => match statat(parent, name, nofollow) {
+                    Ok(stat) => match &entry.kind {
+                        Kind::Link { target } => readlinkat(parent, name, Vec::new())
+                            .is_ok_and(|there| there.as_bytes() == &target[..]),
+                        _ => is_same(&stat, entry),
+                    },
+                    Err(Errno::NOENT | Errno::NOTDIR) => false,
+                    Err(error) => return Err(FileError::io(path, "found", error)),
+                },
+                None => false,
+            };
+            if !there {
+                lost.push(index);
+            }
+        }
+        Ok(lost)
     }
 
     fn verify(&mut self, digests: &[[u8; 32]]) -> Result<(), FileError> {
@@ -232,6 +281,30 @@ impl Destination {
             Err(error) => Err(FileError::io(path, "given its name", error)),
         }
     }
+}
+
+/// All files have their names, and the journal says so.
+#[derive(Debug)]
+pub struct Placed(Destination);
+
+impl Placed {
+    /// Removes the journal: all who are to know that it is done know it.
+    ///
+    /// # Errors
+    /// What the system refuses; the files are there all the same.
+    pub fn forget(self) -> Result<(), FileError> {
+        self.0.remove_partial()
+    }
+}
+
+/// Whether it is the file that got this name, by its size and time.
+fn is_same(stat: &Stat, entry: &Entry) -> bool {
+    let Kind::File { size, .. } = &entry.kind else { return false };
+    let (seconds, nanos) = (stat.st_mtime, stat.st_mtime_nsec);
+    let Modified { seconds: own, nanos: fine } = entry.modified;
+    // FAT keeps two seconds, and some other file systems one.
+    let is_then = (seconds, nanos) == (own, fine.into()) || nanos == 0 && seconds.abs_diff(own) < 2;
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size as u64 == *size && is_then
 }
 
 /// When it was read last is not known here, and left.

@@ -144,7 +144,8 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
             }
             other => {
                 let what = special(other);
-                if config.special == Special::Refuse {
+                // What was named was meant.
+                if config.special == Special::Refuse || one.above.is_none() {
                     return Err(FileError::Special(one.at, what));
                 }
                 notices.push(Notice::Special(one.at, what));

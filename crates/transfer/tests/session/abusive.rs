@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use barograph_transfer::files::{FileError, Source, WalkConfig};
 use barograph_transfer::io::control::{Channel, Connector, ControlError, Message, Reason};
@@ -45,7 +46,10 @@ fn a_digest_that_is_wrong_leaves_nothing_and_can_be_tried_again() {
         assert!(matches!(channel.wait(&stop), Ok(Message::Accept { .. })));
         channel.send(&Message::Digests(vec![digest])).unwrap();
         match channel.wait(&stop) {
-            Ok(Message::Done) => assert!(is_right),
+            Ok(Message::Done) => {
+                assert!(is_right);
+                channel.close();
+            }
             Err(ControlError::Refused { reason: Reason::Digest, .. }) => assert!(!is_right),
             other => panic!("{other:?}"),
         }
@@ -69,6 +73,43 @@ fn who_reads_datagrams_that_are_too_short_is_refused() {
             Err(ControlError::Refused { reason: Reason::Protocol, .. }) => assert!(!is_taken),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+#[test]
+fn who_vanishes_before_it_hears_that_all_is_there_is_told_when_it_comes_again() {
+    let into = tempdir().unwrap();
+    let served = Served::new(config(into.path()), false);
+    let (stop, manifest) = (AtomicBool::new(false), manifest(0));
+    let file = into.path().join("file");
+    let digests = Message::Digests(vec![*blake3::hash(b"").as_bytes()]);
+    let entries = || fs::read_dir(into.path()).unwrap().count();
+    let begin = || {
+        let mut channel = connect(&served);
+        channel.send(&offer(manifest.clone())).unwrap();
+        assert!(matches!(channel.wait(&stop), Ok(Message::Accept { .. })));
+        channel.send(&digests).unwrap();
+        channel
+    };
+    // It dies without a word, once the file is there: whether before or after Done was said.
+    let dying = begin();
+    let mut looks = 0..PATIENCE.as_millis();
+    while !file.exists() && looks.next().is_some() {
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    drop(dying);
+    let _ = served.ended();
+    assert_eq!((file.exists(), entries()), (true, 2), "the file, and what is known of it");
+
+    for is_there in [true, false] {
+        if !is_there {
+            fs::remove_file(&file).unwrap();
+        }
+        let mut channel = begin();
+        assert!(matches!(channel.wait(&stop), Ok(Message::Done)));
+        channel.close();
+        served.ended().unwrap();
+        assert_eq!((file.exists(), entries()), (true, 1), "the file alone");
     }
 }
 

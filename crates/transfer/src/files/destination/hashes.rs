@@ -75,8 +75,21 @@ impl Destination {
                 tree.insert(node.level, node.index, node.value);
             }
         }
-        if self.placing.is_some() {
-            return Ok(());
+        if let Some(made) = self.placing.clone() {
+            let lost = self.lost(&made)?;
+            if lost.is_empty() {
+                return Ok(());
+            }
+            // Somebody took away, or changed, what had its name: it comes anew, as if it had never been here.
+            self.placing = None;
+            for entry in lost {
+                let of = self.manifest.range(entry);
+                if of.start < of.end {
+                    self.written.remove(of);
+                }
+                self.trees.remove(&entry);
+            }
+            return self.journal.replace(&self.kept());
         }
         let mut is_less = false;
         for (entry, found) in self.manifest.entries().iter().enumerate() {

@@ -18,7 +18,7 @@ use crate::io::seal::Secrets;
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
-    /// TLS, Hello and Welcome, however slowly bytes drip.
+    /// TLS, Hello and Welcome, however slowly bytes drip; and then from Welcome until an Offer begins to come.
     pub entry_max: Duration,
     /// A message, from its first byte on, may take this and its length at [`PACE`].
     pub message_max: Duration,
@@ -73,6 +73,8 @@ pub struct Channel {
     /// Since when something waits to be sent, and how many bytes were said since.
     out: Option<(Instant, usize)>,
     began: Instant,
+    /// When Welcome was said, or came.
+    let_in: Option<Instant>,
     heard: Instant,
     spoke: Instant,
 }
@@ -88,8 +90,8 @@ impl Channel {
     ) -> Result<Self, ControlError> {
         let now = Instant::now();
         Ok(Self {
-            peer: stream.peer_addr()?,
-            local: stream.local_addr()?,
+            peer: canonical(stream.peer_addr()?),
+            local: canonical(stream.local_addr()?),
             pipe: Pipe::new(stream, tls)?,
             end,
             phase: Phase::Start,
@@ -100,6 +102,7 @@ impl Channel {
             came: VecDeque::new(),
             out: None,
             began: now,
+            let_in: None,
             heard: now,
             spoke: now,
         })
@@ -147,6 +150,9 @@ impl Channel {
         let frame = encode(message)?;
         self.phase = next;
         let now = Instant::now();
+        if next == Phase::LetIn {
+            self.let_in.get_or_insert(now);
+        }
         self.spoke = now;
         let (since, bytes) = self.out.unwrap_or((now, 0));
         self.out = Some((since, bytes + frame.len()));
@@ -351,7 +357,7 @@ impl Channel {
     }
 
     /// What is waited for, since when, and for how long.
-    fn deadlines(&self) -> [Option<(&'static str, Instant, Duration)>; 4] {
+    fn deadlines(&self) -> [Option<(&'static str, Instant, Duration)>; 5] {
         let coming = self.coming.map(|since| {
             let length = head(&self.inbox, MANIFEST_BYTES_MAX).ok().flatten().map_or(0, |(_, length)| length);
             ("a message", since, self.allowance(length))
@@ -360,7 +366,9 @@ impl Channel {
         let entry = (!is_in).then_some(("the handshake", self.began, self.times.entry_max));
         let silence = is_in.then_some(("a sign of life", self.heard, self.times.silence_max));
         let out = self.out.map(|(since, bytes)| ("sending", since, self.allowance(bytes)));
-        [coming, entry, silence, out]
+        let is_mute = self.phase == Phase::LetIn && self.end == End::Receiver && coming.is_none();
+        let offer = self.let_in.filter(|_| is_mute).map(|since| ("an offer", since, self.times.entry_max));
+        [coming, entry, offer, silence, out]
     }
 
     /// How it ended; within a message, it was cut off.
@@ -368,6 +376,12 @@ impl Channel {
         let is_whole = self.inbox.is_empty();
         self.pipe.over.map(|over| if is_whole { over } else { Over::CutOff })
     }
+}
+
+/// An IPv4 address that came to a socket of both families is one of IPv4 (RFC 4291 §2.5.5.2).
+fn canonical(mut address: SocketAddr) -> SocketAddr {
+    address.set_ip(address.ip().to_canonical());
+    address
 }
 
 /// Reads in a row, of at most 4 KiB to 16 KiB each, before others get their turn.

@@ -84,7 +84,7 @@ impl<'a> Visit<'a> {
         let Agreed { writing, files, bytes, held_bytes, inflow } = self.agree(channel, offer)?;
         self.tell(Event::Begun { files, bytes, held_bytes });
         let begun = Instant::now();
-        let received = self.receive(channel, inflow);
+        let received = self.receive(channel, inflow, bytes);
         let destination = writing.close();
         let (digests, destination) = match (received, destination) {
             (Ok(digests), Some(destination)) => (digests, destination),
@@ -96,13 +96,31 @@ impl<'a> Visit<'a> {
         };
         let lasted = begun.elapsed();
         self.tell(Event::Verifying);
-        let finishing = spawn("files", move || Ok(destination.finish(&digests)?))?;
-        meanwhile(channel, finishing)?;
-        // All files have their names: that the sender may not hear of it changes nothing.
-        let _ = channel.send(&Message::Done);
+        let finishing = spawn("files", move || Ok(destination.give_names(&digests)?))?;
+        // Where the sender went meanwhile, it comes again, and the journal knows that all is there.
+        let placed = meanwhile(channel, finishing)?;
+        if self.is_heard(channel) {
+            // A journal that stays is of no harm: what it says is compared with the files before it is believed.
+            let _ = placed.forget();
+        }
         let lasted_all = self.began.elapsed();
         let (peer, seen) = (self.peer, self.seen());
         Ok(Summary { peer, files, bytes, held_bytes, lasted, lasted_all, seen, limit: None })
+    }
+
+    /// Says that all is done; whether the sender heard, which then ends the connection in order. If it did not, that changes nothing here.
+    fn is_heard(&self, channel: &mut Channel) -> bool {
+        let until = Instant::now() + HEARD_FOR;
+        if channel.send(&Message::Done).is_err() {
+            return false;
+        }
+        while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
+            match channel.receive(LOOK_EVERY) {
+                Ok(_) => {}
+                Err(error) => return matches!(error, ControlError::Closed),
+            }
+        }
+        false
     }
 
     fn offer(&self, channel: &mut Channel) -> Result<Offer, SessionError> {
@@ -183,14 +201,19 @@ impl<'a> Visit<'a> {
     }
 
     /// Receives all of it, and what it should be.
-    fn receive(&self, channel: &mut Channel, inflow: Inflow) -> Result<Vec<[u8; 32]>, SessionError> {
+    fn receive(
+        &self,
+        channel: &mut Channel,
+        inflow: Inflow,
+        bytes: u64,
+    ) -> Result<Vec<[u8; 32]>, SessionError> {
         let watch = Arc::clone(&self.watch);
         let work = spawn("flow", move || {
             inflow.run(&watch)?;
             Ok(())
         })?;
         let mut work = Some(work);
-        let told = self.attend(channel, &mut work);
+        let told = self.attend(channel, &mut work, bytes);
         self.watch.stop.store(true, Ordering::Relaxed);
         if let Some(work) = work {
             // It makes durable what came; what stopped it is known.
@@ -203,8 +226,10 @@ impl<'a> Visit<'a> {
         &self,
         channel: &mut Channel,
         work: &mut Option<JoinHandle<Result<(), SessionError>>>,
+        bytes: u64,
     ) -> Result<Vec<[u8; 32]>, SessionError> {
-        let (mut digests, mut durable_bytes) = (None, 0);
+        let (mut digests, mut durable_bytes, mut all_came) = (None, 0, None);
+        let hashing_max = SILENCE_MAX + Duration::from_secs(bytes / HASHED_BYTES_S);
         let (mut shown, mut said) = (Instant::now(), Instant::now());
         loop {
             check_stop(self.stop)?;
@@ -238,6 +263,10 @@ impl<'a> Visit<'a> {
                     }
                     ended => ended?,
                 }
+                all_came = Some(Instant::now());
+            }
+            if all_came.is_some_and(|at: Instant| hashing_max < at.elapsed()) {
+                return Err(SessionError::Protocol("it does not say what all files are".into()));
             }
             if work.is_none()
                 && let Some(digests) = digests.take()
@@ -291,6 +320,12 @@ const DATAGRAM_BYTES_MAX: u32 = 65_527;
 
 /// The control connection tells much earlier whether anyone is there: this is for a sender that pings, and sends nothing.
 const SILENCE_MAX: Duration = Duration::from_secs(600);
+
+/// A sender that is told of the end is gone at once: three retransmissions of TCP (RFC 6298 §2).
+const HEARD_FOR: Duration = Duration::from_secs(10);
+
+/// Bytes a second at which the slowest disks are read: a sender hashes what is here from before, and then says what all is.
+const HASHED_BYTES_S: u64 = 10_000_000;
 
 /// How often a sender is told what is durable: as often as it is made so.
 const DURABLE_EVERY: Duration = Duration::from_secs(1);

@@ -132,7 +132,7 @@ impl Host {
             let mut number = 0;
             while !stop.load(Ordering::Relaxed) && !is_over.load(Ordering::Relaxed) {
                 let Some(guest) = self.listener.accept(ACCEPT_FOR)? else { continue };
-                if transfers_max <= under_way.load(Ordering::Relaxed) {
+                if transfers_max <= under_way.load(Ordering::SeqCst) || is_over.load(Ordering::SeqCst) {
                     // Who comes in a crowd of a crowd is not even told.
                     if turning.load(Ordering::Relaxed) < TURNING_MAX {
                         turning.fetch_add(1, Ordering::Relaxed);
@@ -152,8 +152,9 @@ impl Host {
                 let visit = move || {
                     let on_event = &|event| on_event(number, event);
                     let ended = Visit::new(config, stop, on_event, &guest).run(guest);
-                    under_way.fetch_sub(1, Ordering::Relaxed);
-                    is_over.fetch_or(once && ended.is_ok(), Ordering::Relaxed);
+                    // In this order: nobody comes in between.
+                    is_over.fetch_or(once && ended.is_ok(), Ordering::SeqCst);
+                    under_way.fetch_sub(1, Ordering::SeqCst);
                     on_event(match ended {
                         Ok(summary) => HostEvent::Done(summary),
                         Err(error) => HostEvent::Failed(error),

@@ -93,7 +93,7 @@ fn frame_of_digests() -> Vec<u8> {
 
 #[test]
 fn pings_keep_it_open_and_silence_ends_it() {
-    let (mut sender, mut receiver) = hasty_pair(HASTE);
+    let (mut sender, mut receiver) = hasty_pair(Times { entry_max: SOON, ..HASTE });
     let until = Instant::now() + 2 * HASTE.silence_max;
     while Instant::now() < until {
         assert_eq!(sender.receive(Duration::from_millis(20)).unwrap(), None);
@@ -102,6 +102,21 @@ fn pings_keep_it_open_and_silence_ends_it() {
     // The receiver hangs.
     let error = sender.receive(SOON).unwrap_err();
     assert!(matches!(error, ControlError::Late { what: "a sign of life", .. }), "{error}");
+}
+
+#[test]
+fn who_is_let_in_and_pings_but_offers_nothing_is_not_waited_for() {
+    let (mut sender, mut receiver) = hasty_pair(HASTE);
+    let asked = Instant::now();
+    let error = loop {
+        let _ = sender.receive(Duration::from_millis(5));
+        match receiver.receive(Duration::from_millis(5)) {
+            Ok(None) => assert!(asked.elapsed() < SOON),
+            Ok(other) => panic!("{other:?}"),
+            Err(error) => break error,
+        }
+    };
+    assert!(matches!(error, ControlError::Late { what: "an offer", .. }), "{error}");
 }
 
 #[test]
