@@ -39,6 +39,9 @@ bench:
 	cargo bench -p barograph-loss --bench cost
 	cargo bench -p barograph-transfer --bench receiver
 	cargo bench -p barograph-transfer --bench sender
+	cargo bench -p barograph-transfer --features files --bench files
+	cargo bench -p barograph-transfer --features io --bench socket
+	cargo bench -p barograph-transfer --features io --bench flow
 
 # Score the forecasts on a folder of series of your own.
 lab:

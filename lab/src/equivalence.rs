@@ -10,7 +10,7 @@ mod collect;
 #[cfg(target_os = "linux")]
 mod figures;
 #[cfg(target_os = "linux")]
-mod hosts;
+pub(crate) mod hosts;
 #[cfg(target_os = "linux")]
 mod link;
 #[cfg(target_os = "linux")]

@@ -17,6 +17,7 @@ mod report;
 mod score;
 mod signatures;
 mod transfer;
+mod transfer_real;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -55,6 +56,8 @@ enum Experiment {
     Signatures(signatures::Args),
     /// What each way to set a transfer's rate makes of a path, a busy host and other flows, in virtual time.
     Transfer(transfer::Args),
+    /// What transfers make of real sockets between two hosts of this machine, beside other programs on the same links; needs root.
+    TransferReal(transfer_real::Args),
 }
 
 fn main() -> ExitCode {
@@ -71,6 +74,7 @@ fn main() -> ExitCode {
         Experiment::Reduction(args) => reduction::run(&args),
         Experiment::Signatures(args) => signatures::run(&args),
         Experiment::Transfer(args) => transfer::run(&args),
+        Experiment::TransferReal(args) => transfer_real::run(&args),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

@@ -5,11 +5,11 @@ mod cut;
 mod files;
 mod goals;
 #[cfg(target_os = "linux")]
-mod host;
+pub(crate) mod host;
 mod kind;
 #[cfg(target_os = "linux")]
 mod make;
-mod plan;
+pub(crate) mod plan;
 #[cfg(target_os = "linux")]
 mod receiver;
 #[cfg(target_os = "linux")]

@@ -72,16 +72,29 @@ const START_S: u64 = 5;
 /// What a part found: as text, and a value for each row.
 #[derive(Debug)]
 pub(crate) struct Table {
-    text: String,
-    rows: Vec<Value>,
+    pub(crate) text: String,
+    pub(crate) rows: Vec<Value>,
 }
 
 impl Table {
     /// A title, a line below it, and rows of cells under their names; `numbers` are what the rows hold.
-    fn new(title: &str, legend: &str, header: &[&str], cells: Vec<Vec<String>>, numbers: Vec<Value>) -> Self {
+    pub(crate) fn new(
+        title: &str,
+        legend: &str,
+        header: &[&str],
+        cells: Vec<Vec<String>>,
+        numbers: Vec<Value>,
+    ) -> Self {
         let header: Vec<String> = header.iter().map(|&name| name.to_owned()).collect();
         let all: Vec<Vec<String>> = std::iter::once(header).chain(cells).collect();
         Self { text: format!("\n## {title}\n\n{legend}\n\n{}", aligned(&all)), rows: numbers }
+    }
+
+    /// With lines below it.
+    pub(crate) fn with(mut self, lines: &[String]) -> Self {
+        self.text += "\n";
+        self.text += &lines.concat();
+        self
     }
 }
 
@@ -107,7 +120,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 }
 
 /// A share in percent, without the sign.
-fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     let percent = 100.0 * share;
     if percent < 0.995 && 0.0 < percent { format!("{percent:.2}") } else { format!("{percent:.1}") }
 }

@@ -194,6 +194,7 @@ const TITLES = {
   response_time: 'Response time',
   goodput: 'Goodput',
   goodput_down: 'Goodput down',
+  transfer: 'Transfer',
   cpu_available: 'CPU available',
   memory_free: 'Memory free',
 };

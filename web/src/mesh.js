@@ -234,5 +234,5 @@ const LOST_S = 86_400;
 // So few leave room for the others, also when they are more; an outage should be seen as it happens.
 const LOST_MAX = 10;
 // Which comes first of quantities that as many pairs have.
-const FIRST = ['rtt', 'rtt_udp', 'loss', 'goodput', 'goodput_down'];
+const FIRST = ['rtt', 'rtt_udp', 'loss', 'goodput', 'goodput_down', 'transfer'];
 const SITE = 'local:';

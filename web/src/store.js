@@ -222,4 +222,5 @@ const ORDER = [
   'response_time',
   'goodput',
   'goodput_down',
+  'transfer',
 ];

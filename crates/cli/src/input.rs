@@ -290,7 +290,7 @@ fn header(text: &str) -> Option<Format> {
 }
 
 /// What a system's error says, without its number, which tells a reader nothing.
-pub(crate) fn cause(error: &io::Error) -> String {
+pub fn cause(error: &io::Error) -> String {
     let text = error.to_string();
     let end = text.find(" (os error").unwrap_or(text.len());
     text[..end].to_owned()

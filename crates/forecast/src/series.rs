@@ -101,6 +101,8 @@ impl Quantity {
     pub const GOODPUT: Self = Self(Cow::Borrowed("goodput"));
     /// Application bytes per time from target to source, in bit/s.
     pub const GOODPUT_DOWN: Self = Self(Cow::Borrowed("goodput_down"));
+    /// Bytes of files per time of a transfer by datagrams, from source to target, in bit/s.
+    pub const TRANSFER: Self = Self(Cow::Borrowed("transfer"));
     /// Share of one processor that a new process would get, 0 to 1.
     pub const CPU_AVAILABLE: Self = Self(Cow::Borrowed("cpu_available"));
     /// Memory that a new process could use without swapping, in bytes.
@@ -142,7 +144,7 @@ impl Quantity {
         match self.as_str() {
             "rtt" | "rtt_tls" | "rtt_nagle" | "rtt_loaded" | "rtt_udp" | "connect" | "first_byte"
             | "response_time" => "s",
-            "goodput" | "goodput_down" => "bit/s",
+            "goodput" | "goodput_down" | "transfer" => "bit/s",
             "loss" | "cpu_available" => "ratio",
             "memory_free" => "bytes",
             _ => "",

@@ -18,6 +18,8 @@ mod read;
 mod sites;
 mod stream;
 mod targets;
+#[cfg(target_os = "linux")]
+mod transfers;
 mod upgrade;
 
 use std::net::SocketAddr;
@@ -46,6 +48,8 @@ use crate::recorder::Inbox;
 use crate::seats::Seats;
 use crate::sites::Sites;
 use crate::targets::Targets;
+#[cfg(target_os = "linux")]
+use crate::transfer::Transfers;
 
 pub(crate) use engine::Served;
 pub(crate) use guard::{Channel, Peer};
@@ -71,6 +75,8 @@ pub(crate) struct Shared {
     pub(crate) desk: Desk,
     pub(crate) sites: Arc<Sites>,
     pub(crate) bulk: Arc<Bulk>,
+    #[cfg(target_os = "linux")]
+    pub(crate) transfers: Arc<Transfers>,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
     pub(crate) echo: Arc<Echo>,
@@ -116,6 +122,11 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/metrics", get(read::metrics)),
         ("/healthz", get(read::health)),
     ];
+    #[cfg(target_os = "linux")]
+    routes.extend([
+        ("/v1/transfers", get(transfers::list).post(transfers::send).delete(transfers::cancel)),
+        ("/v1/transfers/lines", post(transfers::receive)),
+    ]);
     routes.extend(engine::routes());
     routes
 }

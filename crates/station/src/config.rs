@@ -6,6 +6,7 @@
 mod echo;
 mod file;
 mod mesh;
+mod transfer;
 mod value;
 
 use std::net::SocketAddr;
@@ -20,6 +21,7 @@ pub use echo::EchoConfig;
 pub use file::{Place, nearest};
 pub(crate) use mesh::{BULK_BYTES_MIN, local_group, unset_group};
 pub use mesh::{BulkWith, MeshConfig};
+pub use transfer::TransferConfig;
 pub use value::Value;
 
 /// All settings of a station. The defaults are in [`Config::default`]; `docs/barograph.toml` explains each.
@@ -75,6 +77,8 @@ pub struct Config {
     pub echo: EchoConfig,
     /// The station's part in a mesh.
     pub mesh: MeshConfig,
+    /// Files that are sent and received when somebody asks.
+    pub transfer: TransferConfig,
     /// Certificate chain, PEM.
     pub tls_certificate: Option<PathBuf>,
     /// Private key, PEM.
@@ -111,6 +115,7 @@ impl Default for Config {
             spool_records_max: 100_000,
             echo: EchoConfig::default(),
             mesh: MeshConfig::default(),
+            transfer: TransferConfig::default(),
             tls_certificate: None,
             tls_key: None,
             targets: Vec::new(),
@@ -333,9 +338,11 @@ impl Config {
             "tls.certificate" => value.path().map(|v| self.tls_certificate = Some(v)),
             "tls.key" => value.path().map(|v| self.tls_key = Some(v)),
             _ => {
-                return match key.strip_prefix("mesh.") {
-                    Some(key) => self.mesh.assign(key, value),
-                    None => self.echo.assign(key.strip_prefix("echo.")?, value),
+                return match key.split_once('.')? {
+                    ("mesh", key) => self.mesh.assign(key, value),
+                    ("echo", key) => self.echo.assign(key, value),
+                    ("transfer", key) => self.transfer.assign(key, value),
+                    _ => None,
                 };
             }
         };
@@ -427,6 +434,12 @@ pub const KEYS: &[&str] = &[
     "mesh.bulk_iperf3_port",
     "tls.certificate",
     "tls.key",
+    "transfer.send",
+    "transfer.receive",
+    "transfer.bytes_max",
+    "transfer.transfers_max",
+    "transfer.ports",
+    "transfer.replace",
 ];
 
 /// The port that a station listens on unless told otherwise: the standard atmosphere, 1013.2 hPa.

@@ -20,6 +20,8 @@ pub mod surroundings;
 pub mod target;
 pub mod timetable;
 pub mod tls;
+#[cfg(target_os = "linux")]
+mod transfer;
 
 pub mod hub;
 
@@ -44,7 +46,7 @@ mod targets;
 mod testing;
 
 pub(crate) use api::unit;
-pub use config::{Config, ConfigError, EchoConfig, MeshConfig, Sources};
+pub use config::{Config, ConfigError, EchoConfig, MeshConfig, Sources, TransferConfig};
 pub use mesh::{Engines, Kind, Spool};
 pub use signals::Signal;
 pub use station::{StartError, Station, open_archive};

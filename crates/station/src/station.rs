@@ -29,6 +29,8 @@ use crate::sites::{Sites, Standing};
 use crate::target::{Provenance, Secret, Target};
 use crate::targets::{Targets, TargetsError};
 use crate::tls::{self, TlsError};
+#[cfg(target_os = "linux")]
+use crate::transfer::Transfers;
 use crate::{state, surroundings};
 
 /// A running station.
@@ -222,6 +224,9 @@ impl Station {
             Desk::new(host.clone(), Arc::clone(&board), Arc::clone(&engines.engine), Arc::clone(&bank));
         let mesh = (config.mesh.clone(), config.state.as_path());
         let sites = Sites::new(host.clone(), mesh, Arc::clone(&board), desk.clone(), Arc::clone(&bank));
+        #[cfg(target_os = "linux")]
+        let transfers =
+            Transfers::new(host.clone(), &config.state, Arc::clone(&bulk), Arc::clone(&board), inbox.clone());
         let (stopping, stopped) = watch::channel(false);
         let echo = Arc::new(Echo::new(
             &config.echo,
@@ -249,6 +254,8 @@ impl Station {
             desk,
             sites: Arc::new(sites),
             bulk: Arc::clone(&bulk),
+            #[cfg(target_os = "linux")]
+            transfers,
             token,
             responder,
             echo: Arc::clone(&echo),
@@ -328,6 +335,8 @@ impl Station {
         // First of all, so that peers do not take what stops for what fails.
         self.keeper.stop();
         self.tester.stop();
+        #[cfg(target_os = "linux")]
+        self.shared.transfers.stop(deadline);
         let prober = lock(&self.prober).take();
         if let Some(prober) = prober {
             prober.stop();

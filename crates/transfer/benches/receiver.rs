@@ -4,6 +4,7 @@
 //! head, of taking it, and of the feedback, encoded, with its datagrams and bytes (sealed, IP and UDP apart) for 100 packets; in order, where one of a hundred is lost at random and sent again a round trip later,
 //! and where neighbours change places. A round trip is 2 ms, and 3 million packets a second come.
 
+#![allow(clippy::unwrap_used)]
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
 use std::hint::black_box;
@@ -87,7 +88,7 @@ fn report(receiver: &mut Receiver, now: Duration, out: &mut Vec<u8>) {
 
 fn receiver() -> Receiver {
     let config = ReceiverConfig { feedback_bytes_max: 1_400 };
-    Receiver::new(config, 1 << 40, RangeSet::new())
+    Receiver::new(config, 1 << 40, RangeSet::new()).unwrap()
 }
 
 fn datagram(arrival: &Arrival) -> Vec<u8> {

@@ -47,6 +47,11 @@ pub trait Controller: Debug + Send {
 
     /// Bytes that may be under way; `u64::MAX` where the rate alone limits.
     fn window_bytes(&self) -> u64;
+
+    /// Whether what the receiver's host drains keeps the rate down ([`Governor`]).
+    fn is_capped(&self) -> bool {
+        false
+    }
 }
 
 /// What a feedback showed.
@@ -54,6 +59,8 @@ pub trait Controller: Debug + Send {
 pub struct Seen<'a> {
     /// Round trips.
     pub rtt: Rtt,
+    /// The round trip that this feedback measured, as `rtt.latest` has it; `None` where it measured none.
+    pub round_trip: Option<Duration>,
     /// Round trips in packets so far: grows by one when a packet is acknowledged that was sent after the last such (BBR's rounds).
     pub round: u64,
     /// Packets that this feedback acknowledged first, and their bytes.
@@ -68,7 +75,7 @@ pub struct Seen<'a> {
     pub delivery: Option<Delivery>,
     /// Losses whose cause became known, in order of their numbers; not those of the host.
     pub losses: &'a [Loss],
-    /// Highest packet number settled – acknowledged or lost – plus one, less the packets the host lost below it: counts loss intervals.
+    /// Packets settled so far – acknowledged, or lost and told of – but not those that the host lost: counts loss intervals.
     pub settled_packets: u64,
     /// Packets newly known to be lost by the receiving host: they cap the rate ([`Governor`]), and are no congestion.
     pub host_lost_packets: u64,

@@ -11,11 +11,20 @@ use std::time::Duration;
 use rangemap::RangeSet;
 
 use crate::wire::{DataHead, Feedback, Header, Kind, Note};
-use crate::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal};
+use crate::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal, TooLong};
 
 #[cfg(feature = "files")]
 pub use self::files::{fuzz_journal, fuzz_manifest};
 pub use self::sender::fuzz_sender;
+
+/// Decodes `data` as a frame of the control connection; what is accepted is written again as it was.
+///
+/// # Panics
+/// When a decoder breaks a promise.
+#[cfg(feature = "io")]
+pub fn fuzz_control(data: &[u8]) {
+    crate::io::control::fuzz(data);
+}
 
 /// Decodes `data` as a datagram, and as the body of every kind; what is accepted is written again as it was.
 ///
@@ -60,7 +69,8 @@ pub fn fuzz_receiver(data: &[u8]) {
     let mut bytes = data.iter().copied();
     let mut next = || bytes.next();
     let (Some(object), Some(held)) = (next(), next()) else { return };
-    let mut checked = Checked::new(u64::from(object) << 4, (u64::from(held) << 3, u64::from(held) << 4));
+    let held = (u64::from(held) << 3, u64::from(held) << 4);
+    let Ok(mut checked) = Checked::new(u64::from(object) << 4, held) else { return };
     while let Some(step) = next() {
         let arg = u64::from(next().unwrap_or(0));
         checked.step(match step % 12 {
@@ -154,7 +164,10 @@ pub struct Checked {
 
 impl Checked {
     /// Of an object of which the bytes `held.0..held.1` are there already, as far as it has them.
-    pub fn new(object_bytes: u64, held: (u64, u64)) -> Self {
+    ///
+    /// # Errors
+    /// The object is too long for any receiver.
+    pub fn new(object_bytes: u64, held: (u64, u64)) -> Result<Self, TooLong> {
         let mut set = RangeSet::new();
         let mut bits = vec![false; object_bytes as usize];
         if held.0 < held.1 {
@@ -162,8 +175,8 @@ impl Checked {
             bits.iter_mut().take(held.1 as usize).skip(held.0 as usize).for_each(|bit| *bit = true);
         }
         let config = ReceiverConfig { feedback_bytes_max: FEEDBACK_BYTES_MAX };
-        Self {
-            receiver: Receiver::new(config, object_bytes, set),
+        Ok(Self {
+            receiver: Receiver::new(config, object_bytes, set)?,
             object_bytes,
             now: Duration::ZERO,
             drops: u32::MAX - 50,
@@ -175,7 +188,7 @@ impl Checked {
             newest: None,
             packets: 0,
             held: bits,
-        }
+        })
     }
 
     /// Does it, and looks at what comes of it.
@@ -364,5 +377,7 @@ mod tests {
             replay("manifest", fuzz_manifest);
             replay("journal", fuzz_journal);
         }
+        #[cfg(feature = "io")]
+        replay("control", fuzz_control);
     }
 }

@@ -1,11 +1,12 @@
 //! Bulk data by datagrams (Dickens §2, FOBS), as pure state machines: events and the time come in, datagrams and deadlines go out; no
-//! clock, no socket, no file but in the feature `files`.
+//! clock and no socket but in the feature `io`, no file but in `files`.
 //!
 //! - A [`Sender`] says which range of the object the next packet carries and when, and learns from [`Feedback`].
 //! - A [`Receiver`] says which part of a packet is new, and what to report: which packets came, and what is known of each gap.
 //! - A [`Controller`] sets the rate; an [`Ear`] tells it which losses were the network's.
 //! - [`wire`] is what travels, byte for byte (`docs/spec/transfer.md`).
 //! - With the feature `files` (Linux), `files` makes one object of many files, and files of an object again.
+//! - With the feature `io` (Linux), `io` sends them from end to end, over UDP beside a TLS connection.
 //!
 //! Times are [`Duration`](std::time::Duration)s since an epoch that the caller chooses, the same for all calls of one value; they never
 //! decrease from call to call. Packet numbers are never used twice: a range that is sent again travels under a new one, so that numbers
@@ -18,6 +19,9 @@ mod ear;
 pub mod files;
 #[doc(hidden)]
 pub mod fuzzing;
+#[cfg(feature = "io")]
+#[expect(clippy::disallowed_methods, reason = "the io shell is where the clock is read")]
+pub mod io;
 mod pacer;
 #[doc(hidden)]
 pub mod pair;
@@ -30,8 +34,19 @@ pub use controller::Controller;
 pub use ear::{Ear, Heard, Missing, Moment};
 pub use receiver::{Arrival, Fresh, Receiver, ReceiverConfig, Refusal};
 pub use rtt::Rtt;
-pub use sender::{Packet, Sender, SenderConfig, Stats, Violation};
+pub use sender::{Limit, Packet, Sender, SenderConfig, Stats, Violation};
 pub use wire::Feedback;
+
+/// An object is longer than places in it can say ([`wire::NUMBER_MAX`] bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("an object of {0} bytes, where 2^62 - 1 is the most")]
+pub struct TooLong(pub u64);
+
+impl TooLong {
+    fn check(object_bytes: u64) -> Result<(), Self> {
+        if wire::NUMBER_MAX < object_bytes { Err(Self(object_bytes)) } else { Ok(()) }
+    }
+}
 
 /// Nanoseconds of a time, saturating after 584 years.
 pub(crate) fn nanos(time: std::time::Duration) -> u64 {

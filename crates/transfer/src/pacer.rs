@@ -38,6 +38,13 @@ impl Pacer {
         self.tokens = self.tokens.min(self.burst());
     }
 
+    /// Full packets have so many bytes from now on.
+    pub(crate) fn set_packet(&mut self, packet_bytes: u64) {
+        self.packet = packet_bytes as f64;
+        self.rate = self.possible(self.rate);
+        self.tokens = self.tokens.clamp(-self.burst(), self.burst());
+    }
+
     /// Bytes a second, as they are paced.
     pub(crate) fn rate(&self) -> f64 {
         self.rate
@@ -105,7 +112,7 @@ const QUANTUM_S: f64 = 0.125e-3;
 /// What UDP_SEGMENT takes in one call: above 4 Gbit/s a quantum is that.
 const SEGMENTS_BYTES: f64 = 65_536.0;
 /// A controller that stops must still hear that the path is back; RFC 5348 §4.3 has 64 s (t_mbi), for a protocol that does not end.
-const INTERVAL_MAX_S: f64 = 4.0;
+pub(crate) const INTERVAL_MAX_S: f64 = 4.0;
 /// Times are whole nanoseconds, which a division hits by rounding.
 const TOLERANCE_BYTES: f64 = 1e-3;
 

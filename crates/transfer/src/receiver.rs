@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use rangemap::RangeSet;
 
-use crate::wire::{Echo, Evidence, Feedback, Note, Totals};
+use crate::TooLong;
+use crate::wire::{Echo, Evidence, Feedback, HEADER_BYTES, Note, Totals};
 use delay::LeastDelay;
 use drain::Drain;
 use held::Held;
@@ -38,7 +39,8 @@ pub struct Arrival {
     pub range: Range<u64>,
     /// What the sender told beside.
     pub note: Option<Note>,
-    /// When it came, by the kernel's timestamp where there is one.
+    /// When it came, by the kernel's timestamp where there is one, as a time since the epoch of all other calls: not later than the next
+    /// `now`, and never before the last packet's.
     pub at: Duration,
     /// Whether it was marked as congested (RFC 3168); `None` where that is not seen.
     pub is_marked: Option<bool>,
@@ -91,7 +93,7 @@ pub enum Refusal {
 /// use rangemap::RangeSet;
 ///
 /// let config = ReceiverConfig { feedback_bytes_max: 1200 };
-/// let mut receiver = Receiver::new(config, 3000, RangeSet::new());
+/// let mut receiver = Receiver::new(config, 3000, RangeSet::new())?;
 /// let at = Duration::from_millis(40);
 /// let first =
 ///     Arrival { number: 0, sent_us: 7, range: 0..1000, note: None, at, is_marked: None, drops: Some(0) };
@@ -103,6 +105,7 @@ pub enum Refusal {
 /// let [before, behind] = feedback.runs[..] else { panic!("one gap") };
 /// assert_eq!((before.received, before.missing, behind.received), (1, 1, 1));
 /// assert_eq!(before.evidence.host_drops, Some(true));
+/// # Ok::<(), barograph_transfer::TooLong>(())
 /// ```
 #[derive(Debug)]
 pub struct Receiver {
@@ -142,8 +145,12 @@ struct Round {
 
 impl Receiver {
     /// Waits for an object of `object_bytes`, of which it has `held` already.
-    pub fn new(config: ReceiverConfig, object_bytes: u64, held: RangeSet<u64>) -> Self {
-        Self {
+    ///
+    /// # Errors
+    /// The object is longer than places in it can say.
+    pub fn new(config: ReceiverConfig, object_bytes: u64, held: RangeSet<u64>) -> Result<Self, TooLong> {
+        TooLong::check(object_bytes)?;
+        Ok(Self {
             feedback_bytes_max: config.feedback_bytes_max.max(Feedback::BYTES_MIN),
             object_bytes,
             held: Held::new(object_bytes, held),
@@ -156,7 +163,7 @@ impl Receiver {
             totals: Totals::default(),
             schedule: Schedule::default(),
             round: None,
-        }
+        })
     }
 
     /// Takes a packet: what of it is new, to be written at its place.
@@ -208,24 +215,34 @@ impl Receiver {
         self.drain.limit(bytes_s);
     }
 
+    /// The way back takes no longer datagrams than with so many bytes, header and seal apart; fewer than [`Feedback::BYTES_MIN`] are taken for
+    /// that.
+    pub fn limit_feedback(&mut self, bytes_max: usize) {
+        self.feedback_bytes_max = self.feedback_bytes_max.min(bytes_max.max(Feedback::BYTES_MIN));
+    }
+
     /// The next feedback, if one is due at `now`; call until it gives none.
     ///
     /// Each fits a datagram of the configured size. A round of them tells of all packets from the floor on, or, where more bytes would be sent
-    /// than came, of the first.
+    /// than came, of the first: of one run at least.
     #[must_use]
     pub fn poll_feedback(&mut self, now: Duration) -> Option<Feedback> {
-        let round = match self.round {
-            Some(round) => round,
+        let (round, bytes_max) = match self.round {
+            Some(round) => (round, self.feedback_bytes_max),
             None if self.schedule.due()? <= now => {
                 self.schedule.begin(now);
-                Round { at: self.numbers.floor(), end: self.numbers.next() }
+                let earned = usize::try_from(self.schedule.credit_bytes()).unwrap_or(usize::MAX);
+                let earned = earned.saturating_sub(HEADER_BYTES);
+                let bytes_max = self.feedback_bytes_max.min(earned.max(Feedback::BYTES_MIN));
+                (Round { at: self.numbers.floor(), end: self.numbers.next() }, bytes_max)
             }
             None => return None,
         };
-        let feedback = self.feedback(now, round.at.max(self.numbers.floor()));
-        self.schedule.on_datagram();
+        let feedback = self.feedback(now, round.at.max(self.numbers.floor()), bytes_max);
+        self.schedule.on_datagram(HEADER_BYTES + feedback.bytes());
         let at = feedback.end();
-        let goes_on = at < round.end && self.schedule.spend(self.feedback_bytes_max);
+        let next = (HEADER_BYTES + self.feedback_bytes_max) as u64;
+        let goes_on = at < round.end && next <= self.schedule.credit_bytes();
         self.round = goes_on.then_some(Round { at, ..round });
         Some(feedback)
     }
@@ -277,8 +294,8 @@ impl Receiver {
         Ok(fresh)
     }
 
-    /// A datagram of feedback from number `at` on.
-    fn feedback(&self, now: Duration, at: u64) -> Feedback {
+    /// A datagram of feedback from number `at` on, of so many bytes at most but with one run.
+    fn feedback(&self, now: Duration, at: u64, bytes_max: usize) -> Feedback {
         let held_us = now.saturating_sub(self.newest_at).as_micros();
         let held_us = u32::try_from(held_us).unwrap_or(u32::MAX);
         let mut feedback = Feedback {
@@ -287,8 +304,8 @@ impl Receiver {
             echo: self.newest.map(|newest| Echo { held_us, ..newest }),
             totals: Totals { drain_bytes_s: self.drain.bytes_s(), ..self.totals },
         };
-        let room = self.feedback_bytes_max.saturating_sub(feedback.head_len());
-        (feedback.runs, _) = self.numbers.runs(at, room);
+        let room = bytes_max.saturating_sub(feedback.head_len());
+        feedback.runs = self.numbers.runs(at, room);
         feedback
     }
 }

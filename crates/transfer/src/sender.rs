@@ -7,6 +7,7 @@ mod numbers;
 mod object;
 mod path;
 mod reorder;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod timers;
@@ -24,8 +25,8 @@ use self::path::Path;
 use self::reorder::Reorder;
 use self::timers::Timers;
 use crate::pacer::Pacer;
-use crate::wire::{Feedback, Note};
-use crate::{Controller, Ear, Rtt, nanos};
+use crate::wire::{Feedback, NOTE_BYTES, Note};
+use crate::{Controller, Ear, Rtt, TooLong, nanos};
 
 /// What a sender is made of.
 #[derive(Clone, Copy, Debug)]
@@ -62,6 +63,22 @@ pub enum Violation {
     /// It took back an acknowledgement, or its totals fell.
     #[error("the receiver took back what it had said")]
     TakenBack,
+}
+
+/// What keeps a sender from sending more at a moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Limit {
+    /// The controller's rate; where that is infinite, only how often [`Sender::poll_packet`] is called.
+    Rate,
+    /// What the receiver's host drains ([`crate::controller::Governor`]).
+    Drain,
+    /// The controller's window: so much is under way as it allows.
+    Window,
+    /// The memory for packets under way ([`Sender::PACKETS_MAX`]).
+    Memory,
+    /// There is nothing to send: all of the object is under way, or there.
+    Object,
 }
 
 /// What happened so far.
@@ -124,14 +141,18 @@ impl Sender {
     pub const PACKETS_MAX: usize = PACKETS_MAX;
 
     /// Sends an object of `object_bytes`, of which the receiver has `held` already.
+    ///
+    /// # Errors
+    /// The object is longer than places in it can say.
     pub fn new(
         config: SenderConfig,
         object_bytes: u64,
         held: &RangeSet<u64>,
         controller: Box<dyn Controller>,
-    ) -> Self {
+    ) -> Result<Self, TooLong> {
+        TooLong::check(object_bytes)?;
         let (payload, overhead) = (u64::from(config.payload_bytes.max(1)), u64::from(config.overhead_bytes));
-        Self {
+        Ok(Self {
             payload,
             overhead,
             object: Object::new(object_bytes, held),
@@ -154,6 +175,35 @@ impl Sender {
             news: News::default(),
             controller,
             stats: Stats::default(),
+        })
+    }
+
+    /// From now on a full packet carries so many bytes of the object (0 counts as 1): the path takes less than was thought, or more.
+    ///
+    /// Packets under way stay as they are; what of them is lost is cut anew. The controller hears of it with the next feedback.
+    pub fn set_payload_bytes(&mut self, payload_bytes: u32) {
+        self.payload = u64::from(payload_bytes.max(1));
+        self.pacer.set_packet(self.full_bytes());
+    }
+
+    /// Bytes of the object in a full packet.
+    pub fn payload_bytes(&self) -> u32 {
+        // A payload has 32 bits.
+        self.payload as u32
+    }
+
+    /// What keeps it from sending more just now.
+    pub fn limit(&self) -> Limit {
+        if !self.object.has_some() {
+            Limit::Object
+        } else if self.is_full() {
+            Limit::Memory
+        } else if !self.has_room() {
+            Limit::Window
+        } else if self.controller.is_capped() {
+            Limit::Drain
+        } else {
+            Limit::Rate
         }
     }
 
@@ -178,8 +228,26 @@ impl Sender {
         if !self.has_room() || !self.pacer.is_ready(now) {
             return None;
         }
-        let (range, _) = self.object.take(self.payload)?;
+        let range = self.object.take(self.room(now))?;
         Some(self.send(now, range))
+    }
+
+    /// What goes next, in one packet or in several, if nothing is lost before: what was lost, or else what was never sent.
+    ///
+    /// A caller that reads ahead looks here whether it has it at hand, and where not, calls [`Sender::hold_back`] instead of
+    /// [`Sender::poll_packet`]. Probes may carry something else.
+    pub fn next_range(&self) -> Option<Range<u64>> {
+        self.object.next()
+    }
+
+    /// The first range at or behind `from` that was never sent and that the receiver does not have; empty where there is none.
+    pub fn unsent(&self, from: u64) -> Range<u64> {
+        self.object.unsent(from)
+    }
+
+    /// What goes next is not at hand: it is not the path that keeps it back.
+    pub fn hold_back(&mut self) {
+        self.path.limit(self.book.in_flight_bytes());
     }
 
     /// Takes a feedback, of which `number` is the datagram's: an older one adds what it acknowledges, and nothing else; one that says nothing new
@@ -224,50 +292,6 @@ impl Sender {
         self.time_out(now);
     }
 
-    /// Whether all of the object was acknowledged.
-    pub fn is_done(&self) -> bool {
-        self.object.is_there()
-    }
-
-    /// What happened so far.
-    pub fn stats(&self) -> Stats {
-        self.stats
-    }
-
-    /// Round trips so far.
-    pub fn rtt(&self) -> Rtt {
-        self.rtt
-    }
-
-    /// Bytes a second at which packets are spread, headers included; infinite where the window alone limits.
-    pub fn rate_bytes_s(&self) -> f64 {
-        self.pacer.rate()
-    }
-
-    /// Bytes under way, headers included.
-    pub fn in_flight_bytes(&self) -> u64 {
-        self.book.in_flight_bytes()
-    }
-
-    /// How long nothing new was heard, since the first packet and until all is done: whether to give up is the caller's to decide.
-    pub fn silence(&self, now: Duration) -> Duration {
-        if self.is_done() { Duration::ZERO } else { self.timers.silence(now) }
-    }
-
-    /// How often the classifier looked at the window.
-    pub fn looks(&self) -> u64 {
-        self.ear.as_ref().map_or(0, |ear| ear.looks())
-    }
-
-    /// Packets and bytes under way, as they are counted and as the packets kept add up to; and how many are kept.
-    pub(crate) fn kept(&self) -> ([(u64, u64); 2], usize) {
-        let kept = (self.book.first()..self.book.end()).filter_map(|index| self.book.get(index));
-        let in_flight =
-            kept.filter(|sent| sent.fate == Fate::InFlight).map(|sent| u64::from(sent.len) + self.overhead);
-        let summed = in_flight.fold((0, 0), |(packets, bytes), length| (packets + 1, bytes + length));
-        ([(self.book.in_flight_packets(), self.book.in_flight_bytes()), summed], self.book.len())
-    }
-
     fn full_bytes(&self) -> u64 {
         self.payload + self.overhead
     }
@@ -290,8 +314,9 @@ impl Sender {
         if self.book.len() >= PACKETS_MAX {
             self.give_up_oldest(now);
         }
-        let range = match self.object.take(self.payload) {
-            Some((range, _)) => range,
+        let room = self.room(now);
+        let range = match self.object.take(room) {
+            Some(range) => range,
             None => {
                 let mut oldest = self.book.next_open(self.settled..self.book.end());
                 while let Some(index) = oldest
@@ -300,12 +325,20 @@ impl Sender {
                     oldest = self.book.next_open(index + 1..self.book.end());
                 }
                 let sent = self.book.get_mut(oldest?)?;
-                sent.is_copied = true;
-                sent.range()
+                let range = sent.range();
+                // Of a packet that was longer than packets are now, a part asks as well, and the whole stays to be sent again.
+                sent.is_copied = range.end - range.start <= room;
+                range.start..range.end.min(range.start + room)
             }
         };
         self.stats.probe_packets += 1;
         Some(self.send(now, range))
+    }
+
+    /// Bytes of the object in the next packet: fewer beside a note, so that all full packets are of one length (spec §3).
+    fn room(&self, now: Duration) -> u64 {
+        let note_bytes = if self.is_note_due(now) { NOTE_BYTES as u64 } else { 0 };
+        self.payload.checked_sub(note_bytes).filter(|room| 0 < *room).unwrap_or(self.payload)
     }
 
     fn send(&mut self, now: Duration, range: Range<u64>) -> Packet {
@@ -330,10 +363,13 @@ impl Sender {
         Packet { number, sent_us: micros(now), range, note: self.note(now) }
     }
 
+    fn is_note_due(&self, now: Duration) -> bool {
+        self.noted.is_none_or(|noted| noted + self.rtt.smoothed / 2 <= now)
+    }
+
     /// What the receiver is told at least twice a round trip.
     fn note(&mut self, now: Duration) -> Option<Note> {
-        let is_due = self.noted.is_none_or(|noted| noted + self.rtt.smoothed / 2 <= now);
-        is_due.then(|| {
+        self.is_note_due(now).then(|| {
             self.noted = Some(now);
             let rtt_us = self
                 .rtt

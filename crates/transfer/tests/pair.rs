@@ -73,7 +73,7 @@ fn taker(is_counter: bool, object_bytes: u64) -> Box<dyn Taker> {
         return Box::new(Counter::new(object_bytes, rangemap::RangeSet::new()));
     }
     let config = ReceiverConfig { feedback_bytes_max: 1400 };
-    Box::new(Receiver::new(config, object_bytes, rangemap::RangeSet::new()))
+    Box::new(Receiver::new(config, object_bytes, rangemap::RangeSet::new()).unwrap())
 }
 
 fn cases() -> impl Strategy<Value = Case> {
@@ -183,7 +183,8 @@ fn a_clean_path_is_used_at_the_rate_and_nothing_is_sent_twice() {
     let done = flight.done.unwrap().as_secs_f64();
     assert!((done - expected).abs() < 0.01, "{done} s of {expected}");
     let told = told.lock().unwrap();
-    assert_eq!((told.acked_packets, told.settled), (10_000, 10_000));
+    // Notes take room of two packets a round trip.
+    assert!((10_000..10_010).contains(&told.acked_packets) && told.settled == told.acked_packets);
     let mut rates = told.rates.clone();
     rates.sort_by(f64::total_cmp);
     let median = rates[rates.len() / 2];
@@ -345,7 +346,7 @@ fn lost_reports_make_no_losses() {
     let object_bytes = 40_000_000;
     let receiver = ReceiverConfig { feedback_bytes_max: 200 };
     let mut pair = Pair::new(Line::new(lossy(0.02), lossy(0.1)));
-    let taker = Receiver::new(receiver, object_bytes, rangemap::RangeSet::new());
+    let taker = Receiver::new(receiver, object_bytes, rangemap::RangeSet::new()).unwrap();
     pair.add(flow(config(8), object_bytes, fixed(1.25e8), taker));
     assert_eq!(pair.run(Duration::from_secs(60), 10_000_000), Ended::Done);
     let stats = pair.flights()[0].flow.sender.stats();

@@ -184,8 +184,15 @@ fn ran(process_id: u32) -> Option<Duration> {
     Some(Duration::from_nanos(text.split_whitespace().next()?.parse().ok()?))
 }
 
+/// Lets a process run for so long in each period; until what is returned is dropped.
+pub(crate) fn limit_to(process_id: u32, quota_us: u32, period_us: u32) -> anyhow::Result<Group> {
+    let group = Group::new(process_id)?;
+    group.0.set(quota_us, period_us).context("control groups take no quota")?;
+    Ok(group)
+}
+
 /// A control group with the receiver in it; removed when dropped.
-struct Group(GroupPlace);
+pub(crate) struct Group(GroupPlace);
 
 #[derive(Clone)]
 struct GroupPlace {

@@ -115,11 +115,11 @@ impl Case {
     pub(crate) fn go(&self) -> anyhow::Result<Course> {
         let mut pair = Pair::new(self.path.link()?);
         for (number, ours) in self.flows.iter().enumerate() {
-            pair.add(self.flow(number as u64, *ours));
+            pair.add(self.flow(number as u64, *ours)?);
         }
         if self.flows.is_empty() {
             // A pair without flows has nothing to wait for.
-            pair.add(self.flow(0, Ours { start_s: u64::from(u32::MAX), ..Ours::new(Kind::Fixed) }));
+            pair.add(self.flow(0, Ours { start_s: u64::from(u32::MAX), ..Ours::new(Kind::Fixed) })?);
         }
         let mut seconds = vec![look(&pair)];
         for second in 1..=self.seconds {
@@ -134,17 +134,17 @@ impl Case {
         Ok(Course { seconds })
     }
 
-    fn flow(&self, number: u64, ours: Ours) -> Flow<Box<dyn Taker>> {
+    fn flow(&self, number: u64, ours: Ours) -> anyhow::Result<Flow<Box<dyn Taker>>> {
         let seed = self.path.seed.wrapping_mul(16).wrapping_add(number);
         let payload_bytes = PACKET - OVERHEAD;
         let given = Config { rate_bytes_s: GIVEN * self.path.bytes_s(), packet_bytes: PACKET, seed };
         let config = SenderConfig { payload_bytes, overhead_bytes: OVERHEAD, seed, has_ear: ours.has_ear };
-        let sender = Sender::new(config, OBJECT_BYTES, &Default::default(), ours.kind.controller(given));
+        let sender = Sender::new(config, OBJECT_BYTES, &Default::default(), ours.kind.controller(given))?;
         let config = ReceiverConfig { feedback_bytes_max: 1400 };
-        let receiver = Receiver::new(config, OBJECT_BYTES, Default::default());
+        let receiver = Receiver::new(config, OBJECT_BYTES, Default::default())?;
         let taker: Box<dyn Taker> = if ours.lies { Box::new(Liar(receiver)) } else { Box::new(receiver) };
         let start = Duration::from_secs(ours.start_s);
-        Flow { start, sender, taker, overhead_bytes: OVERHEAD, has_drops: ours.has_count }
+        Ok(Flow { start, sender, taker, overhead_bytes: OVERHEAD, has_drops: ours.has_count })
     }
 }
 

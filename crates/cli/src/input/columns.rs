@@ -99,7 +99,7 @@ pub fn smaller_is_better(quantity: &str) -> Option<bool> {
         "rtt" | "rtt_tls" | "rtt_nagle" | "rtt_udp" | "connect" | "first_byte" | "response_time" => {
             Some(true)
         }
-        "goodput" | "goodput_down" => Some(false),
+        "goodput" | "goodput_down" | "transfer" => Some(false),
         _ => None,
     }
 }
@@ -123,6 +123,7 @@ mod tests {
             ("rtt", Some(true)),
             ("rtt_loaded", Some(true)),
             ("goodput_down", Some(false)),
+            ("transfer", Some(false)),
             ("rtt_forecast_s", None),
             ("goodput_bytes", None),
             ("loss", None),

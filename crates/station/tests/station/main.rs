@@ -15,6 +15,7 @@ mod mesh;
 mod page;
 mod sites;
 mod tls;
+mod transfers;
 
 use std::path::Path;
 use std::sync::Arc;

@@ -117,11 +117,6 @@ impl Governor {
         self.cap.as_ref().map(|cap| cap.bytes_s)
     }
 
-    /// Whether the cap limits, and not the controller.
-    fn is_capped(&self) -> bool {
-        self.cap.as_ref().is_some_and(|cap| cap.bytes_s < self.inner.rate_bytes_s())
-    }
-
     fn close(&mut self, now: Duration, seen: &Seen<'_>, round_trip: f64) {
         // Where the receiver does not tell, what came through while it lost packets is what it drained.
         let told = positive(seen.drain_bytes_s as f64);
@@ -150,7 +145,7 @@ impl Governor {
         let Some(period) = cap.tally.period(round_trip) else { return };
         cap.tally = Tally::new(now);
         cap.goodput = if 0.0 < period.lost_share { period.goodput } else { 0.0 };
-        if let Some(bytes_s) = cap.floor.on_period(period) {
+        if let Some(bytes_s) = cap.floor.on_period(period, inner) {
             cap.bytes_s = bytes_s.max(packet_bytes / round_trip).min(inner).min(RATE_MAX_BYTES_S);
             cap.opened = now;
         }
@@ -209,6 +204,10 @@ impl Controller for Governor {
 
     fn window_bytes(&self) -> u64 {
         self.inner.window_bytes()
+    }
+
+    fn is_capped(&self) -> bool {
+        self.cap.as_ref().is_some_and(|cap| cap.bytes_s < self.inner.rate_bytes_s())
     }
 }
 

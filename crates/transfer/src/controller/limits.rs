@@ -4,12 +4,10 @@ use libm::exp2;
 
 use super::Seen;
 use crate::Rtt;
+use crate::pacer::INTERVAL_MAX_S;
 
 /// Bytes that may be sent before a round trip is known (RFC 6928 §2).
 pub(super) const START_BYTES: u64 = 14_600;
-
-/// Seconds between packets, at the most (RFC 5348 §4.3, `t_mbi`).
-const INTERVAL_MAX_S: f64 = 64.0;
 
 /// The least that a controller sends (bytes a second), so that it hears when the path is there again.
 pub(super) fn floor_bytes_s(packet_bytes: f64) -> f64 {
@@ -33,7 +31,7 @@ pub(super) fn positive(rate: f64) -> Option<f64> {
 }
 
 /// How often the no-feedback timer ended since the last feedback: each time halves what is sent (RFC 5348 §4.4), for a path that is
-/// gone must not be flooded by those that have no equation.
+/// gone must not be flooded. [`super::Equation`] halves what its equation is limited by instead, as §4.4 has it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Silence {
     times: u32,

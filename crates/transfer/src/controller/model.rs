@@ -24,7 +24,7 @@ use self::path::Path;
 use self::probe::Probe;
 use self::round::Round;
 use self::state::State;
-use super::limits::floor_bytes_s;
+use super::limits::{Silence, floor_bytes_s};
 use super::{Controller, RATE_MAX_BYTES_S, Seen};
 
 /// Paces at the bandwidth that the path was seen to deliver, with about one bandwidth–delay product under way.
@@ -47,8 +47,7 @@ pub struct Model {
     packet_bytes: f64,
     rate_bytes_s: f64,
     window_bytes: f64,
-    /// No-feedback timers that ended since the last feedback.
-    silences: i32,
+    silence: Silence,
 }
 
 impl Model {
@@ -69,7 +68,7 @@ impl Model {
             packet_bytes,
             rate_bytes_s: STARTUP_GAIN * window_bytes / RTT_UNKNOWN_S,
             window_bytes,
-            silences: 0,
+            silence: Silence::default(),
         }
     }
 
@@ -134,10 +133,10 @@ impl Controller for Model {
 
     fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
         let now_s = now.as_secs_f64();
-        self.silences = 0;
+        self.silence.end();
         self.packet_bytes = f64::from(seen.packet_bytes.max(1));
         let is_first_rtt = self.path.min_rtt_s().is_none();
-        self.path.note(now_s, seen.rtt.latest);
+        self.path.note(now_s, seen.round_trip);
         if let (true, Some(rtt)) = (is_first_rtt, self.path.min_rtt_s()) {
             // BBR §5.6.2, InitPacingRate: the guess of 1 ms gives way to the first round trip.
             self.rate_bytes_s = STARTUP_GAIN * INITIAL_PACKETS * self.packet_bytes / rtt;
@@ -161,13 +160,13 @@ impl Controller for Model {
 
     fn on_silence(&mut self, _now: Duration) {
         // RFC 5348 §4.4 halves the rate each time. The model stays: the window grows again by what is acknowledged (BBR §5.6.4.4).
-        self.silences = (self.silences + 1).min(SILENCES_MAX);
+        self.silence.lasts();
         self.window_bytes = (self.window_bytes / 2.0).max(self.window_floor());
     }
 
     fn rate_bytes_s(&self) -> f64 {
-        let least = floor_bytes_s(self.packet_bytes);
-        (self.rate_bytes_s * 0.5_f64.powi(self.silences)).clamp(least, RATE_MAX_BYTES_S)
+        let rate = self.silence.of(self.rate_bytes_s, self.packet_bytes);
+        rate.max(floor_bytes_s(self.packet_bytes)).min(RATE_MAX_BYTES_S)
     }
 
     fn window_bytes(&self) -> u64 {
@@ -199,6 +198,3 @@ const BETA: f64 = 0.7;
 
 /// BBR §2.13.2, ProbeRTTCwndGain: half the product under way leaves the queue empty, and the path half used.
 const PROBE_RTT_WINDOW_GAIN: f64 = 0.5;
-
-/// 2^−40 of the highest rate is a byte a second, which is below any packet in 64 s.
-const SILENCES_MAX: i32 = 40;

@@ -82,7 +82,9 @@ impl Controller for Paper {
     }
 
     fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
-        self.packet_bytes = packet_bytes(seen);
+        // Where packets became longer or shorter, the window stays as many bytes.
+        let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));
+        self.window = self.window.map(|window| (window * before / self.packet_bytes).max(1.0));
         self.silence.end();
         let (packets, lost) = self.count(seen);
         self.estimate.record(packets, lost);

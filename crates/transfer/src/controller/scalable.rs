@@ -55,7 +55,9 @@ impl Controller for Scalable {
 
     fn on_feedback(&mut self, now: Duration, seen: &Seen<'_>) {
         self.silence.end();
-        self.packet_bytes = packet_bytes(seen);
+        // Where packets became longer or shorter, the window stays as many bytes.
+        let before = std::mem::replace(&mut self.packet_bytes, packet_bytes(seen));
+        self.window = self.window.map(|window| window * before / self.packet_bytes);
         self.round_trip_s = round_trip_s(seen.rtt).or(self.round_trip_s);
         let mut window = self.window.unwrap_or(START_BYTES as f64 / self.packet_bytes);
         // RFC 9002 §7.8: a window that is not used is not widened.

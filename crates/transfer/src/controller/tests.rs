@@ -130,7 +130,7 @@ fn a_mark_is_a_loss_once_a_round_trip() {
 }
 
 #[test]
-fn silence_halves_every_rate_down_to_a_packet_in_64_seconds() {
+fn silence_halves_every_rate_down_to_the_packet_in_four_seconds_that_is_paced() {
     for kind in Kind::ALL {
         let mut controller = kind.controller(Config::default());
         let mut state = State::new(Path { losses: Losses::Each(5000), host: None });
@@ -142,7 +142,7 @@ fn silence_halves_every_rate_down_to_a_packet_in_64_seconds() {
         for _ in 0..100 {
             controller.on_silence(state.now);
         }
-        let least = path::PACKET_BYTES as f64 / 64.0;
+        let least = path::PACKET_BYTES as f64 / 4.0;
         assert!((controller.rate_bytes_s() / least - 1.0).abs() < 1e-9, "{kind}");
         state.run(&mut *controller, 200);
         assert!(20.0 * least < controller.rate_bytes_s(), "{kind}: {}", controller.rate_bytes_s());

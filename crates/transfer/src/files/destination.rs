@@ -1,5 +1,6 @@
 //! Writing what is received.
 
+mod durable;
 mod hashes;
 mod room;
 
@@ -13,22 +14,19 @@ use std::sync::Arc;
 
 use rangemap::RangeSet;
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, chmodat, fdatasync, flock, fstat, fsync, mkdirat, openat, syncfs,
-    unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, chmodat, flock, fstat, fsync, mkdirat, openat,
+    statat, unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
+pub(super) use durable::SYNCED_ALONE_MAX;
+
 use super::jail::Jail;
-use super::kept::ITEMS_MAX;
 use super::recent::Recent;
 use super::{
     FileError, GROUP_BYTES, Journal, Kept, Kind, Manifest, Node, RESERVED_PREFIX, Record, Tree, journal,
 };
-
-/// Files that are synced one by one; more are synced with all else on their file system, which is a call instead of a disk's cache flush
-/// for each (syncfs(2)).
-pub(super) const SYNCED_ALONE_MAX: usize = 32;
 
 /// Names a transfer, also across sessions; whoever knows it can go on with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,12 +88,17 @@ pub struct Destination {
     pub(super) open: Recent<usize, File>,
     /// Written since the last sync.
     dirty: BTreeSet<usize>,
-    /// Some of them are closed, or new.
-    is_dirty_beyond: bool,
+    /// Where the file written last was written since it was begun to be written to the disk.
+    begun: Option<(usize, Range<u64>)>,
+    /// Names were made in the partial directory since then.
+    is_named: bool,
     written: RangeSet<u64>,
-    fresh: RangeSet<u64>,
+    /// What of it the journal does not say yet: apart, as it came.
+    fresh: Vec<Range<u64>>,
     trees: HashMap<usize, Tree>,
     nodes: Vec<Node>,
+    /// What a group is read back to.
+    group: Vec<u8>,
     journal: Journal,
     pub(super) placing: Option<Vec<u64>>,
     is_failed: bool,
@@ -141,6 +144,9 @@ impl Destination {
         if fstat(&partial).map_err(io("opened"))?.st_nlink == 0 {
             return Err(FileError::Busy(path));
         }
+        if !is_new && !is_ours(&partial).map_err(io("listed"))? {
+            return Err(FileError::Foreign(path));
+        }
         let (journal, kept) =
             Journal::open(partial.as_fd(), &path, id, &manifest.digest(), manifest.bytes())?;
         let mut destination = Self {
@@ -152,17 +158,19 @@ impl Destination {
             config,
             open: Recent::new(config.files_open),
             dirty: BTreeSet::new(),
+            begun: None,
             // The names of files that a killed session made may not be durable.
-            is_dirty_beyond: true,
+            is_named: true,
             written: RangeSet::new(),
-            fresh: RangeSet::new(),
+            fresh: vec![],
             trees: HashMap::new(),
             nodes: vec![],
+            group: vec![],
             journal,
             placing: None,
             is_failed: false,
         };
-        destination.take_up(kept);
+        destination.take_up(kept)?;
         if destination.placing.is_none() {
             let begun = destination.check_free().and_then(|()| destination.allocate());
             if let Err(error) = begun {
@@ -186,7 +194,7 @@ impl Destination {
         &self.manifest
     }
 
-    /// Writes a range of the object where it belongs.
+    /// Writes a range of the object where it belongs. What is there already stays as it is: it was hashed, or will be.
     ///
     /// # Errors
     /// What the system refuses: [`FileError::Full`] may be tried again. A range beyond the object.
@@ -198,42 +206,21 @@ impl Destination {
         }
         let mut at = offset;
         while at < end {
-            let Some(piece) = self.manifest.pieces(at..end).next() else { break };
+            let Some(gap) = self.written.gaps(&(at..end)).next() else { break };
+            let Some(piece) = self.manifest.pieces(gap).next() else { break };
             let part = (piece.object.start - offset) as usize..(piece.object.end - offset) as usize;
             let part = bytes.get(part).unwrap_or_default();
+            self.dirty.insert(piece.entry);
             let wrote = self.file(piece.entry)?.write_all_at(part, piece.at);
             wrote.map_err(|error| FileError::io(self.shown(piece.entry), "written", error))?;
-            self.dirty.insert(piece.entry);
             self.written.insert(piece.object.clone());
-            self.fresh.insert(piece.object.clone());
+            match self.fresh.last_mut() {
+                Some(last) if last.end == piece.object.start => last.end = piece.object.end,
+                _ => self.fresh.push(piece.object.clone()),
+            }
             self.hash(piece.entry, &piece.object, part)?;
+            self.begin_writing(piece.entry, piece.at..piece.at + part.len() as u64)?;
             at = piece.object.end;
-        }
-        Ok(())
-    }
-
-    /// Makes what was written durable, and then says so in the journal. How often it is called is how much is sent again after a crash.
-    ///
-    /// # Errors
-    /// What the system refuses. After that nothing is taken any more, as it is not known what was lost: open it again.
-    pub fn sync(&mut self) -> Result<(), FileError> {
-        self.check_failed()?;
-        if self.fresh.is_empty() && self.nodes.is_empty() && self.dirty.is_empty() {
-            return Ok(());
-        }
-        let synced = self.sync_data();
-        self.is_failed = synced.is_err();
-        synced?;
-        let fresh: Vec<Range<u64>> = self.fresh.iter().cloned().collect();
-        let mut records: Vec<Record> =
-            fresh.chunks(ITEMS_MAX).map(|some| Record::Held(some.to_vec())).collect();
-        // Behind the ranges: what a torn journal says of subtrees is held.
-        records.extend(self.nodes.chunks(ITEMS_MAX).map(|some| Record::Nodes(some.to_vec())));
-        self.journal.append(&records)?;
-        self.fresh.clear();
-        self.nodes.clear();
-        if self.journal.is_long() {
-            self.journal.replace(&self.kept())?;
         }
         Ok(())
     }
@@ -266,34 +253,18 @@ impl Destination {
             .map_err(|error| FileError::io(&self.path, "removed", error))
     }
 
-    /// Makes all that was written, and the names in the partial directory, durable.
-    pub(super) fn sync_data(&mut self) -> Result<(), FileError> {
-        let alone: Option<Vec<(usize, &File)>> =
-            self.dirty.iter().map(|entry| Some((*entry, self.open.peek(entry)?))).collect();
-        match alone {
-            Some(files) if !self.is_dirty_beyond && files.len() <= SYNCED_ALONE_MAX => {
-                for (entry, file) in files {
-                    fdatasync(file)
-                        .map_err(|error| FileError::io(self.shown(entry), "made durable", error))?;
-                }
-            }
-            _ => syncfs(&self.partial).map_err(|error| FileError::io(&self.path, "made durable", error))?,
-        }
-        self.dirty.clear();
-        self.is_dirty_beyond = false;
-        Ok(())
-    }
-
     /// The file that an entry's bytes are written to, made if it is not there.
     pub(super) fn file(&mut self, entry: usize) -> Result<&File, FileError> {
         let Some(found) = self.manifest.entries().get(entry) else {
             return Err(FileError::Incomplete { missing: self.manifest.bytes() });
         };
         let Kind::File { size, .. } = &found.kind else { return Err(FileError::Link(found.shown())) };
-        let (partial, jail) = (&self.partial, &self.jail);
+        let (partial, jail, is_placing) = (&self.partial, &self.jail, self.placing.is_some());
         let mut is_new = false;
-        let (file, gone) = self.open.get_or(entry, || {
-            let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = self.open.get_or(entry, || {
+            let mut flags = OFlags::RDWR | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            // One that is not there has its name then.
+            flags.set(OFlags::CREATE, !is_placing);
             let (name, mode) = (partial_name(entry), Mode::from_raw_mode(0o600));
             let opened = openat(partial, &name, flags, mode).or_else(|error| match error {
                 // It has its own permissions already: a session was killed just before it had its name.
@@ -303,11 +274,12 @@ impl Destination {
             });
             let file =
                 File::from(opened.map_err(|error| FileError::io(jail.shown(&found.path), "opened", error))?);
-            let length = file
-                .metadata()
-                .map_err(|error| FileError::io(jail.shown(&found.path), "opened", error))?
-                .len();
-            if length != *size {
+            let metadata =
+                file.metadata().map_err(|error| FileError::io(jail.shown(&found.path), "opened", error))?;
+            if !metadata.is_file() {
+                return Err(FileError::Foreign(self.path.join(name)));
+            }
+            if metadata.len() != *size {
                 // Holes are what is never written.
                 file.set_len(*size).map_err(|error| {
                     FileError::io(jail.shown(&found.path), "made as long as it will be", error)
@@ -316,8 +288,7 @@ impl Destination {
             }
             Ok::<_, FileError>(file)
         })?;
-        let is_dirty_gone = gone.is_some_and(|gone| self.dirty.contains(&gone));
-        self.is_dirty_beyond |= is_new || is_dirty_gone;
+        self.is_named |= is_new;
         Ok(file)
     }
 
@@ -340,6 +311,23 @@ impl Destination {
     fn check_failed(&self) -> Result<(), FileError> {
         if self.is_failed { Err(FileError::Failed(self.path.clone())) } else { Ok(()) }
     }
+}
+
+/// Whether a directory that was there is of an unfinished transfer: it has a journal, or nothing but the beginning of one.
+fn is_ours(partial: &OwnedFd) -> Result<bool, Errno> {
+    match statat(partial, journal::NAME, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => return Ok(FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile),
+        Err(Errno::NOENT) => {}
+        Err(error) => return Err(error),
+    }
+    for entry in Dir::read_from(partial)? {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." && name != journal::NEXT_NAME.as_bytes() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 /// The name of an entry's partial file.

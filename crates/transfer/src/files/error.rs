@@ -94,8 +94,18 @@ pub enum FileError {
     /// A component on the way is a link, or no directory.
     #[error("{0:?} is below something that is no directory of its own: links are not followed")]
     Jailed(PathBuf),
-    /// The directory of an unfinished transfer belongs to somebody else or can be written by them.
-    #[error("{0:?} belongs to another user, or others may write to it; remove it, or receive elsewhere")]
+    /// A directory on the way is on another file system, where no file can get its name by a rename.
+    #[error("{0:?} is on another file system: receive there instead")]
+    Mounted(PathBuf),
+    /// Two names that the destination's file system holds for one.
+    #[error(
+        "{0:?} has the name of another file that is sent, but for capitals or accents, and they are alike here"
+    )]
+    Alike(PathBuf),
+    /// The directory of an unfinished transfer belongs to somebody else, can be written by them, or has something else in it.
+    #[error(
+        "{0:?} belongs to another user, others may write to it, or it is no unfinished transfer; remove it, or receive elsewhere"
+    )]
     Foreign(PathBuf),
     /// The same transfer is under way.
     #[error("{0:?} is in use: the same transfer is under way")]

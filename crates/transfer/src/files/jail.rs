@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, mkdirat, openat, statat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, mkdirat, openat, statat};
 use rustix::io::Errno;
 
 use super::FileError;
@@ -11,11 +11,15 @@ use super::path::{check_path, shown};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
+/// To go through a directory it need not be readable.
+const PASSED: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
+
 /// Paths are opened component by component, each below the descriptor of the last and none through a link. So it holds on every kernel and
 /// under every filter of calls, and against links that come while it walks.
 #[derive(Debug)]
 pub(super) struct Jail {
     root: OwnedFd,
+    device: u64,
     path: PathBuf,
     /// The directory that was opened last: entries are in order, so the next is mostly in the same.
     last: Option<(Vec<u8>, OwnedFd)>,
@@ -26,7 +30,8 @@ impl Jail {
     pub(super) fn open(path: &Path) -> Result<Self, FileError> {
         let root = openat(CWD, path, DIRECTORY, Mode::empty())
             .map_err(|error| FileError::io(path, "opened", error))?;
-        Ok(Self { root, path: path.into(), last: None })
+        let stat = fstat(&root).map_err(|error| FileError::io(path, "opened", error))?;
+        Ok(Self { root, device: stat.st_dev, path: path.into(), last: None })
     }
 
     pub(super) fn root(&self) -> BorrowedFd<'_> {
@@ -56,10 +61,15 @@ impl Jail {
         Ok(self.last.as_ref().map(|(_, fd)| (fd.as_fd(), name)))
     }
 
-    /// The directory at `path`; `None` if there is none.
+    /// The directory at `path`, to be synced or changed; `None` if there is none.
     pub(super) fn directory(&mut self, path: &[u8]) -> Result<Option<OwnedFd>, FileError> {
-        check_path(path)?;
-        self.walk(path, false)
+        let Some((parent, name)) = self.parent(path, false)? else { return Ok(None) };
+        match openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
+            Ok(fd) => Ok(Some(fd)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(Errno::LOOP | Errno::NOTDIR | Errno::MLINK) => Err(FileError::Jailed(self.shown(path))),
+            Err(error) => Err(FileError::io(self.shown(path), "opened", error)),
+        }
     }
 
     /// Whether there is something at `path`; a link is something.
@@ -74,9 +84,10 @@ impl Jail {
 
     fn walk(&self, path: &[u8], made: bool) -> Result<Option<OwnedFd>, FileError> {
         let mut at: Option<OwnedFd> = None;
+        let flags = PASSED | OFlags::NOFOLLOW;
         for name in path.split(|byte| *byte == b'/') {
             let below = at.as_ref().map_or(self.root.as_fd(), AsFd::as_fd);
-            let opened = openat(below, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty());
+            let opened = openat(below, name, flags, Mode::empty());
             let opened = match opened {
                 Err(Errno::NOENT) if made => {
                     // As the user's umask will have it.
@@ -84,12 +95,19 @@ impl Jail {
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(error) => return Err(FileError::io(self.shown(path), "made", error)),
                     }
-                    openat(below, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty())
+                    openat(below, name, flags, Mode::empty())
                 }
                 other => other,
             };
             at = match opened {
-                Ok(fd) => Some(fd),
+                Ok(fd) => {
+                    let stat =
+                        fstat(&fd).map_err(|error| FileError::io(self.shown(path), "opened", error))?;
+                    if stat.st_dev != self.device {
+                        return Err(FileError::Mounted(self.shown(path)));
+                    }
+                    Some(fd)
+                }
                 Err(Errno::NOENT) => return Ok(None),
                 Err(Errno::LOOP | Errno::NOTDIR | Errno::MLINK) => {
                     return Err(FileError::Jailed(self.shown(path)));

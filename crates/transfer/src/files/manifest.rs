@@ -152,7 +152,7 @@ impl Manifest {
             return Err(ManifestError::TooMany(entries.len() as u64, "entries", ENTRIES_MAX as u64));
         }
         let (mut starts, mut sparse) = (Vec::with_capacity(entries.len()), HashMap::new());
-        let (mut bytes, mut extents_all, mut encoded) = (0u64, 0, codec::HEAD_BYTES_MAX);
+        let (mut bytes, mut extents_all, mut encoded) = (0u64, 0, codec::head_len(entries.len()));
         let (mut before, mut leaf): (Option<&Entry>, Option<&Entry>) = (None, None);
         for (index, entry) in entries.iter().enumerate() {
             check_path(&entry.path)?;

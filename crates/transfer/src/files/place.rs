@@ -1,12 +1,16 @@
 //! Files get their names.
 
-use std::collections::BTreeSet;
-use std::os::fd::AsFd;
+use std::collections::{BTreeSet, HashSet};
+use std::fs::{self, Permissions};
+use std::io::ErrorKind;
+use std::os::fd::{AsFd, AsRawFd};
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, RenameFlags, Timespec, Timestamps, UTIME_OMIT, fchmod, fsync, futimens, linkat,
-    mkdirat, openat, renameat, renameat_with, statat, symlinkat, syncfs, unlinkat, utimensat,
+    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT, fchmod, fstat,
+    fsync, futimens, linkat, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat, syncfs,
+    unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
@@ -23,30 +27,76 @@ impl Destination {
     ///
     /// # Errors
     /// [`FileError::Incomplete`]; [`FileError::Digest`], and that file comes anew; what the system refuses.
-    pub fn finish(mut self, digests: &[[u8; 32]]) -> Result<(), FileError> {
+    pub fn finish(self, digests: &[[u8; 32]]) -> Result<(), FileError> {
+        self.give_names(digests)?.forget()
+    }
+
+    /// As [`finish`](Self::finish), but that it is done stays in the journal until it is [forgotten](Placed::forget): who does not know
+    /// that all is there may ask again until then, and is told so.
+    ///
+    /// # Errors
+    /// Those of [`finish`](Self::finish).
+    pub fn give_names(mut self, digests: &[[u8; 32]]) -> Result<Placed, FileError> {
         if self.missing() != 0 {
             return Err(FileError::Incomplete { missing: self.missing() });
         }
         self.sync()?;
-        self.verify(digests)?;
+        let files = self.manifest.files().count();
+        if files != digests.len() {
+            return Err(FileError::Digests(digests.len(), files));
+        }
+        // Else all was verified before the first file got its name.
         if self.placing.is_none() {
+            self.verify(digests)?;
             self.prepare()?;
         }
         self.place()?;
-        self.remove_partial()
+        Ok(Placed(self))
+    }
+
+    /// Whether each entry is there, under its own name or that of its partial file: what was given its name in a session before may have
+    /// been taken away since, or changed. Those that are not.
+    pub(super) fn lost(&mut self, made: &[u64]) -> Result<Vec<usize>, FileError> {
+        let manifest = Arc::clone(&self.manifest);
+        let mut lost = vec![];
+        for (index, entry) in manifest.entries().iter().enumerate() {
+            if entry.kind == Kind::Directory {
+                // One of this transfer's that nobody may enter hides what is in it.
+                if made.contains(&(index as u64)) && self.jail.kind(&entry.path)?.is_some() {
+                    self.make_directory(entry, true)?;
+                }
+                continue;
+            }
+            let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+            match statat(&self.partial, partial_name(index), nofollow) {
+                Ok(_) => continue,
+                Err(Errno::NOENT) => {}
+                Err(error) => return Err(FileError::io(&self.path, "read", error)),
+            }
+            let path = self.jail.shown(&entry.path);
+            let there = match self.jail.parent(&entry.path, false)? {
+                Some((parent, name)) => match statat(parent, name, nofollow) {
+                    Ok(stat) => match &entry.kind {
+                        Kind::Link { target } => readlinkat(parent, name, Vec::new())
+                            .is_ok_and(|there| there.as_bytes() == &target[..]),
+                        _ => is_same(&stat, entry),
+                    },
+                    Err(Errno::NOENT | Errno::NOTDIR) => false,
+                    Err(error) => return Err(FileError::io(path, "found", error)),
+                },
+                None => false,
+            };
+            if !there {
+                lost.push(index);
+            }
+        }
+        Ok(lost)
     }
 
     fn verify(&mut self, digests: &[[u8; 32]]) -> Result<(), FileError> {
         let files: Vec<usize> = self.manifest.files().map(|(entry, _)| entry).collect();
-        if files.len() != digests.len() {
-            return Err(FileError::Digests(digests.len(), files.len()));
-        }
         let mut wrong = None;
         for (entry, expected) in files.into_iter().zip(digests) {
-            // Files that have their names already were verified before the first got it.
-            if self.placing.is_some() && !self.is_partial(entry)? {
-                continue;
-            }
             if self.digest(entry)? != *expected {
                 self.forget(entry)?;
                 wrong = wrong.or(Some(entry));
@@ -63,6 +113,8 @@ impl Destination {
         let mut made = vec![];
         let manifest = Arc::clone(&self.manifest);
         let entries = manifest.entries();
+        // Times and permissions are not data: fdatasync(2) would leave them.
+        let is_few = entries.len() <= SYNCED_ALONE_MAX;
         for (index, entry) in entries.iter().enumerate() {
             let path = self.jail.shown(&entry.path);
             match &entry.kind {
@@ -70,6 +122,7 @@ impl Destination {
                     let file = self.file(index)?;
                     futimens(file, &times(entry.modified))
                         .and_then(|()| fchmod(file, Mode::from_raw_mode(entry.mode.into())))
+                        .and_then(|()| if is_few { fsync(file) } else { Ok(()) })
                         .map_err(|error| FileError::io(path, "given its time and permissions", error))?;
                 }
                 Kind::Directory => {
@@ -90,26 +143,26 @@ impl Destination {
                 }
             }
         }
-        // Times and permissions are not data: fdatasync(2) would leave them.
-        syncfs(&self.partial).map_err(|error| FileError::io(&self.path, "made durable", error))?;
+        let synced = if is_few { fsync(&self.partial) } else { syncfs(&self.partial) };
+        synced.map_err(|error| FileError::io(&self.path, "made durable", error))?;
         self.begin_placing(made)
     }
 
-    fn place(&mut self) -> Result<(), FileError> {
+    pub(super) fn place(&mut self) -> Result<(), FileError> {
         self.open.clear();
         let manifest = Arc::clone(&self.manifest);
         let entries = manifest.entries();
         let mut changed: BTreeSet<&[u8]> = BTreeSet::new();
-        for entry in entries.iter().filter(|entry| entry.kind == Kind::Directory) {
-            self.make_directory(entry)?;
+        let made: BTreeSet<u64> = self.placing.iter().flatten().copied().collect();
+        for (index, entry) in entries.iter().enumerate().filter(|(_, entry)| entry.kind == Kind::Directory) {
+            self.make_directory(entry, made.contains(&(index as u64)))?;
         }
         let is_link = |entry: &Entry| matches!(entry.kind, Kind::Link { .. });
         let files = entries.iter().enumerate().filter(|(_, entry)| matches!(entry.kind, Kind::File { .. }));
         let links = entries.iter().enumerate().filter(|(_, entry)| is_link(entry));
+        let mut placed = HashSet::new();
         for (index, entry) in files.chain(links) {
-            if self.is_partial(index)? {
-                self.rename(index, entry)?;
-            }
+            self.rename(index, entry, &mut placed)?;
             // Also of those that got their names before a crash.
             let mut above = &entry.path[..];
             while let Some(slash) = above.iter().rposition(|byte| *byte == b'/') {
@@ -119,74 +172,139 @@ impl Destination {
                 }
             }
         }
-        let made: BTreeSet<u64> = self.placing.iter().flatten().copied().collect();
+        let is_few = entries.len() <= SYNCED_ALONE_MAX;
+        if is_few {
+            // Before some of them can no longer be read.
+            for path in changed {
+                self.sync_directory(path)?;
+            }
+        }
         // From the deepest up: a directory that nobody may write to would not take what is below it.
         for (index, entry) in entries.iter().enumerate().rev() {
             if made.contains(&(index as u64)) && entry.kind == Kind::Directory {
-                let path = self.jail.shown(&entry.path);
-                let Some(directory) = self.jail.directory(&entry.path)? else { continue };
-                futimens(&directory, &times(entry.modified))
-                    .and_then(|()| fchmod(&directory, Mode::from_raw_mode(entry.mode.into())))
-                    .and_then(|()| if entries.len() <= SYNCED_ALONE_MAX { fsync(&directory) } else { Ok(()) })
-                    .map_err(|error| FileError::io(path, "given its time and permissions", error))?;
+                self.change_directory(entry, is_few)?;
             }
         }
-        if entries.len() <= SYNCED_ALONE_MAX {
-            for path in changed {
-                if let Some(directory) = self.jail.directory(path)? {
-                    fsync(directory)
-                        .map_err(|error| FileError::io(self.jail.shown(path), "made durable", error))?;
-                }
-            }
+        if is_few {
             return fsync(self.jail.root()).map_err(|error| FileError::io(&self.path, "made durable", error));
         }
         syncfs(&self.partial).map_err(|error| FileError::io(&self.path, "made durable", error))
     }
 
-    /// Makes a directory that can be written to; what it is to be like comes when all is in it.
-    fn make_directory(&mut self, entry: &Entry) -> Result<(), FileError> {
-        let path = self.jail.shown(&entry.path);
-        let Some((parent, name)) = self.jail.parent(&entry.path, true)? else { return Ok(()) };
-        match mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
-            Ok(()) => Ok(()),
-            Err(Errno::EXIST) => {
-                // A link is no directory of its own.
-                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                openat(parent, name, flags, Mode::empty()).map(drop).map_err(|_| FileError::Exists(path))
+    fn sync_directory(&mut self, path: &[u8]) -> Result<(), FileError> {
+        match self.jail.directory(path) {
+            Ok(Some(directory)) => {
+                fsync(directory).map_err(|error| FileError::io(self.jail.shown(path), "made durable", error))
             }
-            Err(error) => Err(FileError::io(path, "made", error)),
+            Ok(None) => Ok(()),
+            // One that was there, and may be written to but not read: its own file system will see to it.
+            Err(FileError::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => Ok(()),
+            Err(error) => Err(error),
         }
     }
 
-    fn rename(&mut self, index: usize, entry: &Entry) -> Result<(), FileError> {
+    /// Gives a directory its time and permissions.
+    fn change_directory(&mut self, entry: &Entry, is_synced: bool) -> Result<(), FileError> {
+        let mode = Mode::from_raw_mode(entry.mode.into());
+        let Some(directory) = self.jail.directory(&entry.path)? else { return Ok(()) };
+        futimens(&directory, &times(entry.modified))
+            .and_then(|()| fchmod(&directory, mode))
+            .and_then(|()| if is_synced { fsync(&directory) } else { Ok(()) })
+            .map_err(|error| {
+                FileError::io(self.jail.shown(&entry.path), "given its time and permissions", error)
+            })
+    }
+
+    /// Makes a directory that can be written to; what it is to be like comes when all is in it. One that `is_own` was made by this transfer,
+    /// perhaps before a crash.
+    fn make_directory(&mut self, entry: &Entry, is_own: bool) -> Result<(), FileError> {
         let path = self.jail.shown(&entry.path);
-        let partial = self.partial.as_fd();
         let Some((parent, name)) = self.jail.parent(&entry.path, true)? else { return Ok(()) };
-        let from = partial_name(index);
-        let renamed = if self.config.replace {
-            renameat(partial, &from, parent, name)
-        } else {
-            match renameat_with(partial, &from, parent, name, RenameFlags::NOREPLACE) {
-                // Not every file system can; a second name is refused by all that have such where there is one already.
-                Err(Errno::INVAL | Errno::NOSYS) => linkat(partial, &from, parent, name, AtFlags::empty())
-                    .and_then(|()| unlinkat(partial, &from, AtFlags::empty())),
-                other => other,
+        match mkdirat(parent, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => return Ok(()),
+            Err(Errno::EXIST) => {}
+            Err(error) => return Err(FileError::io(path, "made", error)),
+        }
+        // A link is no directory of its own.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let there = match openat(parent, name, flags, Mode::empty()) {
+            Err(Errno::LOOP | Errno::NOTDIR) => return Err(FileError::Exists(path)),
+            other => other.map_err(|error| FileError::io(&path, "opened", error))?,
+        };
+        let mode = fstat(&there).map_err(|error| FileError::io(&path, "opened", error))?.st_mode & 0o7777;
+        if is_own && mode & 0o700 != 0o700 {
+            // By its descriptor, as no link can come between; fchmod(2) refuses one that could not be opened to be read.
+            let by_descriptor = format!("/proc/self/fd/{}", there.as_raw_fd());
+            fs::set_permissions(by_descriptor, Permissions::from_mode(mode | 0o700))
+                .map_err(|error| FileError::io(path, "opened", error))?;
+        }
+        Ok(())
+    }
+
+    /// Gives an entry its name, if it has not got it; `placed` are the inodes of those that have.
+    fn rename(&mut self, index: usize, entry: &Entry, placed: &mut HashSet<u64>) -> Result<(), FileError> {
+        let path = self.jail.shown(&entry.path);
+        let (partial, from) = (self.partial.as_fd(), partial_name(index));
+        let nofollow = AtFlags::SYMLINK_NOFOLLOW;
+        let Some((parent, name)) = self.jail.parent(&entry.path, true)? else { return Ok(()) };
+        let inode = match statat(partial, &from, nofollow) {
+            Ok(stat) => stat.st_ino,
+            Err(Errno::NOENT) => {
+                placed.extend(statat(parent, name, nofollow).map(|stat| stat.st_ino));
+                return Ok(());
             }
+            Err(error) => return Err(FileError::io(path, "read", error)),
+        };
+        let renamed = match renameat_with(partial, &from, parent, name, RenameFlags::NOREPLACE) {
+            // Not every file system can; a second name is refused by all that have such where there is one already.
+            Err(Errno::INVAL | Errno::NOSYS) => linkat(partial, &from, parent, name, AtFlags::empty())
+                .and_then(|()| unlinkat(partial, &from, AtFlags::empty())),
+            other => other,
+        };
+        let renamed = match renamed {
+            Err(Errno::EXIST) => match statat(parent, name, nofollow).map(|stat| stat.st_ino) {
+                // A crash came between its second name and the end of its first.
+                Ok(there) if there == inode => unlinkat(partial, &from, AtFlags::empty()),
+                // Another of this transfer's, which is one with it to a file system that knows no capitals.
+                Ok(there) if placed.contains(&there) => return Err(FileError::Alike(path)),
+                _ if self.config.replace => renameat(partial, &from, parent, name),
+                _ => Err(Errno::EXIST),
+            },
+            other => other,
         };
         match renamed {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                placed.insert(inode);
+                Ok(())
+            }
             Err(Errno::EXIST | Errno::ISDIR | Errno::NOTEMPTY) => Err(FileError::Exists(path)),
             Err(error) => Err(FileError::io(path, "given its name", error)),
         }
     }
+}
 
-    fn is_partial(&self, entry: usize) -> Result<bool, FileError> {
-        match statat(&self.partial, partial_name(entry), AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(_) => Ok(true),
-            Err(Errno::NOENT) => Ok(false),
-            Err(error) => Err(FileError::io(&self.path, "read", error)),
-        }
+/// All files have their names, and the journal says so.
+#[derive(Debug)]
+pub struct Placed(Destination);
+
+impl Placed {
+    /// Removes the journal: all who are to know that it is done know it.
+    ///
+    /// # Errors
+    /// What the system refuses; the files are there all the same.
+    pub fn forget(self) -> Result<(), FileError> {
+        self.0.remove_partial()
     }
+}
+
+/// Whether it is the file that got this name, by its size and time.
+fn is_same(stat: &Stat, entry: &Entry) -> bool {
+    let Kind::File { size, .. } = &entry.kind else { return false };
+    let (seconds, nanos) = (stat.st_mtime, stat.st_mtime_nsec);
+    let Modified { seconds: own, nanos: fine } = entry.modified;
+    // FAT keeps two seconds, and some other file systems one.
+    let is_then = (seconds, nanos) == (own, fine.into()) || nanos == 0 && seconds.abs_diff(own) < 2;
+    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile && stat.st_size as u64 == *size && is_then
 }
 
 /// When it was read last is not known here, and left.

@@ -15,35 +15,36 @@ impl<K: PartialEq, V> Recent<K, V> {
         Self { kept: vec![], room: room.max(1) }
     }
 
-    /// The value of `key`, made if it is not there; and the key of the one that went for it.
-    pub(super) fn get_or<E>(
-        &mut self,
-        key: K,
-        make: impl FnOnce() -> Result<V, E>,
-    ) -> Result<(&mut V, Option<K>), E> {
-        let mut gone = None;
+    /// The value of `key`, made if it is not there.
+    pub(super) fn get_or<E>(&mut self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<&mut V, E> {
         match self.kept.iter().rposition(|(of, _)| *of == key) {
             Some(index) if index + 1 < self.kept.len() => {
                 let found = self.kept.remove(index);
                 self.kept.push(found);
             }
             Some(_) => {}
-            None => {
-                let made = make()?;
-                if self.room <= self.kept.len() {
-                    gone = Some(self.kept.remove(0).0);
-                }
-                self.kept.push((key, made));
-            }
+            None => drop(self.put(key, make()?)),
         }
         // It was pushed, or is the last.
         let (_, value) = self.kept.last_mut().expect("one is kept");
-        Ok((value, gone))
+        Ok(value)
+    }
+
+    /// Adds a value whose key is not there; the one that went for it.
+    pub(super) fn put(&mut self, key: K, value: V) -> Option<V> {
+        let gone = (self.room <= self.kept.len()).then(|| self.kept.remove(0).1);
+        self.kept.push((key, value));
+        gone
     }
 
     /// The value of `key`, if it is there.
     pub(super) fn peek(&self, key: &K) -> Option<&V> {
         self.kept.iter().rev().find(|(of, _)| of == key).map(|(_, value)| value)
+    }
+
+    /// Drops what `is_kept` does not hold.
+    pub(super) fn retain(&mut self, mut is_kept: impl FnMut(&K) -> bool) {
+        self.kept.retain(|(key, _)| is_kept(key));
     }
 
     /// Drops all.

@@ -3,8 +3,11 @@
 mod full;
 mod jailed;
 mod journal;
+mod large;
+mod remembered;
 mod resumed;
 mod sent;
+mod severe;
 
 use std::fs;
 use std::path::{Path, PathBuf};

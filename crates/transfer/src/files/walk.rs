@@ -1,12 +1,17 @@
 //! What is below the paths that a user gave.
 
-use std::fs::{self, File, Metadata};
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::ops::Range;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use rustix::fs::{Access, AtFlags, CWD, SeekFrom, accessat, seek};
+use rustix::fs::{
+    Access, AtFlags, CWD, Dir, FileType, Mode, OFlags, SeekFrom, Stat, accessat, openat, readlinkat, seek,
+    statat,
+};
 use rustix::io::Errno;
 
 use super::manifest::EXTENTS_MAX;
@@ -55,78 +60,102 @@ pub(super) struct Found {
 /// What tells that a file is the same and unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct State {
-    device: u64,
-    inode: u64,
+    pub(super) device: u64,
+    pub(super) inode: u64,
     pub(super) size: u64,
-    modified: (i64, i64),
+    pub(super) modified: (i64, u64),
+    /// Of its status, too: nobody can set it back (POSIX.1-2017 §4.9). It also changes with the file's name, links and permissions.
+    pub(super) changed: (i64, u64),
 }
 
 impl State {
-    pub(super) fn of(metadata: &Metadata) -> Self {
+    pub(super) fn of(stat: &Stat) -> Self {
         Self {
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            size: metadata.len(),
-            modified: (metadata.mtime(), metadata.mtime_nsec()),
+            device: stat.st_dev,
+            inode: stat.st_ino,
+            size: stat.st_size as u64,
+            modified: (stat.st_mtime, stat.st_mtime_nsec),
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
         }
     }
 }
 
+/// What is to be looked at.
+struct Open {
+    /// The directory it is in, by a descriptor that no link put in the way later can turn; none for what the user named.
+    above: Option<Rc<OwnedFd>>,
+    /// Its name there, or the whole path.
+    leaf: PathBuf,
+    at: PathBuf,
+    path: Vec<u8>,
+}
+
+impl Open {
+    fn above(&self) -> BorrowedFd<'_> {
+        self.above.as_ref().map_or(CWD, |above| above.as_fd())
+    }
+}
+
 /// Finds all that is to be sent. What was named is called by its last component at the receiver.
+///
+/// Descriptors are open for as many directories as lie above one another (`path::DEPTH_MAX` at most).
 pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>, Vec<Notice>), FileError> {
     let (mut found, mut notices, mut extents) = (vec![], vec![], 0);
     let mut open = vec![];
     for path in paths.iter().rev() {
         let full = fs::canonicalize(path).map_err(|error| FileError::io(path, "found", error))?;
         let name = path.file_name().or(full.file_name()).ok_or_else(|| FileError::Nameless(path.clone()))?;
-        open.push((full.clone(), name.as_bytes().to_vec()));
+        open.push(Open { above: None, leaf: full.clone(), at: full.clone(), path: name.as_bytes().to_vec() });
     }
-    while let Some((at, name)) = open.pop() {
-        let metadata = fs::symlink_metadata(&at).map_err(|error| FileError::io(&at, "found", error))?;
-        let kind = metadata.file_type();
+    while let Some(one) = open.pop() {
+        let at = &one.at;
+        let stat = statat(one.above(), &one.leaf, AtFlags::SYMLINK_NOFOLLOW)
+            .map_err(|error| FileError::io(at, "found", error))?;
+        let kind = FileType::from_raw_mode(stat.st_mode);
         let is_own =
             at.file_name().is_some_and(|name| name.as_bytes().starts_with(RESERVED_PREFIX.as_bytes()));
         if is_own {
-            notices.push(Notice::Unfinished(at));
+            notices.push(Notice::Unfinished(one.at));
             continue;
         }
         // Before the walk goes on: a path that is too long shows first at its end.
-        check_path(&name)?;
-        let kind = if kind.is_dir() {
-            for below in fs::read_dir(&at).map_err(|error| FileError::io(&at, "listed", error))? {
-                let below = below.map_err(|error| FileError::io(&at, "listed", error))?;
-                open.push((below.path(), [&name, &b"/"[..], below.file_name().as_bytes()].concat()));
+        check_path(&one.path)?;
+        let kind = match kind {
+            FileType::Directory => {
+                list(&one, &mut open).map_err(|error| FileError::io(at, "listed", error))?;
+                Kind::Directory
             }
-            Kind::Directory
-        } else if kind.is_file() {
-            // Better told now than after hours.
-            accessat(CWD, &at, Access::READ_OK, AtFlags::empty())
-                .map_err(|error| FileError::io(&at, "read", error))?;
-            let found = extents_of(&at, &metadata, EXTENTS_MAX - extents)?;
-            extents += found.as_ref().map_or(0, Vec::len);
-            Kind::File { size: metadata.len(), extents: found }
-        } else if kind.is_symlink() {
-            if !config.links {
-                notices.push(Notice::Link(at));
+            FileType::RegularFile => {
+                // Better told now than after hours.
+                accessat(one.above(), &one.leaf, Access::READ_OK, AtFlags::empty())
+                    .map_err(|error| FileError::io(at, "read", error))?;
+                let found = extents_of(&one, &stat, EXTENTS_MAX - extents)?;
+                extents += found.as_ref().map_or(0, Vec::len);
+                Kind::File { size: stat.st_size as u64, extents: found }
+            }
+            FileType::Symlink => {
+                if !config.links {
+                    notices.push(Notice::Link(one.at));
+                    continue;
+                }
+                let target = readlinkat(one.above(), &one.leaf, vec![])
+                    .map_err(|error| FileError::io(at, "read", error))?;
+                Kind::Link { target: target.into_bytes() }
+            }
+            other => {
+                let what = special(other);
+                // What was named was meant.
+                if config.special == Special::Refuse || one.above.is_none() {
+                    return Err(FileError::Special(one.at, what));
+                }
+                notices.push(Notice::Special(one.at, what));
                 continue;
             }
-            let target = fs::read_link(&at).map_err(|error| FileError::io(&at, "read", error))?;
-            Kind::Link { target: target.as_os_str().as_bytes().to_vec() }
-        } else {
-            let what = special(&metadata);
-            if config.special == Special::Refuse {
-                return Err(FileError::Special(at, what));
-            }
-            notices.push(Notice::Special(at, what));
-            continue;
         };
-        let mode = if matches!(kind, Kind::Link { .. }) { 0 } else { (metadata.mode() & 0o777) as u16 };
-        let modified = Modified { seconds: metadata.mtime(), nanos: metadata.mtime_nsec() as u32 };
-        found.push(Found {
-            entry: Entry { path: name, kind, mode, modified },
-            at,
-            state: State::of(&metadata),
-        });
+        let mode = if matches!(kind, Kind::Link { .. }) { 0 } else { (stat.st_mode & 0o777) as u16 };
+        let state = State::of(&stat);
+        let modified = Modified { seconds: state.modified.0, nanos: state.modified.1 as u32 };
+        found.push(Found { entry: Entry { path: one.path, kind, mode, modified }, at: one.at, state });
         if super::manifest::ENTRIES_MAX < found.len() {
             let most = super::manifest::ENTRIES_MAX as u64;
             return Err(ManifestError::TooMany(found.len() as u64, "entries", most).into());
@@ -135,28 +164,44 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
     Ok((found, notices))
 }
 
-fn special(metadata: &Metadata) -> &'static str {
-    let kind = metadata.file_type();
-    if kind.is_fifo() {
-        "a FIFO"
-    } else if kind.is_socket() {
-        "a socket"
-    } else if kind.is_block_device() || kind.is_char_device() {
-        "a device"
-    } else {
-        "no file"
+/// Adds what is in a directory.
+fn list(directory: &Open, open: &mut Vec<Open>) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let above = Rc::new(openat(directory.above(), &directory.leaf, flags, Mode::empty())?);
+    for below in Dir::read_from(&above)? {
+        let below = below?;
+        let name = below.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            let leaf = PathBuf::from(OsStr::from_bytes(name));
+            open.push(Open {
+                above: Some(Rc::clone(&above)),
+                at: directory.at.join(&leaf),
+                path: [&directory.path, &b"/"[..], name].concat(),
+                leaf,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn special(kind: FileType) -> &'static str {
+    match kind {
+        FileType::Fifo => "a FIFO",
+        FileType::Socket => "a socket",
+        FileType::BlockDevice | FileType::CharacterDevice => "a device",
+        _ => "no file",
     }
 }
 
 /// Where a file's data are, if it has holes; a file of more than `most` extents is taken for one without.
-fn extents_of(path: &Path, metadata: &Metadata, most: usize) -> Result<Option<Vec<Range<u64>>>, FileError> {
-    let size = metadata.len();
+fn extents_of(one: &Open, stat: &Stat, most: usize) -> Result<Option<Vec<Range<u64>>>, FileError> {
+    let size = stat.st_size as u64;
     // st_blocks counts 512 bytes, whatever the file system's blocks are (stat(3type)). Most files end here, unopened.
-    if size <= metadata.blocks().saturating_mul(512) {
+    if size <= (stat.st_blocks as u64).saturating_mul(512) {
         return Ok(None);
     }
-    let io = |error: std::io::Error| FileError::io(path, "read", error);
-    let file = open_unfollowed(path).map_err(io)?;
+    let io = |error: Errno| FileError::io(&one.at, "read", error);
+    let file = open_unfollowed(one.above(), &one.leaf).map_err(io)?;
     let (mut extents, mut at) = (vec![], 0);
     while at < size {
         let start = match seek(&file, SeekFrom::Data(at)) {
@@ -165,12 +210,12 @@ fn extents_of(path: &Path, metadata: &Metadata, most: usize) -> Result<Option<Ve
             Err(Errno::NXIO) => size,
             // The file system does not know its holes.
             Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(None),
-            Err(error) => return Err(io(error.into())),
+            Err(error) => return Err(io(error)),
         };
         if size <= start {
             break;
         }
-        at = seek(&file, SeekFrom::Hole(start)).map_err(|error| io(error.into()))?.min(size);
+        at = seek(&file, SeekFrom::Hole(start)).map_err(io)?.min(size);
         if at <= start || most <= extents.len() {
             return Ok(None);
         }
@@ -181,8 +226,7 @@ fn extents_of(path: &Path, metadata: &Metadata, most: usize) -> Result<Option<Ve
 }
 
 /// Opens a file to be read; no link, and without waiting for a FIFO's other end.
-pub(super) fn open_unfollowed(path: &Path) -> std::io::Result<File> {
-    use rustix::fs::{Mode, OFlags, open};
+pub(super) fn open_unfollowed(above: BorrowedFd<'_>, path: &Path) -> Result<File, Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    Ok(File::from(open(path, flags, Mode::empty())?))
+    openat(above, path, flags, Mode::empty()).map(File::from)
 }

@@ -62,6 +62,9 @@ impl Drain {
                 let us = u64::try_from(lasted.as_micros()).unwrap_or(u64::MAX);
                 self.bytes_s = (overflow.bytes.saturating_mul(1_000_000) / us).max(1);
                 self.measured = Some(at);
+            } else if self.measured.is_some() {
+                // It read as fast as packets came for a while: what was found of the overflows before is not told of this one.
+                (self.bytes_s, self.measured) = (0, None);
             }
         }
         self.overflow = Some(Overflow { since, bytes });
@@ -140,6 +143,10 @@ mod tests {
             drain.on_read(at(ms), 1_000, Some(drops));
         }
         assert!(drain.bytes_s() > 0, "some seconds it stands");
+        let mut again = Drain { last: drain.last, overflow: drain.overflow.take(), ..Drain::default() };
+        (again.bytes_s, again.measured) = (drain.bytes_s, drain.measured);
+        again.on_read(at(3_000), 1_000, Some(3));
+        assert_eq!(again.bytes_s(), 0, "but not for the next overflow");
         drain.on_read(at(5_300), 1_000, Some(2));
         assert_eq!(drain.bytes_s(), 0);
         drain.on_read(at(5_301), 1_000, Some(3));

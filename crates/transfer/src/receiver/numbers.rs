@@ -119,8 +119,8 @@ impl Numbers {
     }
 
     /// What became of the numbers from `at` on, which is the floor or where a gap ends, in as many runs as `room` bytes hold, but one at
-    /// least; and the number after the last of them.
-    pub(super) fn runs(&self, at: u64, mut room: usize) -> (Vec<Run>, u64) {
+    /// least.
+    pub(super) fn runs(&self, at: u64, mut room: usize) -> Vec<Run> {
         let (mut runs, mut at) = (Vec::new(), at);
         let mut fits = |run: &Run, is_first: bool| {
             let length = run.encoded_len();
@@ -133,7 +133,7 @@ impl Numbers {
             let (received, missing) = ((first - at) as u32, (gap.end - first) as u32);
             let run = Run { received, missing, evidence: gap.evidence };
             if !fits(&run, runs.is_empty()) {
-                return (runs, at);
+                return runs;
             }
             runs.push(run);
             at = gap.end;
@@ -142,10 +142,9 @@ impl Numbers {
             let run = Run { received: (self.next - at) as u32, ..Run::default() };
             if fits(&run, runs.is_empty()) {
                 runs.push(run);
-                at = self.next;
             }
         }
-        (runs, at)
+        runs
     }
 
     fn fill(&mut self, number: u64, first: u64, end: u64) {

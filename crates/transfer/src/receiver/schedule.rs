@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
+
 /// Says when the next round of feedback is due, of one datagram or of several.
 #[derive(Debug, Default)]
 pub(super) struct Schedule {
@@ -17,7 +19,7 @@ pub(super) struct Schedule {
     packets: u64,
     /// Rounds since the last packet.
     repeats: u32,
-    /// Bytes that came, less those that later datagrams of a round took.
+    /// Bytes that came, less those that feedback took.
     credit_bytes: u64,
 }
 
@@ -78,16 +80,15 @@ impl Schedule {
         self.credit_bytes = self.credit_bytes.saturating_add(bytes).saturating_add(PACKET_BYTES);
     }
 
-    /// Whether a round may go on with another datagram of up to `bytes`: what it takes came before.
-    pub(super) fn spend(&mut self, bytes: usize) -> bool {
-        let left = self.credit_bytes.checked_sub(bytes as u64);
-        self.credit_bytes = left.unwrap_or(self.credit_bytes);
-        left.is_some()
+    /// Bytes that feedback may take, for as many came before.
+    pub(super) fn credit_bytes(&self) -> u64 {
+        self.credit_bytes
     }
 
-    /// A datagram of the round is sent.
-    pub(super) fn on_datagram(&mut self) {
+    /// A datagram of the round is sent, of so many bytes.
+    pub(super) fn on_datagram(&mut self, bytes: usize) {
         self.datagrams += 1;
+        self.credit_bytes = self.credit_bytes.saturating_sub(bytes as u64);
     }
 }
 
@@ -101,8 +102,8 @@ const PER_RTT_GAP: u32 = 16;
 /// Packets that came for each datagram of feedback: 1.6 %, below the 2 % that it may take of a fast flow.
 const PACKETS_EACH: u64 = 64;
 
-/// Bytes of a packet beside those of the object: header and head of a data packet.
-const PACKET_BYTES: u64 = 28;
+/// Bytes of a packet beside those of the object: header and head of a data packet. What is spent has its header, too; seals count on neither side.
+const PACKET_BYTES: u64 = (HEADER_BYTES + DATA_HEAD_BYTES) as u64;
 
 /// Where fewer packets come, a round rests as long as this for each datagram of the last: no path and no host feels a thousand small
 /// datagrams a second.
@@ -143,7 +144,7 @@ mod tests {
             }
             while schedule.due().is_some_and(|due| due <= at) {
                 schedule.begin(schedule.due().unwrap().max(at.saturating_sub(us(packet_us as u64))));
-                (0..datagrams).for_each(|_| schedule.on_datagram());
+                (0..datagrams).for_each(|_| schedule.on_datagram(60));
                 rounds += 1;
             }
             schedule.on_packet(at, packet % gap_each == 1);
@@ -179,7 +180,7 @@ mod tests {
         assert_eq!(schedule.due(), Some(us(500)), "the first at once");
         schedule.set_rtt(us(8_000));
         schedule.begin(us(600));
-        schedule.on_datagram();
+        schedule.on_datagram(60);
         schedule.on_packet(us(700), false);
         assert_eq!(schedule.due(), Some(us(2_600)), "a quarter of a round trip later");
         schedule.on_packet(us(800), true);
@@ -189,7 +190,7 @@ mod tests {
         let mut times = vec![];
         while let Some(due) = schedule.due() {
             schedule.begin(due.max(us(1_000)));
-            schedule.on_datagram();
+            schedule.on_datagram(60);
             times.push(due.as_micros() as u64);
         }
         assert_eq!(times, [700, 9_000, 25_000, 57_000, 121_000, 249_000]);

@@ -4,12 +4,12 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::fuzzing::{Checked, Step, fuzz_receiver};
-use crate::wire::Run;
+use crate::wire::{NUMBER_MAX, Run};
 
 const CONFIG: ReceiverConfig = ReceiverConfig { feedback_bytes_max: 1_200 };
 
 fn receiver(object_bytes: u64) -> Receiver {
-    Receiver::new(CONFIG, object_bytes, RangeSet::new())
+    Receiver::new(CONFIG, object_bytes, RangeSet::new()).unwrap()
 }
 
 fn us(us: u64) -> Duration {
@@ -129,7 +129,7 @@ fn the_floor_forgets() {
 #[test]
 fn what_is_there_is_not_written_again() {
     let held = [100..250, 400..500, 5_000..9_999].into_iter().collect();
-    let mut receiver = Receiver::new(CONFIG, 1_000, held);
+    let mut receiver = Receiver::new(CONFIG, 1_000, held).unwrap();
     assert_eq!(receiver.held().iter().cloned().collect::<Vec<_>>(), [100..250, 400..500], "of the object");
     let mut number = 0;
     let mut take = |range| {
@@ -203,13 +203,15 @@ fn numbers_beyond_an_outage_are_taken_and_beyond_reason_not() {
 
 #[test]
 fn the_ends_of_all_counts_are_safe() {
-    let mut receiver = Receiver::new(CONFIG, u64::MAX, RangeSet::new());
-    let end = Arrival { range: u64::MAX - 9..u64::MAX, sent_us: u32::MAX, at: Duration::MAX, ..packet(0) };
+    assert_eq!(Receiver::new(CONFIG, NUMBER_MAX + 1, RangeSet::new()).err(), Some(TooLong(NUMBER_MAX + 1)));
+    let mut receiver = Receiver::new(CONFIG, NUMBER_MAX, RangeSet::new()).unwrap();
+    let end =
+        Arrival { range: NUMBER_MAX - 9..NUMBER_MAX, sent_us: u32::MAX, at: Duration::MAX, ..packet(0) };
     assert_eq!(receiver.handle_data(&end), Ok(Fresh::All));
-    let before = Arrival { range: u64::MAX - 20..u64::MAX - 5, ..packet(1) };
-    let new = u64::MAX - 20..u64::MAX - 9;
+    let before = Arrival { range: NUMBER_MAX - 20..NUMBER_MAX - 5, ..packet(1) };
+    let new = NUMBER_MAX - 20..NUMBER_MAX - 9;
     assert_eq!(receiver.handle_data(&before), Ok(Fresh::Parts(Vec::from([new]))));
-    assert_eq!(receiver.held().iter().collect::<Vec<_>>(), [&(u64::MAX - 20..u64::MAX)]);
+    assert_eq!(receiver.held().iter().collect::<Vec<_>>(), [&(NUMBER_MAX - 20..NUMBER_MAX)]);
     assert!(receiver.poll_feedback(Duration::MAX).is_some());
     assert!(receiver.poll_timeout().is_none_or(|due| due == Duration::MAX));
     #[expect(clippy::reversed_empty_ranges, reason = "nobody keeps the caller from it")]
@@ -241,7 +243,7 @@ fn no_sender_makes_it_send_many_times_what_came() {
         at: us(at),
         ..packet(number)
     };
-    let (gaps, mut came, mut told) = (60_000, 0, 0);
+    let (gaps, mut came, mut told, mut told_bytes) = (60_000, 0, 0, 0);
     for number in 0..gaps {
         receiver.handle_data(&empty(number * 2, 0)).unwrap();
         came += 28;
@@ -251,10 +253,15 @@ fn no_sender_makes_it_send_many_times_what_came() {
         receiver.handle_data(&empty(gaps * 2 + ms, ms * 1_000)).unwrap();
         came += 28;
         let now = us(ms * 1_000 + 500);
-        told += std::iter::from_fn(|| receiver.poll_feedback(now)).count() as u64;
+        for feedback in std::iter::from_fn(|| receiver.poll_feedback(now)) {
+            assert!(!feedback.runs.is_empty());
+            (told, told_bytes) = (told + 1, told_bytes + feedback.bytes() as u64);
+        }
     }
-    // One datagram for each packet at the most, and else no more than came.
+    // One datagram with a run for each packet at the most, and else no more than came.
     assert!(told <= 2_001 + came / 1_200, "{told} datagrams for {came} bytes");
+    let least = 2_001 * Feedback::BYTES_MIN as u64;
+    assert!(told_bytes <= least + came, "{told_bytes} bytes for {came}");
 }
 
 #[test]
@@ -309,7 +316,7 @@ proptest! {
         object_bytes in 0_u64..2_000, held in (0_u64..2_000, 0_u64..2_000),
         steps in proptest::collection::vec(step(), 0..300),
     ) {
-        let mut checked = Checked::new(object_bytes, held);
+        let mut checked = Checked::new(object_bytes, held).unwrap();
         steps.into_iter().for_each(|step| checked.step(step));
         checked.finish();
     }

@@ -27,6 +27,12 @@ pub(super) struct Heeded {
     is_whole: bool,
 }
 
+impl Heeded {
+    pub(super) fn drain_bytes_s(&self) -> u64 {
+        self.totals.drain_bytes_s
+    }
+}
+
 /// What the controller has not been told yet.
 #[derive(Clone, Debug, Default)]
 pub(super) struct News {
@@ -34,13 +40,17 @@ pub(super) struct News {
     acked_bytes: u64,
     marked_packets: u64,
     host_lost: u64,
+    /// The round trip measured last.
+    round_trip: Option<Duration>,
     /// Memory for what the ear says.
     pub(super) heard: Vec<Heard>,
     losses: Vec<Loss>,
     /// Packets settled that are not the host's, so far.
     settled: u64,
-    /// Packets lost by the host, so far.
-    host: u64,
+    /// Packets lost by the host, so far: those that did not come after all, and all that were told. Below 0 amid what the ear says, where a claim is
+    /// taken back before it is read.
+    host: i64,
+    told_host: i64,
     /// Where the last run of losses that was told ends, in the count of [`Seen::settled_packets`].
     losses_end: u64,
 }
@@ -176,7 +186,7 @@ impl Sender {
             Some(Cause::Network | Cause::Unknown) => {}
             Some(Cause::Host) => {
                 self.news.settled += 1;
-                self.news.host = self.news.host.saturating_sub(1);
+                self.news.host = self.news.host.saturating_sub(1).max(0);
             }
             None => self.news.settled += 1,
         }
@@ -197,6 +207,7 @@ impl Sender {
         if let Some(sent_at) = sent_at.filter(|at| micros(*at) == echo.sent_us) {
             self.heeded.echoed = Some(echo.number);
             self.rtt.add(now.saturating_sub(sent_at), Duration::from_micros(echo.held_us.into()));
+            self.news.round_trip = self.rtt.latest;
         }
         Ok(())
     }
@@ -234,18 +245,20 @@ impl Sender {
             }
         }
         self.news.heard.clear();
+        self.news.host = self.news.host.max(0);
+        self.stats.lost_host = u64::try_from(self.news.told_host).unwrap_or(0);
     }
 
     fn hear(&mut self, heard: &Heard) {
         let (missing, packets) = (&heard.missing, u64::from(heard.missing.packets));
         if heard.is_taken_back {
-            self.stats.lost_host = self.stats.lost_host.saturating_sub(packets);
-            self.news.host = self.news.host.saturating_sub(packets);
+            self.news.told_host -= i64::from(missing.packets);
+            self.news.host -= i64::from(missing.packets);
         }
         match heard.cause {
             Cause::Host => {
-                self.stats.lost_host += packets;
-                self.news.host += packets;
+                self.news.told_host += i64::from(missing.packets);
+                self.news.host += i64::from(missing.packets);
                 self.news.host_lost += packets;
                 return;
             }
@@ -254,7 +267,7 @@ impl Sender {
         }
         self.news.settled += packets;
         // By its index, less what the host lost before it; never before the run that was told last, nor after what is settled.
-        let at = missing.index.saturating_sub(self.news.host);
+        let at = missing.index.saturating_sub(u64::try_from(self.news.host).unwrap_or(0));
         let at = at.min(self.news.settled.saturating_sub(packets)).max(self.news.losses_end);
         self.news.losses_end = at + packets;
         self.news.losses.push(Loss {
@@ -281,6 +294,7 @@ impl Sender {
         let news = &mut self.news;
         let seen = Seen {
             rtt: self.rtt,
+            round_trip: news.round_trip.take(),
             round: self.path.round(),
             acked_packets: std::mem::take(&mut news.acked_packets),
             acked_bytes: std::mem::take(&mut news.acked_bytes),

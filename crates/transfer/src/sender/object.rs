@@ -45,12 +45,27 @@ impl Object {
         !self.new.is_empty() || !self.lost.is_empty()
     }
 
-    /// The next range to send, and whether it was sent before.
-    pub(super) fn take(&mut self, payload: u64) -> Option<(Range<u64>, bool)> {
+    /// Bytes that the receiver has.
+    pub(super) fn there_bytes(&self) -> u64 {
+        self.bytes.saturating_sub(self.missing)
+    }
+
+    /// What [`Object::take`] takes from next.
+    pub(super) fn next(&self) -> Option<Range<u64>> {
+        self.lost.first().cloned().or_else(|| Some(self.new.clone()).filter(|new| !new.is_empty()))
+    }
+
+    /// The first range at or behind `from` that was never sent; empty where there is none.
+    pub(super) fn unsent(&self, from: u64) -> Range<u64> {
+        if from < self.new.end { from.max(self.new.start)..self.new.end } else { self.next_new(from) }
+    }
+
+    /// The next range to send: what was lost first.
+    pub(super) fn take(&mut self, payload: u64) -> Option<Range<u64>> {
         if let Some(range) = self.lost.first() {
             let range = range.start..range.end.min(range.start.saturating_add(payload));
             self.lost.remove(range.clone());
-            return Some((range, true));
+            return Some(range);
         }
         if self.new.is_empty() {
             return None;
@@ -61,7 +76,7 @@ impl Object {
         if self.new.is_empty() {
             self.new = self.next_new(end);
         }
-        Some((range, false))
+        Some(range)
     }
 
     /// The receiver has these: how many of them it is not known to have had.
@@ -110,14 +125,14 @@ mod tests {
     fn what_is_held_is_not_sent_and_what_is_lost_goes_first() {
         let held: RangeSet<u64> = [0..10, 25..30, 90..2000].into_iter().collect();
         let mut object = Object::new(100, &held);
-        assert_eq!(object.take(8), Some((10..18, false)));
-        assert_eq!(object.take(8), Some((18..25, false)));
+        assert_eq!(object.take(8), Some(10..18));
+        assert_eq!(object.take(8), Some(18..25));
         object.lose(10..25);
         assert_eq!(object.ack(12..14), 2);
-        assert_eq!(object.take(8), Some((10..12, true)));
-        assert_eq!(object.take(8), Some((14..22, true)));
-        assert_eq!(object.take(8), Some((22..25, true)));
-        assert_eq!(object.take(80), Some((30..90, false)));
+        assert_eq!(object.take(8), Some(10..12));
+        assert_eq!(object.take(8), Some(14..22));
+        assert_eq!(object.take(8), Some(22..25));
+        assert_eq!(object.take(80), Some(30..90));
         assert_eq!((object.take(8), object.has_some(), object.is_there()), (None, false, false));
         assert_eq!(object.ack(10..90), 73);
         assert!(object.is_there());

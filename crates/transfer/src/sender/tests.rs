@@ -1,3 +1,8 @@
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use proptest::prelude::*;
 
 use super::*;
@@ -27,9 +32,34 @@ impl Controller for Free {
     }
 }
 
+/// With a window of 10 500 bytes, and a note of how long it was told that packets are, and how often that a round trip was measured.
+#[derive(Debug)]
+struct Measured(Arc<AtomicU32>, Arc<AtomicU32>);
+
+impl Controller for Measured {
+    fn name(&self) -> &'static str {
+        "measured"
+    }
+
+    fn on_feedback(&mut self, _: Duration, seen: &Seen<'_>) {
+        self.0.store(seen.packet_bytes, Ordering::Relaxed);
+        self.1.fetch_add(seen.round_trip.is_some().into(), Ordering::Relaxed);
+    }
+
+    fn on_silence(&mut self, _: Duration) {}
+
+    fn rate_bytes_s(&self) -> f64 {
+        f64::INFINITY
+    }
+
+    fn window_bytes(&self) -> u64 {
+        10_500
+    }
+}
+
 fn sender(object_bytes: u64, seed: u64) -> Sender {
     let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed, has_ear: true };
-    Sender::new(config, object_bytes, &RangeSet::new(), Box::new(Free))
+    Sender::new(config, object_bytes, &RangeSet::new(), Box::new(Free)).unwrap()
 }
 
 /// Sends up to so many packets now.
@@ -110,8 +140,80 @@ fn an_echo_with_times_that_cannot_be_makes_no_round_trip() {
 }
 
 #[test]
+fn an_object_longer_than_places_can_say_is_refused() {
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, has_ear: true };
+    let new = |bytes| Sender::new(config, bytes, &RangeSet::new(), Box::new(Free)).map(|_| ());
+    assert_eq!(new((1 << 62) - 1), Ok(()));
+    assert_eq!(new(1 << 62), Err(TooLong(1 << 62)));
+}
+
+#[test]
+fn packets_are_as_long_as_the_path_takes_from_now_on() {
+    let seen = Arc::new(AtomicU32::new(0));
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, has_ear: true };
+    let controller = Box::new(Measured(seen.clone(), Arc::default()));
+    let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
+    // A window of 10 500 bytes: ten packets of 1050.
+    assert_eq!(send(&mut sender, MS, 99).len(), 10);
+    assert_eq!(sender.limit(), Limit::Window);
+    // The path takes less: what was lost is cut anew, and more packets fit the window.
+    sender.set_payload_bytes(450);
+    assert_eq!(sender.handle_feedback(20 * MS, 1, &runs(0, &[(0, 2), (8, 0)])), Ok(()));
+    assert_eq!(seen.load(Ordering::Relaxed), 500);
+    let sent = send(&mut sender, 20 * MS, 99);
+    let ranges: Vec<_> = sent.iter().map(|packet| packet.range.clone()).take(6).collect();
+    assert_eq!(ranges, [0..450, 450..900, 900..1350, 1350..1800, 1800..1988, 9988..10_438]);
+    assert_eq!((sent.len(), sender.in_flight_bytes()), (21, 21 * 500 - 250 - 12));
+    assert_eq!(sender.kept().0[0], sender.kept().0[1]);
+    // And more again.
+    sender.set_payload_bytes(1950);
+    assert_eq!(sender.handle_feedback(40 * MS, 2, &runs(2, &[(29, 0)])), Ok(()));
+    let sent = send(&mut sender, 40 * MS, 99);
+    assert_eq!((sent.len(), seen.load(Ordering::Relaxed), sender.payload_bytes()), (5, 2000, 1950));
+    assert!(sent.iter().all(|packet| packet.range.end - packet.range.start == 1950));
+}
+
+#[test]
+fn a_round_trip_is_told_once() {
+    let measured = Arc::new(AtomicU32::new(0));
+    let config = SenderConfig { payload_bytes: 1000, overhead_bytes: 50, seed: 3, has_ear: true };
+    let controller = Box::new(Measured(Arc::default(), measured.clone()));
+    let mut sender = Sender::new(config, 100_000, &RangeSet::new(), controller).unwrap();
+    let sent_us = send(&mut sender, MS, 99).first().unwrap().sent_us;
+    let echo = Some(Echo { number: 0, sent_us, held_us: 0 });
+    for (number, came) in (1..).zip([2, 4, 6]) {
+        // Each acknowledges more, and all of them echo the first.
+        let feedback = Feedback { echo, ..runs(0, &[(came, 0)]) };
+        assert_eq!(sender.handle_feedback(20 * MS * came, number, &feedback), Ok(()));
+    }
+    assert_eq!(measured.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn an_answer_is_asked_for_by_what_the_path_takes() {
+    let mut sender = sender(3000 - 12, 3);
+    assert_eq!(send(&mut sender, MS, 99).len(), 3);
+    assert_eq!(sender.limit(), Limit::Object);
+    sender.set_payload_bytes(400);
+    let mut now = MS;
+    for _ in 0..3 {
+        now = now.max(sender.probe_at().unwrap());
+        sender.handle_timeout(now);
+        let probe = sender.poll_packet(now).unwrap();
+        assert_eq!(probe.range, 0..388, "each with a note");
+    }
+    // The probes came and nothing else: all that the long packets carried is sent again.
+    assert_eq!(sender.handle_feedback(now + 20 * MS, 1, &runs(0, &[(0, 3), (3, 0)])), Ok(()));
+    let at = sender.loss_at().unwrap_or(now + 20 * MS);
+    sender.handle_timeout(at);
+    let again: Vec<_> = send(&mut sender, at, 99).into_iter().map(|packet| packet.range).collect();
+    assert_eq!(again.first(), Some(&(388..788)));
+    assert_eq!(again.iter().map(|range| range.end - range.start).sum::<u64>(), 2600);
+}
+
+#[test]
 fn memory_is_bounded_when_nothing_comes() {
-    let mut sender = sender(u64::MAX, 3);
+    let mut sender = sender(1 << 61, 3);
     let most = PACKETS_MAX - PROBES_RESERVED;
     assert_eq!(send(&mut sender, MS, usize::MAX).len(), most);
     let mut probes = 0;
@@ -178,7 +280,7 @@ fn the_same_report_again_costs_nothing_and_changes_nothing() {
     let report = runs(0, &[(300, 2), (200, 1), (300, 0)]);
     assert_eq!(sender.handle_feedback(20 * MS, 1, &report), Ok(()));
     let (stats, settled) = (sender.stats(), sender.news_settled());
-    assert_eq!((stats.acked_bytes, stats.lost_packets), (800_000, 3));
+    assert_eq!((stats.acked_bytes, stats.lost_packets), (800_000 - 12, 3), "the first has a note");
     for number in 2..20 {
         assert_eq!(sender.handle_feedback(21 * MS, number, &report), Ok(()));
     }
@@ -198,7 +300,7 @@ fn feedback_without_news_is_silence() {
         assert_eq!((sender.silence_at(), sender.probe_at()), (timer, probe), "{number}");
         assert_eq!(sender.silence(520 * MS), 500 * MS);
     }
-    assert_eq!(sender.stats().acked_bytes, 310_000);
+    assert_eq!(sender.stats().acked_bytes, 310_000 - 12);
     let totals = Totals { packets: 900, ..Totals::default() };
     assert_eq!(sender.handle_feedback(500 * MS, 7, &Feedback { totals, ..runs(0, &[]) }), Ok(()));
     assert_eq!(sender.silence(520 * MS), 20 * MS);

@@ -85,6 +85,11 @@ impl Feedback {
         Ok(Self { start, runs, echo, totals })
     }
 
+    /// Bytes of all of it.
+    pub(crate) fn bytes(&self) -> usize {
+        self.head_len() + self.runs.iter().map(Run::encoded_len).sum::<usize>()
+    }
+
     /// Bytes before the runs.
     pub(crate) fn head_len(&self) -> usize {
         let echo =

@@ -298,7 +298,7 @@ pub fn flow<T: Taker>(
     controller: impl Controller + 'static,
     taker: T,
 ) -> Flow<T> {
-    let sender = Sender::new(config, object_bytes, &RangeSet::new(), Box::new(controller));
+    let sender = Sender::new(config, object_bytes, &RangeSet::new(), Box::new(controller)).unwrap();
     Flow { start: Duration::ZERO, sender, taker, overhead_bytes: OVERHEAD, has_drops: true }
 }
 

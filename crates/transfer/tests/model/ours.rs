@@ -178,6 +178,7 @@ impl Ours {
         let losses = self.find_losses();
         let seen = Seen {
             rtt,
+            round_trip: rtt.latest,
             round: self.round,
             acked_packets: acked,
             acked_bytes: acked * u64::from(PACKET),

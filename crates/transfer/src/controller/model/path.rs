@@ -21,7 +21,7 @@ struct Sight {
 }
 
 impl Path {
-    /// Takes a round trip.
+    /// Takes a round trip, where one was measured.
     pub(super) fn note(&mut self, now_s: f64, latest: Option<Duration>) {
         self.is_stale = self.recent.is_some_and(|recent| now_s > recent.at_s + PROBE_INTERVAL_S);
         let Some(latest) = latest else { return };

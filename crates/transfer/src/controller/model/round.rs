@@ -47,7 +47,7 @@ impl Round {
             self.toll.runs += 1.0;
         }
         self.has_marked |= seen.marked_packets > 0;
-        if let Some(latest) = seen.rtt.latest {
+        if let Some(latest) = seen.round_trip {
             let latest = latest.as_secs_f64();
             self.least_rtt_s = if self.least_rtt_s > 0.0 { self.least_rtt_s.min(latest) } else { latest };
         }

@@ -20,6 +20,7 @@ fn feed(model: &mut Model, from_ms: u64, rounds: u64, bytes_s: f64, is_limited: 
         let delivered = now.as_millis() as u64 * quarter / 25;
         let seen = Seen {
             rtt: rtt(Duration::from_millis(100)),
+            round_trip: Some(Duration::from_millis(100)),
             round: n / 4,
             acked_packets: quarter / u64::from(PACKET),
             acked_bytes: quarter,
@@ -82,7 +83,7 @@ fn silence_halves_and_the_next_feedback_restores_the_rate() {
         model.on_silence(Duration::from_millis(at));
     }
     assert_eq!(model.window_bytes(), 4 * u64::from(PACKET));
-    assert_eq!(model.rate_bytes_s(), 1500.0 / 64.0);
+    assert_eq!(model.rate_bytes_s(), 1500.0 / 4.0);
     feed(&mut model, at, 10, 1e7, false);
     assert!(model.rate_bytes_s() > 0.4 * rate, "{}", model.rate_bytes_s());
 }
@@ -132,6 +133,7 @@ proptest! {
                     let latest = latest.map(Duration::from_nanos);
                     model.on_feedback(now, &Seen {
                         rtt: Rtt { latest, ..rtt(Duration::from_nanos(numbers[5])) },
+                        round_trip: latest,
                         round: numbers[0],
                         acked_packets: numbers[1],
                         acked_bytes: numbers[2],

@@ -77,6 +77,7 @@ pub(super) fn run(controller: &mut dyn Controller, rate_bit_s: f64, base: Durati
             };
             let seen = Seen {
                 rtt: Rtt { smoothed: mean, ..rtt(latest) },
+                round_trip: Some(latest),
                 acked_packets: batch.passed,
                 acked_bytes: batch.passed * u64::from(PACKET_BYTES),
                 delivery: (0 < batch.passed).then_some(delivery),

@@ -94,6 +94,7 @@ fn tell(controller: &mut dyn Controller, now: Duration, told: &Told) {
         told.counts;
     let seen = Seen {
         rtt: told.rtt,
+        round_trip: told.rtt.latest,
         acked_packets,
         acked_bytes,
         marked_packets,

@@ -212,7 +212,13 @@ impl State {
 
     fn seen(&self) -> Seen<'static> {
         let rtt = rtt(STEP * STEPS as u32);
-        Seen { rtt, settled_packets: self.settled, packet_bytes: PACKET_BYTES, ..nothing() }
+        Seen {
+            rtt,
+            round_trip: rtt.latest,
+            settled_packets: self.settled,
+            packet_bytes: PACKET_BYTES,
+            ..nothing()
+        }
     }
 
     /// How many packets come before the next loss.
@@ -238,6 +244,7 @@ pub(super) fn loss(at: u64, packets: u32, sent: Duration) -> Loss {
 pub(super) fn nothing() -> Seen<'static> {
     Seen {
         rtt: Rtt { latest: None, smoothed: Duration::ZERO, variation: Duration::ZERO, min: Duration::ZERO },
+        round_trip: None,
         round: 0,
         acked_packets: 0,
         acked_bytes: 0,

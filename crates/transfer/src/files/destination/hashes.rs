@@ -3,7 +3,12 @@
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
-use super::{Destination, FileError, GROUP_BYTES, Kept, Node, Tree};
+use rangemap::RangeSet;
+use rustix::fs::{AtFlags, FileType, statat};
+use rustix::io::Errno;
+
+use super::super::Kind;
+use super::{Destination, FileError, GROUP_BYTES, Kept, Node, Tree, partial_name};
 
 impl Destination {
     /// BLAKE3 of a file's data (see [`Source::digest`](crate::files::Source::digest)) once all is there. Groups whose hash was not kept are read.
@@ -32,7 +37,8 @@ impl Destination {
         let of = self.manifest.range(entry);
         if of.start < of.end {
             self.written.remove(of.clone());
-            self.fresh.remove(of);
+            self.fresh =
+                std::mem::take(&mut self.fresh).into_iter().flat_map(|range| outside(&range, &of)).collect();
         }
         self.trees.remove(&entry);
         self.nodes.retain(|node| node.entry != entry as u64);
@@ -50,14 +56,15 @@ impl Destination {
                 let groups = GROUP_BYTES << level;
                 let start = of.start + index * groups;
                 let end = (start + groups).min(of.end);
-                let is_held = start < end && held.gaps(&(start..end)).next().is_none();
+                let is_held = start < end && covers(held, &(start..end));
                 is_held.then_some(Node { entry: *entry as u64, level, index, value: *value })
             })
         });
         Kept { nodes: nodes.collect(), placing: self.placing.clone(), held }
     }
 
-    pub(super) fn take_up(&mut self, kept: Kept) {
+    /// Goes on with what the journal says. A file that is not there as it was left, by whatever hand, comes anew.
+    pub(super) fn take_up(&mut self, kept: Kept) -> Result<(), FileError> {
         self.written = self.manifest.within(kept.held);
         self.placing = kept.placing;
         for node in kept.nodes {
@@ -68,6 +75,43 @@ impl Destination {
                 tree.insert(node.level, node.index, node.value);
             }
         }
+        if let Some(made) = self.placing.clone() {
+            let lost = self.lost(&made)?;
+            if lost.is_empty() {
+                return Ok(());
+            }
+            // Somebody took away, or changed, what had its name: it comes anew, as if it had never been here.
+            self.placing = None;
+            for entry in lost {
+                let of = self.manifest.range(entry);
+                if of.start < of.end {
+                    self.written.remove(of);
+                }
+                self.trees.remove(&entry);
+            }
+            return self.journal.replace(&self.kept());
+        }
+        let mut is_less = false;
+        for (entry, found) in self.manifest.entries().iter().enumerate() {
+            let (Kind::File { size, .. }, of) = (&found.kind, self.manifest.range(entry)) else { continue };
+            if of.is_empty() || !self.written.overlaps(&of) {
+                continue;
+            }
+            let is_there = match statat(&self.partial, partial_name(entry), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => {
+                    FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile
+                        && stat.st_size as u64 == *size
+                }
+                Err(Errno::NOENT) => false,
+                Err(error) => return Err(FileError::io(&self.path, "read", error)),
+            };
+            if !is_there {
+                self.written.remove(of);
+                self.trees.remove(&entry);
+                is_less = true;
+            }
+        }
+        if is_less { self.journal.replace(&self.kept()) } else { Ok(()) }
     }
 
     /// Hashes the groups that `object`, which was written with `bytes`, makes whole.
@@ -92,14 +136,15 @@ impl Destination {
         let start = of.start + group * GROUP_BYTES;
         let whole = start..of.end.min(start + GROUP_BYTES);
         let tree = self.trees.entry(entry).or_insert_with(|| Tree::new(of.end - of.start));
-        let is_whole = whole.start < whole.end && self.written.gaps(&whole).next().is_none();
+        let is_whole = whole.start < whole.end && covers(&self.written, &whole);
         if !is_whole || tree.contains(group) {
             return Ok(());
         }
         let value = match at_hand {
             Some(bytes) => tree.insert_bytes(group, bytes),
             None => {
-                let mut bytes = vec![0; (whole.end - start) as usize];
+                let mut bytes = std::mem::take(&mut self.group);
+                bytes.resize((whole.end - start) as usize, 0);
                 let path = self.shown(entry);
                 let pieces: Vec<_> = self.manifest.pieces(whole).collect();
                 let file = self.file(entry)?;
@@ -110,10 +155,24 @@ impl Destination {
                         .map_err(|error| FileError::io(&path, "read", error))?;
                 }
                 let tree = self.trees.entry(entry).or_insert_with(|| Tree::new(of.end - of.start));
-                tree.insert_bytes(group, &bytes)
+                let value = tree.insert_bytes(group, &bytes);
+                self.group = bytes;
+                value
             }
         };
         self.nodes.push(Node { entry: entry as u64, level: 0, index: group, value });
         Ok(())
     }
+}
+
+/// Whether all of `range`, which is not empty, is in `set`.
+fn covers(set: &RangeSet<u64>, range: &Range<u64>) -> bool {
+    set.get(&range.start).is_some_and(|found| range.end <= found.end)
+}
+
+/// What of `range` is before and behind `of`.
+fn outside(range: &Range<u64>, of: &Range<u64>) -> impl Iterator<Item = Range<u64>> + use<> {
+    [range.start..range.end.min(of.start), range.start.max(of.end)..range.end]
+        .into_iter()
+        .filter(|part| part.start < part.end)
 }

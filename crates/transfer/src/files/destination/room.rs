@@ -1,14 +1,17 @@
 //! Whether what is to come may, and fits.
 
-use rustix::fs::{FallocateFlags, FileType, fallocate, fstatvfs};
+use std::collections::HashSet;
+
+use rustix::fs::{AtFlags, FallocateFlags, FileType, fallocate, fstatvfs, statat};
 use rustix::io::Errno;
 
 use super::super::path::check_target;
-use super::super::{Kind, Manifest};
-use super::{Destination, DestinationConfig, FileError};
+use super::super::{Kind, Manifest, journal};
+use super::{Destination, DestinationConfig, FileError, partial_name};
 
 impl Destination {
     pub(super) fn check_free(&mut self) -> Result<(), FileError> {
+        self.check_alike()?;
         for entry in self.manifest.entries() {
             let found = self.jail.kind(&entry.path)?;
             let is_free = match (found, &entry.kind) {
@@ -23,13 +26,42 @@ impl Destination {
         Ok(())
     }
 
+    /// Two names that are one to the file system: the second would take the first's place. (What it may hold alike beside capitals shows
+    /// when names are given.)
+    fn check_alike(&self) -> Result<(), FileError> {
+        if statat(&self.partial, journal::NAME.to_uppercase(), AtFlags::SYMLINK_NOFOLLOW).is_err() {
+            return Ok(());
+        }
+        let mut seen = HashSet::new();
+        for entry in self.manifest.entries() {
+            if !seen.insert(String::from_utf8_lossy(&entry.path).to_lowercase()) {
+                return Err(FileError::Alike(self.jail.shown(&entry.path)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that the file system has to find yet: a session before may have taken them all.
+    fn needed(&self) -> Result<u64, FileError> {
+        let mut needed = 0;
+        for (entry, found) in self.manifest.files() {
+            let taken = match statat(&self.partial, partial_name(entry), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) => (stat.st_blocks as u64).saturating_mul(512),
+                Err(Errno::NOENT) => 0,
+                Err(error) => return Err(FileError::io(&self.path, "read", error)),
+            };
+            needed += found.stored().saturating_sub(taken);
+        }
+        Ok(needed)
+    }
+
     pub(super) fn allocate(&mut self) -> Result<(), FileError> {
         if !self.config.allocate {
             return Ok(());
         }
         // fallocate(2) takes all there is before it says that this is too little.
         let system = fstatvfs(&self.partial).map_err(|error| FileError::io(&self.path, "measured", error))?;
-        let (needed, free) = (self.missing(), system.f_bavail.saturating_mul(system.f_frsize));
+        let (needed, free) = (self.needed()?, system.f_bavail.saturating_mul(system.f_frsize));
         if free < needed {
             return Err(FileError::NoRoom { path: self.path.clone(), needed, free });
         }

@@ -7,7 +7,10 @@ use crate::wire::{WireError, varint};
 /// What it begins with; the last byte is the version.
 const MAGIC: [u8; 4] = *b"BGM\x01";
 
-pub(super) const HEAD_BYTES_MAX: usize = MAGIC.len() + 8;
+/// Bytes before the first of so many entries.
+pub(super) fn head_len(entries: usize) -> usize {
+    MAGIC.len() + varint::len(entries as u64)
+}
 
 const FILE: u8 = 0;
 const SPARSE: u8 = 1;

@@ -35,6 +35,31 @@ fn places_go_on_from_file_to_file_and_skip_holes() {
     assert_eq!(Manifest::decode(&manifest.encode()), Ok(manifest));
 }
 
+/// The example of `docs/spec/transfer.md` §7.
+#[test]
+fn the_specification_shows_these_bytes() {
+    let at = |seconds, nanos| Modified { seconds, nanos };
+    let entry = |path: &[u8], kind, mode, modified| Entry { path: path.to_vec(), kind, mode, modified };
+    let manifest = Manifest::new(vec![
+        entry(b"l", Kind::Link { target: b"d/a".to_vec() }, 0, at(0, 0)),
+        entry(b"d/s", Kind::File { size: 100, extents: Some(vec![10..15, 90..100]) }, 0o600, at(-1, 0)),
+        entry(b"d/a", Kind::File { size: 3, extents: None }, 0o644, at(2, 5)),
+        entry(b"d", Kind::Directory, 0o755, at(1, 0)),
+    ])
+    .unwrap();
+    let shown = [
+        &[0x42, 0x47, 0x4d, 0x01, 0x04][..],
+        &[0x02, 0x01, 0x64, 0x41, 0xed, 0, 0, 0, 0, 0, 0, 0, 1, 0x00],
+        &[0x00, 0x03, 0x64, 0x2f, 0x61, 0x41, 0xa4, 0, 0, 0, 0, 0, 0, 0, 2, 0x05, 0x03],
+        &[0x01, 0x03, 0x64, 0x2f, 0x73, 0x41, 0x80, 255, 255, 255, 255, 255, 255, 255, 255, 0x00],
+        &[0x40, 0x64, 0x02, 0x0a, 0x05, 0x40, 0x4b, 0x0a],
+        &[0x03, 0x01, 0x6c, 0x00, 0, 0, 0, 0, 0, 0, 0, 0, 0x00, 0x03, 0x64, 0x2f, 0x61],
+    ]
+    .concat();
+    assert_eq!((manifest.encode(), manifest.bytes()), (shown.clone(), 18));
+    assert_eq!(Manifest::decode(&shown), Ok(manifest));
+}
+
 #[test]
 fn what_cannot_be_is_refused() {
     let error = |entries: Vec<Entry>| Manifest::new(entries).unwrap_err();

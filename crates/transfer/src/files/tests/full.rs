@@ -15,11 +15,13 @@ fn a_full_disk_is_told_and_the_transfer_goes_on_where_it_was() {
         return on_a_small_disk(Path::new(&disk));
     }
     // A file system of its own in a namespace of its own, for ordinary users too.
-    let disk = tempdir().unwrap();
+    let root = tempdir().unwrap();
+    let disk = root.path().join("disk");
+    fs::create_dir(&disk).unwrap();
     let script = format!("mount -t tmpfs -o size={DISK_BYTES} none \"$0\" && exec \"$@\"");
     let within = |command: &[&std::ffi::OsStr]| {
         let mut run = Command::new("unshare");
-        run.args(["-rm", "sh", "-c", &script]).arg(disk.path()).args(command).env(DISK, disk.path());
+        run.args(["-rm", "sh", "-c", &script]).arg(&disk).args(command).env(DISK, &disk);
         run.output()
     };
     if !within(&["true".as_ref()]).is_ok_and(|output| output.status.success()) {
@@ -33,7 +35,37 @@ fn a_full_disk_is_told_and_the_transfer_goes_on_where_it_was() {
     assert!(output.status.success() && text.contains("1 passed"), "{text}");
 }
 
+/// What a session before allocated is not asked of the disk again.
+fn goes_on_in_what_it_allocated(disk: &Path) {
+    let from = tempdir().unwrap();
+    let mut source = source(&make(from.path(), "file", 5 << 18));
+    let manifest = source.manifest().clone();
+    let early = DestinationConfig { allocate: true, ..Default::default() };
+    let mut first = Destination::open(disk, ID, manifest.clone(), early).unwrap();
+    send(&mut source, &mut first, 1, 10);
+    first.sync().unwrap();
+    drop(first);
+    Destination::open(disk, ID, manifest, early).unwrap().discard().unwrap();
+}
+
+/// No file could get its name on another file system: that is told before anything comes.
+fn refuses_what_is_mounted_below(disk: &Path) {
+    let root = disk.parent().unwrap();
+    let name = disk.file_name().unwrap().to_str().unwrap();
+    let entry = |path: String| Entry {
+        path: path.into_bytes(),
+        kind: Kind::File { size: 3, extents: None },
+        mode: 0o644,
+        modified: Modified::default(),
+    };
+    let manifest = Manifest::new(vec![entry(format!("{name}/f"))]).unwrap();
+    assert!(matches!(destination(root, &manifest), Err(FileError::Mounted(_))));
+    assert!(!root.join(ID.directory()).exists(), "what is refused leaves nothing");
+}
+
 fn on_a_small_disk(disk: &Path) {
+    goes_on_in_what_it_allocated(disk);
+    refuses_what_is_mounted_below(disk);
     let from = tempdir().unwrap();
     let mut source = source(&make(from.path(), "file", 1 << 20));
     let manifest = source.manifest().clone();

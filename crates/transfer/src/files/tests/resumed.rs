@@ -173,3 +173,53 @@ fn names_are_given_to_the_rest_after_a_crash() {
     assert_same(from.path(), to.path());
     assert!(is_clean(&to));
 }
+
+#[test]
+fn who_did_not_hear_that_it_is_done_is_told_so_for_as_long_as_it_is_true() {
+    use std::time::{Duration, SystemTime};
+    type Act = fn(&Path);
+    let away: [(&str, Act); 4] = [
+        ("nothing", |_| ()),
+        ("taken away", |path| fs::remove_file(path).unwrap()),
+        ("another time", |path| {
+            let file = fs::File::options().write(true).open(path).unwrap();
+            file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(60)).unwrap();
+        }),
+        ("another in its place", |path| {
+            let modified = fs::metadata(path).unwrap().modified().unwrap();
+            fs::write(path, "another").unwrap();
+            fs::File::options().write(true).open(path).unwrap().set_modified(modified).unwrap();
+        }),
+    ];
+    for (what, act) in away {
+        let (from, to) = (tempdir().unwrap(), tempdir().unwrap());
+        let mut source = source(&tree(from.path()));
+        let manifest = source.manifest().clone();
+        let digests = source.digests().unwrap();
+        let mut first = destination(to.path(), &manifest).unwrap();
+        send(&mut source, &mut first, 1, usize::MAX);
+        drop(first.give_names(&digests).unwrap());
+        assert_same(from.path(), to.path());
+
+        act(&to.path().join("tree/a"));
+        match destination(to.path(), &manifest) {
+            Ok(again) if what == "nothing" => {
+                assert_eq!(again.missing(), 0);
+                again.give_names(&digests).unwrap().forget().unwrap();
+                assert_same(from.path(), to.path());
+                assert!(is_clean(&to));
+            }
+            // The others are there, as of any transfer that was done.
+            Err(FileError::Exists(_)) if what != "nothing" => {}
+            other => panic!("{what}: {:?}", other.map(|again| again.missing())),
+        }
+        // Without all of them, all come.
+        fs::remove_dir_all(to.path().join("tree")).unwrap();
+        let mut anew = destination(to.path(), &manifest).unwrap();
+        assert_eq!(anew.missing(), manifest.bytes(), "{what}");
+        send(&mut source, &mut anew, 1, usize::MAX);
+        anew.finish(&digests).unwrap();
+        assert_same(from.path(), to.path());
+        assert!(is_clean(&to));
+    }
+}

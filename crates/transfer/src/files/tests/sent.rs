@@ -161,3 +161,19 @@ proptest! {
         prop_assert!(tree.nodes().count() <= 7);
     }
 }
+
+#[test]
+fn what_is_hashed_beforehand_has_the_same_digests() {
+    let from = tempdir().unwrap();
+    let paths = [make(from.path(), "a", 700_000), make(from.path(), "b", 0), make(from.path(), "c", 5)];
+    let (mut source, _) = Source::walk(&paths, WalkConfig::default()).unwrap();
+    let (mut at, mut steps) = (0, 0);
+    while at < source.manifest().bytes() {
+        (at, steps) = (source.hash_at(at).unwrap(), steps + 1);
+    }
+    assert_eq!((at, steps), (700_005, 4), "groups of 256 KiB of one file, and the other");
+    assert!(matches!(source.hash_at(at), Err(FileError::Beyond { end: 700_006, .. })));
+    let wanted: Vec<[u8; 32]> =
+        paths.iter().map(|path| *blake3::hash(&fs::read(path).unwrap()).as_bytes()).collect();
+    assert_eq!(source.digests().unwrap(), wanted);
+}

@@ -1,0 +1,240 @@
+//! `barograph recv`: waits for files, and says how to send them.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use barograph_transfer::files::DestinationConfig;
+use barograph_transfer::io::identity::{Fingerprint, Identity};
+use barograph_transfer::io::session::HostEvent;
+use barograph_transfer::io::{Host, HostConfig};
+use serde_json::json;
+
+use crate::best::parse_bytes;
+use crate::exit::{bad_input, failed, print, say};
+use crate::transfer::addresses::{interfaces, plausible};
+use crate::transfer::course::Mode;
+use crate::transfer::options::{self, IdentityArgs, PORT, parse_fingerprint};
+use crate::transfer::show::Show;
+use crate::transfer::trouble::Trouble;
+
+/// Arguments of `barograph recv`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 stopped while nothing was under way, or with --once all came; 1 failed or stopped on the way; 2 the command is wrong."
+)]
+pub(crate) struct Args {
+    /// Where to put what comes
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// Make DIR if it is not there
+    #[arg(long)]
+    create: bool,
+    /// End after one transfer that ended well
+    #[arg(long)]
+    once: bool,
+    /// Where to listen (TCP); port 0 lets the system choose, and without a port it is 10133 [default: [::]:0, both families]
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_listen)]
+    listen: Option<SocketAddr>,
+    /// UDP ports, one for each transfer at once, that a firewall lets through [default: any]
+    #[arg(long, value_name = "A-B", value_parser = parse_ports)]
+    udp_ports: Option<RangeInclusive<u16>>,
+    /// This host's name or address in the line, as senders know it [default: its addresses]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Replace files that are there already
+    #[arg(long)]
+    replace: bool,
+    /// Take symbolic links; none that leads out of DIR is ever followed
+    #[arg(long)]
+    links: bool,
+    /// Bytes of a transfer at most, such as 10GB, 1GiB or 14600
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    quota: Option<u64>,
+    /// Files, directories and links of a transfer at most
+    #[arg(long, value_name = "N")]
+    max_files: Option<u64>,
+    /// Let in, without the line, who has the key of this certificate (SHA-256); may be repeated
+    #[arg(long, value_name = "FINGERPRINT", value_parser = parse_fingerprint, conflicts_with = "authorities")]
+    allow: Vec<Fingerprint>,
+    #[command(flatten)]
+    identity: IdentityArgs,
+    /// Let senders who ask for it send unsealed: faster, and readable by all on its way
+    #[arg(long)]
+    clear: bool,
+    /// Print one JSON object a line (docs/transfers.md)
+    #[arg(long)]
+    json: bool,
+    /// Show neither progress nor summaries; the line is printed all the same
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let show = Arc::new(Show::new(args.json, args.quiet, true, Mode::default()));
+    let identity = match identity(args) {
+        Ok(identity) => identity,
+        Err(message) => return bad_input(message),
+    };
+    let fingerprint = identity.fingerprint().to_string();
+    let config = match config(args, identity) {
+        Ok(config) => config,
+        Err(message) => return bad_input(message),
+    };
+    // Before anything is started, so that no signal finds a half-made receiver.
+    let stop = match options::stop_on_signal(&show) {
+        Ok(stop) => stop,
+        Err(error) => return failed(format!("signals cannot be handled: {error}")),
+    };
+    let host = match Host::bind(config) {
+        Ok(host) => host,
+        Err(error) => return failed(Trouble::of(&error).sentence),
+    };
+    if args.clear {
+        show.say(options::CLEAR);
+    }
+    invite(args, &host, &fingerprint, &show);
+    let has_stopped_some = AtomicBool::new(false);
+    let on_event = |number: u64, event: HostEvent| match event {
+        HostEvent::Transfer(event) => show.event(number, &event),
+        HostEvent::Done(summary) => show.done(number, &summary),
+        HostEvent::Failed(error) => {
+            let trouble = Trouble::of(&error);
+            if trouble.word == "stopped" && stop.load(Ordering::SeqCst) {
+                has_stopped_some.store(true, Ordering::SeqCst);
+            }
+            show.failed(number, &trouble);
+        }
+        _ => {}
+    };
+    let ended = host.run(args.once, &stop, &on_event);
+    match ended {
+        Ok(()) if has_stopped_some.load(Ordering::SeqCst) => ExitCode::from(1),
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => failed(Trouble::of(&error).sentence),
+    }
+}
+
+/// Says how to send: a line for each address by which others may know this host.
+fn invite(args: &Args, host: &Host, fingerprint: &str, show: &Show) {
+    let address = host.local_addr();
+    let names = args.host.clone().map_or_else(|| plausible(address, &interfaces()), |name| vec![name]);
+    let lines: Vec<String> = names.iter().map(|name| host.line(name).to_string()).collect();
+    show.tell(|| {
+        let directory = args.directory.display().to_string();
+        json!({ "event": "listening", "address": address.to_string(), "directory": directory,
+                "fingerprint": fingerprint, "lines": lines })
+    });
+    if args.json {
+        return;
+    }
+    let one_of = if lines.len() == 1 { "" } else { " the first of these that reaches this host" };
+    show.say(format_args!(
+        "receiving into {} at port {}, until Ctrl-C; on the other host, type{one_of}:",
+        crate::client::printable(&args.directory.display().to_string()),
+        address.port()
+    ));
+    for line in lines {
+        // Nobody need read it: senders may know this host otherwise.
+        print(format_args!("barograph send PATH… {line}"));
+    }
+    if !args.allow.is_empty() || args.identity.authorities.is_some() {
+        show.say(format_args!(
+            "or, for who is let in by certificate: barograph send PATH… HOST:{} --pin {fingerprint}",
+            address.port()
+        ));
+    }
+}
+
+/// The one that was given, or one for this run.
+fn identity(args: &Args) -> Result<Identity, String> {
+    let given = args.identity.identity(say)?;
+    given.map_or_else(|| Identity::fresh().map_err(|error| error.to_string()), Ok)
+}
+
+fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
+    let shown = args.directory.display();
+    if args.create {
+        std::fs::create_dir_all(&args.directory)
+            .map_err(|error| format!("{shown} cannot be made: {}", barograph::input::cause(&error)))?;
+    }
+    match std::fs::metadata(&args.directory) {
+        Ok(metadata) if metadata.is_dir() => {}
+        Ok(_) => return Err(format!("{shown} is no directory")),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Err(format!("{shown} does not exist; --create makes it"));
+        }
+        Err(error) => return Err(format!("{shown} cannot be used: {}", barograph::input::cause(&error))),
+    }
+    let usual = DestinationConfig::default();
+    let destination = DestinationConfig {
+        bytes_max: args.quota.unwrap_or(usual.bytes_max),
+        entries_max: args.max_files.unwrap_or(usual.entries_max),
+        replace: args.replace,
+        links: args.links,
+        ..usual
+    };
+    Ok(HostConfig {
+        at: args.listen.unwrap_or(SocketAddr::new(IpAddr::V6(Ipv6Addr::UNSPECIFIED), 0)),
+        udp_ports: args.udp_ports.clone(),
+        directory: args.directory.clone(),
+        destination,
+        // With an identity that stays, the line stays.
+        token: args.identity.identity.as_ref().map(|_| identity.token()),
+        identity: Some(identity),
+        trust: args.identity.trust(&args.allow)?,
+        clear: args.clear,
+        transfers_max: TRANSFERS_MAX,
+    })
+}
+
+fn parse_listen(text: &str) -> Result<SocketAddr, String> {
+    let alone = text.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+    text.parse().or_else(|_| alone.map(|ip| SocketAddr::new(ip, PORT))).map_err(|_| {
+        "expected an address and a port such as 0.0.0.0:4000 or [::]:4000, or an address alone".into()
+    })
+}
+
+fn parse_ports(text: &str) -> Result<RangeInclusive<u16>, String> {
+    let wrong = || format!("expected one port or a range such as 40000-40007, found {text}");
+    let (first, last) = text.split_once('-').unwrap_or((text, text));
+    let port = |text: &str| text.parse::<u16>().ok().filter(|port| *port != 0).ok_or_else(wrong);
+    let (first, last) = (port(first)?, port(last)?);
+    if first <= last { Ok(first..=last) } else { Err(wrong()) }
+}
+
+/// Transfers at once: more share the same disk and the same path, and each has threads and memory of its own.
+const TRANSFERS_MAX: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_to_listen_at_may_leave_the_port_out() {
+        for (text, address) in [
+            ("[::]:0", "[::]:0"),
+            ("127.0.0.1:7", "127.0.0.1:7"),
+            ("0.0.0.0", "0.0.0.0:10133"),
+            ("::", "[::]:10133"),
+            ("[::1]", "[::1]:10133"),
+        ] {
+            assert_eq!(parse_listen(text).map(|address| address.to_string()), Ok(address.into()), "{text}");
+        }
+        for bad in ["", "here", "here:1", "127.0.0.1:", ":1", "[::]:65536"] {
+            assert!(parse_listen(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports_are_one_or_a_range() {
+        assert_eq!(parse_ports("40000-40007"), Ok(40_000..=40_007));
+        assert_eq!(parse_ports("40000"), Ok(40_000..=40_000));
+        for bad in ["", "0", "2-1", "1-", "-1", "1-65536", "a-b"] {
+            assert!(parse_ports(bad).is_err(), "{bad}");
+        }
+    }
+}

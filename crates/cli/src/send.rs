@@ -1,0 +1,189 @@
+//! `barograph send`: files and directories to a host that receives.
+
+use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use barograph_transfer::controller::Kind;
+use barograph_transfer::files::WalkConfig;
+use barograph_transfer::io::identity::{Fingerprint, Line};
+use barograph_transfer::io::session::To;
+use barograph_transfer::io::{SendConfig, send};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+
+use crate::exit::{bad_input, failed, say};
+use crate::transfer::course::Mode;
+use crate::transfer::options::{self, IdentityArgs, PORT, parse_fingerprint};
+use crate::transfer::show::Show;
+use crate::transfer::trouble::Trouble;
+use crate::transfer::units::parse_rate;
+
+/// Arguments of `barograph send`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Exit codes: 0 all files are there and verified, 1 they are not or it was stopped, 2 the command is wrong."
+)]
+pub(crate) struct Args {
+    /// Files and directories
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
+    /// The line that `barograph recv` prints (brg://…), or HOST[:PORT] with --pin or --authorities
+    #[arg(value_name = "LINE|HOST[:PORT]")]
+    to: String,
+    /// The receiver's certificate, by its SHA-256 as `barograph recv` says it; may be repeated
+    #[arg(long, value_name = "FINGERPRINT", value_parser = parse_fingerprint, conflicts_with = "authorities")]
+    pin: Vec<Fingerprint>,
+    #[command(flatten)]
+    identity: IdentityArgs,
+    /// What sets the rate
+    #[arg(long, value_name = "NAME", value_parser = controllers(), default_value = Kind::DEFAULT.name())]
+    controller: Kind,
+    /// Bits a second, such as 100M or 2.5G: what the controller `fixed` keeps, and others begin with
+    #[arg(long, value_name = "BITS", value_parser = parse_rate)]
+    rate: Option<f64>,
+    /// Do not ask who lost packets: all losses count as the network's
+    #[arg(long)]
+    no_classifier: bool,
+    /// Do not seal what is sent, if the receiver says --clear too: faster, and readable by all on its way
+    #[arg(long)]
+    clear: bool,
+    /// Bytes of IP packets at most [default: what the route takes]
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..=65_535))]
+    mtu: Option<u16>,
+    /// Send symbolic links as links; they are left out otherwise
+    #[arg(long)]
+    links: bool,
+    /// Print one JSON object a line (docs/transfers.md)
+    #[arg(long)]
+    json: bool,
+    /// Show neither progress nor summary
+    #[arg(long, short, conflicts_with = "json")]
+    quiet: bool,
+}
+
+fn controllers() -> impl TypedValueParser<Value = Kind> {
+    let names = Kind::ALL.map(|kind| PossibleValue::new(kind.name()).help(kind.about()));
+    PossibleValuesParser::new(names).try_map(|name| name.parse::<Kind>())
+}
+
+pub(crate) fn run(args: &Args) -> ExitCode {
+    let config = match config(args) {
+        Ok(config) => config,
+        Err(message) => return bad_input(message),
+    };
+    let mode = Mode { is_sender: true, has_ear: config.has_ear, is_fixed: config.controller == Kind::Fixed };
+    let show = Arc::new(Show::new(args.json, args.quiet, false, mode));
+    let stop = match options::stop_on_signal(&show) {
+        Ok(stop) => stop,
+        Err(error) => return failed(format!("signals cannot be handled: {error}")),
+    };
+    if args.clear {
+        show.say(options::CLEAR);
+    }
+    match send(config, &stop, &mut |event| show.event(0, &event)) {
+        Ok(summary) => {
+            show.done(0, &summary);
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            show.failed(0, &Trouble::of(&error));
+            ExitCode::from(1)
+        }
+    }
+}
+
+fn config(args: &Args) -> Result<SendConfig, String> {
+    if args.controller == Kind::Fixed && args.rate.is_none() {
+        return Err("--controller fixed keeps the rate of --rate, such as --rate 1G".into());
+    }
+    Ok(SendConfig {
+        paths: args.paths.clone(),
+        walk: WalkConfig { links: args.links, ..WalkConfig::default() },
+        to: to(args)?,
+        identity: args.identity.identity(say)?,
+        controller: args.controller,
+        rate_bytes_s: args.rate,
+        has_ear: !args.no_classifier,
+        clear: args.clear,
+        mtu: args.mtu.map(usize::from),
+        memory: memory(),
+    })
+}
+
+/// Where hashes of unfinished transfers are kept, `$XDG_STATE_HOME/barograph/sending` or under `~/.local/state`: without it, files are read twice.
+fn memory() -> Option<PathBuf> {
+    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let state =
+        variable("XDG_STATE_HOME").or_else(|| variable("HOME").map(|home| home.join(".local/state")))?;
+    let directory = state.join("barograph/sending");
+    // Whose home cannot be written to sends all the same.
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory).ok()?;
+    Some(directory)
+}
+
+/// The receiver, by its line or by its name and how it is known.
+fn to(args: &Args) -> Result<To, String> {
+    let trust = args.identity.trust(&args.pin)?;
+    if args.to.contains("://") {
+        if trust.is_some() {
+            return Err("a line says itself who the receiver is: leave --pin and --authorities out".into());
+        }
+        let line = args.to.parse::<Line>();
+        return line
+            .map(To::Line)
+            .map_err(|error| format!("{error}: copy the whole line that `barograph recv` shows"));
+    }
+    let (host, port) = host_and_port(&args.to)?;
+    let trust = trust.ok_or_else(|| {
+        format!(
+            "how is {host} to be known? give the line that `barograph recv` prints there, or --pin with the \
+             fingerprint that it says, or --authorities"
+        )
+    })?;
+    Ok(To::Host { host, port, trust })
+}
+
+/// `host`, `host:port`, `address`, `[v6]` or `[v6]:port`.
+fn host_and_port(text: &str) -> Result<(String, u16), String> {
+    let wrong = || format!("expected HOST, HOST:PORT or [V6]:PORT, found `{text}`");
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, rest) = rest.split_once(']').ok_or_else(wrong)?;
+            (host, if rest.is_empty() { None } else { Some(rest.strip_prefix(':').ok_or_else(wrong)?) })
+        }
+        // An IPv6 address without brackets has no port.
+        None if text.matches(':').count() == 1 => {
+            text.split_once(':').map(|(host, port)| (host, Some(port))).ok_or_else(wrong)?
+        }
+        None => (text, None),
+    };
+    let is_odd = |c: char| c.is_whitespace() || c.is_control() || c == '/';
+    if host.is_empty() || host.contains(is_odd) {
+        return Err(wrong());
+    }
+    let port = port.map_or(Ok(PORT), |port| port.parse().ok().filter(|port| *port != 0).ok_or_else(wrong))?;
+    Ok((host.into(), port))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_read_with_and_without_ports() {
+        for (text, host, port) in [
+            ("north", "north", PORT),
+            ("north:4000", "north", 4000),
+            ("192.0.2.7:4000", "192.0.2.7", 4000),
+            ("2001:db8::7", "2001:db8::7", PORT),
+            ("[2001:db8::7]", "2001:db8::7", PORT),
+            ("[2001:db8::7]:4000", "2001:db8::7", 4000),
+        ] {
+            assert_eq!(host_and_port(text), Ok((host.into(), port)), "{text}");
+        }
+        for bad in ["", ":1", "a:", "a:0", "a:65536", "a:b", "[::1", "[]:1", "[::1]4000", "a b", "dir/file"] {
+            assert!(host_and_port(bad).is_err(), "{bad}");
+        }
+    }
+}

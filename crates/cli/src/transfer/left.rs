@@ -1,0 +1,209 @@
+//! How long a transfer will still take: forecasts of its rate, with their interval. Pure: the caller has the clock.
+
+use barograph_forecast::{Battery, Config, Loss};
+
+/// The rates of a transfer so far, and what they say of the rest.
+///
+/// Rates of a second each are averaged in pairs, again and again, each length with a battery of its own: who has ten minutes to go cares
+/// for the mean rate of minutes, which is steadier than that of the next second.
+#[derive(Debug, Default)]
+pub(crate) struct Rates {
+    begun: Option<(f64, u64)>,
+    spans: Vec<Span>,
+    latest_bytes_s: Option<f64>,
+}
+
+/// All rates of one length.
+#[derive(Debug)]
+struct Span {
+    battery: Battery,
+    values: u64,
+    /// The first of a pair.
+    waits: Option<f64>,
+}
+
+/// A time to come, and the interval in which at least nine of ten such times should lie.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Left {
+    /// Seconds by the median forecast of the rate.
+    pub(crate) s: f64,
+    /// Its earlier end.
+    pub(crate) lower_s: f64,
+    /// Its later end; infinite where the rate may fall to nothing.
+    pub(crate) upper_s: f64,
+}
+
+impl Rates {
+    /// So many bytes were there at `now_s` (seconds from any origin).
+    pub(crate) fn update(&mut self, now_s: f64, bytes: u64) {
+        let Some((begun_s, begun_bytes)) = self.begun else {
+            self.begun = Some((now_s, bytes));
+            return;
+        };
+        let seconds = now_s - begun_s;
+        if seconds < TICK_S {
+            return;
+        }
+        self.begun = Some((now_s, bytes));
+        let value = bytes.saturating_sub(begun_bytes) as f64 / seconds;
+        self.latest_bytes_s = Some(value);
+        // Who was not asked for long saw one mean of many seconds: it counts once.
+        let mut next = Some(value);
+        for at in 0..SPANS {
+            let Some(value) = next else { break };
+            if self.spans.len() == at {
+                self.spans.push(Span::new());
+            }
+            next = self.spans.get_mut(at).and_then(|span| span.learn(value));
+        }
+    }
+
+    /// Bytes a second, over the last second that is over.
+    pub(crate) fn latest_bytes_s(&self) -> Option<f64> {
+        self.latest_bytes_s
+    }
+
+    /// What is to be expected for `bytes` more; `None` while too little was seen, or nothing moves.
+    pub(crate) fn left(&self, bytes: u64) -> Option<Left> {
+        let next_bytes_s = self.spans.first()?.forecast()?.value;
+        let horizon_s = bytes as f64 / next_bytes_s;
+        let lengths_s = std::iter::successors(Some(TICK_S), |length| Some(2.0 * length));
+        let fits =
+            |(span, length_s): (&Span, f64)| (length_s <= horizon_s).then(|| span.forecast()).flatten();
+        let ahead =
+            self.spans.iter().zip(lengths_s).filter_map(fits).last().or(self.spans.first()?.forecast())?;
+        let left = Left {
+            s: bytes as f64 / ahead.value,
+            lower_s: bytes as f64 / ahead.upper,
+            upper_s: bytes as f64 / ahead.lower,
+        };
+        left.s.is_finite().then_some(left)
+    }
+}
+
+/// A forecast of a mean rate (bytes a second), with its interval.
+struct Ahead {
+    value: f64,
+    lower: f64,
+    upper: f64,
+}
+
+impl Span {
+    fn new() -> Self {
+        let config = Config { levels: vec![LEVEL], ..Config::default() };
+        Self { battery: Battery::new(&config), values: 0, waits: None }
+    }
+
+    /// Takes a value in; the mean of each two goes on to the next length.
+    fn learn(&mut self, value: f64) -> Option<f64> {
+        // A finite number of bytes in a second or more is a rate that a battery takes.
+        self.battery.update(value).ok()?;
+        self.values += 1;
+        match self.waits.take() {
+            Some(first) => Some((first + value) / 2.0),
+            None => {
+                self.waits = Some(value);
+                None
+            }
+        }
+    }
+
+    fn forecast(&self) -> Option<Ahead> {
+        let value = self.battery.forecast(Loss::Absolute)?.value;
+        let interval = self.battery.interval(LEVEL)?;
+        (VALUES_MIN <= self.values && 0.0 < value).then_some(Ahead {
+            value,
+            lower: interval.lower.max(0.0),
+            upper: interval.upper,
+        })
+    }
+}
+
+/// The level of the interval: that of `barograph forecast`, and of the page.
+pub(crate) const LEVEL: f64 = 0.9;
+
+/// Length of the shortest rates (s): as often as a person looks, and many round trips of any path.
+const TICK_S: f64 = 1.0;
+
+/// Lengths up to 2^12 s, over an hour; what takes longer is told no better by an hour's mean than by the next.
+const SPANS: usize = 13;
+
+/// Values behind a forecast that is shown: four errors of forecasts are the fewest of which the largest is at a
+/// level of 0.8, and with fewer the interval is a guess.
+const VALUES_MIN: u64 = 5;
+
+#[cfg(test)]
+mod tests {
+    use barograph_sim::Chance;
+
+    use super::*;
+
+    /// After one value a second.
+    fn after(rates_bytes_s: impl IntoIterator<Item = f64>) -> Rates {
+        let (mut rates, mut bytes) = (Rates::default(), 0.0);
+        rates.update(0.0, 0);
+        for (second, rate) in (1..).zip(rates_bytes_s) {
+            bytes += rate;
+            rates.update(f64::from(second), bytes as u64);
+        }
+        rates
+    }
+
+    #[test]
+    fn a_steady_rate_is_told_exactly_and_not_too_early() {
+        assert_eq!(Rates::default().left(1), None);
+        assert_eq!(after([1e6; 4]).left(1_000_000), None);
+        let left = after([1e6; 5]).left(10_000_000).expect("five values are enough");
+        assert!((left.s - 10.0).abs() < 1e-6 && left.lower_s <= left.s && left.s <= left.upper_s, "{left:?}");
+        assert!(left.upper_s < 10.001, "{left:?}");
+    }
+
+    #[test]
+    fn nothing_is_told_of_a_transfer_that_stands_still() {
+        assert_eq!(after([0.0; 20]).left(1), None);
+        let left = after([1e6, 0.0, 1e6, 0.0, 1e6, 1e6, 0.0, 1e6]).left(5_000_000).expect("it moves");
+        assert!(left.upper_s.is_infinite() && left.lower_s < left.s, "{left:?}");
+    }
+
+    #[test]
+    fn looks_more_often_than_each_second_change_nothing() {
+        let (mut often, mut seldom) = (Rates::default(), Rates::default());
+        for tenth in 0..=200_u32 {
+            let bytes = u64::from(tenth) * 100_000;
+            often.update(f64::from(tenth) / 8.0, bytes);
+            if tenth % 8 == 0 {
+                seldom.update(f64::from(tenth) / 8.0, bytes);
+            }
+        }
+        assert_eq!(often.left(1 << 30), seldom.left(1 << 30));
+        assert!(often.left(1 << 30).is_some());
+    }
+
+    /// 400 transfers each, of rates that have no memory or wander: the interval of rates over less time than is left is rather too wide.
+    #[test]
+    fn intervals_hold_what_they_promise_on_rates_of_two_kinds() {
+        for (kind, memory) in [("independent", 0.0), ("wandering", 0.9)] {
+            let mut inside = 0;
+            for seed in 0..400 {
+                let mut chance = Chance::new(seed, 7);
+                let mut state = 0.0;
+                let mut rate = || {
+                    state = memory * state + chance.normal() * (1.0_f64 - memory * memory).sqrt();
+                    1e6 * (1.0 + 0.2 * state).max(0.05)
+                };
+                let rates = after((0..60).map(|_| rate()));
+                let bytes = 30_000_000_u64;
+                let (mut gone, mut took_s) = (0.0, 0.0);
+                while gone < bytes as f64 {
+                    gone += rate();
+                    took_s += 1.0;
+                }
+                let left = rates.left(bytes).expect("60 values");
+                // The last second is not all needed.
+                inside += u32::from((left.lower_s..=left.upper_s + 1.0).contains(&took_s));
+            }
+            let cover = f64::from(inside) / 400.0;
+            assert!(LEVEL <= cover, "{kind}: {cover}");
+        }
+    }
+}

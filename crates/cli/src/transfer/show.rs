@@ -1,0 +1,252 @@
+//! Transfers on their way, for whoever looks: a terminal, a log, a program, or nobody.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use barograph_transfer::files::Notice;
+use barograph_transfer::io::{Event, Summary};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use serde_json::{Value, json};
+
+use super::course::{Course, Mode};
+use super::trouble::Trouble;
+use super::{json, summary};
+use crate::client::printable;
+use crate::exit::{print, say};
+
+/// Shows transfers; several at once, each by its number.
+pub(crate) struct Show {
+    how: How,
+    mode: Mode,
+    /// Numbers are told: there may be more than one.
+    is_numbered: bool,
+    began: Instant,
+    transfers: Mutex<BTreeMap<u64, Transfer>>,
+}
+
+/// To whom.
+enum How {
+    /// One JSON object a line on standard output.
+    Json,
+    /// Lines that change, on standard error.
+    Terminal(MultiProgress),
+    /// A line now and then on standard error.
+    Log,
+    /// Errors alone.
+    Quiet,
+}
+
+struct Transfer {
+    course: Course,
+    bar: Option<ProgressBar>,
+    told: Option<Instant>,
+}
+
+impl Show {
+    pub(crate) fn new(is_json: bool, is_quiet: bool, is_numbered: bool, mode: Mode) -> Self {
+        let how = match () {
+            () if is_json => How::Json,
+            () if is_quiet => How::Quiet,
+            () if std::io::stderr().is_terminal() => How::Terminal(MultiProgress::new()),
+            () => How::Log,
+        };
+        Self { how, mode, is_numbered, began: Instant::now(), transfers: Mutex::default() }
+    }
+
+    /// Something happened to a transfer.
+    pub(crate) fn event(&self, number: u64, event: &Event) {
+        let mut transfers = self.lock();
+        let transfer = transfers.entry(number).or_insert_with(|| Transfer {
+            course: Course::new(self.mode),
+            bar: None,
+            told: None,
+        });
+        transfer.course.learn(self.began.elapsed().as_secs_f64(), event);
+        let is_progress = matches!(event, Event::Progress(_));
+        match &self.how {
+            How::Json => {
+                if is_progress && !transfer.is_due(JSON_EVERY) {
+                    return;
+                }
+                if let Some(value) = json::event(&transfer.course, event) {
+                    self.print_json(number, value);
+                }
+            }
+            How::Quiet => {}
+            How::Terminal(bars) => {
+                if let Event::Notice(notice) = event {
+                    bars.suspend(|| say(told(notice)));
+                }
+                transfer.draw(bars, self.is_numbered);
+            }
+            How::Log => match event {
+                Event::Notice(notice) => say(told(notice)),
+                Event::Progress(_) => {
+                    if transfer.told.is_some() && transfer.is_due(LOG_EVERY) {
+                        say(transfer.named(&transfer.course.line(), self.is_numbered));
+                    }
+                    // The first is not news yet.
+                    transfer.told.get_or_insert_with(Instant::now);
+                }
+                Event::Verifying => say(transfer.named(&transfer.course.line(), self.is_numbered)),
+                _ => {}
+            },
+        }
+    }
+
+    /// A transfer ended well.
+    pub(crate) fn done(&self, number: u64, summary: &Summary) {
+        let mut transfer = self.remove(number);
+        // Of a short transfer there was no progress to learn from.
+        transfer.course.seen = summary.seen;
+        match &self.how {
+            How::Json => self.print_json(number, json::done(summary, &transfer.course)),
+            How::Quiet => {}
+            How::Terminal(_) | How::Log => {
+                let mut lines = summary::told(summary, &transfer.course);
+                if std::io::stdout().is_terminal() {
+                    lines = summary::fitted(&lines, width());
+                }
+                self.beside(|| {
+                    print(lines.join("\n"));
+                });
+            }
+        }
+    }
+
+    /// A transfer did not end well.
+    pub(crate) fn failed(&self, number: u64, trouble: &Trouble) {
+        let transfer = self.remove(number);
+        if matches!(self.how, How::Json) {
+            self.print_json(number, json::failed(trouble, &transfer.course));
+        }
+        self.say(transfer.named(&trouble.sentence, self.is_numbered));
+    }
+
+    /// How many are under way.
+    pub(crate) fn under_way(&self) -> usize {
+        self.lock().len()
+    }
+
+    /// A sentence on standard error.
+    pub(crate) fn say(&self, text: impl std::fmt::Display) {
+        self.beside(|| say(&text));
+    }
+
+    /// Something else that happened, for programs.
+    pub(crate) fn tell(&self, value: impl FnOnce() -> Value) {
+        if matches!(self.how, How::Json) {
+            // Nobody need read it: the transfer goes on.
+            print(value());
+        }
+    }
+
+    /// Writes without lines that change in between.
+    fn beside(&self, write: impl FnOnce()) {
+        match &self.how {
+            How::Terminal(bars) => bars.suspend(write),
+            _ => write(),
+        }
+    }
+
+    fn print_json(&self, number: u64, mut value: Value) {
+        if let (true, Some(line)) = (self.is_numbered, value.as_object_mut()) {
+            line.insert("transfer".into(), json!(number));
+        }
+        print(value);
+    }
+
+    fn remove(&self, number: u64) -> Transfer {
+        let found = self.lock().remove(&number);
+        let transfer =
+            found.unwrap_or_else(|| Transfer { course: Course::new(self.mode), bar: None, told: None });
+        if let Some(bar) = &transfer.bar {
+            bar.finish_and_clear();
+        }
+        transfer
+    }
+
+    /// A thread that panicked over a line leaves the counts as good as they were.
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, Transfer>> {
+        self.transfers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Transfer {
+    /// Whether so long has gone by since it was last told.
+    fn is_due(&mut self, every: Duration) -> bool {
+        let is_due = self.told.is_none_or(|told| every <= told.elapsed());
+        if is_due {
+            self.told = Some(Instant::now());
+        }
+        is_due
+    }
+
+    fn draw(&mut self, bars: &MultiProgress, is_numbered: bool) {
+        let width = width();
+        let mut lines = self.course.lines(width);
+        if let (true, Some(peer)) = (is_numbered, &self.course.peer) {
+            lines.splice(0..0, super::course::wrapped(&format!("from {peer}:"), width));
+        }
+        let bar = self.bar.get_or_insert_with(|| {
+            let bar = bars.add(ProgressBar::new(0));
+            if let Ok(style) = ProgressStyle::with_template("{msg}") {
+                bar.set_style(style);
+            }
+            bar
+        });
+        bar.set_message(lines.join("\n"));
+    }
+
+    fn named(&self, text: &str, is_numbered: bool) -> String {
+        match (&self.course.peer, is_numbered) {
+            (Some(peer), true) => format!("{peer}: {text}"),
+            _ => text.into(),
+        }
+    }
+}
+
+/// What was left out, and why.
+pub(crate) fn told(notice: &Notice) -> String {
+    let text = match notice {
+        Notice::Special(path, what) => format!("{} is {what}, and left out", path.display()),
+        Notice::Link(path) => {
+            format!("{} is a symbolic link, and left out; --links sends it", path.display())
+        }
+        Notice::Unfinished(path) => format!("{} is an unfinished transfer, and left out", path.display()),
+        other => format!("left out: {other:?}"),
+    };
+    printable(&text)
+}
+
+/// Columns of the terminal, but one: some terminals break a line that is full.
+fn width() -> usize {
+    let size = rustix::termios::tcgetwinsize(std::io::stderr());
+    match size {
+        Ok(size) if 0 < size.ws_col => usize::from(size.ws_col) - 1,
+        _ => WIDTH,
+    }
+}
+
+/// Where the terminal does not say.
+const WIDTH: usize = 79;
+/// As often as rates are measured.
+const JSON_EVERY: Duration = Duration::from_millis(950);
+/// A log is read afterwards.
+const LOG_EVERY: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_out_is_named_without_what_steers_a_terminal() {
+        assert_eq!(
+            told(&Notice::Special("/a\u{1b}[2J".into(), "a FIFO")),
+            "/a\\u{1b}[2J is a FIFO, and left out"
+        );
+        assert_eq!(told(&Notice::Link("/b".into())), "/b is a symbolic link, and left out; --links sends it");
+    }
+}

@@ -1,0 +1,181 @@
+//! What came of a transfer, when it is over.
+
+use barograph_transfer::io::Summary;
+
+use super::course::{Course, plain, wrapped};
+use super::units::{count, lasted, rate, share, size};
+
+/// Figures of a transfer that ended well.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Figures {
+    /// Bytes that travelled, each once.
+    pub(crate) moved_bytes: u64,
+    /// Of those a second, from the first datagram to the last acknowledgement; none if none travelled.
+    pub(crate) goodput_bytes_s: Option<f64>,
+    /// Bytes that travelled more than once.
+    pub(crate) again_bytes: u64,
+}
+
+impl Figures {
+    pub(crate) fn of(summary: &Summary) -> Self {
+        let moved_bytes = summary.bytes.saturating_sub(summary.held_bytes);
+        let seconds = summary.lasted.as_secs_f64();
+        Self {
+            moved_bytes,
+            goodput_bytes_s: (0 < moved_bytes && 0.0 < seconds).then(|| moved_bytes as f64 / seconds),
+            again_bytes: summary.seen.stats.sent_bytes.saturating_sub(moved_bytes),
+        }
+    }
+}
+
+/// The summary for people; `course` is the same transfer as it was seen on its way.
+pub(crate) fn told(summary: &Summary, course: &Course) -> Vec<String> {
+    let figures = Figures::of(summary);
+    let losses = course.losses();
+    let (verb, towards, by) =
+        if losses.is_some() { ("sent", "to", ", by the receiver") } else { ("received", "from", "") };
+    let what = format!("{}, {}", count(summary.files, "file", "files"), size(summary.bytes));
+    let mut lines = vec![match figures.goodput_bytes_s {
+        Some(goodput) => format!(
+            "{verb} {what}, {towards} {} in {}: {} on average",
+            plain(summary.peer),
+            lasted(summary.lasted.as_secs_f64()),
+            rate(goodput)
+        ),
+        None => format!("{verb} {what}, {towards} {}: no byte had to travel", plain(summary.peer)),
+    }];
+    let beside_s = summary.lasted_all.saturating_sub(summary.lasted).as_secs_f64();
+    if BESIDE_S_MIN <= beside_s {
+        lines.push(row("beside", &format!("{} to connect, agree and verify", lasted(beside_s))));
+    }
+    if 0 < summary.held_bytes {
+        let part = summary.held_bytes as f64 / summary.bytes.max(1) as f64;
+        lines.push(row("from before", &format!("{} ({})", size(summary.held_bytes), share(part))));
+    }
+    if let (Some(losses), 0..) = (losses, figures.moved_bytes) {
+        let part = figures.again_bytes as f64 / figures.moved_bytes.max(1) as f64;
+        if 0 < figures.moved_bytes {
+            lines.push(row("sent again", &format!("{} ({})", size(figures.again_bytes), share(part))));
+            lines.push(row("losses", &losses.told(course.is_told_apart())));
+        }
+    }
+    if let Some((limit, part)) = course.main_limit() {
+        lines.push(row("limit", &format!("{}, for {} of the time", limit.told(), share(part))));
+    }
+    lines.push(row("verified", &format!("BLAKE3 of each file{by}")));
+    lines
+}
+
+fn row(name: &str, value: &str) -> String {
+    format!("  {name:<12} {value}")
+}
+
+/// The same for a terminal of `width` columns: what does not fit goes on below, behind the names.
+pub(crate) fn fitted(lines: &[String], width: usize) -> Vec<String> {
+    let fit = |line: &String| {
+        let names: String = line.chars().take(NAMES).collect();
+        if !line.starts_with("  ") || width < 2 * NAMES {
+            return wrapped(line, width);
+        }
+        let values: String = line.chars().skip(NAMES).collect();
+        let mut heads = std::iter::once(names).chain(std::iter::repeat(" ".repeat(NAMES)));
+        let values = wrapped(&values, width - NAMES);
+        values.iter().map(|value| heads.next().unwrap_or_default() + value).collect()
+    };
+    lines.iter().flat_map(fit).collect()
+}
+
+/// Columns of the names of rows.
+const NAMES: usize = 15;
+
+/// Less than this beside the bytes' own time is nobody's concern (s).
+const BESIDE_S_MIN: f64 = 1.0;
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use barograph_transfer::Stats;
+    use barograph_transfer::io::Event;
+    use barograph_transfer::io::flow::Seen;
+
+    use super::super::course::Mode;
+    use super::*;
+
+    fn summary(held_bytes: u64, lasted: Duration) -> Summary {
+        let stats = Stats {
+            sent_packets: 100_000,
+            sent_bytes: 1_013_000_000,
+            lost_network: 520,
+            lost_unknown: 100,
+            ..Stats::default()
+        };
+        Summary {
+            peer: ([192, 0, 2, 7], 4000).into(),
+            files: 3,
+            bytes: 1_400_000_000,
+            held_bytes,
+            lasted,
+            lasted_all: lasted + Duration::from_secs(2),
+            seen: Seen { stats, held_bytes: 1_400_000_000, rate_bytes_s: 1e8, ..Seen::default() },
+            limit: None,
+        }
+    }
+
+    /// A sender's or a receiver's, after what `summary` says and two seconds that looked at it.
+    fn seen_by(is_sender: bool, summary: &Summary) -> Course {
+        let mut course = Course::new(Mode { is_sender, has_ear: true, is_fixed: false });
+        let Summary { files, bytes, held_bytes, .. } = *summary;
+        course.learn(0.0, &Event::Begun { files, bytes, held_bytes });
+        course.learn(1.0, &Event::Progress(summary.seen));
+        course
+    }
+
+    #[test]
+    fn a_sender_tells_what_was_lost_and_sent_again() {
+        let summary = summary(400_000_000, Duration::from_secs(10));
+        let shown = [
+            "sent 3 files, 1.40 GB, to 192.0.2.7:4000 in 10.0 s: 800 Mbit/s on average",
+            "  beside       2.00 s to connect, agree and verify",
+            "  from before  400 MB (29 %)",
+            "  sent again   13.0 MB (1.3 %)",
+            "  losses       0.00 % lost by the receiver's CPU, 0.52 % in the network, 0.10 % nobody knows where",
+            "  limit        network, for 100 % of the time",
+            "  verified     BLAKE3 of each file, by the receiver",
+        ];
+        assert_eq!(told(&summary, &seen_by(true, &summary)), shown);
+    }
+
+    #[test]
+    fn a_narrow_terminal_breaks_rows_behind_their_names() {
+        let summary = summary(400_000_000, Duration::from_secs(10));
+        let lines = fitted(&told(&summary, &seen_by(true, &summary)), 39);
+        let shown = [
+            "sent 3 files, 1.40 GB, to",
+            "192.0.2.7:4000 in 10.0 s: 800 Mbit/s on",
+            "average",
+            "  beside       2.00 s to connect, agree",
+            "               and verify",
+        ];
+        assert_eq!(lines[..5], shown);
+        assert!(lines.iter().all(|line| line.chars().count() <= 39), "{lines:?}");
+    }
+
+    #[test]
+    fn a_receiver_tells_what_it_knows() {
+        let summary = Summary { lasted_all: Duration::from_secs(10), ..summary(0, Duration::from_secs(10)) };
+        let shown = [
+            "received 3 files, 1.40 GB, from 192.0.2.7:4000 in 10.0 s: 1.12 Gbit/s on average",
+            "  verified     BLAKE3 of each file",
+        ];
+        assert_eq!(told(&summary, &seen_by(false, &summary)), shown);
+    }
+
+    #[test]
+    fn what_was_all_there_has_no_rate() {
+        let summary = summary(1_400_000_000, Duration::ZERO);
+        let lines = told(&summary, &Course::new(Mode { is_sender: true, ..Mode::default() }));
+        assert_eq!(lines[0], "sent 3 files, 1.40 GB, to 192.0.2.7:4000: no byte had to travel");
+        assert!(!lines.iter().any(|line| line.contains("sent again")), "{lines:?}");
+    }
+}

@@ -1,0 +1,170 @@
+//! On loopback.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Output;
+
+use serde_json::Value;
+
+use crate::{Running, barograph, receive_here, send, send_all, tree};
+
+fn run(arguments: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = barograph().args(arguments).output().unwrap();
+    (status.code(), String::from_utf8(stderr).unwrap())
+}
+
+#[test]
+fn a_directory_arrives_as_it_was_and_both_ends_tell_how_it_went() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("tree"), directory.path().join("in"));
+    tree::mixed(&from, 1, 3_000_000);
+    let (mut recv, line) = receive_here(&to, &["--create", "--links", "--once"]);
+    let (code, events, stderr) = send(&mut barograph(), &from, &line, &["--links"]).end();
+    assert_eq!(code, Some(0), "{stderr}");
+    tree::assert_same(&from, &to.join("tree"));
+
+    let names: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    let order: Vec<&str> = names.iter().copied().filter(|name| *name != "progress").collect();
+    assert_eq!(order, ["connected", "begun", "verifying", "done"]);
+    let done = events.last().unwrap();
+    assert_eq!(done["files"], 105, "{done}");
+    let bytes = done["bytes"].as_u64().unwrap();
+    assert!(3_000_000 < bytes && bytes < 3_500_000, "holes do not travel: {bytes}");
+    assert_eq!((&done["held_bytes"], &done["verified"]), (&Value::from(0), &Value::from("blake3")));
+    assert!(0.0 < done["goodput_bit_s"].as_f64().unwrap());
+    for cause in ["lost_host", "lost_network", "lost_unknown"] {
+        assert!((0.0..=1.0).contains(&done[cause].as_f64().unwrap()), "{done}");
+    }
+    let received = recv.until("done");
+    assert_eq!((&received["bytes"], &received["files"]), (&done["bytes"], &done["files"]));
+    assert_eq!(recv.end().0, Some(0), "--once");
+}
+
+#[test]
+fn people_are_told_in_sentences() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, to) = (directory.path().join("a"), directory.path().join("in"));
+    fs::write(&file, tree::bytes(2, 500_000)).unwrap();
+    fs::create_dir(&to).unwrap();
+    let (_recv, line) = receive_here(&to, &[]);
+    let output = barograph().arg("send").arg(&file).arg(&line).output().unwrap();
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.starts_with("sent 1 file, 500 kB, to 127.0.0.1:"), "{shown}");
+    for row in ["  sent again ", "  losses ", "  verified     BLAKE3 of each file, by the receiver\n"] {
+        assert!(shown.contains(row), "{row} is not in\n{shown}");
+    }
+    // What is there is replaced by nobody who was not asked.
+    fs::write(&file, tree::bytes(3, 500_000)).unwrap();
+    let output = barograph().args(["send", "--quiet"]).arg(&file).arg(&line).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{told}");
+    assert!(told.contains("--replace"), "{told}");
+}
+
+#[test]
+fn mistakes_are_one_sentence_and_an_exit_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let there = directory.path().to_str().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "a file").unwrap();
+    let file = file.to_str().unwrap();
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (_recv, line) = receive_here(directory.path(), &[]);
+    let (start, end) = line.split_at(line.len() - 4);
+    let stranger = format!("{start}{}", if end == "AAAA" { "BBBB" } else { "AAAA" });
+    let gone = line.replacen(line.split('/').nth(2).unwrap(), &nobody.to_string(), 1);
+    for (arguments, code, words) in [
+        (vec!["recv", "/nowhere/at/all"], 2, "does not exist; --create makes it"),
+        (vec!["recv", file], 2, "is no directory"),
+        (vec!["recv", there, "--quota", "much"], 2, "700MB"),
+        (vec!["recv", there, "--udp-ports", "9-8"], 2, "40000-40007"),
+        (vec!["recv", there, "--identity", "/nowhere/a.pem"], 2, "/nowhere/a.pem"),
+        (vec!["send", file, "north"], 2, "how is north to be known?"),
+        (vec!["send", file, "brg://nonsense"], 2, "copy the whole line"),
+        (vec!["send", file, &line, "--controller", "cubic"], 2, "highspeed"),
+        (vec!["send", file, &line, "--controller", "fixed"], 2, "--rate"),
+        (vec!["send", file, &line, "--rate", "10MB/s"], 2, "eight times the bytes"),
+        (vec!["send", "/nowhere", &line], 1, "\"/nowhere\" cannot be found"),
+        (vec!["send", file, &stranger], 1, "use the one it shows now"),
+        (vec!["send", file, &gone], 1, "is `barograph recv` running there"),
+    ] {
+        let (found, stderr) = run(&arguments);
+        assert_eq!(found, Some(code), "{arguments:?}: {stderr}");
+        assert!(stderr.contains(words), "{arguments:?}: {words} is not in\n{stderr}");
+        assert!(!stderr.contains("panicked"), "{stderr}");
+    }
+}
+
+#[test]
+fn a_quota_and_links_are_the_receivers_choice() {
+    let directory = tempfile::tempdir().unwrap();
+    let (from, to) = (directory.path().join("tree"), directory.path().join("in"));
+    tree::mixed(&from, 4, 100_000);
+    fs::create_dir(&to).unwrap();
+    for (recv, send_options, words) in [
+        (vec!["--quota", "50kB", "--links"], vec!["--links"], "--quota"),
+        (vec!["--max-files", "9", "--links"], vec!["--links"], "--max-files"),
+        (vec![], vec!["--links"], "--links"),
+    ] {
+        let (_recv, line) = receive_here(&to, &recv);
+        let (code, _, stderr) = send(&mut barograph(), &from, &line, &send_options).end();
+        assert_eq!(code, Some(1), "{recv:?}: {stderr}");
+        assert!(stderr.contains(words), "{stderr}");
+    }
+    let (_recv, line) = receive_here(&to, &[]);
+    let (code, events, stderr) = send(&mut barograph(), &from, &line, &[]).end();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(events.iter().any(|event| event["event"] == "notice"), "the link is left out: {events:?}");
+    assert!(to.join("tree/large").exists() && !to.join("tree/link").exists());
+}
+
+#[test]
+fn a_signal_stops_either_end_and_the_same_command_goes_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, to) = (directory.path().join("a"), directory.path().join("in"));
+    fs::write(&file, tree::bytes(5, 8_000_000)).unwrap();
+    fs::create_dir(&to).unwrap();
+    // Two seconds and more, so that there is something to stop.
+    let slowly = ["--controller", "fixed", "--rate", "30M"];
+    let (recv, line) = receive_here(&to, &[]);
+    let mut stopped = send(&mut barograph(), &file, &line, &slowly);
+    // On a busy computer nothing may have come by the first of them.
+    while stopped.until("progress")["held_bytes"] == 0 {}
+    stopped.signal("INT");
+    let (code, events, stderr) = stopped.end();
+    assert_eq!(code, Some(1), "{stderr}");
+    assert!(stderr.contains("the same command goes on where it was"), "{stderr}");
+    assert_eq!(events.last().unwrap()["error"], "stopped");
+
+    let mut again: Running = send(&mut barograph(), &file, &line, &slowly);
+    let begun = again.until("begun");
+    let held = begun["held_bytes"].as_u64().unwrap();
+    assert!(0 < held && held < 8_000_000, "{begun}");
+    again.until("progress");
+    recv.signal("TERM");
+    let (code, _, stderr) = recv.end();
+    assert_eq!(code, Some(1), "a transfer was under way: {stderr}");
+    let (code, _, stderr) = again.end();
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("stopped"), "{stderr}");
+
+    let (recv, line) = receive_here(&to, &[]);
+    let done = send_all(&file, &line, &[]);
+    assert!(held < done["held_bytes"].as_u64().unwrap(), "{done}");
+    assert_eq!(fs::read(to.join("a")).unwrap(), fs::read(&file).unwrap());
+    recv.signal("INT");
+    assert_eq!(recv.end().0, Some(0), "nothing was under way");
+}
+
+#[test]
+fn nothing_is_sealed_where_both_ends_say_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, to) = (directory.path().join("a"), directory.path().join("in"));
+    fs::write(&file, tree::bytes(6, 300_000)).unwrap();
+    fs::create_dir(&to).unwrap();
+    let (_recv, line) = receive_here(&to, &["--clear"]);
+    let (code, _, stderr) = send(&mut barograph(), &file, &line, &["--clear"]).end();
+    assert_eq!(code, Some(0), "{stderr}");
+    assert!(stderr.contains("not sealed"), "{stderr}");
+    assert_eq!(fs::read(to.join("a")).unwrap(), fs::read(&file).unwrap());
+}

@@ -1,0 +1,130 @@
+//! `barograph recv` and `barograph send` as people run them: on loopback, between two hosts, stopped, killed and started again.
+#![cfg(target_os = "linux")]
+#![allow(clippy::unwrap_used, missing_docs)]
+
+mod hosts;
+mod killed;
+mod local;
+mod tree;
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+/// Every wait ends after this.
+const LIMIT: Duration = Duration::from_secs(60);
+
+fn barograph() -> Command {
+    of(Path::new(env!("CARGO_BIN_EXE_barograph")))
+}
+
+/// The program at this path, without the settings of whoever runs the tests.
+fn of(program: &Path) -> Command {
+    let mut command = Command::new(program);
+    command.env_clear().stdin(Stdio::null());
+    command
+}
+
+/// A command with `--json`, killed when dropped, and its events.
+struct Running {
+    child: Child,
+    events: Receiver<Value>,
+}
+
+impl Running {
+    fn start(command: &mut Command) -> Self {
+        let mut child = command.arg("--json").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (sender, events) = channel();
+        // It ends with the command, which ends with this value.
+        std::thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                if sender.send(serde_json::from_str(&line).unwrap_or(Value::String(line))).is_err() {
+                    return;
+                }
+            }
+        });
+        Self { child, events }
+    }
+
+    /// Waits for an event of this name.
+    fn until(&mut self, name: &str) -> Value {
+        let (began, mut seen) = (Instant::now(), Vec::new());
+        while let Ok(event) = self.events.recv_timeout(LIMIT.saturating_sub(began.elapsed())) {
+            if event["event"] == name {
+                return event;
+            }
+            seen.push(event);
+        }
+        let _ = self.child.kill();
+        panic!("no {name} in {seen:?}; {}", self.stderr());
+    }
+
+    fn signal(&self, name: &str) {
+        let status = Command::new("kill").arg(format!("-{name}")).arg(self.child.id().to_string()).status();
+        assert!(status.unwrap().success());
+    }
+
+    /// SIGKILL: no farewell.
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Waits for the end; gives the exit code, the events that were left, and standard error.
+    fn end(mut self) -> (Option<i32>, Vec<Value>, String) {
+        let began = Instant::now();
+        let code = loop {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                break status.code();
+            }
+            assert!(began.elapsed() < LIMIT, "it goes on and on");
+            std::thread::park_timeout(Duration::from_millis(5));
+        };
+        let stderr = self.stderr();
+        (code, self.events.iter().collect(), stderr)
+    }
+
+    fn stderr(&mut self) -> String {
+        let mut stderr = String::new();
+        self.child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
+        stderr
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A receiver, and its first line.
+fn receive(command: &mut Command, directory: &Path, options: &[&str]) -> (Running, String) {
+    let mut recv = Running::start(command.arg("recv").arg(directory).args(options));
+    let line = recv.until("listening")["lines"][0].as_str().unwrap().to_owned();
+    (recv, line)
+}
+
+/// A receiver on loopback.
+fn receive_here(directory: &Path, options: &[&str]) -> (Running, String) {
+    receive(&mut barograph(), directory, &[&["--listen", "127.0.0.1:0"], options].concat())
+}
+
+fn send(command: &mut Command, path: impl AsRef<OsStr>, line: &str, options: &[&str]) -> Running {
+    Running::start(command.arg("send").arg(path).arg(line).args(options))
+}
+
+/// Sends all of it: the last event.
+fn send_all(path: &Path, line: &str, options: &[&str]) -> Value {
+    let (code, events, stderr) = send(&mut barograph(), path, line, options).end();
+    assert_eq!(code, Some(0), "{stderr}");
+    let done = events.last().unwrap().clone();
+    assert_eq!(done["event"], "done", "{events:?}");
+    done
+}

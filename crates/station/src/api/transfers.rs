@@ -1,0 +1,113 @@
+//! `/v1/transfers`: files that this station sends or receives for a third party.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::response::Response;
+use serde::{Deserialize, Serialize};
+
+use super::{Nothing, Refusal, State, feed, json, query};
+use crate::server;
+use crate::transfer::{Row, TransferError, Transfers};
+
+#[derive(Serialize)]
+struct TransfersJson {
+    /// The newest first.
+    transfers: Vec<Row>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewLine {
+    directory: PathBuf,
+    /// A name or address by which the sender reaches this host.
+    host: Option<String>,
+}
+
+#[derive(Serialize)]
+struct LineJson {
+    line: String,
+    transfer: Row,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewTransfer {
+    paths: Vec<PathBuf>,
+    line: String,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct CancelQuery {
+    id: String,
+}
+
+pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let Nothing {} = query(&uri)?;
+    Ok(json(StatusCode::OK, &TransfersJson { transfers: shared.transfers.rows() }))
+}
+
+/// Waits for one sender.
+pub(super) async fn receive(
+    axum::extract::State(shared): State,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let asked: NewLine = feed::json_body(&headers, body).await?;
+    let listen = shared.address.ip();
+    // As others reach this station, if it says; else as it is reached from here.
+    let advertised = shared.board.directory().addresses().first().map(|address| address.ip());
+    let host = asked
+        .host
+        .unwrap_or_else(|| advertised.unwrap_or_else(|| server::reachable(shared.address).ip()).to_string());
+    let config = shared.config();
+    let made = blocking(&shared.transfers, move |transfers| {
+        transfers.receive(&config.transfer, &asked.directory, listen, &host)
+    });
+    let (transfer, line) = made.await?;
+    Ok(json(StatusCode::CREATED, &LineJson { line: line.to_string(), transfer }))
+}
+
+/// Begins to send.
+pub(super) async fn send(
+    axum::extract::State(shared): State,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    let asked: NewTransfer = feed::json_body(&headers, body).await?;
+    let line = asked.line.trim().parse().map_err(|error| Refusal::bad(format!("`line`: {error}")))?;
+    let config = shared.config();
+    let made =
+        blocking(&shared.transfers, move |transfers| transfers.send(&config.transfer, &asked.paths, line));
+    Ok(json(StatusCode::ACCEPTED, &made.await?))
+}
+
+pub(super) async fn cancel(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+    let asked: CancelQuery = query(&uri)?;
+    let row = blocking(&shared.transfers, move |transfers| transfers.cancel(&asked.id)).await?;
+    Ok(json(StatusCode::OK, &row))
+}
+
+/// File systems are not waited for where other requests wait.
+async fn blocking<T: Send + 'static>(
+    transfers: &Arc<Transfers>,
+    work: impl FnOnce(&Arc<Transfers>) -> Result<T, TransferError> + Send + 'static,
+) -> Result<T, Refusal> {
+    let transfers = Arc::clone(transfers);
+    match tokio::task::spawn_blocking(move || work(&transfers)).await {
+        Ok(result) => result.map_err(|error| {
+            let status = match &error {
+                TransferError::NotAllowed(_) => StatusCode::FORBIDDEN,
+                TransferError::Bad(_) => StatusCode::BAD_REQUEST,
+                TransferError::Unknown(_) => StatusCode::NOT_FOUND,
+                TransferError::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
+                TransferError::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
+            };
+            Refusal::new(status, error.to_string())
+        }),
+        Err(_) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")),
+    }
+}

@@ -1,0 +1,383 @@
+//! Files that this station sends and receives when it is asked (docs/spec/api.md, "Transfers").
+//!
+//! A third party asks one station for a line, and another to send to it. The line is good for one transfer into one directory; who has it
+//! can do nothing else, and what the sender may send is in its own configuration.
+
+mod log;
+mod places;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_transfer::files::DestinationConfig;
+use barograph_transfer::io::identity::Line;
+use barograph_transfer::io::session::{HostEvent, To};
+use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, Summary, send};
+
+pub(crate) use self::log::Row;
+use self::log::{Log, Lost, State};
+use crate::bank::{Measured, RATE_MAX_BIT_S};
+use crate::config::TransferConfig;
+use crate::detail;
+use crate::health::lock;
+use crate::mesh::{Board, Bulk, Held, Use};
+use crate::prober::now_unix_ns;
+use crate::recorder::Inbox;
+
+/// Transfers of one station, at either end.
+pub(crate) struct Transfers {
+    host: Name,
+    state: PathBuf,
+    bulk: Arc<Bulk>,
+    board: Arc<Board>,
+    inbox: Inbox,
+    log: Mutex<Log>,
+    /// Those that have not ended, with what ends them.
+    open: Mutex<HashMap<String, Open>>,
+}
+
+/// What ends a transfer, and its thread.
+type Open = (Arc<AtomicBool>, JoinHandle<()>);
+
+/// Why nothing was begun.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TransferError {
+    #[error("{0}")]
+    NotAllowed(String),
+    #[error("{0}")]
+    Bad(String),
+    #[error("{0} transfers are under way or waited for already (transfer.transfers_max)")]
+    Busy(usize),
+    #[error("{0}")]
+    Failed(String),
+    #[error("no transfer that could be ended is called `{0}`")]
+    Unknown(String),
+}
+
+impl Transfers {
+    pub(crate) fn new(
+        host: Name,
+        state: &Path,
+        bulk: Arc<Bulk>,
+        board: Arc<Board>,
+        inbox: Inbox,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            host,
+            state: state.into(),
+            bulk,
+            board,
+            inbox,
+            log: Mutex::default(),
+            open: Mutex::default(),
+        })
+    }
+
+    /// The newest first.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        lock(&self.log).newest()
+    }
+
+    /// Waits for one sender, and gives the line that lets it in, for `host` as it reaches this one.
+    pub(crate) fn receive(
+        self: &Arc<Self>,
+        config: &TransferConfig,
+        directory: &Path,
+        listen: IpAddr,
+        host: &str,
+    ) -> Result<(Row, Line), TransferError> {
+        let directory =
+            places::admitted(directory, &config.receive, &self.state).map_err(TransferError::NotAllowed)?;
+        if !directory.is_dir() {
+            return Err(TransferError::Bad(format!("{} is no directory", directory.display())));
+        }
+        let destination = DestinationConfig {
+            bytes_max: config.bytes_max,
+            replace: config.replace,
+            ..DestinationConfig::default()
+        };
+        let id = self.begin(config, "receiver", None)?;
+        let bound = bind(config, directory, destination, listen);
+        let bound = bound.and_then(|waiting| {
+            let line = waiting.line(host);
+            let (of, mine) = (Arc::clone(self), id.clone());
+            self.spawn(&id, move |stop| of.wait(&mine, &waiting, stop)).map(|()| line)
+        });
+        let line = bound.inspect_err(|error| self.fail(&id, error.to_string()))?;
+        Ok((self.row(&id), line))
+    }
+
+    /// Sends to whom a line names.
+    pub(crate) fn send(
+        self: &Arc<Self>,
+        config: &TransferConfig,
+        paths: &[PathBuf],
+        to: Line,
+    ) -> Result<Row, TransferError> {
+        if paths.is_empty() {
+            return Err(TransferError::Bad("`paths`: nothing is to be sent".into()));
+        }
+        let admit = |path: &PathBuf| places::admitted(path, &config.send, &self.state);
+        let paths = paths.iter().map(admit).collect::<Result<_, _>>().map_err(TransferError::NotAllowed)?;
+        let id = self.begin(config, "sender", Some(to.host.clone()))?;
+        let (of, mine) = (Arc::clone(self), id.clone());
+        self.spawn(&id, move |stop| of.carry(&mine, paths, to, stop))
+            .inspect_err(|error| self.fail(&id, error.to_string()))?;
+        Ok(self.row(&id))
+    }
+
+    /// Ends a transfer; what came is kept.
+    pub(crate) fn cancel(&self, id: &str) -> Result<Row, TransferError> {
+        let unknown = || TransferError::Unknown(id.chars().take(80).collect());
+        let row = lock(&self.log).get(id).filter(|row| !row.state.is_ended()).cloned().ok_or_else(unknown)?;
+        let open = lock(&self.open);
+        let (stop, _) = open.get(id).ok_or_else(unknown)?;
+        lock(&self.log).change(id, |row| row.state = State::Cancelled);
+        stop.store(true, Ordering::SeqCst);
+        Ok(Row { state: State::Cancelled, ..row })
+    }
+
+    /// Ends all of them and waits for that, until `deadline` at most: a disk may be busy for longer, and what came is kept.
+    pub(crate) fn stop(&self, deadline: Instant) {
+        let open: Vec<_> = lock(&self.open).drain().collect();
+        for (_, (stop, _)) in &open {
+            stop.store(true, Ordering::SeqCst);
+        }
+        for (id, (_, thread)) in open {
+            while !thread.is_finished() && Instant::now() < deadline {
+                std::thread::sleep(ENDS);
+            }
+            if thread.is_finished() {
+                let _ = thread.join();
+            }
+            self.fail(&id, "this station stopped".into());
+        }
+    }
+
+    fn row(&self, id: &str) -> Row {
+        lock(&self.log).get(id).cloned().unwrap_or_else(|| Row::new(id.into(), "sender", 0.0, None))
+    }
+
+    fn begin(
+        &self,
+        config: &TransferConfig,
+        role: &'static str,
+        peer: Option<String>,
+    ) -> Result<String, TransferError> {
+        let mut log = lock(&self.log);
+        if config.transfers_max <= log.open() {
+            return Err(TransferError::Busy(log.open()));
+        }
+        let id = new_id()?;
+        log.add(Row::new(id.clone(), role, now_unix_ns() as f64 / 1e9, peer));
+        Ok(id)
+    }
+
+    fn spawn(&self, id: &str, work: impl FnOnce(&AtomicBool) + Send + 'static) -> Result<(), TransferError> {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        // Before it may end.
+        let mut open = lock(&self.open);
+        open.retain(|_, (_, thread)| !thread.is_finished());
+        let thread = std::thread::Builder::new().name("transfer".into()).spawn(move || work(&stopped));
+        let thread = thread.map_err(|error| TransferError::Failed(format!("no thread: {error}")))?;
+        open.insert(id.into(), (stop, thread));
+        Ok(())
+    }
+
+    fn fail(&self, id: &str, why: String) {
+        lock(&self.log).change(id, |row| (row.state, row.why) = (State::Failed, Some(why)));
+    }
+
+    /// The receiving end.
+    fn wait(&self, id: &str, host: &Host, stop: &AtomicBool) {
+        // `None` while a sender is at work.
+        let expires = Mutex::new(Some(Instant::now() + WAITS));
+        let ended = AtomicBool::new(false);
+        let held: Mutex<Option<Held>> = Mutex::new(None);
+        let result = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                // A line that nobody uses is no open door for ever.
+                while !ended.load(Ordering::SeqCst) {
+                    let at = *lock(&expires);
+                    if at.is_some_and(|at| at <= Instant::now()) {
+                        let why = format!("nobody came in {} min", WAITS.as_secs() / 60);
+                        lock(&self.log).change(id, |row| {
+                            let before = row.why.take().map(|why| format!("; before: {why}"));
+                            (row.state, row.why) = (State::Expired, Some(why + &before.unwrap_or_default()));
+                        });
+                        stop.store(true, Ordering::SeqCst);
+                        return;
+                    }
+                    std::thread::sleep(LOOKS);
+                }
+            });
+            let result = host.run(true, stop, &|_, event| match event {
+                HostEvent::Transfer(event) => {
+                    if let Event::Begun { .. } = event {
+                        *lock(&expires) = None;
+                        *lock(&held) = self.place(stop);
+                    }
+                    self.heard(id, event);
+                }
+                HostEvent::Done(summary) => self.done(id, &summary, None),
+                // Its sender may come again.
+                HostEvent::Failed(error) => {
+                    *lock(&held) = None;
+                    *lock(&expires) = Some(Instant::now() + WAITS);
+                    lock(&self.log).change(id, |row| {
+                        (row.state, row.why) = (State::Waiting, Some(error.to_string()));
+                    });
+                }
+                _ => {}
+            });
+            ended.store(true, Ordering::SeqCst);
+            result
+        });
+        if let Err(error) = result {
+            self.fail(id, error.to_string());
+        }
+    }
+
+    /// The sending end.
+    fn carry(&self, id: &str, paths: Vec<PathBuf>, to: Line, stop: &AtomicBool) {
+        let target = to.host.clone();
+        let memory = Some(self.state.join(MEMORY));
+        let config = SendConfig { memory, ..SendConfig::new(paths, To::Line(to)) };
+        let _held = self.place(stop);
+        match send(config, stop, &mut |event| self.heard(id, event)) {
+            Ok(summary) => self.done(id, &summary, Some(&target)),
+            Err(error) => self.fail(id, error.to_string()),
+        }
+    }
+
+    /// The host's place for what moves bytes in bulk: tests wait for it, and what is measured meanwhile is loaded. A test that runs is waited for,
+    /// but no longer than one takes, or the other end would wait.
+    fn place(&self, stop: &AtomicBool) -> Option<Held> {
+        let until = Instant::now() + (self.bulk.plan.budget.test_max + LOOKS).min(PLACE_MAX);
+        loop {
+            let held = self.bulk.place.take(Use::Guest);
+            if held.is_some() || until <= Instant::now() || stop.load(Ordering::SeqCst) {
+                return held;
+            }
+            std::thread::sleep(LOOKS);
+        }
+    }
+
+    fn heard(&self, id: &str, event: Event) {
+        let peer = match &event {
+            Event::Connected { peer, .. } => {
+                Some(self.peer(*peer).map_or(peer.ip().to_string(), |name| name.to_string()))
+            }
+            _ => None,
+        };
+        lock(&self.log).change(id, |row| match event {
+            Event::Connected { .. } => row.peer = peer,
+            Event::Begun { files, bytes, held_bytes } => {
+                row.state = State::Running;
+                (row.files, row.bytes, row.held_bytes) = (Some(files), Some(bytes), Some(held_bytes));
+            }
+            Event::Progress(seen) => row.there_bytes = seen.held_bytes,
+            Event::Verifying => row.state = State::Verifying,
+            _ => {}
+        });
+    }
+
+    fn done(&self, id: &str, summary: &Summary, target: Option<&str>) {
+        let (lasted_s, fresh) =
+            (summary.lasted.as_secs_f64(), summary.bytes.saturating_sub(summary.held_bytes));
+        let rate = (0.0 < lasted_s).then(|| 8.0 * fresh as f64 / lasted_s);
+        let stats = summary.seen.stats;
+        let lost = target.map(|_| Lost {
+            sent_packets: stats.sent_packets,
+            host: stats.lost_host,
+            network: stats.lost_network,
+            unknown: stats.lost_unknown,
+        });
+        lock(&self.log).finish(id, |row| {
+            row.state = State::Done;
+            row.why = None;
+            (row.duration_s, row.goodput_bit_s, row.lost) = (Some(lasted_s), rate, lost);
+            row.there_bytes = summary.bytes;
+        });
+        if let (Some(target), Some(rate)) = (target, rate)
+            && (MEASURED_MIN <= summary.lasted && rate <= RATE_MAX_BIT_S)
+            && let Some(target) = self.peer(summary.peer).or_else(|| Name::new(target).ok())
+        {
+            let series = Series { source: self.host.clone(), target, quantity: Quantity::TRANSFER };
+            let (time_unix_ns, outcome) = (now_unix_ns(), Outcome::Value(rate));
+            let detail = detail::of_transfer(
+                fresh,
+                lasted_s,
+                stats.lost_host,
+                stats.lost_network + stats.lost_unknown,
+            );
+            self.inbox.offer(Measured { series, time_unix_ns, outcome, detail });
+        }
+    }
+
+    /// The station of the mesh that has this address, if one does.
+    fn peer(&self, address: SocketAddr) -> Option<Name> {
+        let ip = address.ip().to_canonical();
+        let peers = self.board.peers();
+        let mut at = peers
+            .all()
+            .filter(|peer| peer.entry.addresses.iter().any(|address| address.ip().to_canonical() == ip));
+        // An address of several says nothing.
+        let first = at.next().map(|peer| peer.entry.host.clone());
+        if at.next().is_some() { None } else { first }
+    }
+}
+
+/// Listens on the first port that is free.
+fn bind(
+    config: &TransferConfig,
+    directory: PathBuf,
+    destination: DestinationConfig,
+    listen: IpAddr,
+) -> Result<Host, TransferError> {
+    let mut result = Err(TransferError::Failed("no port is allowed (transfer.ports)".into()));
+    for port in config.ports.clone().unwrap_or(0..=0) {
+        let bound = Host::bind(HostConfig {
+            at: SocketAddr::new(listen, port),
+            udp_ports: config.ports.clone(),
+            destination,
+            transfers_max: 1,
+            ..HostConfig::new(directory.clone())
+        });
+        match bound {
+            Ok(host) => return Ok(host),
+            Err(error) => result = Err(TransferError::Failed(error.to_string())),
+        }
+    }
+    result
+}
+
+/// 64 random bits.
+fn new_id() -> Result<String, TransferError> {
+    use ring::rand::SecureRandom;
+    let mut bytes = [0; 8];
+    ring::rand::SystemRandom::new()
+        .fill(&mut bytes)
+        .map_err(|_| TransferError::Failed("the system has no random numbers".into()))?;
+    Ok(format!("{:016x}", u64::from_be_bytes(bytes)))
+}
+
+/// Directory below the state's: what was read of files whose sending was broken off.
+const MEMORY: &str = "sending";
+/// How long a line is good for, if nobody comes, or comes again after a failure: two people and a paste.
+const WAITS: Duration = Duration::from_mins(10);
+/// Longer tests are not waited for: the sender takes a receiver that has not answered for 15 s for one that UDP does not reach.
+const PLACE_MAX: Duration = Duration::from_secs(8);
+/// How late the end of one is seen while this station stops.
+const ENDS: Duration = Duration::from_millis(10);
+/// How often it is looked whether something has come or ended.
+const LOOKS: Duration = Duration::from_millis(100);
+/// Shorter transfers are start-up, and say little of the path: as of tests that are asked for.
+const MEASURED_MIN: Duration = Duration::from_millis(100);

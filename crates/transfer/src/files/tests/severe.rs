@@ -1,0 +1,265 @@
+//! What comes between: crashes at each step, hands that meddle, modes that lock out.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::process::Command;
+
+use tempfile::tempdir;
+
+use super::*;
+
+fn file(path: &[u8], size: u64, mode: u16) -> Entry {
+    let modified = Modified { seconds: 1_000_000, nanos: 5 };
+    Entry { path: path.to_vec(), kind: Kind::File { size, extents: None }, mode, modified }
+}
+
+fn directory(path: &[u8], mode: u16) -> Entry {
+    Entry { kind: Kind::Directory, ..file(path, 0, mode) }
+}
+
+fn digest(bytes: &[u8]) -> [u8; 32] {
+    *blake3::hash(bytes).as_bytes()
+}
+
+/// Runs the test of this name once more as an ordinary user; `true` there.
+fn is_ordinary(name: &str) -> bool {
+    if !rustix::process::geteuid().is_root() {
+        return true;
+    }
+    let own = std::env::current_exe().unwrap();
+    let mut run = Command::new("setpriv");
+    run.args(["--reuid=65534", "--regid=65534", "--clear-groups", "--inh-caps=-all"]);
+    let output = run.arg(own).args(["--exact", name]).env("TMPDIR", "/tmp").output();
+    match output {
+        Ok(output) if output.status.code() != Some(127) && output.status.code() != Some(126) => {
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success() && text.contains("1 passed"), "{text}");
+        }
+        _ => println!("SKIPPED: {name}: no setpriv, or the tests are not an ordinary user's to run"),
+    }
+    false
+}
+
+/// What the journal says of hashes is lost, as by a crash between its records.
+fn lose_nodes(root: &Path, manifest: &Manifest) {
+    use std::os::fd::AsFd;
+    let path = root.join(ID.directory());
+    let partial = fs::File::open(&path).unwrap();
+    let (mut journal, mut kept) =
+        Journal::open(partial.as_fd(), &path, ID, &manifest.digest(), manifest.bytes()).unwrap();
+    kept.nodes.clear();
+    journal.replace(&kept).unwrap();
+}
+
+#[test]
+fn what_is_there_is_not_written_again() {
+    let root = tempdir().unwrap();
+    let manifest = Manifest::new(vec![file(b"f", 600_000, 0o644)]).unwrap();
+    let bytes = noise(1, 600_000);
+    let mut written = destination(root.path(), &manifest).unwrap();
+    written.write(300_000, &bytes[300_000..310_000]).unwrap();
+    let mut other = bytes.clone();
+    other[300_000..310_000].fill(0);
+    written.write(0, &other).unwrap();
+    written.write(0, &vec![7; 600_000]).unwrap();
+    written.finish(&[digest(&bytes)]).unwrap();
+    assert!(fs::read(root.path().join("f")).unwrap() == bytes);
+}
+
+#[test]
+fn directories_that_lock_their_owner_out_arrive_and_are_finished_again() {
+    if !is_ordinary(
+        "files::tests::severe::directories_that_lock_their_owner_out_arrive_and_are_finished_again",
+    ) {
+        return;
+    }
+    for mode in [0o000, 0o111, 0o333, 0o444, 0o555] {
+        for many in [0, 100] {
+            let root = tempdir().unwrap();
+            let mut entries = vec![
+                directory(b"d", mode),
+                directory(b"d/e", mode),
+                file(b"d/e/f", 3, 0o000),
+                file(b"d/g", 3, 0o400),
+            ];
+            entries.extend((0..many).map(|index| file(format!("x{index}").as_bytes(), 0, 0o644)));
+            let manifest = Manifest::new(entries).unwrap();
+            let digests: Vec<_> = manifest
+                .files()
+                .map(|(_, entry)| digest(if entry.stored() == 0 { b"" } else { b"abc" }))
+                .collect();
+            let mut first = destination(root.path(), &manifest).unwrap();
+            first.write(0, b"abcabc").unwrap();
+            first.sync().unwrap();
+            first.prepare().unwrap();
+            first.place().unwrap();
+            drop(first);
+            // Killed at the very end.
+            destination(root.path(), &manifest).unwrap().finish(&digests).unwrap();
+            assert!(is_clean(&root));
+            let path = root.path().join("d");
+            assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, u32::from(mode), "{mode:o}");
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o700)).unwrap();
+            let below = fs::metadata(path.join("e")).unwrap();
+            assert_eq!((below.mode() & 0o7777, below.mtime()), (u32::from(mode), 1_000_000));
+            fs::set_permissions(path.join("e"), fs::Permissions::from_mode(0o700)).unwrap();
+            assert_eq!(fs::metadata(path.join("e/f")).unwrap().mode() & 0o7777, 0);
+        }
+    }
+}
+
+#[test]
+fn what_was_verified_keeps_its_modes_whatever_the_journal_lost() {
+    if !is_ordinary("files::tests::severe::what_was_verified_keeps_its_modes_whatever_the_journal_lost") {
+        return;
+    }
+    let root = tempdir().unwrap();
+    let manifest = Manifest::new(vec![file(b"a", 3, 0o400), file(b"b", 3, 0o000)]).unwrap();
+    let mut first = destination(root.path(), &manifest).unwrap();
+    first.write(0, b"abcabc").unwrap();
+    first.sync().unwrap();
+    first.prepare().unwrap();
+    drop(first);
+    lose_nodes(root.path(), &manifest);
+    let second = destination(root.path(), &manifest).unwrap();
+    assert!(matches!(second.finish(&[]), Err(FileError::Digests(0, 2))));
+    destination(root.path(), &manifest).unwrap().finish(&[digest(b"abc"); 2]).unwrap();
+    for (name, mode) in [("a", 0o400), ("b", 0o000)] {
+        let metadata = fs::metadata(root.path().join(name)).unwrap();
+        assert_eq!((metadata.mode() & 0o7777, metadata.mtime()), (mode, 1_000_000), "{name}");
+    }
+}
+
+#[test]
+fn a_file_that_has_its_name_is_not_made_again() {
+    let root = tempdir().unwrap();
+    let manifest = Manifest::new(vec![file(b"a", 3, 0o644), file(b"b", 3, 0o644)]).unwrap();
+    let config = DestinationConfig { replace: true, ..Default::default() };
+    let open = || Destination::open(root.path(), ID, manifest.clone(), config).unwrap();
+    let mut first = open();
+    first.write(0, b"abcabc").unwrap();
+    first.sync().unwrap();
+    first.prepare().unwrap();
+    drop(first);
+    lose_nodes(root.path(), &manifest);
+    fs::rename(root.path().join(ID.directory()).join("00000000"), root.path().join("a")).unwrap();
+    let mut second = open();
+    assert!(second.digest(0).is_err(), "its hash is lost");
+    second.finish(&[digest(b"abc"); 2]).unwrap();
+    assert_eq!(fs::read(root.path().join("a")).unwrap(), b"abc");
+}
+
+#[test]
+fn names_are_given_whatever_was_done_when_it_was_killed() {
+    let names = ["a", "b", "d/c", "d/e/f"];
+    for given in 0..=names.len() {
+        for has_both in [false, true] {
+            for replace in [false, true] {
+                let root = tempdir().unwrap();
+                let entries = names.iter().map(|name| file(name.as_bytes(), 3, 0o644));
+                let manifest = Manifest::new(entries.chain([directory(b"d", 0o555)]).collect()).unwrap();
+                let config = DestinationConfig { replace, ..Default::default() };
+                let open = || Destination::open(root.path(), ID, manifest.clone(), config).unwrap();
+                let mut first = open();
+                first.write(0, b"abcabcabcabc").unwrap();
+                first.sync().unwrap();
+                first.prepare().unwrap();
+                drop(first);
+                for (index, entry) in manifest.files().take(given) {
+                    let from = root.path().join(ID.directory()).join(format!("{index:08x}"));
+                    let to = root.path().join(entry.shown());
+                    fs::create_dir_all(to.parent().unwrap()).unwrap();
+                    // Where a rename may replace, some file systems have it in two steps.
+                    if has_both { fs::hard_link(from, to) } else { fs::rename(from, to) }.unwrap();
+                }
+                open().finish(&[digest(b"abc"); 4]).unwrap();
+                assert!(is_clean(&root));
+                for name in names {
+                    assert_eq!(fs::read(root.path().join(name)).unwrap(), b"abc");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn partial_files_that_are_gone_or_cut_come_anew() {
+    let (from, to) = (tempdir().unwrap(), tempdir().unwrap());
+    for name in ["a", "b", "c"] {
+        make(&from.path().join("t"), name, 300_000);
+    }
+    let mut source = source(&from.path().join("t"));
+    let manifest = source.manifest().clone();
+    let mut first = destination(to.path(), &manifest).unwrap();
+    send(&mut source, &mut first, 1, usize::MAX);
+    first.sync().unwrap();
+    drop(first);
+    let partial = to.path().join(ID.directory());
+    fs::remove_file(partial.join("00000001")).unwrap();
+    fs::File::options().write(true).open(partial.join("00000002")).unwrap().set_len(5).unwrap();
+    // And again: the journal says so, too.
+    for _ in 0..2 {
+        let second = destination(to.path(), &manifest).unwrap();
+        assert!(second.held().iter().eq([&(600_000..900_000)]));
+    }
+    let mut third = destination(to.path(), &manifest).unwrap();
+    send(&mut source, &mut third, 1, usize::MAX);
+    third.finish(&source.digests().unwrap()).unwrap();
+    assert!(fs::read(to.path().join("t/a")).unwrap() == fs::read(from.path().join("t/a")).unwrap());
+}
+
+#[test]
+fn a_directory_of_something_else_is_left_alone() {
+    let root = tempdir().unwrap();
+    let manifest = Manifest::new(vec![file(b"f", 3, 0o644)]).unwrap();
+    let partial = root.path().join(ID.directory());
+    // Somebody gave one of the user's own directories this name.
+    let there = make(&partial, "00000000", 10);
+    fs::set_permissions(&partial, fs::Permissions::from_mode(0o700)).unwrap();
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Foreign(_))));
+    assert_eq!(fs::read(&there).unwrap().len(), 10);
+    fs::remove_file(there).unwrap();
+    // Killed before it had a journal.
+    fs::write(partial.join("journal.new"), "half").unwrap();
+    let mut opened = destination(root.path(), &manifest).unwrap();
+    // A FIFO is opened without waiting, and not taken.
+    let fifo = partial.join("00000000");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    assert!(matches!(opened.write(0, b"abc"), Err(FileError::Foreign(_))));
+    drop(opened);
+    fs::remove_file(partial.join("journal")).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, partial.join("journal"), rustix::fs::Mode::from_raw_mode(0o600))
+        .unwrap();
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Foreign(_))));
+}
+
+#[test]
+fn times_of_any_age_are_taken() {
+    for seconds in [i64::MIN, -62_135_596_800, -1, 0, 1 << 33, i64::MAX] {
+        let root = tempdir().unwrap();
+        let modified = Modified { seconds, nanos: 999_999_999 };
+        let manifest = Manifest::new(vec![
+            Entry { modified, ..file(b"d/f", 0, 0o644) },
+            Entry { modified, ..directory(b"d", 0o755) },
+        ])
+        .unwrap();
+        destination(root.path(), &manifest).unwrap().finish(&[digest(b"")]).unwrap();
+        if (-1..1 << 34).contains(&seconds) {
+            assert_eq!(fs::metadata(root.path().join("d/f")).unwrap().mtime(), seconds);
+        }
+    }
+}
+
+#[test]
+fn long_names_arrive_and_fifos_are_replaced_unopened() {
+    let root = tempdir().unwrap();
+    let long = [b'x'; 255];
+    let manifest = Manifest::new(vec![file(&long, 0, 0o644), file(b"p", 0, 0o644)]).unwrap();
+    let fifo = root.path().join("p");
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    assert!(matches!(destination(root.path(), &manifest), Err(FileError::Exists(_))));
+    let config = DestinationConfig { replace: true, ..Default::default() };
+    let replacing = Destination::open(root.path(), ID, manifest, config).unwrap();
+    replacing.finish(&[digest(b""); 2]).unwrap();
+    assert!(fs::symlink_metadata(fifo).unwrap().is_file());
+    assert!(root.path().join(std::str::from_utf8(&long).unwrap()).exists());
+}

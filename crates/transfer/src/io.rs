@@ -1,0 +1,21 @@
+//! Transfers over real sockets (feature `io`, Linux).
+//!
+//! ```text
+//! send()  ── Control (TCP, TLS 1.3): Hello, Offer ⇄ Accept, Digests, Done ──  Host
+//!   │ Source → Outflow: Sender, Sealer, Socket ═══ datagrams ═══ Socket, Opener, Receiver: Inflow → Destination │
+//! ```
+//!
+//! - [`socket`] sends and receives trains of datagrams, as fast as the system can, with what the kernel knows of each.
+//! - [`seal`] seals and opens datagrams.
+//! - [`flow`] is one object on its way: the loops around [`Sender`](crate::Sender) and [`Receiver`](crate::Receiver).
+//! - [`control`] is what both ends agree on beside it, and [`identity`] how each knows the other.
+//! - [`session`] is a transfer of files from end to end: [`send`] and [`Host`].
+
+pub mod control;
+pub mod flow;
+pub mod identity;
+pub mod seal;
+pub mod session;
+pub mod socket;
+
+pub use session::{Event, Host, HostConfig, HostEvent, SendConfig, SessionError, Summary, To, send};

@@ -1,0 +1,391 @@
+//! One control connection: TLS 1.3 over TCP, messages both ways.
+
+use std::collections::VecDeque;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustls::Connection;
+
+use super::codec::{HEAD_BYTES, MANIFEST_BYTES_MAX, decode, encode, head};
+use super::error::ControlError;
+use super::order::{End, Phase};
+use super::pipe::{Over, Pipe};
+use super::{Message, Reason};
+use crate::io::identity::{ALPN, Fingerprint};
+use crate::io::seal::Secrets;
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Times {
+    /// TLS, Hello and Welcome, however slowly bytes drip; and then from Welcome until an Offer begins to come.
+    pub entry_max: Duration,
+    /// A message, from its first byte on, may take this and its length at [`PACE`].
+    pub message_max: Duration,
+    /// A Ping after this long without another message.
+    pub ping_every: Duration,
+    /// Nothing came for this long: nobody is there.
+    pub silence_max: Duration,
+}
+
+impl Default for Times {
+    /// Ten seconds are three retransmissions of TCP (RFC 6298 §2: after 1, 3 and 7 s); silence is five pings and a second.
+    fn default() -> Self {
+        Self {
+            entry_max: Duration::from_secs(10),
+            message_max: Duration::from_secs(10),
+            ping_every: Duration::from_secs(5),
+            silence_max: Duration::from_secs(26),
+        }
+    }
+}
+
+/// Bytes a second at which a long message must come or go: 1 Mbit/s, at which the greatest manifest takes 17 minutes.
+const PACE: u32 = 1 << 17;
+
+/// Whoever waits looks this often whether it should stop.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Nobody waits longer at once: what is added to a clock is to be within its numbers.
+pub(super) const DAY: Duration = Duration::from_secs(86_400);
+
+/// Label of the exporter (RFC 5705 §4: this prefix needs no registration).
+const LABEL: &[u8] = b"EXPERIMENTAL barograph-transfer/1";
+
+/// One end of a control connection, for one thread, which calls [`Channel::receive`] again and again: that sends what waits to be sent,
+/// and the pings.
+#[derive(Debug)]
+pub struct Channel {
+    pipe: Pipe,
+    peer: SocketAddr,
+    local: SocketAddr,
+    /// Which end this is.
+    end: End,
+    phase: Phase,
+    times: Times,
+    manifest_bytes_max: u64,
+    /// What came of messages that are not whole yet.
+    inbox: Vec<u8>,
+    /// Of the message that is coming: since when, and its kind and length once they are known.
+    coming: Option<Instant>,
+    /// What came: at most one Ping, one Durable and one of each other kind.
+    came: VecDeque<Message>,
+    /// Since when something waits to be sent, and how many bytes were said since.
+    out: Option<(Instant, usize)>,
+    began: Instant,
+    /// When Welcome was said, or came.
+    let_in: Option<Instant>,
+    heard: Instant,
+    spoke: Instant,
+}
+
+impl Channel {
+    /// Over a connected socket; the handshake comes with the first message.
+    pub(super) fn new(
+        stream: TcpStream,
+        tls: Connection,
+        end: End,
+        manifest_bytes_max: u64,
+        times: Times,
+    ) -> Result<Self, ControlError> {
+        let now = Instant::now();
+        Ok(Self {
+            peer: canonical(stream.peer_addr()?),
+            local: canonical(stream.local_addr()?),
+            pipe: Pipe::new(stream, tls)?,
+            end,
+            phase: Phase::Start,
+            times,
+            manifest_bytes_max: manifest_bytes_max.min(MANIFEST_BYTES_MAX),
+            inbox: vec![],
+            coming: None,
+            came: VecDeque::new(),
+            out: None,
+            began: now,
+            let_in: None,
+            heard: now,
+            spoke: now,
+        })
+    }
+
+    /// The other end's address: the handshake showed that it is there (RFC 9000 §8.1), so datagrams may be sent to it.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// This end's address, as the route to the peer chose it.
+    pub fn local(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The other end's certificate, if it showed one.
+    pub fn peer_fingerprint(&self) -> Option<Fingerprint> {
+        self.pipe
+            .tls
+            .peer_certificates()
+            .and_then(<[_]>::first)
+            .map(|certificate| Fingerprint::of(certificate))
+    }
+
+    /// The secrets of a transfer's datagrams: the exporter (RFC 8446 §7.5) with the transfer's identifier as context; equal at both ends.
+    ///
+    /// # Errors
+    /// The handshake is not complete.
+    pub fn secrets(&self, transfer: u32) -> Result<Secrets, ControlError> {
+        let both = self.pipe.tls.export_keying_material([0; 64], LABEL, Some(&transfer.to_be_bytes()))?;
+        let mut secrets = Secrets { data: [0; 32], feedback: [0; 32] };
+        let (data, feedback) = both.split_at(32);
+        secrets.data.copy_from_slice(data);
+        secrets.feedback.copy_from_slice(feedback);
+        Ok(secrets)
+    }
+
+    /// Says a message, without waiting: what the socket does not take at once is sent by [`Channel::receive`] and [`Channel::flush`].
+    ///
+    /// # Errors
+    /// It is out of order, or too long; or the connection is over.
+    pub fn send(&mut self, message: &Message) -> Result<(), ControlError> {
+        let kind = message.kind();
+        let next = self.phase.after(kind, self.end).ok_or(ControlError::Misuse(kind))?;
+        let frame = encode(message)?;
+        self.phase = next;
+        let now = Instant::now();
+        if next == Phase::LetIn {
+            self.let_in.get_or_insert(now);
+        }
+        self.spoke = now;
+        let (since, bytes) = self.out.unwrap_or((now, 0));
+        self.out = Some((since, bytes + frame.len()));
+        self.pipe.put(&frame);
+        self.push()
+    }
+
+    /// The next message; `None` if none came within `within`, or a day.
+    ///
+    /// A Ping is kept to itself: it shows that the other end is there. So are all but the last [`Message::Durable`].
+    ///
+    /// # Errors
+    /// [`ControlError::Refused`] if the other end refuses; what it does wrong, or too slowly; the end of the connection.
+    pub fn receive(&mut self, within: Duration) -> Result<Option<Message>, ControlError> {
+        let until = Instant::now() + within.min(DAY);
+        loop {
+            match self.came.pop_front() {
+                Some(Message::Refuse { reason, text }) => return Err(ControlError::Refused { reason, text }),
+                Some(message) => return Ok(Some(message)),
+                None => {}
+            }
+            match self.over() {
+                Some(Over::Closed) => return Err(ControlError::Closed),
+                Some(Over::CutOff) => return Err(ControlError::CutOff),
+                None => {}
+            }
+            self.turn(until)?;
+            if self.came.is_empty() && self.over().is_none() && until <= Instant::now() {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// As [`Channel::receive`], for as long as the protocol lets the other end take, or until `stop` is set.
+    ///
+    /// # Errors
+    /// Those, and [`ControlError::Stopped`], within 0.1 s.
+    pub fn wait(&mut self, stop: &AtomicBool) -> Result<Message, ControlError> {
+        loop {
+            if stop.load(Ordering::Relaxed) {
+                return Err(ControlError::Stopped);
+            }
+            if let Some(message) = self.receive(LOOK_EVERY)? {
+                return Ok(message);
+            }
+        }
+    }
+
+    /// Waits until all is sent that was said, or `stop` is set; takes in what comes meanwhile.
+    ///
+    /// # Errors
+    /// As [`Channel::wait`].
+    pub fn flush(&mut self, stop: &AtomicBool) -> Result<(), ControlError> {
+        while self.pipe.has_more() && self.over().is_none() {
+            if stop.load(Ordering::Relaxed) {
+                return Err(ControlError::Stopped);
+            }
+            self.turn(Instant::now() + LOOK_EVERY)?;
+        }
+        Ok(())
+    }
+
+    #[cfg(test)]
+    pub(super) fn set_times(&mut self, times: Times) {
+        self.times = times;
+    }
+
+    /// As when the process dies.
+    #[cfg(test)]
+    pub(super) fn shut_socket(&self) {
+        let _ = self.pipe.stream.shutdown(std::net::Shutdown::Both);
+    }
+
+    /// Whether a part of a message came.
+    #[cfg(test)]
+    pub(super) fn is_amid(&self) -> bool {
+        !self.inbox.is_empty()
+    }
+
+    /// Messages that came and were not asked for.
+    #[cfg(test)]
+    pub(super) fn kept(&self) -> usize {
+        self.came.len()
+    }
+
+    /// Sends bytes that may be no message.
+    #[cfg(test)]
+    pub(super) fn send_raw(&mut self, bytes: &[u8]) -> Result<(), ControlError> {
+        self.pipe.put(bytes);
+        self.push()
+    }
+
+    /// Whether the other end has not answered the handshake.
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.pipe.tls.is_handshaking()
+    }
+
+    /// Says why it ends here, and ends it: see [`Channel::close`].
+    pub fn refuse(mut self, reason: Reason, text: &str) {
+        // If the other end cannot be told, it will see that the connection is gone.
+        let _ = self.send(&Message::Refuse { reason, text: text.into() });
+        self.close();
+    }
+
+    /// Ends it in order: sends what waits and TLS's close_notify (RFC 8446 §6.1), and gives the other end up to a second to read it.
+    pub fn close(mut self) {
+        let until = Instant::now() + CLOSING_MAX;
+        while self.pipe.has_more() && Instant::now() < until && self.over().is_none() {
+            if self.turn(until).is_err() {
+                break;
+            }
+        }
+        self.pipe.close(until);
+    }
+
+    /// Sends and receives what can be, once; waits for it until `until` at most.
+    fn turn(&mut self, until: Instant) -> Result<(), ControlError> {
+        self.push()?;
+        let now = Instant::now();
+        let due = self.deadlines().into_iter().flatten().map(|(_, since, limit)| since + limit).min();
+        let ping = self.times.ping_every.saturating_sub(now.duration_since(self.spoke)).max(LOOK_EVERY);
+        self.pipe.poll(until.min(due.unwrap_or(until)).min(now + ping))?;
+        // What came meanwhile counts, however late it is asked for.
+        self.pull()?;
+        self.push()?;
+        self.ping()?;
+        let now = Instant::now();
+        match self.deadlines().into_iter().flatten().find(|(_, since, limit)| *since + *limit < now) {
+            Some((what, _, limit)) if self.over().is_none() => Err(ControlError::Late { what, limit }),
+            _ => Ok(()),
+        }
+    }
+
+    fn push(&mut self) -> Result<(), ControlError> {
+        self.pipe.push()?;
+        if !self.pipe.has_more() {
+            self.out = None;
+        }
+        Ok(())
+    }
+
+    /// Takes in what came, up to a share that leaves others their turn.
+    fn pull(&mut self) -> Result<(), ControlError> {
+        for _ in 0..READS_MAX {
+            let before = self.inbox.len();
+            let is_more = self.pipe.pull(&mut self.inbox)?;
+            if before < self.inbox.len() {
+                self.heard = Instant::now();
+                self.take_messages()?;
+            }
+            if !is_more {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn take_messages(&mut self) -> Result<(), ControlError> {
+        let mut taken = 0;
+        while let Some((kind, length)) =
+            head(self.inbox.get(taken..).unwrap_or_default(), self.manifest_bytes_max)?
+        {
+            // Before its body: nothing is held that should not come.
+            let from = if self.end == End::Sender { End::Receiver } else { End::Sender };
+            let next = self.phase.after(kind, from).ok_or(ControlError::Order(kind))?;
+            if self.pipe.tls.alpn_protocol() != Some(ALPN) {
+                return Err(ControlError::Alpn);
+            }
+            let body = taken + HEAD_BYTES..taken + HEAD_BYTES + length;
+            let Some(body) = self.inbox.get(body) else { break };
+            let message = decode(kind, body)?;
+            taken += HEAD_BYTES + length;
+            self.phase = next;
+            self.coming = None;
+            match (&message, self.came.back_mut()) {
+                (Message::Ping, _) => {}
+                (Message::Durable(_), Some(last @ Message::Durable(_))) => *last = message,
+                // The first says why. Who says no for ever fills no memory.
+                (Message::Refuse { .. }, Some(Message::Refuse { .. })) => {}
+                _ => self.came.push_back(message),
+            }
+        }
+        self.inbox.drain(..taken);
+        if self.inbox.is_empty() {
+            self.coming = None;
+            self.inbox = vec![];
+        } else {
+            self.coming.get_or_insert_with(Instant::now);
+        }
+        Ok(())
+    }
+
+    /// What a message of so many bytes may take.
+    fn allowance(&self, bytes: usize) -> Duration {
+        self.times.message_max + Duration::from_secs(1) * u32::try_from(bytes).unwrap_or(u32::MAX) / PACE
+    }
+
+    fn ping(&mut self) -> Result<(), ControlError> {
+        let is_due = self.times.ping_every <= self.spoke.elapsed() && !self.pipe.has_more();
+        let may = (Phase::LetIn..Phase::Ended).contains(&self.phase) && self.over().is_none();
+        if is_due && may { self.send(&Message::Ping) } else { Ok(()) }
+    }
+
+    /// What is waited for, since when, and for how long.
+    fn deadlines(&self) -> [Option<(&'static str, Instant, Duration)>; 5] {
+        let coming = self.coming.map(|since| {
+            let length = head(&self.inbox, MANIFEST_BYTES_MAX).ok().flatten().map_or(0, |(_, length)| length);
+            ("a message", since, self.allowance(length))
+        });
+        let is_in = Phase::LetIn <= self.phase;
+        let entry = (!is_in).then_some(("the handshake", self.began, self.times.entry_max));
+        let silence = is_in.then_some(("a sign of life", self.heard, self.times.silence_max));
+        let out = self.out.map(|(since, bytes)| ("sending", since, self.allowance(bytes)));
+        let is_mute = self.phase == Phase::LetIn && self.end == End::Receiver && coming.is_none();
+        let offer = self.let_in.filter(|_| is_mute).map(|since| ("an offer", since, self.times.entry_max));
+        [coming, entry, offer, silence, out]
+    }
+
+    /// How it ended; within a message, it was cut off.
+    fn over(&self) -> Option<Over> {
+        let is_whole = self.inbox.is_empty();
+        self.pipe.over.map(|over| if is_whole { over } else { Over::CutOff })
+    }
+}
+
+/// An IPv4 address that came to a socket of both families is one of IPv4 (RFC 4291 §2.5.5.2).
+fn canonical(mut address: SocketAddr) -> SocketAddr {
+    address.set_ip(address.ip().to_canonical());
+    address
+}
+
+/// Reads in a row, of at most 4 KiB to 16 KiB each, before others get their turn.
+const READS_MAX: usize = 64;
+
+/// For the other end to read why, and to close as well.
+const CLOSING_MAX: Duration = Duration::from_secs(1);

@@ -1,0 +1,287 @@
+//! Bytes of messages: a length, a kind, a body; one way to write each.
+
+mod fields;
+
+use thiserror::Error;
+
+use self::fields::{
+    check, checked_port, plain, put_software, reason_code, reason_of, suite_code, take, take_datagram_bytes,
+    take_ranges, take_software, take_suite, take_suites, take_version, text_of,
+};
+use super::{Message, Token};
+use crate::wire::{WireError, varint};
+
+/// Version of the control connection, and of what it speaks of.
+pub const VERSION: u64 = 1;
+
+/// Bytes of a manifest at most, whatever the host allows (`docs/spec/transfer.md` §7).
+pub const MANIFEST_BYTES_MAX: u64 = 1 << 27;
+
+/// Bytes before a body: its length (4) and its kind.
+pub(super) const HEAD_BYTES: usize = 5;
+
+/// A program's name and version: enough for any, and little to hold for strangers.
+const SOFTWARE_BYTES_MAX: usize = 64;
+
+/// A sentence or two.
+const TEXT_BYTES_MAX: usize = 512;
+
+/// As many ranges as a receiver keeps (`docs/spec/transfer.md` §5.1).
+const RANGES_MAX: usize = 1 << 17;
+
+/// As many digests as a manifest has entries (`docs/spec/transfer.md` §7).
+const DIGESTS_MAX: usize = 1 << 20;
+
+/// What is no message.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum FrameError {
+    /// An integer is cut off or too long.
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    /// A field is cut off.
+    #[error("it ends within {0}")]
+    Truncated(&'static str),
+    /// Bytes follow the last field.
+    #[error("{0} bytes too many")]
+    Excess(usize),
+    /// A kind of another version or protocol.
+    #[error("messages of kind {0} are unknown")]
+    Kind(u8),
+    /// Another version.
+    #[error("version {0} of the control connection, where {VERSION} is spoken")]
+    Version(u64),
+    /// A value that nothing is agreed for.
+    #[error("{0} cannot be {1}")]
+    Value(&'static str, u64),
+    /// Text with what would move a terminal's cursor, or that is not UTF-8.
+    #[error("{0} is no plain text")]
+    Text(&'static str),
+    /// More than is read.
+    #[error("a message {kind} of {bytes} bytes, where {bytes_max} are read")]
+    TooLong {
+        /// Of this kind.
+        kind: Kind,
+        /// What its length says.
+        bytes: u64,
+        /// What is read.
+        bytes_max: u64,
+    },
+}
+
+/// A message without what it says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// [`Message::Hello`].
+    Hello = 1,
+    /// [`Message::Welcome`].
+    Welcome = 2,
+    /// [`Message::Offer`].
+    Offer = 3,
+    /// [`Message::Accept`].
+    Accept = 4,
+    /// [`Message::Durable`].
+    Durable = 5,
+    /// [`Message::Ping`].
+    Ping = 6,
+    /// [`Message::Digests`].
+    Digests = 7,
+    /// [`Message::Done`].
+    Done = 8,
+    /// [`Message::Refuse`].
+    Refuse = 9,
+}
+
+impl std::fmt::Display for Kind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{self:?}")
+    }
+}
+
+impl Kind {
+    fn of(code: u8) -> Result<Self, FrameError> {
+        Ok(match code {
+            1 => Self::Hello,
+            2 => Self::Welcome,
+            3 => Self::Offer,
+            4 => Self::Accept,
+            5 => Self::Durable,
+            6 => Self::Ping,
+            7 => Self::Digests,
+            8 => Self::Done,
+            9 => Self::Refuse,
+            _ => return Err(FrameError::Kind(code)),
+        })
+    }
+
+    /// Bytes of its body at most.
+    fn body_bytes_max(self, manifest_bytes_max: u64) -> u64 {
+        match self {
+            // Version, flags, token, length of a text, text.
+            Self::Hello => 8 + 1 + 16 + 2 + SOFTWARE_BYTES_MAX as u64,
+            Self::Welcome => 8 + 2 + SOFTWARE_BYTES_MAX as u64 + 8,
+            // Identity, datagrams, count, three suites, manifest.
+            Self::Offer => 16 + 4 + 1 + 3 + manifest_bytes_max.min(MANIFEST_BYTES_MAX),
+            Self::Accept => 4 + 2 + 1 + 4 + 16 * RANGES_MAX as u64,
+            Self::Durable => 8,
+            Self::Ping | Self::Done => 0,
+            Self::Digests => 32 * DIGESTS_MAX as u64,
+            Self::Refuse => 1 + TEXT_BYTES_MAX as u64,
+        }
+    }
+}
+
+impl Message {
+    /// Which it is.
+    pub(super) fn kind(&self) -> Kind {
+        match self {
+            Self::Hello { .. } => Kind::Hello,
+            Self::Welcome { .. } => Kind::Welcome,
+            Self::Offer { .. } => Kind::Offer,
+            Self::Accept { .. } => Kind::Accept,
+            Self::Durable(_) => Kind::Durable,
+            Self::Ping => Kind::Ping,
+            Self::Digests(_) => Kind::Digests,
+            Self::Done => Kind::Done,
+            Self::Refuse { .. } => Kind::Refuse,
+        }
+    }
+}
+
+/// Reads the head of a frame: what follows and how many bytes of it; `None` while there are too few bytes.
+///
+/// # Errors
+/// Nothing of this protocol, or more than is read of it.
+pub(super) fn head(bytes: &[u8], manifest_bytes_max: u64) -> Result<Option<(Kind, usize)>, FrameError> {
+    let [a, b, c, d, code, ..] = *bytes else { return Ok(None) };
+    let kind = Kind::of(code)?;
+    let length = u64::from(u32::from_be_bytes([a, b, c, d]));
+    let bytes_max = kind.body_bytes_max(manifest_bytes_max);
+    if bytes_max < length {
+        return Err(FrameError::TooLong { kind, bytes: length, bytes_max });
+    }
+    Ok(Some((kind, length as usize)))
+}
+
+/// The frame of a message; its texts are cut, and made plain, as needed.
+///
+/// # Errors
+/// A manifest, ranges, digests or seals that no reader takes.
+pub(super) fn encode(message: &Message) -> Result<Vec<u8>, FrameError> {
+    check(message)?;
+    let kind = message.kind();
+    let mut out = vec![0, 0, 0, 0, kind as u8];
+    match message {
+        Message::Hello { token, software } => {
+            varint::put(&mut out, VERSION);
+            out.push(u8::from(token.is_some()));
+            out.extend(token.iter().flat_map(|token| token.0));
+            put_software(&mut out, software);
+        }
+        Message::Welcome { software, manifest_bytes_max } => {
+            varint::put(&mut out, VERSION);
+            put_software(&mut out, software);
+            varint::put(&mut out, *manifest_bytes_max);
+        }
+        Message::Offer { id, manifest, suites, datagram_bytes_max } => {
+            out.extend(id);
+            varint::put(&mut out, u64::from(*datagram_bytes_max));
+            out.push(suites.len().min(255) as u8);
+            out.extend(suites.iter().map(|suite| suite_code(*suite)));
+            out.extend(manifest);
+        }
+        Message::Accept { transfer, port, suite, datagram_bytes_max, held } => {
+            out.extend(transfer.to_be_bytes());
+            out.extend(port.to_be_bytes());
+            out.push(suite_code(*suite));
+            varint::put(&mut out, u64::from(*datagram_bytes_max));
+            let mut end = 0;
+            for range in held {
+                varint::put(&mut out, range.start.wrapping_sub(end));
+                varint::put(&mut out, range.end.wrapping_sub(range.start));
+                end = range.end;
+            }
+        }
+        Message::Durable(bytes) => varint::put(&mut out, *bytes),
+        Message::Ping | Message::Done => {}
+        Message::Digests(digests) => out.extend(digests.as_flattened()),
+        Message::Refuse { reason, text } => {
+            out.push(reason_code(*reason));
+            out.extend(plain(text, TEXT_BYTES_MAX).as_bytes());
+        }
+    }
+    let length = out.len() - HEAD_BYTES;
+    let bytes_max = kind.body_bytes_max(MANIFEST_BYTES_MAX);
+    if bytes_max < length as u64 {
+        return Err(FrameError::TooLong { kind, bytes: length as u64, bytes_max });
+    }
+    if let Some(place) = out.first_chunk_mut() {
+        *place = (length as u32).to_be_bytes();
+    }
+    Ok(out)
+}
+
+/// Reads a body.
+///
+/// # Errors
+/// Whatever differs from what [`encode`] writes.
+pub(super) fn decode(kind: Kind, mut body: &[u8]) -> Result<Message, FrameError> {
+    let bytes = &mut body;
+    let message = match kind {
+        Kind::Hello => {
+            take_version(bytes)?;
+            let token = match take::<1>(bytes, "its flags")? {
+                [0] => None,
+                [1] => Some(Token(take(bytes, "its token")?)),
+                [flags] => return Err(FrameError::Value("its flags", u64::from(flags))),
+            };
+            Message::Hello { token, software: take_software(bytes)? }
+        }
+        Kind::Welcome => {
+            take_version(bytes)?;
+            let software = take_software(bytes)?;
+            Message::Welcome { software, manifest_bytes_max: varint::take(bytes, "the manifest's limit")? }
+        }
+        Kind::Offer => {
+            let id = take(bytes, "its identity")?;
+            let datagram_bytes_max = take_datagram_bytes(bytes)?;
+            let suites = take_suites(bytes)?;
+            Message::Offer { id, manifest: std::mem::take(bytes).to_vec(), suites, datagram_bytes_max }
+        }
+        Kind::Accept => {
+            let transfer = u32::from_be_bytes(take(bytes, "the transfer")?);
+            let port = checked_port(u16::from_be_bytes(take(bytes, "the port")?))?;
+            let suite = take_suite(bytes)?;
+            let datagram_bytes_max = take_datagram_bytes(bytes)?;
+            Message::Accept { transfer, port, suite, datagram_bytes_max, held: take_ranges(bytes)? }
+        }
+        Kind::Durable => Message::Durable(varint::take(bytes, "the count")?),
+        Kind::Ping => Message::Ping,
+        Kind::Done => Message::Done,
+        Kind::Digests => {
+            let (digests, rest) = std::mem::take(bytes).as_chunks::<32>();
+            if !rest.is_empty() {
+                return Err(FrameError::Truncated("a digest"));
+            }
+            Message::Digests(digests.to_vec())
+        }
+        Kind::Refuse => {
+            let reason = reason_of(take::<1>(bytes, "the reason")?[0])?;
+            Message::Refuse {
+                reason,
+                text: text_of(std::mem::take(bytes), TEXT_BYTES_MAX, "the reason's text")?,
+            }
+        }
+    };
+    if body.is_empty() { Ok(message) } else { Err(FrameError::Excess(body.len())) }
+}
+
+/// Reads `data` as a frame; what is accepted is written again as it was.
+pub(crate) fn fuzz(data: &[u8]) {
+    let Ok(Some((kind, length))) = head(data, MANIFEST_BYTES_MAX) else { return };
+    let Some(frame) = data.get(..HEAD_BYTES + length) else { return };
+    if let Ok(message) = decode(kind, frame.get(HEAD_BYTES..).unwrap_or_default()) {
+        assert_eq!(message.kind(), kind);
+        assert_eq!(encode(&message).as_deref(), Ok(frame), "{message:?}");
+    }
+}

@@ -1,0 +1,174 @@
+//! The end that connects.
+
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::{Duration, Instant};
+
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
+
+use super::channel::{Channel, LOOK_EVERY, Times};
+use super::error::ControlError;
+use super::order::End;
+use super::{Message, Token};
+use crate::io::identity::{Identity, Line, Trust, client};
+
+/// How the sending end connects.
+#[derive(Clone, Debug)]
+pub struct Connector {
+    /// Whom it takes for the receiver.
+    pub trust: Trust,
+    /// What it shows if the receiver asks.
+    pub identity: Option<Identity>,
+    /// What the receiver's line says.
+    pub token: Option<Token>,
+    /// Name and version of the program.
+    pub software: String,
+}
+
+/// The receiver let this end in.
+#[derive(Debug)]
+pub struct Connected {
+    /// To it.
+    pub channel: Channel,
+    /// Its program.
+    pub software: String,
+    /// The greatest manifest it reads (bytes).
+    pub manifest_bytes_max: u64,
+}
+
+impl Connector {
+    /// To who printed this line; an identity is of no use there.
+    pub fn to_line(line: &Line, software: &str) -> Self {
+        Self {
+            trust: Trust::Pinned(vec![line.fingerprint]),
+            identity: None,
+            token: Some(line.token),
+            software: software.into(),
+        }
+    }
+
+    /// Connects to a name or address (without brackets), and is let in.
+    ///
+    /// # Errors
+    /// Nobody is there, or not who should be, or it does not let this end in; within a minute, or 0.1 s after `stop` is set.
+    // Twice: the name (10 s), four addresses (5 s each), TLS and Hello (10 s), where the first try ends within 5 s; see `RETRY_MAX`.
+    pub fn connect(&self, host: &str, port: u16, stop: &AtomicBool) -> Result<Connected, ControlError> {
+        let config = Arc::new(client(&self.trust, self.identity.as_ref())?);
+        let name = match &self.trust {
+            // Pins know no names.
+            Trust::Pinned(_) => ServerName::IpAddress(IpAddr::from([0, 0, 0, 0]).into()),
+            Trust::Authorities(_) => ServerName::try_from(host.to_owned())
+                .map_err(|error| ControlError::Name(host.into(), error.to_string()))?,
+        };
+        let until = Instant::now() + RETRY_MAX;
+        loop {
+            let stream = dial(host, port, stop)?;
+            let tls = ClientConnection::new(Arc::clone(&config), name.clone())?;
+            let mut channel = Channel::new(stream, tls.into(), End::Sender, 0, Times::default())?;
+            match self.greet(&mut channel, stop) {
+                Ok((software, manifest_bytes_max)) => {
+                    return Ok(Connected { channel, software, manifest_bytes_max });
+                }
+                // A host with a crowd at its door closes at once.
+                Err(ControlError::CutOff) if channel.is_handshaking() && Instant::now() < until => {}
+                Err(error) => return Err(error),
+            }
+            let again = Instant::now() + RETRY_AFTER;
+            while Instant::now() < again && !stop.load(Ordering::Relaxed) {
+                std::thread::sleep(LOOK_EVERY);
+            }
+        }
+    }
+
+    fn greet(&self, channel: &mut Channel, stop: &AtomicBool) -> Result<(String, u64), ControlError> {
+        channel.send(&Message::Hello { token: self.token, software: self.software.clone() })?;
+        match channel.wait(stop)? {
+            Message::Welcome { software, manifest_bytes_max } => Ok((software, manifest_bytes_max)),
+            other => Err(ControlError::Order(other.kind())),
+        }
+    }
+}
+
+/// Tries each address in turn.
+fn dial(host: &str, port: u16, stop: &AtomicBool) -> Result<TcpStream, ControlError> {
+    let mut last = None;
+    for address in resolve(host, port, stop)? {
+        match dial_one(address, stop) {
+            Ok(stream) => return Ok(stream),
+            Err(ControlError::Stopped) => return Err(ControlError::Stopped),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(last.unwrap_or_else(|| ControlError::Name(host.into(), "it has none".into())))
+}
+
+/// The system's resolver cannot be interrupted, so a thread waits for it; it ends when the resolver gives up.
+fn resolve(host: &str, port: u16, stop: &AtomicBool) -> Result<Vec<SocketAddr>, ControlError> {
+    if let Ok(address) = host.parse::<IpAddr>() {
+        return Ok(vec![SocketAddr::new(address, port)]);
+    }
+    let (answer, answers) = sync_channel(1);
+    let name = host.to_owned();
+    std::thread::Builder::new().name("resolver".into()).spawn(move || {
+        let found = (name.as_str(), port).to_socket_addrs().map(|found| found.take(ADDRESSES_MAX).collect());
+        // Nobody waits any more, then.
+        let _ = answer.send(found);
+    })?;
+    let until = Instant::now() + Times::default().entry_max;
+    loop {
+        match answers.recv_timeout(LOOK_EVERY) {
+            Ok(found) => return found.map_err(|error| ControlError::Name(host.into(), error.to_string())),
+            Err(RecvTimeoutError::Timeout) if stop.load(Ordering::Relaxed) => {
+                return Err(ControlError::Stopped);
+            }
+            Err(RecvTimeoutError::Timeout) if Instant::now() < until => {}
+            Err(_) => return Err(ControlError::Name(host.into(), "the resolver does not answer".into())),
+        }
+    }
+}
+
+fn dial_one(address: SocketAddr, stop: &AtomicBool) -> Result<TcpStream, ControlError> {
+    use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+    use socket2::{Domain, Protocol, Socket, Type};
+    use std::os::fd::AsFd;
+
+    let failed = |error| ControlError::Connect(address, error);
+    let socket =
+        Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).map_err(failed)?;
+    socket.set_nonblocking(true).map_err(failed)?;
+    match socket.connect(&address.into()) {
+        Ok(()) => return Ok(socket.into()),
+        Err(error) if error.raw_os_error() == Some(nix::libc::EINPROGRESS) => {}
+        Err(error) => return Err(failed(error)),
+    }
+    let until = Instant::now() + DIAL_MAX;
+    while Instant::now() < until {
+        if stop.load(Ordering::Relaxed) {
+            return Err(ControlError::Stopped);
+        }
+        let slice = PollTimeout::try_from(LOOK_EVERY).unwrap_or(PollTimeout::ZERO);
+        let ready = poll(&mut [PollFd::new(socket.as_fd(), PollFlags::POLLOUT)], slice);
+        if ready.is_ok_and(|ready| 0 < ready) {
+            return match socket.take_error().map_err(failed)? {
+                None => Ok(socket.into()),
+                Some(error) => Err(failed(error)),
+            };
+        }
+    }
+    Err(failed(std::io::ErrorKind::TimedOut.into()))
+}
+
+/// Of one name, so that a long list of dead addresses has an end.
+const ADDRESSES_MAX: usize = 4;
+
+/// For one address: three tries of TCP (RFC 6298 §2: after 1 and 3 s).
+const DIAL_MAX: Duration = Duration::from_secs(5);
+
+/// How long a host is asked again that closes before it says anything, and how often: its door is free again after a second.
+const RETRY_MAX: Duration = Duration::from_secs(5);
+
+/// See [`RETRY_MAX`].
+const RETRY_AFTER: Duration = Duration::from_millis(300);

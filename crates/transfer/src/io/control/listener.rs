@@ -1,0 +1,270 @@
+//! The end that listens, and whom it lets in.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustls::{ServerConfig, ServerConnection};
+
+use super::channel::{Channel, DAY, LOOK_EVERY, Times};
+use super::codec::FrameError;
+use super::door::{Place, Places, WAITING_MAX};
+use super::error::ControlError;
+use super::order::End;
+use super::{Message, Reason, Token};
+use crate::io::identity::{Fingerprint, Identity, Line, Trust, server};
+
+/// How the receiving end listens.
+#[derive(Clone, Debug)]
+pub struct ListenerConfig {
+    /// Its certificate.
+    pub identity: Identity,
+    /// Who has it is let in.
+    pub token: Option<Token>,
+    /// Whose certificate lets in.
+    pub trust: Option<Trust>,
+    /// Name and version of the program.
+    pub software: String,
+    /// The greatest manifest that is read (bytes), 2^27 at most.
+    pub manifest_bytes_max: u64,
+}
+
+/// A sender that was let in.
+#[derive(Debug)]
+pub struct Guest {
+    /// To it; an Offer comes next.
+    pub channel: Channel,
+    /// Its program.
+    pub software: String,
+    /// Whether it has the token; else it has a certificate that is trusted.
+    pub has_token: bool,
+}
+
+/// Who was not let in so far, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Turned {
+    /// There were too many at the door.
+    pub crowd: u64,
+    /// No TLS, no Hello, another protocol, or too slow.
+    pub strange: u64,
+    /// A wrong token, or none.
+    pub wrong: u64,
+}
+
+/// Waits for senders.
+#[derive(Debug)]
+pub struct Listener {
+    listener: TcpListener,
+    local: SocketAddr,
+    fingerprint: Fingerprint,
+    token: Option<Token>,
+    door: Arc<Door>,
+    guests: Mutex<Receiver<Guest>>,
+    guest: Sender<Guest>,
+    /// Readable when there is a guest.
+    bell: UnixStream,
+}
+
+/// What threads of the door share.
+#[derive(Debug)]
+struct Door {
+    tls: Arc<ServerConfig>,
+    config: ListenerConfig,
+    times: Times,
+    places: Arc<Places>,
+    bell: UnixStream,
+    crowd: AtomicU64,
+    strange: AtomicU64,
+    wrong: AtomicU64,
+    /// The listener is gone.
+    is_shut: AtomicBool,
+}
+
+/// Before a wrong token is answered. With [`WAITING_MAX`] at once, 64 guesses a second are 2^31 a year, of 2^128.
+const WRONG_DELAY: Duration = Duration::from_secs(1);
+
+impl Listener {
+    /// Listens; port 0 is any.
+    ///
+    /// # Errors
+    /// The address is not to be had, or TLS cannot use the identity or the trust.
+    pub fn bind(at: SocketAddr, config: ListenerConfig) -> Result<Self, ControlError> {
+        Self::bind_with(at, config, Times::default())
+    }
+
+    pub(super) fn bind_with(
+        at: SocketAddr,
+        config: ListenerConfig,
+        times: Times,
+    ) -> Result<Self, ControlError> {
+        let tls = Arc::new(server(&config.identity, config.trust.as_ref())?);
+        let failed = |error| ControlError::Listen(at, error);
+        let listener = TcpListener::bind(at).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let local = listener.local_addr().map_err(failed)?;
+        let (guest, guests) = channel();
+        let (fingerprint, token) = (config.identity.fingerprint(), config.token);
+        let (bell, rung) = UnixStream::pair().map_err(failed)?;
+        bell.set_nonblocking(true).map_err(failed)?;
+        rung.set_nonblocking(true).map_err(failed)?;
+        let door = Door {
+            tls,
+            config,
+            times,
+            places: Arc::default(),
+            bell,
+            crowd: AtomicU64::new(0),
+            strange: AtomicU64::new(0),
+            wrong: AtomicU64::new(0),
+            is_shut: AtomicBool::new(false),
+        };
+        let (door, guests) = (Arc::new(door), Mutex::new(guests));
+        Ok(Self { listener, local, fingerprint, token, door, guests, guest, bell: rung })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The line for senders that reach it by the name or address `host`; `None` where it has no token.
+    pub fn line(&self, host: &str) -> Option<Line> {
+        let (fingerprint, port) = (self.fingerprint, self.local.port());
+        self.token.map(|token| Line { host: host.into(), port, fingerprint, token })
+    }
+
+    /// Who was not let in so far.
+    pub fn turned(&self) -> Turned {
+        Turned {
+            crowd: self.door.crowd.load(Ordering::Relaxed),
+            strange: self.door.strange.load(Ordering::Relaxed),
+            wrong: self.door.wrong.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The next sender that is let in; `None` if none was within `within`, or a day. Connections are taken only while this is called, so call it
+    /// again and again.
+    ///
+    /// # Errors
+    /// The socket fails; whatever senders do is none.
+    pub fn accept(&self, within: Duration) -> Result<Option<Guest>, ControlError> {
+        let until = Instant::now() + within.min(DAY);
+        loop {
+            if let Ok(guest) = self.guests.lock().unwrap_or_else(PoisonError::into_inner).try_recv() {
+                return Ok(Some(guest));
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(None);
+            }
+            self.take(left)?;
+        }
+    }
+
+    /// Takes connections in, until there is a guest or `within` is over.
+    fn take(&self, within: Duration) -> Result<(), ControlError> {
+        let wait = PollTimeout::try_from(within + Duration::from_micros(999)).unwrap_or(PollTimeout::MAX);
+        let came = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        match poll(&mut [came(self.listener.as_fd()), came(self.bell.as_fd())], wait) {
+            Ok(0) | Err(nix::Error::EINTR) => return Ok(()),
+            Ok(_) => {}
+            Err(error) => return Err(io::Error::from(error).into()),
+        }
+        // One who rings for each guest, and all are looked for.
+        let _ = (&self.bell).read(&mut [0; WAITING_MAX]);
+        for _ in 0..WAITING_MAX {
+            match self.listener.accept() {
+                Ok((stream, from)) => self.admit(stream, from),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                // Errors of that connection (accept(2)).
+                Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
+                Err(_) => {
+                    // For want of descriptors, mostly: it may get better, but not at once.
+                    std::thread::sleep(within.min(LOOK_EVERY));
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn admit(&self, stream: TcpStream, from: SocketAddr) {
+        let (door, guest) = (Arc::clone(&self.door), self.guest.clone());
+        let greeting = door.places.take(&stream, from.ip(), Instant::now()).and_then(|place| {
+            let thread = std::thread::Builder::new().name("door".into()).stack_size(STACK_BYTES);
+            thread.spawn(move || door.open(stream, place, &guest)).ok()
+        });
+        if greeting.is_none() {
+            self.door.crowd.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// A handshake needs a tenth of it.
+const STACK_BYTES: usize = 1 << 19;
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.door.is_shut.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Door {
+    /// Lets one in, or not.
+    fn open(&self, stream: TcpStream, place: Place, guests: &Sender<Guest>) {
+        match self.greet(stream, place) {
+            Ok(Some(guest)) => {
+                // Where nobody looks for guests any more, this one sees the connection end.
+                if guests.send(guest).is_ok() {
+                    // A full pipe has rung already.
+                    let _ = (&self.bell).write(&[1]);
+                }
+            }
+            Ok(None) => {}
+            Err(_) => drop(self.strange.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+
+    /// TLS, Hello and Welcome; `None` for who may not come in.
+    fn greet(&self, stream: TcpStream, place: Place) -> Result<Option<Guest>, ControlError> {
+        let tls = ServerConnection::new(Arc::clone(&self.tls))?;
+        let mut channel =
+            Channel::new(stream, tls.into(), End::Receiver, self.config.manifest_bytes_max, self.times)?;
+        let (token, software) = match channel.wait(&self.is_shut) {
+            Ok(Message::Hello { token, software }) => (token, software),
+            Ok(other) => return Err(ControlError::Order(other.kind())),
+            Err(ControlError::Frame(error @ FrameError::Version(_))) => {
+                channel.refuse(Reason::Protocol, &error.to_string());
+                return Err(error.into());
+            }
+            Err(error) => return Err(error),
+        };
+        let has_token = token.is_some_and(|token| self.config.token.is_some_and(|own| own == token));
+        // TLS took no certificate that is not trusted.
+        if !has_token && channel.peer_fingerprint().is_none() {
+            self.wrong.fetch_add(1, Ordering::Relaxed);
+            let until = Instant::now() + WRONG_DELAY;
+            while Instant::now() < until && !self.is_shut.load(Ordering::Relaxed) {
+                if channel.receive(LOOK_EVERY).is_err() {
+                    return Ok(None);
+                }
+            }
+            channel
+                .refuse(Reason::NotAllowed, "neither the line's token nor a trusted certificate was shown");
+            return Ok(None);
+        }
+        if !place.leave() {
+            return Err(ControlError::CutOff);
+        }
+        let manifest_bytes_max = self.config.manifest_bytes_max;
+        channel.send(&Message::Welcome { software: self.config.software.clone(), manifest_bytes_max })?;
+        channel.flush(&self.is_shut)?;
+        Ok(Some(Guest { channel, software, has_token }))
+    }
+}

@@ -1,0 +1,188 @@
+//! Bytes through TLS over a socket that never blocks.
+
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::fd::AsFd;
+use std::time::{Duration, Instant};
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use rustls::Connection;
+
+use super::error::ControlError;
+use crate::io::identity::{IdentityError, Untrusted};
+
+/// TLS over a socket.
+#[derive(Debug)]
+pub(super) struct Pipe {
+    pub stream: TcpStream,
+    pub tls: Connection,
+    /// What TLS has not taken yet, from `sent` on.
+    outbox: Vec<u8>,
+    sent: usize,
+    /// How it ended, once it did.
+    pub over: Option<Over>,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Over {
+    /// By close_notify.
+    Closed,
+    /// Without (RFC 8446 §6.1).
+    CutOff,
+}
+
+impl Pipe {
+    pub(super) fn new(stream: TcpStream, tls: Connection) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        Ok(Self { stream, tls, outbox: vec![], sent: 0, over: None })
+    }
+
+    /// Puts bytes behind what waits to be written; [`Pipe::push`] writes.
+    pub(super) fn put(&mut self, bytes: &[u8]) {
+        self.outbox.drain(..std::mem::take(&mut self.sent));
+        self.outbox.extend(bytes);
+    }
+
+    /// Waits until something can be read, or written if something waits for that, or until `until`.
+    pub(super) fn poll(&self, until: Instant) -> Result<(), ControlError> {
+        let mut events = PollFlags::POLLIN;
+        events.set(PollFlags::POLLOUT, self.has_more());
+        // Rounded up, or the last millisecond would be a busy loop.
+        let wait = until.saturating_duration_since(Instant::now()) + Duration::from_micros(999);
+        let wait = PollTimeout::try_from(wait).unwrap_or(PollTimeout::MAX);
+        match poll(&mut [PollFd::new(self.stream.as_fd(), events)], wait) {
+            Ok(_) | Err(nix::Error::EINTR) => Ok(()),
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+
+    /// Whether something waits to be written.
+    pub(super) fn has_more(&self) -> bool {
+        self.tls.wants_write() || self.sent < self.outbox.len()
+    }
+
+    /// Gives TLS what it takes, and the socket what TLS has.
+    pub(super) fn push(&mut self) -> Result<(), ControlError> {
+        loop {
+            if let Some(rest) = self.outbox.get(self.sent..).filter(|rest| !rest.is_empty()) {
+                // Before the end of the handshake it keeps 64 KiB, and sends them then.
+                self.sent += self.tls.writer().write(rest)?;
+                if self.sent == self.outbox.len() {
+                    // A manifest's room is not kept for the rest of the transfer.
+                    self.outbox = vec![];
+                    self.sent = 0;
+                }
+            }
+            if !self.tls.wants_write() {
+                break;
+            }
+            match self.tls.write_tls(&mut &self.stream) {
+                Ok(0) => return Err(ControlError::CutOff),
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // What the other end said before it went may still be read: the end comes with it.
+                Err(error) if is_gone(&error) => return Ok(()),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once, and appends what TLS opens, at most 16 KiB but for what lies there already; whether there was something to read.
+    pub(super) fn pull(&mut self, into: &mut Vec<u8>) -> Result<bool, ControlError> {
+        if self.over.is_some() {
+            return Ok(false);
+        }
+        match self.tls.read_tls(&mut &self.stream) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(true),
+            Err(error) if is_gone(&error) => {
+                self.over = Some(Over::CutOff);
+                return Ok(false);
+            }
+            Err(error) => return Err(error.into()),
+        }
+        if let Err(error) = self.tls.process_new_packets() {
+            // The alert that says why; nothing more can be done for it.
+            let _ = self.tls.write_tls(&mut &self.stream);
+            return Err(judged(error));
+        }
+        let mut chunk = [0; 16_384];
+        loop {
+            match self.tls.reader().read(&mut chunk) {
+                Ok(0) => {
+                    self.over = Some(Over::Closed);
+                    return Ok(false);
+                }
+                Ok(bytes) => into.extend(chunk.get(..bytes).unwrap_or_default()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
+                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    self.over = Some(Over::CutOff);
+                    return Ok(false);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Sends close_notify, and reads until the other end has closed as well, or until `until`.
+    pub(super) fn close(mut self, until: Instant) {
+        self.tls.send_close_notify();
+        let mut sink = [0; 4096];
+        let mut is_shut = false;
+        while Instant::now() < until {
+            let mut room = true;
+            while self.tls.wants_write() && room {
+                room = self.tls.write_tls(&mut &self.stream).is_ok_and(|bytes| 0 < bytes);
+            }
+            if !self.tls.wants_write() && !is_shut {
+                is_shut = self.stream.shutdown(Shutdown::Write).is_ok();
+            }
+            // A socket that is closed with unread bytes sends a reset, which would overtake what was sent (RFC 1122 §4.2.2.13).
+            match (&self.stream).read(&mut sink) {
+                Ok(0) => break,
+                Ok(_) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if self.poll(until).is_err() {
+                        break;
+                    }
+                }
+                Err(_) => break,
+            }
+        }
+    }
+}
+
+/// An error of TLS, in better words where there are.
+fn judged(error: rustls::Error) -> ControlError {
+    use rustls::{AlertDescription as Alert, CertificateError, Error};
+    match &error {
+        Error::InvalidCertificate(CertificateError::Other(other)) => {
+            match other.0.downcast_ref::<Untrusted>() {
+                Some(Untrusted(found)) => IdentityError::Untrusted { found: *found }.into(),
+                None => error.into(),
+            }
+        }
+        Error::AlertReceived(
+            Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied,
+        ) => ControlError::Unwelcome(error),
+        Error::AlertReceived(Alert::NoApplicationProtocol) => ControlError::Alpn,
+        _ => error.into(),
+    }
+}
+
+/// The other end closed without reading all, or before that.
+fn is_gone(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset)
+}

@@ -1,0 +1,262 @@
+//! Ends that are not as they should be.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::Arc;
+use std::time::Instant;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
+
+use super::*;
+use crate::io::identity::{ALPN, IdentityError, client};
+
+/// Serves `listener` while `act` runs; nobody may get in.
+fn with_nobody_let_in<T: Send>(listener: &Listener, act: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let acting = scope.spawn(act);
+        while !acting.is_finished() {
+            assert!(listener.accept(Duration::from_millis(20)).unwrap().is_none());
+        }
+        acting.join().unwrap()
+    })
+}
+
+/// Serves `listener` until so many strangers were turned away.
+fn await_strange(listener: &Listener, strange: u64) {
+    let until = Instant::now() + SOON;
+    while listener.turned().strange < strange && Instant::now() < until {
+        assert!(listener.accept(Duration::from_millis(20)).unwrap().is_none());
+    }
+    assert_eq!(listener.turned(), Turned { strange, ..Turned::default() });
+}
+
+/// What the listener says to who sends these bytes and no more, until it closes.
+fn answer(listener: &Listener, bytes: &[u8]) -> Vec<u8> {
+    let at = listener.local_addr();
+    with_nobody_let_in(listener, || {
+        let mut stream = TcpStream::connect(at).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream.shutdown(Shutdown::Write).unwrap();
+        let mut answer = vec![];
+        // A reset is an end, too.
+        let _ = stream.read_to_end(&mut answer);
+        answer
+    })
+}
+
+/// Any TLS client that takes this receiver for the right one.
+fn tls_client(
+    listener: &Listener,
+    change: impl FnOnce(&mut ClientConfig),
+) -> StreamOwned<ClientConnection, TcpStream> {
+    let trust = Trust::Pinned(vec![listener.line("x").unwrap().fingerprint]);
+    let mut config = client(&trust, None).unwrap();
+    change(&mut config);
+    let name = ServerName::try_from("host.invalid").unwrap();
+    let stream = TcpStream::connect(listener.local_addr()).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    StreamOwned::new(ClientConnection::new(Arc::new(config), name).unwrap(), stream)
+}
+
+#[test]
+fn a_wrong_token_does_not_let_in() {
+    let listener = listener();
+    let mut line = listener.line("127.0.0.1").unwrap();
+    line.token = Token::random().unwrap();
+    let asked = Instant::now();
+    let (sender, guest) = connect(&listener, &Connector::to_line(&line, "sender"));
+    assert!(matches!(sender, Err(ControlError::Refused { reason: Reason::NotAllowed, .. })), "{sender:?}");
+    assert!(guest.is_none() && Duration::from_secs(1) <= asked.elapsed());
+    let without = Connector { token: None, ..Connector::to_line(&line, "sender") };
+    let (sender, guest) = connect(&listener, &without);
+    assert!(matches!(sender, Err(ControlError::Refused { reason: Reason::NotAllowed, .. })), "{sender:?}");
+    assert!(guest.is_none());
+    assert_eq!(listener.turned(), Turned { wrong: 2, ..Turned::default() });
+}
+
+#[test]
+fn who_stands_between_has_another_certificate_and_learns_no_token() {
+    let (honest, between) = (listener(), listener());
+    let line = honest.line("127.0.0.1").unwrap();
+    let (sender, guest) = connect(&between, &Connector::to_line(&line, "sender"));
+    let found = between.line("").unwrap().fingerprint;
+    match sender {
+        Err(ControlError::Identity(IdentityError::Untrusted { found: told })) => assert_eq!(told, found),
+        other => panic!("{other:?}"),
+    }
+    assert!(guest.is_none());
+    // No Hello came, right or wrong.
+    await_strange(&between, 1);
+}
+
+#[test]
+fn tls_1_2_is_not_spoken() {
+    let listener = listener();
+    let trust = Trust::Pinned(vec![]);
+    let error = with_nobody_let_in(&listener, || {
+        let mut tls = tls_client(&listener, |config| {
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let roots = rustls::RootCertStore::empty();
+            let old = ClientConfig::builder_with_provider(provider)
+                .with_protocol_versions(&[&rustls::version::TLS12]);
+            *config = old.unwrap().with_root_certificates(roots).with_no_client_auth();
+            config.alpn_protocols = vec![ALPN.to_vec()];
+        });
+        tls.write_all(b"x").and_then(|()| tls.flush()).unwrap_err()
+    });
+    assert!(error.to_string().contains("ProtocolVersion"), "{error}");
+    assert!(client(&trust, None).is_ok());
+    await_strange(&listener, 1);
+}
+
+#[test]
+fn another_protocol_of_tls_is_refused() {
+    let listener = listener();
+    let error = with_nobody_let_in(&listener, || {
+        let mut tls = tls_client(&listener, |config| config.alpn_protocols = vec![b"h2".to_vec()]);
+        tls.write_all(b"x").and_then(|()| tls.flush()).and_then(|()| tls.read(&mut [0; 9])).unwrap_err()
+    });
+    assert!(error.to_string().contains("NoApplicationProtocol"), "{error}");
+    await_strange(&listener, 1);
+    // Without any, it is refused as well, by us.
+    with_nobody_let_in(&listener, || {
+        let mut tls = tls_client(&listener, |config| config.alpn_protocols = vec![]);
+        let hello = Message::Hello { token: listener.line("x").map(|line| line.token), software: "s".into() };
+        tls.write_all(&codec::encode(&hello).unwrap()).unwrap();
+        assert!(!matches!(tls.read(&mut [0; 9]), Ok(1..)));
+    });
+    await_strange(&listener, 2);
+}
+
+#[test]
+fn strangers_and_scanners_are_turned_away() {
+    let listener = listener();
+    for (count, bytes) in [
+        &b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"[..],
+        // Nothing, and a handshake that is cut off within a record and within its header.
+        b"",
+        &[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 7, 7],
+        &[0x16, 3],
+        // A record that is longer than records are.
+        &[0x16, 3, 1, 0xff, 0xff, 0, 0],
+        &[0; 4096],
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let answer = answer(&listener, bytes);
+        // An alert at most: content type 21 (RFC 8446 §5.1).
+        assert!(answer.len() <= 7 && answer.first().is_none_or(|first| *first == 21), "{answer:?}");
+        await_strange(&listener, count as u64 + 1);
+    }
+    // The honest one gets in after all of them.
+    pair_of(&listener);
+}
+
+#[test]
+fn what_is_no_hello_ends_at_once() {
+    let listener = listener();
+    let told = |bytes: &[u8]| {
+        with_nobody_let_in(&listener, || {
+            let mut tls = tls_client(&listener, |_| {});
+            tls.write_all(bytes).unwrap();
+            let mut answer = vec![];
+            let _ = tls.read_to_end(&mut answer);
+            answer
+        })
+    };
+    let asked = Instant::now();
+    // Out of order, of no kind, and a Hello of 4 GiB.
+    for (count, bytes) in [
+        &codec::encode(&offer(vec![1; 70_000])).unwrap()[..],
+        &[0, 0, 0, 0, 77],
+        &[0xff, 0xff, 0xff, 0xff, 1],
+        &codec::encode(&Message::Ping).unwrap(),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(told(bytes), b"", "{bytes:?}");
+        await_strange(&listener, count as u64 + 1);
+    }
+    assert!(asked.elapsed() < Times::default().entry_max * 4, "none was waited for");
+    // Another version is told which.
+    let answer = told(&[0, 0, 0, 3, 1, 9, 0, 0]);
+    let text = "version 9 of the control connection, where 1 is spoken";
+    assert!(answer.ends_with(text.as_bytes()), "{answer:?}");
+}
+
+#[test]
+fn messages_out_of_order_are_errors_at_both_ends() {
+    type Wrong = fn(&mut Channel, &mut Channel);
+    let cases: [(Wrong, bool, Kind); 6] = [
+        (|sender, _| sender.send_raw(&frame(&Message::Digests(vec![]))).unwrap(), false, Kind::Digests),
+        (|sender, _| sender.send_raw(&frame(&Message::Done)).unwrap(), false, Kind::Done),
+        (
+            |sender, _| {
+                sender.send_raw(&frame(&Message::Hello { token: None, software: String::new() })).unwrap()
+            },
+            false,
+            Kind::Hello,
+        ),
+        (|_, receiver| receiver.send_raw(&frame(&accept())).unwrap(), true, Kind::Accept),
+        (|_, receiver| receiver.send_raw(&frame(&Message::Durable(1))).unwrap(), true, Kind::Durable),
+        (|_, receiver| receiver.send_raw(&frame(&offer(vec![]))).unwrap(), true, Kind::Offer),
+    ];
+    for (act, at_sender, kind) in cases {
+        let (sender, guest) = pair();
+        let (mut sender, mut receiver) = (sender.channel, guest.channel);
+        act(&mut sender, &mut receiver);
+        let end = if at_sender { &mut sender } else { &mut receiver };
+        let error = end.receive(SOON).unwrap_err();
+        assert!(matches!(error, ControlError::Order(wrong) if wrong == kind), "{error}");
+        // Our own end does not say them, either.
+        assert!(matches!(end.send(&Message::Done), Err(ControlError::Misuse(Kind::Done))));
+    }
+}
+
+fn frame(message: &Message) -> Vec<u8> {
+    codec::encode(message).unwrap()
+}
+
+#[test]
+fn a_crowd_that_never_says_hello_does_not_shut_the_honest_out() {
+    let listener = listener();
+    let (at, line) = (listener.local_addr(), listener.line("127.0.0.1").unwrap());
+    let threads_before = threads();
+    let mut threads_max = 0;
+    let (sender, guest) = std::thread::scope(|scope| {
+        // Each of the thousand stays as long as it is let; some say nothing, some half a handshake.
+        let crowd = scope.spawn(move || {
+            let mut streams = vec![];
+            for count in 0..1000 {
+                if let Ok(mut stream) = TcpStream::connect_timeout(&at, SOON) {
+                    let _ = if count % 2 == 0 { Ok(()) } else { stream.write_all(&[0x16, 3, 1, 2, 0, 1]) };
+                    streams.push(stream);
+                }
+            }
+            streams
+        });
+        while !crowd.is_finished() {
+            assert!(listener.accept(Duration::from_millis(10)).unwrap().is_none());
+            threads_max = threads_max.max(threads().saturating_sub(threads_before));
+        }
+        let streams = crowd.join().unwrap();
+        assert_eq!(streams.len(), 1000);
+        // From the same address as all of them.
+        let both = connect(&listener, &Connector::to_line(&line, "honest"));
+        drop(streams);
+        both
+    });
+    let guest = guest.or_else(|| listener.accept(SOON).unwrap());
+    assert!(sender.is_ok() && guest.is_some(), "{sender:?}, {:?}", listener.turned());
+    // Those at the door, and threads of other tests.
+    assert!(threads_max < 3 * door::WAITING_MAX, "{threads_max} threads");
+}
+
+/// Of this process.
+fn threads() -> usize {
+    std::fs::read_dir("/proc/self/task").unwrap().count()
+}

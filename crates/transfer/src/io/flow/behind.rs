@@ -1,0 +1,310 @@
+//! A sink, written behind the receiver.
+#![expect(clippy::disallowed_methods, reason = "what waits for sockets and disks reads the clock")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender as Give, channel};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::ahead::broken;
+use super::{FlowError, Sink};
+
+/// What came, on its way to the sink.
+pub(super) enum Behind {
+    /// The sink never waits: it takes what is in a packet.
+    Direct(Direct),
+    /// It may: a thread writes.
+    Threaded(Blocks),
+}
+
+impl Behind {
+    /// `held_bytes` are there from before.
+    pub(super) fn new(sink: Box<dyn Sink>, held_bytes: u64) -> Result<Self, FlowError> {
+        let durable = Arc::new(AtomicU64::new(held_bytes));
+        let store = Store { sink, unsynced: 0, since: Instant::now(), durable };
+        Ok(if store.sink.is_immediate() {
+            Self::Direct(Direct { store, is_finished: false })
+        } else {
+            Self::Threaded(Blocks::new(store)?)
+        })
+    }
+
+    /// Whether there is memory for what may be read from the socket at once.
+    pub(super) fn has_room(&mut self) -> Result<bool, FlowError> {
+        match self {
+            Self::Direct(_) => Ok(true),
+            Self::Threaded(blocks) => {
+                blocks.collect(Duration::ZERO)?;
+                // Once all is given there is nothing more to keep, only to answer.
+                Ok(blocks.give.is_none() || blocks.has_room())
+            }
+        }
+    }
+
+    /// Takes bytes that belong at `offset`.
+    pub(super) fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
+        match self {
+            Self::Direct(direct) => direct.store.write(offset, bytes),
+            Self::Threaded(blocks) => blocks.put(offset, bytes),
+        }
+    }
+
+    /// Hands what was gathered to the thread: all of it, or what has waited long enough.
+    pub(super) fn flush(&mut self, now: Duration, all: bool) -> Result<(), FlowError> {
+        match self {
+            Self::Direct(direct) => direct.store.sync_if_due(),
+            Self::Threaded(blocks) => blocks.flush(now, all),
+        }
+    }
+
+    /// Waits for memory, but not long.
+    pub(super) fn wait(&mut self, for_at_most: Duration) -> Result<(), FlowError> {
+        match self {
+            Self::Direct(_) => Ok(()),
+            Self::Threaded(blocks) => blocks.collect(for_at_most),
+        }
+    }
+
+    /// Nothing more will come: write it all, and make it durable.
+    pub(super) fn finish(&mut self) -> Result<(), FlowError> {
+        match self {
+            Self::Direct(direct) if direct.is_finished => Ok(()),
+            Self::Direct(direct) => {
+                direct.is_finished = true;
+                direct.store.sync()
+            }
+            Self::Threaded(blocks) => blocks.finish(),
+        }
+    }
+
+    /// Whether that is done.
+    pub(super) fn is_finished(&mut self) -> Result<bool, FlowError> {
+        match self {
+            Self::Direct(direct) => Ok(direct.is_finished),
+            Self::Threaded(blocks) => {
+                blocks.collect(Duration::ZERO)?;
+                Ok(blocks.thread.as_ref().is_none_or(JoinHandle::is_finished))
+            }
+        }
+    }
+
+    /// Bytes of the object that are durable.
+    pub(super) fn durable_bytes(&self) -> u64 {
+        match self {
+            Self::Direct(direct) => direct.store.durable.load(Ordering::Relaxed),
+            Self::Threaded(blocks) => blocks.durable.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The flow failed: what came is written and made durable all the same, so that the next one need not send it again.
+    pub(super) fn abandon(&mut self) {
+        if let Self::Threaded(blocks) = self
+            && blocks.finish().is_ok()
+        {
+            let end = Instant::now() + ABANDON_FOR;
+            while blocks.collect(SYNC_EACH).is_ok()
+                && blocks.thread.as_ref().is_some_and(|thread| !thread.is_finished())
+                && Instant::now() < end
+            {}
+        }
+    }
+
+    /// The sink again; it was finished before.
+    pub(super) fn end(self) -> Result<Box<dyn Sink>, FlowError> {
+        match self {
+            Self::Direct(direct) => Ok(direct.store.sink),
+            Self::Threaded(mut blocks) => {
+                let thread = blocks.thread.take().ok_or_else(broken)?;
+                thread.join().map_err(|_| broken())?
+            }
+        }
+    }
+}
+
+/// A sink that the receiving thread writes to.
+pub(super) struct Direct {
+    store: Store,
+    is_finished: bool,
+}
+
+/// A sink, and what of it is not durable.
+struct Store {
+    sink: Box<dyn Sink>,
+    unsynced: u64,
+    /// When it was made durable last.
+    since: Instant,
+    durable: Arc<AtomicU64>,
+}
+
+impl Store {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
+        self.unsynced += bytes.len() as u64;
+        self.sink.write(offset, bytes)
+    }
+
+    fn sync_if_due(&mut self) -> Result<(), FlowError> {
+        let is_due = SYNC_BYTES <= self.unsynced || (0 < self.unsynced && SYNC_EACH <= self.since.elapsed());
+        if is_due { self.sync() } else { Ok(()) }
+    }
+
+    fn sync(&mut self) -> Result<(), FlowError> {
+        self.sink.sync()?;
+        self.durable.fetch_add(std::mem::take(&mut self.unsynced), Ordering::Relaxed);
+        self.since = Instant::now();
+        Ok(())
+    }
+}
+
+/// Blocks on their way to a thread and back.
+pub(super) struct Blocks {
+    /// `None` once all is given.
+    give: Option<Give<Block>>,
+    back: Receiver<Block>,
+    thread: Option<JoinHandle<Result<Box<dyn Sink>, FlowError>>>,
+    /// What is gathered.
+    block: Block,
+    /// When that began; `None` until it is known.
+    since: Option<Duration>,
+    /// What was emptied last is used first: it is still in a cache.
+    free: Vec<Block>,
+    made: usize,
+    durable: Arc<AtomicU64>,
+}
+
+/// Bytes in the order in which they came, and where they belong.
+#[derive(Default)]
+struct Block {
+    bytes: Vec<u8>,
+    /// Offset in the object, and where the bytes end here.
+    parts: Vec<(u64, usize)>,
+}
+
+impl Blocks {
+    fn new(store: Store) -> Result<Self, FlowError> {
+        let (give, given) = channel();
+        let (tell, back) = channel();
+        let durable = Arc::clone(&store.durable);
+        let thread = std::thread::Builder::new()
+            .name("transfer-write".to_owned())
+            .spawn(move || drain(store, &given, &tell))?;
+        let thread = Some(thread);
+        let block = Block::new();
+        Ok(Self { give: Some(give), back, thread, block, since: None, free: Vec::new(), made: 1, durable })
+    }
+
+    fn has_room(&self) -> bool {
+        self.made - self.free.len() < BLOCKS
+    }
+
+    /// Takes back what was written; a thread that ended before all was given says why.
+    fn collect(&mut self, mut for_at_most: Duration) -> Result<(), FlowError> {
+        loop {
+            match self.back.recv_timeout(for_at_most) {
+                Ok(block) => self.free.push(block),
+                Err(RecvTimeoutError::Timeout) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) if self.give.is_some() => return Err(self.why()),
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            for_at_most = Duration::ZERO;
+        }
+    }
+
+    fn why(&mut self) -> FlowError {
+        let ended = self.thread.take().map(JoinHandle::join);
+        match ended {
+            Some(Ok(Err(error))) => error,
+            _ => broken(),
+        }
+    }
+
+    fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let Block { bytes: gathered, parts } = &self.block;
+        if BLOCK_BYTES < gathered.len() + bytes.len() || PARTS_MAX <= parts.len() {
+            self.give()?;
+        }
+        let Block { bytes: gathered, parts } = &mut self.block;
+        let carries_on = parts.last().is_some_and(|(at, end)| {
+            let begin =
+                parts.len().checked_sub(2).and_then(|before| parts.get(before)).map_or(0, |part| part.1);
+            at + (end - begin) as u64 == offset
+        });
+        gathered.extend_from_slice(bytes);
+        match parts.last_mut() {
+            Some(last) if carries_on => last.1 = gathered.len(),
+            _ => parts.push((offset, gathered.len())),
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self, now: Duration, all: bool) -> Result<(), FlowError> {
+        if self.block.parts.is_empty() {
+            return Ok(());
+        }
+        let since = *self.since.get_or_insert(now);
+        if all || since + GATHER_FOR <= now { self.give() } else { Ok(()) }
+    }
+
+    fn finish(&mut self) -> Result<(), FlowError> {
+        let flushed = self.flush(Duration::ZERO, true);
+        self.give = None;
+        flushed
+    }
+
+    fn give(&mut self) -> Result<(), FlowError> {
+        let next = self.free.pop().unwrap_or_else(|| {
+            self.made += 1;
+            Block::new()
+        });
+        self.since = None;
+        let full = std::mem::replace(&mut self.block, next);
+        let is_given = self.give.as_ref().is_some_and(|give| give.send(full).is_ok());
+        if is_given { Ok(()) } else { Err(self.why()) }
+    }
+}
+
+impl Block {
+    fn new() -> Self {
+        Self { bytes: Vec::with_capacity(BLOCK_BYTES), parts: Vec::new() }
+    }
+}
+
+fn drain(mut store: Store, given: &Receiver<Block>, tell: &Give<Block>) -> Result<Box<dyn Sink>, FlowError> {
+    loop {
+        match given.recv_timeout(SYNC_EACH) {
+            Ok(mut block) => {
+                let mut at = 0;
+                for (offset, end) in block.parts.drain(..) {
+                    store.write(offset, block.bytes.get(at..end).unwrap_or_default())?;
+                    at = end;
+                }
+                block.bytes.clear();
+                // The receiver may have ended.
+                let _ = tell.send(block);
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+        store.sync_if_due()?;
+    }
+    store.sync()?;
+    Ok(store.sink)
+}
+
+/// What a sink is given at once, if it belongs together.
+const BLOCK_BYTES: usize = 1 << 20;
+/// Parts of a block, so that a sender of tiny ones does not fill memory with their places: 128 bytes each in a full block.
+const PARTS_MAX: usize = 8192;
+/// 64 MiB: as much may come at 10 Gbit/s in 50 ms, while a disk makes what it has durable. Memory is only taken when it is needed.
+const BLOCKS: usize = 64;
+/// A slow flow's bytes wait no longer for others.
+const GATHER_FOR: Duration = Duration::from_millis(100);
+/// A disk that takes longer than this is not waited for when a flow failed.
+const ABANDON_FOR: Duration = Duration::from_secs(10);
+/// What is not durable is sent again after a crash: a second of it, as databases and journals lose at most,
+const SYNC_EACH: Duration = Duration::from_secs(1);
+/// or so much of a fast flow, which a disk of 500 MB/s takes half a second to write.
+const SYNC_BYTES: u64 = 256 << 20;

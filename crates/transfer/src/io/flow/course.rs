@@ -1,0 +1,111 @@
+//! What both loops share.
+#![expect(clippy::disallowed_methods, reason = "what waits for sockets and disks reads the clock")]
+
+use std::ffi::c_ulong;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant, SystemTime};
+
+use nix::sys::prctl;
+use nix::time::{ClockId, clock_gettime};
+
+use super::{Seen, Watch};
+
+/// The time, whether to go on, and what others see.
+pub(super) struct Course<'a> {
+    watch: &'a Watch,
+    began: Instant,
+    shown: Duration,
+    cpu_before: Duration,
+    /// How late the kernel let timers of this thread be, before.
+    slack_ns: Option<c_ulong>,
+}
+
+impl<'a> Course<'a> {
+    pub(super) fn new(watch: &'a Watch) -> Self {
+        let slack_ns = prctl::get_timerslack().ok().and_then(|slack| c_ulong::try_from(slack).ok());
+        // Without it bursts are a little late.
+        let _ = prctl::set_timerslack(SLACK_NS);
+        Self { watch, began: Instant::now(), shown: Duration::ZERO, cpu_before: cpu(), slack_ns }
+    }
+
+    /// Since the flow began.
+    pub(super) fn now(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.watch.stop.load(Ordering::Relaxed)
+    }
+
+    /// Whether others are to be shown how it fares: ten times a second.
+    pub(super) fn is_show_due(&self, now: Duration) -> bool {
+        self.shown + SHOW_EACH <= now
+    }
+
+    /// Shows them.
+    pub(super) fn show(&mut self, now: Duration, seen: Seen) {
+        self.shown = now;
+        let seen = Seen { cpu: cpu().saturating_sub(self.cpu_before), ..seen };
+        *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
+    }
+}
+
+impl Drop for Course<'_> {
+    fn drop(&mut self) {
+        // The thread is the caller's.
+        let _ = self.slack_ns.map(prctl::set_timerslack);
+    }
+}
+
+/// Turns the kernel's times into those of a flow.
+///
+/// A stamp is of the real time, which may be set at any moment: what it says is how long ago, and no more of that than a second is believed.
+#[derive(Clone, Copy)]
+pub(super) struct Stamps {
+    now: Duration,
+    real: SystemTime,
+}
+
+impl Stamps {
+    pub(super) fn new(now: Duration) -> Self {
+        Self { now, real: SystemTime::now() }
+    }
+
+    /// When a packet came; now where the kernel does not tell.
+    pub(super) fn time(&self, stamp: Option<SystemTime>) -> Duration {
+        let ago = stamp.and_then(|stamp| self.real.duration_since(stamp).ok()).unwrap_or_default();
+        self.now.saturating_sub(ago.min(AGO_MAX))
+    }
+}
+
+/// CPU time of this thread.
+pub(super) fn cpu() -> Duration {
+    // Linux has this clock since 2.6.12.
+    clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
+}
+
+/// What people see moves smoothly with ten pictures a second.
+const SHOW_EACH: Duration = Duration::from_millis(100);
+/// Linux lets timers be 50 µs late to save wake-ups (prctl(2), PR_SET_TIMERSLACK), which is a burst at 10 Gbit/s.
+const SLACK_NS: c_ulong = 1000;
+/// A flow that waits looks so often whether to stop: two looks in the 100 ms in which it has to.
+pub(super) const WAIT_MAX: Duration = Duration::from_millis(50);
+/// Who holds a packet longer than this in a socket's buffer has stopped; and no receiver's clock is set by less without a leap in it.
+const AGO_MAX: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stamp_is_as_long_ago_as_it_says_and_a_second_at_most() {
+        let real = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+        let stamps = Stamps { now: Duration::from_secs(5), real };
+        let at = |ago_ms: u64| stamps.time(Some(real - Duration::from_millis(ago_ms)));
+        assert_eq!(at(3), Duration::from_millis(4_997));
+        assert_eq!(at(7_000), Duration::from_secs(4));
+        assert_eq!(stamps.time(Some(real + Duration::from_secs(9))), Duration::from_secs(5));
+        assert_eq!(stamps.time(None), Duration::from_secs(5));
+    }
+}

@@ -1,0 +1,265 @@
+//! The receiving end.
+
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::behind::Behind;
+use super::course::{Course, Stamps, WAIT_MAX};
+use super::{FlowError, Seen, Sink, Watch};
+use crate::io::seal::{Opener, Sealer};
+use crate::io::socket::{Inbox, Received, Socket, Train, is_too_large};
+use crate::wire::{DataHead, HEADER_BYTES, Header, Kind};
+use crate::{Arrival, Feedback, Fresh, Receiver, Refusal};
+
+/// The receiving end.
+pub struct Inflow {
+    /// Bound.
+    pub socket: Socket,
+    /// Of data.
+    pub opener: Opener,
+    /// Of feedback.
+    pub sealer: Sealer,
+    /// As the receiver chose.
+    pub transfer: u32,
+    /// What decides.
+    pub receiver: Receiver,
+    /// Whither.
+    pub sink: Box<dyn Sink>,
+    /// Datagrams come from this address, which the control connection validated (RFC 9000 §8.1); the port may be any, and change.
+    pub from: IpAddr,
+    /// Gives up when nothing was heard for so long.
+    pub silence_max: Duration,
+}
+
+impl Inflow {
+    /// Receives until all is there and durable, answers for as long as the sender may still ask, and gives the sink back.
+    ///
+    /// Who stops it once all is there, because the sender is known to have heard, gets the sink, too, as soon as all is durable.
+    ///
+    /// # Errors
+    /// What ended the flow before. What came until then is written and durable, unless it is the sink that failed, or takes longer than 10 s.
+    pub fn run(mut self, watch: &Watch) -> Result<Box<dyn Sink>, FlowError> {
+        let mut course = Course::new(watch);
+        let held_bytes = self.receiver.held().iter().map(|range| range.end - range.start).sum();
+        let mut receiving = Receiving {
+            socket: self.socket,
+            opener: self.opener,
+            sealer: self.sealer,
+            transfer: self.transfer,
+            receiver: self.receiver,
+            behind: Behind::new(self.sink, held_bytes)?,
+            from: self.from.to_canonical(),
+            peer: None,
+            highest: None,
+            heard: Duration::ZERO,
+            latest: Duration::ZERO,
+            number: 0,
+            out: Vec::new(),
+            held_bytes,
+            refused: 0,
+        };
+        let ended = receiving.run(&mut course, self.silence_max);
+        course.show(course.now(), receiving.seen());
+        if ended.is_err() {
+            receiving.behind.abandon();
+        }
+        ended?;
+        receiving.behind.end()
+    }
+}
+
+/// A receiving end that goes on.
+struct Receiving {
+    socket: Socket,
+    opener: Opener,
+    sealer: Sealer,
+    transfer: u32,
+    receiver: Receiver,
+    behind: Behind,
+    from: IpAddr,
+    /// Where feedback goes: whence the packet of the highest number came, so that a copy from elsewhere turns nothing (RFC 9000 §9.3).
+    peer: Option<SocketAddr>,
+    highest: Option<u64>,
+    /// When a packet came that is the sender's and no copy.
+    heard: Duration,
+    /// When the last one came, whosever: a receiver's packets come in order, though clocks are set.
+    latest: Duration,
+    /// Of the next feedback.
+    number: u64,
+    out: Vec<u8>,
+    held_bytes: u64,
+    refused: u64,
+}
+
+impl Receiving {
+    fn run(&mut self, course: &mut Course<'_>, silence_max: Duration) -> Result<(), FlowError> {
+        let mut inbox = Inbox::new(INBOX_TRAINS);
+        let mut is_finishing = false;
+        loop {
+            let is_complete = self.receiver.is_complete();
+            if is_complete && !is_finishing {
+                self.behind.finish()?;
+                is_finishing = true;
+            }
+            let now = course.now();
+            if course.is_show_due(now) {
+                course.show(now, self.seen());
+            }
+            let is_stopped = course.is_stopped();
+            if !is_complete && is_stopped {
+                return Err(FlowError::Stopped);
+            }
+            if !is_complete && self.heard + silence_max < now {
+                return Err(FlowError::Silent(silence_max, self.socket.local_addr()?.port()));
+            }
+            let has_room = self.behind.has_room()?;
+            let has_read = has_room && self.read(course, &mut inbox)?;
+            let now = course.now();
+            if !is_finishing {
+                self.behind.flush(now, false)?;
+            }
+            while let Some(feedback) = self.receiver.poll_feedback(now) {
+                self.answer(&feedback)?;
+            }
+            let due = self.receiver.poll_timeout();
+            if is_finishing && (due.is_none() || is_stopped) && self.behind.is_finished()? {
+                return Ok(());
+            }
+            // Where something was read, there may be more.
+            if has_read {
+                continue;
+            }
+            let left = due.map_or(WAIT_MAX, |due| due.saturating_sub(course.now()).min(WAIT_MAX));
+            if !has_room {
+                self.behind.wait(left)?;
+            } else if !left.is_zero() {
+                self.socket.wait(false, if is_finishing { left.min(FINISH_WAIT) } else { left })?;
+            }
+        }
+    }
+
+    /// Takes in what came; whether anything did.
+    fn read(&mut self, course: &Course<'_>, inbox: &mut Inbox) -> Result<bool, FlowError> {
+        match self.socket.receive(inbox) {
+            // Only what says nothing of the flow.
+            Ok(0) => return Ok(false),
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(error.into()),
+        }
+        let stamps = Stamps::new(course.now());
+        for received in inbox.received() {
+            self.take(received, &stamps)?;
+        }
+        Ok(true)
+    }
+
+    fn take(&mut self, received: Received<'_>, stamps: &Stamps) -> Result<(), FlowError> {
+        let Received { bytes, segment, from, at, is_marked, drops } = received;
+        // Nothing can be sent to port 0, which is no port (RFC 768).
+        if from.ip().to_canonical() != self.from || from.port() == 0 {
+            self.refused += bytes.len().div_ceil(segment.max(1)) as u64;
+            return Ok(());
+        }
+        let at = stamps.time(at).max(self.latest);
+        self.latest = at;
+        for datagram in bytes.chunks_mut(segment.max(1)) {
+            let opened = self.opener.open(datagram);
+            let ours = opened
+                .filter(|(header, _)| header.kind == Kind::Data && header.transfer == self.transfer)
+                .and_then(|(header, body)| Some((header, DataHead::decode(body).ok()?)));
+            let Some((header, (head, bytes))) = ours else {
+                self.refused += 1;
+                continue;
+            };
+            let arrival = Arrival {
+                number: header.number,
+                sent_us: head.sent_us,
+                // Both are below 2^62.
+                range: head.offset..head.offset + bytes.len() as u64,
+                note: head.note,
+                at,
+                is_marked,
+                drops,
+            };
+            let fresh = match self.receiver.handle_data(&arrival) {
+                Ok(fresh) => fresh,
+                Err(Refusal::TooFar(_) | Refusal::Scattered(_)) => {
+                    self.heard = at;
+                    continue;
+                }
+                Err(Refusal::Repeated(_) | Refusal::Beyond { .. }) => {
+                    self.refused += 1;
+                    continue;
+                }
+            };
+            self.heard = at;
+            if self.highest.is_none_or(|highest| highest < header.number) {
+                (self.highest, self.peer) = (Some(header.number), Some(from));
+            }
+            self.write(&arrival, bytes, fresh)?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, arrival: &Arrival, bytes: &[u8], fresh: Fresh) -> Result<(), FlowError> {
+        match fresh {
+            Fresh::All => {
+                self.held_bytes += bytes.len() as u64;
+                self.behind.put(arrival.range.start, bytes)
+            }
+            Fresh::Parts(parts) => {
+                for part in parts {
+                    let begin = (part.start - arrival.range.start) as usize;
+                    let end = (part.end - arrival.range.start) as usize;
+                    let bytes = bytes.get(begin..end).unwrap_or_default();
+                    self.held_bytes += bytes.len() as u64;
+                    self.behind.put(part.start, bytes)?;
+                }
+                Ok(())
+            }
+            Fresh::Nothing => Ok(()),
+        }
+    }
+
+    /// Sends a feedback; one that the socket has no room for is lost, as others are on the way.
+    fn answer(&mut self, feedback: &Feedback) -> Result<(), FlowError> {
+        let Some(to) = self.peer else { return Ok(()) };
+        let number = self.number;
+        self.number += 1;
+        self.out.clear();
+        self.out.extend(Header { kind: Kind::Feedback, transfer: self.transfer, number }.encode());
+        // The receiver made it as long as it may be.
+        feedback.encode(&mut self.out, usize::MAX);
+        self.out.resize(self.out.len() + self.sealer.seal_bytes(), 0);
+        if !self.sealer.seal(number, &mut self.out) {
+            return Ok(());
+        }
+        match self.socket.send(&[Train { bytes: &self.out, segment: self.out.len() }], Some(to)) {
+            Ok(_) => Ok(()),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(()),
+            // It is lost, and the next one shorter: what the way back takes, a socket for any port is not told.
+            Err(error) if is_too_large(&error) => {
+                let body = self.out.len().saturating_sub(HEADER_BYTES + self.sealer.seal_bytes());
+                self.receiver.limit_feedback(body / 2);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        Seen {
+            held_bytes: self.held_bytes,
+            durable_bytes: self.behind.durable_bytes(),
+            refused_datagrams: self.refused,
+            ..Seen::default()
+        }
+    }
+}
+
+/// 1 MiB at once, as much as a block of the writer takes.
+const INBOX_TRAINS: usize = 16;
+/// While the last is written: how late its end is seen.
+const FINISH_WAIT: Duration = Duration::from_millis(5);

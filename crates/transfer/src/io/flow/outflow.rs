@@ -1,0 +1,302 @@
+//! The sending end.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use nix::errno::Errno;
+
+use super::ahead::Ahead;
+use super::course::{Course, WAIT_MAX, cpu};
+use super::outbox::Outbox;
+use super::{FlowError, Origin, Seen, Watch};
+use crate::io::seal::{Opener, Sealer};
+use crate::io::socket::{Inbox, Socket, is_too_large};
+use crate::wire::{DATA_HEAD_BYTES, DataHead, Feedback, HEADER_BYTES, Header, Kind};
+use crate::{Packet, Sender, Stats};
+
+/// The sending end.
+pub struct Outflow {
+    /// Connected to the receiver.
+    pub socket: Socket,
+    /// Of data.
+    pub sealer: Sealer,
+    /// Of feedback.
+    pub opener: Opener,
+    /// As the receiver chose.
+    pub transfer: u32,
+    /// What decides.
+    pub sender: Sender,
+    /// Whence.
+    pub origin: Box<dyn Origin>,
+    /// Gives up when nothing was heard for so long.
+    pub silence_max: Duration,
+}
+
+impl Outflow {
+    /// Sends until all is acknowledged; the origin comes back to be asked for digests.
+    ///
+    /// # Errors
+    /// What ended the flow before.
+    pub fn run(self, watch: &Watch) -> Result<(Stats, Box<dyn Origin>), FlowError> {
+        let mut course = Course::new(watch);
+        let outbox = Outbox::new();
+        let mut sending = Sending {
+            socket: self.socket,
+            sealer: self.sealer,
+            opener: self.opener,
+            transfer: self.transfer,
+            sender: self.sender,
+            ahead: Ahead::new(self.origin)?,
+            outbox,
+            pending: None,
+            head: Vec::with_capacity(HEADER_BYTES + DataHead::BYTES_MAX),
+            refused: 0,
+            cpu_classifier: Duration::ZERO,
+        };
+        let mut inbox = Inbox::new(INBOX_TRAINS);
+        let ended = sending.run(&mut course, &mut inbox, self.silence_max);
+        course.show(course.now(), sending.seen());
+        ended?;
+        Ok((sending.sender.stats(), sending.ahead.end()?))
+    }
+}
+
+/// A sending end that goes on.
+struct Sending {
+    socket: Socket,
+    sealer: Sealer,
+    opener: Opener,
+    transfer: u32,
+    sender: Sender,
+    ahead: Ahead,
+    outbox: Outbox,
+    /// It was polled, so it has to be sent, and is not at hand.
+    pending: Option<Packet>,
+    head: Vec<u8>,
+    refused: u64,
+    cpu_classifier: Duration,
+}
+
+/// What keeps a sender from going on.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lack {
+    /// Its rate or window, or that it has nothing to send.
+    Leave,
+    /// Room in the socket.
+    Room,
+    /// What is read.
+    Bytes,
+    /// Nothing.
+    Nothing,
+}
+
+impl Sending {
+    fn run(
+        &mut self,
+        course: &mut Course<'_>,
+        inbox: &mut Inbox,
+        silence_max: Duration,
+    ) -> Result<(), FlowError> {
+        while !self.sender.is_done() {
+            if course.is_stopped() {
+                return Err(FlowError::Stopped);
+            }
+            self.hear(course, inbox)?;
+            let now = course.now();
+            self.attend(now, |sender| sender.handle_timeout(now));
+            let silence = self.sender.silence(now);
+            if silence_max < silence {
+                let port = self.socket.peer_addr().map_or(0, |peer| peer.port());
+                return Err(FlowError::Silent(silence_max, port));
+            }
+            self.shrink_if_unheard(silence);
+            if course.is_show_due(now) {
+                course.show(now, self.seen());
+            }
+            self.ahead.order(&self.sender)?;
+            let lack = self.send(course.now())?;
+            self.wait(course, lack)?;
+        }
+        Ok(())
+    }
+
+    /// Takes in what came.
+    fn hear(&mut self, course: &Course<'_>, inbox: &mut Inbox) -> Result<(), FlowError> {
+        match self.socket.receive(inbox) {
+            Ok(_) => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+        let now = course.now();
+        for received in inbox.received() {
+            for datagram in received.bytes.chunks_mut(received.segment.max(1)) {
+                let opened = self.opener.open(datagram);
+                let ours = opened
+                    .filter(|(header, _)| header.kind == Kind::Feedback && header.transfer == self.transfer);
+                let read =
+                    ours.and_then(|(header, body)| Some((header.number, Feedback::decode(body).ok()?)));
+                match read {
+                    Some((number, feedback)) => {
+                        self.attend(now, |sender| sender.handle_feedback(now, number, &feedback))?;
+                    }
+                    None => self.refused += 1,
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Calls the sender, and notes the time of the thread that it takes if the classifier looks meanwhile.
+    fn attend<T>(&mut self, now: Duration, call: impl FnOnce(&mut Sender) -> T) -> T {
+        let looks = self.sender.looks();
+        let before = self.sender.looks_at().filter(|at| *at <= now).map(|_| cpu());
+        let told = call(&mut self.sender);
+        if let Some(before) = before.filter(|_| looks < self.sender.looks()) {
+            self.cpu_classifier += cpu().saturating_sub(before);
+        }
+        told
+    }
+
+    /// Seals and sends a burst.
+    fn send(&mut self, now: Duration) -> Result<Lack, FlowError> {
+        let mut lack = Lack::Nothing;
+        if self.outbox.is_empty() {
+            lack = self.gather(now)?;
+        }
+        loop {
+            match self.outbox.send(&mut self.socket) {
+                Ok(true) => return Ok(lack),
+                Ok(false) => return Ok(Lack::Room),
+                Err(error) if is_too_large(&error) => {
+                    // The kernel knows by now what the path takes; these packets are lost.
+                    let bytes = self.socket.datagram_bytes_max().unwrap_or(DATAGRAM_BYTES_MIN);
+                    self.outbox.skip();
+                    self.shrink(bytes);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// Fills the outbox with what may go now.
+    fn gather(&mut self, now: Duration) -> Result<Lack, FlowError> {
+        while self.outbox.has_room() {
+            let packet = match self.pending.take() {
+                Some(packet) => packet,
+                None => {
+                    if let Some(next) = self.sender.next_range()
+                        && !self.is_at_hand(next)
+                    {
+                        self.sender.hold_back();
+                        return Ok(Lack::Bytes);
+                    }
+                    match self.sender.poll_packet(now) {
+                        Some(packet) => packet,
+                        None => return Ok(Lack::Leave),
+                    }
+                }
+            };
+            if !self.seal(&packet)? {
+                // A probe of what was sent long ago.
+                let payload = packet.range.end - packet.range.start;
+                let unsent = self.sender.unsent(0).start;
+                self.ahead.has(&packet.range, payload, unsent);
+                self.pending = Some(packet);
+                return Ok(Lack::Bytes);
+            }
+        }
+        Ok(Lack::Nothing)
+    }
+
+    fn is_at_hand(&mut self, next: std::ops::Range<u64>) -> bool {
+        let unsent = self.sender.unsent(0).start;
+        self.ahead.has(&next, u64::from(self.sender.payload_bytes()), unsent)
+    }
+
+    /// Writes a packet's datagram; whether its bytes were at hand.
+    fn seal(&mut self, packet: &Packet) -> Result<bool, FlowError> {
+        let header = Header { kind: Kind::Data, transfer: self.transfer, number: packet.number };
+        let head = DataHead { sent_us: packet.sent_us, offset: packet.range.start, note: packet.note };
+        self.head.clear();
+        self.head.extend(header.encode());
+        head.encode(&mut self.head);
+        // A payload has 32 bits.
+        let len = (packet.range.end - packet.range.start) as usize;
+        let body = self.head.len();
+        let bytes = body + len + self.sealer.seal_bytes();
+        let Some(datagram) = self.outbox.room(bytes) else {
+            return Err(io::Error::from(Errno::EMSGSIZE).into());
+        };
+        let (out, rest) = datagram.split_at_mut(body);
+        out.copy_from_slice(&self.head);
+        let (out, _) = rest.split_at_mut(len);
+        if !self.ahead.read(packet.range.start, out)? {
+            return Ok(false);
+        }
+        if self.sealer.seal(packet.number, datagram) {
+            self.outbox.push(bytes);
+        }
+        Ok(true)
+    }
+
+    fn wait(&mut self, course: &Course<'_>, lack: Lack) -> Result<(), FlowError> {
+        let Some(due) = self.sender.poll_timeout() else { return Ok(()) };
+        let left = due.saturating_sub(course.now()).min(WAIT_MAX);
+        match lack {
+            Lack::Nothing => {}
+            Lack::Leave if left < WAIT_MIN => {}
+            Lack::Leave => self.socket.wait(false, left)?,
+            Lack::Room => self.socket.wait(true, WAIT_MAX)?,
+            Lack::Bytes => self.ahead.wait(READ_WAIT)?,
+        }
+        Ok(())
+    }
+
+    /// Nothing came back at all, or nothing any more: it may be that the path swallows packets of this length without a word.
+    fn shrink_if_unheard(&mut self, silence: Duration) {
+        let patience = if self.sender.stats().acked_bytes == 0 { UNHEARD_FIRST } else { UNHEARD_LATER };
+        if patience < silence {
+            self.shrink(DATAGRAM_BYTES_MIN);
+        }
+    }
+
+    /// Goes on with datagrams of so many bytes, if they are shorter than now.
+    fn shrink(&mut self, datagram_bytes: usize) {
+        let beside = HEADER_BYTES + DATA_HEAD_BYTES + self.sealer.seal_bytes();
+        let now = self.sender.payload_bytes();
+        let fitting =
+            |bytes: usize| u32::try_from(bytes.saturating_sub(beside)).ok().filter(|fits| *fits < now);
+        // A kernel that refused what it says to be possible is not asked twice.
+        if let Some(payload) = fitting(datagram_bytes).or_else(|| fitting(DATAGRAM_BYTES_MIN)) {
+            self.sender.set_payload_bytes(payload.max(1));
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        let stats = self.sender.stats();
+        Seen {
+            held_bytes: self.sender.held_bytes(),
+            stats,
+            rate_bytes_s: self.sender.rate_bytes_s(),
+            rtt: self.sender.rtt().latest.map(|_| self.sender.rtt().smoothed),
+            limit: Some(self.sender.limit()),
+            drain_bytes_s: self.sender.drain_bytes_s(),
+            cpu_classifier: self.cpu_classifier,
+            refused_datagrams: self.refused,
+            ..Seen::default()
+        }
+    }
+}
+
+/// Feedback comes in datagrams of its own, a few in a round trip.
+const INBOX_TRAINS: usize = 16;
+/// What every path takes that QUIC goes over (RFC 9000 §14.1); and the first packets of IPv6, at least 1280 bytes (RFC 8200 §5).
+const DATAGRAM_BYTES_MIN: usize = 1200;
+/// Longer than any round trip on Earth, by way of a geostationary satellite too.
+const UNHEARD_FIRST: Duration = Duration::from_secs(1);
+/// Routes that change, and links that come back, take seconds: only then it may be the length.
+const UNHEARD_LATER: Duration = Duration::from_secs(8);
+/// Going to sleep and back takes longer.
+const WAIT_MIN: Duration = Duration::from_micros(5);
+/// While a disk is waited for: what it read ends the wait at once, feedback so late at most.
+const READ_WAIT: Duration = Duration::from_micros(200);

@@ -1,0 +1,219 @@
+//! How each end knows the other: by certificate, by a pinned fingerprint, or by the line that a receiver prints.
+
+mod line;
+#[cfg(test)]
+mod tests;
+mod trust;
+
+use std::fmt;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use ring::digest::{SHA256, digest};
+use ring::hmac;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use thiserror::Error;
+
+use super::control::Token;
+pub use line::{Line, LineError};
+pub use trust::Trust;
+pub(super) use trust::{ALPN, Untrusted, client, server};
+
+/// SHA-256 of a certificate (DER), as `openssl x509 -fingerprint -sha256` prints it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl Fingerprint {
+    /// Of a certificate (DER).
+    pub fn of(certificate: &[u8]) -> Self {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(digest(&SHA256, certificate).as_ref());
+        Self(bytes)
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, byte) in self.0.iter().enumerate() {
+            let colon = if place == 0 { "" } else { ":" };
+            write!(f, "{colon}{byte:02X}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Hexadecimal of either case, with a colon between all bytes or none.
+impl FromStr for Fingerprint {
+    type Err = IdentityError;
+
+    fn from_str(text: &str) -> Result<Self, IdentityError> {
+        let wrong = || IdentityError::Fingerprint(text.chars().take(128).collect());
+        let digits = match text.len() {
+            64 => text.as_bytes().chunks(2).collect::<Vec<_>>(),
+            95 => text.as_bytes().split(|byte| *byte == b':').collect(),
+            _ => return Err(wrong()),
+        };
+        let mut bytes = [0; 32];
+        if digits.len() != bytes.len() {
+            return Err(wrong());
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits) {
+            let [high, low] = *pair else { return Err(wrong()) };
+            let digit = |digit: u8| char::from(digit).to_digit(16);
+            let (Some(high), Some(low)) = (digit(high), digit(low)) else { return Err(wrong()) };
+            *byte = (high << 4 | low) as u8;
+        }
+        Ok(Self(bytes))
+    }
+}
+
+/// What is wrong with a certificate, a key or a fingerprint.
+#[derive(Debug, Error)]
+#[non_exhaustive]
+pub enum IdentityError {
+    /// No certificate was to be had from it.
+    #[error("no certificate in {0}: {1}")]
+    Certificate(String, String),
+    /// No key was to be had from it.
+    #[error("no private key in {0}: {1}")]
+    Key(String, String),
+    /// A file cannot be read or written.
+    #[error("{0}: {1}")]
+    File(String, io::Error),
+    /// None can be made.
+    #[error("cannot make a certificate: {0}")]
+    Make(#[from] rcgen::Error),
+    /// None is trusted.
+    #[error("no certificate authority to trust: {0}")]
+    Authorities(String),
+    /// No fingerprint.
+    #[error("{0:?} is no SHA-256 fingerprint: 64 hexadecimal digits, with colons or without")]
+    Fingerprint(String),
+    /// The other end has another certificate.
+    #[error("the other end has the certificate {found}, and none that is trusted")]
+    Untrusted {
+        /// What it has.
+        found: Fingerprint,
+    },
+    /// TLS cannot use it.
+    #[error("TLS cannot use it: {0}")]
+    Tls(#[from] rustls::Error),
+}
+
+/// A certificate and its key.
+#[derive(Clone)]
+pub struct Identity {
+    /// The end's own first, then those of authorities between.
+    chain: Vec<CertificateDer<'static>>,
+    key: Arc<PrivateKeyDer<'static>>,
+}
+
+impl fmt::Debug for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Identity({})", self.fingerprint())
+    }
+}
+
+impl Identity {
+    /// One that nobody has seen before: ECDSA with P-256, signed by itself.
+    ///
+    /// # Errors
+    /// No randomness.
+    pub fn fresh() -> Result<Self, IdentityError> {
+        let (certificate, key) = make()?;
+        let key = PrivatePkcs8KeyDer::from(key.serialize_der());
+        Ok(Self { chain: vec![certificate.der().clone()], key: Arc::new(key.into()) })
+    }
+
+    /// From PEM: certificates, the end's own first, and a key (PKCS #8, PKCS #1 or SEC1); `name` is for errors.
+    ///
+    /// # Errors
+    /// What is missing or wrong.
+    pub fn from_pem(name: &str, chain: &[u8], key: &[u8]) -> Result<Self, IdentityError> {
+        let none = |error: String| IdentityError::Certificate(name.into(), error);
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(chain)
+            .collect::<Result<_, _>>()
+            .map_err(|error| none(error.to_string()))?;
+        if chain.is_empty() {
+            return Err(none("it has none".into()));
+        }
+        let key = PrivateKeyDer::from_pem_slice(key)
+            .map_err(|error| IdentityError::Key(name.into(), error.to_string()))?;
+        Ok(Self { chain, key: Arc::new(key) })
+    }
+
+    /// From one file of both, which is made if there is none: what others pin stays the same from run to run.
+    ///
+    /// It is for its owner alone (mode 0600), and whole or not there.
+    ///
+    /// # Errors
+    /// The file, or what is in it.
+    pub fn kept_in(path: &Path) -> Result<Self, IdentityError> {
+        let name = path.display().to_string();
+        match std::fs::read(path) {
+            Ok(pem) => Self::from_pem(&name, &pem, &pem),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let (certificate, key) = make()?;
+                let pem = certificate.pem() + &key.serialize_pem();
+                match create(path, pem.as_bytes()) {
+                    // Another run was quicker: both are to have the same.
+                    Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                    made => made.map_err(|error| IdentityError::File(name.clone(), error))?,
+                }
+                let pem = std::fs::read(path).map_err(|error| IdentityError::File(name.clone(), error))?;
+                Self::from_pem(&name, &pem, &pem)
+            }
+            Err(error) => Err(IdentityError::File(name, error)),
+        }
+    }
+
+    /// What others pin.
+    pub fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::of(self.chain.first().map_or(&[], |certificate| certificate))
+    }
+
+    /// A token that only who has the key can tell, and that stays the same with it: the line of a receiver that starts again is the same.
+    pub fn token(&self) -> Token {
+        // A pseudorandom function of what it is for, keyed with what nobody else knows (RFC 2104).
+        let key = hmac::Key::new(hmac::HMAC_SHA256, self.key.secret_der());
+        let tag = hmac::sign(&key, b"barograph-transfer token");
+        Token(tag.as_ref().first_chunk().copied().unwrap_or_default())
+    }
+
+    pub(super) fn parts(&self) -> (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>) {
+        (self.chain.clone(), self.key.clone_key())
+    }
+}
+
+fn make() -> Result<(rcgen::Certificate, rcgen::KeyPair), rcgen::Error> {
+    let key = rcgen::KeyPair::generate()?;
+    // It says nothing of the machine: who connects without a token sees it.
+    let mut params = rcgen::CertificateParams::new(vec!["barograph.invalid".to_owned()])?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(rcgen::DnType::CommonName, "barograph");
+    Ok((params.self_signed(&key)?, key))
+}
+
+/// Writes beside it and links it there, which fails if something is there: whole or not at all.
+fn create(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
+    // Of this process and this thread.
+    let thread = std::thread::current().id();
+    let beside = path.with_file_name(format!(".{name}.{}.{thread:?}", std::process::id()));
+    let written = (|| {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        std::fs::hard_link(&beside, path)
+    })();
+    let removed = std::fs::remove_file(&beside);
+    written?;
+    removed?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}

@@ -1,0 +1,104 @@
+//! The line that a receiver prints.
+
+use std::fmt;
+use std::str::FromStr;
+
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use thiserror::Error;
+
+use super::Fingerprint;
+use crate::io::control::Token;
+
+/// The line that a receiver prints and a sender is given: where, who, and what for.
+///
+/// `brg://host:port/` and 64 characters of base64url: 32 bytes of fingerprint, 16 of token. Who has it may send: its
+/// [`Display`](fmt::Display) shows the token, its [`Debug`] does not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// Name or address, without brackets.
+    pub host: String,
+    /// TCP port.
+    pub port: u16,
+    /// Of the receiver's certificate.
+    pub fingerprint: Fingerprint,
+    /// Lets the sender in.
+    pub token: Token,
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[non_exhaustive]
+pub enum LineError {
+    /// Something else.
+    #[error("it does not begin with brg://")]
+    Scheme,
+    /// No host, or none that can be one.
+    #[error("there is no host in it: brg://host:port/…")]
+    Host,
+    /// No port.
+    #[error("there is no port from 1 to 65535 in it: brg://host:port/…")]
+    Port,
+    /// It ends early.
+    #[error("it is cut off: {0} characters of {CODE} behind the last slash")]
+    CutOff(usize),
+    /// It goes on.
+    #[error("there is too much behind the last slash: {0} characters, {CODE} belong there")]
+    TooLong(usize),
+    /// Characters that do not belong there.
+    #[error("what is behind the last slash is no base64url (A–Z, a–z, 0–9, - and _)")]
+    Code,
+}
+
+/// Characters of 48 bytes: 4 of 3 (RFC 4648 §5).
+const CODE: usize = 64;
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let code = URL_SAFE_NO_PAD.encode([&self.fingerprint.0[..], &self.token.0].concat());
+        let Self { host, port, .. } = self;
+        if host.contains(':') {
+            write!(f, "brg://[{host}]:{port}/{code}")
+        } else {
+            write!(f, "brg://{host}:{port}/{code}")
+        }
+    }
+}
+
+impl FromStr for Line {
+    type Err = LineError;
+
+    fn from_str(text: &str) -> Result<Self, LineError> {
+        let rest = text.trim().strip_prefix("brg://").ok_or(LineError::Scheme)?;
+        let (place, code) = rest.split_once('/').unwrap_or((rest, ""));
+        let (host, port) = match place.strip_prefix('[') {
+            Some(bracketed) => {
+                let (host, port) = bracketed.split_once(']').ok_or(LineError::Host)?;
+                host.split('%')
+                    .next()
+                    .and_then(|host| host.parse::<std::net::Ipv6Addr>().ok())
+                    .ok_or(LineError::Host)?;
+                (host, port.strip_prefix(':').ok_or(LineError::Port)?)
+            }
+            None => place.rsplit_once(':').ok_or(LineError::Port)?,
+        };
+        let is_host = |letter: char| letter.is_alphanumeric() || "-._:%".contains(letter);
+        if host.is_empty() || !host.chars().all(is_host) || (!place.starts_with('[') && host.contains(':')) {
+            return Err(LineError::Host);
+        }
+        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.parse().ok().filter(|port| digits && *port != 0).ok_or(LineError::Port)?;
+        if !code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
+            return Err(LineError::Code);
+        }
+        match code.len() {
+            CODE => {}
+            fewer if fewer < CODE => return Err(LineError::CutOff(fewer)),
+            more => return Err(LineError::TooLong(more)),
+        }
+        let bytes = URL_SAFE_NO_PAD.decode(code).map_err(|_| LineError::Code)?;
+        let (fingerprint, token) = bytes.split_first_chunk().ok_or(LineError::Code)?;
+        let token = token.try_into().map_err(|_| LineError::Code)?;
+        Ok(Self { host: host.into(), port, fingerprint: Fingerprint(*fingerprint), token: Token(token) })
+    }
+}

@@ -1,0 +1,143 @@
+#![allow(clippy::unwrap_used)]
+
+use std::os::unix::fs::PermissionsExt;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn line(host: &str) -> Line {
+    Line { host: host.into(), port: 4433, fingerprint: Fingerprint([0xfb; 32]), token: Token([0xff; 16]) }
+}
+
+#[test]
+fn a_line_is_written_and_read() {
+    let code = "-_v7".repeat(11);
+    // 32 bytes of fb and 16 of ff; the character that has bits of both is worked out by hand: fb fb ff.
+    let shown = line("host.example").to_string();
+    let (place, rest) = shown.rsplit_once('/').unwrap();
+    assert_eq!((place, rest.len(), &rest[..4]), ("brg://host.example:4433", 64, "-_v7"));
+    assert!(rest.ends_with(&"_".repeat(20)) && code.len() == 44);
+    for host in ["host.example", "10.0.0.1", "::1", "fe80::1%eth0", "2001:db8::7"] {
+        let line = line(host);
+        assert_eq!(line.to_string().parse(), Ok(line.clone()));
+        assert_eq!(format!(" {line}\n").parse(), Ok(line), "as pasted");
+    }
+    assert!(line("::1").to_string().starts_with("brg://[::1]:4433/"));
+}
+
+/// The example of `docs/spec/transfer.md` §9.2; the code by another implementation (Python's `base64`).
+#[test]
+fn the_specification_shows_this_line() {
+    let line = Line {
+        host: "2001:db8::1".into(),
+        port: 4433,
+        fingerprint: Fingerprint(std::array::from_fn(|at| at as u8)),
+        token: Token(*b"0123456789abcdef"),
+    };
+    let shown = "brg://[2001:db8::1]:4433/AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8wMTIzNDU2Nzg5YWJjZGVm";
+    assert_eq!(line.to_string(), shown);
+    assert_eq!(shown.parse(), Ok(line));
+}
+
+#[test]
+fn a_wrong_line_says_what_is_wrong() {
+    let good = line("h").to_string();
+    let told = |text: &str| text.parse::<Line>().unwrap_err();
+    assert_eq!(told("http://h:1/"), LineError::Scheme);
+    assert_eq!(told(""), LineError::Scheme);
+    assert_eq!(told(&good[..good.len() - 9]), LineError::CutOff(55));
+    assert_eq!(told("brg://h:4433"), LineError::CutOff(0));
+    assert_eq!(told("brg://h:44"), LineError::CutOff(0));
+    assert_eq!(told(&format!("{good}A")), LineError::TooLong(65));
+    assert_eq!(told(&good.replace('_', "=")), LineError::Code);
+    assert_eq!(told(&good.replace('_', "/")), LineError::Code);
+    assert_eq!(told(&good.replace("h:4433", ":4433")), LineError::Host);
+    assert_eq!(told(&good.replace("h:4433", "h h:4433")), LineError::Host);
+    assert_eq!(told(&good.replace("h:4433", "::1:4433")), LineError::Host);
+    assert_eq!(told(&good.replace("h:4433", "[::1:4433")), LineError::Host);
+    assert_eq!(told(&good.replace("h:4433", "[h]:4433")), LineError::Host);
+    for port in ["", "0", "65536", "+1", "x"] {
+        assert_eq!(told(&good.replace("4433", port)), LineError::Port, "{port}");
+    }
+    assert_eq!(told(&good.replace(":4433", "")), LineError::Port);
+    assert_eq!(told(&good.replace("h:4433", "[::1]")), LineError::Port);
+    assert_eq!(told(&good[..20]).to_string(), "it is cut off: 7 characters of 64 behind the last slash");
+}
+
+proptest! {
+    #[test]
+    fn any_line_is_read_as_it_was_written(host in "[a-z0-9.-]{1,30}", port in 1_u16.., print in any::<[u8; 32]>(), token in any::<[u8; 16]>()) {
+        let line = Line { host, port, fingerprint: Fingerprint(print), token: Token(token) };
+        prop_assert_eq!(line.to_string().parse(), Ok(line));
+    }
+
+    #[test]
+    fn any_text_is_a_line_in_one_way_or_none(text in "(brg://)?[a-z0-9.:/_\\[\\]%-]{0,90}") {
+        if let Ok(line) = text.parse::<Line>() {
+            prop_assert_eq!(line.to_string(), text);
+        }
+    }
+}
+
+#[test]
+fn a_fingerprint_is_as_openssl_prints_it() {
+    // SHA-256 of "abc" (FIPS 180-4's example).
+    let abc = Fingerprint::of(b"abc");
+    let shown =
+        "BA:78:16:BF:8F:01:CF:EA:41:41:40:DE:5D:AE:22:23:B0:03:61:A3:96:17:7A:9C:B4:10:FF:61:F2:00:15:AD";
+    assert_eq!(abc.to_string(), shown);
+    for text in [shown.into(), shown.replace(':', ""), shown.to_lowercase()] {
+        assert_eq!(text.parse::<Fingerprint>().unwrap(), abc);
+    }
+    for wrong in [
+        "",
+        "BA",
+        &shown[..92],
+        &shown.replace(':', "-"),
+        &shown.replace("BA", "XY"),
+        &shown.replace(':', "")[1..],
+    ] {
+        assert!(matches!(wrong.parse::<Fingerprint>(), Err(IdentityError::Fingerprint(_))), "{wrong}");
+    }
+    // As many characters as it should have, at the wrong places.
+    assert!("é".repeat(32).parse::<Fingerprint>().is_err());
+    assert!(shown.replacen("BA:7", "BA7:", 1).parse::<Fingerprint>().is_err());
+}
+
+#[test]
+fn an_identity_stays_the_same_in_its_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("identity.pem");
+    let all: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..4).map(|_| scope.spawn(|| Identity::kept_in(&path).unwrap().fingerprint())).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(all.iter().all(|one| *one == all[0]), "{all:?}");
+    let again = Identity::kept_in(&path).unwrap();
+    assert_eq!(again.fingerprint(), all[0]);
+    assert_eq!(again.token(), Identity::kept_in(&path).unwrap().token());
+    assert_ne!(again.token(), Identity::fresh().unwrap().token());
+    assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left beside it");
+    assert_ne!(Identity::fresh().unwrap().fingerprint(), Identity::fresh().unwrap().fingerprint());
+    assert!(format!("{:?}", Identity::kept_in(&path)).len() < 120, "no key is shown");
+}
+
+#[test]
+fn a_file_that_is_none_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("empty");
+    std::fs::write(&path, "").unwrap();
+    assert!(matches!(Identity::kept_in(&path), Err(IdentityError::Certificate(..))));
+    let (certificate, _) = make().unwrap();
+    std::fs::write(&path, certificate.pem()).unwrap();
+    assert!(matches!(Identity::kept_in(&path), Err(IdentityError::Key(..))));
+    assert!(matches!(Identity::kept_in(folder.path()), Err(IdentityError::File(..))));
+    assert!(matches!(Identity::kept_in(&folder.path().join("none/at/all")), Err(IdentityError::File(..))));
+    assert!(matches!(
+        client(&Trust::Authorities(b"no pem".to_vec()), None),
+        Err(IdentityError::Authorities(_))
+    ));
+}

@@ -1,0 +1,249 @@
+//! Seals of datagrams (`docs/spec/transfer.md` §2).
+//!
+//! The key changes with the number: packets n of one direction are sealed with key ⌊n / 2^23⌋ (RFC 9001 §6.6: AES-128-GCM's limit of
+//! confidentiality for packets of any size), which HKDF makes from the direction's secret; nothing is to be agreed on for that.
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use ring::aead::{AES_128_GCM, Aad, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce, Tag, UnboundKey};
+use ring::hkdf::{HKDF_SHA256, KeyType, Prk};
+
+use crate::wire::{HEADER_BYTES, Header, SEAL_BYTES};
+
+/// How datagrams are sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Suite {
+    /// Not at all: anyone who can send to either end can forge.
+    Clear,
+    /// AES-128-GCM (RFC 5116 §5.1).
+    Aes128Gcm,
+    /// ChaCha20-Poly1305 (RFC 8439 §2.8).
+    ChaCha20Poly1305,
+}
+
+impl Suite {
+    /// What this machine seals fastest with: AES-128-GCM where its CPU has instructions for AES and for carry-less products, else
+    /// ChaCha20-Poly1305, which is also safe from timing without them (RFC 8439 §1).
+    pub fn fastest() -> Self {
+        if has_aes() { Self::Aes128Gcm } else { Self::ChaCha20Poly1305 }
+    }
+
+    /// The suites that seal, the fastest here first: what to offer.
+    pub fn sealed() -> [Self; 2] {
+        match Self::fastest() {
+            Self::ChaCha20Poly1305 => [Self::ChaCha20Poly1305, Self::Aes128Gcm],
+            _ => [Self::Aes128Gcm, Self::ChaCha20Poly1305],
+        }
+    }
+
+    /// Its algorithm, its name in keys, and how many datagrams may fail to open (RFC 9001 §6.6: the integrity limit).
+    fn parts(self) -> Option<(&'static ring::aead::Algorithm, &'static [u8], u64)> {
+        match self {
+            Self::Clear => None,
+            Self::Aes128Gcm => Some((&AES_128_GCM, b"aes-128-gcm", 1 << 52)),
+            Self::ChaCha20Poly1305 => Some((&CHACHA20_POLY1305, b"chacha20-poly1305", 1 << 36)),
+        }
+    }
+}
+
+#[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+fn has_aes() -> bool {
+    std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq")
+}
+
+#[cfg(target_arch = "aarch64")]
+fn has_aes() -> bool {
+    std::arch::is_aarch64_feature_detected!("aes") && std::arch::is_aarch64_feature_detected!("pmull")
+}
+
+#[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
+fn has_aes() -> bool {
+    false
+}
+
+/// The secrets of one transfer, from the exporter of its control connection (RFC 8446 §7.5); one for each direction.
+#[derive(Clone)]
+pub struct Secrets {
+    /// Of data.
+    pub data: [u8; 32],
+    /// Of feedback.
+    pub feedback: [u8; 32],
+}
+
+impl fmt::Debug for Secrets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secrets")
+    }
+}
+
+/// Seals what one end sends.
+pub struct Sealer {
+    keys: Option<Keys>,
+    current: Option<Key>,
+}
+
+impl Sealer {
+    /// With a direction's secret.
+    pub fn new(suite: Suite, secret: &[u8; 32]) -> Self {
+        let keys = Keys::new(suite, secret);
+        Self { current: keys.as_ref().and_then(|keys| keys.key(0)), keys }
+    }
+
+    /// Bytes that a seal adds: 16 or 0.
+    pub fn seal_bytes(&self) -> usize {
+        if self.keys.is_some() { SEAL_BYTES } else { 0 }
+    }
+
+    /// Seals a datagram in place: `datagram` is a header, a body and room for the seal. A number is never to be used twice.
+    ///
+    /// Whether it was: not if the datagram has no room for header and seal. What was not sealed must not be sent.
+    #[must_use]
+    pub fn seal(&mut self, number: u64, datagram: &mut [u8]) -> bool {
+        let Some(keys) = &self.keys else { return HEADER_BYTES <= datagram.len() };
+        if self.current.as_ref().is_none_or(|key| key.epoch != epoch(number)) {
+            self.current = keys.key(epoch(number));
+        }
+        let Some(key) = &self.current else { return false };
+        let Some((header, body)) = datagram.split_at_mut_checked(HEADER_BYTES) else { return false };
+        let Some((body, room)) = body.split_last_chunk_mut::<SEAL_BYTES>() else { return false };
+        let sealed = key.key.seal_in_place_separate_tag(key.nonce(number), Aad::from(&*header), body);
+        sealed.map(|tag| room.copy_from_slice(tag.as_ref())).is_ok()
+    }
+}
+
+impl fmt::Debug for Sealer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sealer({:?})", self.keys.as_ref().map_or(Suite::Clear, |keys| keys.suite))
+    }
+}
+
+/// Opens what the other end sends.
+pub struct Opener {
+    keys: Option<Keys>,
+    /// Of the highest number that opened.
+    current: u64,
+    /// Keys of the epochs before, at and after `current`, in the place of their epoch modulo 3.
+    near: [Option<Key>; 3],
+    /// Datagrams that may still fail to open.
+    forgeries_left: u64,
+}
+
+impl Opener {
+    /// With a direction's secret.
+    pub fn new(suite: Suite, secret: &[u8; 32]) -> Self {
+        let keys = Keys::new(suite, secret);
+        let near = [keys.as_ref().and_then(|keys| keys.key(0)), None, None];
+        Self { keys, current: 0, near, forgeries_left: suite.parts().map_or(0, |(.., limit)| limit) }
+    }
+
+    /// Opens a datagram in place: its header, and its body; `None` if it is not what was sealed.
+    ///
+    /// Keys are only made for the epoch of the highest number that opened and the ones before and behind it, and kept, so that numbers which
+    /// anyone writes into headers cost two keys for each epoch that is reached. A sender that skips two epochs, 2^24 packets of which not one came, is not heard any more.
+    pub fn open<'a>(&mut self, datagram: &'a mut [u8]) -> Option<(Header, &'a mut [u8])> {
+        let (header, _) = Header::decode(datagram).ok()?;
+        let (head, body) = datagram.split_at_mut_checked(HEADER_BYTES)?;
+        let Some(keys) = &self.keys else { return Some((header, body)) };
+        let epoch = epoch(header.number);
+        if epoch.abs_diff(self.current) > 1 || self.forgeries_left == 0 {
+            return None;
+        }
+        let slot = self.near.get_mut((epoch % 3) as usize)?;
+        if slot.as_ref().is_none_or(|key| key.epoch != epoch) {
+            *slot = keys.key(epoch);
+        }
+        let key = slot.as_ref()?;
+        let (body, seal) = body.split_last_chunk_mut::<SEAL_BYTES>()?;
+        let (nonce, seal) = (key.nonce(header.number), Tag::from(*seal));
+        match key.key.open_in_place_separate_tag(nonce, Aad::from(&*head), seal, body, 0..) {
+            Ok(body) => {
+                self.current = self.current.max(epoch);
+                Some((header, body))
+            }
+            Err(ring::error::Unspecified) => {
+                self.forgeries_left -= 1;
+                None
+            }
+        }
+    }
+
+    /// Bytes that a seal adds: 16 or 0.
+    pub fn seal_bytes(&self) -> usize {
+        if self.keys.is_some() { SEAL_BYTES } else { 0 }
+    }
+}
+
+impl fmt::Debug for Opener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Opener({:?})", self.keys.as_ref().map_or(Suite::Clear, |keys| keys.suite))
+    }
+}
+
+/// Makes keys.
+struct Keys {
+    suite: Suite,
+    algorithm: &'static ring::aead::Algorithm,
+    name: &'static [u8],
+    secret: Prk,
+}
+
+impl Keys {
+    fn new(suite: Suite, secret: &[u8; 32]) -> Option<Self> {
+        let (algorithm, name, _) = suite.parts()?;
+        // The secret is as uniform as a key of HMAC can be, so there is nothing to extract (RFC 5869 §3.3).
+        Some(Self { suite, algorithm, name, secret: Prk::new_less_safe(HKDF_SHA256, secret) })
+    }
+
+    /// Key and IV of an epoch: HKDF-Expand(secret, label ‖ suite ‖ epoch, both).
+    fn key(&self, epoch: u64) -> Option<Key> {
+        let mut made = [0; KEY_BYTES_MAX + NONCE_LEN];
+        let made = made.get_mut(..self.algorithm.key_len() + NONCE_LEN)?;
+        let info: [&[u8]; 3] = [LABEL, self.name, &epoch.to_be_bytes()];
+        self.secret.expand(&info, Bytes(made.len())).and_then(|out| out.fill(made)).ok()?;
+        let (key, iv) = made.split_last_chunk()?;
+        let key = UnboundKey::new(self.algorithm, key).ok()?;
+        Some(Key { epoch, key: LessSafeKey::new(key), iv: *iv })
+    }
+}
+
+/// How many bytes HKDF shall make.
+#[derive(Clone, Copy)]
+struct Bytes(usize);
+
+impl KeyType for Bytes {
+    fn len(&self) -> usize {
+        self.0
+    }
+}
+
+/// Key and IV of an epoch.
+struct Key {
+    epoch: u64,
+    key: LessSafeKey,
+    iv: [u8; NONCE_LEN],
+}
+
+impl Key {
+    /// RFC 8446 §5.3: the number, padded on the left, XORed with the IV.
+    fn nonce(&self, number: u64) -> Nonce {
+        let mut nonce = self.iv;
+        for (byte, number) in nonce.iter_mut().rev().zip(number.to_le_bytes()) {
+            *byte ^= number;
+        }
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+fn epoch(number: u64) -> u64 {
+    number >> EPOCH_BITS
+}
+
+/// Packets of a key: 2^23 (RFC 9001 §6.6; §B.1 allows 2^28 where no packet has more than 2^11 bytes).
+const EPOCH_BITS: u32 = 23;
+/// What keys are for; 1 is the protocol's version.
+const LABEL: &[u8] = b"barograph transfer 1 ";
+/// Of ChaCha20-Poly1305.
+const KEY_BYTES_MAX: usize = 32;

@@ -1,0 +1,83 @@
+//! Files as what flows read and write.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::files::{Destination, FileError, Source};
+use crate::io::flow::{FlowError, Origin, Sink};
+
+/// The sender's files; the flow reads them, and who computes digests.
+#[derive(Clone, Debug)]
+pub(super) struct Reading {
+    source: Arc<Mutex<Option<Source>>>,
+    /// Reads of the flow that wait: they go first.
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Reading {
+    pub(super) fn new(source: Source) -> Self {
+        Self { source: Arc::new(Mutex::new(Some(source))), waiting: Arc::default() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Source>> {
+        self.source.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Does something with the files, unless it is over.
+    pub(super) fn with<T>(
+        &self,
+        act: impl FnOnce(&mut Source) -> Result<T, FileError>,
+    ) -> Result<T, FlowError> {
+        let mut source = self.lock();
+        Ok(act(source.as_mut().ok_or(FlowError::Stopped)?)?)
+    }
+
+    /// The files again; whoever still reads them is told to stop.
+    pub(super) fn close(&self) -> Option<Source> {
+        self.lock().take()
+    }
+
+    /// Whether the flow waits for files: others let it.
+    pub(super) fn is_wanted(&self) -> bool {
+        0 < self.waiting.load(Ordering::Relaxed)
+    }
+}
+
+impl Origin for Reading {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError> {
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        self.with(|source| {
+            self.waiting.fetch_sub(1, Ordering::Relaxed);
+            source.read(offset, out)
+        })
+    }
+}
+
+/// The receiver's files, until they are finished.
+#[derive(Clone, Debug)]
+pub(super) struct Writing(Arc<Mutex<Option<Destination>>>);
+
+impl Writing {
+    pub(super) fn new(destination: Destination) -> Self {
+        Self(Arc::new(Mutex::new(Some(destination))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Destination>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The files again, for none but the caller; whoever still writes is told to stop.
+    pub(super) fn close(&self) -> Option<Destination> {
+        self.lock().take()
+    }
+}
+
+impl Sink for Writing {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
+        Ok(self.lock().as_mut().ok_or(FlowError::Stopped)?.write(offset, bytes)?)
+    }
+
+    fn sync(&mut self) -> Result<(), FlowError> {
+        Ok(self.lock().as_mut().ok_or(FlowError::Stopped)?.sync()?)
+    }
+}

@@ -1,0 +1,119 @@
+//! What ends a transfer early, for this end and for the other.
+
+use std::io;
+
+use crate::files::FileError;
+use crate::io::control::{ControlError, Reason};
+use crate::io::flow::FlowError;
+use crate::io::identity::IdentityError;
+
+/// Why a transfer did not end well.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionError {
+    /// The flow.
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    /// Files.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The other end ended it.
+    #[error("the other end says: {text}")]
+    Refused {
+        /// For programs.
+        reason: Reason,
+        /// For people.
+        text: String,
+    },
+    /// No connection came about.
+    #[error(transparent)]
+    Control(ControlError),
+    /// The control connection ended before the transfer did.
+    #[error(
+        "the connection to the other end is lost ({0}); what came is kept, start the transfer again to go on"
+    )]
+    Lost(ControlError),
+    /// A certificate that cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
+    /// The other end breaks the protocol.
+    #[error("the other end breaks the protocol: {0}")]
+    Protocol(String),
+    /// Nothing in common.
+    #[error("{0}")]
+    Unsuited(&'static str),
+    /// As many transfers as are taken are under way.
+    #[error("{0} transfers are under way, which is as many as are taken at once")]
+    Crowded(usize),
+    /// The system refuses a socket or a thread.
+    #[error("{what} is not to be had: {source}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl SessionError {
+    pub(super) fn system(what: &'static str) -> impl Fn(io::Error) -> Self {
+        move |source| Self::System { what, source }
+    }
+
+    /// A thread that panicked: a defect.
+    pub(super) fn broken() -> Self {
+        Self::System { what: "a thread's result", source: io::Error::other("it panicked") }
+    }
+
+    /// Of a connection that was there already.
+    pub(super) fn lost(error: ControlError) -> Self {
+        match Self::from(error) {
+            Self::Control(
+                error @ (ControlError::Closed
+                | ControlError::CutOff
+                | ControlError::Io(_)
+                | ControlError::Late { .. }),
+            ) => Self::Lost(error),
+            other => other,
+        }
+    }
+
+    /// What the other end is told; `None` if it ended it, or can hear nothing any more.
+    pub(super) fn told(&self) -> Option<(Reason, String)> {
+        let reason = match self {
+            Self::Refused { .. } | Self::Lost(_) => return None,
+            Self::Flow(FlowError::Stopped) => Reason::Stopped,
+            Self::Flow(FlowError::Violation(_)) | Self::Protocol(_) | Self::Unsuited(_) => Reason::Protocol,
+            Self::Flow(FlowError::File(error)) | Self::File(error) => of_file(error),
+            Self::Crowded(_) => Reason::Busy,
+            Self::Control(ControlError::Frame(_) | ControlError::Order(_)) => Reason::Protocol,
+            _ => Reason::Failed,
+        };
+        Some((reason, self.to_string()))
+    }
+}
+
+impl From<ControlError> for SessionError {
+    fn from(error: ControlError) -> Self {
+        match error {
+            ControlError::Refused { reason, text } => Self::Refused { reason, text },
+            ControlError::Stopped => Self::Flow(FlowError::Stopped),
+            error => Self::Control(error),
+        }
+    }
+}
+
+fn of_file(error: &FileError) -> Reason {
+    match error {
+        FileError::Full { .. } | FileError::NoRoom { .. } => Reason::Full,
+        FileError::Quota { .. } | FileError::Link(_) => Reason::Quota,
+        FileError::Exists(_) => Reason::Exists,
+        FileError::Changed(_) | FileError::Shrank { .. } => Reason::Changed,
+        FileError::Digest(_) => Reason::Digest,
+        FileError::Busy(_) => Reason::Busy,
+        FileError::Manifest(_) | FileError::Path(_) | FileError::Beyond { .. } | FileError::Digests(..) => {
+            Reason::Protocol
+        }
+        _ => Reason::Failed,
+    }
+}

@@ -1,0 +1,355 @@
+//! One sender at a host.
+
+use std::io;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::disk::Writing;
+use super::talk::{LOOK_EVERY, check_stop, meanwhile, name, result, say, spawn};
+use super::{
+    Event, FEEDBACK_DATAGRAM_BYTES, HostConfig, HostEvent, PROGRESS_EVERY, SOCKET, SessionError, Summary,
+    ranges_bytes,
+};
+use crate::files::{Destination, DestinationConfig, FileError, Manifest, TransferId};
+use crate::io::control::{Channel, ControlError, Guest, Message};
+use crate::io::flow::{FlowError, Inflow, Seen, Watch};
+use crate::io::identity::Fingerprint;
+use crate::io::seal::{Opener, Sealer, Suite};
+use crate::io::socket::{Socket, SocketConfig};
+use crate::wire::HEADER_BYTES;
+use crate::{Feedback, Receiver, ReceiverConfig};
+
+/// One sender at a host.
+pub(super) struct Visit<'a> {
+    config: &'a HostConfig,
+    stop: &'a AtomicBool,
+    on_event: &'a dyn Fn(HostEvent),
+    began: Instant,
+    peer: SocketAddr,
+    watch: Arc<Watch>,
+}
+
+/// What a sender wants to send.
+struct Offer {
+    id: [u8; 16],
+    manifest: Vec<u8>,
+    suites: Vec<Suite>,
+    datagram_bytes_max: u32,
+}
+
+/// What was agreed on.
+struct Agreed {
+    writing: Writing,
+    files: u64,
+    bytes: u64,
+    held_bytes: u64,
+    inflow: Inflow,
+}
+
+impl<'a> Visit<'a> {
+    pub(super) fn new(
+        config: &'a HostConfig,
+        stop: &'a AtomicBool,
+        on_event: &'a dyn Fn(HostEvent),
+        guest: &Guest,
+    ) -> Self {
+        let peer = guest.channel.peer();
+        Self { config, stop, on_event, began: Instant::now(), peer, watch: Arc::default() }
+    }
+
+    pub(super) fn run(&self, guest: Guest) -> Result<Summary, SessionError> {
+        let Guest { mut channel, software, .. } = guest;
+        self.tell(Event::Connected { peer: self.peer, software });
+        let ended = self.converse(&mut channel);
+        match ended.as_ref().err().map(SessionError::told) {
+            Some(Some((reason, text))) => channel.refuse(reason, &text),
+            _ => channel.close(),
+        }
+        ended
+    }
+
+    fn tell(&self, event: Event) {
+        (self.on_event)(HostEvent::Transfer(event));
+    }
+
+    fn converse(&self, channel: &mut Channel) -> Result<Summary, SessionError> {
+        let offer = self.offer(channel)?;
+        let Agreed { writing, files, bytes, held_bytes, inflow } = self.agree(channel, offer)?;
+        self.tell(Event::Begun { files, bytes, held_bytes });
+        let begun = Instant::now();
+        let received = self.receive(channel, inflow, bytes);
+        let destination = writing.close();
+        let (digests, destination) = match (received, destination) {
+            (Ok(digests), Some(destination)) => (digests, destination),
+            (received, destination) => {
+                // The flow made durable what came, unless it was a file that failed: what can be kept then is kept all the same.
+                let _ = destination.map(|mut destination| destination.sync());
+                return Err(received.err().unwrap_or_else(SessionError::broken));
+            }
+        };
+        let lasted = begun.elapsed();
+        self.tell(Event::Verifying);
+        let finishing = spawn("files", move || Ok(destination.give_names(&digests)?))?;
+        // Where the sender went meanwhile, it comes again, and the journal knows that all is there.
+        let placed = meanwhile(channel, finishing)?;
+        if self.is_heard(channel) {
+            // A journal that stays is of no harm: what it says is compared with the files before it is believed.
+            let _ = placed.forget();
+        }
+        let lasted_all = self.began.elapsed();
+        let (peer, seen) = (self.peer, self.seen());
+        Ok(Summary { peer, files, bytes, held_bytes, lasted, lasted_all, seen, limit: None })
+    }
+
+    /// Says that all is done; whether the sender heard, which then ends the connection in order. If it did not, that changes nothing here.
+    fn is_heard(&self, channel: &mut Channel) -> bool {
+        let until = Instant::now() + HEARD_FOR;
+        if channel.send(&Message::Done).is_err() {
+            return false;
+        }
+        while Instant::now() < until && !self.stop.load(Ordering::Relaxed) {
+            match channel.receive(LOOK_EVERY) {
+                Ok(_) => {}
+                Err(error) => return matches!(error, ControlError::Closed),
+            }
+        }
+        false
+    }
+
+    fn offer(&self, channel: &mut Channel) -> Result<Offer, SessionError> {
+        match channel.wait(self.stop).map_err(SessionError::lost)? {
+            Message::Offer { id, manifest, suites, datagram_bytes_max } => {
+                Ok(Offer { id, manifest, suites, datagram_bytes_max })
+            }
+            other => Err(SessionError::Protocol(format!("{} is not expected here", name(&other)))),
+        }
+    }
+
+    fn agree(&self, channel: &mut Channel, offer: Offer) -> Result<Agreed, SessionError> {
+        let mut sealed = offer.suites.into_iter().filter(|suite| *suite != Suite::Clear || self.config.clear);
+        let suite = sealed.next().ok_or(SessionError::Unsuited(
+            "datagrams must be sealed here, and the sender offers nothing for that",
+        ))?;
+        let (root, id) = (self.config.directory.clone(), kept_as(channel.peer_fingerprint(), offer.id));
+        let mut config = self.config.destination;
+        config.files_open = config.files_open.min((FILES_OPEN_MAX / self.config.transfers_max.max(1)).max(1));
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let opening = spawn("files", {
+            let is_gone = Arc::clone(&is_gone);
+            move || open(&root, id, &offer.manifest, config, &is_gone)
+        })?;
+        let opened = meanwhile(channel, opening);
+        is_gone.store(true, Ordering::Relaxed);
+        let destination = opened?;
+
+        let (files, bytes) = (destination.manifest().files().count() as u64, destination.manifest().bytes());
+        let held: Vec<Range<u64>> = destination.held().iter().cloned().collect();
+        let held_bytes = ranges_bytes(&held);
+        let socket = self.socket(channel.local())?;
+        let port = socket.local_addr().map_err(SessionError::system("a UDP port"))?.port();
+        let mut transfer = [0; 4];
+        SystemRandom::new().fill(&mut transfer).map_err(|_| ControlError::Random)?;
+        let transfer = u32::from_be_bytes(transfer);
+
+        let secrets = channel.secrets(transfer)?;
+        let sealer = Sealer::new(suite, &secrets.feedback);
+        let datagram = offer.datagram_bytes_max.min(FEEDBACK_DATAGRAM_BYTES) as usize;
+        let feedback_bytes_max = datagram
+            .checked_sub(HEADER_BYTES + sealer.seal_bytes())
+            .filter(|bytes| Feedback::BYTES_MIN <= *bytes)
+            .ok_or(SessionError::Unsuited("the sender does not read datagrams as long as feedback may be"))?;
+        let receiver =
+            Receiver::new(ReceiverConfig { feedback_bytes_max }, bytes, destination.held().clone())
+                .map_err(|error| SessionError::Protocol(error.to_string()))?;
+        let writing = Writing::new(destination);
+        let inflow = Inflow {
+            socket,
+            opener: Opener::new(suite, &secrets.data),
+            sealer,
+            transfer,
+            receiver,
+            sink: Box::new(writing.clone()),
+            from: self.peer.ip(),
+            silence_max: SILENCE_MAX,
+        };
+        let accept = Message::Accept { transfer, port, suite, datagram_bytes_max: DATAGRAM_BYTES_MAX, held };
+        say(channel, &accept)?;
+        Ok(Agreed { writing, files, bytes, held_bytes, inflow })
+    }
+
+    /// At the address that the sender reached, so that what it hears comes from there.
+    fn socket(&self, local: SocketAddr) -> Result<Socket, SessionError> {
+        let mut at = local;
+        at.set_ip(local.ip().to_canonical());
+        let any = || 0..=0;
+        let mut last = io::Error::from(io::ErrorKind::AddrInUse);
+        for port in self.config.udp_ports.clone().unwrap_or_else(any) {
+            at.set_port(port);
+            match Socket::bind(at, FEEDBACK_SOCKET) {
+                Ok(socket) => return Ok(socket),
+                Err(error) => last = error,
+            }
+        }
+        Err(SessionError::system("a UDP port")(last))
+    }
+
+    /// Receives all of it, and what it should be.
+    fn receive(
+        &self,
+        channel: &mut Channel,
+        inflow: Inflow,
+        bytes: u64,
+    ) -> Result<Vec<[u8; 32]>, SessionError> {
+        let watch = Arc::clone(&self.watch);
+        let work = spawn("flow", move || {
+            inflow.run(&watch)?;
+            Ok(())
+        })?;
+        let mut work = Some(work);
+        let told = self.attend(channel, &mut work, bytes);
+        self.watch.stop.store(true, Ordering::Relaxed);
+        if let Some(work) = work {
+            // It makes durable what came; what stopped it is known.
+            let _ = result(work);
+        }
+        told
+    }
+
+    fn attend(
+        &self,
+        channel: &mut Channel,
+        work: &mut Option<JoinHandle<Result<(), SessionError>>>,
+        bytes: u64,
+    ) -> Result<Vec<[u8; 32]>, SessionError> {
+        let (mut digests, mut durable_bytes, mut all_came) = (None, 0, None);
+        let hashing_max = SILENCE_MAX + Duration::from_secs(bytes / HASHED_BYTES_S);
+        let (mut shown, mut said) = (Instant::now(), Instant::now());
+        loop {
+            check_stop(self.stop)?;
+            match channel.receive(LOOK_EVERY).map_err(SessionError::lost)? {
+                Some(Message::Digests(all)) => {
+                    // The sender heard all it needs.
+                    digests = Some(all);
+                    self.watch.stop.store(true, Ordering::Relaxed);
+                }
+                Some(other) => {
+                    return Err(SessionError::Protocol(format!("{} is not expected here", name(&other))));
+                }
+                None => {}
+            }
+            let seen = self.seen();
+            if PROGRESS_EVERY <= shown.elapsed() && work.is_some() {
+                shown = Instant::now();
+                self.tell(Event::Progress(seen));
+            }
+            if DURABLE_EVERY <= said.elapsed() && durable_bytes < seen.durable_bytes {
+                (said, durable_bytes) = (Instant::now(), seen.durable_bytes);
+                say(channel, &Message::Durable(durable_bytes))?;
+            }
+            if work.as_ref().is_some_and(JoinHandle::is_finished)
+                && let Some(ended) = work.take()
+            {
+                match result(ended) {
+                    Err(SessionError::Flow(FlowError::Stopped)) if digests.is_some() => {
+                        let early = "it says what all files are, and they are not all there".into();
+                        return Err(SessionError::Protocol(early));
+                    }
+                    ended => ended?,
+                }
+                all_came = Some(Instant::now());
+            }
+            if all_came.is_some_and(|at: Instant| hashing_max < at.elapsed()) {
+                return Err(SessionError::Protocol("it does not say what all files are".into()));
+            }
+            if work.is_none()
+                && let Some(digests) = digests.take()
+            {
+                return Ok(digests);
+            }
+        }
+    }
+
+    fn seen(&self) -> Seen {
+        *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The name of a transfer's partial files. A sender that shows a certificate has names that no other has. A line is not part of the name:
+/// a receiver that is started again prints another, and the transfer is to go on.
+fn kept_as(peer: Option<Fingerprint>, id: [u8; 16]) -> TransferId {
+    let mut hasher = blake3::Hasher::new_derive_key("barograph-transfer 1 partial files");
+    hasher.update(peer.as_ref().map_or(&[], |peer| &peer.0[..])).update(&id);
+    TransferId(hasher.finalize().as_bytes().first_chunk().copied().unwrap_or_default())
+}
+
+fn open(
+    root: &Path,
+    id: TransferId,
+    manifest: &[u8],
+    config: DestinationConfig,
+    is_gone: &AtomicBool,
+) -> Result<Destination, SessionError> {
+    let until = Instant::now() + BUSY_FOR;
+    loop {
+        let manifest = Manifest::decode(manifest).map_err(FileError::from)?;
+        match Destination::open(root, id, manifest, config) {
+            // The session before this one may be at its end.
+            Err(FileError::Busy(_)) if Instant::now() < until && !is_gone.load(Ordering::Relaxed) => {
+                std::thread::sleep(BUSY_EVERY);
+            }
+            opened => return Ok(opened?),
+        }
+    }
+}
+
+/// Nobody would answer marks of feedback, so it asks for none (§11.2); those of data are seen all the same.
+const FEEDBACK_SOCKET: SocketConfig = SocketConfig { ecn: false, ..SOCKET };
+
+/// Of all transfers together: half of what a process may have at least on Linux (`RLIMIT_NOFILE` of 1024).
+const FILES_OPEN_MAX: usize = 512;
+
+/// The most that UDP carries over IPv6 (RFC 768, RFC 8200 §4.5 without jumbograms): all that is read.
+const DATAGRAM_BYTES_MAX: u32 = 65_527;
+
+/// The control connection tells much earlier whether anyone is there: this is for a sender that pings, and sends nothing.
+const SILENCE_MAX: Duration = Duration::from_secs(600);
+
+/// A sender that is told of the end is gone at once: three retransmissions of TCP (RFC 6298 §2).
+const HEARD_FOR: Duration = Duration::from_secs(10);
+
+/// Bytes a second at which the slowest disks are read: a sender hashes what is here from before, and then says what all is.
+const HASHED_BYTES_S: u64 = 10_000_000;
+
+/// How often a sender is told what is durable: as often as it is made so.
+const DURABLE_EVERY: Duration = Duration::from_secs(1);
+
+/// A sender that was killed is gone as soon as its system says so; until then, what it sent is made durable.
+const BUSY_FOR: Duration = Duration::from_secs(3);
+/// A tenth of what people notice.
+const BUSY_EVERY: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_sender_does_not_reach_the_partial_files_of_another() {
+        let names = [
+            kept_as(None, [1; 16]),
+            kept_as(None, [2; 16]),
+            kept_as(Some(Fingerprint([1; 32])), [1; 16]),
+            kept_as(Some(Fingerprint([2; 32])), [1; 16]),
+        ];
+        for (at, one) in names.iter().enumerate() {
+            assert!(names.iter().skip(at + 1).all(|other| other.0 != one.0));
+        }
+        assert_eq!(kept_as(None, [1; 16]).0, names[0].0);
+    }
+}

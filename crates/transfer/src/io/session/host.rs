@@ -1,0 +1,184 @@
+//! The receiving end: waits for senders.
+
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::Builder;
+use std::time::Duration;
+
+use super::guest::Visit;
+use super::{Event, SOFTWARE, SessionError, Summary};
+use crate::files::DestinationConfig;
+use crate::io::control::{Guest, Listener, ListenerConfig, MANIFEST_BYTES_MAX, Token};
+use crate::io::identity::{Fingerprint, Identity, Line, Trust};
+
+/// What a receiver takes, and from whom.
+#[derive(Debug)]
+pub struct HostConfig {
+    /// TCP.
+    pub at: SocketAddr,
+    /// UDP ports, one for each transfer at once, to be let through a firewall; else any.
+    pub udp_ports: Option<RangeInclusive<u16>>,
+    /// Where files go.
+    pub directory: PathBuf,
+    /// What is taken.
+    pub destination: DestinationConfig,
+    /// Its certificate; else one is made.
+    pub identity: Option<Identity>,
+    /// What its line lets in with; else it is random. Who gives the same identity and token again gets the same line.
+    pub token: Option<Token>,
+    /// Senders without a token, by certificate.
+    pub trust: Option<Trust>,
+    /// Datagrams may be sent unsealed.
+    pub clear: bool,
+    /// Transfers at once.
+    pub transfers_max: usize,
+}
+
+impl HostConfig {
+    /// Takes into a directory all that fits, from who has the line, at any port of all addresses.
+    pub fn new(directory: PathBuf) -> Self {
+        Self {
+            at: SocketAddr::from(([0; 16], 0)),
+            udp_ports: None,
+            directory,
+            destination: DestinationConfig::default(),
+            identity: None,
+            token: None,
+            trust: None,
+            clear: false,
+            transfers_max: 8,
+        }
+    }
+}
+
+/// The receiving end: waits for senders.
+#[derive(Debug)]
+pub struct Host {
+    listener: Listener,
+    fingerprint: Fingerprint,
+    token: Token,
+    config: HostConfig,
+}
+
+/// What happens at a host.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum HostEvent {
+    /// As a sender sees it.
+    Transfer(Event),
+    /// It ended well.
+    Done(Summary),
+    /// It did not; what came is kept for the next try.
+    Failed(SessionError),
+}
+
+impl Host {
+    /// Listens.
+    ///
+    /// # Errors
+    /// The address is not to be had; no certificate can be made, or used.
+    pub fn bind(mut config: HostConfig) -> Result<Self, SessionError> {
+        let identity = match config.identity.take() {
+            Some(identity) => identity,
+            None => Identity::fresh()?,
+        };
+        let token = match config.token {
+            Some(token) => token,
+            None => Token::random()?,
+        };
+        let fingerprint = identity.fingerprint();
+        let listener = Listener::bind(
+            config.at,
+            ListenerConfig {
+                identity,
+                token: Some(token),
+                trust: config.trust.clone(),
+                software: SOFTWARE.into(),
+                manifest_bytes_max: MANIFEST_BYTES_MAX,
+            },
+        )?;
+        Ok(Self { listener, fingerprint, token, config })
+    }
+
+    /// Where it listens.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// A line for a sender that reaches this host by the name or address `host`.
+    pub fn line(&self, host: &str) -> Line {
+        let (fingerprint, token) = (self.fingerprint, self.token);
+        Line { host: host.into(), port: self.local_addr().port(), fingerprint, token }
+    }
+
+    /// Serves until `stop` is set, or, if `once`, until one transfer ended well; then one at once is taken, whatever the configuration says.
+    ///
+    /// `on_event` is called from threads of transfers, each with a number of its own.
+    ///
+    /// # Errors
+    /// It cannot listen any more; transfers that are under way come to their end before.
+    pub fn run(
+        &self,
+        once: bool,
+        stop: &AtomicBool,
+        on_event: &(dyn Fn(u64, HostEvent) + Sync),
+    ) -> Result<(), SessionError> {
+        let transfers_max = if once { 1 } else { self.config.transfers_max };
+        let (under_way, turning, is_over) =
+            (AtomicUsize::new(0), AtomicUsize::new(0), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            let mut number = 0;
+            while !stop.load(Ordering::Relaxed) && !is_over.load(Ordering::Relaxed) {
+                let Some(guest) = self.listener.accept(ACCEPT_FOR)? else { continue };
+                if transfers_max <= under_way.load(Ordering::SeqCst) || is_over.load(Ordering::SeqCst) {
+                    // Who comes in a crowd of a crowd is not even told.
+                    if turning.load(Ordering::Relaxed) < TURNING_MAX {
+                        turning.fetch_add(1, Ordering::Relaxed);
+                        let turning = &turning;
+                        let turned = Builder::new().spawn_scoped(scope, move || {
+                            turn_away(guest, transfers_max);
+                            turning.fetch_sub(1, Ordering::Relaxed);
+                        });
+                        if turned.is_err() {
+                            turning.fetch_sub(1, Ordering::Relaxed);
+                        }
+                    }
+                    continue;
+                }
+                under_way.fetch_add(1, Ordering::Relaxed);
+                let (under_way, is_over, config) = (&under_way, &is_over, &self.config);
+                let visit = move || {
+                    let on_event = &|event| on_event(number, event);
+                    let ended = Visit::new(config, stop, on_event, &guest).run(guest);
+                    // In this order: nobody comes in between.
+                    is_over.fetch_or(once && ended.is_ok(), Ordering::SeqCst);
+                    under_way.fetch_sub(1, Ordering::SeqCst);
+                    on_event(match ended {
+                        Ok(summary) => HostEvent::Done(summary),
+                        Err(error) => HostEvent::Failed(error),
+                    });
+                };
+                if let Err(error) = Builder::new().name("visit".into()).spawn_scoped(scope, visit) {
+                    under_way.fetch_sub(1, Ordering::Relaxed);
+                    on_event(number, HostEvent::Failed(SessionError::system("a thread")(error)));
+                }
+                number += 1;
+            }
+            Ok(())
+        })
+    }
+}
+
+fn turn_away(guest: Guest, transfers_max: usize) {
+    if let Some((reason, text)) = SessionError::Crowded(transfers_max).told() {
+        guest.channel.refuse(reason, &text);
+    }
+}
+
+/// How late a stop is noticed.
+const ACCEPT_FOR: Duration = Duration::from_millis(100);
+
+/// Senders that are told at once that there is no room.
+const TURNING_MAX: usize = 16;

@@ -1,0 +1,354 @@
+//! The sending end.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rangemap::RangeSet;
+use ring::rand::{SecureRandom, SystemRandom};
+
+use super::bottleneck::Tally;
+use super::disk::Reading;
+use super::talk::{LOOK_EVERY, check_stop, name, result, say, spawn};
+use super::{
+    Event, FEEDBACK_DATAGRAM_BYTES, PROGRESS_EVERY, SOCKET, SOFTWARE, SendConfig, SessionError, Summary, To,
+    headers_bytes, ranges_bytes,
+};
+use crate::controller::{self, Config};
+use crate::files::{FileError, Source, TransferId};
+use crate::io::control::{Channel, Connected, Connector, ControlError, Message, Reason};
+use crate::io::flow::{FlowError, Outflow, Watch};
+use crate::io::seal::{Opener, Sealer, Suite};
+use crate::io::socket::Socket;
+use crate::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
+use crate::{Sender, SenderConfig, TooLong};
+
+pub(super) fn send(
+    config: &SendConfig,
+    stop: &AtomicBool,
+    on_event: &mut dyn FnMut(Event),
+) -> Result<Summary, SessionError> {
+    let began = Instant::now();
+    let (mut source, notices) = Source::walk(&config.paths, config.walk)?;
+    notices.into_iter().for_each(|notice| on_event(Event::Notice(notice)));
+    check_stop(stop)?;
+    let manifest = source.manifest().encode();
+    let id = identifier(&manifest);
+    if let Some(memory) = &config.memory {
+        // Without it, files are read twice: it is no reason not to send them.
+        let _ = source.remember(memory, TransferId(id));
+    }
+
+    let Connected { channel, software, manifest_bytes_max } = connect(config, stop)?;
+    on_event(Event::Connected { peer: channel.peer(), software });
+    let (files, bytes) = (source.manifest().files().count() as u64, source.manifest().bytes());
+    let mut outgoing = Outgoing {
+        config,
+        stop,
+        on_event,
+        channel,
+        reading: Reading::new(source),
+        watch: Arc::default(),
+        began,
+        files,
+        bytes,
+    };
+    let ended = outgoing.run(id, manifest, manifest_bytes_max);
+    let forgets = matches!(&ended, Ok(_) | Err(SessionError::Refused { reason: Reason::Digest, .. }));
+    // What is remembered is on the disk when it is dropped here.
+    if let Some(mut source) = outgoing.reading.close()
+        && forgets
+    {
+        // What stays is of no harm: it is compared with the files before it is believed.
+        let _ = source.forget();
+    }
+    match ended.as_ref().err().map(SessionError::told) {
+        Some(Some((reason, text))) => outgoing.channel.refuse(reason, &text),
+        _ => outgoing.channel.close(),
+    }
+    ended
+}
+
+/// The same for the same files, as they are described in a manifest.
+pub(super) fn identifier(manifest: &[u8]) -> [u8; 16] {
+    let digest = blake3::hash(blake3::hash(manifest).as_bytes());
+    digest.as_bytes().first_chunk().copied().unwrap_or_default()
+}
+
+fn connect(config: &SendConfig, stop: &AtomicBool) -> Result<Connected, SessionError> {
+    let (connector, host, port) = match &config.to {
+        To::Line(line) => (Connector::to_line(line, SOFTWARE), &line.host, line.port),
+        To::Host { host, port, trust } => {
+            let (trust, identity) = (trust.clone(), config.identity.clone());
+            (Connector { trust, identity, token: None, software: SOFTWARE.into() }, host, *port)
+        }
+    };
+    Ok(connector.connect(host, port, stop)?)
+}
+
+/// A transfer that is let in.
+struct Outgoing<'a> {
+    config: &'a SendConfig,
+    stop: &'a AtomicBool,
+    on_event: &'a mut dyn FnMut(Event),
+    channel: Channel,
+    reading: Reading,
+    watch: Arc<Watch>,
+    began: Instant,
+    files: u64,
+    bytes: u64,
+}
+
+/// What the receiver answered.
+struct Accepted {
+    transfer: u32,
+    port: u16,
+    suite: Suite,
+    datagram_bytes_max: u32,
+    held: Vec<Range<u64>>,
+}
+
+/// When the flow ended, and what it sent.
+struct Sent {
+    lasted: Duration,
+    digests: Vec<[u8; 32]>,
+}
+
+impl Outgoing<'_> {
+    fn run(
+        &mut self,
+        id: [u8; 16],
+        manifest: Vec<u8>,
+        manifest_bytes_max: u64,
+    ) -> Result<Summary, SessionError> {
+        if manifest_bytes_max < manifest.len() as u64 {
+            let (asked, allowed) = (manifest.len() as u64, manifest_bytes_max);
+            return Err(FileError::Quota { what: "bytes of names and the like", asked, allowed }.into());
+        }
+        let accepted = self.agree(id, manifest)?;
+        let held_bytes = ranges_bytes(&accepted.held);
+        (self.on_event)(Event::Begun { files: self.files, bytes: self.bytes, held_bytes });
+        let port = accepted.port;
+        let flow_over = Arc::new(AtomicBool::new(false));
+        let work = self.start(accepted, Arc::clone(&flow_over))?;
+        let told = self.attend(work, &flow_over, port);
+        // Whatever ended it, nothing goes on behind the caller's back.
+        self.watch.stop.store(true, Ordering::Relaxed);
+        let (lasted, limit) = told?;
+        Ok(Summary {
+            peer: self.channel.peer(),
+            files: self.files,
+            bytes: self.bytes,
+            held_bytes,
+            lasted,
+            lasted_all: self.began.elapsed(),
+            seen: *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner),
+            limit,
+        })
+    }
+
+    fn agree(&mut self, id: [u8; 16], manifest: Vec<u8>) -> Result<Accepted, SessionError> {
+        let suites: Vec<Suite> =
+            self.config.clear.then_some(Suite::Clear).into_iter().chain(Suite::sealed()).collect();
+        let offered = suites.clone();
+        let offer = Message::Offer { id, manifest, suites, datagram_bytes_max: FEEDBACK_DATAGRAM_BYTES };
+        say(&mut self.channel, &offer)?;
+        drop(offer);
+        let accepted = match self.channel.wait(self.stop).map_err(SessionError::lost)? {
+            Message::Accept { transfer, port, suite, datagram_bytes_max, held } => {
+                Accepted { transfer, port, suite, datagram_bytes_max, held }
+            }
+            other => return Err(SessionError::Protocol(format!("{} is not expected here", name(&other)))),
+        };
+        if !offered.contains(&accepted.suite) {
+            return Err(SessionError::Protocol("it chose a seal that was not offered".into()));
+        }
+        if accepted.held.last().is_some_and(|last| self.bytes < last.end) {
+            return Err(SessionError::Protocol("it has what was not offered".into()));
+        }
+        Ok(accepted)
+    }
+
+    /// Begins to send, in other threads.
+    fn start(
+        &mut self,
+        accepted: Accepted,
+        flow_over: Arc<AtomicBool>,
+    ) -> Result<JoinHandle<Result<Sent, SessionError>>, SessionError> {
+        let outflow = self.outflow(&accepted)?;
+        let held = accepted.held;
+        let (reading, watch) = (self.reading.clone(), Arc::clone(&self.watch));
+        let hashing = spawn("hashes", {
+            let (reading, watch) = (reading.clone(), Arc::clone(&watch));
+            move || hash(&reading, &held, &watch.stop)
+        })?;
+        spawn("flow", move || {
+            let began = Instant::now();
+            let sent = outflow.run(&watch).map(drop);
+            let lasted = began.elapsed();
+            flow_over.store(true, Ordering::Relaxed);
+            if sent.is_err() {
+                watch.stop.store(true, Ordering::Relaxed);
+            }
+            let hashed = result(hashing);
+            sent?;
+            hashed?;
+            let digests = digests(&reading, &watch.stop)?;
+            Ok(Sent { lasted, digests })
+        })
+    }
+
+    fn outflow(&mut self, accepted: &Accepted) -> Result<Outflow, SessionError> {
+        let socket = SessionError::system("a UDP socket");
+        let (mut here, mut peer) = (self.channel.local(), self.channel.peer());
+        here.set_port(0);
+        peer.set_port(accepted.port);
+        let mut udp = Socket::bind(here, SOCKET).map_err(&socket)?;
+        udp.connect(peer).map_err(&socket)?;
+        let secrets = self.channel.secrets(accepted.transfer)?;
+        let sealer = Sealer::new(accepted.suite, &secrets.data);
+        let opener = Opener::new(accepted.suite, &secrets.feedback);
+
+        let beside = HEADER_BYTES + DATA_HEAD_BYTES + sealer.seal_bytes();
+        let headers = headers_bytes(peer);
+        let mtu = self.config.mtu.unwrap_or(MTU_MAX).saturating_sub(headers as usize);
+        let datagram =
+            udp.datagram_bytes_max().map_err(&socket)?.min(mtu).min(accepted.datagram_bytes_max as usize);
+        // A packet with a note has to have room for something else, too.
+        let payload_bytes = datagram.checked_sub(beside).filter(|bytes| NOTE_BYTES < *bytes).ok_or(
+            SessionError::Unsuited("the receiver, or the path, takes no datagrams as long as data need"),
+        )?;
+        // It has 16 bits.
+        let payload_bytes = payload_bytes as u32;
+        let overhead_bytes = headers + beside as u32;
+
+        let mut seeds = [0; 16];
+        SystemRandom::new().fill(&mut seeds).map_err(|_| ControlError::Random)?;
+        let (seed, probes) = seeds.split_at(8);
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let usual = Config::default();
+        let controller = self.config.controller.controller(Config {
+            rate_bytes_s: self.config.rate_bytes_s.unwrap_or(usual.rate_bytes_s),
+            packet_bytes: payload_bytes + overhead_bytes,
+            seed: number(probes),
+        });
+        let has_ear = self.config.has_ear;
+        let sender = SenderConfig { payload_bytes, overhead_bytes, seed: number(seed), has_ear };
+        let held: RangeSet<u64> = accepted.held.iter().cloned().collect();
+        let sender = Sender::new(sender, self.bytes, &held, controller)
+            .map_err(|error: TooLong| SessionError::Protocol(error.to_string()))?;
+        Ok(Outflow {
+            socket: udp,
+            sealer,
+            opener,
+            transfer: accepted.transfer,
+            sender,
+            origin: Box::new(self.reading.clone()),
+            silence_max: SILENCE_MAX,
+        })
+    }
+
+    /// Listens to the receiver while the others send, until it is done.
+    fn attend(
+        &mut self,
+        work: JoinHandle<Result<Sent, SessionError>>,
+        flow_over: &AtomicBool,
+        port: u16,
+    ) -> Result<(Duration, Option<super::Bottleneck>), SessionError> {
+        let mut work = Some(work);
+        let mut tally = Tally::new(self.config.controller == controller::Kind::Fixed);
+        let (begun, mut shown, mut lasted) = (Instant::now(), Instant::now(), None);
+        let (mut durable_bytes, mut is_verifying) = (0, false);
+        let told = loop {
+            if let Err(error) = check_stop(self.stop) {
+                break Err(error);
+            }
+            match self.channel.receive(LOOK_EVERY) {
+                Ok(Some(Message::Durable(bytes))) => durable_bytes = bytes.min(self.bytes),
+                Ok(Some(Message::Done)) => break Ok(()),
+                Ok(Some(other)) => {
+                    break Err(SessionError::Protocol(format!("{} is not expected here", name(&other))));
+                }
+                Ok(None) => {}
+                Err(error) => break Err(SessionError::lost(error)),
+            }
+            let is_over = flow_over.load(Ordering::Relaxed);
+            if PROGRESS_EVERY <= shown.elapsed() && !is_verifying {
+                let mut seen = *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner);
+                seen.durable_bytes = durable_bytes;
+                tally.look(&seen, shown.elapsed().as_secs_f64());
+                shown = Instant::now();
+                let is_unheard = seen.rtt.is_none() && 0 < seen.stats.sent_packets;
+                (self.on_event)(Event::Progress(seen));
+                if is_unheard && UNHEARD_MAX < begun.elapsed() {
+                    break Err(FlowError::Silent(UNHEARD_MAX, port).into());
+                }
+            }
+            if work.as_ref().is_some_and(JoinHandle::is_finished)
+                && let Some(ended) = work.take()
+            {
+                match result(ended) {
+                    Ok(sent) => {
+                        lasted = Some(sent.lasted);
+                        let said = say(&mut self.channel, &Message::Digests(sent.digests));
+                        if let Err(error) = said {
+                            break Err(error);
+                        }
+                    }
+                    Err(error) => break Err(error),
+                }
+            }
+            if is_over && !is_verifying && (work.is_some() || lasted.is_some()) {
+                is_verifying = true;
+                (self.on_event)(Event::Verifying);
+            }
+        };
+        self.watch.stop.store(true, Ordering::Relaxed);
+        if let Some(work) = work {
+            // It was stopped, and what stopped it is known.
+            let _ = result(work);
+        }
+        told.map(|()| (lasted.unwrap_or_default(), tally.found()))
+    }
+}
+
+/// Hashes what the receiver has from before, while the flow reads the rest.
+fn hash(reading: &Reading, held: &[Range<u64>], stop: &AtomicBool) -> Result<(), SessionError> {
+    for range in held {
+        let mut at = range.start;
+        while at < range.end {
+            check_stop(stop)?;
+            if reading.is_wanted() {
+                std::thread::sleep(GIVE_WAY);
+                continue;
+            }
+            at = reading.with(|source| source.hash_at(at))?;
+        }
+    }
+    Ok(())
+}
+
+fn digests(reading: &Reading, stop: &AtomicBool) -> Result<Vec<[u8; 32]>, SessionError> {
+    let files: Vec<usize> =
+        reading.with(|source| Ok(source.manifest().files().map(|(entry, _)| entry).collect()))?;
+    let mut digests = Vec::with_capacity(files.len());
+    for entry in files {
+        check_stop(stop)?;
+        digests.push(reading.with(|source| source.digest(entry))?);
+    }
+    Ok(digests)
+}
+
+/// The largest frames of Ethernet that are in common use. The loopback takes 64 KiB, of which each loss would cost as much.
+const MTU_MAX: usize = 9000;
+
+/// A disk at the other end may be slow for so long; whether anyone is there, the control connection knows much earlier.
+const SILENCE_MAX: Duration = Duration::from_secs(120);
+
+/// No answer to the first datagrams for so long, while the control connection lives: UDP does not get through. Five probes (§6.5).
+const UNHEARD_MAX: Duration = Duration::from_secs(15);
+
+/// About what a read takes.
+const GIVE_WAY: Duration = Duration::from_micros(200);

@@ -1,0 +1,76 @@
+//! The control connection while something else goes on.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
+
+use super::SessionError;
+use crate::io::control::{Channel, Message};
+use crate::io::flow::FlowError;
+
+/// How late the end of work in another thread is noticed.
+pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
+
+/// Work in a thread of its own.
+pub(super) fn spawn<T: Send + 'static>(
+    name: &str,
+    work: impl FnOnce() -> Result<T, SessionError> + Send + 'static,
+) -> Result<JoinHandle<Result<T, SessionError>>, SessionError> {
+    Builder::new().name(name.into()).spawn(work).map_err(SessionError::system("a thread"))
+}
+
+/// What work came to; waits for it.
+pub(super) fn result<T>(work: JoinHandle<Result<T, SessionError>>) -> Result<T, SessionError> {
+    work.join().unwrap_or_else(|_| Err(SessionError::broken()))
+}
+
+/// Waits for work, and keeps the other end informed that this one lives. It may say nothing meanwhile.
+///
+/// Work that cannot be interrupted is waited for in any case: what it came to is what counts.
+pub(super) fn meanwhile<T>(
+    channel: &mut Channel,
+    work: JoinHandle<Result<T, SessionError>>,
+) -> Result<T, SessionError> {
+    let mut lost = None;
+    while !work.is_finished() {
+        if lost.is_some() {
+            break;
+        }
+        match channel.receive(LOOK_EVERY) {
+            Ok(None) => {}
+            Ok(Some(message)) => {
+                lost = Some(SessionError::Protocol(format!("{} is not expected here", name(&message))));
+            }
+            Err(error) => lost = Some(SessionError::lost(error)),
+        }
+    }
+    let came = result(work)?;
+    lost.map_or(Ok(came), Err)
+}
+
+/// Says something. Where that cannot be, the other end may have ended it meanwhile: then what it said is why.
+pub(super) fn say(channel: &mut Channel, message: &Message) -> Result<(), SessionError> {
+    channel.send(message).map_err(|error| match channel.receive(Duration::ZERO) {
+        Err(why) => SessionError::lost(why),
+        Ok(_) => SessionError::lost(error),
+    })
+}
+
+pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), SessionError> {
+    if stop.load(Ordering::Relaxed) { Err(FlowError::Stopped.into()) } else { Ok(()) }
+}
+
+/// Of a message, for people.
+pub(super) fn name(message: &Message) -> &'static str {
+    match message {
+        Message::Hello { .. } => "Hello",
+        Message::Welcome { .. } => "Welcome",
+        Message::Offer { .. } => "Offer",
+        Message::Accept { .. } => "Accept",
+        Message::Durable(_) => "Durable",
+        Message::Ping => "Ping",
+        Message::Digests(_) => "Digests",
+        Message::Done => "Done",
+        Message::Refuse { .. } => "Refuse",
+    }
+}

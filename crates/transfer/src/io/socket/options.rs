@@ -1,0 +1,126 @@
+//! How the socket is set up: what must work, and what is only asked for.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+
+use nix::sys::socket::{setsockopt, sockopt};
+use rustix::net::sockopt as options;
+use socket2::{Domain, Protocol, Type};
+
+use super::{Abilities, SocketConfig};
+
+/// Datagrams that the kernel cuts one train into at most: UDP_MAX_SEGMENTS of `linux/udp.h`, which is
+/// twice that in newer kernels; and at 1,200 bytes 54 fill the largest packet of IP.
+const TRAIN_MAX: usize = 64;
+
+/// A bound and non-blocking socket.
+pub(super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result<socket2::Socket> {
+    let socket = socket2::Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP))?;
+    socket.set_nonblocking(true)?;
+    // IPv4's options hold for IPv4-mapped peers of an IPv6 socket; where the system has no IPv4, they are refused.
+    let v4 = dont_fragment_v4(&socket);
+    if at.is_ipv6() {
+        socket.set_only_v6(false)?;
+        options::set_ipv6_mtu_discover(&socket, options::Ipv6PathMtuDiscovery::DO)?;
+    } else {
+        v4?;
+    }
+    if config.ecn {
+        // ECT(0) is 0b10: RFC 3168 §5. What cannot be set leaves the datagrams unmarkable, which is safe.
+        let v4 = options::set_ip_tos(&socket, ECT0);
+        if at.is_ipv6() {
+            options::set_ipv6_tclass(&socket, u32::from(ECT0))?;
+        } else {
+            v4?;
+        }
+    }
+    ask_for_buffers(&socket, config.buffer_bytes)?;
+    socket.bind(&at.into())?;
+    Ok(socket)
+}
+
+/// Asks for what the kernel can tell; what it refuses is not there.
+pub(super) fn abilities(
+    socket: &socket2::Socket,
+    at: SocketAddr,
+    config: SocketConfig,
+) -> io::Result<Abilities> {
+    let marks_v4 = options::set_ip_recvtos(socket, true).is_ok();
+    let has_marks = if at.is_ipv6() { options::set_ipv6_recvtclass(socket, true).is_ok() } else { marks_v4 };
+    // Zero is no segment size: it only tells whether the kernel knows the option.
+    let sends_trains = config.trains && setsockopt(socket, sockopt::UdpGsoSegment, &0).is_ok();
+    Ok(Abilities {
+        train_max: if sends_trains { TRAIN_MAX } else { 1 },
+        // Until it is connected its peers may be of either family.
+        train_bytes_max: V4_BYTES_MAX,
+        receives_trains: config.trains && setsockopt(socket, sockopt::UdpGroSegment, &true).is_ok(),
+        has_drops: setsockopt(socket, sockopt::RxqOvfl, &1).is_ok(),
+        has_marks,
+        has_times: setsockopt(socket, sockopt::ReceiveTimestampns, &true).is_ok(),
+        receive_buffer_bytes: socket.recv_buffer_size()?,
+    })
+}
+
+/// The largest datagram's bytes on the way to a peer, by the kernel's cache of what the path takes.
+pub(super) fn datagram_bytes_max(socket: &socket2::Socket, peer: SocketAddr) -> io::Result<usize> {
+    let (mtu, headers) = match peer.ip().to_canonical() {
+        IpAddr::V4(_) => (options::ip_mtu(socket)?, V4_HEADERS),
+        IpAddr::V6(_) => (options::ipv6_mtu(socket)?, V6_HEADERS),
+    };
+    Ok((mtu as usize).saturating_sub(headers).min(train_bytes_max(peer)))
+}
+
+/// Bytes that a train, or a datagram without it, may have.
+pub(super) fn train_bytes_max(peer: SocketAddr) -> usize {
+    match peer.ip().to_canonical() {
+        IpAddr::V4(_) => V4_BYTES_MAX,
+        IpAddr::V6(_) => V6_BYTES_MAX,
+    }
+}
+
+/// An address as the socket's family spells it: IPv4 on an IPv6 socket is mapped (RFC 4291 §2.5.5.2).
+pub(super) fn spelt(address: SocketAddr, is_v6: bool) -> SocketAddr {
+    match address {
+        SocketAddr::V4(v4) if is_v6 => SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into(),
+        other => other,
+    }
+}
+
+/// The way back: a mapped IPv4 address is one of IPv4, so that peers compare.
+pub(super) fn plain(address: SocketAddrV6) -> SocketAddr {
+    match address.ip().to_ipv4_mapped() {
+        Some(v4) => SocketAddrV4::new(v4, address.port()).into(),
+        None => address.into(),
+    }
+}
+
+/// Never cut on the way, and never larger than the kernel knows the path to take: RFC 8085 §3.2.
+fn dont_fragment_v4(socket: &socket2::Socket) -> io::Result<()> {
+    Ok(options::set_ip_mtu_discover(socket, options::Ipv4PathMtuDiscovery::DO)?)
+}
+
+/// Asks within the system's limit first, and beyond it where the privilege is there (CAP_NET_ADMIN).
+fn ask_for_buffers(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
+    // The kernel takes a C int, and doubles it.
+    let bytes = bytes.min(i32::MAX as usize / 2);
+    socket.set_recv_buffer_size(bytes)?;
+    if socket.recv_buffer_size()? < bytes * 2 {
+        let _ = setsockopt(socket, sockopt::RcvBufForce, &bytes);
+    }
+    socket.set_send_buffer_size(bytes)?;
+    if socket.send_buffer_size()? < bytes * 2 {
+        let _ = setsockopt(socket, sockopt::SndBufForce, &bytes);
+    }
+    Ok(())
+}
+
+/// "ECN-capable transport", the codepoint that RFC 3168 §5 prefers.
+const ECT0: u8 = 0b10;
+/// IPv4's header without options (RFC 791 §3.1) and UDP's (RFC 768).
+const V4_HEADERS: usize = 20 + 8;
+/// IPv6's header (RFC 8200 §3) and UDP's.
+const V6_HEADERS: usize = 40 + 8;
+/// IPv4's total length has 16 bits and counts the header.
+const V4_BYTES_MAX: usize = 65_535 - V4_HEADERS;
+/// IPv6's payload length has 16 bits and does not count the header.
+const V6_BYTES_MAX: usize = 65_535 - 8;

@@ -1,0 +1,245 @@
+//! Sending: trains in one piece where the path takes them, datagrams one by one elsewhere.
+
+#[cfg(test)]
+mod tests;
+
+use std::cell::RefCell;
+use std::io::{self, IoSlice};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use nix::errno::Errno;
+use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, sendmmsg, sendmsg};
+
+use super::{Abilities, Counts, passes};
+
+/// Datagrams of equal length, of which the last may be shorter.
+#[derive(Clone, Copy, Debug)]
+pub struct Train<'a> {
+    /// One after the other.
+    pub bytes: &'a [u8],
+    /// Bytes of each. 0 is as if there was one.
+    pub segment: usize,
+}
+
+/// What sending remembers from call to call.
+#[derive(Debug, Default)]
+pub(super) struct Outbox {
+    /// A train of which a part was sent, and how many bytes.
+    begun: Option<(Mark, usize)>,
+}
+
+impl Outbox {
+    pub(super) fn send(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        trains: &[Train<'_>],
+        to: Option<SocketAddr>,
+        abilities: &mut Abilities,
+        counts: &mut Counts,
+    ) -> io::Result<usize> {
+        let to = to.map(SockaddrStorage::from);
+        let call = |batch: &Batch<'_>| batch.send(socket.as_raw_fd(), to.as_ref());
+        self.send_by(trains, abilities, counts, call)
+    }
+
+    /// As [`Self::send`], by a call that says how many messages it sent.
+    fn send_by(
+        &mut self,
+        trains: &[Train<'_>],
+        abilities: &mut Abilities,
+        counts: &mut Counts,
+        mut call: impl FnMut(&Batch<'_>) -> nix::Result<usize>,
+    ) -> io::Result<usize> {
+        let mut cursor = Cursor { train: 0, offset: self.offset_of(trains) };
+        // Whether this call failed already: errors of earlier datagrams show only once.
+        let mut has_failed = false;
+        // Whether a train was refused, and its first datagram is to show why: for being a train, or for its size.
+        let mut is_alone = false;
+        let ended = loop {
+            let batch = Batch::of(trains, cursor, *abilities, is_alone);
+            if batch.count == 0 {
+                break None;
+            }
+            match call(&batch) {
+                Ok(sent) => {
+                    if is_alone {
+                        abilities.train_max = 1;
+                    }
+                    (has_failed, is_alone) = (false, false);
+                    cursor = cursor.past(trains, batch.bytes_of(sent));
+                }
+                Err(Errno::EINTR) => {}
+                Err(Errno::EAGAIN) => break Some(Errno::EAGAIN),
+                Err(error) if !has_failed => {
+                    has_failed = true;
+                    if passes(error) {
+                        counts.passing(error);
+                    }
+                }
+                Err(error) if batch.segment.is_some() && refuses_trains(error) => {
+                    (has_failed, is_alone) = (false, true);
+                }
+                Err(error) if passes(error) => {
+                    has_failed = false;
+                    counts.passing(error);
+                    counts.lost += batch.datagrams_of_first();
+                    cursor = cursor.past(trains, batch.bytes_of(1));
+                }
+                Err(error) => break Some(error),
+            }
+        };
+        let begun = trains.get(cursor.train).filter(|_| cursor.offset > 0);
+        self.begun = begun.map(|train| (Mark::of(train), cursor.offset));
+        match ended {
+            Some(error) if cursor.train == 0 => Err(error.into()),
+            _ => Ok(cursor.train),
+        }
+    }
+
+    /// Bytes of the first train that went already.
+    fn offset_of(&mut self, trains: &[Train<'_>]) -> usize {
+        match (self.begun.take(), trains.first()) {
+            (Some((mark, offset)), Some(train)) if mark == Mark::of(train) => offset,
+            _ => 0,
+        }
+    }
+}
+
+/// Whether the kernel refuses to cut a train: no checksum offload (EIO), a card or a tunnel that cannot (EOPNOTSUPP), or
+/// a segment that the path does not take (EINVAL, or EMSGSIZE, by the kernel's age): `udp_send_skb` of `net/ipv4/udp.c`.
+fn refuses_trains(error: Errno) -> bool {
+    matches!(error, Errno::EIO | Errno::EINVAL | Errno::EMSGSIZE | Errno::EOPNOTSUPP)
+}
+
+/// Where sending is: what is before it was sent.
+#[derive(Clone, Copy)]
+struct Cursor {
+    train: usize,
+    offset: usize,
+}
+
+impl Cursor {
+    fn rest<'a>(self, trains: &[Train<'a>]) -> Option<&'a [u8]> {
+        trains.get(self.train).and_then(|train| train.bytes.get(self.offset..))
+    }
+
+    /// So many bytes on, and past trains that have no more.
+    fn past(mut self, trains: &[Train<'_>], mut bytes: usize) -> Self {
+        while let Some(rest) = self.rest(trains) {
+            if bytes < rest.len() {
+                self.offset += bytes;
+                break;
+            }
+            bytes -= rest.len();
+            self = Self { train: self.train + 1, offset: 0 };
+        }
+        self
+    }
+}
+
+/// Tells one train from another well enough: sealed datagrams begin with their numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mark {
+    bytes: usize,
+    segment: usize,
+    head: [u8; 32],
+}
+
+impl Mark {
+    fn of(train: &Train<'_>) -> Self {
+        let mut head = [0; 32];
+        head.iter_mut().zip(train.bytes).for_each(|(to, &byte)| *to = byte);
+        Self { bytes: train.bytes.len(), segment: train.segment, head }
+    }
+}
+
+/// The messages of one call.
+struct Batch<'a> {
+    messages: [[IoSlice<'a>; 1]; MESSAGES],
+    count: usize,
+    /// What the kernel cuts them into, if any is to be cut.
+    segment: Option<u16>,
+}
+
+impl<'a> Batch<'a> {
+    fn of(trains: &[Train<'a>], mut cursor: Cursor, abilities: Abilities, alone: bool) -> Self {
+        let mut batch = Self { messages: [[IoSlice::new(&[])]; MESSAGES], count: 0, segment: None };
+        cursor = cursor.past(trains, 0);
+        let most = if alone { 1 } else { MESSAGES };
+        for message in batch.messages.iter_mut().take(most) {
+            let (Some(train), Some(rest)) = (trains.get(cursor.train), cursor.rest(trains)) else { break };
+            let segment = if train.segment == 0 { rest.len() } else { train.segment };
+            let datagrams =
+                if alone { 1 } else { abilities.train_max.min(abilities.train_bytes_max / segment).max(1) };
+            let bytes = segment.saturating_mul(datagrams).min(rest.len());
+            let cut = if bytes > segment { u16::try_from(segment).ok() } else { None };
+            // A datagram on its own is not cut, and so may go along with trains of longer ones.
+            let fits = match (batch.segment, cut) {
+                (before, Some(_)) => batch.count == 0 || before == cut,
+                (Some(before), None) => bytes <= usize::from(before),
+                (None, None) => true,
+            };
+            if !fits {
+                break;
+            }
+            *message = [IoSlice::new(rest.get(..bytes).unwrap_or(rest))];
+            batch.count += 1;
+            batch.segment = batch.segment.or(cut);
+            cursor = cursor.past(trains, bytes);
+        }
+        batch
+    }
+
+    fn messages(&self) -> &[[IoSlice<'a>; 1]] {
+        self.messages.get(..self.count).unwrap_or(&self.messages)
+    }
+
+    fn bytes_of(&self, messages: usize) -> usize {
+        self.messages().iter().take(messages).flatten().map(|slice| slice.len()).sum()
+    }
+
+    fn datagrams_of_first(&self) -> u64 {
+        let segment = self.segment.map_or(usize::MAX, usize::from);
+        self.bytes_of(1).div_ceil(segment) as u64
+    }
+
+    /// How many messages were sent: at least one.
+    fn send(&self, socket: RawFd, to: Option<&SockaddrStorage>) -> nix::Result<usize> {
+        let segment = self.segment.unwrap_or_default();
+        let control = [ControlMessage::UdpGsoSegments(&segment)];
+        let control = if self.segment.is_some() { &control[..] } else { &[] };
+        let Some(to) = to else { return self.send_connected(socket, control) };
+        let [first, ..] = &self.messages;
+        sendmsg(socket, first, control, MsgFlags::MSG_NOSIGNAL, Some(to)).map(|_| 1)
+    }
+
+    fn send_connected(&self, socket: RawFd, control: &[ControlMessage<'_>]) -> nix::Result<usize> {
+        HEADERS.with_borrow_mut(|headers| {
+            let headers = if control.is_empty() { &mut headers.plain } else { &mut headers.cut };
+            sendmmsg(socket, headers, self.messages(), NOWHERE, control, MsgFlags::MSG_NOSIGNAL)
+                .map(Iterator::count)
+        })
+    }
+}
+
+/// What `sendmmsg` writes its messages' headers to. They hold pointers, so they cannot go to another thread along with
+/// the socket; each thread that sends has its own, of 10 KiB, once.
+struct Headers {
+    /// Without control messages: an empty one would be refused.
+    plain: MultiHeaders<()>,
+    /// With the one that says how long segments are.
+    cut: MultiHeaders<()>,
+}
+
+thread_local! {
+    static HEADERS: RefCell<Headers> = RefCell::new(Headers {
+        plain: MultiHeaders::preallocate(MESSAGES, None),
+        cut: MultiHeaders::preallocate(MESSAGES, Some(nix::cmsg_space!(u16))),
+    });
+}
+
+/// Messages of one call: as many as datagrams of a train, so that a train sent one by one is one call as well.
+const MESSAGES: usize = 64;
+/// Each goes where the socket is connected to.
+const NOWHERE: [Option<()>; MESSAGES] = [None; MESSAGES];

@@ -1,0 +1,94 @@
+//! Datagrams of others.
+
+use std::net::UdpSocket;
+
+use barograph_transfer::io::flow::Watch;
+use barograph_transfer::io::seal::{Sealer, Suite};
+use barograph_transfer::wire::{DataHead, Header, Kind};
+
+use crate::world::{Checked, SECRETS, TRANSFER, World, receive};
+
+/// A data packet with wrong bytes.
+fn forged(secret: &[u8; 32], transfer: u32, kind: Kind, number: u64) -> Vec<u8> {
+    let mut sealer = Sealer::new(Suite::fastest(), secret);
+    let mut datagram = Header { kind, transfer, number }.encode().to_vec();
+    DataHead { sent_us: 0, offset: 0, note: None }.encode(&mut datagram);
+    datagram.extend([0xEE; 500 + 16]);
+    assert!(sealer.seal(number, &mut datagram));
+    datagram
+}
+
+#[test]
+fn what_others_send_is_refused_and_counted() {
+    let sink = Checked::default();
+    let mut to = None;
+    let (outflow, inflow) = World::new(2_000_000, &sink).ends(|address| *to.insert(address));
+    let to = to.unwrap();
+    let ours = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let foreign = UdpSocket::bind("127.0.0.2:0").unwrap();
+    // All of it waits in the socket before the flow begins.
+    let whole = forged(&SECRETS[0], TRANSFER, Kind::Data, 3);
+    foreign.send_to(&whole, to).unwrap();
+    let bad = [
+        forged(&[9; 32], TRANSFER, Kind::Data, 0),
+        forged(&SECRETS[1], TRANSFER, Kind::Data, 1),
+        forged(&SECRETS[0], TRANSFER + 1, Kind::Data, 2),
+        forged(&SECRETS[0], TRANSFER, Kind::Feedback, 2),
+        forged(&SECRETS[0], TRANSFER, Kind::Data, 1 << 40),
+        whole[..40].to_vec(),
+        b"GET / HTTP/1.1".to_vec(),
+        Vec::new(),
+    ];
+    bad.iter().for_each(|datagram| assert_eq!(ours.send_to(datagram, to).unwrap(), datagram.len()));
+    let (came, watch) = receive(inflow);
+    outflow.run(&Watch::default()).unwrap_or_else(|error| panic!("{error}"));
+    came.join().unwrap().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(sink.got.lock().unwrap().bytes, 2_000_000);
+    // An empty datagram may be nothing at all.
+    let refused = watch.seen.lock().unwrap().refused_datagrams;
+    assert!((bad.len() as u64..=bad.len() as u64 + 1).contains(&refused), "{refused} refused");
+}
+
+/// A copy of a packet that seems to come from where nothing can be sent to; only who may make packets of any kind can try it.
+#[test]
+fn a_packet_from_no_port_turns_nothing() {
+    let Ok(raw) = socket2::Socket::new(socket2::Domain::IPV4, 3.into(), Some(socket2::Protocol::UDP)) else {
+        println!("SKIPPED: raw sockets are not allowed");
+        return;
+    };
+    let sink = Checked::default();
+    let mut to = None;
+    let (outflow, inflow) = World::new(2_000_000, &sink).ends(|address| *to.insert(address));
+    let to = to.unwrap();
+    let mut sealer = Sealer::new(Suite::fastest(), &SECRETS[0]);
+    let mut datagram = Header { kind: Kind::Data, transfer: TRANSFER, number: 1 << 20 }.encode().to_vec();
+    DataHead { sent_us: 0, offset: 0, note: None }.encode(&mut datagram);
+    datagram.extend([0; 16]);
+    assert!(sealer.seal(1 << 20, &mut datagram));
+    // UDP's header: from port 0, without a checksum (RFC 768).
+    let length = 8 + datagram.len() as u16;
+    let header = [0, to.port(), length, 0].map(u16::to_be_bytes).concat();
+    raw.send_to(&[header, datagram].concat(), &to.into()).unwrap();
+    let (came, watch) = receive(inflow);
+    outflow.run(&Watch::default()).unwrap_or_else(|error| panic!("{error}"));
+    came.join().unwrap().unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(watch.seen.lock().unwrap().refused_datagrams, 1);
+}
+
+#[test]
+fn feedback_of_others_is_refused_and_counted() {
+    let sink = Checked::default();
+    // The only one whom a connected socket hears, and he does not know the secret.
+    let liar = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let (outflow, _inflow) =
+        World { silence_max: std::time::Duration::from_millis(300), ..World::new(2_000_000, &sink) }
+            .ends(|_| liar.local_addr().unwrap());
+    let to = outflow.socket.local_addr().unwrap();
+    for secret in [[9; 32], SECRETS[0]] {
+        liar.send_to(&forged(&secret, TRANSFER, Kind::Feedback, 0), to).unwrap();
+    }
+    let watch = Watch::default();
+    assert!(outflow.run(&watch).is_err(), "nobody answered");
+    let seen = *watch.seen.lock().unwrap();
+    assert_eq!((seen.refused_datagrams, seen.stats.acked_bytes), (2, 0));
+}

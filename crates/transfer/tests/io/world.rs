@@ -1,0 +1,236 @@
+//! Two ends of a flow over loopback, and what may be between them.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_sim::Chance;
+use barograph_transfer::controller::{self, Config};
+use barograph_transfer::io::flow::{FlowError, Inflow, Origin, Outflow, Sink, Watch};
+use barograph_transfer::io::seal::{Opener, Sealer, Suite};
+use barograph_transfer::io::socket::{Socket, SocketConfig};
+use barograph_transfer::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use rangemap::RangeSet;
+
+pub(crate) const TRANSFER: u32 = 7;
+pub(crate) const SECRETS: [[u8; 32]; 2] = [[1; 32], [2; 32]];
+pub(crate) const V4: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
+
+/// An object of which the bytes are known at each place.
+pub(crate) fn byte(at: u64) -> u8 {
+    (at.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56) as u8
+}
+
+/// Reads them.
+pub(crate) struct Known {
+    pub(crate) is_immediate: bool,
+}
+
+impl Origin for Known {
+    fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError> {
+        out.iter_mut().zip(offset..).for_each(|(out, at)| *out = byte(at));
+        Ok(())
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.is_immediate
+    }
+}
+
+/// What a sink got: bytes that are there once, and those that are durable.
+#[derive(Default)]
+pub(crate) struct Got {
+    pub(crate) ranges: RangeSet<u64>,
+    pub(crate) bytes: u64,
+    pub(crate) durable: u64,
+    pub(crate) writes: u64,
+}
+
+/// Checks what it gets.
+#[derive(Clone, Default)]
+pub(crate) struct Checked {
+    pub(crate) got: Arc<Mutex<Got>>,
+    pub(crate) is_immediate: bool,
+}
+
+impl Sink for Checked {
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
+        let wrong = bytes.iter().zip(offset..).position(|(got, at)| *got != byte(at));
+        assert_eq!(wrong, None, "of {} bytes from {offset} on", bytes.len());
+        let mut got = self.got.lock().unwrap();
+        got.ranges.insert(offset..offset + bytes.len() as u64);
+        got.bytes += bytes.len() as u64;
+        got.writes += 1;
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), FlowError> {
+        let mut got = self.got.lock().unwrap();
+        got.durable = got.bytes;
+        Ok(())
+    }
+
+    fn is_immediate(&self) -> bool {
+        self.is_immediate
+    }
+}
+
+/// What a flow is made of.
+pub(crate) struct World {
+    pub(crate) suite: Suite,
+    pub(crate) address: IpAddr,
+    pub(crate) bytes: u64,
+    pub(crate) held: RangeSet<u64>,
+    pub(crate) kind: controller::Kind,
+    pub(crate) silence_max: Duration,
+    pub(crate) origin: Box<dyn Origin>,
+    pub(crate) sink: Box<dyn Sink>,
+}
+
+impl World {
+    pub(crate) fn new(bytes: u64, sink: &Checked) -> Self {
+        Self {
+            suite: Suite::fastest(),
+            address: V4,
+            bytes,
+            held: RangeSet::new(),
+            kind: controller::Kind::DEFAULT,
+            silence_max: Duration::from_secs(20),
+            origin: Box::new(Known { is_immediate: false }),
+            sink: Box::new(sink.clone()),
+        }
+    }
+
+    /// Both ends; the sender sends to `via`, or to the receiver.
+    pub(crate) fn ends(self, via: impl FnOnce(SocketAddr) -> SocketAddr) -> (Outflow, Inflow) {
+        let config = SocketConfig { buffer_bytes: 4 << 20, trains: true, ecn: true };
+        let there = Socket::bind(SocketAddr::new(self.address, 0), config).unwrap();
+        let mut here = Socket::bind(SocketAddr::new(self.address, 0), config).unwrap();
+        here.connect(via(there.local_addr().unwrap())).unwrap();
+        let sealer = Sealer::new(self.suite, &SECRETS[0]);
+        let payload_bytes = 1400 - 28 - sealer.seal_bytes() as u32;
+        let config =
+            SenderConfig { payload_bytes, overhead_bytes: 1428 - payload_bytes, seed: 1, has_ear: true };
+        let controller = self.kind.controller(Config::default());
+        let outflow = Outflow {
+            socket: here,
+            sealer,
+            opener: Opener::new(self.suite, &SECRETS[1]),
+            transfer: TRANSFER,
+            sender: Sender::new(config, self.bytes, &self.held, controller).unwrap(),
+            origin: self.origin,
+            silence_max: self.silence_max,
+        };
+        let receiver = ReceiverConfig { feedback_bytes_max: 1200 };
+        let inflow = Inflow {
+            socket: there,
+            opener: Opener::new(self.suite, &SECRETS[0]),
+            sealer: Sealer::new(self.suite, &SECRETS[1]),
+            transfer: TRANSFER,
+            receiver: Receiver::new(receiver, self.bytes, self.held).unwrap(),
+            sink: self.sink,
+            from: self.address,
+            silence_max: self.silence_max,
+        };
+        (outflow, inflow)
+    }
+}
+
+pub(crate) type Came = JoinHandle<Result<(), FlowError>>;
+
+/// Starts the receiving end.
+pub(crate) fn receive(inflow: Inflow) -> (Came, Arc<Watch>) {
+    let watch = Arc::new(Watch::default());
+    let theirs = Arc::clone(&watch);
+    (std::thread::spawn(move || inflow.run(&theirs).map(|_| ())), watch)
+}
+
+/// How often a relay does what to a datagram.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Harm {
+    pub(crate) lost: f64,
+    pub(crate) held_back: f64,
+    pub(crate) doubled: f64,
+    pub(crate) flipped: f64,
+    pub(crate) cut: f64,
+    /// Bytes above which it swallows datagrams without a word; 0 for none.
+    pub(crate) longest: usize,
+}
+
+/// Between two ends: harms what goes either way.
+pub(crate) struct Relay {
+    pub(crate) address: SocketAddr,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<u64>>,
+}
+
+impl Relay {
+    pub(crate) fn new(to: SocketAddr, harm: Harm, seed: u64) -> Self {
+        let socket = UdpSocket::bind(SocketAddr::new(to.ip(), 0)).unwrap();
+        socket.set_read_timeout(Some(Duration::from_millis(2))).unwrap();
+        let (address, stop) = (socket.local_addr().unwrap(), Arc::new(AtomicBool::new(false)));
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::spawn(move || relay(&socket, to, harm, seed, &stopped));
+        Self { address, stop, thread: Some(thread) }
+    }
+
+    /// How many datagrams were changed or doubled on their way.
+    pub(crate) fn end(mut self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+fn relay(socket: &UdpSocket, to: SocketAddr, harm: Harm, seed: u64, stop: &AtomicBool) -> u64 {
+    let (mut chance, mut buffer, mut back, mut harmed) = (Chance::new(seed, 0), [0; 2048], None, 0);
+    let mut kept: Vec<(usize, Vec<u8>, SocketAddr)> = Vec::new();
+    while !stop.load(Ordering::Relaxed) {
+        let came = socket.recv_from(&mut buffer).ok();
+        // What was held back goes after some others, or when nothing else comes.
+        for (left, bytes, to) in &mut kept {
+            *left = if came.is_none() { 0 } else { left.saturating_sub(1) };
+            if *left == 0 {
+                let _ = socket.send_to(bytes, *to);
+            }
+        }
+        kept.retain(|(left, ..)| *left > 0);
+        let Some((length, from)) = came else { continue };
+        let onward = if from == to {
+            let Some(back) = back else { continue };
+            back
+        } else {
+            back = Some(from);
+            to
+        };
+        let mut bytes = buffer[..length].to_vec();
+        if chance.happens(harm.lost) || (0 < harm.longest && harm.longest < length) {
+            continue;
+        }
+        if chance.happens(harm.flipped) {
+            harmed += 1;
+            bytes[chance.below(length)] ^= 1 << chance.below(8);
+        }
+        if chance.happens(harm.cut) {
+            harmed += 1;
+            bytes.truncate(chance.below(length));
+        }
+        if chance.happens(harm.doubled) {
+            harmed += 1;
+            kept.push((1 + chance.below(50), bytes.clone(), onward));
+        }
+        if chance.happens(harm.held_back) {
+            kept.push((1 + chance.below(20), bytes, onward));
+        } else {
+            let _ = socket.send_to(&bytes, onward);
+        }
+    }
+    harmed
+}

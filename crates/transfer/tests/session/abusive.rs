@@ -1,0 +1,159 @@
+//! Peers that are no good.
+
+use std::fs;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use barograph_transfer::files::{FileError, Source, WalkConfig};
+use barograph_transfer::io::control::{Channel, Connector, ControlError, Message, Reason};
+use barograph_transfer::io::seal::Suite;
+use barograph_transfer::io::{SessionError, To};
+use tempfile::tempdir;
+
+use crate::common::*;
+
+fn connect(served: &Served) -> Channel {
+    let To::Line(line) = served.to() else { panic!("it has a line") };
+    let connector = Connector::to_line(&line, "test");
+    connector.connect(&line.host, line.port, &AtomicBool::new(false)).unwrap().channel
+}
+
+fn offer(manifest: Vec<u8>) -> Message {
+    let id = *blake3::hash(&manifest).as_bytes().first_chunk().unwrap();
+    Message::Offer { id, manifest, suites: vec![Suite::fastest()], datagram_bytes_max: 1200 }
+}
+
+/// Of one file.
+fn manifest(bytes: usize) -> Vec<u8> {
+    let from = tempdir().unwrap();
+    let path = from.path().join("file");
+    fs::write(&path, noise(1, bytes)).unwrap();
+    let (source, _) = Source::walk(&[path], WalkConfig::default()).unwrap();
+    source.manifest().encode()
+}
+
+#[test]
+fn a_digest_that_is_wrong_leaves_nothing_and_can_be_tried_again() {
+    let into = tempdir().unwrap();
+    let served = Served::new(config(into.path()), false);
+    let (stop, manifest) = (AtomicBool::new(false), manifest(0));
+    let mut digest = *blake3::hash(b"").as_bytes();
+    for is_right in [false, true] {
+        digest[0] ^= 1;
+        let digest = if is_right { *blake3::hash(b"").as_bytes() } else { digest };
+        let mut channel = connect(&served);
+        channel.send(&offer(manifest.clone())).unwrap();
+        assert!(matches!(channel.wait(&stop), Ok(Message::Accept { .. })));
+        channel.send(&Message::Digests(vec![digest])).unwrap();
+        match channel.wait(&stop) {
+            Ok(Message::Done) => {
+                assert!(is_right);
+                channel.close();
+            }
+            Err(ControlError::Refused { reason: Reason::Digest, .. }) => assert!(!is_right),
+            other => panic!("{other:?}"),
+        }
+        let ended = served.ended();
+        assert_eq!(ended.is_ok(), is_right, "{ended:?}");
+        assert_eq!(into.path().join("file").exists(), is_right);
+    }
+}
+
+#[test]
+fn who_reads_datagrams_that_are_too_short_is_refused() {
+    let into = tempdir().unwrap();
+    let served = Served::new(config(into.path()), false);
+    // Header, the longest feedback of one run, seal: 118.
+    for (bytes, is_taken) in [(1, false), (117, false), (118, true)] {
+        let mut channel = connect(&served);
+        let Message::Offer { id, manifest, suites, .. } = offer(manifest(1000)) else { panic!() };
+        channel.send(&Message::Offer { id, manifest, suites, datagram_bytes_max: bytes }).unwrap();
+        match channel.wait(&AtomicBool::new(false)) {
+            Ok(Message::Accept { .. }) => assert!(is_taken),
+            Err(ControlError::Refused { reason: Reason::Protocol, .. }) => assert!(!is_taken),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn who_vanishes_before_it_hears_that_all_is_there_is_told_when_it_comes_again() {
+    let into = tempdir().unwrap();
+    let served = Served::new(config(into.path()), false);
+    let (stop, manifest) = (AtomicBool::new(false), manifest(0));
+    let file = into.path().join("file");
+    let digests = Message::Digests(vec![*blake3::hash(b"").as_bytes()]);
+    let entries = || fs::read_dir(into.path()).unwrap().count();
+    let begin = || {
+        let mut channel = connect(&served);
+        channel.send(&offer(manifest.clone())).unwrap();
+        assert!(matches!(channel.wait(&stop), Ok(Message::Accept { .. })));
+        channel.send(&digests).unwrap();
+        channel
+    };
+    // It dies without a word, once the file is there: whether before or after Done was said.
+    let dying = begin();
+    let mut looks = 0..PATIENCE.as_millis();
+    while !file.exists() && looks.next().is_some() {
+        std::thread::park_timeout(Duration::from_millis(1));
+    }
+    drop(dying);
+    let _ = served.ended();
+    assert_eq!((file.exists(), entries()), (true, 2), "the file, and what is known of it");
+
+    for is_there in [true, false] {
+        if !is_there {
+            fs::remove_file(&file).unwrap();
+        }
+        let mut channel = begin();
+        assert!(matches!(channel.wait(&stop), Ok(Message::Done)));
+        channel.close();
+        served.ended().unwrap();
+        assert_eq!((file.exists(), entries()), (true, 1), "the file alone");
+    }
+}
+
+#[test]
+fn digests_before_the_bytes_are_refused() {
+    let into = tempdir().unwrap();
+    let served = Served::new(config(into.path()), false);
+    let mut channel = connect(&served);
+    channel.send(&offer(manifest(5000))).unwrap();
+    let stop = AtomicBool::new(false);
+    assert!(matches!(channel.wait(&stop), Ok(Message::Accept { .. })));
+    channel.send(&Message::Digests(vec![[0; 32]])).unwrap();
+    let told = channel.wait(&stop);
+    assert!(matches!(&told, Err(ControlError::Refused { reason: Reason::Protocol, .. })), "{told:?}");
+    assert!(matches!(served.ended(), Err(SessionError::Protocol(_))));
+}
+
+#[test]
+fn what_is_no_manifest_is_refused() {
+    let into = tempdir().unwrap();
+    let served = Served::new(config(into.path()), false);
+    let mut cut = manifest(5000);
+    cut.pop();
+    let mut channel = connect(&served);
+    channel.send(&offer(cut)).unwrap();
+    let told = channel.wait(&AtomicBool::new(false));
+    assert!(matches!(&told, Err(ControlError::Refused { reason: Reason::Protocol, .. })), "{told:?}");
+    assert!(matches!(served.ended(), Err(SessionError::File(FileError::Manifest(_)))));
+}
+
+#[test]
+fn a_sender_that_vanishes_or_falls_silent_is_not_waited_for() {
+    let into = tempdir().unwrap();
+    let served = Served::new(config(into.path()), false);
+    let mut gone = connect(&served);
+    gone.send(&offer(manifest(5000))).unwrap();
+    assert!(matches!(gone.wait(&AtomicBool::new(false)), Ok(Message::Accept { .. })));
+    drop(gone);
+    assert!(matches!(served.ended(), Err(SessionError::Lost(_))));
+
+    // It neither reads nor pings; the host gives up on it, after some 26 s, and has its place free again.
+    let mut silent = connect(&served);
+    silent.send(&offer(manifest(6000))).unwrap();
+    assert!(matches!(silent.wait(&AtomicBool::new(false)), Ok(Message::Accept { .. })));
+    let ended = served.ended();
+    assert!(matches!(&ended, Err(SessionError::Lost(ControlError::Late { .. }))), "{ended:?}");
+}

@@ -1,0 +1,176 @@
+//! Hosts in threads, and trees of files.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use barograph_transfer::io::{
+    Event, Host, HostConfig, HostEvent, SendConfig, SessionError, Summary, To, send,
+};
+
+/// Nothing here takes so long; what does hangs.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A host in a thread.
+pub(crate) struct Served {
+    pub(crate) host: Arc<Host>,
+    pub(crate) stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<Result<(), SessionError>>>,
+    ends: Receiver<Result<Summary, SessionError>>,
+}
+
+pub(crate) fn config(directory: &Path) -> HostConfig {
+    HostConfig { at: SocketAddr::from(([127, 0, 0, 1], 0)), ..HostConfig::new(directory.into()) }
+}
+
+impl Served {
+    pub(crate) fn new(config: HostConfig, once: bool) -> Self {
+        Self::watched(config, once, |_| {})
+    }
+
+    /// `on_event` hears of all transfers.
+    pub(crate) fn watched(
+        config: HostConfig,
+        once: bool,
+        on_event: impl Fn(&Event) + Send + Sync + 'static,
+    ) -> Self {
+        let host = Arc::new(Host::bind(config).unwrap());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (ended, ends) = channel();
+        let thread = std::thread::spawn({
+            let (host, stop) = (Arc::clone(&host), Arc::clone(&stop));
+            move || {
+                host.run(once, &stop, &|_, event| match event {
+                    HostEvent::Transfer(event) => on_event(&event),
+                    HostEvent::Done(summary) => ended.send(Ok(summary)).unwrap(),
+                    HostEvent::Failed(error) => ended.send(Err(error)).unwrap(),
+                    _ => {}
+                })
+            }
+        });
+        Self { host, stop, thread: Some(thread), ends }
+    }
+
+    pub(crate) fn to(&self) -> To {
+        To::Line(self.host.line("127.0.0.1"))
+    }
+
+    /// How the next transfer ended.
+    pub(crate) fn ended(&self) -> Result<Summary, SessionError> {
+        self.ends.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// Its end, which is its own (`once`) or follows from [`Served::stop`].
+    pub(crate) fn join(mut self) {
+        let thread = self.thread.take().unwrap();
+        thread.join().unwrap().unwrap();
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A test that fails has said why.
+            let _ = thread.join();
+        }
+    }
+}
+
+pub(crate) fn to_send(path: &Path, to: To) -> SendConfig {
+    SendConfig::new(vec![path.into()], to)
+}
+
+pub(crate) fn sent(config: SendConfig) -> Result<Summary, SessionError> {
+    send(config, &AtomicBool::new(false), &mut |_| {})
+}
+
+/// Bytes that differ from place to place, the same for each seed.
+pub(crate) fn noise(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    (0..bytes.div_ceil(8)).flat_map(|_| next().to_le_bytes()).take(bytes).collect()
+}
+
+/// What is to be the same at both ends.
+#[derive(PartialEq, Eq)]
+pub(crate) struct Found {
+    kind: char,
+    mode: u32,
+    modified: (i64, i64),
+    contents: Vec<u8>,
+}
+
+/// All that is below a directory: kind, permissions, time and contents of each by its path, times of links apart.
+pub(crate) fn listing(root: &Path) -> BTreeMap<Vec<u8>, Found> {
+    let mut found = BTreeMap::new();
+    let mut open = vec![root.to_path_buf()];
+    while let Some(directory) = open.pop() {
+        for entry in fs::read_dir(&directory).unwrap() {
+            let path = entry.unwrap().path();
+            let metadata = fs::symlink_metadata(&path).unwrap();
+            let (kind, contents) = if metadata.is_dir() {
+                open.push(path.clone());
+                ('d', vec![])
+            } else if metadata.is_symlink() {
+                ('l', fs::read_link(&path).unwrap().as_os_str().as_bytes().to_vec())
+            } else {
+                ('f', fs::read(&path).unwrap())
+            };
+            let name = path.strip_prefix(root).unwrap().as_os_str().as_bytes().to_vec();
+            let (mode, modified) = match kind {
+                'l' => (0, (0, 0)),
+                _ => (metadata.mode() & 0o777, (metadata.mtime(), metadata.mtime_nsec())),
+            };
+            found.insert(name, Found { kind, mode, modified, contents });
+        }
+    }
+    found
+}
+
+/// A tree of all that travels.
+pub(crate) fn tree(root: &Path) {
+    use std::ffi::OsStr;
+    use std::fs::{File, FileTimes, Permissions};
+    use std::io::{Seek, SeekFrom, Write};
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::SystemTime;
+
+    fs::create_dir_all(root.join("deep/er/still")).unwrap();
+    fs::create_dir_all(root.join("empty")).unwrap();
+    fs::write(root.join("nothing"), b"").unwrap();
+    for number in 0..40 {
+        fs::write(root.join(format!("deep/{number}")), noise(number, number as usize * 37)).unwrap();
+    }
+    fs::write(root.join("deep/er/large"), noise(1000, 3 << 20)).unwrap();
+    fs::write(root.join(OsStr::from_bytes(b"latin-1 \xE9t\xE9")), b"\xE9t\xE9").unwrap();
+    fs::write(root.join("ünï\ncode"), "name").unwrap();
+    let mut sparse = File::create(root.join("sparse")).unwrap();
+    sparse.write_all(&noise(1, 5000)).unwrap();
+    sparse.seek(SeekFrom::Start(8 << 20)).unwrap();
+    sparse.write_all(&noise(2, 5000)).unwrap();
+    std::os::unix::fs::symlink("deep/er/large", root.join("link")).unwrap();
+    let script = root.join("deep/script");
+    fs::write(&script, "#!/bin/sh\n").unwrap();
+    fs::set_permissions(&script, Permissions::from_mode(0o750)).unwrap();
+    let then = SystemTime::UNIX_EPOCH + Duration::new(1_000_000_007, 123_456_789);
+    File::options()
+        .write(true)
+        .open(&script)
+        .unwrap()
+        .set_times(FileTimes::new().set_modified(then))
+        .unwrap();
+}

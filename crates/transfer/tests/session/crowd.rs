@@ -1,0 +1,72 @@
+//! Several transfers at once, and many files in one.
+
+use std::fs;
+use std::sync::mpsc::channel;
+
+use barograph_transfer::controller::Kind;
+use barograph_transfer::io::control::Reason;
+use barograph_transfer::io::{Event, HostConfig, SendConfig, SessionError, send};
+use tempfile::tempdir;
+
+use crate::common::*;
+
+#[test]
+fn two_senders_at_once_do_not_mix() {
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let served = Served::new(config(into.path()), false);
+    std::thread::scope(|scope| {
+        for name in ["one", "other"] {
+            let path = from.path().join(name);
+            fs::write(&path, noise(name.len() as u64, 4 << 20)).unwrap();
+            let to = served.to();
+            scope.spawn(move || sent(to_send(&path, to)).unwrap());
+        }
+    });
+    served.ended().unwrap();
+    served.ended().unwrap();
+    assert!(listing(from.path()) == listing(into.path()));
+}
+
+#[test]
+fn the_same_transfer_twice_at_once_is_busy_and_so_is_one_too_many() {
+    for transfers_max in [8, 1] {
+        let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+        let path = from.path().join("file");
+        fs::write(&path, noise(9, 4 << 20)).unwrap();
+        let served = Served::new(HostConfig { transfers_max, ..config(into.path()) }, false);
+        let (begun, begins) = channel();
+        let (stop, to) = (std::sync::atomic::AtomicBool::new(false), served.to());
+        std::thread::scope(|scope| {
+            // At 100 kB/s it lasts until it is stopped.
+            let slowly =
+                SendConfig { controller: Kind::Fixed, rate_bytes_s: Some(1e5), ..to_send(&path, to.clone()) };
+            scope.spawn(|| {
+                send(slowly, &stop, &mut |event| {
+                    if matches!(event, Event::Begun { .. }) {
+                        begun.send(()).unwrap();
+                    }
+                })
+                .unwrap_err()
+            });
+            begins.recv_timeout(PATIENCE).unwrap();
+            let second = sent(to_send(&path, to));
+            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            assert!(matches!(&second, Err(SessionError::Refused { reason: Reason::Busy, .. })), "{second:?}");
+        });
+    }
+}
+
+#[test]
+fn a_thousand_files_arrive() {
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let root = from.path().join("many");
+    for number in 0..1000u64 {
+        let directory = root.join(format!("{}", number % 10));
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join(number.to_string()), noise(number, number as usize)).unwrap();
+    }
+    let served = Served::new(config(into.path()), true);
+    let summary = sent(to_send(&root, served.to())).unwrap();
+    assert_eq!((summary.files, summary.bytes), (1000, 999 * 500));
+    assert!(listing(&root) == listing(&into.path().join("many")));
+}

@@ -1,0 +1,56 @@
+//! A receiver's disk that fills.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use barograph_transfer::io::SessionError;
+use barograph_transfer::io::control::Reason;
+use tempfile::tempdir;
+
+use crate::common::*;
+
+const DISK: &str = "BAROGRAPH_TEST_SMALL_DISK";
+
+#[test]
+fn a_full_disk_is_told_at_both_ends_and_the_transfer_goes_on() {
+    if let Some(disk) = std::env::var_os(DISK) {
+        return on_a_small_disk(Path::new(&disk));
+    }
+    // A file system of its own in a namespace of its own, for ordinary users too.
+    let disk = tempdir().unwrap();
+    let script = "mount -t tmpfs -o size=4m none \"$0\" && exec \"$@\"";
+    let within = |command: &[&std::ffi::OsStr]| {
+        let mut run = Command::new("unshare");
+        run.args(["-rm", "sh", "-c", script]).arg(disk.path()).args(command).env(DISK, disk.path());
+        run.output()
+    };
+    if !within(&["true".as_ref()]).is_ok_and(|output| output.status.success()) {
+        println!("SKIPPED: a disk that fills: no namespace with a file system of its own");
+        return;
+    }
+    let name = "full::a_full_disk_is_told_at_both_ends_and_the_transfer_goes_on";
+    let own = std::env::current_exe().unwrap();
+    let output = within(&[own.as_ref(), "--exact".as_ref(), name.as_ref()]).unwrap();
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && text.contains("1 passed"), "{text}");
+}
+
+fn on_a_small_disk(disk: &Path) {
+    let from = tempdir().unwrap();
+    let path = from.path().join("file");
+    fs::write(&path, noise(1, 3 << 20)).unwrap();
+    let filler = disk.join("filler");
+    fs::write(&filler, noise(2, 2 << 20)).unwrap();
+    let served = Served::new(config(disk), false);
+    let ours = sent(to_send(&path, served.to())).unwrap_err();
+    let SessionError::Refused { reason: Reason::Full, text } = &ours else { panic!("{ours:?}") };
+    assert!(text.contains("file") && text.contains("make some and start the transfer again"), "{text}");
+    let theirs = served.ended().unwrap_err().to_string();
+    assert!(theirs.contains("there is no room for"), "{theirs}");
+
+    fs::remove_file(filler).unwrap();
+    let summary = sent(to_send(&path, served.to())).unwrap();
+    assert!(0 < summary.held_bytes, "{summary:?}");
+    assert!(fs::read(disk.join("file")).unwrap() == fs::read(&path).unwrap());
+}

@@ -1,0 +1,144 @@
+//! Transfers that somebody stops, and that go on.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use barograph_transfer::controller::Kind;
+use barograph_transfer::io::control::Reason;
+use barograph_transfer::io::flow::FlowError;
+use barograph_transfer::io::{Event, SendConfig, SessionError, Summary, To, send};
+use tempfile::tempdir;
+
+use crate::common::*;
+
+const BYTES: usize = 12 << 20;
+
+/// What a session began with, and what it is known to have brought.
+#[derive(Debug, Default)]
+struct Session {
+    held_bytes: u64,
+    acked_bytes: u64,
+}
+
+/// Slowly enough to be seen on the way: 0.6 s or more for all.
+fn slowly(path: &Path, to: To) -> SendConfig {
+    SendConfig { controller: Kind::Fixed, rate_bytes_s: Some(2e7), ..to_send(path, to) }
+}
+
+/// Sends until the receiver has `enough` bytes; then `stop` is set.
+fn send_until(
+    config: SendConfig,
+    enough: u64,
+    stop: &AtomicBool,
+) -> (Session, Result<Summary, SessionError>) {
+    let (mut session, own) = (Session::default(), AtomicBool::new(false));
+    let is_own = std::ptr::eq(stop, &NEVER);
+    let ended = send(config, &own, &mut |event| match event {
+        Event::Begun { held_bytes, .. } => session.held_bytes = held_bytes,
+        Event::Progress(seen) => {
+            session.acked_bytes = seen.stats.acked_bytes;
+            if enough <= seen.held_bytes {
+                (if is_own { &own } else { stop }).store(true, Ordering::Relaxed);
+            }
+        }
+        _ => {}
+    });
+    (session, ended)
+}
+
+static NEVER: AtomicBool = AtomicBool::new(false);
+
+/// At three moments each, in order.
+fn moments(seed: u64) -> Vec<u64> {
+    let mut moments: Vec<u64> =
+        noise(seed, 3).into_iter().map(|byte| u64::from(byte) * BYTES as u64 / 320).collect();
+    moments.sort_unstable();
+    moments
+}
+
+fn check(from: &Path, into: &Path, sessions: &[Session], last: &Summary) {
+    for pair in sessions.windows(2) {
+        assert!(
+            pair[0].held_bytes + pair[0].acked_bytes <= pair[1].held_bytes,
+            "what was acknowledged is not sent again: {sessions:?}"
+        );
+    }
+    let before = sessions.last().unwrap();
+    assert!(before.held_bytes + before.acked_bytes <= last.held_bytes, "{sessions:?} {last:?}");
+    assert!(0 < last.held_bytes, "{sessions:?}");
+    assert_eq!(last.held_bytes + last.seen.stats.acked_bytes, BYTES as u64);
+    assert!(fs::read(from).unwrap() == fs::read(into.join("file")).unwrap());
+    assert_eq!(fs::read_dir(into).unwrap().count(), 1, "nothing else is left");
+}
+
+#[test]
+fn a_sender_that_was_stopped_goes_on() {
+    for seed in 1..=2 {
+        let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+        let path = from.path().join("file");
+        fs::write(&path, noise(seed, BYTES)).unwrap();
+        // Each with a line of its own.
+        let mut sessions = vec![];
+        for enough in moments(seed) {
+            let served = Served::new(config(into.path()), false);
+            let (session, ended) = send_until(slowly(&path, served.to()), enough, &NEVER);
+            assert!(matches!(ended, Err(SessionError::Flow(FlowError::Stopped))), "{ended:?}");
+            let told = served.ended();
+            assert!(matches!(&told, Err(SessionError::Refused { reason: Reason::Stopped, .. })), "{told:?}");
+            sessions.push(session);
+        }
+        let served = Served::new(config(into.path()), true);
+        let last = sent(to_send(&path, served.to())).unwrap();
+        check(&path, into.path(), &sessions, &last);
+    }
+}
+
+#[test]
+fn a_receiver_that_was_stopped_goes_on_with_another_line() {
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let path = from.path().join("file");
+    fs::write(&path, noise(3, BYTES)).unwrap();
+    let mut sessions = vec![];
+    for enough in moments(3) {
+        let served = Served::new(config(into.path()), false);
+        let (session, ended) = send_until(slowly(&path, served.to()), enough, &served.stop);
+        assert!(matches!(&ended, Err(SessionError::Refused { reason: Reason::Stopped, .. })), "{ended:?}");
+        let told = served.ended();
+        assert!(matches!(&told, Err(SessionError::Flow(FlowError::Stopped))), "{told:?}");
+        served.join();
+        sessions.push(session);
+    }
+    let served = Served::new(config(into.path()), true);
+    let last = sent(to_send(&path, served.to())).unwrap();
+    check(&path, into.path(), &sessions, &last);
+}
+
+#[test]
+fn a_sender_hears_what_is_durable_and_remembers_what_it_read() {
+    let (from, into, memory) = (tempdir().unwrap(), tempdir().unwrap(), tempdir().unwrap());
+    let path = from.path().join("file");
+    fs::write(&path, noise(4, BYTES)).unwrap();
+    let memory = memory.path().join("memory");
+    let durable = Arc::new(AtomicU64::new(0));
+    let served = Served::new(config(into.path()), false);
+    let slowly =
+        || SendConfig { rate_bytes_s: Some(6e6), memory: Some(memory.clone()), ..slowly(&path, served.to()) };
+    let stop = AtomicBool::new(false);
+    let ended = send(slowly(), &stop, &mut |event| {
+        if let Event::Progress(seen) = event
+            && 0 < seen.durable_bytes
+        {
+            durable.store(seen.durable_bytes, Ordering::Relaxed);
+            stop.store(true, Ordering::Relaxed);
+        }
+    });
+    assert!(matches!(ended, Err(SessionError::Flow(FlowError::Stopped))), "{ended:?}");
+    assert!(served.ended().is_err());
+    assert!(0 < fs::read_dir(&memory).unwrap().count());
+    let last = sent(slowly()).unwrap();
+    assert!(0 < durable.load(Ordering::Relaxed) && durable.load(Ordering::Relaxed) <= last.held_bytes);
+    assert!(served.ended().is_ok());
+    assert_eq!(fs::read_dir(&memory).unwrap().count(), 0, "it is forgotten once it is of no use");
+}

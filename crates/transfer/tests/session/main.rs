@@ -1,0 +1,12 @@
+//! Transfers of files over loopback, end to end.
+#![cfg(feature = "io")]
+#![allow(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test may fail by panicking")]
+
+mod abusive;
+mod changed;
+mod common;
+mod crowd;
+mod full;
+mod interrupted;
+mod refused;
+mod whole;

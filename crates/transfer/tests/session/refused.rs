@@ -1,0 +1,121 @@
+//! What a host does not take, and what it does.
+
+use std::fs;
+
+use barograph_transfer::files::{DestinationConfig, Notice};
+use barograph_transfer::io::control::{Reason, Token};
+use barograph_transfer::io::identity::{Identity, Trust};
+use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, SessionError, To, send};
+use tempfile::tempdir;
+
+use crate::common::*;
+
+fn reason(error: SessionError) -> (Reason, String) {
+    match error {
+        SessionError::Refused { reason, text } => (reason, text),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn who_has_another_line_sends_nothing() {
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let path = from.path().join("file");
+    fs::write(&path, "secret").unwrap();
+    let served = Served::new(config(into.path()), false);
+    let To::Line(mut line) = served.to() else { panic!("it has a line") };
+    line.token = Token([1; 16]);
+    assert_eq!(reason(sent(to_send(&path, To::Line(line.clone()))).unwrap_err()).0, Reason::NotAllowed);
+    line.fingerprint.0[0] ^= 1;
+    let other = sent(to_send(&path, To::Line(line))).unwrap_err();
+    assert!(matches!(&other, SessionError::Control(_)), "{other:?}");
+    assert_eq!(fs::read_dir(into.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn what_is_there_or_too_much_is_refused_with_a_reason() {
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let path = from.path().join("file");
+    fs::write(&path, noise(1, 5000)).unwrap();
+    fs::write(into.path().join("file"), "mine").unwrap();
+    let served = Served::new(config(into.path()), false);
+    let (why, text) = reason(sent(to_send(&path, served.to())).unwrap_err());
+    assert_eq!(why, Reason::Exists);
+    assert!(text.contains("file\" exists already"), "{text}");
+    assert!(matches!(served.ended(), Err(SessionError::File(_))));
+    assert_eq!(fs::read(into.path().join("file")).unwrap(), b"mine");
+
+    let destination = DestinationConfig { bytes_max: 4999, ..DestinationConfig::default() };
+    let served = Served::new(HostConfig { destination, ..config(into.path()) }, false);
+    let (why, text) = reason(sent(to_send(&path, served.to())).unwrap_err());
+    assert_eq!((why, text.as_str()), (Reason::Quota, "bytes: 5000 asked, 4999 allowed"));
+    assert_eq!(fs::read_dir(into.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn fifos_are_left_out_and_told() {
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let root = from.path().join("tree");
+    fs::create_dir(&root).unwrap();
+    fs::write(root.join("file"), "here").unwrap();
+    let made = std::process::Command::new("mkfifo").arg(root.join("fifo")).status().unwrap();
+    assert!(made.success());
+    let served = Served::new(config(into.path()), true);
+    let mut notices = vec![];
+    send(to_send(&root, served.to()), &false.into(), &mut |event| {
+        if let Event::Notice(notice) = event {
+            notices.push(notice);
+        }
+    })
+    .unwrap();
+    assert!(
+        matches!(&notices[..], [Notice::Special(path, "a FIFO")] if path.ends_with("fifo")),
+        "{notices:?}"
+    );
+    assert_eq!(fs::read_dir(into.path().join("tree")).unwrap().count(), 1);
+}
+
+#[test]
+fn unsealed_datagrams_go_only_where_both_want_them() {
+    for clear in [true, false] {
+        let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+        let path = from.path().join("file");
+        fs::write(&path, noise(2, 1 << 20)).unwrap();
+        let served = Served::new(HostConfig { clear, ..config(into.path()) }, true);
+        sent(SendConfig { clear: true, ..to_send(&path, served.to()) }).unwrap();
+        assert!(fs::read(into.path().join("file")).unwrap() == fs::read(&path).unwrap());
+    }
+}
+
+#[test]
+fn a_sender_with_a_certificate_needs_no_line() {
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let path = from.path().join("file");
+    fs::write(&path, noise(3, 100_000)).unwrap();
+    let (ours, theirs) = (Identity::fresh().unwrap(), Identity::fresh().unwrap());
+    let pin = Trust::Pinned(vec![theirs.fingerprint()]);
+    let trust = Some(Trust::Pinned(vec![ours.fingerprint()]));
+    let served = Served::new(HostConfig { identity: Some(theirs), trust, ..config(into.path()) }, false);
+    let to =
+        || To::Host { host: "127.0.0.1".into(), port: served.host.local_addr().port(), trust: pin.clone() };
+    let stranger = Some(Identity::fresh().unwrap());
+    for identity in [None, stranger] {
+        let error = sent(SendConfig { identity, ..to_send(&path, to()) }).unwrap_err();
+        assert!(matches!(&error, SessionError::Refused { .. } | SessionError::Control(_)), "{error:?}");
+    }
+    sent(SendConfig { identity: Some(ours), ..to_send(&path, to()) }).unwrap();
+    assert!(fs::read(into.path().join("file")).unwrap() == fs::read(&path).unwrap());
+}
+
+#[test]
+fn the_same_identity_and_token_make_the_same_line() {
+    let into = tempdir().unwrap();
+    let identity = Identity::fresh().unwrap();
+    let token = Some(Token([3; 16]));
+    let line = || {
+        let config = HostConfig { identity: Some(identity.clone()), token, ..config(into.path()) };
+        let line = Host::bind(config).unwrap().line("host");
+        (line.fingerprint, line.token)
+    };
+    assert_eq!(line(), line());
+}

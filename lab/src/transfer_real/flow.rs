@@ -1,0 +1,352 @@
+//! Barograph's own flows from memory to memory: an object without end, its two ends in two hosts.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Context as _;
+use barograph_sim::Network;
+use barograph_transfer::controller::{Config, Kind};
+use barograph_transfer::io::flow::{FlowError, Inflow, Outflow, Watch};
+use barograph_transfer::io::seal::{Opener, Sealer, Suite};
+use barograph_transfer::io::socket::{Socket, SocketConfig};
+use barograph_transfer::wire::{DATA_HEAD_BYTES, HEADER_BYTES};
+use barograph_transfer::{Receiver, ReceiverConfig, Sender, SenderConfig};
+use rangemap::RangeSet;
+use serde::{Deserialize, Serialize};
+
+use super::memory::Memory;
+use super::role::{Ready, Role, Worker, input_ends, say};
+use crate::signatures::host::pin;
+
+/// How a flow is sent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Ours {
+    pub(crate) kind: Kind,
+    pub(crate) is_sealed: bool,
+    /// Whether losses are told apart.
+    pub(crate) has_ear: bool,
+    /// Both ends hash what they read and write.
+    pub(crate) is_hashed: bool,
+    /// Of `fixed`, and where `paper` begins (bytes a second, headers included).
+    pub(crate) rate_bytes_s: Option<f64>,
+    pub(crate) seed: u64,
+    /// What the receiver asks for as its buffer (bytes; the kernel counts twice that).
+    pub(crate) receive_buffer: usize,
+    /// Where the two processes are kept; else where the scheduler likes.
+    pub(crate) sender_cpu: Option<usize>,
+    pub(crate) receiver_cpu: Option<usize>,
+}
+
+impl Ours {
+    pub(crate) fn new(kind: Kind) -> Self {
+        Self {
+            kind,
+            is_sealed: true,
+            has_ear: true,
+            is_hashed: false,
+            rate_bytes_s: None,
+            seed: 1,
+            receive_buffer: SOCKET.buffer_bytes,
+            sender_cpu: None,
+            receiver_cpu: None,
+        }
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct SendPlan {
+    to: SocketAddr,
+    kind: String,
+    is_sealed: bool,
+    has_ear: bool,
+    is_hashed: bool,
+    rate_bytes_s: Option<f64>,
+    seed: u64,
+    cpu: Option<usize>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ReceivePlan {
+    at: IpAddr,
+    from: IpAddr,
+    is_sealed: bool,
+    is_hashed: bool,
+    buffer_bytes: usize,
+    cpu: Option<usize>,
+}
+
+/// What the sender says at the end.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct SenderSaid {
+    pub(crate) sent_packets: u64,
+    pub(crate) lost_packets: u64,
+    pub(crate) lost_host: u64,
+    pub(crate) lost_network: u64,
+    pub(crate) lost_unknown: u64,
+    /// CPU time of the loop's thread, and the classifier's part of it (s).
+    pub(crate) cpu_s: f64,
+    pub(crate) classifier_s: f64,
+    /// Smoothed round trips: when (ms since the epoch), and how long (s).
+    pub(crate) rtts: Vec<(u64, f64)>,
+    /// Why it ended before it was told to.
+    pub(crate) failure: Option<String>,
+}
+
+/// What the receiver says at the end.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ReceiverSaid {
+    /// When (ms since the epoch), and bytes of the object written until then.
+    pub(crate) written: Vec<(u64, u64)>,
+    pub(crate) failure: Option<String>,
+}
+
+/// A flow under way.
+pub(crate) struct Flow {
+    sender: Worker,
+    receiver: Worker,
+}
+
+/// What became of it.
+pub(crate) struct Course {
+    pub(crate) sender: SenderSaid,
+    pub(crate) receiver: ReceiverSaid,
+}
+
+impl Flow {
+    /// From A to B.
+    pub(crate) fn start(network: &Network, ours: &Ours) -> anyhow::Result<Self> {
+        Self::prepare(network, ours)?.go(network, ours)
+    }
+
+    /// The receiver alone, so that its host can be made busy before anything comes.
+    pub(crate) fn prepare(network: &Network, ours: &Ours) -> anyhow::Result<Waiting> {
+        let Ours { is_sealed, is_hashed, receive_buffer: buffer_bytes, receiver_cpu: cpu, .. } = *ours;
+        let (at, from) = (IpAddr::V4(network.b.v4()), IpAddr::V4(network.a.v4()));
+        let plan = ReceivePlan { at, from, is_sealed, is_hashed, buffer_bytes, cpu };
+        let receiver = Worker::start(&network.b, &Role::Receive(plan))?;
+        let ready: Ready = receiver.hear()?;
+        Ok(Waiting { receiver, at: SocketAddr::new(at, ready.port) })
+    }
+
+    /// Ends it, and tells what both ends saw.
+    ///
+    /// # Errors
+    /// One of them ended before.
+    pub(crate) fn stop(self) -> anyhow::Result<Course> {
+        let sender: SenderSaid = self.sender.finish().context("the sender")?;
+        let receiver: ReceiverSaid = self.receiver.finish().context("the receiver")?;
+        if let Some(failure) = sender.failure.as_ref().or(receiver.failure.as_ref()) {
+            anyhow::bail!("{failure}");
+        }
+        Ok(Course { sender, receiver })
+    }
+}
+
+/// A receiver that waits for its sender.
+pub(crate) struct Waiting {
+    receiver: Worker,
+    at: SocketAddr,
+}
+
+impl Waiting {
+    pub(crate) fn process_id(&self) -> u32 {
+        self.receiver.process_id()
+    }
+
+    pub(crate) fn go(self, network: &Network, ours: &Ours) -> anyhow::Result<Flow> {
+        let Ours { kind, is_sealed, has_ear, is_hashed, rate_bytes_s, seed, sender_cpu: cpu, .. } = *ours;
+        let kind = kind.name().to_owned();
+        let plan = SendPlan { to: self.at, kind, is_sealed, has_ear, is_hashed, rate_bytes_s, seed, cpu };
+        let sender = Worker::start(&network.a, &Role::Send(plan))?;
+        Ok(Flow { sender, receiver: self.receiver })
+    }
+}
+
+impl Course {
+    /// Goodput between two moments (ms since the epoch), in bit/s.
+    pub(crate) fn bps(&self, from_ms: u64, to_ms: u64) -> f64 {
+        let at = |moment_ms: u64| interpolated(&self.receiver.written, moment_ms);
+        8.0 * (at(to_ms) - at(from_ms)) / (to_ms.saturating_sub(from_ms).max(1) as f64 / 1e3)
+    }
+
+    /// The median of smoothed round trips between two moments, and their 95th percentile (s).
+    pub(crate) fn rtts_s(&self, from_ms: u64, to_ms: u64) -> Option<[f64; 2]> {
+        let within = self.sender.rtts.iter().filter(|(at, _)| (from_ms..to_ms).contains(at));
+        let mut rtts: Vec<f64> = within.map(|(_, rtt)| *rtt).collect();
+        rtts.sort_by(f64::total_cmp);
+        Some([*rtts.get(rtts.len() / 2)?, *rtts.get(rtts.len() * 19 / 20)?])
+    }
+}
+
+/// The bytes at a moment, between samples on the line that joins them.
+fn interpolated(samples: &[(u64, u64)], at_ms: u64) -> f64 {
+    let next = samples.partition_point(|(ms, _)| *ms < at_ms);
+    match (next.checked_sub(1).and_then(|before| samples.get(before)), samples.get(next)) {
+        (Some(&(from, below)), Some(&(to, above))) => {
+            let share = (at_ms - from) as f64 / (to - from).max(1) as f64;
+            below as f64 + share * (above as f64 - below as f64)
+        }
+        (Some(&(_, last)), None) => last as f64,
+        (None, first) => first.map_or(0.0, |&(_, bytes)| bytes as f64),
+    }
+}
+
+/// Milliseconds since the epoch: both processes are on one machine.
+pub(crate) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// The sending process.
+pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
+    if let Some(cpu) = plan.cpu {
+        pin(cpu)?;
+    }
+    let any = if plan.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let mut socket = Socket::bind(any.parse()?, SOCKET)?;
+    socket.connect(plan.to)?;
+    let suite = suite(plan.is_sealed);
+    let sealer = Sealer::new(suite, &DATA);
+    let frame = HEADER_BYTES + DATA_HEAD_BYTES + sealer.seal_bytes();
+    let payload_bytes = socket.datagram_bytes_max()?.checked_sub(frame).context("a tiny path")? as u32;
+    let overhead_bytes = (frame + IP_UDP_BYTES) as u32;
+    let kind: Kind = plan.kind.parse()?;
+    let default = Config::default();
+    let config = Config {
+        rate_bytes_s: plan.rate_bytes_s.unwrap_or(default.rate_bytes_s),
+        packet_bytes: payload_bytes + overhead_bytes,
+        seed: plan.seed,
+    };
+    let sender = Sender::new(
+        SenderConfig { payload_bytes, overhead_bytes, seed: plan.seed, has_ear: plan.has_ear },
+        OBJECT_BYTES,
+        &RangeSet::new(),
+        kind.controller(config),
+    )?;
+    let origin = Box::new(Memory::new(plan.is_hashed));
+    let opener = Opener::new(suite, &FEEDBACK);
+    let outflow = Outflow { socket, sealer, opener, transfer: 1, sender, origin, silence_max: SILENCE_MAX };
+    let watch = Arc::new(Watch::default());
+    let is_over = input_ends();
+    let sampler = thread::spawn({
+        let watch = Arc::clone(&watch);
+        move || {
+            let mut rtts = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                thread::sleep(SAMPLE_EACH);
+                let rtt = watch.seen.lock().ok().and_then(|seen| seen.rtt);
+                rtts.extend(rtt.map(|rtt| (now_ms(), rtt.as_secs_f64())));
+            }
+            watch.stop.store(true, Ordering::Relaxed);
+            rtts
+        }
+    });
+    let ended = outflow.run(&watch).map(drop);
+    let seen = watch.seen.lock().map(|seen| *seen).unwrap_or_default();
+    let failure = failure(ended);
+    if failure.is_some() {
+        // Nobody waits for the sampler then: the input may stay open.
+        return say(&SenderSaid { failure, ..SenderSaid::default() });
+    }
+    say(&SenderSaid {
+        sent_packets: seen.stats.sent_packets,
+        lost_packets: seen.stats.lost_packets,
+        lost_host: seen.stats.lost_host,
+        lost_network: seen.stats.lost_network,
+        lost_unknown: seen.stats.lost_unknown,
+        cpu_s: seen.cpu.as_secs_f64(),
+        classifier_s: seen.cpu_classifier.as_secs_f64(),
+        rtts: sampler.join().unwrap_or_default(),
+        failure,
+    })
+}
+
+/// The receiving process.
+pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
+    if let Some(cpu) = plan.cpu {
+        pin(cpu)?;
+    }
+    let config = SocketConfig { buffer_bytes: plan.buffer_bytes, ..SOCKET };
+    let socket = Socket::bind(SocketAddr::new(plan.at, 0), config)?;
+    let buffer_bytes = socket.abilities().receive_buffer_bytes as u64;
+    // Before the sender is told, so that it meets a receiver that reads.
+    let sink = Memory::new(plan.is_hashed);
+    let count = sink.count();
+    say(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
+    let suite = suite(plan.is_sealed);
+    let inflow = Inflow {
+        socket,
+        opener: Opener::new(suite, &DATA),
+        sealer: Sealer::new(suite, &FEEDBACK),
+        transfer: 1,
+        receiver: Receiver::new(
+            ReceiverConfig { feedback_bytes_max: FEEDBACK_BYTES_MAX },
+            OBJECT_BYTES,
+            RangeSet::new(),
+        )?,
+        sink: Box::new(sink),
+        from: plan.from,
+        silence_max: SILENCE_MAX,
+    };
+    let watch = Arc::new(Watch::default());
+    let is_over = input_ends();
+    let sampler = thread::spawn({
+        let watch = Arc::clone(&watch);
+        move || {
+            let mut written = vec![(now_ms(), 0)];
+            while !is_over.load(Ordering::Relaxed) {
+                thread::sleep(SAMPLE_EACH);
+                written.push((now_ms(), count.load(Ordering::Relaxed)));
+            }
+            watch.stop.store(true, Ordering::Relaxed);
+            written
+        }
+    });
+    // On this thread, whose CPU time the limits of control groups are taken from.
+    let failure = failure(inflow.run(&watch).map(drop));
+    let written = if failure.is_some() { Vec::new() } else { sampler.join().unwrap_or_default() };
+    say(&ReceiverSaid { written, failure })
+}
+
+fn failure(ended: Result<(), FlowError>) -> Option<String> {
+    match ended {
+        Ok(()) | Err(FlowError::Stopped) => None,
+        Err(error) => Some(error.to_string()),
+    }
+}
+
+fn suite(is_sealed: bool) -> Suite {
+    if is_sealed { Suite::fastest() } else { Suite::Clear }
+}
+
+/// They open and seal nothing but this experiment.
+const DATA: [u8; 32] = [1; 32];
+const FEEDBACK: [u8; 32] = [2; 32];
+
+/// More than is sent in a day at 100 Gbit/s.
+const OBJECT_BYTES: u64 = 1 << 51;
+
+const SOCKET: SocketConfig = SocketConfig { buffer_bytes: 8 << 20, trains: true, ecn: true };
+/// Of IPv4 (without options) and UDP.
+const IP_UDP_BYTES: usize = 28;
+/// As many as fit a datagram of 1280 bytes, IPv6's least.
+const FEEDBACK_BYTES_MAX: usize = 1200;
+
+/// A receiver under a quota may be still for long, but not for so long.
+const SILENCE_MAX: Duration = Duration::from_secs(15);
+const SAMPLE_EACH: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_between_samples_lie_on_a_line() {
+        let samples = [(1000, 0), (1100, 100), (1300, 500)];
+        let at = |ms| interpolated(&samples, ms);
+        assert_eq!([at(900), at(1050), at(1100), at(1200), at(2000)], [0.0, 50.0, 100.0, 300.0, 500.0]);
+        assert_eq!(interpolated(&[], 5), 0.0);
+    }
+}

@@ -1,0 +1,273 @@
+//! The limit: one thread that seals trains and sends them with GSO, one that receives them with GRO and opens them, and nothing else.
+//!
+//! Made without the transfer's own sockets, so that what those waste is not taken for the machine's limit.
+
+use std::io::IoSliceMut;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd as _;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use barograph_sim::Network;
+use barograph_transfer::io::seal::{Opener, Sealer, Suite};
+use barograph_transfer::wire::{HEADER_BYTES, Header, Kind, SEAL_BYTES};
+use nix::cmsg_space;
+use nix::errno::Errno;
+use nix::sys::socket::sockopt::{RcvBufForce, SndBufForce, UdpGroSegment, UdpGsoSegment};
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg, setsockopt, sockopt};
+use serde::{Deserialize, Serialize};
+
+use super::role::{Ready, Role, Worker, input_ends, say};
+use crate::signatures::host::{Cpus, pin};
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct SendPlan {
+    to: SocketAddr,
+    is_sealed: bool,
+    /// Bytes of datagrams a second; as fast as it goes without.
+    rate_bytes_s: Option<f64>,
+    milliseconds: u64,
+    cpu: usize,
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct ReceivePlan {
+    at: IpAddr,
+    is_sealed: bool,
+    cpu: usize,
+}
+
+/// What was sent.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Sent {
+    datagrams: u64,
+    seconds: f64,
+}
+
+/// What came.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+struct Came {
+    datagrams: u64,
+    /// What the datagrams carried, without header and seal.
+    bytes: u64,
+    /// Between the first and the last.
+    seconds: f64,
+}
+
+/// The greatest rate without loss, and what it took to find it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Limit {
+    /// Received (bit/s of what datagrams carry) where hardly anything was lost; `None` where something was at every rate.
+    pub(crate) lossless_bps: Option<f64>,
+    /// Received when it was sent as fast as it went, and the share that was lost then.
+    pub(crate) unpaced_bps: f64,
+    pub(crate) unpaced_loss: f64,
+}
+
+/// Searches for it: by halves between what was lossless and what was not.
+pub(crate) fn limit(
+    network: &Network,
+    is_sealed: bool,
+    cpus: Cpus,
+    milliseconds: u64,
+) -> anyhow::Result<Limit> {
+    let at = |rate| trial(network, is_sealed, cpus, milliseconds, rate);
+    let unpaced = at(None)?;
+    let mut limit = Limit {
+        unpaced_bps: unpaced.received_bps,
+        unpaced_loss: unpaced.loss,
+        lossless_bps: (unpaced.loss <= LOSSLESS).then_some(unpaced.received_bps),
+    };
+    let (mut low, mut high) = (0.0, 1.1 * unpaced.offered_bytes_s);
+    // A receiver that a busy machine kept from reading anything says nothing of where to begin.
+    let mut next = unpaced.offered_bytes_s * (1.0 - unpaced.loss).max(0.05);
+    for _ in 0..STEPS {
+        // Twice, for other work of the machine costs a receiver a moment now and then, and that is no limit.
+        let mut trial = at(Some(next))?;
+        if LOSSLESS < trial.loss {
+            trial = at(Some(next))?;
+        }
+        if trial.loss <= LOSSLESS {
+            low = next;
+            limit.lossless_bps = Some(limit.lossless_bps.unwrap_or(0.0).max(trial.received_bps));
+        } else {
+            high = next;
+        }
+        next = (low + high) / 2.0;
+    }
+    Ok(limit)
+}
+
+struct Trial {
+    offered_bytes_s: f64,
+    received_bps: f64,
+    loss: f64,
+}
+
+fn trial(
+    network: &Network,
+    is_sealed: bool,
+    cpus: Cpus,
+    milliseconds: u64,
+    rate_bytes_s: Option<f64>,
+) -> anyhow::Result<Trial> {
+    let at = IpAddr::V4(network.b.v4());
+    let receive = ReceivePlan { at, is_sealed, cpu: cpus.receiver };
+    let receiver = Worker::start(&network.b, &Role::RawReceive(receive))?;
+    let Ready { port, .. } = receiver.hear()?;
+    let to = SocketAddr::new(at, port);
+    let send = SendPlan { to, is_sealed, rate_bytes_s, milliseconds, cpu: cpus.sender };
+    let sent: Sent = Worker::start(&network.a, &Role::RawSend(send))?.hear()?;
+    // What waits in the receiver's buffer is read before it looks whether its input ended.
+    let came: Came = receiver.finish()?;
+    let share = came.datagrams as f64 / sent.datagrams.max(1) as f64;
+    Ok(Trial {
+        offered_bytes_s: sent.datagrams as f64 * SEGMENT_BYTES as f64 / sent.seconds,
+        received_bps: 8.0 * came.bytes as f64 / came.seconds.max(1e-3),
+        loss: (1.0 - share).max(0.0),
+    })
+}
+
+/// The sending process.
+pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
+    pin(plan.cpu)?;
+    let any = if plan.to.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let socket = UdpSocket::bind(any)?;
+    socket.connect(plan.to)?;
+    setsockopt(&socket, SndBufForce, &SEND_BUFFER_BYTES)?;
+    setsockopt(&socket, UdpGsoSegment, &(SEGMENT_BYTES as i32)).context("no UDP_SEGMENT here")?;
+    let mut sealer = Sealer::new(suite(plan.is_sealed), &SECRET);
+    let mut train = vec![7; TRAIN * SEGMENT_BYTES];
+    let each = plan
+        .rate_bytes_s
+        .map(|rate| Duration::from_secs_f64(train.len() as f64 / rate.max(RATE_BYTES_S_MIN)));
+    let began = Instant::now();
+    let (mut number, mut due) = (0, Duration::ZERO);
+    let time = Duration::from_millis(plan.milliseconds);
+    loop {
+        let mut now = began.elapsed();
+        if time <= now {
+            break;
+        }
+        if let Some(each) = each {
+            // What a busy machine missed is not made up for in one go.
+            due = (due + each).max(now.saturating_sub(LATE_MAX));
+            while now < due {
+                std::hint::spin_loop();
+                now = began.elapsed();
+            }
+        }
+        for datagram in train.chunks_exact_mut(SEGMENT_BYTES) {
+            let header = Header { kind: Kind::Data, transfer: 1, number }.encode();
+            if let Some(head) = datagram.first_chunk_mut() {
+                *head = header;
+            }
+            anyhow::ensure!(sealer.seal(number, datagram), "a datagram has no room for its seal");
+            number += 1;
+        }
+        // It blocks while the device has no room.
+        socket.send(&train)?;
+    }
+    say(&Sent { datagrams: number, seconds: began.elapsed().as_secs_f64() })
+}
+
+/// The receiving process.
+pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
+    pin(plan.cpu)?;
+    let socket = UdpSocket::bind((plan.at, 0))?;
+    setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER_BYTES)?;
+    setsockopt(&socket, UdpGroSegment, &true).context("no UDP_GRO here")?;
+    socket.set_read_timeout(Some(QUIET))?;
+    let buffer_bytes = getsockopt(&socket, sockopt::RcvBuf)? as u64;
+    let mut opener = Opener::new(suite(plan.is_sealed), &SECRET);
+    say(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
+    let is_over = input_ends();
+    let mut buffer = vec![0; 65_536];
+    let mut control = cmsg_space!(i32);
+    let (mut came, mut first, mut last) = (Came::default(), None, Instant::now());
+    loop {
+        let mut slices = [IoSliceMut::new(&mut buffer)];
+        let message =
+            match recvmsg::<()>(socket.as_raw_fd(), &mut slices, Some(&mut control), MsgFlags::empty()) {
+                Ok(message) => message,
+                Err(Errno::EAGAIN | Errno::EINTR) if is_over.load(Ordering::Relaxed) => break,
+                Err(Errno::EAGAIN | Errno::EINTR) => continue,
+                Err(error) => return Err(error).context("cannot receive"),
+            };
+        let mut segment = message.bytes;
+        for control in message.cmsgs()? {
+            if let ControlMessageOwned::UdpGroSegments(bytes) = control {
+                segment = usize::try_from(bytes).unwrap_or(segment);
+            }
+        }
+        let len = message.bytes;
+        last = Instant::now();
+        first.get_or_insert(last);
+        for datagram in buffer.get_mut(..len).unwrap_or_default().chunks_mut(segment.max(1)) {
+            if let Some((_, body)) = opener.open(datagram) {
+                came.datagrams += 1;
+                came.bytes += body.len() as u64;
+            }
+        }
+    }
+    came.seconds = first.map_or(0.0, |first| last.duration_since(first).as_secs_f64());
+    say(&came)
+}
+
+fn suite(is_sealed: bool) -> Suite {
+    if is_sealed { Suite::Aes128Gcm } else { Suite::Clear }
+}
+
+/// Opens and seals nothing but this experiment.
+const SECRET: [u8; 32] = [9; 32];
+
+/// What an Ethernet packet of 1500 bytes carries over IPv4 and UDP.
+const SEGMENT_BYTES: usize = 1472;
+
+/// As many as UDP's length allows: 65 507 bytes.
+const TRAIN: usize = 44;
+
+/// As large as any program's that cares.
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+const SEND_BUFFER_BYTES: usize = 4 << 20;
+
+/// When nothing has come for so long after the end, nothing will.
+const QUIET: Duration = Duration::from_millis(50);
+
+/// Some trains at 10 Gbit/s: less than a receive buffer holds.
+const LATE_MAX: Duration = Duration::from_micros(200);
+
+/// A train in six seconds: slower is no rate.
+const RATE_BYTES_S_MIN: f64 = 1e4;
+
+/// A rate that loses less than one in ten thousand counts as lossless: 0.01 % is what the paths with least loss are given.
+const LOSSLESS: f64 = 1e-4;
+
+/// Finds the rate to about a fiftieth of it.
+const STEPS: u32 = 6;
+
+const _: () = assert!(TRAIN * SEGMENT_BYTES <= 65_507 && HEADER_BYTES + SEAL_BYTES < SEGMENT_BYTES);
+
+/// For how long the limit is tried at each rate, where nothing else is said.
+pub(crate) fn step_ms(seconds: u64) -> u64 {
+    (300 * seconds).clamp(300, 3000)
+}
+
+/// What BLAKE3 takes for the object's digest on one thread (bytes a second).
+pub(crate) fn digest_bytes_s() -> f64 {
+    let block = vec![7; 1 << 20];
+    let (mut hasher, began, mut bytes) = (blake3::Hasher::new(), Instant::now(), 0);
+    while began.elapsed() < Duration::from_millis(300) {
+        hasher.update(&block);
+        bytes += block.len() as u64;
+    }
+    std::hint::black_box(hasher.finalize());
+    bytes as f64 / began.elapsed().as_secs_f64()
+}
+
+/// Lets what the last run left behind come to rest.
+pub(crate) fn rest() {
+    thread::sleep(Duration::from_millis(100));
+}
