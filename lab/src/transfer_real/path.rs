@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn highspeeds_equation_is_what_the_issue_says() {
+    fn highspeeds_equation_is_what_rfc_3649_says() {
         let path = Path { mbit_s: 100, rtt_ms: 100, loss: 1e-3, seed: 3 };
         let mbit_s = highspeed_bps(&path) / 1e6;
         assert!((4.0..5.0).contains(&mbit_s), "{mbit_s}");

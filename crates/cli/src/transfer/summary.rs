@@ -118,7 +118,6 @@ mod tests {
             lasted,
             lasted_all: lasted + Duration::from_secs(2),
             seen: Seen { stats, held_bytes: 1_400_000_000, rate_bytes_s: 1e8, ..Seen::default() },
-            limit: None,
         }
     }
 

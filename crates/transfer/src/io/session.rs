@@ -6,7 +6,6 @@
 //! A transfer that ended early goes on when it is started again, at either end: the sender names it by what it sends, the receiver
 //! keeps it by that name and the sender's certificate.
 
-mod bottleneck;
 mod disk;
 mod error;
 mod guest;
@@ -19,7 +18,6 @@ use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-pub use self::bottleneck::Bottleneck;
 pub use self::error::SessionError;
 pub use self::host::{Host, HostConfig, HostEvent};
 use super::flow::Seen;
@@ -132,8 +130,6 @@ pub struct Summary {
     pub lasted_all: Duration,
     /// What the flow saw last: of a sender, losses by cause.
     pub seen: Seen,
-    /// What kept it from being faster for most of the time, as a sender sees it.
-    pub limit: Option<Bottleneck>,
 }
 
 /// Sends; returns when the receiver has verified all. `on_event` is called from this thread.

@@ -105,7 +105,7 @@ impl<'a> Visit<'a> {
         }
         let lasted_all = self.began.elapsed();
         let (peer, seen) = (self.peer, self.seen());
-        Ok(Summary { peer, files, bytes, held_bytes, lasted, lasted_all, seen, limit: None })
+        Ok(Summary { peer, files, bytes, held_bytes, lasted, lasted_all, seen })
     }
 
     /// Says that all is done; whether the sender heard, which then ends the connection in order. If it did not, that changes nothing here.

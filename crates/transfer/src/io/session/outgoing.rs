@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use rangemap::RangeSet;
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::bottleneck::Tally;
 use super::disk::Reading;
 use super::talk::{LOOK_EVERY, check_stop, name, result, say, spawn};
 use super::{
     Event, FEEDBACK_DATAGRAM_BYTES, PROGRESS_EVERY, SOCKET, SOFTWARE, SendConfig, SessionError, Summary, To,
     headers_bytes, ranges_bytes,
 };
-use crate::controller::{self, Config};
+use crate::controller::Config;
 use crate::files::{FileError, Source, TransferId};
 use crate::io::control::{Channel, Connected, Connector, ControlError, Message, Reason};
 use crate::io::flow::{FlowError, Outflow, Watch};
@@ -136,7 +135,7 @@ impl Outgoing<'_> {
         let told = self.attend(work, &flow_over, port);
         // Whatever ended it, nothing goes on behind the caller's back.
         self.watch.stop.store(true, Ordering::Relaxed);
-        let (lasted, limit) = told?;
+        let lasted = told?;
         Ok(Summary {
             peer: self.channel.peer(),
             files: self.files,
@@ -145,7 +144,6 @@ impl Outgoing<'_> {
             lasted,
             lasted_all: self.began.elapsed(),
             seen: *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner),
-            limit,
         })
     }
 
@@ -256,9 +254,8 @@ impl Outgoing<'_> {
         work: JoinHandle<Result<Sent, SessionError>>,
         flow_over: &AtomicBool,
         port: u16,
-    ) -> Result<(Duration, Option<super::Bottleneck>), SessionError> {
+    ) -> Result<Duration, SessionError> {
         let mut work = Some(work);
-        let mut tally = Tally::new(self.config.controller == controller::Kind::Fixed);
         let (begun, mut shown, mut lasted) = (Instant::now(), Instant::now(), None);
         let (mut durable_bytes, mut is_verifying) = (0, false);
         let told = loop {
@@ -278,7 +275,6 @@ impl Outgoing<'_> {
             if PROGRESS_EVERY <= shown.elapsed() && !is_verifying {
                 let mut seen = *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner);
                 seen.durable_bytes = durable_bytes;
-                tally.look(&seen, shown.elapsed().as_secs_f64());
                 shown = Instant::now();
                 let is_unheard = seen.rtt.is_none() && 0 < seen.stats.sent_packets;
                 (self.on_event)(Event::Progress(seen));
@@ -310,7 +306,7 @@ impl Outgoing<'_> {
             // It was stopped, and what stopped it is known.
             let _ = result(work);
         }
-        told.map(|()| (lasted.unwrap_or_default(), tally.found()))
+        told.map(|()| lasted.unwrap_or_default())
     }
 }
 
