@@ -307,7 +307,7 @@ impl Transfers {
             row.there_bytes = summary.bytes;
         });
         if let (Some(target), Some(rate)) = (target, rate)
-            && (MEASURED_MIN <= summary.lasted && rate <= RATE_MAX_BIT_S)
+            && (MEASURED_BYTES_MIN <= fresh && rate <= RATE_MAX_BIT_S)
             && let Some(target) = self.peer(summary.peer).or_else(|| Name::new(target).ok())
         {
             let series = Series { source: self.host.clone(), target, quantity: Quantity::TRANSFER };
@@ -379,5 +379,5 @@ const PLACE_MAX: Duration = Duration::from_secs(8);
 const ENDS: Duration = Duration::from_millis(10);
 /// How often it is looked whether something has come or ended.
 const LOOKS: Duration = Duration::from_millis(100);
-/// Shorter transfers are start-up, and say little of the path: as of tests that are asked for.
-const MEASURED_MIN: Duration = Duration::from_millis(100);
+/// What comes in nine or ten round trips that begin with ten packets and double (RFC 6928): fewer bytes are start-up, and say little of the path.
+const MEASURED_BYTES_MIN: u64 = 10_000_000;
