@@ -13,7 +13,7 @@ pub(crate) mod plan;
 #[cfg(target_os = "linux")]
 mod receiver;
 #[cfg(target_os = "linux")]
-mod sender;
+pub(crate) mod sender;
 #[cfg(target_os = "linux")]
 mod session;
 mod tally;

@@ -6,6 +6,7 @@ mod host;
 mod lies;
 mod path;
 mod run;
+mod stalls;
 mod throughput;
 
 use std::io::Write as _;
@@ -44,10 +45,12 @@ enum Part {
     Contention,
     /// To a receiver that blames its host for everything
     Lies,
+    /// Held while the host is expected to stall
+    Stalls,
 }
 
 impl Part {
-    const ALL: [Self; 4] = [Self::Throughput, Self::Fairness, Self::Contention, Self::Lies];
+    const ALL: [Self; 5] = [Self::Throughput, Self::Fairness, Self::Contention, Self::Lies, Self::Stalls];
 
     fn table(self, setting: Setting) -> anyhow::Result<Table> {
         match self {
@@ -55,6 +58,7 @@ impl Part {
             Self::Fairness => fairness::table(setting),
             Self::Contention => contention::table(setting),
             Self::Lies => lies::table(setting),
+            Self::Stalls => stalls::table(setting),
         }
     }
 }

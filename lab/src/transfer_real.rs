@@ -1,9 +1,17 @@
 //! `lab transfer-real`: transfers between two hosts of this machine, over real sockets, beside what others do on the same links.
 
 #[cfg(target_os = "linux")]
+mod beside;
+#[cfg(target_os = "linux")]
 mod busy;
 #[cfg(target_os = "linux")]
+mod cells;
+#[cfg(target_os = "linux")]
+mod cross;
+#[cfg(target_os = "linux")]
 mod fairness;
+#[cfg(target_os = "linux")]
+mod figures;
 #[cfg(target_os = "linux")]
 mod files;
 #[cfg(target_os = "linux")]
@@ -11,9 +19,15 @@ mod flow;
 #[cfg(target_os = "linux")]
 mod goal;
 #[cfg(target_os = "linux")]
+mod job;
+#[cfg(target_os = "linux")]
 mod line_rate;
 #[cfg(target_os = "linux")]
 mod memory;
+#[cfg(target_os = "linux")]
+mod mover;
+#[cfg(target_os = "linux")]
+mod output;
 #[cfg(target_os = "linux")]
 mod path;
 #[cfg(target_os = "linux")]
@@ -45,9 +59,21 @@ pub(crate) struct Args {
     /// Longer runs, more pairs, and all of the paths.
     #[arg(long)]
     full: bool,
-    /// Only rows of `uncontended` and columns of `network` whose names have one of these in them.
+    /// Only rows of `uncontended`, `files` and `fairness`, and columns of `network` and `cross`, whose names have one of these in them.
     #[arg(long, value_name = "TEXT", value_delimiter = ';')]
     only: Vec<String>,
+    /// Only paths of `network` and `cross` whose names have one of these in them, as `300 Mbit/s` or `100 ms, 0.1 %`.
+    #[arg(long, value_name = "TEXT", value_delimiter = ';')]
+    paths: Vec<String>,
+    /// How many cells of `network`, `cross` and `fairness` may run at once, where the relay carries that many; what is void then is run again alone.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_once)]
+    at_once: usize,
+    /// Only say how long it would take.
+    #[arg(long)]
+    plan: bool,
+    /// Write figures of `network` and `uncontended` there.
+    #[arg(long, value_name = "DIR")]
+    figures: Option<PathBuf>,
     /// What losses, loads and probes are drawn from.
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
@@ -70,7 +96,7 @@ pub(crate) struct Args {
 enum Part {
     /// Alone between two hosts, from memory to memory: the machine's limit, the peers, ours
     Uncontended,
-    /// From disk to disk
+    /// From disk to disk: one file, one to a slow disk, and many small ones, beside the peers that copy files
     Files,
     /// Section 5 of the paper: a fixed rate, with and without the classifier beside the transfer
     LineRate,
@@ -78,20 +104,50 @@ enum Part {
     Busy,
     /// Through bottlenecks with delay and loss: every controller, and the peers
     Network,
+    /// Beside datagrams that come and go, and beside TCP: throughput, and what the others keep
+    Cross,
     /// Beside cubic and bbr, and among four of a kind
     Fairness,
+    /// Section 8 of the paper: to a busy host whose other processor has time to spare
+    Mover,
 }
 
 impl Part {
-    const ALL: [Self; 6] =
-        [Self::Uncontended, Self::Files, Self::LineRate, Self::Busy, Self::Network, Self::Fairness];
+    const ALL: [Self; 8] = [
+        Self::Uncontended,
+        Self::Files,
+        Self::LineRate,
+        Self::Busy,
+        Self::Network,
+        Self::Cross,
+        Self::Fairness,
+        Self::Mover,
+    ];
+}
+
+/// More than the processors of any machine that this was tried on would carry.
+fn at_once(text: &str) -> Result<usize, String> {
+    text.parse().ok().filter(|count| (1..=16).contains(count)).ok_or_else(|| "1 to 16".to_owned())
 }
 
 /// Transfers are measured with Linux's network namespaces.
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
-    let Args { parts: _, seconds: _, full: _, only: _, seed: _, disk: _, program: _, json: _, role: _ } =
-        args;
+    let Args {
+        parts: _,
+        seconds: _,
+        full: _,
+        only: _,
+        paths: _,
+        at_once: _,
+        plan: _,
+        figures: _,
+        seed: _,
+        disk: _,
+        program: _,
+        json: _,
+        role: _,
+    } = args;
     barograph_sim::say_skipped("lab transfer-real needs Linux's network namespaces");
     Ok(())
 }

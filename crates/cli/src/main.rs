@@ -8,15 +8,11 @@ mod peers;
 mod plan;
 mod probe;
 mod record;
-#[cfg(target_os = "linux")]
 mod recv;
-#[cfg(target_os = "linux")]
 mod send;
 mod sites;
 mod target;
-#[cfg(target_os = "linux")]
 mod transfer;
-#[cfg(target_os = "linux")]
 mod transfers;
 mod up;
 mod version;
@@ -70,17 +66,14 @@ enum Verb {
     /// one run, or, with --identity and a port of --listen, for as long as those stay. What comes is kept in a hidden directory of
     /// DIR until it is whole and verified by BLAKE3; nothing that is there is replaced unless --replace is given. An interrupted
     /// transfer goes on when it is sent again, also to another run.
-    #[cfg(target_os = "linux")]
     Recv(Box<recv::Args>),
     /// Send files and directories to a host that receives: fast, sealed, and on where it was when it is interrupted.
     ///
     /// The same command again goes on where it was interrupted, at either end. In a terminal it shows how far it is, how long
     /// it will still take with the interval that holds nine times of ten, and who loses packets: the receiving host's CPU or the
     /// network. At the end every file is verified by BLAKE3 before it gets its name.
-    #[cfg(target_os = "linux")]
     Send(Box<send::Args>),
     /// Have stations send files to each other, and show which they send.
-    #[cfg(target_os = "linux")]
     Transfers(transfers::Args),
     /// Print the version.
     Version(version::Args),
@@ -114,11 +107,8 @@ fn main() -> ExitCode {
         Verb::Sites(args) => sites::run(&args),
         Verb::Best(args) => best::run(&args),
         Verb::Plan(args) => plan::run(&args),
-        #[cfg(target_os = "linux")]
         Verb::Recv(args) => recv::run(&args),
-        #[cfg(target_os = "linux")]
         Verb::Send(args) => send::run(&args),
-        #[cfg(target_os = "linux")]
         Verb::Transfers(args) => transfers::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Completions { shell } => {

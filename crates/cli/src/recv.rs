@@ -1,16 +1,18 @@
 //! `barograph recv`: waits for files, and says how to send them.
 
+use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use barograph_transfer::files::DestinationConfig;
+use barograph_transfer::files::{DestinationConfig, RESERVED_PREFIX};
 use barograph_transfer::io::identity::{Fingerprint, Identity};
 use barograph_transfer::io::session::HostEvent;
 use barograph_transfer::io::{Host, HostConfig};
+use rustix::fs::{Access, access};
 use serde_json::json;
 
 use crate::best::parse_bytes;
@@ -20,6 +22,7 @@ use crate::transfer::course::Mode;
 use crate::transfer::options::{self, IdentityArgs, PORT, parse_fingerprint};
 use crate::transfer::show::Show;
 use crate::transfer::trouble::Trouble;
+use crate::transfer::units::count;
 
 /// Arguments of `barograph recv`.
 #[derive(Debug, clap::Args)]
@@ -121,15 +124,25 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 /// Says how to send: a line for each address by which others may know this host.
 fn invite(args: &Args, host: &Host, fingerprint: &str, show: &Show) {
     let address = host.local_addr();
+    let kept = unfinished(&args.directory);
     let names = args.host.clone().map_or_else(|| plausible(address, &interfaces()), |name| vec![name]);
     let lines: Vec<String> = names.iter().map(|name| host.line(name).to_string()).collect();
     show.tell(|| {
         let directory = args.directory.display().to_string();
         json!({ "event": "listening", "address": address.to_string(), "directory": directory,
-                "fingerprint": fingerprint, "lines": lines })
+                "fingerprint": fingerprint, "lines": lines, "unfinished": kept })
     });
     if args.json {
         return;
+    }
+    if 0 < kept {
+        let them = count(kept, "unfinished transfer", "unfinished transfers");
+        let shown = crate::client::printable(&args.directory.display().to_string());
+        show.say(format_args!(
+            "{shown} keeps {them}, from before or under way in another `barograph recv`: the same `barograph send` goes on with what \
+             was left; where none will, and no other recv uses it, remove {}/{RESERVED_PREFIX}*",
+            quoted(&shown)
+        ));
     }
     let one_of = if lines.len() == 1 { "" } else { " the first of these that reaches this host" };
     show.say(format_args!(
@@ -149,6 +162,18 @@ fn invite(args: &Args, host: &Host, fingerprint: &str, show: &Show) {
     }
 }
 
+/// As a shell takes it for one word, whatever is in it.
+fn quoted(text: &str) -> String {
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// How many transfers were begun here and not finished, those that another `recv` takes right now among them.
+fn unfinished(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let is_one = |name: &OsStr| name.as_encoded_bytes().starts_with(RESERVED_PREFIX.as_bytes());
+    entries.filter(|entry| is_one(&entry.file_name())).count() as u64
+}
+
 /// The one that was given, or one for this run.
 fn identity(args: &Args) -> Result<Identity, String> {
     let given = args.identity.identity(say)?;
@@ -162,7 +187,11 @@ fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
             .map_err(|error| format!("{shown} cannot be made: {}", barograph::input::cause(&error)))?;
     }
     match std::fs::metadata(&args.directory) {
-        Ok(metadata) if metadata.is_dir() => {}
+        // Better told now than to a sender.
+        Ok(metadata) if metadata.is_dir() => access(&args.directory, Access::WRITE_OK | Access::EXEC_OK)
+            .map_err(|error| {
+                format!("{shown} cannot be written to: {}", barograph::input::cause(&error.into()))
+            })?,
         Ok(_) => return Err(format!("{shown} is no directory")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(format!("{shown} does not exist; --create makes it"));
@@ -188,6 +217,7 @@ fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
         trust: args.identity.trust(&args.allow)?,
         clear: args.clear,
         transfers_max: TRANSFERS_MAX,
+        portable: false,
     })
 }
 
@@ -227,6 +257,12 @@ mod tests {
         for bad in ["", "here", "here:1", "127.0.0.1:", ":1", "[::]:65536"] {
             assert!(parse_listen(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn a_shell_takes_what_is_quoted_for_one_word() {
+        assert_eq!(quoted("/a b/$(c)"), "'/a b/$(c)'");
+        assert_eq!(quoted("it's"), r"'it'\''s'");
     }
 
     #[test]

@@ -31,6 +31,10 @@ pub(crate) struct Args {
     /// The line that `barograph recv` prints (brg://…), or HOST[:PORT] with --pin or --authorities
     #[arg(value_name = "LINE|HOST[:PORT]")]
     to: String,
+    /// Another receiver of the same directory, on storage that both share: it gets the rest if the first dies, cannot be reached, or its CPU
+    /// loses packets for long; may be repeated
+    #[arg(long = "or", value_name = "LINE|HOST[:PORT]")]
+    others: Vec<String>,
     /// The receiver's certificate, by its SHA-256 as `barograph recv` says it; may be repeated
     #[arg(long, value_name = "FINGERPRINT", value_parser = parse_fingerprint, conflicts_with = "authorities")]
     pin: Vec<Fingerprint>,
@@ -51,7 +55,7 @@ pub(crate) struct Args {
     /// Bytes of IP packets at most [default: what the route takes]
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u16).range(576..=65_535))]
     mtu: Option<u16>,
-    /// Send symbolic links as links; they are left out otherwise
+    /// Send symbolic links below a PATH as links; they are left out otherwise. A PATH that is one is followed
     #[arg(long)]
     links: bool,
     /// Print one JSON object a line (docs/transfers.md)
@@ -100,7 +104,8 @@ fn config(args: &Args) -> Result<SendConfig, String> {
     Ok(SendConfig {
         paths: args.paths.clone(),
         walk: WalkConfig { links: args.links, ..WalkConfig::default() },
-        to: to(args)?,
+        to: to(args, &args.to)?,
+        others: others(args)?,
         identity: args.identity.identity(say)?,
         controller: args.controller,
         rate_bytes_s: args.rate,
@@ -108,6 +113,7 @@ fn config(args: &Args) -> Result<SendConfig, String> {
         clear: args.clear,
         mtu: args.mtu.map(usize::from),
         memory: memory(),
+        portable: false,
     })
 }
 
@@ -123,18 +129,21 @@ fn memory() -> Option<PathBuf> {
 }
 
 /// The receiver, by its line or by its name and how it is known.
-fn to(args: &Args) -> Result<To, String> {
+fn to(args: &Args, text: &str) -> Result<To, String> {
+    if args.paths.iter().any(|path| path.as_os_str().as_encoded_bytes().starts_with(b"brg://")) {
+        return Err("the line comes last: barograph send PATH… brg://…".into());
+    }
     let trust = args.identity.trust(&args.pin)?;
-    if args.to.contains("://") {
+    if text.contains("://") {
         if trust.is_some() {
             return Err("a line says itself who the receiver is: leave --pin and --authorities out".into());
         }
-        let line = args.to.parse::<Line>();
+        let line = text.parse::<Line>();
         return line
             .map(To::Line)
             .map_err(|error| format!("{error}: copy the whole line that `barograph recv` shows"));
     }
-    let (host, port) = host_and_port(&args.to)?;
+    let (host, port) = host_and_port(text)?;
     let trust = trust.ok_or_else(|| {
         format!(
             "how is {host} to be known? give the line that `barograph recv` prints there, or --pin with the \
@@ -142,6 +151,14 @@ fn to(args: &Args) -> Result<To, String> {
         )
     })?;
     Ok(To::Host { host, port, trust })
+}
+
+/// The receivers that share the storage of the first. A line and a certificate make two different transfers there.
+fn others(args: &Args) -> Result<Vec<To>, String> {
+    if args.others.iter().any(|other| other.contains("://") != args.to.contains("://")) {
+        return Err("with --or, all receivers are given by lines, or all by hosts".into());
+    }
+    args.others.iter().map(|other| to(args, other)).collect()
 }
 
 /// `host`, `host:port`, `address`, `[v6]` or `[v6]:port`.

@@ -180,6 +180,38 @@ impl Network {
     }
 }
 
+impl Network {
+    /// Packets to B that the link dropped so far: what its queue had no room for, and what it was to lose, of all
+    /// that hosts send. Where the kernel carries
+    /// segments of several packets, one of these counts once.
+    ///
+    /// # Errors
+    /// [`Error::Command`] when the kernel does not tell.
+    pub fn dropped(&self) -> Result<u64, Error> {
+        if let Some(report) = self.report() {
+            return Ok(report.forward.lost + report.forward.queue_full);
+        }
+        let namespace = self.switch.as_ref().map_or_else(|| self.a.name(), Namespace::name);
+        let device = if self.switch.is_some() { TO_B } else { DEVICE };
+        system("tc", &["-s", "-n", namespace, "qdisc", "show", "dev", device], "")
+            .map(|text| queue_drops(&text))
+    }
+}
+
+/// Sums up what queues dropped, without that of `htb`, which counts its children's again (`tc -s qdisc`).
+fn queue_drops(text: &str) -> u64 {
+    let mut is_leaf = false;
+    let mut drops = 0;
+    for line in text.lines() {
+        if let Some(kind) = line.strip_prefix("qdisc ") {
+            is_leaf = !kind.starts_with("htb ");
+        } else if let Some((_, told)) = line.split_once("(dropped ").filter(|_| is_leaf) {
+            drops += told.split(',').next().and_then(|count| count.parse::<u64>().ok()).unwrap_or(0);
+        }
+    }
+    drops
+}
+
 impl Host {
     /// The host's IPv4 address.
     pub fn v4(&self) -> Ipv4Addr {

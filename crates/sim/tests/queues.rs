@@ -55,7 +55,11 @@ fn a_switch_loses_its_share_and_what_its_queue_cannot_hold() {
     let network = network_or_skip!(Link::Switch(lossy));
     let (a, b) = pair(&network);
     warm_up(&a, &b);
+    let before = network.dropped().unwrap();
     let received = carried(&a, &b, 1000);
+    let (told, lost) = (network.dropped().unwrap() - before, 1000 - received as u64);
+    // Beside them hosts look for neighbours and routers now and then.
+    assert!((lost..lost + 30).contains(&told), "the switch tells of {told}, {lost} are lost");
     // Four standard deviations.
     assert!((750..=850).contains(&received), "{received} of 1000 with a loss of 0.2");
 

@@ -18,7 +18,6 @@ mod read;
 mod sites;
 mod stream;
 mod targets;
-#[cfg(target_os = "linux")]
 mod transfers;
 mod upgrade;
 
@@ -48,7 +47,6 @@ use crate::recorder::Inbox;
 use crate::seats::Seats;
 use crate::sites::Sites;
 use crate::targets::Targets;
-#[cfg(target_os = "linux")]
 use crate::transfer::Transfers;
 
 pub(crate) use engine::Served;
@@ -75,7 +73,6 @@ pub(crate) struct Shared {
     pub(crate) desk: Desk,
     pub(crate) sites: Arc<Sites>,
     pub(crate) bulk: Arc<Bulk>,
-    #[cfg(target_os = "linux")]
     pub(crate) transfers: Arc<Transfers>,
     pub(crate) token: String,
     pub(crate) responder: Arc<Responder>,
@@ -122,7 +119,6 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/metrics", get(read::metrics)),
         ("/healthz", get(read::health)),
     ];
-    #[cfg(target_os = "linux")]
     routes.extend([
         ("/v1/transfers", get(transfers::list).post(transfers::send).delete(transfers::cancel)),
         ("/v1/transfers/lines", post(transfers::receive)),

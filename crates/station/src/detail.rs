@@ -41,7 +41,6 @@ struct Detail<'a> {
     tcp_info: Option<TcpInfoJson<'a>>,
 }
 
-#[cfg(target_os = "linux")]
 #[derive(Serialize)]
 struct TransferDetail {
     bytes: u64,
@@ -51,7 +50,6 @@ struct TransferDetail {
 }
 
 /// The detail of a transfer's rate: packets that the receiving host lost, and the network.
-#[cfg(target_os = "linux")]
 pub(crate) fn of_transfer(bytes: u64, duration_s: f64, lost_host: u64, lost_network: u64) -> String {
     serde_json::to_string(&TransferDetail { bytes, duration_s, lost_host, lost_network }).unwrap_or_default()
 }

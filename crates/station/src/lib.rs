@@ -20,7 +20,6 @@ pub mod surroundings;
 pub mod target;
 pub mod timetable;
 pub mod tls;
-#[cfg(target_os = "linux")]
 mod transfer;
 
 pub mod hub;

@@ -29,7 +29,6 @@ use crate::sites::{Sites, Standing};
 use crate::target::{Provenance, Secret, Target};
 use crate::targets::{Targets, TargetsError};
 use crate::tls::{self, TlsError};
-#[cfg(target_os = "linux")]
 use crate::transfer::Transfers;
 use crate::{state, surroundings};
 
@@ -224,7 +223,6 @@ impl Station {
             Desk::new(host.clone(), Arc::clone(&board), Arc::clone(&engines.engine), Arc::clone(&bank));
         let mesh = (config.mesh.clone(), config.state.as_path());
         let sites = Sites::new(host.clone(), mesh, Arc::clone(&board), desk.clone(), Arc::clone(&bank));
-        #[cfg(target_os = "linux")]
         let transfers =
             Transfers::new(host.clone(), &config.state, Arc::clone(&bulk), Arc::clone(&board), inbox.clone());
         let (stopping, stopped) = watch::channel(false);
@@ -254,7 +252,6 @@ impl Station {
             desk,
             sites: Arc::new(sites),
             bulk: Arc::clone(&bulk),
-            #[cfg(target_os = "linux")]
             transfers,
             token,
             responder,
@@ -335,7 +332,6 @@ impl Station {
         // First of all, so that peers do not take what stops for what fails.
         self.keeper.stop();
         self.tester.stop();
-        #[cfg(target_os = "linux")]
         self.shared.transfers.stop(deadline);
         let prober = lock(&self.prober).take();
         if let Some(prober) = prober {

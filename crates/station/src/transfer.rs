@@ -3,6 +3,7 @@
 //! A third party asks one station for a line, and another to send to it. The line is good for one transfer into one directory; who has it
 //! can do nothing else, and what the sender may send is in its own configuration.
 
+mod expiry;
 mod log;
 mod places;
 
@@ -15,11 +16,12 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use barograph_forecast::{Name, Outcome, Quantity, Series};
-use barograph_transfer::files::DestinationConfig;
+use barograph_transfer::files::{DestinationConfig, WalkConfig};
 use barograph_transfer::io::identity::Line;
 use barograph_transfer::io::session::{HostEvent, To};
 use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, Summary, send};
 
+use self::expiry::Expiry;
 pub(crate) use self::log::Row;
 use self::log::{Log, Lost, State};
 use crate::bank::{Measured, RATE_MAX_BIT_S};
@@ -100,6 +102,7 @@ impl Transfers {
         let destination = DestinationConfig {
             bytes_max: config.bytes_max,
             replace: config.replace,
+            is_resolved: true,
             ..DestinationConfig::default()
         };
         let id = self.begin(config, "receiver", None)?;
@@ -197,21 +200,15 @@ impl Transfers {
 
     /// The receiving end.
     fn wait(&self, id: &str, host: &Host, stop: &AtomicBool) {
-        // `None` while a sender is at work.
-        let expires = Mutex::new(Some(Instant::now() + WAITS));
+        let expiry = Mutex::new(Expiry::new(Instant::now()));
         let ended = AtomicBool::new(false);
         let held: Mutex<Option<Held>> = Mutex::new(None);
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // A line that nobody uses is no open door for ever.
                 while !ended.load(Ordering::SeqCst) {
-                    let at = *lock(&expires);
-                    if at.is_some_and(|at| at <= Instant::now()) {
-                        let why = format!("nobody came in {} min", WAITS.as_secs() / 60);
-                        lock(&self.log).change(id, |row| {
-                            let before = row.why.take().map(|why| format!("; before: {why}"));
-                            (row.state, row.why) = (State::Expired, Some(why + &before.unwrap_or_default()));
-                        });
+                    if lock(&expiry).is_over(Instant::now()) {
+                        lock(&self.log).change(id, expiry::expire);
                         stop.store(true, Ordering::SeqCst);
                         return;
                     }
@@ -221,7 +218,7 @@ impl Transfers {
             let result = host.run(true, stop, &|_, event| match event {
                 HostEvent::Transfer(event) => {
                     if let Event::Begun { .. } = event {
-                        *lock(&expires) = None;
+                        lock(&expiry).on_begun();
                         *lock(&held) = self.place(stop);
                     }
                     self.heard(id, event);
@@ -230,7 +227,7 @@ impl Transfers {
                 // Its sender may come again.
                 HostEvent::Failed(error) => {
                     *lock(&held) = None;
-                    *lock(&expires) = Some(Instant::now() + WAITS);
+                    lock(&expiry).on_failed(Instant::now());
                     lock(&self.log).change(id, |row| {
                         (row.state, row.why) = (State::Waiting, Some(error.to_string()));
                     });
@@ -249,7 +246,9 @@ impl Transfers {
     fn carry(&self, id: &str, paths: Vec<PathBuf>, to: Line, stop: &AtomicBool) {
         let target = to.host.clone();
         let memory = Some(self.state.join(MEMORY));
-        let config = SendConfig { memory, ..SendConfig::new(paths, To::Line(to)) };
+        // As they were admitted.
+        let walk = WalkConfig { is_resolved: true, ..WalkConfig::default() };
+        let config = SendConfig { memory, walk, ..SendConfig::new(paths, To::Line(to)) };
         let _held = self.place(stop);
         match send(config, stop, &mut |event| self.heard(id, event)) {
             Ok(summary) => self.done(id, &summary, Some(&target)),
@@ -371,8 +370,6 @@ fn new_id() -> Result<String, TransferError> {
 
 /// Directory below the state's: what was read of files whose sending was broken off.
 const MEMORY: &str = "sending";
-/// How long a line is good for, if nobody comes, or comes again after a failure: two people and a paste.
-const WAITS: Duration = Duration::from_mins(10);
 /// Longer tests are not waited for: the sender takes a receiver that has not answered for 15 s for one that UDP does not reach.
 const PLACE_MAX: Duration = Duration::from_secs(8);
 /// How late the end of one is seen while this station stops.

@@ -1,4 +1,4 @@
-//! Files as one object, and an object as files again (feature `files`, Linux).
+//! Files as one object, and an object as files again (feature `files`, Unix).
 //!
 //! - A [`Manifest`] says what is sent: files, directories, links. The bytes of all files, end to end, are the *object* whose places
 //!   packets carry; small files share packets, and holes of sparse files have no place in it.
@@ -21,6 +21,7 @@ mod path;
 mod place;
 mod recent;
 mod source;
+mod system;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -26,6 +26,15 @@ pub fn fuzz_control(data: &[u8]) {
     crate::io::control::fuzz(data);
 }
 
+/// Reads `data` as the line that a receiver prints; what is accepted is written again as it was.
+///
+/// # Panics
+/// When the parser breaks a promise.
+#[cfg(feature = "io")]
+pub fn fuzz_line(data: &[u8]) {
+    crate::io::identity::fuzz(data);
+}
+
 /// Decodes `data` as a datagram, and as the body of every kind; what is accepted is written again as it was.
 ///
 /// # Panics
@@ -378,6 +387,9 @@ mod tests {
             replay("journal", fuzz_journal);
         }
         #[cfg(feature = "io")]
-        replay("control", fuzz_control);
+        {
+            replay("control", fuzz_control);
+            replay("line", fuzz_line);
+        }
     }
 }

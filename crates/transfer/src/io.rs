@@ -1,4 +1,4 @@
-//! Transfers over real sockets (feature `io`, Linux).
+//! Transfers over real sockets (feature `io`, Unix).
 //!
 //! ```text
 //! send()  ── Control (TCP, TLS 1.3): Hello, Offer ⇄ Accept, Digests, Done ──  Host

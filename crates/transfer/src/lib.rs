@@ -5,8 +5,8 @@
 //! - A [`Receiver`] says which part of a packet is new, and what to report: which packets came, and what is known of each gap.
 //! - A [`Controller`] sets the rate; an [`Ear`] tells it which losses were the network's.
 //! - [`wire`] is what travels, byte for byte (`docs/spec/transfer.md`).
-//! - With the feature `files` (Linux), `files` makes one object of many files, and files of an object again.
-//! - With the feature `io` (Linux), `io` sends them from end to end, over UDP beside a TLS connection.
+//! - With the feature `files` (Unix), `files` makes one object of many files, and files of an object again.
+//! - With the feature `io` (Unix), `io` sends them from end to end, over UDP beside a TLS connection.
 //!
 //! Times are [`Duration`](std::time::Duration)s since an epoch that the caller chooses, the same for all calls of one value; they never
 //! decrease from call to call. Packet numbers are never used twice: a range that is sent again travels under a new one, so that numbers

@@ -17,6 +17,12 @@ pub trait Link {
     /// lost, or kept to come by [`Link::pop`].
     fn carry(&mut self, now: Duration, parcel: Parcel, arrivals: &mut Vec<Arrived>);
 
+    /// Until when a flow's sender sends nothing, at `now`; `None` where it sends as it likes.
+    fn held_until(&mut self, now: Duration, flow: usize) -> Option<Duration> {
+        let _ = (now, flow);
+        None
+    }
+
     /// When the next parcel that was kept comes, if none is sent before.
     fn next_at(&self) -> Option<Duration> {
         None
@@ -273,7 +279,10 @@ impl<L: Link, T: Taker> Pair<L, T> {
         if flow.sender.poll_timeout().is_some_and(|at| at <= *now) {
             flow.sender.handle_timeout(*now);
         }
-        while let Some(packet) = flow.sender.poll_packet(*now) {
+        let held = link.held_until(*now, index).filter(|until| *now < *until);
+        while held.is_none()
+            && let Some(packet) = flow.sender.poll_packet(*now)
+        {
             let length = u32::try_from(packet.range.end - packet.range.start).unwrap_or(u32::MAX);
             let bytes = length.saturating_add(flow.overhead_bytes);
             link.carry(*now, Parcel { flow: index, bytes, load: Load::Data(packet) }, arrivals);
@@ -284,7 +293,9 @@ impl<L: Link, T: Taker> Pair<L, T> {
             flight.feedbacks += 1;
             link.carry(*now, Parcel { flow: index, bytes, load }, arrivals);
         }
-        let next = [flow.sender.poll_timeout(), flow.taker.due()].into_iter().flatten().min();
+        // Who is held is not woken by a pace.
+        let own = held.or_else(|| flow.sender.poll_timeout());
+        let next = [own, flow.taker.due()].into_iter().flatten().min();
         // A timer that stands in the past rings at once; one that rings for ever uses up the steps.
         let next = next.map(|at| at.max(*now));
         let rings = next.filter(|at| flight.wakes.is_none_or(|wakes| *at < wakes));

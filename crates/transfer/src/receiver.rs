@@ -208,13 +208,6 @@ impl Receiver {
         Ok(fresh)
     }
 
-    /// What was read could not be kept (the disk is slower): so many bytes a second are what it takes.
-    ///
-    /// What was measured or told last is reported, this or the rate at which the socket was read while it overflowed.
-    pub fn limit_drain(&mut self, bytes_s: u64) {
-        self.drain.limit(bytes_s);
-    }
-
     /// The way back takes no longer datagrams than with so many bytes, header and seal apart; fewer than [`Feedback::BYTES_MIN`] are taken for
     /// that.
     pub fn limit_feedback(&mut self, bytes_max: usize) {

@@ -81,14 +81,14 @@ pub(crate) fn now_ns() -> i64 {
 
 /// Packets that leave together.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Event {
-    due: Duration,
-    burst: u32,
+pub(crate) struct Event {
+    pub(crate) due: Duration,
+    pub(crate) burst: u32,
     is_own: bool,
 }
 
 /// All bursts of a run in order of time; endless.
-struct Timeline {
+pub(crate) struct Timeline {
     chance: Chance,
     sources: Vec<Source>,
     /// When each source sends next, in nanoseconds.
@@ -104,7 +104,6 @@ struct Source {
 
 impl Timeline {
     fn new(design: &Design) -> Self {
-        let mut chance = Chance::new(design.seed, 1);
         let steady = Others {
             sources: 1,
             pps: f64::from(design.pps),
@@ -114,10 +113,19 @@ impl Timeline {
             off_ms: 0.0,
         };
         let own = Source { others: steady, is_own: true, on_until_ns: 0.0 };
+        Self::of(Some(own), design.others, design.seed)
+    }
+
+    /// That of others alone.
+    pub(crate) fn of_others(others: Others, seed: u64) -> Self {
+        Self::of(None, Some(others), seed)
+    }
+
+    fn of(own: Option<Source>, others: Option<Others>, seed: u64) -> Self {
+        let mut chance = Chance::new(seed, 1);
         let other = |others| Source { others, is_own: false, on_until_ns: 0.0 };
-        let others =
-            design.others.into_iter().flat_map(|others| (0..others.sources).map(move |_| other(others)));
-        let sources: Vec<Source> = [own].into_iter().chain(others).collect();
+        let others = others.into_iter().flat_map(|others| (0..others.sources).map(move |_| other(others)));
+        let sources: Vec<Source> = own.into_iter().chain(others).collect();
         // Each begins somewhere in its period: what is in step from the start stays so.
         let first = |(index, source): (usize, &Source)| {
             let period_ns = f64::from(source.others.burst) / source.others.pps * 1e9;
@@ -127,7 +135,7 @@ impl Timeline {
         Self { chance, sources, due_ns }
     }
 
-    fn next(&mut self) -> Option<Event> {
+    pub(crate) fn next(&mut self) -> Option<Event> {
         let Reverse((at_ns, index)) = self.due_ns.pop()?;
         let Source { others, is_own, on_until_ns } = &mut self.sources[index];
         let Others { pps, burst, is_poisson, on_ms, off_ms, .. } = *others;

@@ -111,6 +111,12 @@ impl Host {
         self.stalls.get(over).filter(|(start, _)| *start <= at).map_or(at, |(_, end)| *end)
     }
 
+    /// The stall that it is in at `at`.
+    pub(crate) fn stall_at(&self, at: Duration) -> Option<(Duration, Duration)> {
+        let over = self.stalls.partition_point(|(_, end)| *end <= at);
+        self.stalls.get(over).copied().filter(|(start, _)| *start <= at)
+    }
+
     fn read(&mut self, mut from: Duration, bytes: u32) -> Duration {
         let mut left = Duration::from_secs_f64(f64::from(bytes) / self.reads_bytes_s);
         while let Some((start, end)) = self.stalls.get(self.next).copied() {

@@ -7,6 +7,7 @@ use barograph_sim::{Fate, LinkSpec, Loss, Model, Queue};
 use barograph_transfer::pair::{Arrived, Cubic, Link, Load, Parcel};
 
 use super::host::Host;
+use super::stalls::{Hold, Predictor, known};
 
 /// Bytes of a full packet, headers included: what Ethernet carries.
 pub(crate) const PACKET: u32 = 1500;
@@ -26,11 +27,13 @@ pub(crate) struct Path {
     pub(crate) host: Option<Host>,
     /// One flow of RFC 9438 beside, from the beginning.
     pub(crate) has_cubic: bool,
+    /// What the sender knows of the host's stalls.
+    pub(crate) hold: Hold,
 }
 
 impl Path {
     pub(crate) fn new(mbit_s: u64, rtt_ms: u64, seed: u64) -> Self {
-        Self { mbit_s, rtt_ms, loss: 0.0, seed, host: None, has_cubic: false }
+        Self { mbit_s, rtt_ms, loss: 0.0, seed, host: None, has_cubic: false, hold: Hold::Never }
     }
 
     pub(crate) fn bytes_s(&self) -> f64 {
@@ -61,6 +64,8 @@ impl Path {
             back: self.half(),
             host: self.host.clone(),
             other: self.has_cubic.then(Other::default),
+            hold: self.hold,
+            predictor: (self.hold == Hold::Predicted).then(|| Predictor::new(2 * self.half())),
             waits: 0,
             waited_s: 0.0,
         })
@@ -78,6 +83,8 @@ pub(crate) struct Bottleneck {
     back: Duration,
     host: Option<Host>,
     other: Option<Other>,
+    hold: Hold,
+    predictor: Option<Predictor>,
     /// Packets that came to the queue, and how long each would wait there, in all.
     pub(crate) waits: u64,
     pub(crate) waited_s: f64,
@@ -155,7 +162,11 @@ impl Link for Bottleneck {
         if let Load::Feedback(..) = parcel.load {
             // A host that stalls sends nothing either.
             let sent = self.host.as_ref().map_or(now, |host| host.runs_from(now));
-            arrivals.push(Arrived { at: sent + self.back, stamped, parcel, is_marked, is_dropped: false });
+            let at = sent + self.back;
+            if let Some(predictor) = &mut self.predictor {
+                predictor.hears(at);
+            }
+            arrivals.push(Arrived { at, stamped, parcel, is_marked, is_dropped: false });
             return;
         }
         let Some(came) = self.pass(now, parcel.bytes) else { return };
@@ -167,6 +178,15 @@ impl Link for Bottleneck {
         // What is dropped raises the count that the next packet to enter the socket carries: it is read behind those that are there.
         let at = read.unwrap_or_else(|| host.last_read().max(came));
         arrivals.push(Arrived { at, stamped: Some(came), parcel, is_marked, is_dropped: read.is_none() });
+    }
+
+    fn held_until(&mut self, now: Duration, _flow: usize) -> Option<Duration> {
+        match self.hold {
+            Hold::Never => None,
+            Hold::Predicted => self.predictor.as_mut()?.holds(now),
+            // Both directions take as long.
+            Hold::Known => Some(now + known(self.host.as_ref()?, now + self.back)?),
+        }
     }
 
     fn next_at(&self) -> Option<Duration> {

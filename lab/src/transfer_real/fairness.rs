@@ -3,68 +3,105 @@
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context as _, anyhow};
+use anyhow::anyhow;
 use barograph_sim::Network;
 use barograph_transfer::controller::Kind;
 use serde_json::{Value, json};
 
-use super::flow::{Course, Flow, Ours, now_ms};
+use super::beside::{Beside, Other, Window, beside, ours, queue_ms, void};
+use super::cells::{AROUND, Lanes, Plan};
+use super::flow::{Course, Flow, now_ms};
 use super::goal::{self, Bound};
+use super::output::widest;
 use super::path::Path;
-use super::peer::iperf;
 use super::session::Session;
-use super::tool::run;
-use crate::transfer::{Table, percent};
+use crate::transfer::percent;
 
 const MBIT_S: u64 = 100;
+/// An equal share of two.
+const HALF_BPS: f64 = MBIT_S as f64 * 1e6 / 2.0;
 const FLOWS: u64 = 4;
 /// Between the starts of flows of one kind (s).
 const APART_S: u64 = 2;
-/// A run is so many times as long as one of throughput: shares take their time.
+/// The goal is fairness within so long of the last start (s).
+const FULL_S: u64 = 30;
+/// Else a run is so many times as long as one of throughput: shares take their time.
 const LONGER: u64 = 8;
 /// Of a run, the part after which shares are taken: the first sixth is the start.
 const SETTLED: u64 = 6;
 const JAIN: f64 = 0.95;
+/// Over how long Jain's index is taken (s).
+const SPAN_S: u64 = 7;
 
-pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
-    let kinds: &[Kind] = if session.is_full { &Kind::ALL } else { &[Kind::Model, Kind::HighSpeed] };
-    let seconds = LONGER * session.seconds;
-    let (mut cells, mut rows, mut goals) = (Vec::new(), Vec::new(), Vec::new());
-    for kind in kinds {
-        for rtt_ms in [20, 100] {
-            let path = Path { mbit_s: MBIT_S, rtt_ms, loss: 0.0, seed: session.seed };
-            let mut row = vec![format!("{kind}, {rtt_ms} ms")];
-            for congestion in ["cubic", "bbr"] {
-                session.note(format!("{kind} beside {congestion}, {rtt_ms} ms"));
-                let beside = beside(session, &path, *kind, congestion, seconds)?;
-                row.push(format!("{:.2} / {:.2}{}", beside.ours, beside.other, mark(beside.is_void)));
-                row.push(beside.queue_ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.1}")));
-                if *kind == Kind::DEFAULT && congestion == "cubic" {
-                    let what = format!("{rtt_ms} ms: {kind} beside cubic ÷ an equal share");
-                    goals.push(goal::line(&what, Bound::Within(0.5, 2.0), Some(beside.ours)));
-                }
-                rows.push(json!({
-                    "controller": kind.name(), "rtt_ms": rtt_ms, "beside": congestion, "of_equal_share": beside.ours,
-                    "others_of_equal_share": beside.other, "queue_ms": beside.queue_ms, "is_void": beside.is_void,
-                }));
-            }
-            session.note(format!("four of {kind}, {rtt_ms} ms"));
-            let (four, numbers) = four(session, &path, *kind, seconds)?;
-            if *kind == Kind::DEFAULT {
-                let what = format!("{rtt_ms} ms: Jain's index of four");
-                goals.push(goal::line(&what, Bound::Least(JAIN), numbers["four_jain"].as_f64()));
-            }
-            row.extend(four);
-            cells.push(row);
-            rows.push(numbers);
+/// What is measured of a controller.
+#[derive(Clone, Copy)]
+enum What {
+    Four,
+    Beside(&'static str),
+}
+
+/// Four first: it takes longest, and two at once are to end together.
+const JOBS: [(u64, What); 6] = [
+    (20, What::Four),
+    (100, What::Four),
+    (20, What::Beside("cubic")),
+    (20, What::Beside("bbr")),
+    (100, What::Beside("cubic")),
+    (100, What::Beside("bbr")),
+];
+
+/// What came of it.
+enum Found {
+    Four(Four),
+    Beside(Beside),
+}
+
+impl Found {
+    fn is_void(&self) -> bool {
+        match self {
+            Self::Four(four) => four.is_void,
+            Self::Beside(beside) => beside.void.is_some(),
         }
     }
+}
+
+fn kinds(session: &Session) -> Vec<Kind> {
+    let kinds: &[Kind] = if session.is_full { &Kind::ALL } else { &[Kind::Model, Kind::HighSpeed] };
+    kinds.iter().copied().filter(|kind| session.wants(kind.name())).collect()
+}
+
+/// How long two flows share; a look takes less.
+fn seconds(session: &Session) -> u64 {
+    if session.is_full { FULL_S } else { LONGER * session.seconds }
+}
+
+fn path(session: &Session, rtt_ms: u64) -> Path {
+    Path { mbit_s: MBIT_S, rtt_ms, loss: 0.0, seed: session.seed }
+}
+
+fn plan_of(session: &Session, what: What) -> Plan {
+    let seconds = match what {
+        What::Four => APART_S * (FLOWS - 1) + FULL_S + SPAN_S,
+        What::Beside(_) => seconds(session),
+    };
+    let each = Duration::from_secs(seconds) + AROUND;
+    Plan::of(1, each, session.at_once)
+}
+
+pub(crate) fn plan(session: &Session) -> Plan {
+    let of_kind = || JOBS.iter().map(|(_, what)| plan_of(session, *what)).sum::<Plan>();
+    kinds(session).iter().map(|_| of_kind()).sum()
+}
+
+pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
+    let seconds = seconds(session);
     let legend = format!(
         "{MBIT_S} Mbit/s, a queue of one product, {seconds} s. Beside a flow of iperf3 from the same moment: what ours / the other gets of half the \
          bottleneck after the first sixth, and the median queue that ours meets (its smoothed round trip less the path's). Four of a kind that start \
-         {APART_S} s apart, so much longer: Jain's index after the last start and a sixth, from when on it stays at {JAIN} over {} s (s), and their sum. * The emulator \
-         was late or lost packets itself.",
-        span_s(seconds)
+         {APART_S} s apart, for {} s after the last start: Jain's index after {} s of them, from when on it stays at {JAIN} over {SPAN_S} s (s, from \
+         the last start; never: not within {FULL_S} s), and their sum. * The emulator was late or lost packets itself; – it did not run.",
+        FULL_S + SPAN_S,
+        FULL_S / SETTLED
     );
     let header = [
         "controller, round trip",
@@ -73,115 +110,183 @@ pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
         "ours / bbr",
         "queue (ms)",
         "Jain of four",
-        "fair from (s)",
+        "fair after (s)",
         "% of the bottleneck",
         "queue (ms)",
     ];
-    Ok(Table::new("Fairness", &legend, &header, cells, rows).with(&goals))
+    session.output.begin(
+        "Fairness",
+        &legend,
+        &header,
+        widest(kinds(session).iter().map(|kind| format!("{kind}, 100 ms"))),
+    )?;
+    let mut goals = Vec::new();
+    let mut lanes = Lanes::new(session.at_once);
+    for kind in kinds(session) {
+        let measure = |(rtt_ms, what): &(u64, What)| {
+            let path = path(session, *rtt_ms);
+            let found = match what {
+                What::Four => {
+                    session.note(format!("four of {kind}, {rtt_ms} ms"));
+                    four(session, &path, kind).map(Found::Four)
+                }
+                What::Beside(congestion) => {
+                    session.note(format!("{kind} beside {congestion}, {rtt_ms} ms"));
+                    let window = Window { seconds, from: seconds / SETTLED };
+                    let other = Other::Tcp { congestion, flows: 1 };
+                    beside(&path, kind, other, window, session.seed).map(Found::Beside)
+                }
+            };
+            session.done(plan_of(session, *what));
+            found
+        };
+        let is_spoilt = |found: &anyhow::Result<Found>| found.as_ref().map_or(true, Found::is_void);
+        let mut found = lanes.run(&JOBS, measure, is_spoilt);
+        for rtt_ms in [20, 100] {
+            let mut row = Row::new(kind, rtt_ms);
+            for ((_, what), found) in JOBS.iter().zip(&mut found).filter(|((of, _), _)| *of == rtt_ms) {
+                row.add(*what, found);
+            }
+            goals.extend(row.goals());
+            session.output.row(&row.cells(), row.numbers)?;
+        }
+    }
+    session.output.end(&goals)
 }
 
-struct Beside {
-    /// Of half the bottleneck.
-    ours: f64,
-    other: f64,
+/// One controller at one round trip.
+struct Row {
+    kind: Kind,
+    rtt_ms: u64,
+    cubic: Option<Beside>,
+    bbr: Option<Beside>,
+    four: Option<Four>,
+    numbers: Vec<Value>,
+}
+
+impl Row {
+    fn new(kind: Kind, rtt_ms: u64) -> Self {
+        Self { kind, rtt_ms, cubic: None, bbr: None, four: None, numbers: Vec::new() }
+    }
+
+    fn add(&mut self, what: What, found: &anyhow::Result<Found>) {
+        let mut numbers = json!({ "controller": self.kind.name(), "rtt_ms": self.rtt_ms });
+        let beside =
+            if let What::Beside(congestion) = what { json!(congestion) } else { json!(self.kind.name()) };
+        numbers["beside"] = beside;
+        match found {
+            Ok(Found::Beside(of)) => {
+                numbers["of_equal_share"] = json!(of.ours_bps / HALF_BPS);
+                numbers["others_of_equal_share"] = json!(of.other_bps / HALF_BPS);
+                numbers["queue_ms"] = json!(of.queue_ms);
+                numbers["void"] = json!(of.void);
+                let cell =
+                    if matches!(what, What::Beside("cubic")) { &mut self.cubic } else { &mut self.bbr };
+                *cell = Some(of.clone());
+            }
+            Ok(Found::Four(four)) => {
+                numbers["four_jain"] = json!(four.jain);
+                numbers["fair_after_s"] = json!(four.fair_after_s);
+                numbers["four_share"] = json!(four.share);
+                numbers["queue_ms"] = json!(four.queue_ms);
+                numbers["is_void"] = json!(four.is_void);
+                self.four = Some(four.clone());
+            }
+            Err(error) => numbers["failure"] = json!(format!("{error:#}")),
+        }
+        self.numbers.push(numbers);
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let dash = || "–".to_owned();
+        let queue = |ms: Option<f64>| ms.map_or_else(dash, |ms| format!("{ms:.1}"));
+        let mut cells = vec![format!("{}, {} ms", self.kind, self.rtt_ms)];
+        for beside in [&self.cubic, &self.bbr] {
+            let Some(of) = beside else {
+                cells.extend([dash(), dash()]);
+                continue;
+            };
+            let shares = format!("{:.2} / {:.2}", of.ours_bps / HALF_BPS, of.other_bps / HALF_BPS);
+            cells.extend([shares + mark(of.void.is_some()), queue(of.queue_ms)]);
+        }
+        match &self.four {
+            Some(four) => cells.extend([
+                format!("{:.3}{}", four.jain, mark(four.is_void)),
+                four.fair_after_s.map_or_else(|| "never".to_owned(), |second| second.to_string()),
+                percent(four.share),
+                queue(four.queue_ms),
+            ]),
+            None => cells.extend([dash(), dash(), dash(), dash()]),
+        }
+        cells
+    }
+
+    /// Of the default alone; void runs count for nothing.
+    fn goals(&self) -> Vec<String> {
+        if self.kind != Kind::DEFAULT {
+            return Vec::new();
+        }
+        let share = self.cubic.as_ref().filter(|of| of.void.is_none()).map(|of| of.ours_bps / HALF_BPS);
+        let four = self.four.as_ref().filter(|four| !four.is_void);
+        let of = |what: &str| format!("{} ms: {what}", self.rtt_ms);
+        let (fair, in_time) =
+            (of("seconds after the last start from when on four stay fair"), Bound::Most(FULL_S as f64));
+        vec![
+            goal::line(&of("beside cubic ÷ an equal share"), Bound::Within(0.5, 2.0), share),
+            goal::line(&of("Jain's index of four"), Bound::Least(JAIN), four.map(|four| four.jain)),
+            match four.map(|four| four.fair_after_s) {
+                Some(None) => goal::never(&fair, in_time),
+                after => goal::line(&fair, in_time, after.flatten().map(|seconds| seconds as f64)),
+            },
+        ]
+    }
+}
+
+/// What four of a kind make of a path.
+#[derive(Clone, Debug)]
+struct Four {
+    jain: f64,
+    /// Since the last start.
+    fair_after_s: Option<u64>,
+    /// Of the bottleneck.
+    share: f64,
     queue_ms: Option<f64>,
     is_void: bool,
 }
 
-fn beside(
-    session: &Session,
-    path: &Path,
-    kind: Kind,
-    congestion: &str,
-    seconds: u64,
-) -> anyhow::Result<Beside> {
+fn four(session: &Session, path: &Path, kind: Kind) -> anyhow::Result<Four> {
     let network = Network::new(path.link())?;
-    let _server = iperf::serve(&network, PORT)?;
-    let ours = ours(session, kind, 0);
-    let flow = Flow::start(&network, &ours)?;
-    let began_ms = now_ms();
-    let (to, time) = (network.b.v4().to_string(), seconds.to_string());
-    let words =
-        ["iperf3", "-c", &to, "-p", &PORT.to_string(), "-J", "-i", "1", "-t", &time, "-C", congestion];
-    let ended = run(&network.a, &words, seconds + GRACE_S);
-    let to_ms = began_ms + 1000 * seconds;
-    let from_ms = began_ms + 1000 * (seconds / SETTLED);
-    let course = flow.stop()?;
-    let report = iperf::parse(ended?)?;
-    let half = path.bps() as f64 / 2.0;
-    let intervals = report["intervals"].as_array().context("iperf3 tells no intervals")?;
-    let after: Vec<f64> = intervals
-        .iter()
-        .skip((seconds / SETTLED) as usize)
-        .filter_map(|interval| interval["sum"]["bits_per_second"].as_f64())
-        .collect();
-    Ok(Beside {
-        ours: course.bps(from_ms, to_ms) / half,
-        other: after.iter().sum::<f64>() / after.len().max(1) as f64 / half,
-        queue_ms: queue_ms(&course, path, from_ms, to_ms),
-        is_void: is_void(&network),
-    })
-}
-
-fn four(session: &Session, path: &Path, kind: Kind, seconds: u64) -> anyhow::Result<(Vec<String>, Value)> {
-    let network = Network::new(path.link())?;
-    let began_ms = now_ms();
-    let flows = (0..FLOWS).map(|number| {
-        let flow = Flow::start(&network, &ours(session, kind, number));
-        thread::sleep(Duration::from_secs(APART_S));
-        flow
-    });
-    let flows = flows.collect::<anyhow::Result<Vec<Flow>>>()?;
-    let last = APART_S * FLOWS;
-    let to_ms = began_ms + 1000 * (last + seconds);
+    let mut flows = Vec::new();
+    for number in 0..FLOWS {
+        if 0 < number {
+            thread::sleep(Duration::from_secs(APART_S));
+        }
+        flows.push(Flow::start(&network, &ours(path, kind, session.seed + number))?);
+    }
+    // With what set-up took.
+    let last_ms = now_ms();
+    let to_ms = last_ms + 1000 * (FULL_S + SPAN_S);
     thread::sleep(Duration::from_millis(to_ms.saturating_sub(now_ms())));
-    let is_void = is_void(&network);
+    let is_void = void(&network).is_some();
     let courses = flows.into_iter().map(Flow::stop).collect::<anyhow::Result<Vec<Course>>>()?;
-    let from_ms = began_ms + 1000 * (last + seconds / SETTLED);
+    let from_ms = last_ms + 1000 * (FULL_S / SETTLED);
     let between = |from_ms: u64, to_ms: u64| -> Vec<f64> {
         courses.iter().map(|course| course.bps(from_ms, to_ms)).collect()
     };
     let shares = between(from_ms, to_ms);
-    let span = span_s(seconds);
-    let at = |second: u64| jain(&between(began_ms + 1000 * second, began_ms + 1000 * (second + span)));
-    let fair_from = fair_from(last, last + seconds - span, at);
-    let (index, all) = (jain(&shares), shares.iter().sum::<f64>() / path.bps() as f64);
+    let at = |second: u64| jain(&between(last_ms + 1000 * second, last_ms + 1000 * (second + SPAN_S)));
     let first = courses.first().ok_or_else(|| anyhow!("no flow"))?;
-    let queue_ms = queue_ms(first, path, from_ms, to_ms);
-    let cells = vec![
-        format!("{index:.3}{}", mark(is_void)),
-        fair_from.map_or_else(|| "never".to_owned(), |second| second.to_string()),
-        percent(all),
-        queue_ms.map_or_else(|| "–".to_owned(), |ms| format!("{ms:.1}")),
-    ];
-    let numbers = json!({
-        "controller": kind.name(), "rtt_ms": path.rtt_ms, "four_jain": index, "fair_from_s": fair_from, "four_share": all,
-        "queue_ms": queue_ms, "is_void": is_void,
-    });
-    Ok((cells, numbers))
-}
-
-fn ours(session: &Session, kind: Kind, number: u64) -> Ours {
-    let rate_bytes_s = (kind == Kind::Fixed).then_some(MBIT_S as f64 * 125_000.0);
-    Ours { rate_bytes_s, seed: session.seed + number, ..Ours::new(kind) }
-}
-
-fn queue_ms(course: &Course, path: &Path, from_ms: u64, to_ms: u64) -> Option<f64> {
-    let [median, _] = course.rtts_s(from_ms, to_ms)?;
-    Some((1e3 * median - path.rtt_ms as f64).max(0.0))
-}
-
-fn is_void(network: &Network) -> bool {
-    network.report().is_some_and(|report| report.void().is_some())
+    Ok(Four {
+        jain: jain(&shares),
+        fair_after_s: fair_from(0, FULL_S, at),
+        share: shares.iter().sum::<f64>() / path.bps() as f64,
+        queue_ms: queue_ms(first, path, from_ms, to_ms),
+        is_void,
+    })
 }
 
 fn mark(is_void: bool) -> &'static str {
     if is_void { "*" } else { "" }
-}
-
-/// Over how long Jain's index is taken (s).
-fn span_s(seconds: u64) -> u64 {
-    (seconds / 4).clamp(1, 10)
 }
 
 /// Jain, Chiu and Hawe (1984): 1 where all get the same, 1/n where one gets all.
@@ -200,9 +305,6 @@ fn fair_from(first: u64, last: u64, at: impl Fn(u64) -> f64) -> Option<u64> {
     }
 }
 
-const PORT: u16 = 5202;
-const GRACE_S: u64 = 15;
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -212,6 +314,22 @@ mod tests {
         assert_eq!(jain(&[5.0, 5.0, 5.0, 5.0]), 1.0);
         assert_eq!(jain(&[8.0, 0.0, 0.0, 0.0]), 0.25);
         assert_eq!(jain(&[0.0, 0.0]), 0.0);
+    }
+
+    #[test]
+    fn a_run_that_is_never_fair_misses_and_a_void_one_says_nothing() {
+        let mut row = Row::new(Kind::DEFAULT, 20);
+        let last = |row: &Row| row.goals().pop().unwrap_or_default();
+        assert!(last(&row).ends_with("not measured\n"));
+        let mut four = Four { jain: 0.5, fair_after_s: None, share: 1.0, queue_ms: None, is_void: false };
+        row.four = Some(four.clone());
+        assert!(last(&row).ends_with("never, MISSED\n"), "{}", last(&row));
+        four.fair_after_s = Some(FULL_S);
+        row.four = Some(four.clone());
+        assert!(last(&row).ends_with("met\n"), "{}", last(&row));
+        (four.fair_after_s, four.is_void) = (None, true);
+        row.four = Some(four);
+        assert!(last(&row).ends_with("not measured\n"));
     }
 
     #[test]

@@ -1,151 +1,245 @@
 //! From disk to disk: what the disk writes, the peers that copy files, and `barograph send` to `barograph recv`.
 
-use std::fs;
-use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::Path;
-use std::process::{Command, Stdio};
-use std::sync::mpsc::channel;
-use std::time::{Duration, Instant};
+mod copies;
+mod limited;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::Context as _;
 use barograph_sim::{Link, Network};
 use serde_json::json;
 
+use self::limited::Disk;
 use super::goal::{self, Bound};
-use super::session::{Session, gbit_s, median, ratio};
-use super::tool::{Ended, make_file, run};
-use crate::mesh_parts::Process;
+use super::job::Job;
+use super::peer::{Bench, Peer};
+use super::session::{Session, as_shipped, median, rate, ratio};
 use crate::transfer::Table;
 
 pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
+    let mut all = one(session)?;
+    for table in [limited(session)?, many(session)?] {
+        all.text += &table.text;
+        all.rows.extend(table.rows);
+    }
+    Ok(all)
+}
+
+/// One file, as fast as it goes.
+fn one(session: &Session) -> anyhow::Result<Table> {
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
     let bytes = if session.is_full { 8 * BYTES } else { BYTES };
-    let source = folder.path().join("source");
-    make_file(&source, bytes)?;
-    let rounds = if session.is_full { 5 } else { 2 };
-    type Copy<'a> = Box<dyn Fn() -> anyhow::Result<f64> + 'a>;
-    let at = folder.path();
-    let ours = |is_clear, has_ear| move || barograph(session, &source_of(at), at, is_clear, has_ear);
-    let copies: Vec<(&str, Copy<'_>)> = vec![
-        ("the disk: written and synced", Box::new(|| written(&at.join("limit"), bytes))),
-        ("the disk: read, written and synced", Box::new(|| copied(&source_of(at), &at.join("limit")))),
-        (SEALED, Box::new(ours(false, true))),
-        ("Barograph, sealed, no classifier", Box::new(ours(false, false))),
-        ("Barograph, clear", Box::new(ours(true, true))),
-    ];
-    let mut found: Vec<(Vec<f64>, Option<String>)> = copies.iter().map(|_| Default::default()).collect();
-    for _ in 0..rounds {
-        for ((what, copy), (rates, failure)) in copies.iter().zip(&mut found) {
-            session.note(*what);
-            match copy() {
-                Ok(bytes_s) => rates.push(8.0 * bytes_s),
-                Err(error) => *failure = Some(format!("{error:#}")),
+    let job = Job::file(folder.path(), folder.path(), bytes)?;
+    let mut study = Study::new(session, &job, if session.is_full { 5 } else { 2 });
+    study.copies(&[Subject::Written, Subject::Copied, SEALED, NO_EAR, CLEAR]);
+    study.copies(&PEERS);
+    study.run();
+    let legend = format!(
+        "One file of {} MiB in {}, over veth; until it is on the disk, digest and name included, set-up too, and fsync of those who do not \
+         themselves. UFTP's time is its own, without the 3 s for which it waits for receivers. Medians of {}.",
+        bytes >> 20,
+        session.disk.display(),
+        study.rounds
+    );
+    let mut goals = vec![study.goal(SEALED, &[Subject::Written], Bound::Least(0.9))];
+    goals.extend(study.peer_goals());
+    Ok(study.table("File to file", &legend, Subject::Written, &goals))
+}
+
+/// One file to a disk that is the limit.
+fn limited(session: &Session) -> anyhow::Result<Table> {
+    let title = "File to file, where the disk is the limit";
+    let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
+    let bytes = BYTES;
+    let disk = match Disk::new(folder.path(), 2 * bytes, SLOW_BYTES_S) {
+        Ok(disk) => disk,
+        Err(error) => {
+            let legend = format!("Did not run: {error:#}.");
+            return Ok(Table::new(title, &legend, &[""], vec![], vec![]));
+        }
+    };
+    let job = Job::file(folder.path(), disk.path(), bytes)?;
+    let mut study = Study::new(session, &job, if session.is_full { 3 } else { 1 });
+    study.copies(&[Subject::Copied, SEALED, CLEAR]);
+    study.copies(&[Peer::Scp, Peer::RsyncDaemon].map(Subject::Peer));
+    study.run();
+    let legend = format!(
+        "One file of {} MiB to a disk that writes {} MB/s at most: a file as a loop device with ext4, which the kernel delays (blkio). \
+         Medians of {}.",
+        bytes >> 20,
+        SLOW_BYTES_S / 1_000_000,
+        study.rounds
+    );
+    let goals = [study.goal(SEALED, &[Subject::Copied], Bound::Least(0.9))];
+    Ok(study.table(title, &legend, Subject::Copied, &goals))
+}
+
+/// Many small files.
+fn many(session: &Session) -> anyhow::Result<Table> {
+    let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
+    let job = Job::tree(folder.path(), folder.path(), FILES)?;
+    let mut study = Study::new(session, &job, if session.is_full { 5 } else { 1 });
+    study.copies(&[Subject::Copied, SEALED, CLEAR]);
+    study.copies(&[Peer::Scp, Peer::RsyncSsh, Peer::RsyncDaemon].map(Subject::Peer));
+    study.run();
+    let legend = format!(
+        "{FILES} files of 4 to 16 KiB, {} MB in all, in {}; until all are on the disk (`sync -f` after those who do not). Medians of {}.",
+        job.bytes / 1_000_000,
+        session.disk.display(),
+        study.rounds
+    );
+    let goals: Vec<String> = study.peer_goals();
+    Ok(study.table("Many small files", &legend, Subject::Copied, &goals))
+}
+
+/// A row.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subject {
+    Written,
+    Copied,
+    Ours { is_clear: bool, has_ear: bool },
+    Peer(Peer),
+}
+
+impl Subject {
+    fn name(self) -> String {
+        match self {
+            Self::Written => "the disk: written and synced".to_owned(),
+            Self::Copied => "the disk: copied by cp and synced".to_owned(),
+            Self::Ours { is_clear, has_ear } => {
+                let ear = if has_ear { "" } else { ", no classifier" };
+                format!("Barograph, {}{ear}", if is_clear { "clear" } else { "sealed" })
+            }
+            Self::Peer(peer) => peer.name(),
+        }
+    }
+
+    /// Its rate (bit/s).
+    fn measure(self, session: &Session, job: &Job) -> anyhow::Result<f64> {
+        match self {
+            Self::Written => copies::written(job).map(bits),
+            Self::Copied => copies::copied(job).map(bits),
+            Self::Ours { is_clear, has_ear } => copies::barograph(session, job, is_clear, has_ear).map(bits),
+            Self::Peer(peer) => {
+                peer.version(&session.tools).map_err(anyhow::Error::msg)?;
+                let network = Network::new(Link::Veth { rate_bps: None })?;
+                as_shipped(&network)?;
+                let (tools, seconds) = (&session.tools, session.seconds);
+                peer.measure(&Bench { network: &network, tools, seconds, rate_bps: None, job: Some(job) })
             }
         }
     }
-    let disk = found.first().and_then(|(rates, _)| median(rates));
-    let (mut cells, mut rows) = (Vec::new(), Vec::new());
-    for ((what, _), (rates, failure)) in copies.iter().zip(&found) {
-        let (text, share) = match median(rates) {
-            Some(bps) => (gbit_s(bps), ratio(bps, disk)),
-            None => (format!("did not run: {}", failure.clone().unwrap_or_default()), "–".to_owned()),
-        };
-        cells.push(vec![(*what).to_owned(), text, share]);
-        rows.push(json!({ "what": what, "bit_s": median(rates), "failure": failure, "bytes": bytes }));
+}
+
+fn bits(bytes_s: f64) -> f64 {
+    8.0 * bytes_s
+}
+
+/// Rows of one table.
+struct Study<'a> {
+    session: &'a Session,
+    job: &'a Job,
+    rounds: usize,
+    rows: Vec<Row>,
+}
+
+struct Row {
+    subject: Subject,
+    bps: Vec<f64>,
+    failure: Option<String>,
+}
+
+impl<'a> Study<'a> {
+    fn new(session: &'a Session, job: &'a Job, rounds: usize) -> Self {
+        Self { session, job, rounds, rows: vec![] }
     }
-    let legend = format!(
-        "One file of {} MiB in {}, over veth; until it is on the disk, digest and name included, set-up too. Medians of {rounds}.",
-        bytes >> 20,
-        session.disk.display()
-    );
-    let sealed = found.iter().zip(&copies).find(|(_, (what, _))| *what == SEALED);
-    let sealed = sealed.and_then(|((rates, _), _)| median(rates));
-    let share = sealed.zip(disk).map(|(sealed, disk)| sealed / disk);
-    let goal = goal::line("sealed ÷ what the disk writes", Bound::Least(0.9), share);
-    Ok(Table::new("File to file", &legend, &["", "rate", "÷ the disk's"], cells, rows).with(&[goal]))
-}
 
-/// The row that the goal is about.
-const SEALED: &str = "Barograph, sealed";
-
-fn source_of(folder: &Path) -> std::path::PathBuf {
-    folder.join("source")
-}
-
-/// What the disk takes (bytes a second), synced.
-fn written(path: &Path, bytes: u64) -> anyhow::Result<f64> {
-    let block: Vec<u8> = (0..1_u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    let began = Instant::now();
-    let mut file = fs::File::create(path)?;
-    for _ in 0..bytes >> 20 {
-        file.write_all(&block)?;
+    fn copies(&mut self, subjects: &[Subject]) {
+        let wanted = subjects.iter().filter(|subject| self.session.wants(&subject.name()));
+        self.rows.extend(wanted.map(|subject| Row { subject: *subject, bps: vec![], failure: None }));
     }
-    file.sync_all()?;
-    let seconds = began.elapsed().as_secs_f64();
-    fs::remove_file(path)?;
-    Ok(bytes as f64 / seconds)
-}
 
-/// The same of a copy.
-fn copied(from: &Path, to: &Path) -> anyhow::Result<f64> {
-    let began = Instant::now();
-    let bytes = std::io::copy(&mut fs::File::open(from)?, &mut fs::File::create(to)?)?;
-    fs::File::open(to)?.sync_all()?;
-    let seconds = began.elapsed().as_secs_f64();
-    fs::remove_file(to)?;
-    Ok(bytes as f64 / seconds)
-}
-
-/// `barograph send` to `barograph recv` (bytes a second): from the sender's start to its end, when all is verified and durable.
-fn barograph(
-    session: &Session,
-    source: &Path,
-    folder: &Path,
-    is_clear: bool,
-    has_ear: bool,
-) -> anyhow::Result<f64> {
-    let program = session.program.to_string_lossy();
-    let mut asked = Command::new(&session.program);
-    asked.args(["send", "--help"]).stdout(Stdio::null()).stderr(Stdio::null());
-    let knows = asked.status().with_context(|| format!("{program} cannot be run"))?;
-    ensure!(knows.success(), "{program} has no `send`");
-    let network = Network::new(Link::Veth { rate_bps: None })?;
-    let to = tempfile::tempdir_in(folder)?;
-    let address = network.b.v4().to_string();
-    let mut receiver = network.b.command(&program);
-    receiver.args(["recv", "--once", "--quiet", "--host", &address, "--listen", &address]).arg(to.path());
-    if is_clear {
-        receiver.arg("--clear");
-    }
-    let mut receiver = Process::spawn(receiver.stdout(Stdio::piped()).stderr(Stdio::null()))?;
-    let output = receiver.take_stdout().context("its output is piped")?;
-    let (tell, told) = channel();
-    std::thread::spawn(move || {
-        for line in BufReader::new(output).lines().map_while(Result::ok) {
-            // A line may be a command to paste, with the address in it.
-            let found = line.split_whitespace().find(|word| word.starts_with("brg://")).map(str::to_owned);
-            // Nobody listens any more once there is one.
-            let _ = found.map(|line| tell.send(line));
+    /// Each round measures everything, so that what the machine does beside is in all rows alike.
+    fn run(&mut self) {
+        for _ in 0..self.rounds {
+            for row in &mut self.rows {
+                self.session.note(row.subject.name());
+                match row.subject.measure(self.session, self.job) {
+                    Ok(bps) => row.bps.push(bps),
+                    Err(error) => row.failure = Some(format!("{error:#}")),
+                }
+            }
         }
-    });
-    let line = told.recv_timeout(START_MAX).context("`barograph recv` prints no line")?;
-    let source_text = source.to_string_lossy();
-    let mut words = vec![&*program, "send", "--quiet"];
-    words.extend(is_clear.then_some("--clear"));
-    words.extend((!has_ear).then_some("--no-classifier"));
-    words.extend([&*source_text, &line]);
-    let began = Instant::now();
-    let Ended::Done(_) = run(&network.a, &words, SECONDS_MAX)? else {
-        bail!("`barograph send` did not end within {SECONDS_MAX} s");
-    };
-    let seconds = began.elapsed().as_secs_f64();
-    let (expected, arrived) = (fs::metadata(source)?.len(), fs::metadata(to.path().join("source"))?.len());
-    ensure!(expected == arrived, "the copy has {arrived} bytes, expected {expected}");
-    Ok(expected as f64 / seconds)
+    }
+
+    /// The best of some.
+    fn best(&self, is_meant: impl Fn(Subject) -> bool) -> Option<f64> {
+        let rows = self.rows.iter().filter(|row| is_meant(row.subject));
+        rows.filter_map(|row| median(&row.bps)).max_by(f64::total_cmp)
+    }
+
+    fn goal(&self, ours: Subject, others: &[Subject], bound: Bound) -> String {
+        let names: Vec<String> = others.iter().map(|other| other.name()).collect();
+        let (ours_bps, best) = (self.best(|row| row == ours), self.best(|row| others.contains(&row)));
+        let what = format!("{} ÷ {}", ours.name(), names.join(" or "));
+        if self.rounds < ROUNDS_MIN {
+            return format!("- {what}: no verdict of fewer than {ROUNDS_MIN} rounds\n");
+        }
+        goal::line(&what, bound, ours_bps.zip(best).map(|(ours, best)| ours / best))
+    }
+
+    /// Never more than 3 % behind.
+    fn peer_goals(&self) -> Vec<String> {
+        let peers = self.rows.iter().filter(|row| matches!(row.subject, Subject::Peer(_)));
+        peers.map(|row| self.goal(SEALED, &[row.subject], Bound::Least(0.97))).collect()
+    }
+
+    /// Rates, beside that of one row, where that ran.
+    fn table(&self, title: &str, legend: &str, base: Subject, goals: &[String]) -> Table {
+        let base_bps = self.best(|row| row == base);
+        let (mut cells, mut rows) = (Vec::new(), Vec::new());
+        for row in &self.rows {
+            let (what, bps) = (row.subject.name(), median(&row.bps));
+            let text = rate(&row.bps, self.rounds, row.failure.as_deref());
+            let share = bps.map_or_else(|| "–".to_owned(), |bps| ratio(bps, base_bps));
+            let files_s = bps.map(|bps| bps / 8.0 / self.job.bytes as f64 * self.job.files as f64);
+            let mut line = vec![what.clone(), text, share];
+            if 1 < self.job.files {
+                line.push(files_s.map_or("–".to_owned(), |files_s| format!("{files_s:.0}")));
+            }
+            cells.push(line);
+            rows.push(json!({
+                "table": title, "what": what, "bit_s": bps, "rounds": row.bps, "failure": row.failure,
+                "bytes": self.job.bytes, "files": self.job.files,
+            }));
+        }
+        let over = format!("÷ {}", if base == Subject::Written { "the disk's" } else { "cp's" });
+        let mut header = vec!["", "rate", &over];
+        header.extend((1 < self.job.files).then_some("files/s"));
+        Table::new(title, legend, &header, cells, rows).with(goals)
+    }
 }
 
+/// What the goals are about.
+const SEALED: Subject = Subject::Ours { is_clear: false, has_ear: true };
+const NO_EAR: Subject = Subject::Ours { is_clear: false, has_ear: false };
+const CLEAR: Subject = Subject::Ours { is_clear: true, has_ear: true };
+
+/// Those that copy files.
+const PEERS: [Subject; 8] = [
+    Subject::Peer(Peer::UdtFile),
+    Subject::Peer(Peer::Uftp { has_control: false }),
+    Subject::Peer(Peer::Uftp { has_control: true }),
+    Subject::Peer(Peer::GridFtp { streams: 1 }),
+    Subject::Peer(Peer::GridFtp { streams: 8 }),
+    Subject::Peer(Peer::Scp),
+    Subject::Peer(Peer::RsyncSsh),
+    Subject::Peer(Peer::RsyncDaemon),
+];
+
+/// A disk's rate differs by more from run to run than the goals allow.
+const ROUNDS_MIN: usize = 3;
 /// Half a second to some seconds of a disk.
 const BYTES: u64 = 512 << 20;
-
-const START_MAX: Duration = Duration::from_secs(10);
-const SECONDS_MAX: u64 = 120;
+/// A good hard disk writes more, a slow one less; far below what two processors seal.
+const SLOW_BYTES_S: u64 = 100_000_000;
+/// Each of a few pages: names, times and room cost more than their bytes.
+const FILES: u64 = 10_000;

@@ -17,7 +17,7 @@ use barograph_transfer::{Receiver, ReceiverConfig, Sender, SenderConfig};
 use rangemap::RangeSet;
 use serde::{Deserialize, Serialize};
 
-use super::memory::Memory;
+use super::memory::{COLD_BYTES, HOT_BYTES, Memory};
 use super::role::{Ready, Role, Worker, input_ends, say};
 use crate::signatures::host::pin;
 
@@ -30,6 +30,8 @@ pub(crate) struct Ours {
     pub(crate) has_ear: bool,
     /// Both ends hash what they read and write.
     pub(crate) is_hashed: bool,
+    /// Whether what they read and write is more than caches hold.
+    pub(crate) is_cold: bool,
     /// Of `fixed`, and where `paper` begins (bytes a second, headers included).
     pub(crate) rate_bytes_s: Option<f64>,
     pub(crate) seed: u64,
@@ -47,6 +49,7 @@ impl Ours {
             is_sealed: true,
             has_ear: true,
             is_hashed: false,
+            is_cold: false,
             rate_bytes_s: None,
             seed: 1,
             receive_buffer: SOCKET.buffer_bytes,
@@ -63,6 +66,7 @@ pub(crate) struct SendPlan {
     is_sealed: bool,
     has_ear: bool,
     is_hashed: bool,
+    is_cold: bool,
     rate_bytes_s: Option<f64>,
     seed: u64,
     cpu: Option<usize>,
@@ -74,6 +78,7 @@ pub(crate) struct ReceivePlan {
     from: IpAddr,
     is_sealed: bool,
     is_hashed: bool,
+    is_cold: bool,
     buffer_bytes: usize,
     cpu: Option<usize>,
 }
@@ -107,6 +112,7 @@ pub(crate) struct ReceiverSaid {
 pub(crate) struct Flow {
     sender: Worker,
     receiver: Worker,
+    at: SocketAddr,
 }
 
 /// What became of it.
@@ -123,12 +129,21 @@ impl Flow {
 
     /// The receiver alone, so that its host can be made busy before anything comes.
     pub(crate) fn prepare(network: &Network, ours: &Ours) -> anyhow::Result<Waiting> {
-        let Ours { is_sealed, is_hashed, receive_buffer: buffer_bytes, receiver_cpu: cpu, .. } = *ours;
+        let Ours { is_sealed, is_hashed, is_cold, receive_buffer: buffer_bytes, receiver_cpu: cpu, .. } =
+            *ours;
         let (at, from) = (IpAddr::V4(network.b.v4()), IpAddr::V4(network.a.v4()));
-        let plan = ReceivePlan { at, from, is_sealed, is_hashed, buffer_bytes, cpu };
+        let plan = ReceivePlan { at, from, is_sealed, is_hashed, is_cold, buffer_bytes, cpu };
         let receiver = Worker::start(&network.b, &Role::Receive(plan))?;
         let ready: Ready = receiver.hear()?;
         Ok(Waiting { receiver, at: SocketAddr::new(at, ready.port) })
+    }
+
+    /// Packets that the receiver's socket dropped so far, as the kernel counts: one for each that waited there, which where trains come whole
+    /// is a train.
+    pub(crate) fn socket_drops(&self, network: &Network) -> anyhow::Result<u64> {
+        // The thread's own view: the process's lies outside the namespace.
+        let table = network.b.run(|| std::fs::read_to_string("/proc/thread-self/net/udp"))??;
+        drops_of(&table, self.at.port()).context("the kernel does not list the receiver's socket")
     }
 
     /// Ends it, and tells what both ends saw.
@@ -157,11 +172,14 @@ impl Waiting {
     }
 
     pub(crate) fn go(self, network: &Network, ours: &Ours) -> anyhow::Result<Flow> {
-        let Ours { kind, is_sealed, has_ear, is_hashed, rate_bytes_s, seed, sender_cpu: cpu, .. } = *ours;
+        let Ours {
+            kind, is_sealed, has_ear, is_hashed, is_cold, rate_bytes_s, seed, sender_cpu: cpu, ..
+        } = *ours;
         let kind = kind.name().to_owned();
-        let plan = SendPlan { to: self.at, kind, is_sealed, has_ear, is_hashed, rate_bytes_s, seed, cpu };
+        let plan =
+            SendPlan { to: self.at, kind, is_sealed, has_ear, is_hashed, is_cold, rate_bytes_s, seed, cpu };
         let sender = Worker::start(&network.a, &Role::Send(plan))?;
-        Ok(Flow { sender, receiver: self.receiver })
+        Ok(Flow { sender, receiver: self.receiver, at: self.at })
     }
 }
 
@@ -179,6 +197,13 @@ impl Course {
         rtts.sort_by(f64::total_cmp);
         Some([*rtts.get(rtts.len() / 2)?, *rtts.get(rtts.len() * 19 / 20)?])
     }
+}
+
+/// What the socket of a local port dropped, in a table of UDP's sockets (proc_net_udp: the last column).
+fn drops_of(table: &str, port: u16) -> Option<u64> {
+    let end = format!(":{port:04X}");
+    let of_port = |line: &&str| line.split_whitespace().nth(1).is_some_and(|local| local.ends_with(&end));
+    table.lines().find(of_port)?.split_whitespace().next_back()?.parse().ok()
 }
 
 /// The bytes at a moment, between samples on the line that joins them.
@@ -225,7 +250,7 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
         &RangeSet::new(),
         kind.controller(config),
     )?;
-    let origin = Box::new(Memory::new(plan.is_hashed));
+    let origin = Box::new(memory(plan.is_cold, plan.is_hashed));
     let opener = Opener::new(suite, &FEEDBACK);
     let outflow = Outflow { socket, sealer, opener, transfer: 1, sender, origin, silence_max: SILENCE_MAX };
     let watch = Arc::new(Watch::default());
@@ -272,7 +297,7 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     let socket = Socket::bind(SocketAddr::new(plan.at, 0), config)?;
     let buffer_bytes = socket.abilities().receive_buffer_bytes as u64;
     // Before the sender is told, so that it meets a receiver that reads.
-    let sink = Memory::new(plan.is_hashed);
+    let sink = memory(plan.is_cold, plan.is_hashed);
     let count = sink.count();
     say(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
     let suite = suite(plan.is_sealed);
@@ -317,6 +342,10 @@ fn failure(ended: Result<(), FlowError>) -> Option<String> {
     }
 }
 
+fn memory(is_cold: bool, is_hashed: bool) -> Memory {
+    Memory::new(if is_cold { COLD_BYTES } else { HOT_BYTES }, is_hashed)
+}
+
 fn suite(is_sealed: bool) -> Suite {
     if is_sealed { Suite::fastest() } else { Suite::Clear }
 }
@@ -341,6 +370,15 @@ const SAMPLE_EACH: Duration = Duration::from_millis(100);
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_sockets_drops_are_found_by_its_port() {
+        let table = "  sl  local_address rem_address   st tx_queue rx_queue ref pointer drops\n  \
+                     1: 020000C0:1F90 00000000:0000 07 00000000:00000000 2 00000000 0\n  \
+                     2: 020000C0:08AE 00000000:0000 07 00000000:00000000 2 00000000 417\n";
+        assert_eq!(drops_of(table, 0x08ae), Some(417));
+        assert_eq!(drops_of(table, 0x08af), None);
+    }
 
     #[test]
     fn bytes_between_samples_lie_on_a_line() {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use barograph_transfer::io::flow::{FlowError, Origin, Sink};
 
-/// A part of memory that stands for all of the object: larger than a processor's own, so that copies are real ones.
+/// A part of memory that stands for all of the object, read or written over and over.
 pub(crate) struct Memory {
     block: Vec<u8>,
     bytes: Arc<AtomicU64>,
@@ -13,9 +13,10 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn new(is_hashed: bool) -> Self {
+    /// Of so many bytes.
+    pub(crate) fn new(block_bytes: usize, is_hashed: bool) -> Self {
         Self {
-            block: vec![7; BLOCK_BYTES],
+            block: vec![7; block_bytes.max(1)],
             bytes: Arc::default(),
             hasher: is_hashed.then(blake3::Hasher::new),
         }
@@ -27,11 +28,16 @@ impl Memory {
     }
 
     /// Calls for each piece of the block that a range comes to, with its place in the range.
-    fn pieces(offset: u64, len: usize, mut each: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>)) {
+    fn pieces(
+        block: usize,
+        offset: u64,
+        len: usize,
+        mut each: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>),
+    ) {
         let mut done = 0;
         while done < len {
-            let from = ((offset + done as u64) % BLOCK_BYTES as u64) as usize;
-            let part = (len - done).min(BLOCK_BYTES - from);
+            let from = ((offset + done as u64) % block as u64) as usize;
+            let part = (len - done).min(block - from);
             each(from..from + part, done..done + part);
             done += part;
         }
@@ -41,7 +47,7 @@ impl Memory {
 impl Origin for Memory {
     fn read(&mut self, offset: u64, out: &mut [u8]) -> Result<(), FlowError> {
         let block = &self.block;
-        Self::pieces(offset, out.len(), |from, to| {
+        Self::pieces(block.len(), offset, out.len(), |from, to| {
             if let (Some(from), Some(to)) = (block.get(from), out.get_mut(to)) {
                 to.copy_from_slice(from);
             }
@@ -61,7 +67,7 @@ impl Origin for Memory {
 impl Sink for Memory {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
         let block = &mut self.block;
-        Self::pieces(offset, bytes.len(), |to, from| {
+        Self::pieces(block.len(), offset, bytes.len(), |to, from| {
             if let (Some(to), Some(from)) = (block.get_mut(to), bytes.get(from)) {
                 to.copy_from_slice(from);
             }
@@ -83,7 +89,10 @@ impl Sink for Memory {
     }
 }
 
-const BLOCK_BYTES: usize = 64 << 20;
+/// What iperf3 sends over and over: it stays in a processor's cache, as the train of the raw limit does, so that all move the same memory.
+pub(crate) const HOT_BYTES: usize = 128 << 10;
+/// More than caches hold: each byte comes from memory, and goes there.
+pub(crate) const COLD_BYTES: usize = 64 << 20;
 
 #[cfg(test)]
 mod tests {
@@ -91,11 +100,11 @@ mod tests {
 
     #[test]
     fn an_object_is_the_block_again_and_again() {
-        let mut memory = Memory::new(false);
-        Sink::write(&mut memory, BLOCK_BYTES as u64 - 2, &[1, 2, 3, 4])
+        let mut memory = Memory::new(HOT_BYTES, false);
+        Sink::write(&mut memory, HOT_BYTES as u64 - 2, &[1, 2, 3, 4])
             .unwrap_or_else(|error| panic!("{error}"));
         let mut out = [0; 4];
-        memory.read(3 * BLOCK_BYTES as u64 - 2, &mut out).unwrap_or_else(|error| panic!("{error}"));
+        memory.read(3 * HOT_BYTES as u64 - 2, &mut out).unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(out, [1, 2, 3, 4]);
         assert_eq!(memory.count().load(Ordering::Relaxed), 4);
     }

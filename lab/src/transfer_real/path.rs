@@ -6,11 +6,13 @@ use barograph_sim::{Link, LinkSpec, Loss, Queue, RelayOptions, Switch};
 use barograph_transfer::controller::{Kind, Response};
 use serde_json::{Value, json};
 
+use super::cells::{AROUND, Lanes, Plan};
 use super::flow::Ours;
 use super::goal::{self, Bound};
+use super::output::widest;
 use super::peer::Peer;
 use super::session::Session;
-use crate::transfer::{Table, percent};
+use crate::transfer::percent;
 
 /// A path: its bottleneck, its round trip and its random loss.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,6 +32,16 @@ impl Path {
     pub(crate) fn name(&self) -> String {
         let delay = if self.rtt_ms == 0 { "native".to_owned() } else { format!("{} ms", self.rtt_ms) };
         format!("{} Mbit/s, {delay}, {} %", self.mbit_s, 100.0 * self.loss)
+    }
+
+    /// What a controller may take to find its rate: a second, and 20 round trips.
+    pub(crate) fn start(&self) -> Duration {
+        Duration::from_millis(1000 + 20 * self.rtt_ms)
+    }
+
+    /// How many runs of it this machine may carry beside each other: one where the kernel is the link and can say nothing of how late it was.
+    pub(crate) fn at_once(&self, session: &Session) -> usize {
+        if 0 < self.rtt_ms && self.mbit_s <= AT_ONCE_MBIT_S { session.at_once } else { 1 }
     }
 
     /// A queue of one product of rate and round trip, but room for a burst.
@@ -69,44 +81,115 @@ const PEERS: [Peer; 7] = [
     Peer::RsyncDaemon,
 ];
 
-pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
-    let kinds: Vec<Kind> = Kind::ALL.into_iter().filter(|kind| session.wants(kind.name())).collect();
-    let peers: Vec<Peer> = PEERS.into_iter().filter(|peer| session.wants(&peer.name())).collect();
-    let (mut cells, mut rows, mut goals) = (Vec::new(), Vec::new(), Vec::new());
-    for path in paths(session) {
-        let mut row = vec![path.name()];
-        let line = path.bps() as f64;
-        let from = rows.len();
-        for kind in kinds.iter().copied() {
-            session.note(format!("{}: {kind}", path.name()));
-            // A dedicated link's rate is what its owner knows.
-            let rate_bytes_s = (kind == Kind::Fixed).then_some(0.98 * line / 8.0);
-            let ours = Ours { rate_bytes_s, seed: session.seed, ..Ours::new(kind) };
-            let measured = session.ours(&path.link(), &ours, START_S).map(|run| (run.bps, run.void));
-            row.push(cell(&measured, line));
-            rows.push(row_of(&path, kind.name(), &measured));
+/// A cell of a row.
+#[derive(Clone, Copy)]
+enum Column {
+    Ours(Kind),
+    Peer(Peer),
+}
+
+impl Column {
+    fn name(self) -> String {
+        match self {
+            Self::Ours(kind) => kind.name().to_owned(),
+            Self::Peer(peer) => peer.name(),
         }
-        for peer in peers.iter().copied() {
-            session.note(format!("{}: {}", path.name(), peer.name()));
-            let measured = peer
-                .version(&session.tools)
-                .map_err(anyhow::Error::msg)
-                .and_then(|_| session.peer(&path.link(), Some(path.bps()), peer, START_S + session.seconds));
-            row.push(cell(&measured, line));
-            rows.push(row_of(&path, &peer.name(), &measured));
-        }
-        goals.extend(goals_of(&path, rows.get(from..).unwrap_or_default()));
-        cells.push(row);
     }
+
+    /// Its rate (bit/s), and why it is void if it is.
+    fn measure(self, session: &Session, path: &Path) -> Measured {
+        match self {
+            Self::Ours(kind) => {
+                // A dedicated link's rate is what its owner knows.
+                let rate_bytes_s = (kind == Kind::Fixed).then_some(0.98 * path.bps() as f64 / 8.0);
+                let ours = Ours { rate_bytes_s, seed: session.seed, ..Ours::new(kind) };
+                let run = session.ours(&path.link(), &ours, path.start(), session.time())?;
+                Ok((run.bps, run.void))
+            }
+            Self::Peer(peer) => {
+                peer.version(&session.tools).map_err(anyhow::Error::msg)?;
+                session.peer(&path.link(), Some(path.bps()), peer, peer_seconds(session, path))
+            }
+        }
+    }
+
+    /// An estimate, which is too long for peers that are missing.
+    fn time(self, session: &Session, path: &Path) -> Duration {
+        let extra = match self {
+            Self::Ours(_) => return path.start() + session.time() + AROUND,
+            Self::Peer(Peer::Tcp(_) | Peer::Quinn(_)) => Duration::from_millis(500),
+            // A copy of one byte first; keys, logins, and what waits for receivers.
+            Self::Peer(Peer::Uftp { .. }) => Duration::from_secs(4),
+            Self::Peer(_) => Duration::from_secs(2),
+        };
+        Duration::from_secs(peer_seconds(session, path)) + AROUND + extra
+    }
+}
+
+type Measured = anyhow::Result<(f64, Option<String>)>;
+
+/// As long as ours take in all: their start counts.
+fn peer_seconds(session: &Session, path: &Path) -> u64 {
+    (path.start() + session.time()).as_secs_f64().round() as u64
+}
+
+fn columns(session: &Session) -> Vec<Column> {
+    let all = Kind::ALL.into_iter().map(Column::Ours).chain(PEERS.into_iter().map(Column::Peer));
+    all.filter(|column| session.wants(&column.name())).collect()
+}
+
+fn plan_of(session: &Session, path: &Path, columns: &[Column]) -> Plan {
+    let time: Duration = columns.iter().map(|column| column.time(session, path)).sum();
+    Plan { cells: columns.len() as u64, time: time / path.at_once(session) as u32 }
+}
+
+pub(crate) fn plan(session: &Session) -> Plan {
+    let columns = columns(session);
+    paths(session).iter().map(|path| plan_of(session, path, &columns)).sum()
+}
+
+pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
+    let columns = columns(session);
     let legend = format!(
-        "Goodput in Mbit/s (% of the bottleneck): ours, sealed, for {} s after {START_S} s of start; the peers for as long, their start included. A queue \
-         of one product of rate and round trip. * The emulator was late or lost packets itself, so that the cell is no evidence; – it did not run.",
-        session.seconds
+        "Goodput in Mbit/s (% of the bottleneck): ours, sealed, for {} s after a start of 1 s and 20 round trips; the peers for as long in all, their \
+         start included. A queue of one product of rate and round trip. Up to {} cells at once, and again alone where that spoilt them. * The emulator \
+         was late or lost packets itself, so that the cell is no evidence; – it did not run.",
+        session.seconds, session.at_once
     );
-    let names = kinds.iter().map(|kind| kind.name().to_owned()).chain(peers.iter().map(|peer| peer.name()));
-    let header: Vec<String> = std::iter::once("path".to_owned()).chain(names).collect();
-    let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    Ok(Table::new("Bottlenecks with delay and loss", &legend, &header, cells, rows).with(&goals))
+    let names: Vec<String> = columns.iter().map(|column| column.name()).collect();
+    let header: Vec<&str> = std::iter::once("path").chain(names.iter().map(String::as_str)).collect();
+    session.output.begin(
+        "Bottlenecks with delay and loss",
+        &legend,
+        &header,
+        widest(paths(session).iter().map(Path::name)),
+    )?;
+    let mut goals = Vec::new();
+    let (mut lanes, mut lanes_of) = (Lanes::new(1), None);
+    for path in paths(session) {
+        // What spoils cells hangs on the rate: each begins anew.
+        let key = (path.mbit_s, path.at_once(session));
+        if lanes_of.replace(key) != Some(key) {
+            lanes = Lanes::new(key.1);
+        }
+        let measure = |column: &Column| {
+            session.note(format!("{}: {}", path.name(), column.name()));
+            let measured = column.measure(session, &path);
+            session.done(plan_of(session, &path, &[*column]));
+            measured
+        };
+        let is_spoilt = |measured: &Measured| measured.as_ref().map_or(true, |(_, void)| void.is_some());
+        let measured = lanes.run(&columns, measure, is_spoilt);
+        let line = path.bps() as f64;
+        let cells: Vec<String> = std::iter::once(path.name())
+            .chain(measured.iter().map(|measured| cell(measured, line)))
+            .collect();
+        let rows: Vec<Value> =
+            names.iter().zip(&measured).map(|(name, measured)| row_of(&path, name, measured)).collect();
+        goals.extend(goals_of(&path, &rows));
+        session.output.row(&cells, rows)?;
+    }
+    session.output.end(&goals)
 }
 
 /// What is to be reached on a path, from its rows; cells that are no evidence are none here either.
@@ -146,6 +229,11 @@ fn highspeed_bps(path: &Path) -> f64 {
 }
 
 fn paths(session: &Session) -> Vec<Path> {
+    let all = all_paths(session);
+    all.into_iter().filter(|path| session.wants_path(&path.name())).collect()
+}
+
+fn all_paths(session: &Session) -> Vec<Path> {
     let of = |mbit_s, rtt_ms, loss| Path { mbit_s, rtt_ms, loss, seed: session.seed };
     if !session.is_full {
         return vec![
@@ -166,7 +254,7 @@ fn paths(session: &Session) -> Vec<Path> {
     paths
 }
 
-fn cell(measured: &anyhow::Result<(f64, Option<String>)>, line: f64) -> String {
+fn cell(measured: &Measured, line: f64) -> String {
     match measured {
         Ok((bps, void)) => {
             let mark = if void.is_some() { "*" } else { "" };
@@ -176,7 +264,7 @@ fn cell(measured: &anyhow::Result<(f64, Option<String>)>, line: f64) -> String {
     }
 }
 
-fn row_of(path: &Path, what: &str, measured: &anyhow::Result<(f64, Option<String>)>) -> Value {
+fn row_of(path: &Path, what: &str, measured: &Measured) -> Value {
     let (bps, void) = measured.as_ref().map_or((None, None), |(bps, void)| (Some(*bps), void.clone()));
     json!({
         "mbit_s": path.mbit_s, "rtt_ms": path.rtt_ms, "loss": path.loss, "what": what, "bit_s": bps, "void": void,
@@ -193,8 +281,8 @@ const QUEUE_BYTES_MIN: u64 = 48_000;
 /// Linux's default for a device.
 const QUEUE_NATIVE: u32 = 1000;
 
-/// What a controller may take to find its rate over 100 ms.
-const START_S: u64 = 3;
+/// Beyond this the relay has no room for a second run.
+const AT_ONCE_MBIT_S: u64 = 300;
 
 #[cfg(test)]
 mod tests {

@@ -7,16 +7,17 @@ mod ssh;
 mod udt;
 mod uftp;
 
-use std::cell::OnceCell;
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use anyhow::{Context as _, ensure};
 use barograph_sim::Network;
 use tempfile::TempDir;
 
+use super::job::{Copied, Job};
 use super::tool::{Ended, find, make_file, package_version};
 
 /// A program, and how it is used.
@@ -53,14 +54,16 @@ pub(crate) struct Bench<'a> {
     pub(crate) seconds: u64,
     /// The bottleneck, where there is one (bit/s).
     pub(crate) rate_bps: Option<u64>,
+    /// What is copied, and where to; else files in memory that the run makes.
+    pub(crate) job: Option<&'a Job>,
 }
 
 /// What is made once and used by many runs.
 pub(crate) struct Tools {
     /// In memory where there is such a place: files that peers copy, and what is built.
     folder: TempDir,
-    udt: OnceCell<Result<PathBuf, String>>,
-    quinn: OnceCell<Result<PathBuf, String>>,
+    udt: OnceLock<Result<PathBuf, String>>,
+    quinn: OnceLock<Result<PathBuf, String>>,
 }
 
 impl Tools {
@@ -69,7 +72,7 @@ impl Tools {
         let folder = if memory.is_dir() { tempfile::tempdir_in(memory)? } else { tempfile::tempdir()? };
         // The anonymous user of GridFTP's server writes there.
         fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
-        Ok(Self { folder, udt: OnceCell::new(), quinn: OnceCell::new() })
+        Ok(Self { folder, udt: OnceLock::new(), quinn: OnceLock::new() })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -171,15 +174,21 @@ impl Peer {
 impl Bench<'_> {
     /// The rate of a program that copies a file from one folder to another, less what it takes for a file of one byte.
     ///
-    /// On a path of a known rate the file is what that carries in the run's time; else it grows until the copy takes half of that.
+    /// Of a [`Job`]: set-up and what makes it durable counted. Else, on a path of a known rate, the file is four fifths of what that carries in the run's time; else it grows until the copy takes half of that.
     ///
     /// # Errors
     /// It fails, or what it made has another length.
     fn copied(&self, copy: impl Fn(&Path, &Path, u64) -> anyhow::Result<Ended>) -> anyhow::Result<f64> {
-        let set_up_s = self.copied_in(&copy, 1)?.seconds;
-        let mut bytes = self.rate_bps.map_or(FILE_BYTES_MIN, |rate| rate / 8 * self.seconds);
+        if let Some(job) = self.job {
+            let Copied { seconds, synced_s, bytes } = job.copied(&copy)?;
+            return Ok(8.0 * bytes as f64 / (seconds + synced_s));
+        }
+        let set_up_s = self.copied_in(&copy, 1, self.limit_s())?.seconds;
+        // Who fills the path ends in time; whoever does not is stopped then, so that no path takes longer than others.
+        let mut bytes = self.rate_bps.map_or(FILE_BYTES_MIN, |rate| rate / 10 * self.seconds);
+        let limit_s = self.rate_bps.map_or(self.limit_s(), |_| self.seconds + set_up_s.ceil() as u64);
         loop {
-            let Copied { seconds, bytes: arrived } = self.copied_in(&copy, bytes)?;
+            let Copied { seconds, bytes: arrived, .. } = self.copied_in(&copy, bytes, limit_s)?;
             let seconds = (seconds - set_up_s).max(1e-3);
             if self.rate_bps.is_some()
                 || FILE_BYTES_MAX <= bytes
@@ -194,12 +203,16 @@ impl Bench<'_> {
         }
     }
 
-    /// One copy of a file of so many bytes.
+    /// One copy of a file of so many bytes, or of the job, stopped after so many seconds.
     fn copied_in(
         &self,
         copy: &impl Fn(&Path, &Path, u64) -> anyhow::Result<Ended>,
         bytes: u64,
+        limit_s: u64,
     ) -> anyhow::Result<Copied> {
+        if let Some(job) = self.job {
+            return job.copied(copy);
+        }
         let folder = tempfile::tempdir_in(self.tools.path())?;
         let (from, to) = (folder.path().join("source"), folder.path().join("there"));
         fs::create_dir(&to)?;
@@ -207,7 +220,6 @@ impl Bench<'_> {
             fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o777))?;
         }
         make_file(&from, bytes)?;
-        let limit_s = self.limit_s();
         let began = Instant::now();
         let ended = copy(&from, &to, limit_s)?;
         let seconds = began.elapsed().as_secs_f64();
@@ -220,18 +232,18 @@ impl Bench<'_> {
             // What is there so far, whatever it is called: those that write in any order leave holes.
             Ended::TimeUp => written(&to)?.min(bytes),
         };
-        Ok(Copied { seconds, bytes: arrived })
+        Ok(Copied { seconds, synced_s: 0.0, bytes: arrived })
+    }
+
+    /// What all copies are below.
+    fn root(&self) -> &Path {
+        self.job.map_or(self.tools.path(), Job::to)
     }
 
     /// When a run that should have ended is stopped.
     fn limit_s(&self) -> u64 {
         2 * self.seconds + GRACE_S
     }
-}
-
-struct Copied {
-    seconds: f64,
-    bytes: u64,
 }
 
 /// Bytes on the disk of all files of a folder.

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use barograph_sim::Network;
+use barograph_transfer::io::flow::Sink;
 use barograph_transfer::io::seal::{Opener, Sealer, Suite};
 use barograph_transfer::wire::{HEADER_BYTES, Header, Kind, SEAL_BYTES};
 use nix::cmsg_space;
@@ -19,6 +20,7 @@ use nix::sys::socket::sockopt::{RcvBufForce, SndBufForce, UdpGroSegment, UdpGsoS
 use nix::sys::socket::{ControlMessageOwned, MsgFlags, getsockopt, recvmsg, setsockopt, sockopt};
 use serde::{Deserialize, Serialize};
 
+use super::memory::{HOT_BYTES, Memory};
 use super::role::{Ready, Role, Worker, input_ends, say};
 use crate::signatures::host::{Cpus, pin};
 
@@ -28,6 +30,8 @@ pub(crate) struct SendPlan {
     is_sealed: bool,
     /// Bytes of datagrams a second; as fast as it goes without.
     rate_bytes_s: Option<f64>,
+    /// Datagrams that are sent at once.
+    train: usize,
     milliseconds: u64,
     cpu: usize,
 }
@@ -36,6 +40,10 @@ pub(crate) struct SendPlan {
 pub(crate) struct ReceivePlan {
     at: IpAddr,
     is_sealed: bool,
+    /// What it asks for (bytes; the kernel counts twice that).
+    buffer_bytes: usize,
+    /// What comes is copied to where an object would be.
+    is_copied: bool,
     cpu: usize,
 }
 
@@ -114,11 +122,12 @@ fn trial(
     rate_bytes_s: Option<f64>,
 ) -> anyhow::Result<Trial> {
     let at = IpAddr::V4(network.b.v4());
-    let receive = ReceivePlan { at, is_sealed, cpu: cpus.receiver };
+    let (buffer_bytes, cpu) = (RECEIVE_BUFFER_BYTES, cpus.receiver);
+    let receive = ReceivePlan { at, is_sealed, buffer_bytes, is_copied: false, cpu };
     let receiver = Worker::start(&network.b, &Role::RawReceive(receive))?;
     let Ready { port, .. } = receiver.hear()?;
     let to = SocketAddr::new(at, port);
-    let send = SendPlan { to, is_sealed, rate_bytes_s, milliseconds, cpu: cpus.sender };
+    let send = SendPlan { to, is_sealed, rate_bytes_s, train: TRAIN, milliseconds, cpu: cpus.sender };
     let sent: Sent = Worker::start(&network.a, &Role::RawSend(send))?.hear()?;
     // What waits in the receiver's buffer is read before it looks whether its input ended.
     let came: Came = receiver.finish()?;
@@ -130,6 +139,49 @@ fn trial(
     })
 }
 
+/// A receiver that does the least a transfer's has to do, so that its host can be made busy before a flood comes.
+pub(crate) struct Flood {
+    receiver: Worker,
+    to: SocketAddr,
+}
+
+impl Flood {
+    /// Receives, opens and copies.
+    pub(crate) fn prepare(network: &Network, buffer_bytes: usize, cpu: usize) -> anyhow::Result<Self> {
+        let at = IpAddr::V4(network.b.v4());
+        let receive = ReceivePlan { at, is_sealed: true, buffer_bytes, is_copied: true, cpu };
+        let receiver = Worker::start(&network.b, &Role::RawReceive(receive))?;
+        let Ready { port, .. } = receiver.hear()?;
+        Ok(Self { receiver, to: SocketAddr::new(at, port) })
+    }
+
+    pub(crate) fn process_id(&self) -> u32 {
+        self.receiver.process_id()
+    }
+
+    /// Sends sealed trains at a rate (bytes a second, headers included), whatever becomes of them, until the time is over.
+    pub(crate) fn send(
+        &self,
+        network: &Network,
+        rate_bytes_s: f64,
+        time: Duration,
+        cpu: usize,
+    ) -> anyhow::Result<()> {
+        // As the transfer's own are: longer ones find no place in a small buffer.
+        let train = ((rate_bytes_s * TRAIN_S / PACKET_BYTES) as usize).clamp(2, TRAIN);
+        let rate_bytes_s = Some(rate_bytes_s * SEGMENT_BYTES as f64 / PACKET_BYTES);
+        let milliseconds = time.as_millis() as u64;
+        let plan = SendPlan { to: self.to, is_sealed: true, rate_bytes_s, train, milliseconds, cpu };
+        Worker::start(&network.a, &Role::RawSend(plan))?.hear_after::<Sent>(time).map(drop)
+    }
+
+    /// What came: bit/s of what datagrams carried, between the first and the last.
+    pub(crate) fn finish(self) -> anyhow::Result<f64> {
+        let came: Came = self.receiver.finish()?;
+        Ok(8.0 * came.bytes as f64 / came.seconds.max(1e-3))
+    }
+}
+
 /// The sending process.
 pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     pin(plan.cpu)?;
@@ -139,7 +191,7 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
     setsockopt(&socket, SndBufForce, &SEND_BUFFER_BYTES)?;
     setsockopt(&socket, UdpGsoSegment, &(SEGMENT_BYTES as i32)).context("no UDP_SEGMENT here")?;
     let mut sealer = Sealer::new(suite(plan.is_sealed), &SECRET);
-    let mut train = vec![7; TRAIN * SEGMENT_BYTES];
+    let mut train = vec![7; plan.train * SEGMENT_BYTES];
     let each = plan
         .rate_bytes_s
         .map(|rate| Duration::from_secs_f64(train.len() as f64 / rate.max(RATE_BYTES_S_MIN)));
@@ -177,13 +229,14 @@ pub(crate) fn send(plan: &SendPlan) -> anyhow::Result<()> {
 pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
     pin(plan.cpu)?;
     let socket = UdpSocket::bind((plan.at, 0))?;
-    setsockopt(&socket, RcvBufForce, &RECEIVE_BUFFER_BYTES)?;
+    setsockopt(&socket, RcvBufForce, &plan.buffer_bytes)?;
     setsockopt(&socket, UdpGroSegment, &true).context("no UDP_GRO here")?;
     socket.set_read_timeout(Some(QUIET))?;
     let buffer_bytes = getsockopt(&socket, sockopt::RcvBuf)? as u64;
     let mut opener = Opener::new(suite(plan.is_sealed), &SECRET);
     say(&Ready { port: socket.local_addr()?.port(), buffer_bytes })?;
     let is_over = input_ends();
+    let mut object = plan.is_copied.then(|| Memory::new(HOT_BYTES, false));
     let mut buffer = vec![0; 65_536];
     let mut control = cmsg_space!(i32);
     let (mut came, mut first, mut last) = (Came::default(), None, Instant::now());
@@ -207,6 +260,9 @@ pub(crate) fn receive(plan: &ReceivePlan) -> anyhow::Result<()> {
         first.get_or_insert(last);
         for datagram in buffer.get_mut(..len).unwrap_or_default().chunks_mut(segment.max(1)) {
             if let Some((_, body)) = opener.open(datagram) {
+                if let Some(object) = &mut object {
+                    Sink::write(object, came.bytes, body)?;
+                }
                 came.datagrams += 1;
                 came.bytes += body.len() as u64;
             }
@@ -226,12 +282,21 @@ const SECRET: [u8; 32] = [9; 32];
 /// What an Ethernet packet of 1500 bytes carries over IPv4 and UDP.
 const SEGMENT_BYTES: usize = 1472;
 
+/// All of that packet.
+const PACKET_BYTES: f64 = 1500.0;
+
 /// As many as UDP's length allows: 65 507 bytes.
 const TRAIN: usize = 44;
+
+/// Of a transfer's bursts (s; docs/spec/transfer.md).
+const TRAIN_S: f64 = 0.25e-3;
 
 /// As large as any program's that cares.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 const SEND_BUFFER_BYTES: usize = 4 << 20;
+
+/// To start two processes and to end them.
+const TRIAL_AROUND: Duration = Duration::from_millis(50);
 
 /// When nothing has come for so long after the end, nothing will.
 const QUIET: Duration = Duration::from_millis(50);
@@ -252,7 +317,12 @@ const _: () = assert!(TRAIN * SEGMENT_BYTES <= 65_507 && HEADER_BYTES + SEAL_BYT
 
 /// For how long the limit is tried at each rate, where nothing else is said.
 pub(crate) fn step_ms(seconds: u64) -> u64 {
-    (300 * seconds).clamp(300, 3000)
+    (200 * seconds).clamp(300, 3000)
+}
+
+/// What the search takes, about: some rates are tried twice.
+pub(crate) fn time(milliseconds: u64) -> Duration {
+    (Duration::from_millis(milliseconds) + QUIET + TRIAL_AROUND) * (1 + 3 * STEPS / 2)
 }
 
 /// What BLAKE3 takes for the object's digest on one thread (bytes a second).

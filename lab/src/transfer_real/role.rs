@@ -97,9 +97,14 @@ impl Worker {
 
     /// The next line.
     pub(crate) fn hear<T: DeserializeOwned>(&self) -> anyhow::Result<T> {
+        self.hear_after(Duration::ZERO)
+    }
+
+    /// The next line, of a process that has to work for so long first.
+    pub(crate) fn hear_after<T: DeserializeOwned>(&self, work: Duration) -> anyhow::Result<T> {
         let line = self
             .lines
-            .recv_timeout(LIMIT)
+            .recv_timeout(LIMIT + work)
             .context("a process of the experiment ended, or does not answer")??;
         serde_json::from_str(&line).context("a process of the experiment says something else")
     }

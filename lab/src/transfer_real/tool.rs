@@ -97,7 +97,7 @@ pub(crate) fn make_file(path: &Path, bytes: u64) -> anyhow::Result<()> {
         state ^= state << 17;
         state.to_le_bytes()
     })
-    .take(BLOCK_BYTES / 8)
+    .take((bytes.min(BLOCK_BYTES as u64) as usize).div_ceil(8))
     .flatten()
     .collect();
     let mut file = fs::File::create(path).with_context(|| format!("cannot make {}", path.display()))?;

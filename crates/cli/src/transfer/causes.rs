@@ -50,7 +50,7 @@ fn nobody_knows(unknown: f64) -> String {
 pub(crate) enum Limit {
     /// The receiving host does not read in time.
     Receiver,
-    /// The sending program has no time left.
+    /// The sending program has no time left: its own, or that of a processor which others have.
     Sender,
     /// The rate that was asked for.
     Rate,
@@ -91,8 +91,12 @@ pub(crate) struct Second {
     pub(crate) losses: Losses,
     /// What held the sender back at its end.
     pub(crate) by: Option<Held>,
-    /// CPU time of the sender's thread in it, of all its time.
-    pub(crate) cpu: f64,
+    /// What the sender's thread computed or waited for a processor in it, of all its time.
+    pub(crate) busy: f64,
+    /// The same of the thread that reads and hashes the files.
+    pub(crate) busy_reader: f64,
+    /// How long the sender's thread waited for that one in it.
+    pub(crate) lacked: f64,
     /// What was sent in it, of what the controller allowed.
     pub(crate) used: f64,
     /// Whether the controller keeps a rate that was asked for.
@@ -107,7 +111,9 @@ impl Second {
             // A rate that is kept whatever is lost is the user's choice, and no receiver's.
             () if self.is_fixed && USED_MIN <= self.used => Limit::Rate,
             () if self.by == Some(Held::Drain) || (HOST_MIN <= host && network <= host) => Limit::Receiver,
-            () if CPU_FULL <= self.cpu => Limit::Sender,
+            () if BUSY_FULL <= self.busy => Limit::Sender,
+            // Whom nobody waits for holds nobody up, however busy.
+            () if BUSY_FULL <= self.busy_reader && LACKED_MIN <= self.lacked => Limit::Sender,
             () if self.by == Some(Held::Window) || USED_MIN <= self.used => Limit::Path,
             () => Limit::SenderIo,
         }
@@ -141,8 +147,11 @@ const HOST_MIN: f64 = 0.000_5;
 /// Who sends less of what is allowed is held by something else; controllers themselves vary by a quarter, and by half at the start.
 const USED_MIN: f64 = 0.5;
 
-/// A thread that computes this share of its time has none to send faster: what is left goes to its neighbours.
-const CPU_FULL: f64 = 0.9;
+/// A thread that computes, or waits for a processor, for this share of its time has none to send faster: what is left goes to its neighbours.
+const BUSY_FULL: f64 = 0.9;
+
+/// Who waits less for what is read loses next to nothing by it: even reading in good time leaves a gap now and then.
+const LACKED_MIN: f64 = 0.05;
 
 #[cfg(test)]
 mod tests {
@@ -182,10 +191,14 @@ mod tests {
         let losses = Losses { network: 0.01, host: 0.001, unknown: 0.0 };
         let path = Second { losses, used: 0.9, ..Second::default() };
         assert_eq!(path.limit(), Limit::Path);
-        assert_eq!(Second { cpu: 0.95, ..path }.limit(), Limit::Sender);
+        assert_eq!(Second { busy: 0.95, ..path }.limit(), Limit::Sender);
+        assert_eq!(Second { busy: 0.5, busy_reader: 0.95, lacked: 0.3, ..path }.limit(), Limit::Sender);
+        assert_eq!(Second { busy: 0.5, busy_reader: 0.95, ..path }.limit(), Limit::Path);
+        assert_eq!(Second { busy: 0.5, busy_reader: 0.5, ..path }.limit(), Limit::Path);
         let by = |by| Second { by: Some(by), ..path };
-        assert_eq!(Second { cpu: 0.95, ..by(Held::Drain) }.limit(), Limit::Receiver);
+        assert_eq!(Second { busy: 0.95, ..by(Held::Drain) }.limit(), Limit::Receiver);
         assert_eq!(Second { is_fixed: true, ..by(Held::Drain) }.limit(), Limit::Rate);
+        assert_eq!(Second { busy_reader: 0.95, ..by(Held::Window) }.limit(), Limit::Path);
         assert_eq!(Second { used: 0.3, ..by(Held::Window) }.limit(), Limit::Path);
         assert_eq!(Second { used: 0.3, ..by(Held::Rate) }.limit(), Limit::SenderIo);
         let host = Losses { host: 0.02, network: 0.02, unknown: 0.0 };

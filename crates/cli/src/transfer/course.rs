@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use barograph_transfer::io::Event;
 use barograph_transfer::io::flow::Seen;
@@ -20,6 +21,8 @@ pub(crate) struct Course {
     pub(crate) bytes: u64,
     /// Bytes that were there from before.
     pub(crate) before_bytes: u64,
+    /// Data went, perhaps to another receiver.
+    has_begun: bool,
     /// What was seen last.
     pub(crate) seen: Seen,
     rates: Rates,
@@ -65,16 +68,21 @@ impl Course {
                 self.phase = Phase::Agreeing;
             }
             Event::Begun { files, bytes, held_bytes } => {
-                (self.files, self.bytes, self.before_bytes) = (*files, *bytes, *held_bytes);
+                if !self.has_begun {
+                    self.before_bytes = *held_bytes;
+                }
+                (self.has_begun, self.files, self.bytes) = (true, *files, *bytes);
                 self.phase = Phase::Moving;
                 self.rates.update(now_s, *held_bytes);
-                self.mark = Some((now_s, Seen::default()));
+                // With another receiver, counts go on.
+                self.mark = Some((now_s, self.seen));
             }
             Event::Progress(seen) => {
                 self.seen = *seen;
                 self.rates.update(now_s, seen.held_bytes);
                 self.look(now_s);
             }
+            Event::Elsewhere { .. } => self.phase = Phase::Connecting,
             Event::Verifying => self.phase = Phase::Verifying,
             _ => {}
         }
@@ -88,6 +96,7 @@ impl Course {
             return;
         }
         let since = |count: fn(&Seen) -> u64| count(&seen).saturating_sub(count(&before));
+        let share = |now: Duration, before: Duration| now.saturating_sub(before).as_secs_f64() / seconds;
         let sent = since(|seen| seen.stats.sent_packets).max(1) as f64;
         let limit = Second {
             losses: Losses {
@@ -96,7 +105,9 @@ impl Course {
                 unknown: since(|seen| seen.stats.lost_unknown) as f64 / sent,
             },
             by: seen.limit,
-            cpu: seen.cpu.saturating_sub(before.cpu).as_secs_f64() / seconds,
+            busy: share(seen.busy, before.busy),
+            busy_reader: share(seen.busy_reader, before.busy_reader),
+            lacked: share(seen.lacked, before.lacked),
             used: since(|seen| seen.stats.sent_bytes) as f64 / seconds / seen.rate_bytes_s,
             is_fixed: self.mode.is_fixed,
         }
@@ -134,7 +145,7 @@ impl Course {
     }
 
     /// Bytes that are there, which never seem fewer than there were.
-    fn there(&self) -> u64 {
+    pub(crate) fn there(&self) -> u64 {
         self.seen.held_bytes.max(self.before_bytes).min(self.bytes)
     }
 
@@ -265,8 +276,6 @@ const BAR_MAX: usize = 40;
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use barograph_transfer::Stats;
 
     use super::*;
@@ -290,7 +299,7 @@ mod tests {
                 held_bytes: 400_000_000 + moved,
                 rate_bytes_s: 1.1e8,
                 limit: Some(barograph_transfer::Limit::Drain),
-                cpu: Duration::from_millis(300) * second,
+                busy: Duration::from_millis(300) * second,
                 ..Seen::default()
             };
             course.learn(f64::from(second), &Event::Progress(seen));

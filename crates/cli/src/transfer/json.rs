@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use super::course::{Course, plain};
 use super::left::LEVEL;
 use super::summary::Figures;
-use super::trouble::Trouble;
+use super::trouble::{Trouble, elsewhere};
 
 /// An event of a transfer; `None` for what programs are not told. Non-finite numbers are `null`.
 pub(crate) fn event(course: &Course, event: &Event) -> Option<Value> {
@@ -19,6 +19,13 @@ pub(crate) fn event(course: &Course, event: &Event) -> Option<Value> {
             json!({ "event": "begun", "files": files, "bytes": bytes, "held_bytes": held_bytes })
         }
         Event::Progress(_) => progress(course),
+        Event::Elsewhere { why, host, port } => json!({
+            "event": "elsewhere",
+            "error": Trouble::of(why).word,
+            "message": elsewhere(why, host, *port),
+            "host": host,
+            "port": port,
+        }),
         Event::Verifying => json!({ "event": "verifying" }),
         _ => return None,
     })
@@ -97,6 +104,6 @@ pub(crate) fn failed(trouble: &Trouble, course: &Course) -> Value {
         "message": trouble.sentence,
         "resumable": trouble.is_resumable,
         "bytes": course.bytes,
-        "held_bytes": course.seen.held_bytes,
+        "held_bytes": course.there(),
     })
 }

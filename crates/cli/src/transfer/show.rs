@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::course::{Course, Mode};
 use super::trouble::Trouble;
-use super::{json, summary};
+use super::{json, summary, trouble};
 use crate::client::printable;
 use crate::exit::{print, say};
 
@@ -76,13 +76,18 @@ impl Show {
             }
             How::Quiet => {}
             How::Terminal(bars) => {
-                if let Event::Notice(notice) = event {
-                    bars.suspend(|| say(told(notice)));
+                match event {
+                    Event::Notice(notice) => bars.suspend(|| say(told(notice))),
+                    Event::Elsewhere { why, host, port } => {
+                        bars.suspend(|| say(trouble::elsewhere(why, host, *port)));
+                    }
+                    _ => {}
                 }
                 transfer.draw(bars, self.is_numbered);
             }
             How::Log => match event {
                 Event::Notice(notice) => say(told(notice)),
+                Event::Elsewhere { why, host, port } => say(trouble::elsewhere(why, host, *port)),
                 Event::Progress(_) => {
                     if transfer.told.is_some() && transfer.is_due(LOG_EVERY) {
                         say(transfer.named(&transfer.course.line(), self.is_numbered));

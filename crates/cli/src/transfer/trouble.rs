@@ -1,6 +1,8 @@
 //! Why a transfer ended too early, and what to do about it, in a sentence.
 
-use barograph_transfer::files::FileError;
+use std::net::SocketAddr;
+
+use barograph_transfer::files::{FileError, ManifestError};
 use barograph_transfer::io::control::{ControlError, Reason};
 use barograph_transfer::io::flow::FlowError;
 use barograph_transfer::io::session::SessionError;
@@ -31,6 +33,7 @@ impl Trouble {
             SessionError::Flow(FlowError::Violation(_)) => Self::new("protocol", true, error.to_string()),
             SessionError::Refused { reason, text } => Self::refused(*reason, text),
             SessionError::Control(error) => Self::of_control(error),
+            SessionError::Contended { .. } => Self::new("contended", true, error.to_string()),
             SessionError::Lost(_) => Self::new("lost", true, error.to_string()),
             SessionError::Identity(_) => Self::new("identity", true, error.to_string()),
             SessionError::Protocol(_) => Self::new("protocol", false, error.to_string()),
@@ -44,6 +47,15 @@ impl Trouble {
     fn of_control(error: &ControlError) -> Self {
         let told = error.to_string();
         match error {
+            ControlError::Connect(SocketAddr::V6(peer), _)
+                if peer.ip().is_unicast_link_local() && peer.scope_id() == 0 =>
+            {
+                Self::new(
+                    "unreachable",
+                    true,
+                    format!("{} is good on one link only: add which, such as [{0}%eth0]", peer.ip()),
+                )
+            }
             ControlError::Connect(peer, _) => Self::new(
                 "unreachable",
                 true,
@@ -99,6 +111,13 @@ impl Trouble {
             FileError::Changed(_) | FileError::Shrank { .. } => {
                 Self::new("changed", false, format!("{told}; send it again once nobody writes to it"))
             }
+            FileError::Manifest(ManifestError::Order(path)) => Self::new(
+                "file",
+                false,
+                format!(
+                    "two paths are to be called {path:?} at the receiver: send them one after the other, to two directories"
+                ),
+            ),
             FileError::Digest(_) => Self::new("digest", true, told),
             FileError::Busy(_) => Self::new("busy", true, told),
             _ => Self::new("file", true, told),
@@ -133,6 +152,15 @@ impl Trouble {
         let sentence = if is_advised { said } else { format!("{said} – {advice}") };
         Self::new(word, is_resumable, sentence)
     }
+}
+
+/// What ended it with one receiver of several, and who has the rest.
+pub(crate) fn elsewhere(why: &SessionError, host: &str, port: u16) -> String {
+    let why = match why {
+        SessionError::Lost(error) => format!("the connection to the other end is lost ({error})"),
+        other => other.to_string(),
+    };
+    printable(&without_numbers(&format!("{why}; going on with {host}, port {port}")))
 }
 
 /// What systems say without its number, which tells a reader nothing.
@@ -188,6 +216,14 @@ mod tests {
                  and does a firewall let TCP through to port 4000?",
             ),
             (
+                Trouble::of(&SessionError::Control(ControlError::Connect(
+                    "[fe80::1]:4000".parse().expect("an address"),
+                    std::io::Error::from_raw_os_error(22),
+                ))),
+                "unreachable",
+                "fe80::1 is good on one link only: add which, such as [fe80::1%eth0]",
+            ),
+            (
                 Trouble::of(&SessionError::File(FileError::Link("a/b".into()))),
                 "quota",
                 "\"a/b\" is a symbolic link, and links are not taken here; `barograph recv --links` takes them",
@@ -195,5 +231,10 @@ mod tests {
         ] {
             assert_eq!((trouble.word, trouble.sentence.as_str()), (word, sentence));
         }
+        assert_eq!(
+            elsewhere(&SessionError::Contended { lost: 0.1234 }, "north\u{1b}", 4000),
+            "the CPU of the receiver's host was the limit in nine of ten seconds; 12.34 % of the packets were lost there; \
+             going on with north\\u{1b}, port 4000"
+        );
     }
 }

@@ -41,6 +41,9 @@ fn a_tree_goes_from_host_to_host_by_the_line_that_is_printed_first() {
     tree::mixed(&from, 7, 2_000_000);
     fs::create_dir(&to).unwrap();
     let program = prepare(directory.path());
+    let refused = ordinary(&program).args(["recv", "/proc"]).output().unwrap();
+    let told = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && told.contains("/proc cannot be written to"), "{told}");
     let mut recv = network
         .b
         .run(|| Running::start(ordinary(&program).arg("recv").arg(&to).args(["--once", "--links"])))

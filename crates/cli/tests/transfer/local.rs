@@ -1,7 +1,8 @@
 //! On loopback.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
 use serde_json::Value;
@@ -68,8 +69,16 @@ fn mistakes_are_one_sentence_and_an_exit_code() {
     let file = directory.path().join("file");
     fs::write(&file, "a file").unwrap();
     let file = file.to_str().unwrap();
+    fs::set_permissions(file, Permissions::from_mode(0o644)).unwrap();
+    let kept = directory.path().join(".barograph-partial-00");
+    fs::create_dir(&kept).unwrap();
+    let kept = kept.to_str().unwrap();
     let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let (_recv, line) = receive_here(directory.path(), &[]);
+    let mut recv =
+        Running::start(barograph().arg("recv").arg(directory.path()).args(["--listen", "127.0.0.1:0"]));
+    let listening = recv.until("listening");
+    assert_eq!(listening["unfinished"], 1);
+    let line = listening["lines"][0].as_str().unwrap().to_owned();
     let (start, end) = line.split_at(line.len() - 4);
     let stranger = format!("{start}{}", if end == "AAAA" { "BBBB" } else { "AAAA" });
     let gone = line.replacen(line.split('/').nth(2).unwrap(), &nobody.to_string(), 1);
@@ -81,6 +90,10 @@ fn mistakes_are_one_sentence_and_an_exit_code() {
         (vec!["recv", there, "--identity", "/nowhere/a.pem"], 2, "/nowhere/a.pem"),
         (vec!["send", file, "north"], 2, "how is north to be known?"),
         (vec!["send", file, "brg://nonsense"], 2, "copy the whole line"),
+        (vec!["send", &line, file], 2, "the line comes last"),
+        (vec!["send", file, file, &line], 1, "two paths are to be called \"file\""),
+        (vec!["send", kept, &line], 1, "an unfinished transfer, which cannot be sent"),
+        (vec!["recv", there, "--identity", file], 2, "chmod 600"),
         (vec!["send", file, &line, "--controller", "cubic"], 2, "highspeed"),
         (vec!["send", file, &line, "--controller", "fixed"], 2, "--rate"),
         (vec!["send", file, &line, "--rate", "10MB/s"], 2, "eight times the bytes"),

@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 #![allow(clippy::unwrap_used, missing_docs)]
 
+mod elsewhere;
 mod hosts;
 mod killed;
 mod local;

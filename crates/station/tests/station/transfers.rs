@@ -1,6 +1,7 @@
 //! Stations that send files to each other for a third party.
 
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
@@ -61,9 +62,14 @@ fn one_station_sends_to_another_for_a_third_party_and_the_rate_is_measured() {
     let bytes: Vec<u8> = (0..48 << 20).map(|at: u32| (at.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
     fs::write(top.join("out/tree/large"), &bytes).unwrap();
     fs::write(top.join("out/tree/small"), "x").unwrap();
-    let (a, b) = (serve(config(top, "a")), serve(config(top, "b")));
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let mut receiver = config(top, "b");
+    receiver.transfer.ports = Some(port..=port);
+    let (a, b) = (serve(config(top, "a")), serve(receiver));
     let made = line(&b, &top.join("in/deep"));
     assert_eq!(made.status, 201, "{}", made.body);
+    let given = made.json()["line"].as_str().unwrap().to_string();
+    assert!(given.contains(&format!(":{port}/")), "the one port that is allowed: {given}");
     let (line, waiting) = (made.json()["line"].clone(), made.json()["transfer"].clone());
     assert_eq!((&waiting["state"], &waiting["role"]), (&json!("waiting"), &json!("receiver")));
     let sent = send(&a, &[&top.join("out/tree")], line.as_str().unwrap());

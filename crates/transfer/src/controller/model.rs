@@ -4,7 +4,7 @@
 //! - A round's losses are congestion only if the delay rose with them, marks came, or more than 2 % were lost (`round`).
 //! - Feedback tells of many packets at once, so what is under way swings by what one feedback covers; the window allows for it.
 //! - A probe for bandwidth ends when it gains less than a sender with half of the link would, and losses do not end one that gains: what
-//!   is lost while others' queues are full is not this sender's measure. A sender beside others yields by its share (`probe`).
+//!   is lost while others' queues are full is not this sender's measure. A sender yields by what it keeps in a queue that stands (`probe`).
 //! - A sight of the empty path puts off the draining of the path (`path`): bulk data need not pay for what is known.
 
 mod aggregation;

@@ -14,18 +14,17 @@ use std::sync::Arc;
 
 use rangemap::RangeSet;
 use rustix::fs::{
-    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, chmodat, flock, fstat, fsync, mkdirat, openat,
-    statat, unlinkat,
+    AtFlags, Dir, FileType, FlockOperation, Mode, OFlags, chmodat, flock, fstat, mkdirat, openat, statat,
+    unlinkat,
 };
 use rustix::io::Errno;
 use rustix::process::geteuid;
-
-pub(super) use durable::SYNCED_ALONE_MAX;
 
 use super::jail::Jail;
 use super::recent::Recent;
 use super::{
     FileError, GROUP_BYTES, Journal, Kept, Kind, Manifest, Node, RESERVED_PREFIX, Record, Tree, journal,
+    system,
 };
 
 /// Names a transfer, also across sessions; whoever knows it can go on with it.
@@ -55,6 +54,8 @@ pub struct DestinationConfig {
     pub links: bool,
     /// Files kept open, one at least.
     pub files_open: usize,
+    /// The directory is whole and without links, as who allowed it saw it: a link that came since is an error.
+    pub is_resolved: bool,
 }
 
 impl Default for DestinationConfig {
@@ -67,6 +68,7 @@ impl Default for DestinationConfig {
             allocate: false,
             links: false,
             files_open: 128,
+            is_resolved: false,
         }
     }
 }
@@ -100,6 +102,8 @@ pub struct Destination {
     /// What a group is read back to.
     group: Vec<u8>,
     journal: Journal,
+    /// Held as long as this lives; see [`lock`].
+    _lock: Option<OwnedFd>,
     pub(super) placing: Option<Vec<u64>>,
     is_failed: bool,
 }
@@ -116,20 +120,20 @@ impl Destination {
         config: DestinationConfig,
     ) -> Result<Self, FileError> {
         room::check_allowed(&manifest, &config)?;
-        let jail = Jail::open(root)?;
+        let mut jail = Jail::open(root, config.is_resolved)?;
         let (name, path) = (id.directory(), root.join(id.directory()));
         let io = |what| {
             let path = path.clone();
             move |error: Errno| FileError::io(path, what, error)
         };
         let is_new = match mkdirat(jail.root(), &name, Mode::from_raw_mode(0o700)) {
-            Ok(()) => fsync(jail.root()).map(|()| true).map_err(io("made durable"))?,
+            Ok(()) => system::sync(jail.root()).map(|()| true).map_err(io("made durable"))?,
             Err(Errno::EXIST) => false,
             Err(error) => return Err(io("made")(error)),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let partial = match openat(jail.root(), &name, flags, Mode::empty()) {
-            Err(Errno::LOOP | Errno::NOTDIR) => return Err(FileError::Foreign(path)),
+            Err(error) if system::is_no_directory(error) => return Err(FileError::Foreign(path)),
             other => other.map_err(io("opened"))?,
         };
         let stat = fstat(&partial).map_err(io("opened"))?;
@@ -138,15 +142,19 @@ impl Destination {
         }
         match flock(&partial, FlockOperation::NonBlockingLockExclusive) {
             Err(Errno::WOULDBLOCK) => return Err(FileError::Busy(path)),
+            // What has no locks is of one host, or must not be shared.
+            Err(error) if system::has_no_locks(error) => {}
             other => other.map_err(io("locked"))?,
         }
         // Who had the lock may have finished and removed it meanwhile.
-        if fstat(&partial).map_err(io("opened"))?.st_nlink == 0 {
+        if system::is_gone(&partial, jail.root(), &name).map_err(io("opened"))? {
             return Err(FileError::Busy(path));
         }
+        jail.close(&stat);
         if !is_new && !is_ours(&partial).map_err(io("listed"))? {
             return Err(FileError::Foreign(path));
         }
+        let lock = lock(&partial, &path)?;
         let (journal, kept) =
             Journal::open(partial.as_fd(), &path, id, &manifest.digest(), manifest.bytes())?;
         let mut destination = Self {
@@ -167,6 +175,7 @@ impl Destination {
             nodes: vec![],
             group: vec![],
             journal,
+            _lock: lock,
             placing: None,
             is_failed: false,
         };
@@ -225,11 +234,14 @@ impl Destination {
         Ok(())
     }
 
-    /// Removes all that was received and not finished.
+    /// Removes all that was received and not finished, unless it was verified and files were to get their names.
     ///
     /// # Errors
     /// What the system refuses.
     pub fn discard(mut self) -> Result<(), FileError> {
+        if self.placing.is_some() {
+            return Ok(());
+        }
         self.open.clear();
         for entry in 0..self.manifest.entries().len() {
             match unlinkat(&self.partial, partial_name(entry), AtFlags::empty()) {
@@ -240,17 +252,22 @@ impl Destination {
         self.remove_partial()
     }
 
-    pub(super) fn remove_partial(&self) -> Result<(), FileError> {
-        for name in [journal::NEXT_NAME, journal::NAME] {
-            match unlinkat(&self.partial, name, AtFlags::empty()) {
+    pub(super) fn remove_partial(self) -> Result<(), FileError> {
+        let Self { jail, partial, path, name, open, journal, _lock: lock, .. } = self;
+        // NFS keeps what is open under another name, and with it the directory. The lock goes last: until then nobody else is here.
+        drop((open, journal));
+        for name in [journal::NEXT_NAME, journal::NAME, LOCK_NAME] {
+            match unlinkat(&partial, name, AtFlags::empty()) {
                 Ok(()) | Err(Errno::NOENT) => {}
-                Err(error) => return Err(FileError::io(self.path.join(name), "removed", error)),
+                Err(error) => return Err(FileError::io(path.join(name), "removed", error)),
             }
         }
-        let removed = unlinkat(self.jail.root(), &self.name, AtFlags::REMOVEDIR);
-        removed
-            .and_then(|()| fsync(self.jail.root()))
-            .map_err(|error| FileError::io(&self.path, "removed", error))
+        drop(lock);
+        match unlinkat(jail.root(), &name, AtFlags::REMOVEDIR).and_then(|()| system::sync(jail.root())) {
+            // Another host has begun anew in it, or a server of NFS still keeps a name: what was received is gone all the same.
+            Ok(()) | Err(Errno::NOTEMPTY) => Ok(()),
+            Err(error) => Err(FileError::io(&path, "removed", error)),
+        }
     }
 
     /// The file that an entry's bytes are written to, made if it is not there.
@@ -323,12 +340,38 @@ fn is_ours(partial: &OwnedFd) -> Result<bool, Errno> {
     for entry in Dir::read_from(partial)? {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
-        if name != b"." && name != b".." && name != journal::NEXT_NAME.as_bytes() {
+        let is_own = name == journal::NEXT_NAME.as_bytes() || name == LOCK_NAME.as_bytes();
+        if name != b"." && name != b".." && !is_own {
             return Ok(false);
         }
     }
     Ok(true)
 }
+
+/// Locks what is in a partial directory against other hosts that share the storage, where it has such locks.
+///
+/// The lock of the directory itself holds on this host alone: NFS sends no locks of directories to its server, but those of files that are
+/// open for writing (flock(2), NOTES; nfs_flock in Linux).
+fn lock(partial: &OwnedFd, path: &Path) -> Result<Option<OwnedFd>, FileError> {
+    let io = |error: Errno| FileError::io(path.join(LOCK_NAME), "locked", error);
+    let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = openat(partial, LOCK_NAME, flags, Mode::from_raw_mode(0o600)).map_err(io)?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => {}
+        Err(Errno::WOULDBLOCK) => return Err(FileError::Busy(path.into())),
+        Err(error) if system::has_no_locks(error) => return Ok(None),
+        Err(error) => return Err(io(error)),
+    }
+    // Who had the lock may have finished and removed it meanwhile.
+    let there = statat(partial, LOCK_NAME, AtFlags::SYMLINK_NOFOLLOW).map(|stat| stat.st_ino);
+    if there != Ok(fstat(&file).map_err(io)?.st_ino) {
+        return Err(FileError::Busy(path.into()));
+    }
+    Ok(Some(file))
+}
+
+/// Beside the partial files; there is nothing in it.
+const LOCK_NAME: &str = "lock";
 
 /// The name of an entry's partial file.
 pub(super) fn partial_name(entry: usize) -> String {

@@ -1,18 +1,16 @@
 //! A directory that no path leads out of.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstat, mkdirat, openat, statat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat, fstat, mkdirat, openat, statat};
 use rustix::io::Errno;
 
 use super::FileError;
 use super::path::{check_path, shown};
+use super::system::{self, PASSED, is_no_directory};
 
 const DIRECTORY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
-
-/// To go through a directory it need not be readable.
-const PASSED: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
 /// Paths are opened component by component, each below the descriptor of the last and none through a link. So it holds on every kernel and
 /// under every filter of calls, and against links that come while it walks.
@@ -20,18 +18,30 @@ const PASSED: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEX
 pub(super) struct Jail {
     root: OwnedFd,
     device: u64,
+    /// The number of a directory in it that no path leads to.
+    closed: Option<u64>,
     path: PathBuf,
     /// The directory that was opened last: entries are in order, so the next is mostly in the same.
     last: Option<(Vec<u8>, OwnedFd)>,
 }
 
 impl Jail {
-    /// Of the directory at `path`, whatever links lead there: it is the user's own word.
-    pub(super) fn open(path: &Path) -> Result<Self, FileError> {
-        let root = openat(CWD, path, DIRECTORY, Mode::empty())
-            .map_err(|error| FileError::io(path, "opened", error))?;
+    /// Of the directory at `path`, whatever links lead there: it is the user's own word. Unless it `is_resolved`: then none may.
+    pub(super) fn open(path: &Path, is_resolved: bool) -> Result<Self, FileError> {
+        let io = |error| FileError::io(path, "opened", error);
+        let root = if is_resolved {
+            openat(open_unlinked(path)?, ".", DIRECTORY, Mode::empty()).map_err(io)?
+        } else {
+            openat(CWD, path, DIRECTORY, Mode::empty()).map_err(io)?
+        };
         let stat = fstat(&root).map_err(|error| FileError::io(path, "opened", error))?;
-        Ok(Self { root, device: stat.st_dev, path: path.into(), last: None })
+        Ok(Self { root, device: system::device(&stat), closed: None, path: path.into(), last: None })
+    }
+
+    /// No path leads into this directory any more, by whatever name: to some file systems names are alike that differ in capitals, or in
+    /// what nobody sees.
+    pub(super) fn close(&mut self, directory: &Stat) {
+        self.closed = Some(system::inode(directory));
     }
 
     pub(super) fn root(&self) -> BorrowedFd<'_> {
@@ -67,7 +77,7 @@ impl Jail {
         match openat(parent, name, DIRECTORY | OFlags::NOFOLLOW, Mode::empty()) {
             Ok(fd) => Ok(Some(fd)),
             Err(Errno::NOENT) => Ok(None),
-            Err(Errno::LOOP | Errno::NOTDIR | Errno::MLINK) => Err(FileError::Jailed(self.shown(path))),
+            Err(error) if is_no_directory(error) => Err(FileError::Jailed(self.shown(path))),
             Err(error) => Err(FileError::io(self.shown(path), "opened", error)),
         }
     }
@@ -84,10 +94,9 @@ impl Jail {
 
     fn walk(&self, path: &[u8], made: bool) -> Result<Option<OwnedFd>, FileError> {
         let mut at: Option<OwnedFd> = None;
-        let flags = PASSED | OFlags::NOFOLLOW;
         for name in path.split(|byte| *byte == b'/') {
             let below = at.as_ref().map_or(self.root.as_fd(), AsFd::as_fd);
-            let opened = openat(below, name, flags, Mode::empty());
+            let opened = openat(below, name, PASSED, Mode::empty());
             let opened = match opened {
                 Err(Errno::NOENT) if made => {
                     // As the user's umask will have it.
@@ -95,7 +104,7 @@ impl Jail {
                         Ok(()) | Err(Errno::EXIST) => {}
                         Err(error) => return Err(FileError::io(self.shown(path), "made", error)),
                     }
-                    openat(below, name, flags, Mode::empty())
+                    openat(below, name, PASSED, Mode::empty())
                 }
                 other => other,
             };
@@ -103,18 +112,38 @@ impl Jail {
                 Ok(fd) => {
                     let stat =
                         fstat(&fd).map_err(|error| FileError::io(self.shown(path), "opened", error))?;
-                    if stat.st_dev != self.device {
+                    if system::device(&stat) != self.device {
                         return Err(FileError::Mounted(self.shown(path)));
+                    }
+                    if self.closed == Some(system::inode(&stat)) {
+                        return Err(FileError::Jailed(self.shown(path)));
                     }
                     Some(fd)
                 }
                 Err(Errno::NOENT) => return Ok(None),
-                Err(Errno::LOOP | Errno::NOTDIR | Errno::MLINK) => {
-                    return Err(FileError::Jailed(self.shown(path)));
-                }
+                Err(error) if is_no_directory(error) => return Err(FileError::Jailed(self.shown(path))),
                 Err(error) => return Err(FileError::io(self.shown(path), "opened", error)),
             };
         }
         Ok(at)
     }
+}
+
+/// The directory at a whole path none of whose components is a link: one that came since the path was resolved is an error.
+pub(super) fn open_unlinked(path: &Path) -> Result<OwnedFd, FileError> {
+    let refused = |error| match error {
+        Errno::LOOP | Errno::NOTDIR | Errno::MLINK => FileError::Jailed(path.into()),
+        error => FileError::io(path, "opened", error),
+    };
+    let mut at = openat(CWD, "/", PASSED, Mode::empty()).map_err(refused)?;
+    for component in path.components() {
+        at = match component {
+            Component::RootDir => continue,
+            Component::Normal(name) => {
+                openat(&at, name, PASSED | OFlags::NOFOLLOW, Mode::empty()).map_err(refused)?
+            }
+            _ => return Err(FileError::Jailed(path.into())),
+        };
+    }
+    Ok(at)
 }

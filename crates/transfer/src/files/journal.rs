@@ -2,15 +2,15 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, fsync, openat, renameat};
+use rustix::fs::{Mode, OFlags, openat, renameat};
 use rustix::io::Errno;
 
 use super::kept::Check;
-use super::{FileError, Kept, Record, TransferId};
+use super::{FileError, Kept, Record, TransferId, system};
 
 /// Its name beside the partial files.
 pub(super) const NAME: &str = "journal";
@@ -140,6 +140,6 @@ fn begin(
     file.write_all_at(&out, 0).map_err(io)?;
     file.sync_all().map_err(io)?;
     renameat(directory, NEXT_NAME, directory, NAME).map_err(|error| io(error.into()))?;
-    fsync(directory.as_fd()).map_err(|error| io(error.into()))?;
+    system::sync(directory).map_err(|error| io(error.into()))?;
     Ok((file, last, out.len() as u64))
 }

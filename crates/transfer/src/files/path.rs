@@ -49,6 +49,12 @@ pub(super) fn shown(bytes: &[u8]) -> PathBuf {
     PathBuf::from(OsStr::from_bytes(bytes))
 }
 
+/// Whether a name is one that unfinished transfers are kept under; in capitals, too, for some file systems hold them alike.
+pub(super) fn is_reserved(name: &[u8]) -> bool {
+    let head = name.get(..RESERVED_PREFIX.len()).unwrap_or_default();
+    head.eq_ignore_ascii_case(RESERVED_PREFIX.as_bytes())
+}
+
 /// Checks that `path` is relative and stays below where it begins.
 ///
 /// # Errors
@@ -72,7 +78,7 @@ pub fn check_path(path: &[u8]) -> Result<(), PathError> {
         if NAME_BYTES_MAX < name.len() || DEPTH_MAX < depth {
             return Err(PathError::TooLong(shown(path)));
         }
-        if name.starts_with(RESERVED_PREFIX.as_bytes()) {
+        if is_reserved(name) {
             return Err(PathError::Reserved(shown(path)));
         }
     }

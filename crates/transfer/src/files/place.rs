@@ -1,20 +1,18 @@
 //! Files get their names.
 
 use std::collections::{BTreeSet, HashSet};
-use std::fs::{self, Permissions};
 use std::io::ErrorKind;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
 use rustix::fs::{
-    AtFlags, FileType, Mode, OFlags, RenameFlags, Stat, Timespec, Timestamps, UTIME_OMIT, fchmod, fstat,
-    fsync, futimens, linkat, mkdirat, openat, readlinkat, renameat, renameat_with, statat, symlinkat, syncfs,
-    unlinkat, utimensat,
+    AtFlags, FileType, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, fchmod, futimens, linkat, mkdirat,
+    readlinkat, renameat, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
 
-use super::destination::{SYNCED_ALONE_MAX, partial_name};
+use super::destination::partial_name;
+use super::system::{self, SYNCED_ALONE_MAX};
 use super::{Destination, Entry, FileError, Kind, Modified};
 
 impl Destination {
@@ -122,7 +120,7 @@ impl Destination {
                     let file = self.file(index)?;
                     futimens(file, &times(entry.modified))
                         .and_then(|()| fchmod(file, Mode::from_raw_mode(entry.mode.into())))
-                        .and_then(|()| if is_few { fsync(file) } else { Ok(()) })
+                        .and_then(|()| if is_few { system::sync(file) } else { Ok(()) })
                         .map_err(|error| FileError::io(path, "given its time and permissions", error))?;
                 }
                 Kind::Directory => {
@@ -143,7 +141,7 @@ impl Destination {
                 }
             }
         }
-        let synced = if is_few { fsync(&self.partial) } else { syncfs(&self.partial) };
+        let synced = if is_few { system::sync(&self.partial) } else { system::sync_all(&self.partial) };
         synced.map_err(|error| FileError::io(&self.path, "made durable", error))?;
         self.begin_placing(made)
     }
@@ -186,16 +184,16 @@ impl Destination {
             }
         }
         if is_few {
-            return fsync(self.jail.root()).map_err(|error| FileError::io(&self.path, "made durable", error));
+            return system::sync(self.jail.root())
+                .map_err(|error| FileError::io(&self.path, "made durable", error));
         }
-        syncfs(&self.partial).map_err(|error| FileError::io(&self.path, "made durable", error))
+        system::sync_all(&self.partial).map_err(|error| FileError::io(&self.path, "made durable", error))
     }
 
     fn sync_directory(&mut self, path: &[u8]) -> Result<(), FileError> {
         match self.jail.directory(path) {
-            Ok(Some(directory)) => {
-                fsync(directory).map_err(|error| FileError::io(self.jail.shown(path), "made durable", error))
-            }
+            Ok(Some(directory)) => system::sync(directory)
+                .map_err(|error| FileError::io(self.jail.shown(path), "made durable", error)),
             Ok(None) => Ok(()),
             // One that was there, and may be written to but not read: its own file system will see to it.
             Err(FileError::Io { source, .. }) if source.kind() == ErrorKind::PermissionDenied => Ok(()),
@@ -209,7 +207,7 @@ impl Destination {
         let Some(directory) = self.jail.directory(&entry.path)? else { return Ok(()) };
         futimens(&directory, &times(entry.modified))
             .and_then(|()| fchmod(&directory, mode))
-            .and_then(|()| if is_synced { fsync(&directory) } else { Ok(()) })
+            .and_then(|()| if is_synced { system::sync(&directory) } else { Ok(()) })
             .map_err(|error| {
                 FileError::io(self.jail.shown(&entry.path), "given its time and permissions", error)
             })
@@ -226,19 +224,11 @@ impl Destination {
             Err(error) => return Err(FileError::io(path, "made", error)),
         }
         // A link is no directory of its own.
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let there = match openat(parent, name, flags, Mode::empty()) {
-            Err(Errno::LOOP | Errno::NOTDIR) => return Err(FileError::Exists(path)),
-            other => other.map_err(|error| FileError::io(&path, "opened", error))?,
-        };
-        let mode = fstat(&there).map_err(|error| FileError::io(&path, "opened", error))?.st_mode & 0o7777;
-        if is_own && mode & 0o700 != 0o700 {
-            // By its descriptor, as no link can come between; fchmod(2) refuses one that could not be opened to be read.
-            let by_descriptor = format!("/proc/self/fd/{}", there.as_raw_fd());
-            fs::set_permissions(by_descriptor, Permissions::from_mode(mode | 0o700))
-                .map_err(|error| FileError::io(path, "opened", error))?;
+        match system::let_in(parent, name, is_own) {
+            Ok(()) => Ok(()),
+            Err(error) if system::is_no_directory(error) => Err(FileError::Exists(path)),
+            Err(error) => Err(FileError::io(&path, "opened", error)),
         }
-        Ok(())
     }
 
     /// Gives an entry its name, if it has not got it; `placed` are the inodes of those that have.
@@ -248,21 +238,23 @@ impl Destination {
         let nofollow = AtFlags::SYMLINK_NOFOLLOW;
         let Some((parent, name)) = self.jail.parent(&entry.path, true)? else { return Ok(()) };
         let inode = match statat(partial, &from, nofollow) {
-            Ok(stat) => stat.st_ino,
+            Ok(stat) => system::inode(&stat),
             Err(Errno::NOENT) => {
-                placed.extend(statat(parent, name, nofollow).map(|stat| stat.st_ino));
+                placed.extend(statat(parent, name, nofollow).map(|stat| system::inode(&stat)));
                 return Ok(());
             }
             Err(error) => return Err(FileError::io(path, "read", error)),
         };
-        let renamed = match renameat_with(partial, &from, parent, name, RenameFlags::NOREPLACE) {
+        let renamed = match system::rename_unless_there((partial, &from), (parent, name)) {
             // Not every file system can; a second name is refused by all that have such where there is one already.
-            Err(Errno::INVAL | Errno::NOSYS) => linkat(partial, &from, parent, name, AtFlags::empty())
-                .and_then(|()| unlinkat(partial, &from, AtFlags::empty())),
+            Err(Errno::INVAL | Errno::NOSYS | Errno::NOTSUP) => {
+                linkat(partial, &from, parent, name, AtFlags::empty())
+                    .and_then(|()| unlinkat(partial, &from, AtFlags::empty()))
+            }
             other => other,
         };
         let renamed = match renamed {
-            Err(Errno::EXIST) => match statat(parent, name, nofollow).map(|stat| stat.st_ino) {
+            Err(Errno::EXIST) => match statat(parent, name, nofollow).map(|stat| system::inode(&stat)) {
                 // A crash came between its second name and the end of its first.
                 Ok(there) if there == inode => unlinkat(partial, &from, AtFlags::empty()),
                 // Another of this transfer's, which is one with it to a file system that knows no capitals.
@@ -300,7 +292,7 @@ impl Placed {
 /// Whether it is the file that got this name, by its size and time.
 fn is_same(stat: &Stat, entry: &Entry) -> bool {
     let Kind::File { size, .. } = &entry.kind else { return false };
-    let (seconds, nanos) = (stat.st_mtime, stat.st_mtime_nsec);
+    let (seconds, nanos) = system::modified(stat);
     let Modified { seconds: own, nanos: fine } = entry.modified;
     // FAT keeps two seconds, and some other file systems one.
     let is_then = (seconds, nanos) == (own, fine.into()) || nanos == 0 && seconds.abs_diff(own) < 2;

@@ -8,9 +8,10 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Advice, AtFlags, CWD, fadvise, fstat, statat};
+use rustix::fs::{AtFlags, CWD, fstat, statat};
 
 use super::recent::Recent;
+use super::system;
 use super::walk::{State, open_unfollowed, walk};
 use super::{Entry, FileError, GROUP_BYTES, Kind, Manifest, Notice, Tree, WalkConfig};
 use remembered::Remembered;
@@ -230,8 +231,7 @@ impl Source {
         let file = self.open.get_or(entry, || {
             let file = open_unfollowed(CWD, path).map_err(|error| FileError::io(path, "opened", error))?;
             before = Some(state_of(path, &file)?);
-            // Twice as much is read ahead (mm/fadvise.c); it is but advice.
-            let _ = fadvise(&file, 0, None, Advice::Sequential);
+            system::read_from_start_to_end(&file);
             Ok::<_, FileError>(file)
         })?;
         let mut is_steady = true;

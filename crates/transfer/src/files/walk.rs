@@ -14,9 +14,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::jail::open_unlinked;
 use super::manifest::EXTENTS_MAX;
-use super::path::check_path;
-use super::{Entry, FileError, Kind, ManifestError, Modified, RESERVED_PREFIX};
+use super::path::{check_path, is_reserved};
+use super::system::{self, PASSED};
+use super::{Entry, FileError, Kind, ManifestError, Modified};
 
 /// How to walk.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,6 +27,8 @@ pub struct WalkConfig {
     pub links: bool,
     /// What is done with devices, FIFOs and sockets.
     pub special: Special,
+    /// Paths are whole and without links, as who allowed them saw them: a link that came since is an error, and not followed.
+    pub is_resolved: bool,
 }
 
 /// What is done with what is neither file, directory nor link.
@@ -71,20 +75,20 @@ pub(super) struct State {
 impl State {
     pub(super) fn of(stat: &Stat) -> Self {
         Self {
-            device: stat.st_dev,
-            inode: stat.st_ino,
+            device: system::device(stat),
+            inode: system::inode(stat),
             size: stat.st_size as u64,
-            modified: (stat.st_mtime, stat.st_mtime_nsec),
-            changed: (stat.st_ctime, stat.st_ctime_nsec),
+            modified: system::modified(stat),
+            changed: system::changed(stat),
         }
     }
 }
 
 /// What is to be looked at.
 struct Open {
-    /// The directory it is in, by a descriptor that no link put in the way later can turn; none for what the user named.
-    above: Option<Rc<OwnedFd>>,
-    /// Its name there, or the whole path.
+    /// The directory it is in, by a descriptor that no link put in the way later can turn.
+    above: Rc<OwnedFd>,
+    /// Its name there.
     leaf: PathBuf,
     at: PathBuf,
     path: Vec<u8>,
@@ -92,7 +96,12 @@ struct Open {
 
 impl Open {
     fn above(&self) -> BorrowedFd<'_> {
-        self.above.as_ref().map_or(CWD, |above| above.as_fd())
+        self.above.as_fd()
+    }
+
+    /// Whether the user named it: what was named was meant.
+    fn is_named(&self) -> bool {
+        !self.path.contains(&b'/')
     }
 }
 
@@ -103,18 +112,33 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
     let (mut found, mut notices, mut extents) = (vec![], vec![], 0);
     let mut open = vec![];
     for path in paths.iter().rev() {
-        let full = fs::canonicalize(path).map_err(|error| FileError::io(path, "found", error))?;
+        let full = if config.is_resolved { Ok(path.clone()) } else { fs::canonicalize(path) };
+        let full = full.map_err(|error| FileError::io(path, "found", error))?;
         let name = path.file_name().or(full.file_name()).ok_or_else(|| FileError::Nameless(path.clone()))?;
-        open.push(Open { above: None, leaf: full.clone(), at: full.clone(), path: name.as_bytes().to_vec() });
+        let root = Path::new("/");
+        let parent = full.parent().unwrap_or(root);
+        let above = if config.is_resolved {
+            open_unlinked(parent)?
+        } else {
+            openat(CWD, parent, PASSED, Mode::empty())
+                .map_err(|error| FileError::io(parent, "opened", error))?
+        };
+        open.push(Open {
+            above: Rc::new(above),
+            leaf: full.file_name().map_or_else(|| root.into(), PathBuf::from),
+            path: name.as_bytes().to_vec(),
+            at: full,
+        });
     }
     while let Some(one) = open.pop() {
         let at = &one.at;
         let stat = statat(one.above(), &one.leaf, AtFlags::SYMLINK_NOFOLLOW)
             .map_err(|error| FileError::io(at, "found", error))?;
         let kind = FileType::from_raw_mode(stat.st_mode);
-        let is_own =
-            at.file_name().is_some_and(|name| name.as_bytes().starts_with(RESERVED_PREFIX.as_bytes()));
-        if is_own {
+        if at.file_name().is_some_and(|name| is_reserved(name.as_bytes())) {
+            if one.is_named() {
+                return Err(FileError::Special(one.at, "an unfinished transfer"));
+            }
             notices.push(Notice::Unfinished(one.at));
             continue;
         }
@@ -133,6 +157,7 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
                 extents += found.as_ref().map_or(0, Vec::len);
                 Kind::File { size: stat.st_size as u64, extents: found }
             }
+            FileType::Symlink if one.is_named() => return Err(FileError::Jailed(one.at)),
             FileType::Symlink => {
                 if !config.links {
                     notices.push(Notice::Link(one.at));
@@ -144,8 +169,7 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
             }
             other => {
                 let what = special(other);
-                // What was named was meant.
-                if config.special == Special::Refuse || one.above.is_none() {
+                if config.special == Special::Refuse || one.is_named() {
                     return Err(FileError::Special(one.at, what));
                 }
                 notices.push(Notice::Special(one.at, what));
@@ -174,7 +198,7 @@ fn list(directory: &Open, open: &mut Vec<Open>) -> Result<(), Errno> {
         if name != b"." && name != b".." {
             let leaf = PathBuf::from(OsStr::from_bytes(name));
             open.push(Open {
-                above: Some(Rc::clone(&above)),
+                above: Rc::clone(&above),
                 at: directory.at.join(&leaf),
                 path: [&directory.path, &b"/"[..], name].concat(),
                 leaf,

@@ -2,6 +2,7 @@
 
 mod ahead;
 mod behind;
+mod busy;
 mod course;
 mod inflow;
 mod outbox;
@@ -90,6 +91,12 @@ pub struct Seen {
     pub cpu: Duration,
     /// See `cpu`.
     pub cpu_classifier: Duration,
+    /// What the thread of the loop computed and waited for a processor; CPU time alone where the kernel does not count that.
+    pub busy: Duration,
+    /// The same of the thread that reads what is sent, and hashes it; 0 where there is none, or the kernel does not count.
+    pub busy_reader: Duration,
+    /// For how long the loop waited for that thread, as it might send what was not read yet.
+    pub lacked: Duration,
     /// Datagrams that did not open or were of nobody.
     pub refused_datagrams: u64,
 }

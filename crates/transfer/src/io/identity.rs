@@ -7,19 +7,21 @@ mod trust;
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
 use ring::digest::{SHA256, digest};
 use ring::hmac;
+use rustix::process::geteuid;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 use thiserror::Error;
 
 use super::control::Token;
+pub(crate) use line::fuzz;
 pub use line::{Line, LineError};
 pub use trust::Trust;
 pub(super) use trust::{ALPN, Untrusted, client, server};
@@ -100,6 +102,9 @@ pub enum IdentityError {
         /// What it has.
         found: Fingerprint,
     },
+    /// A key that others may read or write, and its file's mode.
+    #[error("others may read or write {0} (mode {1:04o}), and it holds a private key: chmod 600 it")]
+    Readable(String, u32),
     /// TLS cannot use it.
     #[error("TLS cannot use it: {0}")]
     Tls(#[from] rustls::Error),
@@ -149,27 +154,35 @@ impl Identity {
 
     /// From one file of both, which is made if there is none: what others pin stays the same from run to run.
     ///
-    /// It is for its owner alone (mode 0600), and whole or not there.
+    /// It is for its owner alone (mode 0600), and whole or not there. One of this user's own that others may read or write is refused, as
+    /// ssh(1) does.
     ///
     /// # Errors
-    /// The file, or what is in it.
+    /// The file, what is in it, or that others may read it.
     pub fn kept_in(path: &Path) -> Result<Self, IdentityError> {
         let name = path.display().to_string();
-        match std::fs::read(path) {
-            Ok(pem) => Self::from_pem(&name, &pem, &pem),
+        let file = |error| IdentityError::File(name.clone(), error);
+        let opened = match File::open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let (certificate, key) = make()?;
                 let pem = certificate.pem() + &key.serialize_pem();
                 match create(path, pem.as_bytes()) {
                     // Another run was quicker: both are to have the same.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                    made => made.map_err(|error| IdentityError::File(name.clone(), error))?,
+                    made => made.map_err(file)?,
                 }
-                let pem = std::fs::read(path).map_err(|error| IdentityError::File(name.clone(), error))?;
-                Self::from_pem(&name, &pem, &pem)
+                File::open(path)
             }
-            Err(error) => Err(IdentityError::File(name, error)),
+            other => other,
+        };
+        let mut opened = opened.map_err(file)?;
+        let metadata = opened.metadata().map_err(file)?;
+        if metadata.is_file() && metadata.uid() == geteuid().as_raw() && metadata.mode() & 0o077 != 0 {
+            return Err(IdentityError::Readable(name, metadata.mode() & 0o7777));
         }
+        let mut pem = vec![];
+        opened.read_to_end(&mut pem).map_err(file)?;
+        Self::from_pem(&name, &pem, &pem)
     }
 
     /// What others pin.

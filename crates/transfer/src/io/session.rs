@@ -6,13 +6,17 @@
 //! A transfer that ended early goes on when it is started again, at either end: the sender names it by what it sends, the receiver
 //! keeps it by that name and the sender's certificate.
 
+mod contended;
 mod disk;
+mod elsewhere;
 mod error;
 mod guest;
 mod host;
 mod outgoing;
+mod receivers;
 mod talk;
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -22,7 +26,7 @@ pub use self::error::SessionError;
 pub use self::host::{Host, HostConfig, HostEvent};
 use super::flow::Seen;
 use super::identity::{Identity, Line, Trust};
-use super::socket::SocketConfig;
+use super::socket::{Socket, SocketConfig};
 use crate::controller;
 use crate::files::{Notice, WalkConfig};
 
@@ -35,6 +39,9 @@ pub struct SendConfig {
     pub walk: WalkConfig,
     /// To whom.
     pub to: To,
+    /// Receivers that have the same directory, on storage that they share with the first: the rest goes to the next of all these when one
+    /// cannot be reached, dies, is stopped, or its host loses packets for ten seconds. All are known in the same way, by lines or otherwise.
+    pub others: Vec<To>,
     /// Shown to receivers that want a certificate.
     pub identity: Option<Identity>,
     /// How fast.
@@ -49,6 +56,9 @@ pub struct SendConfig {
     pub mtu: Option<usize>,
     /// A directory of the sender's own where hashes are kept while a transfer is unfinished, so that the next try reads no file twice.
     pub memory: Option<PathBuf>,
+    /// By the sockets that all systems have ([`Socket::bind_portable`]).
+    #[doc(hidden)]
+    pub portable: bool,
 }
 
 impl SendConfig {
@@ -58,6 +68,7 @@ impl SendConfig {
             paths,
             walk: WalkConfig::default(),
             to,
+            others: vec![],
             identity: None,
             controller: controller::Kind::DEFAULT,
             rate_bytes_s: None,
@@ -65,6 +76,7 @@ impl SendConfig {
             clear: false,
             mtu: None,
             memory: None,
+            portable: false,
         }
     }
 }
@@ -83,6 +95,16 @@ pub enum To {
         /// How it is known.
         trust: Trust,
     },
+}
+
+impl To {
+    /// Name or address, and TCP port.
+    pub fn place(&self) -> (&str, u16) {
+        match self {
+            Self::Line(line) => (&line.host, line.port),
+            Self::Host { host, port, .. } => (host, *port),
+        }
+    }
 }
 
 /// What happens on the way.
@@ -109,6 +131,15 @@ pub enum Event {
     },
     /// About ten times a second.
     Progress(Seen),
+    /// The rest goes to another of the [receivers](SendConfig::others), which is connected to and begins anew.
+    Elsewhere {
+        /// What ended it with the one before.
+        why: SessionError,
+        /// Where the next one is.
+        host: String,
+        /// Its TCP port.
+        port: u16,
+    },
     /// All came. What was there from before is hashed, digests are compared, and files get their names.
     Verifying,
 }
@@ -116,7 +147,7 @@ pub enum Event {
 /// How it went.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The other end.
+    /// The other end; of several, the last.
     pub peer: SocketAddr,
     /// Files.
     pub files: u64,
@@ -124,11 +155,11 @@ pub struct Summary {
     pub bytes: u64,
     /// Of which so many were there before.
     pub held_bytes: u64,
-    /// From the first datagram to the last acknowledgement.
+    /// From the first datagram to the last acknowledgement, without what is between two receivers.
     pub lasted: Duration,
     /// From the call to its end; at a host, from when the sender was let in.
     pub lasted_all: Duration,
-    /// What the flow saw last: of a sender, losses by cause.
+    /// What the flow saw last: of a sender, losses by cause, those of all its receivers together.
     pub seen: Seen,
 }
 
@@ -143,7 +174,7 @@ pub fn send(
     stop: &AtomicBool,
     on_event: &mut dyn FnMut(Event),
 ) -> Result<Summary, SessionError> {
-    outgoing::send(&config, stop, on_event)
+    elsewhere::send(&config, stop, on_event)
 }
 
 /// Name and version, for people at the other end.
@@ -159,6 +190,10 @@ fn headers_bytes(peer: SocketAddr) -> u32 {
 
 /// 8 MiB hold what comes at 10 Gbit/s while a thread is not scheduled for 6 ms; systems usually give less.
 const SOCKET: SocketConfig = SocketConfig { buffer_bytes: 8 << 20, trains: true, ecn: true };
+
+fn bind(at: SocketAddr, config: SocketConfig, portable: bool) -> io::Result<Socket> {
+    if portable { Socket::bind_portable(at, config) } else { Socket::bind(at, config) }
+}
 
 /// How often progress is told.
 const PROGRESS_EVERY: Duration = Duration::from_millis(100);

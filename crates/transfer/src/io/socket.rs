@@ -1,7 +1,10 @@
-//! Datagrams in trains, and what the kernel knows of each (Linux).
+//! Datagrams in trains, and what the kernel knows of each.
 //!
-//! A train is handed to the kernel in one piece and cut there or in the network card (UDP_SEGMENT), and comes back
+//! On Linux a train is handed to the kernel in one piece and cut there or in the network card (UDP_SEGMENT), and comes back
 //! in one piece (UDP_GRO). With it come the count of what the socket dropped, the congestion mark, and the time.
+//!
+//! On other systems datagrams go and come one by one, with the congestion mark alone; [`Abilities`] say so. This way works on Linux,
+//! too ([`Socket::bind_portable`]).
 //!
 //! # Errors that pass
 //! What does not end a flow is not an error here: it is counted ([`Counts`]), and a flow that is not heard ends by its own clock.
@@ -15,10 +18,15 @@
 //! | `ENOBUFS`, `ENOMEM` | the queue of the card | counted, and the datagram is lost: where the queue is full, it is lost without a word as well, by default |
 //! | `EMSGSIZE` of a single datagram | the path's largest packet | an error: see [`is_too_large`] |
 //! | `EIO`, `EINVAL`, `EMSGSIZE`, `EOPNOTSUPP` of a train | a path without UDP_SEGMENT | its datagrams go one by one, and so do all from then on |
+//!
+//! The portable way's sockets are not told what ICMP says: these errors come from the host's own route and card there.
 
+mod address;
 mod inbox;
-mod options;
+#[cfg(target_os = "linux")]
+mod linux;
 mod outbox;
+mod portable;
 
 use std::io;
 use std::net::SocketAddr;
@@ -26,8 +34,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use nix::errno::Errno;
-use nix::poll::{PollFd, PollFlags, ppoll};
-use nix::sys::time::TimeSpec;
+use nix::poll::{PollFd, PollFlags};
+#[cfg(target_os = "linux")]
+use nix::sys::socket::SockaddrStorage;
 
 pub use inbox::{Inbox, Received};
 pub use outbox::Train;
@@ -58,7 +67,7 @@ pub struct Abilities {
     pub has_marks: bool,
     /// Whether the kernel tells when packets came.
     pub has_times: bool,
-    /// Bytes of the receive buffer as it is (as the kernel counts, which is twice what fits).
+    /// Bytes of the receive buffer as it is (as the kernel counts, which on Linux is twice what fits).
     pub receive_buffer_bytes: usize,
 }
 
@@ -85,6 +94,15 @@ pub struct Socket {
     abilities: Abilities,
     counts: Counts,
     outbox: outbox::Outbox,
+    way: Way,
+}
+
+/// By which calls it sends and receives.
+#[derive(Debug)]
+enum Way {
+    #[cfg(target_os = "linux")]
+    Linux,
+    Portable(portable::Portable),
 }
 
 impl Socket {
@@ -93,16 +111,36 @@ impl Socket {
     /// # Errors
     /// Those of `socket`, of `bind`, and of the options without which it cannot work.
     pub fn bind(at: SocketAddr, config: SocketConfig) -> io::Result<Self> {
-        let inner = options::make(at, config)?;
-        let abilities = options::abilities(&inner, at, config)?;
-        Ok(Self {
+        #[cfg(target_os = "linux")]
+        {
+            let inner = linux::options::make(at, config)?;
+            let abilities = linux::options::abilities(&inner, at, config)?;
+            Ok(Self::new(inner, at, abilities, Way::Linux))
+        }
+        #[cfg(not(target_os = "linux"))]
+        Self::bind_portable(at, config)
+    }
+
+    /// As [`Self::bind`], by the way that all Unix systems have, and those but Linux have no other: no count of drops, and the length of
+    /// the path's packets is not known before they are tried.
+    ///
+    /// # Errors
+    /// Those of [`Self::bind`].
+    pub fn bind_portable(at: SocketAddr, config: SocketConfig) -> io::Result<Self> {
+        let (inner, portable, abilities) = portable::Portable::bind(at, config)?;
+        Ok(Self::new(inner, at, abilities, Way::Portable(portable)))
+    }
+
+    fn new(inner: socket2::Socket, at: SocketAddr, abilities: Abilities, way: Way) -> Self {
+        Self {
             inner,
             is_v6: at.is_ipv6(),
             peer: None,
             abilities,
             counts: Counts::default(),
             outbox: outbox::Outbox::default(),
-        })
+            way,
+        }
     }
 
     /// Sends to this peer alone, and takes only what it sends.
@@ -110,9 +148,13 @@ impl Socket {
     /// # Errors
     /// Those of `connect`: there is no route.
     pub fn connect(&mut self, to: SocketAddr) -> io::Result<()> {
-        self.inner.connect(&options::spelt(to, self.is_v6).into())?;
+        match &self.way {
+            #[cfg(target_os = "linux")]
+            Way::Linux => self.inner.connect(&address::spelt(to, self.is_v6).into())?,
+            Way::Portable(_) => {}
+        }
         self.peer = Some(to);
-        self.abilities.train_bytes_max = options::train_bytes_max(to);
+        self.abilities.train_bytes_max = address::train_bytes_max(to);
         Ok(())
     }
 
@@ -146,7 +188,11 @@ impl Socket {
     /// `NotConnected` unless it is connected.
     pub fn datagram_bytes_max(&self) -> io::Result<usize> {
         let peer = self.peer.ok_or_else(|| io::Error::from(io::ErrorKind::NotConnected))?;
-        options::datagram_bytes_max(&self.inner, peer)
+        match &self.way {
+            #[cfg(target_os = "linux")]
+            Way::Linux => linux::options::datagram_bytes_max(&self.inner, peer),
+            Way::Portable(portable) => Ok(portable.datagram_bytes_max(peer)),
+        }
     }
 
     /// Sends as many trains as there is room for; how many were. `to` is `None` for a connected socket.
@@ -159,8 +205,21 @@ impl Socket {
     /// `WouldBlock` where there is no room for any, and [`is_too_large`] where the first one's datagrams are.
     /// Trains that the path dislikes are sent one by one from then on.
     pub fn send(&mut self, trains: &[Train<'_>], to: Option<SocketAddr>) -> io::Result<usize> {
-        let to = to.map(|to| options::spelt(to, self.is_v6));
-        self.outbox.send(self.inner.as_fd(), trains, to, &mut self.abilities, &mut self.counts)
+        let (inner, abilities, counts) = (&self.inner, &mut self.abilities, &mut self.counts);
+        match &self.way {
+            #[cfg(target_os = "linux")]
+            Way::Linux => {
+                let to = to.map(|to| SockaddrStorage::from(address::spelt(to, self.is_v6)));
+                self.outbox.send(trains, abilities, counts, |batch| {
+                    linux::outbox::send(batch, inner.as_fd(), to.as_ref())
+                })
+            }
+            Way::Portable(portable) => {
+                let to = to.or(self.peer).ok_or(io::ErrorKind::NotConnected)?;
+                let to = address::spelt(to, self.is_v6);
+                self.outbox.send(trains, abilities, counts, |batch| portable.send(batch, inner, to))
+            }
+        }
     }
 
     /// Receives what there is, as much as the inbox holds; how many trains.
@@ -168,18 +227,31 @@ impl Socket {
     /// # Errors
     /// `WouldBlock` where there is none.
     pub fn receive(&mut self, inbox: &mut Inbox) -> io::Result<usize> {
-        inbox.receive(self.inner.as_fd(), self.abilities, &mut self.counts)
+        let (inner, counts) = (&self.inner, &mut self.counts);
+        match &self.way {
+            #[cfg(target_os = "linux")]
+            Way::Linux => {
+                let abilities = self.abilities;
+                inbox.receive(counts, |slot, counts| {
+                    linux::inbox::fill(slot, inner.as_fd(), abilities, counts)
+                })
+            }
+            Way::Portable(portable) => {
+                let peer = self.peer;
+                inbox.receive(counts, |slot, _| portable.fill(slot, inner, peer))
+            }
+        }
     }
 
     /// Waits until there is something to receive, or, if asked, room to send, or `for_at_most` has passed (with a resolution of microseconds).
-    /// It may return early, and does after a day.
+    /// It may return early, and does after a day. Off Linux what comes does not end a wait of less than a millisecond.
     ///
     /// # Errors
-    /// Those of `ppoll`.
+    /// Those of `poll`.
     pub fn wait(&self, also_room: bool, for_at_most: Duration) -> io::Result<()> {
         let room = if also_room { PollFlags::POLLOUT } else { PollFlags::empty() };
         let mut polled = [PollFd::new(self.inner.as_fd(), PollFlags::POLLIN | room)];
-        match ppoll(&mut polled, Some(TimeSpec::from_duration(for_at_most.min(WAIT_MAX))), None) {
+        match poll(&mut polled, for_at_most.min(WAIT_MAX)) {
             Ok(_) | Err(Errno::EINTR) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -189,6 +261,23 @@ impl Socket {
     pub fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.as_fd()
     }
+}
+
+#[cfg(target_os = "linux")]
+fn poll(polled: &mut [PollFd<'_>], for_at_most: Duration) -> nix::Result<i32> {
+    nix::poll::ppoll(polled, Some(nix::sys::time::TimeSpec::from_duration(for_at_most)), None)
+}
+
+/// macOS has no `ppoll`, and the timeout of `poll` is in milliseconds: the last one is slept through.
+#[cfg(not(target_os = "linux"))]
+fn poll(polled: &mut [PollFd<'_>], for_at_most: Duration) -> nix::Result<i32> {
+    use nix::poll::{PollTimeout, poll};
+    let whole = Duration::from_millis(u64::try_from(for_at_most.as_millis()).unwrap_or(u64::MAX));
+    let ready = poll(polled, PollTimeout::try_from(whole).unwrap_or(PollTimeout::MAX))?;
+    if ready == 0 && whole.is_zero() {
+        std::thread::sleep(for_at_most);
+    }
+    Ok(ready)
 }
 
 /// Keeps what is waited for within the kernel's numbers.

@@ -11,7 +11,7 @@ pub(super) struct Drain {
     last: Option<(u32, Duration)>,
     overflow: Option<Overflow>,
     bytes_s: u64,
-    /// When it was measured; `None` where it was told.
+    /// When it was measured.
     measured: Option<Duration>,
 }
 
@@ -37,12 +37,6 @@ impl Drain {
         {
             self.on_drop(since, at, bytes);
         }
-    }
-
-    /// Something else than the socket is the limit, at so many bytes a second.
-    pub(super) fn limit(&mut self, bytes_s: u64) {
-        // 0 would say that there is no limit.
-        (self.bytes_s, self.measured) = (bytes_s.max(1), None);
     }
 
     /// As it was measured last (bytes a second); 0 while it never was, or not for [`AGE_MAX`].
@@ -123,17 +117,13 @@ mod tests {
     }
 
     #[test]
-    fn rare_drops_say_nothing_and_other_limits_are_told() {
+    fn rare_drops_say_nothing() {
         let mut drain = Drain::default();
         for (ms, drops) in [(0, 0), (1, 1), (1_500, 2), (3_000, 3)] {
             drain.on_read(at(ms), 1_000, Some(drops));
         }
         drain.on_read(at(3_100), 1_000, None);
         assert_eq!(drain.bytes_s(), 0);
-        drain.limit(5_000);
-        assert_eq!(drain.bytes_s(), 5_000);
-        drain.limit(0);
-        assert_eq!(drain.bytes_s(), 1);
     }
 
     #[test]
@@ -151,9 +141,6 @@ mod tests {
         assert_eq!(drain.bytes_s(), 0);
         drain.on_read(at(5_301), 1_000, Some(3));
         assert_eq!(drain.bytes_s(), 0, "one drop does not bring it back");
-        drain.limit(7);
-        drain.on_read(at(99_000), 1_000, Some(3));
-        assert_eq!(drain.bytes_s(), 7, "what another limit takes stands");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use barograph_transfer::Violation;
 use barograph_transfer::io::flow::{FlowError, Origin, Sink, Watch};
 
-use crate::world::{Checked, Known, World, receive};
+use super::world::{Checked, Known, World, receive};
 
 /// Fails at a place.
 struct Failing<T> {
@@ -209,17 +209,17 @@ fn feedback_that_the_way_back_does_not_take_is_sent_shorter() {
     let (came, watch) = receive(inflow);
     let ours = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
     ours.set_nonblocking(true).unwrap();
-    let mut sealer = Sealer::new(Suite::fastest(), &crate::world::SECRETS[0]);
+    let mut sealer = Sealer::new(Suite::fastest(), &super::world::SECRETS[0]);
     let (began, mut number, mut at_last) = (Instant::now(), 0, 0);
     let mut buffer = vec![0; 1 << 16];
     // Every other number, a byte each, until it is heard again behind more gaps than 65,507 bytes can tell.
     while at_last < 100 {
         assert!(!came.is_finished() && began.elapsed() < Duration::from_secs(60), "{at_last} after {number}");
         let mut datagram =
-            Header { kind: Kind::Data, transfer: crate::world::TRANSFER, number }.encode().to_vec();
+            Header { kind: Kind::Data, transfer: super::world::TRANSFER, number }.encode().to_vec();
         let offset = number / 2 % (1 << 20);
         DataHead { sent_us: 0, offset, note: None }.encode(&mut datagram);
-        datagram.push(crate::world::byte(offset));
+        datagram.push(super::world::byte(offset));
         datagram.extend([0; 16]);
         assert!(sealer.seal(number, &mut datagram));
         let _ = ours.send_to(&datagram, to);
@@ -241,10 +241,10 @@ fn a_receiver_that_lies_ends_the_flow() {
     let (outflow, _inflow) = World::new(2_000_000, &sink).ends(|_| liar.local_addr().unwrap());
     let run = Run { received: 1 << 30, missing: 0, ..Run::default() };
     let mut datagram =
-        Header { kind: Kind::Feedback, transfer: crate::world::TRANSFER, number: 0 }.encode().to_vec();
+        Header { kind: Kind::Feedback, transfer: super::world::TRANSFER, number: 0 }.encode().to_vec();
     Feedback { runs: vec![run], ..Feedback::default() }.encode(&mut datagram, 1200).unwrap();
     datagram.extend([0; 16]);
-    assert!(Sealer::new(Suite::fastest(), &crate::world::SECRETS[1]).seal(0, &mut datagram));
+    assert!(Sealer::new(Suite::fastest(), &super::world::SECRETS[1]).seal(0, &mut datagram));
     liar.send_to(&datagram, outflow.socket.local_addr().unwrap()).unwrap();
     let ended = outflow.run(&Watch::default()).map(|_| ());
     assert!(matches!(ended, Err(FlowError::Violation(Violation::NeverSent(_)))), "{ended:?}");

@@ -6,13 +6,18 @@ use barograph_transfer::io::flow::Watch;
 use barograph_transfer::io::seal::{Sealer, Suite};
 use barograph_transfer::wire::{DataHead, Header, Kind};
 
-use crate::world::{Checked, SECRETS, TRANSFER, World, receive};
+use super::world::{Checked, SECRETS, TRANSFER, World, receive};
 
 /// A data packet with wrong bytes.
 fn forged(secret: &[u8; 32], transfer: u32, kind: Kind, number: u64) -> Vec<u8> {
+    forged_at(0, secret, transfer, kind, number)
+}
+
+/// For a place in the object.
+fn forged_at(offset: u64, secret: &[u8; 32], transfer: u32, kind: Kind, number: u64) -> Vec<u8> {
     let mut sealer = Sealer::new(Suite::fastest(), secret);
     let mut datagram = Header { kind, transfer, number }.encode().to_vec();
-    DataHead { sent_us: 0, offset: 0, note: None }.encode(&mut datagram);
+    DataHead { sent_us: 0, offset, note: None }.encode(&mut datagram);
     datagram.extend([0xEE; 500 + 16]);
     assert!(sealer.seal(number, &mut datagram));
     datagram
@@ -35,7 +40,12 @@ fn what_others_send_is_refused_and_counted() {
         forged(&SECRETS[0], TRANSFER + 1, Kind::Data, 2),
         forged(&SECRETS[0], TRANSFER, Kind::Feedback, 2),
         forged(&SECRETS[0], TRANSFER, Kind::Data, 1 << 40),
+        // A sender that lies about sizes: bytes behind the object's end, and across it.
+        forged_at(1 << 40, &SECRETS[0], TRANSFER, Kind::Data, 0),
+        forged_at(2_000_000 - 499, &SECRETS[0], TRANSFER, Kind::Data, 0),
         whole[..40].to_vec(),
+        // As long as IPv4 takes.
+        vec![0x11; 65_507],
         b"GET / HTTP/1.1".to_vec(),
         Vec::new(),
     ];

@@ -1,4 +1,5 @@
-//! What the controller reaches, as figures with their bounds. Constants were chosen on seeds 1 to 5, and looked at on 11 to 13; these are others.
+//! What the controller reaches, as figures with their bounds. Constants were chosen on seeds 1 to 5, and looked at on 11 to 13; what a flow may
+//! keep in a standing queue was chosen on seeds 11 to 15 and 41 to 45 of the lab's paths. These are others.
 
 use std::time::Duration;
 
@@ -46,6 +47,16 @@ pub(crate) fn random_loss(seed: u64) -> Vec<Figure> {
                 run.share(&path, 0, 0.0, seconds),
                 0.85,
             ));
+            if rtt == 20 && loss == 0.0 {
+                // What a probe leaves in the queue is its own, and no reason to yield.
+                let least = (2..=58).map(|half| f64::from(half) / 2.0);
+                let least = least.map(|from| run.share(&path, 0, from, from + 0.5)).fold(1.0, f64::min);
+                figures.push(at_least(
+                    format!("{name}: least share of half a second, from 1 s on"),
+                    least,
+                    0.95,
+                ));
+            }
         }
     }
     figures
@@ -114,11 +125,11 @@ pub(crate) fn beside_cubic(seed: u64) -> Vec<Figure> {
 }
 
 /// Four of ours that start 2 s apart. The goal is 0.95 within 30 s: at 20 ms it is reached, in some runs only between 30 and 40 s; at 100 ms
-/// it takes about a minute. The bounds only guard against worse.
+/// the mean of runs reaches it between 30 and 40 s, where the queue holds a quarter of a product later. The bounds only guard against worse.
 pub(crate) fn among_ours(seed: u64) -> Vec<Figure> {
     let mut figures = Vec::new();
     for (rtt, products, early, late) in
-        [(20, 0.25, 0.88, 0.95), (20, 1.0, 0.88, 0.95), (100, 0.25, 0.5, 0.6), (100, 1.0, 0.5, 0.6)]
+        [(20, 0.25, 0.88, 0.95), (20, 1.0, 0.88, 0.95), (100, 0.25, 0.65, 0.85), (100, 1.0, 0.75, 0.85)]
     {
         let path = Path { queue: Queue::Bdp(products), ..Path::new(100, rtt, seed) };
         let run = (0..4).fold(Run::new(&path), |run, n| run.ours(2.0 * f64::from(n))).go(120.0);

@@ -4,33 +4,12 @@ use std::fs;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use barograph_transfer::files::{FileError, Source, WalkConfig};
-use barograph_transfer::io::control::{Channel, Connector, ControlError, Message, Reason};
-use barograph_transfer::io::seal::Suite;
-use barograph_transfer::io::{SessionError, To};
+use barograph_transfer::files::FileError;
+use barograph_transfer::io::SessionError;
+use barograph_transfer::io::control::{ControlError, Message, Reason};
 use tempfile::tempdir;
 
-use crate::common::*;
-
-fn connect(served: &Served) -> Channel {
-    let To::Line(line) = served.to() else { panic!("it has a line") };
-    let connector = Connector::to_line(&line, "test");
-    connector.connect(&line.host, line.port, &AtomicBool::new(false)).unwrap().channel
-}
-
-fn offer(manifest: Vec<u8>) -> Message {
-    let id = *blake3::hash(&manifest).as_bytes().first_chunk().unwrap();
-    Message::Offer { id, manifest, suites: vec![Suite::fastest()], datagram_bytes_max: 1200 }
-}
-
-/// Of one file.
-fn manifest(bytes: usize) -> Vec<u8> {
-    let from = tempdir().unwrap();
-    let path = from.path().join("file");
-    fs::write(&path, noise(1, bytes)).unwrap();
-    let (source, _) = Source::walk(&[path], WalkConfig::default()).unwrap();
-    source.manifest().encode()
-}
+use super::common::*;
 
 #[test]
 fn a_digest_that_is_wrong_leaves_nothing_and_can_be_tried_again() {
@@ -111,6 +90,22 @@ fn who_vanishes_before_it_hears_that_all_is_there_is_told_when_it_comes_again() 
         served.ended().unwrap();
         assert_eq!((file.exists(), entries()), (true, 1), "the file alone");
     }
+}
+
+#[test]
+fn more_digests_than_files_are_refused() {
+    let into = tempdir().unwrap();
+    let served = Served::new(config(into.path()), false);
+    let stop = AtomicBool::new(false);
+    let mut channel = connect(&served);
+    channel.send(&offer(manifest(0))).unwrap();
+    assert!(matches!(channel.wait(&stop), Ok(Message::Accept { .. })));
+    channel.send(&Message::Digests(vec![*blake3::hash(b"").as_bytes(); 2])).unwrap();
+    let told = channel.wait(&stop);
+    assert!(matches!(&told, Err(ControlError::Refused { .. })), "{told:?}");
+    let ended = served.ended();
+    assert!(matches!(ended, Err(SessionError::File(FileError::Digests(2, 1)))), "{ended:?}");
+    assert!(!into.path().join("file").exists());
 }
 
 #[test]

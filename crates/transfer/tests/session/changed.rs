@@ -11,7 +11,7 @@ use barograph_transfer::io::flow::FlowError;
 use barograph_transfer::io::{Event, SendConfig, SessionError, send};
 use tempfile::tempdir;
 
-use crate::common::*;
+use super::common::*;
 
 fn disturbed(disturb: impl Fn(&Path)) -> (SessionError, SessionError) {
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
@@ -29,7 +29,9 @@ fn disturbed(disturb: impl Fn(&Path)) -> (SessionError, SessionError) {
     })
     .unwrap_err();
     assert!(!into.path().join("file").exists());
-    (error, served.ended().unwrap_err())
+    let told = served.ended().unwrap_err();
+    assert_eq!(fs::read_dir(into.path()).unwrap().count(), 0, "nothing is kept that nobody can go on with");
+    (error, told)
 }
 
 #[test]

@@ -12,9 +12,13 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use barograph_transfer::files::{Source, WalkConfig};
+use barograph_transfer::io::control::{Channel, Connector, Message};
+use barograph_transfer::io::seal::Suite;
 use barograph_transfer::io::{
     Event, Host, HostConfig, HostEvent, SendConfig, SessionError, Summary, To, send,
 };
+use tempfile::tempdir;
 
 /// Nothing here takes so long; what does hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,8 +31,17 @@ pub(crate) struct Served {
     ends: Receiver<Result<Summary, SessionError>>,
 }
 
+/// The tests of the portable sockets are these once more.
+fn is_portable() -> bool {
+    env!("CARGO_CRATE_NAME") == "portable"
+}
+
 pub(crate) fn config(directory: &Path) -> HostConfig {
-    HostConfig { at: SocketAddr::from(([127, 0, 0, 1], 0)), ..HostConfig::new(directory.into()) }
+    HostConfig {
+        at: SocketAddr::from(([127, 0, 0, 1], 0)),
+        portable: is_portable(),
+        ..HostConfig::new(directory.into())
+    }
 }
 
 impl Served {
@@ -86,11 +99,32 @@ impl Drop for Served {
 }
 
 pub(crate) fn to_send(path: &Path, to: To) -> SendConfig {
-    SendConfig::new(vec![path.into()], to)
+    SendConfig { portable: is_portable(), ..SendConfig::new(vec![path.into()], to) }
 }
 
 pub(crate) fn sent(config: SendConfig) -> Result<Summary, SessionError> {
     send(config, &AtomicBool::new(false), &mut |_| {})
+}
+
+/// A sender by hand, let in.
+pub(crate) fn connect(served: &Served) -> Channel {
+    let To::Line(line) = served.to() else { panic!("it has a line") };
+    let connector = Connector::to_line(&line, "test");
+    connector.connect(&line.host, line.port, &AtomicBool::new(false)).unwrap().channel
+}
+
+pub(crate) fn offer(manifest: Vec<u8>) -> Message {
+    let id = *blake3::hash(&manifest).as_bytes().first_chunk().unwrap();
+    Message::Offer { id, manifest, suites: vec![Suite::fastest()], datagram_bytes_max: 1200 }
+}
+
+/// Of one file, `file`.
+pub(crate) fn manifest(bytes: usize) -> Vec<u8> {
+    let from = tempdir().unwrap();
+    let path = from.path().join("file");
+    fs::write(&path, noise(1, bytes)).unwrap();
+    let (source, _) = Source::walk(&[path], WalkConfig::default()).unwrap();
+    source.manifest().encode()
 }
 
 /// Bytes that differ from place to place, the same for each seed.

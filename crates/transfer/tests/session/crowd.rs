@@ -8,7 +8,7 @@ use barograph_transfer::io::control::Reason;
 use barograph_transfer::io::{Event, HostConfig, SendConfig, SessionError, send};
 use tempfile::tempdir;
 
-use crate::common::*;
+use super::common::*;
 
 #[test]
 fn two_senders_at_once_do_not_mix() {

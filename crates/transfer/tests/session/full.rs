@@ -8,7 +8,7 @@ use barograph_transfer::io::SessionError;
 use barograph_transfer::io::control::Reason;
 use tempfile::tempdir;
 
-use crate::common::*;
+use super::common::*;
 
 const DISK: &str = "BAROGRAPH_TEST_SMALL_DISK";
 
@@ -29,7 +29,8 @@ fn a_full_disk_is_told_at_both_ends_and_the_transfer_goes_on() {
         println!("SKIPPED: a disk that fills: no namespace with a file system of its own");
         return;
     }
-    let name = "full::a_full_disk_is_told_at_both_ends_and_the_transfer_goes_on";
+    let (_, here) = module_path!().split_once("::").unwrap();
+    let name = format!("{here}::a_full_disk_is_told_at_both_ends_and_the_transfer_goes_on");
     let own = std::env::current_exe().unwrap();
     let output = within(&[own.as_ref(), "--exact".as_ref(), name.as_ref()]).unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

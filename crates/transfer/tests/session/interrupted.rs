@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use barograph_transfer::controller::Kind;
-use barograph_transfer::io::control::Reason;
+use barograph_transfer::files::{Source, WalkConfig};
+use barograph_transfer::io::control::{Message, Reason};
 use barograph_transfer::io::flow::FlowError;
 use barograph_transfer::io::{Event, SendConfig, SessionError, Summary, To, send};
 use tempfile::tempdir;
 
-use crate::common::*;
+use super::common::*;
 
 const BYTES: usize = 12 << 20;
 
@@ -50,10 +51,10 @@ fn send_until(
 
 static NEVER: AtomicBool = AtomicBool::new(false);
 
-/// At three moments each, in order.
+/// At three moments each, in order: within the first two fifths, so that enough is left for whoever stops it late.
 fn moments(seed: u64) -> Vec<u64> {
     let mut moments: Vec<u64> =
-        noise(seed, 3).into_iter().map(|byte| u64::from(byte) * BYTES as u64 / 320).collect();
+        noise(seed, 3).into_iter().map(|byte| u64::from(byte) * BYTES as u64 / 640).collect();
     moments.sort_unstable();
     moments
 }
@@ -113,6 +114,35 @@ fn a_receiver_that_was_stopped_goes_on_with_another_line() {
     let served = Served::new(config(into.path()), true);
     let last = sent(to_send(&path, served.to())).unwrap();
     check(&path, into.path(), &sessions, &last);
+}
+
+#[test]
+fn who_sent_nothing_of_a_transfer_removes_nothing_of_it() {
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let path = from.path().join("file");
+    fs::write(&path, noise(6, BYTES)).unwrap();
+    let served = Served::new(config(into.path()), false);
+    let (_, ended) = send_until(slowly(&path, served.to()), BYTES as u64 / 4, &NEVER);
+    assert!(ended.is_err());
+    assert!(served.ended().is_err());
+
+    let (source, _) = Source::walk(std::slice::from_ref(&path), WalkConfig::default()).unwrap();
+    let Message::Offer { manifest, suites, datagram_bytes_max, .. } = offer(source.manifest().encode())
+    else {
+        panic!()
+    };
+    let twice = blake3::hash(blake3::hash(&manifest).as_bytes());
+    let id = *twice.as_bytes().first_chunk().unwrap();
+    let mut channel = connect(&served);
+    channel.send(&Message::Offer { id, manifest, suites, datagram_bytes_max }).unwrap();
+    let Ok(Message::Accept { held, .. }) = channel.wait(&AtomicBool::new(false)) else { panic!() };
+    let held: u64 = held.iter().map(|range| range.end - range.start).sum();
+    assert!(BYTES as u64 / 4 <= held);
+    channel.refuse(Reason::Changed, "it is another's");
+    let told = served.ended();
+    assert!(matches!(&told, Err(SessionError::Refused { reason: Reason::Changed, .. })), "{told:?}");
+
+    assert_eq!(sent(to_send(&path, served.to())).unwrap().held_bytes, held);
 }
 
 #[test]

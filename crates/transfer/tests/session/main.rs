@@ -6,6 +6,7 @@ mod abusive;
 mod changed;
 mod common;
 mod crowd;
+mod elsewhere;
 mod full;
 mod interrupted;
 mod refused;

@@ -1,14 +1,16 @@
 //! What a host does not take, and what it does.
 
 use std::fs;
+use std::net::UdpSocket;
+use std::sync::atomic::AtomicBool;
 
 use barograph_transfer::files::{DestinationConfig, Notice};
-use barograph_transfer::io::control::{Reason, Token};
+use barograph_transfer::io::control::{ControlError, Message, Reason, Token};
 use barograph_transfer::io::identity::{Identity, Trust};
 use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, SessionError, To, send};
 use tempfile::tempdir;
 
-use crate::common::*;
+use super::common::*;
 
 fn reason(error: SessionError) -> (Reason, String) {
     match error {
@@ -118,4 +120,31 @@ fn the_same_identity_and_token_make_the_same_line() {
         (line.fingerprint, line.token)
     };
     assert_eq!(line(), line());
+}
+
+#[test]
+fn datagrams_come_to_the_ports_that_are_let_through() {
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let port = UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let served = Served::new(HostConfig { udp_ports: Some(port..=port), ..config(into.path()) }, false);
+    let stop = AtomicBool::new(false);
+    let ask = |bytes| {
+        let mut channel = connect(&served);
+        channel.send(&offer(manifest(bytes))).unwrap();
+        let told = channel.wait(&stop);
+        (channel, told)
+    };
+    let (first, told) = ask(1000);
+    assert!(matches!(told, Ok(Message::Accept { port: found, .. }) if found == port), "{told:?}");
+    let (_, told) = ask(2000);
+    assert!(
+        matches!(&told, Err(ControlError::Refused { text, .. }) if text.contains("a UDP port")),
+        "one transfer a port: {told:?}"
+    );
+    assert!(served.ended().is_err());
+    drop(first);
+    assert!(served.ended().is_err());
+    let path = from.path().join("file");
+    fs::write(&path, noise(4, 100_000)).unwrap();
+    sent(to_send(&path, served.to())).unwrap();
 }

@@ -1,13 +1,14 @@
 //! Transfers that nothing disturbs.
 
 use std::fs;
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 
 use barograph_transfer::files::{DestinationConfig, WalkConfig};
-use barograph_transfer::io::{HostConfig, SendConfig};
+use barograph_transfer::io::{HostConfig, SendConfig, To};
 use tempfile::tempdir;
 
-use crate::common::*;
+use super::common::*;
 
 #[test]
 fn a_tree_arrives_as_it_was() {
@@ -27,4 +28,23 @@ fn a_tree_arrives_as_it_was() {
     assert_eq!((summary.files, summary.bytes), (taken.files, taken.bytes));
     assert_eq!((summary.files, summary.held_bytes), (46, 0));
     assert_eq!(summary.seen.stats.acked_bytes, summary.bytes);
+}
+
+#[test]
+fn one_receiver_is_reached_by_both_families() {
+    let Ok(_) = TcpListener::bind("[::1]:0") else {
+        println!("SKIPPED: both families: this host has no IPv6");
+        return;
+    };
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let at = SocketAddr::from(([0_u16; 8], 0));
+    let served = Served::new(HostConfig { at, ..config(into.path()) }, false);
+    for (name, host) in [("four", "127.0.0.1"), ("six", "::1")] {
+        let path = from.path().join(name);
+        fs::write(&path, noise(name.len() as u64, 300_000)).unwrap();
+        let summary = sent(to_send(&path, To::Line(served.host.line(host)))).unwrap();
+        assert_eq!(summary.peer.ip().to_string(), host);
+        assert_eq!(served.ended().unwrap().peer.ip().to_canonical().to_string(), host);
+    }
+    assert!(listing(from.path()) == listing(into.path()));
 }

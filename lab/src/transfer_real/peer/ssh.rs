@@ -15,8 +15,8 @@ pub(super) fn scp(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let server = Server::start(bench)?;
     let address = bench.network.b.v4();
     bench.copied(|from, to, limit_s| {
-        let (from, to) = (from.to_string_lossy(), format!("root@{address}:{}/source", to.display()));
-        let mut words = vec!["scp", "-q", "-P", PORT_TEXT];
+        let (from, to) = (from.to_string_lossy(), format!("root@{address}:{}/", to.display()));
+        let mut words = vec!["scp", "-q", "-r", "-P", PORT_TEXT];
         words.extend(server.options.iter().map(String::as_str));
         words.extend([&*from, &to]);
         run(&bench.network.a, &words, limit_s)
@@ -28,15 +28,19 @@ pub(super) fn rsync(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let address = bench.network.b.v4();
     let shell = format!("ssh -p {PORT_TEXT} {}", server.options.join(" "));
     bench.copied(|from, to, limit_s| {
-        let (from, to) = (from.to_string_lossy(), format!("root@{address}:{}/source", to.display()));
-        run(&bench.network.a, &["rsync", "--whole-file", "-e", &shell, &from, &to], limit_s)
+        let (from, to) = (from.to_string_lossy(), format!("root@{address}:{}/", to.display()));
+        run(
+            &bench.network.a,
+            &["rsync", "--whole-file", "--inplace", "-r", "-e", &shell, &from, &to],
+            limit_s,
+        )
     })
 }
 
 pub(super) fn rsync_daemon(bench: &Bench<'_>) -> anyhow::Result<f64> {
     let folder = tempfile::tempdir_in(bench.tools.path())?;
     let config = folder.path().join("rsyncd.conf");
-    let root = bench.tools.path().display();
+    let root = bench.root().display();
     fs::write(
         &config,
         format!(
@@ -49,9 +53,13 @@ pub(super) fn rsync_daemon(bench: &Bench<'_>) -> anyhow::Result<f64> {
     wait_for_port(&bench.network.b, "tcp", DAEMON_PORT)?;
     let address = bench.network.b.v4();
     bench.copied(|from, to, limit_s| {
-        let below = to.strip_prefix(bench.tools.path()).context("copies are below the folder")?;
-        let to = format!("rsync://{address}:{DAEMON_PORT}/there/{}/source", below.display());
-        run(&bench.network.a, &["rsync", "--whole-file", &from.to_string_lossy(), &to], limit_s)
+        let below = to.strip_prefix(bench.root()).context("copies are below the folder")?;
+        let to = format!("rsync://{address}:{DAEMON_PORT}/there/{}/", below.display());
+        run(
+            &bench.network.a,
+            &["rsync", "--whole-file", "--inplace", "-r", &from.to_string_lossy(), &to],
+            limit_s,
+        )
     })
 }
 

@@ -27,7 +27,7 @@ pub(super) fn measure(bench: &Bench<'_>, has_control: bool) -> anyhow::Result<f6
 }
 
 fn at(bench: &Bench<'_>, rate_kbit_s: u64, has_control: bool) -> anyhow::Result<f64> {
-    let bytes = bench.rate_bps.map_or(rate_kbit_s * 125, |rate| rate / 8) * bench.seconds;
+    let bytes = bench.rate_bps.map_or(rate_kbit_s * 125, |rate| rate / 10) * bench.seconds;
     let time = |text: &str| -> Option<f64> {
         let line = text.lines().find(|line| line.starts_with("Total elapsed time:"))?;
         line.split_whitespace().nth(3)?.parse().ok()
@@ -53,8 +53,9 @@ fn at(bench: &Bench<'_>, rate_kbit_s: u64, has_control: bool) -> anyhow::Result<
             Ok(ended)
         },
         bytes,
+        bench.rate_bps.map_or(bench.limit_s(), |_| bench.seconds),
     )?;
-    let seconds = own.get().unwrap_or(copied.seconds - ANNOUNCE_S as f64);
+    let seconds = own.get().unwrap_or(copied.seconds - ANNOUNCE_S as f64) + copied.synced_s;
     if seconds <= 0.0 {
         bail!("UFTP took no time");
     }

@@ -7,11 +7,13 @@ use crate::controller::Delivery;
 pub(super) struct Bandwidth {
     slots: [f64; 2],
     lo: f64,
+    /// What was sent before so many bytes were delivered was sent at a rate that was given up.
+    settled_at: u64,
 }
 
 impl Default for Bandwidth {
     fn default() -> Self {
-        Self { slots: [0.0; 2], lo: f64::INFINITY }
+        Self { slots: [0.0; 2], lo: f64::INFINITY, settled_at: 0 }
     }
 }
 
@@ -19,6 +21,9 @@ impl Bandwidth {
     /// BBR §5.5.5: a sample of a sender with too little to send counts only if it is higher.
     pub(super) fn note(&mut self, delivery: &Delivery) {
         let Some(rate) = rate_of(delivery) else { return };
+        if delivery.prior_delivered_bytes < self.settled_at {
+            return;
+        }
         if rate >= self.max() || !delivery.is_limited {
             self.slots[0] = self.slots[0].max(rate);
         }
@@ -31,8 +36,9 @@ impl Bandwidth {
         }
     }
 
-    /// Forgets what was more than `kept` bytes a second.
-    pub(super) fn settle(&mut self, kept: f64) {
+    /// Forgets what was more than `kept` bytes a second, for good: what is still under way, after `delivered` bytes, does not bring it back.
+    pub(super) fn settle(&mut self, kept: f64, delivered: u64) {
+        self.settled_at = delivered;
         self.slots = self.slots.map(|slot| slot.min(kept));
     }
 

@@ -23,7 +23,7 @@ pub(super) struct Probe {
     barren: u32,
     /// Whether the last raise brought more.
     has_gained: bool,
-    /// This sender's share of a full link, 0 to 1, as the last probe's gain told.
+    /// This sender's share of a full link, 0 to 1, as the gains of the last probes told.
     share: f64,
     queue: Standing,
     /// Rounds of this probe, and what the last delivered (bytes a second).
@@ -34,10 +34,12 @@ pub(super) struct Probe {
 /// The queue since the last probe.
 #[derive(Debug, Default)]
 struct Standing {
-    /// Rounds in turn for which it stood, and the most that one of them delivered (bytes a second).
+    /// Rounds in turn for which it stood, and what they delivered in the mean (bytes a second at a pacing gain of 1).
     rounds: u32,
     got_bytes_s: f64,
     is_answered: bool,
+    /// The least round trip of the round before.
+    least_s: f64,
 }
 
 impl Probe {
@@ -85,20 +87,37 @@ impl Probe {
 
 impl Model {
     /// A queue that outlasts [`STANDING_ROUNDS`] rounds is not this sender's probe: together the senders ask for more than there is. What
-    /// this one got is its bandwidth, less a part that grows with its share: so large shares shrink faster than small ones.
+    /// this one got is its bandwidth, less what keeps more than [`Model::kept_packets`] of it in the queue. All see the same queue, so that
+    /// its part of it is its part of the link (Copa, NSDI 2018, §2, has each aim at so many packets): large shares shrink, small ones do not.
     pub(super) fn note_queue(&mut self) {
+        let least_s = self.round.least_rtt_s();
+        let min_s = self.path.min_rtt_s().unwrap_or(0.0);
         let got = self.round.bytes_s() / (self.state.pacing_gain() * PACING_MARGIN);
+        // A delay that varies within a round by as much is no queue.
+        let has_queue = self.path.has_queue(least_s - self.round.rtt_spread_s());
+        let kept_bytes = self.kept_packets(min_s) * self.packet_bytes;
         let queue = &mut self.probe.queue;
-        if queue.is_answered || !self.round.has_queue(&self.path) {
+        let before_s = std::mem::replace(&mut queue.least_s, least_s);
+        // What shrinks so fast is the queue of this sender's own probe.
+        let is_drained = self.state == State::Down && before_s - least_s > DRAINED_SHARE * min_s;
+        if queue.is_answered || is_drained || !has_queue {
             (queue.rounds, queue.got_bytes_s) = (0, 0.0);
             return;
         }
         queue.rounds += 1;
-        queue.got_bytes_s = queue.got_bytes_s.max(got);
+        // The mean: the most of several rounds is more than a share, and the sum of all such more than the link.
+        queue.got_bytes_s += (got - queue.got_bytes_s) / f64::from(queue.rounds);
         if queue.rounds == STANDING_ROUNDS {
-            self.bandwidth.settle(queue.got_bytes_s * (1.0 - YIELD * self.probe.share));
+            let queued_bytes = queue.got_bytes_s * (least_s - min_s);
+            let kept = (kept_bytes / queued_bytes).clamp(1.0 - YIELD_MAX, 1.0);
+            self.bandwidth.settle(queue.got_bytes_s * kept, self.round.delivered());
             queue.is_answered = true;
         }
+    }
+
+    /// Packets that a sender may keep in a queue that stands, where the empty path takes `min_s`.
+    fn kept_packets(&self, min_s: f64) -> f64 {
+        KEPT_PACKETS + KEPT_PACKETS_S * min_s
     }
 
     /// BBR §5.3.3.9.
@@ -177,7 +196,12 @@ impl Model {
             return;
         }
         self.inflight_hi = self.inflight_hi.max(before);
-        if !self.round.has_ended() || self.round.was_limited() {
+        if !self.round.has_ended() {
+            return;
+        }
+        if self.round.was_limited() {
+            // More was asked for than was sent: that brings nothing, and shows nothing, for as long as it lasts.
+            self.go_down(now_s);
             return;
         }
         let latest = self.round.bytes_s();
@@ -238,8 +262,7 @@ impl Model {
 }
 
 /// BBR §5.3.3.8.3 waits 2–3 s, for Reno's sake and for people's. The same span twice as wide, a little shorter in the mean, keeps probes of
-/// several senders apart: with [`YIELD`] it brought four of them at 100 ms nearer to each other, and one beside cubic nearer to an equal
-/// share (chosen on seeds 1 to 4 of `tests/model`).
+/// several senders apart (chosen on seeds 1 to 4 of `tests/model`; 2 to 4 s brought four of them no nearer to each other).
 const WAIT_MIN_S: f64 = 1.0;
 const WAIT_SPREAD_S: f64 = 2.0;
 
@@ -255,8 +278,19 @@ pub(super) const UP_GAIN: f64 = 1.25;
 /// A probe's own queue, a quarter of the product or two, is gone in about four rounds.
 const STANDING_ROUNDS: u32 = 4;
 
-/// Half of the share: a sender that shares a link with one equal gives a quarter away, and a raise or two take it back.
-const YIELD: f64 = 0.5;
+/// A sender alone that sends a tenth less takes a tenth of the least round trip off its queue in each; one that shares the link equally with
+/// another, half of that.
+const DRAINED_SHARE: f64 = 0.08;
+
+/// Four senders keep 170 packets in a queue of 20 ms at 100 Mbit/s, all that it holds, and 360 at 100 ms, less than half. With less, one beside
+/// cubic falls behind it at 20 ms; with more, none of four yields there. A longer path delivers more by the time that all have seen the
+/// queue and yielded, so that more is left to each: 600 packets a second are 7 Mbit/s (chosen on seeds 11 to 15 and 41 to 45 of the lab's
+/// paths, at 100 Mbit/s). They are absolute: where every share of a long path is far above them, all yield alike.
+const KEPT_PACKETS: f64 = 30.0;
+const KEPT_PACKETS_S: f64 = 600.0;
+
+/// What is seen of a queue is old: no yield leaves less than two fifths, which two probes take back.
+const YIELD_MAX: f64 = 0.6;
 
 /// A sender with the share s of a full link that sends a quarter more gets 1.25 ÷ (1 + s ÷ 4) of what it got: 1.12 at a half. So a probe
 /// goes on where bandwidth is free or where others have more, and ends where this flow has half or all of the link.

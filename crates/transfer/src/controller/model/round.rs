@@ -15,6 +15,7 @@ pub(super) struct Round {
     has_marked: bool,
     was_limited: bool,
     least_rtt_s: f64,
+    most_rtt_s: f64,
     /// Most bytes a second, and most bytes that a packet's flight delivered.
     bytes_s: f64,
     flight_bytes: f64,
@@ -49,6 +50,7 @@ impl Round {
         self.has_marked |= seen.marked_packets > 0;
         if let Some(latest) = seen.round_trip {
             let latest = latest.as_secs_f64();
+            self.most_rtt_s = self.most_rtt_s.max(latest);
             self.least_rtt_s = if self.least_rtt_s > 0.0 { self.least_rtt_s.min(latest) } else { latest };
         }
         if let Some(delivery) = &seen.delivery {
@@ -92,8 +94,18 @@ impl Round {
         self.toll = Toll::default();
     }
 
+    /// Bytes delivered in all.
+    pub(super) fn delivered(&self) -> u64 {
+        self.delivered
+    }
+
     pub(super) fn least_rtt_s(&self) -> f64 {
         self.least_rtt_s
+    }
+
+    /// How far the round trips of this round lie apart.
+    pub(super) fn rtt_spread_s(&self) -> f64 {
+        self.most_rtt_s - self.least_rtt_s
     }
 
     pub(super) fn count(&self) -> u64 {

@@ -100,8 +100,9 @@ impl Model {
 
     /// BBR §5.3.1.2 and §5.3.1.3, but losses in others' queues do not end the start while it still grows.
     fn advance_startup(&mut self) {
-        if self.round.has_ended() && !self.round.was_limited() {
-            let is_lossy = self.round.is_heavy(0.0) && self.round.has_many_runs();
+        let is_lossy = self.round.is_heavy(0.0) && self.round.has_many_runs();
+        // Who sends less than this asks for, for the receiver's sake, and yet loses so much in the network, has filled the pipe all the same.
+        if self.round.has_ended() && (is_lossy || !self.round.was_limited()) {
             self.full_pipe.note_round(self.round.bytes_s(), is_lossy);
             if self.full_pipe.was_reached && is_lossy {
                 let fits = self.product_bytes(1.0) + self.aggregation.extra_bytes();

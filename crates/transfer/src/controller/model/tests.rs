@@ -72,6 +72,20 @@ fn too_little_to_send_does_not_lower_it() {
 }
 
 #[test]
+fn a_probe_that_is_not_used_ends() {
+    let mut model = Model::new(PACKET, 1);
+    let mut at = feed(&mut model, 1000, 40, 1e7, false);
+    let (mut raised, mut longest) = (0, 0);
+    for _ in 0..200 {
+        at = feed(&mut model, at, 1, 1e7, true);
+        raised = if model.rate_bytes_s() > 1.1e7 { raised + 1 } else { 0 };
+        longest = longest.max(raised);
+    }
+    // As where a cap for the receiver's sake holds it back for seconds.
+    assert!(longest <= 3, "raised for {longest} round trips in turn");
+}
+
+#[test]
 fn silence_halves_and_the_next_feedback_restores_the_rate() {
     let mut model = Model::new(PACKET, 1);
     let at = feed(&mut model, 1000, 40, 1e7, false);

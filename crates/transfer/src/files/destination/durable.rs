@@ -4,15 +4,13 @@ use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{Advice, Mode, OFlags, fadvise, fdatasync, fsync, openat, syncfs};
+use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::super::Record;
 use super::super::kept::ITEMS_MAX;
+use super::super::system::{self, SYNCED_ALONE_MAX};
 use super::{Destination, FileError, partial_name};
-
-/// Files that are synced one by one; more are synced with all else on their file system (syncfs(2)).
-pub(in super::super) const SYNCED_ALONE_MAX: usize = 32;
 
 /// Of a file (bytes): so much is written to the disk as soon as it came, that there is little to wait for when it is synced. Large enough
 /// for any disk's queue, and small beside what is synced at once.
@@ -48,7 +46,7 @@ impl Destination {
     fn sync_data(&mut self) -> Result<(), FileError> {
         let io = |error| FileError::io(&self.path, "made durable", error);
         if SYNCED_ALONE_MAX < self.dirty.len() {
-            syncfs(&self.partial).map_err(io)?;
+            system::sync_all(&self.partial).map_err(io)?;
         } else {
             // All are begun before the first is waited for: so they share the file system's journal. Large ones were, as they came.
             for entry in self.dirty.iter().filter(|_| 1 < self.dirty.len()) {
@@ -58,10 +56,10 @@ impl Destination {
                 }
             }
             for entry in &self.dirty {
-                self.with_dirty(*entry, |file| fdatasync(file))?;
+                self.with_dirty(*entry, |file| system::sync_data(file))?;
             }
             if self.is_named {
-                fsync(&self.partial).map_err(io)?;
+                system::sync(&self.partial).map_err(io)?;
             }
         }
         self.dirty.clear();
@@ -101,7 +99,7 @@ impl Destination {
     }
 }
 
-/// Has Linux begin to write what is dirty, and forget what is not (mm/fadvise.c); where it does not, it is written when it is synced.
 fn begin(file: BorrowedFd<'_>, offset: u64, length: Option<NonZeroU64>) -> Result<(), Errno> {
-    fadvise(file, offset, length, Advice::DontNeed).or(Ok(()))
+    system::begin_writing(file, offset, length);
+    Ok(())
 }

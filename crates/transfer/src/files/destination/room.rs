@@ -2,11 +2,11 @@
 
 use std::collections::HashSet;
 
-use rustix::fs::{AtFlags, FallocateFlags, FileType, fallocate, fstatvfs, statat};
+use rustix::fs::{AtFlags, FileType, fstatvfs, statat};
 use rustix::io::Errno;
 
 use super::super::path::check_target;
-use super::super::{Kind, Manifest, journal};
+use super::super::{Kind, Manifest, journal, system};
 use super::{Destination, DestinationConfig, FileError, partial_name};
 
 impl Destination {
@@ -70,9 +70,9 @@ impl Destination {
             for piece in pieces {
                 let path = self.shown(entry);
                 let length = piece.object.end - piece.object.start;
-                match fallocate(self.file(entry)?, FallocateFlags::empty(), piece.at, length) {
+                match system::allocate(self.file(entry)?, piece.at, length) {
                     // Not every file system can.
-                    Ok(()) | Err(Errno::OPNOTSUPP) => {}
+                    Ok(()) | Err(Errno::NOTSUP) => {}
                     Err(error) => return Err(FileError::io(path, "given its room", error)),
                 }
             }

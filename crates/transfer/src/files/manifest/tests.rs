@@ -123,6 +123,43 @@ fn a_number_of_entries_takes_no_memory() {
     assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::TooMany(..))));
 }
 
+/// In a thousand directories, of a byte each.
+fn many(entries: usize) -> Manifest {
+    let path = |number: usize| format!("directory-{:03}/file-{number:07}", number % 1000);
+    let all = (0..entries).map(|number| file(path(number).as_bytes(), 1, None)).collect();
+    Manifest::new(all).unwrap()
+}
+
+/// What a receiver does with each.
+fn is_read_and_found(manifest: &Manifest) {
+    let entries = manifest.entries().len();
+    let bytes = manifest.encode();
+    // Each its path, of 26 bytes, and 17 of all else; a head.
+    assert!(bytes.len() <= 43 * entries + 8, "{} bytes", bytes.len());
+    let read = Manifest::decode(&bytes).unwrap();
+    assert!(read == *manifest);
+    // A search for each: one that looked at all entries would look at 10^10.
+    for at in 0..entries as u64 {
+        assert_eq!(read.pieces(at..at + 1).map(|piece| piece.entry as u64).collect::<Vec<_>>(), [at]);
+    }
+}
+
+#[test]
+fn a_hundred_thousand_files_are_read_and_found() {
+    is_read_and_found(&many(100_000));
+}
+
+/// `cargo test --release -p barograph-transfer --features files -- --ignored --nocapture a_million_files`
+#[test]
+#[ignore = "what it shows, a hundred thousand show; it tells the memory"]
+fn a_million_files() {
+    let manifest = many(1_000_000);
+    is_read_and_found(&manifest);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let most = status.lines().find(|line| line.starts_with("VmHWM")).unwrap();
+    println!("{} bytes; {most}", manifest.encode().len());
+}
+
 fn any_entry() -> impl Strategy<Value = Entry> {
     let path =
         prop::collection::vec(prop::collection::vec(1u8.., 1..4), 1..4).prop_map(|names| names.join(&b'/'));

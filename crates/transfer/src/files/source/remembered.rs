@@ -15,7 +15,7 @@ use rustix::process::geteuid;
 
 use super::super::kept::ITEMS_MAX;
 use super::super::walk::State;
-use super::super::{FileError, Journal, Kept, Kind, Node, Record, TransferId, journal};
+use super::super::{FileError, Journal, Kept, Kind, Node, Record, TransferId, journal, system};
 use super::Source;
 
 /// A file whose status changed less than this before (seconds) may change again with no other time to show for it: FAT counts two seconds,
@@ -119,7 +119,7 @@ impl Source {
             Err(error) => return Err(io("made")(error)),
         }
         let own = match openat(&root, &name, flags | OFlags::NOFOLLOW, Mode::empty()) {
-            Err(Errno::LOOP | Errno::NOTDIR) => return Err(FileError::Foreign(shown)),
+            Err(error) if system::is_no_directory(error) => return Err(FileError::Foreign(shown)),
             other => other.map_err(io("opened"))?,
         };
         let stat = fstat(&own).map_err(io("opened"))?;
@@ -131,7 +131,7 @@ impl Source {
             other => other.map_err(io("locked"))?,
         }
         // Who had the lock may have forgotten it meanwhile.
-        if fstat(&own).map_err(io("opened"))?.st_nlink == 0 {
+        if system::is_gone(&own, &root, &name).map_err(io("opened"))? {
             return Err(FileError::Busy(shown));
         }
         // What time it is to the file system: this module has no clock.

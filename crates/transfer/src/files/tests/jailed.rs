@@ -144,3 +144,50 @@ fn quotas_and_room_are_told_before_anything_comes() {
     assert_eq!((taken.len(), std::os::unix::fs::MetadataExt::blocks(&taken) * 512), (1 << 20, 1 << 20));
     assert!(matches!(allocated.write(1 << 20, b"x"), Err(FileError::Beyond { .. })));
 }
+
+#[test]
+fn links_that_came_since_a_path_was_resolved_are_not_followed() {
+    let top = tempdir().unwrap();
+    let top = fs::canonicalize(top.path()).unwrap();
+    make(&top, "secret/key", 5);
+    make(&top, "out/deep/file", 5);
+    fs::create_dir_all(top.join("in/deep")).unwrap();
+    let walk = |path: &str| {
+        let config = WalkConfig { is_resolved: true, links: true, ..Default::default() };
+        Source::walk(&[top.join(path)], config).map(|(source, _)| source.manifest().entries().len())
+    };
+    let manifest = Manifest::new(vec![file(b"file", 0)]).unwrap();
+    let open = |path: &str| {
+        let config = DestinationConfig { is_resolved: true, ..Default::default() };
+        Destination::open(&top.join(path), ID, manifest.clone(), config).map(drop)
+    };
+    assert_eq!((walk("out/deep").unwrap(), walk("out/deep/file").unwrap()), (2, 1));
+    open("in/deep").unwrap();
+    for name in ["in/deep", "out/deep"] {
+        fs::rename(top.join(name), top.join(format!("{name}-before"))).unwrap();
+        symlink(top.join("secret"), top.join(name)).unwrap();
+    }
+    symlink("key", top.join("secret/file")).unwrap();
+    for path in ["out/deep", "out/deep/key", "secret/file", "out/../secret"] {
+        assert!(matches!(walk(path), Err(FileError::Jailed(_))), "{path}: {:?}", walk(path));
+    }
+    assert!(matches!(open("in/deep"), Err(FileError::Jailed(_))));
+    assert_eq!(fs::read_dir(top.join("secret")).unwrap().count(), 2, "nothing came");
+}
+
+/// By its number, as its name may have others that a file system holds for the same.
+#[test]
+fn no_path_leads_into_a_closed_directory() {
+    let root = tempfile::tempdir().unwrap();
+    for name in ["closed", "open"] {
+        std::fs::create_dir(root.path().join(name)).unwrap();
+    }
+    let mut jail = crate::files::jail::Jail::open(root.path(), false).unwrap();
+    assert!(jail.parent(b"closed/file", false).unwrap().is_some());
+    let mut jail = crate::files::jail::Jail::open(root.path(), false).unwrap();
+    jail.close(&rustix::fs::stat(root.path().join("closed")).unwrap());
+    assert!(matches!(jail.parent(b"closed/file", true), Err(FileError::Jailed(_))));
+    assert!(jail.parent(b"open/file", true).unwrap().is_some());
+    let capitals = format!("{}0/file", RESERVED_PREFIX.to_uppercase());
+    assert!(matches!(jail.parent(capitals.as_bytes(), true), Err(FileError::Path(PathError::Reserved(_)))));
+}

@@ -8,6 +8,8 @@ use proptest::prelude::*;
 use rangemap::RangeSet;
 use tempfile::tempdir;
 
+use crate::files::kept::ITEMS_MAX;
+
 use super::*;
 
 const DIGEST: [u8; 32] = [9; 32];
@@ -125,6 +127,26 @@ fn it_goes_on_behind_a_torn_record_and_is_kept_short() {
     let mut expected: RangeSet<u64> = kept.held;
     expected.insert(1 << 29..(1 << 29) + 1);
     assert_eq!(open().1.held, expected);
+}
+
+#[test]
+fn a_hundred_thousand_ranges_are_kept_in_few_bytes() {
+    let root = tempdir().unwrap();
+    let directory = fs::File::open(root.path()).unwrap();
+    let open = || Journal::open(directory.as_fd(), root.path(), ID, &DIGEST, OBJECT_BYTES).unwrap();
+    // As a lossy path leaves them: every other packet.
+    let ranges: Vec<_> = (0..100_000_u64).map(|index| index * 3000..index * 3000 + 1452).collect();
+    let (mut journal, _) = open();
+    for some in ranges.chunks(10_000) {
+        let records: Vec<_> = some.chunks(ITEMS_MAX).map(|some| Record::Held(some.to_vec())).collect();
+        journal.append(&records).unwrap();
+    }
+    // Two varints each, of 4 and of 2 bytes.
+    assert!(journal.bytes() < 700_000, "{}", journal.bytes());
+    let (mut journal, kept) = open();
+    assert!(kept.held.iter().eq(&ranges));
+    journal.replace(&kept).unwrap();
+    assert!(journal.bytes() < 700_000 && open().1 == kept);
 }
 
 /// Run by hand where records change: writes the corpus of `fuzz_journal`, whose checks have to fit.

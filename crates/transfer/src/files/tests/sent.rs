@@ -105,6 +105,29 @@ fn a_file_that_changes_is_named() {
 }
 
 #[test]
+fn a_link_that_is_named_is_followed_and_gives_its_name() {
+    let from = tempdir().unwrap();
+    make(from.path(), "tree/file", 5);
+    for (link, target, names) in [
+        ("way", "tree/file", vec!["way"]),
+        ("further", "way", vec!["further"]),
+        ("folder", "tree", vec!["folder", "folder/file"]),
+    ] {
+        symlink(target, from.path().join(link)).unwrap();
+        for links in [false, true] {
+            let config = WalkConfig { links, ..Default::default() };
+            let (source, notices) = Source::walk(&[from.path().join(link)], config).unwrap();
+            let found: Vec<_> = source.manifest().entries().iter().map(|entry| &entry.path[..]).collect();
+            assert_eq!((found, notices), (names.iter().map(|name| name.as_bytes()).collect(), vec![]));
+            assert_eq!(source.manifest().bytes(), 5);
+        }
+    }
+    symlink("nowhere", from.path().join("broken")).unwrap();
+    let broken = Source::walk(&[from.path().join("broken")], WalkConfig::default());
+    assert!(matches!(broken, Err(FileError::Io { .. })));
+}
+
+#[test]
 fn what_cannot_be_sent_is_told() {
     let from = tempdir().unwrap();
     make(from.path(), "tree/file", 5);
@@ -129,6 +152,8 @@ fn what_cannot_be_sent_is_told() {
     let refuse = WalkConfig { special: Special::Refuse, ..Default::default() };
     assert!(matches!(Source::walk(std::slice::from_ref(&tree), refuse), Err(FileError::Special(..))));
     assert!(matches!(Source::walk(&["/dev/null".into()], refuse), Err(FileError::Special(_, "a device"))));
+    let unfinished = Source::walk(&[tree.join(".barograph-partial-00")], WalkConfig::default());
+    assert!(matches!(unfinished, Err(FileError::Special(_, "an unfinished transfer"))), "named, so meant");
     assert!(matches!(Source::walk(&["/".into()], refuse), Err(FileError::Nameless(_))));
     assert!(matches!(Source::walk(&[tree.join("absent")], refuse), Err(FileError::Io { .. })));
     let twice = Source::walk(&[tree.join("file"), tree.join("file")], refuse);

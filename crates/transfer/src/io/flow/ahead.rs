@@ -2,11 +2,13 @@
 
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender as Tell, TryRecvError, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use super::busy::{busy, this_thread};
 use super::{FlowError, Origin};
 use crate::Sender;
 
@@ -24,6 +26,11 @@ pub(super) enum Ahead {
 impl Ahead {
     pub(super) fn new(origin: Box<dyn Origin>) -> Result<Self, FlowError> {
         Ok(if origin.is_immediate() { Self::Direct(origin) } else { Self::Threaded(Blocks::new(origin)?) })
+    }
+
+    /// Whether all of it is at hand at any time.
+    pub(super) fn is_direct(&self) -> bool {
+        matches!(self, Self::Direct(_))
     }
 
     /// Orders what `sender` will send next.
@@ -67,6 +74,16 @@ impl Ahead {
             Self::Direct(_) => Ok(()),
             Self::Threaded(blocks) => blocks.wait(for_at_most),
         }
+    }
+
+    /// What the thread computed and waited for a processor.
+    pub(super) fn busy(&self) -> Duration {
+        let thread = match self {
+            Self::Direct(_) => 0,
+            Self::Threaded(blocks) => blocks.shared.thread.load(Ordering::Relaxed),
+        };
+        // No thread of a process has this number.
+        busy(thread).unwrap_or_default()
     }
 
     /// The origin again; its thread has nothing to do any more but to end the read that it is at.
@@ -253,6 +270,8 @@ impl Drop for Blocks {
 struct Shared {
     orders: Mutex<Orders>,
     more: Condvar,
+    /// Who fills, once it began.
+    thread: AtomicI32,
 }
 
 #[derive(Default)]
@@ -302,6 +321,7 @@ fn fill(
     shared: &Shared,
     tell: &Tell<Result<Block, FlowError>>,
 ) -> Box<dyn Origin> {
+    shared.thread.store(this_thread(), Ordering::Relaxed);
     while let Some((end, mut block)) = shared.next() {
         block.bytes.resize((end - block.start) as usize, 0);
         let filled = origin.read(block.start, &mut block.bytes);

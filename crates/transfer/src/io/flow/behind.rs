@@ -218,7 +218,20 @@ impl Blocks {
         }
     }
 
+    /// Blocks end where a block of the object does, so that what is hashed together is mostly written together, and not read back.
     fn put(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
+        let to_end = BLOCK_BYTES - (offset % BLOCK_BYTES as u64) as usize;
+        let Some((before, after)) = bytes.split_at_checked(to_end) else {
+            return self.gather(offset, bytes);
+        };
+        self.gather(offset, before)?;
+        if GIVEN_MIN <= self.block.bytes.len() {
+            self.give()?;
+        }
+        self.gather(offset + before.len() as u64, after)
+    }
+
+    fn gather(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
         if bytes.is_empty() {
             return Ok(());
         }
@@ -296,6 +309,8 @@ fn drain(mut store: Store, given: &Receiver<Block>, tell: &Give<Block>) -> Resul
 
 /// What a sink is given at once, if it belongs together.
 const BLOCK_BYTES: usize = 1 << 20;
+/// A block that ends early, where one of the object does, holds so much at least: what fills holes comes in little pieces from everywhere.
+const GIVEN_MIN: usize = BLOCK_BYTES / 4;
 /// Parts of a block, so that a sender of tiny ones does not fill memory with their places: 128 bytes each in a full block.
 const PARTS_MAX: usize = 8192;
 /// 64 MiB: as much may come at 10 Gbit/s in 50 ms, while a disk makes what it has durable. Memory is only taken when it is needed.
@@ -308,3 +323,73 @@ const ABANDON_FOR: Duration = Duration::from_secs(10);
 const SYNC_EACH: Duration = Duration::from_secs(1);
 /// or so much of a fast flow, which a disk of 500 MB/s takes half a second to write.
 const SYNC_BYTES: u64 = 256 << 20;
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Mutex, PoisonError};
+
+    use super::*;
+
+    type Writes = Arc<Mutex<Vec<(u64, Vec<u8>)>>>;
+
+    struct Noting(Writes);
+
+    impl Sink for Noting {
+        fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push((offset, bytes.to_vec()));
+            Ok(())
+        }
+
+        fn sync(&mut self) -> Result<(), FlowError> {
+            Ok(())
+        }
+    }
+
+    /// What a sink is given of packets at these offsets of an object of bytes that differ.
+    fn written(packets: impl Iterator<Item = (usize, usize)>, object: &[u8]) -> Vec<(u64, Vec<u8>)> {
+        let writes = Writes::default();
+        let mut behind = Behind::new(Box::new(Noting(Arc::clone(&writes))), 0).expect("a thread begins");
+        for (start, end) in packets {
+            behind.put(start as u64, &object[start..end]).expect("it is taken");
+        }
+        behind.finish().expect("it is taken");
+        behind.end().expect("it is written");
+        std::mem::take(&mut *writes.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn object(bytes: usize) -> Vec<u8> {
+        (0..bytes as u32).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect()
+    }
+
+    const PACKET: usize = 1433;
+
+    #[test]
+    fn what_comes_in_order_is_written_in_whole_blocks() {
+        let object = object(5 * BLOCK_BYTES / 2);
+        let packets = (0..object.len()).step_by(PACKET).map(|at| (at, object.len().min(at + PACKET)));
+        let writes = written(packets, &object);
+        let starts: Vec<u64> = writes.iter().map(|(offset, _)| *offset).collect();
+        assert_eq!(starts, [0, BLOCK_BYTES as u64, 2 * BLOCK_BYTES as u64]);
+        let joined: Vec<u8> = writes.into_iter().flat_map(|(_, bytes)| bytes).collect();
+        assert!(joined == object);
+    }
+
+    #[test]
+    fn what_comes_in_any_order_is_written_where_it_belongs() {
+        let object = object(3 * BLOCK_BYTES + 17);
+        let mut packets: Vec<(usize, usize)> =
+            (0..object.len()).step_by(PACKET).map(|at| (at, object.len().min(at + PACKET))).collect();
+        // Every seventh comes at the end, backwards.
+        let late: Vec<(usize, usize)> = packets.iter().copied().step_by(7).rev().collect();
+        packets.retain(|packet| !late.contains(packet));
+        packets.extend(late);
+        let mut there = vec![0; object.len()];
+        let mut bytes = 0;
+        for (offset, part) in written(packets.into_iter(), &object) {
+            bytes += part.len();
+            there[offset as usize..offset as usize + part.len()].copy_from_slice(&part);
+        }
+        assert_eq!(bytes, object.len());
+        assert!(there == object);
+    }
+}

@@ -1,14 +1,17 @@
 //! What both loops share.
 #![expect(clippy::disallowed_methods, reason = "what waits for sockets and disks reads the clock")]
 
+#[cfg(target_os = "linux")]
 use std::ffi::c_ulong;
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
+#[cfg(target_os = "linux")]
 use nix::sys::prctl;
 use nix::time::{ClockId, clock_gettime};
 
+use super::busy::{busy, this_thread};
 use super::{Seen, Watch};
 
 /// The time, whether to go on, and what others see.
@@ -17,16 +20,31 @@ pub(super) struct Course<'a> {
     began: Instant,
     shown: Duration,
     cpu_before: Duration,
+    thread: i32,
+    busy_before: Option<Duration>,
     /// How late the kernel let timers of this thread be, before.
+    #[cfg(target_os = "linux")]
     slack_ns: Option<c_ulong>,
 }
 
 impl<'a> Course<'a> {
     pub(super) fn new(watch: &'a Watch) -> Self {
+        #[cfg(target_os = "linux")]
         let slack_ns = prctl::get_timerslack().ok().and_then(|slack| c_ulong::try_from(slack).ok());
         // Without it bursts are a little late.
+        #[cfg(target_os = "linux")]
         let _ = prctl::set_timerslack(SLACK_NS);
-        Self { watch, began: Instant::now(), shown: Duration::ZERO, cpu_before: cpu(), slack_ns }
+        let thread = this_thread();
+        Self {
+            watch,
+            began: Instant::now(),
+            shown: Duration::ZERO,
+            cpu_before: cpu(),
+            thread,
+            busy_before: busy(thread),
+            #[cfg(target_os = "linux")]
+            slack_ns,
+        }
     }
 
     /// Since the flow began.
@@ -46,11 +64,14 @@ impl<'a> Course<'a> {
     /// Shows them.
     pub(super) fn show(&mut self, now: Duration, seen: Seen) {
         self.shown = now;
-        let seen = Seen { cpu: cpu().saturating_sub(self.cpu_before), ..seen };
+        let cpu = cpu().saturating_sub(self.cpu_before);
+        let busy = busy(self.thread).zip(self.busy_before).map(|(now, before)| now.saturating_sub(before));
+        let seen = Seen { cpu, busy: busy.unwrap_or(cpu), ..seen };
         *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner) = seen;
     }
 }
 
+#[cfg(target_os = "linux")]
 impl Drop for Course<'_> {
     fn drop(&mut self) {
         // The thread is the caller's.
@@ -81,13 +102,14 @@ impl Stamps {
 
 /// CPU time of this thread.
 pub(super) fn cpu() -> Duration {
-    // Linux has this clock since 2.6.12.
+    // Linux has this clock since 2.6.12, macOS since 10.12.
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map_or(Duration::ZERO, Duration::from)
 }
 
 /// What people see moves smoothly with ten pictures a second.
 const SHOW_EACH: Duration = Duration::from_millis(100);
 /// Linux lets timers be 50 µs late to save wake-ups (prctl(2), PR_SET_TIMERSLACK), which is a burst at 10 Gbit/s.
+#[cfg(target_os = "linux")]
 const SLACK_NS: c_ulong = 1000;
 /// A flow that waits looks so often whether to stop: two looks in the 100 ms in which it has to.
 pub(super) const WAIT_MAX: Duration = Duration::from_millis(50);

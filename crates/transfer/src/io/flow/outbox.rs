@@ -97,7 +97,7 @@ impl Outbox {
 
 /// The most that a datagram may have: UDP's over IPv6 (RFC 8200 §3 without jumbograms).
 const DATAGRAM_MAX: usize = 65_527;
-/// What a pacer lets out at once is twice 64 KiB; one datagram of any length fits behind that.
+/// Two trains of 64 KiB at once; one datagram of any length fits behind them.
 const BYTES_MAX: usize = 2 * 65_536 + DATAGRAM_MAX;
-/// A burst is three trains, and retransmissions of odd lengths make some more.
+/// That is three trains, and retransmissions of odd lengths make some more.
 const TRAINS_MAX: usize = 16;

@@ -52,6 +52,7 @@ impl Outflow {
             head: Vec::with_capacity(HEADER_BYTES + DataHead::BYTES_MAX),
             refused: 0,
             cpu_classifier: Duration::ZERO,
+            lacked: Duration::ZERO,
         };
         let mut inbox = Inbox::new(INBOX_TRAINS);
         let ended = sending.run(&mut course, &mut inbox, self.silence_max);
@@ -75,6 +76,8 @@ struct Sending {
     head: Vec<u8>,
     refused: u64,
     cpu_classifier: Duration,
+    /// Waited for what is to be sent.
+    lacked: Duration,
 }
 
 /// What keeps a sender from going on.
@@ -184,7 +187,9 @@ impl Sending {
             let packet = match self.pending.take() {
                 Some(packet) => packet,
                 None => {
-                    if let Some(next) = self.sender.next_range()
+                    // An origin that never waits is not asked for each packet.
+                    if !self.ahead.is_direct()
+                        && let Some(next) = self.sender.next_range()
                         && !self.is_at_hand(next)
                     {
                         self.sender.hold_back();
@@ -247,7 +252,11 @@ impl Sending {
             Lack::Leave if left < WAIT_MIN => {}
             Lack::Leave => self.socket.wait(false, left)?,
             Lack::Room => self.socket.wait(true, WAIT_MAX)?,
-            Lack::Bytes => self.ahead.wait(READ_WAIT)?,
+            Lack::Bytes => {
+                let began = course.now();
+                self.ahead.wait(READ_WAIT)?;
+                self.lacked += course.now().saturating_sub(began);
+            }
         }
         Ok(())
     }
@@ -282,6 +291,8 @@ impl Sending {
             limit: Some(self.sender.limit()),
             drain_bytes_s: self.sender.drain_bytes_s(),
             cpu_classifier: self.cpu_classifier,
+            busy_reader: self.ahead.busy(),
+            lacked: self.lacked,
             refused_datagrams: self.refused,
             ..Seen::default()
         }

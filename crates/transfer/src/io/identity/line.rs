@@ -86,8 +86,9 @@ impl FromStr for Line {
         if host.is_empty() || !host.chars().all(is_host) || (!place.starts_with('[') && host.contains(':')) {
             return Err(LineError::Host);
         }
-        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
-        let port = port.parse().ok().filter(|port| digits && *port != 0).ok_or(LineError::Port)?;
+        // As a number is written: no sign, no zeros before it.
+        let is_plain = port.bytes().all(|byte| byte.is_ascii_digit()) && !port.starts_with('0');
+        let port = port.parse().ok().filter(|_| is_plain).ok_or(LineError::Port)?;
         if !code.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_') {
             return Err(LineError::Code);
         }
@@ -101,4 +102,12 @@ impl FromStr for Line {
         let token = token.try_into().map_err(|_| LineError::Code)?;
         Ok(Self { host: host.into(), port, fingerprint: Fingerprint(*fingerprint), token: Token(token) })
     }
+}
+
+/// Reads `data` as a line; what is accepted is written again as it was, but for white space around it.
+pub(crate) fn fuzz(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let Ok(line) = text.parse::<Line>() else { return };
+    assert_eq!(line.to_string(), text.trim());
+    assert!(!line.host.is_empty() && !line.host.contains(|letter: char| letter.is_whitespace()), "{line:?}");
 }

@@ -1,5 +1,6 @@
 #![allow(clippy::unwrap_used)]
 
+use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 
 use proptest::prelude::*;
@@ -57,7 +58,7 @@ fn a_wrong_line_says_what_is_wrong() {
     assert_eq!(told(&good.replace("h:4433", "::1:4433")), LineError::Host);
     assert_eq!(told(&good.replace("h:4433", "[::1:4433")), LineError::Host);
     assert_eq!(told(&good.replace("h:4433", "[h]:4433")), LineError::Host);
-    for port in ["", "0", "65536", "+1", "x"] {
+    for port in ["", "0", "65536", "+1", "x", "04433"] {
         assert_eq!(told(&good.replace("4433", port)), LineError::Port, "{port}");
     }
     assert_eq!(told(&good.replace(":4433", "")), LineError::Port);
@@ -126,10 +127,28 @@ fn an_identity_stays_the_same_in_its_file() {
 }
 
 #[test]
+fn a_key_that_others_can_read_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("identity.pem");
+    let fingerprint = Identity::kept_in(&path).unwrap().fingerprint();
+    let set = |mode| std::fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+    for mode in [0o640, 0o604, 0o620, 0o777] {
+        set(mode);
+        let told = Identity::kept_in(&path).unwrap_err();
+        assert!(matches!(&told, IdentityError::Readable(_, found) if *found == mode), "{told}");
+        assert!(told.to_string().contains("chmod 600"), "{told}");
+    }
+    for mode in [0o600, 0o400, 0o700] {
+        set(mode);
+        assert_eq!(Identity::kept_in(&path).unwrap().fingerprint(), fingerprint, "{mode:o}");
+    }
+}
+
+#[test]
 fn a_file_that_is_none_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("empty");
-    std::fs::write(&path, "").unwrap();
+    create(&path, b"").unwrap();
     assert!(matches!(Identity::kept_in(&path), Err(IdentityError::Certificate(..))));
     let (certificate, _) = make().unwrap();
     std::fs::write(&path, certificate.pem()).unwrap();
@@ -140,4 +159,28 @@ fn a_file_that_is_none_is_refused() {
         client(&Trust::Authorities(b"no pem".to_vec()), None),
         Err(IdentityError::Authorities(_))
     ));
+}
+
+/// Run by hand where the line changes: writes the corpus of `fuzz_line`.
+#[test]
+#[ignore = "writes the corpus"]
+fn corpus() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus/line");
+    let good = line("host.example").to_string();
+    for (name, text) in [
+        ("name", good.clone()),
+        ("pasted", format!("  {good}\r\n")),
+        ("v4", line("192.0.2.7").to_string()),
+        ("v6", line("2001:db8::7").to_string()),
+        ("zone", line("fe80::1%eth0").to_string()),
+        ("cut-off", good[..good.len() - 9].to_owned()),
+        ("too-long", format!("{good}AA")),
+        ("no-port", good.replace(":4433", "")),
+        ("port-zero", good.replace(":4433", ":04433")),
+        ("standard-alphabet", good.replace('_', "/")),
+        ("brackets", good.replace("host.example", "[[::1]]")),
+        ("other-letters", good.replace("host.example", "h\u{f6}st\u{202e}")),
+    ] {
+        std::fs::write(folder.join(name), text).unwrap();
+    }
 }

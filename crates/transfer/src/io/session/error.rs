@@ -33,6 +33,15 @@ pub enum SessionError {
         "the connection to the other end is lost ({0}); what came is kept, start the transfer again to go on"
     )]
     Lost(ControlError),
+    /// The receiver's host does not read what comes, and another is to have the rest.
+    #[error(
+        "the CPU of the receiver's host was the limit in nine of ten seconds; {:.2} % of the packets were lost there",
+        100.0 * lost
+    )]
+    Contended {
+        /// Share of the packets sent, 0 to 1.
+        lost: f64,
+    },
     /// A certificate that cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
@@ -82,7 +91,7 @@ impl SessionError {
     pub(super) fn told(&self) -> Option<(Reason, String)> {
         let reason = match self {
             Self::Refused { .. } | Self::Lost(_) => return None,
-            Self::Flow(FlowError::Stopped) => Reason::Stopped,
+            Self::Flow(FlowError::Stopped) | Self::Contended { .. } => Reason::Stopped,
             Self::Flow(FlowError::Violation(_)) | Self::Protocol(_) | Self::Unsuited(_) => Reason::Protocol,
             Self::Flow(FlowError::File(error)) | Self::File(error) => of_file(error),
             Self::Crowded(_) => Reason::Busy,

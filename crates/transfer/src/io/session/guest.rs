@@ -12,13 +12,13 @@ use std::time::{Duration, Instant};
 use ring::rand::{SecureRandom, SystemRandom};
 
 use super::disk::Writing;
-use super::talk::{LOOK_EVERY, check_stop, meanwhile, name, result, say, spawn};
+use super::talk::{LOOK_EVERY, Looks, check_stop, meanwhile, name, result, say, spawn};
 use super::{
     Event, FEEDBACK_DATAGRAM_BYTES, HostConfig, HostEvent, PROGRESS_EVERY, SOCKET, SessionError, Summary,
     ranges_bytes,
 };
 use crate::files::{Destination, DestinationConfig, FileError, Manifest, TransferId};
-use crate::io::control::{Channel, ControlError, Guest, Message};
+use crate::io::control::{Channel, ControlError, Guest, Message, Reason};
 use crate::io::flow::{FlowError, Inflow, Seen, Watch};
 use crate::io::identity::Fingerprint;
 use crate::io::seal::{Opener, Sealer, Suite};
@@ -89,9 +89,20 @@ impl<'a> Visit<'a> {
         let (digests, destination) = match (received, destination) {
             (Ok(digests), Some(destination)) => (digests, destination),
             (received, destination) => {
-                // The flow made durable what came, unless it was a file that failed: what can be kept then is kept all the same.
-                let _ = destination.map(|mut destination| destination.sync());
-                return Err(received.err().unwrap_or_else(SessionError::broken));
+                let error = received.err().unwrap_or_else(SessionError::broken);
+                let is_changed = matches!(error, SessionError::Refused { reason: Reason::Changed, .. });
+                // Who only knows what another sends could else remove what that sent.
+                let is_own = channel.peer_fingerprint().is_some() || held_bytes < self.seen().held_bytes;
+                // The flow made durable what came, unless it was a file that failed: what can be kept then is kept all the same. But
+                // files that changed are others when they are sent again: what came of these would stay for ever.
+                let _ = destination.map(|mut destination| {
+                    if is_changed && (is_own || held_bytes == 0) {
+                        destination.discard()
+                    } else {
+                        destination.sync()
+                    }
+                });
+                return Err(error);
             }
         };
         let lasted = begun.elapsed();
@@ -192,7 +203,7 @@ impl<'a> Visit<'a> {
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         for port in self.config.udp_ports.clone().unwrap_or_else(any) {
             at.set_port(port);
-            match Socket::bind(at, FEEDBACK_SOCKET) {
+            match super::bind(at, FEEDBACK_SOCKET, self.config.portable) {
                 Ok(socket) => return Ok(socket),
                 Err(error) => last = error,
             }
@@ -230,10 +241,12 @@ impl<'a> Visit<'a> {
     ) -> Result<Vec<[u8; 32]>, SessionError> {
         let (mut digests, mut durable_bytes, mut all_came) = (None, 0, None);
         let hashing_max = SILENCE_MAX + Duration::from_secs(bytes / HASHED_BYTES_S);
-        let (mut shown, mut said) = (Instant::now(), Instant::now());
+        let (mut shown, mut said, mut looks) = (Instant::now(), Instant::now(), Looks::default());
         loop {
             check_stop(self.stop)?;
-            match channel.receive(LOOK_EVERY).map_err(SessionError::lost)? {
+            // What was written is being made durable, or the sender says what all is.
+            let is_soon = digests.is_some() || work.is_none();
+            match channel.receive(looks.every(is_soon)).map_err(SessionError::lost)? {
                 Some(Message::Digests(all)) => {
                     // The sender heard all it needs.
                     digests = Some(all);

@@ -34,6 +34,9 @@ pub struct HostConfig {
     pub clear: bool,
     /// Transfers at once.
     pub transfers_max: usize,
+    /// By the sockets that all systems have ([`Socket::bind_portable`](crate::io::socket::Socket::bind_portable)).
+    #[doc(hidden)]
+    pub portable: bool,
 }
 
 impl HostConfig {
@@ -49,6 +52,7 @@ impl HostConfig {
             trust: None,
             clear: false,
             transfers_max: 8,
+            portable: false,
         }
     }
 }

@@ -9,65 +9,83 @@ use std::time::{Duration, Instant};
 use rangemap::RangeSet;
 use ring::rand::{SecureRandom, SystemRandom};
 
+use super::contended::Contended;
 use super::disk::Reading;
-use super::talk::{LOOK_EVERY, check_stop, name, result, say, spawn};
+use super::talk::{Looks, check_stop, name, result, say, spawn};
 use super::{
     Event, FEEDBACK_DATAGRAM_BYTES, PROGRESS_EVERY, SOCKET, SOFTWARE, SendConfig, SessionError, Summary, To,
     headers_bytes, ranges_bytes,
 };
 use crate::controller::Config;
-use crate::files::{FileError, Source, TransferId};
-use crate::io::control::{Channel, Connected, Connector, ControlError, Message, Reason};
-use crate::io::flow::{FlowError, Outflow, Watch};
+use crate::files::{FileError, Source};
+use crate::io::control::{Channel, Connected, Connector, ControlError, Message};
+use crate::io::flow::{FlowError, Outflow, Seen, Watch};
 use crate::io::seal::{Opener, Sealer, Suite};
-use crate::io::socket::Socket;
 use crate::wire::{DATA_HEAD_BYTES, HEADER_BYTES, NOTE_BYTES};
 use crate::{Sender, SenderConfig, TooLong};
 
-pub(super) fn send(
+/// What all sessions of a transfer have in common.
+pub(super) struct Errand<'a> {
+    pub(super) id: [u8; 16],
+    pub(super) manifest: &'a [u8],
+    /// Another receiver has the rest if this one's host loses too much.
+    pub(super) may_leave: bool,
+}
+
+/// What came of a session.
+pub(super) struct Session {
+    /// The files again.
+    pub(super) source: Option<Source>,
+    pub(super) seen: Seen,
+    /// What the receiver had when data began, and how long they went.
+    pub(super) begun: Option<(u64, Duration)>,
+    /// As far as the receiver told.
+    pub(super) durable_bytes: u64,
+    pub(super) ended: Result<Summary, SessionError>,
+}
+
+/// Sends to one receiver.
+pub(super) fn session(
     config: &SendConfig,
+    to: &To,
+    source: Source,
+    errand: &Errand<'_>,
     stop: &AtomicBool,
     on_event: &mut dyn FnMut(Event),
-) -> Result<Summary, SessionError> {
+) -> Session {
     let began = Instant::now();
-    let (mut source, notices) = Source::walk(&config.paths, config.walk)?;
-    notices.into_iter().for_each(|notice| on_event(Event::Notice(notice)));
-    check_stop(stop)?;
-    let manifest = source.manifest().encode();
-    let id = identifier(&manifest);
-    if let Some(memory) = &config.memory {
-        // Without it, files are read twice: it is no reason not to send them.
-        let _ = source.remember(memory, TransferId(id));
-    }
-
-    let Connected { channel, software, manifest_bytes_max } = connect(config, stop)?;
+    let Connected { channel, software, manifest_bytes_max } = match connect(config, to, stop) {
+        Ok(connected) => connected,
+        Err(error) => {
+            let (source, seen, ended) = (Some(source), Seen::default(), Err(error));
+            return Session { source, seen, begun: None, durable_bytes: 0, ended };
+        }
+    };
     on_event(Event::Connected { peer: channel.peer(), software });
     let (files, bytes) = (source.manifest().files().count() as u64, source.manifest().bytes());
+    let reading = Reading::new(source);
     let mut outgoing = Outgoing {
         config,
         stop,
         on_event,
         channel,
-        reading: Reading::new(source),
+        reading,
         watch: Arc::default(),
         began,
         files,
         bytes,
+        begun: None,
+        durable_bytes: 0,
+        judge: errand.may_leave.then(Contended::default),
     };
-    let ended = outgoing.run(id, manifest, manifest_bytes_max);
-    let forgets = matches!(&ended, Ok(_) | Err(SessionError::Refused { reason: Reason::Digest, .. }));
-    // What is remembered is on the disk when it is dropped here.
-    if let Some(mut source) = outgoing.reading.close()
-        && forgets
-    {
-        // What stays is of no harm: it is compared with the files before it is believed.
-        let _ = source.forget();
-    }
+    let ended = outgoing.run(errand.id, errand.manifest.to_vec(), manifest_bytes_max);
+    let begun = outgoing.begun.map(|(held_bytes, at)| (held_bytes, at.elapsed()));
+    let (source, seen, durable_bytes) = (outgoing.reading.close(), outgoing.seen(), outgoing.durable_bytes);
     match ended.as_ref().err().map(SessionError::told) {
         Some(Some((reason, text))) => outgoing.channel.refuse(reason, &text),
         _ => outgoing.channel.close(),
     }
-    ended
+    Session { source, seen, begun, durable_bytes, ended }
 }
 
 /// The same for the same files, as they are described in a manifest.
@@ -76,8 +94,8 @@ pub(super) fn identifier(manifest: &[u8]) -> [u8; 16] {
     digest.as_bytes().first_chunk().copied().unwrap_or_default()
 }
 
-fn connect(config: &SendConfig, stop: &AtomicBool) -> Result<Connected, SessionError> {
-    let (connector, host, port) = match &config.to {
+fn connect(config: &SendConfig, to: &To, stop: &AtomicBool) -> Result<Connected, SessionError> {
+    let (connector, host, port) = match to {
         To::Line(line) => (Connector::to_line(line, SOFTWARE), &line.host, line.port),
         To::Host { host, port, trust } => {
             let (trust, identity) = (trust.clone(), config.identity.clone());
@@ -98,6 +116,10 @@ struct Outgoing<'a> {
     began: Instant,
     files: u64,
     bytes: u64,
+    /// What the receiver had when data began, and when that was.
+    begun: Option<(u64, Instant)>,
+    durable_bytes: u64,
+    judge: Option<Contended>,
 }
 
 /// What the receiver answered.
@@ -128,6 +150,7 @@ impl Outgoing<'_> {
         }
         let accepted = self.agree(id, manifest)?;
         let held_bytes = ranges_bytes(&accepted.held);
+        (self.begun, self.durable_bytes) = (Some((held_bytes, Instant::now())), held_bytes);
         (self.on_event)(Event::Begun { files: self.files, bytes: self.bytes, held_bytes });
         let port = accepted.port;
         let flow_over = Arc::new(AtomicBool::new(false));
@@ -143,8 +166,12 @@ impl Outgoing<'_> {
             held_bytes,
             lasted,
             lasted_all: self.began.elapsed(),
-            seen: *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner),
+            seen: self.seen(),
         })
+    }
+
+    fn seen(&self) -> Seen {
+        *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn agree(&mut self, id: [u8; 16], manifest: Vec<u8>) -> Result<Accepted, SessionError> {
@@ -203,7 +230,7 @@ impl Outgoing<'_> {
         let (mut here, mut peer) = (self.channel.local(), self.channel.peer());
         here.set_port(0);
         peer.set_port(accepted.port);
-        let mut udp = Socket::bind(here, SOCKET).map_err(&socket)?;
+        let mut udp = super::bind(here, SOCKET, self.config.portable).map_err(&socket)?;
         udp.connect(peer).map_err(&socket)?;
         let secrets = self.channel.secrets(accepted.transfer)?;
         let sealer = Sealer::new(accepted.suite, &secrets.data);
@@ -257,13 +284,15 @@ impl Outgoing<'_> {
     ) -> Result<Duration, SessionError> {
         let mut work = Some(work);
         let (begun, mut shown, mut lasted) = (Instant::now(), Instant::now(), None);
-        let (mut durable_bytes, mut is_verifying) = (0, false);
+        let (mut is_verifying, mut opening, mut ending) = (false, Looks::default(), Looks::default());
         let told = loop {
             if let Err(error) = check_stop(self.stop) {
                 break Err(error);
             }
-            match self.channel.receive(LOOK_EVERY) {
-                Ok(Some(Message::Durable(bytes))) => durable_bytes = bytes.min(self.bytes),
+            let is_ending = work.is_some() && flow_over.load(Ordering::Relaxed);
+            let every = opening.every(work.is_some()).min(ending.every(is_ending));
+            match self.channel.receive(every) {
+                Ok(Some(Message::Durable(bytes))) => self.durable_bytes = bytes.min(self.bytes),
                 Ok(Some(Message::Done)) => break Ok(()),
                 Ok(Some(other)) => {
                     break Err(SessionError::Protocol(format!("{} is not expected here", name(&other))));
@@ -273,13 +302,17 @@ impl Outgoing<'_> {
             }
             let is_over = flow_over.load(Ordering::Relaxed);
             if PROGRESS_EVERY <= shown.elapsed() && !is_verifying {
-                let mut seen = *self.watch.seen.lock().unwrap_or_else(PoisonError::into_inner);
-                seen.durable_bytes = durable_bytes;
+                let seen = Seen { durable_bytes: self.durable_bytes, ..self.seen() };
                 shown = Instant::now();
                 let is_unheard = seen.rtt.is_none() && 0 < seen.stats.sent_packets;
                 (self.on_event)(Event::Progress(seen));
                 if is_unheard && UNHEARD_MAX < begun.elapsed() {
                     break Err(FlowError::Silent(UNHEARD_MAX, port).into());
+                }
+                let left_bytes = self.bytes.saturating_sub(seen.held_bytes);
+                let judge = self.judge.as_mut();
+                if let Some(lost) = judge.and_then(|judge| judge.update(begun.elapsed(), &seen, left_bytes)) {
+                    break Err(SessionError::Contended { lost });
                 }
             }
             if work.as_ref().is_some_and(JoinHandle::is_finished)

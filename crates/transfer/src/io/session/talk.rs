@@ -2,14 +2,36 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::SessionError;
 use crate::io::control::{Channel, Message};
 use crate::io::flow::FlowError;
 
-/// How late the end of work in another thread is noticed.
+/// How late the end of work in another thread is noticed while there is much to do,
 pub(super) const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// and at the beginning and the end of a transfer, of which a short one consists,
+const LOOK_SOON: Duration = Duration::from_millis(1);
+/// for so long: of what lasts longer, 10 ms are a tenth at most.
+const SOON_FOR: Duration = Duration::from_millis(100);
+
+/// How often to look.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    soon_since: Option<Instant>,
+}
+
+impl Looks {
+    /// If the end `is_soon`, more often for a while.
+    pub(super) fn every(&mut self, is_soon: bool) -> Duration {
+        if !is_soon {
+            self.soon_since = None;
+            return LOOK_EVERY;
+        }
+        let since = self.soon_since.get_or_insert_with(Instant::now);
+        if since.elapsed() < SOON_FOR { LOOK_SOON } else { LOOK_EVERY }
+    }
+}
 
 /// Work in a thread of its own.
 pub(super) fn spawn<T: Send + 'static>(
@@ -31,12 +53,12 @@ pub(super) fn meanwhile<T>(
     channel: &mut Channel,
     work: JoinHandle<Result<T, SessionError>>,
 ) -> Result<T, SessionError> {
-    let mut lost = None;
+    let (mut lost, mut looks) = (None, Looks::default());
     while !work.is_finished() {
         if lost.is_some() {
             break;
         }
-        match channel.receive(LOOK_EVERY) {
+        match channel.receive(looks.every(true)) {
             Ok(None) => {}
             Ok(Some(message)) => {
                 lost = Some(SessionError::Protocol(format!("{} is not expected here", name(&message))));

@@ -3,13 +3,9 @@
 #[cfg(test)]
 mod tests;
 
-use std::cell::RefCell;
 use std::io::{self, IoSlice};
-use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
 
 use nix::errno::Errno;
-use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, sendmmsg, sendmsg};
 
 use super::{Abilities, Counts, passes};
 
@@ -30,21 +26,8 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
+    /// Sends by a call that says how many messages of its batch it sent: at least one.
     pub(super) fn send(
-        &mut self,
-        socket: BorrowedFd<'_>,
-        trains: &[Train<'_>],
-        to: Option<SocketAddr>,
-        abilities: &mut Abilities,
-        counts: &mut Counts,
-    ) -> io::Result<usize> {
-        let to = to.map(SockaddrStorage::from);
-        let call = |batch: &Batch<'_>| batch.send(socket.as_raw_fd(), to.as_ref());
-        self.send_by(trains, abilities, counts, call)
-    }
-
-    /// As [`Self::send`], by a call that says how many messages it sent.
-    fn send_by(
         &mut self,
         trains: &[Train<'_>],
         abilities: &mut Abilities,
@@ -155,11 +138,11 @@ impl Mark {
 }
 
 /// The messages of one call.
-struct Batch<'a> {
-    messages: [[IoSlice<'a>; 1]; MESSAGES],
+pub(super) struct Batch<'a> {
+    pub(super) messages: [[IoSlice<'a>; 1]; MESSAGES],
     count: usize,
     /// What the kernel cuts them into, if any is to be cut.
-    segment: Option<u16>,
+    pub(super) segment: Option<u16>,
 }
 
 impl<'a> Batch<'a> {
@@ -191,7 +174,7 @@ impl<'a> Batch<'a> {
         batch
     }
 
-    fn messages(&self) -> &[[IoSlice<'a>; 1]] {
+    pub(super) fn messages(&self) -> &[[IoSlice<'a>; 1]] {
         self.messages.get(..self.count).unwrap_or(&self.messages)
     }
 
@@ -203,43 +186,7 @@ impl<'a> Batch<'a> {
         let segment = self.segment.map_or(usize::MAX, usize::from);
         self.bytes_of(1).div_ceil(segment) as u64
     }
-
-    /// How many messages were sent: at least one.
-    fn send(&self, socket: RawFd, to: Option<&SockaddrStorage>) -> nix::Result<usize> {
-        let segment = self.segment.unwrap_or_default();
-        let control = [ControlMessage::UdpGsoSegments(&segment)];
-        let control = if self.segment.is_some() { &control[..] } else { &[] };
-        let Some(to) = to else { return self.send_connected(socket, control) };
-        let [first, ..] = &self.messages;
-        sendmsg(socket, first, control, MsgFlags::MSG_NOSIGNAL, Some(to)).map(|_| 1)
-    }
-
-    fn send_connected(&self, socket: RawFd, control: &[ControlMessage<'_>]) -> nix::Result<usize> {
-        HEADERS.with_borrow_mut(|headers| {
-            let headers = if control.is_empty() { &mut headers.plain } else { &mut headers.cut };
-            sendmmsg(socket, headers, self.messages(), NOWHERE, control, MsgFlags::MSG_NOSIGNAL)
-                .map(Iterator::count)
-        })
-    }
-}
-
-/// What `sendmmsg` writes its messages' headers to. They hold pointers, so they cannot go to another thread along with
-/// the socket; each thread that sends has its own, of 10 KiB, once.
-struct Headers {
-    /// Without control messages: an empty one would be refused.
-    plain: MultiHeaders<()>,
-    /// With the one that says how long segments are.
-    cut: MultiHeaders<()>,
-}
-
-thread_local! {
-    static HEADERS: RefCell<Headers> = RefCell::new(Headers {
-        plain: MultiHeaders::preallocate(MESSAGES, None),
-        cut: MultiHeaders::preallocate(MESSAGES, Some(nix::cmsg_space!(u16))),
-    });
 }
 
 /// Messages of one call: as many as datagrams of a train, so that a train sent one by one is one call as well.
-const MESSAGES: usize = 64;
-/// Each goes where the socket is connected to.
-const NOWHERE: [Option<()>; MESSAGES] = [None; MESSAGES];
+pub(super) const MESSAGES: usize = 64;

@@ -80,7 +80,7 @@ fn whole<'a>(trains: &[Train<'a>]) -> Vec<&'a [u8]> {
 
 fn send(trains: &[Train<'_>], kernel: &mut Kernel) -> (io::Result<usize>, Abilities, Counts) {
     let (mut abilities, mut counts) = (ABILITIES, Counts::default());
-    let sent = Outbox::default().send_by(trains, &mut abilities, &mut counts, |batch| kernel.call(batch));
+    let sent = Outbox::default().send(trains, &mut abilities, &mut counts, |batch| kernel.call(batch));
     (sent, abilities, counts)
 }
 
@@ -147,15 +147,13 @@ fn another_train_than_the_begun_one_is_sent_whole() {
     let (mut outbox, mut counts) = (Outbox::default(), Counts::default());
     let mut abilities = Abilities { train_max: 1, ..ABILITIES };
     let mut kernel = Kernel::new([Meets::Room(2), Meets::Error(Errno::EAGAIN)]);
-    let sent =
-        outbox.send_by(&[Train { bytes: &one, segment: 1000 }], &mut abilities, &mut counts, |batch| {
-            kernel.call(batch)
-        });
+    let sent = outbox.send(&[Train { bytes: &one, segment: 1000 }], &mut abilities, &mut counts, |batch| {
+        kernel.call(batch)
+    });
     assert_eq!(sent.unwrap_err().kind(), io::ErrorKind::WouldBlock);
-    let sent =
-        outbox.send_by(&[Train { bytes: &other, segment: 1000 }], &mut abilities, &mut counts, |batch| {
-            kernel.call(batch)
-        });
+    let sent = outbox.send(&[Train { bytes: &other, segment: 1000 }], &mut abilities, &mut counts, |batch| {
+        kernel.call(batch)
+    });
     assert_eq!((sent.unwrap(), kernel.datagrams.concat()), (1, [&one[..2000], &other].concat()));
 }
 
@@ -189,7 +187,7 @@ proptest! {
         while done < trains.len() {
             calls += 1;
             prop_assert!(calls < 100);
-            match outbox.send_by(&trains[done..], &mut abilities, &mut counts, |batch| kernel.call(batch)) {
+            match outbox.send(&trains[done..], &mut abilities, &mut counts, |batch| kernel.call(batch)) {
                 Ok(sent) => done += sent,
                 Err(error) => prop_assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
             }

@@ -1,20 +1,21 @@
 //! How the socket is set up: what must work, and what is only asked for.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::net::{IpAddr, SocketAddr};
 
 use nix::sys::socket::{setsockopt, sockopt};
 use rustix::net::sockopt as options;
 use socket2::{Domain, Protocol, Type};
 
-use super::{Abilities, SocketConfig};
+use super::super::address::{V4_BYTES_MAX, V4_HEADERS, V6_HEADERS, train_bytes_max};
+use super::super::{Abilities, SocketConfig};
 
 /// Datagrams that the kernel cuts one train into at most: UDP_MAX_SEGMENTS of `linux/udp.h`, which is
 /// twice that in newer kernels; and at 1,200 bytes 54 fill the largest packet of IP.
 const TRAIN_MAX: usize = 64;
 
 /// A bound and non-blocking socket.
-pub(super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result<socket2::Socket> {
+pub(in super::super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result<socket2::Socket> {
     let socket = socket2::Socket::new(Domain::for_address(at), Type::DGRAM, Some(Protocol::UDP))?;
     socket.set_nonblocking(true)?;
     // IPv4's options hold for IPv4-mapped peers of an IPv6 socket; where the system has no IPv4, they are refused.
@@ -40,7 +41,7 @@ pub(super) fn make(at: SocketAddr, config: SocketConfig) -> io::Result<socket2::
 }
 
 /// Asks for what the kernel can tell; what it refuses is not there.
-pub(super) fn abilities(
+pub(in super::super) fn abilities(
     socket: &socket2::Socket,
     at: SocketAddr,
     config: SocketConfig,
@@ -62,36 +63,12 @@ pub(super) fn abilities(
 }
 
 /// The largest datagram's bytes on the way to a peer, by the kernel's cache of what the path takes.
-pub(super) fn datagram_bytes_max(socket: &socket2::Socket, peer: SocketAddr) -> io::Result<usize> {
+pub(in super::super) fn datagram_bytes_max(socket: &socket2::Socket, peer: SocketAddr) -> io::Result<usize> {
     let (mtu, headers) = match peer.ip().to_canonical() {
         IpAddr::V4(_) => (options::ip_mtu(socket)?, V4_HEADERS),
         IpAddr::V6(_) => (options::ipv6_mtu(socket)?, V6_HEADERS),
     };
     Ok((mtu as usize).saturating_sub(headers).min(train_bytes_max(peer)))
-}
-
-/// Bytes that a train, or a datagram without it, may have.
-pub(super) fn train_bytes_max(peer: SocketAddr) -> usize {
-    match peer.ip().to_canonical() {
-        IpAddr::V4(_) => V4_BYTES_MAX,
-        IpAddr::V6(_) => V6_BYTES_MAX,
-    }
-}
-
-/// An address as the socket's family spells it: IPv4 on an IPv6 socket is mapped (RFC 4291 §2.5.5.2).
-pub(super) fn spelt(address: SocketAddr, is_v6: bool) -> SocketAddr {
-    match address {
-        SocketAddr::V4(v4) if is_v6 => SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0).into(),
-        other => other,
-    }
-}
-
-/// The way back: a mapped IPv4 address is one of IPv4, so that peers compare.
-pub(super) fn plain(address: SocketAddrV6) -> SocketAddr {
-    match address.ip().to_ipv4_mapped() {
-        Some(v4) => SocketAddrV4::new(v4, address.port()).into(),
-        None => address.into(),
-    }
 }
 
 /// Never cut on the way, and never larger than the kernel knows the path to take: RFC 8085 §3.2.
@@ -116,11 +93,3 @@ fn ask_for_buffers(socket: &socket2::Socket, bytes: usize) -> io::Result<()> {
 
 /// "ECN-capable transport", the codepoint that RFC 3168 §5 prefers.
 const ECT0: u8 = 0b10;
-/// IPv4's header without options (RFC 791 §3.1) and UDP's (RFC 768).
-const V4_HEADERS: usize = 20 + 8;
-/// IPv6's header (RFC 8200 §3) and UDP's.
-const V6_HEADERS: usize = 40 + 8;
-/// IPv4's total length has 16 bits and counts the header.
-const V4_BYTES_MAX: usize = 65_535 - V4_HEADERS;
-/// IPv6's payload length has 16 bits and does not count the header.
-const V6_BYTES_MAX: usize = 65_535 - 8;

@@ -1,0 +1,47 @@
+//! Two receivers of one directory, of which the first is killed.
+
+use crate::{barograph, receive_here, send, tree};
+use std::fs;
+
+/// It takes eight seconds at this rate, which is slower than any disk.
+const BYTES: usize = 24_000_000;
+const RATE: &str = "24M";
+/// So much is there when the first is killed, which makes what came durable at least once a second: half of it is a second of the rate, and
+/// another for a busy machine.
+const KILLED_BYTES: u64 = 12_000_000;
+
+#[test]
+fn the_rest_goes_to_another_receiver_when_the_first_is_killed() {
+    let directory = tempfile::tempdir().unwrap();
+    let (file, to) = (directory.path().join("object"), directory.path().join("to"));
+    fs::write(&file, tree::bytes(11, BYTES)).unwrap();
+    fs::create_dir(&to).unwrap();
+    let (first, line) = receive_here(&to, &[]);
+    let (mut second, other) = receive_here(&to, &["--once"]);
+    let options = ["--or", &other, "--controller", "fixed", "--rate", RATE];
+    let mut sender = send(&mut barograph(), &file, &line, &options);
+    sender.until("begun");
+    while sender.until("progress")["held_bytes"].as_u64().unwrap() < KILLED_BYTES {}
+    first.kill();
+    let told = sender.until("elsewhere");
+    assert_eq!(told["error"], "lost", "{told}");
+    let begun = sender.until("begun");
+    let held = begun["held_bytes"].as_u64().unwrap();
+    assert!(KILLED_BYTES / 2 <= held && held < BYTES as u64, "{begun}");
+    let (code, events, stderr) = sender.end();
+    assert_eq!(code, Some(0), "{stderr} {events:?}");
+    let done = events.last().unwrap();
+    assert_eq!(done["held_bytes"], 0, "{done}");
+    assert!(done["sent_again_bytes"].as_u64().unwrap() <= KILLED_BYTES / 2, "{done}");
+    second.until("done");
+    assert!(fs::read(to.join("object")).unwrap() == fs::read(&file).unwrap());
+    assert_eq!(fs::read_dir(&to).unwrap().count(), 1, "nothing else is left");
+}
+
+#[test]
+fn receivers_of_one_directory_are_known_alike() {
+    let (_recv, line) = receive_here(tempfile::tempdir().unwrap().path(), &[]);
+    let (code, _, stderr) = send(&mut barograph(), "/dev/null", &line, &["--or", "host"]).end();
+    assert_eq!(code, Some(2), "{stderr}");
+    assert!(stderr.contains("by lines, or all by hosts"), "{stderr}");
+}

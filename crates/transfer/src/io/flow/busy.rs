@@ -1,0 +1,58 @@
+//! How much of its time a thread could not give.
+
+use std::fs;
+use std::time::Duration;
+
+/// The number by which the kernel knows the calling thread; 0 where it has none.
+pub(super) fn this_thread() -> i32 {
+    #[cfg(target_os = "linux")]
+    return nix::unistd::gettid().as_raw();
+    #[cfg(not(target_os = "linux"))]
+    0
+}
+
+/// The time for which a thread of this process computed, or waited for a processor that others had; `None` where the kernel does not count.
+///
+/// CPU time alone does not show that processors are short where more threads than processors share them.
+pub(super) fn busy(thread: i32) -> Option<Duration> {
+    // Linux has no thread 0.
+    parse(&fs::read_to_string(format!("/proc/self/task/{thread}/schedstat")).ok()?)
+}
+
+/// Nanoseconds on a processor, and of waiting for one (Linux, Documentation/scheduler/sched-stats.rst).
+fn parse(text: &str) -> Option<Duration> {
+    let mut numbers = text.split_whitespace().map(str::parse::<u64>);
+    let (on, waiting) = (numbers.next()?.ok()?, numbers.next()?.ok()?);
+    Some(Duration::from_nanos(on.saturating_add(waiting)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn computing_and_waiting_for_a_processor_are_busy() {
+        assert_eq!(parse("458303 278846 3\n"), Some(Duration::from_nanos(737_149)));
+        assert_eq!(parse("18446744073709551615 1 3"), Some(Duration::from_nanos(u64::MAX)));
+        assert_eq!(parse("458303"), None);
+        assert_eq!(parse("none 1 3"), None);
+    }
+
+    #[test]
+    fn this_thread_is_busy_while_it_computes() {
+        let thread = this_thread();
+        let Some(before) = busy(thread) else {
+            eprintln!(
+                "SKIPPED: this kernel does not count what threads wait for processors (CONFIG_SCHEDSTATS)"
+            );
+            return;
+        };
+        let mut hash = blake3::Hasher::new();
+        let block = vec![7; 1 << 20];
+        let is_more = (0..1000).any(|_| {
+            hash.update(&block);
+            busy(thread).is_some_and(|after| before + Duration::from_millis(1) < after)
+        });
+        assert!(is_more);
+    }
+}

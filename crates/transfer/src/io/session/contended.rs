@@ -1,0 +1,101 @@
+//! Whether a receiver's host loses so much, for so long, that another should have the rest. Pure.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use crate::io::flow::Seen;
+use crate::{Limit, Stats};
+
+/// Judges a session, a second at a time.
+///
+/// What a host loses came through the network: the network gave more than the host reads.
+#[derive(Debug, Default)]
+pub(super) struct Contended {
+    since: Duration,
+    stats: Stats,
+    seconds: VecDeque<Second>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Second {
+    is_contended: bool,
+    lost_share: f64,
+    acked_bytes: u64,
+}
+
+impl Contended {
+    /// What is seen at `now`, from any origin, with `left_bytes` to come: the share of the packets that the host loses, if it is time to leave it.
+    pub(super) fn update(&mut self, now: Duration, seen: &Seen, left_bytes: u64) -> Option<f64> {
+        if now.saturating_sub(self.since) < SECOND {
+            return None;
+        }
+        let (before, stats) = (self.stats, seen.stats);
+        let since = |count: fn(&Stats) -> u64| count(&stats).saturating_sub(count(&before));
+        let sent = since(|stats| stats.sent_packets).max(1) as f64;
+        let (host, network) = (since(|stats| stats.lost_host), since(|stats| stats.lost_network));
+        let lost_share = host as f64 / sent;
+        let is_contended = seen.limit == Some(Limit::Drain) || (LOST_MIN <= lost_share && network <= host);
+        let acked_bytes = since(|stats| stats.acked_bytes);
+        self.seconds.push_back(Second { is_contended, lost_share, acked_bytes });
+        if LASTING < self.seconds.len() {
+            self.seconds.pop_front();
+        }
+        (self.since, self.stats) = (now, stats);
+        let contended = self.seconds.iter().filter(|second| second.is_contended).count();
+        let came: u64 = self.seconds.iter().map(|second| second.acked_bytes).sum();
+        let lost = self.seconds.iter().map(|second| second.lost_share).sum::<f64>() / LASTING as f64;
+        // What is over in as much time again is not worth it.
+        (LASTING_MIN <= contended && came < left_bytes && 0.0 < lost).then_some(lost)
+    }
+}
+
+const SECOND: Duration = Duration::from_secs(1);
+/// Seconds that are looked at. The paper's generator has phases of up to 7 s and pauses of up to 20 s (Dickens §3.1.4): what is over by
+/// itself before a second receiver has begun is no reason.
+const LASTING: usize = 10;
+/// Of these, so many: what a host drains is found by sending more now and then, and less in between.
+const LASTING_MIN: usize = 9;
+/// A receiver that loses a packet of a hundred reads less than comes; one that keeps up loses one of thousands.
+const LOST_MIN: f64 = 0.01;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Second by second: packets lost by the host and by the network, of 1000, and whether the drain is the limit; when it is left.
+    fn left_at(seconds: impl Iterator<Item = (u64, u64, bool)>, left_bytes: u64) -> Option<usize> {
+        let (mut judge, mut seen) = (Contended::default(), Seen::default());
+        for (number, (host, network, is_drain)) in seconds.enumerate() {
+            seen.stats.sent_packets += 1000;
+            seen.stats.lost_host += host;
+            seen.stats.lost_network += network;
+            seen.stats.acked_bytes += 1000;
+            seen.limit = Some(if is_drain { Limit::Drain } else { Limit::Rate });
+            let now = SECOND * (number as u32 + 1);
+            assert_eq!(judge.update(now - SECOND / 2, &seen, left_bytes), None, "in the middle");
+            if judge.update(now, &seen, left_bytes).is_some() {
+                return Some(number + 1);
+            }
+        }
+        None
+    }
+
+    #[test]
+    fn a_host_that_loses_for_long_is_left() {
+        assert_eq!(left_at((0..60).map(|_| (100, 0, false)), 1 << 20), Some(9));
+        assert_eq!(left_at((0..60).map(|second| (u64::from(second % 7 == 0), 0, true)), 1 << 20), Some(9));
+    }
+
+    #[test]
+    fn others_are_not() {
+        for (name, of) in [
+            ("the network", (|_| (20, 50, false)) as fn(u64) -> (u64, u64, bool)),
+            ("few", |_| (9, 0, false)),
+            ("not for long", |second| if second % 10 < 8 { (100, 0, false) } else { (0, 0, false) }),
+            ("another limit than the host's CPU, without losses", |_| (0, 0, true)),
+        ] {
+            assert_eq!(left_at((0..60).map(of), 1 << 20), None, "{name}");
+        }
+        assert_eq!(left_at((0..60).map(|_| (100, 0, false)), 8000), None, "it is nearly over");
+    }
+}

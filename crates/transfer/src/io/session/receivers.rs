@@ -1,0 +1,244 @@
+//! Which of several receivers of the same storage a transfer goes to next. Pure.
+
+use std::time::Duration;
+
+use super::SessionError;
+use crate::io::control::Reason;
+use crate::io::flow::FlowError;
+
+/// Receivers that share the storage, in the order in which they were given.
+#[derive(Debug)]
+pub(super) struct Receivers {
+    /// Of each, whether its host lost too much.
+    contended: Vec<bool>,
+    at: usize,
+    /// Sessions one after the other that brought nothing, since when, and whether one found the files locked.
+    vain: usize,
+    since: Option<Duration>,
+    is_busy: bool,
+    /// The most that was known to be durable.
+    durable_bytes: u64,
+}
+
+/// Why a session ended, as far as it says where to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// The receiver is gone, or takes nothing: another may.
+    Gone,
+    /// Another session has the partial files, perhaps one that does not know yet that it is over.
+    Busy,
+    /// The receiver's host lost too much.
+    Contended,
+    /// No other receiver would do better.
+    Lasting,
+}
+
+impl Why {
+    fn of(error: &SessionError) -> Self {
+        match error {
+            SessionError::Contended { .. } => Self::Contended,
+            SessionError::Lost(_) | SessionError::Control(_) => Self::Gone,
+            // Of this one, or of the way to it.
+            SessionError::Unsuited(_) | SessionError::System { .. } => Self::Gone,
+            SessionError::Flow(FlowError::Silent(..)) => Self::Gone,
+            SessionError::Refused { reason, .. } => match reason {
+                Reason::Busy => Self::Busy,
+                Reason::NotAllowed | Reason::Stopped | Reason::Failed => Self::Gone,
+                _ => Self::Lasting,
+            },
+            _ => Self::Lasting,
+        }
+    }
+}
+
+impl Receivers {
+    /// So many, one at least.
+    pub(super) fn new(count: usize) -> Self {
+        let contended = vec![false; count.max(1)];
+        Self { contended, at: 0, vain: 0, since: None, is_busy: false, durable_bytes: 0 }
+    }
+
+    /// Which one it is at.
+    pub(super) fn at(&self) -> usize {
+        self.at
+    }
+
+    /// Whether to leave this one if its host loses too much: each is left once for that, and for one that was not yet.
+    pub(super) fn may_leave(&self) -> bool {
+        self.contended.iter().enumerate().any(|(index, contended)| index != self.at && !contended)
+    }
+
+    /// So much was durable when a session ended for `error`: how long to wait before the next one begins at [`at`](Self::at); `None` if it is
+    /// of no use.
+    pub(super) fn after(
+        &mut self,
+        now: Duration,
+        error: &SessionError,
+        durable_bytes: u64,
+    ) -> Option<Duration> {
+        let why = Why::of(error);
+        if self.contended.len() < 2 || why == Why::Lasting {
+            return None;
+        }
+        if self.durable_bytes < durable_bytes {
+            self.durable_bytes = durable_bytes;
+            (self.vain, self.since, self.is_busy) = (0, None, false);
+        }
+        let since = *self.since.get_or_insert(now);
+        if why == Why::Contended {
+            self.leave();
+            return Some(Duration::ZERO);
+        }
+        let is_waited_for = now.saturating_sub(since) < BUSY_MAX;
+        if why == Why::Busy && is_waited_for && self.contended.get(self.at) == Some(&false) {
+            // The one before may still be at its end. If it was left for what its host loses, its lock is not waited for there.
+            if !self.may_leave() {
+                return Some(BUSY_EVERY);
+            }
+            self.at = self.next();
+        } else {
+            self.at = (self.at + 1) % self.contended.len();
+        }
+        self.is_busy |= why == Why::Busy;
+        self.vain += 1;
+        if self.vain < self.contended.len() {
+            return Some(Duration::ZERO);
+        }
+        // All were tried.
+        self.vain = 0;
+        (self.is_busy && is_waited_for).then_some(BUSY_EVERY)
+    }
+
+    fn leave(&mut self) {
+        if let Some(contended) = self.contended.get_mut(self.at) {
+            *contended = true;
+        }
+        self.at = self.next();
+    }
+
+    /// The next one that was not left; if all were, the next.
+    fn next(&self) -> usize {
+        let count = self.contended.len();
+        let mut others = (1..count).map(|step| (self.at + step) % count);
+        let next = others.find(|index| self.contended.get(*index) == Some(&false));
+        next.unwrap_or((self.at + 1) % count)
+    }
+}
+
+/// A server of NFS keeps the locks of a host that died for the time of a lease, 90 s in Linux, and asks then.
+const BUSY_MAX: Duration = Duration::from_secs(120);
+/// Each receiver waits for the lock itself for 3 s.
+const BUSY_EVERY: Duration = Duration::from_secs(1);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::FileError;
+    use crate::io::control::ControlError;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn lost() -> SessionError {
+        SessionError::Lost(ControlError::CutOff)
+    }
+
+    fn refused(reason: Reason) -> SessionError {
+        SessionError::Refused { reason, text: String::new() }
+    }
+
+    fn contended() -> SessionError {
+        SessionError::Contended { lost: 0.1 }
+    }
+
+    #[test]
+    fn it_goes_round_until_none_brings_anything() {
+        let mut receivers = Receivers::new(3);
+        assert_eq!(receivers.after(NOW, &lost(), 0), Some(NOW));
+        assert_eq!((receivers.at(), receivers.after(NOW, &refused(Reason::Stopped), 0)), (1, Some(NOW)));
+        assert_eq!((receivers.at(), receivers.after(NOW, &lost(), 0)), (2, None));
+
+        // Each brings something before it dies.
+        let mut receivers = Receivers::new(2);
+        for durable in 1..10 {
+            assert_eq!(receivers.at(), (durable as usize - 1) % 2);
+            assert_eq!(receivers.after(NOW, &lost(), durable), Some(NOW));
+        }
+        assert_eq!(receivers.after(NOW, &lost(), 9), None);
+    }
+
+    #[test]
+    fn what_no_other_would_do_better_ends_it() {
+        for error in [
+            refused(Reason::Full),
+            refused(Reason::Digest),
+            SessionError::File(FileError::Busy("a".into())),
+            SessionError::Flow(FlowError::Stopped),
+            SessionError::Protocol(String::new()),
+        ] {
+            assert_eq!(Receivers::new(2).after(NOW, &error, 1), None, "{error:?}");
+        }
+        assert_eq!(Receivers::new(1).after(NOW, &lost(), 1), None, "there is no other");
+    }
+
+    #[test]
+    fn locks_of_a_host_that_died_are_waited_for_but_not_for_ever() {
+        let mut receivers = Receivers::new(2);
+        let (mut now, mut ends) = (NOW, vec![]);
+        for _ in 0..1000 {
+            let error = if receivers.at() == 0 { lost() } else { refused(Reason::Busy) };
+            match receivers.after(now, &error, 5) {
+                Some(wait) => now += wait,
+                None => {
+                    ends.push(now);
+                    break;
+                }
+            }
+        }
+        assert_eq!(ends, [BUSY_MAX]);
+    }
+
+    #[test]
+    fn a_lock_is_waited_for_where_the_rest_is_to_go() {
+        let mut receivers = Receivers::new(2);
+        assert_eq!(receivers.after(NOW, &contended(), 0), Some(NOW));
+        for wait in 0..120 {
+            let now = BUSY_EVERY * wait;
+            assert_eq!(
+                (receivers.at(), receivers.after(now, &refused(Reason::Busy), 0)),
+                (1, Some(BUSY_EVERY))
+            );
+        }
+        assert_eq!(receivers.after(BUSY_MAX, &refused(Reason::Busy), 0), Some(NOW));
+        assert_eq!(receivers.at(), 0, "better such a host than none");
+
+        // Of two that were not left, both are asked.
+        let mut receivers = Receivers::new(3);
+        assert_eq!(receivers.after(NOW, &contended(), 0), Some(NOW));
+        for at in [1, 2, 1, 2] {
+            assert_eq!(receivers.at(), at);
+            assert!(receivers.after(NOW, &refused(Reason::Busy), 0).is_some());
+        }
+    }
+
+    #[test]
+    fn what_is_of_one_receiver_leads_to_the_next() {
+        let system = SessionError::System { what: "a UDP socket", source: std::io::Error::other("no route") };
+        for error in [SessionError::Unsuited("the path"), system] {
+            let mut receivers = Receivers::new(2);
+            assert_eq!((receivers.after(NOW, &error, 0), receivers.at()), (Some(NOW), 1), "{error}");
+            assert_eq!(receivers.after(NOW, &error, 0), None, "{error}");
+        }
+    }
+
+    #[test]
+    fn each_is_left_once_for_what_its_host_loses() {
+        let mut receivers = Receivers::new(2);
+        assert!(receivers.may_leave());
+        assert_eq!(receivers.after(NOW, &contended(), 0), Some(NOW));
+        assert_eq!((receivers.at(), receivers.may_leave()), (1, false), "the other lost too much before");
+        // But better such a host than none.
+        assert_eq!(receivers.after(NOW, &lost(), 0), Some(NOW));
+        assert_eq!((receivers.at(), receivers.may_leave()), (0, true));
+        assert!(!Receivers::new(1).may_leave());
+    }
+}

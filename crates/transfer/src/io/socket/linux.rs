@@ -1,0 +1,5 @@
+//! Linux's own way, by `nix`: trains in both directions, and the count of drops.
+
+pub(super) mod inbox;
+pub(super) mod options;
+pub(super) mod outbox;

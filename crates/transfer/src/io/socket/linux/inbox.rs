@@ -1,0 +1,94 @@
+//! Receiving by one `recvmsg` for each train: `recvmmsg` of nix 0.31 does not restore the room for control messages that a call
+//! before it used up (nix-rust/nix#2813), and without the length of its segments a train cannot be parted.
+
+use std::io::IoSliceMut;
+use std::net::{SocketAddr, SocketAddrV4};
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::time::{Duration, SystemTime};
+
+use nix::sys::socket::{ControlMessageOwned, MsgFlags, RecvMsg, SockaddrLike, SockaddrStorage, recvmsg};
+
+use super::super::address::plain;
+use super::super::inbox::Slot;
+use super::super::{Abilities, Counts};
+
+/// One train; false where it came in a state in which it cannot be used.
+pub(in super::super) fn fill(
+    slot: &mut Slot,
+    socket: BorrowedFd<'_>,
+    abilities: Abilities,
+    counts: &mut Counts,
+) -> nix::Result<bool> {
+    let mut control = Control([0; CONTROL_BYTES]);
+    let mut into = [IoSliceMut::new(&mut slot.buffer)];
+    let message =
+        recvmsg::<SockaddrStorage>(socket.as_raw_fd(), &mut into, Some(&mut control.0), MsgFlags::empty())?;
+    let Some(known) = Known::of(&message, abilities) else {
+        counts.cut += 1;
+        return Ok(false);
+    };
+    slot.length = message.bytes;
+    slot.segment = known.segment.unwrap_or(message.bytes).max(1);
+    slot.from = known.from;
+    slot.at = known.at;
+    slot.is_marked = known.is_marked;
+    slot.drops = known.drops;
+    Ok(true)
+}
+
+/// What the kernel tells beside the bytes.
+struct Known {
+    from: SocketAddr,
+    segment: Option<usize>,
+    at: Option<SystemTime>,
+    is_marked: Option<bool>,
+    drops: Option<u32>,
+}
+
+impl Known {
+    /// `None` where bytes are missing, or what parts a train into datagrams.
+    fn of(message: &RecvMsg<'_, '_, SockaddrStorage>, abilities: Abilities) -> Option<Self> {
+        if message.flags.contains(MsgFlags::MSG_TRUNC) {
+            return None;
+        }
+        let from = address(message.address.as_ref()?)?;
+        let drops = abilities.has_drops.then_some(0);
+        let mut known = Self { from, segment: None, at: None, is_marked: None, drops };
+        for said in message.cmsgs().ok()? {
+            match said {
+                ControlMessageOwned::UdpGroSegments(bytes) => {
+                    known.segment = usize::try_from(bytes).ok().filter(|&bytes| bytes > 0)
+                }
+                ControlMessageOwned::RxqOvfl(drops) => known.drops = Some(drops),
+                ControlMessageOwned::ScmTimestampns(at) => {
+                    known.at = SystemTime::UNIX_EPOCH.checked_add(Duration::from(at))
+                }
+                ControlMessageOwned::Ipv4Tos(tos) => known.is_marked = Some(tos & ECN == CE),
+                ControlMessageOwned::Ipv6TClass(class) => {
+                    known.is_marked = Some(class & i32::from(ECN) == i32::from(CE))
+                }
+                _ => {}
+            }
+        }
+        Some(known)
+    }
+}
+
+fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
+    debug_assert!(storage.family().is_some());
+    let v4 = storage.as_sockaddr_in().map(|&v4| SocketAddrV4::from(v4).into());
+    v4.or_else(|| storage.as_sockaddr_in6().map(|&v6| plain(v6.into())))
+}
+
+/// Room for what the kernel tells, aligned as its headers are (`cmsghdr` of a 64-bit system: 8 bytes).
+#[derive(Debug)]
+#[repr(align(8))]
+struct Control([u8; CONTROL_BYTES]);
+
+/// Four messages come with a train: a time of 16 bytes, a count, a segment and a mark of at most 8, each after a header of 16: 104.
+/// Twice that is room for what other options would add.
+const CONTROL_BYTES: usize = 256;
+
+/// The two bits of the mark in IPv4's TOS and IPv6's traffic class, and "congestion experienced": RFC 3168 §5.
+const ECN: u8 = 0b11;
+const CE: u8 = 0b11;

@@ -1,0 +1,49 @@
+//! Sending by `sendmmsg` where the socket is connected, and by `sendmsg` to an address.
+
+use std::cell::RefCell;
+use std::os::fd::{AsRawFd, BorrowedFd, RawFd};
+
+use nix::sys::socket::{ControlMessage, MsgFlags, MultiHeaders, SockaddrStorage, sendmmsg, sendmsg};
+
+use super::super::outbox::{Batch, MESSAGES};
+
+/// How many messages were sent: at least one.
+pub(in super::super) fn send(
+    batch: &Batch<'_>,
+    socket: BorrowedFd<'_>,
+    to: Option<&SockaddrStorage>,
+) -> nix::Result<usize> {
+    let segment = batch.segment.unwrap_or_default();
+    let control = [ControlMessage::UdpGsoSegments(&segment)];
+    let control = if batch.segment.is_some() { &control[..] } else { &[] };
+    let Some(to) = to else { return send_connected(batch, socket.as_raw_fd(), control) };
+    let [first, ..] = &batch.messages;
+    sendmsg(socket.as_raw_fd(), first, control, MsgFlags::MSG_NOSIGNAL, Some(to)).map(|_| 1)
+}
+
+fn send_connected(batch: &Batch<'_>, socket: RawFd, control: &[ControlMessage<'_>]) -> nix::Result<usize> {
+    HEADERS.with_borrow_mut(|headers| {
+        let headers = if control.is_empty() { &mut headers.plain } else { &mut headers.cut };
+        sendmmsg(socket, headers, batch.messages(), NOWHERE, control, MsgFlags::MSG_NOSIGNAL)
+            .map(Iterator::count)
+    })
+}
+
+/// What `sendmmsg` writes its messages' headers to. They hold pointers, so they cannot go to another thread along with
+/// the socket; each thread that sends has its own, of 10 KiB, once.
+struct Headers {
+    /// Without control messages: an empty one would be refused.
+    plain: MultiHeaders<()>,
+    /// With the one that says how long segments are.
+    cut: MultiHeaders<()>,
+}
+
+thread_local! {
+    static HEADERS: RefCell<Headers> = RefCell::new(Headers {
+        plain: MultiHeaders::preallocate(MESSAGES, None),
+        cut: MultiHeaders::preallocate(MESSAGES, Some(nix::cmsg_space!(u16))),
+    });
+}
+
+/// Each goes where the socket is connected to.
+const NOWHERE: [Option<()>; MESSAGES] = [None; MESSAGES];

@@ -1,0 +1,8 @@
+//! The portable sockets: datagrams over the loopback, and the tests of flows and of sessions once more.
+#![cfg(feature = "io")]
+
+#[path = "../io/main.rs"]
+mod flow;
+#[path = "../session/main.rs"]
+mod session;
+mod socket;

@@ -1,0 +1,216 @@
+//! Section 8 of the paper: a receiver that the generator keeps from reading, kept on its processor, left to the scheduler, or moved to the
+//! processor that has most time to spare.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use barograph_sim::{Link, Network};
+use barograph_transfer::controller::Kind;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use serde_json::json;
+
+use super::busy::{GENERATOR, RATE};
+use super::cells::Plan;
+use super::flow::{Flow, Ours, now_ms};
+use super::session::{Run, Session, median};
+use crate::signatures::host::Load;
+use crate::transfer::{Table, percent};
+
+/// Where the receiver's thread may run. It begins on the generator's processor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Place {
+    /// There, whatever happens.
+    Kept,
+    /// Wherever the scheduler likes.
+    Free,
+    /// Where most time is to spare, by the kernel's own counts.
+    Moved,
+}
+
+impl Place {
+    const ALL: [Self; 3] = [Self::Kept, Self::Free, Self::Moved];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Kept => "kept",
+            Self::Free => "left to the scheduler",
+            Self::Moved => "moved",
+        }
+    }
+}
+
+/// An estimate.
+pub(crate) fn plan(session: &Session) -> Plan {
+    Plan::of(ROUNDS * Place::ALL.len() as u64, Duration::from_secs(START_S + LONGER * session.seconds + 1), 1)
+}
+
+pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
+    let (mut cells, mut rows) = (Vec::new(), Vec::new());
+    let mut all: Vec<Vec<f64>> = vec![Vec::new(); Place::ALL.len()];
+    // One after the other in each round, so that what else the machine does meets all alike.
+    for round in 0..ROUNDS {
+        let mut row = vec![format!("seed {}", session.seed + round)];
+        for (place, all) in Place::ALL.iter().zip(&mut all) {
+            session.note(format!("round {round}: {}", place.name()));
+            let (run, moves) = run(session, *place, session.seed + round)?;
+            let said = &run.course.sender;
+            let lost = said.lost_packets as f64 / said.sent_packets.max(1) as f64;
+            let moves = if *place == Place::Moved { format!(", {moves} moves") } else { String::new() };
+            row.push(format!("{:.0} / {}{moves}", run.bps / 1e6, percent(lost)));
+            all.push(run.bps);
+            rows.push(json!({
+                "place": place.name(), "seed": session.seed + round, "bit_s": run.bps, "lost": lost,
+                "lost_host": said.lost_host, "lost_network": said.lost_network,
+            }));
+        }
+        cells.push(row);
+    }
+    let middle = all.iter().map(|all| median(all).map_or("–".into(), |bps| format!("{:.0}", bps / 1e6)));
+    cells.push(std::iter::once("median".to_owned()).chain(middle).collect());
+    let legend = format!(
+        "`{}` over 1 Gbit/s at native delay, sealed, the sender kept on the other processor; the generator of `busy` on that on which the receiver \
+         begins. Goodput (Mbit/s) / % of the packets lost; {} s after {START_S} s of start.",
+        Kind::DEFAULT,
+        session.seconds * LONGER
+    );
+    let header = ["round", "kept", "left to the scheduler", "moved to the idlest"];
+    Ok(Table::new("A receiver that moves", &legend, &header, cells, rows))
+}
+
+fn run(session: &Session, place: Place, seed: u64) -> anyhow::Result<(Run, u32)> {
+    let ours = Ours {
+        receiver_cpu: Some(session.cpus.receiver),
+        sender_cpu: Some(session.cpus.sender),
+        seed,
+        receive_buffer: BUFFER,
+        ..Ours::new(Kind::DEFAULT)
+    };
+    let network = Network::new(Link::Veth { rate_bps: Some(RATE) })?;
+    let waiting = Flow::prepare(&network, &ours)?;
+    let process_id = waiting.process_id();
+    let load = Load::start(GENERATOR, session.cpus, process_id, seed)?;
+    // The flow is on the process's first thread.
+    let thread = Pid::from_raw(i32::try_from(process_id)?);
+    let allowed = sched_getaffinity(Pid::from_raw(0))?;
+    let mover = match place {
+        Place::Kept => None,
+        Place::Free => {
+            sched_setaffinity(thread, &allowed)?;
+            None
+        }
+        Place::Moved => Some(Mover::start(thread, session.cpus.receiver)),
+    };
+    let flow = waiting.go(&network, &ours)?;
+    thread::sleep(Duration::from_secs(START_S));
+    let from_ms = now_ms();
+    thread::sleep(Duration::from_secs(session.seconds * LONGER));
+    let to_ms = now_ms();
+    drop(load);
+    let moves = mover.map_or(0, Mover::stop);
+    let course = flow.stop()?;
+    Ok((Run { bps: course.bps(from_ms, to_ms), course, void: None }, moves))
+}
+
+/// Keeps a thread where most time is to spare.
+struct Mover {
+    stop: Arc<AtomicBool>,
+    moves: Arc<AtomicU32>,
+    thread: JoinHandle<()>,
+}
+
+impl Mover {
+    fn start(thread: Pid, cpu: usize) -> Self {
+        let (stop, moves) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU32::new(0)));
+        let work = {
+            let (stop, moves) = (Arc::clone(&stop), Arc::clone(&moves));
+            move || {
+                let (mut chooser, mut before) = (Chooser { cpu, better: None }, idle());
+                while !stop.load(Ordering::Relaxed) {
+                    thread::sleep(LOOK_EVERY);
+                    let now = idle();
+                    let (Ok(earlier), Ok(later)) = (&before, &now) else { return };
+                    let spare: Vec<u64> =
+                        later.iter().zip(earlier).map(|(now, before)| now.saturating_sub(*before)).collect();
+                    if let Some(cpu) = chooser.choose(&spare) {
+                        let mut cpus = CpuSet::new();
+                        if cpus.set(cpu).and_then(|()| sched_setaffinity(thread, &cpus)).is_ok() {
+                            moves.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                    before = now;
+                }
+            }
+        };
+        Self { stop, moves, thread: thread::spawn(work) }
+    }
+
+    fn stop(self) -> u32 {
+        self.stop.store(true, Ordering::Relaxed);
+        // It panics at nothing.
+        let _ = self.thread.join();
+        self.moves.load(Ordering::Relaxed)
+    }
+}
+
+/// Time that each processor had to spare so far (ticks; proc(5), /proc/stat): idle, waiting for disks, and of processes that give way to others.
+fn idle() -> anyhow::Result<Vec<u64>> {
+    let text = fs::read_to_string("/proc/stat")?;
+    let lines = text.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu "));
+    lines
+        .map(|line| {
+            let fields: Vec<u64> = line.split_whitespace().skip(1).flat_map(str::parse).collect();
+            let [_, nice, _, idle, waits, ..] = fields[..] else { anyhow::bail!("{line}") };
+            Ok(nice + idle + waits)
+        })
+        .collect()
+}
+
+/// Which processor is the best, with hysteresis.
+#[derive(Debug)]
+struct Chooser {
+    cpu: usize,
+    better: Option<usize>,
+}
+
+impl Chooser {
+    /// Time that each had to spare (ticks) since the last look: where to move to.
+    fn choose(&mut self, spare: &[u64]) -> Option<usize> {
+        let (best, most) = spare.iter().enumerate().max_by_key(|(_, ticks)| **ticks)?;
+        let own = spare.get(self.cpu)?;
+        let is_better = best != self.cpu && own + MARGIN_TICKS <= *most;
+        let again = self.better == Some(best);
+        self.better = is_better.then_some(best);
+        (is_better && again).then(|| {
+            (self.cpu, self.better) = (best, None);
+            best
+        })
+    }
+}
+
+/// The ticks of a processor are 10 ms long: ten of them.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// A quarter of the time between two looks, which is far above what a tick more or less makes.
+const MARGIN_TICKS: u64 = 3;
+const ROUNDS: u64 = 3;
+/// The generator's cycle takes 0.3 s on average: so that a run has some dozens of them.
+const LONGER: u64 = 3;
+const START_S: u64 = 2;
+/// Linux's default, as in `busy`: the kernel counts twice this.
+const BUFFER: usize = 106_496;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_moves_to_what_is_idler_twice_and_stays() {
+        let mut chooser = Chooser { cpu: 0, better: None };
+        let chosen = [[0, 9], [0, 9], [0, 9], [9, 0], [0, 9], [9, 0], [4, 2], [9, 0], [9, 0]]
+            .map(|spare| chooser.choose(&spare));
+        assert_eq!(chosen, [None, Some(1), None, None, None, None, None, None, Some(0)]);
+    }
+}
