@@ -9,7 +9,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Every wait ends after this.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
+
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A process, killed when dropped.
 struct Running(Child);
@@ -152,7 +154,16 @@ fn shows(root: &Path, host: &str, what: &str) {
     let peers = || said(root, &["peers", "--state", root.join(host).to_str().unwrap()]);
     // Columns are as wide as the longest name.
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    until(what, || peers().lines().any(|line| words(line).contains(what)).then_some(()));
+    let began = Instant::now();
+    loop {
+        let now = peers();
+        if now.lines().any(|line| words(line).contains(what)) {
+            return;
+        }
+        let log = std::fs::read_to_string(root.join(format!("{host}.log"))).unwrap_or_default();
+        assert!(began.elapsed() < LIMIT, "{what}: not within {LIMIT:?}\n{now}\nits log:\n{log}");
+        std::thread::park_timeout(LOOK_EVERY);
+    }
 }
 
 /// The folder of one of three servers, with the files that the guide names, and this host's ports.
@@ -202,7 +213,8 @@ fn station(root: &Path, host: &str, configuration: &str) -> Running {
     let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
     command.args(["up", "--no-default-targets", "--listen", "127.0.0.1:0", "--host", host, "--config"]);
     command.arg(file).arg("--state").arg(root.join(host));
-    let mut child = command.env_clear().stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let log = std::fs::File::create(root.join(format!("{host}.log"))).unwrap();
+    let mut child = command.env_clear().stdout(Stdio::piped()).stderr(log).spawn().unwrap();
     let mut line = String::new();
     BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
     let child = Running(child);
@@ -233,7 +245,7 @@ fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(began.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
-        std::thread::park_timeout(Duration::from_millis(50));
+        std::thread::park_timeout(LOOK_EVERY);
     }
 }
 
