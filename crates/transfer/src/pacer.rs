@@ -6,9 +6,8 @@ use crate::nanos;
 
 /// Lets bytes out at a rate, in small bursts.
 ///
-/// A bucket that fills at the rate. A burst begins when a quantum is in it, 0.125 ms of the rate or what one system call takes, and may take what
-/// the bucket holds, 0.25 ms of the rate: who comes for it late by up to half of that gets the rate in full, and after a longer pause there is one
-/// burst and no storm.
+/// A bucket that fills at the rate. A burst begins when a quantum is in it, 0.125 ms of the rate, and may take what the bucket holds, twice that: who
+/// comes for it late by up to a quantum gets the rate in full, and after a longer pause there is one burst and no storm.
 #[derive(Clone, Debug)]
 pub(crate) struct Pacer {
     /// Bytes a second; infinite = no pacing.
@@ -98,7 +97,7 @@ impl Pacer {
     }
 
     fn burst(&self) -> f64 {
-        (self.rate * 2.0 * QUANTUM_S).max(2.0 * self.packet)
+        (self.rate * 2.0 * QUANTUM_S).min(2.0 * SEGMENTS_BYTES).max(2.0 * self.packet)
     }
 
     /// What a controller may ask for, whatever it computed: infinite, or a packet in [`INTERVAL_MAX_S`] at the least.
@@ -110,7 +109,7 @@ impl Pacer {
 
 /// Half of 0.25 ms, which is little beside any queue that is measured in milliseconds: a burst is twice that.
 const QUANTUM_S: f64 = 0.125e-3;
-/// What UDP_SEGMENT takes in one call: above 4 Gbit/s a burst begins with that.
+/// What UDP_SEGMENT takes in one call: above 4 Gbit/s a quantum is that.
 const SEGMENTS_BYTES: f64 = 65_536.0;
 /// A controller that stops must still hear that the path is back; RFC 5348 §4.3 has 64 s (t_mbi), for a protocol that does not end.
 pub(crate) const INTERVAL_MAX_S: f64 = 4.0;

@@ -48,7 +48,7 @@ impl Group {
     }
 
     fn plan(&self, session: &Session) -> Plan {
-        Plan::of(1 + 2 * self.kinds.len() as u64, cell_time(session), 1)
+        Plan::of(2 + 2 * self.kinds.len() as u64, cell_time(session), 1)
     }
 }
 
@@ -86,7 +86,8 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         "1 Gbit/s at native delay, sealed; the receiver is kept on one processor, the sender on the other. generator: the paper's (§3.1.4), up to 7 \
          processes on the receiver's processor for 20 to 140 ms, then none for up to 400 ms (its times divided by 50). quota: {} of {} ms. Could drain \
          (Mbit/s): what a program of the lab that only receives, opens and copies took of a flood of sealed datagrams at the line's rate, under the \
-         same load and with the same buffer, from its first datagram on. Cells: goodput (Mbit/s), {} after {} of start = % of that / % of the packets \
+         same load and with the same buffer, from its first datagram on. Ours at fixed rate: what our own receiver, which also keeps account and answers, \
+         took of `fixed` at the line's rate, which no loss slows down. Cells: goodput (Mbit/s), {} after {} of start = % of that / % of the packets \
          lost over the whole run. Told packets / drops counted, over the whole run too: what the sender with its classifier put down to the host, \
          and what the receiver's socket dropped; what it put down to the network, and what the link dropped. The kernel counts a train that comes \
          whole once (all rows without loss of the network's): only in the row with loss are drops packets.",
@@ -98,6 +99,7 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
     let header = [
         "trouble, buffer",
         "could drain",
+        "ours at fixed rate",
         "controller",
         "classifier on",
         "classifier off",
@@ -112,8 +114,16 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
         session.note(format!("{name}: a flood"));
         let drains = flood(session, &group)?;
         session.done(Plan::of(1, cell_time(session), 1));
+        session.note(format!("{name}: {}", Kind::Fixed));
+        let fixed = Ours { has_ear: false, receive_buffer: group.buffer, ..ours(session, Kind::Fixed) };
+        let fixed_bps = one(session, group.trouble, &fixed).map(|course| course.bps);
+        session.done(Plan::of(1, cell_time(session), 1));
+        let fixed_bps = fixed_bps
+            .inspect_err(|error| lines.push(format!("- {name}: fixed did not run: {error:#}\n")))
+            .ok();
         for kind in group.kinds.iter().copied() {
-            let mut cells = vec![name.clone(), format!("{:.0}", drains / 1e6), kind.name().to_owned()];
+            let fixed = fixed_bps.map_or_else(|| "–".to_owned(), |bps| format!("{:.0}", bps / 1e6));
+            let mut cells = vec![name.clone(), format!("{:.0}", drains / 1e6), fixed, kind.name().to_owned()];
             let (mut causes, mut rows) = (Vec::new(), Vec::new());
             for has_ear in [true, false] {
                 session.note(format!("{name}: {kind}, classifier {}", if has_ear { "on" } else { "off" }));
@@ -144,11 +154,18 @@ pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
                 if has_ear && kind == Kind::DEFAULT && group.trouble.loss == 0.0 {
                     let what = format!("{name}: {kind} with the classifier ÷ what could be drained");
                     lines.push(goal::line(&what, Bound::Least(0.9), Some(bps / drains)));
+                    lines.extend(fixed_bps.map(|fixed| {
+                        format!(
+                            "- {name}: {kind} with the classifier ÷ ours at fixed rate: {:.2}\n",
+                            bps / fixed
+                        )
+                    }));
                 }
                 lines.extend(noise(&name, kind, bps / drains));
                 rows.push(json!({
                     "trouble": group.trouble.name, "loss": group.trouble.loss, "buffer_bytes": 2 * group.buffer,
                     "controller": kind.name(), "has_ear": has_ear, "bit_s": bps, "could_drain_bit_s": drains,
+                    "fixed_bit_s": fixed_bps,
                     "of_drained": bps / drains, "lost": lost, "sent_packets": said.sent_packets,
                     "lost_packets": said.lost_packets, "lost_host": said.lost_host, "lost_network": said.lost_network,
                     "lost_unknown": said.lost_unknown, "socket_drops": socket_drops, "link_drops": link_drops,
