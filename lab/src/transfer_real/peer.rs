@@ -199,7 +199,7 @@ impl Bench<'_> {
             }
             // A little more than it takes, for the next may be quicker.
             let wanted = bytes as f64 * 0.75 * self.seconds as f64 / seconds;
-            bytes = (wanted as u64).clamp(2 * bytes, FILE_BYTES_MAX);
+            bytes = (wanted as u64).max(2 * bytes).min(FILE_BYTES_MAX);
         }
     }
 

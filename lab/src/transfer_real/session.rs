@@ -82,6 +82,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.plan {
         return Ok(());
     }
+    allowed()?;
     session.bar.enable_steady_tick(Duration::from_secs(1));
     let (mut planned, mut failures) = (Plan::default(), Vec::new());
     for part in parts {
@@ -254,6 +255,20 @@ pub(crate) fn as_shipped(network: &Network) -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// Hosts of namespaces may have what the machine allows without privilege, whoever asks.
+fn allowed() -> anyhow::Result<()> {
+    let text = std::fs::read_to_string(ALLOWED).with_context(|| format!("cannot read {ALLOWED}"))?;
+    ensure!(
+        text.split_whitespace().any(|name| name == TCP),
+        "TCP cannot be {TCP} in network namespaces here; allow it, and run this again: \
+         sysctl -w net.ipv4.tcp_allowed_congestion_control='{} {TCP}'",
+        text.trim()
+    );
+    Ok(())
+}
+
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
 
 /// Linux's own default (net/ipv4/Kconfig, DEFAULT_TCP_CONG).
 const TCP: &str = "cubic";
