@@ -3,32 +3,53 @@
 mod copies;
 mod limited;
 
+use std::time::Duration;
+
 use anyhow::Context as _;
 use barograph_sim::{Link, Network};
 use serde_json::json;
 
 use self::limited::Disk;
+use super::cells::{AROUND, Plan};
 use super::goal::{self, Bound};
 use super::job::Job;
 use super::peer::{Bench, Peer};
 use super::session::{Session, as_shipped, median, rate, ratio};
 use crate::transfer::Table;
 
-pub(crate) fn table(session: &Session) -> anyhow::Result<Table> {
-    let mut all = one(session)?;
-    for table in [limited(session)?, many(session)?] {
-        all.text += &table.text;
-        all.rows.extend(table.rows);
+pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
+    for make in [one, limited, many] {
+        session.output.table(make(session)?)?;
     }
-    Ok(all)
+    Ok(())
+}
+
+/// An estimate, of all rows: those of the first table as if all moved [`BYTES_S`].
+pub(crate) fn plan(session: &Session) -> Plan {
+    let of = |copies: usize, seconds: u64, rounds: usize| {
+        Plan::of((copies * rounds) as u64, AROUND + Duration::from_secs(seconds), 1)
+    };
+    let [one, limited, many] = rounds(session);
+    of(5 + PEERS.len(), file_bytes(session) / BYTES_S, one)
+        + of(5, BYTES / SLOW_BYTES_S, limited)
+        + of(6, 1, many)
+}
+
+/// Of the three tables.
+fn rounds(session: &Session) -> [usize; 3] {
+    if session.is_full { [3, 3, 5] } else { [2, 1, 1] }
+}
+
+fn file_bytes(session: &Session) -> u64 {
+    if session.is_full { 4 * BYTES } else { BYTES }
 }
 
 /// One file, as fast as it goes.
 fn one(session: &Session) -> anyhow::Result<Table> {
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
-    let bytes = if session.is_full { 8 * BYTES } else { BYTES };
+    let bytes = file_bytes(session);
     let job = Job::file(folder.path(), folder.path(), bytes)?;
-    let mut study = Study::new(session, &job, if session.is_full { 5 } else { 2 });
+    let mut study = Study::new(session, &job, rounds(session)[0]);
     study.copies(&[Subject::Written, Subject::Copied, SEALED, NO_EAR, CLEAR]);
     study.copies(&PEERS);
     study.run();
@@ -57,7 +78,7 @@ fn limited(session: &Session) -> anyhow::Result<Table> {
         }
     };
     let job = Job::file(folder.path(), disk.path(), bytes)?;
-    let mut study = Study::new(session, &job, if session.is_full { 3 } else { 1 });
+    let mut study = Study::new(session, &job, rounds(session)[1]);
     study.copies(&[Subject::Copied, SEALED, CLEAR]);
     study.copies(&[Peer::Scp, Peer::RsyncDaemon].map(Subject::Peer));
     study.run();
@@ -76,7 +97,7 @@ fn limited(session: &Session) -> anyhow::Result<Table> {
 fn many(session: &Session) -> anyhow::Result<Table> {
     let folder = tempfile::tempdir_in(&session.disk).context("--disk")?;
     let job = Job::tree(folder.path(), folder.path(), FILES)?;
-    let mut study = Study::new(session, &job, if session.is_full { 5 } else { 1 });
+    let mut study = Study::new(session, &job, rounds(session)[2]);
     study.copies(&[Subject::Copied, SEALED, CLEAR]);
     study.copies(&[Peer::Scp, Peer::RsyncSsh, Peer::RsyncDaemon].map(Subject::Peer));
     study.run();
@@ -239,6 +260,8 @@ const PEERS: [Subject; 8] = [
 const ROUNDS_MIN: usize = 3;
 /// Half a second to some seconds of a disk.
 const BYTES: u64 = 512 << 20;
+/// What ours and the peers make of a disk that is quick, in the mean; the slowest, a tenth of the quickest, take most of the time.
+const BYTES_S: u64 = 300_000_000;
 /// A good hard disk writes more, a slow one less; far below what two processors seal.
 const SLOW_BYTES_S: u64 = 100_000_000;
 /// Each of a few pages: names, times and room cost more than their bytes.

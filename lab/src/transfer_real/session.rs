@@ -113,7 +113,7 @@ impl Part {
     fn run(self, session: &Session) -> anyhow::Result<()> {
         match self {
             Self::Uncontended => session.output.table(uncontended::table(session)?),
-            Self::Files => session.output.table(files::table(session)?),
+            Self::Files => files::run(session),
             Self::LineRate => session.output.table(line_rate::table(session)?),
             Self::Busy => busy::run(session),
             Self::Network => path::run(session),
@@ -126,9 +126,7 @@ impl Part {
     fn plan(self, session: &Session) -> Plan {
         match self {
             Self::Uncontended => uncontended::plan(session),
-            // Rounds of five copies, as if of 0.5 GB/s: a disk's own affair.
-            Self::Files if session.is_full => Plan::of(25, Duration::from_secs(9), 1),
-            Self::Files => Plan::of(10, Duration::from_millis(1500), 1),
+            Self::Files => files::plan(session),
             Self::LineRate => line_rate::plan(session),
             Self::Busy => busy::plan(session),
             Self::Network => path::plan(session),
