@@ -60,7 +60,7 @@ fn network(rows: &[Value]) -> anyhow::Result<Option<String>> {
     Ok(Some(figure))
 }
 
-/// In the order of the rows; cells that are no evidence are left out.
+/// In the order of the rows, with the points that are evidence.
 fn series(rows: &[Value], mbit_s: u64, is_ours: bool) -> Vec<Series> {
     let mut all: Vec<Series> = Vec::new();
     for row in rows.iter().filter(|row| row["mbit_s"] == mbit_s && row["rtt_ms"] == RTT_MS) {
@@ -69,13 +69,16 @@ fn series(rows: &[Value], mbit_s: u64, is_ours: bool) -> Vec<Series> {
         else {
             continue;
         };
-        if name.parse::<Kind>().is_ok() != is_ours || !row["void"].is_null() {
+        if name.parse::<Kind>().is_ok() != is_ours {
             continue;
         }
-        let point = (loss.max(NO_LOSS), bps / (mbit_s as f64 * 1e6));
-        match all.iter_mut().find(|series| series.name == name) {
-            Some(series) => series.points.push(point),
-            None => all.push(Series { name: name.to_owned(), points: vec![point] }),
+        // Also one whose first cell is none, so that it has the same colour in all panels.
+        let index = all.iter().position(|series| series.name == name).unwrap_or_else(|| {
+            all.push(Series { name: name.to_owned(), points: vec![] });
+            all.len() - 1
+        });
+        if row["void"].is_null() {
+            all[index].points.push((loss.max(NO_LOSS), bps / (mbit_s as f64 * 1e6)));
         }
     }
     all
@@ -159,7 +162,7 @@ const NAMES: i32 = 210;
 const GAP: i32 = 130;
 const MARGIN: i32 = 60;
 const BAR: i32 = 30;
-const BAR_NAMES: i32 = 380;
+const BAR_NAMES: i32 = 460;
 const BAR_WIDTH: i32 = 560;
 
 #[cfg(test)]
