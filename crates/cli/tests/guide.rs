@@ -48,9 +48,7 @@ fn a_newcomer_gets_a_secured_mesh() {
     let ports = format!("ports_file_dir: {root:?}\n");
     let local = configuration.replace("0.0.0.0:4222", "127.0.0.1:-1") + &ports;
     std::fs::write(root.join("single.conf"), local).unwrap();
-    let nats =
-        Command::new(&server).args(["-c", "single.conf"]).current_dir(root).stderr(Stdio::null()).spawn();
-    let nats = Running(nats.unwrap());
+    let nats = nats_server(&server, root, "single.conf");
     let file = root.join(format!("nats-server_{}.ports", nats.0.id()));
     let address = until("the server listens", || {
         let text = std::fs::read_to_string(&file).ok()?;
@@ -74,11 +72,7 @@ fn a_newcomer_gets_a_secured_mesh() {
     let start = || -> Vec<Running> {
         (1..)
             .zip(&folders)
-            .map(|(number, folder)| {
-                let mut nats = Command::new(&server);
-                nats.args(["-c", &format!("n{number}.conf")]).current_dir(folder).stderr(Stdio::null());
-                Running(nats.spawn().unwrap())
-            })
+            .map(|(number, folder)| nats_server(&server, folder, &format!("n{number}.conf")))
             .collect()
     };
     let mut cluster = start();
@@ -160,10 +154,33 @@ fn shows(root: &Path, host: &str, what: &str) {
         if now.lines().any(|line| words(line).contains(what)) {
             return;
         }
-        let log = std::fs::read_to_string(root.join(format!("{host}.log"))).unwrap_or_default();
-        assert!(began.elapsed() < LIMIT, "{what}: not within {LIMIT:?}\n{now}\nits log:\n{log}");
+        assert!(began.elapsed() < LIMIT, "{what}: not within {LIMIT:?}\n{now}\n{}", logs(root));
         std::thread::park_timeout(LOOK_EVERY);
     }
+}
+
+/// What stations and servers said, for when a test fails.
+fn logs(root: &Path) -> String {
+    let folders =
+        [root.to_owned()].into_iter().chain((1..=3).map(|number| root.join(format!("server{number}"))));
+    let files = folders
+        .filter_map(|folder| std::fs::read_dir(folder).ok())
+        .flatten()
+        .map(|file| file.unwrap().path());
+    let mut files: Vec<PathBuf> =
+        files.filter(|file| file.extension().is_some_and(|kind| kind == "log")).collect();
+    files.sort();
+    let log = |file: &PathBuf| {
+        format!("{}:\n{}\n", file.display(), std::fs::read_to_string(file).unwrap_or_default())
+    };
+    files.iter().map(log).collect()
+}
+
+/// A server of NATS, which adds to its log.
+fn nats_server(program: &Path, folder: &Path, configuration: &str) -> Running {
+    let log = std::fs::File::options().create(true).append(true).open(folder.join("nats.log")).unwrap();
+    let mut nats = Command::new(program);
+    Running(nats.args(["-c", configuration]).current_dir(folder).stderr(log).spawn().unwrap())
 }
 
 /// The folder of one of three servers, with the files that the guide names, and this host's ports.
