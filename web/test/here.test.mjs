@@ -562,13 +562,15 @@ async function page(stored = {}, station = {}, storage = memory(stored), { worke
     clearTimeout: world.clearTimeout,
   });
   const here = new Here({ window, storage, makeWorker, whyNot });
-  if (whyNot === null) await shown(here, world);
+  if (whyNot === null && workers_lost === 0) await shown(here, world);
   return { here, world, window, storage, workers };
 }
 
-/** Waits for a status other than `not`: compiling the forecaster takes real time, but none of the world's. */
+/** Waits until it connects, or says that it is something else than `not`: compiling the forecaster takes real time, but none of the world's. */
 async function shown(here, world, not = null) {
-  for (let turns = 0; (here.status?.state ?? null) === not && turns < 1_000_000; turns += 1) await world.advance(0);
+  const isWaiting = () => (here.status?.state ?? null) === not && world.sockets.length === 0;
+  for (let turns = 0; isWaiting() && turns < 1_000_000; turns += 1) await world.advance(0);
+  assert.ok(!isWaiting(), `${here.status?.state} for ever`);
 }
 
 function withSessions(world) {

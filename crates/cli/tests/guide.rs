@@ -35,8 +35,10 @@ fn a_newcomer_gets_a_secured_mesh() {
     }
     let commands = blocks(&guide, "sh");
     for line in commands.lines().filter(|line| line.starts_with("./")) {
-        let here = ["192.0.2.11", "192.0.2.12", "192.0.2.13"];
-        run(root, &here.iter().fold(line.to_owned(), |line, there| line.replace(there, "127.0.0.1")));
+        run(
+            root,
+            &(1..=3).fold(line.to_owned(), |line, n| line.replace(&format!("192.0.2.1{n}"), &address(n))),
+        );
     }
     for file in ["single.conf", "n1.conf", "n2.conf", "n3.conf"] {
         assert!(guide.contains(file), "{file} is in the guide");
@@ -46,19 +48,20 @@ fn a_newcomer_gets_a_secured_mesh() {
     assert!(commands.contains("nats-server -c single.conf"));
     let configuration = std::fs::read_to_string(root.join("single.conf")).unwrap();
     let ports = format!("ports_file_dir: {root:?}\n");
-    let local = configuration.replace("0.0.0.0:4222", "127.0.0.1:-1") + &ports;
+    let local = configuration.replace("0.0.0.0:4222", &format!("{}:-1", address(1))) + &ports;
     std::fs::write(root.join("single.conf"), local).unwrap();
     let nats = nats_server(&server, root, "single.conf");
     let file = root.join(format!("nats-server_{}.ports", nats.0.id()));
-    let address = until("the server listens", || {
+    let listening = until("the server listens", || {
         let text = std::fs::read_to_string(&file).ok()?;
-        Some(text.split('"').find_map(|part| part.split_once("://127.0.0.1:"))?.1.to_string())
+        let (_, there) = text.split('"').find_map(|part| part.split_once("://"))?;
+        there.starts_with(&address(1)).then(|| there.to_string())
     });
 
     let toml = blocks(&guide, "toml").replace("/etc/barograph", root.join("tls").to_str().unwrap());
     let servers = "\"north.example.net:4222\"";
     assert!(toml.contains(servers));
-    let one = toml.replace(servers, &format!("\"127.0.0.1:{address}\""));
+    let one = toml.replace(servers, &format!("{listening:?}"));
     let stations = mesh(root, &one);
 
     // Step 5: three servers, each in a folder of its own.
@@ -67,7 +70,7 @@ fn a_newcomer_gets_a_secured_mesh() {
     for line in commands.lines().filter(|line| line.starts_with("mv ")) {
         run(root, line);
     }
-    let ports: Vec<[u16; 2]> = (0..3).map(|_| [free_port(), free_port()]).collect();
+    let ports: Vec<[u16; 2]> = (1..=3).map(free_ports).collect();
     let folders: Vec<PathBuf> = (1..=3).map(|number| folder(root, number, &ports)).collect();
     let start = || -> Vec<Running> {
         (1..)
@@ -76,7 +79,8 @@ fn a_newcomer_gets_a_secured_mesh() {
             .collect()
     };
     let mut cluster = start();
-    let addresses: Vec<String> = ports.iter().map(|[port, _]| format!("\"127.0.0.1:{port}\"")).collect();
+    let addresses: Vec<String> =
+        (1..).zip(&ports).map(|(number, [port, _])| format!("\"{}:{port}\"", address(number))).collect();
     assert!(guide.contains("nats_replicas = 3"));
     let three = toml
         .replace(servers, &addresses.join(", "))
@@ -204,10 +208,12 @@ fn folder(root: &Path, number: usize, ports: &[[u16; 2]]) -> PathBuf {
     let [client, route] = ports[number - 1];
     change(&folder.join(format!("{server}.conf")), |mut text| {
         for (other, [_, route]) in (1..).zip(ports) {
-            text = text.replace(&format!("nats://n{other}:6222"), &format!("nats://127.0.0.1:{route}"));
+            text =
+                text.replace(&format!("nats://n{other}:6222"), &format!("nats://{}:{route}", address(other)));
         }
-        text.replace("0.0.0.0:4222", &format!("127.0.0.1:{client}"))
-            .replace("0.0.0.0:6222", &format!("127.0.0.1:{route}"))
+        let own = address(number);
+        text.replace("0.0.0.0:4222", &format!("{own}:{client}"))
+            .replace("0.0.0.0:6222", &format!("{own}:{route}"))
             .replace("127.0.0.1:8222", "127.0.0.1:-1")
     });
     folder
@@ -218,9 +224,16 @@ fn change(file: &Path, text: impl FnOnce(String) -> String) {
     std::fs::write(file, changed).unwrap();
 }
 
-/// Members of a cluster know each other's ports beforehand; the system names free ones.
-fn free_port() -> u16 {
-    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+/// An address of this host for each server: connections that other processes begin take none of its ports.
+fn address(number: usize) -> String {
+    let id = std::process::id();
+    format!("127.{}.{}.{number}", 1 + id / 254 % 254, 1 + id % 254)
+}
+
+/// Two different ones: members of a cluster know each other's ports beforehand.
+fn free_ports(number: usize) -> [u16; 2] {
+    let listeners = [(); 2].map(|()| std::net::TcpListener::bind((address(number), 0)).unwrap());
+    listeners.map(|listener| listener.local_addr().unwrap().port())
 }
 
 /// A station with this configuration; it has said where it listens.

@@ -1,6 +1,7 @@
 //! Three servers, killed under load: what was acknowledged is there, once.
 
 use std::collections::BTreeSet;
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,10 +20,10 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
     if server::binary().is_none() {
         return;
     }
-    let ports: Vec<[u16; 2]> = (0..3).map(|_| [free_port(), free_port()]).collect();
+    let ports = free_ports();
     let start = |index: usize| member(directory.path(), &ports, index);
     let mut servers: Vec<Option<Server>> = (0..3).map(|index| Some(start(index))).collect();
-    let addresses: Vec<String> = ports.iter().map(|[port, _]| format!("127.0.0.1:{port}")).collect();
+    let addresses: Vec<String> = ports.iter().map(|[port, _]| format!("{LOCAL}:{port}")).collect();
     let config = server::config(&addresses[0], "north");
     let config = NatsConfig { servers: addresses, replicas: 3, deadline: Duration::from_secs(2), ..config };
     let nats = Arc::new(Nats::new(config).unwrap());
@@ -82,10 +83,10 @@ async fn the_shipped_configurations_are_a_cluster() {
     }
     certificates(directory.path(), &["authority"]);
     for server in ["n1", "n2", "n3"] {
-        certificates(directory.path(), &["server", server, "127.0.0.1", server]);
+        certificates(directory.path(), &["server", server, LOCAL, server]);
     }
     certificates(directory.path(), &["station", ARCHIVE]);
-    let ports: Vec<[u16; 2]> = (0..3).map(|_| [free_port(), free_port()]).collect();
+    let ports = free_ports();
     let servers: Vec<Server> = (0..3)
         .map(|index| {
             let name = format!("n{}", index + 1);
@@ -93,13 +94,13 @@ async fn the_shipped_configurations_are_a_cluster() {
             std::fs::create_dir_all(&own).unwrap();
             let mut text = std::fs::read_to_string(deploy(&format!("{name}.conf"))).unwrap();
             for (other, [_, route]) in (1..).zip(&ports) {
-                text = text.replace(&format!("nats://n{other}:6222"), &format!("nats://127.0.0.1:{route}"));
+                text = text.replace(&format!("nats://n{other}:6222"), &format!("nats://{LOCAL}:{route}"));
             }
             let [client, route] = ports[index];
             let text = text
-                .replace("0.0.0.0:4222", &format!("127.0.0.1:{client}"))
+                .replace("0.0.0.0:4222", &format!("{LOCAL}:{client}"))
                 .replace("127.0.0.1:8222", "127.0.0.1:-1")
-                .replace("0.0.0.0:6222", &format!("127.0.0.1:{route}"))
+                .replace("0.0.0.0:6222", &format!("{LOCAL}:{route}"))
                 .replace("./jetstream", &own.join("jetstream").display().to_string())
                 .replace("./tls", &directory.path().join("tls").display().to_string())
                 .replace("./nats.pid", &own.join("nats.pid").display().to_string())
@@ -113,7 +114,7 @@ async fn the_shipped_configurations_are_a_cluster() {
         certificate: tls(&format!("{ARCHIVE}.pem")),
         key: tls(&format!("{ARCHIVE}.key")),
     };
-    let addresses = ports.iter().map(|[client, _]| format!("127.0.0.1:{client}")).collect();
+    let addresses = ports.iter().map(|[client, _]| format!("{LOCAL}:{client}")).collect();
     let config =
         NatsConfig { servers: addresses, tls: Some(files), replicas: 3, ..server::config("", ARCHIVE) };
     let nats = Arc::new(Nats::new(config).unwrap());
@@ -135,7 +136,7 @@ async fn the_shipped_configurations_are_a_cluster() {
                 directory.path().join(format!("tls/{holder}.key")),
             );
         // Even a server's is no way in for a client, only it fails later.
-        options.connect(format!("127.0.0.1:{}", ports[0][1])).await.unwrap_err();
+        options.connect(format!("{LOCAL}:{}", ports[0][1])).await.unwrap_err();
         expected += usize::from(is_refused);
         eventually("the refusal", async || (expected <= refusals()).then_some(())).await;
         assert_eq!(refusals(), expected, "{holder}: {}", server::log_of(&directory.path().join("n1")));
@@ -155,23 +156,26 @@ async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
 }
 
 /// One server of three, which syncs every write.
-fn member(directory: &Path, ports: &[[u16; 2]], index: usize) -> Server {
+fn member(directory: &Path, ports: &[[u16; 2]; 3], index: usize) -> Server {
     let own = directory.join(format!("n{index}"));
     std::fs::create_dir_all(&own).unwrap();
     let [client, route] = ports[index];
-    let routes: Vec<String> = ports.iter().map(|[_, route]| format!("nats://127.0.0.1:{route}")).collect();
+    let routes: Vec<String> = ports.iter().map(|[_, route]| format!("nats://{LOCAL}:{route}")).collect();
     let store = own.join("jetstream");
     let text = format!(
-        "server_name: n{index}\nlisten: 127.0.0.1:{client}\n\
+        "server_name: n{index}\nlisten: {LOCAL}:{client}\n\
          jetstream {{ store_dir: {store:?}, sync_interval: always }}\n\
-         cluster {{ name: T, listen: 127.0.0.1:{route}, routes: [{}] }}\n",
+         cluster {{ name: T, listen: {LOCAL}:{route}, routes: [{}] }}\n",
         routes.join(", ")
     );
     Server::with(&own, &text).unwrap()
 }
 
-/// Members of a cluster know each other's ports beforehand; the system names free ones.
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    listener.local_addr().unwrap().port()
+/// Members of a cluster know each other's ports beforehand: six different ones.
+fn free_ports() -> [[u16; 2]; 3] {
+    let listeners = [[(); 2]; 3].map(|two| two.map(|()| TcpListener::bind((LOCAL, 0)).unwrap()));
+    listeners.map(|two| two.map(|listener| listener.local_addr().unwrap().port()))
 }
+
+/// Of this host, and no other's source: connections that other processes begin take none of its ports.
+const LOCAL: &str = if cfg!(target_os = "linux") { "127.31.4.1" } else { "127.0.0.1" };

@@ -79,7 +79,7 @@ impl Server {
                 log_of(directory)
             );
             if let Ok(text) = std::fs::read_to_string(&file)
-                && let Some(url) = text.split('"').find(|part| part.contains("://127.0.0.1:"))
+                && let Some(url) = text.split('"').find(|part| part.contains("://127."))
             {
                 server.url = url.to_owned();
             } else {
