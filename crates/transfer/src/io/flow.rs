@@ -5,6 +5,7 @@ mod behind;
 mod busy;
 mod course;
 mod inflow;
+mod nap;
 mod outbox;
 mod outflow;
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use super::behind::Behind;
 use super::course::{Course, Stamps, WAIT_MAX};
+use super::nap::Naps;
 use super::{FlowError, Seen, Sink, Watch};
 use crate::io::seal::{Opener, Sealer};
 use crate::io::socket::{Inbox, Received, Socket, Train, is_too_large};
@@ -44,8 +45,7 @@ impl Inflow {
         let held_bytes = self.receiver.held().iter().map(|range| range.end - range.start).sum();
         let abilities = self.socket.abilities();
         let mut receiving = Receiving {
-            // Without the kernel's times a nap would be taken for delay.
-            naps: abilities.has_times && NAP_BUFFER_BYTES <= abilities.receive_buffer_bytes,
+            naps: Naps::new(abilities.receive_buffer_bytes, abilities.has_times),
             inbox_trains: if abilities.receives_trains { INBOX_TRAINS } else { INBOX_DATAGRAMS },
             socket: self.socket,
             opener: self.opener,
@@ -75,8 +75,7 @@ impl Inflow {
 
 /// A receiving end that goes on.
 struct Receiving {
-    /// Whether the socket's buffer holds what comes meanwhile, and the kernel says when it came.
-    naps: bool,
+    naps: Naps,
     inbox_trains: usize,
     socket: Socket,
     opener: Opener,
@@ -103,8 +102,6 @@ impl Receiving {
     fn run(&mut self, course: &mut Course<'_>, silence_max: Duration) -> Result<(), FlowError> {
         let mut inbox = Inbox::new(self.inbox_trains);
         let mut is_finishing = false;
-        // Bytes that came since it waited last.
-        let mut came = 0;
         loop {
             let is_complete = self.receiver.is_complete();
             if is_complete && !is_finishing {
@@ -137,15 +134,14 @@ impl Receiving {
             }
             // Where something was read, there may be more.
             if 0 < read {
-                came += read;
                 continue;
             }
-            let is_fast = NAP_BYTES <= std::mem::take(&mut came);
+            let nap = self.naps.next(now).filter(|_| !is_finishing);
             let left = due.map_or(WAIT_MAX, |due| due.saturating_sub(course.now()).min(WAIT_MAX));
             if !has_room {
                 self.behind.wait(left)?;
-            } else if is_fast && self.naps && !is_finishing {
-                std::thread::sleep(NAP);
+            } else if let Some(nap) = nap {
+                std::thread::sleep(nap);
             } else if !left.is_zero() {
                 self.socket.wait(false, if is_finishing { left.min(FINISH_WAIT) } else { left })?;
             }
@@ -161,10 +157,12 @@ impl Receiving {
             Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(0),
             Err(error) => return Err(error.into()),
         }
-        let stamps = Stamps::new(course.now());
+        let now = course.now();
+        let stamps = Stamps::new(now);
         let mut bytes = 0;
         for received in inbox.received() {
             bytes += received.bytes.len();
+            self.naps.on_read(now, stamps.time(received.at), received.bytes.len());
             self.take(received, &stamps)?;
         }
         Ok(bytes)
@@ -278,12 +276,5 @@ impl Receiving {
 const INBOX_TRAINS: usize = 4;
 /// Where trains are single datagrams, a call brings more of them.
 const INBOX_DATAGRAMS: usize = 16;
-/// Who came for so much at once comes again after [`NAP`], and is not woken before: that would cost the sender's processor, or whichever takes
-/// packets in, microseconds for each train. It is what a flow of some Gbit/s sends in one go.
-const NAP_BYTES: usize = 65_536;
-/// Feedback is later by no more than that, which is half of the least that it rests; when packets came is told by the kernel.
-const NAP: Duration = Duration::from_micros(50);
-/// 100 Gbit/s bring 625 KB in that time, which the kernel counts as twice as much; and as much again, for a nap may end late.
-const NAP_BUFFER_BYTES: usize = 4 * 625_000;
 /// While the last is written: how late its end is seen.
 const FINISH_WAIT: Duration = Duration::from_millis(5);
