@@ -52,7 +52,7 @@ fn a_newcomer_gets_a_secured_mesh() {
     std::fs::write(root.join("single.conf"), local).unwrap();
     let nats = nats_server(&server, root, "single.conf");
     let file = root.join(format!("nats-server_{}.ports", nats.0.id()));
-    let listening = until("the server listens", || {
+    let listening = until(root, "the server listens", || {
         let text = std::fs::read_to_string(&file).ok()?;
         let (_, there) = text.split('"').find_map(|part| part.split_once("://"))?;
         there.starts_with(&address(1)).then(|| there.to_string())
@@ -90,7 +90,7 @@ fn a_newcomer_gets_a_secured_mesh() {
         let streams = folder.join("jetstream/jetstream/BAROGRAPH/streams");
         [streams.join("BAROGRAPH"), streams.join("KV_barograph_dir")]
     }) {
-        until("a copy on each server", || stream.is_dir().then_some(()));
+        until(root, "a copy on each server", || stream.is_dir().then_some(()));
     }
     cluster.truncate(2);
     let east = station(root, "east.example.net", &member(&three, "east.example.net"));
@@ -268,13 +268,13 @@ fn run(root: &Path, line: &str) {
     assert!(done.status.success(), "{line}: {}", String::from_utf8_lossy(&done.stderr));
 }
 
-fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+fn until<T>(root: &Path, what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let began = Instant::now();
     loop {
         if let Some(found) = look() {
             return found;
         }
-        assert!(began.elapsed() < LIMIT, "{what}: not within {LIMIT:?}");
+        assert!(began.elapsed() < LIMIT, "{what}: not within {LIMIT:?}\n{}", logs(root));
         std::thread::park_timeout(LOOK_EVERY);
     }
 }

@@ -220,6 +220,13 @@ pub(crate) fn told(notice: &Notice) -> String {
         Notice::Link(path) => {
             format!("{} is a symbolic link, and left out; --links sends it", path.display())
         }
+        Notice::Outward(path, target) => {
+            format!(
+                "{} is a symbolic link to {}, out of what is sent, and left out",
+                path.display(),
+                target.display()
+            )
+        }
         Notice::Unfinished(path) => format!("{} is an unfinished transfer, and left out", path.display()),
         other => format!("left out: {other:?}"),
     };

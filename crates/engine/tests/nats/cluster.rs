@@ -20,10 +20,11 @@ async fn what_a_cluster_acknowledged_survives_its_servers() {
     if server::binary().is_none() {
         return;
     }
-    let ports = free_ports();
-    let start = |index: usize| member(directory.path(), &ports, index);
+    let address = &own_address(1);
+    let ports = free_ports(address);
+    let start = |index: usize| member(directory.path(), address, &ports, index);
     let mut servers: Vec<Option<Server>> = (0..3).map(|index| Some(start(index))).collect();
-    let addresses: Vec<String> = ports.iter().map(|[port, _]| format!("{LOCAL}:{port}")).collect();
+    let addresses: Vec<String> = ports.iter().map(|[port, _]| format!("{address}:{port}")).collect();
     let config = server::config(&addresses[0], "north");
     let config = NatsConfig { servers: addresses, replicas: 3, deadline: Duration::from_secs(2), ..config };
     let nats = Arc::new(Nats::new(config).unwrap());
@@ -81,12 +82,13 @@ async fn the_shipped_configurations_are_a_cluster() {
     if server::binary().is_none() || !has_openssl() {
         return;
     }
+    let address = &own_address(2);
     certificates(directory.path(), &["authority"]);
     for server in ["n1", "n2", "n3"] {
-        certificates(directory.path(), &["server", server, LOCAL, server]);
+        certificates(directory.path(), &["server", server, address, server]);
     }
     certificates(directory.path(), &["station", ARCHIVE]);
-    let ports = free_ports();
+    let ports = free_ports(address);
     let servers: Vec<Server> = (0..3)
         .map(|index| {
             let name = format!("n{}", index + 1);
@@ -94,13 +96,13 @@ async fn the_shipped_configurations_are_a_cluster() {
             std::fs::create_dir_all(&own).unwrap();
             let mut text = std::fs::read_to_string(deploy(&format!("{name}.conf"))).unwrap();
             for (other, [_, route]) in (1..).zip(&ports) {
-                text = text.replace(&format!("nats://n{other}:6222"), &format!("nats://{LOCAL}:{route}"));
+                text = text.replace(&format!("nats://n{other}:6222"), &format!("nats://{address}:{route}"));
             }
             let [client, route] = ports[index];
             let text = text
-                .replace("0.0.0.0:4222", &format!("{LOCAL}:{client}"))
+                .replace("0.0.0.0:4222", &format!("{address}:{client}"))
                 .replace("127.0.0.1:8222", "127.0.0.1:-1")
-                .replace("0.0.0.0:6222", &format!("{LOCAL}:{route}"))
+                .replace("0.0.0.0:6222", &format!("{address}:{route}"))
                 .replace("./jetstream", &own.join("jetstream").display().to_string())
                 .replace("./tls", &directory.path().join("tls").display().to_string())
                 .replace("./nats.pid", &own.join("nats.pid").display().to_string())
@@ -114,7 +116,7 @@ async fn the_shipped_configurations_are_a_cluster() {
         certificate: tls(&format!("{ARCHIVE}.pem")),
         key: tls(&format!("{ARCHIVE}.key")),
     };
-    let addresses = ports.iter().map(|[client, _]| format!("{LOCAL}:{client}")).collect();
+    let addresses = ports.iter().map(|[client, _]| format!("{address}:{client}")).collect();
     let config =
         NatsConfig { servers: addresses, tls: Some(files), replicas: 3, ..server::config("", ARCHIVE) };
     let nats = Arc::new(Nats::new(config).unwrap());
@@ -136,7 +138,7 @@ async fn the_shipped_configurations_are_a_cluster() {
                 directory.path().join(format!("tls/{holder}.key")),
             );
         // Even a server's is no way in for a client, only it fails later.
-        options.connect(format!("{LOCAL}:{}", ports[0][1])).await.unwrap_err();
+        options.connect(format!("{address}:{}", ports[0][1])).await.unwrap_err();
         expected += usize::from(is_refused);
         eventually("the refusal", async || (expected <= refusals()).then_some(())).await;
         assert_eq!(refusals(), expected, "{holder}: {}", server::log_of(&directory.path().join("n1")));
@@ -156,26 +158,33 @@ async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
 }
 
 /// One server of three, which syncs every write.
-fn member(directory: &Path, ports: &[[u16; 2]; 3], index: usize) -> Server {
+fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], index: usize) -> Server {
     let own = directory.join(format!("n{index}"));
     std::fs::create_dir_all(&own).unwrap();
     let [client, route] = ports[index];
-    let routes: Vec<String> = ports.iter().map(|[_, route]| format!("nats://{LOCAL}:{route}")).collect();
+    let routes: Vec<String> = ports.iter().map(|[_, route]| format!("nats://{address}:{route}")).collect();
     let store = own.join("jetstream");
     let text = format!(
-        "server_name: n{index}\nlisten: {LOCAL}:{client}\n\
+        "server_name: n{index}\nlisten: {address}:{client}\n\
          jetstream {{ store_dir: {store:?}, sync_interval: always }}\n\
-         cluster {{ name: T, listen: {LOCAL}:{route}, routes: [{}] }}\n",
+         cluster {{ name: T, listen: {address}:{route}, routes: [{}] }}\n",
         routes.join(", ")
     );
     Server::with(&own, &text).unwrap()
 }
 
 /// Members of a cluster know each other's ports beforehand: six different ones.
-fn free_ports() -> [[u16; 2]; 3] {
-    let listeners = [[(); 2]; 3].map(|two| two.map(|()| TcpListener::bind((LOCAL, 0)).unwrap()));
+fn free_ports(address: &str) -> [[u16; 2]; 3] {
+    let listeners = [[(); 2]; 3].map(|two| two.map(|()| TcpListener::bind((address, 0)).unwrap()));
     listeners.map(|two| two.map(|listener| listener.local_addr().unwrap().port()))
 }
 
-/// Of this host, and no other's source: connections that other processes begin take none of its ports.
-const LOCAL: &str = if cfg!(target_os = "linux") { "127.31.4.1" } else { "127.0.0.1" };
+/// An address of this host for each test: connections that others begin take none of its ports.
+fn own_address(test: u8) -> String {
+    let id = std::process::id();
+    if cfg!(target_os = "linux") {
+        format!("127.{}.{}.{test}", 1 + id / 254 % 254, 1 + id % 254)
+    } else {
+        "127.0.0.1".into()
+    }
+}

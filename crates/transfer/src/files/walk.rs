@@ -16,7 +16,7 @@ use rustix::io::Errno;
 
 use super::jail::open_unlinked;
 use super::manifest::EXTENTS_MAX;
-use super::path::{check_path, is_reserved};
+use super::path::{PathError, check_path, check_target, is_reserved};
 use super::system::{self, PASSED};
 use super::{Entry, FileError, Kind, ManifestError, Modified};
 
@@ -49,6 +49,8 @@ pub enum Notice {
     Special(PathBuf, &'static str),
     /// A symbolic link, and links were not asked for.
     Link(PathBuf),
+    /// A symbolic link that no receiver takes; and to where.
+    Outward(PathBuf, PathBuf),
     /// An unfinished transfer.
     Unfinished(PathBuf),
 }
@@ -164,8 +166,13 @@ pub(super) fn walk(paths: &[PathBuf], config: WalkConfig) -> Result<(Vec<Found>,
                     continue;
                 }
                 let target = readlinkat(one.above(), &one.leaf, vec![])
-                    .map_err(|error| FileError::io(at, "read", error))?;
-                Kind::Link { target: target.into_bytes() }
+                    .map_err(|error| FileError::io(at, "read", error))?
+                    .into_bytes();
+                if let Err(PathError::Outside(target)) = check_target(&one.path, &target) {
+                    notices.push(Notice::Outward(one.at, target));
+                    continue;
+                }
+                Kind::Link { target }
             }
             other => {
                 let what = special(other);

@@ -149,6 +149,11 @@ fn what_cannot_be_sent_is_told() {
         ]
     );
     assert_eq!(source.manifest().entries().len(), 2);
+    symlink("file", tree.join("within")).unwrap();
+    let links = WalkConfig { links: true, ..Default::default() };
+    let (source, notices) = Source::walk(std::slice::from_ref(&tree), links).unwrap();
+    assert!(notices.contains(&Notice::Outward(tree.join("link"), "/etc/passwd".into())));
+    assert_eq!(source.manifest().entries().len(), 3, "the link within is sent");
     let refuse = WalkConfig { special: Special::Refuse, ..Default::default() };
     assert!(matches!(Source::walk(std::slice::from_ref(&tree), refuse), Err(FileError::Special(..))));
     assert!(matches!(Source::walk(&["/dev/null".into()], refuse), Err(FileError::Special(_, "a device"))));

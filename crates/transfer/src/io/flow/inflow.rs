@@ -136,7 +136,7 @@ impl Receiving {
             if 0 < read {
                 continue;
             }
-            let nap = self.naps.next(now).filter(|_| !is_finishing);
+            let nap = self.naps.next(now, has_room).filter(|_| !is_finishing);
             let left = due.map_or(WAIT_MAX, |due| due.saturating_sub(course.now()).min(WAIT_MAX));
             if !has_room {
                 self.behind.wait(left)?;
@@ -162,7 +162,7 @@ impl Receiving {
         let mut bytes = 0;
         for received in inbox.received() {
             bytes += received.bytes.len();
-            self.naps.on_read(now, stamps.time(received.at), received.bytes.len());
+            self.naps.on_read(now, stamps.time(received.at), received.bytes.len(), received.segment);
             self.take(received, &stamps)?;
         }
         Ok(bytes)
