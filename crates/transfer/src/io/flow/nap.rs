@@ -89,7 +89,8 @@ const KEPT: Duration = Duration::from_millis(10);
 const KEPT_FOR: Duration = Duration::from_secs(1);
 /// A tenth of what it was kept waiting; feedback is later by no more than that, and by what the host adds.
 const NAP_MAX: Duration = Duration::from_millis(1);
-/// What a packet takes of a socket's buffer in most drivers, however short it is; trains of the same host take less.
+/// A page, which a packet has for itself with drivers that share none (4096 bytes on most processors), however short it is. Where it takes less, naps
+/// are shorter than they could be.
 const PLACE_BYTES: usize = 4096;
 
 #[cfg(test)]
