@@ -6,6 +6,7 @@
 //!   [remember](Source::remember) hashes for the next start.
 //! - A [`Destination`] writes ranges of the object below one directory and nowhere else; files get their names when all are whole,
 //!   verified and on the disk.
+//! - [`Present`] files are there already under their names; they are compared by their hashes, and nothing is written.
 //! - A [`Journal`] remembers what is on the disk, so that a transfer goes on where it was killed.
 //! - A [`Tree`] is the BLAKE3 of a file whose parts come in any order.
 //!
@@ -19,6 +20,7 @@ mod kept;
 mod manifest;
 mod path;
 mod place;
+mod present;
 mod recent;
 mod source;
 mod system;
@@ -34,6 +36,7 @@ pub use kept::{Check, Kept, Node, Record};
 pub use manifest::{Entry, Kind, Manifest, ManifestError, Modified, Piece};
 pub use path::{PathError, RESERVED_PREFIX, check_path, check_target};
 pub use place::Placed;
+pub use present::Present;
 pub use source::Source;
 pub use tree::{GROUP_BYTES, Tree};
 pub use walk::{Notice, Special, WalkConfig};

@@ -1,4 +1,5 @@
-//! The open signatures, where they lie beside the repository.
+//! Labelled windows that `lab signatures` wrote: the open signatures, where they lie beside the repository, and
+//! the smaller set in `tests/recorded`.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -73,14 +74,18 @@ pub(crate) fn windows() -> Option<Vec<Window>> {
         say_skipped(&format!("the open signatures are not at {}", folder.display()));
         return None;
     }
-    let lengths = [10_000, 20_000, 100_000];
-    let of_length = |length: u32| {
-        let folder = folder.clone();
+    Some(windows_in(&folder, &[10_000, 20_000, 100_000]))
+}
+
+/// The windows of these lengths (packets) in a folder that `lab signatures` wrote.
+pub(crate) fn windows_in(folder: &Path, lengths: &[u32]) -> Vec<Window> {
+    let of_length = |length: &u32| {
+        let length = *length;
         ["net", "cpu", "hyb"]
             .into_iter()
             .flat_map(move |label| read(folder.join(format!("w{length}_{label}.txt.gz")), length))
     };
-    Some(lengths.into_iter().flat_map(of_length).collect())
+    lengths.iter().flat_map(of_length).collect()
 }
 
 /// The gaps of a run: the packet that each begins with, how many were lost, and by how much the socket's count of drops rose.

@@ -59,7 +59,7 @@ fn an_object_arrives_by_ipv6() {
     let sink = Checked::default();
     let world = World { address: IpAddr::V6(Ipv6Addr::LOCALHOST), ..World::new(1_000_000, &sink) };
     if std::net::UdpSocket::bind((world.address, 0)).is_err() {
-        println!("SKIPPED: this host has no IPv6");
+        barograph_sim::say_skipped("this host has no IPv6");
         return;
     }
     arrives(world, &sink, None);

@@ -21,7 +21,7 @@ fn loopbacks() -> Vec<IpAddr> {
     let mut all = vec![Ipv4Addr::LOCALHOST.into()];
     match UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
         Ok(_) => all.push(Ipv6Addr::LOCALHOST.into()),
-        Err(error) => println!("SKIPPED: IPv6, for there is no ::1 ({error})"),
+        Err(error) => barograph_sim::say_skipped(&format!("IPv6, for there is no ::1 ({error})")),
     }
     all
 }

@@ -26,7 +26,7 @@ fn a_full_disk_is_told_at_both_ends_and_the_transfer_goes_on() {
         run.output()
     };
     if !within(&["true".as_ref()]).is_ok_and(|output| output.status.success()) {
-        println!("SKIPPED: a disk that fills: no namespace with a file system of its own");
+        barograph_sim::say_skipped("a disk that fills: no namespace with a file system of its own");
         return;
     }
     let (_, here) = module_path!().split_once("::").unwrap();

@@ -5,7 +5,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::MetadataExt;
 
 use barograph_transfer::files::{DestinationConfig, WalkConfig};
-use barograph_transfer::io::{HostConfig, SendConfig, To};
+use barograph_transfer::io::control::Reason;
+use barograph_transfer::io::{HostConfig, SendConfig, SessionError, To};
 use tempfile::tempdir;
 
 use super::common::*;
@@ -31,9 +32,43 @@ fn a_tree_arrives_as_it_was() {
 }
 
 #[test]
+fn what_is_there_already_is_compared_and_not_sent_again() {
+    let (from, into) = (tempdir().unwrap(), tempdir().unwrap());
+    let root = from.path().join("tree");
+    tree(&root);
+    let again = || {
+        let destination = DestinationConfig { links: true, ..DestinationConfig::default() };
+        let served = Served::new(HostConfig { destination, ..config(into.path()) }, false);
+        let walk = WalkConfig { links: true, ..WalkConfig::default() };
+        sent(SendConfig { walk, ..to_send(&root, served.to()) })
+    };
+    assert_eq!(again().unwrap().held_bytes, 0);
+    let summary = again().unwrap();
+    assert_eq!((summary.held_bytes, summary.seen.stats.acked_bytes), (summary.bytes, 0));
+    assert_eq!(listing(into.path()).len(), listing(from.path()).len(), "and nothing else is left");
+    // As long as before; a hole that is none any more; one file less.
+    let changed = [("deep/er/large", Some(100)), ("sparse", Some(1 << 20)), ("deep/9", None)];
+    for (name, at) in changed {
+        let path = into.path().join("tree").join(name);
+        let before = fs::read(&path).unwrap();
+        let mut after = before.clone();
+        match at {
+            Some(at) => after[at] ^= 1,
+            None => drop(after.pop()),
+        }
+        fs::write(&path, &after).unwrap();
+        let refused = again().unwrap_err();
+        assert!(matches!(&refused, SessionError::Refused { reason: Reason::Exists, .. }), "{refused:?}");
+        assert!(fs::read(&path).unwrap() == after, "it stays as it is");
+        fs::write(&path, &before).unwrap();
+    }
+    assert_eq!(again().unwrap().seen.stats.acked_bytes, 0);
+}
+
+#[test]
 fn one_receiver_is_reached_by_both_families() {
     let Ok(_) = TcpListener::bind("[::1]:0") else {
-        println!("SKIPPED: both families: this host has no IPv6");
+        barograph_sim::say_skipped("both families: this host has no IPv6");
         return;
     };
     let (from, into) = (tempdir().unwrap(), tempdir().unwrap());

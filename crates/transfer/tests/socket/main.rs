@@ -19,7 +19,7 @@ fn loopbacks() -> Vec<SocketAddr> {
     let mut all = vec![(Ipv4Addr::LOCALHOST, 0).into()];
     match UdpSocket::bind((Ipv6Addr::LOCALHOST, 0)) {
         Ok(_) => all.push((Ipv6Addr::LOCALHOST, 0).into()),
-        Err(error) => println!("SKIPPED: IPv6, for there is no ::1 ({error})"),
+        Err(error) => barograph_sim::say_skipped(&format!("IPv6, for there is no ::1 ({error})")),
     }
     all
 }
@@ -115,7 +115,7 @@ fn trains_arrive_whole_and_in_order() {
         if to.abilities().receives_trains && from.abilities().train_max > 1 {
             assert!(came.len() < expected.len(), "{at}: they come as trains");
         } else {
-            println!("SKIPPED: trains, for the kernel has none");
+            barograph_sim::say_skipped("trains, for the kernel has none");
         }
     }
 }

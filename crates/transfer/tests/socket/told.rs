@@ -13,7 +13,7 @@ fn drops_are_counted() {
         let small = SocketConfig { buffer_bytes: 16_384, ..PLAIN };
         let (mut from, mut to) = pair(at, small);
         if !to.abilities().has_drops {
-            println!("SKIPPED: drops, for the kernel does not count them");
+            barograph_sim::say_skipped("drops, for the kernel does not count them");
             return;
         }
         let sent = bytes(300 * 1000);
@@ -32,7 +32,7 @@ fn a_dropped_train_counts_once() {
     let small = SocketConfig { buffer_bytes: 200_000, ..CONFIG };
     let (mut from, mut to) = pair(loopbacks()[0], small);
     if !to.abilities().has_drops || !to.abilities().receives_trains || from.abilities().train_max == 1 {
-        println!("SKIPPED: trains that are dropped, for the kernel has none");
+        barograph_sim::say_skipped("trains that are dropped, for the kernel has none");
         return;
     }
     let sent = bytes(40 * 1200);

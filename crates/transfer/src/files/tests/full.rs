@@ -25,7 +25,7 @@ fn a_full_disk_is_told_and_the_transfer_goes_on_where_it_was() {
         run.output()
     };
     if !within(&["true".as_ref()]).is_ok_and(|output| output.status.success()) {
-        println!("SKIPPED: a disk that fills: no namespace with a file system of its own");
+        barograph_sim::say_skipped("a disk that fills: no namespace with a file system of its own");
         return;
     }
     let name = "files::tests::full::a_full_disk_is_told_and_the_transfer_goes_on_where_it_was";

@@ -34,7 +34,9 @@ fn is_ordinary(name: &str) -> bool {
             let text = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success() && text.contains("1 passed"), "{text}");
         }
-        _ => println!("SKIPPED: {name}: no setpriv, or the tests are not an ordinary user's to run"),
+        _ => barograph_sim::say_skipped(&format!(
+            "{name}: no setpriv, or the tests are not an ordinary user's to run"
+        )),
     }
     false
 }

@@ -42,8 +42,8 @@ mod tests {
     fn this_thread_is_busy_while_it_computes() {
         let thread = this_thread();
         let Some(before) = busy(thread) else {
-            eprintln!(
-                "SKIPPED: this kernel does not count what threads wait for processors (CONFIG_SCHEDSTATS)"
+            barograph_sim::say_skipped(
+                "this kernel does not count what threads wait for processors (CONFIG_SCHEDSTATS)",
             );
             return;
         };

@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::files::{Destination, FileError, Source};
+use crate::files::{Destination, FileError, Manifest, Placed, Present, Source};
 use crate::io::flow::{FlowError, Origin, Sink};
+use rangemap::RangeSet;
 
 /// The sender's files; the flow reads them, and who computes digests.
 #[derive(Clone, Debug)]
@@ -53,31 +54,75 @@ impl Origin for Reading {
     }
 }
 
-/// The receiver's files, until they are finished.
-#[derive(Clone, Debug)]
-pub(super) struct Writing(Arc<Mutex<Option<Destination>>>);
+/// The receiver's files.
+#[derive(Debug)]
+pub(super) enum Received {
+    /// To be written, and then given their names.
+    Written(Box<Destination>),
+    /// All there before, to be compared.
+    Present(Box<Present>),
+}
 
-impl Writing {
-    pub(super) fn new(destination: Destination) -> Self {
-        Self(Arc::new(Mutex::new(Some(destination))))
+impl Received {
+    pub(super) fn manifest(&self) -> &Manifest {
+        match self {
+            Self::Written(destination) => destination.manifest(),
+            Self::Present(present) => present.manifest(),
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Option<Destination>> {
+    /// What of the object is there.
+    pub(super) fn held(&self) -> RangeSet<u64> {
+        match self {
+            Self::Written(destination) => destination.held().clone(),
+            Self::Present(present) => {
+                let all = 0..present.manifest().bytes();
+                Some(all).filter(|all| !all.is_empty()).into_iter().collect()
+            }
+        }
+    }
+
+    /// Verifies all files, and gives those their names that have none; `None` if all had.
+    pub(super) fn finish(self, digests: &[[u8; 32]]) -> Result<Option<Placed>, FileError> {
+        match self {
+            Self::Written(destination) => destination.give_names(digests).map(Some),
+            Self::Present(present) => present.verify(digests).map(|()| None),
+        }
+    }
+}
+
+/// The receiver's files, until they are finished.
+#[derive(Clone, Debug)]
+pub(super) struct Writing(Arc<Mutex<Option<Received>>>);
+
+impl Writing {
+    pub(super) fn new(received: Received) -> Self {
+        Self(Arc::new(Mutex::new(Some(received))))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Received>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The files again, for none but the caller; whoever still writes is told to stop.
-    pub(super) fn close(&self) -> Option<Destination> {
+    pub(super) fn close(&self) -> Option<Received> {
         self.lock().take()
     }
 }
 
 impl Sink for Writing {
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<(), FlowError> {
-        Ok(self.lock().as_mut().ok_or(FlowError::Stopped)?.write(offset, bytes)?)
+        match self.lock().as_mut().ok_or(FlowError::Stopped)? {
+            Received::Written(destination) => Ok(destination.write(offset, bytes)?),
+            // All is there: what comes all the same is not wanted.
+            Received::Present(_) => Ok(()),
+        }
     }
 
     fn sync(&mut self) -> Result<(), FlowError> {
-        Ok(self.lock().as_mut().ok_or(FlowError::Stopped)?.sync()?)
+        match self.lock().as_mut().ok_or(FlowError::Stopped)? {
+            Received::Written(destination) => Ok(destination.sync()?),
+            Received::Present(_) => Ok(()),
+        }
     }
 }

@@ -11,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use ring::rand::{SecureRandom, SystemRandom};
 
-use super::disk::Writing;
+use super::disk::{Received, Writing};
 use super::talk::{LOOK_EVERY, Looks, check_stop, meanwhile, name, result, say, spawn};
 use super::{
     Event, FEEDBACK_DATAGRAM_BYTES, HostConfig, HostEvent, PROGRESS_EVERY, SOCKET, SessionError, Summary,
     ranges_bytes,
 };
-use crate::files::{Destination, DestinationConfig, FileError, Manifest, TransferId};
+use crate::files::{Destination, DestinationConfig, FileError, Manifest, Present, TransferId};
 use crate::io::control::{Channel, ControlError, Guest, Message, Reason};
 use crate::io::flow::{FlowError, Inflow, Seen, Watch};
 use crate::io::identity::Fingerprint;
@@ -85,32 +85,34 @@ impl<'a> Visit<'a> {
         self.tell(Event::Begun { files, bytes, held_bytes });
         let begun = Instant::now();
         let received = self.receive(channel, inflow, bytes);
-        let destination = writing.close();
-        let (digests, destination) = match (received, destination) {
-            (Ok(digests), Some(destination)) => (digests, destination),
-            (received, destination) => {
+        let files_here = writing.close();
+        let (digests, files_here) = match (received, files_here) {
+            (Ok(digests), Some(files_here)) => (digests, files_here),
+            (received, files_here) => {
                 let error = received.err().unwrap_or_else(SessionError::broken);
                 let is_changed = matches!(error, SessionError::Refused { reason: Reason::Changed, .. });
                 // Who only knows what another sends could else remove what that sent.
                 let is_own = channel.peer_fingerprint().is_some() || held_bytes < self.seen().held_bytes;
                 // The flow made durable what came, unless it was a file that failed: what can be kept then is kept all the same. But
                 // files that changed are others when they are sent again: what came of these would stay for ever.
-                let _ = destination.map(|mut destination| {
-                    if is_changed && (is_own || held_bytes == 0) {
+                if let Some(Received::Written(mut destination)) = files_here {
+                    let _ = if is_changed && (is_own || held_bytes == 0) {
                         destination.discard()
                     } else {
                         destination.sync()
-                    }
-                });
+                    };
+                }
                 return Err(error);
             }
         };
         let lasted = begun.elapsed();
         self.tell(Event::Verifying);
-        let finishing = spawn("files", move || Ok(destination.give_names(&digests)?))?;
+        let finishing = spawn("files", move || Ok(files_here.finish(&digests)?))?;
         // Where the sender went meanwhile, it comes again, and the journal knows that all is there.
         let placed = meanwhile(channel, finishing)?;
-        if self.is_heard(channel) {
+        if self.is_heard(channel)
+            && let Some(placed) = placed
+        {
             // A journal that stays is of no harm: what it says is compared with the files before it is believed.
             let _ = placed.forget();
         }
@@ -158,10 +160,11 @@ impl<'a> Visit<'a> {
         })?;
         let opened = meanwhile(channel, opening);
         is_gone.store(true, Ordering::Relaxed);
-        let destination = opened?;
+        let received = opened?;
 
-        let (files, bytes) = (destination.manifest().files().count() as u64, destination.manifest().bytes());
-        let held: Vec<Range<u64>> = destination.held().iter().cloned().collect();
+        let (files, bytes) = (received.manifest().files().count() as u64, received.manifest().bytes());
+        let all_held = received.held();
+        let held: Vec<Range<u64>> = all_held.iter().cloned().collect();
         let held_bytes = ranges_bytes(&held);
         let socket = self.socket(channel.local())?;
         let port = socket.local_addr().map_err(SessionError::system("a UDP port"))?.port();
@@ -176,10 +179,9 @@ impl<'a> Visit<'a> {
             .checked_sub(HEADER_BYTES + sealer.seal_bytes())
             .filter(|bytes| Feedback::BYTES_MIN <= *bytes)
             .ok_or(SessionError::Unsuited("the sender does not read datagrams as long as feedback may be"))?;
-        let receiver =
-            Receiver::new(ReceiverConfig { feedback_bytes_max }, bytes, destination.held().clone())
-                .map_err(|error| SessionError::Protocol(error.to_string()))?;
-        let writing = Writing::new(destination);
+        let receiver = Receiver::new(ReceiverConfig { feedback_bytes_max }, bytes, all_held)
+            .map_err(|error| SessionError::Protocol(error.to_string()))?;
+        let writing = Writing::new(received);
         let inflow = Inflow {
             socket,
             opener: Opener::new(suite, &secrets.data),
@@ -308,16 +310,21 @@ fn open(
     manifest: &[u8],
     config: DestinationConfig,
     is_gone: &AtomicBool,
-) -> Result<Destination, SessionError> {
+) -> Result<Received, SessionError> {
     let until = Instant::now() + BUSY_FOR;
+    let decoded = || Manifest::decode(manifest).map_err(FileError::from);
     loop {
-        let manifest = Manifest::decode(manifest).map_err(FileError::from)?;
-        match Destination::open(root, id, manifest, config) {
+        match Destination::open(root, id, decoded()?, config) {
             // The session before this one may be at its end.
             Err(FileError::Busy(_)) if Instant::now() < until && !is_gone.load(Ordering::Relaxed) => {
                 std::thread::sleep(BUSY_EVERY);
             }
-            opened => return Ok(opened?),
+            // The same may have been sent before: its contents tell, when the sender says what they are to be.
+            Err(error @ FileError::Exists(_)) => {
+                let present = Present::find(root, decoded()?, &config)?;
+                return present.map(|present| Received::Present(Box::new(present))).ok_or(error.into());
+            }
+            opened => return Ok(Received::Written(Box::new(opened?))),
         }
     }
 }

@@ -1,0 +1,107 @@
+//! The shipped classifiers on runs that neither they nor their thresholds ever saw, recorded in `tests/recorded`.
+#![allow(clippy::unwrap_used)]
+
+#[allow(dead_code, reason = "what the tests of the open signatures need")]
+mod open;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use barograph_loss::{Cause, Classifier, Diagnosis, Evidence, PaperClassifier, Verdict};
+use open::{Score, Told, Window, windows_in};
+
+/// Windows of 10,000 and 20,000 packets.
+fn windows() -> Vec<Window> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded");
+    windows_in(&folder, &[10_000, 20_000])
+}
+
+/// The windows that classifiers are scored on, as on the open signatures: lost by one cause, at a loss rate in range.
+fn scored(windows: &[Window]) -> impl Iterator<Item = &Window> + Clone {
+    let has_one_cause = |window: &&Window| window.labelled.cause != Cause::Unknown;
+    windows.iter().filter(has_one_cause).filter(|window| window.is_in_range() && !window.is_outage())
+}
+
+/// The scores of the host's and of the network's windows.
+fn scores<'a>(
+    windows: impl Iterator<Item = &'a Window> + Clone,
+    verdict: impl Fn(&Window) -> Verdict,
+) -> [Score; 2] {
+    [Cause::Host, Cause::Network].map(|cause| {
+        let of_cause = windows.clone().filter(|window| window.labelled.cause == cause);
+        of_cause.fold(Score::default(), |score, window| score.with(cause, verdict(window)))
+    })
+}
+
+#[test]
+fn the_set_has_enough_windows_of_each_cause_and_kind() {
+    let windows = windows();
+    for (cause, kinds_min) in [(Cause::Host, 4), (Cause::Network, 6)] {
+        let of_cause: Vec<_> = scored(&windows).filter(|window| window.labelled.cause == cause).collect();
+        let kinds: BTreeSet<_> = of_cause.iter().map(|window| window.labelled.kind.as_str()).collect();
+        assert!(
+            50 <= of_cause.len() && kinds_min <= kinds.len(),
+            "{cause:?}: {} of {kinds:?}",
+            of_cause.len()
+        );
+    }
+}
+
+#[test]
+fn the_default_classifier_is_right_on_recorded_windows() {
+    let windows = windows();
+    let classifier = Classifier::shipped();
+    for (told, floors) in Told::ALL.into_iter().zip(FLOORS) {
+        let scores =
+            scores(scored(&windows), |window| window.diagnose(&classifier, &window.evidence(told)).verdict);
+        let [host, network] = scores;
+        println!(
+            "{told:?}: right/wrong % of the host's {:.1}/{:.1} of {}, of the network's {:.1}/{:.1} of {}",
+            host.right(),
+            host.wrong(),
+            host.all,
+            network.right(),
+            network.wrong(),
+            network.all
+        );
+        for (score, floor) in scores.into_iter().zip(floors) {
+            assert!(floor <= score.right() && score.wrong() <= WRONG_MAX, "{told:?}: {score:?}");
+        }
+    }
+}
+
+#[test]
+fn the_kernels_count_settles_every_recorded_window() {
+    for window in windows() {
+        let evidence = Evidence { host_drops: Some(window.host), ..Evidence::default() };
+        let Diagnosis { verdict, lost_host, found, .. } = window.diagnose(&Classifier::shipped(), &evidence);
+        assert!(!found.disbelieved && lost_host == window.host, "{}", window.labelled.run);
+        match window.labelled.cause {
+            Cause::Host => assert_eq!(verdict, Verdict::Cpu, "{}", window.labelled.run),
+            Cause::Network => assert_eq!(verdict, Verdict::Network, "{}", window.labelled.run),
+            Cause::Unknown => {}
+        }
+    }
+}
+
+#[test]
+fn the_papers_classifier_is_seldom_wrong_on_recorded_windows() {
+    let windows = windows();
+    let classifier = PaperClassifier::shipped();
+    let papers = scored(&windows).filter(|window| window.is_papers()).collect::<Vec<_>>();
+    let scores = scores(papers.into_iter(), |window| classifier.diagnose(&window.labelled.metrics).verdict);
+    for score in scores {
+        println!("right/wrong %: {:.1}/{:.1} of {}", score.right(), score.wrong(), score.all);
+        assert!(PAPER_RIGHT_MIN <= score.right() && score.wrong() <= PAPER_WRONG_MAX, "{score:?}");
+    }
+}
+
+/// Least share of right verdicts on the host's and on the network's windows (%), for each of [`Told::ALL`]: 3 points below
+/// what the shipped classifier had on this set when it was recorded (93.0 and 97.4; 88.0 and 97.6; 93.0 and 95.8; 91.0 and 95.8). These
+/// bounds notice a change that costs accuracy; they claim nothing about other hosts.
+const FLOORS: [[f64; 2]; 4] = [[90.0, 94.0], [85.0, 94.0], [90.0, 92.0], [88.0, 92.0]];
+/// Two of the 100 windows of the host. The 0.8 % of the open signatures cannot be told from chance on so few.
+const WRONG_MAX: f64 = 2.0;
+/// As above, for the paper's classifier (79.4 and 53.9 right, none wrong).
+const PAPER_RIGHT_MIN: f64 = 50.0;
+const PAPER_WRONG_MAX: f64 = 10.0;

@@ -1,0 +1,143 @@
+//! Files that are there already under their names, to be compared with what a sender has.
+
+use std::fs::File;
+use std::io::ErrorKind;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat, statat};
+use rustix::io::Errno;
+
+use super::jail::Jail;
+use super::{DestinationConfig, Entry, FileError, Kind, Manifest};
+
+/// All entries of a manifest, which were found under their names with the sizes that it says. Nothing is ever written.
+#[derive(Debug)]
+pub struct Present {
+    jail: Jail,
+    manifest: Manifest,
+}
+
+impl Present {
+    /// Looks for all entries below the directory `root`: files by their size, links by their target; permissions and times may be others.
+    /// `None` if one is not there so.
+    ///
+    /// # Errors
+    /// A path that leads through a link or another file system; what the system refuses.
+    pub fn find(
+        root: &Path,
+        manifest: Manifest,
+        config: &DestinationConfig,
+    ) -> Result<Option<Self>, FileError> {
+        let mut jail = Jail::open(root, config.is_resolved)?;
+        for entry in manifest.entries() {
+            if !is_there(&mut jail, entry)? {
+                return Ok(None);
+            }
+        }
+        Ok(Some(Self { jail, manifest }))
+    }
+
+    /// What was found.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// Reads all files and compares them with the sender's `digests`, in the order of [`Manifest::files`].
+    ///
+    /// # Errors
+    /// [`FileError::Exists`] with the first that differs, or may not be read; what the system refuses.
+    pub fn verify(mut self, digests: &[[u8; 32]]) -> Result<(), FileError> {
+        let files = self.manifest.files().count();
+        if files != digests.len() {
+            return Err(FileError::Digests(digests.len(), files));
+        }
+        let mut buffer = vec![0; BUFFER_BYTES];
+        for ((_, entry), digest) in self.manifest.files().zip(digests) {
+            let path = self.jail.shown(&entry.path);
+            let Some(file) = open(&mut self.jail, entry)? else { return Err(FileError::Exists(path)) };
+            match holds(&file, entry, digest, &mut buffer) {
+                Ok(true) => {}
+                Ok(false) => return Err(FileError::Exists(path)),
+                Err(error) => return Err(FileError::io(path, "read", error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn is_there(jail: &mut Jail, entry: &Entry) -> Result<bool, FileError> {
+    let path = jail.shown(&entry.path);
+    let Some((parent, name)) = jail.parent(&entry.path, false)? else { return Ok(false) };
+    let stat = match statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
+        Ok(stat) => stat,
+        Err(Errno::NOENT | Errno::NOTDIR) => return Ok(false),
+        Err(error) => return Err(FileError::io(path, "found", error)),
+    };
+    let found = FileType::from_raw_mode(stat.st_mode);
+    Ok(match &entry.kind {
+        Kind::File { size, .. } => found == FileType::RegularFile && stat.st_size as u64 == *size,
+        Kind::Directory => found == FileType::Directory,
+        Kind::Link { target } => {
+            readlinkat(parent, name, Vec::new()).is_ok_and(|there| there.as_bytes() == &target[..])
+        }
+    })
+}
+
+/// The file of an entry; `None` if it is gone or may not be read, so that nothing can be said of its contents.
+fn open(jail: &mut Jail, entry: &Entry) -> Result<Option<File>, FileError> {
+    let path = jail.shown(&entry.path);
+    let Some((parent, name)) = jail.parent(&entry.path, false)? else { return Ok(None) };
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    match openat(parent, name, flags, Mode::empty()) {
+        Ok(file) => Ok(Some(File::from(file))),
+        Err(Errno::NOENT | Errno::LOOP | Errno::ACCESS | Errno::PERM) => Ok(None),
+        Err(error) => Err(FileError::io(path, "opened", error)),
+    }
+}
+
+/// Whether a file is what an entry and the BLAKE3 of its data say: of its size, with zeros where the entry has holes.
+fn holds(file: &File, entry: &Entry, digest: &[u8; 32], buffer: &mut [u8]) -> std::io::Result<bool> {
+    let Kind::File { size, extents } = &entry.kind else { return Ok(false) };
+    let metadata = file.metadata()?;
+    if !metadata.is_file() || metadata.len() != *size {
+        return Ok(false);
+    }
+    let whole = 0..*size;
+    let (mut hasher, mut end, mut is_same) = (blake3::Hasher::new(), 0, true);
+    for data in extents.as_deref().unwrap_or(std::slice::from_ref(&whole)) {
+        is_same &= read(file, end..data.start, buffer, |hole| hole.iter().all(|byte| *byte == 0))?;
+        is_same &= read(file, data.clone(), buffer, |data| {
+            hasher.update(data);
+            true
+        })?;
+        end = data.end;
+    }
+    is_same &= read(file, end..*size, buffer, |hole| hole.iter().all(|byte| *byte == 0))?;
+    Ok(is_same && hasher.finalize().as_bytes() == digest)
+}
+
+/// Whether `fits` every piece of a range, up to the first that does not; a file that has become shorter does not.
+fn read(
+    file: &File,
+    range: Range<u64>,
+    buffer: &mut [u8],
+    mut fits: impl FnMut(&[u8]) -> bool,
+) -> std::io::Result<bool> {
+    let mut at = range.start;
+    while at < range.end {
+        let length = buffer.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
+        let Some(piece) = buffer.get_mut(..length) else { return Ok(false) };
+        match file.read_exact_at(piece, at) {
+            Ok(()) if fits(piece) => at += length as u64,
+            Ok(()) => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(false),
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
+}
+
+/// Few system calls for large files, and no burden for a host that takes several transfers.
+const BUFFER_BYTES: usize = 1 << 20;
