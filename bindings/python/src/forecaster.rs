@@ -39,52 +39,62 @@ impl Forecaster {
     }
 
     /// Learns a value, or all of a sequence, an array or an iterator, in order. If one of them is not
-    /// finite, ValueError names it and nothing is learnt.
-    fn update(&self, py: Python<'_>, series: &Bound<'_, PyAny>) -> PyResult<()> {
+    /// finite, ValueError names it and nothing is learnt. `times` is when each was measured (s). Values
+    /// after gaps in time have their own forecasts and intervals.
+    #[pyo3(signature = (series, times=None))]
+    fn update(
+        &self,
+        py: Python<'_>,
+        series: &Bound<'_, PyAny>,
+        times: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
         let values = values(series)?;
+        let times = times_of(times, values.len())?;
         py.detach(|| {
             let mut battery = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            values.into_iter().for_each(|value| learn(&mut battery, value));
+            values.into_iter().zip(times).for_each(|(value, time_s)| learn(&mut battery, value, time_s));
         });
         Ok(())
     }
 
     /// Learns a series, and gives for each of its values the forecast that was issued before it was seen
     /// (NaN where there was none).
-    #[pyo3(signature = (series, loss="squared"))]
+    #[pyo3(signature = (series, loss="squared", times=None))]
     fn predict<'py>(
         &self,
         py: Python<'py>,
         series: &Bound<'py, PyAny>,
         loss: &str,
+        times: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let loss = loss_named(loss)?;
         let values = values(series)?;
+        let times = times_of(times, values.len())?;
         let issued: Vec<f64> = py.detach(|| {
             let mut battery = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-            let step = |value| {
-                let issued = battery.forecast(loss).map_or(f64::NAN, |forecast| forecast.value);
-                learn(&mut battery, value);
+            let step = |(value, time_s)| {
+                let issued = battery.forecast_at(loss, time_s).map_or(f64::NAN, |forecast| forecast.value);
+                learn(&mut battery, value, time_s);
                 issued
             };
-            values.into_iter().map(step).collect()
+            values.into_iter().zip(times).map(step).collect()
         });
         like(series, issued)
     }
 
-    /// The forecast of the next value, or None before the first.
-    #[pyo3(signature = (loss="squared"))]
-    fn forecast(&self, py: Python<'_>, loss: &str) -> PyResult<Option<Forecast>> {
+    /// The forecast of the next value, or of one at the time `at` (s); None before the first.
+    #[pyo3(signature = (loss="squared", at=None))]
+    fn forecast(&self, py: Python<'_>, loss: &str, at: Option<f64>) -> PyResult<Option<Forecast>> {
         let loss = loss_named(loss)?;
-        Ok(self.battery(py).forecast(loss).map(|inner| Forecast { inner }))
+        Ok(self.battery(py).forecast_at(loss, at.unwrap_or(f64::NAN)).map(|inner| Forecast { inner }))
     }
 
     /// The interval that the next value should fall into with probability `level` (0.01 to 0.999), or None
-    /// before the first scored forecast.
-    #[pyo3(signature = (level=0.9))]
-    fn interval(&self, py: Python<'_>, level: f64) -> PyResult<Option<Interval>> {
+    /// until ten forecasts were scored.
+    #[pyo3(signature = (level=0.9, at=None))]
+    fn interval(&self, py: Python<'_>, level: f64, at: Option<f64>) -> PyResult<Option<Interval>> {
         in_range(level)?;
-        Ok(self.battery(py).interval(level).map(|inner| Interval { inner }))
+        Ok(self.battery(py).interval_at(level, at.unwrap_or(f64::NAN)).map(|inner| Interval { inner }))
     }
 
     /// Every method with its own forecast of the next value; empty before the first value.
@@ -156,6 +166,18 @@ impl Forecast {
         self.inner.method.0
     }
 
+    /// The method's weight in a blend, 0 to 1; None where the rule picks one method.
+    #[getter]
+    fn weight(&self) -> Option<f64> {
+        self.inner.weight
+    }
+
+    /// What made it, for people: a method, or a blend and its largest member.
+    #[getter]
+    fn made_by(&self) -> String {
+        self.inner.made_by().to_string()
+    }
+
     /// How many values have been learnt.
     #[getter]
     fn count(&self) -> u64 {
@@ -166,8 +188,10 @@ impl Forecast {
         let rmse = self.rmse().map_or_else(|| "None".to_owned(), |rmse| rmse.to_string());
         let inner = &self.inner;
         format!(
-            "Forecast(value={}, rmse={rmse}, method='{}', count={})",
-            inner.value, inner.method, inner.count
+            "Forecast(value={}, rmse={rmse}, made_by='{}', count={})",
+            inner.value,
+            inner.made_by(),
+            inner.count
         )
     }
 }
@@ -210,8 +234,18 @@ impl Interval {
     }
 }
 
-fn learn(battery: &mut Battery, value: f64) {
-    battery.update(value).expect("values() lets only values through that a battery takes");
+/// A time for each of `count` values, NaN where none is given: that says nothing to a battery.
+fn times_of(given: Option<&Bound<'_, PyAny>>, count: usize) -> PyResult<Vec<f64>> {
+    let Some(given) = given else { return Ok(vec![f64::NAN; count]) };
+    let times = values(given)?;
+    if times.len() == count {
+        return Ok(times);
+    }
+    Err(PyValueError::new_err(format!("{} times for {count} values", times.len())))
+}
+
+fn learn(battery: &mut Battery, value: f64, time_s: f64) {
+    battery.update_at(value, time_s).expect("values() lets only values through that a battery takes");
 }
 
 /// `values` as what `given` is: a NumPy array if that was one, else a list.

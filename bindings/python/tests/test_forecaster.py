@@ -63,8 +63,26 @@ def test_a_forecast_carries_its_errors_once_one_was_scored():
     assert second.method in forecaster.weights() and "rmse=4" in repr(second)
     assert math.isclose(sum(forecaster.weights("absolute").values()), 1.0)
     assert forecaster.method_forecasts().keys() == forecaster.weights().keys()
+    assert "made_by='blend, " in repr(second) and 0 < second.weight <= 1
+    assert forecaster.interval() is None, "calibrating"
+    forecaster.update([10.0, 14.0, 12.0] * 3)
     interval = forecaster.interval(0.8)
     assert interval.level == 0.8 and interval.lower < interval.upper
+
+
+def test_after_a_gap_forecast_and_interval_are_others():
+    values = [float(i * 7 % 13) for i in range(60)]
+    times = [i + 100.0 * (i // 20) for i in range(60)]
+    forecaster = Forecaster()
+    forecaster.update(values, times)
+    usual, late = forecaster.interval(at=260.0), forecaster.interval(at=900.0)
+    assert usual.upper - usual.lower != late.upper - late.lower
+    assert forecaster.interval().lower == usual.lower
+    # The first is NaN: nothing was issued before any value.
+    as_list, as_tuple = (Forecaster().predict(values, times=of(times)) for of in (list, tuple))
+    assert as_list[1:] == as_tuple[1:]
+    with pytest.raises(ValueError, match="1 times for 2 values"):
+        forecaster.update([1.0, 2.0], [3.0])
 
 
 def test_predict_gives_what_was_issued_before_each_value():
@@ -125,7 +143,8 @@ def test_the_error_of_an_iterator_is_passed_on():
 @pytest.mark.parametrize("rule", [None, "blend", "two-level", "flat"])
 def test_presets_and_rules(preset, rule):
     forecaster = Forecaster(preset, rule=rule, levels=[0.42])
-    forecaster.update(SERIES)
+    # An interval takes ten scored forecasts.
+    forecaster.update(SERIES * 3)
     assert 9.0 <= forecaster.forecast().value <= 13.0 and forecaster.interval(0.42).level == 0.42
 
 

@@ -1,4 +1,4 @@
-"""The programs in the README run as they stand there."""
+"""The programs in the READMEs run as they stand there."""
 
 import re
 import subprocess
@@ -7,6 +7,7 @@ from pathlib import Path
 
 README = (Path(__file__).parent.parent / "README.md").read_text(encoding="utf-8")
 PROGRAMS = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+OF_ALL = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
 
 
 def run(program, *arguments):
@@ -32,6 +33,22 @@ def test_the_forecasting_program_runs():
     done = run(program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("Forecast(value=")
+
+
+def test_the_program_of_the_whole_project_runs_and_its_extra_is_named(server):
+    (program,) = re.findall(r"```python\n(.*?)```", OF_ALL, re.DOTALL)
+    server.stalls = set()
+    done = run(program, server.url)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) == 20
+    assert "pip install './bindings/python[httpx]'" in OF_ALL
+
+
+def test_each_module_that_is_shown_is_imported():
+    assert set(re.findall(r"barograph\.(httpx|aiohttp|station)\.", README)) == {"httpx", "aiohttp", "station"}
+    for program in PROGRAMS:
+        for module in set(re.findall(r"barograph\.(httpx|aiohttp|station)\.", program)):
+            assert re.search(rf"^import .*barograph\.{module}\b", program, re.MULTILINE), module
 
 
 def timeout_in(line):

@@ -53,38 +53,40 @@ pub extern "C" fn battery_free(battery: u32) {
     });
 }
 
-/// Scores the issued forecasts on `value`, then learns it. 1 = done; 0 = no such battery, or a value that no
-/// battery takes, and nothing has changed.
+/// Scores the issued forecasts on `value`, measured at `time_s` (seconds; NaN = unknown), and learns it.
+/// Returns 1; or 0 and changes nothing if the battery does not exist or takes no such value.
 #[unsafe(no_mangle)]
-pub extern "C" fn battery_update(battery: u32, value: f64) -> u32 {
+pub extern "C" fn battery_update(battery: u32, value: f64, time_s: f64) -> u32 {
     STATE.with_borrow_mut(|state| {
         let battery = state.place(battery).and_then(Option::as_mut);
-        battery.is_some_and(|battery| battery.update(value).is_ok()).into()
+        battery.is_some_and(|battery| battery.update_at(value, time_s).is_ok()).into()
     })
 }
 
-/// Writes the forecast of the next value, with its interval at `level` (0.01 to 0.999), to [`numbers`] and
-/// [`method`]. 0 = there is none.
+/// Writes the forecast of the value at `time_s` (seconds; NaN = the next one in time) and its interval at `level`
+/// (0.01 to 0.999) to [`numbers`] and [`method`]. Returns 0 if there is no forecast.
 ///
-/// The numbers: `count`; of the forecast that aims at the mean `value, mse, mae, recent_mse, recent_mae`;
-/// the same five of the one that aims at the median; `lower, upper`. Errors before the first scored
-/// forecast and ends that are not known yet are NaN.
+/// The numbers: `count`; of the forecast of the mean `value, mse, mae, recent_mse, recent_mae`;
+/// the same five of the forecast of the median; `lower, upper`; the weights of their largest members,
+/// NaN where no blend made them. Errors before the first scored forecast and ends before ten are NaN.
 #[unsafe(no_mangle)]
-pub extern "C" fn battery_forecast(battery: u32, level: f64) -> u32 {
+pub extern "C" fn battery_forecast(battery: u32, level: f64, time_s: f64) -> u32 {
     STATE.with_borrow_mut(|state| {
         let Some(battery) = state.place(battery).and_then(|place| place.as_ref()) else { return 0 };
-        let (Some(mean), Some(median)) = (battery.forecast(Loss::Squared), battery.forecast(Loss::Absolute))
+        let (Some(mean), Some(median)) =
+            (battery.forecast_at(Loss::Squared, time_s), battery.forecast_at(Loss::Absolute, time_s))
         else {
             return 0;
         };
-        let interval = if LEVELS.contains(&level) { battery.interval(level) } else { None };
+        let interval = if LEVELS.contains(&level) { battery.interval_at(level, time_s) } else { None };
         let (lower, upper) = interval.map_or((f64::NAN, f64::NAN), |ends| (ends.lower, ends.upper));
         let mut numbers = [f64::NAN; NUMBERS];
         // Exact below 2^53.
         numbers[0] = median.count as f64;
         numbers[1..6].copy_from_slice(&five(&mean));
         numbers[6..11].copy_from_slice(&five(&median));
-        numbers[11..].copy_from_slice(&[lower, upper]);
+        numbers[11..13].copy_from_slice(&[lower, upper]);
+        numbers[13..].copy_from_slice(&[&mean, &median].map(|forecast| forecast.weight.unwrap_or(f64::NAN)));
         *state.numbers = numbers;
         state.methods = [mean.method.0, median.method.0];
         1
@@ -112,7 +114,7 @@ pub extern "C" fn method_length(which: u32) -> usize {
 /// More than a page has series; an endless loop in a script must not take all memory.
 pub const BATTERIES_MAX: usize = 1024;
 
-const NUMBERS: usize = 13;
+const NUMBERS: usize = 15;
 
 impl State {
     fn place(&mut self, battery: u32) -> Option<&mut Option<Battery>> {
@@ -145,37 +147,38 @@ mod tests {
     fn gives_what_the_battery_gives() {
         let number = battery_new(0);
         let mut battery = Battery::new(&Config::default());
-        assert_eq!(battery_forecast(number, 0.9), 0, "no value yet");
-        for value in [3.0, 4.0, 3.5, 9.0, 3.25] {
-            assert_eq!(battery_update(number, value), 1);
+        assert_eq!(battery_forecast(number, 0.9, f64::NAN), 0, "no value yet");
+        for value in [3.0, 4.0, 3.5, 9.0, 3.25, 4.5, 3.0, 3.5, 4.0, 5.0, 4.25] {
+            assert_eq!(battery_update(number, value, f64::NAN), 1);
             assert!(battery.update(value).is_ok());
         }
-        assert_eq!(battery_forecast(number, 0.9), 1);
+        assert_eq!(battery_forecast(number, 0.9, f64::NAN), 1);
         let mean = battery.forecast(Loss::Squared).expect("values were seen");
         let median = battery.forecast(Loss::Absolute).expect("values were seen");
         let interval = battery.interval(0.9).expect("forecasts were scored");
-        assert_eq!(read(0), 5.0);
+        assert_eq!(read(0), 11.0);
         assert_eq!((1..6).map(read).collect::<Vec<_>>(), five(&mean));
         assert_eq!((6..11).map(read).collect::<Vec<_>>(), five(&median));
         assert_eq!((read(11), read(12)), (interval.lower, interval.upper));
+        assert_eq!((Some(read(13)), Some(read(14))), (mean.weight, median.weight));
         assert_eq!(STATE.with_borrow(|state| state.name(1)), median.method.0);
         assert_eq!(method_length(2), 0);
         battery_free(number);
-        assert_eq!(battery_update(number, 1.0), 0, "it is gone");
+        assert_eq!(battery_update(number, 1.0, f64::NAN), 0, "it is gone");
     }
 
     #[test]
     fn what_is_not_there_or_cannot_be_learnt_is_refused() {
         let number = battery_new(0);
         for value in [f64::NAN, f64::INFINITY, 1e71] {
-            assert_eq!(battery_update(number, value), 0, "{value}");
+            assert_eq!(battery_update(number, value, f64::NAN), 0, "{value}");
         }
-        assert_eq!(battery_update(number, 1.0), 1);
-        assert_eq!(battery_forecast(number, 7.0), 1, "a forecast without an interval");
+        assert_eq!(battery_update(number, 1.0, f64::NAN), 1);
+        assert_eq!(battery_forecast(number, 7.0, f64::NAN), 1, "a forecast without an interval");
         assert!(read(11).is_nan() && read(2).is_nan());
         for stranger in [0, number + 1, u32::MAX] {
-            assert_eq!(battery_update(stranger, 1.0), 0);
-            assert_eq!(battery_forecast(stranger, 0.9), 0);
+            assert_eq!(battery_update(stranger, 1.0, f64::NAN), 0);
+            assert_eq!(battery_forecast(stranger, 0.9, f64::NAN), 0);
             battery_free(stranger);
         }
     }

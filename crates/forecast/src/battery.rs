@@ -4,9 +4,10 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::fmt;
 
+use crate::SCORED_MIN;
 use crate::banks::{Bank, CLASSIC, Classic, FULL, Full, NWS, Nws};
 use crate::pipeline::{Paired, Pipeline};
-use crate::rules::{Blend, Flat, TwoLevel};
+use crate::rules::{Blend, Choose, Flat, TwoLevel};
 
 /// Which methods a battery has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -94,6 +95,8 @@ pub struct Forecast {
     pub recent_mae: f64,
     /// The method that made it; of a blend, the one with the largest weight.
     pub method: Method,
+    /// That method's weight in the blend, 0 to 1; `None` where the rule picks one method.
+    pub weight: Option<f64>,
     /// How many values the battery has seen.
     pub count: u64,
 }
@@ -103,6 +106,37 @@ impl Forecast {
     #[must_use]
     pub fn is_scored(&self) -> bool {
         1 < self.count
+    }
+
+    /// How many forecasts were scored, while these are too few for an interval; `None` from
+    /// [`SCORED_MIN`](crate::SCORED_MIN) on.
+    #[must_use]
+    pub fn calibrating(&self) -> Option<u64> {
+        let scored = self.count.saturating_sub(1);
+        (scored < SCORED_MIN).then_some(scored)
+    }
+
+    /// What made the forecast, for people: a method, or `blend, mostly Running Mean 71 %`.
+    pub fn made_by(&self) -> impl fmt::Display {
+        MadeBy { method: self.method, weight: self.weight }
+    }
+}
+
+/// A method, or a blend and its largest member.
+struct MadeBy {
+    method: Method,
+    weight: Option<f64>,
+}
+
+impl fmt::Display for MadeBy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.weight {
+            None => self.method.fmt(f),
+            Some(weight) => {
+                let share = if weight < 0.5 { "led by" } else { "mostly" };
+                write!(f, "blend, {share} {} {:.0} %", self.method, 100.0 * weight)
+            }
+        }
     }
 }
 
@@ -163,15 +197,21 @@ impl Battery {
             B::History: Clone + fmt::Debug + Send + Sync,
         {
             match config.rule {
-                Rule::TwoLevel => Box::new(Paired::<B, TwoLevel<B, M>, M>::new(&config.levels)),
-                Rule::Flat => Box::new(Paired::<B, Flat<M>, M>::new(&config.levels)),
-                Rule::Blend => Box::new(Paired::<B, Blend<M>, M>::new(&config.levels)),
+                Rule::TwoLevel => {
+                    Box::new(Paired::<B, _, M>::new(TwoLevel::<B, M>::new(), &config.levels, false))
+                }
+                Rule::Flat => Box::new(Paired::<B, _, M>::new(Flat::<M>::new(), &config.levels, false)),
+                Rule::Blend => Box::new(Paired::<B, _, M>::new(Blend::<M>::new(), &config.levels, false)),
             }
         }
-        let inner = match config.preset {
-            Preset::Nws => of::<Nws, NWS>(config),
-            Preset::Classic => of::<Classic, CLASSIC>(config),
-            Preset::Full => of::<Full, FULL>(config),
+        let inner = match (config.preset, config.rule) {
+            (Preset::Full, Rule::Blend) => {
+                let rule = Blend::<FULL>::starting_at_first();
+                Box::new(Paired::<Full, _, FULL>::new(rule, &config.levels, true))
+            }
+            (Preset::Nws, _) => of::<Nws, NWS>(config),
+            (Preset::Classic, _) => of::<Classic, CLASSIC>(config),
+            (Preset::Full, _) => of::<Full, FULL>(config),
         };
         Self { inner }
     }
@@ -182,7 +222,20 @@ impl Battery {
     /// [`NotFinite`] for NaN, infinity and magnitudes above [`Self::VALUE_MAX`]; the battery is
     /// then unchanged.
     pub fn update(&mut self, value: f64) -> Result<(), NotFinite> {
-        self.inner.update(Self::accept(value)?);
+        self.inner.update(Self::accept(value)?, None);
+        Ok(())
+    }
+
+    /// As [`Self::update`], of a value measured at `time_s` (seconds from any origin).
+    ///
+    /// [`Preset::Full`] under [`Rule::Blend`] learns how regular the times are. A value after a gap, more than
+    /// 2.5 median periods, has a forecast and intervals of its own ([`Self::forecast_at`]). A time that is not
+    /// finite or goes back says nothing; every other preset and rule leaves times out.
+    ///
+    /// # Errors
+    /// As [`Self::update`].
+    pub fn update_at(&mut self, value: f64, time_s: f64) -> Result<(), NotFinite> {
+        self.inner.update(Self::accept(value)?, Some(time_s));
         Ok(())
     }
 
@@ -195,17 +248,35 @@ impl Battery {
     /// The forecast of the next value under `loss`, or `None` before the first value.
     #[must_use]
     pub fn forecast(&self, loss: Loss) -> Option<Forecast> {
-        self.inner.forecast(loss as usize)
+        self.inner.forecast(loss as usize, None)
+    }
+
+    /// As [`Self::forecast`], of a value at `time_s`: another if that is after a gap.
+    #[must_use]
+    pub fn forecast_at(&self, loss: Loss, time_s: f64) -> Option<Forecast> {
+        self.inner.forecast(loss as usize, Some(time_s))
     }
 
     /// The interval for the next value at `level`, around the forecast under absolute loss.
     ///
-    /// `None` before the first scored forecast, and for a level outside [`LEVELS`](crate::LEVELS). Levels
+    /// `None` until [`SCORED_MIN`](crate::SCORED_MIN) forecasts were scored, and for a level outside [`LEVELS`](crate::LEVELS). Levels
     /// that are not calibrated on their own are read between those that are. The lower end is not below 0
     /// while no value was.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<Interval> {
-        self.inner.interval(level)
+        self.inner.interval(level, None)
+    }
+
+    /// As [`Self::interval`], for a value at `time_s`: after a gap it is not symmetric, and wider as a rule.
+    #[must_use]
+    pub fn interval_at(&self, level: f64, time_s: f64) -> Option<Interval> {
+        self.inner.interval(level, Some(time_s))
+    }
+
+    /// Whether a value at `time_s` comes after a gap; never without [`Self::update_at`].
+    #[must_use]
+    pub fn is_after_gap(&self, time_s: f64) -> bool {
+        self.inner.is_after_gap(time_s)
     }
 
     /// Every method with its weight under `loss` (0 to 1, sum 1), empty before the first value.

@@ -6,12 +6,19 @@ use alloc::vec::Vec;
 use libm::{exp, log, sqrt};
 
 use crate::Interval;
+use crate::gap::{Clock, Gaps};
 
 /// Levels at which an interval can be asked for.
 ///
 /// Below 1 % an interval says nothing; above 99.9 % a track would need thousands of values to be
 /// touched at all.
 pub const LEVELS: core::ops::RangeInclusive<f64> = 0.01..=0.999;
+
+/// Forecasts that are scored before an interval is given.
+///
+/// Before, its level would be a guess: with nine errors or fewer not even one in ten can be told from none,
+/// and the scale is the mean of a handful.
+pub const SCORED_MIN: u64 = 10;
 
 /// Levels that are always tracked; what lies between is read between them.
 const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
@@ -21,44 +28,84 @@ const GRID: [f64; 7] = [0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999];
 /// An interval follows from the forecasts issued before it and what was then measured, from nothing
 /// else. Whoever keeps a series' values and forecasts so has every interval again, to the bit, from the
 /// calibration that stood before the first of them, and need not keep the intervals.
+///
+/// Of a series whose values have times it also says which come after a gap, and what to expect of these.
 #[derive(Clone, Debug)]
 pub struct Calibration {
     intervals: Intervals,
     least: f64,
+    clock: Clock,
+    gaps: Gaps,
 }
 
 impl Calibration {
     /// That of a battery which has seen nothing, with the [`Config::levels`](crate::Config::levels) of it.
     #[must_use]
     pub fn new(levels: &[f64]) -> Self {
-        Self { intervals: Intervals::new(levels), least: f64::INFINITY }
+        let intervals = Intervals::new(levels);
+        let gaps = Gaps::new(intervals.tracks.iter().map(|track| track.level));
+        Self { intervals, least: f64::INFINITY, clock: Clock::new(), gaps }
     }
 
     /// Learns a value that a battery took, and the forecast under absolute loss that the battery had issued
-    /// for it; `None` for a battery's first.
-    pub fn learn(&mut self, issued: Option<f64>, value: f64) {
-        if let Some(issued) = issued {
-            self.intervals.learn(issued - value);
+    /// for a value in time; `None` for a battery's first.
+    pub fn learn(&mut self, issued: Option<f64>, value: f64, time_s: Option<f64>) {
+        match issued {
+            Some(center) if self.is_gap(time_s) => {
+                self.gaps.learn(center, self.intervals.scale(), self.floor(), value);
+                // Each kind of interval is calibrated on its own; only the scale is common.
+                self.intervals.learn_scale((center - value).abs());
+            }
+            Some(issued) => self.intervals.learn(issued - value),
+            None => {}
         }
+        self.gaps.learn_spread(value);
+        self.clock.learn(finite(time_s));
         self.least = if value < self.least { value } else { self.least };
     }
 
-    /// The interval around the forecast `center` at `level`: that of
-    /// [`Battery::interval`](crate::Battery::interval) after the same values.
+    /// The forecast for `time_s`, given the one for a value in time: another after a gap.
     #[must_use]
-    pub fn interval(&self, center: f64, level: f64) -> Option<Interval> {
-        let interval = self.intervals.around(center, level)?;
-        // A series that was never below 0 – most quantities cannot be – is not expected there.
-        let floor = if 0.0 <= self.least { 0.0 } else { f64::NEG_INFINITY };
-        Some(Interval {
-            lower: if interval.lower < floor { floor.min(center) } else { interval.lower },
-            ..interval
-        })
+    pub fn forecast(&self, issued: f64, time_s: Option<f64>) -> f64 {
+        if self.is_gap(time_s) {
+            self.gaps.forecast(issued, self.intervals.scale(), self.floor())
+        } else {
+            issued
+        }
+    }
+
+    /// The interval for `time_s` around the forecast `center` for a value in time, at `level`: that of
+    /// [`Battery::interval_at`](crate::Battery::interval_at) after the same values.
+    #[must_use]
+    pub fn interval(&self, center: f64, level: f64, time_s: Option<f64>) -> Option<Interval> {
+        let usual = self.intervals.around(center, level)?;
+        if !self.is_gap(time_s) {
+            return Some(Interval { lower: self.above_floor(usual.lower, center), ..usual });
+        }
+        let forecast = self.forecast(center, time_s);
+        let (lower, upper) = self.gaps.ends(center, self.intervals.scale(), level);
+        let lower = self.above_floor(lower.min(forecast), forecast);
+        Some(Interval { level, lower, upper: upper.max(forecast) })
+    }
+
+    /// Whether a value at `time_s` comes after a gap, as far as the scale of errors is known.
+    pub(crate) fn is_gap(&self, time_s: Option<f64>) -> bool {
+        SCORED_MIN <= self.intervals.slow.count && self.clock.is_gap(finite(time_s))
+    }
+
+    /// A series that was never below 0 – most quantities cannot be – is not expected there.
+    pub(crate) fn floor(&self) -> f64 {
+        if 0.0 <= self.least { 0.0 } else { f64::NEG_INFINITY }
+    }
+
+    fn above_floor(&self, lower: f64, center: f64) -> f64 {
+        let floor = self.floor();
+        if lower < floor { floor.min(center) } else { lower }
     }
 
     /// Heap memory in bytes.
     pub(crate) fn heap_bytes(&self) -> usize {
-        self.intervals.heap_bytes()
+        self.intervals.heap_bytes() + self.gaps.heap_bytes()
     }
 }
 
@@ -111,12 +158,17 @@ impl Intervals {
     /// Scores the intervals that stood on the error of the issued forecast, then learns it.
     fn learn(&mut self, error: f64) {
         let size = error.abs();
-        if BURN_IN <= self.slow.count {
+        if SCORED_MIN <= self.slow.count {
             let scale = self.scale();
             for track in &mut self.tracks {
                 track.learn(track.factor * scale < size);
             }
         }
+        self.learn_scale(size);
+    }
+
+    /// Learns how large errors are.
+    fn learn_scale(&mut self, size: f64) {
         let known = CAP_FROM < self.slow.count;
         let remembered = REMEMBERED * self.memory.mean;
         for scale in [&mut self.quick, &mut self.slow, &mut self.memory] {
@@ -126,16 +178,12 @@ impl Intervals {
         }
     }
 
-    /// The interval around `center`; `None` before the first error and outside [`LEVELS`].
+    /// The interval around `center`; `None` before [`SCORED_MIN`] errors and outside [`LEVELS`].
     fn around(&self, center: f64, level: f64) -> Option<Interval> {
-        if !LEVELS.contains(&level) || self.slow.count == 0 {
+        if !LEVELS.contains(&level) || self.slow.count < SCORED_MIN {
             return None;
         }
-        let half = if self.slow.count < BURN_IN {
-            BURN_IN_FACTOR * laplace(level) * self.quick.mean
-        } else {
-            self.factor(level) * self.scale()
-        };
+        let half = self.factor(level) * self.scale();
         Some(Interval { level, lower: center - half, upper: center + half })
     }
 
@@ -193,24 +241,29 @@ impl Track {
 }
 
 /// How wide a level is beside 90 % under Laplace's law of errors.
-fn laplace(level: f64) -> f64 {
+pub(crate) fn laplace(level: f64) -> f64 {
     log(1.0 - level) / log(1.0 - 0.9)
 }
 
-/// An average of absolute errors.
+/// A time that says something.
+fn finite(time_s: Option<f64>) -> Option<f64> {
+    time_s.filter(|time_s| time_s.is_finite())
+}
+
+/// A fading mean, of absolute errors as a rule.
 #[derive(Clone, Copy, Debug)]
-struct Scale {
-    mean: f64,
+pub(crate) struct Scale {
+    pub(crate) mean: f64,
     gain: f64,
-    count: u64,
+    pub(crate) count: u64,
 }
 
 impl Scale {
-    fn new(gain: f64) -> Self {
+    pub(crate) fn new(gain: f64) -> Self {
         Self { mean: 0.0, gain, count: 0 }
     }
 
-    fn learn(&mut self, size: f64) {
+    pub(crate) fn learn(&mut self, size: f64) {
         self.count += 1;
         self.mean += self.gain.max(1.0 / self.count as f64) * (size - self.mean);
     }
@@ -240,10 +293,6 @@ const FACTOR_MOST: f64 = 1e6;
 const RARE: f64 = 1e-3;
 const COLLAPSED: f64 = 1.5;
 const FIRMEST: u32 = 9;
-/// While no factor can be known, three mean absolute errors either way at 90 %, and at other levels
-/// as much more or less as under Laplace's law.
-const BURN_IN: u64 = 10;
-const BURN_IN_FACTOR: f64 = 3.0;
 
 #[cfg(test)]
 mod tests {
@@ -259,12 +308,12 @@ mod tests {
         for i in 0..600_u32 {
             let issued = battery.forecast(Loss::Absolute).map(|forecast| forecast.value);
             for level in [0.25, 0.5, 0.9, 0.97] {
-                let again = issued.and_then(|center| calibration.interval(center, level));
+                let again = issued.and_then(|center| calibration.interval(center, level, None));
                 assert_eq!(again, battery.interval(level), "value {i} at {level}");
             }
             let value = f64::from(i * 7919 % 101) + if 300 < i { -50.0 } else { 0.0 };
             battery.update(value).unwrap();
-            calibration.learn(issued, value);
+            calibration.learn(issued, value, None);
         }
     }
 }

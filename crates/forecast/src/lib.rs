@@ -10,6 +10,7 @@ extern crate alloc;
 
 mod banks;
 mod battery;
+mod gap;
 mod interval;
 mod lifetime;
 mod methods;
@@ -18,6 +19,6 @@ mod rules;
 mod series;
 
 pub use battery::{Battery, Config, Forecast, Interval, Loss, Method, NotFinite, Preset, Rule};
-pub use interval::{Calibration, LEVELS};
+pub use interval::{Calibration, LEVELS, SCORED_MIN};
 pub use lifetime::{Lifetime, LifetimeError};
 pub use series::{Failure, Name, NameError, Outcome, Quantity, Series};

@@ -70,7 +70,7 @@ impl Lifetime {
             return Err(LifetimeError::Time(time_s));
         }
         if number != epoch.number {
-            self.battery.update(epoch.sum / epoch.count).map_err(LifetimeError::Value)?;
+            self.battery.update_at(epoch.sum / epoch.count, epoch.number).map_err(LifetimeError::Value)?;
             (epoch.number, epoch.sum, epoch.count) = (number, 0.0, 0.0);
         }
         epoch.latest_time_s = time_s;
@@ -82,13 +82,19 @@ impl Lifetime {
     /// The forecast of the mean of the epoch in progress, or `None` until one epoch is over.
     #[must_use]
     pub fn forecast(&self, loss: Loss) -> Option<Forecast> {
-        self.battery.forecast(loss)
+        match self.begun {
+            Some(epoch) => self.battery.forecast_at(loss, epoch.number),
+            None => self.battery.forecast(loss),
+        }
     }
 
     /// As [`Battery::interval`], for the mean of the epoch in progress.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<Interval> {
-        self.battery.interval(level)
+        match self.begun {
+            Some(epoch) => self.battery.interval_at(level, epoch.number),
+            None => self.battery.interval(level),
+        }
     }
 }
 

@@ -11,9 +11,10 @@ use crate::{Forecast, Interval, Method};
 
 /// What a battery needs of its bank and rule, whatever their types.
 pub(crate) trait Pipeline: fmt::Debug + Send + Sync {
-    fn update(&mut self, value: f64);
-    fn forecast(&self, loss: usize) -> Option<Forecast>;
-    fn interval(&self, level: f64) -> Option<Interval>;
+    fn update(&mut self, value: f64, time_s: Option<f64>);
+    fn forecast(&self, loss: usize, time_s: Option<f64>) -> Option<Forecast>;
+    fn interval(&self, level: f64, time_s: Option<f64>) -> Option<Interval>;
+    fn is_after_gap(&self, time_s: f64) -> bool;
     fn weights(&self, loss: usize) -> Vec<(Method, f64)>;
     fn method_forecasts(&self) -> Vec<(Method, f64)>;
     fn size_bytes(&self) -> usize;
@@ -29,17 +30,35 @@ pub(crate) struct Paired<B, R, const M: usize> {
     issued: [Choice; 2],
     scores: [Score; 2],
     calibration: Calibration,
+    /// Whether the times of values count.
+    is_timed: bool,
 }
 
 impl<B: Bank<M>, R: Choose<M>, const M: usize> Paired<B, R, M> {
-    pub(crate) fn new(levels: &[f64]) -> Self {
+    pub(crate) fn new(rule: R, levels: &[f64], is_timed: bool) -> Self {
         Self {
             bank: B::new(),
-            rule: R::new(),
+            rule,
             count: 0,
             issued: [Choice::default(); 2],
             scores: [Score::default(); 2],
             calibration: Calibration::new(levels),
+            is_timed,
+        }
+    }
+
+    /// The forecast under `loss` for a value at `time_s`.
+    fn issued(&self, loss: usize, time_s: Option<f64>) -> f64 {
+        let usual = self.issued[ABSOLUTE].value;
+        let median = self.calibration.forecast(usual, time_s);
+        match loss {
+            ABSOLUTE => median,
+            _ if median == usual => self.issued[loss].value,
+            // After a gap the forecast of the mean moves as far as that of the median.
+            _ => {
+                let mean = self.issued[loss].value;
+                (mean + (median - usual)).max(self.calibration.floor().min(mean))
+            }
         }
     }
 }
@@ -49,35 +68,44 @@ where
     B: Bank<M> + Clone + fmt::Debug + Send + Sync + 'static,
     R: Choose<M> + Clone + fmt::Debug + Send + Sync + 'static,
 {
-    fn update(&mut self, value: f64) {
+    fn update(&mut self, value: f64, time_s: Option<f64>) {
+        let time_s = time_s.filter(|_| self.is_timed);
         // First the issued forecasts are scored, then the methods, then all learn the value.
         if self.count != 0 {
-            for (score, issued) in self.scores.iter_mut().zip(&self.issued) {
-                score.learn(issued.value - value);
+            for loss in [0, ABSOLUTE] {
+                let issued = self.issued(loss, time_s);
+                self.scores[loss].learn(issued - value);
             }
         }
-        self.calibration.learn((self.count != 0).then_some(self.issued[ABSOLUTE].value), value);
+        self.calibration.learn((self.count != 0).then_some(self.issued[ABSOLUTE].value), value, time_s);
         self.rule.observe(self.count, self.bank.predictions(), value);
         self.bank.learn(value);
         self.count += 1;
         self.issued = self.rule.choose(self.bank.predictions());
     }
 
-    fn forecast(&self, loss: usize) -> Option<Forecast> {
+    fn forecast(&self, loss: usize, time_s: Option<f64>) -> Option<Forecast> {
+        let time_s = time_s.filter(|_| self.is_timed);
         let (issued, score) = (self.issued[loss], &self.scores[loss]);
         (self.count != 0).then(|| Forecast {
-            value: issued.value,
+            value: self.issued(loss, time_s),
             mse: score.mean(score.squared),
             mae: score.mean(score.absolute),
             recent_mse: score.recent_squared,
             recent_mae: score.recent_absolute,
             method: B::METHODS[issued.method % M],
+            weight: issued.weight,
             count: self.count,
         })
     }
 
-    fn interval(&self, level: f64) -> Option<Interval> {
-        self.calibration.interval(self.issued[ABSOLUTE].value, level)
+    fn interval(&self, level: f64, time_s: Option<f64>) -> Option<Interval> {
+        let time_s = time_s.filter(|_| self.is_timed);
+        self.calibration.interval(self.issued[ABSOLUTE].value, level, time_s)
+    }
+
+    fn is_after_gap(&self, time_s: f64) -> bool {
+        self.is_timed && self.calibration.is_gap(Some(time_s))
     }
 
     fn weights(&self, loss: usize) -> Vec<(Method, f64)> {

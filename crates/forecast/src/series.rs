@@ -91,7 +91,7 @@ impl Quantity {
     pub const RTT_UDP: Self = Self(Cow::Borrowed("rtt_udp"));
     /// Share of UDP datagrams that did not come back, 0 to 1.
     pub const LOSS: Self = Self(Cow::Borrowed("loss"));
-    /// TCP handshake time, in seconds.
+    /// Time from a SYN to its answer, in seconds: the TCP handshake, or the refusal of a closed port.
     pub const CONNECT: Self = Self(Cow::Borrowed("connect"));
     /// Time from sending an HTTP request to the first byte of its response, in seconds.
     pub const FIRST_BYTE: Self = Self(Cow::Borrowed("first_byte"));
@@ -179,9 +179,10 @@ pub enum Outcome {
 pub enum Failure {
     /// The name of the target could not be resolved.
     Unresolved,
-    /// The target, or a host on the way, refused the connection.
+    /// The target, or a firewall before it, refused a connection that the experiment needs. `connect` does not
+    /// fail so: a refusal is an answer.
     Refused,
-    /// No route to the target.
+    /// No route to the target, or its host does not answer on its own network.
     Unreachable,
     /// The connection was reset or closed before the experiment ended.
     Reset,

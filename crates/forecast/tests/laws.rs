@@ -1,6 +1,6 @@
 //! Laws that hold for every preset and rule.
 
-use barograph_forecast::{Battery, Config, Lifetime, LifetimeError, Loss, Preset, Rule};
+use barograph_forecast::{Battery, Config, Lifetime, LifetimeError, Loss, Preset, Rule, SCORED_MIN};
 use proptest::prelude::*;
 
 fn configs() -> impl Iterator<Item = Config> {
@@ -117,7 +117,76 @@ fn no_value_no_forecast_and_one_value_no_error() {
         let forecast = battery.forecast(Loss::Absolute).expect("one value was seen");
         assert_eq!((forecast.value, forecast.mae, forecast.count), (7.5, 0.0, 1));
         assert_eq!(battery.interval(0.9), None);
+        assert_eq!(forecast.calibrating(), Some(0));
     }
+}
+
+#[test]
+fn an_interval_is_given_from_ten_scored_forecasts_on() {
+    for config in configs() {
+        let mut battery = Battery::new(&config);
+        let mut noise = noise();
+        for count in 1..=20 {
+            battery.update(noise()).expect("finite");
+            let forecast = battery.forecast(Loss::Absolute).expect("values were seen");
+            let scored = count - 1;
+            assert_eq!(forecast.calibrating(), (scored < SCORED_MIN).then_some(scored), "{config:?}");
+            assert_eq!(battery.interval(0.9).is_some(), SCORED_MIN <= scored, "{config:?} after {count}");
+        }
+    }
+}
+
+#[test]
+fn a_blend_is_said_to_be_one_with_its_largest_member() {
+    for config in configs() {
+        let mut battery = Battery::new(&config);
+        let mut noise = noise();
+        for _ in 0..50 {
+            battery.update(20.0 + noise()).expect("finite");
+        }
+        for loss in [Loss::Squared, Loss::Absolute] {
+            let forecast = battery.forecast(loss).expect("values were seen");
+            let text = forecast.made_by().to_string();
+            if config.rule != Rule::Blend {
+                assert_eq!((text.as_str(), forecast.weight), (forecast.method.0, None));
+                continue;
+            }
+            let weight = forecast.weight.expect("a blend has weights");
+            let weights = battery.weights(loss);
+            let largest = weights.iter().map(|(_, weight)| *weight).fold(0.0, f64::max);
+            assert!((weight - largest).abs() < 1e-9 && weights.contains(&(forecast.method, largest)));
+            let share = if weight < 0.5 { "led by" } else { "mostly" };
+            assert_eq!(text, format!("blend, {share} {} {:.0} %", forecast.method, 100.0 * weight));
+        }
+    }
+}
+
+/// Before the methods' worth is known the blend leans on the last value, which is hard to beat there.
+#[test]
+fn the_first_ten_forecasts_are_no_worse_than_the_last_value() {
+    let (mut sum, mut count) = (0.0, 0.0);
+    for seed in 0..200u64 {
+        // Noise around a level that is forgotten (0) or kept for some values, and a walk whose steps turn back.
+        for (memory, persistence) in [(0.0, 0.0), (0.5, 0.0), (0.8, 0.0), (1.0, -0.3)] {
+            let mut noise = noise_of(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            let mut battery = Battery::new(&Config::default());
+            let (mut level, mut step, mut errors) = (0.0, 0.0, (0.0, 0.0));
+            let mut last = None;
+            for _ in 0..11 {
+                step = persistence * step + noise();
+                level = memory * level + step;
+                let value = 100.0 + level;
+                if let (Some(forecast), Some(last)) = (battery.forecast(Loss::Absolute), last) {
+                    errors = (errors.0 + (forecast.value - value).abs(), errors.1 + f64::abs(last - value));
+                }
+                battery.update(value).expect("finite");
+                last = Some(value);
+            }
+            (sum, count) = (sum + (errors.0 / errors.1).ln(), count + 1.0);
+        }
+    }
+    let ratio = f64::exp(sum / count);
+    assert!(ratio <= 1.0, "mean absolute error ÷ that of the last value: {ratio}");
 }
 
 #[test]
@@ -186,6 +255,82 @@ fn plateaus_end_without_harm() {
             let worst = inside.chunks_exact(500).map(share).fold(1.0, f64::min);
             assert!(0.85 <= worst, "after {length}, {config:?}: {worst} in a block");
         }
+    }
+}
+
+/// A level that wanders slowly, seen for 30 s of every 5 min: after each gap it is elsewhere.
+#[test]
+fn after_gaps_intervals_cover_what_they_say_and_forecasts_stay_good() {
+    let mut battery = Battery::new(&Config::default());
+    let mut noise = noise();
+    let (mut inside, mut usual, mut errors, mut last_errors) = (Vec::new(), Vec::new(), 0.0, 0.0);
+    let (mut level, mut last) = (0.0, 0.0);
+    for second in 0..60_000 {
+        level = 0.98 * level + noise();
+        let (time_s, value) = (f64::from(second), 100.0 + level + 0.1 * noise());
+        if 30 <= second % 300 {
+            continue;
+        }
+        if let Some(interval) = battery.interval_at(0.9, time_s) {
+            assert_eq!(battery.is_after_gap(time_s), second % 300 == 0);
+            let is_inside = interval.lower <= value && value <= interval.upper;
+            if second % 300 == 0 { inside.push(is_inside) } else { usual.push(is_inside) }
+        }
+        if second != 0 && second % 300 == 0 {
+            let forecast = battery.forecast_at(Loss::Absolute, time_s).expect("values were seen").value;
+            errors += (forecast - value).abs();
+            last_errors += f64::abs(last - value);
+        }
+        battery.update_at(value, time_s).expect("finite");
+        last = value;
+    }
+    assert_eq!(inside.len(), 199);
+    assert!((0.8..=0.97).contains(&share(&inside)), "after gaps: {}", share(&inside));
+    assert!(0.8 <= share(&inside[..10]), "after the first ten: {}", share(&inside[..10]));
+    assert!((share(&usual) - 0.9).abs() < 0.02, "else: {}", share(&usual));
+    assert!(errors < 0.9 * last_errors, "{errors} and {last_errors}");
+}
+
+/// Without times, in even steps, and with times that say nothing, all is as before.
+#[test]
+fn times_without_gaps_change_nothing() {
+    let mut batteries = [0, 1, 2, 3].map(|_| Battery::new(&Config::default()));
+    let mut noise = noise();
+    for i in 0..500 {
+        let value = 10.0 + noise();
+        let jitter = noise();
+        let times_s = [f64::from(i) + jitter / 4.0, f64::NAN, -f64::from(i)];
+        for (battery, time_s) in batteries.iter_mut().zip(times_s) {
+            battery.update_at(value, time_s).expect("finite");
+        }
+        batteries[3].update(value).expect("finite");
+        for battery in &batteries[..3] {
+            assert_eq!(battery.forecast(Loss::Squared), batteries[3].forecast(Loss::Squared));
+            assert_eq!(battery.interval(0.9), batteries[3].interval(0.9));
+        }
+    }
+    for config in configs().filter(|config| config.preset != Preset::Full || config.rule != Rule::Blend) {
+        let mut battery = Battery::new(&config);
+        (0..50).for_each(|i| battery.update_at(noise(), f64::from(i)).expect("finite"));
+        assert_eq!(battery.forecast_at(Loss::Squared, 1e6), battery.forecast(Loss::Squared));
+        assert_eq!(battery.interval_at(0.9, 1e6), battery.interval(0.9));
+    }
+}
+
+#[test]
+fn extreme_values_after_gaps_stay_finite() {
+    let mut battery = Battery::new(&Config::default());
+    for i in 0..300_u32 {
+        let time_s = f64::from(i) + f64::from(i / 3) * 100.0;
+        let value = [0.0, 1e-300, 1e70, -1e70, 5.0, f64::MIN_POSITIVE][(i * 7919 % 6) as usize];
+        for at in [time_s, 1e300, f64::INFINITY, f64::NAN] {
+            if let Some(interval) = battery.interval_at(0.9, at) {
+                assert!(interval.lower.is_finite() && interval.lower <= interval.upper, "{interval:?}");
+                assert!(interval.upper.is_finite());
+            }
+            assert!(battery.forecast_at(Loss::Squared, at).is_none_or(|next| next.value.is_finite()));
+        }
+        battery.update_at(value, time_s).expect("within range");
     }
 }
 
@@ -284,7 +429,7 @@ fn forecasts_are_equal_to_the_bit() {
     assert_eq!(digest, DIGEST, "{digest:#x}");
 }
 
-const DIGEST: u64 = 0xfc1c_86da_9ce8_5bb1;
+const DIGEST: u64 = 0xd3df_45da_a773_d96c;
 
 fn share(inside: &[bool]) -> f64 {
     inside.iter().filter(|inside| **inside).count() as f64 / inside.len() as f64
@@ -292,7 +437,11 @@ fn share(inside: &[bool]) -> f64 {
 
 /// Uniform noise in ±1 from a fixed generator (Knuth's MMIX).
 fn noise() -> impl FnMut() -> f64 {
-    let mut state = 7u64;
+    noise_of(7)
+}
+
+fn noise_of(seed: u64) -> impl FnMut() -> f64 {
+    let mut state = seed;
     move || {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (state >> 11) as f64 / (1u64 << 52) as f64 - 1.0

@@ -57,15 +57,19 @@ pub struct Proposal {
     pub within_s: Option<f64>,
     /// The nearest other host, and its mean round-trip time from these (s); nothing if there is none.
     pub next: Option<(usize, f64)>,
+    /// The pairs of its hosts whose round trip is not known.
+    pub unknown: Vec<(usize, usize)>,
 }
 
 impl Proposal {
     /// The reason in words, with the hosts' names: "a, b, c are within 0.4 ms of each other; the next host, d, is 11.0 ms away".
+    /// Pairs that are not known are named: "a, b, c are within 0.4 ms of each other where that is known; unknown: b–c".
     pub fn reason<'a>(&'a self, name: impl Fn(usize) -> &'a str) -> impl fmt::Display {
         let names: Vec<&str> = self.hosts.iter().map(|host| name(*host)).collect();
         let within = match self.within_s {
             Some(within_s) => {
-                format!("{} are within {:.1} ms of each other", names.join(", "), 1e3 * within_s)
+                let unknown = self.unknown_pairs(&name);
+                format!("{} are within {:.1} ms of each other{unknown}", names.join(", "), 1e3 * within_s)
             }
             None => format!("{} stands alone", names.join(", ")),
         };
@@ -75,6 +79,21 @@ impl Proposal {
             }
             None => within,
         }
+    }
+}
+
+impl Proposal {
+    fn unknown_pairs<'a>(&self, name: impl Fn(usize) -> &'a str) -> String {
+        if self.unknown.is_empty() {
+            return String::new();
+        }
+        let pair = |(a, b): &(usize, usize)| format!("{}–{}", name(*a), name(*b));
+        let named: Vec<String> = self.unknown.iter().take(UNKNOWN_NAMED).map(pair).collect();
+        let more = match self.unknown.len() - named.len() {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        format!(" where that is known; unknown: {}{more}", named.join(", "))
     }
 }
 
@@ -182,9 +201,9 @@ impl Distances {
 
     fn proposal(&self, hosts: Vec<usize>) -> Proposal {
         let pairs = hosts.iter().flat_map(|a| hosts.iter().filter(move |b| a < *b).map(move |b| (*a, *b)));
-        let within_s =
-            pairs.map(|(a, b)| self.between(a, b)).filter(|s| s.is_finite()).max_by(f64::total_cmp);
-        Proposal { next: self.next(&hosts), hosts, within_s }
+        let (known, unknown): (Vec<_>, Vec<_>) = pairs.partition(|(a, b)| self.between(*a, *b).is_finite());
+        let within_s = known.into_iter().map(|(a, b)| self.between(a, b)).max_by(f64::total_cmp);
+        Proposal { next: self.next(&hosts), hosts, within_s, unknown }
     }
 
     /// The nearest other host, and how far it is from these in the mean.
@@ -214,6 +233,9 @@ impl Cluster {
         }
     }
 }
+
+/// Pairs that a reason names; of others it says how many there are.
+const UNKNOWN_NAMED: usize = 3;
 
 /// Most hosts that sites are looked for among: some tenths of a second of work.
 pub const SITES_HOSTS_MAX: usize = 256;

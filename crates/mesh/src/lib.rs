@@ -24,5 +24,5 @@ pub use compose::{Composition, Estimate, Lesson, Model, Path};
 pub use expectation::{Expectation, ExpectationError, Layout, Limit, Representative, expect};
 pub use groups::{GLOBAL, LOCAL, Member, Proposal, SITES_HOSTS_MAX, UNSET, propose_sites, route};
 pub use plan::{Length, Next, PairForecast, PlanConfig, Planner, Policy, Statistics};
-pub use sites::{Patience, Position, Site, Stand, clear_position, position, sites_of};
+pub use sites::{Patience, Position, RoundTrip, Site, Stand, clear_position, position, sites_of};
 pub use token::{Gate, GateConfig, Grant, Refusal, TokenError};

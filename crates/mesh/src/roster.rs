@@ -64,6 +64,8 @@ pub enum Change {
     Returned(Name),
     /// It is gone from every group.
     Lost(Name),
+    /// It was removed from the mesh and is forgotten.
+    Removed(Name),
     /// It says something else of itself.
     Changed(Name),
 }
@@ -73,7 +75,11 @@ impl Change {
     #[must_use]
     pub fn host(&self) -> &Name {
         match self {
-            Self::Joined(host) | Self::Returned(host) | Self::Lost(host) | Self::Changed(host) => host,
+            Self::Joined(host)
+            | Self::Returned(host)
+            | Self::Lost(host)
+            | Self::Removed(host)
+            | Self::Changed(host) => host,
         }
     }
 }
@@ -138,6 +144,18 @@ impl<D: PartialEq> Roster<D> {
         Self::lose_if_gone(known, &mut self.losses).then(|| Change::Lost(host.clone()))
     }
 
+    /// The watch of `group` reports that `host` was removed from the mesh: it is forgotten, unless the watch
+    /// of another group, which is to report the same, still has it.
+    pub fn removed(&mut self, group: &Name, host: &Name) -> Option<Change> {
+        let known = self.hosts.get_mut(host)?;
+        known.memberships.retain(|other, membership| other != group && *membership == Membership::Told);
+        if !known.memberships.is_empty() {
+            return None;
+        }
+        self.hosts.remove(host);
+        Some(Change::Removed(host.clone()))
+    }
+
     /// The snapshot of `group` is complete at `now`; [`tick`](Self::tick) loses whom it did not name.
     pub fn synced(&mut self, group: &Name, now: Duration) {
         self.deadlines.insert(group.clone(), now.saturating_add(self.grace));
@@ -146,6 +164,14 @@ impl<D: PartialEq> Roster<D> {
     /// The watch of `group` ended: nothing is known of it until it begins again, and nobody is lost.
     pub fn interrupted(&mut self, group: &Name) {
         self.deadlines.remove(group);
+    }
+
+    /// At `now` no station can register: whom a snapshot did not name has the whole grace after
+    /// that.
+    pub fn postpone(&mut self, now: Duration) {
+        for deadline in self.deadlines.values_mut() {
+            *deadline = (*deadline).max(now.saturating_add(self.grace));
+        }
     }
 
     /// Loses the hosts that a snapshot did not name and whose grace is over at `now`.
@@ -311,6 +337,29 @@ mod tests {
     }
 
     #[test]
+    fn a_host_that_is_removed_is_forgotten_and_joins_anew() {
+        let (site, lab, b) = (name("site"), name("lab"), name("b"));
+        let mut roster = Roster::new(at(11), 10);
+        roster.up(&site, &b, 1);
+        roster.up(&lab, &b, 1);
+        assert_eq!(roster.removed(&site, &b), None, "the other watch still has it");
+        assert!(roster.is_up(&b));
+        assert_eq!(roster.removed(&lab, &b), Some(Change::Removed(b.clone())));
+        assert_eq!((roster.description(&b), roster.hosts().count()), (None, 0));
+        assert_eq!(roster.removed(&lab, &b), None, "told twice");
+        assert_eq!(roster.up(&site, &b, 2), Some(Change::Joined(b.clone())));
+        // It was lost before: no watch has it.
+        assert_eq!(roster.down(&site, &b), Some(Change::Lost(b.clone())));
+        assert_eq!(roster.removed(&lab, &b), Some(Change::Removed(b.clone())));
+        // The other watch was interrupted, and will not name it.
+        roster.remember(&b, &[site.clone(), lab.clone()], 3);
+        roster.begin(&site);
+        assert_eq!(roster.removed(&lab, &b), Some(Change::Removed(b)));
+        roster.synced(&site, at(0));
+        assert!(roster.tick(at(11)).is_empty(), "nobody is lost");
+    }
+
+    #[test]
     fn an_empty_directory_loses_nobody_before_the_grace_is_over() {
         let (site, b, c) = (name("site"), name("b"), name("c"));
         let mut roster = Roster::new(at(11), 10);
@@ -330,6 +379,23 @@ mod tests {
         assert_eq!(roster.tick(at(1011)), [Change::Lost(c)]);
         assert_eq!(roster.next_due(), None);
         assert!(roster.is_up(&b));
+    }
+
+    #[test]
+    fn nobody_is_lost_while_no_station_can_register() {
+        let (site, b) = (name("site"), name("b"));
+        let mut roster = Roster::new(at(11), 10);
+        roster.remember(&b, std::slice::from_ref(&site), 1);
+        roster.postpone(at(0));
+        assert_eq!(roster.next_due(), None);
+        roster.begin(&site);
+        roster.synced(&site, at(1));
+        for now in 1..=100 {
+            roster.postpone(at(now));
+            assert!(roster.tick(at(now)).is_empty());
+        }
+        assert_eq!(roster.next_due(), Some(at(111)));
+        assert_eq!(roster.tick(at(111)), [Change::Lost(b)]);
     }
 
     #[test]
@@ -391,6 +457,7 @@ mod tests {
         Begin(u8),
         Up(u8, u8, u8),
         Down(u8, u8),
+        Removed(u8, u8),
         Synced(u8),
         Interrupted(u8),
         /// The clock moves; by 0 it is frozen.
@@ -402,7 +469,8 @@ mod tests {
         prop_oneof![
             2 => group.clone().prop_map(Told::Begin),
             8 => (group.clone(), host.clone(), 0..2_u8).prop_map(|(g, h, d)| Told::Up(g, h, d)),
-            4 => (group.clone(), host).prop_map(|(g, h)| Told::Down(g, h)),
+            4 => (group.clone(), host.clone()).prop_map(|(g, h)| Told::Down(g, h)),
+            2 => (group.clone(), host).prop_map(|(g, h)| Told::Removed(g, h)),
             2 => group.clone().prop_map(Told::Synced),
             1 => group.prop_map(Told::Interrupted),
             4 => (0..8_u64).prop_map(Told::Tick),
@@ -412,8 +480,8 @@ mod tests {
     const GRACE_S: u64 = 5;
 
     proptest! {
-        /// Joined first, then Lost and Returned in turn; after all is told and settled, exactly those are
-        /// there whom the directory names.
+        /// Joined first, then Lost and Returned in turn, and after Removed from the beginning; after all is
+        /// told and settled, exactly those are there whom the directory names.
         #[test]
         fn changes_alternate_and_the_end_is_what_the_directory_says(
             events in prop::collection::vec(told(), 0..120),
@@ -440,6 +508,10 @@ mod tests {
                         changes.extend(roster.down(&group(g), &host(h)));
                         named.entry(g).or_default().remove(&h);
                     }
+                    Told::Removed(g, h) => {
+                        changes.extend(roster.removed(&group(g), &host(h)));
+                        named.entry(g).or_default().remove(&h);
+                    }
                     Told::Synced(g) => roster.synced(&group(g), at(clock)),
                     Told::Interrupted(g) => roster.interrupted(&group(g)),
                     Told::Tick(step) => {
@@ -457,6 +529,11 @@ mod tests {
             for change in changes {
                 let before = there.get(change.host()).copied();
                 let (expected, after) = match change {
+                    Change::Removed(_) => {
+                        prop_assert!(before.is_some(), "{:?}", &change);
+                        there.remove(change.host());
+                        continue;
+                    }
                     Change::Joined(_) => (None, true),
                     Change::Returned(_) => (Some(false), true),
                     Change::Lost(_) => (Some(true), false),

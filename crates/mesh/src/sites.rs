@@ -17,6 +17,34 @@ pub struct Stand {
     pub represents: bool,
 }
 
+/// What is known of the round trip between two hosts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RoundTrip {
+    /// Its forecast (s).
+    Known(Estimate),
+    /// It was tried, and there is no forecast: at least one direction gave failures alone.
+    Failed,
+    /// There is no forecast yet.
+    Unmeasured,
+    /// Forecasts of this pair do not come to the station that looks.
+    Unseen,
+}
+
+impl RoundTrip {
+    fn known(self) -> Option<Estimate> {
+        match self {
+            Self::Known(rtt) => Some(rtt).filter(|rtt| rtt.value.is_finite()),
+            Self::Failed | Self::Unmeasured | Self::Unseen => None,
+        }
+    }
+}
+
+impl From<Option<Estimate>> for RoundTrip {
+    fn from(rtt: Option<Estimate>) -> Self {
+        rtt.map_or(Self::Unmeasured, Self::Known)
+    }
+}
+
 /// A site that is proposed. Hosts are positions in what was asked.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Site {
@@ -24,8 +52,8 @@ pub struct Site {
     pub name: String,
     /// Its hosts, and how far they are from each other and from others.
     pub proposal: Proposal,
-    /// Who represents it.
-    pub representative: usize,
+    /// The host that represents it; `None` = none is proposed, because round trips within the site are not known.
+    pub representative: Option<usize>,
     /// The largest round trip between two of its hosts, and that of [`Proposal::next`] in the mean, with what the forecasts leave open
     /// (s): ends are means of ends.
     pub within_s: Option<Estimate>,
@@ -51,12 +79,18 @@ pub struct Position {
 /// one name, and the one with more such hosts has it; none is called [`UNSET`]. It is represented by one of those hosts that represent it already,
 /// or if there is none by one of all of them: the first by name of those whose median round trip to the others is at most twice
 /// the least, so that forecasts that come and go change nothing. Hosts that all say one site already stay one until they are clearly none.
-pub fn sites_of(hosts: &[Stand], rtt: impl Fn(usize, usize) -> Option<Estimate>) -> Vec<Site> {
+///
+/// No representative is proposed on what is not known: none where a pair of the site was tried in vain ([`RoundTrip::Failed`]), and
+/// no new one while a pair is [`RoundTrip::Unmeasured`]. Pairs that the looking station cannot see do not count: else no member of a mesh could
+/// take its place by itself.
+pub fn sites_of<R: Into<RoundTrip>>(hosts: &[Stand], rtt: impl Fn(usize, usize) -> R) -> Vec<Site> {
     let hosts = &hosts[..hosts.len().min(SITES_HOSTS_MAX)];
+    let pair = |a, b| -> RoundTrip { rtt(a, b).into() };
+    let rtt = |a, b| pair(a, b).known();
     let proposals = propose(hosts.len(), |a, b| rtt(a, b).map(|rtt| rtt.value), |site| is_site(hosts, site));
     let names = names(hosts, &proposals);
     let site = |(proposal, name): (Proposal, String)| Site {
-        representative: representative(hosts, &proposal.hosts, &name, &rtt),
+        representative: representative(hosts, &proposal, &name, &pair),
         within_s: proposal.within_s.and_then(|_| widest(&proposal.hosts, &rtt)),
         next_s: proposal.next.and_then(|(next, _)| between(&proposal.hosts, next, &rtt)),
         close: close(hosts, &proposal, &rtt),
@@ -69,7 +103,8 @@ pub fn sites_of(hosts: &[Stand], rtt: impl Fn(usize, usize) -> Option<Estimate>)
 /// Where `own`, a position in `hosts`, stands by these sites; `None` = nothing speaks for a change of what it was told.
 ///
 /// Who comes into a site represents it until all of it had time to come: only then is somebody chosen, and nobody leaves `global` while no
-/// other represents the site. A host of no site that stands alone stays where it is, and so does one of which nothing is known.
+/// other represents the site. A host of no site that stands alone stays where it is, and so does one of which nothing is known, or too little
+/// to propose a representative.
 #[must_use]
 pub fn position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position> {
     let site = sites.iter().find(|site| site.proposal.hosts.contains(&own))?;
@@ -78,12 +113,13 @@ pub fn position(own: usize, hosts: &[Stand], sites: &[Site]) -> Option<Position>
         return None;
     }
     let is_there = hosts[own].site.as_ref() == Some(&site.name);
-    let chosen = &hosts[site.representative];
+    let representative = site.representative?;
+    let chosen = &hosts[representative];
     let is_represented = is_there && chosen.represents && chosen.site.as_ref() == Some(&site.name);
     let represents = if is_there && !hosts[own].represents {
-        site.representative == own
+        representative == own
     } else {
-        site.representative == own || !is_represented
+        representative == own || !is_represented
     };
     Some(Position { site: site.name.clone(), represents })
 }
@@ -166,15 +202,23 @@ fn names(hosts: &[Stand], proposals: &[Proposal]) -> Vec<String> {
     names
 }
 
+/// The host of a proposed site that represents it, if what is known of its pairs allows one.
 fn representative(
     hosts: &[Stand],
-    site: &[usize],
+    proposal: &Proposal,
     name: &str,
-    rtt: &impl Fn(usize, usize) -> Option<Estimate>,
-) -> usize {
+    pair: &impl Fn(usize, usize) -> RoundTrip,
+) -> Option<usize> {
+    let site = &proposal.hosts[..];
+    let of_pair = |(a, b): &(usize, usize)| [pair(*a, *b), pair(*b, *a)];
+    let is_there = |state: RoundTrip| proposal.unknown.iter().flat_map(of_pair).any(|found| found == state);
     let stands = |host: &usize| hosts[*host].represents && hosts[*host].site.as_deref() == Some(name);
     let standing: Vec<usize> = site.iter().copied().filter(stands).collect();
+    if is_there(RoundTrip::Failed) || (standing.is_empty() && is_there(RoundTrip::Unmeasured)) {
+        return None;
+    }
     let candidates = if standing.is_empty() { site } else { &standing };
+    let rtt = &|a, b| pair(a, b).known();
     let median = |host: usize| {
         let others = site.iter().filter(|other| **other != host);
         let mut known: Vec<f64> =
@@ -185,7 +229,7 @@ fn representative(
     let medians: Vec<(usize, f64)> = candidates.iter().map(|host| (*host, median(*host))).collect();
     let least = medians.iter().map(|one| one.1).fold(f64::INFINITY, f64::min);
     let is_near = |one: &&(usize, f64)| one.1 <= FAR * least.max(FLOOR_S);
-    medians.iter().find(is_near).map_or(site[0], |one| one.0)
+    Some(medians.iter().find(is_near).map_or(site[0], |one| one.0))
 }
 
 /// What is known of a pair, in whichever direction.

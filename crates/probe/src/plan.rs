@@ -2,6 +2,8 @@
 
 use barograph_forecast::Quantity;
 
+use crate::target::Scheme;
+
 /// One experiment, by what it does on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Experiment {
@@ -35,7 +37,7 @@ pub enum Experiment {
         /// Datagrams.
         n: u32,
     },
-    /// `n` TCP handshakes with any listener, one after the other.
+    /// `n` TCP handshakes with any host, one after the other; a refusal counts as one.
     Connect {
         /// Handshakes; the value is their median.
         n: u32,
@@ -130,5 +132,11 @@ impl Plan {
     #[must_use]
     pub fn address() -> Self {
         Self { experiments: vec![Experiment::Connect { n: Self::HANDSHAKES }] }
+    }
+
+    /// What a server that is no station answers: [`Plan::address`] of `host:port`, [`Plan::web`] of a URL.
+    #[must_use]
+    pub fn server(scheme: Scheme) -> Self {
+        if scheme == Scheme::Address { Self::address() } else { Self::web() }
     }
 }

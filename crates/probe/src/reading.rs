@@ -41,6 +41,9 @@ pub struct Measured {
     pub samples: Vec<f64>,
     /// The kernel's view of the connection at the end; `None` for UDP and where not known.
     pub tcp_info: Option<TcpInfo>,
+    /// At least one sample of a `connect` is the time of a refusal: the host answers, the port is closed.
+    /// `false` for every other quantity.
+    pub refused: bool,
 }
 
 /// What the kernel knows of a TCP connection (Linux `TCP_INFO`), at the end that sent the bytes.

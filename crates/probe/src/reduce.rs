@@ -15,32 +15,45 @@ pub fn median(samples: &[f64]) -> Option<f64> {
     }
 }
 
+/// What is known of the round trip when a transfer's rate is computed, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct RoundTrip {
+    /// The forecast of the round trip.
+    pub forecast_s: Option<f64>,
+    /// The least round trip that the kernel of either end saw on the transfer's connection.
+    pub least_s: Option<f64>,
+}
+
 /// The rate of one acknowledged transfer.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goodput {
     /// Bits over the whole time, in bit/s.
     pub raw: f64,
-    /// Bits over the time less the forecast round trip, in bit/s; equal to `raw` where no usable
-    /// forecast was given.
+    /// Bits over the time less one idle round trip, in bit/s; equal to `raw` where that is not known.
     pub corrected: f64,
 }
 
 /// The rate of `bytes` in `elapsed_s` seconds, the last round trip of which was only the
 /// acknowledgement (JavaNws §2.1.1: "we subtract the *predicted* round-trip time").
 ///
-/// A forecast that is no finite positive number, or not smaller than the time itself, cannot have
-/// been part of it and is left out: the correction never gives an infinite or negative rate.
-/// `None` when the clock saw no time pass.
+/// The forecast is subtracted, but never more than the least round trip, which the transfer cannot
+/// have avoided: a forecast above it would give a rate that the path does not have. Nor is more than
+/// half of the time subtracted, so that an error of the least round trip stays small beside what is
+/// left. Without either of the two nothing is subtracted. `None` when the clock saw no time pass.
 #[must_use]
-pub fn goodput(bytes: u64, elapsed_s: f64, rtt_forecast_s: Option<f64>) -> Option<Goodput> {
+pub fn goodput(bytes: u64, elapsed_s: f64, round_trip: RoundTrip) -> Option<Goodput> {
     if !(elapsed_s.is_finite() && 0.0 < elapsed_s) {
         return None;
     }
     // Exact up to 2^53 bits, a petabyte.
     let bits = bytes as f64 * 8.0;
-    let usable = rtt_forecast_s.filter(|rtt| rtt.is_finite() && 0.0 < *rtt && *rtt < elapsed_s);
-    let raw = bits / elapsed_s;
-    Some(Goodput { raw, corrected: usable.map_or(raw, |rtt| bits / (elapsed_s - rtt)) })
+    let idle_s = positive(round_trip.forecast_s).min(positive(round_trip.least_s)).min(elapsed_s / 2.0);
+    Some(Goodput { raw: bits / elapsed_s, corrected: bits / (elapsed_s - idle_s) })
+}
+
+/// `value` where it is a positive number, else 0.
+fn positive(value: Option<f64>) -> f64 {
+    value.filter(|value| value.is_finite() && 0.0 < *value).unwrap_or(0.0)
 }
 
 #[cfg(test)]
@@ -61,24 +74,40 @@ mod tests {
         }
     }
 
+    fn round_trip(forecast_s: f64, least_s: f64) -> RoundTrip {
+        RoundTrip { forecast_s: Some(forecast_s), least_s: Some(least_s) }
+    }
+
     /// JavaNws §2.1.1: a small probe over a long path is mostly round trip.
     #[test]
     fn the_forecast_round_trip_is_subtracted() {
-        let goodput = goodput(64 * 1024, 0.15, Some(0.1)).expect("time passed");
-        assert!((goodput.raw - 524_288.0 / 0.15).abs() < 1e-3);
-        assert!((goodput.corrected - 524_288.0 / 0.05).abs() < 1e-3);
+        let goodput = goodput(64 * 1024, 0.25, round_trip(0.1, 0.1)).expect("time passed");
+        assert!((goodput.raw - 524_288.0 / 0.25).abs() < 1e-3);
+        assert!((goodput.corrected - 524_288.0 / 0.15).abs() < 1e-3);
+    }
+
+    /// 64 KiB over 10 Mbit/s and 20 ms: 72 ms. The forecast was made while the path was busy.
+    #[test]
+    fn a_forecast_above_the_least_round_trip_gives_no_rate_that_the_path_does_not_have() {
+        let elapsed_s = 0.02 + 524_288.0 / 10e6;
+        let goodput = goodput(64 * 1024, elapsed_s, round_trip(0.06, 0.02)).expect("time passed");
+        assert!((goodput.corrected - 10e6).abs() < 1.0, "{goodput:?}");
     }
 
     #[test]
-    fn an_unusable_forecast_corrects_nothing() {
-        for forecast in
-            [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY), Some(0.1), Some(0.2)]
-        {
-            let goodput = goodput(1000, 0.1, forecast).expect("time passed");
-            assert_eq!(goodput.raw.to_bits(), goodput.corrected.to_bits(), "{forecast:?}");
+    fn an_unknown_round_trip_corrects_nothing() {
+        let unusable = [None, Some(0.0), Some(-1.0), Some(f64::NAN), Some(f64::INFINITY)];
+        for unknown in unusable {
+            for round_trip in [
+                RoundTrip { forecast_s: unknown, least_s: Some(0.05) },
+                RoundTrip { forecast_s: Some(0.05), least_s: unknown },
+            ] {
+                let goodput = goodput(1000, 0.1, round_trip).expect("time passed");
+                assert_eq!(goodput.raw.to_bits(), goodput.corrected.to_bits(), "{round_trip:?}");
+            }
         }
         for elapsed in [0.0, -1.0, f64::NAN, f64::INFINITY] {
-            assert_eq!(goodput(1000, elapsed, None), None, "{elapsed}");
+            assert_eq!(goodput(1000, elapsed, RoundTrip::default()), None, "{elapsed}");
         }
     }
 
@@ -92,12 +121,14 @@ mod tests {
         }
 
         #[test]
-        fn a_corrected_rate_is_finite_and_never_below_the_raw_one(
-            bytes in 1..1u64 << 50, elapsed in 1e-9..1e6f64, forecast in -1.0..1e6f64,
+        fn a_corrected_rate_exceeds_neither_what_the_least_round_trip_allows_nor_twice_the_raw_one(
+            bytes in 1..1u64 << 50, elapsed in 1e-9..1e6f64, forecast in -1.0..1e6f64, least in -1.0..1e6f64,
         ) {
-            let goodput = goodput(bytes, elapsed, Some(forecast)).expect("time passed");
+            let goodput = goodput(bytes, elapsed, round_trip(forecast, least)).expect("time passed");
             prop_assert!(goodput.raw.is_finite() && goodput.corrected.is_finite());
-            prop_assert!(goodput.raw <= goodput.corrected);
+            prop_assert!(goodput.raw <= goodput.corrected && goodput.corrected <= 2.0 * goodput.raw);
+            let idle_s = elapsed - bytes as f64 * 8.0 / goodput.corrected;
+            prop_assert!(idle_s <= least.max(0.0) + 1e-9 * elapsed);
         }
     }
 }

@@ -6,6 +6,7 @@
 
 use crate::TcpInfo;
 use crate::calibration::{Expectation, Partials};
+use crate::reduce::{self, RoundTrip};
 use crate::rounds::{Rounds, Startup};
 use crate::stop::{Config, Guard, Reason};
 
@@ -208,7 +209,8 @@ impl Streamed {
 /// The rate of all bytes, in bit/s ([`Streamed::whole_bit_s`]); `None` when the clock saw no time pass.
 #[must_use]
 pub fn whole(bytes: u64, elapsed_s: f64, min_rtt_s: Option<f64>) -> Option<f64> {
-    crate::reduce::goodput(bytes, elapsed_s, min_rtt_s).map(|rate| rate.corrected)
+    let round_trip = RoundTrip { forecast_s: min_rtt_s, least_s: min_rtt_s };
+    reduce::goodput(bytes, elapsed_s, round_trip).map(|rate| rate.corrected)
 }
 
 /// When start-up ended, in seconds, and the rate from then to the last sample, in bit/s.

@@ -132,16 +132,47 @@ fn every_experiment_survives_a_peer_that_is_bad_in_the_session() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_refuses() {
+fn a_closed_port_fails_what_needs_a_service_and_answers_a_connect() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let nobody = common::target(address);
-    for experiment in SESSIONS.into_iter().chain([Experiment::Connect { n: 1 }, Experiment::ResponseTime]) {
-        fails("refuses", &nobody, experiment, &[Failure::Refused]);
+    let closed = common::target(address);
+    for experiment in SESSIONS.into_iter().chain([Experiment::ResponseTime]) {
+        fails("refuses", &closed, experiment, &[Failure::Refused]);
     }
-    let readings = probe(&nobody, 1000, &context(LONG));
-    assert_eq!(readings.len(), 1);
-    assert_eq!(readings[0].quantity.as_str(), "connect");
-    assert_eq!(readings[0].result.as_ref().unwrap_err().failure, Failure::Refused);
+    let answered = common::only(run_one(&closed, Experiment::Connect { n: 3 }, &context(LONG))).unwrap();
+    assert_eq!((answered.refused, answered.n, answered.samples.len()), (true, 3, 3));
+    assert!(0.0 < answered.value && answered.value < LONG.as_secs_f64(), "{answered:?}");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let open = common::target(listener.local_addr().unwrap());
+    let open = common::only(run_one(&open, Experiment::Connect { n: 1 }, &context(LONG))).unwrap();
+    assert!(!open.refused && open.tcp_info.is_some(), "{open:?}");
+}
+
+#[test]
+fn a_probe_of_a_closed_port_measures_the_host_and_not_a_server() {
+    let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let measured = common::only(probe(&common::target(address), 1000, &context(LONG))).unwrap();
+    assert!(measured.refused, "{measured:?}");
+    let url = barograph_probe::Target::parse(&format!("http://{address}/")).unwrap();
+    let readings = probe(&url, 1000, &context(LONG));
+    let found: Vec<_> = readings
+        .iter()
+        .map(|reading| (reading.quantity.as_str(), reading.result.as_ref().map_err(|error| error.failure)))
+        .map(|(quantity, result)| (quantity, result.map(|measured| measured.refused)))
+        .collect();
+    let refused = Err(Failure::Refused);
+    assert_eq!(found, [("connect", Ok(true)), ("first_byte", refused), ("response_time", refused)]);
+}
+
+/// An error of routing is no answer of the target, however fast it comes.
+#[test]
+#[cfg(target_os = "linux")]
+fn a_target_without_a_route_is_unreachable_and_not_refused() {
+    // Linux has no route for TCP to a broadcast address, and no packet leaves the host.
+    let nowhere = barograph_probe::Target::parse("255.255.255.255:80").unwrap();
+    for experiment in [Experiment::Connect { n: 1 }, Experiment::ResponseTime] {
+        fails("has no route", &nowhere, experiment, &[Failure::Unreachable]);
+    }
+    assert_eq!(detect(&nowhere, &context(LONG)).unwrap_err().failure, Failure::Unreachable);
 }
 
 /// A listener whose queue is full drops every further SYN: a connection that never opens.

@@ -68,7 +68,8 @@ impl Consent for Agrees {
 fn asked(port: Option<u16>, received: Option<Result<u64, NoTest>>) -> (TcpStream, Receiver<Said>, Responder) {
     let (said, heard) = channel();
     let consent: Arc<dyn Consent> = Arc::new(Agrees(Mutex::new(Plays { port, received, said })));
-    let responder = Responder::start_with(Limits::default(), None, Some(consent)).unwrap();
+    let responder =
+        Responder::start_with(Limits::default(), None, Some(consent), |serve| serve(&|| ())).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_read_timeout(Some(LIMIT)).unwrap();

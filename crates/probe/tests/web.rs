@@ -4,7 +4,7 @@
 mod common;
 
 use std::io::Write;
-use std::net::TcpStream;
+use std::net::{TcpStream, ToSocketAddrs};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::thread;
@@ -127,6 +127,11 @@ fn https_is_timed_after_its_handshake() {
     let tls = Some(Arc::new(trusting(roots).unwrap()));
     let context = barograph_probe::io::Context { tls, ..context(LONG) };
     for host in ["localhost", "127.0.0.1"] {
+        // A system without a table of hosts may know no `localhost`.
+        if (host, 0).to_socket_addrs().is_err() {
+            barograph_sim::say_skipped("https by a name: 'localhost' has no address on this machine");
+            continue;
+        }
         let target = Target::parse(&format!("https://{host}:{}/", server.address.port())).unwrap();
         let readings = run(&target, &Plan::web(), &context);
         assert!(readings.iter().all(|reading| reading.result.is_ok()), "{readings:?}");
@@ -141,7 +146,7 @@ fn https_to_a_server_without_tls_is_garbage() {
             let _ = stream.write_all(answer);
             common::swallow(&mut stream, stop);
         });
-        let target = Target::parse(&format!("https://localhost:{}/", server.address.port())).unwrap();
+        let target = Target::parse(&format!("https://{}/", server.address)).unwrap();
         let tls = Some(Arc::new(trusting(rustls::RootCertStore::empty()).unwrap()));
         let context = barograph_probe::io::Context { tls, ..context(LONG) };
         for reading in run_one(&target, Experiment::ResponseTime, &context) {

@@ -23,25 +23,32 @@ class Forecaster:
     """
 
     def __new__(cls, preset: _Preset = "full", rule: _Rule | None = None, levels: Sequence[float] = ()) -> Self: ...
-    def update(self, series: _Number | Iterable[_Number]) -> None:
+    def update(
+        self, series: _Number | Iterable[_Number], times: _Number | Iterable[_Number] | None = None
+    ) -> None:
         """Learns a value, or all of a sequence, an array of one dimension or an iterator, in order.
 
-        If one of them is no finite number, ValueError names it and nothing is learnt.
+        If one of them is no finite number, ValueError names it and nothing is learnt. `times` is when each was
+        measured (s). Values after gaps in time have their own forecasts and intervals.
         """
 
     @overload
-    def predict(self, series: NDArray[Any], loss: _Loss = "squared") -> NDArray[numpy.float64]: ...  # type: ignore[overload-overlap]
+    def predict(  # type: ignore[overload-overlap]
+        self, series: NDArray[Any], loss: _Loss = "squared", times: Iterable[_Number] | None = None
+    ) -> NDArray[numpy.float64]: ...
     @overload
-    def predict(self, series: Iterable[_Number], loss: _Loss = "squared") -> list[float]:
+    def predict(
+        self, series: Iterable[_Number], loss: _Loss = "squared", times: Iterable[_Number] | None = None
+    ) -> list[float]:
         """Learns a series, and gives for each value the forecast issued before it was seen (NaN for none)."""
 
-    def forecast(self, loss: _Loss = "squared") -> Forecast | None:
-        """The forecast of the next value, or None before the first."""
+    def forecast(self, loss: _Loss = "squared", at: float | None = None) -> Forecast | None:
+        """The forecast of the next value, or of one at the time `at` (s); None before the first."""
 
-    def interval(self, level: float = 0.9) -> Interval | None:
+    def interval(self, level: float = 0.9, at: float | None = None) -> Interval | None:
         """What the next value should fall into with probability `level` (0.01 to 0.999).
 
-        None before the first scored forecast.
+        None until ten forecasts were scored.
         """
 
     def method_forecasts(self) -> dict[str, float]:
@@ -68,6 +75,10 @@ class Forecast:
     def rmse(self) -> float | None: ...
     @property
     def method(self) -> str: ...
+    @property
+    def weight(self) -> float | None: ...
+    @property
+    def made_by(self) -> str: ...
     @property
     def count(self) -> int: ...
 

@@ -15,6 +15,8 @@ pub(crate) struct Choice {
     pub(crate) value: f64,
     /// The method behind it, or that with the largest weight.
     pub(crate) method: usize,
+    /// Its weight among all, where there are weights.
+    pub(crate) weight: Option<f64>,
 }
 
 /// A rule over `M` methods.

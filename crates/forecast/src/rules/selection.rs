@@ -237,7 +237,7 @@ fn recent_place(number: u64) -> usize {
 
 fn choice<const M: usize>(predictions: &[f64; M], pick: u8) -> Choice {
     let method = usize::from(pick) % M;
-    Choice { value: predictions[method], method }
+    Choice { value: predictions[method], method, weight: None }
 }
 
 fn indicator<const M: usize>(pick: u8) -> [f64; M] {

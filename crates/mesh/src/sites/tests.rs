@@ -59,7 +59,7 @@ fn a_representative_is_near_its_site_and_stays() {
     let mut hosts = stands(&["a", "b", "c", "d"]);
     // a is behind a slower line.
     let rtt = |a: usize, b: usize| Some(about(if a == 0 || b == 0 { 1.5e-3 } else { 3e-4 }));
-    let of = |hosts: &[Stand]| sites_of(hosts, rtt)[0].representative;
+    let of = |hosts: &[Stand]| sites_of(hosts, rtt)[0].representative.unwrap();
     assert_eq!(of(&hosts), 1);
     for host in [0, 3] {
         hosts[host].site = Some("a".into());
@@ -67,6 +67,51 @@ fn a_representative_is_near_its_site_and_stays() {
     assert_eq!(of(&hosts), 3, "a represents it too, and is far");
     hosts[3].represents = false;
     assert_eq!(of(&hosts), 0, "whoever stands for it stays");
+}
+
+/// Of b and c one direction gave 0 values and 20 timeouts.
+#[test]
+fn what_was_not_measured_is_said_to_be_unknown_and_nothing_is_proposed_on_it() {
+    let hosts = stands(&["a", "b", "c", "d"]);
+    let sites = |of_b_and_c: RoundTrip| {
+        sites_of(&hosts, move |a, b| match (a.min(b), a.max(b)) {
+            (1, 2) => of_b_and_c,
+            (_, 3) => RoundTrip::Known(about(2e-2)),
+            _ => RoundTrip::Known(about(1e-4)),
+        })
+    };
+    let reason = |site: &Site| site.proposal.reason(|host| &hosts[host].host).to_string();
+    let known = &sites(RoundTrip::Known(about(1e-4)))[0];
+    assert_eq!(reason(known), "a, b, c are within 0.1 ms of each other; the next host, d, is 20.0 ms away");
+    assert_eq!(known.representative, Some(0));
+    for state in [RoundTrip::Failed, RoundTrip::Unmeasured] {
+        let sites = sites(state);
+        let told = "a, b, c are within 0.1 ms of each other where that is known; unknown: b–c; the next host, d, is 20.0 ms away";
+        assert_eq!((reason(&sites[0]).as_str(), sites[0].representative), (told, None), "{state:?}");
+        assert!((0..3).all(|own| position(own, &hosts, &sites).is_none()), "{state:?}");
+    }
+    // A member sees its own pairs alone, and must find a place by them.
+    let sites = sites(RoundTrip::Unseen);
+    assert!(reason(&sites[0]).contains("unknown: b–c"));
+    assert_eq!(sites[0].representative, Some(0));
+}
+
+#[test]
+fn a_newcomer_that_not_all_measure_yet_does_not_unseat_a_representative() {
+    let mut hosts = stands(&["a", "b", "c"]);
+    for host in [0, 1] {
+        hosts[host].site = Some("a".into());
+        hosts[host].represents = host == 0;
+    }
+    // b does not represent the site, so that it shares no group with c.
+    let rtt = |state: RoundTrip| {
+        move |a: usize, b: usize| if a.min(b) == 1 { state } else { RoundTrip::Known(about(1e-4)) }
+    };
+    let sites = sites_of(&hosts, rtt(RoundTrip::Unmeasured));
+    assert_eq!(sites[0].representative, Some(0));
+    // A newcomer represents the site until it is in it.
+    assert_eq!(position(2, &hosts, &sites), Some(Position { site: "a".into(), represents: true }));
+    assert_eq!(sites_of(&hosts, rtt(RoundTrip::Failed))[0].representative, None);
 }
 
 #[test]

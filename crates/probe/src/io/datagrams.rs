@@ -54,10 +54,18 @@ pub(super) fn loss(mut session: Session, n: u32, clock: &Clock) -> Result<Return
         raw: None,
         samples,
         tcp_info: None,
+        refused: false,
     });
     let lost = f64::from(n) - returned as f64;
     Ok(Returned {
-        loss: Measured { value: lost / f64::from(n), n, raw: None, samples: Vec::new(), tcp_info: None },
+        loss: Measured {
+            value: lost / f64::from(n),
+            n,
+            raw: None,
+            samples: Vec::new(),
+            tcp_info: None,
+            refused: false,
+        },
         rtt: rtt.ok_or_else(|| clock.fail(Failure::TimedOut, format!("none of {n} datagrams came back"))),
     })
 }

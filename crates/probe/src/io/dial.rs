@@ -15,11 +15,22 @@ use socket2::{Domain, Protocol, Socket, Type};
 use super::clock::Clock;
 use crate::{ProbeError, Target};
 
-/// An open connection and how long its handshake took.
+/// An open connection and the address that it goes to.
 pub(super) struct Dialled {
     pub(super) tcp: TcpStream,
     pub(super) address: SocketAddr,
-    pub(super) handshake_s: f64,
+}
+
+/// The answer of an address to a SYN, and how long it took.
+pub(super) struct Answered {
+    pub(super) address: SocketAddr,
+    /// Seconds from the SYN to its answer.
+    pub(super) after_s: f64,
+    /// The open connection; `None` if the connection was refused.
+    ///
+    /// A refusal is a RST of the target, or an ICMP "port unreachable" of the target or of a firewall before it:
+    /// Linux reports both as `ECONNREFUSED`. Other ICMP errors (no route, no such host) are errors.
+    pub(super) open: Option<TcpStream>,
 }
 
 /// Resolves the target and connects to the first of its addresses that answers.
@@ -64,40 +75,72 @@ pub(super) fn resolve(target: &Target, clock: &Clock) -> Result<Vec<SocketAddr>,
     }
 }
 
-/// Tries the addresses in turn; each gets its share of the time that is left.
+/// Connects to the first of the addresses that takes the connection.
+///
+/// # Errors
+/// When none does; a refusal is a failure here.
 pub(super) fn connect_any(addresses: &[SocketAddr], clock: &Clock) -> Result<Dialled, ProbeError> {
-    let mut last = None;
+    let Answered { address, open, .. } = answer_of_any(addresses, clock)?;
+    let refused = || io::Error::from_raw_os_error(nix::libc::ECONNREFUSED);
+    let tcp = open.ok_or_else(|| clock.io(&connecting(address), &refused()))?;
+    Ok(Dialled { tcp, address })
+}
+
+/// Tries the addresses in turn, each with its share of the time that is left: the answer of the first that takes
+/// the connection, else of the first that refuses it.
+///
+/// # Errors
+/// When no address answers.
+pub(super) fn answer_of_any(addresses: &[SocketAddr], clock: &Clock) -> Result<Answered, ProbeError> {
+    let (mut refused, mut last) = (None, None);
     for (address, still) in addresses.iter().zip((1..=addresses.len()).rev()) {
-        let doing = format!("connecting to {address}");
+        let doing = connecting(*address);
         let left = clock.left().map_err(|error| clock.io(&doing, &error))?;
         let share = clock.within(left / u32::try_from(still).unwrap_or(u32::MAX));
-        match connect(*address, &share) {
-            Ok(dialled) => return Ok(dialled),
+        match answer_of(*address, &share) {
+            Ok(answered) if answered.open.is_some() => return Ok(answered),
+            Ok(answered) => refused = refused.or(Some(answered)),
             Err(error) => last = Some(share.io(&doing, &error)),
         }
     }
-    Err(last.unwrap_or_else(|| clock.fail(Failure::Unresolved, "the target has no address")))
+    let none = || last.unwrap_or_else(|| clock.fail(Failure::Unresolved, "the target has no address"));
+    refused.ok_or_else(none)
 }
 
-/// One TCP handshake, timed from the SYN to the kernel's word that it is done.
-pub(super) fn connect(address: SocketAddr, clock: &Clock) -> io::Result<Dialled> {
+/// Sends a SYN and waits for its answer, timed from the SYN to the kernel's word that the answer is there.
+///
+/// # Errors
+/// When no answer came, or an error that is none (no route to the host).
+pub(super) fn answer_of(address: SocketAddr, clock: &Clock) -> io::Result<Answered> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_nonblocking(true)?;
     let peer = address.into();
     let began = Instant::now();
-    match socket.connect(&peer) {
-        Err(error) if in_progress(&error) => until_writable(&socket, clock)?,
-        done => done?,
-    }
-    let handshake_s = began.elapsed().as_secs_f64();
-    match socket.take_error()? {
+    // On loopback a refusal comes from the call itself.
+    let at_once = match socket.connect(&peer) {
+        Err(error) if in_progress(&error) => until_writable(&socket, clock).map(|()| None)?,
+        done => done.err(),
+    };
+    let after_s = began.elapsed().as_secs_f64();
+    let error = match at_once {
+        Some(error) => Some(error),
+        None => socket.take_error()?,
+    };
+    match error {
+        Some(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            return Ok(Answered { address, after_s, open: None });
+        }
         // Refused during the handshake is `ConnectionRefused`; a reset comes after it is complete
         // (RFC 9293 §3.10.7), and what is done next on the connection will meet it.
         Some(error) if error.kind() != io::ErrorKind::ConnectionReset => return Err(error),
         _ => {}
     }
     socket.set_nonblocking(false)?;
-    Ok(Dialled { tcp: socket.into(), address, handshake_s })
+    Ok(Answered { address, after_s, open: Some(socket.into()) })
+}
+
+fn connecting(address: SocketAddr) -> String {
+    format!("connecting to {address}")
 }
 
 fn in_progress(error: &io::Error) -> bool {

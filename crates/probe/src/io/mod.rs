@@ -45,7 +45,7 @@ pub use kernel::bulk_tcp_info;
 pub use listener::Listener;
 pub use paced::{Paced, paced};
 pub use payload::block as noise;
-pub use responder::{BulkElsewhere, Limits, Responder, Seat};
+pub use responder::{BulkElsewhere, DatagramLoop, Limits, Responder, Seat};
 pub use stream::Upgraded;
 pub use timed::{stream, stream_counted};
 pub use tls::trusting;
@@ -64,7 +64,7 @@ pub struct Context {
     /// known by name there.
     pub signs_first: bool,
     /// Forecast of the `rtt` series of this target, in seconds, subtracted from the time of a
-    /// transfer. Never that of `rtt_nagle`.
+    /// transfer within the bounds of [`goodput`](crate::reduce::goodput). Never that of `rtt_nagle`.
     pub rtt_forecast_s: Option<f64>,
     /// Stops the experiments of this context from outside.
     pub cancel: Cancel,
@@ -202,6 +202,7 @@ pub fn detect(target: &Target, context: &Context) -> Result<Peer, ProbeError> {
 
 /// Detects what `target` is, and gives the experiments that it answers: [`Plan::station`] with
 /// `goodput_bytes` (and `rtt_tls` for `https`), [`Plan::web`] for a URL, [`Plan::address`] for `host:port`.
+/// A target that refuses the connection gets the plan of a server: `connect` has the time of the refusal.
 ///
 /// # Errors
 /// When it cannot be reached, or is a station that refuses: a failed reading, of `connect` or of `rtt`.
@@ -214,8 +215,8 @@ pub fn plan(target: &Target, goodput_bytes: u64, context: &Context) -> Result<Pl
             }
             Ok(plan)
         }
-        Ok(Peer::Plain) if target.scheme() == Scheme::Address => Ok(Plan::address()),
-        Ok(Peer::Plain) => Ok(Plan::web()),
+        Ok(Peer::Plain) => Ok(Plan::server(target.scheme())),
+        Err(error) if error.failure == Failure::Refused => Ok(Plan::server(target.scheme())),
         Err(error) => {
             let quantity = match error.failure {
                 Failure::Declined => Quantity::RTT,

@@ -72,6 +72,9 @@ impl Default for Limits {
     }
 }
 
+/// The loop that serves datagrams; it calls what it is given in each turn.
+pub type DatagramLoop = Box<dyn FnOnce(&dyn Fn()) + Send>;
+
 /// Answers probe sessions, each on a small thread, and datagrams on one more.
 ///
 /// The HTTP server in front does the Upgrade: it authorises, asks for a [`Seat`], answers `101`,
@@ -89,10 +92,11 @@ impl Responder {
     /// # Errors
     /// When the thread for datagrams cannot be started.
     pub fn start(limits: Limits, udp: Option<UdpSocket>) -> io::Result<Self> {
-        Self::start_with(limits, udp, None)
+        Self::start_with(limits, udp, None, |serve| serve(&|| ()))
     }
 
-    /// The same; `consent` is asked before every transfer.
+    /// The same; `consent` is asked before every transfer. `supervise` runs the loop that serves datagrams, on a
+    /// thread of its own; the loop returns when the responder is dropped.
     ///
     /// # Errors
     /// As [`Responder::start`].
@@ -100,6 +104,7 @@ impl Responder {
         limits: Limits,
         udp: Option<UdpSocket>,
         consent: Option<Arc<dyn Consent>>,
+        supervise: impl FnOnce(DatagramLoop) + Send + 'static,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             limits,
@@ -119,7 +124,8 @@ impl Responder {
         if let Some(udp) = udp {
             serve::prepare_datagrams(&udp)?;
             let ours = Arc::clone(&shared);
-            shared.crew.run(move || serve::datagrams(&udp, &ours))?;
+            let serve: DatagramLoop = Box::new(move |turn| serve::datagrams(&udp, &ours, turn));
+            shared.crew.run(move || supervise(serve))?;
         }
         Ok(responder)
     }
@@ -190,6 +196,12 @@ impl Responder {
     #[must_use]
     pub fn sessions(&self) -> usize {
         lock(&self.shared.seats).values().sum()
+    }
+
+    /// The most sessions that may be open.
+    #[must_use]
+    pub fn sessions_max(&self) -> usize {
+        self.shared.limits.sessions_max
     }
 
     /// Ends all sessions and waits for their threads; the same as dropping.

@@ -278,10 +278,12 @@ pub(super) fn prepare_datagrams(udp: &UdpSocket) -> io::Result<()> {
     udp.set_write_timeout(Some(TICK))
 }
 
-/// Answers the datagrams of those who have leave, with the same number of bytes, and nobody else.
-pub(super) fn datagrams(udp: &UdpSocket, shared: &Shared) {
+/// Answers the datagrams of those who have leave, with the same number of bytes, and nobody else; `turn` is called
+/// in each turn, a few times a second at least.
+pub(super) fn datagrams(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
     let mut bytes = [0; DATAGRAM_BYTES + 1];
     while !shared.stop.is_cancelled() {
+        turn();
         let (read, envelope) = match mail::receive(udp, &mut bytes) {
             Ok(received) => received,
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {

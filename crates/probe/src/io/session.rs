@@ -180,9 +180,12 @@ pub(super) fn goodput(
         Direction::Up => own,
         Direction::Down => done.tcp_info.or(own),
     };
-    let rate = reduce::goodput(bytes, elapsed_s, context.rtt_forecast_s)
+    let least_s = tcp_info.as_ref().and_then(|info| info.min_rtt_s);
+    let round_trip = reduce::RoundTrip { forecast_s: context.rtt_forecast_s, least_s };
+    let rate = reduce::goodput(bytes, elapsed_s, round_trip)
         .ok_or_else(|| clock.fail(Failure::Local, "the clock saw no time pass"))?;
-    Ok(Measured { value: rate.corrected, n: 1, raw: Some(rate.raw), samples: vec![rate.corrected], tcp_info })
+    let (value, samples) = (rate.corrected, vec![rate.corrected]);
+    Ok(Measured { value, n: 1, raw: Some(rate.raw), samples, tcp_info, refused: false })
 }
 
 /// Leave to send `n` datagrams: the nonce that marks them.
@@ -277,7 +280,7 @@ pub(super) fn median_of(samples: Vec<f64>, wire: &Wire, clock: &Clock) -> Result
         reduce::median(&samples).ok_or_else(|| clock.fail(Failure::Local, "no exchange was asked for"))?;
     let n = u32::try_from(samples.len()).unwrap_or(u32::MAX);
     let tcp_info = kernel::tcp_info(wire.tcp(), samples.iter().sum());
-    Ok(Measured { value, n, raw: None, samples, tcp_info })
+    Ok(Measured { value, n, raw: None, samples, tcp_info, refused: false })
 }
 
 /// Asks for the Upgrade on an open connection.
@@ -331,7 +334,7 @@ fn session(answer: Answer, clock: &Clock) -> Result<Session, ProbeError> {
 /// The failure that a station's refusal means.
 pub(super) fn refused(status: u16, clock: &Clock) -> ProbeError {
     let why = match status {
-        401 | 403 => "a token or a signature is needed, or the one given is wrong",
+        401 | 403 => "a token (barograph probe --token) or a signature is needed, or the one given is wrong",
         429 | 503 => "it has no place for another probe session",
         _ => "it does not answer probes",
     };

@@ -1,4 +1,4 @@
-//! Experiments with servers that have never heard of Barograph: `connect` and `response_time`.
+//! Experiments with servers that know nothing of Barograph: `connect` and `response_time`.
 
 use std::io::{self, Read, Write};
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use barograph_forecast::Failure;
 
 use super::clock::Clock;
-use super::dial::{connect, dial};
+use super::dial::{answer_of, answer_of_any, dial, resolve};
 use super::http::{self, ResponseHead};
 use super::stream::Wire;
 use super::{Context, kernel, tls};
@@ -14,19 +14,27 @@ use crate::reading::Measured;
 use crate::target::Scheme;
 use crate::{ProbeError, Target, reduce};
 
-/// `n` TCP handshakes, one after the other, with the first address of the target that answers.
+/// `n` SYNs, one after the other, to the first address of the target that takes a connection, else to the first
+/// that refuses one; each is timed until it is answered.
+///
+/// A refusal counts as a sample and is marked ([`Measured::refused`]). SYN-ACK and RST go the same way, and the
+/// kernel sends either without a word of any program; what differs is some microseconds of the far kernel's work.
+/// A firewall that refuses in a host's name may be nearer than the host: then a port that is opened or closed moves
+/// the level of the series, which forecasts follow as any other move, and the mark says why.
 pub(super) fn handshakes(target: &Target, n: u32, clock: &Clock) -> Result<Measured, ProbeError> {
-    let first = dial(target, clock)?;
-    let tcp_info = kernel::tcp_info(&first.tcp, first.handshake_s);
-    let mut samples = vec![first.handshake_s];
+    let first = answer_of_any(&resolve(target, clock)?, clock)?;
+    let tcp_info = first.open.as_ref().and_then(|tcp| kernel::tcp_info(tcp, first.after_s));
+    let mut samples = vec![first.after_s];
+    let mut refused = first.open.is_none();
     for _ in 1..n {
-        let next = connect(first.address, clock);
+        let next = answer_of(first.address, clock);
         let next = next.map_err(|error| clock.io(&format!("connecting to {}", first.address), &error))?;
-        samples.push(next.handshake_s);
+        samples.push(next.after_s);
+        refused |= next.open.is_none();
     }
-    let value = reduce::median(&samples).unwrap_or(first.handshake_s);
+    let value = reduce::median(&samples).unwrap_or(first.after_s);
     let n = u32::try_from(samples.len()).unwrap_or(u32::MAX);
-    Ok(Measured { value, n, raw: None, samples, tcp_info })
+    Ok(Measured { value, n, raw: None, samples, tcp_info, refused })
 }
 
 /// One GET: the time from the request to the first byte, and to the last, of its response.
@@ -47,7 +55,10 @@ pub(super) fn response_time(
     let last_byte = get(&mut wire, target, context, || first_byte_s = Some(began.elapsed().as_secs_f64()));
     let elapsed_s = began.elapsed().as_secs_f64();
     let tcp_info = kernel::tcp_info(wire.tcp(), elapsed_s);
-    let one = |value| Measured { value, n: 1, raw: None, samples: vec![value], tcp_info: tcp_info.clone() };
+    let one = |value| {
+        let (samples, tcp_info) = (vec![value], tcp_info.clone());
+        Measured { value, n: 1, raw: None, samples, tcp_info, refused: false }
+    };
     match (last_byte, first_byte_s) {
         (Ok(()), first) => (Ok(one(first.unwrap_or(elapsed_s))), Ok(one(elapsed_s))),
         (Err(trouble), first) => {

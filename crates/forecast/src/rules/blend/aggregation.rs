@@ -43,10 +43,16 @@ impl<const M: usize> Aggregation<M> {
         }
     }
 
-    /// The weighted mean of the predictions.
-    pub(crate) fn combine(&mut self, predictions: &[f64; M]) -> f64 {
+    /// The weighted mean of the predictions, with the first method's weight multiplied by `emphasis`.
+    ///
+    /// Regrets are those of the mean without emphasis, so that a start does not change what is learnt.
+    pub(crate) fn combine(&mut self, predictions: &[f64; M], emphasis: f64) -> f64 {
         self.combined = predictions.iter().zip(&self.weights).map(|(p, w)| p * w).sum();
-        self.combined
+        if emphasis == 1.0 {
+            return self.combined;
+        }
+        let added = (emphasis - 1.0) * self.weights[0];
+        (self.combined + added * predictions[0]) / (1.0 + added)
     }
 
     /// Learns what `value`, the `number`th of the series, says of the predictions combined last.

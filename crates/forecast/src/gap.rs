@@ -1,0 +1,162 @@
+//! Gaps in time: when a value comes late, and how far values after gaps lie from the usual forecast.
+
+use alloc::boxed::Box;
+
+use super::interval::{Scale, laplace};
+
+/// The times between values.
+#[derive(Clone, Debug)]
+pub(crate) struct Clock {
+    latest_s: Option<f64>,
+    periods_s: [f64; PERIODS],
+    count: usize,
+}
+
+impl Clock {
+    pub(crate) fn new() -> Self {
+        Self { latest_s: None, periods_s: [0.0; PERIODS], count: 0 }
+    }
+
+    /// Whether a value at `time_s` comes after more than 2.5 median periods.
+    pub(crate) fn is_gap(&self, time_s: Option<f64>) -> bool {
+        let known = &self.periods_s[..self.count.min(PERIODS)];
+        let Some(elapsed) = time_s.zip(self.latest_s).map(|(time, latest)| time - latest) else {
+            return false;
+        };
+        if known.len() < PERIODS_LEAST {
+            return false;
+        }
+        // Above 2.5 medians is above 2.5 periods in most of the cases: no sorting.
+        let exceeded = known.iter().filter(|period| GAP * **period < elapsed).count();
+        known.len() < 2 * exceeded
+    }
+
+    /// Learns the time of a value. A time that is unknown or goes back begins anew.
+    pub(crate) fn learn(&mut self, time_s: Option<f64>) {
+        if let Some(elapsed) = time_s.zip(self.latest_s).map(|(time, latest)| time - latest)
+            && 0.0 < elapsed
+            && elapsed.is_finite()
+        {
+            self.periods_s[self.count % PERIODS] = elapsed;
+            self.count += 1;
+        }
+        self.latest_s = time_s;
+    }
+}
+
+/// Forecasts and quantiles of values after gaps, in units of a scale.
+#[derive(Clone, Debug)]
+pub(crate) struct Gaps {
+    count: u64,
+    /// A slow mean of the series, and the mean distance from it.
+    mean: Scale,
+    spread: Scale,
+    median: f64,
+    /// Per tracked level: the level, the lower and the upper end.
+    tracks: Box<[(f64, f64, f64)]>,
+    /// Sums of absolute errors of [`Gaps::candidates`].
+    errors: [f64; 3],
+}
+
+impl Gaps {
+    /// Tracks of `levels`, in ascending order.
+    pub(crate) fn new(levels: impl Iterator<Item = f64>) -> Self {
+        let start = |level| (level, -START * laplace(level), START * laplace(level));
+        Self {
+            count: 0,
+            mean: Scale::new(SPREAD_GAIN),
+            spread: Scale::new(SPREAD_GAIN),
+            median: 0.0,
+            tracks: levels.map(start).collect(),
+            errors: [0.0; 3],
+        }
+    }
+
+    /// Learns a value for the slow mean and its spread, after a gap or not.
+    pub(crate) fn learn_spread(&mut self, value: f64) {
+        if self.mean.count != 0 {
+            let size = (value - self.mean.mean).abs();
+            let most = SPREAD_CAP * self.spread.mean;
+            let capped = SPREAD_CAP_FROM < self.mean.count && 0.0 < most;
+            self.spread.learn(if capped { size.min(most) } else { size });
+        }
+        self.mean.learn(value);
+    }
+
+    /// Learns a value after a gap: `center` is the forecast as if there were none, `scale` that of usual errors.
+    pub(crate) fn learn(&mut self, center: f64, scale: f64, floor: f64, value: f64) {
+        let candidates = self.candidates(center, scale, floor);
+        for (error, candidate) in self.errors.iter_mut().zip(candidates) {
+            *error += (candidate - value).abs();
+        }
+        let scale = self.scale(scale);
+        if scale <= 0.0 {
+            return;
+        }
+        self.count += 1;
+        let place = ((value - center) / scale).clamp(-MOST, MOST);
+        let step = STEP.max(1.0 / (self.count as f64 + 1.0));
+        let learn = |end: &mut f64, share: f64| {
+            let pull = 0.5 * (place - *end).abs() * (2.0 * step).min(1.0);
+            let missed = if place < *end { 1.0 } else { 0.0 };
+            let moved = *end + step * (end.abs() + pull + 0.5) * (share - missed);
+            *end = moved.clamp(-MOST, MOST);
+        };
+        learn(&mut self.median, 0.5);
+        for (level, lower, upper) in &mut self.tracks {
+            learn(lower, 0.5 * (1.0 - *level));
+            learn(upper, 0.5 * (1.0 + *level));
+        }
+    }
+
+    /// The forecast of a value after a gap: of three candidates the one that has been least wrong after gaps.
+    pub(crate) fn forecast(&self, center: f64, scale: f64, floor: f64) -> f64 {
+        let candidates = self.candidates(center, scale, floor);
+        candidates[crate::rules::least(&self.errors)]
+    }
+
+    /// The ends of the interval at `level`, around `center`.
+    pub(crate) fn ends(&self, center: f64, scale: f64, level: f64) -> (f64, f64) {
+        let (mut lower, mut upper) = (self.median, self.median);
+        let (mut narrow, mut wide) = ((0.0, lower, upper), (0.0, lower, upper));
+        for (tracked, low, high) in &self.tracks {
+            (lower, upper) = (lower.min(*low), upper.max(*high));
+            narrow = wide;
+            wide = (laplace(*tracked), lower, upper);
+            if level <= *tracked {
+                break;
+            }
+        }
+        let share = (laplace(level) - narrow.0) / (wide.0 - narrow.0);
+        let scale = self.scale(scale);
+        let end = |narrow: f64, wide: f64| center + scale * (narrow + (wide - narrow) * share);
+        (end(narrow.1, wide.1), end(narrow.2, wide.2))
+    }
+
+    /// The forecast as if there were no gap, the tracked median, and the slow mean of the series.
+    fn candidates(&self, center: f64, scale: f64, floor: f64) -> [f64; 3] {
+        [center, (center + self.scale(scale) * self.median).max(floor.min(center)), self.mean.mean]
+    }
+
+    /// After a gap a value may lie as far off as the series spreads, however small usual errors are.
+    fn scale(&self, scale: f64) -> f64 {
+        scale.max(self.spread.mean)
+    }
+
+    pub(crate) fn heap_bytes(&self) -> usize {
+        size_of_val(&*self.tracks)
+    }
+}
+
+// `docs/spec/full.md`, gaps: chosen on the open traces, whole and with stretches left out.
+const GAP: f64 = 2.5;
+/// The median of so many periods; odd, so that it is one of them.
+const PERIODS: usize = 31;
+const PERIODS_LEAST: usize = 5;
+const SPREAD_GAIN: f64 = 0.02;
+const SPREAD_CAP: f64 = 10.0;
+const SPREAD_CAP_FROM: u64 = 20;
+const START: f64 = 3.5;
+const STEP: f64 = 0.15;
+/// Keeps products finite.
+const MOST: f64 = 1e6;
