@@ -82,9 +82,13 @@ class Mock {
     this.#send(series, series.put(time_s, outcome));
   }
 
-  /** Says that a station of the mesh is `lost` or has `returned`, since `since_s`. */
+  /** Says that a station of the mesh is `lost`, has `returned` or was `removed`, since `since_s`. */
   setPeer(host, kind, since_s = Date.now() / 1000) {
     const peer = this.peers.find((peer) => peer.host === host);
+    if (kind === 'removed') {
+      this.peers = this.peers.filter((other) => other !== peer);
+      this.series = this.series.filter(({ source, target }) => source !== host && target !== host);
+    }
     peer.state = kind === 'lost' ? 'lost' : 'up';
     peer.since_s = since_s;
     for (const stream of this.peer_streams) stream.write(`event: ${kind}\ndata: ${JSON.stringify(peer)}\n\n`);

@@ -46,10 +46,16 @@ export async function fetchPeers() {
   return peers;
 }
 
-/** Calls `changed()` at every event of `/v1/peers/events`, until the stream breaks; returns it. */
+/**
+ * Calls `changed(is_removed)` after events of `/v1/peers/events` until the stream breaks; returns it. `is_removed` says whether
+ * one of them is the removal of a station from the mesh. The stream begins with up to a thousand past events: those that come
+ * close together, or while the last call is under way, make one call.
+ */
 export function watchPeers(changed) {
   const stream = new EventSource('v1/peers/events');
-  for (const kind of ['joined', 'lost', 'returned']) stream.addEventListener(kind, () => changed());
+  const notify = coalesce(changed);
+  for (const kind of ['joined', 'lost', 'returned']) stream.addEventListener(kind, () => notify(false));
+  stream.addEventListener('removed', () => notify(true));
   // It is opened again with the stream of points; until then the heartbeat asks.
   stream.addEventListener('error', () => stream.close());
   return stream;
@@ -162,6 +168,26 @@ export function retryDelay(failures, chance) {
   return whole_ms * (0.75 + 0.25 * chance);
 }
 
+/** Gives a function that calls `work` soon, once for all of its own calls until then: with `true` if one of them had `true`. */
+function coalesce(work) {
+  let waiting = null;
+  let is_busy = false;
+  const start = () => {
+    is_busy = true;
+    setTimeout(async () => {
+      const flag = waiting;
+      waiting = null;
+      await Promise.resolve(work(flag)).catch(() => {});
+      is_busy = false;
+      if (waiting !== null) start();
+    }, COALESCE_MS);
+  };
+  return (flag) => {
+    waiting = flag || waiting === true;
+    if (!is_busy) start();
+  };
+}
+
 async function fetchJson(address, may_be_absent = false) {
   const response = await fetch(address, {
     cache: 'no-store',
@@ -177,6 +203,8 @@ async function fetchJson(address, may_be_absent = false) {
 const ANSWER_MS_MAX = 10_000;
 // Often enough to notice a lost station before a person does; one small request costs nothing.
 const HEARTBEAT_MS = 15_000;
+// No person sees the delay, and events that a station sends at once arrive within it.
+const COALESCE_MS = 200;
 // A restart of the station takes about a second; a host that is off may stay off.
 const RETRY_MS_MIN = 1_000;
 const RETRY_MS_MAX = 30_000;

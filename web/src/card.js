@@ -4,15 +4,20 @@ import {
   ABSENT,
   describeSeries,
   formatCount,
+  formatBound,
+  formatCalibrating,
   formatFailure,
   formatInterval,
   formatLevel,
+  formatMethod,
   formatTime,
   formatValue,
   quantityTitle,
+  refusedWords,
+  withdrawnWords,
 } from './format.js';
 import { Graph, OWN_HEIGHT, PART_HEIGHT } from './graph.js';
-import { POINTS_MAX, hasFailed } from './store.js';
+import { POINTS_MAX, hasFailed, standingForecast } from './store.js';
 import { Table } from './table.js';
 import { partOf, traceOf } from './trace.js';
 
@@ -48,13 +53,15 @@ export class Card {
     setAttribute(this.figure, 'aria-label', describeSeries(series));
     const waiting = points.length === 0;
     this.waiting.hidden = !waiting;
+    // The names of empty graphs would be printed over what is said in their place.
+    this.papers.forEach((paper, i) => (paper.hidden = waiting || (i === 1 && !this.separate)));
     setText(this.waiting, series.history === 'present' ? 'no measurements yet…' : 'reading…');
     if (waiting) {
       this.#dropGraphs(); // What it drew was of other points.
       return;
     }
     this.points = points;
-    this.trace = traceOf(points, series.next, series.unit, points_shown, this.own ? 'told' : 'guessed');
+    this.trace = traceOf(points, standingForecast(series), series.unit, points_shown, this.own ? 'told' : 'guessed');
     for (const unit of this.axis_units) setText(unit, this.trace.has_values ? this.trace.scale.label : '');
     this.#draw();
   }
@@ -142,18 +149,22 @@ export class Card {
 
   #writeNumbers(series) {
     const failed = hasFailed(series.last);
-    setText(this.last, failed ? formatFailure(series.last.error) : formatValue(series.last?.value, series.unit));
+    setText(this.last, failed ? formatFailure(series.last.error) : formatBound(series.last?.value, series.unit, series.last?.detail?.at_least));
     this.last.classList.toggle('words', failed);
-    setText(this.last_time, series.last ? formatTime(series.last.time_s) : ABSENT);
+    const refused = refusedWords(series.last);
+    setText(this.last_time, series.last ? `${formatTime(series.last.time_s)}${refused && `, ${refused}`}` : ABSENT);
+    this.last_time.classList.toggle('refused', refused !== '');
 
-    const median = series.next?.median;
-    setText(this.next, formatValue(median?.value, series.unit));
-    const interval = formatInterval(series.next?.lower, series.next?.upper, series.unit);
-    setText(this.interval, interval || (median ? 'interval not known yet' : 'no forecast yet'));
-    setAttribute(this.interval, 'title', interval && `${formatLevel(series.next.level)} of values are expected in this interval`);
+    const next = standingForecast(series);
+    const median = next?.median;
+    setText(this.next, formatBound(median?.value, series.unit, next?.at_least));
+    const interval = formatInterval(next?.lower, next?.upper, series.unit);
+    const withdrawn = withdrawnWords(series);
+    setText(this.interval, withdrawn || interval || (median ? formatCalibrating(next.count) : 'no forecast yet'));
+    setAttribute(this.interval, 'title', withdrawn || (interval && `${formatLevel(next.level)} of values are expected in this interval`));
     setText(this.mae, formatValue(median?.mae, series.unit));
-    setText(this.method, median?.method ?? ABSENT);
-    setAttribute(this.method, 'title', median?.method ?? '');
+    setText(this.method, formatMethod(median) || ABSENT);
+    setAttribute(this.method, 'title', formatMethod(median));
 
     setText(this.count, `${formatCount(series.count)} measured`);
     setText(this.failures, failuresText(series));
@@ -184,7 +195,7 @@ export class Card {
     this.read_out.hidden = !point;
     if (!point) return;
     const { unit } = this.series;
-    const measured = hasFailed(point) ? formatFailure(point.error) : formatValue(point.value, unit);
+    const measured = hasFailed(point) ? formatFailure(point.error) : formatBound(point.value, unit, point.at_least);
     const interval = formatInterval(point.lower, point.upper, unit);
     this.read_out.replaceChildren(
       element('span', {}, formatTime(point.time_s)),

@@ -2,14 +2,18 @@
 import { element, setAttribute, setText } from './dom.js';
 import {
   ABSENT,
+  formatBound,
   formatCount,
+  formatCalibrating,
   formatFailure,
   formatInterval,
+  formatMethod,
   formatSquared,
   formatValue,
   quantityTitle,
+  withdrawnWords,
 } from './format.js';
-import { hasFailed } from './store.js';
+import { hasFailed, standingForecast } from './store.js';
 
 /** A table of `quantities` with their current values, forecasts and errors. It draws only when told. */
 export class Console {
@@ -49,14 +53,16 @@ class Row {
     this.root = element('tr', { role: 'row', 'data-quantity': quantity }, head, ...Object.values(this.cells));
   }
 
-  update({ unit, last, next, count, failures }) {
+  update(series) {
+    const { unit, last, count, failures } = series;
+    const next = standingForecast(series);
     const { median } = next ?? {};
     const failed = hasFailed(last);
     this.cells.now.classList.toggle('words', failed);
-    this.#write('now', failed ? formatFailure(last.error) : formatValue(last?.value, unit));
-    this.#write('ahead', formatValue(median?.value, unit));
-    this.#write('interval', formatInterval(next?.lower, next?.upper, unit) || ABSENT);
-    this.#write('method', median?.method ?? ABSENT);
+    this.#write('now', failed ? formatFailure(last.error) : formatBound(last?.value, unit, last?.detail?.at_least));
+    this.#write('ahead', formatBound(median?.value, unit, next?.at_least));
+    this.#write('interval', withdrawnWords(series) || formatInterval(next?.lower, next?.upper, unit) || (next ? formatCalibrating(next.count) : ABSENT));
+    this.#write('method', formatMethod(median) || ABSENT);
     this.#write('mae', formatValue(median?.mae, unit));
     this.#write('mse', formatSquared(median?.mse, unit));
     this.#write('count', formatCount(count));
@@ -67,10 +73,12 @@ class Row {
   #write(kind, text) {
     const cell = this.cells[kind];
     setText(cell, text);
-    if (kind === 'now' || kind === 'method') setAttribute(cell, 'title', text); // These may be cut.
+    if (CUT.has(kind)) setAttribute(cell, 'title', text); // These may be cut.
   }
 }
 
+// What may be cut, and is whole in its title.
+const CUT = new Set(['now', 'interval', 'method']);
 const COLUMNS = [
   ['quantity', 'Graph of'],
   ['now', 'Now'],

@@ -4,6 +4,7 @@ import { ABSENT, formatClock, formatCount, formatPeriod, formatValue } from './f
 import { formatSize } from './mirrors/size.js';
 import { fileName, saveFile } from './save.js';
 import { SIZES } from './weather/settings.js';
+import { AUTO } from './weather/sizing.js';
 
 /** The controls and facts above the console, bound to one `Here`. */
 export class Controls {
@@ -22,8 +23,10 @@ export class Controls {
     this.status = status;
     const { parts } = this;
     setText(parts.own_state, stateWords(status));
+    parts.own_limit.hidden = limitWords(status) === '';
+    setText(parts.own_limit, limitWords(status));
     this.#choose(parts.period, status.period_s, formatPeriod);
-    this.#choose(parts.size, status.bytes, formatSize);
+    this.#choose(parts.size, status.bytes, (bytes) => (bytes === AUTO ? AUTO : formatSize(bytes)));
     this.#choose(parts.forecaster, status.kind, String);
     const bytes_max = status.transfer_bytes_max ?? Infinity;
     for (const option of parts.size.options) option.disabled = bytes_max < Number(option.value);
@@ -52,13 +55,13 @@ export class Controls {
     }
   }
 
-  #showFacts({ client, server, station_url, clock, traffic, bytes, period_s, experiments, gaps, missed, cycles, keeps, sharing }) {
+  #showFacts({ client, server, station_url, clock, traffic, bytes, period_s, experiments, gaps, missed, cycles, keeps, sharing, bulk_bytes_per_hour_max }) {
     const { parts } = this;
     setText(parts.fact_client, client ?? ABSENT);
     setText(parts.fact_server, server ?? ABSENT);
     setAttribute(parts.fact_server, 'title', station_url ?? '');
     setText(parts.fact_bytes, formatValue(traffic?.bytes, 'bytes'));
-    setText(parts.fact_hourly, hourlyWords(traffic?.bytes_per_hour, expectedPerHour({ bytes, period_s, experiments })));
+    setText(parts.fact_hourly, hourlyWords(traffic?.bytes_per_hour, expectedPerHour({ bytes, period_s, experiments }), bulk_bytes_per_hour_max));
     setText(parts.fact_clock, formatValue(clock?.resolution_s, 's'));
     const why = clock && !clock.isolated ? coarseWhy(location.protocol) : '';
     setText(parts.fact_clock_why, why);
@@ -88,6 +91,7 @@ export class Controls {
   #fill() {
     const { parts } = this;
     for (const period_s of PERIODS_S) parts.period.append(element('option', { value: period_s }, formatPeriod(period_s)));
+    parts.size.append(element('option', { value: AUTO }, 'automatic size'));
     for (const bytes of SIZES) parts.size.append(element('option', { value: bytes }, formatSize(bytes)));
     parts.https_only.hidden = location.protocol !== 'https:';
   }
@@ -95,7 +99,7 @@ export class Controls {
   #listen() {
     const { here, parts } = this;
     parts.period.addEventListener('change', () => this.#ask(() => here.setPeriod(Number(parts.period.value))));
-    parts.size.addEventListener('change', () => this.#ask(() => here.setSize(Number(parts.size.value))));
+    parts.size.addEventListener('change', () => this.#ask(() => here.setSize(sizeOf(parts.size.value))));
     parts.forecaster.addEventListener('change', () => this.#ask(() => here.setForecaster(parts.forecaster.value)));
     parts.suspend.addEventListener('click', () => this.#ask(() => (this.status?.state === 'suspended' ? here.resume() : here.suspend())));
     // What comes of it is shown as of any other measurement.
@@ -162,6 +166,15 @@ export function stateWords({ state, period_s, server, message }) {
   return state === 'suspended' ? 'suspended' : message ?? state;
 }
 
+/** That no network is measured, where the station is on this computer, whatever address of it was asked. */
+export function limitWords({ on_this_computer }) {
+  return on_this_computer ? 'You are measuring this computer itself: the browser, not a network, is the limit.' : '';
+}
+
+function sizeOf(text) {
+  return text === AUTO ? AUTO : Number(text);
+}
+
 /** How long until the next measurement, in words that keep their place. */
 export function nextWords({ state, next_due_s }, now_s) {
   if (state === 'measuring') return 'now';
@@ -181,9 +194,13 @@ export function expectedPerHour({ bytes, period_s, experiments }) {
   return (transfers * bytes * 3600) / period_s;
 }
 
-/** What an hour has cost, and what it will where that is another figure: after a change of size or period. */
-export function hourlyWords(past, expected) {
+/**
+ * What an hour has cost, and what it will where that is another figure: after a change of size or period. Bulk tests of automatic
+ * size cost at most `bulk_max`.
+ */
+export function hourlyWords(past, expected, bulk_max = null) {
   const hour = (bytes) => `${formatValue(bytes, 'bytes')} an hour`;
+  if (Number.isFinite(bulk_max)) return `bulk tests at most ${hour(bulk_max)}`;
   if (!Number.isFinite(expected)) return Number.isFinite(past) ? hour(past) : '';
   const is_steady = Number.isFinite(past) && Math.abs(past - expected) <= expected * STEADY_SHARE;
   return is_steady ? hour(past) : `from now on about ${hour(expected)}`;
@@ -233,6 +250,7 @@ const PARTS = [
   'save_json',
   'own_state',
   'own_trouble',
+  'own_limit',
   'fact_client',
   'fact_server',
   'fact_time',

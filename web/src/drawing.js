@@ -1,13 +1,20 @@
 // When to draw: in animation frames, what was asked for; a hidden tab has no frames.
 
-/** Collects what is to be drawn, and knows which cards are in view. */
+/**
+ * Collects what is to be drawn, and knows which cards are in view. The first cards of a page are drawn even out of view:
+ * print and full-page capture show what is drawn already.
+ */
 export class Drawing {
   /** `draw(keys)` is called in an animation frame with the keys that were asked for since the last. */
   constructor(draw) {
     this.draw = draw;
     this.asked = new Set();
     this.frame = null;
-    this.cards = new WeakMap();
+    this.cards = new Map();
+    /** Paper shows all of the page: then every card is in view. */
+    this.printing = false;
+    window.addEventListener('beforeprint', () => this.#print(true));
+    window.addEventListener('afterprint', () => this.#print(false));
     this.watcher = new IntersectionObserver((entries) => this.#watch(entries), { rootMargin: '160px' });
   }
 
@@ -19,7 +26,9 @@ export class Drawing {
 
   /** Follows whether a card is in view; one that comes into it is drawn. */
   watch(key, card) {
-    this.cards.set(card.root, { key, card });
+    const is_kept = [...this.cards.values()].filter((one) => one.is_kept).length < KEPT_MAX;
+    this.cards.set(card.root, { key, card, is_kept });
+    card.setInView(is_kept);
     this.watcher.observe(card.root);
   }
 
@@ -29,10 +38,24 @@ export class Drawing {
     this.cards.delete(card.root);
   }
 
+  // The print takes what is drawn when the handler returns: no animation frame comes before it.
+  #print(printing) {
+    this.printing = printing;
+    for (const { key, card, is_kept, in_view } of this.cards.values()) {
+      card.setInView(printing || is_kept || in_view === true);
+      if (printing) this.asked.add(key);
+    }
+    if (printing) this.#run();
+  }
+
   #run() {
     const keys = this.asked;
     this.asked = new Set();
+    if (this.frame !== null) cancelAnimationFrame(this.frame);
     this.frame = null;
+    for (const { card, is_kept } of this.cards.values()) {
+      if (is_kept && card.in_view === card.root.hidden) card.setInView(!card.root.hidden);
+    }
     this.draw(keys);
   }
 
@@ -40,8 +63,18 @@ export class Drawing {
     for (const { target, isIntersecting } of entries) {
       const known = this.cards.get(target);
       if (!known) continue;
+      known.in_view = isIntersecting;
+      if (this.printing) continue;
+      if (known.is_kept && !isIntersecting) {
+        known.card.setInView(!target.hidden);
+        continue;
+      }
       known.card.setInView(isIntersecting);
       if (isIntersecting) this.ask(known.key);
     }
   }
 }
+
+// Graphs of each part that are drawn out of view, too, for print and full-page capture. Bounded: each is drawn again for
+// each of its points.
+const KEPT_MAX = 24;

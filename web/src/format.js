@@ -1,5 +1,5 @@
 // Values, times and failures as people read them. Nothing here touches the page.
-import { hasFailed } from './store.js';
+import { hasFailed, standingForecast } from './store.js';
 
 /**
  * The scale that suits `magnitude` of a unit of the API: multiply by `factor`, write `label` after.
@@ -19,6 +19,12 @@ export function formatValue(value, unit) {
   return withLabel(formatIn(value, scale), scale.label);
 }
 
+/** A measured or forecast `value`; one that is only a lower bound (`at_least`) says so: `at least 49 Mbit/s`. */
+export function formatBound(value, unit, at_least) {
+  const text = formatValue(value, unit);
+  return at_least && text !== ABSENT ? `at least ${text}` : text;
+}
+
 /** A squared `value`, such as a mean squared error, in the square of a scale: `2.71 ms²`. */
 export function formatSquared(value, unit) {
   if (!Number.isFinite(value)) return ABSENT;
@@ -32,6 +38,22 @@ export function formatSquared(value, unit) {
 export function formatIn(value, scale) {
   return Number.isFinite(value) ? formatNumber(value * scale.factor, scale.extra) : ABSENT;
 }
+
+/** What made a forecast: a method, or `blend, mostly Running Mean 71 %`; empty without one. */
+export function formatMethod(forecast) {
+  if (!forecast) return '';
+  const { method, weight } = forecast;
+  if (!Number.isFinite(weight)) return method;
+  return `blend, ${weight < 0.5 ? 'led by' : 'mostly'} ${method} ${Math.round(100 * weight)}\u202f%`;
+}
+
+/** Why there is no interval after `count` values: `calibrating (3 of 10)`. */
+export function formatCalibrating(count) {
+  return `calibrating (${Math.max(0, Math.min(SCORED_MIN, count - 1))} of ${SCORED_MIN})`;
+}
+
+/** Forecasts scored before there is an interval, as in crates/forecast/src/interval.rs. */
+const SCORED_MIN = 10;
 
 /** An interval in one scale: `40.1 – 90 µs`; empty when a bound is absent. */
 export function formatInterval(lower, upper, unit, between = ' – ') {
@@ -87,6 +109,11 @@ export function formatDuration(duration_s) {
   return `${Math.floor(s / 86400)}${NARROW}d ${Math.floor((s % 86400) / 3600)}${NARROW}h`;
 }
 
+/** That a record or point is of a refused connection, which is an answer of its host; empty for any other. */
+export function refusedWords(point) {
+  return point?.refused ?? point?.detail?.refused ? 'answers (port refuses connections)' : '';
+}
+
 /** A failure in words: the station's own words spelled out, any other text bounded. */
 export function formatFailure(error) {
   if (typeof error !== 'string' || error === '') return 'failed';
@@ -110,14 +137,16 @@ export function formatLevel(level) {
 export function describeSeries(series) {
   const place = series.source === series.target ? `of ${series.target}` : `to ${series.target}`;
   const parts = [`${series.quantity} ${place}: ${describeLast(series)}`];
-  const median = series.next?.median;
+  const next = standingForecast(series);
+  const median = next?.median;
   if (median && Number.isFinite(median.value)) {
-    const interval = formatInterval(series.next.lower, series.next.upper, series.unit, ' to ');
-    const level = formatLevel(series.next.level);
-    parts.push(`next ${formatValue(median.value, series.unit)}${interval && `, ${level} interval ${interval}`}`);
-    parts.push(`mean absolute error ${formatValue(median.mae, series.unit)}, method ${median.method}`);
+    const interval = formatInterval(next.lower, next.upper, series.unit, ' to ');
+    const level = formatLevel(next.level);
+    const ends = interval ? `${level} interval ${interval}` : `interval ${formatCalibrating(next.count)}`;
+    parts.push(`next ${formatBound(median.value, series.unit, next.at_least)}, ${ends}`);
+    parts.push(`mean absolute error ${formatValue(median.mae, series.unit)}, method ${formatMethod(median)}`);
   } else {
-    parts.push('no forecast yet');
+    parts.push(withdrawnWords(series) || 'no forecast yet');
   }
   if (0 < series.failures) parts.push(`${formatCount(series.failures)} failed`);
   return parts.join('; ');
@@ -132,10 +161,18 @@ export function formatPeriod(period_s) {
   return period_s < 60 || period_s % 60 !== 0 ? `${period_s}${NARROW}s` : `${period_s / 60}${NARROW}min`;
 }
 
+/** Why the last forecast no longer stands, with its value and the time that it was made at; empty where it stands. */
+export function withdrawnWords(series, now_ms = Date.now()) {
+  const { next, unit } = series;
+  if (!Number.isFinite(next?.median?.value) || standingForecast(series) !== null) return '';
+  return `no answer since ${formatTime(next.time_s, now_ms)}; last forecast ${formatBound(next.median.value, unit, next.at_least)}`;
+}
+
 function describeLast(series) {
   if (!series.last) return 'no measurement yet';
   if (hasFailed(series.last)) return `last attempt failed, ${formatFailure(series.last.error)}`;
-  return `last ${formatValue(series.last.value, series.unit)}`;
+  const refused = refusedWords(series.last);
+  return `last ${formatBound(series.last.value, series.unit, series.last.detail?.at_least)}${refused && `, ${refused}`}`;
 }
 
 function withLabel(text, label) {
@@ -202,7 +239,7 @@ const TITLES = {
 const FAILURES = {
   unresolved: 'name not found',
   refused: 'connection refused',
-  unreachable: 'no route to it',
+  unreachable: 'could not be reached',
   reset: 'connection reset',
   timed_out: 'timed out',
   garbage: 'answered with something else',

@@ -1,7 +1,7 @@
 // The grid of all pairs: a row for each station that measures, a column for each that is measured.
 import { element, setAttribute, setText } from './dom.js';
 import { formatFailure, formatIn, formatValue, quantityTitle, scaleFor } from './format.js';
-import { formatAge, isStale, whereItIs } from './mesh.js';
+import { formatAge, isStale, readOnlyWords, whereItIs } from './mesh.js';
 import { hasFailed, keyOf } from './store.js';
 
 /** A table of pairs that follows a mesh. It draws in animation frames, and only cells that changed. */
@@ -87,6 +87,9 @@ export class Grid {
     this.revision = this.mesh.revision;
     const quantities = this.mesh.quantities();
     const is_member = this.#sayWhere();
+    const read_only = readOnlyWords(this.mesh.part);
+    this.parts.mesh_read_only.hidden = read_only === null;
+    setText(this.parts.mesh_read_only, read_only ?? '');
     this.parts.mesh.hidden = quantities.length === 0 && !is_member;
     this.parts.way_mesh.hidden = this.parts.mesh.hidden;
     this.parts.mesh_pairs.hidden = quantities.length === 0;
@@ -342,6 +345,7 @@ const PARTS = [
   'mesh_lost',
   'mesh_lost_count',
   'mesh_pairs',
+  'mesh_read_only',
   'mesh_joined',
   'mesh_there',
   'mesh_tally',

@@ -65,7 +65,7 @@ export class Here {
     return this.#set({ period_s });
   }
 
-  /** Bytes of a transfer: one of 64, 128, 256, 512 KiB, 1, 4, 16 MiB. */
+  /** Bytes of a transfer: `'auto'` (found by itself), or one of 64, 128, 256, 512 KiB, 1, 4, 16 MiB. */
   setSize(bytes) {
     return this.#set({ bytes });
   }

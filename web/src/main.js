@@ -12,11 +12,13 @@ import { View } from './view.js';
 import { whyNot } from './why.js';
 
 let peer_events = null;
+let others_read = null;
 const store = new Store();
 const view = new View(store, { seen: readHistory, retry: () => connection.connect() });
 const own = new Own();
 const mesh = new Mesh();
 const sites = new Sites();
+store.isElsewhere = (source) => mesh.hosts.has(source);
 const grid = new Grid(mesh, (pair) => {
   store.pin(pair, pair ? mesh.seriesOf(pair.source, pair.target) : []);
   view.choose(pair);
@@ -57,7 +59,7 @@ async function readAll() {
   mesh.replaceSeries(series);
   view.arrange();
   grid.arrange();
-  readPart().then(readOthers).then(readPeers);
+  others_read = readPart().then(readOthers).then(readPeers);
   return station;
 }
 
@@ -85,10 +87,19 @@ async function readPeers() {
   const peers = await fetchPeers().catch(() => undefined);
   if (peers === undefined) return;
   mesh.setPeers(peers);
+  store.sortOut();
+  view.arrange();
   grid.arrange();
   readSites();
   if (peers === null) peer_events?.close();
-  else if (peer_events === null || peer_events.readyState === EventSource.CLOSED) peer_events = watchPeers(readPeers);
+  else if (peer_events === null || peer_events.readyState === EventSource.CLOSED) peer_events = watchPeers(readChanged);
+}
+
+/** Reads what changed with the peers: a station that was removed from the mesh took its series along. */
+async function readChanged(is_removed) {
+  if (!is_removed) return readPeers();
+  await readAll();
+  await others_read;
 }
 
 /** Reads which sites are proposed; without an answer all stays as it was. */
@@ -121,6 +132,8 @@ async function pump() {
 
 // As often as a member's figures change with a few peers; nobody looks at a page in the background.
 setInterval(() => document.hidden || readOthers(), 30_000);
+// Whether the mesh takes writes changes while the stream lasts; a station that knows no other has only itself to ask.
+setInterval(() => document.hidden || mesh.part === null || mesh.peers.size === 0 || readPart(), 10_000);
 // Sites are proposed from forecasts, which come in slowly; nobody looks at a page in the background.
 setInterval(() => document.hidden || mesh.part === null || mesh.peers.size === 0 || readSites(), 60_000);
 // One lost stream is a hiccup; a second in a row may be a station with too many of them, which still answers.

@@ -9,6 +9,8 @@ export class Mesh {
     this.pairs = new Map();
     /** What the station says of its peers, by host; empty where it has none. */
     this.peers = new Map();
+    /** Hosts of all that the station says of its peers, also of those that are ignored. */
+    this.hosts = new Set();
     /** What the station says of its own part, as `/v1/mesh` has it; `null` where it has none. */
     this.part = null;
     /** Becomes another number whenever rows or columns may have changed. */
@@ -53,6 +55,7 @@ export class Mesh {
 
   /** Takes the answer of `/v1/peers`; `null` where the station is in no mesh. */
   setPeers(list) {
+    this.hosts = new Set((list ?? []).map(({ host }) => host));
     this.peers = new Map((list ?? []).filter(({ state }) => state !== 'ignored').map((peer) => [peer.host, peer]));
     this.revision += 1;
   }
@@ -195,6 +198,14 @@ export function whereItIs(part) {
   const url = URL.canParse(part.joined ?? '') ? new URL(part.joined) : null;
   if (url && /^https?:$/.test(url.protocol)) return { text: url.host, url: url.href };
   return { text: 'a station that keeps the mesh’s archive', url: null };
+}
+
+/** Says that the mesh's directory can be read and takes no writes; `null` where it takes them. */
+export function readOnlyWords(part) {
+  const { read_only_s, error } = part?.directory ?? {};
+  if (!Number.isFinite(read_only_s)) return null;
+  const why = error ? ` (${error})` : '';
+  return `The mesh’s directory can be read and has taken no writes for ${formatAge(read_only_s)}${why}: stations are measured as before, none is lost, and none can join.`;
 }
 
 /** How old something is, in steps that are worth redrawing: `<10 s`, `20 s`, `3 min`, `2 h`, `5 d`. */

@@ -30,7 +30,7 @@ export function describe({ host, now, proposed, pending, sees, sites, unknown })
     name: site,
     text: [
       `${reason}${next ? ` (${interval(next)})` : ''}.`,
-      1 < hosts.length && ` ${representative} would represent it.`,
+      1 < hosts.length && (representative ? ` ${representative} would represent it.` : ' No representative is proposed while that is unknown.'),
       0 < close.length && ` Too close to call: ${close.join(', ')}.`,
     ]
       .filter(Boolean)

@@ -8,34 +8,42 @@ export class Store {
     this.series = new Map();
     /** How many series the station has beyond `SERIES_MAX`. */
     this.left_out = 0;
+    /** Whether a source is another station of the mesh: its series are in the grid of all pairs, and are not kept. */
+    this.isElsewhere = () => false;
     /** The pair whose series are kept whatever else there is. */
     this.pinned = null;
   }
 
   /**
-   * Takes the answer of `/v1/series`: adds what is new, forgets what is gone, updates the rest.
-   * Histories become stale, because points may have been missed since they were read.
+   * Takes the answer of `/v1/series`: adds what is new, forgets what is gone, updates the rest. Series of other stations of the
+   * mesh are left out. Histories become stale, because points may have been missed since they were read.
    */
   replaceSeries(list) {
+    this.#list = list;
+    this.#keep(list, update);
+  }
+
+  /** Takes the last list again after the answers of `isElsewhere` changed; the series that stay keep what they hold. */
+  sortOut() {
+    const listed = new Set(this.#list.map(keyOf));
+    const since = [...this.series.values()].filter((series) => !listed.has(keyOf(series)));
+    this.#keep([...this.#list, ...since], (series, summary) => this.series.has(keyOf(summary)) || update(series, summary));
+  }
+
+  #keep(list, take) {
     const kept = new Map();
-    const pinned = list.slice(SERIES_MAX).filter((summary) => this.#isPinned(summary));
-    for (const summary of [...list.slice(0, SERIES_MAX), ...pinned]) {
+    const wanted = list.filter((summary) => this.#isWanted(summary));
+    const room = new Set(wanted.slice(0, SERIES_MAX));
+    const pinned = list.filter((summary) => this.#isPinned(summary) && !room.has(summary));
+    for (const summary of [...room, ...pinned]) {
       const key = keyOf(summary);
       const series = this.series.get(key) ?? newSeries(summary);
-      series.unit = summary.unit;
-      series.count = summary.count;
-      series.failures = summary.failures;
-      series.last = summary.last ?? null;
-      series.listed = series.last;
-      series.next = summary.next ?? null;
-      if (hasFailed(summary.last)) series.last_failure = summary.last;
-      series.history = 'absent';
-      series.pending = [];
+      take(series, summary);
       kept.set(key, series);
     }
     this.series = kept;
     this.extra = pinned.map(keyOf);
-    this.left_out = Math.max(0, list.length - SERIES_MAX - pinned.length);
+    this.left_out = wanted.length - wanted.filter((summary) => room.has(summary) || this.#isPinned(summary)).length;
   }
 
   /** Keeps the series of a pair, `summaries`, even where there is room for no others; `null` lets go of them. */
@@ -78,11 +86,13 @@ export class Store {
     series.revision += 1;
     const failed = series.points.findLast(hasFailed);
     if (failed) series.last_failure = failed;
+    series.failed_in_a_row = series.points.length - 1 - series.points.findLastIndex((point) => !hasFailed(point));
     // Times do not tell which of them the history has: a clock may be set back, and an application may
     // give several points one time.
     const had = series.points;
     for (const point of series.pending.filter((point) => !had.some((one) => isSame(one, point)))) {
       appendPoint(series, point);
+      series.failed_in_a_row = hasFailed(point) ? series.failed_in_a_row + 1 : 0;
     }
     series.pending = [];
     series.history = 'present';
@@ -94,12 +104,14 @@ export class Store {
     if (series?.history === 'loading') series.history = 'absent';
   }
 
-  /** Takes a `point` event; returns its series' key, or `null` when there is no room for it. */
+  /** Takes a `point` event; returns its series' key, or `null` when it is not kept: another station's, or there is no room. */
   addPoint(event) {
     const key = keyOf(event);
     let series = this.series.get(key);
     if (!series) {
-      if (SERIES_MAX <= this.series.size) return null;
+      const is_wanted = this.#isWanted(event);
+      if (SERIES_MAX <= this.series.size || !(is_wanted || this.#isPinned(event))) return null;
+      if (!is_wanted) this.extra.push(key);
       series = newSeries(event);
       this.series.set(key, series);
     }
@@ -108,6 +120,8 @@ export class Store {
     series.last = event;
     series.next = event.next ?? null;
     if (hasFailed(event)) series.last_failure = event;
+    // Of what a history that is being read may hold, too, the history counts.
+    series.failed_in_a_row = hasFailed(event) ? series.failed_in_a_row + (known ? 0 : 1) : 0;
     if (!known) series[hasFailed(event) ? 'failures' : 'count'] += 1;
     if (series.history === 'present') appendPoint(series, event);
     else if (series.history === 'loading' && series.pending.length < POINTS_MAX) series.pending.push(event);
@@ -144,10 +158,17 @@ export class Store {
     );
   }
 
+  // Applications and browsers report under names of their own, which are no stations of the mesh.
+  #isWanted({ source }) {
+    return !this.isElsewhere(source);
+  }
+
   #isPinned({ source, target }) {
     return this.pinned !== null && this.pinned.source === source && this.pinned.target === target;
   }
 
+  // The last answer of `/v1/series`.
+  #list = [];
   // Keys that are there only because they are pinned.
   extra = [];
 }
@@ -162,6 +183,14 @@ export function hasFailed(point) {
   return typeof point?.error === 'string';
 }
 
+/**
+ * The forecast of a series' next value; `null` where there is none, or where attempts failed in a row since it was made: then
+ * a value is not what comes next.
+ */
+export function standingForecast({ next, failed_in_a_row }) {
+  return next === null || next === undefined || FAILURES_IN_A_ROW_MAX <= (failed_in_a_row ?? 0) ? null : next;
+}
+
 /** Whether every word of `query` occurs in the series' names. */
 export function matches(series, title, query) {
   const text = `${series.source} ${series.target} ${series.quantity} ${title}`.toLowerCase();
@@ -173,6 +202,9 @@ export function matches(series, title, query) {
 
 /** Points kept of a series: what `/v1/recent` gives, so that ten hours at 1 s stay as small as ten minutes. */
 export const POINTS_MAX = 512;
+
+// One failure may be an accident.
+const FAILURES_IN_A_ROW_MAX = 2;
 
 /** Series kept: each costs the page a card; beyond that, narrower questions belong to the API. */
 export const SERIES_MAX = 1000;
@@ -188,6 +220,7 @@ function newSeries({ source, target, quantity, unit }) {
     last: null,
     listed: null,
     last_failure: null,
+    failed_in_a_row: 0,
     next: null,
     history: 'absent',
     points: [],
@@ -197,12 +230,26 @@ function newSeries({ source, target, quantity, unit }) {
   };
 }
 
+function update(series, { unit, count, failures, last = null, next = null }) {
+  series.unit = unit;
+  series.count = count;
+  series.failures = failures;
+  series.last = last;
+  series.listed = last;
+  series.next = next;
+  if (hasFailed(last)) series.last_failure = last;
+  // A list says of the failures before the last only that they are later than the value that was forecast from.
+  series.failed_in_a_row = hasFailed(last) ? Math.max(1, series.failed_in_a_row) : 0;
+  series.history = 'absent';
+  series.pending = [];
+}
+
 function isSame(record, event) {
   return record !== null && ['time_s', 'value', 'error'].every((name) => record[name] === event[name]);
 }
 
 function appendPoint(series, { time_s, value, error, forecast, lower, upper, method, detail }) {
-  series.points.push({ time_s, value, error, forecast, lower, upper, method, raw: detail?.raw, gap: detail?.gap });
+  series.points.push({ time_s, value, error, forecast, lower, upper, method, raw: detail?.raw, gap: detail?.gap, at_least: detail?.at_least });
   if (POINTS_MAX < series.points.length) series.points.shift();
   series.appended += 1;
 }

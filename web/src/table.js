@@ -1,6 +1,6 @@
 // The table view of a series: the same points as its graph, newest first, for reading and listening.
 import { element, setAttribute, setText } from './dom.js';
-import { ABSENT, formatFailure, formatInterval, formatTime, formatValue } from './format.js';
+import { ABSENT, formatBound, formatFailure, formatInterval, formatTime, formatValue } from './format.js';
 import { hasFailed } from './store.js';
 
 /** A table that follows its series; rows are added above, so that a reader's place is not torn away. */
@@ -53,7 +53,7 @@ function rowOf(point, unit, corrected) {
     'tr',
     failed ? { class: 'failed' } : {},
     element('th', { scope: 'row' }, formatTime(point.time_s)),
-    element('td', {}, failed ? formatFailure(point.error) : formatValue(point.value, unit)),
+    element('td', {}, failed ? formatFailure(point.error) : formatBound(point.value, unit, point.at_least)),
     ...(corrected ? [element('td', {}, formatValue(point.raw, unit))] : []),
     element('td', {}, formatValue(point.forecast, unit)),
     element('td', {}, formatInterval(point.lower, point.upper, unit) || ABSENT),

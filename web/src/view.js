@@ -1,4 +1,4 @@
-// What the station measures: the plate, groups of cards, filter, and what is said when there is nothing to show.
+// What the station measures, or one pair of the mesh: the plate, groups of cards, filter, and what is said when there is nothing to show.
 import { Card } from './card.js';
 import { element, setText } from './dom.js';
 import { Drawing } from './drawing.js';
@@ -27,9 +27,12 @@ export class View {
     this.station = station;
     this.started_ms = Date.now() - station.uptime_s * 1000;
     setText(this.parts.host, station.host);
-    setText(this.parts.held_by, station.host);
+    this.#nameSource();
     setText(this.parts.way_held, station.host);
     setText(this.parts.version, station.version);
+    const refusing = station.refusing ?? []; // An older station does not say.
+    this.parts.refusing.hidden = refusing.length === 0;
+    setText(this.parts.refused, refusing.join('; '));
     document.title = `${station.host} · Barograph`;
     this.#tick();
   }
@@ -71,10 +74,16 @@ export class View {
   /** Shows only the groups of one pair; `null` = of all. */
   choose(pair) {
     this.choice = pair;
+    this.#nameSource();
     this.arrange();
     const part = this.parts.groups.parentElement;
     // Far enough up that a graph is seen, and not at all where one is already.
     if (pair && 0.6 * window.innerHeight < part.getBoundingClientRect().top) part.scrollIntoView({ block: 'start' });
+  }
+
+  // A pair that was chosen in the grid may be another station's.
+  #nameSource() {
+    setText(this.parts.held_by, this.choice?.source ?? this.station?.host ?? 'the station');
   }
 
   /** Reads the theme's colours again. */
@@ -218,6 +227,8 @@ const PARTS = [
   'version',
   'uptime',
   'connection',
+  'refusing',
+  'refused',
   'held_by',
   'way_held',
   'filter',

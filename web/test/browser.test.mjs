@@ -144,6 +144,59 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent`, timeout: 1
     });
   });
 
+  test('every graph is drawn without scrolling, and fills the paper in print', async () => {
+    await withPage(browser, { mock: { here: 80 } }, async ({ page }) => {
+      const blank = () =>
+        page.evaluate(() =>
+          [...document.querySelectorAll('article.card:not([hidden])')]
+            .filter((card) => {
+              const canvas = card.querySelector('canvas');
+              if (canvas === null) return true;
+              const { data } = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height);
+              const { width } = canvas.getBoundingClientRect();
+              return !data.some((part) => part !== 0) || Math.abs(width - card.querySelector('.paper').clientWidth) > 2;
+            })
+            .map((card) => card.querySelector('.title').textContent),
+        );
+      await eventually(page, page.locator('#tally'), /^[1-9]\d* series$/);
+      await until(async () => (await blank()).length === 0).catch(async () => assert.deepEqual(await blank(), []));
+      for (const width of [560, 1000]) {
+        // No event of a print comes with this, and no script is waited for: only what is drawn and its style count.
+        await page.emulateMedia({ media: 'print' });
+        await page.setViewportSize({ width, height: 900 });
+        assert.deepEqual(await blank(), [], `${width} px of paper`);
+      }
+    });
+  });
+
+  test('where nothing was measured yet, no title stands in the way of the words', async () => {
+    await withPage(browser, { mock: { here: 0 } }, async ({ page }) => {
+      const card = page.locator('#own_cards article').first();
+      await eventually(page, card.locator('.waiting'), /^no measurements yet/);
+      await page.locator('#own_separate').selectOption('own');
+      await card.and(page.locator('.separate')).waitFor();
+      const overlaps = await card.evaluate((card) => {
+        const box = card.querySelector('.waiting').getBoundingClientRect();
+        const titles = [...card.querySelectorAll('.part-name, .axis-unit')].map((title) => title.getBoundingClientRect());
+        return titles.filter(({ left, right, top, bottom, width }) => width > 0 && left < box.right && box.left < right && top < box.bottom && box.top < bottom).length;
+      });
+      assert.equal(overlaps, 0);
+    });
+  });
+
+  test('a closed port is an answer of its host', async () => {
+    await withPage(browser, {}, async ({ page, mock }) => {
+      const card = cardOf(page, 'connect', '192.168.1.1:80');
+      await eventually(page, page.locator('#connection'), /^live$/);
+      await inked(card);
+      mock.putPair('aneroid', '192.168.1.1:80', 'connect', { value: 2e-3, refused: true });
+      await eventually(page, card.locator('.last .aside'), /, answers \(port refuses connections\)$/);
+      assert.ok(await card.locator('.last .aside').evaluate((node) => node.scrollWidth <= node.clientWidth), 'all of it is to be seen');
+      mock.putPair('aneroid', '192.168.1.1:80', 'connect', { value: 2e-3 });
+      await eventually(page, card.locator('.last .aside'), /\d$/);
+    });
+  });
+
   test('the pointer reads single points', async () => {
     await withPage(browser, {}, async ({ page }) => {
       const card = cardOf(page, 'rtt', '127.0.0.1:7311');

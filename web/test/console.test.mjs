@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { gapWords, nextWords, stateWords, troubleWords, expectedPerHour, hourlyWords } from '../src/controls.js';
+import { gapWords, limitWords, nextWords, stateWords, troubleWords, expectedPerHour, hourlyWords } from '../src/controls.js';
 import { formatPeriod, formatSquared } from '../src/format.js';
 import { fileName } from '../src/save.js';
 import { whyNot } from '../src/why.js';
@@ -51,6 +51,11 @@ test('troubles are sentences', () => {
   assert.match(troubleWords({ state: 'waiting', message: 'vm declines', next_due_s: 5 }), /^vm declines\. /);
   assert.equal(troubleWords({ state: 'waiting', message: 'offline', next_due_s: 5 }), '');
   assert.equal(troubleWords({ state: 'unreachable' }), '');
+});
+
+test('the browser is the limit on its own computer, and only there', () => {
+  assert.match(limitWords({ station_url: 'http://192.168.1.5:10131/', on_this_computer: true }), /this computer itself: the browser, not a network, is the limit/);
+  assert.equal(limitWords({ station_url: 'http://192.168.1.5:10131/', on_this_computer: false }), '');
 });
 
 test('names of files hold nothing that a file system minds', () => {

@@ -30,6 +30,12 @@ describe('the forecaster', () => {
     const next = one.forecast();
     assert.deepEqual([next.count, next.median.value, next.median.mae, next.lower], [1, 5, null, null]);
     assert.equal(next.median.method, 'Last Value');
+    const calibrated = battery();
+    for (let i = 0; i < 10; i += 1) calibrated.update(i % 3);
+    assert.equal(calibrated.forecast().lower, null, 'nine errors are too few for an interval');
+    calibrated.update(2);
+    assert.ok(calibrated.forecast().lower !== null && 0 < calibrated.forecast().median.weight);
+    calibrated.free();
     assert.ok(!one.update(NaN) && !one.update(Infinity));
     assert.equal(one.forecast().count, 1, 'what cannot be learnt changes nothing');
     one.free();
@@ -40,12 +46,12 @@ describe('the forecaster', () => {
     for (let i = 0; i < 5000; i += 1) battery().free();
   });
 
-  const invented = 'equals the native one on an invented series with outliers and level shifts';
+  const invented = 'equals the native one on an invented series with outliers, level shifts and gaps';
   test(invented, { skip: !native }, async () => {
     const folder = await mkdtemp(join(tmpdir(), 'barograph-'));
     try {
       const file = join(folder, 'invented.csv');
-      await writeFile(file, `time_s,value\n${inventedSeries(3000).map((value, i) => `${i},${value}`).join('\n')}\n`);
+      await writeFile(file, `time_s,value\n${inventedSeries(3000).map((value, i) => `${i + 40 * Math.floor(i / 50)},${value}`).join('\n')}\n`);
       for (const kind of ['full', 'nws']) await assertEqual(file, kind);
     } finally {
       await rm(folder, { recursive: true });
@@ -65,12 +71,12 @@ async function assertEqual(file, kind) {
     maxBuffer: 1 << 28,
   });
   const rows = stdout.trimEnd().split('\n').map((line) => JSON.parse(line));
-  const values = (await readFile(file, 'utf8')).trimEnd().split('\n').slice(1).map((line) => Number(line.split(',')[1]));
+  const samples = (await readFile(file, 'utf8')).trimEnd().split('\n').slice(1).map((line) => line.split(',').map(Number));
   const one = battery(kind);
   let compared = 0;
-  for (const [index, value] of values.entries()) {
+  for (const [index, [time, value]] of samples.entries()) {
     if (0 < index) {
-      const { mean, median, lower, upper } = one.forecast(0.9);
+      const { mean, median, lower, upper } = one.forecast(0.9, time);
       const row = rows[index - 1];
       // An error of which nothing was scored is 0 on the command line.
       const ours = [mean.value, mean.mse ?? 0, median.value, median.mae ?? 0, lower, upper];
@@ -81,9 +87,9 @@ async function assertEqual(file, kind) {
       assert.deepEqual([mean.method, median.method], [row.mse_method, row.mae_method]);
       compared += 1;
     }
-    assert.ok(one.update(value));
+    assert.ok(one.update(value, time));
   }
-  assert.ok(compared === values.length - 1 && 0 < compared && rows.length === compared);
+  assert.ok(compared === samples.length - 1 && 0 < compared && rows.length === compared);
   // All that the page shows of a forecast, after the last value: sums over every step before.
   const last = await run(barograph, ['forecast', file, '--json', '--interval', '0.9', ...preset]);
   const { count, level, mean, median, lower, upper } = JSON.parse(last.stdout);

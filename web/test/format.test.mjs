@@ -11,6 +11,7 @@ import {
   formatTime,
   formatValue,
   quantityTitle,
+  refusedWords,
 } from '../src/format.js';
 
 // Narrow no-break spaces read as plain ones here.
@@ -72,10 +73,21 @@ test('times, durations and counts', () => {
 
 test('failures are words, and bounded', () => {
   assert.equal(formatFailure('timed_out'), 'timed out');
+  assert.equal(formatFailure('unreachable'), 'could not be reached', 'whatever the cause');
   assert.equal(formatFailure('no_such_word'), 'no such word');
   assert.equal(formatFailure(''), 'failed');
   assert.equal(formatFailure('constructor'), 'constructor');
   assert.equal(formatFailure('x'.repeat(5000)).length, 160);
+});
+
+test('a refused connection is an answer of its host', () => {
+  const words = 'answers (port refuses connections)';
+  assert.equal(refusedWords({ value: 1e-3, refused: true }), words);
+  assert.equal(refusedWords({ value: 1e-3, detail: { refused: true } }), words);
+  for (const point of [null, undefined, {}, { refused: false, detail: {} }]) assert.equal(refusedWords(point), '');
+  const last = { value: 1e-3, refused: true };
+  const series = { source: 'a', target: 'b:1', quantity: 'connect', unit: 's', failures: 0, last, next: null };
+  assert.equal(plain(describeSeries(series)), `connect to b:1: last 1.00 ms, ${words}; no forecast yet`);
 });
 
 test('a quantity nobody knows speaks for itself', () => {

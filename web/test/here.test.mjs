@@ -21,34 +21,108 @@ describe('the communicator', () => {
     assert.ok(points.every((point) => point.forecast === undefined && point.next.count === 1));
     await world.advance(20_000);
     const third = series('rtt')[2];
-    assert.deepEqual(Object.keys(third).sort(), KEYS.toSorted());
+    assert.deepEqual(Object.keys(third).sort(), KEYS.filter((key) => key !== 'lower' && key !== 'upper').toSorted(), 'calibrating');
     assert.deepEqual([third.source, third.target, third.unit], ['this browser', 'aneroid', 's']);
-    assert.ok(0 <= third.lower && third.lower <= third.upper);
     assert.equal(series('rtt')[1].forecast, series('rtt')[0].next.median.value);
     const store = new Store();
     for (const { is, ...point } of points) store.addPoint(point);
     assert.deepEqual([...store.series.values()].map((one) => one.count), [3, 3, 3, 3, 3]);
+    await world.advance(90_000);
+    const twelfth = series('rtt')[11];
+    assert.deepEqual(Object.keys(twelfth).sort(), KEYS.toSorted(), 'ten forecasts were scored');
+    assert.ok(0 <= twelfth.lower && twelfth.lower <= twelfth.upper);
   });
 
-  test('corrects rates by the forecast of the round trip and keeps the raw ones', async () => {
-    const { world, series } = begin({}, { rtt_ms: 100, bit_s: 8e6 });
+  test('corrects rates by the round trip and keeps the raw ones', async () => {
+    const { world, series } = begin({ bytes: 1 << 17 }, { rtt_ms: 100, bit_s: 8e6 });
     await world.advance(5000);
     for (const quantity of ['goodput', 'goodput_down']) {
       const { value, detail } = series(quantity)[0];
-      assert.ok(Math.abs(detail.raw - 524_288 / 0.165) / detail.raw < 0.02, `${quantity} ${detail.raw}`);
-      assert.ok(Math.abs(value - 524_288 / 0.0655) / value < 0.02, `${quantity} ${value}`);
-      assert.equal(value, 524_288 / (detail.elapsed_s - detail.rtt_forecast_s));
+      assert.ok(Math.abs(detail.raw - 1_048_576 / 0.231) / detail.raw < 0.02, `${quantity} ${detail.raw}`);
+      assert.ok(Math.abs(value - 8e6) / value < 0.02, `${quantity} ${value}`);
     }
   });
 
+  for (const [bit_s, rtt_ms] of [[1e8, 20], [2e7, 20], [1e6, 50], [5e8, 2]]) {
+    test(`the default settles: ${bit_s / 1e6} Mbit/s, ${rtt_ms} ms`, async () => {
+      const { world, series, status } = begin({}, { rtt_ms, bit_s });
+      await world.advance(120_000);
+      assert.equal(status().bytes, 'auto');
+      for (const quantity of ['goodput', 'goodput_down']) {
+        for (const { value, detail } of series(quantity)) {
+          assert.ok(Math.abs(value / bit_s - 1) < 0.1, `${quantity} ${value}`);
+          assert.ok(value <= bit_s * 1.0001, `${quantity} ${value}: more than the link has`);
+          assert.equal(detail.at_least, undefined);
+        }
+        assert.equal(series(quantity).at(-1).next.count, series(quantity).length);
+      }
+      assert.ok(12 <= series('rtt').length && 0 < series('rtt_loaded').length);
+    });
+  }
+
+  test('a path that became shorter makes no rate that the link does not have', async () => {
+    const bit_s = 1e7;
+    const { world, series } = begin({ bytes: 65_536 }, { rtt_ms: 50, bit_s });
+    await world.advance(35_000);
+    world.station.rtt_ms = 5;
+    await world.advance(40_000);
+    for (const quantity of ['goodput', 'goodput_down']) {
+      assert.ok(5 < series(quantity).length);
+      for (const { value } of series(quantity)) assert.ok(value <= bit_s * 1.001, `${quantity}: ${value} bit/s on a link of ${bit_s} bit/s`);
+    }
+  });
+
+  test('bulk tests keep to the bytes that the page says', async () => {
+    const { world, series, status } = begin({ period_s: 1 }, { rtt_ms: 2, bit_s: 5e8 });
+    await world.advance(600_000);
+    const { traffic, bulk_bytes_per_hour_max } = status();
+    assert.equal(bulk_bytes_per_hour_max, 2 ** 28);
+    assert.ok(traffic.bytes < bulk_bytes_per_hour_max * (1 / 4 + 1 / 6) * 1.05, `${traffic.bytes}`);
+    assert.ok(5 < series('goodput').length && series('goodput').length < 150, `${series('goodput').length} tests`);
+    assert.equal(series('goodput').length, series('goodput_down').length);
+    assert.equal(series('rtt').length, 600, 'the round trips go on');
+    assert.notEqual(status().state, 'unreachable');
+  });
+
+  test('a page that measures nothing but rates waits until they are due', async () => {
+    const { world, series, status } = begin({ period_s: 1, experiments: ['goodput'] }, { rtt_ms: 2, bit_s: 5e9 });
+    await world.advance(60_000);
+    assert.ok(series('goodput').length < 5, `${series('goodput').length}`);
+    assert.equal(status().state, 'waiting', 'a round in which nothing was due is no failure');
+  });
+
+  test('a rate that did not settle is marked, and teaches and tells nobody', async () => {
+    const { world, communicator, series } = begin({}, { rtt_ms: 20, bit_s: 1e11, keeps: true });
+    communicator.share('browser');
+    await world.advance(9000);
+    const [point] = series('goodput_down');
+    assert.deepEqual([point.detail.at_least, point.detail.bytes, point.next], [true, 1 << 24, null]);
+    assert.deepEqual([...new Set(world.station.reports.map(({ quantity }) => quantity))].sort(), ['rtt', 'rtt_loaded', 'rtt_nagle']);
+    assert.equal(communicator.history('goodput_down', 9).points[0].at_least, true);
+    assert.match(communicator.csv(), /goodput_down,bit\/s,.*,true\r\n/);
+    assert.match(communicator.csv('goodput_down'), /1 rates that had not settled/);
+    communicator.set({ kind: 'nws' });
+    assert.equal(communicator.history('goodput_down', 9).next, null);
+  });
+
+  test('of a chosen size the bounds are a series, and their forecast is one', async () => {
+    const { world, communicator, series } = begin({ bytes: 65_536 }, { rtt_ms: 20, bit_s: 1e9 });
+    await world.advance(25_000);
+    const point = series('goodput').at(-1);
+    assert.deepEqual([point.detail.at_least, point.next.at_least, point.next.count], [true, true, 3]);
+    assert.equal(communicator.csv('goodput').trimEnd().split('\n').length, 3 + 3);
+    communicator.set({ kind: 'nws' });
+    assert.equal(communicator.history('goodput', 9).next.at_least, true);
+  });
+
   test('corrects nothing by a round trip that was not measured in the same cycle', async () => {
-    const { world, communicator, series } = begin({ period_s: 10 }, { rtt_ms: 100, bit_s: 8e6 });
-    await world.advance(5000);
+    const { world, communicator, series } = begin({ period_s: 20 }, { rtt_ms: 100, bit_s: 8e6 });
+    await world.advance(10_000);
     assert.ok(0.1 < series('goodput')[0].detail.rtt_forecast_s);
     world.station.decline = (kind) => (kind === 1 ? 4 : 0);
-    await world.advance(10_000);
+    await world.advance(20_000);
     communicator.set({ experiments: ['goodput', 'goodput_down'] });
-    await world.advance(10_000);
+    await world.advance(20_000);
     for (const quantity of ['goodput', 'goodput_down']) {
       for (const { value, detail } of series(quantity).slice(1)) {
         assert.deepEqual([value, detail.rtt_forecast_s], [detail.raw, undefined]);
@@ -148,7 +222,7 @@ describe('the communicator', () => {
   });
 
   test('suspended it is silent and gives its places back; resumed it begins at once', async () => {
-    const { world, communicator, points, status } = begin({ period_s: 1 });
+    const { world, communicator, points, status } = begin({ period_s: 1, bytes: 65_536 });
     await world.advance(2500);
     communicator.suspend();
     await world.advance(100);
@@ -244,6 +318,20 @@ describe('the communicator', () => {
     await world.advance(30_000);
     assert.deepEqual([communicator.status().state, communicator.status().gaps, world.sockets.length], ['offline', 0, 0]);
   });
+
+  for (const [url, from_this_host, wanted] of [
+    ['http://192.168.1.5:10131/', true, true],
+    ['http://192.168.1.5:10131/', false, false],
+    ['http://192.168.1.5:10131/', undefined, false],
+    ['http://127.0.0.1:10131/', undefined, true],
+  ]) {
+    test(`a station at ${url} that says ${from_this_host} is ${wanted ? '' : 'not '}on this computer`, async () => {
+      const { world, communicator, status } = begin({ period_s: 1, experiments: ['rtt'] }, { from_this_host });
+      communicator.set({ station_url: url });
+      await world.advance(2000);
+      assert.equal(status().on_this_computer, wanted);
+    });
+  }
 
   test('a station that says its name late keeps what was measured before', async () => {
     const { world, communicator, series, status } = begin({ period_s: 1, experiments: ['rtt'] }, { refuse: 'gone' });
@@ -356,7 +444,7 @@ describe('window.barograph', () => {
   test('starts the worker with what it remembers, and asks it', async () => {
     const { here, world, storage } = await page({ 'barograph.here': '{"period_s":2,"bytes":131072,"kind":"nws","experiments":["rtt"]}' });
     await world.advance(3500);
-    assert.deepEqual([here.status.period_s, here.status.bytes, here.status.kind, here.status.cycles], [2, 65_536, 'nws', 2], 'but for the size');
+    assert.deepEqual([here.status.period_s, here.status.bytes, here.status.kind, here.status.cycles], [2, 'auto', 'nws', 2], 'but for the size');
     await during(world, here.setPeriod(5));
     assert.equal(here.status.period_s, 5);
     assert.deepEqual(JSON.parse(storage.getItem('barograph.here')), { period_s: 5, kind: 'nws', experiments: ['rtt'] });
@@ -510,12 +598,12 @@ describe('window.barograph', () => {
 
   test('a page that goes offline tells its worker', async () => {
     const { here, world, window } = await page();
-    await world.advance(500);
+    await world.advance(2000);
     window.dispatchEvent(new Event('offline'));
     await world.advance(20_000);
     assert.deepEqual([here.status.state, here.status.cycles], ['offline', 1]);
     window.dispatchEvent(new Event('online'));
-    await world.advance(5500);
+    await world.advance(7000);
     assert.equal(here.status.cycles, 2);
   });
 });

@@ -52,10 +52,10 @@ describe('the files', () => {
     const rate = new History({ ...RTT, quantity: 'goodput', unit: 'bit/s' }, 4);
     rate.add({ time_s: 2, value: 1e9, detail: { raw: 9e8 } });
     assert.deepEqual(toCsv([rtt, rate]).split('\r\n'), [
-      'time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw',
-      '1.25,this browser,"a ""b"", c",rtt,s,0.5,,,,,,',
-      '2,this browser,aneroid,goodput,bit/s,1000000000,,,,,,900000000',
-      '3,this browser,"a ""b"", c",rtt,s,,reset,0.5,0.25,1,Last Value,',
+      'time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw,at_least',
+      '1.25,this browser,"a ""b"", c",rtt,s,0.5,,,,,,,',
+      '2,this browser,aneroid,goodput,bit/s,1000000000,,,,,,900000000,',
+      '3,this browser,"a ""b"", c",rtt,s,,reset,0.5,0.25,1,Last Value,,',
       '',
     ]);
   });
@@ -75,7 +75,7 @@ describe('the files', () => {
     history.add({ time_s: 40, error: 'reset' });
     history.add({ time_s: 30.5, value: 7 }); // The clock was set back.
     const text = toValuesCsv(history);
-    assert.match(text, /# left out: 1 failures, 9 times that came again, 10 older points\ntime_s,rtt\n/);
+    assert.match(text, /# left out: 1 failures, 0 rates that had not settled, 9 times that came again, 10 older points\ntime_s,rtt\n/);
     const json = execFileSync(BAROGRAPH, ['forecast', '-', '--steps', '--json'], { input: text, encoding: 'utf8' });
     const rows = json.trimEnd().split('\n').map((line) => JSON.parse(line));
     assert.deepEqual([rows.length, rows.at(-1).time_s, rows.at(-1).value], [21, 30.5, 7], 'all but the first have a forecast');

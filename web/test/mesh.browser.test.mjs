@@ -59,6 +59,17 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
+  test('a mesh that can be read and not written says so until it is written again', async () => {
+    const part = { role: 'archive', engine: 'nats', directory: { connected: false, read_only_s: 75, error: 'no quorum' } };
+    await withPage(browser, { mock: { mesh: 3, part } }, async ({ page, mock, complaints }) => {
+      await eventually(page, page.locator('#mesh_read_only'), /no writes for 1.min \(no quorum\)/);
+      mock.part = { ...mock.part, directory: { connected: true } };
+      mock.lag(1);
+      await until(() => page.locator('#mesh_read_only').isHidden());
+      assert.deepEqual(complaints, []);
+    });
+  });
+
   test('a member says where all pairs are', async () => {
     const part = { role: 'member', engine: 'remote', joined: 'http://head.example:10132/' };
     await withPage(browser, { mock: { part } }, async ({ page, mock, complaints }) => {
@@ -164,6 +175,40 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
     });
   });
 
+  test('below it are the series of this station, or those of the pair that was chosen', async () => {
+    await withPage(browser, MESH, async ({ page, mock, complaints }) => {
+      const own = mock.series.filter(({ source }) => source === 'aneroid').length;
+      assert.ok(own < mock.series.length);
+      await eventually(page, page.locator('#tally'), new RegExp(`^${own} series$`));
+      await eventually(page, page.locator('#held_title'), /^What aneroid measures$/);
+      mock.step(); // Points of all pairs come on the stream.
+      mock.put('cpu_available', { value: 0.125 });
+      await eventually(page, page.locator('#groups .last .figure'), /^12\.5/);
+      assert.equal(await page.locator('#groups article').count(), own);
+      await cellOf(page, 'cumulus', 'cirrus').click();
+      await eventually(page, page.locator('#held_title'), /^What cumulus measures$/);
+      const chosen = page.locator('#groups article:not([hidden])');
+      await inked(chosen.first());
+      const quantities = mock.series.filter(({ source, target }) => source === 'cumulus' && target === 'cirrus').length;
+      assert.equal(await chosen.count(), quantities);
+      await page.getByRole('button', { name: 'Show all' }).click();
+      await eventually(page, page.locator('#held_title'), /^What aneroid measures$/);
+      await until(async () => (await page.locator('#groups article').count()) === own);
+      assert.deepEqual(complaints, []);
+    });
+  });
+
+  test('what applications report under names of their own is below it, too', async () => {
+    await withPage(browser, MESH, async ({ page, mock }) => {
+      const own = mock.series.filter(({ source }) => source === 'aneroid').length;
+      await eventually(page, page.locator('#tally'), new RegExp(`^${own} series$`));
+      mock.add({ source: 'backup', target: 'backup', quantity: 'duration', unit: 's', period_s: 10, weather: () => () => ({ value: 7 }) });
+      await eventually(page, page.locator('#tally'), new RegExp(`^${own + 1} series$`));
+      await page.reload();
+      await eventually(page, page.locator('#tally'), new RegExp(`^${own + 1} series$`));
+    });
+  });
+
   test('rows are grouped by site, and the proposal says why', async () => {
     await withPage(browser, MESH, async ({ page, mock, complaints }) => {
       const north = page.getByRole('rowgroup', { name: 'site north' });
@@ -192,6 +237,15 @@ describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent
       mock.setPeer('foehn', 'returned');
       await eventually(page, heading, /^foehn(north|south)$/);
       assert.equal(await page.locator('#mesh_box .of-lost').count(), 0);
+    });
+  });
+
+  test('a station that was removed from the mesh leaves the table', async () => {
+    await withPage(browser, MESH, async ({ page, mock }) => {
+      await until(() => mock.peer_streams.size === 1);
+      assert.equal(await page.locator('#mesh_box').getByText('foehn').count(), 2);
+      mock.setPeer('foehn', 'removed');
+      await until(async () => (await page.locator('#mesh_box').getByText('foehn').count()) === 0);
     });
   });
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { CELLS_MAX, Mesh, formatAge, isStale, whereItIs } from '../src/mesh.js';
+import { CELLS_MAX, Mesh, formatAge, isStale, readOnlyWords, whereItIs } from '../src/mesh.js';
 import { SERIES_MAX, Store, keyOf } from '../src/store.js';
 
 const series = (source, target, quantity = 'rtt', more = {}) => ({ source, target, quantity, unit: 's', count: 1, failures: 0, last: null, next: null, ...more });
@@ -38,6 +38,15 @@ test('rows are sources, columns are stations, in the order asked for', () => {
   assert.deepEqual(mesh.arrange({ quantity: 'rtt', from: 'none such' }).rows, []);
 });
 
+test('every peer is a known station, also one that is ignored, until it is gone', () => {
+  const mesh = meshWith([], [peer('s2', 'x'), peer('s3', 'x', 'lost'), peer('old', 'x', 'ignored')]);
+  assert.deepEqual([...mesh.hosts], ['s2', 's3', 'old']);
+  mesh.setPeers([peer('s2', 'x')]);
+  assert.deepEqual([...mesh.hosts], ['s2']);
+  mesh.setPeers(null);
+  assert.equal(mesh.hosts.size, 0);
+});
+
 test('the station itself is at the site of its own part', () => {
   const mesh = meshWith(all(['s1', 's2']), [peer('s2', 'north')]);
   assert.equal(mesh.siteOf('s1'), '');
@@ -72,6 +81,12 @@ test('only a member points to another station, and only by HTTP', () => {
   for (const joined of [undefined, 'head', 'javascript:alert(1)', 'head.example:10132']) {
     assert.equal(whereItIs({ role: 'member', joined }).url, null);
   }
+});
+
+test('a mesh that can be read and not written says so', () => {
+  for (const part of [null, {}, { directory: { connected: true } }, { directory: { read_only_s: null } }]) assert.equal(readOnlyWords(part), null);
+  assert.match(readOnlyWords({ directory: { connected: false, read_only_s: 130, error: 'no quorum' } }), /no writes for 2\u202fmin \(no quorum\): .*none is lost/);
+  assert.match(readOnlyWords({ directory: { connected: true, read_only_s: 12 } }), /for 10\u202fs: /);
 });
 
 test('of a hundred stations every pair is on some page, and no page has too many cells', () => {

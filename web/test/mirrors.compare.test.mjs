@@ -83,7 +83,7 @@ describe('a comparison', () => {
         if (url === 'https://gone/') throw new Error('nobody there');
         return source((bytes) => {
           spent[url] = (spent[url] ?? 0) + bytes;
-          return { parts: [{ bytes, took_s: 0.01 + (bytes * 8) / rates[url] / (0.9 + 0.2 * random()) }], rtts_s: [0.01] };
+          return { parts: [{ bytes, took_s: 0.01 + (bytes * 8) / rates[url] / (0.9 + 0.2 * random()) }], rtts_s: [0.01], least_rtt_s: 0.01 };
         });
       },
     });

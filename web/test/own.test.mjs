@@ -4,6 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { after, before, describe, test } from 'node:test';
 import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
 import { Here } from '../src/here.js';
+import { DEFAULTS } from '../src/weather/settings.js';
 import { eventually, inked, until, withPage } from '../testkit/page.mjs';
 
 if (!hasChromium) console.log(`SKIPPED: what the page measures, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
@@ -53,6 +54,43 @@ describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absen
       await eventually(page, cell(page, 'goodput', 'now'), /^timed out$/);
       assert.equal(await cell(page, 'goodput', 'failed').textContent(), '1');
       assert.equal(await cell(page, 'goodput', 'count').textContent(), '80');
+    });
+  });
+
+  test('a lower bound says so, and two failures withdraw the forecast', async () => {
+    await withPage(browser, { mock: { here: 0 } }, async ({ page }) => {
+      await eventually(page, page.locator('#own_state'), /^measuring/);
+      const event = { source: 'this browser', target: 'aneroid', quantity: 'goodput', unit: 'bit/s', time_s: 1.7e9 };
+      const next = { time_s: 1.7e9, median: { value: 49e6, mae: 1e6, method: 'Last Value' }, at_least: true, count: 1 };
+      const send = (more) =>
+        page.evaluate((event) => globalThis.barograph.listeners.point.forEach((take) => take(event)), { ...event, next, ...more });
+      await send({ value: 49e6, detail: { n: 1, at_least: true } });
+      await eventually(page, cell(page, 'goodput', 'now'), /^at least 49\.0\u202fMbit\/s$/);
+      await eventually(page, cell(page, 'goodput', 'ahead'), /^at least 49\.0\u202fMbit\/s$/);
+      await send({ error: 'timed_out', time_s: 1.7e9 + 5 });
+      await eventually(page, cell(page, 'goodput', 'now'), /^timed out$/);
+      assert.match(await cell(page, 'goodput', 'ahead').textContent(), /^at least/, 'one failure may be an accident');
+      await send({ error: 'timed_out', time_s: 1.7e9 + 10 });
+      await eventually(page, cell(page, 'goodput', 'interval'), /^no answer since .*; last forecast at least 49\.0\u202fMbit\/s$/);
+      assert.equal(await cell(page, 'goodput', 'ahead').textContent(), '–');
+    });
+  });
+
+  test('says that the browser is the limit on this computer, and only there', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      await eventually(page, page.locator('#own_limit'), /the browser, not a network, is the limit/);
+      await tell(page, 'say', { station_url: 'http://aneroid.example:10132/', on_this_computer: false });
+      await until(async () => !(await page.locator('#own_limit').isVisible()));
+      await tell(page, 'say', { on_this_computer: true });
+      await eventually(page, page.locator('#own_limit'), /the browser, not a network, is the limit/);
+    });
+  });
+
+  test('the invented communicator has the size and forecaster of one that was never set', async () => {
+    await withPage(browser, OWN, async ({ page }) => {
+      const { bytes, kind } = await page.evaluate(() => globalThis.barograph.status);
+      assert.deepEqual({ bytes, kind }, { bytes: DEFAULTS.bytes, kind: DEFAULTS.kind });
+      await eventually(page, page.locator('#fact_hourly'), /^bulk tests at most 256\u202fMiB an hour$/);
     });
   });
 

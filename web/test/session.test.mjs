@@ -174,6 +174,7 @@ describe('a session', () => {
 describe('a session that is refused', () => {
   const cases = [
     [{ refuse: 'gone' }, 'unreachable', /does not answer/],
+    [{ refuse: 'origin' }, 'declined', /declines pages of http:\/\/page\.example \(echo\.origins = \["http:\/\/page\.example"\] .*\), or has echo\.enabled = false in its barograph\.toml$/],
     [{ refuse: 'handshake', echo_status: 403 }, 'declined', /no place here/],
     [{ refuse: 'handshake', echo_status: 503 }, 'declined', /no place here/],
     [{ refuse: 'handshake', echo_status: 404 }, 'garbage', /answered 404/],
@@ -188,6 +189,45 @@ describe('a session that is refused', () => {
       assert.equal(world.timers, 0);
     });
   }
+});
+
+test('a page without an http or https origin is named no setting that refuses it', async () => {
+  for (const origin of ['null', undefined, 'chrome-extension://abc']) {
+    const world = Object.assign(new FakeWorld({ refuse: 'origin' }), { origin });
+    const opening = during(world, EchoSession.open(URL_, { world }), 25_000);
+    await assert.rejects(opening, ({ failure, message }) => {
+      assert.equal(failure, 'declined');
+      assert.match(message, /declines this page, .* or has echo\.enabled = false/);
+      assert.doesNotMatch(message, /origins|null|undefined/);
+      return true;
+    });
+  }
+});
+
+describe('a station that does not answer', () => {
+  const messageOf = async (url, origin) => {
+    const world = Object.assign(new FakeWorld({ refuse: 'gone' }), { origin });
+    let message;
+    await assert.rejects(during(world, EchoSession.open(url, { world })), (error) => {
+      ({ message } = error);
+      return error.failure === 'unreachable';
+    });
+    return message;
+  };
+
+  test('under a name may need allowed_hosts, and under an address does not', async () => {
+    const named = await messageOf('http://foehn.lan:10132/', 'http://page.example');
+    assert.match(named, /^foehn\.lan:10132 does not answer, .* allowed_hosts = \["foehn\.lan"\] in its barograph\.toml$/);
+    for (const url of ['http://192.0.2.7:10132/', URL_]) assert.doesNotMatch(await messageOf(url, 'http://page.example'), /allowed_hosts|10132$/);
+  });
+
+  test('at an address without a port is told of the usual one', async () => {
+    assert.match(await messageOf('http://foehn/', 'http://page.example'), /usually 10132$/);
+  });
+
+  test("is not told of settings when it is the page's own", async () => {
+    assert.equal(await messageOf('http://foehn.lan:10132/', 'http://foehn.lan:10132'), 'foehn.lan:10132 does not answer');
+  });
 });
 
 function opened(world, options = {}, ms = 100) {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { pollDelay, retryDelay } from '../src/api.js';
+import { pollDelay, retryDelay, watchPeers } from '../src/api.js';
 import { POINTS_MAX, SERIES_MAX, Store, keyOf, matches } from '../src/store.js';
 
 const RTT = { source: 'a', target: 'b', quantity: 'rtt', unit: 's' };
@@ -139,6 +139,68 @@ test('groups: this host first, then its targets by name, then what others measur
   ]);
 });
 
+test("another station's series are kept only while their pair is pinned", () => {
+  const store = new Store();
+  store.isElsewhere = (source) => source === 'other';
+  const others = Array.from({ length: SERIES_MAX }, (_, i) => summary({ source: 'other', target: `t${i}` }));
+  const list = [...others, summary(), summary({ quantity: 'loss' })];
+  store.replaceSeries(list);
+  assert.deepEqual(store.groups('a').map(({ source, keys }) => [source, keys.length]), [['a', 2]]);
+  assert.equal(store.left_out, 0);
+  assert.equal(store.addPoint(point(1, { source: 'other', target: 't7', value: 1 })), null);
+  store.pin({ source: 'other', target: 't7' }, [others[7]]);
+  const sources = () => [...store.series.values()].map(({ source, quantity }) => `${source} ${quantity}`);
+  assert.deepEqual(sources(), ['a rtt', 'a loss', 'other rtt']);
+  assert.notEqual(store.addPoint(point(1, { source: 'other', target: 't7', quantity: 'goodput', value: 1 })), null);
+  store.replaceSeries([...list, summary({ source: 'other', target: 't7', quantity: 'goodput' })]);
+  assert.deepEqual(sources(), ['a rtt', 'a loss', 'other rtt', 'other goodput'], 'after a new list, too');
+  assert.equal(store.left_out, 0);
+  store.pin(null);
+  assert.deepEqual(sources(), ['a rtt', 'a loss']);
+});
+
+test('what applications and browsers report under names of their own is kept', () => {
+  const store = new Store();
+  store.isElsewhere = (source) => source === 'other';
+  const reported = [
+    summary({ source: 'backup', target: 'backup' }),
+    summary({ source: 'lab', target: 'b' }),
+    summary({ source: 'web:reader', target: 'a' }),
+    summary({ source: 'other', target: 'other' }),
+  ];
+  store.replaceSeries(reported.slice(0, 1));
+  for (const { source, target } of reported.slice(1)) store.addPoint(point(1, { source, target, value: 1 }));
+  const sources = () => [...store.series.values()].map(({ source }) => source);
+  assert.deepEqual(sources(), ['backup', 'lab', 'web:reader']);
+  store.replaceSeries(reported);
+  assert.deepEqual(sources(), ['backup', 'lab', 'web:reader']);
+});
+
+test('peers that become known after the list take their series along, and nothing else is lost', () => {
+  let peers = new Set();
+  const store = new Store();
+  store.isElsewhere = (source) => peers.has(source);
+  const others = Array.from({ length: SERIES_MAX }, (_, i) => summary({ source: 'other', target: `t${i}` }));
+  store.replaceSeries([summary({ count: 5 }), ...others, summary({ source: 'backup' })]);
+  assert.equal(store.left_out, 2);
+  store.startHistory(KEY);
+  store.putHistory(KEY, { points: [point(1)] });
+  store.addPoint(point(2));
+  peers = new Set(['other']);
+  store.sortOut();
+  const sources = () => [...new Set([...store.series.values()].map(({ source }) => source))];
+  assert.deepEqual([sources(), store.left_out], [['a', 'backup'], 0]);
+  const { count, history, points } = store.series.get(KEY);
+  assert.deepEqual([count, history, points.length], [6, 'present', 2]);
+  store.addPoint(point(1, { source: 'lab', value: 1 }));
+  store.pin({ source: 'other', target: 't7' }, [others[7]]);
+  store.sortOut();
+  assert.deepEqual(new Set(sources()), new Set(['a', 'backup', 'lab', 'other']));
+  peers = new Set();
+  store.sortOut();
+  assert.equal(store.series.size, SERIES_MAX, 'a peer that was removed is any source again');
+});
+
 test('the filter wants every word, anywhere', () => {
   const series = { source: 'me', target: 'mirror.example.org', quantity: 'rtt' };
   assert.ok(matches(series, 'Round-trip time', ''));
@@ -154,4 +216,41 @@ test('attempts come later and later, never later than the bound', () => {
 
 test('readings without a stream keep the pace the station asks for, within bounds', () => {
   assert.deepEqual([5, 0, 1e9, undefined, 0.001].map((page_period_s) => pollDelay({ page_period_s })), [5000, 30000, 30000, 30000, 1000]);
+});
+
+test('events of peers that come together, or while their answer is read, are read once', async (t) => {
+  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const streams = [];
+  globalThis.EventSource = class extends EventTarget {
+    constructor() {
+      super();
+      streams.push(this);
+    }
+  };
+  t.after(() => delete globalThis.EventSource);
+  const calls = [];
+  const answers = [];
+  watchPeers((is_removed) => {
+    calls.push(is_removed);
+    return new Promise((resolve, reject) => answers.push({ resolve, reject }));
+  });
+  const send = (...kinds) => kinds.forEach((kind) => streams[0].dispatchEvent(new Event(kind)));
+  const wait = async () => {
+    t.mock.timers.tick(1000);
+    for (let i = 0; i < 5; i += 1) await null;
+  };
+  for (let i = 0; i < 500; i += 1) send('removed', 'joined');
+  await wait();
+  assert.deepEqual(calls, [true]);
+  send('lost', 'returned');
+  await wait();
+  assert.deepEqual(calls, [true], 'while an answer is read');
+  answers[0].reject(new Error('the station is gone'));
+  await wait();
+  await wait();
+  assert.deepEqual(calls, [true, false]);
+  answers[1].resolve();
+  await wait();
+  await wait();
+  assert.deepEqual(calls, [true, false], 'nothing is left to read');
 });

@@ -15,7 +15,7 @@ class FakeHere {
       server: 'aneroid',
       station_url: new URL('.', location.href).href,
       period_s: 5,
-      bytes: 65536,
+      bytes: 'auto',
       kind: 'full',
       clock: { resolution_s: 1e-4, isolated: false },
       cycles: points,
@@ -26,6 +26,8 @@ class FakeHere {
       keeps: true,
       sharing: false,
       transfer_bytes_max: 4 * 2 ** 20,
+      bulk_bytes_per_hour_max: 256 * 2 ** 20,
+      on_this_computer: true,
     };
     this.begin();
   }

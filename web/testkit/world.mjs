@@ -24,6 +24,8 @@ export class FakeWorld {
   now_ms = () => this.#now_ms;
   wall_ms = () => this.#now_ms + this.offset_ms;
   random = () => 1;
+  /** Of the page; a station at another one is another station. */
+  origin = 'http://page.example';
 
   setTimeout = (run, delay_ms = 0) => {
     this.#number += 1;
@@ -35,16 +37,17 @@ export class FakeWorld {
     this.#timers = this.#timers.filter((timer) => timer.number !== number);
   };
 
-  fetch = (address, { signal } = {}) =>
+  fetch = (address, { signal, method } = {}) =>
     new Promise((resolve, reject) => {
       const { station } = this;
       signal?.addEventListener('abort', () => reject(signal.reason), { once: true });
       if (station.refuse === 'silence') return;
       this.setTimeout(() => {
         if (station.refuse === 'gone') return reject(new TypeError('Failed to fetch'));
+        if (station.refuse === 'origin') return method === 'HEAD' && address.endsWith('worker.js') ? resolve(answer(200, null)) : reject(new TypeError('Failed to fetch'));
         if (address.endsWith('v1/echo')) return resolve(answer(station.echo_status ?? 426, { error: 'no place here' }));
         const echo = { path: 'v1/echo', transfer_bytes_max: 1 << 24, keeps: station.keeps };
-        return resolve(answer(200, { host: station.host, echo }));
+        return resolve(answer(200, { host: station.host, from_this_host: station.from_this_host, echo }));
       }, station.rtt_ms);
     });
 

@@ -12,8 +12,8 @@ use barograph_forecast::{Battery, Failure, Name, Outcome, Quantity, Series};
 use futures_util::StreamExt as _;
 
 use crate::{
-    BoxStream, Capabilities, Cursor, Engine, Entry, Error, Event, From, Group, Lease, Page, Range, Record,
-    Selector,
+    BoxStream, Capabilities, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range,
+    Record, Selector, labelled_unix_ns,
 };
 
 /// The engine under test.
@@ -24,6 +24,14 @@ pub trait Fixture: Send + Sync {
 
     /// Stops what stores and starts it again over the same data.
     async fn restart(&self, engine: Arc<dyn Engine>) -> Arc<dyn Engine>;
+
+    /// Removes a station as an administrator of the mesh does.
+    async fn remove(&self, engine: &dyn Engine, host: &HostId) {
+        engine.remove(host).await.expect("the station is removed");
+    }
+
+    /// Lets a station that was removed register again, where that takes more than trying.
+    async fn admit(&self, _engine: &dyn Engine, _host: &HostId) {}
 
     /// Makes the holder of a lease die without a word: kills its process, or cuts its connection.
     ///
@@ -49,7 +57,9 @@ macro_rules! conformance_tests {
             watch_gives_a_snapshot_then_synced_then_changes,
             a_lost_holder_is_down_within_its_ttl_and_a_second,
             an_older_lease_does_not_end_a_newer_registration,
+            a_removed_station_is_reported_until_it_registers_again,
             a_record_comes_back_as_it_went_in,
+            a_label_far_ahead_is_not_lost,
             a_record_appended_twice_is_stored_once,
             a_batch_with_an_invalid_record_stores_nothing,
             the_watermark_stops_at_the_first_gap,
@@ -139,6 +149,42 @@ pub async fn an_older_lease_does_not_end_a_newer_registration(fixture: &dyn Fixt
     assert_eq!(next(&mut events).await, Event::Down(north.host));
 }
 
+/// [`Engine::remove`]: reported to every group, also of a station that was down, and to watches that begin
+/// later. Leaving is [`Event::Down`].
+pub async fn a_removed_station_is_reported_until_it_registers_again(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    let north = entry("north", &["local"]);
+    let mut local = engine.watch(&name("local"));
+    let mut global = engine.watch(&name("global"));
+    assert_eq!(next(&mut local).await, Event::Synced);
+    assert_eq!(next(&mut global).await, Event::Synced);
+    let lease = register(&*engine, &north).await;
+    assert_eq!(next(&mut local).await, Event::Up(north.clone()));
+    fixture.remove(&*engine, &north.host).await;
+    assert_eq!(next(&mut local).await, Event::Removed(north.host.clone()));
+    assert_eq!(next(&mut global).await, Event::Removed(north.host.clone()));
+    // The lease holds nothing any more.
+    drop(lease);
+    let mut late = engine.watch(&name("local"));
+    assert_eq!(next(&mut late).await, Event::Synced);
+    assert_eq!(next(&mut late).await, Event::Removed(north.host.clone()));
+
+    fixture.admit(&*engine, &north.host).await;
+    let lease = register(&*engine, &north).await;
+    assert_eq!(next(&mut local).await, Event::Up(north.clone()));
+    let mut late = engine.watch(&name("local"));
+    assert_eq!(next(&mut late).await, Event::Up(north.clone()));
+    assert_eq!(next(&mut late).await, Event::Synced);
+    drop(lease);
+    for events in [&mut local, &mut late] {
+        assert_eq!(next(events).await, Event::Down(north.host.clone()));
+    }
+    fixture.remove(&*engine, &north.host).await;
+    for events in [&mut local, &mut late] {
+        assert_eq!(next(events).await, Event::Removed(north.host.clone()), "it was down already");
+    }
+}
+
 /// Values, failures, details and extremes are stored exactly.
 pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
     let engine = fixture.fresh().await;
@@ -162,7 +208,6 @@ pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
     for (seq, failure) in (100..).zip(Failure::ALL) {
         records.push(Record { outcome: Outcome::Failed { failure, after_s: 0.25 }, ..record(seq) });
     }
-    records.push(Record { time_unix_ns: Record::TIME_MAX_UNIX_NS, seq: Record::SEQ_MAX, ..record(1) });
     records.push(Record { time_unix_ns: 0, ..record(200) });
     records
         .push(Record {
@@ -176,6 +221,16 @@ pub async fn a_record_comes_back_as_it_went_in(fixture: &dyn Fixture) {
     found.sort_by_key(|record| record.seq);
     records.sort_by_key(|record| record.seq);
     assert_eq!(found, records);
+}
+
+/// [`Engine::append`]: a label far ahead is stored as it was given, or counts as of the arrival and is kept beside it.
+pub async fn a_label_far_ahead_is_not_lost(fixture: &dyn Fixture) {
+    let engine = fixture.fresh().await;
+    let label = Record::TIME_MAX_UNIX_NS;
+    append(&*engine, &[Record { time_unix_ns: label, ..record(1) }]).await;
+    let [found] = &history(&*engine, &Range::newest(10)).await.items[..] else { panic!("one record") };
+    let said = labelled_unix_ns(&found.detail).unwrap_or(found.time_unix_ns);
+    assert_eq!((found.seq, found.outcome, said), (1, record(1).outcome, label));
 }
 
 /// [`Engine::append`]: idempotent within a batch and between batches; the first one counts.
@@ -245,11 +300,10 @@ pub async fn the_watermark_stops_at_the_first_gap(fixture: &dyn Fixture) {
     }
     assert_eq!(engine.watermark(&name("south")).await, Ok(0), "of an origin that wrote nothing");
 
-    append(&*engine, &[Record { seq: Record::SEQ_MAX - 1, ..record(10) }]).await;
-    assert_eq!(engine.next_seq(&name("north")).await, Ok(Record::SEQ_MAX));
-    append(&*engine, &[Record { seq: Record::SEQ_MAX, ..record(10) }]).await;
-    let exhausted = engine.next_seq(&name("north")).await;
-    assert!(matches!(exhausted, Err(Error::Invalid(_))), "there is no next number: {exhausted:?}");
+    append(&*engine, &[Record { seq: Record::SEQ_JUMP_MAX, ..record(10) }]).await;
+    assert_eq!(engine.next_seq(&name("north")).await, Ok(Record::SEQ_JUMP_MAX + 1));
+    append(&*engine, &[Record { seq: Record::SEQ_JUMP_MAX + 2, ..record(10) }]).await;
+    assert_eq!(engine.next_seq(&name("north")).await, Ok(Record::SEQ_JUMP_MAX + 3));
     append(&*engine, &[record(10)]).await;
     assert_eq!(engine.watermark(&name("north")).await, Ok(10));
 }

@@ -27,7 +27,8 @@ pub struct Entry {
     pub capabilities: Capabilities,
     /// Its public key (Ed25519), by which its peers know that it is the one that asks; `None` = it has none.
     ///
-    /// Only the station itself can write its entry, so the key is as good as the directory.
+    /// Only the station itself can write its entry (on NATS an archive can, too), so the key is as good as the
+    /// directory.
     pub key: Option<[u8; 32]>,
 }
 
@@ -82,4 +83,6 @@ pub enum Event {
     Synced,
     /// A station is gone: it left the group, or its lease ran out.
     Down(HostId),
+    /// An administrator removed a station from the mesh: it is in no group and is not expected back.
+    Removed(HostId),
 }

@@ -25,8 +25,8 @@ use tokio::time::{Instant, timeout};
 use self::forwarder::Forwarder;
 use crate::local::Yielded;
 use crate::{
-    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Local, Page, Range, Record,
-    Selector,
+    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Local, Page, Range, ReadOnly,
+    Record, Selector, TaskStatus,
 };
 
 /// How a [`Joined`] engine forwards.
@@ -135,14 +135,16 @@ pub struct Joined {
     config: JoinedConfig,
     state: State,
     thread: Option<(oneshot::Sender<()>, JoinHandle<()>)>,
+    /// Of the thread.
+    task: Arc<TaskStatus>,
 }
 
 /// Says so when the thread that holds it dies of a defect: otherwise all would seem well.
-struct Dying(State);
+struct Dying(State, Arc<TaskStatus>);
 
 impl Drop for Dying {
     fn drop(&mut self) {
-        if thread::panicking() {
+        if 0 < self.1.panics() {
             let why = "the thread that forwards to the mesh has died; restart the station";
             self.0.lock().last_error = Some(Error::Unavailable(why.into()));
         }
@@ -224,17 +226,20 @@ impl Joined {
             .build()
             .map_err(|error| Error::Unavailable(format!("no runtime for the mesh: {error}")))?;
         let (stop, stopped) = oneshot::channel();
-        let dying = Dying(joined.state.clone());
+        let task = Arc::clone(&joined.task);
+        let dying = Dying(joined.state.clone(), Arc::clone(&task));
         let thread = thread::Builder::new()
             .name("mesh".into())
             .spawn(move || {
                 let _dying = dying;
-                runtime.block_on(async {
+                let forwarding = async {
                     tokio::select! {
                         () = forwarding => {}
                         _ = stopped => {}
                     }
-                });
+                };
+                // It ends with the archive, which has a status of its own.
+                runtime.block_on(task.until_done(forwarding));
             })
             .map_err(|error| Error::Unavailable(format!("no thread for the mesh: {error}")))?;
         joined.thread = Some((stop, thread));
@@ -256,7 +261,8 @@ impl Joined {
         let state = State::default();
         let forwarder =
             Forwarder::new(config.clone(), Arc::clone(&local), Arc::clone(&mesh), state.clone(), begins);
-        let joined = Self { local, mesh, config, state, thread: None };
+        let task = TaskStatus::new("forwarder");
+        let joined = Self { local, mesh, config, state, thread: None, task };
         Ok((joined, forwarder.run()))
     }
 
@@ -303,6 +309,10 @@ impl Engine for Joined {
         self.mesh.watch(group)
     }
 
+    async fn remove(&self, host: &HostId) -> Result<(), Error> {
+        self.mesh.remove(host).await
+    }
+
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
         self.local.append(batch).await
     }
@@ -346,30 +356,41 @@ impl Engine for Joined {
         let asked = timeout(ANSWER_WITHIN, self.mesh.next_seq(origin)).await;
         let asked =
             asked.unwrap_or_else(|_| Err(Error::Unavailable(format!("no answer within {ANSWER_WITHIN:?}"))));
-        match asked.and_then(possible) {
+        match asked.and_then(|number| possible(number, own)) {
             Ok(mesh) if own < mesh => {
                 // What the mesh has seen is not to be sent again, nor are the numbers to be used.
                 self.state.keep_clear(&self.local, origin, mesh - 1, false).await?;
                 Ok(mesh)
             }
             Ok(_) => Ok(own),
-            Err(Error::Invalid(what)) => Err(Error::Invalid(what)),
             Err(_) if 1 < own => Ok(own),
+            Err(Error::Invalid(what)) => Err(Error::Invalid(what)),
             Err(error) => Err(Error::Unavailable(format!(
                 "the archive here knows no record of {origin}, and the mesh cannot be asked which numbers it used \
                  before: {error}"
             ))),
         }
     }
+
+    fn read_only(&self) -> Option<ReadOnly> {
+        self.mesh.read_only()
+    }
+
+    fn tasks(&self) -> Vec<Arc<TaskStatus>> {
+        let mut tasks = self.local.tasks();
+        tasks.extend(self.mesh.tasks());
+        tasks.push(Arc::clone(&self.task));
+        tasks
+    }
 }
 
-/// A number of a sequence as an engine answered it, if there can be such a number: a higher one would end
-/// the station's sequence for ever.
-fn possible(number: u64) -> Result<u64, Error> {
-    if Record::SEQ_MAX < number {
-        let most = Record::SEQ_MAX;
+/// A number of a sequence as an engine answered it, if the station can have used such a number, given its
+/// highest: to go on above any other would soon end its sequence.
+fn possible(number: u64, highest: u64) -> Result<u64, Error> {
+    if Record::SEQ_BURNT_ABOVE < number && !Record::may_reach(number, highest) {
         return Err(Error::Unavailable(format!(
-            "the mesh answers with the number {number}, and there is none above {most}"
+            "the mesh answers with the number {number}, which this station cannot have used: its highest is {highest}; \
+             another may have used its name. A host or archive of this version forgets such numbers when it starts"
         )));
     }
     Ok(number)

@@ -9,13 +9,18 @@
 //! - `wire` (feature): records, entries and events as JSON, for engines that send them. See [`wire`].
 //! - `remote` (feature): another station's engine over its HTTP API. See [`Remote`].
 //! - `nats` (feature): NATS JetStream, and the archive beside it. See [`Nats`] and [`Archiver`].
+//! - `testkit` (feature): a switch that kills a supervised task, for tests. See [`TaskStatus`].
 //! - `conformance` (feature): the suite that every implementation passes.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "local")]
+mod complaints;
 mod engine;
 mod entry;
 mod error;
+mod label;
 mod record;
+pub mod tasks;
 
 #[cfg(feature = "conformance")]
 pub mod conformance;
@@ -30,15 +35,17 @@ mod remote;
 #[cfg(feature = "wire")]
 pub mod wire;
 
-pub use engine::{BoxStream, Engine, Lease, LeaseState};
+pub use engine::{BoxStream, Engine, Lease, LeaseState, ReadOnly};
 pub use entry::{Capabilities, Entry, Event, Group, HostId};
 pub use error::Error;
 #[cfg(feature = "joined")]
 pub use joined::{Joined, JoinedConfig, JoinedStatistics};
+pub use label::{is_late, labelled_unix_ns};
 #[cfg(feature = "local")]
-pub use local::{Absorbed, Config, Local, Statistics};
+pub use local::{Absorbed, Config, Local, Statistics, with_remedy};
 #[cfg(feature = "nats")]
 pub use nats::{Archiver, ArchiverStatistics, Nats, NatsConfig, NatsTls, token};
 pub use record::{Cursor, From, Page, Range, Record, Selector};
 #[cfg(feature = "remote")]
 pub use remote::{Remote, RemoteConfig};
+pub use tasks::TaskStatus;

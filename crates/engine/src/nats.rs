@@ -13,7 +13,6 @@
 
 mod answers;
 mod archiver;
-mod complaints;
 mod directory;
 mod faults;
 mod follow;
@@ -25,6 +24,7 @@ mod streams;
 mod subject;
 mod walk;
 mod watch;
+mod writes;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,7 +39,8 @@ use self::link::Link;
 use self::question::Question;
 pub use self::subject::token;
 use crate::{
-    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record, Selector,
+    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, ReadOnly,
+    Record, Selector, TaskStatus,
 };
 
 /// How a [`Nats`] engine finds its servers, and as whom.
@@ -102,13 +103,16 @@ impl NatsConfig {
 /// - [`Engine::append`] refuses nothing itself but what breaks a limit: the servers' permissions say who
 ///   writes for whom ([`Error::Denied`]).
 /// - [`Engine::subscribe`] and [`Engine::watch`] resume by themselves after an outage. What left the stream in
-///   between is reported as [`Error::Lagged`]; stations that vanished become [`Event::Down`].
+///   between is reported as [`Error::Lagged`]; stations that vanished become [`Event::Down`], once a registration of
+///   this engine's own (without one, that of another station) was stored after their leases ended.
 /// - Cursors of `history` and `latest` belong to the archive that gave them; another one says
 ///   [`Error::TooOld`].
 pub struct Nats {
     link: Arc<Link>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// Of the thread.
+    task: Arc<TaskStatus>,
 }
 
 impl Nats {
@@ -123,12 +127,14 @@ impl Nats {
         let (stop, stopped) = oneshot::channel();
         let (ready, link) = std::sync::mpsc::channel();
         let failed = |error| Error::Unavailable(format!("no thread for NATS: {error}"));
+        let task = TaskStatus::new("nats");
+        let ours = Arc::clone(&task);
         let thread = thread::Builder::new()
             .name("nats".into())
-            .spawn(move || link::run(config, options, servers, &ready, stopped))
+            .spawn(move || link::run(config, options, servers, &ready, stopped, &ours))
             .map_err(failed)?;
         let link = link.recv().map_err(|_| Error::Unavailable("the NATS client did not start".into()))??;
-        Ok(Self { link, stop: Some(stop), thread: Some(thread) })
+        Ok(Self { link, stop: Some(stop), thread: Some(thread), task })
     }
 
     /// Whether a server is connected now; `Err` says why not, where that is known.
@@ -139,6 +145,34 @@ impl Nats {
     /// [`Error::Unavailable`] with the last thing that a server or the network said.
     pub fn connected(&self) -> Result<(), Error> {
         self.link.connected().map_err(Error::Unavailable)
+    }
+
+    /// Whether stations share the account of the streams, where one station's credential is enough to destroy them.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when no server says.
+    pub async fn shares_account(&self) -> Result<bool, Error> {
+        let link = Arc::clone(&self.link);
+        self.link.run(async move { streams::shares_account(&link).await }).await
+    }
+
+    /// Warns once, when a server says, where [`Nats::shares_account`]; not for an archive, which has to.
+    pub fn warn_of_a_shared_account(&self) {
+        let link = Arc::clone(&self.link);
+        self.link.spawn(async move {
+            let shares = loop {
+                match streams::shares_account(&link).await {
+                    Ok(shares) => break shares,
+                    Err(_) => tokio::time::sleep(link.config.deadline).await,
+                }
+            };
+            if shares {
+                tracing::warn!(
+                    "this station is in the NATS account that keeps the streams: with its credential alone all records \
+                     can be deleted; give stations an account of their own (docs/nats.md, \"From an older mesh\")"
+                );
+            }
+        });
     }
 
     async fn ask(&self, question: Question) -> Result<answers::Answer, Error> {
@@ -180,6 +214,12 @@ impl Engine for Nats {
         watch::watch(&self.link, group)
     }
 
+    /// The servers decide who may do this: archives, as `deploy/nats` has it.
+    async fn remove(&self, host: &HostId) -> Result<(), Error> {
+        let (link, host) = (Arc::clone(&self.link), host.clone());
+        self.link.run(async move { directory::remove(&link, &host).await }).await
+    }
+
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
         let messages = publish::messages(batch)?;
         let link = Arc::clone(&self.link);
@@ -217,10 +257,19 @@ impl Engine for Nats {
         self.link.run(async move { streams::note_end(&link).await }).await?;
         self.ask(Question::next_seq(origin)).await?.into_number()
     }
+
+    fn read_only(&self) -> Option<ReadOnly> {
+        self.link.read_only()
+    }
+
+    fn tasks(&self) -> Vec<Arc<TaskStatus>> {
+        vec![Arc::clone(&self.task), Arc::clone(&self.link.renewal)]
+    }
 }
 
 impl Drop for Nats {
     fn drop(&mut self) {
+        self.task.stop();
         // An error means that the thread has ended already.
         let _ = self.stop.take().map(|stop| stop.send(()));
         if let Some(thread) = self.thread.take() {

@@ -31,6 +31,20 @@ impl Record {
     /// that makes a million records a second needs 285 years to get there.
     pub const SEQ_MAX: u64 = 1 << 53;
 
+    /// The highest sequence that an archive takes of an origin that has used none near it, half of
+    /// [`Self::SEQ_MAX`]: a million records a second for 142 years. Above it a sequence grows by at most
+    /// [`Self::SEQ_STEP_MAX`] at a time, so that no single record uses it up.
+    pub const SEQ_JUMP_MAX: u64 = Self::SEQ_MAX / 2;
+
+    /// How far above the highest number of its origin a record may be beyond [`Self::SEQ_JUMP_MAX`]: as far as the
+    /// last record of the largest batch.
+    pub const SEQ_STEP_MAX: u64 = Self::BATCH_MAX as u64;
+
+    /// Above this a sequence is used up by mistake or malice: in steps of [`Self::SEQ_STEP_MAX`] above
+    /// [`Self::SEQ_JUMP_MAX`] it takes more than 2·10¹¹ records to get here.
+    #[cfg(feature = "local")]
+    pub(crate) const SEQ_BURNT_ABOVE: u64 = Self::SEQ_JUMP_MAX + Self::SEQ_JUMP_MAX / 2;
+
     /// The latest time label, 2200-01-01 UTC: later ones are a wrong unit or a broken clock.
     pub const TIME_MAX_UNIX_NS: i64 = 7_258_118_400_000_000_000;
 
@@ -42,6 +56,13 @@ impl Record {
     #[must_use]
     pub fn is_own(&self) -> bool {
         self.origin == self.series.source
+    }
+
+    /// Whether `seq` may come from an origin whose highest number so far is `highest`; see
+    /// [`Self::SEQ_JUMP_MAX`].
+    #[must_use]
+    pub fn may_reach(seq: u64, highest: u64) -> bool {
+        seq <= Self::SEQ_JUMP_MAX.max(highest.saturating_add(Self::SEQ_STEP_MAX))
     }
 
     /// Whether the record keeps the limits of an archive.

@@ -28,7 +28,8 @@ use self::lease::Holder;
 use self::link::Link;
 use crate::wire::{self, EVENT_BYTES_MAX, PLACED_BYTES_MAX, RECORD_BYTES_MAX};
 use crate::{
-    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record, Selector,
+    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record,
+    Selector, TaskStatus,
 };
 
 /// How a [`Remote`] engine is reached.
@@ -222,6 +223,10 @@ impl Engine for Remote {
         })
     }
 
+    async fn remove(&self, host: &HostId) -> Result<(), Error> {
+        Err(Error::Denied(format!("{host} is removed at the station that hosts the mesh")))
+    }
+
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
         if Record::BATCH_MAX < batch.len() {
             let (most, found) = (Record::BATCH_MAX, batch.len());
@@ -288,6 +293,10 @@ impl Engine for Remote {
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
         let path = format!("next_seq?origin={}", client::escaped(origin.as_str()));
         self.number::<NextSeq>(path).await.and_then(|answer| possible(answer.next_seq))
+    }
+
+    fn tasks(&self) -> Vec<Arc<TaskStatus>> {
+        vec![Arc::clone(&self.link.task), Arc::clone(&self.link.renewal)]
     }
 }
 

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::{Capabilities, Entry, Error, Event, Record};
 
 pub use stream::{
-    ERROR_BYTES_MAX, EVENT_BYTES_MAX, Lines, PLACED_BYTES_MAX, error_text, event_text, next_text,
+    ERROR_BYTES_MAX, EVENT_BYTES_MAX, EVENTS, Lines, PLACED_BYTES_MAX, error_text, event_text, next_text,
     placed_text, read_error, read_event, read_next, read_placed,
 };
 
@@ -67,7 +67,10 @@ pub struct EntryJson<'a> {
     key: Option<Cow<'a, str>>,
 }
 
-/// A change in the directory as JSON: `{"up": Entry}`, `"synced"`, `{"down": host}`.
+/// A change in the directory as JSON: `{"up": Entry}`, `"synced"`, `{"down": host}`, `{"removed": host}`.
+///
+/// A reader that does not know a change ends its watch, so `removed` goes only to readers that ask for it
+/// ([`EVENTS`]).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum EventJson<'a> {
@@ -79,6 +82,9 @@ pub enum EventJson<'a> {
     /// A station is gone.
     #[serde(borrow)]
     Down(Cow<'a, str>),
+    /// A station was removed.
+    #[serde(borrow)]
+    Removed(Cow<'a, str>),
 }
 
 impl<'a> From<&'a Record> for RecordJson<'a> {
@@ -181,6 +187,7 @@ impl<'a> From<&'a Event> for EventJson<'a> {
             Event::Up(entry) => Self::Up(entry.into()),
             Event::Synced => Self::Synced,
             Event::Down(host) => Self::Down(host.as_str().into()),
+            Event::Removed(host) => Self::Removed(host.as_str().into()),
         }
     }
 }
@@ -195,6 +202,7 @@ impl TryFrom<EventJson<'_>> for Event {
             EventJson::Up(entry) => Self::Up(entry.try_into()?),
             EventJson::Synced => Self::Synced,
             EventJson::Down(host) => Self::Down(name("host", &host)?),
+            EventJson::Removed(host) => Self::Removed(name("host", &host)?),
         })
     }
 }
@@ -328,7 +336,8 @@ mod tests {
         let text = entry_text(&entry);
         assert!(text.len() < ENTRY_BYTES_MAX, "{}", text.len());
         assert_eq!(read_entry(text.as_bytes()).unwrap(), entry);
-        for event in [Event::Up(entry.clone()), Event::Synced, Event::Down(entry.host)] {
+        let gone = [Event::Down(entry.host.clone()), Event::Removed(entry.host.clone())];
+        for event in [Event::Up(entry), Event::Synced].into_iter().chain(gone) {
             let text = text_of(&event);
             let json: EventJson<'_> = serde_json::from_str(&text).unwrap();
             assert_eq!(Event::try_from(json).unwrap(), event);

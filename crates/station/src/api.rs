@@ -8,6 +8,7 @@ mod engine;
 mod feed;
 mod file;
 mod guard;
+mod health;
 mod json;
 mod latency;
 mod members;
@@ -34,18 +35,21 @@ use barograph_forecast::{Name, Quantity};
 use barograph_probe::io::Responder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use crate::bank::Bank;
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::desk::Desk;
 use crate::echo::Echo;
 use crate::health::Health;
 use crate::hub::Hub;
+use crate::limits::Limit;
 use crate::mesh::{Board, Bulk};
 use crate::recorder::Inbox;
-use crate::seats::Seats;
+use crate::seats::{Full, Seat, Seats};
 use crate::sites::Sites;
+use crate::state::StateFiles;
 use crate::targets::Targets;
 use crate::transfer::Transfers;
 
@@ -68,6 +72,8 @@ pub(crate) struct Shared {
     pub(crate) address: SocketAddr,
     pub(crate) inbox: Inbox,
     pub(crate) health: Arc<Health>,
+    /// Small files that may be written late.
+    pub(crate) files: StateFiles,
     pub(crate) targets: Targets,
     pub(crate) board: Arc<Board>,
     pub(crate) desk: Desk,
@@ -80,6 +86,7 @@ pub(crate) struct Shared {
     pub(crate) started: SystemTime,
     pub(crate) streams: Arc<Semaphore>,
     pub(crate) stream_seats: Seats,
+    pub(crate) connections: Connections,
     /// Becomes true when the station stops: streams then end.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -89,6 +96,16 @@ type State = axum::extract::State<Arc<Shared>>;
 impl Shared {
     pub(crate) fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.read().unwrap_or_else(std::sync::PoisonError::into_inner))
+    }
+
+    /// A place for a live stream.
+    fn stream(&self, peer: &Peer) -> Result<(OwnedSemaphorePermit, Seat), Refusal> {
+        let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Full::All);
+        let seat = self.stream_seats.take(peer.address.ip(), peer.is_here());
+        permit.and_then(|permit| Ok((permit, seat?))).map_err(|full| {
+            self.health.refused(Limit::of_seats(full, Limit::Streams), 1);
+            Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open (limits.streams_max)")
+        })
     }
 }
 
@@ -117,7 +134,7 @@ fn routes() -> Vec<(&'static str, MethodRouter<Arc<Shared>>)> {
         ("/v1/probe", get(probe::probe)),
         ("/v1/echo", get(echo::echo)),
         ("/metrics", get(read::metrics)),
-        ("/healthz", get(read::health)),
+        ("/healthz", get(health::health)),
     ];
     routes.extend([
         ("/v1/transfers", get(transfers::list).post(transfers::send).delete(transfers::cancel)),
@@ -158,6 +175,15 @@ impl Refusal {
         Self { status, error: error.into() }
     }
 
+    /// Blocking work gave no result: a panic, or the station is stopping.
+    fn ended(error: &tokio::task::JoinError) -> Self {
+        if error.is_panic() {
+            tracing::error!("a request was not answered: {error}");
+            return Self::new(StatusCode::INTERNAL_SERVER_ERROR, INTERNAL);
+        }
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")
+    }
+
     fn is_not_found(&self) -> bool {
         self.status == StatusCode::NOT_FOUND
     }
@@ -195,6 +221,9 @@ impl From<barograph_engine::Error> for Refusal {
         Self::new(status, error.to_string())
     }
 }
+
+/// The answer after a panic.
+const INTERNAL: &str = "internal error: the request ended in a panic, see the log";
 
 /// A JSON answer that nobody caches.
 fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
@@ -234,6 +263,19 @@ fn selector(source: Option<&str>, target: Option<&str>, quantity: Option<&str>) 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+
+    use super::{Refusal, StatusCode};
+
+    #[tokio::test]
+    async fn a_panic_is_an_internal_error_and_no_stop() {
+        let panicked = tokio::task::spawn_blocking(|| -> u8 { panic!("bad") }).await;
+        let status = panicked.map_err(|error| Refusal::ended(&error).status);
+        assert_eq!(status, Err(StatusCode::INTERNAL_SERVER_ERROR));
+        let waiting = tokio::spawn(std::future::pending::<u8>());
+        waiting.abort();
+        let status = waiting.await.map_err(|error| Refusal::ended(&error).status);
+        assert_eq!(status, Err(StatusCode::SERVICE_UNAVAILABLE));
+    }
 
     #[test]
     fn the_openapi_document_names_every_route_and_no_other() {

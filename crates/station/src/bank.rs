@@ -6,7 +6,7 @@ mod ring;
 
 use std::collections::BTreeMap;
 
-use barograph_engine::Selector;
+use barograph_engine::{Selector, is_late, labelled_unix_ns};
 use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Name, Outcome, Quantity, Series};
 
 use ring::{Methods, Ring};
@@ -48,6 +48,8 @@ pub struct Point {
     pub time_unix_ns: i64,
     /// The value or the typed failure.
     pub outcome: Outcome,
+    /// The value is the time of a refused connection: the host answers, the port is closed.
+    pub refused: bool,
     /// `None` = no forecast had been issued.
     pub issued: Option<Issued>,
 }
@@ -70,6 +72,8 @@ pub enum Observed {
     New(Point),
     /// It is older than the newest of its series, and was not learnt.
     Late,
+    /// One end of its series is a station that was removed from the mesh ([`Bank::exclude`]).
+    Excluded,
     /// Its series would be one too many, or its value is one that no battery takes or its quantity cannot have.
     Refused,
 }
@@ -84,12 +88,17 @@ pub struct Account {
     outside: u64,
     last: Measured,
     value_time_unix_ns: i64,
+    /// How far the newest value was labelled ahead of its arrival; 0 = it was not.
+    value_ahead_ns: i64,
+    residual: Option<f64>,
 }
 
 /// All series, at most so many.
 #[derive(Clone, Debug)]
 pub struct Bank {
     accounts: BTreeMap<Series, Account>,
+    /// Stations whose series are not kept, each with the time of its removal (ns since 1970-01-01 UTC).
+    excluded: BTreeMap<Name, i64>,
     series_max: usize,
     refused: u64,
     late: u64,
@@ -103,7 +112,15 @@ impl Bank {
     pub fn new(series_max: usize) -> Self {
         let config = Config { levels: LEVELS.to_vec(), ..Config::default() };
         let methods = Methods::of(&config);
-        Self { accounts: BTreeMap::new(), series_max, refused: 0, late: 0, config, methods }
+        Self {
+            accounts: BTreeMap::new(),
+            excluded: BTreeMap::new(),
+            series_max,
+            refused: 0,
+            late: 0,
+            config,
+            methods,
+        }
     }
 
     /// Takes a measurement: keeps the forecast that had been issued for it, then learns its value.
@@ -111,22 +128,30 @@ impl Bank {
     /// A failure is kept as a point and never learnt: it is not a number (invariant 4). The order of
     /// arrival counts, whatever the time labels say: the wall clock may be set back under a station.
     pub fn observe(&mut self, measured: &Measured) -> Observed {
-        self.take(measured, false)
+        self.take(measured, None)
     }
 
-    /// As [`Bank::observe`], for values that others made: one that is older than the newest of its
-    /// series comes too late to be forecast, and is left out.
-    pub fn observe_in_order(&mut self, measured: &Measured) -> Observed {
-        self.take(measured, true)
+    /// As [`Bank::observe`], for values with labels that others gave, arriving at `now_unix_ns`: one that is older
+    /// than the newest of its series comes too late to be forecast ([`is_late`]), and is left out.
+    pub fn observe_in_order(&mut self, measured: &Measured, now_unix_ns: i64) -> Observed {
+        self.take(measured, Some(now_unix_ns))
     }
 
-    fn take(&mut self, measured: &Measured, in_order: bool) -> Observed {
+    fn take(&mut self, measured: &Measured, in_order_at: Option<i64>) -> Observed {
+        if self.excluded.get(&measured.series.source).is_some_and(|at| *at < measured.time_unix_ns) {
+            // It measures again, so it was admitted again.
+            self.include(&measured.series.source);
+        }
+        if self.excludes(&measured.series) {
+            return Observed::Excluded;
+        }
         if !self.has_room_for(&measured.series) {
             self.refused += 1;
             return Observed::Refused;
         }
         if let Some(account) = self.accounts.get_mut(&measured.series) {
-            if in_order && measured.time_unix_ns < account.last.time_unix_ns {
+            let newest = account.last.time_unix_ns;
+            if in_order_at.is_some_and(|now| is_late(measured.time_unix_ns, newest, now)) {
                 self.late += 1;
                 return Observed::Late;
             }
@@ -137,6 +162,30 @@ impl Bank {
         let Some(point) = account.observe(measured) else { return Observed::Refused };
         self.accounts.insert(measured.series.clone(), account);
         Observed::New(point)
+    }
+
+    /// Drops all series from and to a station that was removed at `at_unix_ns`, and learns none of them until it
+    /// is included, or a value arrives that the station itself measured after its removal.
+    pub fn exclude(&mut self, station: &Name, at_unix_ns: i64) {
+        self.excluded.insert(station.clone(), at_unix_ns);
+        self.accounts.retain(|series, _| series.source != *station && series.target != *station);
+    }
+
+    /// The opposite of [`Bank::exclude`]: its series are learned from the beginning.
+    pub fn include(&mut self, station: &Name) {
+        self.excluded.remove(station);
+    }
+
+    /// Whether an end of `series` is an excluded station.
+    #[must_use]
+    pub fn excludes(&self, series: &Series) -> bool {
+        [&series.source, &series.target].into_iter().any(|end| self.is_excluded(end))
+    }
+
+    /// Whether the series of `station` are not kept.
+    #[must_use]
+    pub fn is_excluded(&self, station: &Name) -> bool {
+        self.excluded.contains_key(station)
     }
 
     /// Counts from 0 again what fell outside its interval: what is replayed at a start is no news, and whoever
@@ -178,18 +227,26 @@ impl Bank {
     /// Whether there is a series of this source; looks at one.
     #[must_use]
     pub fn has_source(&self, source: &Name) -> bool {
+        self.of_source(source).next().is_some()
+    }
+
+    /// How many series there are of one source; looks at these alone.
+    #[must_use]
+    pub fn count_of(&self, source: &Name) -> usize {
+        self.of_source(source).count()
+    }
+
+    fn of_source(&self, source: &Name) -> impl Iterator<Item = &Series> {
         let first = Series {
             source: source.clone(),
             target: Name::new("!").expect("the first character that a name may have"),
             quantity: Quantity::new("a").expect("the first that a quantity may have"),
         };
-        self.accounts.range(first..).next().is_some_and(|(series, _)| series.source == *source)
-    }
-
-    /// How many series there are of one source.
-    #[must_use]
-    pub fn count_of(&self, source: &Name) -> usize {
-        self.accounts.keys().filter(|series| series.source == *source).count()
+        let source = source.clone();
+        self.accounts
+            .range(first..)
+            .map(|(series, _)| series)
+            .take_while(move |series| series.source == source)
     }
 
     /// The most series there may be.
@@ -233,26 +290,39 @@ impl Account {
             outside: 0,
             last: Measured { time_unix_ns: i64::MIN, ..measured.clone() },
             value_time_unix_ns: 0,
+            value_ahead_ns: 0,
+            residual: None,
         }
     }
 
     fn observe(&mut self, measured: &Measured) -> Option<Point> {
-        let issued = self.issue();
+        let usual = self.battery.forecast(Loss::Absolute).map(|median| median.value);
+        let issued = self.issue(measured.time_unix_ns);
         match measured.outcome {
             // A value out of a battery's range could be shown, but never be forecast from; one that its quantity
             // cannot have comes of a bad neighbour, and neither.
             Outcome::Value(value) => {
                 let (least, most) = bounds(&measured.series.quantity);
-                if !(least..=most).contains(&value) || self.battery.update(value).is_err() {
+                if !(least..=most).contains(&value)
+                    || self.battery.update_at(value, seconds(measured.time_unix_ns)).is_err()
+                {
                     return None;
                 }
                 self.value_time_unix_ns = measured.time_unix_ns;
+                self.value_ahead_ns = labelled_unix_ns(&measured.detail)
+                    .map_or(0, |label| label.saturating_sub(measured.time_unix_ns).max(0));
                 self.score(issued.as_ref(), value);
             }
             Outcome::Failed { .. } => self.failures += 1,
         }
-        let point = Point { time_unix_ns: measured.time_unix_ns, outcome: measured.outcome, issued };
-        self.ring.push(&point);
+        let Measured { time_unix_ns, outcome, .. } = *measured;
+        let refused = matches!(outcome, Outcome::Value(_)) && crate::detail::is_refused(&measured.detail);
+        let point = Point { time_unix_ns, outcome, refused, issued };
+        self.residual = match (point.outcome, issued) {
+            (Outcome::Value(value), Some(issued)) => Some(value - issued.forecast),
+            _ => None,
+        };
+        self.ring.push(&point, usual);
         self.last = measured.clone();
         Some(point)
     }
@@ -265,9 +335,9 @@ impl Account {
         }
     }
 
-    fn issue(&self) -> Option<Issued> {
-        let median = self.battery.forecast(Loss::Absolute)?;
-        let intervals = LEVELS.map(|level| self.interval(level));
+    fn issue(&self, time_unix_ns: i64) -> Option<Issued> {
+        let median = self.battery.forecast_at(Loss::Absolute, seconds(time_unix_ns))?;
+        let intervals = LEVELS.map(|level| self.interval_at(level, time_unix_ns));
         Some(Issued { forecast: median.value, method: median.method.0, intervals })
     }
 
@@ -281,11 +351,28 @@ impl Account {
         })
     }
 
+    /// As [`Account::next`], of a value at `time_unix_ns`: others after a gap.
+    #[must_use]
+    pub fn next_at(&self, time_unix_ns: i64) -> Option<Next> {
+        let time_s = seconds(time_unix_ns);
+        Some(Next {
+            time_unix_ns: self.value_time_unix_ns,
+            mean: self.battery.forecast_at(Loss::Squared, time_s)?,
+            median: self.battery.forecast_at(Loss::Absolute, time_s)?,
+        })
+    }
+
     /// The interval for the next value at `level`, where calibrated, as far as values can lie: no time
     /// is negative, and no share exceeds 1. What is cut off holds no value, so that the level stays.
     #[must_use]
     pub fn interval(&self, level: f64) -> Option<(f64, f64)> {
         cut(self.battery.interval(level), &self.last.series.quantity)
+    }
+
+    /// As [`Account::interval`], for a value at `time_unix_ns`.
+    #[must_use]
+    pub fn interval_at(&self, level: f64, time_unix_ns: i64) -> Option<(f64, f64)> {
+        cut(self.battery.interval_at(level, seconds(time_unix_ns)), &self.last.series.quantity)
     }
 
     /// The newest points, oldest first, at most [`POINTS_MAX`], as they were when they were new.
@@ -299,10 +386,22 @@ impl Account {
         &self.last
     }
 
+    /// Whether the newest point is a value, and the time of a refused connection.
+    #[must_use]
+    pub fn is_refused(&self) -> bool {
+        self.ring.is_refused()
+    }
+
     /// The newest value, if it is among the points kept.
     #[must_use]
     pub fn last_value(&self) -> Option<f64> {
         self.ring.last_value()
+    }
+
+    /// How far ahead of its arrival the newest value was labelled (s); `None` = it was not.
+    #[must_use]
+    pub fn value_ahead_s(&self) -> Option<f64> {
+        (0 < self.value_ahead_ns).then(|| seconds(self.value_ahead_ns))
     }
 
     /// The mean time between the newest points, nine at most (s); `None` before the second, or when the clock was set
@@ -316,7 +415,7 @@ impl Account {
     /// newest point is a failure, or nothing had been issued.
     #[must_use]
     pub fn residual(&self) -> Option<f64> {
-        self.ring.residual()
+        self.residual
     }
 
     /// Values for which an interval at 90 % had been issued, since [`Bank::restart_scores`].
@@ -350,6 +449,11 @@ impl Account {
     pub fn failures(&self) -> u64 {
         self.failures
     }
+}
+
+/// A time label in seconds, as batteries take it.
+fn seconds(unix_ns: i64) -> f64 {
+    unix_ns as f64 / 1e9
 }
 
 /// The ends of an interval as far as values of `quantity` can lie.
@@ -390,6 +494,9 @@ mod tests {
     use super::*;
     use barograph_forecast::{Failure, Name};
 
+    /// Later than every label of these tests.
+    const NOW: i64 = 1_000_000_000_000_000;
+
     fn measured(target: &str, second: i64, outcome: Outcome) -> Measured {
         let series = Series {
             source: Name::new("here").unwrap(),
@@ -427,7 +534,7 @@ mod tests {
     fn late_and_infinite_values_change_nothing() {
         let mut bank = Bank::new(10);
         bank.observe(&measured("a", 5, Outcome::Value(5.0)));
-        assert_eq!(bank.observe_in_order(&measured("a", 4, Outcome::Value(1.0))), Observed::Late);
+        assert_eq!(bank.observe_in_order(&measured("a", 4, Outcome::Value(1.0)), NOW), Observed::Late);
         assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(f64::NAN))), Observed::Refused);
         assert_eq!(bank.observe(&measured("ghost", 6, Outcome::Value(1e71))), Observed::Refused);
         assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(-1.0))), Observed::Refused, "no time is");
@@ -435,11 +542,30 @@ mod tests {
         let account = bank.account(&measured("a", 0, Outcome::Value(0.0)).series).unwrap();
         assert_eq!((account.count(), account.points().count()), (1, 1));
         assert_eq!(bank.late(), 1);
-        assert!(matches!(bank.observe_in_order(&measured("a", 5, Outcome::Value(1.0))), Observed::New(_)));
+        assert!(matches!(
+            bank.observe_in_order(&measured("a", 5, Outcome::Value(1.0)), NOW),
+            Observed::New(_)
+        ));
         assert!(
             matches!(bank.observe(&measured("a", 1, Outcome::Value(1.0))), Observed::New(_)),
             "a clock set back"
         );
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_makes_nothing_late() {
+        let mut bank = Bank::new(1);
+        let mut feed = |second: i64, now_s: i64| {
+            let measured = measured("a", second, Outcome::Value(1.0));
+            bank.observe_in_order(&measured, now_s * 1_000_000_000)
+        };
+        let is_new = |observed| matches!(observed, Observed::New(_));
+        let year = 365 * 86_400;
+        assert!(is_new(feed(100, 100)));
+        assert!(is_new(feed(20 * year, 20 * year)), "the clock jumps ahead");
+        assert!(is_new(feed(104, 104)), "and back");
+        assert!(is_new(feed(105, 105)));
+        assert_eq!(feed(103, 106), Observed::Late);
     }
 
     #[test]
@@ -450,6 +576,34 @@ mod tests {
         assert_eq!(bank.observe(&measured("c", 1, Outcome::Value(1.0))), Observed::Refused);
         assert!(matches!(bank.observe(&measured("a", 2, Outcome::Value(1.0))), Observed::New(_)));
         assert_eq!((bank.len(), bank.refused(), bank.room()), (2, 1, 0));
+    }
+
+    #[test]
+    fn an_excluded_station_is_at_no_end_of_a_series_until_it_is_included() {
+        let mut bank = Bank::new(9);
+        let to = measured("gone", 1, Outcome::Value(1.0));
+        let Series { source, target, quantity } = to.series.clone();
+        let from =
+            Measured { series: Series { source: target.clone(), target: source, quantity }, ..to.clone() };
+        let other = measured("a", 1, Outcome::Value(1.0));
+        for measured in [&to, &from, &other] {
+            bank.observe(measured);
+        }
+        bank.exclude(&target, 1_000_000_000);
+        assert_eq!(
+            [&to, &from].map(|measured| bank.observe(measured)),
+            [Observed::Excluded, Observed::Excluded]
+        );
+        assert_eq!((bank.len(), bank.refused()), (1, 0));
+        bank.include(&target);
+        let Observed::New(point) = bank.observe(&to) else { panic!() };
+        assert_eq!(point.issued, None, "from the beginning");
+        // What it measured before its removal comes late; what it measures after it shows that it is back.
+        bank.exclude(&target, 1_000_000_000);
+        assert_eq!(bank.observe_in_order(&from, NOW), Observed::Excluded);
+        let again = Measured { time_unix_ns: 1_000_000_001, ..from.clone() };
+        assert!(matches!(bank.observe_in_order(&again, NOW), Observed::New(_)));
+        assert!(!bank.is_excluded(&target) && matches!(bank.observe(&to), Observed::New(_)));
     }
 
     #[test]
@@ -543,7 +697,11 @@ mod tests {
             let account = bank.account(&measured("a", 0, Outcome::Value(0.0)).series).unwrap();
             (account.scored(), account.outside())
         };
-        assert_eq!(scores(&bank).0, 38, "the second value is the first with an error to learn from");
+        assert_eq!(
+            scores(&bank).0,
+            29,
+            "ten errors come before the first interval, and the first value has none"
+        );
         bank.restart_scores();
         bank.observe(&measured("a", 50, Outcome::Value(1000.0)));
         assert_eq!(scores(&bank), (1, 1));

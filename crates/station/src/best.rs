@@ -21,12 +21,37 @@ pub(crate) use places::{Place, Places};
 /// What is known of one quantity between two hosts.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Sight {
-    /// A forecast that counts, and how old the value is that it was made from (s).
-    Fresh(Path, f64),
-    /// There is one, but it was made from a value too old to say what is now (s).
-    Stale(f64),
+    /// A forecast that counts, and how old the value is that it was made from.
+    Fresh(Path, Age),
+    /// There is one, but it was made from a value too old to say what is now.
+    Stale(Age),
     /// Nothing was measured.
     Nothing,
+}
+
+/// The age of a value, by its label.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Age {
+    /// Seconds; `None` = the label is ahead of now, and the age unknown.
+    pub(crate) age_s: Option<f64>,
+    /// How far ahead of its arrival the value was labelled, or of now (s); `None` = it is not.
+    pub(crate) ahead_s: Option<f64>,
+}
+
+impl Age {
+    /// Of a value that counts as of `time_unix_ns` and was labelled `ahead_s` ahead of that.
+    pub(crate) fn at(now_unix_ns: i64, time_unix_ns: i64, ahead_s: Option<f64>) -> Self {
+        let age_s = now_unix_ns.saturating_sub(time_unix_ns) as f64 / 1e9;
+        if age_s < -SAME_S {
+            return Self { age_s: None, ahead_s: Some(ahead_s.unwrap_or(0.0) - age_s) };
+        }
+        Self { age_s: Some(age_s.max(0.0)), ahead_s }
+    }
+
+    /// How far the value is from now, before or after (s).
+    fn distance_s(self) -> f64 {
+        self.age_s.or(self.ahead_s).unwrap_or(f64::INFINITY)
+    }
 }
 
 /// Whoever knows what is forecast between two hosts.
@@ -92,8 +117,8 @@ pub(crate) struct Part {
 /// Where a forecast comes from.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Basis {
-    /// From the pair's own series, whose newest value is so old (s).
-    Measured { age_s: f64 },
+    /// From the pair's own series, whose newest value is so old.
+    Measured(Age),
     /// From the paths between these hosts, both ends included.
     Composed { via: Vec<Name> },
 }
@@ -182,11 +207,17 @@ impl Asked<'_> {
         via: impl FnOnce() -> Option<&'v [Name]>,
     ) -> Result<Part, String> {
         let sight = self.knowledge.sight(from, to, what);
-        if let Sight::Fresh(path, age_s) = sight {
-            return Ok(Part { estimate: path.forecast, basis: Basis::Measured { age_s } });
+        if let Sight::Fresh(path, age) = sight {
+            return Ok(Part { estimate: path.forecast, basis: Basis::Measured(age) });
         }
         self.composed(via(), what).map_err(|why| match sight {
-            Sight::Stale(age_s) => format!("its newest {} is {} old, and {why}", word(what), span(age_s)),
+            Sight::Stale(Age { age_s: Some(age_s), .. }) => {
+                format!("its newest {} is {} old, and {why}", word(what), span(age_s))
+            }
+            Sight::Stale(Age { ahead_s, .. }) => {
+                let ahead = span(ahead_s.unwrap_or(0.0));
+                format!("its newest {} is labelled {ahead} ahead of now, and {why}", word(what))
+            }
             Sight::Fresh(..) | Sight::Nothing => format!("no {} was measured, and {why}", word(what)),
         })
     }
@@ -236,6 +267,9 @@ fn span(seconds: f64) -> String {
         _ => format!("{:.0} days", seconds / 86_400.0),
     }
 }
+
+/// Clocks of hosts that are kept in step differ by less (s).
+const SAME_S: f64 = 1.0;
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

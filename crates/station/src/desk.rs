@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use barograph_engine::{Engine, Event};
+use barograph_engine::{Engine, Event, TaskStatus};
 use barograph_forecast::Name;
 use barograph_mesh::GLOBAL;
 use futures_util::StreamExt;
@@ -31,6 +31,8 @@ struct Parts {
     board: Arc<Board>,
     engine: Arc<dyn Engine>,
     bank: Arc<Mutex<Bank>>,
+    /// Of the one that renews.
+    task: Arc<TaskStatus>,
     kept: Mutex<Kept>,
     /// Held by whoever looks who is there, and by whoever learns, so that both are done once for all who wait, and the newer is kept.
     looking: tokio::sync::Mutex<()>,
@@ -55,9 +57,10 @@ impl Desk {
         board: Arc<Board>,
         engine: Arc<dyn Engine>,
         bank: Arc<Mutex<Bank>>,
+        task: Arc<TaskStatus>,
     ) -> Self {
         let (kept, looking, learning) = (Mutex::default(), Default::default(), Default::default());
-        Self { parts: Arc::new(Parts { host, board, engine, bank, kept, looking, learning }) }
+        Self { parts: Arc::new(Parts { host, board, engine, bank, task, kept, looking, learning }) }
     }
 
     /// A question: the mesh as it was when it was last renewed, [`UNASKED`] ago or less.
@@ -84,6 +87,11 @@ impl Desk {
         }
     }
 
+    /// Looks anew at the next question: a station was removed from the mesh.
+    pub(crate) fn forget_places(&self) {
+        lock(&self.parts.kept).places = None;
+    }
+
     /// Who is there now, for somebody who has missed a host in `places`: it may have come since. `None` = somebody has been looked for less
     /// than [`RENEWED`] ago: anyone may ask for what is not there, and a look costs the directory all groups.
     pub(crate) async fn newer(&self, places: &Arc<Places>) -> Option<Arc<Places>> {
@@ -105,7 +113,8 @@ impl Parts {
     fn asked(self: &Arc<Self>) -> Option<(Arc<Places>, Arc<Models>)> {
         let mut kept = lock(&self.kept);
         if kept.asked_at.replace(Instant::now()).is_none() {
-            tokio::spawn(Arc::clone(self).tend());
+            let parts = Arc::clone(self);
+            tokio::spawn(async move { parts.task.restart(|| Arc::clone(&parts).tend()).await });
         }
         Some((Arc::clone(&kept.places.as_ref()?.1), Arc::clone(kept.models.as_ref()?)))
     }

@@ -3,7 +3,7 @@
 
 use barograph_probe::stream::Ended;
 use barograph_probe::{Measured, Streamed, TcpInfo};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// The kernel's view of a connection.
 #[derive(Serialize)]
@@ -39,6 +39,22 @@ struct Detail<'a> {
     max: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     tcp_info: Option<TcpInfoJson<'a>>,
+    /// The port refused the connection: the value is the time of that answer. Given only where it is true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<bool>,
+}
+
+/// The part of a stored detail that says whether its value is the time of a refusal.
+#[derive(Deserialize)]
+struct Mark {
+    #[serde(default)]
+    refused: bool,
+}
+
+/// Whether `detail`, as [`of`] writes it, marks the time of a refusal.
+pub(crate) fn is_refused(detail: &str) -> bool {
+    // Most details have no mark, and need not be parsed for it.
+    detail.contains("\"refused\"") && serde_json::from_str(detail).is_ok_and(|Mark { refused }| refused)
 }
 
 #[derive(Serialize)]
@@ -59,7 +75,7 @@ struct Message<'a> {
     message: &'a str,
 }
 
-/// The detail of a measured value: how many samples, their extremes, the uncorrected rate, TCP_INFO.
+/// The detail of a measured value: how many samples, their extremes, the uncorrected rate, TCP_INFO, a refusal.
 pub(crate) fn of(measured: &Measured) -> String {
     let several = 1 < measured.samples.len();
     let extreme =
@@ -70,6 +86,7 @@ pub(crate) fn of(measured: &Measured) -> String {
         min: extreme(f64::min),
         max: extreme(f64::max),
         tcp_info: measured.tcp_info.as_ref().map(TcpInfoJson::from),
+        refused: measured.refused.then_some(true),
     };
     serde_json::to_string(&detail).unwrap_or_default()
 }

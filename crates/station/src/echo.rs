@@ -25,8 +25,9 @@ use tokio_tungstenite::tungstenite::Bytes;
 use crate::bank::Bank;
 use crate::config::EchoConfig;
 use crate::health::lock;
+use crate::limits::Limit;
 use crate::recorder::Inbox;
-use crate::seats::{Seat, Seats};
+use crate::seats::{Full, Seat, Seats};
 use limits::{Accounts, Rate};
 use places::Places;
 use reports::Keeper;
@@ -116,16 +117,26 @@ impl Echo {
     /// A place for a session. Nothing is paid yet: [`Admission::pay`] does that when there is one to open.
     ///
     /// # Errors
-    /// Why there is none, as a sentence for the caller.
-    pub(crate) fn admit(self: &Arc<Self>, ip: IpAddr, is_local: bool) -> Result<Admission, &'static str> {
-        let permit = Arc::clone(&self.sessions).try_acquire_owned().map_err(|_| FULL)?;
-        let seat = self.seats.take(ip, is_local).ok_or(FULL)?;
+    /// Why there is none, as a sentence for the caller, and the limit of the station that was reached.
+    pub(crate) fn admit(
+        self: &Arc<Self>,
+        ip: IpAddr,
+        is_local: bool,
+    ) -> Result<Admission, (&'static str, Limit)> {
+        let full = |full| (FULL, Limit::of_seats(full, Limit::EchoSessions));
+        let permit = Arc::clone(&self.sessions).try_acquire_owned().map_err(|_| full(Full::All))?;
+        let seat = self.seats.take(ip, is_local).map_err(full)?;
         let now = self.began.elapsed();
         if !is_local && !lock(&self.accounts).could_pay(ip, OPENING_BYTES, now) {
-            return Err(SPENT);
+            return Err((SPENT, Limit::AddressShare));
         }
         let caller = Caller { ip, is_local };
         Ok(Admission { caller, echo: Arc::clone(self), _permit: permit, _seat: seat })
+    }
+
+    /// Sessions that are open, and the most there may be.
+    pub(crate) fn sessions(&self) -> (usize, usize) {
+        (self.sessions_max.saturating_sub(self.sessions.available_permits()), self.sessions_max)
     }
 
     /// The most bytes of one transfer.

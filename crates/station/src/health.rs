@@ -1,15 +1,24 @@
 //! What the station knows of its own work: counters and times that `/healthz` and `/metrics` show.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
+
+use barograph_engine::{Error, TaskStatus};
+
+use crate::credentials::{Credential, WrongCredentials};
+use crate::limits::{Limit, Refusals};
 
 /// Shared by all threads of a station.
 #[derive(Debug)]
 pub(crate) struct Health {
     started: Instant,
     last_measurement: Mutex<Option<Instant>>,
+    /// What is wrong with the stored data, as it was found when they were read.
+    damage: Mutex<Option<String>>,
     archive: Mutex<ArchiveHealth>,
+    tasks: Mutex<Vec<Arc<TaskStatus>>>,
     /// Records in memory that the archive has not acknowledged.
     pub(crate) spool_records: AtomicU64,
     /// Records dropped because the spool was full.
@@ -25,6 +34,10 @@ pub(crate) struct Health {
     pub(crate) requests_refused: AtomicU64,
     /// Connections refused because there were too many.
     pub(crate) connections_refused: AtomicU64,
+    /// Connections closed, while no request was under way on them, to make room for others.
+    pub(crate) connections_shed: AtomicU64,
+    refusals: Mutex<Refusals>,
+    wrong: Mutex<WrongCredentials>,
 }
 
 /// How the archive does.
@@ -53,7 +66,9 @@ impl Health {
         Self {
             started: Instant::now(),
             last_measurement: Mutex::default(),
+            damage: Mutex::default(),
             archive: Mutex::default(),
+            tasks: Mutex::default(),
             spool_records: AtomicU64::new(0),
             spool_dropped: AtomicU64::new(0),
             last_drop: Mutex::default(),
@@ -63,7 +78,78 @@ impl Health {
             last_skip: Mutex::default(),
             requests_refused: AtomicU64::new(0),
             connections_refused: AtomicU64::new(0),
+            connections_shed: AtomicU64::new(0),
+            refusals: Mutex::default(),
+            wrong: Mutex::default(),
         }
+    }
+
+    /// Work was refused because of a limit.
+    pub(crate) fn refused(&self, limit: Limit, work: u64) {
+        lock(&self.refusals).add(limit, work, self.uptime());
+    }
+
+    /// So much work was refused because of a limit since the start, as another part of the station counts it.
+    pub(crate) fn refused_in_all(&self, limit: Limit, total: u64) {
+        lock(&self.refusals).set(limit, total, self.uptime());
+    }
+
+    /// A request had a wrong credential; gives how long its answer waits.
+    pub(crate) fn wrong(&self, credential: Credential, ip: IpAddr) -> Duration {
+        let verdict = lock(&self.wrong).add(credential, ip, self.uptime());
+        if 0 < verdict.to_log {
+            let (count, what) = (verdict.to_log, credential.name());
+            tracing::warn!(
+                "wrong {what} from {ip}: {count} in the last minute or more; logged once a minute"
+            );
+        }
+        verdict.delay
+    }
+
+    /// How many wrong credentials there were.
+    pub(crate) fn wrong_count(&self, credential: Credential) -> u64 {
+        lock(&self.wrong).count(credential)
+    }
+
+    /// One sentence for each limit because of which work was refused lately.
+    pub(crate) fn refusing(&self) -> Vec<String> {
+        lock(&self.refusals).reasons(self.uptime())
+    }
+
+    /// What was refused because of limits.
+    pub(crate) fn refusals(&self) -> Refusals {
+        lock(&self.refusals).clone()
+    }
+
+    /// The status of the station's own work of this name, which is part of the report from now on.
+    pub(crate) fn task(&self, name: &'static str) -> Arc<TaskStatus> {
+        let mut tasks = lock(&self.tasks);
+        let known = tasks.iter().find(|task| task.name() == name).cloned();
+        known.unwrap_or_else(|| {
+            let task = TaskStatus::new(name);
+            tasks.push(Arc::clone(&task));
+            task
+        })
+    }
+
+    /// Takes up the status of tasks that others started; one that is there already is not taken twice.
+    pub(crate) fn adopt(&self, tasks: impl IntoIterator<Item = Arc<TaskStatus>>) {
+        let mut known = lock(&self.tasks);
+        for task in tasks {
+            if !known.iter().any(|other| Arc::ptr_eq(other, &task)) {
+                known.push(task);
+            }
+        }
+    }
+
+    /// The status of each long-lived task and thread.
+    pub(crate) fn tasks(&self) -> Vec<Arc<TaskStatus>> {
+        lock(&self.tasks).clone()
+    }
+
+    /// From now on the tasks may return.
+    pub(crate) fn stop_tasks(&self) {
+        self.tasks().iter().for_each(|task| task.stop());
     }
 
     pub(crate) fn uptime(&self) -> Duration {
@@ -76,18 +162,21 @@ impl Health {
 
     pub(crate) fn skipped(&self) {
         self.probes_skipped.fetch_add(1, Ordering::Relaxed);
+        self.refused(Limit::Workers, 1);
         *lock(&self.last_skip) = Some(Instant::now());
     }
 
     /// The spool was full, and `records` of it were dropped.
     pub(crate) fn dropped(&self, records: u64) {
         self.spool_dropped.fetch_add(records, Ordering::Relaxed);
+        self.refused(Limit::Spool, records);
         *lock(&self.last_drop) = Some(Instant::now());
     }
 
     /// The recorder was behind, and a measurement was not handed to it.
     pub(crate) fn dropped_at_inbox(&self) {
         self.inbox_dropped.fetch_add(1, Ordering::Relaxed);
+        self.refused(Limit::Inbox, 1);
         *lock(&self.last_inbox_drop) = Some(Instant::now());
     }
 
@@ -105,6 +194,17 @@ impl Health {
         lock(&self.archive).replay_error = Some(error.to_string());
     }
 
+    /// Reading history failed; damage stays a reason, for it does not mend itself.
+    pub(crate) fn read_failed(&self, error: &Error) {
+        if let Error::Corrupt(_) = error {
+            let mut damage = lock(&self.damage);
+            if damage.is_none() {
+                tracing::error!("{error}");
+            }
+            *damage = Some(error.to_string());
+        }
+    }
+
     /// Why the archive does not take records now.
     pub(crate) fn archive_error(&self) -> Option<String> {
         lock(&self.archive).error.clone()
@@ -114,7 +214,7 @@ impl Health {
     pub(crate) fn report(&self, sensor_period: Duration) -> Report {
         let archive = lock(&self.archive).clone();
         let last_measurement_age = lock(&self.last_measurement).map(|at| at.elapsed());
-        let mut reasons = Vec::new();
+        let mut reasons: Vec<_> = self.tasks().iter().filter_map(|task| task.failure()).collect();
         if let Some(error) = &archive.error {
             reasons.push(format!("the archive takes no records: {error}"));
         }
@@ -135,6 +235,10 @@ impl Health {
         if sensor_period * SILENT_PERIODS + SLACK < silence {
             reasons.push(format!("no measurement for {} s", silence.as_secs()));
         }
+        if let Some(error) = lock(&self.damage).as_ref() {
+            reasons.push(format!("history cannot be read: {error}"));
+        }
+        reasons.extend(self.refusing());
         if lately(&self.last_skip, SKIPS_MATTER_FOR) {
             reasons.push("probes are skipped because all workers are busy (probe.workers_max)".into());
         }

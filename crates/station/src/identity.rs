@@ -1,6 +1,5 @@
 //! Who this station is to others: its key, and signed requests both ways (docs/spec/mesh.md §2).
 
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,7 +11,7 @@ use ring::rand::{SecureRandom, SystemRandom};
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 
 use crate::health::lock;
-use crate::state::write_whole;
+use crate::state::StateFiles;
 
 /// A station's name and Ed25519 key (RFC 8032), and the challenges that it has given out.
 pub struct Identity {
@@ -53,19 +52,19 @@ pub enum SignatureError {
 }
 
 impl Identity {
-    /// The identity of `host`: its key is read from `directory`, or made at the first start (mode 0600).
+    /// The identity of `host`: its key is read from the state directory, or made at the first start (mode 0600). A
+    /// new key that cannot be written is used all the same, and written later.
     ///
     /// # Errors
-    /// What the system says; a file that holds no key is an error, not replaced.
-    pub fn open(directory: &Path, host: Name) -> std::io::Result<Self> {
-        let path = directory.join(KEY_FILE);
+    /// What the system says when it is read; a file that holds no key is an error, not replaced.
+    pub fn open(files: &StateFiles, host: Name) -> std::io::Result<Self> {
         let random = SystemRandom::new();
-        let document = match std::fs::read(&path) {
+        let document = match std::fs::read(files.directory().join(KEY_FILE)) {
             Ok(bytes) => bytes,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let document = Ed25519KeyPair::generate_pkcs8(&random)
                     .map_err(|_| std::io::Error::other("the system gives no randomness for a key"))?;
-                write_whole(&path, document.as_ref())?;
+                files.write(KEY_FILE, document.as_ref().to_vec(), NO_KEY);
                 document.as_ref().to_vec()
             }
             Err(error) => return Err(error),
@@ -148,6 +147,7 @@ impl Sign for Signer {
 
 /// The key's file in the state directory.
 pub const KEY_FILE: &str = "station.key";
+const NO_KEY: &str = "the station's key is in memory alone, and a restart makes another one";
 /// A caller answers a challenge in a round trip and a handshake.
 const CHALLENGE_LIFETIME: Duration = Duration::from_secs(30);
 /// Whoever asks gets one, so they are bounded; a flood of a thousand a second leaves a caller 4 s.
@@ -157,12 +157,13 @@ const CHALLENGES_MAX: usize = 4096;
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
 
     use super::*;
 
     fn identity(directory: &Path, host: &str) -> Arc<Identity> {
         std::fs::create_dir_all(directory).unwrap();
-        Arc::new(Identity::open(directory, Name::new(host).unwrap()).unwrap())
+        Arc::new(Identity::open(&StateFiles::new(directory), Name::new(host).unwrap()).unwrap())
     }
 
     #[test]
@@ -173,7 +174,7 @@ mod tests {
         let file = state.path().join(KEY_FILE);
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
         std::fs::write(&file, "no key").unwrap();
-        let error = Identity::open(state.path(), Name::new("a").unwrap()).unwrap_err();
+        let error = Identity::open(&StateFiles::new(state.path()), Name::new("a").unwrap()).unwrap_err();
         assert!(error.to_string().contains("no Ed25519 key"), "{error}");
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "no key");
     }

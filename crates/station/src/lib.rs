@@ -10,6 +10,8 @@
 
 pub mod bank;
 pub mod config;
+mod connections;
+mod credentials;
 pub mod detail;
 pub mod fuzzing;
 pub mod identity;
@@ -24,12 +26,14 @@ mod transfer;
 
 pub mod hub;
 
+mod admission;
 mod allowance;
 mod api;
 mod best;
 mod desk;
 mod echo;
 mod health;
+mod limits;
 mod members;
 mod mesh;
 mod metrics;

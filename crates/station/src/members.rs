@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use barograph_engine::wire;
@@ -32,6 +33,7 @@ pub(crate) struct Member {
     digest: Digest,
     created_s: u64,
     name: Mutex<Option<Name>>,
+    has_registered: AtomicBool,
     removed: watch::Sender<bool>,
     /// What it may use.
     pub(crate) allowance: Allowance,
@@ -80,6 +82,13 @@ struct MemberJson {
     name: Option<String>,
     token_sha256: String,
     created_s: u64,
+    /// Absent in files of before it was kept.
+    #[serde(default = "yes")]
+    has_registered: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Members {
@@ -132,15 +141,21 @@ impl Members {
         if member.is_removed() {
             return Err(MembersError::Removed);
         }
-        if let Some(bound) = member.name() {
-            let asked = name.clone();
-            return if bound == asked { Ok(()) } else { Err(MembersError::Bound { bound, asked }) };
+        let bound = member.name();
+        match &bound {
+            Some(bound) if bound != name => {
+                return Err(MembersError::Bound { bound: bound.clone(), asked: name.clone() });
+            }
+            Some(_) if member.has_registered() => return Ok(()),
+            Some(_) => {}
+            None => self.is_free(&list, name)?,
         }
-        self.is_free(&list, name)?;
         *lock(&member.name) = Some(name.clone());
+        member.has_registered.store(true, Ordering::Relaxed);
         let stored = self.store(&list);
         if stored.is_err() {
-            *lock(&member.name) = None;
+            *lock(&member.name) = bound;
+            member.has_registered.store(false, Ordering::Relaxed);
         }
         stored
     }
@@ -152,6 +167,11 @@ impl Members {
             (known.name.is_none(), known.name.clone(), known.created_s, known.id.clone())
         });
         all
+    }
+
+    /// How many there are, open invitations among them.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.list).len()
     }
 
     /// Withdraws the invitation of a name, or one that is open by its id. Blocks for the disk.
@@ -169,6 +189,13 @@ impl Members {
         lock(&self.list).remove(&member.digest);
         member.removed.send_replace(true);
         Ok(member)
+    }
+
+    /// Whether a station that was invited has registered under this name.
+    pub(crate) fn has(&self, name: &Name) -> bool {
+        lock(&self.list)
+            .values()
+            .any(|member| member.has_registered() && member.name().as_ref() == Some(name))
     }
 
     fn is_free(&self, list: &HashMap<Digest, Arc<Member>>, name: &Name) -> Result<(), MembersError> {
@@ -198,7 +225,19 @@ impl Members {
 impl Member {
     fn new(digest: Digest, created_s: u64, name: Option<Name>) -> Self {
         let (removed, _) = watch::channel(false);
-        Self { digest, created_s, name: Mutex::new(name), removed, allowance: Allowance::new() }
+        Self {
+            digest,
+            created_s,
+            name: Mutex::new(name),
+            has_registered: AtomicBool::new(false),
+            removed,
+            allowance: Allowance::new(),
+        }
+    }
+
+    /// Whether a station has ever registered with it.
+    pub(crate) fn has_registered(&self) -> bool {
+        self.has_registered.load(Ordering::Relaxed)
     }
 
     /// The name it is bound to.
@@ -215,14 +254,15 @@ impl Member {
         *self.removed.borrow()
     }
 
-    fn known(&self) -> Known {
+    pub(crate) fn known(&self) -> Known {
         let id = wire::hex(&self.digest[..ID_BYTES]);
         Known { name: self.name(), id, created_s: self.created_s }
     }
 
     fn json(&self) -> MemberJson {
         let name = self.name().map(|name| name.to_string());
-        MemberJson { name, token_sha256: wire::hex(&self.digest), created_s: self.created_s }
+        let (token_sha256, created_s) = (wire::hex(&self.digest), self.created_s);
+        MemberJson { name, token_sha256, created_s, has_registered: self.has_registered() }
     }
 }
 
@@ -239,7 +279,9 @@ fn read(text: &str) -> Result<HashMap<Digest, Arc<Member>>, String> {
         {
             return Err(format!("`{name}` stands there twice"));
         }
-        list.insert(digest, Arc::new(Member::new(digest, json.created_s, name)));
+        let member = Member::new(digest, json.created_s, name);
+        member.has_registered.store(json.has_registered, Ordering::Relaxed);
+        list.insert(digest, Arc::new(member));
     }
     Ok(list)
 }
@@ -253,7 +295,7 @@ fn digest_of(token: &str) -> Digest {
 pub(crate) const FILE: &str = "members";
 
 /// Each may hold a registration, streams and series: more than this outgrow one station.
-const MEMBERS_MAX: usize = 1000;
+pub(crate) const MEMBERS_MAX: usize = 1000;
 
 /// Enough to tell a thousand apart.
 const ID_BYTES: usize = 6;

@@ -3,7 +3,8 @@
 //! ```text
 //! directory ─► roster ─► peers ─┬─► targets ─► prober (on its own thread, as ever)
 //!     ▲                         ├─► /v1/peers, /v1/peers/events, command, webhook
-//!     └── own entry, leased     └─► peers.json: whom to measure while there is no directory
+//!     └── own entry, leased     ├─► peers.json: whom to measure while there is no directory
+//!                               └─► removed.json: whose series are not shown
 //! ```
 //!
 //! All of it runs on one thread, `directory`, but bulk tests, which have their own, `tester`; measuring never waits for it, nor for a directory that is away.
@@ -20,6 +21,7 @@ mod keeper;
 mod kept;
 mod latency;
 mod peers;
+mod removed;
 mod rests;
 mod watches;
 
@@ -38,6 +40,7 @@ pub(crate) use keeper::{Keeper, Parts};
 pub(crate) use latency::Latencies;
 pub(crate) use latency::{BOUNDS_S, EVERY, Spread, delay};
 pub(crate) use peers::{Peer as Known, Standing};
+pub(crate) use removed::{Removed, RemovedStations};
 
 /// Peers at most, the lost ones among them: a station measures each of its peers, and more than so many
 /// would be a load. Larger meshes are divided into groups.

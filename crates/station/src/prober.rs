@@ -10,6 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use barograph_engine::TaskStatus;
 use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
 use barograph_probe::io::{Cancel, Context, Paced, Peer, Responder, detect, paced, run_one};
 use barograph_probe::pace::since_due;
@@ -92,7 +93,10 @@ impl Prober {
             waiting: Vec::new(),
             began: Instant::now(),
         };
-        let thread = std::thread::Builder::new().name("prober".into()).spawn(move || state.run(&receiver))?;
+        let task = state.parts.health.task("prober");
+        let thread = std::thread::Builder::new().name("prober".into()).spawn(move || {
+            task.run(|| state.run(&receiver, &task));
+        })?;
         Ok(Self { commands, cancel, thread })
     }
 
@@ -128,8 +132,9 @@ struct State {
 }
 
 impl State {
-    fn run(mut self, commands: &Receiver<Command>) {
+    fn run(mut self, commands: &Receiver<Command>, task: &TaskStatus) {
         loop {
+            task.turn();
             let now = self.began.elapsed();
             let next = self.timetable.next_due().map_or(IDLE, |due| due.saturating_sub(now));
             match commands.recv_timeout(Duration::min(next, IDLE)) {
@@ -325,6 +330,8 @@ struct Measurement {
     mistaken: bool,
     /// Something was measured.
     answered: bool,
+    /// The port refused the connection.
+    refused: bool,
 }
 
 /// One experiment on its own thread.
@@ -352,7 +359,7 @@ impl Worker {
     }
 
     /// Finds out what the target is; when it cannot be reached, that is a failed `connect`, and a
-    /// station that refuses is a failed `rtt`.
+    /// station that declines is a failed `rtt`.
     fn detect(&self) -> Option<Peer> {
         match detect(&self.target.address, &self.context) {
             Ok(peer) => Some(peer),
@@ -362,14 +369,32 @@ impl Worker {
                 self.record(Quantity::RTT, outcome, error_detail(&error));
                 None
             }
-            Err(_) => self.connects().then_some(Peer::Plain),
+            Err(_) => self.connect(),
         }
     }
 
-    /// Whether a target that answers no question can be connected to, which is recorded: a server
-    /// that hangs at a GET is still one, and its `connect` a measurement.
-    fn connects(&self) -> bool {
-        self.measure(Kind::Connect).answered
+    /// Measures the `connect` of a target that answers no question, and finds out what the target is by it.
+    ///
+    /// A server that hangs at a GET is still a server. A host that refuses the connection answers, too, but what
+    /// it is shows only when something listens there: until then it is asked again each period, and what needs the
+    /// service is measured as failed.
+    fn connect(&self) -> Option<Peer> {
+        let Measurement { answered, refused, .. } = self.measure(Kind::Connect);
+        if !refused {
+            return answered.then_some(Peer::Plain);
+        }
+        let is_url = self.target.address.scheme() != Scheme::Address;
+        for kind in Kind::usual(self.was_station(), is_url).iter().filter(|kind| **kind != Kind::Connect) {
+            self.measure(*kind);
+        }
+        None
+    }
+
+    /// Whether the target was a station when it was measured before.
+    fn was_station(&self) -> bool {
+        let (source, target) = (self.parts.host.clone(), self.target.name.clone());
+        let series = Series { source, target, quantity: Quantity::RTT };
+        lock(&self.parts.bank).account(&series).is_some()
     }
 
     /// Measures and records.
@@ -395,7 +420,7 @@ impl Worker {
             let (peer, answered_s) = (&self.target.name, &latencies.answered_s);
             self.parts.board.latencies.add(peer, loaded, answered_s, latencies.missed.into(), Instant::now());
         }
-        let (mut mistaken, mut answered, mut stopped) = (false, false, false);
+        let (mut mistaken, mut answered, mut refused, mut stopped) = (false, false, false, false);
         for reading in readings {
             let Reading { quantity, result } = &reading;
             let detail = match result {
@@ -409,6 +434,7 @@ impl Worker {
                 }
                 Ok(measured) => {
                     answered = true;
+                    refused |= measured.refused;
                     crate::detail::of(measured)
                 }
             };
@@ -421,7 +447,7 @@ impl Worker {
         if self.target.from == Provenance::Mesh && !stopped {
             self.parts.board.measured(&self.target.name, answered);
         }
-        Measurement { mistaken, answered }
+        Measurement { mistaken, answered, refused }
     }
 
     /// A latency test of a peer, each exchange from when it would have been due.

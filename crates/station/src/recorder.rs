@@ -32,6 +32,8 @@ use tokio::time::Instant;
 use crate::bank::{Bank, Measured, Observed};
 use crate::health::{Health, lock};
 use crate::hub::Hub;
+use crate::limits::Limit;
+use crate::prober::now_unix_ns;
 use contents::Contents;
 use inbox::Message;
 pub(crate) use inbox::{Fed, FeedError, Inbox, Outbox};
@@ -62,6 +64,8 @@ pub(crate) async fn run(parts: Parts, inbox: Outbox) -> usize {
         singly: 0,
         asks_again: false,
         delay: Duration::ZERO,
+        drops: 0,
+        drops_logged: None,
     };
     recorder.run(inbox.0).await
 }
@@ -85,6 +89,9 @@ struct Recorder {
     highest: HashMap<Name, u64>,
     /// Wait before the next append, after failures.
     delay: Duration,
+    /// Entries that the archive refused since the last log line about it, and when that was.
+    drops: u64,
+    drops_logged: Option<Instant>,
 }
 
 /// A running append.
@@ -136,7 +143,7 @@ impl Recorder {
     }
 
     fn take_own(&mut self, measured: Measured) {
-        if self.learn(&measured, false) == Learnt::Refused {
+        if self.learn(&measured, None) == Learnt::Refused {
             return;
         }
         let record = record(&self.parts.host, 0, measured);
@@ -154,6 +161,7 @@ impl Recorder {
                 fed.identity.as_ref().is_some_and(|(origin, _)| !self.highest.contains_key(origin))
             })
         {
+            self.parts.health.refused(Limit::Origins, records.len() as u64);
             Some(FeedError::TooManyOrigins)
         } else {
             None
@@ -172,7 +180,11 @@ impl Recorder {
         self.push(Entry::new(records.collect(), Some(answer)));
     }
 
-    fn take_forwarded(&mut self, records: Vec<Record>, answer: oneshot::Sender<Result<usize, FeedError>>) {
+    fn take_forwarded(
+        &mut self,
+        mut records: Vec<Record>,
+        answer: oneshot::Sender<Result<usize, FeedError>>,
+    ) {
         // The other half is left to what is measured here.
         let is_full = self.parts.spool_records_max / 2 < self.forwarded + records.len();
         let full = is_full.then(|| FeedError::Unavailable("too much of other stations is waiting".into()));
@@ -180,6 +192,9 @@ impl Recorder {
             // Whoever asked may be gone.
             let _ = answer.send(Err(error));
             return;
+        }
+        if let Some(archive) = &self.parts.archive {
+            archive.bound_labels(&mut records);
         }
         self.push(Entry { is_forwarded: true, ..Entry::new(records, Some(answer)) });
     }
@@ -189,6 +204,9 @@ impl Recorder {
             return Some(FeedError::Unavailable(error));
         }
         let is_full = self.parts.spool_records_max < self.spooled + records;
+        if is_full {
+            self.parts.health.refused(Limit::Spool, records as u64);
+        }
         is_full.then(|| FeedError::Unavailable("too much is waiting".into()))
     }
 
@@ -276,7 +294,14 @@ impl Recorder {
                 }
             }
             Err(Error::Invalid(message)) if entries.len() == 1 => {
-                tracing::error!("a record breaks a limit of the archive and is dropped: {message}");
+                self.drops += 1;
+                if self.drops_logged.is_none_or(|at| LOG_EVERY <= at.elapsed()) {
+                    let drops = std::mem::take(&mut self.drops);
+                    self.drops_logged = Some(Instant::now());
+                    tracing::error!(
+                        "{drops} records break a limit of the archive and are dropped: {message}"
+                    );
+                }
                 self.parts.health.appended();
                 for entry in entries {
                     self.release(&entry);
@@ -320,7 +345,8 @@ impl Recorder {
             let entry = entries.remove(at);
             self.release(&entry);
             if let Some(answer) = entry.answer {
-                let why = "no further origin, or no further gap in a sequence";
+                let why =
+                    "no further origin, no further gap in a sequence, or no number so far above the others";
                 // Whoever asked may be gone.
                 let _ = answer.send(Err(FeedError::Unavailable(why.into())));
             }
@@ -343,8 +369,9 @@ impl Recorder {
             let Some(answer) = entry.answer else { continue };
             for record in &entry.records {
                 let is_shown = !entry.is_forwarded || self.has_share_for(record);
-                if self.is_new(record) && is_shown {
-                    self.learn(&measured(record), true);
+                if (self.is_new(record) || entry.is_new) && is_shown {
+                    // A member's own sequence is the order in which it measured, with any clock.
+                    self.learn(&measured(record), (!entry.is_forwarded).then(now_unix_ns));
                 }
             }
             // Whoever asked may be gone.
@@ -367,15 +394,26 @@ impl Recorder {
     fn has_share_for(&self, record: &Record) -> bool {
         let bank = lock(&self.parts.bank);
         let is_known = bank.account(&record.series).is_some();
-        record.is_own() && (is_known || bank.count_of(&record.origin) < bank.series_max() / MEMBER_SHARE)
+        let has_share = is_known || bank.count_of(&record.origin) < bank.series_max() / MEMBER_SHARE;
+        if !has_share {
+            self.parts.health.refused(Limit::MemberSeries, 1);
+        }
+        record.is_own() && has_share
     }
 
-    fn learn(&self, measured: &Measured, in_order: bool) -> Learnt {
+    /// Learns a value; with `in_order_at` only one that is not older than the newest of its series.
+    fn learn(&self, measured: &Measured, in_order_at: Option<i64>) -> Learnt {
         let mut bank = lock(&self.parts.bank);
-        let observed = if in_order { bank.observe_in_order(measured) } else { bank.observe(measured) };
+        let observed = match in_order_at {
+            Some(now_unix_ns) => bank.observe_in_order(measured, now_unix_ns),
+            None => bank.observe(measured),
+        };
         match observed {
-            Observed::Refused => return Learnt::Refused,
-            Observed::Late => {}
+            Observed::Refused => {
+                self.parts.health.refused(Limit::Series, 1);
+                return Learnt::Refused;
+            }
+            Observed::Late | Observed::Excluded => {}
             Observed::New(point) => {
                 if self.parts.hub.is_watched() {
                     let account = bank.account(&measured.series).expect("the bank has just taken it");
@@ -410,7 +448,9 @@ fn measured(record: &Record) -> Measured {
 /// First and longest wait after a failed append.
 const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(5);
+/// A record that breaks a limit is often one of many.
+const LOG_EVERY: Duration = Duration::from_mins(1);
 /// One member gets a quarter of all series: enough for hundreds of peers, and no other goes without.
-const MEMBER_SHARE: usize = 4;
+pub(crate) const MEMBER_SHARE: usize = 4;
 /// Other origins whose sequences are remembered; each costs about 300 bytes.
 const ORIGINS_MAX: usize = 10_000;

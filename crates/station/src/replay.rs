@@ -1,26 +1,84 @@
 //! Rebuilds the batteries from the archive, so that forecasts survive a restart.
 
-use barograph_engine::{Cursor, Engine, Error, Range, Selector};
-use barograph_forecast::{Outcome, Series};
+use barograph_engine::{Cursor, Engine, Error, Range, Record, Selector, labelled_unix_ns};
+use barograph_forecast::{Name, Outcome, Series};
 
 use crate::bank::{Bank, Measured, Observed};
 
-/// Replays the newest records of every series in the order of their times; gives how many.
+/// Replays the newest records of every series in the order in which they were measured; gives how many.
 ///
 /// # Errors
 /// What the archive says; the bank then holds what was replayed before.
-pub(crate) async fn replay(engine: &dyn Engine, bank: &mut Bank) -> Result<usize, Error> {
-    let all = all_series(engine, bank.room()).await?;
+pub(crate) async fn replay(
+    engine: &dyn Engine,
+    bank: &mut Bank,
+    host: &Name,
+    now_unix_ns: i64,
+) -> Result<usize, Error> {
+    let mut all = all_series(engine, bank.room()).await?;
+    all.retain(|series| !bank.excludes(series));
     let each = (RECORDS_MAX / usize::max(1, all.len())).clamp(RECORDS_MIN, RECORDS_OF_SERIES);
     let mut count = 0;
     for series in all {
-        for (time_unix_ns, outcome) in newest_records(engine, &series, each).await? {
-            let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() };
-            count += usize::from(matches!(bank.observe_in_order(&measured), Observed::New(_)));
+        let points = newest_points(engine, &series, each, now_unix_ns).await?;
+        for Point { time_unix_ns, outcome, detail, .. } in arranged(points, host, &series.source, now_unix_ns)
+        {
+            let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail };
+            count += usize::from(matches!(bank.observe(&measured), Observed::New(_)));
         }
     }
     bank.restart_scores();
     Ok(count)
+}
+
+/// What forecasting needs of a record.
+#[derive(Clone, Debug, PartialEq)]
+struct Point {
+    origin: Name,
+    seq: u64,
+    time_unix_ns: i64,
+    outcome: Outcome,
+    /// Empty but for a label that was replaced.
+    detail: String,
+}
+
+impl From<Record> for Point {
+    fn from(record: Record) -> Self {
+        let Record { origin, seq, time_unix_ns, outcome, detail, .. } = record;
+        let detail = if labelled_unix_ns(&detail).is_some() { detail } else { String::new() };
+        Self { origin, seq, time_unix_ns, outcome, detail }
+    }
+}
+
+/// The points of a series from `source` in the order in which they were learnt when they were new.
+///
+/// A member's own sequence is the order in which it measured, with any clock. What was handed in at
+/// `host`, or measured there, has the order of its labels, except that a label ahead of now counts as that of
+/// the record before it: the clock was set back since.
+fn arranged(mut points: Vec<Point>, host: &Name, source: &Name, now_unix_ns: i64) -> Vec<Point> {
+    points.sort_by(|a, b| (&a.origin, a.seq).cmp(&(&b.origin, b.seq)));
+    let mut times = Vec::with_capacity(points.len());
+    for of_origin in points.chunk_by(|a, b| a.origin == b.origin) {
+        let first = times.len();
+        times.extend(of_origin.iter().map(|point| point.time_unix_ns));
+        if of_origin[0].origin == *source && source != host {
+            // No higher than the label of a later record.
+            let mut least = i64::MAX;
+            for time in times[first..].iter_mut().rev() {
+                least = least.min(*time);
+                *time = least;
+            }
+        } else {
+            let mut before = i64::MIN;
+            for time in &mut times[first..] {
+                before = if *time <= now_unix_ns { *time } else { before };
+                *time = before;
+            }
+        }
+    }
+    let mut timed: Vec<(i64, Point)> = times.into_iter().zip(points).collect();
+    timed.sort_by_key(|(time, _)| *time);
+    timed.into_iter().map(|(_, point)| point).collect()
 }
 
 async fn all_series(engine: &dyn Engine, most: usize) -> Result<Vec<Series>, Error> {
@@ -37,24 +95,42 @@ async fn all_series(engine: &dyn Engine, most: usize) -> Result<Vec<Series>, Err
     }
 }
 
-/// Oldest first, without the parts that forecasting does not need: pages are freed as they are read.
-async fn newest_records(
+/// The newest `count` records; of labels ahead of now at most half as many, so that a clock that was ahead for
+/// long does not hide what came before and after.
+async fn newest_points(
     engine: &dyn Engine,
     series: &Series,
     count: usize,
-) -> Result<Vec<(i64, Outcome)>, Error> {
-    let mut records = Vec::new();
-    let mut range = Range::newest(usize::min(PAGE, count));
-    loop {
+    now_unix_ns: i64,
+) -> Result<Vec<Point>, Error> {
+    let from_now = now_unix_ns.saturating_add(1);
+    let ahead = Range { from_unix_ns: from_now, ..Range::newest(1) };
+    let mut points = newest_of(engine, series, ahead, count / 2).await?;
+    let count = count - points.len();
+    points.extend(
+        newest_of(engine, series, Range { until_unix_ns: from_now, ..Range::newest(1) }, count).await?,
+    );
+    Ok(points)
+}
+
+/// Without the parts that forecasting does not need: pages are freed as they are read.
+async fn newest_of(
+    engine: &dyn Engine,
+    series: &Series,
+    mut range: Range,
+    count: usize,
+) -> Result<Vec<Point>, Error> {
+    let mut points = Vec::new();
+    while points.len() < count {
+        range.limit = usize::min(PAGE, count - points.len());
         let page = engine.history(series, &range).await?;
-        records.extend(page.items.iter().map(|record| (record.time_unix_ns, record.outcome)));
+        points.extend(page.items.into_iter().map(Point::from));
         range.after = page.next;
-        range.limit = usize::min(PAGE, count.saturating_sub(records.len()));
-        if range.after.is_none() || range.limit == 0 {
-            records.reverse();
-            return Ok(records);
+        if range.after.is_none() {
+            break;
         }
     }
+    Ok(points)
 }
 
 /// The newest so many records of a series make its battery: more than a day of ten-second values.
@@ -65,3 +141,46 @@ const RECORDS_MAX: usize = 1_000_000;
 const RECORDS_MIN: usize = 512;
 /// Records read at once.
 const PAGE: usize = 1000;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn name(text: &str) -> Name {
+        Name::new(text).unwrap()
+    }
+
+    fn point(origin: &str, seq: u64, time_unix_ns: i64) -> Point {
+        let outcome = Outcome::Value(seq as f64);
+        Point { origin: name(origin), seq, time_unix_ns, outcome, detail: String::new() }
+    }
+
+    fn order(points: &[(&str, u64, i64)], source: &str, now_unix_ns: i64) -> Vec<(String, u64)> {
+        let points = points.iter().map(|&(origin, seq, time)| point(origin, seq, time)).collect();
+        let arranged = arranged(points, &name("here"), &name(source), now_unix_ns);
+        arranged.into_iter().map(|point| (point.origin.to_string(), point.seq)).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn a_member_s_own_records_are_in_its_order(times in proptest::collection::vec(0_i64..100, 0..40)) {
+            let points: Vec<_> = (1..).zip(&times).map(|(seq, time)| ("b", seq, *time)).collect();
+            let seqs: Vec<u64> = order(&points, "b", 50).into_iter().map(|(_, seq)| seq).collect();
+            prop_assert_eq!(seqs, (1..=times.len() as u64).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn own_labels_ahead_of_now_stay_behind_what_was_measured_before_them() {
+        let jumped = [("here", 1, 10), ("here", 2, 20), ("here", 3, 900), ("here", 4, 901), ("here", 5, 30)];
+        let seqs: Vec<u64> = order(&jumped, "here", 40).into_iter().map(|(_, seq)| seq).collect();
+        assert_eq!(seqs, [1, 2, 3, 4, 5]);
+        // What is handed in late goes by its label.
+        let late = [("here", 1, 10), ("here", 2, 30), ("here", 3, 20), ("x", 1, 25)];
+        let expected = [("here", 1), ("here", 3), ("x", 1), ("here", 2)];
+        assert_eq!(order(&late, "here", 40), expected.map(|(origin, seq)| (origin.to_string(), seq)));
+    }
+}

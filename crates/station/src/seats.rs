@@ -16,6 +16,15 @@ pub(crate) struct Seats {
     taken: Arc<Mutex<HashMap<IpAddr, usize>>>,
 }
 
+/// Why there is no place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// The peer has its share.
+    Share,
+    /// All places are taken.
+    All,
+}
+
 /// A place, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Seat {
@@ -34,20 +43,26 @@ impl Seats {
         }
     }
 
-    /// A place for a peer; `None` = it, or all peers from elsewhere together, have theirs already.
-    pub(crate) fn take(&self, ip: IpAddr, is_here: bool) -> Option<Seat> {
+    /// A place for a peer.
+    ///
+    /// # Errors
+    /// Whether it, or all peers from elsewhere together, have theirs already.
+    pub(crate) fn take(&self, ip: IpAddr, is_here: bool) -> Result<Seat, Full> {
         if is_here {
-            return Some(Seat { taken: Arc::clone(&self.taken), key: None });
+            return Ok(Seat { taken: Arc::clone(&self.taken), key: None });
         }
         let key = holder(ip);
         let mut taken = lock(&self.taken);
         let all: usize = taken.values().sum();
         let own = taken.get(&key).copied().unwrap_or(0);
-        if self.each_max <= own || self.elsewhere_max <= all {
-            return None;
+        if self.each_max <= own {
+            return Err(Full::Share);
+        }
+        if self.elsewhere_max <= all {
+            return Err(Full::All);
         }
         taken.insert(key, own + 1);
-        Some(Seat { taken: Arc::clone(&self.taken), key: Some(key) })
+        Ok(Seat { taken: Arc::clone(&self.taken), key: Some(key) })
     }
 }
 
@@ -88,11 +103,11 @@ mod tests {
     fn one_peer_gets_a_quarter_and_a_place_comes_back() {
         let seats = Seats::new(16);
         let mut held: Vec<Seat> = (0..4).map(|_| seats.take(ip("192.0.2.1"), false).unwrap()).collect();
-        assert!(seats.take(ip("192.0.2.1"), false).is_none());
-        assert!(seats.take(ip("::ffff:192.0.2.1"), false).is_none(), "another spelling of it");
-        assert!(seats.take(ip("192.0.2.2"), false).is_some());
+        assert!(seats.take(ip("192.0.2.1"), false).is_err());
+        assert!(seats.take(ip("::ffff:192.0.2.1"), false).is_err(), "another spelling of it");
+        assert!(seats.take(ip("192.0.2.2"), false).is_ok());
         held.pop();
-        assert!(seats.take(ip("192.0.2.1"), false).is_some());
+        assert!(seats.take(ip("192.0.2.1"), false).is_ok());
         drop(held);
         assert!(lock(&seats.taken).is_empty(), "nothing is kept of a peer that is gone");
     }
@@ -101,16 +116,16 @@ mod tests {
     fn a_v6_peer_is_its_network() {
         let seats = Seats::new(4);
         let _held = seats.take(ip("2001:db8::1"), false).unwrap();
-        assert!(seats.take(ip("2001:db8::2"), false).is_none());
-        assert!(seats.take(ip("2001:db8:0:1::1"), false).is_some());
+        assert!(seats.take(ip("2001:db8::2"), false).is_err());
+        assert!(seats.take(ip("2001:db8:0:1::1"), false).is_ok());
     }
 
     #[test]
     fn many_peers_leave_a_reserve_for_this_host() {
         let seats = Seats::new(16);
         let held: Vec<Option<Seat>> =
-            (0..20).map(|i| seats.take(IpAddr::from([192, 0, 2, i]), false)).collect();
+            (0..20).map(|i| seats.take(IpAddr::from([192, 0, 2, i]), false).ok()).collect();
         assert_eq!(held.iter().flatten().count(), 14);
-        assert!(seats.take(ip("127.0.0.1"), true).is_some());
+        assert!(seats.take(ip("127.0.0.1"), true).is_ok());
     }
 }

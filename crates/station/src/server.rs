@@ -6,9 +6,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use axum::{Extension, Router};
+use barograph_engine::TaskStatus;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::socket::Backlog;
 #[cfg(target_os = "linux")]
 use nix::sys::socket::{setsockopt, sockopt};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -17,9 +20,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::api::{Channel, Peer};
+use crate::connections::{Connections, Open};
 use crate::echo::Echo;
 use crate::health::Health;
-use crate::seats::Seats;
+use crate::limits::Limit;
 
 /// A TCP listener, and a UDP socket of the same number where there is one.
 pub(crate) struct Ports {
@@ -30,6 +34,7 @@ pub(crate) struct Ports {
 
 /// Binds TCP, then UDP on the same number; port 0 is tried again until both are free.
 pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
+    allow_descriptors();
     for _ in 0..PORT_TRIES {
         let tcp = match StdListener::bind(listen) {
             // A host whose kernel has no IPv6: all its addresses are IPv4.
@@ -40,6 +45,10 @@ pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
             bound => bound?,
         };
         let address = tcp.local_addr()?;
+        // In a burst of connections those that find no place in the queue come a second later.
+        if let Ok(backlog) = Backlog::new(BACKLOG) {
+            let _ = nix::sys::socket::listen(&tcp, backlog);
+        }
         match UdpSocket::bind(address) {
             Ok(udp) => return Ok(Ports { tcp, udp: Some(udp), address }),
             Err(_) if listen.port() == 0 => {}
@@ -52,6 +61,17 @@ pub(crate) fn bind(listen: SocketAddr) -> std::io::Result<Ports> {
     Err(std::io::Error::other("no port is free for both TCP and UDP"))
 }
 
+/// Takes as many file descriptors as the system allows without asking: usual are 1024, of which each connection
+/// needs one.
+fn allow_descriptors() {
+    if let Ok((now, most)) = getrlimit(Resource::RLIMIT_NOFILE)
+        && now < most
+        && let Err(error) = setrlimit(Resource::RLIMIT_NOFILE, most, most)
+    {
+        tracing::debug!("no more than {now} file descriptors: {error}");
+    }
+}
+
 fn has_no_v6(error: &std::io::Error) -> bool {
     use nix::errno::Errno;
     let of = |errno: Errno| error.raw_os_error() == Some(errno as i32);
@@ -62,7 +82,9 @@ fn has_no_v6(error: &std::io::Error) -> bool {
 pub(crate) struct Server {
     pub(crate) router: Router,
     pub(crate) health: Arc<Health>,
-    pub(crate) connections_max: usize,
+    /// Of the loop that accepts connections.
+    pub(crate) task: Arc<TaskStatus>,
+    pub(crate) connections: Connections,
     /// Its sessions are waited for too.
     pub(crate) echo: Arc<Echo>,
     /// Where the certificates are found at each connection; `None` = plain HTTP.
@@ -72,42 +94,60 @@ pub(crate) struct Server {
 
 impl Server {
     /// Serves until told to stop, then gives running answers a moment to end.
-    pub(crate) async fn run(mut self, listener: TcpListener) {
-        let permits = Arc::new(Semaphore::new(self.connections_max));
-        let seats = Seats::new(self.connections_max);
+    pub(crate) async fn run(self, listener: TcpListener) {
+        self.task.restart(|| self.accept(&listener)).await;
+        let ended = async {
+            self.connections.ended().await;
+            self.echo.ended().await;
+        };
+        let _ = tokio::time::timeout(LINGER, ended).await;
+    }
+
+    /// Accepts connections until told to stop.
+    async fn accept(&self, listener: &TcpListener) {
         let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
+        let mut stopping = self.stopping.clone();
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
-                _ = self.stopping.wait_for(|stopping| *stopping) => break,
+                _ = stopping.wait_for(|stopping| *stopping) => break,
             };
             let (stream, address) = match accepted {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     // Out of descriptors, or the peer is gone already; do not spin.
                     tracing::debug!("a connection was not accepted: {error}");
+                    if is_out_of_descriptors(&error) {
+                        self.health.refused(Limit::Descriptors, 1);
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };
             let Ok(own) = stream.local_addr() else { continue };
             let peer = Peer { address, own: own.ip(), channel: Channel::Plain };
-            let permit = Arc::clone(&permits).try_acquire_owned().ok();
-            match permit.zip(seats.take(address.ip(), peer.is_here())) {
-                Some(place) => {
+            match self.connections.accept(address.ip(), peer.is_here()) {
+                Ok((open, has_shed)) => {
+                    self.health.connections_shed.fetch_add(has_shed.into(), Ordering::Relaxed);
                     let connection = Connection {
                         router: self.router.clone(),
                         peer,
                         tls: self.tls.as_ref().map(|tls| Arc::clone(&tls.borrow())),
                         stopping: self.stopping.clone(),
+                        open: Arc::clone(&open),
                     };
-                    tokio::spawn(async move {
-                        connection.serve(stream).await;
-                        drop(place);
+                    let ours = Arc::clone(&open);
+                    let task = tokio::spawn(async move {
+                        tokio::select! {
+                            () = connection.serve(stream) => {}
+                            () = ours.says_nothing() => {}
+                        }
                     });
+                    open.served_by(task.abort_handle());
                 }
-                None => {
+                Err(full) => {
                     self.health.connections_refused.fetch_add(1, Ordering::Relaxed);
+                    self.health.refused(Limit::of_seats(full, Limit::Connections), 1);
                     // Beyond, or with TLS, closing must do: telling costs a descriptor for a moment.
                     if let (Ok(turn), None) = (Arc::clone(&refusals).try_acquire_owned(), &self.tls) {
                         tokio::spawn(async move {
@@ -118,13 +158,12 @@ impl Server {
                 }
             }
         }
-        let all = u32::try_from(self.connections_max).unwrap_or(u32::MAX);
-        let ended = async {
-            let _ = permits.acquire_many(all).await;
-            self.echo.ended().await;
-        };
-        let _ = tokio::time::timeout(LINGER, ended).await;
     }
+}
+
+fn is_out_of_descriptors(error: &std::io::Error) -> bool {
+    use nix::errno::Errno;
+    [Errno::EMFILE, Errno::ENFILE].iter().any(|errno| error.raw_os_error() == Some(*errno as i32))
 }
 
 struct Connection {
@@ -132,6 +171,7 @@ struct Connection {
     peer: Peer,
     tls: Option<Arc<rustls::ServerConfig>>,
     stopping: watch::Receiver<bool>,
+    open: Arc<Open>,
 }
 
 impl Connection {
@@ -165,7 +205,8 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let service = TowerToHyperService::new(self.router.layer(Extension(peer)));
+        let service =
+            TowerToHyperService::new(self.router.layer(Extension(peer)).layer(Extension(self.open)));
         let mut connection = std::pin::pin!(
             http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -222,12 +263,17 @@ async fn refuse(mut stream: TcpStream) {
 pub(crate) fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
-        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(std::net::Ipv6Addr::LOCALHOST),
+        // Where IPv6 is switched off, `[::]` may be had and `[::1]` not.
+        IpAddr::V6(ip) if ip.is_unspecified() && UdpSocket::bind((LOOPBACK_V6, 0)).is_ok() => {
+            LOOPBACK_V6.into()
+        }
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from([127, 0, 0, 1]),
         ip => ip,
     };
     SocketAddr::new(ip, address.port())
 }
 
+const LOOPBACK_V6: std::net::Ipv6Addr = std::net::Ipv6Addr::LOCALHOST;
 /// The first byte of a TLS connection: content type handshake (RFC 8446 §5.1).
 const TLS_HANDSHAKE: u8 = 0x16;
 /// A request's head must arrive within this time, and the next one on an idle connection too.
@@ -245,5 +291,7 @@ const REFUSALS_MAX: usize = 64;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// Connections that wait for being accepted; the system may allow fewer.
+const BACKLOG: i32 = 1024;
 /// Tries to find a number that is free for TCP and UDP.
 const PORT_TRIES: usize = 16;

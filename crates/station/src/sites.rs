@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use barograph_forecast::Name;
 use barograph_mesh::{
-    Estimate, GLOBAL, LOCAL, Patience, Position, SITES_HOSTS_MAX, Site, Stand, UNSET, clear_position,
+    GLOBAL, LOCAL, Patience, Position, RoundTrip, SITES_HOSTS_MAX, Site, Stand, UNSET, clear_position,
     position, sites_of,
 };
 
@@ -41,12 +41,13 @@ pub(crate) struct View {
 
 impl View {
     /// The sites of a mesh. What is known of a pair is the longer of what its two ends forecast; what only one end says
-    /// counts if that is this station: so nobody comes near others by its word alone.
+    /// counts if that is this station: so no station comes near others by its word alone. A pair of which one direction
+    /// failed is not known. A pair is seen from here if this station is one of its ends, or what one of its ends measured comes here.
     fn new(
         own: &Name,
         places: &Places,
         standing: &Standing,
-        rtt: impl Fn(&Name, &Name) -> Option<Estimate>,
+        rtt: impl Fn(&Name, &Name) -> RoundTrip,
     ) -> Self {
         let mut names: Vec<&Name> =
             places.hosts().filter(|host| *host != own && !places.is_lost(host)).collect();
@@ -59,20 +60,28 @@ impl View {
         let groups = |host| if host == own { &standing.groups[..] } else { places.groups(host) };
         let hosts: Vec<Stand> = names.iter().map(|host| stand(host, groups(*host))).collect();
         let own = names.iter().position(|name| *name == own).unwrap_or(0);
-        let mut known = vec![None; names.len() * names.len()];
-        for (a, b) in (0..names.len()).flat_map(|b| (0..b).map(move |a| (a, b))) {
-            let both = match (rtt(names[a], names[b]), rtt(names[b], names[a])) {
-                (Some(there), Some(back)) => Some(if there.value < back.value { back } else { there }),
-                (there, back) => there.filter(|_| a == own).or(back.filter(|_| b == own)),
-            };
-            (known[a * names.len() + b], known[b * names.len() + a]) = (both, both);
+        let n = names.len();
+        let mut ways = vec![RoundTrip::Unmeasured; n * n];
+        for (a, b) in (0..n).flat_map(|b| (0..n).map(move |a| (a, b))).filter(|(a, b)| a != b) {
+            ways[a * n + b] = rtt(names[a], names[b]);
         }
-        // Whoever looks holds the bank.
+        let seen: Vec<bool> = (0..n)
+            .map(|host| host == own || ways[host * n..][..n].iter().any(|way| *way != RoundTrip::Unmeasured))
+            .collect();
+        let pair = |a: usize, b: usize| match both_ways(ways[a * n + b], ways[b * n + a], a == own, b == own)
+        {
+            RoundTrip::Unmeasured if !seen[a] && !seen[b] => RoundTrip::Unseen,
+            both => both,
+        };
+        let known: Vec<RoundTrip> = (0..n * n).map(|at| pair(at / n, at % n)).collect();
+        // The closure holds the bank.
         drop(rtt);
-        let is_unknown =
-            |host: &usize| known[host * names.len()..][..names.len()].iter().all(Option::is_none);
+        let is_unknown = |host: &usize| {
+            let of_host = &known[host * n..][..n];
+            !of_host.iter().any(|pair| matches!(pair, RoundTrip::Known(_)))
+        };
         let unknown = (0..names.len()).filter(is_unknown).collect();
-        let sites = sites_of(&hosts, |a, b| known[a * names.len() + b]);
+        let sites = sites_of(&hosts, |a, b| known[a * n + b]);
         Self { hosts, sites, own, unknown, left_out, has_unset }
     }
 
@@ -122,6 +131,8 @@ pub(crate) enum SitesError {
     Store { path: std::path::PathBuf, error: std::io::Error },
     #[error("the station is stopping")]
     Stopping,
+    #[error("internal error: taking the place ended in a panic, see the log")]
+    Panicked,
 }
 
 impl Sites {
@@ -153,12 +164,13 @@ impl Sites {
         // A second in a large mesh: away from the thread that answers.
         let made = tokio::task::spawn_blocking(move || {
             let pairs = Pairs::new(&bank, now_unix_ns(), crate::desk::PAUSE);
-            View::new(&own, &places, &standing, move |from, to| pairs.round_trip(from, to))
+            View::new(&own, &places, &standing, move |from, to| pairs.tried_round_trip(from, to))
         });
         // The station is stopping, or there was a panic.
         let view = made.await.unwrap_or_else(|error| {
             tracing::error!("sites are not looked for: {error}");
-            View::new(&self.host, &Places::default(), &self.board.standing(), |_, _| None)
+            let standing = self.board.standing();
+            View::new(&self.host, &Places::default(), &standing, |_, _| RoundTrip::Unmeasured)
         });
         let view = Arc::new(view);
         *kept = Some((Instant::now(), Arc::clone(&view)));
@@ -270,11 +282,30 @@ impl Sites {
             drop(turn);
             Ok(())
         });
-        done.await.unwrap_or(Err(SitesError::Stopping))?;
+        done.await.unwrap_or_else(|error| {
+            if !error.is_panic() {
+                return Err(SitesError::Stopping);
+            }
+            tracing::error!("the place was not taken: {error}");
+            Err(SitesError::Panicked)
+        })?;
         // What was seen from the old place is not asked for again, nor waited for.
         lock(&self.patience).reset();
         *self.kept.lock().await = None;
         Ok(())
+    }
+}
+
+/// What is known of a pair by what its two ends forecast. One end alone counts only if it is this station.
+fn both_ways(there: RoundTrip, back: RoundTrip, is_own_there: bool, is_own_back: bool) -> RoundTrip {
+    match (there, back) {
+        (RoundTrip::Known(there), RoundTrip::Known(back)) => {
+            RoundTrip::Known(if there.value < back.value { back } else { there })
+        }
+        (RoundTrip::Failed, _) | (_, RoundTrip::Failed) => RoundTrip::Failed,
+        (RoundTrip::Known(_), _) if is_own_there => there,
+        (_, RoundTrip::Known(_)) if is_own_back => back,
+        _ => RoundTrip::Unmeasured,
     }
 }
 

@@ -5,6 +5,10 @@ use std::io::{Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 
+mod files;
+
+pub use files::StateFiles;
+
 /// Makes the directory, for its owner alone (mode 0700), where it is not there.
 ///
 /// # Errors
@@ -20,17 +24,17 @@ pub fn prepare(directory: &Path) -> std::io::Result<()> {
     Err(std::io::Error::new(std::io::ErrorKind::PermissionDenied, message))
 }
 
-/// The station's token: read from the directory, or made at the first start (mode 0600).
+/// The station's token: read from the directory, or made at the first start (mode 0600). A new token that cannot be
+/// written is used all the same, and written later.
 ///
 /// # Errors
-/// What the system says; a token file that holds no usable token is an error, not replaced.
-pub fn token(directory: &Path) -> std::io::Result<String> {
-    let path = directory.join(TOKEN_FILE);
-    match std::fs::read_to_string(&path) {
+/// What the system says when it is read; a token file that holds no usable token is an error, not replaced.
+pub fn token(files: &StateFiles) -> std::io::Result<String> {
+    match std::fs::read_to_string(files.directory().join(TOKEN_FILE)) {
         Ok(text) => usable(text.trim()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let token = random_token()?;
-            write_whole(&path, format!("{token}\n").as_bytes())?;
+            files.write(TOKEN_FILE, format!("{token}\n").into_bytes(), NO_TOKEN);
             Ok(token)
         }
         Err(error) => Err(error),
@@ -46,13 +50,13 @@ pub(crate) fn other_token(path: &Path) -> std::io::Result<String> {
 }
 
 /// Says in the directory where its station is reached.
-pub(crate) fn announce(directory: &Path, url: &str) -> std::io::Result<()> {
-    write_whole(&directory.join(URL_FILE), format!("{url}\n").as_bytes())
+pub(crate) fn announce(files: &StateFiles, url: &str) {
+    files.write(URL_FILE, format!("{url}\n").into_bytes(), NO_URL);
 }
 
 /// The opposite of [`announce`]; a file that stays behind only leads to a refused connection.
-pub(crate) fn withdraw(directory: &Path) {
-    let _ = std::fs::remove_file(directory.join(URL_FILE));
+pub(crate) fn withdraw(files: &StateFiles) {
+    files.remove(URL_FILE);
 }
 
 /// Where the station of a state directory is reached, if one runs.
@@ -67,9 +71,11 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     // What a crash left behind goes; a link that somebody else puts there in between is not followed.
     remove(&new)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
-    file.write_all(bytes)?;
-    file.sync_all()?;
-    std::fs::rename(&new, path)?;
+    let written = file.write_all(bytes).and_then(|()| file.sync_all());
+    written.and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| {
+        // A half of it would keep a full disk full.
+        let _ = std::fs::remove_file(&new);
+    })?;
     keep_names(path)
 }
 
@@ -106,6 +112,8 @@ fn usable(token: &str) -> std::io::Result<String> {
 /// Write permission of the group and of others.
 const WRITABLE_BY_OTHERS: u32 = 0o022;
 const URL_FILE: &str = "url";
+const NO_URL: &str = "commands on this host find the station only by --station";
+const NO_TOKEN: &str = "the token is in memory alone, and a restart makes another one";
 /// The token's file name.
 pub const TOKEN_FILE: &str = "token";
 /// An own token must not be guessable over the network…
@@ -125,13 +133,13 @@ mod tests {
         prepare(&state).unwrap();
         let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
         assert_eq!(mode(&state), 0o700);
-        let first = token(&state).unwrap();
+        let first = token(&StateFiles::new(&state)).unwrap();
         assert_eq!(first.len(), 64);
         assert_eq!(mode(&state.join(TOKEN_FILE)), 0o600);
-        assert_eq!(token(&state).unwrap(), first);
+        assert_eq!(token(&StateFiles::new(&state)).unwrap(), first);
         let other = directory.path().join("c");
         prepare(&other).unwrap();
-        assert_ne!(token(&other).unwrap(), first);
+        assert_ne!(token(&StateFiles::new(&other)).unwrap(), first);
     }
 
     #[test]
@@ -149,7 +157,7 @@ mod tests {
         let elsewhere = directory.path().join("elsewhere");
         std::fs::write(&elsewhere, "mine").unwrap();
         std::os::unix::fs::symlink(&elsewhere, directory.path().join("url.new")).unwrap();
-        announce(directory.path(), "http://127.0.0.1:1/").unwrap();
+        announce(&StateFiles::new(directory.path()), "http://127.0.0.1:1/");
         assert_eq!(std::fs::read_to_string(&elsewhere).unwrap(), "mine");
         assert_eq!(announced(directory.path()).unwrap(), "http://127.0.0.1:1/");
     }
@@ -159,7 +167,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         for text in ["", "short", "with a space in it, and long enough"] {
             std::fs::write(directory.path().join(TOKEN_FILE), text).unwrap();
-            assert!(token(directory.path()).is_err(), "{text:?}");
+            assert!(token(&StateFiles::new(directory.path())).is_err(), "{text:?}");
         }
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-use barograph_engine::{Engine, Local};
+use barograph_engine::{Engine, Local, TaskStatus};
 use barograph_forecast::{Name, Quantity};
 use barograph_probe::io::{Limits, Responder};
 use tokio::sync::{Semaphore, watch};
@@ -14,18 +14,21 @@ use tokio::sync::{Semaphore, watch};
 use crate::api::{self, Served, Shared};
 use crate::bank::Bank;
 use crate::config::Config;
+use crate::connections::Connections;
 use crate::desk::Desk;
 use crate::echo::{self, Echo};
 use crate::health::{Health, lock};
 use crate::hub::Hub;
 use crate::identity::{self, Identity};
+use crate::limits::Limit;
 use crate::members;
-use crate::mesh::{self, Board, Bulk, BulkParts, Door, Engines, Keeper, Tester};
+use crate::mesh::{self, Board, Bulk, BulkParts, Door, Engines, Keeper, Removed, RemovedStations, Tester};
 use crate::prober::{self, Prober};
 use crate::recorder::{self, Inbox};
 use crate::seats::Seats;
 use crate::server::{self, Server};
 use crate::sites::{Sites, Standing};
+use crate::state::StateFiles;
 use crate::target::{Provenance, Secret, Target};
 use crate::targets::{Targets, TargetsError};
 use crate::tls::{self, TlsError};
@@ -48,7 +51,7 @@ pub struct Station {
     _archiver: Option<Arc<barograph_engine::Archiver>>,
     stopping: watch::Sender<bool>,
     certificates: Option<watch::Sender<Arc<rustls::ServerConfig>>>,
-    recorder: JoinHandle<usize>,
+    recorder: JoinHandle<Option<usize>>,
     http: JoinHandle<()>,
 }
 
@@ -64,7 +67,7 @@ pub enum StartError {
         error: std::io::Error,
     },
     /// The state directory, or a file in it, cannot be used.
-    #[error("{path}: {error}", path = path.display())]
+    #[error("{path}: {error}", path = path.display(), error = barograph_engine::with_remedy(.error))]
     State {
         /// Which path.
         path: PathBuf,
@@ -155,21 +158,25 @@ impl Station {
         tracing::info!("archive, token and added targets are in {}", config.state.display());
         let refuse = |path: PathBuf| move |error| StartError::State { path, error };
         state::prepare(&config.state).map_err(refuse(config.state.clone()))?;
-        let token = state::token(&config.state).map_err(refuse(config.state.join(state::TOKEN_FILE)))?;
+        let files = StateFiles::new(&config.state);
+        let token = state::token(&files).map_err(refuse(config.state.join(state::TOKEN_FILE)))?;
         let host = own_name(&config);
         let key = config.state.join(identity::KEY_FILE);
-        let identity = Arc::new(Identity::open(&config.state, host.clone()).map_err(refuse(key))?);
+        let identity = Arc::new(Identity::open(&files, host.clone()).map_err(refuse(key))?);
         let configured = with_tokens(&config)?;
         let tls = tls::load(config.tls_certificate.as_deref(), config.tls_key.as_deref())?;
         let config = Arc::new(config);
         let current = Arc::new(RwLock::new(Arc::clone(&config)));
         let prober = Arc::new(Mutex::new(None::<Prober>));
-        let targets = open_targets(&config, &current, &prober)?;
+        let bank = Arc::new(Mutex::new(Bank::new(config.series_max)));
+        let targets = open_targets(&config, &current, &prober, &bank)?;
+        let removed = RemovedStations::open(&files);
+        exclude(&bank, &removed, configured.iter().chain(&targets.all()));
         let ports = server::bind(config.listen)
             .map_err(|error| StartError::Listen { address: config.listen, error })?;
         let address = ports.address;
         // Other verbs on this host find the station by it, whatever its port.
-        state::announce(&config.state, &url(address, tls.is_some())).map_err(refuse(config.state.clone()))?;
+        state::announce(&files, &url(address, tls.is_some()));
         if !address.ip().is_loopback() {
             let token = config.state.join(state::TOKEN_FILE);
             if config.listen_implied {
@@ -183,9 +190,16 @@ impl Station {
 
         let served = engines.served.is_some().then(|| Served::open(&config.state, host.clone())).transpose();
         let served = served.map_err(refuse(config.state.join(members::FILE)))?;
+        if let Some(archive) = &engines.served {
+            let hosts: Vec<Name> = removed.all().into_iter().map(|removed| removed.host).collect();
+            archive.restore_removed(&hosts);
+        }
         let health = Arc::new(Health::new());
+        health.adopt(engines.local.tasks());
+        health.adopt(engines.engine.tasks());
+        health.adopt(engines.archiver.iter().flat_map(|archiver| archiver.tasks()));
+        health.adopt(served.iter().map(Served::task));
         let hub = Hub::new();
-        let bank = Arc::new(Mutex::new(Bank::new(config.series_max)));
         let (inbox, outbox) = Inbox::new(Arc::clone(&health));
         let recorder = start_recorder(
             recorder::Parts {
@@ -201,10 +215,15 @@ impl Station {
             outbox,
         )?;
         let standing = Standing::at_start(&config.mesh, &config.state);
-        let board = Arc::new(Board::new(identity, &engines, &config.mesh, standing));
-        let bulk = open_bulk(&config, &host, &board, &bank, &inbox)?;
+        let board = Arc::new(Board::new(identity, &engines, &config.mesh, standing, removed));
+        let bulk = open_bulk(&config, &host, &board, &bank, &inbox, &files)?;
         let door = Arc::new(Door(Arc::clone(&bulk)));
-        let responder = Responder::start_with(Limits::default(), ports.udp, Some(door));
+        let task = ports.udp.is_some().then(|| health.task("datagrams"));
+        let responder = Responder::start_with(Limits::default(), ports.udp, Some(door), move |serve| {
+            if let Some(task) = task {
+                task.run(|| serve(&|| task.turn()));
+            }
+        });
         let responder = Arc::new(responder.map_err(StartError::Thread)?);
         let measuring = Prober::start(prober::Parts {
             host: host.clone(),
@@ -219,8 +238,13 @@ impl Station {
         .map_err(StartError::Thread)?;
         *lock(&prober) = Some(measuring);
 
-        let desk =
-            Desk::new(host.clone(), Arc::clone(&board), Arc::clone(&engines.engine), Arc::clone(&bank));
+        let desk = Desk::new(
+            host.clone(),
+            Arc::clone(&board),
+            Arc::clone(&engines.engine),
+            Arc::clone(&bank),
+            health.task("mesh_snapshot"),
+        );
         let mesh = (config.mesh.clone(), config.state.as_path());
         let sites = Sites::new(host.clone(), mesh, Arc::clone(&board), desk.clone(), Arc::clone(&bank));
         let transfers =
@@ -247,6 +271,7 @@ impl Station {
             address,
             inbox,
             health: Arc::clone(&health),
+            files,
             targets,
             board,
             desk,
@@ -259,17 +284,20 @@ impl Station {
             started: SystemTime::now(),
             streams: Arc::new(Semaphore::new(config.streams_max)),
             stream_seats: Seats::new(config.streams_max),
+            connections: Connections::new(config.connections_max),
             stopping: stopped.clone(),
         });
         let (certificates, tls) = tls.map(watch::channel).unzip();
         let speaks_tls = tls.is_some();
         let router = api::router(Arc::clone(&shared));
-        let connections_max = config.connections_max;
-        let http =
-            serve(Server { router, health, connections_max, echo, tls, stopping: stopped }, ports.tcp)?;
+        let connections = shared.connections.clone();
+        let http = serve(
+            Server { router, task: health.task("http"), health, connections, echo, tls, stopping: stopped },
+            ports.tcp,
+        )?;
         shared.targets.set_given(given(&config, configured, &shared, address, speaks_tls));
         let keeper = keep_peers(&config, &shared, address)?;
-        let tester = Tester::start(bulk).map_err(StartError::Thread)?;
+        let tester = Tester::start(bulk, &shared.health).map_err(StartError::Thread)?;
         Ok(Self {
             address,
             shared,
@@ -303,6 +331,12 @@ impl Station {
         &self.shared.host
     }
 
+    /// The status of each long-lived task and thread, as `/metrics` shows it.
+    #[must_use]
+    pub fn tasks(&self) -> Vec<Arc<TaskStatus>> {
+        self.shared.health.tasks()
+    }
+
     /// Uses a new configuration from now on, as far as that goes without a restart; gives the keys
     /// that have changed and need one.
     ///
@@ -329,6 +363,8 @@ impl Station {
     /// allows. Gives how many records could not be stored.
     pub fn stop(self, limit: Duration) -> usize {
         let deadline = Instant::now() + limit;
+        // What ends from now on ends as it should.
+        self.shared.health.stop_tasks();
         // First of all, so that peers do not take what stops for what fails.
         self.keeper.stop();
         self.tester.stop();
@@ -338,8 +374,8 @@ impl Station {
             prober.stop();
         }
         self.shared.inbox.stop(deadline.saturating_duration_since(Instant::now()));
-        let lost = self.recorder.join().unwrap_or(0);
-        state::withdraw(&self.initial.state);
+        let lost = self.recorder.join().ok().flatten().unwrap_or(0);
+        state::withdraw(&self.shared.files);
         // Answers that wait for the recorder have theirs now.
         let _ = self.stopping.send(true);
         let _ = self.http.join();
@@ -364,25 +400,46 @@ fn open_bulk(
     board: &Arc<Board>,
     bank: &Arc<Mutex<Bank>>,
     inbox: &Inbox,
+    files: &StateFiles,
 ) -> Result<Arc<Bulk>, StartError> {
     let parts = BulkParts {
         host: host.clone(),
         board: Arc::clone(board),
         bank: Arc::clone(bank),
         inbox: inbox.clone(),
-        state: config.state.clone(),
+        files: files.clone(),
     };
     Ok(Arc::new(Bulk::new(&config.mesh, parts)?))
 }
 
-/// The list of targets, which gives every change to the prober, if one runs.
+/// Excludes the stations that were removed from the mesh from the bank, except `targets`: those are measured
+/// whatever the mesh says.
+fn exclude<'a>(
+    bank: &Mutex<Bank>,
+    removed: &RemovedStations,
+    targets: impl Iterator<Item = &'a Target> + Clone,
+) {
+    let mut bank = lock(bank);
+    for Removed { host, at_unix_ns } in removed.all() {
+        if !targets.clone().any(|target| target.name == host) {
+            bank.exclude(&host, at_unix_ns);
+        }
+    }
+}
+
+/// The list of targets, which gives every change to the prober, if one runs. A target that anybody but the
+/// mesh asked for is shown, although a station of its name was removed.
 fn open_targets(
     config: &Config,
     current: &Arc<RwLock<Arc<Config>>>,
     prober: &Arc<Mutex<Option<Prober>>>,
+    bank: &Arc<Mutex<Bank>>,
 ) -> Result<Targets, TargetsError> {
-    let (current, prober) = (Arc::clone(current), Arc::clone(prober));
+    let (current, prober, bank) = (Arc::clone(current), Arc::clone(prober), Arc::clone(bank));
     Targets::open(&config.state, move |targets| {
+        for target in targets.iter().filter(|target| target.from != Provenance::Mesh) {
+            lock(&bank).include(&target.name);
+        }
         let config = Arc::clone(&current.read().unwrap_or_else(PoisonError::into_inner));
         if let Some(prober) = lock(&prober).as_ref() {
             prober.plan(config, targets);
@@ -395,10 +452,11 @@ fn start_recorder(
     parts: recorder::Parts,
     archive: &dyn Engine,
     outbox: recorder::Outbox,
-) -> Result<JoinHandle<usize>, StartError> {
+) -> Result<JoinHandle<Option<usize>>, StartError> {
     let runtime = runtime()?;
     runtime.block_on(replay(&parts, archive));
-    spawn("recorder", move || runtime.block_on(recorder::run(parts, outbox)))
+    let task = parts.health.task("recorder");
+    spawn("recorder", move || runtime.block_on(task.watch(recorder::run(parts, outbox))))
 }
 
 /// What the station measures without being asked, and what its configuration asks for.
@@ -455,8 +513,9 @@ async fn replay(parts: &recorder::Parts, archive: &dyn Engine) {
     // Nobody else has the bank yet: it is filled outside of its lock.
     let mut bank = std::mem::replace(&mut *lock(&parts.bank), Bank::new(0));
     let began = Instant::now();
-    let replayed = crate::replay::replay(archive, &mut bank).await;
+    let replayed = crate::replay::replay(archive, &mut bank, &parts.host, prober::now_unix_ns()).await;
     let series = bank.len();
+    parts.health.refused(Limit::Series, bank.refused());
     *lock(&parts.bank) = bank;
     match replayed {
         Ok(0) => {}
@@ -493,13 +552,15 @@ fn spawn<T: Send + 'static>(
 
 /// The thread that finds the peers and says which to measure.
 fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) -> Result<Keeper, StartError> {
-    let (measured, looked) = (Arc::clone(shared), Arc::clone(shared));
+    let [measured, looked, removed, readmitted, hidden] = std::array::from_fn(|_| Arc::clone(shared));
     Keeper::start(mesh::Parts {
         host: shared.host.clone(),
         listen,
         config: Arc::clone(config),
         current: Arc::clone(&shared.config),
         engine: Arc::clone(&shared.engine),
+        health: Arc::clone(&shared.health),
+        files: shared.files.clone(),
         board: Arc::clone(&shared.board),
         sites: Arc::clone(&shared.sites),
         measure: Box::new(move |peers| measured.targets.set_mesh(peers)),
@@ -513,6 +574,14 @@ fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) ->
                 }
             }
         }),
+        removed: Box::new(move |Removed { host, at_unix_ns }| {
+            if removed.targets.overrides_mesh(host.as_str()).is_none() {
+                lock(&removed.bank).exclude(host, *at_unix_ns);
+            }
+            removed.desk.forget_places();
+        }),
+        readmitted: Box::new(move |host| lock(&readmitted.bank).include(host)),
+        is_hidden: Box::new(move |host| lock(&hidden.bank).is_excluded(host)),
     })
     .map_err(StartError::Thread)
 }

@@ -1,7 +1,8 @@
 //! What tests of several modules share.
 
 use barograph_engine::{
-    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record, Selector,
+    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, ReadOnly,
+    Record, Selector,
 };
 use barograph_forecast::Series;
 use std::time::Duration;
@@ -15,6 +16,11 @@ pub(crate) trait Directory: Send + Sync + 'static {
 
     /// As [`Engine::watch`].
     fn watch(&self) -> BoxStream<Event>;
+
+    /// As [`Engine::read_only`].
+    fn read_only(&self) -> Option<ReadOnly> {
+        None
+    }
 }
 
 /// An engine that is a directory and nothing else.
@@ -32,6 +38,10 @@ impl<D: Directory> Engine for Alone<D> {
 
     fn watch(&self, _: &Group) -> BoxStream<Event> {
         self.0.watch()
+    }
+
+    fn read_only(&self) -> Option<ReadOnly> {
+        self.0.read_only()
     }
 
     async fn append(&self, _: &[Record]) -> Result<(), Error> {

@@ -9,12 +9,14 @@ mod places;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use barograph_engine::tasks;
 use barograph_forecast::{Name, Outcome, Quantity, Series};
 use barograph_transfer::files::{DestinationConfig, WalkConfig};
 use barograph_transfer::io::identity::Line;
@@ -182,13 +184,25 @@ impl Transfers {
         Ok(id)
     }
 
-    fn spawn(&self, id: &str, work: impl FnOnce(&AtomicBool) + Send + 'static) -> Result<(), TransferError> {
+    /// Begins the work of a transfer, whose row is `failed` after a panic.
+    fn spawn(
+        self: &Arc<Self>,
+        id: &str,
+        work: impl FnOnce(&AtomicBool) + Send + 'static,
+    ) -> Result<(), TransferError> {
+        let (of, mine) = (Arc::clone(self), id.to_string());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
         // Before it may end.
         let mut open = lock(&self.open);
         open.retain(|_, (_, thread)| !thread.is_finished());
-        let thread = std::thread::Builder::new().name("transfer".into()).spawn(move || work(&stopped));
+        let thread = std::thread::Builder::new().name("transfer".into()).spawn(move || {
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| work(&stopped))) {
+                let why = format!("internal error: {}", tasks::message(&*panic));
+                tracing::error!("the transfer {mine} ended: {why}");
+                of.fail(&mine, why);
+            }
+        });
         let thread = thread.map_err(|error| TransferError::Failed(format!("no thread: {error}")))?;
         open.insert(id.into(), (stop, thread));
         Ok(())

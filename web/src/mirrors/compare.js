@@ -73,11 +73,11 @@ export async function compare({ mirrors, size_bytes, budget_bytes, seed, signal,
     const { lapses } = attention;
     try {
       if (state.source === null) await state.open(open, signal);
-      const { parts, rtts_s, came_bytes = parts[0].bytes } = await within(PROBE_MS_MAX, signal, (inner) => state.source.probe(bytes, inner));
+      const { parts, rtts_s, least_rtt_s, came_bytes = parts[0].bytes } = await within(PROBE_MS_MAX, signal, (inner) => state.source.probe(bytes, inner));
       // Parts of one stream are cut past its growth: all of them count.
       const seen = attention.lapses === lapses;
       const counts = plan.book(index, came_bytes, parts.reduce((sum, part) => sum + part.took_s, 0), seen) || (whole && seen);
-      state.learn(parts, rtts_s, counts);
+      state.learn(parts, rtts_s, least_rtt_s, counts);
       if (whole) plan.finish(index);
     } catch (error) {
       signal?.throwIfAborted();
@@ -112,15 +112,15 @@ class State {
     });
   }
 
-  learn(parts, rtts_s, counts) {
+  learn(parts, rtts_s, least_rtt_s, counts) {
     this.#failures_in_a_row = 0;
     this.probes += parts.length;
     // The round trip as it had been forecast before this probe (docs/spec/probe.md §2.3).
-    const rtt_s = this.#rtt.forecast()?.median.value ?? rtts_s[0];
+    const forecast_s = this.#rtt.forecast()?.median.value ?? rtts_s[0];
     if (!counts) return;
     for (const value of rtts_s) this.#rtt.update(value);
     for (const { bytes, took_s, streamed } of parts) {
-      const rate = goodput(bytes, took_s, streamed ? 0 : rtt_s);
+      const rate = goodput(bytes, took_s, streamed ? {} : { forecast_s, least_s: least_rtt_s });
       // No time that the clock could see: no value, rather than an infinite one.
       if (rate !== null) this.#goodput.update(rate.corrected);
     }

@@ -44,7 +44,7 @@ export class Download {
 
   /**
    * Fetches the first `bytes` of the file: `{parts, rtts_s}`, parts `{bytes, took_s, streamed}`, and `came_bytes`, what came in all. The round trip is
-   * the time to the head of the answer: at most that, for the server's own time is in it.
+   * the time to the head of the answer: at most that, for the server's own time is in it. `least_rtt_s`, that of this probe, moved no byte of it.
    *
    * A server that ignores ranges is asked once, and its stream cut into parts: to ask again and break off each
    * time would leave what was already under way, in the buffers of browser and kernels, to be paid for by the reader.
@@ -59,7 +59,7 @@ export class Download {
     if (!last || last.got < PART_BYTES_MIN) throw new Error('the file is too small to measure by');
     const came_bytes = last.got;
     if (this.ignores_range) return { parts: partsOf(arrivals, waited_ms < WAITED_MS_MAX ? 1 / 4 : 1 / 2), rtts_s, came_bytes };
-    return { parts: [{ bytes: last.got, took_s: (last.at_ms - asked_ms) / 1000, streamed: false }], rtts_s, came_bytes };
+    return { parts: [{ bytes: last.got, took_s: (last.at_ms - asked_ms) / 1000, streamed: false }], rtts_s, least_rtt_s: rtts_s[0], came_bytes };
   }
 
   close() {

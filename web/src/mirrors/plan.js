@@ -1,4 +1,5 @@
 // Which mirror is probed next and with how many bytes. Pure: it takes what probes took, and gives sizes.
+import { LONG_S } from '../weather/sizing.js';
 
 /**
  * Probes of several mirrors in rounds: in each round every mirror has one turn, in a random order drawn anew,
@@ -73,7 +74,7 @@ export class Plan {
     one.probes += 1;
     if (!seen) return false;
     if (one.rung < one.top) {
-      if (took_s < CLIMB_S_MAX) {
+      if (took_s < LONG_S) {
         one.rung += 1;
         return false;
       }
@@ -148,12 +149,10 @@ function randomFrom(seed) {
 // station gives at once (docs/spec/echo.md §3).
 const RUNGS_BYTES = Array.from({ length: 10 }, (_, rung) => 2 ** (15 + rung));
 
-// Fewer give no interval worth the name: at 90 %, one of ten should miss.
+// Fewer give no interval: its forecaster scores ten forecasts before (crates/forecast/src/interval.rs).
 // Those that fail cost budget: half of these are enough for a mirror to be ranked at all (compare.js).
-const COUNTED_MIN = 8;
+const COUNTED_MIN = 11;
 // More narrow a forecast hardly, because weather is not independent from probe to probe, and cost the reader time.
 const COUNTED_MAX = 24;
-// A probe of half a second holds several round trips anywhere on Earth; the next may take twice that.
-const CLIMB_S_MAX = 0.5;
 // So that 32 slow mirrors take minutes and not an hour.
 const SPENT_S_MAX = 30;

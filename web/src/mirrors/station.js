@@ -19,8 +19,9 @@ export class Station {
   /** Some small exchanges, then `bytes` down. */
   async probe(bytes, signal) {
     const { samples } = await this.#session.rtt(EXCHANGES, { signal });
-    const { elapsed_s } = await this.#session.goodputDown(bytes, { signal });
-    return { parts: [{ bytes, took_s: elapsed_s }], rtts_s: [median(samples)] };
+    const { elapsed_s, tcp } = await this.#session.goodputDown(bytes, { signal });
+    const least_rtt_s = Math.min(...samples, tcp?.min_rtt_s ?? Infinity);
+    return { parts: [{ bytes, took_s: elapsed_s }], rtts_s: [median(samples)], least_rtt_s };
   }
 
   close() {

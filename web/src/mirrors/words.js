@@ -23,7 +23,7 @@ export function formatSeconds(time_s) {
 
 /** The interval of a time to download, also where its end is not known. */
 export function formatTimes({ lower_s, upper_s }) {
-  if (lower_s === null) return 'interval not known yet';
+  if (lower_s === null) return 'calibrating';
   if (upper_s === Infinity) return `${formatSeconds(lower_s)} or longer`;
   return `${formatSeconds(lower_s)} to ${formatSeconds(upper_s)}`;
 }

@@ -1,10 +1,12 @@
 // Measures one station from this page, cycle after cycle: values, typed failures, and gaps where nothing is known.
+import { isLoopback } from './address.js';
 import { runCycle } from './cycle.js';
 import { ProbeError } from './failure.js';
 import { toCsv, toJson, toValuesCsv } from './history.js';
 import { CLIENT, Ledger, QUANTITIES } from './ledger.js';
 import { BEAT_S, Timetable, Vigil, retryDelay } from './schedule.js';
 import { Sessions } from './sessions.js';
+import { AUTO, AutoSize, BulkTest } from './sizing.js';
 import { checkBuckets, checkExperiment, checkQuantity, checkSettings, DEFAULTS } from './settings.js';
 import { Traffic } from './traffic.js';
 
@@ -20,6 +22,8 @@ export class Communicator {
   #clock;
   #settings = { ...DEFAULTS };
   #station = null;
+  /** The sizes that were found by themselves, of this station. */
+  #sizing;
   #ledgers = new Map();
   #sessions = null;
   #timetable = new Timetable(DEFAULTS.period_s);
@@ -194,8 +198,10 @@ export class Communicator {
       next_due_s: has_next ? this.#wall_s() + due_s - this.#now_s() : null,
       traffic: { bytes: this.#traffic.bytes, bytes_per_hour: this.#traffic.perHour(this.#now_s()), since_s: this.since_s },
       keeps: this.#station?.keeps ?? false,
+      on_this_computer: this.#station?.on_this_computer ?? false,
       sharing: this.#sharing !== null,
       transfer_bytes_max: this.#station?.transfer_bytes_max ?? null,
+      bulk_bytes_per_hour_max: bytes === AUTO ? (this.#sizing?.bytes_per_hour ?? null) : null,
     };
   }
 
@@ -229,12 +235,13 @@ export class Communicator {
     let error = null;
     try {
       await this.#connect(run);
-      const { experiments, period_s, bytes } = this.#settings;
+      const { period_s } = this.#settings;
+      const experiments = this.#dueExperiments(0 < wishes.length);
       const shared = [];
       const values = await runCycle({
         experiments,
         period_s,
-        bytes,
+        bulkTest: (quantity) => this.#bulkTest(quantity, 0 < wishes.length),
         sessions: this.#sessions,
         signal: run.controller.signal,
         pause: (ms, over) => this.#pause(ms, over),
@@ -242,7 +249,7 @@ export class Communicator {
         record: (quantity, outcome, detail) => shared.push(this.#record(run, quantity, outcome, detail)),
       });
       this.#believe(run);
-      this.#finish(run, values);
+      this.#finish(run, values, experiments.length);
       await this.#report(run, shared);
     } catch (caught) {
       error = caught;
@@ -252,6 +259,20 @@ export class Communicator {
     for (const { resolve, reject } of wishes) error === null ? resolve() : reject(error);
     this.#pump();
     this.#tell();
+  }
+
+  // Without the bulk tests of automatic size that cannot be paid yet, unless the reader asked for this cycle.
+  #dueExperiments(wanted) {
+    const { experiments, bytes } = this.#settings;
+    if (wanted || bytes !== AUTO || this.#sizing.isDue(experiments.filter(isBulk), this.#now_s())) return experiments;
+    return experiments.filter((quantity) => !isBulk(quantity) && quantity !== 'rtt_loaded');
+  }
+
+  #bulkTest(quantity, wanted) {
+    const { experiments, bytes } = this.#settings;
+    if (bytes !== AUTO) return new BulkTest(bytes);
+    const bulk = experiments.filter(isBulk);
+    return this.#sizing.begin(quantity, bulk.slice(bulk.indexOf(quantity) + 1), this.#now_s(), wanted);
   }
 
   async #pause(ms, over) {
@@ -296,7 +317,7 @@ export class Communicator {
   async #connect(run) {
     const { signal } = run.controller;
     const { experiments } = this.#settings;
-    const needed = experiments.some((quantity) => quantity.startsWith('goodput')) ? ['small', 'bulk'] : ['small'];
+    const needed = experiments.some(isBulk) ? ['small', 'bulk'] : ['small'];
     const is_new = needed.some((name) => !this.#sessions.has(name));
     this.#enter(is_new ? 'connecting' : 'measuring', this.#message);
     if (!is_new) return;
@@ -317,12 +338,14 @@ export class Communicator {
     try {
       const address = new URL('v1/station', station.url).href;
       const response = await this.#world.fetch(address, { cache: 'no-store', credentials: 'omit', signal: gone.signal });
-      const { host, echo } = await response.json();
+      const { host, echo, from_this_host } = await response.json();
       if (station !== this.#station || typeof host !== 'string') return;
       const name = host.slice(0, NAME_MAX);
       if (name !== station.name) this.#rename(name);
+      station.on_this_computer ||= from_this_host === true;
       station.keeps = echo?.keeps === true;
       station.transfer_bytes_max = Number.isSafeInteger(echo?.transfer_bytes_max) ? echo.transfer_bytes_max : null;
+      this.#sizing.allow(station.transfer_bytes_max);
     } catch {
       // The sessions find out what is wrong; until then the station has the name of its address.
     } finally {
@@ -333,7 +356,10 @@ export class Communicator {
   #record(run, quantity, outcome, detail) {
     this.#believe(run);
     const time_s = this.#wall_s();
-    const point = this.#ledger(quantity).take(outcome, time_s, this.#after_gap.has(quantity) ? { ...detail, gap: true } : detail);
+    // A chosen size is a series of its own kind, bounds and all; among settled rates a bound says nothing of the next.
+    const learns_bounds = this.#settings.bytes !== AUTO;
+    const told = this.#after_gap.has(quantity) ? { ...detail, gap: true } : detail;
+    const point = this.#ledger(quantity).take(outcome, time_s, told, learns_bounds);
     if (point === null) return null;
     this.#after_gap.delete(quantity);
     if (point.error === undefined) run.has_value = true;
@@ -413,9 +439,10 @@ export class Communicator {
     this.#tell();
   }
 
-  #finish(run, values) {
+  #finish(run, values, attempts) {
     this.#cycles += 1;
-    this.#failures = 0 < values ? 0 : this.#failures + 1;
+    // A cycle in which nothing was due says nothing of the station.
+    if (0 < attempts) this.#failures = 0 < values ? 0 : this.#failures + 1;
     this.#message = run.message ?? '';
     const wait_s = retryDelay(this.#failures, this.#world.random());
     if (0 < wait_s) this.#timetable.notBefore(this.#now_s() + wait_s);
@@ -432,14 +459,17 @@ export class Communicator {
     if (this.#sharing === null || !this.#station.keeps || !this.#sessions.has('small')) return;
     const small = await this.#sessions.get('small', run.controller.signal);
     for (const point of points) {
-      if (point?.value !== undefined) small.report({ source: this.#sharing, quantity: point.quantity, value: point.value });
+      // A station would keep a lower bound as a value.
+      if (point?.value !== undefined && !point.detail.at_least) small.report({ source: this.#sharing, quantity: point.quantity, value: point.value });
     }
   }
 
   #become(station_url) {
     const name = new URL(station_url).host;
-    this.#station = { url: station_url, name, keeps: false, transfer_bytes_max: null };
+    const on_this_computer = isLoopback(new URL(station_url).hostname);
+    this.#station = { url: station_url, name, on_this_computer, keeps: false, transfer_bytes_max: null };
     this.#sessions = this.#newSessions();
+    this.#sizing = new AutoSize(this.#now_s());
     this.#failures = 0;
     this.#message = '';
     // What was agreed to for one station was not agreed to for another.
@@ -503,6 +533,10 @@ export class Communicator {
   #wall_s() {
     return this.#world.wall_ms() / 1000;
   }
+}
+
+function isBulk(quantity) {
+  return quantity.startsWith('goodput');
 }
 
 // A station's answer to a small question; as the page's own (api.js).

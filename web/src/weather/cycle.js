@@ -6,11 +6,12 @@ import { goodput, typicalTime } from './reduce.js';
  * Makes the experiments named in `experiments` once.
  *
  * `sessions` gives the sessions `small` and `bulk`; `forecastOf(quantity)` the forecast in use, or `null`;
- * `record(quantity, outcome, detail)` takes every value and failure, and throws when the cycle no longer
- * counts; `pause(ms, over)` resolves after `ms`, or with `over`. Gives how many experiments gave values.
+ * `bulkTest(quantity)` a `BulkTest` of a rate; `record(quantity, outcome, detail)` takes every value and failure, and throws
+ * when the cycle no longer counts; `pause(ms, over)` resolves after `ms`, or with `over`. Gives how many experiments gave values.
  */
-export async function runCycle({ experiments, period_s, bytes, sessions, signal, forecastOf, record, pause }) {
+export async function runCycle({ experiments, period_s, bulkTest, sessions, signal, forecastOf, record, pause }) {
   const measured = new Set();
+  let least_s = null;
   const attempt = async (quantity, body) => {
     if (!experiments.includes(quantity)) return;
     const { outcome, detail } = await tried(body);
@@ -19,7 +20,9 @@ export async function runCycle({ experiments, period_s, bytes, sessions, signal,
   };
   await attempt('rtt', async () => {
     const small = await sessions.get('small', signal);
-    return timed(await small.rtt(affordable(EXCHANGES, 3, period_s, forecastOf('rtt')), { signal }));
+    const exchanges = await small.rtt(affordable(EXCHANGES, 3, period_s, forecastOf('rtt')), { signal });
+    least_s = Math.min(...exchanges.samples);
+    return timed(exchanges);
   });
   await attempt('rtt_nagle', async () => {
     const small = await sessions.get('small', signal);
@@ -29,27 +32,51 @@ export async function runCycle({ experiments, period_s, bytes, sessions, signal,
   for (const quantity of ['goodput', 'goodput_down']) {
     // A round trip that was not measured in this cycle may be that of another hour, or of another way.
     const rtt_forecast_s = measured.has('rtt') ? forecastOf('rtt') : null;
-    await attempt(quantity, () => transfer(quantity, { bytes, sessions, signal, load, rtt_forecast_s }));
+    const rtt = { forecast_s: rtt_forecast_s, least_s };
+    await attempt(quantity, () => rateOf(quantity, { test: bulkTest(quantity), sessions, signal, load, rtt }));
   }
   if (load !== null && load.has_result) await attempt('rtt_loaded', () => load.result());
   return measured.size;
 }
 
-async function transfer(quantity, { bytes, sessions, signal, load, rtt_forecast_s }) {
+/** The rate of the last transfer of `test`; a lower bound where it had not settled. */
+async function rateOf(quantity, { test, sessions, signal, load, rtt }) {
   const bulk = await sessions.get('bulk', signal);
   const beside = load?.start();
-  let moved;
+  const transfers = [];
+  let rate = null;
   try {
-    const options = { signal, began: () => beside?.begin() };
-    moved = await (quantity === 'goodput' ? bulk.goodput(bytes, options) : bulk.goodputDown(bytes, options));
+    while (test.next_bytes !== null) {
+      const moved = await transfer(bulk, quantity, test.next_bytes, { signal, began: () => beside?.begin() }).catch((error) => {
+        // A station that declines a larger transfer has answered the smaller ones.
+        if (rate === null || !error.is_open_after) throw error;
+        return null;
+      });
+      if (moved === null) break;
+      transfers.push(moved);
+      const least_s = leastOf(rtt.least_s, moved.tcp?.min_rtt_s);
+      rate = { ...goodput(moved.bytes, moved.elapsed_s, { ...rtt, least_s }), moved };
+      test.take({ elapsed_s: moved.elapsed_s, rate: rate.corrected }, least_s);
+    }
   } finally {
-    await beside?.end(moved);
+    await beside?.end(transfers);
   }
-  const { raw, corrected } = goodput(bytes, moved.elapsed_s, rtt_forecast_s);
-  const detail = { n: 1, raw, bytes, elapsed_s: moved.elapsed_s };
-  if (rtt_forecast_s !== null) detail.rtt_forecast_s = rtt_forecast_s;
+  const { raw, corrected, moved } = rate;
+  const detail = { n: 1, raw, bytes: moved.bytes, elapsed_s: moved.elapsed_s };
+  if (!test.settled) detail.at_least = true;
+  if (rtt.forecast_s !== null) detail.rtt_forecast_s = rtt.forecast_s;
   if (moved.tcp !== null) detail.tcp = moved.tcp;
   return { value: corrected, detail };
+}
+
+function transfer(bulk, quantity, bytes, options) {
+  return quantity === 'goodput' ? bulk.goodput(bytes, options) : bulk.goodputDown(bytes, options);
+}
+
+/** The lesser of two round trips of which either may be unknown; `null` without any. */
+function leastOf(a, b) {
+  const known = [a, b].filter((rtt) => Number.isFinite(rtt));
+  return known.length === 0 ? null : Math.min(...known);
 }
 
 /** The exchanges that began while a transfer was under way, of all transfers of a cycle. */
@@ -75,7 +102,7 @@ class Load {
     return { value, detail: { n: this.#samples.length } };
   }
 
-  /** Exchanges from `begin()`, right before the transfer's first byte, to `end(moved)`. */
+  /** Exchanges from `begin()`, right before the first byte of the first transfer, to `end(transfers)`. */
   start() {
     let begin;
     const begun = new Promise((resolve) => (begin = resolve));
@@ -85,16 +112,16 @@ class Load {
     const failed = this.#exchange(spread, transfer).catch((error) => error);
     return {
       begin,
-      end: async (moved) => {
+      end: async (transfers) => {
         transfer.is_over = true;
         transfer.end();
         begin();
         const error = await failed;
         if (error !== undefined && !(error instanceof ProbeError)) throw error;
         // A transfer that failed was no load.
-        if (moved === undefined) return;
+        if (transfers.length === 0) return;
         this.#error ??= error ?? null;
-        this.#keep(spread.batches.flat(), moved);
+        this.#keep(spread.batches.flat(), transfers);
       },
     };
   }
@@ -110,9 +137,10 @@ class Load {
     } while (!transfer.is_over);
   }
 
-  #keep(seen, { began_s, elapsed_s }) {
+  #keep(seen, transfers) {
     for (const exchange of seen) {
-      if (began_s <= exchange.began_s && exchange.began_s < began_s + elapsed_s) this.#samples.push(exchange.sample);
+      const loaded = transfers.some(({ began_s, elapsed_s }) => began_s <= exchange.began_s && exchange.began_s < began_s + elapsed_s);
+      if (loaded) this.#samples.push(exchange.sample);
     }
   }
 }

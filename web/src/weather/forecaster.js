@@ -18,33 +18,34 @@ export class Battery {
     if (this.#number === 0) throw new RangeError('there are too many batteries');
   }
 
-  /** Scores what was issued on `value` and learns it; whether it could be learnt. */
-  update(value) {
-    return this.#wasm.battery_update(this.#number, value) === 1;
+  /** Scores what was issued on `value`, measured at `time` (s), and learns it; whether it could be learnt. */
+  update(value, time = NaN) {
+    return this.#wasm.battery_update(this.#number, value, time) === 1;
   }
 
   /**
-   * The forecasts of the next value, in the shape that the API gives them: `{count, level, mean, median,
+   * The forecasts of the next value, or of one at `time` (s), in the shape that the API gives them: `{count, level, mean, median,
    * lower, upper}`; what is not known yet is `null`. `null` before the first value.
    */
-  forecast(level = LEVEL) {
-    if (this.#wasm.battery_forecast(this.#number, level) === 0) return null;
+  forecast(level = LEVEL, time = NaN) {
+    if (this.#wasm.battery_forecast(this.#number, level, time) === 0) return null;
     // The memory may have grown and moved since the last time.
     const numbers = new Float64Array(this.#wasm.memory.buffer, this.#wasm.numbers(), NUMBERS);
     const number = (index) => (Number.isNaN(numbers[index]) ? null : numbers[index]);
-    const forecast = (from, which) => ({
+    const forecast = (from, which, weight) => ({
       value: number(from),
       mse: number(from + 1),
       mae: number(from + 2),
       recent_mse: number(from + 3),
       recent_mae: number(from + 4),
       method: this.#method(which),
+      weight: number(weight),
     });
     return {
       count: numbers[0],
       level,
-      mean: forecast(1, 0),
-      median: forecast(6, 1),
+      mean: forecast(1, 0, 13),
+      median: forecast(6, 1, 14),
       lower: number(11),
       upper: number(12),
     };
@@ -66,4 +67,4 @@ export class Battery {
 export const LEVEL = 0.9;
 
 // As bindings/wasm/src/lib.rs lays them out.
-const NUMBERS = 13;
+const NUMBERS = 15;

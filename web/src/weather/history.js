@@ -10,6 +10,7 @@ export class History {
   #errors;
   #methods;
   #gaps;
+  #bounds;
   #names = [];
   #total = 0;
 
@@ -20,6 +21,7 @@ export class History {
     this.#errors = new Uint8Array(points_max);
     this.#methods = new Uint8Array(points_max);
     this.#gaps = new Uint8Array(points_max);
+    this.#bounds = new Uint8Array(points_max);
   }
 
   /** How many points are here. */
@@ -32,8 +34,8 @@ export class History {
     return this.#total - this.length;
   }
 
-  /** Takes a point in the shape of the API, with `detail.raw` and `detail.gap` where they are. */
-  add(point) {
+  /** Takes a point in the shape of the API, with `raw`, `gap` and `at_least` in its `detail` where they are; `is_learnt` = forecasters may learn its value. */
+  add(point, is_learnt = true) {
     const at = this.#total % this.points_max;
     for (const name of NUMBERS) {
       const number = name === 'raw' ? point.detail?.raw : point[name];
@@ -42,10 +44,11 @@ export class History {
     this.#errors[at] = point.error === undefined ? 0 : FAILURES.indexOf(point.error) + 1 || FAILURES.length;
     this.#methods[at] = this.#methodCode(point.method);
     this.#gaps[at] = point.detail?.gap === true ? 1 : 0;
+    this.#bounds[at] = point.detail?.at_least !== true ? EXACT : is_learnt ? BOUND : UNLEARNT_BOUND;
     this.#total += 1;
   }
 
-  /** Point `index`, 0 the oldest, in the shape of the API; `gap` = measuring had paused before it. */
+  /** Point `index`, 0 the oldest, in the shape of the API; `gap` = measuring had paused before it, `at_least` = its value is a lower bound. */
   point(index) {
     const at = (this.dropped + index) % this.points_max;
     const point = { time_s: this.#columns.get('time_s')[at] };
@@ -57,7 +60,14 @@ export class History {
     }
     if (this.#methods[at] !== 0) point.method = this.#names[this.#methods[at] - 1];
     if (this.#gaps[at] === 1) point.gap = true;
+    if (this.#bounds[at] !== EXACT) point.at_least = true;
     return point;
+  }
+
+  /** Whether forecasters may learn point `index`: it has a value, and that is no bound among other values. */
+  isLearnt(index) {
+    const at = (this.dropped + index) % this.points_max;
+    return this.#errors[at] === 0 && this.#bounds[at] !== UNLEARNT_BOUND;
   }
 
   /** All points, oldest first, one at a time. */
@@ -110,7 +120,7 @@ export class History {
 
 /**
  * The points of several histories as CSV (RFC 4180), in the order of their times: a header, then
- * `time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw`; after them a comment for each
+ * `time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw,at_least`; after them a comment for each
  * history that dropped older points.
  */
 export function toCsv(histories) {
@@ -128,16 +138,20 @@ export function toCsv(histories) {
 
 /**
  * The values of one history as `barograph forecast` and `compare` read them: times, and the values under the
- * quantity's name, by which `compare` knows whether larger or smaller ones are better. Failures have no value, and where the clock was set back those it had labelled later are left out; a comment says how many.
+ * quantity's name, by which `compare` knows whether larger or smaller ones are better. Failures have no value, lower bounds
+ * that no forecaster learnt are none, and where the clock was set back what it had labelled later is left out; a comment says how many.
  */
 export function toValuesCsv(history) {
   const { source, target, quantity, unit } = history.series;
   const kept = [];
   let set_back = 0;
   let failures = 0;
-  for (const { time_s, value } of history) {
-    if (value === undefined) {
-      failures += 1;
+  let bounds = 0;
+  for (let i = 0; i < history.length; i += 1) {
+    const { time_s, value } = history.point(i);
+    if (!history.isLearnt(i)) {
+      if (value === undefined) failures += 1;
+      else bounds += 1;
       continue;
     }
     while (0 < kept.length && time_s < kept.at(-1)[0]) {
@@ -147,7 +161,7 @@ export function toValuesCsv(history) {
     kept.push([time_s, value]);
   }
   const title = `# ${quantity} in ${unit} from ${source} to ${target}`.replace(/[\r\n]/g, ' ');
-  const left_out = `# left out: ${failures} failures, ${set_back} times that came again, ${history.dropped} older points`;
+  const left_out = `# left out: ${failures} failures, ${bounds} rates that had not settled, ${set_back} times that came again, ${history.dropped} older points`;
   return [title, left_out, `time_s,${quantity}`, ...kept.map((row) => row.join(',')), ''].join('\n');
 }
 
@@ -165,6 +179,10 @@ function field(value) {
 }
 
 const NUMBERS = ['time_s', 'value', 'forecast', 'lower', 'upper', 'raw'];
-const COLUMNS = 'time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw'.split(',');
+const COLUMNS = 'time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw,at_least'.split(',');
 // Codes fit a byte; a battery has fewer than a hundred methods.
 const METHODS_MAX = 254;
+// What a value is.
+const EXACT = 0;
+const BOUND = 1;
+const UNLEARNT_BOUND = 2;

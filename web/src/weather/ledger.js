@@ -20,6 +20,8 @@ export const QUANTITIES = Object.freeze(Object.keys(UNITS));
 export class Ledger {
   #battery;
   #value_time_s = null;
+  /** Whether the newest value that was learnt is a lower bound. */
+  #is_bound = false;
   #next = null;
 
   /** `series` is `{source, target, quantity}`; `makeBattery` gives a battery of the forecaster in use. */
@@ -36,17 +38,21 @@ export class Ledger {
 
   /**
    * Takes `{value}` or `{error}` at `time_s`; gives the point with the forecast that had been issued for it.
-   * `null` when no battery takes the value: what cannot be forecast from is not shown either.
+   * `null` when no battery takes the value: what cannot be forecast from is not shown either. A value that is only a lower
+   * bound (`detail.at_least`) is learnt where `learns_bounds`; then the forecast is one, too.
    */
-  take(outcome, time_s, detail) {
-    const issued = this.#next;
-    if (outcome.value !== undefined) {
-      if (!this.#battery.update(outcome.value)) return null;
+  take(outcome, time_s, detail, learns_bounds = true) {
+    // After a gap what was issued is another forecast than the one for a value in time.
+    const issued = this.#forecasts(time_s);
+    const is_learnt = outcome.value !== undefined && (learns_bounds || detail?.at_least !== true);
+    if (is_learnt) {
+      if (!this.#battery.update(outcome.value, time_s)) return null;
       this.#value_time_s = time_s;
+      this.#is_bound = detail?.at_least === true;
       this.#next = this.#forecasts();
     }
     const point = { ...this.series, time_s, ...outcome, ...issuedFor(issued), next: this.#next, detail };
-    this.history.add(point);
+    this.history.add(point, is_learnt);
     return point;
   }
 
@@ -56,8 +62,10 @@ export class Ledger {
     this.#battery = makeBattery();
     const { history } = this;
     for (let i = Math.max(0, history.length - RELEARNT_MAX); i < history.length; i += 1) {
-      const { value } = history.point(i);
-      if (value !== undefined) this.#battery.update(value);
+      if (!history.isLearnt(i)) continue;
+      const { value, time_s, at_least = false } = history.point(i);
+      this.#battery.update(value, time_s);
+      this.#is_bound = at_least;
     }
     this.#next = this.#forecasts();
   }
@@ -74,13 +82,13 @@ export class Ledger {
     this.#battery.free();
   }
 
-  #forecasts() {
-    const forecasts = this.#battery.forecast();
+  #forecasts(time_s) {
+    const forecasts = this.#battery.forecast(undefined, time_s);
     if (forecasts === null) return null;
     const { lower, upper, ...rest } = forecasts;
     // No time and no rate is negative: as bounds() of bank.rs.
     const ends = lower === null || upper === null ? {} : { lower: Math.max(0, lower), upper: Math.max(0, upper) };
-    return { ...this.series, time_s: this.#value_time_s, ...rest, ...ends };
+    return { ...this.series, time_s: this.#value_time_s, ...rest, ...ends, ...(this.#is_bound ? { at_least: true } : {}) };
   }
 }
 

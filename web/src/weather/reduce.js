@@ -21,14 +21,21 @@ export function typicalTime(samples) {
 }
 
 /**
- * The rate of `bytes` in `elapsed_s`, of which one round trip moved nothing (JavaNws §2.1.1), in bit/s:
- * `raw` over the whole time, `corrected` less the forecast round trip. A forecast that cannot have been part
- * of the time is left out. `null` when the clock saw no time pass.
+ * The rate of `bytes` in `elapsed_s`, in bit/s: `raw` over the whole time, `corrected` less the round trip that moved
+ * no byte (JavaNws §2.1.1). `null` when the clock saw no time pass.
+ *
+ * `rtt` is `{forecast_s, least_s}`. The forecast is subtracted, but never more than `least_s`, the least round trip known
+ * of this path, which a transfer cannot have avoided; and never more than half of the time, so that an error of `least_s`
+ * stays small beside what is left. Without either of the two nothing is subtracted.
  */
-export function goodput(bytes, elapsed_s, rtt_forecast_s) {
+export function goodput(bytes, elapsed_s, rtt = {}) {
   if (!(Number.isFinite(elapsed_s) && 0 < elapsed_s)) return null;
   const bits = bytes * 8;
-  const usable = Number.isFinite(rtt_forecast_s) && 0 < rtt_forecast_s && rtt_forecast_s < elapsed_s;
-  const raw = bits / elapsed_s;
-  return { raw, corrected: usable ? bits / (elapsed_s - rtt_forecast_s) : raw };
+  const idle_s = Math.min(positive(rtt.forecast_s), positive(rtt.least_s), elapsed_s / 2);
+  return { raw: bits / elapsed_s, corrected: bits / (elapsed_s - idle_s) };
+}
+
+/** `value` where it is a positive number, else 0. */
+function positive(value) {
+  return Number.isFinite(value) && 0 < value ? value : 0;
 }

@@ -25,7 +25,7 @@ export class EchoSession {
   /**
    * Opens a session with the station at `station_url` (`http`, `https`), within `timeout_ms`. `signal` gives
    * it up. `count(sent, received)` is told of the bytes of every message, framing included. `world` has the
-   * browser's `WebSocket`, `fetch`, `now_ms`, `setTimeout` and `clearTimeout`.
+   * browser's `WebSocket`, `fetch`, `now_ms`, `setTimeout` and `clearTimeout`, and the page's `origin`.
    */
   static async open(station_url, { signal, timeout_ms = OPEN_MS_MAX, count = () => {}, world = browser } = {}) {
     const url = echoUrl(station_url);
@@ -335,15 +335,25 @@ function connect(url, { signal, timeout_ms, world }) {
   });
 }
 
-// A page is not told why a WebSocket was refused, so it asks in plain HTTP (echo.md §1).
+// A page is not told why a WebSocket was refused, so it asks in plain HTTP (echo.md §1). A station lets no other site's page read
+// that answer unless `echo.origins` names its origin, but every page may read the worker's script.
 async function refusalOf(station_url, { signal, timeout_ms, world }) {
-  const host = new URL(station_url).host;
+  const { host, origin } = new URL(station_url);
   const gone = new AbortController();
   const timer = world.setTimeout(() => gone.abort(), timeout_ms);
   const given_up = () => gone.abort();
   signal?.addEventListener('abort', given_up, { once: true });
+  const ask = (path, method) => {
+    return world.fetch(new URL(path, station_url).href, { method, cache: 'no-store', credentials: 'omit', signal: gone.signal });
+  };
   try {
-    const response = await world.fetch(new URL('v1/echo', station_url).href, { cache: 'no-store', credentials: 'omit', signal: gone.signal });
+    const response = await ask('v1/echo', 'GET').catch(async (error) => {
+      if (origin === world.origin || gone.signal.aborted) throw error;
+      return (await ask('worker.js', 'HEAD')).ok ? null : Promise.reject(error);
+    });
+    if (response === null) {
+      return new ProbeError('declined', `${host} declines ${pageOf(world.origin)}, or has echo.enabled = false in its barograph.toml`);
+    }
     const sentence = await sentenceOf(response);
     if (response.status === 426) return new ProbeError('reset', `${host} answers, but the connection for probes was cut; a proxy may not pass WebSockets`);
     if (response.status === 403 || response.status === 503) return new ProbeError('declined', `${host} declines: ${sentence}`);
@@ -351,11 +361,26 @@ async function refusalOf(station_url, { signal, timeout_ms, world }) {
   } catch {
     if (signal?.aborted) return signal.reason;
     if (gone.signal.aborted) return new ProbeError('timed_out', `${host} did not answer`);
-    return new ProbeError('unreachable', `${host} does not answer, or does not let this page ask`);
+    return new ProbeError('unreachable', `${host} does not answer${origin === world.origin ? '' : otherReasons(station_url)}`);
   } finally {
     world.clearTimeout(timer);
     signal?.removeEventListener('abort', given_up);
   }
+}
+
+// The page as a station sees it, and the setting that lets it measure. `echo.origins` takes no origin but http(s): that of a file
+// is `null`.
+function pageOf(page_origin) {
+  if (!/^https?:/.test(page_origin)) return 'this page, which has no http or https address';
+  return `pages of ${page_origin} (echo.origins = ["${page_origin}"] in its barograph.toml lets them measure it)`;
+}
+
+// What besides silence may keep a page from the answer of another station, and the setting that changes it.
+function otherReasons(station_url) {
+  const { hostname, port } = new URL(station_url);
+  const is_name = !/^[\d.]+$|^\[/.test(hostname);
+  const name = is_name ? `; a station that is not called ${hostname} itself needs allowed_hosts = ["${hostname}"] in its barograph.toml` : '';
+  return `, or the browser does not let this page ask${name}${port === '' ? '; the port of stations is usually 10132' : ''}`;
 }
 
 async function sentenceOf(response) {
@@ -396,7 +421,7 @@ function moved(bytes, began_ms, at_ms, data) {
   const done = decodeDone(data);
   if (done.bytes !== bytes) throw new WireError(`the station counted ${done.bytes} of ${bytes} bytes`);
   const elapsed_s = (at_ms - began_ms) / 1000;
-  const rate = goodput(bytes, elapsed_s, null);
+  const rate = goodput(bytes, elapsed_s);
   if (rate === null) throw tooCoarse("the transfer took no time by this browser's clock; more bytes are needed");
   return { value: rate.raw, n: 1, samples: [elapsed_s], bytes, elapsed_s, began_s: began_ms / 1000, tcp: done.tcp };
 }
@@ -442,6 +467,9 @@ const browser = {
     return globalThis.WebSocket;
   },
   fetch: (...args) => globalThis.fetch(...args),
+  get origin() {
+    return globalThis.location?.origin;
+  },
   now_ms: () => performance.now(),
   setTimeout: (...args) => globalThis.setTimeout(...args),
   clearTimeout: (timer) => globalThis.clearTimeout(timer),

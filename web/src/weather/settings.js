@@ -1,12 +1,13 @@
 // What a reader can set, and which settings are possible. Pure; used on the page and in its worker.
 import { QUANTITIES } from './ledger.js';
 import { PERIOD_S_MAX, PERIOD_S_MIN } from './schedule.js';
+import { AUTO } from './sizing.js';
 
-/** Sizes of a transfer, in bytes: 64 KiB is that of the Network Weather Service. */
+/** Sizes of a transfer that can be chosen, in bytes: 64 KiB is that of the Network Weather Service. */
 export const SIZES = Object.freeze([64, 128, 256, 512, 1024, 4096, 16_384].map((kib) => kib * 1024));
 
 /** The settings of a page that was never set. */
-export const DEFAULTS = Object.freeze({ period_s: 10, bytes: SIZES[0], kind: 'full', experiments: QUANTITIES });
+export const DEFAULTS = Object.freeze({ period_s: 10, bytes: AUTO, kind: 'full', experiments: QUANTITIES });
 
 /** What may be set, and how each is checked: a message of what is wrong, else nothing. */
 const CHECKS = {
@@ -17,7 +18,9 @@ const CHECKS = {
     }
   },
   bytes: (value) => {
-    if (!SIZES.includes(value)) throw new RangeError(`the size is ${value}, expected one of ${SIZES.join(', ')} bytes`);
+    if (value !== AUTO && !SIZES.includes(value)) {
+      throw new RangeError(`the size is ${value}, expected ${AUTO} or one of ${SIZES.join(', ')} bytes`);
+    }
   },
   kind: (value) => {
     if (value !== 'full' && value !== 'nws') throw new RangeError(`the forecaster is ${value}, expected full or nws`);

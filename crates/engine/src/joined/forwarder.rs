@@ -10,6 +10,7 @@ use tracing::{info, warn};
 
 use super::waits::{SplitMix, limited};
 use super::{ASK_EVERY, JoinedConfig, State, possible};
+use crate::complaints::Complaints;
 use crate::{Engine, Error, HostId, Local, Record};
 
 /// What is known of the way to the mesh. Every number is one of the station's own sequence.
@@ -43,6 +44,8 @@ pub(super) struct Forwarder {
     paced_until: Instant,
     /// When the mesh last took something, or had nothing to take.
     progressed: Instant,
+    /// Of records that the mesh refuses.
+    complaints: Complaints,
 }
 
 impl Forwarder {
@@ -77,6 +80,7 @@ impl Forwarder {
             delay: DELAY_MIN,
             paced_until: Instant::now(),
             progressed: Instant::now(),
+            complaints: Complaints::default(),
         }
     }
 
@@ -154,14 +158,15 @@ impl Forwarder {
     /// Asks up to where the mesh misses nothing, and lets go of what it has.
     async fn ask(&mut self) -> Result<(), Error> {
         self.age().await?;
-        let watermark = possible(limited(self.mesh.watermark(&self.host)).await?)?;
+        let watermark = limited(self.mesh.watermark(&self.host)).await?;
+        let (_, highest) = self.local.sequences(&self.host).await?;
+        let watermark = possible(watermark, highest)?;
         let now = Instant::now();
         self.state.lock().watermark = Some(watermark);
         if self.watermark != watermark {
             self.moved = now;
         }
         self.watermark = watermark;
-        let (_, highest) = self.local.sequences(&self.host).await?;
         if highest < watermark {
             // What the mesh holds there is not of this archive.
             self.state.keep_clear(&self.local, &self.host, watermark, true).await?;
@@ -315,7 +320,9 @@ impl Forwarder {
             return Err(refusal);
         }
         limited(self.mesh.append(&[Record::passing_over(&self.host, record.seq, record.seq)])).await?;
-        warn!(seq = record.seq, %refusal, "the mesh does not take a record; it stays in the archive here alone");
+        if self.complaints.is_due("", std::time::Instant::now()) {
+            warn!(seq = record.seq, %refusal, "the mesh does not take a record; it stays in the archive here alone");
+        }
         let mut state = self.state.lock();
         state.refused += 1;
         state.last_refusal = Some(refusal);

@@ -1,6 +1,8 @@
 //! What an archive does with the records that stations forward to it: whatever it does not keep, it
 //! still counts as seen, so that no station's watermark stands before a gap for ever.
 
+use std::time::Instant;
+
 use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
 use rusqlite::Transaction;
 
@@ -17,8 +19,8 @@ pub struct Absorbed {
     /// Counted as seen and not kept: older than what is kept, not the writer's own, or of a series
     /// for which the archive has no room, or its writer no share.
     pub discarded: u64,
-    /// Neither kept nor counted as seen, because the archive takes no further origin, or no further
-    /// gap in a sequence; the watermark stays below.
+    /// Neither kept nor counted as seen, because the archive takes no further origin, no further gap in a
+    /// sequence, or no number so far above the others ([`Record::may_reach`]); the watermark stays below.
     pub refused: u64,
 }
 
@@ -46,6 +48,16 @@ impl Index {
         self.gaps() < GAPS_ALL_MAX - GAPS_ALL_MAX / SHARE || self.touches(origin, first, last)
     }
 
+    /// Whether the origin may use this number. One that it may not is logged once a minute.
+    fn may_reach(&mut self, origin: &HostId, seq: u64) -> bool {
+        let highest = self.highest(origin);
+        let may = Record::may_reach(seq, highest);
+        if !may && self.complaints.is_due(origin.as_str(), Instant::now()) {
+            tracing::warn!(%origin, seq, highest, "a record under a number that its station cannot have reached is not kept");
+        }
+        may
+    }
+
     /// Takes each record of the batch by itself.
     pub(super) fn absorb<'a>(
         &mut self,
@@ -58,7 +70,10 @@ impl Index {
         let mut absorbed = Absorbed::default();
         for record in batch {
             let run = record.passes_over().unwrap_or((record.seq, record.seq));
-            if !self.has_room_for(&record.origin, run) || !self.has_spare_gap(&record.origin, run) {
+            if !self.may_reach(&record.origin, run.1)
+                || !self.has_room_for(&record.origin, run)
+                || !self.has_spare_gap(&record.origin, run)
+            {
                 absorbed.refused += 1;
             } else if !self.hold(transaction, record, run, touched)? {
                 absorbed.repeated += 1;

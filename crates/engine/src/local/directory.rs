@@ -19,6 +19,8 @@ pub(super) struct Directory(Arc<Mutex<State>>);
 struct State {
     entries: BTreeMap<HostId, Held>,
     registrations: u64,
+    /// Stations that were removed and have not registered since, oldest first.
+    removed: VecDeque<HostId>,
     changes: broadcast::Sender<Change>,
 }
 
@@ -28,17 +30,20 @@ struct Held {
     entry: Arc<Entry>,
 }
 
-/// What a host said of itself before and after a change.
+/// A change of the directory.
 #[derive(Clone)]
-struct Change {
-    before: Option<Arc<Entry>>,
-    after: Option<Arc<Entry>>,
+enum Change {
+    /// What a host said of itself before and after.
+    Entry { before: Option<Arc<Entry>>, after: Option<Arc<Entry>> },
+    /// A host was removed.
+    Removed(HostId),
 }
 
 impl Directory {
     pub(super) fn new() -> Self {
         let (changes, _) = broadcast::channel(CHANGES);
-        Self(Arc::new(Mutex::new(State { entries: BTreeMap::new(), registrations: 0, changes })))
+        let (entries, removed) = (BTreeMap::new(), VecDeque::new());
+        Self(Arc::new(Mutex::new(State { entries, registrations: 0, removed, changes })))
     }
 
     pub(super) fn register(&self, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
@@ -52,26 +57,53 @@ impl Directory {
         let after = Arc::new(entry.clone());
         let held = Held { registration, entry: Arc::clone(&after) };
         let before = state.entries.insert(entry.host.clone(), held).map(|held| held.entry);
-        state.tell(Change { before, after: Some(after) });
+        state.removed.retain(|host| *host != entry.host);
+        state.tell(Change::Entry { before, after: Some(after) });
         Ok(Box::new(LocalLease { directory: self.clone(), host: entry.host.clone(), registration, ttl }))
+    }
+
+    pub(super) fn remove(&self, host: &HostId) {
+        let mut state = self.lock();
+        state.entries.remove(host);
+        state.note_removed(host);
+        state.tell(Change::Removed(host.clone()));
+    }
+
+    /// Takes the stations that were removed before the directory was made, oldest first.
+    pub(super) fn restore_removed(&self, hosts: &[HostId]) {
+        let mut state = self.lock();
+        for host in hosts {
+            if !state.entries.contains_key(host) {
+                state.note_removed(host);
+            }
+        }
     }
 
     pub(super) fn watch(&self, group: &Group) -> BoxStream<Event> {
         let state = self.lock();
         let ups = state.entries.values().filter(|held| held.entry.groups.contains(group));
-        let mut ready: VecDeque<Event> = ups.map(|held| Event::Up((*held.entry).clone())).collect();
-        ready.push_back(Event::Synced);
+        let ups = ups.map(|held| Event::Up((*held.entry).clone()));
+        let removed = state.removed.iter().cloned().map(Event::Removed);
+        let ready: VecDeque<Event> = ups.chain([Event::Synced]).chain(removed).collect();
         let watch = Watch { group: group.clone(), ready, changes: Some(state.changes.subscribe()) };
         Box::pin(stream::unfold(watch, |mut watch| async { Some((watch.next().await?, watch)) }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Every change below is one insert or one remove, so a panic leaves nothing half done.
+        // A panic between two steps of a change leaves each collection whole.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl State {
+    fn note_removed(&mut self, host: &HostId) {
+        self.removed.retain(|known| known != host);
+        if REMOVED_MAX <= self.removed.len() {
+            self.removed.pop_front();
+        }
+        self.removed.push_back(host.clone());
+    }
+
     fn tell(&self, change: Change) {
         // An error means that nobody watches.
         let _ = self.changes.send(change);
@@ -105,7 +137,11 @@ impl Watch {
 impl Change {
     fn seen_from(&self, group: &Group) -> Option<Event> {
         let member = |entry: &&Arc<Entry>| entry.groups.contains(group);
-        match (self.before.as_ref().filter(member), self.after.as_ref().filter(member)) {
+        let (before, after) = match self {
+            Self::Entry { before, after } => (before, after),
+            Self::Removed(host) => return Some(Event::Removed(host.clone())),
+        };
+        match (before.as_ref().filter(member), after.as_ref().filter(member)) {
             (_, Some(after)) => Some(Event::Up((**after).clone())),
             (Some(before), None) => Some(Event::Down(before.host.clone())),
             (None, None) => None,
@@ -139,13 +175,16 @@ impl Drop for LocalLease {
         // A later registration of the same host is not ours to end.
         if state.entries.get(&self.host).is_some_and(|held| held.registration == self.registration) {
             let before = state.entries.remove(&self.host).map(|held| held.entry);
-            state.tell(Change { before, after: None });
+            state.tell(Change::Entry { before, after: None });
         }
     }
 }
 
 /// Changes kept for a watcher that does not keep up; more, and its stream ends with `Lagged`.
 const CHANGES: usize = 1024;
+
+/// Removed stations remembered: as many as a station can invite.
+const REMOVED_MAX: usize = 1000;
 
 /// More than one machine can serve; a mesh of this size runs on another engine.
 const ENTRIES_MAX: usize = 10_000;

@@ -32,7 +32,11 @@ impl Files {
             .open(&archive)
             .and_then(|_| File::open(directory)?.sync_all())
             .map_err(|error| {
-                Error::Unavailable(format!("{} cannot be written: {error}", archive.display()))
+                Error::Unavailable(format!(
+                    "{} cannot be written: {}",
+                    archive.display(),
+                    with_remedy(&error)
+                ))
             })?;
         Ok(Self { archive, _lock: lock })
     }
@@ -42,7 +46,7 @@ impl Files {
         self.look()?;
         let mut connection = self.connect(OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         self.identify(&connection)?;
-        self.prepare(&mut connection).map_err(|error| self.error(&error))?;
+        self.prepare(&mut connection).map_err(|error| self.error_at_opening(&error))?;
         self.check(&connection)?;
         Ok(connection)
     }
@@ -69,6 +73,21 @@ impl Files {
             // What was read does not have the form in which it was written.
             None => self.corrupt(&error.to_string()),
         }
+    }
+
+    /// The same for an archive that is being opened: nothing waits for room then.
+    fn error_at_opening(&self, error: &rusqlite::Error) -> Error {
+        let extended = error.sqlite_error().map(|error| error.extended_code);
+        // Without room for the index of its log an archive cannot be read either.
+        if error.sqlite_error_code() == Some(ErrorCode::DiskFull) || extended == Some(SQLITE_IOERR_SHMSIZE) {
+            let full = io::Error::from(io::ErrorKind::StorageFull);
+            return Error::Unavailable(format!(
+                "{} cannot be opened: {}",
+                self.archive.display(),
+                with_remedy(&full)
+            ));
+        }
+        self.error(error)
     }
 
     fn corrupt(&self, what: &str) -> Error {
@@ -111,7 +130,7 @@ impl Files {
                 connection.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get::<_, i64>(0))?;
             Ok((pragma("application_id")?, pragma("user_version")?, tables))
         };
-        let (application, format, tables) = identity().map_err(|error| self.error(&error))?;
+        let (application, format, tables) = identity().map_err(|error| self.error_at_opening(&error))?;
         match (application, u32::try_from(format)) {
             (0, Ok(0)) if tables == 0 => Ok(()),
             (APPLICATION, Ok(found)) if FORMAT < found => Err(Error::TooNew { found, known: FORMAT }),
@@ -152,8 +171,9 @@ impl Files {
 }
 
 fn lock(directory: &Path) -> Result<File, Error> {
-    let unavailable =
-        |error: io::Error| Error::Unavailable(format!("{} cannot be written: {error}", directory.display()));
+    let unavailable = |error: io::Error| {
+        Error::Unavailable(format!("{} cannot be written: {}", directory.display(), with_remedy(&error)))
+    };
     DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(unavailable)?;
     let mut file = OpenOptions::new()
         .create(true)
@@ -184,6 +204,26 @@ fn lock(directory: &Path) -> Result<File, Error> {
     let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
     Ok(file)
 }
+
+/// An error of the file system, with what an administrator can do about it where that is known.
+#[must_use]
+pub fn with_remedy(error: &io::Error) -> String {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("{error}: free {ROOM} on its file system, or inodes (df -h, df -i)")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            format!("{error}: make its file system writable, or use another state directory")
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// A new archive with its log takes 140 KB, and the small files beside it a block each.
+const ROOM: &str = "1 MiB";
+
+/// The file shared by an archive's connections, its `-shm`, cannot be made as large as it must be.
+const SQLITE_IOERR_SHMSIZE: i32 = 10 | 19 << 8;
 
 /// "baro" in ASCII, so that `file` and SQLite's tools can tell an archive from another database.
 const APPLICATION: i64 = 0x6261_726f;

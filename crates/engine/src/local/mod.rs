@@ -10,10 +10,12 @@
 mod absorb;
 mod backup;
 mod clock;
+mod clocks;
 mod directory;
 mod files;
 mod held;
 mod read;
+mod repair;
 mod spool;
 mod store;
 mod subscribe;
@@ -21,8 +23,8 @@ mod sweep;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -32,17 +34,20 @@ use tokio::time::{Instant, timeout_at};
 
 pub use self::absorb::Absorbed;
 use self::absorb::Admission;
+use self::clocks::ClocksAhead;
 use self::directory::Directory;
 use self::files::Files;
+pub use self::files::with_remedy;
 use self::read::{HeldOf, Reader};
 #[cfg(feature = "joined")]
 pub(crate) use self::spool::Yielded;
-use self::store::Store;
+use self::store::{Store, wall_unix_ns};
 use self::subscribe::Subscription;
 use self::sweep::Retention;
 use self::writer::{Append, Command, Shared, Writer};
 use crate::{
-    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record, Selector,
+    BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, Record,
+    Selector, TaskStatus,
 };
 
 /// How a [`Local`] engine keeps its archive.
@@ -163,6 +168,8 @@ pub struct Statistics {
 pub struct Local {
     commands: Sender<Command>,
     thread: Option<JoinHandle<()>>,
+    /// Of the thread.
+    task: Arc<TaskStatus>,
     queue: Arc<Semaphore>,
     deadline: Duration,
     lag: u64,
@@ -170,6 +177,7 @@ pub struct Local {
     head: watch::Receiver<u64>,
     statistics: Shared,
     directory: Directory,
+    clocks: Mutex<ClocksAhead>,
 }
 
 impl Local {
@@ -200,13 +208,18 @@ impl Local {
             statistics: statistics.clone(),
         };
         writer.publish();
+        let task = TaskStatus::new("archive");
+        let ours = Arc::clone(&task);
         let thread = thread::Builder::new()
             .name("archive".into())
-            .spawn(move || writer.run())
+            .spawn(move || {
+                ours.run(|| writer.run(&ours));
+            })
             .map_err(|error| Error::Unavailable(format!("no thread for the archive: {error}")))?;
         Ok(Self {
             commands,
             thread: Some(thread),
+            task,
             queue: Arc::new(Semaphore::new(QUEUE_BYTES)),
             deadline: config.commit_interval.saturating_add(config.deadline),
             lag: config.lag,
@@ -214,7 +227,14 @@ impl Local {
             head: watcher,
             statistics,
             directory: Directory::new(),
+            clocks: Mutex::default(),
         })
+    }
+
+    /// Reports stations that were removed in an earlier run, oldest first, to watches that begin from now
+    /// on: the directory itself is in memory.
+    pub fn restore_removed(&self, hosts: &[HostId]) {
+        self.directory.restore_removed(hosts);
     }
 
     /// Figures about the archive; does not wait for the disk.
@@ -266,11 +286,33 @@ impl Local {
     /// Dropping the engine does the same, and blocks for that commit. The state directory is free
     /// for another station when the engine and its streams are dropped.
     pub async fn close(&self) {
+        self.task.stop();
         let (reply, answer) = oneshot::channel();
         if self.send(Command::Close(reply)).is_ok() {
             // An error means that it was closed already.
             let _ = answer.await;
         }
+    }
+
+    /// Bounds the labels of records that other stations wrote and that arrive now ([`Record::bound_label`]), and
+    /// keeps account of the origins with a clock ahead. For what is then given to [`Local::absorb`].
+    pub fn bound_labels(&self, records: &mut [Record]) {
+        let (now_unix_ns, now) = (wall_unix_ns(), std::time::Instant::now());
+        let mut clocks = self.clocks.lock().unwrap_or_else(PoisonError::into_inner);
+        // What passes over numbers was not measured, and has no time of its own.
+        for record in records.iter_mut().filter(|record| record.passes_over().is_none()) {
+            let ahead = record.bound_label(now_unix_ns);
+            if clocks.note(&record.origin, ahead, now) {
+                let (host, ahead_s) = (&record.origin, ahead.unwrap_or_default().as_secs());
+                tracing::warn!(%host, ahead_s, "the clock of a station is ahead: what it measures counts as of its arrival");
+            }
+        }
+    }
+
+    /// Stations whose newest record had a label too far ahead, by name, and how far.
+    #[must_use]
+    pub fn clocks_ahead(&self) -> Vec<(HostId, Duration)> {
+        self.clocks.lock().unwrap_or_else(PoisonError::into_inner).at(std::time::Instant::now())
     }
 
     /// Takes records that their writers forward to a mesh's archive: each by itself, durable when
@@ -326,6 +368,11 @@ impl Engine for Local {
         self.directory.watch(group)
     }
 
+    async fn remove(&self, host: &HostId) -> Result<(), Error> {
+        self.directory.remove(host);
+        Ok(())
+    }
+
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
         self.store(batch, Admission::Whole).await.map(drop)
     }
@@ -361,12 +408,17 @@ impl Engine for Local {
         }
         Ok(highest + 1)
     }
+
+    fn tasks(&self) -> Vec<Arc<TaskStatus>> {
+        vec![Arc::clone(&self.task)]
+    }
 }
 
 impl Drop for Local {
     fn drop(&mut self) {
         // The thread ends by itself when the last sender is gone; here it is told, and waited for,
         // so that the archive is closed when the drop is over.
+        self.task.stop();
         let (reply, _) = oneshot::channel();
         let _ = self.commands.send(Command::Close(reply));
         if let Some(thread) = self.thread.take() {

@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use tokio::sync::Mutex;
 
 use super::files::Files;
+use super::store::wall_unix_ns;
 use crate::{Cursor, Error, HostId, Page, Range, Record, Selector};
 
 /// A second connection; reads take turns on it, and never wait for a commit.
@@ -173,8 +174,10 @@ fn latest(
     let mut newest = connection.prepare_cached(
         "SELECT cursor, name, seq, time_unix_ns, value, failure, after_s, detail
          FROM record CROSS JOIN origin ON origin.id = record.origin
-         WHERE series = ?1 ORDER BY time_unix_ns DESC, cursor DESC LIMIT 1",
+         WHERE series = ?1 AND time_unix_ns <= ?2 ORDER BY time_unix_ns DESC, cursor DESC LIMIT 1",
     )?;
+    // A label further ahead was given by a clock that was set back since: it is the newest only where all are.
+    let until = wall_unix_ns().saturating_add(i64::try_from(Record::LABEL_AHEAD_MAX.as_nanos()).unwrap_or(0));
     let (source, target, quantity) = words(selector);
     let after = after.map_or(0, |cursor| cursor.0.cast_signed());
     let mut rows = all.query(params![after, source, target, quantity])?;
@@ -182,7 +185,11 @@ fn latest(
     let mut last = None;
     while let Some(row) = rows.next()? {
         let (id, series) = (row.get::<_, i64>(0)?, series(row, 1)?);
-        let Some(found) = newest.query_row([id], |row| record(row, series)).optional()? else { continue };
+        let mut newest =
+            |until: i64| newest.query_row([id, until], |row| record(row, series.clone())).optional();
+        let Some(found) = newest(until)?.map_or_else(|| newest(i64::MAX), |found| Ok(Some(found)))? else {
+            continue;
+        };
         if items.len() == limit {
             return Ok(Page { items, next: last });
         }

@@ -12,8 +12,10 @@ use super::clock::Clock;
 use super::files::Files;
 use super::held::Held;
 use super::read::{name, quantity};
+use super::repair;
 use super::spool::{Spool, SpoolConfig};
 use super::sweep::Retention;
+use crate::complaints::Complaints;
 use crate::{Error, HostId, Record};
 
 /// The writing connection, and in memory what every append needs to know.
@@ -46,6 +48,7 @@ pub(super) struct Index {
     runs: usize,
     /// What waits for a mesh; `None` = nothing is to be forwarded.
     pub(super) spool: Option<Spool>,
+    pub(super) complaints: Complaints,
 }
 
 struct Origin {
@@ -66,7 +69,8 @@ pub(super) struct Row<'a> {
 
 impl Store {
     pub(super) fn open(files: Arc<Files>, retention: Retention) -> Result<Self, Error> {
-        let connection = files.open()?;
+        let mut connection = files.open()?;
+        repair::sequences(&mut connection).map_err(|error| files.error(&error))?;
         let index = Index::load(&connection, None).map_err(|error| files.error(&error))?;
         let clock = Clock::new(wall_unix_ns(), index.newest_unix_ns, Instant::now());
         Ok(Self { files, connection, retention, clock, spool: None, index: Some(index) })
@@ -198,6 +202,7 @@ impl Index {
             newest_unix_ns,
             runs,
             spool: Self::load_spool(connection, spool)?,
+            complaints: Complaints::default(),
         })
     }
 
@@ -212,6 +217,7 @@ impl Index {
     /// Why the batch is not stored, if it is not.
     fn refusal(&self, batch: &[Record], cutoff_unix_ns: i64) -> Option<Error> {
         self.is_given_up(batch)
+            .or_else(|| self.is_out_of_reach(batch))
             .or_else(|| self.too_old(batch, cutoff_unix_ns))
             .or_else(|| self.too_large(batch))
             .or_else(|| self.is_spool_full(batch))
@@ -248,6 +254,17 @@ impl Index {
         full(format!(
             "gap in the sequence of {origin}: it holds {GAPS_MAX} of one origin and {GAPS_ALL_MAX} of all"
         ))
+    }
+
+    /// Why a record of the batch may not have its number, if it may not: what follows would soon have none.
+    fn is_out_of_reach(&self, batch: &[Record]) -> Option<Error> {
+        let highest = |record: &Record| self.highest(&record.origin);
+        let record = batch.iter().find(|record| !Record::may_reach(record.seq, highest(record)))?;
+        let highest = highest(record);
+        Some(Error::Invalid(format!(
+            "record {} of {}: the number is too far above its highest, {highest}",
+            record.seq, record.origin
+        )))
     }
 
     /// The latest label there is once the batch is stored: of its own records, for what a station says of
@@ -466,7 +483,7 @@ fn is_full(error: &rusqlite::Error) -> bool {
 }
 
 /// The wall clock, which labels; 0 where it is before 1970.
-fn wall_unix_ns() -> i64 {
+pub(super) fn wall_unix_ns() -> i64 {
     let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }

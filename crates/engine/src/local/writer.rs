@@ -14,7 +14,7 @@ use super::absorb::{Absorbed, Admission};
 use super::spool::Request;
 use super::store::Store;
 use super::sweep::Sweep;
-use crate::{Error, Record};
+use crate::{Error, Record, TaskStatus};
 
 /// What the storage thread is asked to do.
 pub(super) enum Command {
@@ -62,12 +62,13 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Works until it is told to close or nobody is left to ask.
-    pub(super) fn run(mut self) {
+    pub(super) fn run(mut self, task: &TaskStatus) {
         let mut group = Group::default();
         let mut sweeping: Option<Sweeping> = None;
         let mut commit_at = Instant::now();
         let mut sweep_at = Instant::now();
         loop {
+            task.turn();
             match self.next(&group, commit_at, sweeping.is_some()) {
                 Ok(Command::Append(append)) => {
                     group.push(append);

@@ -11,14 +11,14 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::complaints::Complaints;
 use super::link::{Link, Trouble, json};
 use super::place::Place;
 use super::question::{self, AnswerJson, Question, archive_number};
 use super::streams::{self, RECORDS};
 use super::{Nats, subject, walk};
+use crate::complaints::Complaints;
 use crate::wire::RecordJson;
-use crate::{Cursor, Engine as _, Error, Local, Page, Record};
+use crate::{Cursor, Engine as _, Error, Local, Page, Record, TaskStatus};
 
 /// What an archiver has done since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ pub struct ArchiverStatistics {
 /// Whoever wants to hear of new records subscribes to the [`Local`].
 pub struct Archiver {
     shared: Arc<Shared>,
-    tasks: [JoinHandle<()>; 2],
+    tasks: [(Arc<TaskStatus>, JoinHandle<()>); 2],
     /// The tasks run on its thread.
     _nats: Arc<Nats>,
 }
@@ -101,7 +101,14 @@ impl Archiver {
             answered: AtomicU64::new(0),
             statistics: Mutex::default(),
         });
-        let tasks = [link.spawn(read(Arc::clone(&shared), place)), link.spawn(answer(Arc::clone(&shared)))];
+        let (reader, answerer) = (TaskStatus::new("archive_reader"), TaskStatus::new("archive_answerer"));
+        let (reads, answers) = (Arc::clone(&reader), Arc::clone(&answerer));
+        let (reading, answering) = (read(Arc::clone(&shared), place), Arc::clone(&shared));
+        let read = link.spawn(async move {
+            reads.watch(reading).await;
+        });
+        let answer = link.spawn(async move { answers.restart(|| answer(Arc::clone(&answering))).await });
+        let tasks = [(reader, read), (answerer, answer)];
         Ok(Self { shared, tasks, _nats: Arc::clone(nats) })
     }
 
@@ -111,11 +118,17 @@ impl Archiver {
         let answered = self.shared.answered.load(Ordering::Relaxed);
         ArchiverStatistics { answered, ..self.shared.lock().clone() }
     }
+
+    /// The status of each of its tasks.
+    #[must_use]
+    pub fn tasks(&self) -> Vec<Arc<TaskStatus>> {
+        self.tasks.iter().map(|(status, _)| Arc::clone(status)).collect()
+    }
 }
 
 impl Drop for Archiver {
     fn drop(&mut self) {
-        for task in &self.tasks {
+        for (_, task) in &self.tasks {
             task.abort();
         }
     }
@@ -227,7 +240,8 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
             Ok(record) => records.push(record),
             Err(why) => {
                 discarded += 1;
-                if complaints.is_due(&message.subject, Instant::now()) {
+                let origin = message.subject.split('.').nth(2).unwrap_or_default();
+                if complaints.is_due(origin, Instant::now().into_std()) {
                     tracing::warn!(%why, place = message.seq, "a message was discarded");
                 }
             }
@@ -235,6 +249,7 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
     }
     let count = stretch.messages.len() as u64;
     // The archive's own commit is what counts: only then is the place moved.
+    shared.local.bound_labels(&mut records);
     shared.local.absorb(&records).await.map_err(|error| error.to_string())?;
     {
         let mut statistics = shared.lock();
@@ -299,8 +314,10 @@ async fn serve(shared: &Arc<Shared>, places: &Arc<Semaphore>) -> Result<(), Stri
 }
 
 async fn reply(shared: &Shared, message: Message) {
-    // Answers go to inboxes alone, so that nobody can have us publish elsewhere.
-    let Some(reply) = message.reply.clone().filter(|reply| reply.starts_with("_INBOX_")) else { return };
+    // Answers go to inboxes alone, or to where the server itself passes them on from to a station's account, so that nobody
+    // can have us publish elsewhere.
+    let is_answerable = |reply: &str| reply.starts_with("_INBOX_") || reply.starts_with("_R_.");
+    let Some(reply) = message.reply.clone().filter(|reply| is_answerable(reply)) else { return };
     let kind = message.subject.split('.').nth(2).unwrap_or_default();
     let answer = match find(shared, kind, &message.payload).await {
         Ok(answer) => answer,

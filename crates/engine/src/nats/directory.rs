@@ -1,18 +1,19 @@
 //! Registrations: a key a station, which the servers drop when it is not renewed.
 
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_nats::HeaderMap;
 use bytes::Bytes;
 use tokio::sync::oneshot;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::link::{Link, Trouble, read};
 use super::publish::Acknowledgement;
 use super::streams::{self, ENTRIES};
 use super::subject;
 use super::walk::{self, Stored};
+use super::writes::Writes;
 use crate::{Entry, Error, HostId, Lease, LeaseState, wire};
 
 /// Writes the entry, and leaves a task that renews it.
@@ -21,25 +22,46 @@ pub(super) async fn register(link: Arc<Link>, entry: &Entry, ttl: Duration) -> R
     if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
         return Err(Error::Invalid(format!("a lease lasts {TTL_MIN:?} to {TTL_MAX:?}, not {ttl:?}")));
     }
-    streams::ensure(&link).await?;
     let ttl_s = ttl.as_secs() + u64::from(0 < ttl.subsec_nanos());
     let mut registration = Registration {
-        key: format!("{}.{}", subject::ENTRIES, subject::token(entry.host.as_str())),
-        id: link.client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned(),
+        key: key(&entry.host),
+        id: new_id(&link),
         text: wire::entry_text(entry).into(),
         ttl_s,
         place: 0,
         hold: Arc::new(Mutex::new(Some(Instant::now()))),
         link,
     };
-    match registration.put(None).await? {
-        Put::Stored(place) => registration.place = place,
-        Put::Overtaken => return Err(Error::Unavailable("the bucket refused a registration".into())),
-    }
+    registration.begin().await?;
     let (stop, stopped) = oneshot::channel();
     let (link, hold) = (Arc::clone(&registration.link), Arc::clone(&registration.hold));
-    link.spawn(registration.renew(stopped));
+    let task = Arc::clone(&link.renewal);
+    let renewed = Renewed::new(&link);
+    link.spawn(async move {
+        let _renewed = renewed;
+        task.until_done(registration.renew(stopped)).await;
+    });
     Ok(Box::new(NatsLease { ttl: Duration::from_secs(ttl_s), hold, _stop: stop }))
+}
+
+/// Writes over the key of `host` that it was removed. A registration that is still renewed then ends.
+pub(super) async fn remove(link: &Link, host: &HostId) -> Result<(), Error> {
+    streams::ensure(link).await?;
+    let mut headers = HeaderMap::new();
+    headers.insert(REGISTRATION, new_id(link).as_str());
+    headers.insert(OPERATION, PURGED);
+    headers.insert(TTL, format!("{}s", TTL_MAX.as_secs()));
+    let answer = link.request(key(host), Some(headers), Bytes::new()).await?;
+    let Acknowledgement { error, .. } = read(&answer)?;
+    error.map_or(Ok(()), |error| Err(Error::Unavailable(error.description)))
+}
+
+fn key(host: &HostId) -> String {
+    format!("{}.{}", subject::ENTRIES, subject::token(host.as_str()))
+}
+
+fn new_id(link: &Link) -> String {
+    link.client.new_inbox().rsplit('.').next().unwrap_or_default().to_owned()
 }
 
 /// A station's hold on its key.
@@ -53,6 +75,22 @@ struct Registration {
     /// Where the bucket holds it: whoever writes over it moves it.
     place: u64,
     hold: Hold,
+}
+
+/// Counts a registration for as long as it is renewed.
+struct Renewed(Arc<Link>);
+
+impl Renewed {
+    fn new(link: &Arc<Link>) -> Self {
+        link.writes.send_modify(Writes::begun);
+        Self(Arc::clone(link))
+    }
+}
+
+impl Drop for Renewed {
+    fn drop(&mut self) {
+        self.0.writes.send_modify(Writes::ended);
+    }
 }
 
 /// When a renewal began that was stored; `None` = another registration took over.
@@ -78,16 +116,32 @@ enum Found {
 }
 
 impl Registration {
+    /// Writes the entry, whatever the key holds.
+    async fn begin(&mut self) -> Result<(), Error> {
+        let began = Instant::now();
+        if let Err(error) = streams::ensure(&self.link).await {
+            self.failed(began, &error);
+            return Err(error);
+        }
+        match self.put(None).await? {
+            Put::Stored(place) => self.place = place,
+            Put::Overtaken => return Err(Error::Unavailable("the bucket refused a registration".into())),
+        }
+        Ok(())
+    }
+
     /// Renews until it is stopped or overtaken; stopped, it takes the entry away.
     async fn renew(mut self, mut stopped: oneshot::Receiver<()>) {
         let third = Duration::from_secs(self.ttl_s) / 3;
         let mut wait = third;
         let mut over = Some(self.place);
+        let link = Arc::clone(&self.link);
         loop {
             tokio::select! {
                 // Dropping the lease drops the sender, which ends this too.
                 _ = &mut stopped => return self.leave().await,
                 () = sleep(wait) => {}
+                () = link.renew_now.notified() => {}
             }
             let began = Instant::now();
             wait = match self.put(over).await {
@@ -152,7 +206,29 @@ impl Registration {
         let _ = self.link.request(self.key.clone(), Some(headers), Bytes::new()).await;
     }
 
+    /// Writes the entry, and notes whether the directory took it.
     async fn put(&self, over: Option<u64>) -> Result<Put, Trouble> {
+        let began = Instant::now();
+        let put = self.write(over).await;
+        match &put {
+            Ok(Put::Stored(_)) => {
+                let ttl = Duration::from_secs(self.ttl_s);
+                self.link.writes.send_modify(|writes| writes.stored(began, ttl));
+            }
+            Ok(Put::Overtaken) => {}
+            Err(trouble) => self.failed(began, &trouble.clone().into()),
+        }
+        put
+    }
+
+    /// Notes that a write failed. A refusal of this station says nothing about others.
+    fn failed(&self, began: Instant, error: &Error) {
+        if let Error::Unavailable(why) | Error::Unknown(why) = error {
+            self.link.writes.send_modify(|writes| writes.failed(began, why.clone()));
+        }
+    }
+
+    async fn write(&self, over: Option<u64>) -> Result<Put, Trouble> {
         let mut headers = HeaderMap::new();
         headers.insert(REGISTRATION, self.id.as_str());
         headers.insert(TTL, format!("{}s", self.ttl_s));
@@ -177,8 +253,10 @@ pub(super) struct Registered {
     pub(super) id: String,
     /// How long the server keeps it.
     pub(super) ttl: Duration,
-    /// `None` = the station has left.
+    /// `None` = the station has left or was removed.
     pub(super) entry: Option<Entry>,
+    /// An administrator removed the station.
+    pub(super) is_removed: bool,
 }
 
 impl Registered {
@@ -188,12 +266,12 @@ impl Registered {
     /// for the host of the key alone. An answer of the server that was sent to the key is none
     /// ([`Stored::is_publication`]).
     pub(super) fn read(stored: &Stored) -> Option<Self> {
-        let Head { host, id, ttl, is_deletion } = Head::read(stored)?;
+        let Head { host, id, ttl, is_deletion, is_removed } = Head::read(stored)?;
         let entry = match is_deletion {
             true => None,
             false => Some(wire::read_entry(&stored.payload).ok().filter(|entry| entry.host == host)?),
         };
-        Some(Self { host, id: id.to_owned(), ttl, entry })
+        Some(Self { host, id: id.to_owned(), ttl, entry, is_removed })
     }
 }
 
@@ -202,7 +280,9 @@ pub(super) struct Head<'a> {
     pub(super) host: HostId,
     pub(super) id: &'a str,
     pub(super) ttl: Duration,
+    /// The station left or was removed.
     pub(super) is_deletion: bool,
+    pub(super) is_removed: bool,
 }
 
 impl<'a> Head<'a> {
@@ -215,8 +295,10 @@ impl<'a> Head<'a> {
         let id = stored.headers.get(REGISTRATION)?.as_str();
         let ttl_s = stored.headers.get(TTL)?.as_str().strip_suffix('s')?.parse().ok()?;
         let ttl = Duration::from_secs(ttl_s);
-        let is_deletion = stored.headers.get(OPERATION).is_some();
-        (TTL_MIN..=TTL_MAX).contains(&ttl).then_some(Self { host, id, ttl, is_deletion })
+        let operation = stored.headers.get(OPERATION);
+        let is_removed = operation.is_some_and(|operation| operation.as_str() == PURGED);
+        let is_deletion = operation.is_some();
+        (TTL_MIN..=TTL_MAX).contains(&ttl).then_some(Self { host, id, ttl, is_deletion, is_removed })
     }
 }
 
@@ -255,9 +337,11 @@ const TTL: &str = "Nats-TTL";
 /// The place at which the key must be for a write to be taken.
 const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
 
-/// As buckets mark what was deleted (ADR-8 of NATS).
+/// As buckets mark what was deleted or purged (ADR-8 of NATS): a station that left, and one that was removed.
+/// An older station takes both for the first.
 const OPERATION: &str = "KV-Operation";
 const DELETED: &str = "DEL";
+const PURGED: &str = "PURGE";
 
 /// Long enough for every watcher to have seen that a station left; those that were away ask anew.
 const TOMBSTONE_S: u64 = 60;

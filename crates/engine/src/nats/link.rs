@@ -11,12 +11,13 @@ use async_nats::connection::State;
 use async_nats::{Client, ConnectOptions, HeaderMap, Message, Request, RequestErrorKind, ServerAddr};
 use bytes::Bytes;
 use tokio::runtime::Handle;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::faults::{Faults, FaultsOf};
+use super::writes::Writes;
 use super::{NatsConfig, subject};
-use crate::Error;
+use crate::{Error, ReadOnly, TaskStatus};
 
 /// The connection and what all parts of the engine share.
 pub(super) struct Link {
@@ -25,6 +26,14 @@ pub(super) struct Link {
     /// Every task runs on the connection's own runtime: callers' runtimes come and go.
     handle: Handle,
     faults: Faults,
+    /// Of the tasks that renew registrations.
+    pub(super) renewal: Arc<TaskStatus>,
+    /// Whether the directory takes writes.
+    pub(super) writes: watch::Sender<Writes>,
+    /// A registration is to be renewed at once: whether the directory takes writes is to be known.
+    pub(super) renew_now: Notify,
+    /// The last read of the directory was answered.
+    pub(super) is_readable: AtomicBool,
     /// The stream and the bucket were seen to be there.
     pub(super) is_ready: AtomicBool,
     /// It was told that they have too few replicas.
@@ -116,6 +125,19 @@ impl Link {
         } else {
             Err(format!("the NATS server has version {version}; 2.12 or newer is needed"))
         }
+    }
+
+    /// The directory can be read and takes no writes.
+    pub(super) fn read_only(&self) -> Option<ReadOnly> {
+        let is_readable = self.is_readable.load(Ordering::Relaxed) && self.connected().is_ok();
+        let writes = self.writes.borrow();
+        let (since, why) = writes.failing().filter(|_| is_readable)?;
+        Some(ReadOnly { since: since.into_std(), why: why.into() })
+    }
+
+    /// Whether writes to the directory fail now.
+    pub(super) fn is_failing(&self) -> bool {
+        self.writes.borrow().failing().is_some()
     }
 
     /// Waits a moment for a connection that is just being made.
@@ -241,6 +263,7 @@ pub(super) fn run(
     servers: Vec<ServerAddr>,
     ready: &mpsc::Sender<Result<Arc<Link>, Error>>,
     stopped: oneshot::Receiver<()>,
+    task: &TaskStatus,
 ) {
     let failed = |what: String| Err(Error::Unavailable(format!("no NATS client: {what}")));
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -248,7 +271,7 @@ pub(super) fn run(
         // Whoever made the thread waits for this.
         Err(error) => return drop(ready.send(failed(error.to_string()))),
     };
-    runtime.block_on(async {
+    let connected = async {
         let faults = Faults::new();
         let (noted, inbox) = (faults.clone(), format!("\"_INBOX_{}.", subject::token(config.host.as_str())));
         let once = (options.clone(), servers.clone());
@@ -261,10 +284,14 @@ pub(super) fn run(
             Err(error) => return drop(ready.send(failed(error.to_string()))),
         };
         let link = Link {
+            writes: watch::Sender::new(Writes::new(config.deadline)),
+            renew_now: Notify::new(),
+            is_readable: AtomicBool::new(false),
             config,
             client: client.clone(),
             handle: Handle::current(),
             faults,
+            renewal: TaskStatus::new("lease_renewal"),
             is_ready: AtomicBool::new(false),
             is_told: AtomicBool::new(false),
             acknowledged: Mutex::default(),
@@ -277,7 +304,8 @@ pub(super) fn run(
         // What leases said last should still go out; a server that is away does not hold us up.
         tokio::task::yield_now().await;
         let _ = timeout(FLUSH_WAIT, client.flush()).await;
-    });
+    };
+    runtime.block_on(task.until_done(connected));
     runtime.shutdown_background();
 }
 

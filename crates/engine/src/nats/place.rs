@@ -26,7 +26,12 @@ impl Place {
     pub(super) fn read(file: &Path) -> Result<Self, Error> {
         match std::fs::read(file) {
             // What cannot be understood is read from the beginning.
-            Ok(text) => Ok(serde_json::from_slice(&text).unwrap_or_default()),
+            Ok(text) => {
+                let mut place: Self = serde_json::from_slice(&text).unwrap_or_default();
+                // Numbers that an earlier version believed; what is above the watermark then is sent again.
+                place.own.retain(|_, last| *last <= Record::SEQ_BURNT_ABOVE);
+                Ok(place)
+            }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
             Err(error) => Err(Error::Unavailable(format!("{}: {error}", file.display()))),
         }
@@ -49,6 +54,10 @@ impl Place {
     /// Takes a record of the archive's own station, which was in the stream.
     pub(super) fn note(&mut self, record: &Record) {
         let (mut first, mut last) = record.passes_over().unwrap_or((record.seq, record.seq));
+        let highest = self.own.last_key_value().map_or(0, |(_, &last)| last);
+        if !Record::may_reach(last, highest) {
+            return;
+        }
         let near = |own: &BTreeMap<u64, u64>, first: u64, last: u64| {
             let before = own.range(..=last.saturating_add(1)).next_back().map(|(&from, &to)| (from, to));
             before.filter(|&(_, to)| first <= to.saturating_add(1))

@@ -99,6 +99,18 @@ async fn create(link: &Link, name: &str, config: &serde_json::Value) -> Result<(
     }
 }
 
+/// Whether this station's account has JetStream: whoever is in such a one can have the server obey its commands, past every
+/// permission. In an account apart the records' extent goes by a name of its own (`deploy/nats/shared.txt`).
+pub(super) async fn shares_account(link: &Link) -> Result<bool, Error> {
+    ensure(link).await?;
+    match link.request(format!("{}.{RECORDS}", subject::EXTENTS), None, Bytes::new()).await {
+        Ok(_) => Ok(false),
+        Err(Trouble::Denied(_)) => Ok(true),
+        Err(Trouble::NotSent(_)) if link.connected().is_ok() => Ok(true),
+        Err(trouble) => Err(trouble.into()),
+    }
+}
+
 /// Where the stream `name` begins and ends now, as its leader knows it.
 pub(super) async fn extent(link: &Link, name: &str) -> Result<Extent, Trouble> {
     call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?.map_err(|error| {

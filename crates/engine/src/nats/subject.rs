@@ -72,6 +72,9 @@ pub(super) const CHANGES: &str = "barograph.d";
 /// Registrations are put below this, as in any bucket of the name.
 pub(super) const ENTRIES: &str = "$KV.barograph_dir";
 
+/// Where stations ask for the extent of a stream in an account without JetStream.
+pub(super) const EXTENTS: &str = "barograph.i";
+
 /// Questions to the archives.
 pub(super) const QUESTIONS: &str = "barograph.a";
 

@@ -8,7 +8,9 @@
 
 mod members;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use async_nats::{Message, Subscriber};
@@ -16,13 +18,13 @@ use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use self::members::{Members, Renewal};
+use self::members::{Members, Overdue, Renewal};
 use super::directory::{self, Head, Registered};
 use super::link::{Link, Trouble};
 use super::streams::{self, ENTRIES};
 use super::subject;
 use super::walk::{self, Stored};
-use crate::{BoxStream, Error, Event, Group};
+use crate::{BoxStream, Error, Event, Group, HostId};
 
 /// The events of `group`, made by a task of the connection's.
 pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
@@ -36,6 +38,7 @@ pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
         looked: Instant::now(),
         synced: false,
         disturbance: Disturbance(None),
+        proof_asked: None,
         events,
     };
     link.spawn(watcher.run());
@@ -55,6 +58,8 @@ struct Watcher {
     looked: Instant,
     synced: bool,
     disturbance: Disturbance,
+    /// When the own registration was last to be renewed at once.
+    proof_asked: Option<Instant>,
     events: mpsc::Sender<Result<Event, Error>>,
 }
 
@@ -104,10 +109,15 @@ impl Watcher {
 
     /// Reads all, then what is new, again and again; `Ok` = nobody listens any more.
     async fn changes(&mut self, wait: &mut Duration) -> Result<(), Trouble> {
-        streams::ensure(&self.link).await.map_err(|error| Trouble::NotSent(error.to_string()))?;
+        if let Err(error) = streams::ensure(&self.link).await
+            && !self.link.is_failing()
+        {
+            return Err(Trouble::NotSent(error.to_string()));
+        }
         let feed = format!("{}.*", subject::CHANGES);
         let mut faults = self.link.faults();
         let mut changes: Option<Subscriber> = None;
+        let mut writes = self.link.writes.subscribe();
         if !self.resync().await? {
             return Ok(());
         }
@@ -124,6 +134,8 @@ impl Watcher {
             let change = tokio::select! {
                 change = heard(&mut changes) => Some(change?),
                 () = sleep_until(look_at.min(ask_at)) => None,
+                // The connection holds the sender, and this task the connection.
+                Ok(()) = writes.changed() => None,
                 trouble = faults.of(&feed) => return Err(trouble),
                 () = self.events.closed() => return Ok(()),
             };
@@ -167,13 +179,18 @@ impl Watcher {
         let now = Instant::now();
         self.place = stored.seq;
         self.disturbance.note(stored, now);
-        let event = self.members.note(stored, self.renewal());
+        let renewal = self.renewal();
+        if let (Renewal::Since(time), Some(head)) = (renewal, Head::read(stored)) {
+            self.link.writes.send_if_modified(|writes| writes.seen(time, head.ttl));
+        }
+        let event = self.members.note(stored, renewal);
         Ok(self.tell(event).await)
     }
 
     /// Looks whether it is still the same bucket, if that was not done for so long.
     async fn check(&mut self, every: Duration) -> Result<(), Trouble> {
-        if self.checked.elapsed() < every {
+        if self.checked.elapsed() < every || self.link.is_failing() {
+            // Where no writes are taken no server may know of the bucket, and none makes it anew.
             return Ok(());
         }
         self.checked = Instant::now();
@@ -185,8 +202,11 @@ impl Watcher {
 
     /// Reads the whole bucket and tells what is other than before; `false` = nobody listens.
     async fn resync(&mut self) -> Result<bool, Trouble> {
-        self.bucket = streams::extent(&self.link, ENTRIES).await?.created;
+        if !self.link.is_failing() {
+            self.bucket = streams::extent(&self.link, ENTRIES).await?.created;
+        }
         let mut now = Members::new(&self.members.group);
+        let mut named = BTreeSet::new();
         let mut place = 0;
         self.looked = Instant::now();
         loop {
@@ -195,6 +215,7 @@ impl Watcher {
                 place = stored.seq;
                 self.disturbance.note(stored, Instant::now());
                 now.note(stored, Renewal::Before(Instant::now()));
+                named.extend(Head::read(stored).map(|head| head.host));
                 self.keep_under(stored, &mut now);
             }
             if stretch.pending == 0 {
@@ -203,10 +224,12 @@ impl Watcher {
         }
         // Places only grow, unless the bucket was made anew.
         self.place = place;
+        now.keep_missing(&self.members, &named, Instant::now());
         let mut events = self.members.become_these(&now);
         if !std::mem::replace(&mut self.synced, true) {
             events.push_back(Event::Synced);
         }
+        events.extend(self.members.removed_since(&now));
         self.members = now;
         for event in events {
             if !self.tell(Some(event)).await {
@@ -245,9 +268,12 @@ impl Watcher {
 
     /// Asks the servers for those that should have renewed; `false` = nobody listens.
     async fn ask_after_the_overdue(&mut self) -> Result<bool, Trouble> {
-        let overdue = self.members.overdue(Instant::now());
+        let Overdue { hosts, needs_proof } = self.members.overdue(Instant::now(), &self.link.writes.borrow());
+        if needs_proof {
+            self.ask_for_proof();
+        }
         let link = Arc::clone(&self.link);
-        let mut answers = stream::iter(overdue)
+        let mut answers = stream::iter(hosts)
             .map(|host| {
                 let link = Arc::clone(&link);
                 async move {
@@ -259,24 +285,24 @@ impl Watcher {
         while let Some(answer) = answers.next().await {
             let (host, stored) = answer?;
             let now = Instant::now();
-            let is_over = self.members.is_over(&host, now);
+            if stored.is_none() {
+                self.check(CHECK_EVERY).await?;
+                self.members.dropped(&host, now);
+            }
             let event = match stored {
                 Some(stored)
                     if self.members.is_newer(&host, &stored) && Registered::read(&stored).is_some() =>
                 {
                     self.members.note(&stored, self.renewal())
                 }
-                Some(stored) => {
-                    if self.members.is_older(&host, &stored) {
-                        // Of a server that is behind, or of a bucket made anew, where nobody is known to be gone.
-                        self.check(if is_over { Duration::ZERO } else { CHECK_EVERY }).await?;
-                    }
-                    if is_over { self.members.remove(&host) } else { self.members.ask_later(&host, now) }
+                Some(stored) if self.members.is_older(&host, &stored) => {
+                    // Of a server that is behind, or of a bucket made anew, where nobody is known
+                    // to be gone.
+                    let is_over = self.members.is_over(&host, now);
+                    self.check(if is_over { Duration::ZERO } else { CHECK_EVERY }).await?;
+                    self.lose(&host, now)
                 }
-                None => {
-                    self.check(CHECK_EVERY).await?;
-                    self.members.remove(&host)
-                }
+                _ => self.lose(&host, now),
             };
             if !self.tell(event).await {
                 return Ok(false);
@@ -285,13 +311,31 @@ impl Watcher {
         Ok(true)
     }
 
+    /// Takes a member away whose silence is a loss.
+    fn lose(&mut self, host: &HostId, now: Instant) -> Option<Event> {
+        let is_lost = self.members.is_lost(host, now, &self.link.writes.borrow());
+        if is_lost { self.members.remove(host) } else { self.members.ask_later(host, now) }
+    }
+
+    /// Has this station's registration renewed at once: what silence means is to be known.
+    fn ask_for_proof(&mut self) {
+        // Where writes fail it is tried again all the time.
+        if !self.link.is_failing() && self.proof_asked.is_none_or(|asked| PROOF_PAUSE <= asked.elapsed()) {
+            self.proof_asked = Some(Instant::now());
+            self.link.renew_now.notify_one();
+        }
+    }
+
     /// Of what is found now.
     fn renewal(&self) -> Renewal {
         Renewal::found(self.looked, Instant::now())
     }
 
     async fn stretch(&self, after: u64) -> Result<walk::Stretch, Trouble> {
-        walk::stretch(&self.link, ENTRIES, &format!("{}.*", subject::ENTRIES), after + 1, STRETCH).await
+        let filter = format!("{}.*", subject::ENTRIES);
+        let stretch = walk::stretch(&self.link, ENTRIES, &filter, after + 1, STRETCH).await;
+        self.link.is_readable.store(stretch.is_ok(), Ordering::Relaxed);
+        stretch
     }
 
     async fn tell(&self, event: Option<Event>) -> bool {
@@ -322,6 +366,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// Questions under way at once: a site of a thousand stations is asked after within four round trips.
 const ASKED_AT_ONCE: usize = 256;
+
+/// Between two renewals for the sake of a proof: those found at one look have leases that end
+/// together.
+const PROOF_PAUSE: Duration = Duration::from_millis(100);
 
 /// What disturbs a directory on purpose does it again within this; once by mistake, and nobody need listen for ever.
 const QUIET_AFTER: Duration = Duration::from_mins(1);

@@ -158,6 +158,8 @@ impl Client {
         if let Some(authorization) = &self.authorization {
             request = request.header(AUTHORIZATION, authorization.clone());
         }
+        let (header, events) = wire::EVENTS;
+        request = request.header(header, events);
         if !ask.content_type.is_empty() {
             request = request.header(CONTENT_TYPE, ask.content_type);
         }

@@ -43,6 +43,18 @@ pub(super) struct RemoteLease {
     _link: Arc<Link>,
 }
 
+/// A lease that is not renewed any more has lapsed, also after a panic.
+struct Lapsing(Arc<Mutex<LeaseState>>);
+
+impl Drop for Lapsing {
+    fn drop(&mut self) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if *state == LeaseState::Held {
+            *state = LeaseState::Lapsed;
+        }
+    }
+}
+
 #[derive(Deserialize)]
 struct Registered {
     registration: String,
@@ -87,8 +99,10 @@ impl Holder {
         let (dropped, ended) = oneshot::channel();
         let (ttl, leaving) = (self.ttl, link.leaving());
         let state = Arc::clone(&self.state);
+        let (lapsing, task) = (Lapsing(Arc::clone(&state)), Arc::clone(&link.renewal));
         link.spawn(async move {
-            self.renew_until(ended).await;
+            let _lapsing = lapsing;
+            task.until_done(self.renew_until(ended)).await;
             drop(leaving);
         });
         RemoteLease { ttl, state, _dropped: dropped, _link: Arc::clone(link) }

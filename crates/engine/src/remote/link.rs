@@ -1,13 +1,14 @@
 //! The thread and the runtime on which an engine asks.
 
 use std::future::Future;
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::Error;
+use crate::{Error, TaskStatus};
 
 /// Held by the engine and all it gave, but by no task that runs here.
 pub(super) struct Link {
@@ -17,6 +18,10 @@ pub(super) struct Link {
     /// Clones are held by what must be heard before the thread ends.
     leaving: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
+    /// Of the thread.
+    pub(super) task: Arc<TaskStatus>,
+    /// Of those that renew leases.
+    pub(super) renewal: Arc<TaskStatus>,
 }
 
 impl Link {
@@ -26,17 +31,19 @@ impl Link {
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel::<()>();
         let (leaving, mut left) = mpsc::channel::<()>(1);
+        let (task, renewal) = (TaskStatus::new("remote"), TaskStatus::new("lease_renewal"));
+        let ours = Arc::clone(&task);
         let work = move || {
-            runtime.block_on(async {
+            runtime.block_on(ours.watch(async {
                 // Nothing is ever sent: they end with their senders.
                 let _ = stopped.await;
                 let _ = tokio::time::timeout(LEAVE_LIMIT, left.recv()).await;
-            });
+            }));
             // A name that is being resolved may take long.
             runtime.shutdown_background();
         };
         let thread = thread::Builder::new().name("remote".into()).spawn(work).map_err(unavailable)?;
-        Ok(Self { handle, stop: Some(stop), leaving: Some(leaving), thread: Some(thread) })
+        Ok(Self { handle, stop: Some(stop), leaving: Some(leaving), thread: Some(thread), task, renewal })
     }
 
     pub(super) fn spawn<T: Send + 'static>(
@@ -63,6 +70,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
+        self.task.stop();
         drop(self.stop.take());
         drop(self.leaving.take());
         if let Some(thread) = self.thread.take()

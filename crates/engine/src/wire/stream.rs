@@ -14,6 +14,10 @@ pub const PLACED_BYTES_MAX: usize = RECORD_BYTES_MAX + 100;
 /// The longest line of a watch, in bytes.
 pub const EVENT_BYTES_MAX: usize = ENTRY_BYTES_MAX;
 
+/// Request header, and its value, of a caller that reads `{"removed": host}` in a watch. Any other caller is
+/// sent `{"down": host}` instead.
+pub const EVENTS: (&str, &str) = ("barograph-events", "removed");
+
 /// The longest text of an error, in bytes: a sentence that may name what is too long for a name.
 pub const ERROR_BYTES_MAX: usize = 16 << 10;
 
@@ -270,7 +274,7 @@ mod tests {
         /// Texts that are nearly lines.
         #[test]
         fn near_lines_hold(
-            head in r#"(\{"up":|\{"down":|"synced|\{"cursor":[0-9]{1,20},"record":|\{"next":|\{"error":)"#,
+            head in r#"(\{"up":|\{"down":|\{"removed":|"synced|\{"cursor":[0-9]{1,20},"record":|\{"next":|\{"error":)"#,
             tail in r#"[\{\}\[\]",:a-z0-9\\]{0,80}"#,
         ) {
             let bytes = format!("{head}{tail}").into_bytes();

@@ -93,6 +93,28 @@ async fn a_full_disk_refuses_whole_batches_and_recovers() {
     assert_eq!(stored_seqs(&engine).await, (1..=50 * (acknowledged + 1)).collect::<Vec<_>>());
 }
 
+/// Also an archive that was made before needs room for the index of its log.
+#[test]
+fn a_full_disk_at_the_start_says_what_to_free() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(directory.path()) else {
+        say_skipped("a full disk at the start, because mounting a small one needs root");
+        return;
+    };
+    let (old, ballast) = (directory.path().join("old"), directory.path().join("ballast"));
+    drop(open(&old));
+    let _ = fs::remove_file(old.join("archive.db-shm"));
+    fs::write(&ballast, vec![1; 8 << 20]).unwrap_err();
+    for state in [&old, &directory.path().join("new")] {
+        let Error::Unavailable(sentence) = refusal(state) else { panic!("another error") };
+        assert!(sentence.contains("free 1 MiB on its file system"), "{sentence}");
+        assert!(!sentence.contains("by itself"), "{sentence}");
+    }
+    fs::write(&ballast, vec![1; 3 << 20]).unwrap();
+    drop(open(&old));
+    drop(open(&directory.path().join("new")));
+}
+
 /// A disk of 4 MiB in memory.
 struct SmallDisk<'a>(&'a Path);
 

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod absorb;
+mod burnt;
 mod copies;
 mod crash;
 mod damage;

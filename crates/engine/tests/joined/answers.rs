@@ -236,7 +236,7 @@ async fn a_cloned_station_finds_out_while_it_runs() {
 
 #[tokio::test(start_paused = true)]
 async fn numbers_that_there_cannot_be_are_not_believed() {
-    for number in [u64::MAX, 1 << 63, Record::SEQ_MAX + 1] {
+    for number in [u64::MAX, 1 << 63, Record::SEQ_MAX + 1, Record::SEQ_MAX - 4, Record::SEQ_MAX / 4 * 3 + 1] {
         let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
         let mesh = Mesh::new(archive.path());
         let station = Station::start(quick(), directory.path(), &mesh).await;
@@ -251,4 +251,48 @@ async fn numbers_that_there_cannot_be_are_not_believed() {
         assert_eq!(crate::stored(&mesh.local()).await, (1..=20).collect::<Vec<_>>());
         assert_eq!(station.joined.statistics().last_error, None);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    station.append(&records(1..=20)).await.unwrap();
+    station.drained().await;
+    station.append(&records(21..=30)).await.unwrap();
+    station.stop().await;
+    // It kept clear of the numbers that the mesh said, and the five that were left it used.
+    let path = directory.path().join("archive.db");
+    let burnt = rusqlite::Connection::open(path).unwrap();
+    burnt
+        .execute_batch(
+            "UPDATE held SET last = 9007199254740992; UPDATE spooling SET passed = 9007199254740987;
+             UPDATE record SET seq = seq + 9007199254740962 WHERE 25 < seq; DELETE FROM spool WHERE seq <= 25;
+             UPDATE spool SET seq = seq + 9007199254740962",
+        )
+        .unwrap();
+    drop(burnt);
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    assert_eq!(next_seq(&station).await, Ok(26));
+    station.append(&records(26..=40)).await.unwrap();
+    station.until(|joined| joined.statistics().watermark == Some(40)).await;
+    assert_eq!(crate::stored(&mesh.local()).await, (1..=40).collect::<Vec<_>>());
+    assert_eq!(station.joined.statistics().last_error, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_station_goes_on_above_the_furthest_number_that_another_may_use() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    append_alone(directory.path(), records(1..=20)).await;
+    let jump = Record::SEQ_JUMP_MAX;
+    let at = |seq: u64| Record { seq, ..record(seq % 1000) };
+    absorbed(&mesh, vec![at(jump)]).await;
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    assert_eq!(next_seq(&station).await, Ok(jump + 1));
+    station.append(&(jump + 1..=jump + 20).map(at).collect::<Vec<_>>()).await.unwrap();
+    station.until(|joined| joined.statistics().watermark == Some(jump + 20)).await;
+    let stored = crate::stored(&mesh.local()).await;
+    assert!(stored.ends_with(&(jump..=jump + 20).collect::<Vec<_>>()), "{stored:?}");
 }

@@ -110,6 +110,10 @@ impl Engine for Mesh {
         self.local().watch(group)
     }
 
+    async fn remove(&self, host: &HostId) -> Result<(), Error> {
+        self.local().remove(host).await
+    }
+
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
         self.is_there()?;
         if let Some((per_s, next)) = self.pace.lock().unwrap().as_mut() {

@@ -7,9 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use barograph_engine::{Engine, From, Nats, NatsConfig, NatsTls, Selector};
+use barograph_engine::{Engine, From, Nats, NatsConfig, Selector};
 
-use crate::permissions::{ARCHIVE, certificates, deploy, has_openssl, stations};
+use crate::permissions::{
+    ARCHIVE, Attacker, NORTH, by_certificate, certificate_options, certificates, deploy, has_openssl,
+    stations,
+};
+use crate::reflection;
 use crate::server::{self, Server};
 use crate::values::{eventually, name, next, record};
 
@@ -87,7 +91,9 @@ async fn the_shipped_configurations_are_a_cluster() {
     for server in ["n1", "n2", "n3"] {
         certificates(directory.path(), &["server", server, address, server]);
     }
-    certificates(directory.path(), &["station", ARCHIVE]);
+    for station in [ARCHIVE, NORTH] {
+        certificates(directory.path(), &["station", station]);
+    }
     let ports = free_ports(address);
     let servers: Vec<Server> = (0..3)
         .map(|index| {
@@ -106,23 +112,28 @@ async fn the_shipped_configurations_are_a_cluster() {
                 .replace("./jetstream", &own.join("jetstream").display().to_string())
                 .replace("./tls", &directory.path().join("tls").display().to_string())
                 .replace("./nats.pid", &own.join("nats.pid").display().to_string())
-                .replace("include stations.conf", &stations(directory.path(), &[ARCHIVE]));
+                .replace("include stations.conf", &stations(directory.path(), &[ARCHIVE, NORTH]));
             Server::with(&own, &text).unwrap()
         })
         .collect();
-    let tls = |end: &str| Some(directory.path().join(format!("tls/{end}")));
-    let files = NatsTls {
-        ca: tls("ca.pem"),
-        certificate: tls(&format!("{ARCHIVE}.pem")),
-        key: tls(&format!("{ARCHIVE}.key")),
+    let addresses: Vec<String> = ports.iter().map(|[client, _]| format!("{address}:{client}")).collect();
+    let config = |host: &str| NatsConfig {
+        servers: addresses.clone(),
+        replicas: 3,
+        ..by_certificate(directory.path(), &servers[0], host)
     };
-    let addresses = ports.iter().map(|[client, _]| format!("{address}:{client}")).collect();
-    let config =
-        NatsConfig { servers: addresses, tls: Some(files), replicas: 3, ..server::config("", ARCHIVE) };
-    let nats = Arc::new(Nats::new(config).unwrap());
+    let nats = Arc::new(Nats::new(config(ARCHIVE)).unwrap());
     let archive = tempfile::tempdir().unwrap();
     let (_archiver, _local) = server::archive(&nats, archive.path());
     server::canary(&*nats, ARCHIVE, 1).await;
+
+    // A station is kept from the streams by each server, whichever of them leads those.
+    let north = Nats::new(config(NORTH)).unwrap();
+    server::canary(&north, NORTH, 1).await;
+    for server in &servers {
+        let options = certificate_options(directory.path(), NORTH);
+        reflection::attack(&Attacker::new(&server.url, options).await, server, &north).await;
+    }
 
     // Nobody but a server comes in where servers speak to each other: not a station, nor who has a server's other key.
     let refusals =
@@ -158,7 +169,7 @@ async fn write(nats: Arc<Nats>, stop: Arc<AtomicBool>) -> u64 {
 }
 
 /// One server of three, which syncs every write.
-fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], index: usize) -> Server {
+pub(crate) fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], index: usize) -> Server {
     let own = directory.join(format!("n{index}"));
     std::fs::create_dir_all(&own).unwrap();
     let [client, route] = ports[index];
@@ -174,13 +185,13 @@ fn member(directory: &Path, address: &str, ports: &[[u16; 2]; 3], index: usize) 
 }
 
 /// Members of a cluster know each other's ports beforehand: six different ones.
-fn free_ports(address: &str) -> [[u16; 2]; 3] {
+pub(crate) fn free_ports(address: &str) -> [[u16; 2]; 3] {
     let listeners = [[(); 2]; 3].map(|two| two.map(|()| TcpListener::bind((address, 0)).unwrap()));
     listeners.map(|two| two.map(|listener| listener.local_addr().unwrap().port()))
 }
 
 /// An address of this host for each test: connections that others begin take none of its ports.
-fn own_address(test: u8) -> String {
+pub(crate) fn own_address(test: u8) -> String {
     let id = std::process::id();
     if cfg!(target_os = "linux") {
         format!("127.{}.{}.{test}", 1 + id / 254 % 254, 1 + id % 254)

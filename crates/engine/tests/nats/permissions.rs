@@ -14,47 +14,94 @@ use futures_util::StreamExt as _;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use crate::reflection::{self, Inventory};
 use crate::server::{self, LIMIT, Server};
 use crate::values::{entry, eventually, name, next, record};
 
 pub(crate) const ARCHIVE: &str = "archive.example.net";
-const NORTH: &str = "north.example.net";
+pub(crate) const NORTH: &str = "north.example.net";
 const SOUTH: &str = "south.example.net";
 
 #[tokio::test]
 async fn a_certificate_allows_its_station_and_no_more() {
     let directory = tempfile::tempdir().unwrap();
-    let (Some(_), true) = (server::binary(), has_openssl()) else { return };
-    for arguments in [&["authority"][..], &["server", "nats", "127.0.0.1", "localhost"]] {
-        certificates(directory.path(), arguments);
-    }
-    for station in [ARCHIVE, NORTH, SOUTH, "stranger.example.net"] {
-        certificates(directory.path(), &["station", station]);
-    }
-    let server = Server::with(directory.path(), &single(directory.path())).unwrap();
-    let tls = directory.path().join("tls");
-    let config = |host: &str| {
-        let file = |name: String| Some(tls.join(name));
-        let files = NatsTls {
-            ca: file("ca.pem".into()),
-            certificate: file(format!("{host}.pem")),
-            key: file(format!("{host}.key")),
-        };
-        NatsConfig { tls: Some(files), ..server::config(&server.url, host) }
-    };
-    let options = ConnectOptions::new()
-        .require_tls(true)
-        .add_root_certificates(tls.join("ca.pem"))
-        .add_client_certificate(tls.join(format!("{NORTH}.pem")), tls.join(format!("{NORTH}.key")));
-    let mesh = Mesh::new(config).await;
-    mesh.is_attacked_by(&server.url, options).await;
+    let Some(server) = with_certificates(directory.path(), &stations) else { return };
+    let mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
+    mesh.is_attacked_by(&server, certificate_options(directory.path(), NORTH), Accounts::Apart).await;
 
-    let without = NatsTls { ca: Some(tls.join("ca.pem")), ..NatsTls::default() };
+    let ca = Some(directory.path().join("tls/ca.pem"));
+    let without = NatsTls { ca, ..NatsTls::default() };
     let without = NatsConfig { tls: Some(without), ..server::config(&server.url, NORTH) };
-    for config in [without, server::config(&server.url, NORTH), config("stranger.example.net")] {
+    let stranger = by_certificate(directory.path(), &server, "stranger.example.net");
+    for config in [without, server::config(&server.url, NORTH), stranger] {
         let nobody = Nats::new(config).unwrap().append(&[record(NORTH, "x", 1)]).await;
         assert!(matches!(nobody, Err(Error::Unavailable(_))), "{nobody:?}");
     }
+}
+
+/// Where servers have what an older `stations` made, the server can be had to answer onto another's subjects; nobody believes it.
+#[tokio::test]
+async fn no_forgery_is_believed_where_all_share_an_account() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = with_certificates(directory.path(), &older_stations) else { return };
+    let mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
+    mesh.is_attacked_by(&server, certificate_options(directory.path(), NORTH), Accounts::One).await;
+}
+
+/// A server that is started again with what `stations` makes now: stations go on, and nothing that was stored is gone.
+#[tokio::test]
+async fn a_mesh_on_certificates_moves_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = with_certificates(directory.path(), &older_stations) else { return };
+    let mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
+    mesh.south.append(&[record(SOUTH, "x", 1)]).await.unwrap();
+    let lease = mesh.south.register(&entry(SOUTH), Duration::from_secs(10)).await.unwrap();
+    let before = Inventory::of(&server);
+    let text = |names: &[&str]| single(directory.path(), &stations(directory.path(), names));
+    let server = server.again(directory.path(), &text(&[ARCHIVE, NORTH, SOUTH]));
+    let attacker = Attacker::new(&server.url, certificate_options(directory.path(), NORTH)).await;
+    mesh.goes_on(&server, &attacker, before).await;
+    // The registration is renewed again.
+    let mut events = mesh.north.watch(&name("local"));
+    assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
+    eventually("a renewal", async || (lease.state() == LeaseState::Held).then_some(())).await;
+
+    // Another station needs no more than a reload.
+    certificates(directory.path(), &["station", "west"]);
+    server.reload(&text(&[ARCHIVE, NORTH, SOUTH, "west"]));
+    let west = Nats::new(by_certificate(directory.path(), &server, "west")).unwrap();
+    eventually("its first record", async || west.append(&[record("west", "x", 1)]).await.ok()).await;
+    server::canary(&mesh.south, SOUTH, 3).await;
+}
+
+/// A server that knows the archive, the north and the south; `None` = something that it needs is missing.
+fn with_certificates(directory: &Path, stations: &dyn Fn(&Path, &[&str]) -> String) -> Option<Server> {
+    let (Some(_), true) = (server::binary(), has_openssl()) else { return None };
+    for arguments in [&["authority"][..], &["server", "nats", "127.0.0.1", "localhost"]] {
+        certificates(directory, arguments);
+    }
+    for station in [ARCHIVE, NORTH, SOUTH, "stranger.example.net"] {
+        certificates(directory, &["station", station]);
+    }
+    Server::with(directory, &single(directory, &stations(directory, &[ARCHIVE, NORTH, SOUTH])))
+}
+
+pub(crate) fn by_certificate(directory: &Path, server: &Server, host: &str) -> NatsConfig {
+    let file = |name: String| Some(directory.join("tls").join(name));
+    let files = NatsTls {
+        ca: file("ca.pem".into()),
+        certificate: file(format!("{host}.pem")),
+        key: file(format!("{host}.key")),
+    };
+    NatsConfig { tls: Some(files), ..server::config(&server.url, host) }
+}
+
+pub(crate) fn certificate_options(directory: &Path, host: &str) -> ConnectOptions {
+    let file = |name: &str| directory.join("tls").join(name);
+    ConnectOptions::new()
+        .require_tls(true)
+        .add_root_certificates(file("ca.pem"))
+        .add_client_certificate(file(&format!("{host}.pem")), file(&format!("{host}.key")))
 }
 
 #[tokio::test]
@@ -65,18 +112,12 @@ async fn credentials_allow_their_station_and_no_more() {
     for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH), ("station", "west")] {
         script(directory.path(), "accounts", &[role, host]);
     }
-    let store = directory.path().join("jetstream");
-    let text = || {
-        let accounts = std::fs::read_to_string(directory.path().join("accounts.conf")).unwrap();
-        format!("listen: 127.0.0.1:-1\njetstream {{ store_dir: {store:?} }}\n{accounts}")
-    };
+    let text = || with_accounts(directory.path());
     let server = Server::with(directory.path(), &text()).unwrap();
-    let credentials = |host: &str| directory.path().join(format!("{host}.creds"));
-    let config =
-        |host: &str| NatsConfig { credentials: Some(credentials(host)), ..server::config(&server.url, host) };
-    let options = ConnectOptions::with_credentials_file(credentials(NORTH)).await.unwrap();
+    let config = |host: &str| by_credentials(directory.path(), &server, host);
+    let options = ConnectOptions::with_credentials_file(credentials(directory.path(), NORTH)).await.unwrap();
     let mesh = Mesh::new(config).await;
-    mesh.is_attacked_by(&server.url, options).await;
+    mesh.is_attacked_by(&server, options, Accounts::Apart).await;
 
     // Nobody, and somebody whose key another authority signed.
     let other = tempfile::tempdir().unwrap();
@@ -97,6 +138,56 @@ async fn credentials_allow_their_station_and_no_more() {
     let refused =
         eventually("the refusal", async || west.append(&[record("west", "x", 2)]).await.err()).await;
     assert!(refused.to_string().contains("certificate or credentials"), "{refused}");
+}
+
+/// Keys that were made before stations had an account of their own: the archive's credentials stay, stations get new ones.
+#[tokio::test]
+async fn a_mesh_on_credentials_moves_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (Some(_), true) = (server::binary(), has_openssl()) else { return };
+    script(directory.path(), "accounts", &["setup"]);
+    for (role, host) in [("archive", ARCHIVE), ("station", NORTH), ("station", SOUTH)] {
+        script(directory.path(), "accounts", &[role, host]);
+    }
+    let server = Server::with(directory.path(), &with_accounts(directory.path())).unwrap();
+    let mesh = Mesh::new(|host| by_credentials(directory.path(), &server, host)).await;
+    mesh.south.append(&[record(SOUTH, "x", 1)]).await.unwrap();
+    let before = Inventory::of(&server);
+    drop(mesh.south);
+    std::fs::remove_file(directory.path().join("accounts.keys/stations")).unwrap();
+    let why = refused(directory.path(), &["accounts", "station", SOUTH]);
+    assert!(why.contains("accounts upgrade"), "{why}");
+    script(directory.path(), "accounts", &["upgrade"]);
+    refused(directory.path(), &["accounts", "upgrade"]);
+    let server = server.again(directory.path(), &with_accounts(directory.path()));
+
+    // Those that were made before are of an account that knows them no more.
+    let old = Nats::new(by_credentials(directory.path(), &server, SOUTH)).unwrap();
+    let old = old.append(&[record(SOUTH, "x", 1)]).await.unwrap_err();
+    assert!(old.to_string().contains("certificate or credentials"), "{old}");
+    for host in [NORTH, SOUTH] {
+        script(directory.path(), "accounts", &["station", host]);
+    }
+    let [north, south] =
+        [NORTH, SOUTH].map(|host| Nats::new(by_credentials(directory.path(), &server, host)).unwrap());
+    let options = ConnectOptions::with_credentials_file(credentials(directory.path(), NORTH)).await.unwrap();
+    let attacker = Attacker::new(&server.url, options).await;
+    Mesh { north, south, ..mesh }.goes_on(&server, &attacker, before).await;
+}
+
+fn credentials(directory: &Path, host: &str) -> PathBuf {
+    directory.join(format!("{host}.creds"))
+}
+
+fn by_credentials(directory: &Path, server: &Server, host: &str) -> NatsConfig {
+    NatsConfig { credentials: Some(credentials(directory, host)), ..server::config(&server.url, host) }
+}
+
+/// A server's configuration with `accounts.conf` of `directory`.
+fn with_accounts(directory: &Path) -> String {
+    let accounts = std::fs::read_to_string(directory.join("accounts.conf")).unwrap();
+    let store = directory.join("jetstream");
+    format!("listen: 127.0.0.1:-1\nhttp: 127.0.0.1:-1\njetstream {{ store_dir: {store:?} }}\n{accounts}")
 }
 
 #[test]
@@ -134,7 +225,7 @@ fn scripts_refuse_what_is_no_name() {
         refused(directory.path(), &["certificates", "server", name, "localhost"]);
     }
     let files = |folder: &str| std::fs::read_dir(directory.path().join(folder)).unwrap().count();
-    assert_eq!((files("tls"), files("tls/routes"), files("accounts.keys")), (3, 2, 7));
+    assert_eq!((files("tls"), files("tls/routes"), files("accounts.keys")), (3, 2, 8));
 }
 
 /// A station's certificate never takes the place of a server's or of the authority's, nor the other way round.
@@ -196,10 +287,22 @@ fn every_configuration_is_one() {
     }
 }
 
+/// Where stations are.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Accounts {
+    /// In an account without JetStream, as the shipped scripts have it.
+    Apart,
+    /// In that of the streams, as older scripts had it.
+    One,
+}
+
 /// An archive and a victim.
 struct Mesh {
     archive: Arc<Nats>,
     archiver: Archiver,
+    /// Renewed all the time: a station without a registration knows by others' that one could be
+    /// renewed.
+    _lease: Box<dyn Lease>,
     _local: Arc<Local>,
     _directory: tempfile::TempDir,
     south: Nats,
@@ -214,17 +317,27 @@ impl Mesh {
         server::canary(&*archive, ARCHIVE, 1).await;
         let [south, north] = [SOUTH, NORTH].map(|host| Nats::new(config(host)).unwrap());
         server::canary(&north, NORTH, 1).await;
-        Self { archive, archiver, _local: local, _directory: directory, south, north }
+        let own = Entry { groups: vec![name("archives")], ..entry(ARCHIVE) };
+        let lease = archive.register(&own, Duration::from_secs(3)).await.unwrap();
+        Self { archive, archiver, _lease: lease, _local: local, _directory: directory, south, north }
     }
 
     /// `options` are those of the north, which is up to no good.
-    async fn is_attacked_by(&self, url: &str, options: ConnectOptions) {
+    async fn is_attacked_by(&self, server: &Server, options: ConnectOptions, accounts: Accounts) {
         let mut events = self.south.watch(&name("local"));
         assert_eq!(next(&mut events).await, Event::Synced);
         let lease = self.south.register(&entry(SOUTH), Duration::from_secs(10)).await.unwrap();
         assert_eq!(next(&mut events).await, Event::Up(entry(SOUTH)));
 
-        let attacker = Attacker::new(url, options).await;
+        let attacker = Attacker::new(&server.url, options).await;
+        assert_eq!(self.north.shares_account().await, Ok(accounts == Accounts::One));
+        // Who knows one inbox of a station knows nothing of its next, and cannot answer there in an archive's place.
+        let [one, other] =
+            [(); 2].map(|()| attacker.client.new_inbox().rsplit('.').next().unwrap().to_owned());
+        assert_ne!(one[..8], other[..8]);
+        if accounts == Accounts::Apart {
+            reflection::attack(&attacker, server, &self.north).await;
+        }
         for subject in refused_publications() {
             attacker.cannot("Publish", &subject).await;
         }
@@ -237,11 +350,13 @@ impl Mesh {
         assert!(matches!(forged, Err(Error::Denied(_))), "{forged:?}");
         let forged = self.north.register(&entry(SOUTH), Duration::from_secs(2)).await.map(drop);
         assert!(matches!(forged, Err(Error::Denied(_))), "{forged:?}");
+        let removed = self.north.remove(&name(SOUTH)).await;
+        assert!(matches!(removed, Err(Error::Denied(_))), "{removed:?}");
 
-        self.forged_records(&attacker).await;
+        self.forged_records(&attacker, accounts).await;
         self.a_taken_identity(&attacker).await;
         self.roll_ups(&attacker).await;
-        self.forged_entries(&attacker, &mut events).await;
+        self.forged_entries(&attacker, &mut events, accounts).await;
         self.a_key_that_never_rests(&attacker, &*lease).await;
         let silence = tokio::time::timeout(Duration::from_millis(100), events.next()).await;
         assert!(silence.is_err(), "{silence:?}");
@@ -249,10 +364,24 @@ impl Mesh {
         // After all that the victim is up, and its lease ends when it says so.
         drop(lease);
         assert_eq!(next(&mut events).await, Event::Down(name(SOUTH)));
+        self.archive.remove(&name(SOUTH)).await.unwrap();
+        assert_eq!(next(&mut events).await, Event::Removed(name(SOUTH)), "an archive may remove it");
+    }
+
+    /// All goes on where the accounts are others, and the attacker is kept away. The south's first record was stored `before`.
+    async fn goes_on(&self, server: &Server, attacker: &Attacker, before: Inventory) {
+        server::canary(&self.south, SOUTH, 2).await;
+        assert_eq!(self.archive.watermark(&name(SOUTH)).await, Ok(2));
+        let found =
+            self.north.history(&record(SOUTH, "x", 1).series, &Range::newest(10)).await.unwrap().items;
+        assert_eq!(found, [record(SOUTH, "x", 1)]);
+        assert_eq!(Inventory::of(server), before);
+        reflection::attack(attacker, server, &self.north).await;
     }
 
     /// Records of the victim in the attacker's messages, and in answers of the server to nobody.
-    async fn forged_records(&self, attacker: &Attacker) {
+    async fn forged_records(&self, attacker: &Attacker, accounts: Accounts) {
+        let before = self.archiver.statistics().discarded;
         let forged = record(SOUTH, "x", 1);
         let text = wire::record_text(&forged);
         let mut headers = HeaderMap::new();
@@ -270,11 +399,14 @@ impl Mesh {
             let request = "$JS.API.DIRECT.GET.KV_barograph_dir";
             attacker.client.publish_with_reply(request, victims.clone(), question.into()).await.unwrap();
         }
-        // All four are in the stream; the archive takes none of them.
+        // The attacker's own are in the stream, and where the answers reach it those too; the archive takes none of them.
+        let expected = before + if accounts == Accounts::Apart { 2 } else { 4 };
         eventually("the archive's judgement", async || {
-            (self.archiver.statistics().discarded == 4).then_some(())
+            (expected <= self.archiver.statistics().discarded).then_some(())
         })
         .await;
+        server::canary(&self.north, NORTH, 3).await;
+        assert_eq!(self.archiver.statistics().discarded, expected);
         assert_eq!(self.archive.watermark(&name(SOUTH)).await, Ok(0));
     }
 
@@ -296,7 +428,7 @@ impl Mesh {
     }
 
     /// Entries of the victim, in answers of the server that are sent to its key; and leases without an end.
-    async fn forged_entries(&self, attacker: &Attacker, events: &mut BoxStream<Event>) {
+    async fn forged_entries(&self, attacker: &Attacker, events: &mut BoxStream<Event>, accounts: Accounts) {
         let forged = Entry { addresses: vec!["192.0.2.66:6".parse().unwrap()], ..entry(SOUTH) };
         let own = format!("$KV.barograph_dir.{}", token(NORTH));
         let victims = format!("$KV.barograph_dir.{}", token(SOUTH));
@@ -322,12 +454,14 @@ impl Mesh {
             attacker.ask(own.clone(), Some(headers), text.clone()).await;
             for no_hdr in [false, true] {
                 get(&own, Some(&victims), no_hdr).await;
-                // It is stored, as any station can see ...
-                eventually("the bounce", async || {
-                    let found = get(&victims, None, false).await.unwrap();
-                    (found.payload == text.as_bytes()).then_some(())
-                })
-                .await;
+                // Where it reaches the directory it is stored, as any station can see ...
+                if accounts == Accounts::One {
+                    eventually("the bounce", async || {
+                        let found = get(&victims, None, false).await.unwrap();
+                        (found.payload == text.as_bytes()).then_some(())
+                    })
+                    .await;
+                }
                 // ... and the victim writes over it. Whoever comes then sees the victim.
                 eventually("the victim's renewal", async || {
                     let found = get(&victims, None, false).await.unwrap();
@@ -403,13 +537,13 @@ impl Mesh {
 }
 
 /// A bare client with the rights of a station.
-struct Attacker {
-    client: Client,
+pub(crate) struct Attacker {
+    pub(crate) client: Client,
     said: tokio::sync::Mutex<mpsc::UnboundedReceiver<String>>,
 }
 
 impl Attacker {
-    async fn new(url: &str, options: ConnectOptions) -> Self {
+    pub(crate) async fn new(url: &str, options: ConnectOptions) -> Self {
         let (sender, said) = mpsc::unbounded_channel();
         let options =
             options.custom_inbox_prefix(format!("_INBOX_{}", token(NORTH))).event_callback(move |event| {
@@ -440,7 +574,7 @@ impl Attacker {
     }
 
     /// Publishes where it may, and gives the server's answer.
-    async fn ask(&self, subject: String, headers: Option<HeaderMap>, payload: String) -> Value {
+    pub(crate) async fn ask(&self, subject: String, headers: Option<HeaderMap>, payload: String) -> Value {
         let headers = headers.unwrap_or_default();
         let answer = self.client.request_with_headers(subject, headers, payload.into()).await.unwrap();
         serde_json::from_slice(&answer.payload).unwrap()
@@ -476,12 +610,11 @@ fn refused_publications() -> Vec<String> {
 }
 
 /// `single.conf` as it is shipped, on a port of its own and below `directory`.
-fn single(directory: &Path) -> String {
-    let stations = stations(directory, &[ARCHIVE, NORTH, SOUTH]);
+fn single(directory: &Path, stations: &str) -> String {
     std::fs::read_to_string(deploy("single.conf"))
         .unwrap()
-        .replace("0.0.0.0:4222", "127.0.0.1:-1")
-        .replace("include stations.conf", &stations)
+        .replace("0.0.0.0:4222", "127.0.0.1:-1\nhttp: 127.0.0.1:-1")
+        .replace("include stations.conf", stations)
         .replace("\"./", &format!("\"{}/", directory.display()))
 }
 
@@ -494,6 +627,27 @@ pub(crate) fn stations(directory: &Path, names: &[&str]) -> String {
     let text = script(directory, "stations", names);
     std::fs::write(directory.join("stations.conf"), &text).unwrap();
     text
+}
+
+/// What `stations` made before stations had an account of their own.
+fn older_stations(_: &Path, names: &[&str]) -> String {
+    let user = |(index, host): (usize, &&str)| {
+        let role = if index == 0 { "archive" } else { "station" };
+        let template = std::fs::read_to_string(deploy(&format!("{role}.template.json"))).unwrap();
+        let template = template
+            .replace("{{name()}}", &token(host))
+            .replace("barograph.i.", "$JS.API.STREAM.INFO.")
+            .replace("barograph.g.", "$JS.API.DIRECT.GET.");
+        let mut permissions: Value = serde_json::from_str(&template).unwrap();
+        let bounds = permissions.as_object_mut().unwrap();
+        bounds.retain(|key, _| key == "pub" || key == "sub");
+        if index == 0 {
+            bounds.insert("allow_responses".into(), true.into());
+        }
+        json!({ "user": host, "permissions": permissions }).to_string()
+    };
+    let users: Vec<String> = names.iter().enumerate().map(user).collect();
+    format!("accounts {{ BAROGRAPH {{ jetstream: enabled, users: [{}] }} }}\n", users.join(", "))
 }
 
 /// Runs a shipped script in `directory`.

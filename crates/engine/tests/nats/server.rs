@@ -13,6 +13,9 @@ use crate::values;
 /// The longest wait of a test.
 pub(crate) const LIMIT: Duration = Duration::from_secs(30);
 
+/// Room for the files of streams that hold little.
+const SMALL_DISK_BYTES: usize = 16 << 20;
+
 /// A running server.
 pub(crate) struct Server {
     child: Child,
@@ -52,7 +55,44 @@ impl Server {
 
     /// A server with this configuration; waits until it listens.
     pub(crate) fn with(directory: &Path, configuration: &str) -> Option<Self> {
+        Self::run(directory, configuration, Command::new(binary()?))
+    }
+
+    /// A server that stores on a small disk of its own, in `jetstream` below `directory`; `None` =
+    /// there is no program, or nobody may mount here, and it was said.
+    pub(crate) fn on_small_disk(directory: &Path, listen: &str) -> Option<Self> {
         let binary = binary()?;
+        let store = directory.join("jetstream");
+        std::fs::create_dir_all(&store).expect("a directory");
+        let mount = format!("mount -t tmpfs -o size={SMALL_DISK_BYTES} barograph {store:?}");
+        let apart = |script: &str| {
+            let mut command = Command::new("unshare");
+            command.args(["--mount", "--map-root-user", "sh", "-c", script, "sh"]);
+            command
+        };
+        if !apart(&mount).stderr(Stdio::null()).status().is_ok_and(|status| status.success()) {
+            barograph_sim::say_missing(
+                "a server with a full disk: no mount in a namespace of its own (unshare)",
+            );
+            return None;
+        }
+        let text = format!(
+            "listen: \"{listen}\"\njetstream {{ store_dir: {store:?}, sync_interval: always, max_file_store: 20GB }}\n"
+        );
+        let mut command = apart(&format!("{mount} && exec \"$@\""));
+        command.arg(binary);
+        Self::run(directory, &text, command)
+    }
+
+    /// Fills the small disk.
+    pub(crate) fn fill(&self) {
+        let store = self.configuration.path().parent().expect("a directory").join("jetstream/ballast");
+        // The mount is in the server's namespace alone.
+        let inside = format!("/proc/{}/root{}", self.child.id(), store.display());
+        std::fs::write(inside, vec![1; SMALL_DISK_BYTES]).expect_err("the disk is full");
+    }
+
+    fn run(directory: &Path, configuration: &str, mut program: Command) -> Option<Self> {
         let ports = tempfile::tempdir_in(directory).expect("a directory");
         let file = ports.path().join("server.conf");
         std::fs::write(&file, format!("{configuration}\nports_file_dir: {:?}\n", ports.path()))
@@ -60,7 +100,7 @@ impl Server {
         let log = std::fs::File::create(
             directory.join(format!("{}.log", ports.path().file_name().expect("a name").to_string_lossy())),
         );
-        let child = Command::new(binary)
+        let child = program
             .arg("-c")
             .arg(&file)
             .stdin(Stdio::null())
@@ -79,7 +119,9 @@ impl Server {
                 log_of(directory)
             );
             if let Ok(text) = std::fs::read_to_string(&file)
-                && let Some(url) = text.split('"').find(|part| part.contains("://127."))
+                && let Some(url) = text
+                    .split('"')
+                    .find(|part| part.starts_with("nats://127.") || part.starts_with("tls://127."))
             {
                 server.url = url.to_owned();
             } else {
@@ -105,6 +147,21 @@ impl Server {
             .output()
             .expect("nats-server runs");
         assert!(told.status.success(), "{}", String::from_utf8_lossy(&told.stderr));
+    }
+
+    /// Where it tells about itself, if its configuration has `http`.
+    pub(crate) fn monitoring(&self) -> String {
+        let file = self.configuration.path().join(format!("nats-server_{}.ports", self.child.id()));
+        let text = std::fs::read_to_string(file).expect("the ports");
+        let url = text.split('"').find_map(|part| part.strip_prefix("http://127."));
+        format!("127.{}", url.expect("a port for monitoring"))
+    }
+
+    /// Kills it, and starts it where it listened with this configuration instead.
+    pub(crate) fn again(self, directory: &Path, configuration: &str) -> Self {
+        let listen = self.address().to_owned();
+        self.kill();
+        Self::with(directory, &configuration.replacen("127.0.0.1:-1", &listen, 1)).expect("it ran before")
     }
 
     pub(crate) fn kill(mut self) {

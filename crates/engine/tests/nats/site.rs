@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use barograph_engine::{Engine, Event, Nats};
+use barograph_engine::{Engine, Entry, Event, Nats};
 use futures_util::StreamExt as _;
 
 use crate::proxy::Proxy;
@@ -18,6 +18,9 @@ async fn a_site_that_goes_is_down_within_a_lease_and_a_second() {
     // A question and its answer take 100 ms.
     let far = Proxy::long(server.address(), Duration::from_millis(50)).await;
     let watcher = Nats::new(server::config(&far.address.to_string(), "far")).unwrap();
+    // Only who can renew knows that others could.
+    let own = Entry { groups: vec![name("far")], ..entry("far") };
+    let own = watcher.register(&own, Duration::from_secs(30)).await.unwrap();
     let mut events = watcher.watch(&name("local"));
     assert_eq!(next(&mut events).await, Event::Synced);
     let near = Proxy::new(server.address()).await;
@@ -49,7 +52,7 @@ async fn a_site_that_goes_is_down_within_a_lease_and_a_second() {
         down.insert(host);
     }
     assert_eq!(down, hosts);
-    drop(leases);
+    drop((leases, own));
 }
 
 const STATIONS: usize = 300;

@@ -31,7 +31,9 @@ suite!(
     watch_gives_a_snapshot_then_synced_then_changes,
     a_lost_holder_is_down_within_its_ttl_and_a_second,
     an_older_lease_does_not_end_a_newer_registration,
+    a_removed_station_is_reported_until_it_registers_again,
     a_record_comes_back_as_it_went_in,
+    a_label_far_ahead_is_not_lost,
     a_record_appended_twice_is_stored_once,
     a_batch_with_an_invalid_record_stores_nothing,
     the_watermark_stops_at_the_first_gap,
@@ -63,6 +65,8 @@ struct Mesh {
     _archiver: Archiver,
     _local: Arc<Local>,
     holder: Arc<Holder>,
+    /// Of the watcher: only a station that can renew knows that others could.
+    _own: Box<dyn Lease>,
     _server: Server,
 }
 
@@ -76,7 +80,9 @@ impl NatsFixture {
         let holder = Nats::new(server::config(&proxy.address.to_string(), "holder")).unwrap();
         let holder = Arc::new(Holder { proxy, nats: holder });
         self.holders.lock().unwrap().push(Arc::clone(&holder));
-        let mesh = Mesh { nats, _archiver: archiver, _local: local, holder, _server: server };
+        let own = Entry { groups: vec![crate::values::name("watchers")], ..crate::values::entry("archive") };
+        let own = nats.register(&own, Duration::from_secs(30)).await.unwrap();
+        let mesh = Mesh { nats, _archiver: archiver, _local: local, holder, _own: own, _server: server };
         // The first question is answered when all of it works.
         crate::values::eventually("an answer", async || {
             mesh.nats.watermark(&crate::values::name("x")).await.ok()
@@ -113,6 +119,10 @@ impl Engine for Mesh {
 
     fn watch(&self, group: &Group) -> BoxStream<Event> {
         self.nats.watch(group)
+    }
+
+    async fn remove(&self, host: &HostId) -> Result<(), Error> {
+        self.nats.remove(host).await
     }
 
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {

@@ -10,7 +10,7 @@ use barograph_mesh::{Estimate, LOCAL};
 use serde::{Deserialize, Serialize};
 
 use super::{Refusal, Shared, State, json, query};
-use crate::best::{self, Answer, Basis, Found, LEVEL, Pairs, Part, Places, Question};
+use crate::best::{self, Age, Answer, Basis, Found, LEVEL, Pairs, Part, Places, Question};
 use crate::health::lock;
 use crate::mesh::{Kind, Standing};
 use crate::prober::now_unix_ns;
@@ -63,6 +63,8 @@ struct PartJson<'a> {
     basis: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     age_s: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ahead_s: Option<f64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     via: Option<Vec<&'a str>>,
 }
@@ -223,11 +225,16 @@ impl<'a> FoundJson<'a> {
 
 impl<'a> PartJson<'a> {
     fn new(part: &'a Part) -> Self {
-        let (basis, age_s, via) = match &part.basis {
-            Basis::Measured { age_s } => (MEASURED, Some(*age_s), None),
-            Basis::Composed { via } => (COMPOSED, None, Some(via.iter().map(Name::as_str).collect())),
-        };
-        Self { estimate: part.estimate.into(), basis, age_s, via }
+        let estimate = part.estimate.into();
+        match &part.basis {
+            Basis::Measured(Age { age_s, ahead_s }) => {
+                Self { estimate, basis: MEASURED, age_s: *age_s, ahead_s: *ahead_s, via: None }
+            }
+            Basis::Composed { via } => {
+                let via = Some(via.iter().map(Name::as_str).collect());
+                Self { estimate, basis: COMPOSED, age_s: None, ahead_s: None, via }
+            }
+        }
     }
 }
 

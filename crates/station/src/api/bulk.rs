@@ -126,9 +126,10 @@ pub(super) async fn begin(
         Ok(Some(Verdict::Deferred { why, retry_after })) => {
             Ok(refused(format!("this station: {why}"), retry_after))
         }
-        Ok(Some(Verdict::Stopped)) | Err(_) => {
+        Ok(Some(Verdict::Stopped)) => {
             Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping"))
         }
+        Err(error) => Err(Refusal::ended(&error)),
     }
 }
 

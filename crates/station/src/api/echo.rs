@@ -62,7 +62,10 @@ fn admit(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Admiss
         return Err(Refusal::new(StatusCode::FORBIDDEN, error));
     }
     let is_local = peer.is_local(request.version(), request.headers(), &config);
-    shared.echo.admit(peer.address.ip(), is_local).map_err(unavailable)
+    shared.echo.admit(peer.address.ip(), is_local).map_err(|(error, limit)| {
+        shared.health.refused(limit, 1);
+        unavailable(error)
+    })
 }
 
 fn unavailable(error: &'static str) -> Refusal {

@@ -15,12 +15,13 @@ use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, post, put};
-use barograph_engine::{Error, wire};
+use barograph_engine::{Error, TaskStatus, wire};
 use barograph_forecast::Name;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{Refusal, Shared, json};
+use crate::limits::Limit;
 use crate::members::{Member, Members, MembersError};
 use leases::Leases;
 
@@ -37,6 +38,16 @@ impl Served {
     /// What the system says, or that the file is damaged.
     pub(crate) fn open(state: &Path, host: Name) -> std::io::Result<Self> {
         Ok(Self { members: Members::open(state, host)?, leases: Leases::default() })
+    }
+
+    /// How many members there are, open invitations among them.
+    pub(crate) fn members(&self) -> usize {
+        self.members.len()
+    }
+
+    /// The status of the tasks that watch over members' leases.
+    pub(crate) fn task(&self) -> Arc<TaskStatus> {
+        self.leases.task()
     }
 }
 
@@ -79,6 +90,12 @@ impl Refused {
         Self { status, text: wire::error_text(error), wait }
     }
 
+    /// Blocking work gave no result: a panic, or the station is stopping.
+    fn ended(error: &tokio::task::JoinError) -> Self {
+        let Refusal { status, error } = Refusal::ended(error);
+        Self::new(status, &Error::Unavailable(error))
+    }
+
     fn invalid(why: impl Into<String>) -> Self {
         Error::Invalid(why.into()).into()
     }
@@ -89,7 +106,8 @@ impl Refused {
     }
 
     /// A member uses more than its share of what comes back when something of it ends.
-    fn too_much(why: String) -> Self {
+    fn too_much(shared: &Shared, why: String) -> Self {
+        shared.health.refused(Limit::MemberRequests, 1);
         Self::new(StatusCode::TOO_MANY_REQUESTS, &Error::Unavailable(why))
     }
 }
@@ -161,7 +179,7 @@ fn member<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<(&'a Served, Ar
 /// Makes sure that the member is the station `name`: bound to it, or from now on.
 async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Result<(), Refused> {
     let known = member.name();
-    if known.as_ref() == Some(name) && !member.is_removed() {
+    if known.as_ref() == Some(name) && member.has_registered() && !member.is_removed() {
         return Ok(());
     }
     let (shared, member, name) = (Arc::clone(shared), Arc::clone(member), name.clone());
@@ -171,7 +189,7 @@ async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Resul
     };
     // The file is written on disk; other requests do not wait for it.
     let done = tokio::task::spawn_blocking(bind).await;
-    Ok(done.map_err(|_| Error::Unavailable("the station is stopping".into()))??)
+    Ok(done.map_err(|error| Refused::ended(&error))??)
 }
 
 fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Refused> {

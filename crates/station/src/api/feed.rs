@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::{Refusal, Shared, State, json};
 use crate::bank::{Measured, bounds};
 use crate::health::lock;
+use crate::limits::Limit;
 use crate::prober::now_unix_ns;
 use crate::recorder::{Fed, FeedError};
 
@@ -131,9 +132,16 @@ fn checked(shared: &Shared, feed: Feed) -> Result<Vec<Fed>, Refusal> {
         }
         records.push(Fed { measured, identity, time_given: record.time_s.is_some() });
     }
-    if lock(&shared.bank).room() < new_series.len() {
+    let mut bank = lock(&shared.bank);
+    if bank.room() < new_series.len() {
+        shared.health.refused(Limit::Series, new_series.len() as u64);
         let error = "the station keeps no more series (limits.series_max)";
         return Err(Refusal::new(StatusCode::TOO_MANY_REQUESTS, error));
+    }
+    for Series { source, target, .. } in records.iter().map(|record| &record.measured.series) {
+        // What is handed in is shown, also under the name of a station that was removed.
+        bank.include(source);
+        bank.include(target);
     }
     Ok(records)
 }

@@ -1,6 +1,7 @@
 //! Who may ask for what: names, other sites' pages, and the token (docs/spec/api.md, "Who may do what").
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use axum::body::Body;
@@ -14,6 +15,8 @@ use subtle::ConstantTimeEq;
 
 use super::{Refusal, Shared, State, engine};
 use crate::config::Config;
+use crate::connections::Open;
+use crate::credentials::Credential;
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -67,11 +70,15 @@ impl Peer {
 pub(super) async fn guard(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
+    Extension(open): Extension<Arc<Open>>,
     mut request: Request<Body>,
     next: Next,
 ) -> Response {
+    let mut under_way = open.request();
+    let shown = if is_read(&request) { None } else { credential(&request) };
     let verdict = judge(&shared, &peer, &request);
     let is_probe = request.uri().path() == wire::PATH;
+    let is_authorised = verdict.is_ok();
     let consent = is_read(&request).then(|| Consent::of(&request, &shared.config().echo.origins));
     let mut response = match verdict {
         Ok(caller) => {
@@ -85,6 +92,17 @@ pub(super) async fn guard(
             refusal.into_response()
         }
     };
+    if let Some(credential) = shown {
+        if response.status() == StatusCode::UNAUTHORIZED {
+            let delay = shared.health.wrong(credential, peer.address.ip());
+            // Meanwhile nothing is under way: the connection may be closed for one that needs the room.
+            drop(under_way);
+            tokio::time::sleep(delay).await;
+            under_way = open.request();
+        } else if is_authorised && (credential != Credential::Invitation || response.status().is_success()) {
+            open.proved();
+        }
+    }
     let refused_probe = is_probe && response.status() == StatusCode::UNAUTHORIZED;
     let headers = response.headers_mut();
     for (name, value) in SAFETY_HEADERS {
@@ -108,7 +126,7 @@ pub(super) async fn guard(
         // A peer of the mesh needs no token: it signs.
         headers.append(header::WWW_AUTHENTICATE, challenge);
     }
-    response
+    response.map(|body| under_way.until_sent(body))
 }
 
 /// Whether a request may pass, and the station that signed it, if one did.
@@ -138,6 +156,21 @@ fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Option
     }
     let is_local = peer.is_local(request.version(), request.headers(), &config);
     authorise(shared, peer, request.headers(), is_probe, is_local)
+}
+
+/// What a request shows for who its caller is; `None` = nothing.
+fn credential(request: &Request<Body>) -> Option<Credential> {
+    let given = request.headers().get(header::AUTHORIZATION)?.to_str().unwrap_or_default();
+    let scheme = given.split(' ').next().unwrap_or_default();
+    Some(match scheme {
+        _ if engine::is_below(request.uri().path()) => Credential::Invitation,
+        scheme if scheme.eq_ignore_ascii_case(signed::SCHEME) => {
+            // A peer that signs asks for a challenge first, by the scheme alone.
+            signed::Credentials::parse(given)?;
+            Credential::Signature
+        }
+        _ => Credential::Token,
+    })
 }
 
 /// Whether a request changes nothing, starts no traffic but its own, and is for everyone.

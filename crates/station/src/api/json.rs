@@ -1,11 +1,13 @@
 //! The shapes of docs/spec/api.md. Core types carry no serde; this is where they become JSON.
 
-use barograph_engine::Record;
+use barograph_engine::{Record, labelled_unix_ns};
 use barograph_forecast::{Forecast, Outcome, Quantity, Series};
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::bank::{Account, LEVELS, Measured, Next, Point};
+use crate::best::Age;
+use crate::prober::now_unix_ns;
 
 #[derive(Serialize)]
 pub(super) struct SeriesJson<'a> {
@@ -31,6 +33,9 @@ pub(super) struct RecordJson<'a> {
     #[serde(flatten)]
     id: Id<'a>,
     time_s: f64,
+    /// How far the label is ahead of now, or was of the record's arrival.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ahead_s: Option<f64>,
     #[serde(flatten)]
     outcome: OutcomeJson,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -49,6 +54,9 @@ pub(super) struct PointJson {
     time_s: f64,
     #[serde(flatten)]
     outcome: OutcomeJson,
+    /// Given only where it is true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<bool>,
     #[serde(flatten)]
     issued: Option<IssuedJson>,
 }
@@ -97,6 +105,8 @@ struct ForecastJson {
     recent_mse: Option<f64>,
     recent_mae: Option<f64>,
     method: &'static str,
+    /// Of the method in the blend.
+    weight: Option<f64>,
 }
 
 /// The unit of a quantity; a loaded form has that of the plain one.
@@ -140,9 +150,11 @@ impl<'a> RecordJson<'a> {
     }
 
     fn of(series: &'a Series, time_unix_ns: i64, outcome: &Outcome, detail: &'a str) -> Self {
+        let ahead_s = labelled_unix_ns(detail).map(|label| seconds(label.saturating_sub(time_unix_ns)));
         Self {
             id: Id::from(series),
             time_s: seconds(time_unix_ns),
+            ahead_s: Age::at(now_unix_ns(), time_unix_ns, ahead_s).ahead_s,
             outcome: OutcomeJson::from(outcome),
             // A detail that is not JSON (another writer's) is left out rather than breaking the answer.
             detail: serde_json::from_str(detail).ok(),
@@ -158,7 +170,13 @@ impl PointJson {
             ends: issued.intervals[level].map(Ends::from),
             method: issued.method,
         });
-        Self { time_s: seconds(point.time_unix_ns), outcome: OutcomeJson::from(&point.outcome), issued }
+        let refused = point.refused.then_some(true);
+        Self {
+            time_s: seconds(point.time_unix_ns),
+            outcome: OutcomeJson::from(&point.outcome),
+            refused,
+            issued,
+        }
     }
 }
 
@@ -211,6 +229,7 @@ impl From<&Forecast> for ForecastJson {
             recent_mse: scored(forecast.recent_mse),
             recent_mae: scored(forecast.recent_mae),
             method: forecast.method.0,
+            weight: forecast.weight,
         }
     }
 }

@@ -39,7 +39,7 @@ struct LatencyJson<'a> {
 pub(super) async fn latency(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let which: Which = query(&uri)?;
     let selector = selector(None, which.target.as_deref(), which.quantity.as_deref())?;
-    let spreads = shared.board.latencies.spreads(&shared.host, std::time::Instant::now());
+    let spreads = shared.board.spreads(&shared.host);
     let selected = spreads.iter().filter(|spread| selector.matches(&spread.series));
     let latencies = selected.map(LatencyJson::new).collect();
     Ok(json(StatusCode::OK, &LatenciesJson { latencies }))

@@ -11,7 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use super::engine::Served;
 use super::{Nothing, Refusal, Shared, State, feed, json, query};
+use crate::health::lock;
+use crate::limits::Limit;
 use crate::members::MembersError;
+use crate::mesh::{Kind, Standing};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -22,6 +25,8 @@ struct Invitation {
 #[derive(Serialize)]
 struct InvitationJson {
     token: String,
+    /// By which it is withdrawn while it is open and names no station.
+    id: String,
     name: Option<String>,
     host: String,
     /// Where it listens.
@@ -65,9 +70,14 @@ pub(super) async fn invite(
     let (shown, host, address) =
         (name.as_ref().map(Name::to_string), shared.host.to_string(), shared.address);
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
-    let token = with_served(&shared, move |served| served.members.invite(name, now_s)).await?;
+    let (token, id) = with_served(&shared, move |served| {
+        let token = served.members.invite(name, now_s)?;
+        let id = served.members.of_token(&token).map(|member| member.known().id);
+        Ok((token, id.unwrap_or_default()))
+    })
+    .await?;
     let addresses = shared.board.directory().addresses().iter().map(ToString::to_string).collect();
-    let invitation = InvitationJson { token, name: shown, host, address: address.to_string(), addresses };
+    let invitation = InvitationJson { token, id, name: shown, host, address: address.to_string(), addresses };
     Ok(json(StatusCode::CREATED, &invitation))
 }
 
@@ -88,18 +98,46 @@ pub(super) async fn list(axum::extract::State(shared): State, uri: Uri) -> Resul
 pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let asked: RemoveQuery = query(&uri)?;
     let removed = asked.name.clone();
-    with_served(&shared, move |served| {
-        // The registration of before: once the name is free, another member may hold it.
-        let held =
-            Name::new(&asked.name).ok().and_then(|name| Some((served.leases.registration(&name)?, name)));
-        served.members.remove(&asked.name)?;
-        if let Some((registration, name)) = held {
-            // It may have left meanwhile.
-            let _ = served.leases.leave(&name, &registration);
+    if let Kind::Nats { .. } = shared.board.kind {
+        // The servers say who is a member; the directory has only the registration.
+        let name = Name::new(&asked.name).map_err(|error| Refusal::bad(format!("`name`: {error}")))?;
+        if name == shared.host {
+            return Err(refusal(MembersError::Own(name)));
         }
-        Ok(())
+        let standing = shared.board.peers().get(&name).map(|peer| peer.standing.clone());
+        match standing {
+            Some(Standing::Lost) => {}
+            // Again, for stations that were away for long.
+            None if shared.board.removed.contains(&name) => {}
+            // Lost before this station was started.
+            None if 0 < lock(&shared.bank).count_of(&name) => {}
+            None => return Err(refusal(MembersError::Unknown(asked.name))),
+            Some(_) => {
+                let error = format!(
+                    "`{name}` is registered: withdraw its right to connect at the NATS servers first, and wait \
+                     until it is lost; it would register again"
+                );
+                return Err(Refusal::new(StatusCode::CONFLICT, error));
+            }
+        }
+        shared.engine.remove(&name).await?;
+        return Ok(json(StatusCode::OK, &RemovedJson { removed }));
+    }
+    // An invitation that no station has used is withdrawn, and no station removed.
+    let name = with_served(&shared, move |served| {
+        let member = served.members.remove(&asked.name)?;
+        Ok(member.name().filter(|_| member.has_registered()))
     })
     .await?;
+    if let Some(name) = name {
+        // As a whole, even if the caller goes away.
+        let shared = Arc::clone(&shared);
+        let removing = tokio::spawn(async move {
+            let Some(served) = &shared.served else { return Ok(()) };
+            served.leases.remove(shared.engine.as_ref(), &name, || served.members.has(&name)).await
+        });
+        removing.await.map_err(|error| Refusal::ended(&error))??;
+    }
     Ok(json(StatusCode::OK, &RemovedJson { removed }))
 }
 
@@ -112,11 +150,18 @@ async fn with_served<T: Send + 'static>(
         let error = "this station is a member of another mesh: invite at the station that serves it";
         return Err(Refusal::new(StatusCode::CONFLICT, error));
     }
-    let shared = Arc::clone(shared);
+    let (shared, health) = (Arc::clone(shared), Arc::clone(&shared.health));
     let changed = tokio::task::spawn_blocking(move || shared.served.as_ref().map(change)).await;
     match changed {
-        Ok(Some(result)) => result.map_err(refusal),
-        _ => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")),
+        Ok(Some(result)) => result.map_err(|error| {
+            if let MembersError::TooMany = error {
+                health.refused(Limit::Members, 1);
+            }
+            refusal(error)
+        }),
+        // It was there a moment ago.
+        Ok(None) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")),
+        Err(error) => Err(Refusal::ended(&error)),
     }
 }
 

@@ -46,6 +46,9 @@ struct DirectoryJson<'a> {
     error: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     away_s: Option<f64>,
+    /// For how long it could be read and took no writes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    read_only_s: Option<f64>,
     /// Another station has this one's name.
     #[serde(skip_serializing_if = "Option::is_none")]
     conflict: Option<&'a str>,
@@ -143,6 +146,7 @@ pub(super) async fn mesh(axum::extract::State(shared): State, uri: Uri) -> Resul
             connected: directory.is_connected(),
             error: directory.why(),
             away_s: directory.away_s(),
+            read_only_s: directory.read_only_s(),
             conflict: directory.conflict(),
         },
         peers: PeerCounts { up, lost, ignored },
@@ -214,10 +218,7 @@ pub(super) async fn events(
 ) -> Result<Response, Refusal> {
     let Nothing {} = query(&uri)?;
     let after = last_event_id(&headers)?;
-    let permit = Arc::clone(&shared.streams).try_acquire_owned().ok();
-    let place = permit.zip(shared.stream_seats.take(peer.address.ip(), peer.is_here())).ok_or_else(|| {
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open (limits.streams_max)")
-    })?;
+    let place = shared.stream(&peer)?;
     let (kept, live) = shared.board.events.watch(after);
     let watcher = Watcher { kept, live, stopping: shared.stopping.clone(), _place: place };
     let events = unfold(watcher, |mut watcher| async move {

@@ -5,13 +5,14 @@ use axum::extract::{Extension, Request};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use barograph_probe::io::{Seat, Upgraded};
-use barograph_probe::wire;
+use barograph_probe::wire::{self, Declined};
 use hyper::upgrade::OnUpgrade;
 use tokio::net::TcpStream;
 
 use super::guard::{Caller, Channel, Peer};
 use super::upgrade::{self, Line};
 use super::{Refusal, State};
+use crate::limits::Limit;
 
 pub(super) async fn probe(
     axum::extract::State(shared): State,
@@ -23,10 +24,12 @@ pub(super) async fn probe(
         let error = format!("here probes begin: Connection: Upgrade, Upgrade: {}", wire::UPGRADE);
         return Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, error));
     }
-    let seat = shared
-        .responder
-        .admit(peer.address.ip())
-        .map_err(|declined| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, declined.to_string()))?;
+    let seat = shared.responder.admit(peer.address.ip()).map_err(|declined| {
+        if declined == Declined::Full {
+            shared.health.refused(Limit::ProbeSessions, 1);
+        }
+        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, declined.to_string())
+    })?;
     let seat = match &caller {
         Some(Extension(Caller(name))) => seat.signed_by(name.as_str()),
         None => seat,

@@ -1,19 +1,21 @@
 //! What can be read: the station, its series, history, forecasts, health, metrics.
 
-use std::sync::atomic::Ordering;
 use std::time::UNIX_EPOCH;
 
-use axum::http::{StatusCode, Uri, header};
+use axum::extract::Extension;
+use axum::http::{HeaderMap, StatusCode, Uri, Version, header};
 use axum::response::{IntoResponse, Response};
 use barograph_engine::{Cursor, Page, Range, Record};
 use barograph_forecast::Series;
 use serde::{Deserialize, Serialize};
 
 use super::choice::Choice;
+use super::guard::Peer;
 use super::json::{DEFAULT_LEVEL, ForecastsJson, Id, PointJson, RecordJson, SeriesJson};
 use super::{Nothing, Refusal, State, json, query, selector};
 use crate::bank::{LEVELS, level_index};
 use crate::health::lock;
+use crate::metrics::Format;
 
 #[derive(Serialize)]
 struct StationJson<'a> {
@@ -24,6 +26,10 @@ struct StationJson<'a> {
     page_period_s: f64,
     series: usize,
     series_max: usize,
+    /// Whether the request comes from the station's own host.
+    from_this_host: bool,
+    /// Work refused lately because of limits, one sentence each.
+    refusing: Vec<String>,
     /// `None` = pages cannot measure this station.
     echo: Option<EchoJson>,
 }
@@ -35,8 +41,15 @@ struct EchoJson {
     keeps: bool,
 }
 
-pub(super) async fn station(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn station(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    version: Version,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Result<Response, Refusal> {
     let Nothing {} = query(&uri)?;
+    let config = shared.config();
     let started = shared.started.duration_since(UNIX_EPOCH).unwrap_or_default();
     let (series, series_max) = {
         let bank = lock(&shared.bank);
@@ -50,7 +63,9 @@ pub(super) async fn station(axum::extract::State(shared): State, uri: Uri) -> Re
         page_period_s: PAGE_PERIOD_S,
         series,
         series_max,
-        echo: shared.config().echo.enabled.then(|| EchoJson {
+        refusing: shared.health.refusing(),
+        from_this_host: peer.is_local(version, &headers, &config),
+        echo: config.echo.enabled.then(|| EchoJson {
             path: "v1/echo",
             transfer_bytes_max: shared.echo.transfer_bytes_max(),
             keeps: shared.echo.keeps(),
@@ -103,8 +118,12 @@ pub(super) async fn latest(axum::extract::State(shared): State, uri: Uri) -> Res
     let asked: LatestQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let choice = Choice::new(&shared, selector, asked.group.as_deref()).await?;
-    let mut page = shared.engine.latest(&choice.selector, asked.after.map(Cursor), LIMIT_DEFAULT).await?;
+    let page = shared.engine.latest(&choice.selector, asked.after.map(Cursor), LIMIT_DEFAULT).await;
+    let mut page = page.inspect_err(|error| shared.health.read_failed(error))?;
     page.items.retain(|record| choice.has_end(&record.series));
+    let bank = lock(&shared.bank);
+    page.items.retain(|record| !bank.excludes(&record.series));
+    drop(bank);
     let (latest, next) = shown(&page);
     Ok(json(StatusCode::OK, &LatestJson { latest, next }))
 }
@@ -140,7 +159,8 @@ pub(super) async fn history(axum::extract::State(shared): State, uri: Uri) -> Re
         limit,
         after: asked.after.map(Cursor),
     };
-    let page = shared.engine.history(&series, &range).await?;
+    let page = shared.engine.history(&series, &range).await;
+    let page = page.inspect_err(|error| shared.health.read_failed(error))?;
     if page.items.is_empty() && lock(&shared.bank).account(&series).is_none() {
         return Err(unknown(&series));
     }
@@ -210,50 +230,16 @@ pub(super) async fn forecast(axum::extract::State(shared): State, uri: Uri) -> R
     Ok(json(StatusCode::OK, &ForecastListJson { forecasts }))
 }
 
-#[derive(Serialize)]
-struct HealthJson {
-    status: &'static str,
-    reasons: Vec<String>,
-    uptime_s: f64,
-    last_measurement_age_s: Option<f64>,
-    last_append_age_s: Option<f64>,
-    spool_records: u64,
-    spool_dropped: u64,
-    inbox_dropped: u64,
-    series: usize,
-    series_refused: u64,
-}
-
-pub(super) async fn health(axum::extract::State(shared): State) -> Response {
-    let mut report = shared.health.report(shared.config().sensor_period);
-    report.reasons.extend(shared.board.reasons());
-    let well = report.reasons.is_empty();
-    let (series, series_refused) = {
-        let bank = lock(&shared.bank);
-        (bank.len(), bank.refused())
-    };
-    let answer = HealthJson {
-        status: if well { "ok" } else { "degraded" },
-        reasons: report.reasons,
-        uptime_s: report.uptime.as_secs_f64(),
-        last_measurement_age_s: report.last_measurement_age.map(|age| age.as_secs_f64()),
-        last_append_age_s: report.last_append_age.map(|age| age.as_secs_f64()),
-        spool_records: shared.health.spool_records.load(Ordering::Relaxed),
-        spool_dropped: shared.health.spool_dropped.load(Ordering::Relaxed),
-        inbox_dropped: shared.health.inbox_dropped.load(Ordering::Relaxed),
-        series,
-        series_refused,
-    };
-    json(if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &answer)
-}
-
-pub(super) async fn metrics(axum::extract::State(shared): State) -> Response {
+pub(super) async fn metrics(axum::extract::State(shared): State, headers: HeaderMap) -> Response {
+    let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let format = Format::preferred(accept);
     let mesh = shared.board.figures(&shared.host);
     let tests = shared.bulk.figures();
     let bank = lock(&shared.bank);
-    let text = crate::metrics::exposition(&bank, &shared.health, shared.echo.counters(), &mesh, &tests);
+    let text =
+        crate::metrics::exposition(format, &bank, &shared.health, shared.echo.counters(), &mesh, &tests);
     drop(bank);
-    ([(header::CONTENT_TYPE, crate::metrics::CONTENT_TYPE)], text).into_response()
+    ([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text).into_response()
 }
 
 /// The place of an asked level among those whose intervals are kept.

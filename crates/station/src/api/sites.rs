@@ -53,7 +53,8 @@ struct PendingJson {
 struct SiteJson<'a> {
     site: &'a str,
     hosts: Vec<&'a str>,
-    representative: &'a str,
+    /// `null` where round trips between its hosts are not known.
+    representative: Option<&'a str>,
     reason: String,
     /// Seconds.
     within: Option<EstimateJson>,
@@ -129,7 +130,7 @@ impl<'a> SiteJson<'a> {
         Self {
             site: &site.name,
             hosts: site.proposal.hosts.iter().map(|host| name(*host)).collect(),
-            representative: name(site.representative),
+            representative: site.representative.map(name),
             reason: site.proposal.reason(name).to_string(),
             within: site.within_s.map(EstimateJson::from),
             next: site
@@ -156,6 +157,7 @@ fn refusal(error: SitesError) -> Refusal {
         | SitesError::Other(..)
         | SitesError::Unusable(_) => StatusCode::CONFLICT,
         SitesError::Store { .. } | SitesError::Stopping => StatusCode::SERVICE_UNAVAILABLE,
+        SitesError::Panicked => StatusCode::INTERNAL_SERVER_ERROR,
     };
     Refusal::new(status, error.to_string())
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::Extension;
-use axum::http::{StatusCode, Uri};
+use axum::http::Uri;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use barograph_engine::Selector;
@@ -50,10 +50,7 @@ pub(super) async fn stream(
     let asked: StreamQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = kept_level(asked.level)?;
-    let permit = Arc::clone(&shared.streams).try_acquire_owned().ok();
-    let place = permit.zip(shared.stream_seats.take(peer.address.ip(), peer.is_here())).ok_or_else(|| {
-        Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open (limits.streams_max)")
-    })?;
+    let place = shared.stream(&peer)?;
     let watcher = Watcher {
         points: shared.hub.watch(),
         stopping: shared.stopping.clone(),

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::guard::Peer;
 use super::{Nothing, Refusal, State, feed, json, query};
+use crate::limits::Limit;
 use crate::target::{Provenance, Target};
 use crate::targets::TargetsError;
 
@@ -92,7 +93,14 @@ pub(super) async fn add(
     let target = Target::parse(&new.target, &new.quantities, period, Provenance::Added)
         .map_err(|error| Refusal::bad(error.to_string()))?;
     let (list, new) = (Arc::clone(&shared), target.clone());
-    on_disk(move || list.targets.add(new)).await?;
+    on_disk(move || {
+        list.targets.add(new).inspect_err(|error| {
+            if let TargetsError::TooMany = error {
+                list.health.refused(Limit::Targets, 1);
+            }
+        })
+    })
+    .await?;
     Ok(json(StatusCode::CREATED, &TargetJson::new(&target, config.probe_period)))
 }
 
@@ -110,7 +118,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
 async fn on_disk(change: impl FnOnce() -> Result<(), TargetsError> + Send + 'static) -> Result<(), Refusal> {
     match tokio::task::spawn_blocking(change).await {
         Ok(result) => result.map_err(refusal),
-        Err(_) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")),
+        Err(error) => Err(Refusal::ended(&error)),
     }
 }
 

@@ -108,6 +108,6 @@ async fn blocking<T: Send + 'static>(
             };
             Refusal::new(status, error.to_string())
         }),
-        Err(_) => Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the station is stopping")),
+        Err(error) => Err(Refusal::ended(&error)),
     }
 }

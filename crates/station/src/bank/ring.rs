@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use barograph_forecast::{Battery, Calibration, Config, Failure, Outcome, Quantity};
 
-use super::{Issued, LEVELS, POINTS_MAX, Point, cut};
+use super::{Issued, LEVELS, POINTS_MAX, Point, cut, seconds};
 
 /// The names of a battery's methods by number; clones share one list.
 #[derive(Clone, Debug)]
@@ -31,8 +31,9 @@ struct Kept {
     time_unix_ns: i64,
     /// The value; after a failure, its `after_s`.
     number: f64,
-    forecast: f64,
-    /// [`VALUE`], or one more than the place in [`Failure::ALL`].
+    /// The forecast for a value in time, from which that after a gap follows.
+    usual: f64,
+    /// [`VALUE`], [`REFUSED`], or one more than the place in [`Failure::ALL`].
     kind: u8,
     /// The place in [`Methods`], or [`UNISSUED`].
     method: u8,
@@ -60,22 +61,22 @@ impl Ring {
         Self { kept: VecDeque::new(), before, methods: methods.clone() }
     }
 
-    /// Adds the newest point; the oldest makes room.
-    pub(super) fn push(&mut self, point: &Point) {
+    /// Adds the newest point, and the oldest makes room; `usual` is the forecast under absolute loss for a value in time.
+    pub(super) fn push(&mut self, point: &Point, usual: Option<f64>) {
         if self.kept.len() == POINTS_MAX
             && let Some(oldest) = self.kept.pop_front()
         {
             oldest.teach(&mut self.before);
         }
         let (kind, number) = match point.outcome {
-            Outcome::Value(value) => (VALUE, value),
+            Outcome::Value(value) => (if point.refused { REFUSED } else { VALUE }, value),
             Outcome::Failed { failure, after_s } => (code(failure), after_s),
         };
         let issued = point.issued.as_ref();
         self.kept.push_back(Kept {
             time_unix_ns: point.time_unix_ns,
             number,
-            forecast: issued.map_or(0.0, |issued| issued.forecast),
+            usual: usual.unwrap_or(0.0),
             kind,
             method: issued.map_or(UNISSUED, |issued| self.methods.place(issued.method)),
         });
@@ -86,19 +87,21 @@ impl Ring {
         let mut calibration = self.before.clone();
         let quantity = quantity.clone();
         self.kept.iter().map(move |kept| {
-            let issued = kept.issued().map(|forecast| Issued {
-                forecast,
+            let time_s = Some(seconds(kept.time_unix_ns));
+            let issued = kept.usual().map(|usual| Issued {
+                forecast: calibration.forecast(usual, time_s),
                 method: self.methods.0[usize::from(kept.method)],
-                intervals: LEVELS.map(|level| cut(calibration.interval(forecast, level), &quantity)),
+                intervals: LEVELS.map(|level| cut(calibration.interval(usual, level, time_s), &quantity)),
             });
             kept.teach(&mut calibration);
-            Point { time_unix_ns: kept.time_unix_ns, outcome: kept.outcome(), issued }
+            let (outcome, refused) = (kept.outcome(), kept.kind == REFUSED);
+            Point { time_unix_ns: kept.time_unix_ns, outcome, refused, issued }
         })
     }
 
     /// The newest value, if there is one.
     pub(super) fn last_value(&self) -> Option<f64> {
-        self.kept.iter().rev().find(|kept| kept.kind == VALUE).map(|kept| kept.number)
+        self.kept.iter().rev().find(|kept| kept.is_value()).map(|kept| kept.number)
     }
 
     /// The mean time between the newest points (s), where it is above 0.
@@ -109,31 +112,32 @@ impl Ring {
         (0 < spanned).then(|| spanned as f64 / 1e9 / gaps as f64)
     }
 
-    /// The newest point's value minus its forecast, where it has both.
-    pub(super) fn residual(&self) -> Option<f64> {
-        let newest = self.kept.back().filter(|kept| kept.kind == VALUE)?;
-        newest.issued().map(|forecast| newest.number - forecast)
+    /// Whether the newest point is the time of a refused connection.
+    pub(super) fn is_refused(&self) -> bool {
+        self.kept.back().is_some_and(|kept| kept.kind == REFUSED)
     }
 }
 
 impl Kept {
-    fn issued(&self) -> Option<f64> {
-        (self.method != UNISSUED).then_some(self.forecast)
+    fn usual(&self) -> Option<f64> {
+        (self.method != UNISSUED).then_some(self.usual)
+    }
+
+    fn is_value(&self) -> bool {
+        matches!(self.kind, VALUE | REFUSED)
     }
 
     fn outcome(&self) -> Outcome {
-        match self.kind.checked_sub(1) {
-            None => Outcome::Value(self.number),
-            Some(place) => {
-                Outcome::Failed { failure: Failure::ALL[usize::from(place)], after_s: self.number }
-            }
+        if self.is_value() {
+            return Outcome::Value(self.number);
         }
+        Outcome::Failed { failure: Failure::ALL[usize::from(self.kind - 1)], after_s: self.number }
     }
 
     /// What the battery's calibration learnt of this point: of a failure, nothing.
     fn teach(&self, calibration: &mut Calibration) {
-        if self.kind == VALUE {
-            calibration.learn(self.issued(), self.number);
+        if self.is_value() {
+            calibration.learn(self.usual(), self.number, Some(seconds(self.time_unix_ns)));
         }
     }
 }
@@ -145,6 +149,8 @@ fn code(failure: Failure) -> u8 {
 
 /// The kind of a point that has a value.
 const VALUE: u8 = 0;
+/// The kind of a point whose value is the time of a refused connection; no failure has this code.
+const REFUSED: u8 = u8::MAX;
 /// Stands where no forecast had been issued; no method has this place.
 const UNISSUED: u8 = u8::MAX;
 
@@ -183,8 +189,12 @@ mod tests {
             };
             let mut bank = Bank::new(1);
             let mut issued = Vec::new();
-            for (time_unix_ns, outcome) in (0..).zip(outcomes) {
-                let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() };
+            for (place, outcome) in (0_i64..).zip(outcomes) {
+                // A gap after every fiftieth.
+                let time_unix_ns = 1_000_000_000 * (place + 40 * (place / 50));
+                // Every third value is marked.
+                let detail = if place % 3 == 0 { r#"{"n":1,"refused":true}"# } else { "" }.to_string();
+                let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail };
                 let observed = bank.observe(&measured);
                 let (least, most) = crate::bank::bounds(&series.quantity);
                 if matches!(outcome, Outcome::Value(value) if value < least || most < value) {
@@ -192,6 +202,8 @@ mod tests {
                     continue;
                 }
                 let Observed::New(point) = observed else { panic!("{outcome:?} is refused") };
+                let is_value = matches!(outcome, Outcome::Value(_));
+                prop_assert_eq!(point.refused, is_value && place % 3 == 0);
                 issued.push(point);
             }
             let kept: Vec<Point> = bank.account(&series).into_iter().flat_map(|one| one.points()).collect();
@@ -207,7 +219,8 @@ mod tests {
         let mut ring = Ring::new(&config, &Methods::of(&config));
         assert_eq!(ring.kept.capacity(), 0);
         for time_unix_ns in 0..3 * POINTS_MAX as i64 {
-            ring.push(&Point { time_unix_ns, outcome: Outcome::Value(1.0), issued: None });
+            let point = Point { time_unix_ns, outcome: Outcome::Value(1.0), refused: false, issued: None };
+            ring.push(&point, None);
             let most = (2 * ring.kept.len()).clamp(4, POINTS_MAX);
             assert!(ring.kept.capacity() <= most, "{} for {}", ring.kept.capacity(), ring.kept.len());
         }

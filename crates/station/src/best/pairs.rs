@@ -4,11 +4,11 @@ use std::cell::RefCell;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
-use barograph_forecast::{Name, Quantity, Series};
-use barograph_mesh::{Composition, Estimate, Model, Path};
+use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_mesh::{Composition, Estimate, Model, Path, RoundTrip};
 use barograph_probe::Plan;
 
-use super::{Knowledge, Sight};
+use super::{Age, Knowledge, Sight};
 use crate::bank::{Account, Bank};
 use crate::health::lock;
 
@@ -40,7 +40,9 @@ impl Knowledge for Pairs<'_> {
         let own = self.series(from, to, own, what);
         match (own, self.series_unless_fresh(own, to, from, others, what)) {
             (Sight::Fresh(..), _) | (Sight::Stale(_), Sight::Nothing) => own,
-            (Sight::Stale(own_s), Sight::Stale(others_s)) => Sight::Stale(own_s.min(others_s)),
+            (Sight::Stale(a), Sight::Stale(b)) => {
+                Sight::Stale(if b.distance_s() < a.distance_s() { b } else { a })
+            }
             (_, others) => others,
         }
     }
@@ -51,16 +53,26 @@ impl Knowledge for Pairs<'_> {
 }
 
 impl Pairs<'_> {
-    /// What `source` forecasts of its round trip to `target` (s), if that counts still and its error is known.
+    /// What `source` forecasts of its round trip to `target` (s), if that counts still and its interval is known.
     pub(crate) fn round_trip(&self, source: &Name, target: &Name) -> Option<Estimate> {
         let series = Series { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
         self.account(&series, |account| {
-            account.interval(LEVEL)?;
+            account.interval_at(LEVEL, self.now_unix_ns)?;
             match sight(account, Composition::Rtt, self.now_unix_ns) {
                 Sight::Fresh(path, _) => Some(path.forecast),
                 Sight::Stale(_) | Sight::Nothing => None,
             }
         })?
+    }
+
+    /// The same, and where it is not known whether it was tried: the newest point of the series is a failure.
+    pub(crate) fn tried_round_trip(&self, source: &Name, target: &Name) -> RoundTrip {
+        if let Some(rtt) = self.round_trip(source, target) {
+            return RoundTrip::Known(rtt);
+        }
+        let series = Series { source: source.clone(), target: target.clone(), quantity: Quantity::RTT };
+        let is_failed = |account: &Account| matches!(account.last().outcome, Outcome::Failed { .. });
+        if self.account(&series, is_failed) == Some(true) { RoundTrip::Failed } else { RoundTrip::Unmeasured }
     }
 
     fn series_unless_fresh(
@@ -101,13 +113,13 @@ impl Pairs<'_> {
 
 /// What a series tells of its path, if its newest value is new enough.
 fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
-    let Some(next) = account.next() else { return Sight::Nothing };
-    // The wall clock may have been set back: what seems to come from the future is new.
-    let age_s = now_unix_ns.saturating_sub(next.time_unix_ns).max(0) as f64 / 1e9;
-    if freshness_s(account.period_s(), what) < age_s {
-        return Sight::Stale(age_s);
+    let Some(next) = account.next_at(now_unix_ns) else { return Sight::Nothing };
+    // A label ahead of now, as after a clock was set back, is believed as far as one behind it.
+    let age = Age::at(now_unix_ns, next.time_unix_ns, account.value_ahead_s());
+    if freshness_s(account.period_s(), what) < age.distance_s() {
+        return Sight::Stale(age);
     }
-    let (interval, count) = (account.interval(LEVEL), account.count());
+    let (interval, count) = (account.interval_at(LEVEL, now_unix_ns), account.count());
     let path = match what {
         // Means add; the median of a path that seldom loses anything is 0, and three of them are 0 as well.
         Composition::Loss => {
@@ -128,13 +140,13 @@ fn sight(account: &Account, what: Composition, now_unix_ns: i64) -> Sight {
             };
             match interval {
                 Some(_) => Some(known(forecast)),
-                // One value, and nothing that was learnt of its error: a guess, as wide as that of paths.
+                // Too few errors for an interval: a guess, as wide as that of paths.
                 None => Model::guessed(what).estimate(&[known(forecast)]).map(known),
             }
         }
     };
     match path.filter(|path| what.admits(&path.forecast)) {
-        Some(path) => Sight::Fresh(path, age_s),
+        Some(path) => Sight::Fresh(path, age),
         None => Sight::Nothing,
     }
 }

@@ -37,9 +37,13 @@ impl Book {
     }
 }
 
+fn aged(seconds: f64) -> Age {
+    Age { age_s: Some(seconds), ahead_s: None }
+}
+
 fn fresh(value: f64) -> Sight {
     let forecast = Estimate { value, lower: value / 1.05, upper: value * 1.05 };
-    Sight::Fresh(Path { forecast, last: value, count: 50 }, 1.0)
+    Sight::Fresh(Path { forecast, last: value, count: 50 }, aged(1.0))
 }
 
 fn places(hosts: &[(&str, &[&str])]) -> Places {
@@ -84,7 +88,7 @@ fn measured_hosts_are_ranked_and_what_intervals_do_not_part_is_close() {
     assert_eq!(order, [("g", true), ("ra", true), ("x", false)]);
     let first = &answer.ranked[0];
     assert!((first.time_s.value - 8.002).abs() < 1e-9, "{first:?}");
-    assert_eq!(first.goodput.as_ref().unwrap().basis, Basis::Measured { age_s: 1.0 });
+    assert_eq!(first.goodput.as_ref().unwrap().basis, Basis::Measured(aged(1.0)));
     assert_eq!(answer.unknown, []);
 }
 
@@ -105,7 +109,7 @@ fn a_pair_never_measured_is_composed_by_way_of_representatives_and_wider() {
     // Losses of all legs, as survivals multiply; none is lost on the first.
     for (from, to, share) in [("h", "ra", 0.0), ("ra", "rb", 0.02), ("rb", "x", 0.1)] {
         let path = Path::of_losses(share, None, share, 50).unwrap();
-        book.set(from, to, Composition::Loss, Sight::Fresh(path, 1.0));
+        book.set(from, to, Composition::Loss, Sight::Fresh(path, aged(1.0)));
     }
     let answer = ask(&["x"], 100_000_000, &two_sites(), &book);
     let loss = answer.ranked[0].loss.as_ref().unwrap();
@@ -155,7 +159,7 @@ fn of_whom_no_time_can_be_given_the_reason_is() {
     let mut book = Book::default();
     book.set("h", "g", Composition::Rtt, fresh(0.012));
     book.set("h", "x", Composition::Rtt, fresh(0.012));
-    book.set("h", "x", Composition::Goodput, Sight::Stale(20_000.0));
+    book.set("h", "x", Composition::Goodput, Sight::Stale(aged(20_000.0)));
     book.pair("h", "z", 1.0, 100.0);
     book.pair("h", "y", 1.0, 0.0);
     let answer = ask(&["g", "x", "z", "loner", "y"], 1_000_000, &two_sites(), &book);
@@ -231,9 +235,12 @@ fn a_bank_knows_a_path_from_either_end_while_it_is_new() {
     let at = |second: i64| Pairs::new(&bank, second * 1_000_000_000, std::time::Duration::ZERO);
     let (h, x) = (name("h"), name("x"));
     for (from, to) in [(&h, &x), (&x, &h)] {
-        let Sight::Fresh(rtt, age_s) = at(100).sight(from, to, Composition::Rtt) else { panic!() };
+        let Sight::Fresh(rtt, age) = at(100).sight(from, to, Composition::Rtt) else { panic!() };
         let forecast = rtt.forecast;
-        assert!(forecast.is_positive() && (forecast.value - 0.01).abs() < 1e-4 && age_s == 10.0, "{rtt:?}");
+        assert!(
+            forecast.is_positive() && (forecast.value - 0.01).abs() < 1e-4 && age == aged(10.0),
+            "{rtt:?}"
+        );
         assert_eq!((rtt.last, rtt.count), (0.01, 10), "what was measured, and how often");
         let Sight::Fresh(loss, _) = at(100).sight(from, to, Composition::Loss) else { panic!() };
         let value = loss.forecast.value;
@@ -246,11 +253,17 @@ fn a_bank_knows_a_path_from_either_end_while_it_is_new() {
     assert_eq!(at(100).sight(&x, &h, Composition::Goodput), Sight::Nothing);
     // Six periods of ten seconds; of a goodput an hour at least.
     assert!(matches!(at(150).sight(&h, &x, Composition::Rtt), Sight::Fresh(..)));
-    assert_eq!(at(151).sight(&h, &x, Composition::Rtt), Sight::Stale(61.0));
+    assert_eq!(at(151).sight(&h, &x, Composition::Rtt), Sight::Stale(aged(61.0)));
     assert!(matches!(at(3690).sight(&h, &x, Composition::Goodput), Sight::Fresh(..)));
-    assert_eq!(at(3691).sight(&h, &x, Composition::Goodput), Sight::Stale(3601.0));
-    // A clock that was set back makes nothing old.
-    assert!(matches!(at(-1000).sight(&h, &x, Composition::Rtt), Sight::Fresh(_, 0.0)));
+    assert_eq!(at(3691).sight(&h, &x, Composition::Goodput), Sight::Stale(aged(3601.0)));
+    // A label ahead of now is believed as far as one behind it.
+    let ahead = |seconds: f64| Age { age_s: None, ahead_s: Some(seconds) };
+    assert!(matches!(at(40).sight(&h, &x, Composition::Rtt), Sight::Fresh(_, age) if age == ahead(50.0)));
+    assert_eq!(
+        at(-1000).sight(&h, &x, Composition::Rtt),
+        Sight::Stale(ahead(1090.0)),
+        "it is not new for ever"
+    );
     let Sight::Fresh(once, _) = at(100).sight(&h, &name("once"), Composition::Goodput) else { panic!() };
     let once = once.forecast;
     assert!(once.contains(2e6) && once.contains(5e5) && once.value == 1e6, "one value is a guess: {once:?}");

@@ -7,6 +7,7 @@ use super::*;
 use crate::config::MeshConfig;
 use crate::identity::Identity;
 use crate::mesh::Engines;
+use crate::state::StateFiles;
 use crate::testing::{Alone, Directory};
 
 /// A directory without anybody, which counts looks at its groups and takes a while for each.
@@ -38,10 +39,18 @@ impl Room {
         let (host, config) = (Name::new("a").unwrap(), MeshConfig::default());
         let engine = Arc::new(Alone(Fake::default()));
         let shared: Arc<dyn Engine> = Arc::<Alone<Fake>>::clone(&engine);
-        let identity = Arc::new(Identity::open(state.path(), host.clone()).unwrap());
+        let files = StateFiles::new(state.path());
+        let identity = Arc::new(Identity::open(&files, host.clone()).unwrap());
         let standing = crate::sites::Standing::at_start(&config, state.path());
-        let board = Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing);
-        let desk = Desk::new(host, Arc::new(board), shared, Arc::new(Mutex::new(Bank::new(1))));
+        let removed = crate::mesh::RemovedStations::open(&files);
+        let board = Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing, removed);
+        let desk = Desk::new(
+            host,
+            Arc::new(board),
+            shared,
+            Arc::new(Mutex::new(Bank::new(1))),
+            TaskStatus::new("mesh_snapshot"),
+        );
         Self { desk, engine, _state: state }
     }
 

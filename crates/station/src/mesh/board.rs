@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use barograph_engine::Entry;
+use barograph_engine::{Engine, Entry, Local, ReadOnly};
 use barograph_forecast::Name;
 use tokio::sync::Notify;
 
@@ -14,6 +14,7 @@ use super::engine::{Kind, Spool};
 use super::events::Events;
 use super::latency::{Latencies, Spread};
 use super::peers::Peers;
+use super::removed::RemovedStations;
 use super::{Engines, Standing};
 use crate::config::MeshConfig;
 use crate::health::lock;
@@ -26,12 +27,17 @@ pub(crate) struct Board {
     pub(crate) kind: Kind,
     pub(crate) events: Events,
     pub(crate) latencies: Latencies,
+    pub(crate) removed: RemovedStations,
     peers: Mutex<Peers>,
     directory: Mutex<Directory>,
     standing: Mutex<sites::Standing>,
     /// The station's groups have changed.
     pub(super) regrouped: Notify,
     spool: Option<Arc<dyn Fn() -> Spool + Send + Sync>>,
+    /// The archive that takes what others measured; it is closed when the station has stopped.
+    keeps: Weak<Local>,
+    /// Asked whether the directory takes writes; not kept from closing.
+    engine: Weak<dyn Engine>,
     lease: Duration,
     /// A peer's addresses are to be tried.
     pub(super) doubt: Notify,
@@ -43,6 +49,7 @@ pub(crate) struct Board {
 #[derive(Clone, Debug)]
 pub(crate) struct Figures {
     pub(crate) is_connected: bool,
+    pub(crate) is_read_only: bool,
     /// How many stations of the directory stand how.
     pub(crate) peers: [(&'static str, usize); 3],
     pub(crate) hooks_dropped: u64,
@@ -63,6 +70,8 @@ pub(crate) struct Directory {
     pub(super) unwatched: Option<String>,
     /// Groups that are to be watched.
     pub(super) groups: Vec<Name>,
+    /// It can be read and takes no writes.
+    pub(super) read_only: Option<ReadOnly>,
     /// Since when it cannot be reached.
     pub(super) away_since: Option<Instant>,
     /// It was registered in this run.
@@ -76,7 +85,7 @@ pub(crate) struct Directory {
     /// Nobody has this station's name.
     pub(super) is_vacant: bool,
     /// Hosts passed over because there are too many.
-    pub(super) passed_over: u64,
+    pub(crate) passed_over: u64,
 }
 
 impl Directory {
@@ -91,6 +100,9 @@ impl Directory {
         if self.is_connected() {
             return None;
         }
+        if let Some(read_only) = self.read_only.as_ref().filter(|_| self.conflict().is_none()) {
+            return Some(&read_only.why);
+        }
         let why = self.refused.as_deref().or(self.unwatched.as_deref()).or(self.conflict());
         let unknown = if self.was_registered { LAPSED } else { "nothing was heard of it yet" };
         Some(why.unwrap_or(unknown))
@@ -99,6 +111,12 @@ impl Directory {
     /// For how long it has been away, in seconds; `None` = it is there.
     pub(crate) fn away_s(&self) -> Option<f64> {
         self.away_since.map(|since| since.elapsed().as_secs_f64())
+    }
+
+    /// For how long it could be read and took no writes, in seconds; `None` = it takes them, or
+    /// cannot be read.
+    pub(crate) fn read_only_s(&self) -> Option<f64> {
+        self.read_only.as_ref().map(|read_only| read_only.since.elapsed().as_secs_f64())
     }
 
     /// That another station is registered under this one's name.
@@ -143,6 +161,7 @@ impl Board {
         engines: &Engines,
         mesh: &MeshConfig,
         standing: sites::Standing,
+        removed: RemovedStations,
     ) -> Self {
         let groups = standing.groups.clone();
         let away_since = Some(Instant::now());
@@ -152,11 +171,14 @@ impl Board {
             kind: engines.kind.clone(),
             events: Events::new(u64::try_from(now_s_of_events().as_millis()).unwrap_or(0)),
             latencies: Latencies::default(),
+            removed,
             peers: Mutex::default(),
             directory: Mutex::new(directory),
             standing: Mutex::new(standing),
             regrouped: Notify::new(),
             spool: engines.spool.clone(),
+            keeps: engines.keeps.as_ref().map_or_else(Weak::new, Arc::downgrade),
+            engine: Arc::downgrade(&engines.engine),
             lease: mesh.lease,
             doubt: Notify::new(),
             hooks_dropped: AtomicU64::new(0),
@@ -183,7 +205,12 @@ impl Board {
 
     /// How the directory does.
     pub(crate) fn directory(&self) -> Directory {
-        lock(&self.directory).clone()
+        Directory { read_only: self.read_only(), ..lock(&self.directory).clone() }
+    }
+
+    /// The directory can be read and takes no writes: no peer is lost meanwhile.
+    pub(crate) fn read_only(&self) -> Option<ReadOnly> {
+        self.engine.upgrade()?.read_only()
     }
 
     pub(super) fn set_directory(&self, change: impl FnOnce(&mut Directory)) {
@@ -240,18 +267,43 @@ impl Board {
     pub(crate) fn figures(&self, host: &Name) -> Figures {
         Figures {
             is_connected: self.directory().is_connected(),
+            is_read_only: self.read_only().is_some(),
             peers: self.counts(),
             hooks_dropped: self.hooks_dropped(),
             spool: self.spool(),
-            latencies: self.latencies.spreads(host, Instant::now()),
+            latencies: self.spreads(host),
         }
+    }
+
+    /// Latencies of exchanges of `host`, this station, with its peers. An exchange that was under way when its
+    /// peer was removed is left out.
+    pub(crate) fn spreads(&self, host: &Name) -> Vec<Spread> {
+        let mut spreads = self.latencies.spreads(host, Instant::now());
+        spreads.retain(|spread| !self.removed.contains(&spread.series.target));
+        spreads
+    }
+
+    /// Stations whose records arrive here with labels too far ahead, and how far.
+    pub(crate) fn clocks_ahead(&self) -> Vec<(Name, Duration)> {
+        self.keeps.upgrade().map_or_else(Vec::new, |archive| archive.clocks_ahead())
     }
 
     /// What is wrong, in sentences for `/healthz`.
     pub(crate) fn reasons(&self) -> Vec<String> {
         let mut reasons = Vec::new();
         let directory = self.directory();
-        if let Some(away) =
+        let read_only = directory.read_only.as_ref().filter(|_| directory.denied.is_none());
+        if let Some(read_only) = read_only {
+            // Within a lease no registration runs out for it.
+            let since = Some(read_only.since.elapsed()).filter(|since| self.lease <= *since);
+            reasons.extend(since.map(|since| {
+                format!(
+                    "the mesh's directory can be read and takes no writes for {} s ({}): {READ_ONLY}",
+                    since.as_secs(),
+                    read_only.why
+                )
+            }));
+        } else if let Some(away) =
             directory.away_since.map(|since| since.elapsed()).filter(|away| AWAY_MATTERS < *away)
             && directory.conflict().is_none()
             && directory.denied.is_none()
@@ -282,5 +334,8 @@ fn now_s_of_events() -> Duration {
 /// Why a station that was registered is not connected, where nothing else is known.
 const LAPSED: &str =
     "this station's registration ran out, or the directory has forgotten it; it is tried again";
+/// What it means that a directory takes no writes, and what to do.
+const READ_ONLY: &str = "peers are measured as before, none is lost, and none can join; start the NATS servers that \
+                         are down, or make room on a server's disk and restart that server";
 /// A restart of the station that others have joined takes seconds; a minute is an outage.
 const AWAY_MATTERS: Duration = Duration::from_secs(60);

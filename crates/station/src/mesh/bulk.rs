@@ -14,7 +14,6 @@ mod tester;
 mod tool;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -44,6 +43,7 @@ use crate::bank::Bank;
 use crate::config::{BulkWith, MeshConfig};
 use crate::health::lock;
 use crate::recorder::Inbox;
+use crate::state::StateFiles;
 
 /// Bulk tests of one station, at either end.
 pub(crate) struct Bulk {
@@ -84,7 +84,7 @@ pub(crate) struct Parts {
     pub(crate) board: Arc<Board>,
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) inbox: Inbox,
-    pub(crate) state: PathBuf,
+    pub(crate) files: StateFiles,
 }
 
 /// What became of a test that this station wanted to start.
@@ -123,8 +123,8 @@ impl Bulk {
         if config.wants_iperf3() {
             iperf3::warn();
         }
-        let Parts { host, board, bank, inbox, state } = parts;
-        let kept = Kept::open(&state, &plan.budget, &mut gate);
+        let Parts { host, board, bank, inbox, files } = parts;
+        let kept = Kept::open(&files, &plan.budget, &mut gate);
         Ok(Self {
             host,
             consents: config.bulk,
@@ -280,7 +280,7 @@ impl Bulk {
 
     /// Keeps what is spent, so that a restart does not give it back: before a test, which may end with the station, and after.
     fn keep(&self) {
-        let mut kept = lock(&self.kept);
+        let kept = lock(&self.kept);
         let past = lock(&self.gate).past(self.now());
         kept.write(&past);
     }

@@ -26,6 +26,12 @@ pub(crate) struct Silence {
 }
 
 impl Silence {
+    /// Looking for the peer panicked.
+    pub(super) fn defect() -> Self {
+        let why = "it could not be looked for: internal error, see the log".into();
+        Self { failure: Failure::Unreachable, after_s: 0.0, why }
+    }
+
     /// The failed `rtt` that `host` records of it.
     pub(crate) fn measured(&self, host: &Name, peer: &Name, time_unix_ns: i64) -> Measured {
         Measured {

@@ -20,6 +20,8 @@ pub struct Engines {
     pub(crate) local: Arc<dyn Engine>,
     /// Served to the stations that this one invites; `None` = the mesh's engine is another's.
     pub(crate) served: Option<Arc<Local>>,
+    /// The station's own archive where it takes what others measured; `None` = it does not.
+    pub(crate) keeps: Option<Arc<Local>>,
     pub(crate) kind: Kind,
     pub(crate) spool: Option<SpoolFn>,
     /// Keeps the mesh's history for as long as the station runs.
@@ -74,6 +76,7 @@ impl Engines {
             local: Arc::clone(&engine),
             engine,
             served: None,
+            keeps: None,
             kind: Kind::Local,
             spool: None,
             archiver: None,
@@ -84,7 +87,7 @@ impl Engines {
     #[must_use]
     pub fn serving(archive: Arc<Local>) -> Self {
         let engine: Arc<dyn Engine> = Arc::<Local>::clone(&archive);
-        Self { served: Some(archive), ..Self::alone(engine) }
+        Self { keeps: Some(Arc::clone(&archive)), served: Some(archive), ..Self::alone(engine) }
     }
 }
 
@@ -134,10 +137,14 @@ fn nats(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, Star
         replicas: mesh.nats_replicas,
         ..NatsConfig::new(mesh.nats.clone(), host.clone())
     })?);
+    if !mesh.archive {
+        nats.warn_of_a_shared_account();
+    }
     let archive = mesh.archive.then(|| Archiver::start(&nats, Arc::clone(&local), &config.state));
     let archiver = archive.transpose()?.map(Arc::new);
+    let keeps = mesh.archive.then(|| Arc::clone(&local));
     let engines = spooled(mesh, host, local, nats, Kind::Nats { archive: mesh.archive })?;
-    Ok(Engines { archiver, ..engines })
+    Ok(Engines { archiver, keeps, ..engines })
 }
 
 /// The station's own archive before the engine of a mesh.
@@ -156,7 +163,7 @@ fn spooled(
     let joined = Arc::new(Joined::start(config, Arc::clone(&local), engine)?);
     let figures = Arc::clone(&joined);
     let spool: SpoolFn = Arc::new(move || spool(&figures));
-    Ok(Engines { engine: joined, local, served: None, kind, spool: Some(spool), archiver: None })
+    Ok(Engines { engine: joined, local, served: None, keeps: None, kind, spool: Some(spool), archiver: None })
 }
 
 fn spool(joined: &Joined) -> Spool {

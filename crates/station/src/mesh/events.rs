@@ -19,6 +19,8 @@ pub(crate) enum What {
     Lost,
     /// It is there again.
     Returned,
+    /// An administrator removed it from the mesh.
+    Removed,
 }
 
 impl What {
@@ -28,6 +30,7 @@ impl What {
             Self::Joined => "has joined",
             Self::Lost => "is lost",
             Self::Returned => "has returned",
+            Self::Removed => "was removed from the mesh",
         }
     }
 
@@ -36,6 +39,7 @@ impl What {
             Self::Joined => "joined",
             Self::Lost => "lost",
             Self::Returned => "returned",
+            Self::Removed => "removed",
         }
     }
 }

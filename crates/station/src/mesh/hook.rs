@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use axum::http::Request;
 use axum::http::header::{CONNECTION, CONTENT_TYPE, USER_AGENT};
+use barograph_engine::TaskStatus;
 use barograph_probe::Target;
 use barograph_probe::target::Scheme;
 use http_body_util::Full;
@@ -25,29 +26,31 @@ use rustls::RootCertStore;
 use super::board::Board;
 use super::events::Event;
 use crate::config::MeshConfig;
+use crate::health::Health;
 
 /// The threads of hooks; each begins with the first event that needs it, and ends with this.
 pub(super) struct Hooks {
     board: Arc<Board>,
+    health: Arc<Health>,
     command: Option<SyncSender<(String, Arc<Event>)>>,
     webhook: Option<SyncSender<(String, Arc<Event>)>>,
 }
 
 impl Hooks {
-    pub(super) fn new(board: Arc<Board>) -> Self {
-        Self { board, command: None, webhook: None }
+    pub(super) fn new(board: Arc<Board>, health: Arc<Health>) -> Self {
+        Self { board, health, command: None, webhook: None }
     }
 
     /// Hands an event on as the configuration of now says; what finds no room is dropped and counted.
     pub(super) fn tell(&mut self, config: &MeshConfig, event: &Arc<Event>) {
         let hooks = [
-            (&config.on_change, &mut self.command, "on_change", run_all as fn(&Receiver<_>)),
-            (&config.webhook, &mut self.webhook, "webhook", post_all as fn(&Receiver<_>)),
+            (&config.on_change, &mut self.command, "on_change", run_all as fn(&Receiver<_>, &TaskStatus)),
+            (&config.webhook, &mut self.webhook, "webhook", post_all as fn(&Receiver<_>, &TaskStatus)),
         ];
         for (setting, sender, name, work) in hooks {
             let Some(setting) = setting else { continue };
             if sender.is_none() {
-                *sender = start(name, work);
+                *sender = start(&self.health, name, work);
             }
             let job = (setting.clone(), Arc::clone(event));
             if sender.as_ref().is_none_or(|sender| sender.try_send(job).is_err()) {
@@ -59,9 +62,14 @@ impl Hooks {
 
 type Jobs = Receiver<(String, Arc<Event>)>;
 
-fn start(name: &str, work: fn(&Jobs)) -> Option<SyncSender<(String, Arc<Event>)>> {
+fn start(
+    health: &Health,
+    name: &'static str,
+    work: fn(&Jobs, &TaskStatus),
+) -> Option<SyncSender<(String, Arc<Event>)>> {
     let (sender, jobs) = sync_channel(WAITING_MAX);
-    match std::thread::Builder::new().name(name.into()).spawn(move || work(&jobs)) {
+    let task = health.task(name);
+    match std::thread::Builder::new().name(name.into()).spawn(move || work(&jobs, &task)) {
         Ok(_) => Some(sender),
         Err(error) => {
             tracing::warn!("no thread for mesh.{name}: {error}");
@@ -70,9 +78,9 @@ fn start(name: &str, work: fn(&Jobs)) -> Option<SyncSender<(String, Arc<Event>)>
     }
 }
 
-fn run_all(jobs: &Jobs) {
+fn run_all(jobs: &Jobs, task: &TaskStatus) {
     while let Ok((command, event)) = jobs.recv() {
-        if let Err(why) = run(&command, &event, RUN_LIMIT) {
+        if let Some(Err(why)) = task.attempt(|| run(&command, &event, RUN_LIMIT)) {
             tracing::warn!("mesh.on_change `{command}`: {why}");
         }
     }
@@ -126,7 +134,7 @@ fn wait(child: &mut Child, limit: Duration) -> Result<std::process::ExitStatus, 
     }
 }
 
-fn post_all(jobs: &Jobs) {
+fn post_all(jobs: &Jobs, task: &TaskStatus) {
     let poster = match Poster::new() {
         Ok(poster) => poster,
         Err(why) => {
@@ -134,18 +142,23 @@ fn post_all(jobs: &Jobs) {
         }
     };
     while let Ok((url, event)) = jobs.recv() {
-        let mut pause = POST_AGAIN;
-        for attempt in 1..=POSTS_MAX {
-            match poster.post(&url, &event, POST_LIMIT) {
-                Ok(()) => break,
-                Err(why) if attempt == POSTS_MAX => {
-                    tracing::warn!("mesh.webhook at {}: {why}; it was given up", shown(&url));
-                }
-                Err(why) => {
-                    tracing::debug!("mesh.webhook at {}: {why}", shown(&url));
-                    std::thread::park_timeout(pause);
-                    pause *= 4;
-                }
+        task.attempt(|| post_until_taken(&poster, &url, &event));
+    }
+}
+
+/// Posts an event, again after a failure, a few times at most.
+fn post_until_taken(poster: &Poster, url: &str, event: &Event) {
+    let mut pause = POST_AGAIN;
+    for attempt in 1..=POSTS_MAX {
+        match poster.post(url, event, POST_LIMIT) {
+            Ok(()) => break,
+            Err(why) if attempt == POSTS_MAX => {
+                tracing::warn!("mesh.webhook at {}: {why}; it was given up", shown(url));
+            }
+            Err(why) => {
+                tracing::debug!("mesh.webhook at {}: {why}", shown(url));
+                std::thread::park_timeout(pause);
+                pause *= 4;
             }
         }
     }

@@ -1,12 +1,11 @@
 //! The thread that keeps the table of peers: from the directory to targets, events and hooks.
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use barograph_engine::{Engine, Entry, Event};
+use barograph_engine::{Engine, Entry, Event, TaskStatus};
 use barograph_forecast::Name;
 use barograph_mesh::roster::{Change, Roster};
 use tokio::sync::{Notify, mpsc, watch};
@@ -19,11 +18,15 @@ use super::directory::{Card, Told, grace, stay_registered};
 use super::events::What;
 use super::hook::Hooks;
 use super::peers::{Own, Standing};
+use super::removed::Removed;
 use super::rests::{Rests, chance};
 use super::watches::Watches;
 use super::{PEERS_MAX, kept};
 use crate::config::Config;
+use crate::health::Health;
+use crate::prober::now_unix_ns;
 use crate::sites::Sites;
+use crate::state::StateFiles;
 use crate::target::{Provenance, Target};
 
 /// The thread; stopping it leaves the directory.
@@ -46,6 +49,8 @@ pub(crate) struct Parts {
     /// As it is now: hooks are read at every event.
     pub(crate) current: Arc<RwLock<Arc<Config>>>,
     pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) health: Arc<Health>,
+    pub(crate) files: StateFiles,
     pub(crate) board: Arc<Board>,
     /// Asked all the time where the station should stand.
     pub(crate) sites: Arc<Sites>,
@@ -53,6 +58,12 @@ pub(crate) struct Parts {
     pub(crate) measure: Box<dyn Fn(Vec<Target>) + Send + Sync>,
     /// Told of a peer that is there and was looked for.
     pub(crate) looked: Box<Looked>,
+    /// Called for a station that was removed from the mesh: nothing of it is to be shown.
+    pub(crate) removed: Box<dyn Fn(&Removed) + Send + Sync>,
+    /// Called for a station that registered again after that.
+    pub(crate) readmitted: Box<dyn Fn(&Name) + Send + Sync>,
+    /// Whether a station that was removed is still not shown.
+    pub(crate) is_hidden: Box<dyn Fn(&Name) -> bool + Send + Sync>,
 }
 
 impl Keeper {
@@ -63,8 +74,9 @@ impl Keeper {
     pub(crate) fn start(parts: Parts) -> std::io::Result<Self> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let (stop, stopped) = watch::channel(false);
+        let task = parts.health.task("directory");
         let thread = std::thread::Builder::new().name("directory".into()).spawn(move || {
-            runtime.block_on(run(parts, stopped));
+            runtime.block_on(task.watch(run(parts, stopped)));
             // What an experiment with the network still does is not waited for.
             runtime.shutdown_background();
         })?;
@@ -88,12 +100,16 @@ struct State {
     /// The directory does not know this station any more.
     again: Arc<Notify>,
     checks: JoinSet<Checked>,
+    /// Of the checks.
+    check: Arc<TaskStatus>,
     rests: Rests,
     targets_changed: bool,
     /// The file of peers is older than what is known.
     unkept: bool,
     /// When it was written last.
     kept: Option<Instant>,
+    /// When files that could not be written were tried last.
+    retried: Option<Instant>,
 }
 
 /// A peer, the addresses that were tried, and what came of it.
@@ -104,13 +120,21 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
     let mut tasks = JoinSet::new();
     let mut state = State::new(parts);
     let (engine, board) = (Arc::clone(&state.parts.engine), Arc::clone(&state.parts.board));
-    let mut watches = Watches::new(engine, board, Arc::clone(&state.again), sender);
+    let health = Arc::clone(&state.parts.health);
+    let task = health.task("watch");
+    let mut watches = Watches::new(engine, board, Arc::clone(&state.again), sender, task);
     watches.follow(&state.own.groups, &mut tasks);
     let sites = Arc::clone(&state.parts.sites);
-    tasks.spawn(async move { sites.follow().await });
+    let task = health.task("sites");
+    tasks.spawn(async move { task.restart(|| sites.follow()).await });
     let engine = Arc::clone(&state.parts.engine);
     let (board, again) = (Arc::clone(&state.parts.board), Arc::clone(&state.again));
-    tasks.spawn(stay_registered(engine, state.card.clone(), board, again));
+    let (card, task) = (state.card.clone(), health.task("registration"));
+    tasks.spawn(async move {
+        let stay =
+            || stay_registered(Arc::clone(&engine), card.clone(), Arc::clone(&board), Arc::clone(&again));
+        task.restart(stay).await;
+    });
     loop {
         state.settle();
         let due = state.next_due();
@@ -140,6 +164,7 @@ async fn run(parts: Parts, mut stopped: watch::Receiver<bool>) {
         }
     }
     state.keep();
+    state.parts.board.removed.keep();
     // Dropping the lease leaves the directory; it is given a moment to say so.
     let _ = timeout(LEAVE, tasks.shutdown()).await;
 }
@@ -160,7 +185,8 @@ impl State {
             addresses: card.addresses(),
         };
         let mut roster = Roster::new(grace(card.config.lease), PEERS_MAX);
-        for entry in kept::read(&parts.config.state) {
+        let is_removed = |entry: &Entry| parts.board.removed.contains(&entry.host);
+        for entry in kept::read(&parts.config.state).into_iter().filter(|entry| !is_removed(entry)) {
             let groups: Vec<Name> =
                 entry.groups.iter().filter(|group| own.groups.contains(group)).cloned().collect();
             roster.remember(&entry.host, &groups, entry.clone());
@@ -168,8 +194,9 @@ impl State {
                 parts.board.peers().up(&own, entry, now_s(), false);
             }
         }
+        let check = parts.health.task("check");
         Self {
-            hooks: Hooks::new(Arc::clone(&parts.board)),
+            hooks: Hooks::new(Arc::clone(&parts.board), Arc::clone(&parts.health)),
             parts,
             card,
             own,
@@ -177,10 +204,12 @@ impl State {
             began: Instant::now(),
             again: Arc::new(Notify::new()),
             checks: JoinSet::new(),
+            check,
             rests: Rests::default(),
             targets_changed: true,
             unkept: false,
             kept: None,
+            retried: None,
         }
     }
 
@@ -188,16 +217,24 @@ impl State {
     fn next_due(&self) -> Instant {
         let roster = self.roster.next_due().map(|due| self.began + due);
         let keep = self.kept.filter(|_| self.unkept).map(|kept| kept + KEEP_EVERY);
-        let soonest = self.rests.next_due().into_iter().chain(roster).chain(keep).min();
-        let idle = Instant::now() + IDLE;
+        let retry = self.parts.files.are_pending().then(|| self.retried.unwrap_or(self.began) + KEEP_EVERY);
+        let soonest = self.rests.next_due().into_iter().chain(roster).chain(keep).chain(retry).min();
+        // Until the directory takes writes again nobody's time to return begins.
+        let is_read_only = roster.is_some() && self.parts.board.read_only().is_some();
+        let idle = Instant::now() + if is_read_only { LOOK_EVERY } else { IDLE };
         soonest.map_or(idle, |due| due.min(idle))
     }
 
     /// Does what has become due, and hands on what has changed.
     fn settle(&mut self) {
+        if self.parts.board.read_only().is_some() {
+            self.roster.postpone(self.began.elapsed());
+        }
         for change in self.roster.tick(self.began.elapsed()) {
             self.apply(&change);
         }
+        self.parts.board.removed.retain(&self.parts.is_hidden);
+        self.parts.board.removed.keep();
         self.begin_checks();
         if std::mem::take(&mut self.targets_changed) {
             self.measure();
@@ -205,6 +242,12 @@ impl State {
         if self.unkept && self.kept.is_none_or(|kept| KEEP_EVERY <= kept.elapsed()) {
             (self.unkept, self.kept) = (false, Some(Instant::now()));
             self.keep();
+        }
+        if self.parts.files.are_pending()
+            && self.retried.is_none_or(|retried| KEEP_EVERY <= retried.elapsed())
+        {
+            self.retried = Some(Instant::now());
+            self.parts.files.retry();
         }
     }
 
@@ -249,7 +292,19 @@ impl State {
                 None
             }
             Told::Event(Event::Down(host)) => self.roster.down(&group, &host),
+            Told::Event(Event::Removed(host)) => {
+                let change = self.roster.removed(&group, &host);
+                if change.is_none() && self.roster.description(&host).is_none() {
+                    // It was not known here, but the archive may hold something of it.
+                    self.exclude(&host);
+                }
+                change
+            }
             Told::Event(Event::Up(entry)) => {
+                if self.parts.board.removed.contains(&entry.host) {
+                    (self.parts.readmitted)(&entry.host);
+                    self.parts.board.removed.retain(|host| *host != entry.host);
+                }
                 if entry.host == self.own.host {
                     self.seen_self(&entry);
                 }
@@ -290,7 +345,7 @@ impl State {
         let host = change.host().clone();
         self.unkept = true;
         if host == self.own.host {
-            if matches!(change, Change::Lost(_)) {
+            if matches!(change, Change::Lost(_) | Change::Removed(_)) {
                 // A directory that was restarted, or the other station of this name is gone.
                 self.parts.board.set_directory(|directory| {
                     (directory.conflict, directory.displaced) = (None, None);
@@ -301,12 +356,17 @@ impl State {
             return;
         }
         self.targets_changed = true;
-        let Some(entry) = self.roster.description(&host).cloned() else { return };
         let now_s = now_s();
+        if let Change::Removed(_) = change {
+            return self.remove(&host, now_s);
+        }
+        let Some(entry) = self.roster.description(&host).cloned() else { return };
         let told = match change {
             Change::Lost(_) => {
                 self.parts.board.peers().lost(&host, now_s, std::time::Instant::now()).then_some(What::Lost)
             }
+            // It is returned above.
+            Change::Removed(_) => None,
             Change::Joined(_) | Change::Returned(_) | Change::Changed(_) => {
                 self.warn_of_new_key(&entry);
                 self.parts.board.peers().up(&self.own, entry.clone(), now_s, true)
@@ -317,10 +377,37 @@ impl State {
         let roster = &self.roster;
         self.parts.board.peers().retain(|known| roster.description(known).is_some());
         if let Some(what) = told {
-            tracing::info!("{host} {}", what.words());
-            let event = self.parts.board.events.publish(what, &entry, now_s);
-            let config = Arc::clone(&self.parts.current.read().unwrap_or_else(PoisonError::into_inner));
-            self.hooks.tell(&config.mesh, &event);
+            self.publish(what, &entry, now_s);
+        }
+    }
+
+    fn publish(&mut self, what: What, entry: &Entry, now_s: f64) {
+        tracing::info!("{} {}", entry.host, what.words());
+        let event = self.parts.board.events.publish(what, entry, now_s);
+        let config = Arc::clone(&self.parts.current.read().unwrap_or_else(PoisonError::into_inner));
+        self.hooks.tell(&config.mesh, &event);
+    }
+
+    /// Forgets a peer that was removed from the mesh.
+    fn remove(&mut self, host: &Name, now_s: f64) {
+        let entry = self.parts.board.peers().remove(host);
+        // It is no target any more before its series are dropped, and not kept for a start.
+        (self.targets_changed, self.kept) = (false, None);
+        self.measure();
+        self.exclude(host);
+        if let Some(entry) = entry {
+            self.publish(What::Removed, &entry, now_s);
+        }
+    }
+
+    fn exclude(&self, host: &Name) {
+        if *host == self.own.host {
+            return;
+        }
+        self.parts.board.latencies.remove(host);
+        let removed = Removed { host: host.clone(), at_unix_ns: now_unix_ns() };
+        if self.parts.board.removed.insert(host, removed.at_unix_ns) {
+            (self.parts.removed)(&removed);
         }
     }
 
@@ -340,9 +427,10 @@ impl State {
         let peers = self.parts.board.peers();
         for host in self.rests.begin(&peers.to_check(), Instant::now()) {
             let addresses = peers.to_try(&host);
+            let task = Arc::clone(&self.check);
             self.checks.spawn(async move {
-                let found = first_that_answers(host.clone(), addresses.clone()).await;
-                (host, addresses, found)
+                let found = task.until_done(first_that_answers(host.clone(), addresses.clone())).await;
+                (host, addresses, found.unwrap_or_else(|| Err(Silence::defect())))
             });
         }
     }
@@ -386,10 +474,7 @@ impl State {
     fn keep(&self) {
         let own = &self.own.host;
         let there = self.roster.hosts().filter(|(name, _, is_up)| *is_up && *name != own);
-        if let Err(error) = kept::write(&self.parts.config.state, there.map(|(_, entry, _)| entry)) {
-            let state: PathBuf = self.parts.config.state.clone();
-            tracing::warn!("the peers cannot be kept in {}: {error}", state.display());
-        }
+        kept::write(&self.parts.files, there.map(|(_, entry, _)| entry));
     }
 }
 
@@ -399,6 +484,8 @@ const QUANTITIES: [&str; 2] = ["rtt", "loss"];
 const TOLD: usize = 1024;
 /// The thread looks around at least so often.
 const IDLE: Duration = Duration::from_secs(60);
+/// How often it is looked whether the directory takes writes again.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// A station that was killed forgets news of so long; a thousand peers that come and go do not wear out a disk.
 const KEEP_EVERY: Duration = Duration::from_secs(5);
 /// Leaving the directory takes a round trip.

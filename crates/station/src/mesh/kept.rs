@@ -6,7 +6,7 @@ use barograph_engine::{Entry, wire};
 use serde_json::value::RawValue;
 
 use super::PEERS_MAX;
-use crate::state::write_whole;
+use crate::state::StateFiles;
 
 /// What an earlier run has kept; a file that cannot be read is worth a warning and no more, for the
 /// directory knows better.
@@ -26,9 +26,10 @@ pub(super) fn read(state: &Path) -> Vec<Entry> {
 }
 
 /// Keeps `entries` instead.
-pub(super) fn write<'a>(state: &Path, entries: impl Iterator<Item = &'a Entry>) -> std::io::Result<()> {
+pub(super) fn write<'a>(files: &StateFiles, entries: impl Iterator<Item = &'a Entry>) {
     let lines: Vec<String> = entries.take(PEERS_MAX).map(wire::entry_text).collect();
-    write_whole(&state.join(FILE), format!("[{}]\n", lines.join(",\n")).as_bytes())
+    let text = format!("[{}]\n", lines.join(",\n"));
+    files.write(FILE, text.into_bytes(), "a restart without a directory may not know these peers");
 }
 
 fn parse(text: &[u8]) -> Result<Vec<Entry>, String> {
@@ -62,7 +63,7 @@ mod tests {
             key: Some([1; 32]),
         };
         let both = [entry("a"), entry("b\"")];
-        write(state.path(), both.iter()).unwrap();
+        write(&StateFiles::new(state.path()), both.iter());
         assert_eq!(read(state.path()), both);
         for damaged in ["", "{", "[{}]", "[1]", "nonsense"] {
             std::fs::write(state.path().join(FILE), damaged).unwrap();

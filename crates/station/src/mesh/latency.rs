@@ -96,6 +96,11 @@ impl Latencies {
         forget(&mut all, now);
     }
 
+    /// Drops what is known of a peer that was removed.
+    pub(super) fn remove(&self, peer: &Name) {
+        lock(&self.0).remove(peer);
+    }
+
     fn change(&self, peer: &Name, change: impl FnOnce(&mut Of)) {
         let mut all = lock(&self.0);
         if !all.contains_key(peer) && PEERS_MAX <= all.len() {

@@ -147,6 +147,11 @@ impl Peers {
         true
     }
 
+    /// A station was removed from the mesh; gives its entry if an event has told of it as a peer.
+    pub(super) fn remove(&mut self, host: &Name) -> Option<Entry> {
+        self.all.remove(host).filter(|peer| peer.announced).map(|peer| peer.entry)
+    }
+
     /// Forgets whom `keep` does not want.
     pub(super) fn retain(&mut self, keep: impl Fn(&Name) -> bool) {
         self.all.retain(|name, _| keep(name));

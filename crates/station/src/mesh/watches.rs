@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use barograph_engine::Engine;
+use barograph_engine::{Engine, TaskStatus};
 use barograph_forecast::Name;
 use tokio::sync::{Notify, mpsc};
 use tokio::task::{AbortHandle, JoinSet};
@@ -18,6 +18,8 @@ pub(super) struct Watches {
     again: Arc<Notify>,
     sender: mpsc::Sender<(Name, Told)>,
     under_way: BTreeMap<Name, AbortHandle>,
+    /// Of all of them.
+    task: Arc<TaskStatus>,
 }
 
 impl Watches {
@@ -27,8 +29,9 @@ impl Watches {
         board: Arc<Board>,
         again: Arc<Notify>,
         sender: mpsc::Sender<(Name, Told)>,
+        task: Arc<TaskStatus>,
     ) -> Self {
-        Self { engine, board, again, sender, under_way: BTreeMap::new() }
+        Self { engine, board, again, sender, under_way: BTreeMap::new(), task }
     }
 
     /// Watches what the station is in, and nothing else.
@@ -44,7 +47,15 @@ impl Watches {
             self.under_way.entry(group.clone()).or_insert_with(|| {
                 let engine = Arc::clone(&self.engine);
                 let (board, again) = (Arc::clone(&self.board), Arc::clone(&self.again));
-                tasks.spawn(keep_watching(engine, group.clone(), board, self.sender.clone(), again))
+                let (group, sender, task) = (group.clone(), self.sender.clone(), Arc::clone(&self.task));
+                tasks.spawn(async move {
+                    let watch = || {
+                        let (engine, board, again) =
+                            (Arc::clone(&engine), Arc::clone(&board), Arc::clone(&again));
+                        keep_watching(engine, group.clone(), board, sender.clone(), again)
+                    };
+                    task.restart(watch).await;
+                })
             });
         }
     }

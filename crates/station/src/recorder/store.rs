@@ -19,6 +19,8 @@ pub(super) struct Entry {
     pub(super) is_forwarded: bool,
     /// The archive refused its records under the numbers that they had first.
     pub(super) is_renumbered: bool,
+    /// The archive had none of its records before, whatever their numbers.
+    pub(super) is_new: bool,
 }
 
 impl Entry {
@@ -26,7 +28,7 @@ impl Entry {
         records: Vec<Record>,
         answer: Option<oneshot::Sender<Result<usize, FeedError>>>,
     ) -> Self {
-        Self { records, answer, is_forwarded: false, is_renumbered: false }
+        Self { records, answer, is_forwarded: false, is_renumbered: false, is_new: false }
     }
 }
 
@@ -77,6 +79,9 @@ pub(super) async fn absorb(engine: &dyn Engine, archive: &Local, append: &mut Ap
     // Together in one commit, and each with its own answer.
     let absorbed = append.entries.iter().map(|entry| archive.absorb(&entry.records));
     let absorbed = within_limit(futures_util::future::try_join_all(absorbed)).await?;
+    for (entry, absorbed) in append.entries.iter_mut().zip(&absorbed) {
+        entry.is_new = absorbed.stored == entry.records.len() as u64;
+    }
     let refused = absorbed.iter().enumerate().filter(|(_, absorbed)| 0 < absorbed.refused);
     append.refused = refused.map(|(at, _)| at).collect();
     Ok(())

@@ -3,6 +3,7 @@ use std::collections::BTreeMap;
 use super::standing::FILE;
 use super::*;
 use crate::best::Place;
+use barograph_mesh::Estimate;
 
 fn name(text: &str) -> Name {
     Name::new(text).unwrap()
@@ -14,14 +15,41 @@ fn places(hosts: &[(&str, &[&str])]) -> Places {
     Places::new(hosts.iter().map(|(host, groups)| (name(host), place(groups))).collect::<BTreeMap<_, _>>())
 }
 
+/// A round trip of 0 ms is one that was tried in vain.
 fn view(own: &str, known: &[(&str, &str, f64)]) -> View {
     let hosts: [(&str, &[&str]); 4] = ["a", "b", "c", "z"]
         .map(|host| (host, if host == "z" { &["local:y"][..] } else { &["local:default"] }));
     let standing = Standing::told(&MeshConfig::default());
     View::new(&name(own), &places(&hosts), &standing, |from, to| {
-        let found = known.iter().find(|(a, b, _)| *a == from.as_str() && *b == to.as_str());
-        found.map(|(.., ms)| Estimate { value: ms / 1e3, lower: 0.9 * ms / 1e3, upper: 1.1 * ms / 1e3 })
+        match known.iter().find(|(a, b, _)| *a == from.as_str() && *b == to.as_str()) {
+            None => RoundTrip::Unmeasured,
+            Some((.., 0.0)) => RoundTrip::Failed,
+            Some((.., ms)) => {
+                RoundTrip::Known(Estimate { value: ms / 1e3, lower: 0.9 * ms / 1e3, upper: 1.1 * ms / 1e3 })
+            }
+        }
     })
+}
+
+#[test]
+fn a_direction_without_an_answer_leaves_its_pair_unknown() {
+    let near = |a, b| [(a, b, 0.1), (b, a, 0.1)];
+    // From b to c there are timeouts alone; c looks, which has measured b itself.
+    let known = [&near("a", "b")[..], &near("a", "c"), &[("c", "b", 0.1), ("b", "c", 0.0)]].concat();
+    let seen = view("c", &known);
+    let site = &seen.sites[0];
+    assert_eq!((sites(&seen)[0].as_slice(), site.representative), (&["a", "b", "c"][..], None));
+    let reason = site.proposal.reason(|host| &seen.hosts[host].host).to_string();
+    assert!(reason.contains("unknown: b–c"), "{reason}");
+    assert_eq!((seen.proposed(), seen.asked()), (None, None));
+    let all = [near("a", "b"), near("a", "c"), near("b", "c")].concat();
+    assert_eq!(view("c", &all).sites[0].representative, Some(0));
+    // What b and c measure comes here, and neither measured the other.
+    let some = [near("a", "b"), near("a", "c")].concat();
+    assert_eq!(view("a", &some).sites[0].representative, None);
+    // A member sees its own measurements alone.
+    let own = [("a", "b", 0.1), ("a", "c", 0.1)];
+    assert_eq!(view("a", &own).sites[0].representative, Some(0));
 }
 
 fn sites(view: &View) -> Vec<Vec<&str>> {
@@ -66,7 +94,7 @@ fn those_without_a_site_are_missed_only_while_they_are_there_and_represent_nobod
     let seen = |groups: &'static [&str]| {
         let standing = Standing::told(&MeshConfig::default());
         let places = places(&[("a", &["local:default"]), ("b", groups)]);
-        View::new(&name("a"), &places, &standing, |_, _| None).has_unset
+        View::new(&name("a"), &places, &standing, |_, _| RoundTrip::Unmeasured).has_unset
     };
     assert!(seen(&["local:default"]));
     assert!(seen(&["lab", "local:default"]));

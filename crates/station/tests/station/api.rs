@@ -1,5 +1,7 @@
 //! Reading and feeding.
 
+use std::net::{IpAddr, Ipv4Addr};
+
 use serde_json::{Value, json};
 
 use crate::http::{Events, get, post, send};
@@ -323,11 +325,73 @@ fn the_page_and_the_metrics_are_served() {
         assert!(answer.head.contains("content-security-policy: default-src 'none'"));
     }
     let metrics = get(address, "/metrics");
-    assert!(metrics.head.contains("application/openmetrics-text; version=1.0.0"), "{}", metrics.head);
-    assert!(metrics.body.ends_with("# EOF\n"));
     assert!(
         metrics.body.contains("barograph_measured{quantity=\"length\",source=\"here\",target=\"queue\"} 2.0")
     );
     assert!(metrics.body.contains("barograph_forecast_mae{quantity=\"length\""));
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_station_says_whether_the_caller_is_on_its_host() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    config.listen = "0.0.0.0:0".parse().unwrap();
+    let station = start(config);
+    let port = station.address().port();
+    let answer = |ip: IpAddr, headers: &[(&str, &str)]| {
+        send((ip, port).into(), "GET", "/v1/station", headers, "").json()["from_this_host"].clone()
+    };
+    assert_eq!(answer(Ipv4Addr::LOCALHOST.into(), &[]), true);
+    assert_eq!(answer(Ipv4Addr::LOCALHOST.into(), &[("X-Forwarded-For", "192.0.2.1")]), false, "a proxy");
+    // The source address of the route to elsewhere; nothing is sent.
+    let socket = std::net::UdpSocket::bind("0.0.0.0:0").unwrap();
+    match socket.connect("192.0.2.1:9").and_then(|()| socket.local_addr()) {
+        Ok(own) => assert_eq!(answer(own.ip(), &[]), true, "{own}"),
+        Err(error) => barograph_sim::say_skipped(&format!("the page at the host's own address: {error}")),
+    }
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn metrics_come_in_the_format_that_the_scraper_prefers() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let ask = |accept: &[&str]| {
+        let headers: Vec<_> = accept.iter().map(|accept| ("Accept", *accept)).collect();
+        let answer = send(station.address(), "GET", "/metrics", &headers, "");
+        assert_eq!(answer.status, 200, "{}", answer.head);
+        assert!(answer.head.to_ascii_lowercase().contains("vary: accept\r\n"), "{}", answer.head);
+        answer
+    };
+    let text: [&[&str]; 5] = [
+        &[],
+        &["text/plain"],
+        &["*/*"],
+        &["application/openmetrics-text;q=0.3,text/plain;q=0.7"],
+        &["application/json"],
+    ];
+    for accept in text {
+        let answer = ask(accept);
+        assert!(
+            answer.head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"),
+            "{accept:?}: {}",
+            answer.head
+        );
+        assert!(answer.body.contains("# TYPE barograph_build_info gauge\n"), "{accept:?}: {}", answer.body);
+        assert!(!answer.body.contains("# EOF") && !answer.body.contains("# UNIT"), "{accept:?}");
+    }
+    let openmetrics: [&[&str]; 3] = [
+        &["application/openmetrics-text; version=1.0.0"],
+        &["application/openmetrics-text;q=0.8,text/plain;version=0.0.4;q=0.5,*/*;q=0.1"],
+        &["text/plain;q=0.2", "application/openmetrics-text;q=0.3"],
+    ];
+    for accept in openmetrics {
+        let answer = ask(accept);
+        let expected = "content-type: application/openmetrics-text; version=1.0.0; charset=utf-8";
+        assert!(answer.head.contains(expected), "{accept:?}: {}", answer.head);
+        assert!(answer.body.contains("# TYPE barograph_build info\n"), "{accept:?}: {}", answer.body);
+        assert!(answer.body.ends_with("# EOF\n"), "{accept:?}");
+    }
     station.stop(crate::LIMIT);
 }

@@ -106,6 +106,12 @@ fn a_station_without_its_archive_measures_on_and_says_so() {
     assert!(refused.head.contains("retry-after"), "{}", refused.head);
     assert!(get(address, "/metrics").body.contains("barograph_archive_up 0.0"));
     assert_eq!(get(address, "/v1/latest").status, 503);
+    let damaged = get(address, "/healthz");
+    assert!(
+        damaged.body.contains("history cannot be read: the stored data are damaged: page 7"),
+        "{}",
+        damaged.body
+    );
 
     engine.fails.store(false, Ordering::SeqCst);
     until(address, "/metrics", |answer| answer.body.contains("barograph_archive_up 1.0"));

@@ -14,7 +14,7 @@ use crate::{LIMIT, quiet, start};
 /// Ten values of round trip (s), goodput (bit/s) and a loss of one per cent of a pair, alike to a per cent.
 fn feed(station: &Station, pairs: &[(&str, &str, f64, f64)]) {
     for (source, target, rtt, goodput) in pairs {
-        let records = (0..10).flat_map(|i| {
+        let records = (0..12).flat_map(|i| {
             let value = |value: f64| value * (1.0 + 1e-3 * f64::from(i % 5));
             [("rtt", *rtt), ("goodput", *goodput), ("loss", 0.01)].map(|(quantity, mean)| {
                 json!({ "source": source, "target": target, "quantity": quantity, "value": value(mean) })

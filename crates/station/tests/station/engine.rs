@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use crate::http::{Answer, post, send};
 
 /// Invites a station, of that name or of any; gives its token.
-fn invite(address: SocketAddr, name: Option<&str>) -> String {
+pub(crate) fn invite(address: SocketAddr, name: Option<&str>) -> String {
     let body = name.map_or(json!({}), |name| json!({ "name": name }));
     let answer = post(address, "/v1/invitations", &body.to_string());
     assert_eq!(answer.status, 201, "{}", answer.body);
@@ -21,14 +21,14 @@ fn invite(address: SocketAddr, name: Option<&str>) -> String {
 }
 
 /// Asks as a member.
-fn ask(address: SocketAddr, token: &str, method: &str, path: &str, body: &str) -> Answer {
+pub(crate) fn ask(address: SocketAddr, token: &str, method: &str, path: &str, body: &str) -> Answer {
     let bearer = format!("Bearer {token}");
     let media_type = if path.starts_with("records") { "application/x-ndjson" } else { "application/json" };
     let headers = [("Authorization", bearer.as_str()), ("Content-Type", media_type)];
     send(address, method, &format!("/v1/engine/{path}"), &headers, body)
 }
 
-fn register(address: SocketAddr, token: &str, host: &str) -> Answer {
+pub(crate) fn register(address: SocketAddr, token: &str, host: &str) -> Answer {
     ask(address, token, "PUT", "entry?ttl_s=60", &entry(host).to_string())
 }
 
@@ -38,7 +38,7 @@ fn entry(host: &str) -> Value {
 }
 
 fn record(origin: &str, source: &str, seq: u64) -> Value {
-    let time_unix_ns = 1_767_225_600_000_000_000_u64 + seq * 1_000_000_000;
+    let time_unix_ns = 1_767_225_600_000_000_000_u64 + (seq % (1 << 20)) * 1_000_000_000;
     json!({ "origin": origin, "seq": seq, "source": source, "target": "south", "quantity": "rtt",
         "time_unix_ns": time_unix_ns, "value": 0.25 })
 }

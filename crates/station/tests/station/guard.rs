@@ -193,3 +193,54 @@ fn a_peer_that_sends_half_a_request_does_not_stop_the_station() {
     station.stop(crate::LIMIT);
     assert!(began.elapsed() < std::time::Duration::from_secs(5), "it waited for the slow peer");
 }
+
+#[test]
+fn wrong_credentials_are_counted_and_slow_nobody_who_has_the_right_one() {
+    let state = tempfile::tempdir().unwrap();
+    let station = crate::serve(quiet(state.path()));
+    let address = station.address();
+    let with = |path: &str, token: &str| {
+        let method = if path.starts_with("/v1/engine") { "GET" } else { "DELETE" };
+        send(address, method, path, &[("Authorization", &format!("Bearer {token}"))], "").status
+    };
+    let began = std::time::Instant::now();
+    for _ in 0..6 {
+        assert_eq!(with("/v1/targets?target=a:1", "wrong"), 401);
+        assert_eq!(with("/v1/engine/next_seq?origin=a", "wrong"), 401);
+    }
+    // 100, 200, 400 and 800 ms, less what the minute forgives.
+    assert!(std::time::Duration::from_secs(1) <= began.elapsed(), "{:?}", began.elapsed());
+    let metrics = crate::http::get(address, "/metrics").body;
+    for kind in ["token", "invitation"] {
+        let line = format!("barograph_wrong_credentials_total{{kind=\"{kind}\"}} 6");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+    // While an answer to a wrong token waits, others are given.
+    let token = std::fs::read_to_string(state.path().join("token")).unwrap();
+    let wrong = std::thread::spawn(move || {
+        let began = std::time::Instant::now();
+        let bearer = [("Authorization", "Bearer wrong")];
+        assert_eq!(send(address, "DELETE", "/v1/targets?target=a:1", &bearer, "").status, 401);
+        began.elapsed()
+    });
+    let began = std::time::Instant::now();
+    assert_eq!(with("/v1/targets?target=a:1", token.trim()), 404);
+    let right = began.elapsed();
+    assert!(right < wrong.join().unwrap(), "{right:?}");
+    station.stop(crate::LIMIT);
+}
+
+/// A peer asks for a challenge by the scheme alone, again and again: that is no wrong signature, and not slowed.
+#[test]
+fn a_question_for_a_challenge_is_no_wrong_signature() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let headers =
+        [("Authorization", "Barograph-Station"), ("Connection", "Upgrade"), ("Upgrade", "barograph-probe/1")];
+    for _ in 0..40 {
+        assert_eq!(send(station.address(), "GET", "/v1/probe", &headers, "").status, 401);
+    }
+    let metrics = get(station.address(), "/metrics").body;
+    assert!(metrics.contains("barograph_wrong_credentials_total{kind=\"signature\"} 0"), "{metrics}");
+    station.stop(crate::LIMIT);
+}

@@ -140,7 +140,7 @@ pub(crate) fn until_reachable(address: SocketAddr) {
     let began = Instant::now();
     loop {
         let mut stream = connect(address);
-        let _ = write!(stream, "GET /healthz HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+        let _ = write!(stream, "GET /v1/station HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
         let mut answer = String::new();
         let _ = stream.read_to_string(&mut answer);
         if answer.starts_with("HTTP/1.1 200") {

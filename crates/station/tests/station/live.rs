@@ -39,37 +39,88 @@ fn the_host_and_its_own_responder_are_measured_and_streamed_with_forecasts() {
 }
 
 #[test]
-fn a_target_that_hangs_delays_no_other_and_a_refusal_is_no_value() {
+fn a_target_that_hangs_delays_no_other() {
     let state = tempfile::tempdir().unwrap();
     // It accepts by its backlog and never answers.
     let hanging = TcpListener::bind("127.0.0.1:0").unwrap();
-    let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let listening = TcpListener::bind("127.0.0.1:0").unwrap();
     let hanging_name = format!("http://{}/x", hanging.local_addr().unwrap());
     let mut config = quiet(state.path());
     config.probe_timeout = Duration::from_millis(700);
     config.targets = vec![
         target(&hanging_name, &["response_time"]),
-        target(&refusing.to_string(), &["connect"]),
         target(&listening.local_addr().unwrap().to_string(), &["connect"]),
     ];
     let station = start(config);
     let address = station.address();
-    let of = |name: &str, quantity: &str| {
-        let name = name.replace(':', "%3A").replace('/', "%2F");
-        format!("/v1/series?target={name}&quantity={quantity}")
-    };
-    let series =
-        |answer: &crate::http::Answer, key: &str| answer.json()["series"][0][key].as_u64().unwrap_or(0);
-    let hung = until(address, &of(&hanging_name, "response_time"), |answer| 2 <= series(answer, "failures"));
+    let hung = until(address, &of(&hanging_name, "response_time"), |answer| 2 <= number(answer, "failures"));
     assert_eq!(hung.json()["series"][0]["last"]["error"], "timed_out");
     assert!(hung.json()["series"][0]["next"].is_null(), "no forecast from failures");
     let well = get(address, &of(&listening.local_addr().unwrap().to_string(), "connect"));
-    assert!(5 <= series(&well, "count"), "delayed by the one that hangs: {}", well.body);
-    let refused =
-        until(address, &of(&refusing.to_string(), "connect"), |answer| 2 <= series(answer, "failures"));
-    assert_eq!(refused.json()["series"][0]["count"], 0);
-    assert_eq!(refused.json()["series"][0]["last"]["error"], "refused");
+    assert!(5 <= number(&well, "count"), "delayed by the one that hangs: {}", well.body);
+    station.stop(crate::LIMIT);
+}
+
+/// The series of a target and a quantity, as the API names them.
+fn of(name: &str, quantity: &str) -> String {
+    let name = name.replace(':', "%3A").replace('/', "%2F");
+    format!("/v1/series?target={name}&quantity={quantity}")
+}
+
+fn number(answer: &crate::http::Answer, key: &str) -> u64 {
+    answer.json()["series"][0][key].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn a_closed_port_is_an_answer_of_its_host_and_a_failure_of_its_service() {
+    let state = tempfile::tempdir().unwrap();
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let service = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let url = format!("http://{service}/");
+    let mut config = quiet(state.path());
+    // The first is watched as the default gateway is.
+    config.targets = vec![target(&closed, &["connect"]), target(&url, &[])];
+    let station = start(config);
+    let address = station.address();
+    let mut events = Events::open(address, "/v1/stream?quantity=connect");
+    let (_, point) = events.next().unwrap();
+    assert_eq!(point["refused"], true, "{point}");
+    for name in [&closed, &url] {
+        let answered = until(address, &of(name, "connect"), |answer| 2 <= number(answer, "count"));
+        let series = &answered.json()["series"][0];
+        assert_eq!(series["failures"], 0, "{series}");
+        assert_eq!(series["last"]["detail"]["refused"], true, "{series}");
+    }
+    let failed = until(address, &of(&url, "response_time"), |answer| 1 <= number(answer, "failures"));
+    assert_eq!(failed.json()["series"][0]["last"]["error"], "refused", "{}", failed.body);
+    let metrics = get(address, "/metrics").body;
+    let labels = format!("{{quantity=\"connect\",source=\"here\",target=\"{closed}\"}}");
+    assert!(metrics.contains(&format!("barograph_port_refused{labels} 1.0")), "{metrics}");
+    assert!(metrics.contains(&format!("barograph_failures_total{labels} 0.0")), "{metrics}");
+    // The mark goes with the first connection that is taken.
+    let _server = TcpListener::bind(&closed).unwrap();
+    until(address, "/metrics", |answer| answer.body.contains(&format!("barograph_port_refused{labels} 0.0")));
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_station_that_is_gone_fails_what_needs_it_also_after_a_restart() {
+    let far_state = tempfile::tempdir().unwrap();
+    let far = start(quiet(far_state.path()));
+    let name = far.address().to_string();
+    let state = tempfile::tempdir().unwrap();
+    let mut config = quiet(state.path());
+    config.targets = vec![target(&name, &[])];
+    let station = start(config.clone());
+    until(station.address(), &of(&name, "rtt"), |answer| 1 <= number(answer, "count"));
+    far.stop(crate::LIMIT);
+    until(station.address(), &of(&name, "rtt"), |answer| 1 <= number(answer, "failures"));
+    station.stop(crate::LIMIT);
+    let station = start(config);
+    let before = number(&get(station.address(), &of(&name, "rtt")), "failures");
+    until(station.address(), &of(&name, "rtt"), |answer| before < number(answer, "failures"));
+    let connect = until(station.address(), &of(&name, "connect"), |answer| 1 <= number(answer, "count"));
+    assert_eq!(connect.json()["series"][0]["failures"], 0, "{}", connect.body);
     station.stop(crate::LIMIT);
 }
 

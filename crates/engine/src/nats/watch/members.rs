@@ -1,12 +1,13 @@
 //! Who is in a group, as far as was seen, and when to ask after whom; no clock and no connection.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::super::directory::{self, Head, Registered};
 use super::super::walk::Stored;
+use super::super::writes::{Silence, Writes};
 use super::LOOK_EVERY;
 use crate::{Entry, Event, Group, HostId};
 
@@ -14,6 +15,8 @@ use crate::{Entry, Event, Group, HostId};
 pub(super) struct Members {
     pub(super) group: Group,
     known: BTreeMap<HostId, Member>,
+    /// Stations that were removed, of whatever group.
+    removed: BTreeSet<HostId>,
 }
 
 #[derive(Clone)]
@@ -25,6 +28,8 @@ struct Member {
     place: u64,
     renewed: Renewal,
     ttl: Duration,
+    /// When the servers were seen to have dropped the entry; `None` = they have it still.
+    dropped: Option<Instant>,
     ask_at: Instant,
 }
 
@@ -35,6 +40,9 @@ pub(super) enum Renewal {
     Since(Instant),
     /// It was there when the bucket was read: nobody knows how long.
     Before(Instant),
+    /// It was not there any more when the bucket was read anew: its station has one more lease to
+    /// return.
+    Missing(Instant),
 }
 
 impl Renewal {
@@ -48,22 +56,28 @@ impl Renewal {
 impl Member {
     /// By when its lease is over by our own clock.
     fn over_at(&self) -> Instant {
-        match self.renewed {
+        let over_at = match self.renewed {
             Renewal::Since(time) => time + LOOK_EVERY + self.ttl,
-            Renewal::Before(time) => time + self.ttl,
-        }
+            Renewal::Before(time) | Renewal::Missing(time) => time + self.ttl,
+        };
+        self.dropped.map_or(over_at, |dropped| over_at.min(dropped))
     }
 
     /// When it should have renewed, and that should have been seen.
     fn overdue_at(&self) -> Instant {
-        let (Renewal::Since(time) | Renewal::Before(time)) = self.renewed;
+        let (Renewal::Since(time) | Renewal::Before(time)) = self.renewed else { return self.over_at() };
         (time + self.ttl / 3 + 2 * LOOK_EVERY + RENEWAL_SLACK).min(self.over_at())
+    }
+
+    /// What it means at `now` that its lease is over.
+    fn silence(&self, writes: &Writes, now: Instant) -> Silence {
+        writes.silence(self.over_at(), self.ttl, now)
     }
 }
 
 impl Members {
     pub(super) fn new(group: &Group) -> Self {
-        Self { group: group.clone(), known: BTreeMap::new() }
+        Self { group: group.clone(), known: BTreeMap::new(), removed: BTreeSet::new() }
     }
 
     /// Takes what the bucket holds, or held, for one host; what is no registration changes nothing.
@@ -71,11 +85,17 @@ impl Members {
         if self.is_renewal(stored, renewed) {
             return None;
         }
-        let Registered { host, id, ttl, entry } = Registered::read(stored)?;
+        let Registered { host, id, ttl, entry, is_removed } = Registered::read(stored)?;
+        if is_removed {
+            self.known.remove(&host);
+            self.removed.insert(host.clone());
+            return Some(Event::Removed(host));
+        }
+        self.removed.remove(&host);
         let Some(entry) = entry.filter(|entry| entry.groups.contains(&self.group)) else {
             return self.remove(&host);
         };
-        let (Renewal::Since(time) | Renewal::Before(time)) = renewed;
+        let (Renewal::Since(time) | Renewal::Before(time) | Renewal::Missing(time)) = renewed;
         let mut member = Member {
             entry: entry.clone(),
             payload: stored.payload.as_ref().into(),
@@ -83,6 +103,7 @@ impl Members {
             place: stored.seq,
             renewed,
             ttl,
+            dropped: None,
             ask_at: time,
         };
         member.ask_at = member.overdue_at();
@@ -107,14 +128,15 @@ impl Members {
         if *member.payload != *stored.payload || member.registration != head.id {
             return false;
         }
-        (member.place, member.renewed, member.ttl) = (stored.seq, renewed, head.ttl);
+        (member.place, member.renewed, member.ttl, member.dropped) = (stored.seq, renewed, head.ttl, None);
         member.ask_at = member.overdue_at();
         true
     }
 
     /// What others hear when the group becomes this one.
     pub(super) fn become_these(&self, now: &Self) -> VecDeque<Event> {
-        let gone = self.known.keys().filter(|host| !now.known.contains_key(*host));
+        let is_gone = |host: &&HostId| !now.known.contains_key(*host) && !now.removed.contains(*host);
+        let gone = self.known.keys().filter(is_gone);
         let mut events: VecDeque<Event> = gone.map(|host| Event::Down(host.clone())).collect();
         for (host, member) in &now.known {
             let before = self.known.get(host);
@@ -125,6 +147,24 @@ impl Members {
             }
         }
         events
+    }
+
+    /// The stations that were removed since, for when the group becomes `now`.
+    pub(super) fn removed_since(&self, now: &Self) -> Vec<Event> {
+        now.removed.difference(&self.removed).cloned().map(Event::Removed).collect()
+    }
+
+    /// Keeps those who are not in `self`, the bucket as read anew, and are not among `named`, whose
+    /// keys hold something else: the servers dropped their entries meanwhile.
+    pub(super) fn keep_missing(&mut self, before: &Self, named: &BTreeSet<HostId>, now: Instant) {
+        for (host, member) in &before.known {
+            if !self.known.contains_key(host) && !named.contains(host) {
+                let mut member = member.clone();
+                (member.renewed, member.dropped) = (Renewal::Missing(now), None);
+                member.ask_at = member.overdue_at();
+                self.known.insert(host.clone(), member);
+            }
+        }
     }
 
     /// A member as others know it.
@@ -143,11 +183,30 @@ impl Members {
         self.known.values().map(|member| member.ask_at).min()
     }
 
-    /// Those that are to be asked after, whose leases end first first.
-    pub(super) fn overdue(&self, now: Instant) -> Vec<HostId> {
-        let mut overdue: Vec<_> = self.known.iter().filter(|(_, member)| member.ask_at <= now).collect();
-        overdue.sort_by_key(|(_, member)| member.over_at());
-        overdue.into_iter().map(|(host, _)| host.clone()).collect()
+    /// Those that are to be asked after, whose leases end first first. Where a lease is over and
+    /// that is no loss yet, nothing is asked: the next look sees a renewal.
+    pub(super) fn overdue(&mut self, now: Instant, writes: &Writes) -> Overdue {
+        let (mut hosts, mut needs_proof) = (Vec::new(), false);
+        for (host, member) in &mut self.known {
+            let over_at = member.over_at();
+            let silence = if over_at <= now { member.silence(writes, now) } else { Silence::Loss };
+            match silence {
+                Silence::Loss if member.ask_at <= now || over_at <= now => {
+                    // Stations with short leases are late long before one with a long lease renews
+                    // by itself.
+                    needs_proof |= writes.is_stale(member.ttl, now);
+                    hosts.push((over_at, host.clone()));
+                }
+                Silence::Loss => {}
+                Silence::NotBefore(time) => member.ask_at = time,
+                Silence::Unproven => {
+                    needs_proof = true;
+                    member.ask_at = now + LOOK_EVERY;
+                }
+            }
+        }
+        hosts.sort();
+        Overdue { hosts: hosts.into_iter().map(|(_, host)| host).collect(), needs_proof }
     }
 
     /// It is still there: that is asked again when its lease must be over, and often only where nobody knows when
@@ -157,6 +216,7 @@ impl Members {
             member.ask_at = match member.renewed {
                 Renewal::Since(_) => member.over_at(),
                 Renewal::Before(_) => member.over_at().min(now + LOOK_EVERY),
+                Renewal::Missing(_) => member.over_at(),
             };
         }
         None
@@ -175,6 +235,30 @@ impl Members {
     pub(super) fn is_over(&self, host: &HostId, now: Instant) -> bool {
         self.known.get(host).is_none_or(|member| member.over_at() <= now)
     }
+
+    /// Whether its lease is over and its station could have renewed it.
+    pub(super) fn is_lost(&self, host: &HostId, now: Instant, writes: &Writes) -> bool {
+        let is_lost =
+            |member: &Member| member.over_at() <= now && member.silence(writes, now) == Silence::Loss;
+        self.known.get(host).is_none_or(is_lost)
+    }
+
+    /// The servers have no entry of it any more: its lease is over, unless it has time to return.
+    pub(super) fn dropped(&mut self, host: &HostId, now: Instant) {
+        if let Some(member) = self.known.get_mut(host)
+            && !matches!(member.renewed, Renewal::Missing(_))
+        {
+            member.dropped = member.dropped.or(Some(now));
+        }
+    }
+}
+
+/// What is to be done about members that are late.
+pub(super) struct Overdue {
+    /// Those to ask the servers for.
+    pub(super) hosts: Vec<HostId>,
+    /// Whether a write of this station has to show what silence means.
+    pub(super) needs_proof: bool,
 }
 
 /// A renewal is due after a third of the lease, and seen at the next look; so much later it is worth a question.
@@ -228,6 +312,52 @@ mod tests {
         assert!(members.note(&stored(6), Renewal::found(began, woken)).is_none());
         assert!(!members.is_over(&host, woken + 3 * second));
         assert!(members.is_over(&host, woken + 4 * second));
+    }
+
+    #[test]
+    fn a_member_that_the_servers_dropped_is_lost_after_a_write_alone() {
+        let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
+        let began = Instant::now();
+        let mut members = Members::new(&Name::new("local:a").unwrap());
+        members.note(&stored(5), Renewal::Since(began));
+        let mut writes = Writes::new(second);
+        writes.stored(began, 4 * second);
+        members.dropped(&host, began + 4 * second);
+        let late = began + 5 * second;
+        let overdue = members.overdue(late, &writes);
+        assert!(overdue.hosts.is_empty() && overdue.needs_proof, "nothing is asked where nothing is proved");
+        assert!(!members.is_lost(&host, late, &writes) && members.first_overdue() > Some(late));
+        writes.failed(late, "no quorum".into());
+        writes.stored(began + 60 * second, 4 * second);
+        assert!(members.overdue(began + 61 * second, &writes).hosts.is_empty());
+        assert_eq!(members.first_overdue(), Some(began + 64 * second), "it has a lease to return");
+        assert_eq!(members.overdue(began + 64 * second, &writes).hosts, std::slice::from_ref(&host));
+        assert!(members.is_lost(&host, began + 64 * second, &writes));
+        // It returned.
+        assert!(members.note(&stored(6), Renewal::Since(began + 62 * second)).is_none());
+        assert!(!members.is_lost(&host, began + 64 * second, &writes));
+    }
+
+    #[test]
+    fn a_member_that_a_bucket_read_anew_does_not_have_has_a_lease_to_return() {
+        let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
+        let began = Instant::now();
+        let group = Name::new("local:a").unwrap();
+        let mut before = Members::new(&group);
+        before.note(&stored(5), Renewal::Since(began));
+        let read_at = began + 100 * second;
+        let mut now = Members::new(&group);
+        now.keep_missing(&before, &BTreeSet::new(), read_at);
+        assert!(before.become_these(&now).is_empty(), "no event");
+        let mut writes = Writes::new(second);
+        writes.stored(read_at + 5 * second, 400 * second);
+        now.dropped(&host, read_at + second);
+        assert!(!now.is_lost(&host, read_at + 3 * second, &writes));
+        assert!(now.is_lost(&host, read_at + 4 * second, &writes));
+        // A station that left, or is in other groups now, has a key that says so.
+        let mut now = Members::new(&group);
+        now.keep_missing(&before, &BTreeSet::from([host.clone()]), read_at);
+        assert_eq!(before.become_these(&now), [Event::Down(host)]);
     }
 
     #[test]

@@ -11,8 +11,8 @@ use futures_util::StreamExt as _;
 use serde::Serialize;
 
 use super::{LINES, Refused, bound, done, expect_type, late, length, member, too_large};
-use crate::api::State;
 use crate::api::feed::check_value;
+use crate::api::{Shared, State};
 use crate::recorder::FeedError;
 
 #[derive(Serialize)]
@@ -33,8 +33,8 @@ pub(super) async fn append(
     body: Body,
 ) -> Result<Response, Refused> {
     let (_, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(Refused::too_much)?;
-    let _append = member.allowance.append().map_err(Refused::too_much)?;
+    let _request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
+    let _append = member.allowance.append().map_err(|why| Refused::too_much(&shared, why))?;
     expect_type(&headers, LINES)?;
     // Before the body, so that what is refused does not use up what a smaller one could have.
     let length = length(&headers, BODY_BYTES_MAX)?;
@@ -47,6 +47,7 @@ pub(super) async fn append(
     own(&records, &first.origin)?;
     possible(&records)?;
     bound(&shared, &member, &first.origin).await?;
+    reachable(&shared, &records, &first.origin).await?;
     member.allowance.take_records(records.len(), Instant::now());
     let stored = shared.inbox.forward(records).await.map_err(|error| match error {
         FeedError::Unknown => Error::Unknown("the archive takes long".into()),
@@ -111,6 +112,22 @@ fn possible(records: &[Record]) -> Result<(), Refused> {
         }
     }
     Ok(())
+}
+
+/// No number is too far above those that the member has used.
+async fn reachable(shared: &Shared, records: &[Record], origin: &Name) -> Result<(), Refused> {
+    let highest = records.iter().map(|record| record.seq).max().unwrap_or(0);
+    if Record::may_reach(highest, 0) {
+        return Ok(());
+    }
+    // Seldom, so that others do not wait for the look.
+    let used = shared.engine.next_seq(origin).await?.saturating_sub(1);
+    if Record::may_reach(highest, used) {
+        return Ok(());
+    }
+    Err(Refused::invalid(format!(
+        "record {highest} of {origin}: the number is too far above its highest, {used}"
+    )))
 }
 
 /// Ten thousand records with 1.6 KiB of details each.

@@ -6,12 +6,13 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use barograph_engine::{Error, wire};
+use barograph_engine::{Entry, Error, wire};
 use serde::{Deserialize, Serialize};
 
 use super::leases::Missing;
 use super::{Refused, bound, done, expect_type, member, query, whole};
 use crate::api::{Shared, State};
+use crate::limits::{Limit, series_of_mesh};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -46,7 +47,7 @@ pub(super) async fn register(
     body: Body,
 ) -> Result<Response, Refused> {
     let (served, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(Refused::too_much)?;
+    let _request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
     let RegisterQuery { ttl_s } = query(&uri)?;
     if !(TTL_S_MIN..=TTL_S_MAX).contains(&ttl_s) {
         return Err(Refused::invalid(format!("`ttl_s`: expected {TTL_S_MIN} to {TTL_S_MAX}, found {ttl_s}")));
@@ -56,15 +57,39 @@ pub(super) async fn register(
     let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
     member.allowance.take_registration(Instant::now())?;
     let entry = wire::read_entry(&text)?;
+    if !member.has_registered() {
+        has_room_for(&shared, &entry)?;
+    }
     bound(&shared, &member, &entry.host).await?;
     let ttl = Duration::from_secs_f64(ttl_s);
     let registration = served.leases.register(shared.engine.as_ref(), &entry, ttl).await?;
     if member.is_removed() {
         // In between; whoever removed it has found no lease yet. Another may hold the name by now.
         let _ = served.leases.leave(&entry.host, &registration);
+        let is_held = || served.members.has(&entry.host);
+        served.leases.remove(shared.engine.as_ref(), &entry.host, is_held).await?;
         return Err(Error::Denied("the invitation was withdrawn".into()).into());
     }
     Ok(done(&RegisteredJson { registration, ttl_s }))
+}
+
+/// Makes sure that the series of a further station find room here.
+fn has_room_for(shared: &Shared, entry: &Entry) -> Result<(), Refused> {
+    let Some(served) = &shared.served else { return Ok(()) };
+    let mut groups = served.leases.groups_without(&entry.host);
+    groups.extend([shared.board.standing().groups, entry.groups.clone()]);
+    let (needed, max) = (series_of_mesh(&groups), shared.initial.series_max);
+    if needed <= max {
+        return Ok(());
+    }
+    shared.health.refused(Limit::Members, 1);
+    let Entry { host: new, .. } = entry;
+    let why = format!(
+        "the mesh of {} is full: with {new} its stations need {needed} series, and it keeps {max}; there, set \
+         limits.series_max to {needed} or more, or divide the mesh into sites (mesh.site)",
+        shared.host
+    );
+    Err(Error::Denied(why).into())
 }
 
 pub(super) async fn renew(

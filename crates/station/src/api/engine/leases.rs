@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use barograph_engine::{Engine, Entry, Error, Lease};
+use barograph_engine::{Engine, Entry, Error, Group, Lease, TaskStatus};
 use barograph_forecast::Name;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
@@ -13,15 +13,24 @@ use crate::health::lock;
 use crate::state;
 
 /// The registrations of all members, one each.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(crate) struct Leases {
     held: Arc<Mutex<HashMap<Name, Held>>>,
     /// Two registrations of one name must come into the engine and in here in the same order.
     turn: Arc<tokio::sync::Mutex<()>>,
+    /// Of those that remove what ran out.
+    task: Arc<TaskStatus>,
+}
+
+impl Default for Leases {
+    fn default() -> Self {
+        Self { held: Arc::default(), turn: Arc::default(), task: TaskStatus::new("member_leases") }
+    }
 }
 
 struct Held {
     registration: String,
+    groups: Vec<Group>,
     ttl: Duration,
     deadline: Instant,
     sweeper: AbortHandle,
@@ -39,6 +48,11 @@ pub(in crate::api) enum Missing {
 }
 
 impl Leases {
+    /// The status of the tasks that remove what ran out.
+    pub(super) fn task(&self) -> Arc<TaskStatus> {
+        Arc::clone(&self.task)
+    }
+
     /// Registers, instead of an older registration; gives what the new one is called.
     pub(super) async fn register(
         &self,
@@ -52,16 +66,26 @@ impl Leases {
         let _turn = self.turn.lock().await;
         let lease = engine.register(entry, ttl).await?;
         let name = entry.host.clone();
-        let sweep = self.clone().sweep(name.clone(), registration.clone());
+        let (of, swept, by) = (self.clone(), name.clone(), registration.clone());
+        let sweep = async move {
+            of.task.restart(|| of.clone().sweep(swept.clone(), by.clone())).await;
+        };
         let mut held = lock(&self.held);
         let deadline = Instant::now() + ttl;
         let sweeper = tokio::spawn(sweep).abort_handle();
-        let new = Held { registration: registration.clone(), ttl, deadline, sweeper, _lease: lease };
+        let groups = entry.groups.clone();
+        let new = Held { registration: registration.clone(), groups, ttl, deadline, sweeper, _lease: lease };
         // The older one holds nothing any more in the engine.
         if let Some(older) = held.insert(name, new) {
             older.sweeper.abort();
         }
         Ok(registration)
+    }
+
+    /// The groups of each station that is registered, but for one.
+    pub(super) fn groups_without(&self, name: &Name) -> Vec<Vec<Group>> {
+        let held = lock(&self.held);
+        held.iter().filter(|(host, _)| *host != name).map(|(_, held)| held.groups.clone()).collect()
     }
 
     /// The lease goes on for its whole time from now, which is the answer.
@@ -88,9 +112,21 @@ impl Leases {
         }
     }
 
-    /// What the registration of the name is called, if it has one.
-    pub(in crate::api) fn registration(&self, name: &Name) -> Option<String> {
-        lock(&self.held).get(name).map(|held| held.registration.clone())
+    /// Ends the registration of the name and removes the station from the mesh, unless another member holds
+    /// the name by now: `is_held` says so.
+    pub(in crate::api) async fn remove(
+        &self,
+        engine: &dyn Engine,
+        name: &Name,
+        is_held: impl Fn() -> bool + Send,
+    ) -> Result<(), Error> {
+        let _turn = self.turn.lock().await;
+        if is_held() {
+            return Ok(());
+        }
+        engine.remove(name).await?;
+        remove(&mut lock(&self.held), name);
+        Ok(())
     }
 
     /// Whether the name is registered.

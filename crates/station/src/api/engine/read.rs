@@ -58,7 +58,7 @@ pub(super) async fn history(
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let (_, member) = member(&shared, &headers)?;
-    let request = member.allowance.request().map_err(Refused::too_much)?;
+    let request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
     let asked: HistoryQuery = query(&uri)?;
     let series =
         selector(Some(&asked.source), Some(&asked.target), Some(&asked.quantity)).map_err(invalid)?;
@@ -71,7 +71,8 @@ pub(super) async fn history(
         limit: asked.limit.unwrap_or(LIMIT),
         after: asked.after.map(Cursor),
     };
-    let page = shared.engine.history(&Series { source, target, quantity }, &range).await?;
+    let page = shared.engine.history(&Series { source, target, quantity }, &range).await;
+    let page = page.inspect_err(|error| shared.health.read_failed(error))?;
     Ok(sent(page, request))
 }
 
@@ -81,12 +82,13 @@ pub(super) async fn latest(
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let (_, member) = member(&shared, &headers)?;
-    let request = member.allowance.request().map_err(Refused::too_much)?;
+    let request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
     let asked: LatestQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref());
     let selector = selector.map_err(invalid)?;
     let (after, limit) = (asked.after.map(Cursor), asked.limit.unwrap_or(LIMIT));
-    let page = shared.engine.latest(&selector, after, limit).await?;
+    let page = shared.engine.latest(&selector, after, limit).await;
+    let page = page.inspect_err(|error| shared.health.read_failed(error))?;
     Ok(sent(page, request))
 }
 
@@ -96,7 +98,7 @@ pub(super) async fn watermark(
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let (_, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(Refused::too_much)?;
+    let _request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
     let asked: OriginQuery = query(&uri)?;
     let watermark = shared.engine.watermark(&name("origin", &asked.origin)?).await?;
     Ok(done(&WatermarkJson { watermark }))
@@ -108,7 +110,7 @@ pub(super) async fn next_seq(
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let (_, member) = member(&shared, &headers)?;
-    let _request = member.allowance.request().map_err(Refused::too_much)?;
+    let _request = member.allowance.request().map_err(|why| Refused::too_much(&shared, why))?;
     let asked: OriginQuery = query(&uri)?;
     let next_seq = shared.engine.next_seq(&name("origin", &asked.origin)?).await?;
     Ok(done(&NextSeqJson { next_seq }))

@@ -37,12 +37,26 @@ pub(super) async fn watch(
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let (_, member) = member(&shared, &headers)?;
-    let share = member.allowance.stream().map_err(Refused::too_much)?;
+    let share = member.allowance.stream().map_err(|why| Refused::too_much(&shared, why))?;
     let asked: WatchQuery = query(&uri)?;
     let items = shared.engine.watch(&name("group", &asked.group)?);
-    let line: fn(Event) -> String = |event| wire::event_text(&event);
+    let line: fn(Event) -> String = match reads_removed(&headers) {
+        true => |event| wire::event_text(&event),
+        false => |event| wire::event_text(&without_removed(event)),
+    };
     let (removal, stopping) = (member.removal(), shared.stopping.clone());
     Ok(Outlet { items, line, goes_on: |_| false, removal, stopping, ended: false, _share: share }.answer())
+}
+
+/// Whether the caller reads [`Event::Removed`]; an older station takes it for an error.
+fn reads_removed(headers: &HeaderMap) -> bool {
+    let (header, events) = wire::EVENTS;
+    let mut given = headers.get_all(header).iter().filter_map(|value| value.to_str().ok());
+    given.any(|words| words.split(',').any(|word| word.trim() == events))
+}
+
+fn without_removed(event: Event) -> Event {
+    if let Event::Removed(host) = event { Event::Down(host) } else { event }
 }
 
 pub(super) async fn subscribe(
@@ -51,7 +65,7 @@ pub(super) async fn subscribe(
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let (_, member) = member(&shared, &headers)?;
-    let share = member.allowance.stream().map_err(Refused::too_much)?;
+    let share = member.allowance.stream().map_err(|why| Refused::too_much(&shared, why))?;
     let asked: SubscribeQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref());
     let from = match asked.from.as_deref() {

@@ -1,6 +1,6 @@
 //! What bulk tests have cost in the last hour, on disk: a restart gives no budget.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use barograph_mesh::{BudgetConfig, Cost, Gate, Past, Role};
@@ -8,13 +8,11 @@ use serde::{Deserialize, Serialize};
 
 use super::log::ROLES;
 use super::now_s;
-use crate::state::write_whole;
+use crate::state::StateFiles;
 
 /// The file of a station.
 pub(super) struct Kept {
-    path: PathBuf,
-    /// That it cannot be written was said.
-    is_told: bool,
+    files: StateFiles,
 }
 
 /// A test that counts until a time of day: the only clock that goes on while no station runs.
@@ -29,10 +27,11 @@ struct Line {
 
 impl Kept {
     /// Takes what an earlier run has spent out of the gate's budget, all of it where the file cannot be read.
-    pub(super) fn open(state: &Path, budget: &BudgetConfig, gate: &mut Gate) -> Self {
-        let mut kept = Self { path: state.join(FILE), is_told: false };
-        let past = read(&kept.path, now_s()).unwrap_or_else(|error| {
-            let path = kept.path.display();
+    pub(super) fn open(files: &StateFiles, budget: &BudgetConfig, gate: &mut Gate) -> Self {
+        let kept = Self { files: files.clone() };
+        let path = files.directory().join(FILE);
+        let past = read(&path, now_s()).unwrap_or_else(|error| {
+            let path = path.display();
             tracing::warn!("{path}: {error}; the budget for tests counts as spent for an hour");
             vec![Past { left: HOUR, role: Role::Target, peer: "".into(), cost: budget.per_hour() }]
         });
@@ -44,16 +43,9 @@ impl Kept {
         kept
     }
 
-    pub(super) fn write(&mut self, past: &[Past]) {
-        let written = serde_json::to_vec(&lines(past, now_s())).map_err(std::io::Error::other);
-        match written.and_then(|text| write_whole(&self.path, &text)) {
-            Ok(()) => self.is_told = false,
-            Err(error) if !std::mem::replace(&mut self.is_told, true) => {
-                let path = self.path.display();
-                tracing::warn!("{path}: {error}; a restart may forget what tests have cost");
-            }
-            Err(_) => {}
-        }
+    pub(super) fn write(&self, past: &[Past]) {
+        let text = serde_json::to_vec(&lines(past, now_s())).expect("texts and finite numbers are JSON");
+        self.files.write(FILE, text, "a restart may forget what tests have cost");
     }
 }
 
@@ -120,7 +112,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let path = state.path().join(FILE);
         assert_eq!(read(&path, NOW_S), Ok(vec![]));
-        write_whole(&path, &serde_json::to_vec(&lines(&spent(), NOW_S)).unwrap()).unwrap();
+        std::fs::write(&path, serde_json::to_vec(&lines(&spent(), NOW_S)).unwrap()).unwrap();
         let left = |now_s| -> Vec<u64> {
             read(&path, now_s).unwrap().iter().map(|past| past.left.as_secs()).collect()
         };
@@ -152,7 +144,7 @@ mod tests {
             std::fs::write(state.path().join(FILE), damaged).unwrap();
             for _ in 0..2 {
                 let mut gate = Gate::new(GateConfig { budget, ..GateConfig::default() }).unwrap();
-                Kept::open(state.path(), &budget, &mut gate);
+                Kept::open(&StateFiles::new(state.path()), &budget, &mut gate);
                 assert_eq!(gate.spent(Duration::ZERO).target, budget.per_hour(), "{damaged:.80}");
                 let little = Cost { duration: Duration::from_millis(1), bytes: 0 };
                 assert!(gate.start(Duration::ZERO, "b", little).is_err());

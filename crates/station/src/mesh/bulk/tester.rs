@@ -6,13 +6,14 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use barograph_engine::TaskStatus;
 use barograph_forecast::Name;
 use barograph_mesh::{PairForecast, Planner};
 use barograph_probe::Target;
 
 use super::log::State;
 use super::{Bulk, Turns, Verdict};
-use crate::health::lock;
+use crate::health::{Health, lock};
 
 /// The thread; stopping it ends a test that runs.
 pub(crate) struct Tester {
@@ -26,14 +27,16 @@ impl Tester {
     ///
     /// # Errors
     /// When there is no thread for it.
-    pub(crate) fn start(bulk: Arc<Bulk>) -> std::io::Result<Self> {
+    pub(crate) fn start(bulk: Arc<Bulk>, health: &Health) -> std::io::Result<Self> {
         let (stop, stopped) = channel();
         let ours = Arc::clone(&bulk);
+        let task = ours.consents.then(|| health.task("tester"));
         let thread = std::thread::Builder::new().name("tester".into()).spawn(move || {
             let planner = Planner::new(ours.host.as_str(), ours.plan, ours.now());
             // The plan was checked when the station was made.
-            if let (true, Ok(planner)) = (ours.consents, planner) {
-                Plan { bulk: ours, planner, new: BTreeMap::new(), hastened: false }.run(&stopped);
+            if let (Some(task), Ok(planner)) = (task, planner) {
+                let plan = Plan { bulk: ours, planner, new: BTreeMap::new(), hastened: false };
+                task.run(|| plan.run(&stopped, &task));
             }
         })?;
         Ok(Self { bulk, stop, thread })
@@ -57,8 +60,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn run(mut self, stopped: &Receiver<()>) {
+    fn run(mut self, stopped: &Receiver<()>, task: &TaskStatus) {
         loop {
+            task.turn();
             let peers = self.bulk.peers();
             self.meet(&peers);
             let now = self.bulk.now();

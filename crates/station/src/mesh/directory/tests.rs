@@ -2,12 +2,13 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use barograph_engine::BoxStream;
+use barograph_engine::{BoxStream, ReadOnly};
 
 use super::*;
 use crate::identity::Identity;
 use crate::mesh::Engines;
 use crate::sites::Standing;
+use crate::state::StateFiles;
 use crate::testing::{Alone, Directory as Answers};
 
 /// A directory that counts registrations, and whose watches and leases are as the test says.
@@ -15,6 +16,7 @@ struct Fake {
     registrations: AtomicUsize,
     state: Arc<Mutex<LeaseState>>,
     denies: std::sync::atomic::AtomicBool,
+    read_only: Mutex<Option<ReadOnly>>,
     /// Watches end after the snapshot, or go on.
     watches_end: bool,
 }
@@ -48,6 +50,10 @@ impl Answers for Fake {
         }
         Box::pin(snapshot.chain(futures_util::stream::pending()))
     }
+
+    fn read_only(&self) -> Option<ReadOnly> {
+        self.read_only.lock().unwrap().clone()
+    }
 }
 
 /// A station in the directory, and what it works with.
@@ -68,6 +74,7 @@ fn station(watches_end: bool) -> Station {
         registrations: AtomicUsize::new(0),
         state: lease,
         denies: false.into(),
+        read_only: Mutex::default(),
         watches_end,
     }));
     let config = MeshConfig {
@@ -75,10 +82,13 @@ fn station(watches_end: bool) -> Station {
         advertise: vec!["192.0.2.1:1".parse().unwrap()],
         ..MeshConfig::default()
     };
-    let identity = Arc::new(Identity::open(state.path(), host.clone()).unwrap());
+    let files = StateFiles::new(state.path());
+    let identity = Arc::new(Identity::open(&files, host.clone()).unwrap());
     let shared: Arc<dyn Engine> = Arc::<Alone<Fake>>::clone(&engine);
     let standing = Standing::at_start(&config, state.path());
-    let board = Arc::new(Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing));
+    let removed = crate::mesh::RemovedStations::open(&files);
+    let board =
+        Arc::new(Board::new(identity, &Engines::alone(Arc::clone(&shared)), &config, standing, removed));
     let group = config.all_groups().remove(0);
     let card = Card { host, listen: "192.0.2.1:1".parse().unwrap(), config, key: [1; 32] };
     let again = Arc::new(Notify::new());
@@ -135,6 +145,36 @@ async fn a_lapsed_lease_is_no_connection() {
     station.lease_is(LeaseState::Held);
     pass(2).await;
     assert!(station.board.directory().is_connected());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_directory_that_takes_no_writes_is_told_with_what_to_do() {
+    let station = station(false);
+    pass(2).await;
+    let is_since = |seconds| {
+        let since = std::time::Instant::now().checked_sub(Duration::from_secs(seconds)).unwrap();
+        *station.engine.0.read_only.lock().unwrap() = Some(ReadOnly { since, why: "no quorum".into() });
+    };
+    is_since(20);
+    let directory = station.board.directory();
+    assert!(directory.is_connected(), "the registration has not run out yet");
+    assert!(20.0 <= directory.read_only_s().unwrap() && station.board.reasons().is_empty());
+    is_since(400);
+    station.lease_is(LeaseState::Lapsed);
+    pass(70).await;
+    let directory = station.board.directory();
+    assert!(!directory.is_connected() && directory.why() == Some("no quorum"));
+    let reasons = station.board.reasons();
+    assert!(
+        reasons.len() == 1 && reasons[0].contains("takes no writes for 400 s (no quorum)"),
+        "{reasons:?}"
+    );
+    assert!(reasons[0].contains("start the NATS servers"), "{reasons:?}");
+    assert!(station.board.figures(&Name::new("a").unwrap()).is_read_only);
+    *station.engine.0.read_only.lock().unwrap() = None;
+    station.lease_is(LeaseState::Held);
+    pass(2).await;
+    assert!(station.board.reasons().is_empty() && station.board.directory().read_only_s().is_none());
 }
 
 #[tokio::test(start_paused = true)]

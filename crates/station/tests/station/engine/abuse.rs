@@ -341,3 +341,46 @@ fn values_that_a_quantity_cannot_have_are_refused_and_shown_nowhere() {
     assert!(!of_b.is_empty() && of_b.iter().all(|value| (0.0..1e9).contains(value)), "{of_b:?}");
     station.stop(crate::LIMIT);
 }
+
+#[test]
+fn one_record_does_not_burn_a_name() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let address = station.address();
+    let token = invite(address, Some("b"));
+    let append = |seqs: std::ops::RangeInclusive<u64>| {
+        let records: Vec<Value> = seqs.map(|seq| record("b", "b", seq)).collect();
+        ask(address, &token, "POST", "records", &lines(&records))
+    };
+    let next = || ask(address, &token, "GET", "next_seq?origin=b", "").body;
+    let at = |seq: u64| {
+        json!({ "time_unix_ns": 1_767_225_600_000_000_000_u64, "seq": seq, "origin": "b",
+        "source": "b", "target": "south", "quantity": "rtt", "value": 0.25 })
+    };
+    assert_eq!(append(1..=5).status, 200);
+    let before = next();
+    let far = (1_u64 << 53) - 5;
+    let passing = json!({ "time_unix_ns": 0, "seq": far, "origin": "b", "source": "nobody", "target": "b",
+        "quantity": "loss", "error": "refused", "after_s": 0.0, "detail": "{\"passes_over_from\":6}" });
+    for record in [at(far), passing] {
+        let refused = ask(address, &token, "POST", "records", &lines(&[record]));
+        assert_eq!((refused.status, kind(&refused).as_str()), (400, "invalid"), "{}", refused.body);
+        assert!(refused.error().contains("above its highest, 5"), "{}", refused.body);
+    }
+    let fed = json!({ "origin": "b", "records": [{ "quantity": "rtt", "value": 1, "seq": far }] });
+    assert_eq!(crate::http::post(address, "/v1/measurements", &fed.to_string()).status, 400);
+    assert_eq!(next(), before, "the name goes on where it was");
+    assert_eq!(append(6..=8).status, 200);
+    let count = || get(address, "/v1/series?source=b&target=south").json()["series"][0]["count"].clone();
+    assert_eq!(count(), 8);
+    // As far as one may go; then the name goes on above.
+    assert_eq!(ask(address, &token, "POST", "records", &lines(&[at(1 << 52)])).status, 200);
+    assert_eq!(append((1 << 52) + 1..=(1 << 52) + 3).status, 200);
+    assert_eq!(count(), 12);
+    // A station that has not heard of it goes on below; a repetition is not learnt twice.
+    for _ in 0..2 {
+        assert_eq!(append(9..=10).status, 200);
+        assert_eq!(count(), 14);
+    }
+    station.stop(crate::LIMIT);
+}

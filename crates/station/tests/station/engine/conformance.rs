@@ -19,7 +19,7 @@ use futures_util::future::ready;
 use super::relay::Relay;
 use super::{invite, keeping};
 use crate::LIMIT;
-use crate::http::until;
+use crate::http::{send, until};
 
 conformance_tests!(RemoteFixture::default());
 
@@ -77,6 +77,10 @@ impl Engine for Mesh {
 
     fn watch(&self, group: &Group) -> BoxStream<Event> {
         self.reader.watch(group)
+    }
+
+    async fn remove(&self, host: &HostId) -> Result<(), Error> {
+        self.reader.remove(host).await
     }
 
     async fn append(&self, batch: &[Record]) -> Result<(), Error> {
@@ -139,6 +143,20 @@ impl Fixture for RemoteFixture {
         assert_eq!(served.station.take().unwrap().stop(LIMIT), 0);
         served.station = Some(crate::serve(served.config.clone()));
         engine
+    }
+
+    async fn remove(&self, _engine: &dyn Engine, host: &HostId) {
+        let mesh = Arc::clone(&self.served.lock().unwrap().last().unwrap().mesh);
+        let removed = send(mesh.address, "DELETE", &format!("/v1/members?name={host}"), &[], "");
+        assert_eq!(removed.status, 200, "{}", removed.body);
+    }
+
+    /// Its token is refused for ever; the next writer of that name has an invitation of its own.
+    async fn admit(&self, engine: &dyn Engine, host: &HostId) {
+        let mesh = Arc::clone(&self.served.lock().unwrap().last().unwrap().mesh);
+        assert!(matches!(mesh.writer(host).watermark(host).await, Err(Error::Denied(_))));
+        assert!(matches!(engine.remove(host).await, Err(Error::Denied(_))), "a member removes nobody");
+        mesh.writers.lock().unwrap().remove(host);
     }
 
     /// Cuts the connections of all who write; what the lease then says reaches nobody.

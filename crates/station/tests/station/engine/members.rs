@@ -1,5 +1,7 @@
 //! A station can write only its own: every way round it that came to mind.
 
+use std::io::BufRead as _;
+
 use serde_json::json;
 
 use super::{ask, entry, invite, keeping, kind, lines, record, register};
@@ -156,6 +158,34 @@ fn a_withdrawn_invitation_ends_at_once() {
     assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 404);
     // The name is free for whoever is invited next.
     assert_eq!(register(address, &invite(address, None), "b").status, 200);
+    station.stop(crate::LIMIT);
+}
+
+/// A caller of an earlier version, which would take a change that it does not know for an error.
+#[test]
+fn a_removal_is_told_to_an_older_station_as_down() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(quiet(state.path()));
+    let address = station.address();
+    let (b, c) = (invite(address, Some("b")), invite(address, Some("c")));
+    assert_eq!(register(address, &b, "b").status, 200);
+    let older = format!("Bearer {c}");
+    let newer = format!("{older}\r\nBarograph-Events: later, removed");
+    let mut watches = [&older, &newer].map(|headers| super::abuse::open_watch(address, headers, "local:lab"));
+    let mut next = |watch: usize| {
+        let mut line = String::new();
+        while !line.starts_with(['{', '"']) {
+            line.clear();
+            assert_ne!(watches[watch].read_line(&mut line).unwrap(), 0);
+        }
+        line.trim_end().to_string()
+    };
+    for watch in [0, 1] {
+        assert!(next(watch).starts_with(r#"{"up":"#));
+        assert_eq!(next(watch), "\"synced\"");
+    }
+    assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
+    assert_eq!([next(0), next(1)], [r#"{"down":"b"}"#, r#"{"removed":"b"}"#]);
     station.stop(crate::LIMIT);
 }
 

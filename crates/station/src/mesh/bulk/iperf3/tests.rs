@@ -120,8 +120,7 @@ fn a_server_listens_where_the_session_came_to() {
 /// A server of iperf3 itself at `address` that has been started, and where it is; `None` = it is not installed here.
 fn real(address: &str, seconds: u64) -> Option<(Server, SocketAddr)> {
     if let Err(why) = usable() {
-        use std::io::Write;
-        let _ = writeln!(io::stderr(), "SKIPPED: {why}");
+        barograph_sim::say_missing(&why.to_string());
         return None;
     }
     let mut server = Server::new(Duration::from_secs(seconds), 12_500_000, 0);

@@ -1,0 +1,49 @@
+//! Limits log lines about records of others: faults may come as fast as any peer can send them.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// When the last line about each origin was logged.
+#[derive(Debug, Default)]
+pub(crate) struct Complaints(BTreeMap<String, Instant>);
+
+impl Complaints {
+    /// Whether a line about `origin` is to be logged: one a minute, and of a bounded number of origins.
+    pub(crate) fn is_due(&mut self, origin: &str, now: Instant) -> bool {
+        if self.0.get(origin).is_some_and(|said| now < *said + EVERY) {
+            return false;
+        }
+        if ORIGINS_MAX <= self.0.len() {
+            self.0.retain(|_, said| now < *said + EVERY);
+        }
+        let has_room = self.0.len() < ORIGINS_MAX;
+        if has_room {
+            self.0.insert(origin.to_owned(), now);
+        }
+        has_room
+    }
+}
+
+/// Often enough to be seen, seldom enough not to hide the rest.
+const EVERY: Duration = Duration::from_mins(1);
+
+/// Origins complained of in a minute; more say nothing new.
+const ORIGINS_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_origin_is_complained_of_once_a_minute() {
+        let (mut complaints, began) = (Complaints::default(), Instant::now());
+        let mut is_due =
+            |origin: &str, after_s| complaints.is_due(origin, began + Duration::from_secs(after_s));
+        assert!(is_due("north", 0));
+        assert!(!is_due("north", 59));
+        assert!(is_due("south", 59));
+        assert!(is_due("north", 60));
+        let more = (0..1000).filter(|origin| is_due(&origin.to_string(), 61)).count();
+        assert_eq!(more, ORIGINS_MAX - 2, "and of so many only");
+    }
+}

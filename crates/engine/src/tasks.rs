@@ -1,0 +1,336 @@
+//! Supervision: one status for each long-lived task or thread, which records how it ended.
+
+use std::any::Any;
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::Poll;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// Whether one long-lived task or thread still works, and why it does not.
+///
+/// A panic is a failure; so is a return before [`TaskStatus::stop`] where the work must not end by itself. Each
+/// failure is logged once. A future that is dropped has been stopped by its owner, which is no failure.
+#[derive(Debug)]
+pub struct TaskStatus {
+    name: &'static str,
+    is_stopping: AtomicBool,
+    state: Mutex<State>,
+    #[cfg(feature = "testkit")]
+    kill: testkit::Kill,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    panics: u64,
+    /// The last failure, and when it was.
+    failure: Option<(Instant, String)>,
+    /// The work runs again since.
+    is_restarted: bool,
+}
+
+impl TaskStatus {
+    /// The status of work that has not failed; `name` is its label in `/metrics`.
+    #[must_use]
+    pub fn new(name: &'static str) -> Arc<Self> {
+        Arc::new(Self {
+            name,
+            is_stopping: AtomicBool::new(false),
+            state: Mutex::default(),
+            #[cfg(feature = "testkit")]
+            kill: testkit::Kill::default(),
+        })
+    }
+
+    /// The label in `/metrics`.
+    #[must_use]
+    pub fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// False after a failure, until the work is started again.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        let state = self.lock();
+        state.failure.is_none() || state.is_restarted
+    }
+
+    /// Panics since the start.
+    #[must_use]
+    pub fn panics(&self) -> u64 {
+        self.lock().panics
+    }
+
+    /// A sentence about the last failure, while the work is down and for a minute after it was started again.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        let state = self.lock();
+        let (at, why) = state.failure.as_ref()?;
+        match state.is_restarted {
+            false => Some(format!("the task '{}' ended: {why}", self.name)),
+            true if at.elapsed() < PROBATION => {
+                Some(format!("the task '{}' ended and was started again: {why}", self.name))
+            }
+            true => None,
+        }
+    }
+
+    /// From now on the work may return.
+    pub fn stop(&self) {
+        self.is_stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Runs a thread's work, which must not return before [`TaskStatus::stop`]; `None` after a panic.
+    pub fn run<T>(&self, work: impl FnOnce() -> T) -> Option<T> {
+        self.begin();
+        let ended = catch_unwind(AssertUnwindSafe(work));
+        self.ended(ended.map_err(|panic| message(&*panic)), MustStay::Yes)
+    }
+
+    /// Runs one job of a thread that goes on after a panic; `None` = the job panicked.
+    pub fn attempt<T>(&self, job: impl FnOnce() -> T) -> Option<T> {
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            self.turn();
+            job()
+        }));
+        let done = self.ended(ended.map_err(|panic| message(&*panic)), MustStay::No);
+        self.begin();
+        done
+    }
+
+    /// Awaits a task's work, which must not return before [`TaskStatus::stop`]; `None` after a panic.
+    pub async fn watch<F: Future>(&self, work: F) -> Option<F::Output> {
+        self.begin();
+        let ended = self.caught(work).await;
+        self.ended(ended, MustStay::Yes)
+    }
+
+    /// Awaits a task's work, which may return when it is done; `None` after a panic.
+    pub async fn until_done<F: Future>(&self, work: F) -> Option<F::Output> {
+        self.begin();
+        let ended = self.caught(work).await;
+        self.ended(ended, MustStay::No)
+    }
+
+    /// Awaits work that may return when it is done, and begins it anew after each panic, with a growing pause.
+    pub async fn restart<F: Future<Output = ()>>(&self, mut work: impl FnMut() -> F) {
+        let mut pause = PAUSE_MIN;
+        loop {
+            let began = Instant::now();
+            if self.until_done(work()).await.is_some() {
+                return;
+            }
+            if PROBATION <= began.elapsed() {
+                pause = PAUSE_MIN;
+            }
+            sleep(pause).await;
+            pause = PAUSE_MAX.min(pause * 2);
+        }
+    }
+
+    /// Called in each turn of a thread's loop: the point at which a test can kill it.
+    pub fn turn(&self) {
+        #[cfg(feature = "testkit")]
+        self.kill.panic_if_asked();
+    }
+
+    async fn caught<F: Future>(&self, work: F) -> Result<F::Output, String> {
+        let mut work = pin!(work);
+        #[cfg(feature = "testkit")]
+        let mut killed = pin!(self.kill.panic_when_asked());
+        poll_fn(|context| {
+            let polled = catch_unwind(AssertUnwindSafe(|| {
+                #[cfg(feature = "testkit")]
+                let _ = killed.as_mut().poll(context);
+                work.as_mut().poll(context)
+            }));
+            match polled {
+                Ok(polled) => polled.map(Ok),
+                Err(panic) => Poll::Ready(Err(message(&*panic))),
+            }
+        })
+        .await
+    }
+
+    fn begin(&self) {
+        self.lock().is_restarted = true;
+    }
+
+    fn ended<T>(&self, ended: Result<T, String>, must_stay: MustStay) -> Option<T> {
+        let (why, done) = match ended {
+            Ok(done) if must_stay == MustStay::No || self.is_stopping.load(Ordering::SeqCst) => {
+                return Some(done);
+            }
+            Ok(done) => ("it returned although it was not stopped".to_string(), Some(done)),
+            Err(why) => (why, None),
+        };
+        tracing::error!("the task '{}' ended: {why}", self.name);
+        let mut state = self.lock();
+        state.panics += u64::from(done.is_none());
+        state.failure = Some((Instant::now(), why));
+        state.is_restarted = false;
+        done
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Nothing panics while it is held.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(feature = "testkit")]
+impl TaskStatus {
+    /// Makes the work panic at its next turn or poll; work that does not run panics as soon as it does.
+    pub fn kill(&self) {
+        self.kill.ask();
+    }
+}
+
+/// Whether a return is a failure.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MustStay {
+    Yes,
+    No,
+}
+
+/// What a panic said.
+#[must_use]
+pub fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_string());
+    let text = text.or_else(|| panic.downcast_ref::<String>().cloned());
+    text.map_or_else(|| "a panic without a message".into(), |text| format!("panic: {text}"))
+}
+
+/// The switch with which tests kill a task.
+#[cfg(feature = "testkit")]
+mod testkit {
+    use std::convert::Infallible;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use tokio::sync::Notify;
+
+    #[derive(Debug, Default)]
+    pub(super) struct Kill {
+        is_asked: AtomicBool,
+        asked: Notify,
+    }
+
+    impl Kill {
+        pub(super) fn ask(&self) {
+            self.is_asked.store(true, Ordering::SeqCst);
+            self.asked.notify_one();
+        }
+
+        pub(super) fn panic_if_asked(&self) {
+            assert!(!self.is_asked.swap(false, Ordering::SeqCst), "killed by a test");
+        }
+
+        pub(super) async fn panic_when_asked(&self) -> Infallible {
+            loop {
+                self.panic_if_asked();
+                self.asked.notified().await;
+            }
+        }
+    }
+}
+
+/// Work that was started again counts as well after so long.
+const PROBATION: Duration = Duration::from_secs(60);
+/// First and longest pause before work is started again.
+const PAUSE_MIN: Duration = Duration::from_millis(100);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Counts the errors that are logged of one task.
+    #[derive(Clone, Default)]
+    struct Errors(Arc<std::sync::atomic::AtomicU64>);
+
+    impl tracing::Subscriber for Errors {
+        fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+            true
+        }
+
+        fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+            tracing::span::Id::from_u64(1)
+        }
+
+        fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+        fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+        fn event(&self, event: &tracing::Event<'_>) {
+            // Other tests log, too.
+            let mut count = |_: &tracing::field::Field, value: &dyn std::fmt::Debug| {
+                let is_ours = format!("{value:?}").contains("'logged once' ended");
+                let is_error = *event.metadata().level() == tracing::Level::ERROR;
+                self.0.fetch_add(u64::from(is_ours && is_error), Ordering::SeqCst);
+            };
+            event.record(&mut count);
+        }
+
+        fn enter(&self, _: &tracing::span::Id) {}
+
+        fn exit(&self, _: &tracing::span::Id) {}
+    }
+
+    #[test]
+    fn a_death_is_logged_once() {
+        let errors = Errors::default();
+        tracing::subscriber::set_global_default(errors.clone()).expect("no other test sets one");
+        let status = TaskStatus::new("logged once");
+        status.run(|| panic!("bad"));
+        status.stop();
+        status.run(|| ());
+        assert_eq!(errors.0.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn a_panic_and_an_early_return_are_failures_and_a_stop_is_none() {
+        let status = TaskStatus::new("thread");
+        assert!(status.is_up() && status.failure().is_none());
+        assert_eq!(status.run(|| -> u8 { panic!("of {}", "a kind") }), None);
+        assert!(!status.is_up());
+        assert_eq!(status.failure().as_deref(), Some("the task 'thread' ended: panic: of a kind"));
+        assert_eq!(status.run(|| 7), Some(7));
+        assert!(!status.is_up() && status.panics() == 1, "a return is counted as no panic");
+        let stopped = TaskStatus::new("thread");
+        stopped.stop();
+        assert_eq!(stopped.run(|| 7), Some(7));
+        assert!(stopped.is_up() && stopped.failure().is_none());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_task_is_started_again_and_is_well_after_a_minute() {
+        let status = TaskStatus::new("task");
+        let mut tries = 0;
+        let work = status.restart(|| {
+            tries += 1;
+            let is_bad = tries < 3;
+            async move {
+                assert!(!is_bad, "bad");
+                std::future::pending().await
+            }
+        });
+        assert!(tokio::time::timeout(Duration::from_secs(30), work).await.is_err());
+        assert!(status.is_up() && status.panics() == 2);
+        let failure = status.failure();
+        assert_eq!(failure.as_deref(), Some("the task 'task' ended and was started again: panic: bad"));
+        tokio::time::advance(PROBATION).await;
+        assert_eq!((status.is_up(), status.failure()), (true, None), "dropping the future is no failure");
+    }
+
+    #[test]
+    fn a_job_that_panics_leaves_its_thread_at_work() {
+        let status = TaskStatus::new("jobs");
+        assert_eq!(status.attempt(|| -> u8 { panic!("bad") }), None);
+        assert_eq!(status.attempt(|| 1), Some(1));
+        assert!(status.is_up() && status.panics() == 1 && status.failure().is_some());
+    }
+}

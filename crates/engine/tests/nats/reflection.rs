@@ -1,0 +1,163 @@
+//! A station that has the server answer onto the server's own subjects, with content of its choice: past every
+//! permission, an answer is published as the server itself.
+
+use std::collections::BTreeSet;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+
+use async_nats::HeaderMap;
+use barograph_engine::{Engine as _, Nats, token};
+use serde_json::{Value, json};
+
+use crate::permissions::{Attacker, NORTH};
+use crate::server::{self, LIMIT, Server};
+use crate::values::name;
+
+/// What a server's JetStream holds, as its monitoring says: streams with how they were made, consumers, accounts.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Inventory(Vec<Value>);
+
+impl Inventory {
+    pub(crate) fn of(server: &Server) -> Self {
+        let text = monitoring(server, "/jsz?accounts=1&streams=1&consumers=1&config=1");
+        let all: Value = serde_json::from_str(&text).unwrap();
+        let accounts = all["account_details"].as_array().cloned().unwrap_or_default();
+        let mut found = Vec::new();
+        for account in &accounts {
+            for stream in account["stream_detail"].as_array().cloned().unwrap_or_default() {
+                let first = &stream["state"]["first_seq"];
+                let is_records = stream["name"] == "BAROGRAPH";
+                found.push(json!({
+                    "account": account["name"],
+                    "stream": stream["name"],
+                    "created": stream["created"],
+                    "config": stream["config"],
+                    "consumers": stream["state"]["consumer_count"],
+                    // Of the directory each key has its newest entry alone, so its beginning moves.
+                    "first": if is_records { first.clone() } else { Value::Null },
+                    "deleted": if is_records { stream["state"]["num_deleted"].clone() } else { Value::Null },
+                }));
+            }
+        }
+        found.sort_by_key(|stream| stream["stream"].to_string());
+        Self(found)
+    }
+
+    /// The names of its accounts, as a request's header has to have them.
+    fn accounts(&self) -> BTreeSet<String> {
+        self.0.iter().filter_map(|stream| stream["account"].as_str().map(str::to_owned)).collect()
+    }
+}
+
+/// Every subject of the server's own with what does most harm there.
+fn targets() -> Vec<(String, Value)> {
+    let north = token(NORTH);
+    let mut targets = vec![
+        ("$JS.API.STREAM.CREATE.STOLEN".into(), json!({"name": "STOLEN", "subjects": ["stolen"]})),
+        ("$JS.API.STREAM.NAMES".into(), json!({})),
+        ("$JS.API.ACCOUNT.PURGE.BAROGRAPH".into(), json!({})),
+        ("$JS.API.META.LEADER.STEPDOWN".into(), json!({})),
+        ("$JS.API.SERVER.REMOVE".into(), json!({"peer": "nats"})),
+        ("$SYS.REQ.SERVER.PING".into(), json!({})),
+        ("$SYS.REQ.SERVER.PING.KICK".into(), json!({"cid": 1})),
+        ("$SYS.REQ.CLAIMS.UPDATE".into(), json!({})),
+        ("$SYS.REQ.CLAIMS.DELETE".into(), json!({})),
+        ("$SYS.REQ.USER.INFO".into(), json!({})),
+    ];
+    for stream in ["BAROGRAPH", "KV_barograph_dir"] {
+        let subjects = match stream {
+            "BAROGRAPH" => "barograph.m.*.*.*",
+            _ => "$KV.barograph_dir.*",
+        };
+        let consumer = |durable: Option<&str>| {
+            let mut config =
+                json!({"deliver_subject": format!("_INBOX_{north}.stolen"), "ack_policy": "none"});
+            if let Some(name) = durable {
+                config["durable_name"] = name.into();
+            }
+            json!({"stream_name": stream, "config": config})
+        };
+        targets.extend([
+            (
+                format!("$JS.API.STREAM.UPDATE.{stream}"),
+                json!({"name": stream, "subjects": [subjects], "max_msgs": 5, "num_replicas": 1}),
+            ),
+            (format!("$JS.API.STREAM.MSG.DELETE.{stream}"), json!({"seq": 1})),
+            (format!("$JS.API.STREAM.PURGE.{stream}"), json!({})),
+            (format!("$JS.API.STREAM.SNAPSHOT.{stream}"), json!({"deliver_subject": "stolen"})),
+            (format!("$JS.API.STREAM.RESTORE.{stream}"), json!({"config": {"name": stream}, "state": {}})),
+            (format!("$JS.API.STREAM.PEER.REMOVE.{stream}"), json!({"peer": "nats"})),
+            (format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}"), json!({})),
+            (format!("$JS.API.CONSUMER.CREATE.{stream}"), consumer(None)),
+            (format!("$JS.API.CONSUMER.CREATE.{stream}.thief"), consumer(None)),
+            (format!("$JS.API.CONSUMER.DURABLE.CREATE.{stream}.thief"), consumer(Some("thief"))),
+            (format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.thief"), json!({"batch": 1})),
+            (format!("$JS.API.STREAM.DELETE.{stream}"), json!({})),
+        ]);
+    }
+    targets
+}
+
+/// Has the server answer onto each of its own subjects with what the attacker stored before; nothing may come of it.
+pub(crate) async fn attack(attacker: &Attacker, server: &Server, attackers: &Nats) {
+    let before = Inventory::of(server);
+    let own = [
+        (format!("$KV.barograph_dir.{}", token(NORTH)), "KV_barograph_dir"),
+        (format!("barograph.m.{}.x.rtt", token(NORTH)), "BAROGRAPH"),
+    ];
+    for (target, content) in targets() {
+        for (key, stream) in &own {
+            for headers in before.accounts().iter().flat_map(|account| forged(account, &target)) {
+                let content = content.to_string();
+                if headers.get("Nats-Trace-Dest").is_some() {
+                    // Refused, without a word, where its sender may not publish.
+                    attacker.client.publish_with_headers(key.clone(), headers, content.into()).await.unwrap();
+                } else {
+                    let stored = attacker.client.request_with_headers(key.clone(), headers, content.into());
+                    assert!(stored.await.is_ok(), "after an answer onto {target} nothing is stored any more");
+                }
+                let get = format!("$JS.API.DIRECT.GET.{stream}");
+                for question in [json!({ "last_by_subj": key }), json!({ "multi_last": [key] })] {
+                    let question = question.to_string().into();
+                    attacker.client.publish_with_reply(get.clone(), target.clone(), question).await.unwrap();
+                }
+                attacker.client.flush().await.unwrap();
+            }
+        }
+        // What the server says of a publication, and of a stream.
+        for asked in [own[0].0.as_str(), "$JS.API.STREAM.INFO.BAROGRAPH", "barograph.a.watermark"] {
+            let content = content.to_string().into();
+            attacker.client.publish_with_reply(asked.to_owned(), target.clone(), content).await.unwrap();
+        }
+    }
+    // What was asked for before this was done before it.
+    let seq = attackers.next_seq(&name(NORTH)).await.unwrap();
+    server::canary(attackers, NORTH, seq).await;
+    assert_eq!(Inventory::of(server), before);
+}
+
+/// What makes the server believe that a request came from an account: once, and more often than it takes away; and what has
+/// it tell a subject of a message's way.
+fn forged(account: &str, target: &str) -> Vec<HeaderMap> {
+    let info = json!({ "acc": account, "svc": account, "user": "archive.example.net" }).to_string();
+    let times = |count: usize| {
+        let mut headers = HeaderMap::new();
+        for _ in 0..count {
+            headers.append("Nats-Request-Info", info.as_str());
+        }
+        headers
+    };
+    let mut traced = times(3);
+    traced.insert("Nats-Trace-Dest", target);
+    vec![times(1), times(2), times(3), traced]
+}
+
+/// A page of the server's monitoring.
+fn monitoring(server: &Server, path: &str) -> String {
+    let mut stream = TcpStream::connect(server.monitoring()).unwrap();
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+}

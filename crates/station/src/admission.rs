@@ -1,0 +1,344 @@
+//! Which connections are admitted, and which are shed for them. Pure; times are those since the station's start.
+//!
+//! Callers that were authorised lately (members, peers, holders of the token) are *proved*; others are *strangers*, who
+//! together get half of all connections. Where there is no room, a connection without a request under way is shed: of the
+//! network that has most of them, the one whose last request is longest ago.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::Duration;
+
+use crate::seats::{Full, holder};
+
+/// All connections of a station.
+#[derive(Debug)]
+pub(crate) struct Admission {
+    max: usize,
+    next: Id,
+    open: BTreeMap<Id, Connection>,
+    /// When each address was authorised last.
+    proved: HashMap<IpAddr, Duration>,
+}
+
+/// The number of a connection.
+pub(crate) type Id = u64;
+
+#[derive(Clone, Copy, Debug)]
+struct Connection {
+    /// `None` = it is this host's.
+    holder: Option<IpAddr>,
+    /// Requests under way.
+    requests: usize,
+    /// When it was accepted, or its last request ended. Bytes of a head that is not whole do not count.
+    silent_since: Duration,
+}
+
+/// A connection that was admitted, and the one to be closed for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Admitted {
+    pub(crate) id: Id,
+    pub(crate) shed: Option<Id>,
+    /// Within which the head of its first request has to arrive.
+    pub(crate) head_within: Duration,
+}
+
+impl Admission {
+    /// Room for `max` connections: one address gets a quarter, and an eighth is kept for this host.
+    pub(crate) fn new(max: usize) -> Self {
+        Self { max, next: 0, open: BTreeMap::new(), proved: HashMap::new() }
+    }
+
+    /// Decides about a connection.
+    ///
+    /// # Errors
+    /// Why it is refused: every connection that might be closed for it has a request under way.
+    pub(crate) fn accept(&mut self, ip: IpAddr, is_here: bool, now: Duration) -> Result<Admitted, Full> {
+        let holder = (!is_here).then(|| holder(ip));
+        let is_proved = holder.is_none_or(|holder| self.is_proved(holder, now));
+        let shed = self.place(holder, is_proved, now)?;
+        if let Some(shed) = shed {
+            self.open.remove(&shed);
+        }
+        let id = self.next;
+        self.next += 1;
+        self.open.insert(id, Connection { holder, requests: 0, silent_since: now });
+        Ok(Admitted { id, shed, head_within: if is_proved { HEAD_OF_PROVED } else { HEAD_OF_STRANGER } })
+    }
+
+    /// The head of a request has arrived.
+    pub(crate) fn request_began(&mut self, id: Id) {
+        if let Some(connection) = self.open.get_mut(&id) {
+            connection.requests += 1;
+        }
+    }
+
+    /// The answer was given, all of it.
+    pub(crate) fn request_ended(&mut self, id: Id, now: Duration) {
+        if let Some(connection) = self.open.get_mut(&id) {
+            connection.requests = connection.requests.saturating_sub(1);
+            connection.silent_since = now;
+        }
+    }
+
+    /// A request of this address was authorised by a token or a signature.
+    pub(crate) fn proved(&mut self, ip: IpAddr, now: Duration) {
+        if PROVED_MAX <= self.proved.len() {
+            self.proved.retain(|_, at| now.saturating_sub(*at) < PROVED_FOR);
+        }
+        if self.proved.len() < PROVED_MAX {
+            self.proved.insert(holder(ip), now);
+        }
+    }
+
+    /// The connection has ended.
+    pub(crate) fn closed(&mut self, id: Id) {
+        self.open.remove(&id);
+    }
+
+    /// How many are open.
+    pub(crate) fn len(&self) -> usize {
+        self.open.len()
+    }
+
+    fn is_proved(&self, holder: IpAddr, now: Duration) -> bool {
+        self.proved.get(&holder).is_some_and(|at| now.saturating_sub(*at) < PROVED_FOR)
+    }
+
+    /// Makes a place for a connection; the one to be shed for it, if there has to be one.
+    fn place(&self, from: Option<IpAddr>, is_proved: bool, now: Duration) -> Result<Option<Id>, Full> {
+        let Some(from) = from else {
+            let is_full = self.max <= self.open.len();
+            return if is_full { self.shed(|_| true).map(Some).ok_or(Full::All) } else { Ok(None) };
+        };
+        let (mut of_one, mut strangers, mut elsewhere) = (0, 0, 0);
+        for holder in self.open.values().filter_map(|connection| connection.holder) {
+            elsewhere += 1;
+            of_one += usize::from(holder == from);
+            strangers += usize::from(!self.is_proved(holder, now));
+        }
+        if usize::max(1, self.max / EACH_SHARE) <= of_one {
+            return self.shed(|holder| holder == from).map(Some).ok_or(Full::Share);
+        }
+        let is_full = self.max - self.max / HERE_SHARE <= elsewhere || self.max <= self.open.len();
+        if !is_full && (is_proved || strangers < usize::max(1, self.max / STRANGERS_SHARE)) {
+            return Ok(None);
+        }
+        let stranger = self.shed(|holder| !self.is_proved(holder, now));
+        // A stranger takes no place from a proved caller, which takes one from another only when it must.
+        let proved = || if is_proved { self.shed(|_| true) } else { None };
+        stranger.or_else(proved).map(Some).ok_or(Full::All)
+    }
+
+    /// Of the connections from elsewhere without a request under way, the one to close first.
+    fn shed(&self, may_go: impl Fn(IpAddr) -> bool) -> Option<Id> {
+        let mut of_networks = HashMap::<IpAddr, (usize, Duration, Id)>::new();
+        for (&id, connection) in &self.open {
+            let Some(holder) = connection.holder.filter(|holder| connection.requests == 0 && may_go(*holder))
+            else {
+                continue;
+            };
+            let longest = of_networks.entry(network(holder)).or_insert((0, connection.silent_since, id));
+            longest.0 += 1;
+            (longest.1, longest.2) = (longest.1, longest.2).min((connection.silent_since, id));
+        }
+        let order =
+            |&(count, silent_since, id): &(usize, Duration, Id)| (usize::MAX - count, silent_since, id);
+        of_networks.into_values().min_by_key(order).map(|(_, _, id)| id)
+    }
+}
+
+/// The network of an address: /24, or /48 as a site has it (RFC 6177).
+pub(crate) fn network(holder: IpAddr) -> IpAddr {
+    match holder {
+        IpAddr::V4(ip) => Ipv4Addr::from_bits(ip.to_bits() >> 8 << 8).into(),
+        IpAddr::V6(ip) => Ipv6Addr::from_bits(ip.to_bits() >> 80 << 80).into(),
+    }
+}
+
+/// One address gets a quarter of all connections.
+const EACH_SHARE: usize = 4;
+/// An eighth is kept for this host.
+const HERE_SHARE: usize = 8;
+/// Strangers get half.
+const STRANGERS_SHARE: usize = 2;
+/// A head is one packet, and lost packets come again within some seconds, also after a TLS handshake.
+const HEAD_OF_STRANGER: Duration = Duration::from_secs(8);
+const HEAD_OF_PROVED: Duration = Duration::from_secs(20);
+/// A member shows its token many times in an hour.
+const PROVED_FOR: Duration = Duration::from_hours(1);
+/// Four times the members that a station has at most.
+const PROVED_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    fn ip(network: u8, host: u8) -> IpAddr {
+        [198, 18, network, host].into()
+    }
+
+    #[test]
+    fn the_longest_silent_of_the_largest_crowd_goes_first() {
+        let mut admission = Admission::new(16);
+        let lone = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
+        let mut crowd: Vec<Id> =
+            (0..7).map(|i| admission.accept(ip(2, i), false, at(1)).unwrap().id).collect();
+        // The oldest of the crowd is served, and the next has just been.
+        admission.request_began(crowd[0]);
+        admission.request_began(crowd[1]);
+        admission.request_ended(crowd[1], at(2));
+        let page = admission.accept(ip(3, 1), false, at(3)).unwrap();
+        assert_eq!(page.shed, Some(crowd[2]), "strangers have half of 16");
+        crowd.remove(2);
+        for _ in 0..20 {
+            let again = admission.accept(ip(2, 9), false, at(4)).unwrap();
+            assert!(![lone, page.id, crowd[0]].contains(&again.shed.unwrap()), "{again:?}");
+        }
+        assert_eq!(admission.len(), 8);
+    }
+
+    #[test]
+    fn proved_callers_have_room_that_strangers_cannot_take() {
+        let mut admission = Admission::new(16);
+        for i in 0..40 {
+            admission.accept(ip(i % 4, i), false, at(0)).unwrap();
+        }
+        assert_eq!(admission.len(), 8);
+        admission.proved(ip(9, 1), at(0));
+        admission.proved(ip(9, 2), at(0));
+        let members: Vec<Id> = (0..6)
+            .map(|i| {
+                let admitted = admission.accept(ip(9, 1 + i % 2), false, at(1)).unwrap();
+                assert_eq!((admitted.shed, admitted.head_within), (None, HEAD_OF_PROVED));
+                admitted.id
+            })
+            .collect();
+        let another = admission.accept(ip(9, 2), false, at(2)).unwrap();
+        assert!(another.shed.is_some_and(|shed| !members.contains(&shed)), "a stranger makes room");
+        let stranger = admission.accept(ip(5, 1), false, at(3)).unwrap();
+        assert!(stranger.shed.is_some_and(|shed| !members.contains(&shed)));
+        assert_eq!(stranger.head_within, HEAD_OF_STRANGER);
+        // This host's eighth.
+        assert_eq!(admission.accept([127, 0, 0, 1].into(), true, at(3)).unwrap().shed, None);
+        assert_eq!(admission.accept([127, 0, 0, 1].into(), true, at(3)).unwrap().shed, None);
+        assert!(admission.accept([127, 0, 0, 1].into(), true, at(3)).unwrap().shed.is_some());
+        // An hour later nobody is known any more.
+        assert!(!admission.is_proved(ip(9, 1), at(3600)));
+    }
+
+    #[test]
+    fn an_address_with_its_share_sheds_its_own_and_what_is_served_is_never_shed() {
+        let mut admission = Admission::new(8);
+        let first = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
+        let second = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
+        admission.request_began(first);
+        assert_eq!(admission.accept(ip(1, 1), false, at(1)).unwrap().shed, Some(second));
+        let third = admission.next - 1;
+        admission.request_began(third);
+        assert_eq!(admission.accept(ip(1, 1), false, at(2)), Err(Full::Share));
+        for i in 2..4 {
+            let id = admission.accept(ip(2, i), false, at(2)).unwrap().id;
+            admission.request_began(id);
+        }
+        assert_eq!(admission.accept(ip(3, 1), false, at(3)), Err(Full::All));
+        admission.request_ended(first, at(4));
+        assert_eq!(admission.accept(ip(3, 1), false, at(4)).unwrap().shed, Some(first));
+    }
+
+    /// What may happen to a station.
+    #[derive(Clone, Debug)]
+    enum Step {
+        Accept { network: u8, host: u8, is_here: bool },
+        Began(usize),
+        Ended(usize),
+        Closed(usize),
+        Proved { network: u8, host: u8 },
+        Wait(u64),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (0..4_u8, 0..6_u8, prop::bool::weighted(0.1))
+                .prop_map(|(network, host, is_here)| Step::Accept { network, host, is_here }),
+            3 => any::<usize>().prop_map(Step::Began),
+            2 => any::<usize>().prop_map(Step::Ended),
+            1 => any::<usize>().prop_map(Step::Closed),
+            1 => (0..2_u8, 0..2_u8).prop_map(|(network, host)| Step::Proved { network, host }),
+            2 => (0..2000_u64).prop_map(Step::Wait),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn bounds_hold_and_nobody_at_work_is_shed(max in 1_usize..40, steps in prop::collection::vec(step(), 1..200)) {
+            let (mut admission, mut now) = (Admission::new(max), at(0));
+            for step in steps {
+                let ids: Vec<Id> = admission.open.keys().copied().collect();
+                let nth = |n: usize| ids.get(n % ids.len().max(1)).copied().unwrap_or(u64::MAX);
+                let before = admission.open.clone();
+                match step {
+                    Step::Wait(seconds) => now += at(seconds),
+                    Step::Began(n) => admission.request_began(nth(n)),
+                    Step::Ended(n) => admission.request_ended(nth(n), now),
+                    Step::Closed(n) => admission.closed(nth(n)),
+                    Step::Proved { network, host } => admission.proved(ip(network, host), now),
+                    Step::Accept { network, host, is_here } => {
+                        let is_proved = is_here || admission.is_proved(ip(network, host), now);
+                        let of_strangers = |connection: &Connection| {
+                            connection.holder.is_some_and(|holder| !admission.is_proved(holder, now))
+                        };
+                        let has_silent = before.values().any(|one| of_strangers(one) && one.requests == 0);
+                        match admission.clone_for_test().accept(ip(network, host), is_here, now) {
+                            Ok(Admitted { shed: Some(shed), .. }) => {
+                                let shed = before[&shed];
+                                prop_assert_eq!(shed.requests, 0, "it was at work");
+                                let own = Some(holder(ip(network, host))) == shed.holder;
+                                prop_assert!(is_proved || own || of_strangers(&shed), "a stranger took a proved one's");
+                                prop_assert!(shed.holder.is_some(), "this host's are never shed");
+                            }
+                            Ok(_) => {}
+                            Err(full) => prop_assert!(full == Full::Share || !has_silent),
+                        }
+                        let _ = admission.accept(ip(network, host), is_here, now);
+                    }
+                }
+                prop_assert!(admission.len() <= max);
+            }
+        }
+    }
+
+    impl Admission {
+        fn clone_for_test(&self) -> Self {
+            Self { max: self.max, next: self.next, open: self.open.clone(), proved: self.proved.clone() }
+        }
+    }
+
+    /// A thousand idle connections a second from 41 addresses: an honest stranger and a member are always admitted, and
+    /// not shed before they have asked.
+    #[test]
+    fn honest_callers_get_in_during_a_flood() {
+        let mut admission = Admission::new(256);
+        admission.proved(ip(9, 1), at(0));
+        for i in 0..10_000_u64 {
+            let now = Duration::from_millis(i);
+            admission.accept(ip((i % 4) as u8, (i % 41) as u8), false, now).unwrap();
+            if i % 100 == 0 {
+                let page = admission.accept(ip(200, 1), false, now).unwrap().id;
+                let member = admission.accept(ip(9, 1), false, now).unwrap().id;
+                for j in 0..50 {
+                    let admitted = admission.accept(ip(j % 4, j), false, now).unwrap();
+                    assert!(admitted.shed != Some(page) && admitted.shed != Some(member));
+                }
+                admission.closed(page);
+                admission.closed(member);
+            }
+        }
+    }
+}

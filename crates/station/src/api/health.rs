@@ -1,0 +1,145 @@
+//! `GET /healthz`: whether the station is well, and how much of its limits is used.
+
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::http::StatusCode;
+use axum::response::Response;
+use barograph_forecast::Name;
+use serde::Serialize;
+
+use super::{Shared, State, json};
+use crate::health::lock;
+use crate::limits::Limit;
+
+#[derive(Serialize)]
+struct HealthJson {
+    status: &'static str,
+    reasons: Vec<String>,
+    /// What is wrong elsewhere, and does not keep this station from its work.
+    warnings: Vec<String>,
+    uptime_s: f64,
+    last_measurement_age_s: Option<f64>,
+    last_append_age_s: Option<f64>,
+    spool_records: u64,
+    spool_dropped: u64,
+    inbox_dropped: u64,
+    series: usize,
+    series_refused: u64,
+    limits: Vec<LimitJson>,
+}
+
+/// A bound of the station, how much of it is used, and what was refused because of it.
+#[derive(Serialize)]
+struct LimitJson {
+    limit: &'static str,
+    /// What to change; `None` = it is fixed.
+    setting: Option<&'static str>,
+    max: Option<u64>,
+    now: Option<u64>,
+    /// Since the start.
+    refused: u64,
+    /// When the refusals began that go on; Unix time in seconds.
+    since: Option<f64>,
+}
+
+pub(super) async fn health(axum::extract::State(shared): State) -> Response {
+    let limits = limits(&shared);
+    let mut report = shared.health.report(shared.config().sensor_period);
+    report.reasons.extend(shared.board.reasons());
+    report.reasons.extend(shared.files.reasons());
+    let well = report.reasons.is_empty();
+    let (series, series_refused) = {
+        let bank = lock(&shared.bank);
+        (bank.len(), bank.refused())
+    };
+    let answer = HealthJson {
+        status: if well { "ok" } else { "degraded" },
+        reasons: report.reasons,
+        warnings: shared.board.clocks_ahead().iter().map(clock_ahead).collect(),
+        uptime_s: report.uptime.as_secs_f64(),
+        last_measurement_age_s: report.last_measurement_age.map(|age| age.as_secs_f64()),
+        last_append_age_s: report.last_append_age.map(|age| age.as_secs_f64()),
+        spool_records: shared.health.spool_records.load(Ordering::Relaxed),
+        spool_dropped: shared.health.spool_dropped.load(Ordering::Relaxed),
+        inbox_dropped: shared.health.inbox_dropped.load(Ordering::Relaxed),
+        series,
+        series_refused,
+        limits,
+    };
+    json(if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &answer)
+}
+
+fn clock_ahead((host, ahead): &(Name, Duration)) -> String {
+    let seconds = ahead.as_secs();
+    format!(
+        "the clock of {host} is {seconds} s ahead of this station's: what it measures counts as of its arrival"
+    )
+}
+
+/// Every bound, with what is used of it now.
+fn limits(shared: &Shared) -> Vec<LimitJson> {
+    note_foreign_refusals(shared);
+    let (refusals, uptime) = (shared.health.refusals(), shared.health.uptime());
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let row = |limit: Limit| {
+        let (refused, (now, max)) = (refusals.of(limit), usage(shared, limit));
+        let age_s = refused.since(uptime).map(|since| (uptime - since).as_secs_f64());
+        LimitJson {
+            limit: limit.name(),
+            setting: limit.setting(),
+            max,
+            now,
+            refused: refused.count,
+            since: age_s.map(|age_s| now_s - age_s),
+        }
+    };
+    Limit::ALL.into_iter().map(row).collect()
+}
+
+/// Takes what other parts of the station count themselves.
+fn note_foreign_refusals(shared: &Shared) {
+    let passed_over = shared.board.directory().passed_over;
+    shared.health.refused_in_all(Limit::Peers, passed_over);
+    if let Some(spool) = shared.board.spool() {
+        shared.health.refused_in_all(Limit::MeshSpool, spool.turned_away);
+    }
+}
+
+/// How much of a limit is used, and how much there is, where one number says it.
+fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
+    let config = &shared.initial;
+    let both = |now: usize, max: usize| (Some(now as u64), Some(max as u64));
+    match limit {
+        Limit::Series => both(lock(&shared.bank).len(), config.series_max),
+        Limit::Connections => both(shared.connections.len(), config.connections_max),
+        Limit::Streams => {
+            both(config.streams_max.saturating_sub(shared.streams.available_permits()), config.streams_max)
+        }
+        Limit::Spool => {
+            both(shared.health.spool_records.load(Ordering::Relaxed) as usize, config.spool_records_max)
+        }
+        Limit::MeshSpool => {
+            let spool = shared.board.spool();
+            (spool.map(|spool| spool.records), Some(config.mesh.spool_records_max))
+        }
+        Limit::ProbeSessions => both(shared.responder.sessions(), shared.responder.sessions_max()),
+        Limit::EchoSessions => {
+            let (now, max) = shared.echo.sessions();
+            both(now, max)
+        }
+        Limit::Members => match &shared.served {
+            Some(served) => both(served.members(), crate::members::MEMBERS_MAX),
+            None => (None, None),
+        },
+        Limit::Peers => both(shared.board.peers().all().count(), crate::mesh::PEERS_MAX),
+        Limit::Workers => (None, Some(config.workers_max as u64)),
+        Limit::MemberSeries => (None, Some((config.series_max / crate::recorder::MEMBER_SHARE) as u64)),
+        Limit::AddressShare
+        | Limit::Descriptors
+        | Limit::Inbox
+        | Limit::MemberRequests
+        | Limit::Targets
+        | Limit::Origins => (None, None),
+    }
+}

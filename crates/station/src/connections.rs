@@ -1,0 +1,170 @@
+//! The connections that are open: what [`Admission`] decides is done here.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes, HttpBody};
+use tokio::sync::Notify;
+use tokio::task::AbortHandle;
+
+use crate::admission::{Admission, Id};
+use crate::health::lock;
+use crate::seats::Full;
+
+/// All connections of a station; clones are the same ones.
+#[derive(Clone, Debug)]
+pub(crate) struct Connections(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    began: Instant,
+    state: Mutex<State>,
+    /// One has ended.
+    ended: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    admission: Admission,
+    tasks: HashMap<Id, AbortHandle>,
+}
+
+/// A connection; it has ended when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Open {
+    all: Connections,
+    id: Id,
+    ip: IpAddr,
+    head_within: Duration,
+    has_asked: AtomicBool,
+}
+
+impl Connections {
+    pub(crate) fn new(max: usize) -> Self {
+        let state = State { admission: Admission::new(max), tasks: HashMap::new() };
+        Self(Arc::new(Shared { began: Instant::now(), state: Mutex::new(state), ended: Notify::new() }))
+    }
+
+    /// Admits a connection, and closes another one for it where there has to be room; says whether it did.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn accept(&self, ip: IpAddr, is_here: bool) -> Result<(Arc<Open>, bool), Full> {
+        let mut state = lock(&self.0.state);
+        let admitted = state.admission.accept(ip, is_here, self.0.began.elapsed())?;
+        let shed = admitted.shed.and_then(|shed| state.tasks.remove(&shed));
+        drop(state);
+        if let Some(shed) = &shed {
+            shed.abort();
+        }
+        let (id, head_within) = (admitted.id, admitted.head_within);
+        let open = Open { all: self.clone(), id, ip, head_within, has_asked: AtomicBool::new(false) };
+        Ok((Arc::new(open), shed.is_some()))
+    }
+
+    /// How many are open.
+    pub(crate) fn len(&self) -> usize {
+        lock(&self.0.state).admission.len()
+    }
+
+    /// Waits until none is open.
+    pub(crate) async fn ended(&self) {
+        loop {
+            let ended = self.0.ended.notified();
+            if self.len() == 0 {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    fn now(&self) -> Duration {
+        self.0.began.elapsed()
+    }
+}
+
+impl Open {
+    /// The task that serves it, which may be ended for another connection.
+    pub(crate) fn served_by(&self, task: AbortHandle) {
+        lock(&self.all.0.state).tasks.insert(self.id, task);
+    }
+
+    /// Returns when no head of a request has come in time.
+    pub(crate) async fn says_nothing(&self) {
+        tokio::time::sleep(self.head_within).await;
+        if self.has_asked.load(Ordering::Relaxed) {
+            std::future::pending().await
+        }
+    }
+
+    /// A request has come; it is under way until this is dropped.
+    pub(crate) fn request(self: &Arc<Self>) -> UnderWay {
+        self.has_asked.store(true, Ordering::Relaxed);
+        lock(&self.all.0.state).admission.request_began(self.id);
+        UnderWay(Arc::clone(self))
+    }
+
+    /// Its caller was authorised by a token or a signature.
+    pub(crate) fn proved(&self) {
+        lock(&self.all.0.state).admission.proved(self.ip, self.all.now());
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        let mut state = lock(&self.all.0.state);
+        state.admission.closed(self.id);
+        state.tasks.remove(&self.id);
+        drop(state);
+        self.all.0.ended.notify_one();
+    }
+}
+
+/// A request that is not answered yet.
+#[derive(Debug)]
+pub(crate) struct UnderWay(Arc<Open>);
+
+impl UnderWay {
+    /// The request is under way until the whole body was given to the caller.
+    pub(crate) fn until_sent(self, body: Body) -> Body {
+        Body::new(Answer { body, _request: self })
+    }
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        let all = &self.0.all;
+        lock(&all.0.state).admission.request_ended(self.0.id, all.now());
+    }
+}
+
+/// A body, and what ends with it.
+struct Answer {
+    body: Body,
+    _request: UnderWay,
+}
+
+impl HttpBody for Answer {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> hyper::body::SizeHint {
+        self.body.size_hint()
+    }
+}

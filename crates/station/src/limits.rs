@@ -1,0 +1,252 @@
+//! The bounds of a station, and the work refused because of them: counted, and reported while it matters. Pure; times
+//! are those since the station's start.
+
+use std::time::Duration;
+
+use crate::seats::Full;
+
+/// A bound of the station.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Limit {
+    Series,
+    MemberSeries,
+    Connections,
+    AddressShare,
+    Descriptors,
+    Streams,
+    Spool,
+    MeshSpool,
+    Inbox,
+    Workers,
+    ProbeSessions,
+    EchoSessions,
+    Members,
+    MemberRequests,
+    Peers,
+    Targets,
+    Origins,
+}
+
+impl Limit {
+    pub(crate) const ALL: [Self; 17] = [
+        Self::Series,
+        Self::MemberSeries,
+        Self::Connections,
+        Self::AddressShare,
+        Self::Descriptors,
+        Self::Streams,
+        Self::Spool,
+        Self::MeshSpool,
+        Self::Inbox,
+        Self::Workers,
+        Self::ProbeSessions,
+        Self::EchoSessions,
+        Self::Members,
+        Self::MemberRequests,
+        Self::Peers,
+        Self::Targets,
+        Self::Origins,
+    ];
+
+    /// Its name in `/healthz` and `/metrics`.
+    pub(crate) fn name(self) -> &'static str {
+        self.words().0
+    }
+
+    /// What to change to have more; `None` = it is fixed.
+    pub(crate) fn setting(self) -> Option<&'static str> {
+        Some(self.words().1).filter(|setting| !setting.is_empty())
+    }
+
+    /// Name, setting and what is refused.
+    fn words(self) -> (&'static str, &'static str, &'static str) {
+        match self {
+            Self::Series => ("series", "limits.series_max", "measurements of further series"),
+            Self::MemberSeries => (
+                "member_series",
+                "limits.series_max",
+                "a member's records of more than a quarter of all series",
+            ),
+            Self::Connections => ("connections", "limits.connections_max", "connections"),
+            Self::AddressShare => ("address_share", "", "work of addresses that use their share"),
+            Self::Descriptors => {
+                ("file_descriptors", "ulimit -n", "connections for want of a file descriptor")
+            }
+            Self::Streams => ("streams", "limits.streams_max", "live streams"),
+            Self::Spool => {
+                ("spool_records", "limits.spool_records_max", "records while the archive took none")
+            }
+            Self::MeshSpool => {
+                ("mesh_spool_records", "mesh.spool_records_max", "records while the mesh took none")
+            }
+            Self::Inbox => ("inbox", "", "measurements, as the recorder was behind"),
+            Self::Workers => ("workers", "probe.workers_max", "experiments, as all workers were busy"),
+            Self::ProbeSessions => ("probe_sessions", "", "probe sessions of other stations"),
+            Self::EchoSessions => ("echo_sessions", "echo.sessions_max", "sessions of pages"),
+            Self::Members => ("members", "limits.series_max", "members"),
+            Self::MemberRequests => ("member_requests", "", "requests of members that use their share"),
+            Self::Peers => ("peers", "", "stations of the mesh"),
+            Self::Targets => ("targets", "", "targets"),
+            Self::Origins => ("origins", "", "records of further origins"),
+        }
+    }
+}
+
+/// How much work was refused for each limit.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Refusals([Refused; Limit::ALL.len()]);
+
+/// What was refused because of one limit.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Refused {
+    /// Since the start.
+    pub(crate) count: u64,
+    /// When the refusals began that have gone on since, and the newest one.
+    spell: Option<(Duration, Duration)>,
+}
+
+impl Refused {
+    /// When refusals began that matter now; `None` = nothing was refused lately.
+    pub(crate) fn since(&self, now: Duration) -> Option<Duration> {
+        self.spell.filter(|(_, newest)| now.saturating_sub(*newest) < MATTERS_FOR).map(|(began, _)| began)
+    }
+}
+
+impl Refusals {
+    /// So much work was refused.
+    pub(crate) fn add(&mut self, limit: Limit, work: u64, now: Duration) {
+        let refused = &mut self.0[limit as usize];
+        if work == 0 {
+            return;
+        }
+        refused.count += work;
+        refused.spell = Some((refused.since(now).unwrap_or(now), now));
+    }
+
+    /// So much work was refused since the start, as another part of the station counts it.
+    pub(crate) fn set(&mut self, limit: Limit, total: u64, now: Duration) {
+        let new = total.saturating_sub(self.0[limit as usize].count);
+        self.add(limit, new, now);
+    }
+
+    pub(crate) fn of(&self, limit: Limit) -> Refused {
+        self.0[limit as usize]
+    }
+
+    /// One sentence for each limit because of which work was refused lately. That an address has its share is no fault.
+    pub(crate) fn reasons(&self, now: Duration) -> Vec<String> {
+        let reason = |limit: Limit| {
+            let refused = self.of(limit);
+            let since = now.saturating_sub(refused.since(now)?);
+            let (_, setting, work) = limit.words();
+            let setting = if setting.is_empty() { String::new() } else { format!(" (raise {setting})") };
+            Some(format!(
+                "refused in the last {} s: {work}, {} since the start{setting}",
+                since.as_secs() + 1,
+                refused.count
+            ))
+        };
+        Limit::ALL
+            .into_iter()
+            .filter(|limit| !limit.has_own_reason() && *limit != Limit::AddressShare)
+            .filter_map(reason)
+            .collect()
+    }
+}
+
+impl Limit {
+    /// The limit that was reached where there was no seat among those that `all` bounds.
+    pub(crate) fn of_seats(full: Full, all: Self) -> Self {
+        match full {
+            Full::Share => Self::AddressShare,
+            Full::All => all,
+        }
+    }
+
+    /// Whether `/healthz` says by a sentence of its own that it was passed.
+    fn has_own_reason(self) -> bool {
+        matches!(self, Self::Spool | Self::MeshSpool | Self::Inbox | Self::Workers)
+    }
+}
+
+/// Refused work is a reason to worry for this long after the last of it.
+const MATTERS_FOR: Duration = Duration::from_mins(10);
+
+/// Series that stations need which all measure each other: three for each ordered pair (round trip, loss, goodput).
+/// A station measures those of which it shares a group.
+pub(crate) fn series_of_mesh<T: PartialEq>(groups_of_each: &[impl AsRef<[T]>]) -> usize {
+    let mut pairs = 0;
+    for (at, one) in groups_of_each.iter().enumerate() {
+        let one = one.as_ref();
+        let peers = groups_of_each[..at]
+            .iter()
+            .filter(|other| other.as_ref().iter().any(|group| one.contains(group)));
+        pairs += 2 * peers.count();
+    }
+    SERIES_OF_A_PAIR * pairs
+}
+
+const SERIES_OF_A_PAIR: usize = 3;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn limits_have_names_of_their_own_and_their_place() {
+        for (at, limit) in Limit::ALL.into_iter().enumerate() {
+            assert_eq!(limit as usize, at);
+            assert_eq!(Limit::ALL.iter().filter(|other| other.name() == limit.name()).count(), 1);
+        }
+    }
+
+    #[test]
+    fn a_refusal_matters_for_ten_minutes_and_is_counted_for_ever() {
+        let mut refusals = Refusals::default();
+        let at = Duration::from_secs;
+        assert!(refusals.reasons(at(0)).is_empty());
+        refusals.add(Limit::Series, 2, at(100));
+        refusals.add(Limit::Series, 1, at(400));
+        let series = refusals.of(Limit::Series);
+        assert_eq!((series.count, series.since(at(999))), (3, Some(at(100))));
+        let reasons = refusals.reasons(at(500));
+        assert_eq!(reasons.len(), 1, "{reasons:?}");
+        assert!(reasons[0].contains("3 since the start (raise limits.series_max)"), "{reasons:?}");
+        assert_eq!(series.since(at(1000)), None);
+        refusals.set(Limit::Series, 3, at(1000));
+        assert!(refusals.reasons(at(1000)).is_empty(), "nothing new");
+        refusals.set(Limit::Series, 5, at(2000));
+        assert_eq!(refusals.of(Limit::Series).since(at(2001)), Some(at(2000)), "these are others");
+    }
+
+    #[test]
+    fn a_full_mesh_needs_three_series_a_pair_and_sites_fewer() {
+        assert_eq!(
+            series_of_mesh(&vec!["all"; 115].iter().map(|group| [*group]).collect::<Vec<_>>()),
+            39_330
+        );
+        let sites: Vec<[String; 1]> = (0..200).map(|i| [format!("site-{}", i / 20)]).collect();
+        assert_eq!(series_of_mesh(&sites), 10 * 3 * 20 * 19);
+        assert_eq!(series_of_mesh::<String>(&[[String::new()]]), 0);
+    }
+
+    proptest! {
+        /// Whatever comes in which order: the count is that of all, and the spell lies within the past.
+        #[test]
+        fn nothing_refused_is_left_out(steps in prop::collection::vec((0_u64..2000, 0_u64..4, 0..Limit::ALL.len()), 0..60)) {
+            let (mut refusals, mut now, mut counts) = (Refusals::default(), Duration::ZERO, [0; Limit::ALL.len()]);
+            for (wait_s, work, at) in steps {
+                now += Duration::from_secs(wait_s);
+                refusals.add(Limit::ALL[at], work, now);
+                counts[at] += work;
+            }
+            for limit in Limit::ALL {
+                let refused = refusals.of(limit);
+                prop_assert_eq!(refused.count, counts[limit as usize]);
+                prop_assert!(refused.since(now).is_none_or(|since| since <= now && 0 < refused.count));
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Stations that an administrator removed from the mesh, on disk: after a restart they are not shown
+//! again from what the archive holds of them, and a station that hosts a mesh reports them again.
+
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+use barograph_forecast::Name;
+use serde::{Deserialize, Serialize};
+
+use super::PEERS_MAX;
+use crate::health::lock;
+use crate::state::StateFiles;
+
+/// The stations that were removed and have not been admitted again since, oldest first.
+#[derive(Debug)]
+pub(crate) struct RemovedStations {
+    files: StateFiles,
+    list: Mutex<List>,
+}
+
+/// One of them.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Removed {
+    pub(crate) host: Name,
+    /// When this station heard of it; ns since 1970-01-01 UTC.
+    pub(crate) at_unix_ns: i64,
+}
+
+#[derive(Debug, Default)]
+struct List {
+    stations: VecDeque<Removed>,
+    /// The file is older.
+    is_changed: bool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct RemovedJson {
+    host: String,
+    at_unix_ns: i64,
+}
+
+impl RemovedStations {
+    /// Reads the list of an earlier run; a file that cannot be read is a warning and an empty list.
+    pub(crate) fn open(files: &StateFiles) -> Self {
+        let path = files.directory().join(FILE);
+        let stations = match std::fs::read(&path) {
+            Ok(text) => parse(&text),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(VecDeque::new()),
+            Err(error) => Err(error.to_string()),
+        };
+        let stations = stations.unwrap_or_else(|error| {
+            tracing::warn!("{}: {error}; stations removed earlier may be shown again", path.display());
+            VecDeque::new()
+        });
+        Self { files: files.clone(), list: Mutex::new(List { stations, is_changed: false }) }
+    }
+
+    /// Adds a station that is not on the list yet; false = it was there. Of too many the oldest is forgotten.
+    pub(super) fn insert(&self, host: &Name, at_unix_ns: i64) -> bool {
+        let mut list = lock(&self.list);
+        if list.stations.iter().any(|removed| removed.host == *host) {
+            return false;
+        }
+        if PEERS_MAX <= list.stations.len() {
+            list.stations.pop_front();
+        }
+        list.stations.push_back(Removed { host: host.clone(), at_unix_ns });
+        list.is_changed = true;
+        true
+    }
+
+    /// Takes those off the list of which this is false.
+    pub(super) fn retain(&self, still: impl Fn(&Name) -> bool) {
+        let mut list = lock(&self.list);
+        let before = list.stations.len();
+        list.stations.retain(|removed| still(&removed.host));
+        list.is_changed |= list.stations.len() < before;
+    }
+
+    pub(crate) fn contains(&self, host: &Name) -> bool {
+        lock(&self.list).stations.iter().any(|removed| removed.host == *host)
+    }
+
+    /// All of them, oldest first.
+    pub(crate) fn all(&self) -> Vec<Removed> {
+        lock(&self.list).stations.iter().cloned().collect()
+    }
+
+    /// Writes the list if it has changed. Blocks for the disk.
+    pub(super) fn keep(&self) {
+        if !std::mem::take(&mut lock(&self.list).is_changed) {
+            return;
+        }
+        let all = self.all();
+        let json = all
+            .iter()
+            .map(|removed| RemovedJson { host: removed.host.to_string(), at_unix_ns: removed.at_unix_ns });
+        let text = serde_json::to_string_pretty(&json.collect::<Vec<_>>()).unwrap_or_default() + "\n";
+        self.files.write(
+            FILE,
+            text.into_bytes(),
+            "after a restart stations that were removed may be shown again",
+        );
+    }
+}
+
+fn parse(text: &[u8]) -> Result<VecDeque<Removed>, String> {
+    let stations: Vec<RemovedJson> = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let stations = stations.into_iter().take(PEERS_MAX).map(|RemovedJson { host, at_unix_ns }| {
+        let host = Name::new(&host).map_err(|error| error.to_string())?;
+        Ok(Removed { host, at_unix_ns })
+    });
+    stations.collect()
+}
+
+const FILE: &str = "removed.json";
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_list_outlives_a_restart_and_is_bounded() {
+        let state = tempfile::tempdir().unwrap();
+        let open = || RemovedStations::open(&StateFiles::new(state.path()));
+        let name = |text: &str| Name::new(text).unwrap();
+        let (b, c) = (name("b\""), name("c"));
+        let list = open();
+        assert!(list.insert(&b, 7) && list.insert(&c, 8) && !list.insert(&b, 9));
+        list.retain(|host| *host != c);
+        list.keep();
+        assert_eq!(open().all(), [Removed { host: b.clone(), at_unix_ns: 7 }]);
+        for i in 0..PEERS_MAX {
+            list.insert(&name(&format!("h{i}")), 10);
+        }
+        list.keep();
+        assert_eq!((open().all().len(), open().contains(&b)), (PEERS_MAX, false), "the oldest is forgotten");
+        std::fs::write(state.path().join(FILE), "[{\"host\": \"a b\", \"at_unix_ns\": 1}]").unwrap();
+        assert_eq!(open().all(), []);
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_written_is_written_later() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join("later");
+        let files = StateFiles::new(&folder);
+        let list = RemovedStations::open(&files);
+        list.insert(&Name::new("b").unwrap(), 7);
+        list.keep();
+        std::fs::create_dir(&folder).unwrap();
+        files.retry();
+        assert_eq!(RemovedStations::open(&files).all().len(), 1);
+    }
+}

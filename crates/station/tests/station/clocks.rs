@@ -1,0 +1,164 @@
+//! Wrong clocks: of a member, and of the station itself. Forecasts go on with the next value, also after a restart.
+
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use barograph_engine::{Engine as _, Record};
+use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_station::{Config, open_archive};
+use serde_json::{Value, json};
+
+use crate::engine::{ask, invite};
+use crate::http::{get, post};
+use crate::{quiet, serve};
+
+const SECOND_NS: i64 = 1_000_000_000;
+const HOUR_NS: i64 = 3600 * SECOND_NS;
+const YEAR_NS: i64 = 365 * 24 * HOUR_NS;
+const SERIES: &str = "source=b&target=c&quantity=rtt";
+
+fn now_unix_ns() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos().try_into().unwrap()
+}
+
+fn quietest(state: &std::path::Path) -> Config {
+    Config { sensor_period: std::time::Duration::from_hours(24), ..quiet(state) }
+}
+
+/// The member `b` sends one record; it gets through.
+fn send(address: SocketAddr, token: &str, seq: u64, time_unix_ns: i64) {
+    let record = json!({ "origin": "b", "seq": seq, "source": "b", "target": "c", "quantity": "rtt",
+        "time_unix_ns": time_unix_ns, "value": 0.25 + 0.001 * seq as f64 });
+    let answer = ask(address, token, "POST", "records", &format!("{record}\n"));
+    assert_eq!(answer.status, 200, "{}", answer.body);
+}
+
+fn series(address: SocketAddr) -> Value {
+    get(address, &format!("/v1/series?{SERIES}")).json()["series"][0].clone()
+}
+
+/// 20 honest values, 5 of a clock that is `ahead_ns` ahead, 10 honest ones, a restart, 10 more.
+fn forecasts_go_on_after_a_jump_of(ahead_ns: i64) {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(quietest(state.path()));
+    let token = invite(station.address(), Some("b"));
+    let mut seq = 0;
+    let mut send = |address, count: u64, ahead_ns: i64| {
+        for _ in 0..count {
+            seq += 1;
+            send(address, &token, seq, now_unix_ns() + ahead_ns);
+        }
+    };
+    send(station.address(), 20, 0);
+    send(station.address(), 5, ahead_ns);
+    assert_eq!(series(station.address())["count"], 25);
+    send(station.address(), 10, 0);
+    let before = series(station.address());
+    assert_eq!(before["count"], 35, "values after the jump are forecast from");
+    assert!(before["last"]["time_s"].as_f64().unwrap() < now_unix_ns() as f64 / 1e9 + 1.0, "{before}");
+    station.stop(crate::LIMIT);
+
+    let station = serve(quietest(state.path()));
+    let after = series(station.address());
+    assert_eq!(after["next"], before["next"], "a restart forecasts as before");
+    send(station.address(), 10, 0);
+    assert_eq!(series(station.address())["count"], 45);
+    let latest = get(station.address(), &format!("/v1/latest?{SERIES}")).json()["latest"][0].clone();
+    assert_eq!(latest["value"], 0.25 + 0.001 * 45.0, "{latest}");
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_member_s_clock_that_is_ahead_is_told_everywhere() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(quietest(state.path()));
+    let address = station.address();
+    let token = invite(address, Some("b"));
+    let health = || get(address, "/healthz");
+    for seq in 1..=20 {
+        send(address, &token, seq, now_unix_ns() + HOUR_NS);
+    }
+    assert_eq!((health().status, health().json()["status"].clone()), (200, json!("ok")));
+    let warning = health().json()["warnings"][0].as_str().unwrap().to_string();
+    assert!(warning.starts_with("the clock of b is 3"), "{warning}");
+    let part = |answer: &Value| answer["hosts"][0]["rtt"].clone();
+    let rtt = part(&get(address, "/v1/best?from=b&to=c&bytes=1000").json());
+    assert!(
+        (3590.0..3601.0).contains(&rtt["ahead_s"].as_f64().unwrap()) && rtt["age_s"].is_number(),
+        "{rtt}"
+    );
+    for path in ["latest", "history"] {
+        let answer = get(address, &format!("/v1/{path}?{SERIES}")).json();
+        let record = &answer[if path == "latest" { "latest" } else { "records" }][0];
+        assert!(3590.0 < record["ahead_s"].as_f64().unwrap(), "{record}");
+        let (time_s, label_s) = (record["time_s"].as_f64(), record["detail"]["labelled_s"].as_f64());
+        assert!(time_s.unwrap() <= now_unix_ns() as f64 / 1e9, "{record}");
+        assert!((label_s.unwrap() - time_s.unwrap() - record["ahead_s"].as_f64().unwrap()).abs() < 1e-3);
+    }
+    send(address, &token, 21, now_unix_ns());
+    assert_eq!(health().json()["warnings"], json!([]));
+    assert_eq!(part(&get(address, "/v1/best?from=b&to=c&bytes=1000").json())["ahead_s"], Value::Null);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn forecasts_go_on_after_a_member_was_an_hour_ahead() {
+    forecasts_go_on_after_a_jump_of(HOUR_NS);
+}
+
+#[test]
+fn forecasts_go_on_after_a_member_sent_the_year_2100() {
+    forecasts_go_on_after_a_jump_of(4_102_444_800 * SECOND_NS - now_unix_ns());
+}
+
+/// The archive as this station's own clock left it, that was `ahead_ns` ahead for a while.
+fn forecasts_go_on_after_own_clock_was_ahead_by(ahead_ns: i64) {
+    let state = tempfile::tempdir().unwrap();
+    let config = quietest(state.path());
+    let archive = open_archive(&config).unwrap();
+    let here = Name::new("here").unwrap();
+    let queue = Quantity::new("queue").unwrap();
+    let series = Series { source: here.clone(), target: here.clone(), quantity: queue };
+    let now = now_unix_ns();
+    let records: Vec<Record> = (1..=25)
+        .map(|seq| {
+            let jump_ns = if 20 < seq { ahead_ns } else { 0 };
+            Record {
+                origin: here.clone(),
+                seq,
+                series: series.clone(),
+                time_unix_ns: now - 10 * SECOND_NS * (30 - seq.cast_signed()) + jump_ns,
+                outcome: Outcome::Value(seq as f64),
+                detail: String::new(),
+            }
+        })
+        .collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(archive.append(&records)).unwrap();
+    drop(archive);
+    let count = |address| {
+        get(address, "/v1/series?source=here&target=here&quantity=queue").json()["series"][0]["count"].clone()
+    };
+    let feed = json!({ "records": [{ "quantity": "queue", "value": 7 }] }).to_string();
+    for restart in 0..2_u64 {
+        let station = serve(config.clone());
+        assert_eq!(count(station.address()), 25 + 10 * restart);
+        for _ in 0..10 {
+            assert_eq!(post(station.address(), "/v1/measurements", &feed).status, 201);
+        }
+        assert_eq!(count(station.address()), 35 + 10 * restart, "what is fed is forecast from");
+        let latest = get(station.address(), "/v1/latest?quantity=queue").json()["latest"][0].clone();
+        assert_eq!(latest["value"], 7.0, "{latest}");
+        station.stop(crate::LIMIT);
+    }
+}
+
+#[test]
+fn what_is_fed_is_forecast_from_after_own_clock_was_an_hour_ahead() {
+    forecasts_go_on_after_own_clock_was_ahead_by(HOUR_NS);
+}
+
+#[test]
+fn what_is_fed_is_forecast_from_after_own_clock_was_20_years_ahead() {
+    forecasts_go_on_after_own_clock_was_ahead_by(20 * YEAR_NS);
+}

@@ -1,0 +1,92 @@
+//! A state directory whose disk is full, or in which a small file cannot be written.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+use std::{fs, io};
+
+use barograph_sim::say_skipped;
+use barograph_station::{Config, state};
+use serde_json::Value;
+
+use crate::http::{get, until};
+use crate::{quiet, start};
+
+fn sensing(state: &Path) -> Config {
+    Config { sensor_period: Duration::from_millis(100), ..quiet(state) }
+}
+
+/// Reasons of `/healthz` that name a file.
+fn reasons(health: &Value, file: &str) -> usize {
+    let reasons = health["reasons"].as_array().unwrap();
+    reasons.iter().filter(|reason| reason.as_str().unwrap().contains(file)).count()
+}
+
+#[test]
+fn a_small_file_that_cannot_be_written_is_reported_and_written_later() {
+    let state = tempfile::tempdir().unwrap();
+    let files = ["url", "token", "station.key"];
+    for file in files {
+        // In the way of the file that is written before it gets its name.
+        fs::create_dir_all(state.path().join(file).with_extension("new").join("something")).unwrap();
+    }
+    let station = start(sensing(state.path()));
+    let health = get(station.address(), "/healthz");
+    assert_eq!(health.status, 503, "{}", health.body);
+    for file in files {
+        assert_eq!(reasons(&health.json(), &format!("/{file} cannot be written")), 1, "{}", health.body);
+        fs::remove_dir_all(state.path().join(file).with_extension("new")).unwrap();
+    }
+    until(station.address(), "/healthz", |answer| answer.status == 200);
+    assert_eq!(state::announced(state.path()), Some(station.url()));
+    let token = fs::read_to_string(state.path().join("token")).unwrap();
+    station.stop(Duration::from_secs(10));
+    let again = start(quiet(state.path()));
+    assert_eq!(fs::read_to_string(state.path().join("token")).unwrap(), token);
+    again.stop(Duration::from_secs(10));
+}
+
+#[test]
+fn a_station_starts_on_a_full_disk_measures_and_stores_when_there_is_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(_disk) = SmallDisk::mount(directory.path()) else {
+        say_skipped("a station on a full disk, because mounting a small one needs root");
+        return;
+    };
+    let (state, ballast) = (directory.path().join("state"), directory.path().join("ballast"));
+    start(sensing(&state)).stop(Duration::from_secs(10));
+    assert_eq!(fs::write(&ballast, vec![1; 8 << 20]).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    let station = start(sensing(&state));
+    let until = |satisfied: fn(&Value) -> bool| {
+        until(station.address(), "/healthz", |answer| satisfied(&answer.json())).json()
+    };
+    // The archive's log may have room for the first of them.
+    let full = until(|health| {
+        2 <= health["spool_records"].as_u64().unwrap() && reasons(health, "the archive takes no records") == 1
+    });
+    assert_eq!(full["status"], "degraded");
+    assert_eq!(reasons(&full, "url cannot be written: No space left on device"), 1, "{full}");
+    assert!(full["last_measurement_age_s"].as_f64().is_some());
+    fs::remove_file(&ballast).unwrap();
+    until(|health| health["status"] == "ok");
+    assert_eq!(state::announced(&state), Some(station.url()));
+    assert_eq!(station.stop(Duration::from_secs(10)), 0, "everything was stored");
+}
+
+/// A disk of 4 MiB in memory.
+struct SmallDisk<'a>(&'a Path);
+
+impl<'a> SmallDisk<'a> {
+    fn mount(path: &'a Path) -> Option<Self> {
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "barograph"]).arg(path).output();
+        mount.is_ok_and(|output| output.status.success()).then(|| Self(path))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        // Lazily, for the case that a failed test still has files open there.
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}

@@ -1,0 +1,181 @@
+//! A station that is removed from the mesh: forgotten by every other, also by one that was away.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use barograph_forecast::Name;
+use barograph_station::target::Secret;
+use barograph_station::{Config, Station};
+
+use crate::engine::invite;
+use crate::http::{Events, get, send, until};
+use crate::{LIMIT, quiet, serve};
+
+fn config(state: &Path, host: &str) -> Config {
+    let mut config = quiet(&state.join(host));
+    config.host = Some(Name::new(host).unwrap());
+    config.probe_period = Duration::from_millis(200);
+    config.mesh.latency_per_s = 10.0;
+    config.mesh.bulk = false;
+    config
+}
+
+fn member(state: &Path, host: &str, head: SocketAddr) -> Config {
+    let mut config = config(state, host);
+    config.mesh.join = Some(format!("http://{head}/"));
+    config.mesh.join_token = Some(Secret::new(invite(head, None)));
+    config
+}
+
+fn up(config: &Config) -> Station {
+    Station::up(config.clone()).unwrap()
+}
+
+fn knows(address: SocketAddr, host: &str) -> bool {
+    let peers = get(address, "/v1/peers").json();
+    peers["peers"].as_array().unwrap().iter().any(|peer| peer["host"] == host)
+}
+
+fn until_forgotten(address: SocketAddr, host: &str) {
+    until(address, "/v1/peers", |_| !knows(address, host));
+}
+
+/// Neither as a peer nor as an end of a series.
+fn shows_nothing_of(address: SocketAddr, host: &str) {
+    let quoted = format!("\"{host}\"");
+    for path in
+        ["/v1/peers", "/metrics", "/v1/series", "/v1/latest", "/v1/forecast", "/v1/latency", "/v1/targets"]
+    {
+        let answer = get(address, path);
+        assert_eq!(answer.status, 200, "{path}: {}", answer.body);
+        assert!(!answer.body.contains(&quoted), "{path}: {}", answer.body);
+    }
+}
+
+/// What `BarographMeshPeersLost` is about.
+fn until_lost(address: SocketAddr, count: u32) {
+    let sample = format!("barograph_mesh_peers{{state=\"lost\"}} {count}.0\n");
+    until(address, "/metrics", |answer| answer.body.contains(&sample));
+}
+
+fn has_history(address: SocketAddr, source: &str, target: &str) {
+    let path = format!("/v1/history?source={source}&target={target}&quantity=rtt");
+    let history = get(address, &path);
+    assert_eq!(history.status, 200, "{}", history.body);
+    assert!(!history.json()["records"].as_array().unwrap().is_empty());
+}
+
+#[test]
+fn a_station_that_is_removed_is_forgotten_everywhere_and_its_history_stays() {
+    let state = tempfile::tempdir().unwrap();
+    let mut head_config = config(state.path(), "head");
+    let head = serve(head_config.clone());
+    head_config.listen = head.address();
+    let [mut gone_config, c_config, away_config] =
+        ["gone", "c", "away"].map(|host| member(state.path(), host, head.address()));
+    let [gone, c, away] = [&gone_config, &c_config, &away_config].map(up);
+    for (station, source) in [(&head, "head"), (&c, "c"), (&away, "away")] {
+        let path = format!("/v1/forecast?source={source}&target=gone&quantity=rtt");
+        until(station.address(), &path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
+    }
+    let measured = "/v1/series?source=gone&target=head&quantity=rtt";
+    until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
+    // It knows the others, and is not there when one of them is removed.
+    away.stop(LIMIT);
+    let mut events = Events::open(c.address(), "/v1/peers/events");
+    let removed = send(head.address(), "DELETE", "/v1/members?name=gone", &[], "");
+    assert_eq!(removed.status, 200, "{}", removed.body);
+    for station in [&head, &c] {
+        until_forgotten(station.address(), "gone");
+        shows_nothing_of(station.address(), "gone");
+        until_lost(station.address(), 1);
+    }
+    let told = std::iter::from_fn(|| events.next())
+        .find(|(_, data)| data["host"] == "gone" && data["event"] != "joined");
+    assert_eq!(told.unwrap().0, "removed");
+    has_history(c.address(), "c", "gone");
+    has_history(head.address(), "gone", "head");
+    // It is refused, however often it tries.
+    let refused = until(gone.address(), "/v1/mesh", |answer| {
+        answer.json()["directory"]["error"].as_str().is_some_and(|why| why.contains("withdrawn"))
+    });
+    assert_eq!(refused.json()["directory"]["connected"], false);
+    gone.stop(LIMIT);
+
+    // Restarts bring nothing back: neither of a member, nor of the host.
+    c.stop(LIMIT);
+    let c = up(&c_config);
+    head.stop(LIMIT);
+    let head = serve(head_config);
+    let away = up(&away_config);
+    for station in [&head, &c, &away] {
+        until(station.address(), "/v1/peers", |answer| answer.json()["peers"].as_array().unwrap().len() == 2);
+        until_forgotten(station.address(), "gone");
+        shows_nothing_of(station.address(), "gone");
+        until_lost(station.address(), 0);
+    }
+    has_history(away.address(), "away", "gone");
+
+    // Invited again it is new.
+    let mut events = Events::open(away.address(), "/v1/peers/events");
+    gone_config.mesh.join_token = Some(Secret::new(invite(head.address(), Some("gone"))));
+    let gone = up(&gone_config);
+    let told = std::iter::from_fn(|| events.next())
+        .find(|(_, data)| data["host"] == "gone" && data["event"] != "removed");
+    assert_eq!(told.unwrap().0, "joined");
+    let path = "/v1/forecast?source=away&target=gone&quantity=rtt";
+    until(away.address(), path, |answer| !answer.json()["forecasts"].as_array().unwrap().is_empty());
+    // What leaves by itself is lost and comes back, as ever.
+    gone.stop(LIMIT);
+    until_lost(away.address(), 1);
+    for station in [away, c, head] {
+        station.stop(LIMIT);
+    }
+}
+
+fn hand_in(address: SocketAddr, target: &str) {
+    let body = format!(r#"{{"records": [{{"target": "{target}", "quantity": "depth", "value": 1}}]}}"#);
+    let answer = send(address, "POST", "/v1/measurements", &[("Content-Type", "application/json")], &body);
+    assert_eq!(answer.status, 201, "{}", answer.body);
+}
+
+#[test]
+fn a_station_that_is_admitted_again_at_another_site_is_shown_again() {
+    let state = tempfile::tempdir().unwrap();
+    let head = serve(config(state.path(), "head"));
+    let mut gone_config = member(state.path(), "gone", head.address());
+    let gone = up(&gone_config);
+    let measured = "/v1/series?source=gone&quantity=depth";
+    hand_in(gone.address(), "gone");
+    until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
+    assert_eq!(send(head.address(), "DELETE", "/v1/members?name=gone", &[], "").status, 200);
+    until_forgotten(head.address(), "gone");
+    gone.stop(LIMIT);
+    // The host is in no group of it any more, so that no watch tells that it is back.
+    gone_config.mesh.site = Name::new("lyon").unwrap();
+    gone_config.mesh.join_token = Some(Secret::new(invite(head.address(), Some("gone"))));
+    let gone = up(&gone_config);
+    hand_in(gone.address(), "gone");
+    until(head.address(), measured, |answer| !answer.json()["series"].as_array().unwrap().is_empty());
+    for station in [gone, head] {
+        station.stop(LIMIT);
+    }
+}
+
+#[test]
+fn an_invitation_that_is_withdrawn_unused_removes_no_station() {
+    let state = tempfile::tempdir().unwrap();
+    let head = serve(config(state.path(), "head"));
+    hand_in(head.address(), "db");
+    invite(head.address(), Some("db"));
+    assert_eq!(send(head.address(), "DELETE", "/v1/members?name=db", &[], "").status, 200);
+    // What is handed in now arrives after whatever the withdrawal did.
+    hand_in(head.address(), "other");
+    let series = |target| get(head.address(), &format!("/v1/series?target={target}")).json();
+    until(head.address(), "/v1/series?target=other", |answer| answer.json()["series"][0]["count"] == 1);
+    assert_eq!(series("db")["series"][0]["count"], 1);
+    let list = std::fs::read_to_string(state.path().join("head/removed.json")).unwrap_or_default();
+    assert!(!list.contains("db"), "{list}");
+    head.stop(LIMIT);
+}

@@ -1,0 +1,162 @@
+//! Each long-lived task and thread of a station is killed; `/healthz` and `/metrics` name it.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use barograph_forecast::Name;
+use barograph_station::{Config, Station};
+use serde_json::json;
+
+use crate::engine::{ask, invite};
+use crate::http::{get, until};
+use crate::{LIMIT, quiet, serve};
+
+/// What is to be seen of a task that was killed.
+#[derive(Clone, Copy, PartialEq)]
+enum Then {
+    Down,
+    /// It was started again.
+    Up,
+}
+
+/// What makes a killed task reach its next turn.
+type Trigger = fn(&Pair, &str);
+
+/// A station that serves its engine, and one that has joined it.
+struct Pair {
+    host: Station,
+    member: Station,
+}
+
+fn by_itself(_: &Pair, _: &str) {}
+
+/// Another peer of the member's appears in the directory: it is looked for, and the hooks are told.
+fn new_peer(pair: &Pair, task: &str) {
+    let name = format!("new-{}", task.replace('_', "-"));
+    let token = invite(pair.host.address(), Some(&name));
+    let entry = json!({ "host": name, "addresses": ["127.0.0.1:9"], "version": "0.1.0", "groups": ["local:default"],
+        "capabilities": ["responder"] });
+    let answer = ask(pair.host.address(), &token, "PUT", "entry?ttl_s=60", &entry.to_string());
+    assert_eq!(answer.status, 200, "{}", answer.body);
+}
+
+fn question(pair: &Pair, _: &str) {
+    let answer = get(pair.member.address(), "/v1/best?to=host&bytes=1");
+    assert_ne!(answer.status, 400, "{}", answer.body);
+}
+
+/// Every task of a station that has joined a mesh, in an order in which none needs one that is dead.
+const MEMBER: &[(&str, Then, Trigger)] = &[
+    ("http", Then::Up, by_itself),
+    ("registration", Then::Up, by_itself),
+    ("watch", Then::Up, by_itself),
+    ("sites", Then::Up, by_itself),
+    ("mesh_snapshot", Then::Up, question),
+    ("check", Then::Up, new_peer),
+    ("on_change", Then::Up, new_peer),
+    ("webhook", Then::Up, new_peer),
+    ("datagrams", Then::Down, by_itself),
+    ("tester", Then::Down, by_itself),
+    ("lease_renewal", Then::Up, by_itself),
+    ("directory", Then::Down, by_itself),
+    ("forwarder", Then::Down, by_itself),
+    ("remote", Then::Down, by_itself),
+    ("archive", Then::Down, by_itself),
+    ("prober", Then::Down, by_itself),
+    ("recorder", Then::Down, by_itself),
+];
+
+/// And those that only the station has that serves the mesh.
+const HOST: &[(&str, Then, Trigger)] = &[("member_leases", Then::Up, by_itself)];
+
+fn config(state: &Path, host: &str) -> Config {
+    let mut config = quiet(state);
+    config.host = Some(Name::new(host).unwrap());
+    config.sensor_period = Duration::from_millis(200);
+    config
+}
+
+fn names(station: &Station) -> BTreeSet<&'static str> {
+    station.tasks().iter().map(|task| task.name()).collect()
+}
+
+fn until_true(what: &str, is_so: impl Fn() -> bool) {
+    let began = std::time::Instant::now();
+    while !is_so() {
+        assert!(began.elapsed() < LIMIT, "{what}");
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+impl Pair {
+    fn start(state: &Path) -> Self {
+        let host = serve(config(&state.join("host"), "host"));
+        let token = invite(host.address(), Some("member"));
+        let mut config = config(&state.join("member"), "member");
+        config.mesh.join = Some(host.url());
+        let file = state.join("invitation");
+        std::fs::write(&file, &token).unwrap();
+        config.mesh.join_token_file = Some(file);
+        // A lease is registered anew within seconds of its renewal's death.
+        config.mesh.lease = Duration::from_secs(2);
+        config.mesh.on_change = Some("true".into());
+        config.mesh.webhook = Some("http://127.0.0.1:9/".into());
+        let member = std::thread::spawn(move || Station::up(config).unwrap()).join().unwrap();
+        let pair = Self { host, member };
+        until_true("the hooks have begun", || names(&pair.member).contains("webhook"));
+        until(pair.member.address(), "/v1/mesh", |answer| answer.json()["directory"]["connected"] == true);
+        pair
+    }
+}
+
+/// Kills a task, and waits until its death is to be seen.
+fn kill(pair: &Pair, station: &Station, name: &str, then: Then, trigger: Trigger) {
+    let task = station.tasks().into_iter().find(|task| task.name() == name).unwrap();
+    assert_eq!((task.is_up(), task.panics()), (true, 0), "{name}");
+    task.kill();
+    trigger(pair, name);
+    let address: SocketAddr = station.address();
+    let ended = format!("the task '{name}' ended");
+    let health = until(address, "/healthz", |answer| answer.body.contains(&ended));
+    assert_eq!(health.status, 503, "{}", health.body);
+    assert!(health.body.contains("killed by a test"), "{}", health.body);
+    let up = if then == Then::Up { "1.0" } else { "0.0" };
+    let line = format!("barograph_task_up{{task=\"{name}\"}} {up}\n");
+    let metrics = until(address, "/metrics", |answer| answer.body.contains(&line)).body;
+    let panics = format!("barograph_task_panics_total{{task=\"{name}\"}} 1.0\n");
+    assert!(metrics.contains(&panics), "{name}: {metrics}");
+}
+
+#[test]
+fn the_death_of_each_task_is_reported() {
+    let state = tempfile::tempdir().unwrap();
+    let pair = Pair::start(state.path());
+    let known = |tasks: &[(&'static str, Then, Trigger)]| -> BTreeSet<&str> {
+        tasks.iter().map(|(name, ..)| *name).collect()
+    };
+    assert_eq!(names(&pair.member), known(MEMBER), "a task that no test kills");
+    let also_host: BTreeSet<_> = known(MEMBER).union(&known(HOST)).copied().collect();
+    assert!(names(&pair.host).is_subset(&also_host), "a task that no test kills: {:?}", names(&pair.host));
+    for (name, then, trigger) in HOST {
+        kill(&pair, &pair.host, name, *then, *trigger);
+    }
+    for (name, then, trigger) in MEMBER {
+        kill(&pair, &pair.member, name, *then, *trigger);
+    }
+    let Pair { host, member } = pair;
+    member.stop(LIMIT);
+    host.stop(LIMIT);
+}
+
+#[test]
+fn a_station_that_stops_reports_no_death() {
+    let state = tempfile::tempdir().unwrap();
+    let Pair { host, member } = Pair::start(state.path());
+    let tasks: Vec<_> = [&host, &member].iter().flat_map(|station| station.tasks()).collect();
+    member.stop(LIMIT);
+    host.stop(LIMIT);
+    let failures: Vec<_> = tasks.iter().filter_map(|task| task.failure()).collect();
+    assert_eq!(failures, Vec::<String>::new());
+}
