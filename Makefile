@@ -1,19 +1,13 @@
-# `make up` needs git and cargo alone; `make test` installs what tests need. See CONTRIBUTING.md.
-.PHONY: up test lint fuzz web bench lab install-test-needs
+# `make up` needs git, a C compiler and cargo; `make test` installs what tests need. See CONTRIBUTING.md.
+.PHONY: up test lint fuzz web bench lab
 
 # Build and run a station on its defaults; stop it with Ctrl-C. ARGS="--target host:port" adds to them.
 up:
 	cargo run --release --locked -p barograph -- up $(ARGS)
 
-test: install-test-needs
-	cargo test --workspace --all-features --locked
-	scripts/run-examples
-	scripts/test-c
-	scripts/test-web
-	scripts/test-python
-
-install-test-needs:
-	scripts/install-test-needs
+# Installs what tests need and runs all suites, also after one failed; SUITES="rust web" runs only those.
+test:
+	scripts/test $(SUITES)
 
 # What CI checks besides the tests.
 lint:

@@ -5,7 +5,9 @@
 //     → {"id":1,"clock_resolution_s":…,"isolated":…,"browser":"…"}
 //   {"id":2,"do":"measure","quantity":"rtt"|"rtt_nagle"|"goodput"|"goodput_down","n":1,"bytes":65536,"message_bytes":65536,"fresh":true}
 //     → {"id":2,"value":…,"samples":[…]}        s, or bit/s without any correction
-//   any → {"id":3,"error":"…"}; with "lost":true the page is gone, and has to be opened again
+//   {"id":3,"do":"cycle","size":"auto"|65536}
+//     → {"id":3,"goodput":{"value":…,"at_least":…,"bytes":…},"goodput_down":{…}}        bit/s, as the page shows it
+//   any → {"id":4,"error":"…"}; with "lost":true the page is gone, and has to be opened again
 //
 // It ends, and the browser with it, when its standard input does.
 import { createRequire } from 'node:module';
@@ -40,7 +42,7 @@ class Late extends Error {}
 let browser = null;
 let page = null;
 
-const DOES = { open, measure };
+const DOES = { open, measure, cycle };
 
 // Whoever started this decides when it ends: an interrupt from the terminal reaches it too.
 process.on('SIGINT', () => {});
@@ -83,6 +85,27 @@ async function measure({ quantity, n, bytes, message_bytes, fresh }) {
   const asked = page.evaluate((request) => globalThis.barograph.measure(request), request);
   const measured = await within(MEASURE_MS_MAX, asked);
   return { value: measured.raw ?? measured.value, samples: Array.from(measured.samples ?? []) };
+}
+
+async function cycle({ size }) {
+  if (page === null) throw new Error('no page is open');
+  const measured = page.evaluate(async (size) => {
+    const points = {};
+    globalThis.barograph.setSize(size);
+    const end = globalThis.barograph.on('point', (point) => (points[point.quantity] = point));
+    try {
+      await globalThis.barograph.measureNow();
+    } finally {
+      end();
+    }
+    const shown = ({ value, error, detail }) => ({ value, error, at_least: detail?.at_least === true, bytes: detail?.bytes });
+    return Object.fromEntries(['goodput', 'goodput_down'].map((quantity) => [quantity, shown(points[quantity] ?? {})]));
+  }, size);
+  const points = await within(MEASURE_MS_MAX, measured);
+  for (const [quantity, { value, error }] of Object.entries(points)) {
+    if (value === undefined) throw new Error(`${quantity}: ${error ?? 'no value'}`);
+  }
+  return points;
 }
 
 /** What a page does, unless it takes too long: then nobody knows what it still does, and the browser is closed. */

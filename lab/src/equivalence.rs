@@ -18,6 +18,8 @@ mod native;
 #[cfg(target_os = "linux")]
 mod overhead;
 #[cfg(target_os = "linux")]
+mod rates;
+#[cfg(target_os = "linux")]
 mod tables;
 #[cfg(target_os = "linux")]
 mod websocket;
@@ -29,7 +31,7 @@ use clap::ValueEnum;
 /// What `lab equivalence` was asked.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Pairs of each quantity on each link.
+    /// Pairs of each quantity on each link; 0 leaves tables 3 to 5 out.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pairs: u32,
     /// Only these links.
@@ -38,6 +40,9 @@ pub(crate) struct Args {
     /// Pairs of each row of table 6, the control of buffers; 0 leaves it out.
     #[arg(long, value_name = "N", default_value_t = 200)]
     buffer_pairs: u32,
+    /// Rounds of table 7 on each link, the page's default goodput beside a native transfer of 16 MiB; 0 leaves it out.
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    rate_rounds: u32,
     /// Bytes of a transfer; the paper's are 64 KiB.
     #[arg(long, value_name = "N", default_value_t = 65_536, value_parser = clap::value_parser!(u64).range(1..=16 << 20))]
     bytes: u64,
@@ -65,6 +70,8 @@ pub(crate) enum LinkName {
     Slow,
     /// 100 Mbit/s, 20 ms
     Fast,
+    /// 500 Mbit/s, 20 ms
+    Faster,
     /// The host itself, without jitter
     Loopback,
 }
@@ -86,6 +93,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         pairs: _,
         links: _,
         buffer_pairs: _,
+        rate_rounds: _,
         bytes: _,
         out: _,
         jitter: _,
@@ -114,7 +122,7 @@ mod linux {
     use super::collect::{self, LinkStudy};
     use super::link::{Path, Replayed};
     use super::tables::{Results, Variation};
-    use super::{Args, LinkName, browser, buffers, figures, overhead, tables};
+    use super::{Args, LinkName, browser, buffers, figures, overhead, rates, tables};
 
     /// Measures, writes and prints.
     pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
@@ -141,7 +149,15 @@ mod linux {
             if cancel.is_cancelled() {
                 break;
             }
-            link(&path, args, &cancel, &mut results);
+            if 0 < args.pairs {
+                link(&path, args, &cancel, &mut results);
+            }
+            if 0 < args.rate_rounds && !cancel.is_cancelled() {
+                match rates::of_link(&path, args, &cancel) {
+                    Ok(rates) => results.rates.push(rates),
+                    Err(error) => eprintln!("{}: {error:#}", path.name),
+                }
+            }
         }
         if args.links.contains(&LinkName::Fast) && 0 < args.buffer_pairs {
             results.buffers = buffers::rows(&Path::of(LinkName::Fast, &replayed)?, args, &cancel);

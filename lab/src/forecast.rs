@@ -98,9 +98,8 @@ fn score_all(series: Vec<(String, Vec<Sample>)>) -> Vec<Trace> {
         let mut done = Vec::new();
         while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)).copied() {
             let ((name, samples), (preset, rule)) = (&series[job.0], BATTERIES[job.1]);
-            let values: Vec<f64> = samples.iter().map(|sample| sample.value).collect();
             bar.set_message(name.clone());
-            done.push((job, score(preset, rule, &values)));
+            done.push((job, score(preset, rule, samples)));
             bar.inc(1);
         }
         done

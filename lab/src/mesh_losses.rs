@@ -74,9 +74,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let server = program(args.server.as_deref());
     println!(
-        "| mesh | fault | acknowledged | in the archive | lost | double | longest gap (s) | most waiting |"
+        "| mesh | fault | acknowledged | in the archive | lost | double | longest gap (s) | most waiting \
+         | peers lost | read-only (s) |"
     );
-    println!("|---|---|---:|---:|---:|---:|---:|---:|");
+    println!("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|");
     for engine in Engine::ALL.into_iter().filter(|engine| args.engine.is_none_or(|only| only == *engine)) {
         if engine != Engine::Remote && server.is_none() {
             println!(

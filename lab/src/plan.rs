@@ -184,9 +184,11 @@ mod tests {
 
     #[test]
     fn both_orders_make_as_many_tests_and_gain_gives_turns_to_those_that_move() {
+        // A hundred tests of each pair by the list: forecasters that start lean on the last value, and then noise moves them, too.
+        const TURNS: usize = 1200;
         let mut chance = Chance::new(1, 0);
         let mut made = |of: &dyn Fn(usize, f64) -> f64| -> Vec<f64> {
-            (0..600).map(|turn| of(turn, 2.0 * chance.uniform() - 1.0)).collect()
+            (0..TURNS).map(|turn| of(turn, 2.0 * chance.uniform() - 1.0)).collect()
         };
         let mut pairs = Vec::new();
         for pair in 0..4 {
@@ -195,13 +197,13 @@ mod tests {
             pairs.push(made(&|_, noise| 1.0 + 0.8 * noise));
             pairs.push(made(&|_, noise| 1.0 + 0.02 * noise));
         }
-        let of = |policy| replay(&pairs, 600, 1, policy, 1).unwrap();
+        let of = |policy| replay(&pairs, TURNS, 1, policy, 1).unwrap();
         let (ours, papers) = (of(Policy::Gain), of(Policy::Paper));
-        assert_eq!((ours.tests.iter().sum::<u32>(), papers.tests.iter().sum::<u32>()), (600, 600));
-        assert!(papers.tests.iter().all(|tests| *tests == 50), "{:?}", papers.tests);
+        assert_eq!((ours.tests.iter().sum::<u32>(), papers.tests.iter().sum::<u32>()), (1200, 1200));
+        assert!(papers.tests.iter().all(|tests| *tests == 100), "{:?}", papers.tests);
         let turns = |kind: usize| f64::from(ours.tests.iter().skip(kind).step_by(3).sum::<u32>()) / 4.0;
-        // By age alone these are equal; the noise is as large as what moves.
-        assert!(1.3 * turns(1) <= turns(0) && turns(2) < turns(1), "{:?}", ours.tests);
+        // By age alone these are equal; the noise is as large as what moves. With seeds 1 to 8 it is 1.25 to 1.47 times.
+        assert!(1.2 * turns(1) <= turns(0) && turns(2) < turns(1), "{:?}", ours.tests);
         assert!(ours.mae() < papers.mae(), "{} {}", ours.mae(), papers.mae());
     }
 

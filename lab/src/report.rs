@@ -19,6 +19,7 @@ pub(crate) fn markdown(traces: &[Trace]) -> String {
     }
     let _ =
         write!(text, "\n## Intervals at {:.0} % of `full`, `blend`\n\n{}", LEVEL * 100.0, intervals(traces));
+    let _ = write!(text, "\n## The start, and values after gaps, of `full`, `blend`\n\n{}", gaps(traces));
     let _ = write!(text, "\n## A member that knows the time of day and of the week\n\n{}", cycles(traces));
     for (loss, title) in [(Loss::Squared, "mean squared error"), (Loss::Absolute, "mean absolute error")] {
         for (battery, (preset, _)) in BATTERIES.iter().enumerate() {
@@ -40,6 +41,33 @@ pub(crate) fn markdown(traces: &[Trace]) -> String {
 pub(crate) fn best_of_nws(trace: &Trace, loss: Loss) -> (&'static str, f64) {
     let methods = trace.scores[0].methods.iter().map(|method| (method.method, method.errors.of(loss)));
     methods.min_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or(("–", f64::NAN))
+}
+
+/// The default battery's first ten forecasts, and how it does after gaps with times and without.
+fn gaps(traces: &[Trace]) -> String {
+    let columns = [
+        "trace",
+        "first ten: MAE ÷ last value's",
+        "gaps",
+        "coverage after them",
+        "without times",
+        "MAE ÷ last value's",
+        "without times",
+    ];
+    let mut table = vec![columns.map(str::to_owned).to_vec()];
+    for trace in traces {
+        let Score { start, gaps, .. } = blend(trace);
+        let mut row = vec![trace.name.clone(), ratio(*start)];
+        row.push(gaps.map_or("0".to_owned(), |gaps| gaps.count.to_string()));
+        let numbers = gaps.map(|gaps| [gaps.coverage, gaps.coverage_untimed, gaps.mae, gaps.mae_untimed]);
+        row.extend(numbers.map_or([const { String::new() }; 4], |numbers| numbers.map(ratio)));
+        table.push(row);
+    }
+    let mean = ratio(geometric_mean(traces.iter().map(|trace| blend(trace).start)));
+    let mut row = vec![bold("geometric mean"), bold(&mean)];
+    row.resize(columns.len(), String::new());
+    table.push(row);
+    aligned(&table)
 }
 
 /// Each trace of a week or more with the daily and weekly members.

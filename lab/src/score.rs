@@ -1,5 +1,6 @@
 //! Scores one battery on one trace.
 
+use barograph::input::Sample;
 use barograph_forecast::{Battery, Config, Loss, Preset, Rule};
 use serde::Serialize;
 
@@ -52,6 +53,10 @@ pub(crate) struct Score {
     /// Of the forecast under squared loss the MSE, of that under absolute loss the MAE.
     pub(crate) errors: Errors,
     pub(crate) interval: IntervalScore,
+    /// Mean absolute error of the first ten forecasts, divided by that of the last value.
+    pub(crate) start: f64,
+    /// Values after gaps in time; `None` where there are none, and of a battery that leaves times out.
+    pub(crate) gaps: Option<GapScore>,
     /// Each single method of the preset.
     pub(crate) methods: Vec<MethodScore>,
 }
@@ -74,9 +79,55 @@ pub(crate) struct IntervalScore {
     pub(crate) width: f64,
 }
 
+/// How forecasts and intervals did on values after gaps, with the times of values and without.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct GapScore {
+    pub(crate) count: usize,
+    /// Share of values inside the interval.
+    pub(crate) coverage: f64,
+    pub(crate) coverage_untimed: f64,
+    /// Mean absolute error, divided by that of the last value.
+    pub(crate) mae: f64,
+    pub(crate) mae_untimed: f64,
+}
+
+/// Scores values after gaps, beside a battery of the same configuration that has no times.
+fn score_gaps(config: &Config, samples: &[Sample]) -> Option<GapScore> {
+    let mut batteries = [Battery::new(config), Battery::new(config)];
+    let (mut inside, mut errors, mut last_errors) = ([0.0; 2], [0.0; 2], 0.0);
+    let (mut count, mut last) = (0, 0.0);
+    for Sample { time_s, value } in samples.iter().copied() {
+        let [timed, untimed] = &batteries;
+        if timed.is_after_gap(time_s) {
+            let issued = [
+                (timed.forecast_at(Loss::Absolute, time_s)?, timed.interval_at(LEVEL, time_s)?),
+                (untimed.forecast(Loss::Absolute)?, untimed.interval(LEVEL)?),
+            ];
+            for (place, (forecast, interval)) in issued.into_iter().enumerate() {
+                inside[place] += f64::from(u8::from((interval.lower..=interval.upper).contains(&value)));
+                errors[place] += (forecast.value - value).abs();
+            }
+            last_errors += f64::abs(last - value);
+            count += 1;
+        }
+        batteries[0].update_at(value, time_s).ok()?;
+        batteries[1].update(value).ok()?;
+        last = value;
+    }
+    (count != 0).then(|| GapScore {
+        count,
+        coverage: inside[0] / count as f64,
+        coverage_untimed: inside[1] / count as f64,
+        mae: errors[0] / last_errors,
+        mae_untimed: errors[1] / last_errors,
+    })
+}
+
 /// Runs one battery through a trace; `None` when it is too short to be scored.
-pub(crate) fn score(preset: Preset, rule: Rule, values: &[f64]) -> Option<Score> {
-    let mut battery = Battery::new(&Config { preset, rule, levels: vec![LEVEL] });
+pub(crate) fn score(preset: Preset, rule: Rule, samples: &[Sample]) -> Option<Score> {
+    let config = Config { preset, rule, levels: vec![LEVEL] };
+    let mut battery = Battery::new(&config);
+    let (mut start, mut start_last) = (0.0, 0.0);
     let mut last_value = Sums::default();
     let mut issued = Sums::default();
     let mut methods: Vec<(&'static str, Sums)> = Vec::new();
@@ -85,11 +136,15 @@ pub(crate) fn score(preset: Preset, rule: Rule, values: &[f64]) -> Option<Score>
     let mut absolute_errors = Vec::new();
 
     let mut before = 0.0;
-    for (step, value) in values.iter().copied().enumerate() {
+    for (step, Sample { time_s, value }) in samples.iter().copied().enumerate() {
+        if (1..=10).contains(&step) {
+            start += (battery.forecast_at(Loss::Absolute, time_s)?.value - value).abs();
+            start_last += f64::abs(before - value);
+        }
         if FIRST_STEP <= step {
-            let mean = battery.forecast(Loss::Squared)?;
-            let median = battery.forecast(Loss::Absolute)?;
-            let interval = battery.interval(LEVEL)?;
+            let mean = battery.forecast_at(Loss::Squared, time_s)?;
+            let median = battery.forecast_at(Loss::Absolute, time_s)?;
+            let interval = battery.interval_at(LEVEL, time_s)?;
             last_value.add(before - value, before - value);
             issued.add(mean.value - value, median.value - value);
             let forecasts = battery.method_forecasts();
@@ -103,7 +158,7 @@ pub(crate) fn score(preset: Preset, rule: Rule, values: &[f64]) -> Option<Score>
             half_width += (interval.upper - interval.lower) / 2.0;
             absolute_errors.push((median.value - value).abs());
         }
-        battery.update(value).ok()?;
+        battery.update_at(value, time_s).ok()?;
         before = value;
     }
     let count = inside.len();
@@ -120,6 +175,8 @@ pub(crate) fn score(preset: Preset, rule: Rule, values: &[f64]) -> Option<Score>
             worst_block: inside.chunks_exact(BLOCK).map(share).fold(share(&inside), f64::min),
             width: half_width / count as f64 / hindsight,
         },
+        start: start / start_last,
+        gaps: score_gaps(&config, samples),
         methods: methods
             .into_iter()
             .map(|(method, sums)| MethodScore { method, errors: sums.relative_to(&last_value) })
@@ -186,9 +243,26 @@ mod tests {
 
     use super::*;
 
+    fn timed(values: impl IntoIterator<Item = f64>) -> Vec<Sample> {
+        let sample = |(place, value)| Sample { time_s: f64::from(place), value };
+        (0_u32..).zip(values).map(sample).collect()
+    }
+
+    #[test]
+    fn values_after_gaps_are_scored_with_times_and_without() {
+        let mut samples = timed((0..600).map(|i| f64::from(i * 7919 % 101) + f64::from(i / 50 * 300 % 997)));
+        for (place, sample) in samples.iter_mut().enumerate() {
+            sample.time_s += (place / 50 * 100) as f64;
+        }
+        let gaps = score(Preset::Full, Rule::Blend, &samples).unwrap().gaps.unwrap();
+        assert_eq!(gaps.count, 11);
+        assert!(gaps.coverage_untimed < gaps.coverage, "{gaps:?}");
+        assert!(score(Preset::Nws, Rule::Flat, &samples).unwrap().gaps.is_none());
+    }
+
     #[test]
     fn the_last_value_is_as_wrong_as_itself() {
-        let values: Vec<f64> = (0..1200).map(|i| f64::from(i * 7919 % 101)).collect();
+        let values = timed((0..1200).map(|i| f64::from(i * 7919 % 101)));
         for (preset, rule) in BATTERIES {
             let score = score(preset, rule, &values).unwrap();
             let last = score.methods.iter().find(|method| method.method == "Last Value").unwrap();
@@ -201,8 +275,8 @@ mod tests {
 
     #[test]
     fn a_trace_without_scored_steps_has_no_score() {
-        assert!(score(Preset::Nws, Rule::Flat, &[1.0; FIRST_STEP]).is_none());
-        assert!(score(Preset::Nws, Rule::Flat, &[1.0; FIRST_STEP + 1]).is_some());
+        assert!(score(Preset::Nws, Rule::Flat, &timed([1.0; FIRST_STEP])).is_none());
+        assert!(score(Preset::Nws, Rule::Flat, &timed([1.0; FIRST_STEP + 1])).is_some());
     }
 
     #[test]

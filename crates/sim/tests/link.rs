@@ -5,7 +5,7 @@
 
 use barograph_sim::{
     Fate, Host, Jitter, Link, LinkSpec, Loss, Model, Network, Queue, RelayOptions, Void, network_or_say,
-    network_or_skip, say_skipped,
+    network_or_skip, say_missing, say_skipped,
 };
 use std::{
     io::{BufRead, BufReader, ErrorKind, Read, Write},
@@ -283,7 +283,7 @@ fn a_full_queue_drops_and_a_rate_holds() {
 /// iperf3 from A to B; received bit/s. `None` after having said so where iperf3 is missing.
 fn iperf3_bps(network: &Network) -> Option<f64> {
     if Command::new("iperf3").arg("--version").output().is_err() {
-        say_skipped("iperf3 is not installed");
+        say_missing("iperf3 is not installed");
         return None;
     }
     // Each namespace has its ports for itself. `timeout` bounds both ends.

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::collect::Asked;
+use super::rates::Cycle;
 use super::{Args, ClockName};
 
 /// A browser on a host, and the script that drives it; both end when this is dropped.
@@ -105,6 +106,11 @@ impl Browser {
     pub(crate) fn exchanges(&mut self, n: u32) -> anyhow::Result<Vec<f64>> {
         let request = json!({"do": "measure", "quantity": "rtt", "n": n, "fresh": false});
         Ok(self.ask::<Measured>(&request)?.samples)
+    }
+
+    /// What a whole cycle of the page shows of goodput, with transfers of so many bytes, or of its default sizes: `auto`.
+    pub(crate) fn cycle(&mut self, size: impl Into<Value>) -> anyhow::Result<Cycle> {
+        self.ask(&json!({"do": "cycle", "size": size.into()}))
     }
 
     /// Whether the page is gone, or does what nobody knows: it has to be opened again, by another script.

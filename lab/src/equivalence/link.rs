@@ -34,6 +34,7 @@ impl Path {
         let (name, slug, link, is_loopback) = match name {
             LinkName::Slow => ("2 Mbit/s, 95 ms", "slow", emulated(2_000_000, 95, jitter)?, false),
             LinkName::Fast => ("100 Mbit/s, 20 ms", "fast", emulated(100_000_000, 20, jitter)?, false),
+            LinkName::Faster => ("500 Mbit/s, 20 ms", "faster", emulated(500_000_000, 20, jitter)?, false),
             LinkName::Loopback => ("loopback", "loopback", Link::Veth { rate_bps: None }, true),
         };
         Ok(Self { name, slug, link, is_loopback })

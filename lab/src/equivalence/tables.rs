@@ -1,4 +1,4 @@
-//! The paper's tables 1 to 6, of native against browser, as Markdown.
+//! The paper's tables 1 to 6, of native against browser, and table 7, of the page's goodput by its defaults, as Markdown.
 
 use std::fmt::Write;
 
@@ -10,6 +10,7 @@ use super::buffers::Buffers;
 use super::collect::{LinkStudy, Quantity};
 use super::link::Replayed;
 use super::overhead::{Centre, EXCHANGES, Overhead};
+use super::rates::{Beside, NATIVE_BYTES, Rates};
 use super::{ClockName, hosts};
 
 pub(crate) use self::json::json;
@@ -22,6 +23,7 @@ pub(crate) struct Results {
     pub(crate) links: Vec<LinkStudy>,
     pub(crate) browsers: Vec<Ready>,
     pub(crate) buffers: Vec<Buffers>,
+    pub(crate) rates: Vec<Rates>,
     pub(crate) overhead: Overhead,
     /// How the emulated links' delays vary.
     pub(crate) jitter: Option<Variation>,
@@ -51,7 +53,7 @@ impl Variation {
 
 /// All tables as Markdown.
 pub(crate) fn all(results: &Results) -> String {
-    let Results { links, browsers, buffers, overhead, jitter, is_cancelled } = results;
+    let Results { links, browsers, buffers, rates, overhead, jitter, is_cancelled } = results;
     let mut text = "# Native against browser\n\n".to_owned();
     if *is_cancelled {
         text += "**Stopped before the end: this is what there is.**\n\n";
@@ -64,6 +66,7 @@ pub(crate) fn all(results: &Results) -> String {
         .and_then(|()| coefficients(&mut text, links))
         .and_then(|()| outliers(&mut text, links))
         .and_then(|()| control(&mut text, buffers))
+        .and_then(|()| shown(&mut text, rates))
         .and_then(|()| added(&mut text, overhead));
     text
 }
@@ -262,6 +265,49 @@ fn control(text: &mut String, buffers: &[Buffers]) -> std::fmt::Result {
     }
     for [pair, coefficient] in PAPER_6 {
         writeln!(text, "| paper: {pair} | | | {coefficient} | | | | | | | | |")?;
+    }
+    writeln!(text)
+}
+
+fn shown(text: &mut String, rates: &[Rates]) -> std::fmt::Result {
+    if rates.is_empty() {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "Table 7: goodput as the page shows it, corrected, by its default sizes and with 64 KiB, and of native transfers \
+         of {}; medians of so many rounds, in turns. What had not settled the page calls a lower bound.\n",
+        size(usize::try_from(NATIVE_BYTES).unwrap_or(usize::MAX))
+    )?;
+    writeln!(
+        text,
+        "| link | direction | rounds | page, Mbit/s | least, most | lower bounds | with 64 KiB, Mbit/s | native, Mbit/s | page ÷ native | |"
+    )?;
+    writeln!(text, "|---|---|---:|---:|---|---:|---:|---:|---:|---|")?;
+    for Rates { link, up, down, stopped, void } in rates {
+        for (direction, beside) in [("up", up), ("down", down)] {
+            let Beside { page, .. } = beside;
+            let [shown, small, native] = beside.medians();
+            let mbit = |bit_s: Option<f64>| bit_s.map_or_else(|| "–".to_owned(), |bit_s| figure(bit_s / 1e6));
+            let least = page.iter().map(|shown| shown.bit_s).reduce(f64::min);
+            let most = page.iter().map(|shown| shown.bit_s).reduce(f64::max);
+            let bounds = page.iter().filter(|shown| shown.at_least).count();
+            let ratio = shown.zip(native).map(|(shown, native)| shown / native);
+            let state = void.as_ref().map(|why| format!("**void**: {why}"));
+            let state = state.or_else(|| stopped.as_ref().map(|why| format!("**stopped**: {why}")));
+            writeln!(
+                text,
+                "| {link} | {direction} | {} | {} | {}, {} | {bounds} | {} | {} | {} | {} |",
+                page.len(),
+                mbit(shown),
+                mbit(least),
+                mbit(most),
+                mbit(small),
+                mbit(native),
+                number(ratio, 3),
+                state.unwrap_or_default()
+            )?;
+        }
     }
     writeln!(text)
 }

@@ -8,10 +8,12 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use barograph_engine::{
-    Archiver, Config, Engine, Joined, JoinedConfig, Local, Nats, NatsConfig, Record, Remote, RemoteConfig,
+    Archiver, Capabilities, Config, Engine, Entry, Event, Joined, JoinedConfig, Lease, Local, Nats,
+    NatsConfig, Record, Remote, RemoteConfig,
 };
 use barograph_forecast::{Name, Outcome, Quantity, Series};
 use barograph_station::Station;
+use futures_util::StreamExt as _;
 
 use super::Args;
 
@@ -43,6 +45,8 @@ pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {
         Part::Archive => {
             let nats = nats(args, "archive")?;
             let _archiver = Archiver::start(&nats, archive(args)?, &args.directory)?;
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+            let _lease = runtime.block_on(register(&*nats, "archive"))?;
             std::io::stdin().lines().for_each(drop);
             Ok(())
         }
@@ -77,9 +81,52 @@ fn station(args: &Args) -> anyhow::Result<()> {
         nats(args, STATION)?
     };
     let config = JoinedConfig { confirm_every: Duration::from_secs(1), ..JoinedConfig::new(name) };
-    let joined = Joined::start(config, archive(args)?, mesh)?;
+    let joined = Arc::new(Joined::start(config, archive(args)?, mesh)?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    runtime.spawn(attend(Arc::clone(&joined)));
     runtime.block_on(measure(&joined, args.jump))
+}
+
+/// Says which peers are lost, and for how long the directory is read and takes no writes.
+async fn attend(mesh: Arc<Joined>) -> anyhow::Result<()> {
+    let _lease = register(&*mesh, STATION).await?;
+    let group = Name::new(GROUP)?;
+    let (mut events, mut seconds) = (mesh.watch(&group), tokio::time::interval(Duration::from_secs(1)));
+    loop {
+        tokio::select! {
+            event = events.next() => match event {
+                Some(Ok(Event::Down(host))) => println!("lost {host} ."),
+                Some(Ok(_)) => {}
+                Some(Err(_)) | None => {
+                    tokio::time::sleep(PAUSE).await;
+                    events = mesh.watch(&group);
+                }
+            },
+            _ = seconds.tick() => {
+                if let Some(read_only) = mesh.read_only() {
+                    println!("read-only {} .", read_only.since.elapsed().as_secs());
+                }
+            }
+        }
+    }
+}
+
+/// Registers, as soon as the directory takes it.
+async fn register(mesh: &dyn Engine, host: &str) -> anyhow::Result<Box<dyn Lease>> {
+    let entry = Entry {
+        host: Name::new(host)?,
+        addresses: vec![listen(9)],
+        version: env!("CARGO_PKG_VERSION").into(),
+        groups: vec![Name::new(GROUP)?],
+        capabilities: Capabilities::default(),
+        key: None,
+    };
+    loop {
+        match mesh.register(&entry, LEASE).await {
+            Ok(lease) => return Ok(lease),
+            Err(_) => tokio::time::sleep(PAUSE).await,
+        }
+    }
 }
 
 fn archive(args: &Args) -> anyhow::Result<Arc<Local>> {
@@ -153,6 +200,10 @@ pub(super) fn listen(port: u16) -> SocketAddr {
 
 /// The station's name.
 pub(super) const STATION: &str = "north";
+
+/// The group of the station and the archive, and their lease: a station's default.
+const GROUP: &str = "lab";
+const LEASE: Duration = Duration::from_secs(10);
 
 /// The variable with the token of its invitation.
 pub(super) const TOKEN: &str = "BAROGRAPH_JOIN_TOKEN";

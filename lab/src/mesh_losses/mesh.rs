@@ -28,6 +28,8 @@ pub(super) struct Mesh {
     ways: Vec<Relay>,
     engine: Engine,
     jump: bool,
+    /// Values that the joined station had learnt when all was confirmed.
+    pub(super) learnt: Option<u64>,
     /// Of the joined station.
     port: u16,
     token: String,
@@ -81,6 +83,7 @@ impl Mesh {
             ways: Vec::new(),
             engine,
             jump,
+            learnt: None,
             port: free_port()?,
             token: String::new(),
             said: Arc::default(),
@@ -174,9 +177,20 @@ impl Mesh {
         let station = self.station.as_mut().context("the station runs")?;
         drop(station.take_stdin());
         self.wait("everything confirmed by the mesh", |said| said.drained)?;
+        self.learnt = self.forecast_from()?;
         self.station = None;
         self.keeper = None;
         Ok(())
+    }
+
+    /// How many of the station's values the joined station forecasts from; `None` = there is no joined station.
+    fn forecast_from(&self) -> anyhow::Result<Option<u64>> {
+        if self.engine != Engine::Remote {
+            return Ok(None);
+        }
+        let answer = get(listen(self.port), &format!("/v1/forecast?source={STATION}"))?;
+        let forecasts = answer["forecasts"].as_array().context("a list of forecasts")?;
+        Ok(Some(forecasts.iter().filter_map(|forecast| forecast["count"].as_u64()).sum()))
     }
 
     fn wait(&self, what: &str, is_so: impl Fn(&Said) -> bool) -> anyhow::Result<()> {

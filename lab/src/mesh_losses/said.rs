@@ -13,6 +13,10 @@ pub(super) struct Said {
     /// The last append that was refused.
     pub(super) refused: Option<String>,
     pub(super) drained: bool,
+    /// Peers that it was told are gone, each time.
+    pub(super) lost: u64,
+    /// The longest that the directory could be read and took no writes, in seconds.
+    pub(super) longest_read_only_s: u64,
 }
 
 impl Said {
@@ -20,6 +24,10 @@ impl Said {
         // A line that a kill cut short lacks its mark.
         let Some(line) = line.strip_suffix(" .") else { return };
         self.drained |= line.starts_with("drained");
+        self.lost += u64::from(line.starts_with("lost "));
+        if let Some(seconds) = line.strip_prefix("read-only ").and_then(|seconds| seconds.parse().ok()) {
+            self.longest_read_only_s = self.longest_read_only_s.max(seconds);
+        }
         if let Some(why) = line.strip_prefix("refused ") {
             self.refused = Some(why.to_string());
         }

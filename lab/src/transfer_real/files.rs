@@ -14,7 +14,7 @@ use super::cells::{AROUND, Plan};
 use super::goal::{self, Bound};
 use super::job::Job;
 use super::peer::{Bench, Peer};
-use super::session::{Session, as_shipped, median, rate, ratio};
+use super::session::{Session, median, prepare_tcp, rate, ratio};
 use crate::transfer::Table;
 
 pub(crate) fn run(session: &Session) -> anyhow::Result<()> {
@@ -142,7 +142,7 @@ impl Subject {
             Self::Peer(peer) => {
                 peer.version(&session.tools).map_err(anyhow::Error::msg)?;
                 let network = Network::new(Link::Veth { rate_bps: None })?;
-                as_shipped(&network)?;
+                prepare_tcp(&network, peer)?;
                 let (tools, seconds) = (&session.tools, session.seconds);
                 peer.measure(&Bench { network: &network, tools, seconds, rate_bps: None, job: Some(job) })
             }

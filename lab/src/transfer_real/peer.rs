@@ -120,6 +120,11 @@ impl Peer {
         matches!(self, Self::Quinn(_) | Self::Scp | Self::RsyncSsh)
     }
 
+    /// Whether it sends over TCP with the system's default congestion control.
+    pub(crate) fn uses_default_congestion_control(self) -> bool {
+        matches!(self, Self::GridFtp { .. } | Self::Scp | Self::RsyncSsh | Self::RsyncDaemon)
+    }
+
     /// Its version.
     ///
     /// # Errors

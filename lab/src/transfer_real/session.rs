@@ -82,7 +82,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.plan {
         return Ok(());
     }
-    allowed()?;
     session.bar.enable_steady_tick(Duration::from_secs(1));
     let (mut planned, mut failures) = (Plan::default(), Vec::new());
     for part in parts {
@@ -235,38 +234,58 @@ impl Session {
         seconds: u64,
     ) -> anyhow::Result<(f64, Option<String>)> {
         let network = Network::new(link.clone())?;
-        as_shipped(&network)?;
+        prepare_tcp(&network, peer)?;
         let bps =
             peer.measure(&Bench { network: &network, tools: &self.tools, seconds, rate_bps, job: None })?;
         Ok((bps, network.report().and_then(|report| report.void()).map(|void| void.to_string())))
     }
 }
 
-/// TCP as Linux ships it, whatever this machine's default: for programs that do not choose.
-pub(crate) fn as_shipped(network: &Network) -> anyhow::Result<()> {
+/// Prepares TCP in both namespaces for `peer`: no memory of earlier connections and, for a program that does not choose
+/// its congestion control, the one that Linux ships.
+///
+/// # Errors
+/// The namespaces' default is another algorithm, and this machine does not allow to change it.
+pub(crate) fn prepare_tcp(network: &Network, peer: Peer) -> anyhow::Result<()> {
     for host in [&network.a, &network.b] {
-        // What the kernel remembers of one connection would help, or hamper, the next to the same address.
-        for (name, value) in [("tcp_congestion_control", TCP), ("tcp_no_metrics_save", "1")] {
-            let path = format!("/proc/sys/net/ipv4/{name}");
-            host.run(|| std::fs::write(&path, value))?.with_context(|| format!("cannot write {path}"))?;
-        }
+        host.run(|| {
+            // What the kernel remembers of one connection would help, or hamper, the next to the same address.
+            write_setting("tcp_no_metrics_save", "1")?;
+            if peer.uses_default_congestion_control() { default_to_shipped() } else { Ok(()) }
+        })??;
     }
     Ok(())
 }
 
-/// Hosts of namespaces may have what the machine allows without privilege, whoever asks.
-fn allowed() -> anyhow::Result<()> {
-    let text = std::fs::read_to_string(ALLOWED).with_context(|| format!("cannot read {ALLOWED}"))?;
-    ensure!(
-        text.split_whitespace().any(|name| name == TCP),
-        "TCP cannot be {TCP} in network namespaces here; allow it, and run this again: \
-         sysctl -w net.ipv4.tcp_allowed_congestion_control='{} {TCP}'",
-        text.trim()
-    );
-    Ok(())
+/// Makes [`TCP`] the default of the calling thread's namespace. A namespace begins with the machine's default, and takes
+/// another one only from the machine's list of those allowed to every user, also as root (Linux,
+/// `tcp_set_default_congestion_control`).
+fn default_to_shipped() -> anyhow::Result<()> {
+    let default = "tcp_congestion_control";
+    if read_setting(default)? == TCP {
+        return Ok(());
+    }
+    write_setting(default, TCP).with_context(|| {
+        let allowed = read_setting("tcp_allowed_congestion_control").unwrap_or_default();
+        format!(
+            "TCP of programs that do not choose cannot be {TCP} here; to allow it: \
+             sysctl -w net.ipv4.tcp_allowed_congestion_control='{allowed} {TCP}'"
+        )
+    })
 }
 
-const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+fn read_setting(name: &str) -> anyhow::Result<String> {
+    let path = format!("{SETTINGS}/{name}");
+    let text = std::fs::read_to_string(&path).with_context(|| format!("cannot read {path}"))?;
+    Ok(text.trim().to_owned())
+}
+
+fn write_setting(name: &str, value: &str) -> anyhow::Result<()> {
+    let path = format!("{SETTINGS}/{name}");
+    std::fs::write(&path, value).with_context(|| format!("cannot write {value} to {path}"))
+}
+
+const SETTINGS: &str = "/proc/sys/net/ipv4";
 
 /// Linux's own default (net/ipv4/Kconfig, DEFAULT_TCP_CONG).
 const TCP: &str = "cubic";

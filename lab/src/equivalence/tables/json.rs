@@ -9,7 +9,7 @@ use crate::equivalence::{ClockName, hosts};
 
 /// One object on a line.
 pub(crate) fn json(results: &Results) -> anyhow::Result<String> {
-    let Results { links, browsers, buffers, overhead, jitter, is_cancelled } = results;
+    let Results { links, browsers, buffers, rates, overhead, jitter, is_cancelled } = results;
     let links: Vec<Value> = links
         .iter()
         .map(|link| {
@@ -54,6 +54,7 @@ pub(crate) fn json(results: &Results) -> anyhow::Result<String> {
         },
         "browsers": browsers,
         "buffers": buffers,
+        "rates": rates,
         "overhead": added(overhead),
     });
     Ok(serde_json::to_string(&answer)? + "\n")

@@ -17,11 +17,7 @@ pub(super) fn one(experiment: &Experiment) -> anyhow::Result<Figure> {
     let sends = sends(&scenario, Strategy::Nws(2.0));
     let slowest = sends.iter().max_by(|a, b| a.took_s.total_cmp(&b.took_s)).map_or(0, |sent| sent.path);
     let panels = panels(&scenario, &[slowest]);
-    let says = format!(
-        "the link with the slowest message, over 100 reductions: {}. The paper's Figure 5 shows the same: unstable while \
-         it learns, then only spikes are retried.",
-        counts(&panels)
-    );
+    let says = format!("the link with the slowest message, over 100 reductions: {}.", counts(&panels));
     Ok(Figure { file: "figure-5.svg", says, svg: draw(&panels)? })
 }
 
@@ -36,8 +32,7 @@ pub(super) fn two(experiment: &Experiment) -> anyhow::Result<Figure> {
     let paths = nodes.map(down).max_by(|a, b| differ(*a).total_cmp(&differ(*b))).unwrap_or([1, 3]);
     let panels = panels(&scenario, &paths);
     let says = format!(
-        "two links of one node, of {:.2} and {:.2} s: {}. One timeout for both would be too short for the one or too long \
-         for the other.",
+        "two links of one node, of {:.2} and {:.2} s: {}.",
         weather.base_s(paths[0]),
         weather.base_s(paths[1]),
         counts(&panels)

