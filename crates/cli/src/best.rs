@@ -127,8 +127,10 @@ fn basis(host: &Value) -> String {
         let via: Vec<String> =
             part["via"].as_array().into_iter().flatten().filter_map(Value::as_str).map(printable).collect();
         if via.is_empty() {
-            let age = part["age_s"].as_f64().map_or(String::new(), |age_s| format!(", {} ago", age(age_s)));
-            format!("{name} measured{age}")
+            let (ago, ahead) = (part["age_s"].as_f64(), part["ahead_s"].as_f64());
+            let ago = ago.map_or(String::new(), |age_s| format!(", {} ago", age(age_s)));
+            let ahead = ahead.map_or(String::new(), |ahead_s| format!(", labelled {} ahead", age(ahead_s)));
+            format!("{name} measured{ago}{ahead}")
         } else {
             format!("{name} composed: {}", via.join(" → "))
         }
@@ -257,6 +259,12 @@ mod tests {
             "  0.4 % (to 10.0 %)  goodput measured, 10 min ago; rtt measured, 4 s ago; loss measured, 9 s ago"
         ));
         assert!(lines[3].contains("goodput composed: h → x → b; rtt measured"), "{text}");
+        let mut ahead = answer();
+        ahead["hosts"][0]["rtt"]["ahead_s"] = 3600.0.into();
+        ahead["hosts"][0]["goodput"] = serde_json::json!({"forecast": 1e6, "ahead_s": 60.0});
+        let text = shown(&ahead);
+        let basis = "goodput measured, labelled 60 s ahead; rtt measured, 4 s ago, labelled 60 min ahead";
+        assert!(text.contains(basis), "{text}");
         assert!(lines[3].contains(r"b\u{1b}[2J") && lines[3].contains('>'), "{text}");
         assert_eq!(lines[4], "c: not known: it is gone from the mesh");
         assert_eq!(shown(&Value::Null), "");

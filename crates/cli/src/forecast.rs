@@ -22,6 +22,9 @@ pub struct Args {
     /// The series: CSV (`time_s,value`), JSON lines or numbers; `-` is standard input.
     #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
+    /// Read only the rows of this quantity, such as rtt, where the input holds several.
+    #[arg(long, value_name = "Q")]
+    pub quantity: Option<String>,
     /// The forecasting methods.
     #[arg(long, value_enum, default_value_t = PresetName::Full)]
     pub preset: PresetName,
@@ -177,7 +180,7 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
     let listener = Listener { out: io::stdout().lock(), may_leave: args.plot.is_some(), has_left: false };
     let mut out = BufWriter::with_capacity(BUFFER_BYTES, listener);
     let mut recorder = args.plot.as_ref().map(|_| Recorder::default());
-    let mut reader = SeriesReader::new(input);
+    let mut reader = SeriesReader::new(input).of_quantity(args.quantity.as_deref());
     let mut last: Option<Sample> = None;
 
     if args.steps && !args.json {
@@ -197,8 +200,9 @@ fn follow(args: &Args, name: &str, input: impl BufRead, live: bool) -> Result<()
             }
         };
         let observed = args.steps || recorder.is_some();
-        let issued = if observed { print::Issued::of(&battery, level) } else { None };
-        battery.update(sample.value)?;
+        // Without times in the input, `time_s` is the count.
+        let issued = if observed { print::Issued::of(&battery, level, Some(sample.time_s)) } else { None };
+        battery.update_at(sample.value, sample.time_s)?;
         if let Some(lifetime) = &mut lifetime {
             lifetime.update(sample.time_s, sample.value)?;
         }

@@ -37,7 +37,7 @@ fn read<R: std::io::BufRead>(mut reader: SeriesReader<R>) -> (Vec<(Sample, Detai
         let Some(result) = reader.next() else { break };
         assert!(!last, "nothing follows a final error");
         match result {
-            Ok(sample) => samples.push((sample, reader.detail())),
+            Ok(sample) => samples.push((sample, reader.detail().clone())),
             Err(error) => {
                 last = !error.is_of_one_value();
                 errors.push(error.to_string());

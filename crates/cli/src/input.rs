@@ -5,6 +5,7 @@
 //! that never ends as on a small file. Nothing here opens a file or looks at a clock.
 
 mod columns;
+mod one_series;
 
 use std::fmt;
 use std::io::{self, BufRead};
@@ -15,6 +16,7 @@ use serde::{Deserialize, Deserializer};
 
 use self::columns::Columns;
 pub use self::columns::{Detail, smaller_is_better};
+use self::one_series::OneSeries;
 
 /// One measurement as it was read.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -43,7 +45,8 @@ pub enum Format {
 /// As an iterator it gives every measurement, or the error of its line. Reading may go on after an
 /// error that [is of one value](InputError::is_of_one_value); every other is final. A CSV header may
 /// name more columns than `time_s` and `value`, in any order; lines without a value whose column or key
-/// `error` is not empty are failures, and passed over.
+/// `error` is not empty are failures, and passed over. Lines that name different quantities, sources or
+/// targets are not one series: an error, unless [`of_quantity`](Self::of_quantity) picks one quantity.
 ///
 /// ```
 /// use barograph::input::SeriesReader;
@@ -59,6 +62,8 @@ pub struct SeriesReader<R> {
     number: u64,
     format: Option<Format>,
     columns: Option<Columns>,
+    detail: Detail,
+    series: OneSeries,
     count: u64,
     time_s: f64,
     finished: bool,
@@ -73,10 +78,24 @@ impl<R: BufRead> SeriesReader<R> {
             number: 0,
             format: None,
             columns: None,
+            detail: Detail::default(),
+            series: OneSeries::default(),
             count: 0,
             time_s: f64::NEG_INFINITY,
             finished: false,
         }
+    }
+
+    /// Reads only the lines of this quantity, and lines that name none; `None` = the only one there is.
+    #[must_use]
+    pub fn of_quantity(mut self, wanted: Option<&str>) -> Self {
+        self.series = OneSeries::of_quantity(wanted);
+        self
+    }
+
+    /// What was measured, as far as the lines read so far name it.
+    pub fn quantity(&self) -> Option<&str> {
+        self.series.quantity()
     }
 
     /// The format, once the first line of data was read.
@@ -85,13 +104,8 @@ impl<R: BufRead> SeriesReader<R> {
     }
 
     /// What the line of the measurement that was read last says beside it.
-    pub fn detail(&self) -> Detail {
-        let text = str::from_utf8(&self.line).unwrap_or_default().trim();
-        match (self.format, &self.columns) {
-            (Some(Format::Json | Format::JsonTimed), _) => Detail::of_json(text),
-            (_, Some(columns)) => columns.detail(text),
-            _ => Detail::default(),
-        }
+    pub fn detail(&self) -> &Detail {
+        &self.detail
     }
 
     /// The next measurement, or `None` at the end of a series that had at least one.
@@ -138,10 +152,18 @@ impl<R: BufRead> SeriesReader<R> {
             };
             // A line whose number is bad still says how the series is written.
             self.format = Some(format);
+            self.detail = match (format, &self.columns) {
+                (Format::Json | Format::JsonTimed, _) => Detail::of_json(text),
+                (_, Some(columns)) => columns.detail(text),
+                _ => Detail::default(),
+            };
+            if !self.series.takes(&self.detail)? {
+                continue;
+            }
             let (time_s, value) = numbers?;
             return self.accept(time_s, value).map(Some);
         }
-        if self.count == 0 { Err(InputError::Empty) } else { Ok(None) }
+        if self.count == 0 { Err(self.series.absent().unwrap_or(InputError::Empty)) } else { Ok(None) }
     }
 
     /// Checks a measurement against those before it.
@@ -272,6 +294,30 @@ pub enum InputError {
     NotText {
         /// Counted from 1.
         line: u64,
+    },
+    /// Measurements of more than one quantity.
+    #[error("it holds {before:?} and {quantity:?}; expected one quantity, or --quantity to pick one")]
+    SeveralQuantities {
+        /// The quantity of the lines read so far.
+        before: String,
+        /// The other quantity, of the line that ends the reading.
+        quantity: String,
+    },
+    /// Measurements of more than one source or target.
+    #[error("it holds values of two {end}s, {before} and {next}; expected the lines of one")]
+    SeveralEnds {
+        /// `source` or `target`.
+        end: &'static str,
+        /// The beginning of the first name, quoted.
+        before: String,
+        /// The beginning of the next name, quoted.
+        next: String,
+    },
+    /// No measurement of the quantity that was asked for.
+    #[error("it holds no value of {quantity:?}")]
+    Absent {
+        /// What was asked for.
+        quantity: String,
     },
     /// No measurement at all.
     #[error("no values: expected lines of time_s,value or JSON objects or numbers")]
@@ -572,7 +618,7 @@ mod tests {
         let detail = |text: &str| {
             let mut reader = SeriesReader::new(text.as_bytes());
             reader.next().unwrap().unwrap();
-            let Detail { quantity, retrans, min_rtt_s, .. } = reader.detail();
+            let Detail { quantity, retrans, min_rtt_s, .. } = reader.detail().clone();
             (quantity.unwrap_or_default(), retrans, min_rtt_s)
         };
         let all = ("rtt".to_owned(), Some(3), Some(0.5));

@@ -24,7 +24,7 @@ pub(crate) struct InviteArgs {
 /// Arguments of `barograph members`.
 #[derive(clap::Args)]
 pub(crate) struct MembersArgs {
-    /// Withdraw the invitation of this station, or an open one by its id; what the station stored stays
+    /// Remove this station from the mesh, or withdraw an open invitation by its id; what was measured stays
     #[arg(long, value_name = "NAME")]
     remove: Option<String>,
     /// Print the station's answer as JSON.
@@ -47,11 +47,8 @@ pub(crate) fn invite(args: &InviteArgs) -> ExitCode {
         Ok(answer) => answer,
         Err(trouble) => return trouble.exit(),
     };
-    if args.json {
-        print(answer);
-        return ExitCode::SUCCESS;
-    }
-    let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
+    let raw = answer;
+    let answer: Value = serde_json::from_str(&raw).unwrap_or_default();
     let text = |key: &str| answer[key].as_str().map(printable);
     let (Some(token), Some(host), Some(address)) = (text("token"), text("host"), text("address")) else {
         return failed("the station's answer is no invitation");
@@ -59,13 +56,15 @@ pub(crate) fn invite(args: &InviteArgs) -> ExitCode {
     let Ok(address) = address.parse::<SocketAddr>() else {
         return failed(format!("the station's answer has no address: `{address}`"));
     };
-    if address.ip().is_loopback() {
-        say(
-            "this station listens on this host alone; for others to join it, start it with --listen 0.0.0.0:10132",
-        );
-    }
     let all = answer["addresses"].as_array().into_iter().flatten().filter_map(Value::as_str);
     let advertised: Vec<SocketAddr> = all.filter_map(|one| one.parse().ok()).collect();
+    if address.ip().is_loopback() && !advertised.iter().any(is_real) {
+        return withdraw(&client, &answer, address);
+    }
+    if args.json {
+        print(raw);
+        return ExitCode::SUCCESS;
+    }
     let url = join_url(client.is_https(), &host, address, &advertised);
     let others: Vec<String> = advertised
         .iter()
@@ -77,6 +76,17 @@ pub(crate) fn invite(args: &InviteArgs) -> ExitCode {
     }
     print(format_args!("BAROGRAPH_JOIN_TOKEN={token} barograph up --join {url}"));
     ExitCode::SUCCESS
+}
+
+/// Takes back an invitation that no other host could use, and says why.
+fn withdraw(client: &Client, answer: &Value, address: SocketAddr) -> ExitCode {
+    let known = answer["name"].as_str().or_else(|| answer["id"].as_str());
+    // One that stays open is of no use to another host; the sentence below is what matters.
+    let _ = known.map(|known| client.ask("DELETE", &format!("/v1/members?name={}", escaped(known)), None));
+    failed(format_args!(
+        "this station listens on {address}, which no other host reaches; for others to join it, start it with \
+         barograph up --listen '[::]:10132', or set mesh.advertise if they reach it through something else"
+    ))
 }
 
 pub(crate) fn members(args: &MembersArgs) -> ExitCode {

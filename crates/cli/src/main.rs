@@ -1,5 +1,6 @@
 //! The `barograph` command: one file a verb.
 
+mod addresses;
 mod best;
 mod client;
 mod exit;
@@ -112,7 +113,9 @@ fn main() -> ExitCode {
         Verb::Transfers(args) => transfers::run(&args),
         Verb::Version(args) => version::run(&args),
         Verb::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "barograph", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "barograph", &mut script);
+            exit::print(String::from_utf8_lossy(&script).trim_end());
             ExitCode::SUCCESS
         }
         Verb::Man { directory } => match clap_mangen::generate_to(Cli::command(), &directory) {

@@ -63,7 +63,12 @@ fn own(mesh: &str) -> String {
         list(&mesh["groups"])
     )];
     let directory = &mesh["directory"];
-    if let Some(error) = directory["error"].as_str().filter(|_| directory["connected"] != true) {
+    if let Some(since_s) = directory["read_only_s"].as_f64() {
+        let why = directory["error"].as_str().map_or(String::new(), |why| format!(" ({})", printable(why)));
+        lines.push(format!(
+            "read-only for {since_s:.0} s: the directory takes no writes{why}; no peer is lost, and none can join"
+        ));
+    } else if let Some(error) = directory["error"].as_str().filter(|_| directory["connected"] != true) {
         let away = directory["away_s"].as_f64().map_or(String::new(), |away| format!(" for {away:.0} s"));
         lines.push(format!("not connected{away}: {}", printable(error)));
     }
@@ -216,6 +221,14 @@ mod tests {
         let shown = own(ill);
         assert!(shown.starts_with("b (member of http://a:1/)"), "{shown}");
         assert!(shown.contains("\nnot connected for 7 s: no\\u{1b}\n"), "{shown}");
+        let frozen = r#"{"host": "b", "role": "member", "groups": [], "peers": {},
+            "directory": {"connected": false, "away_s": 7.2, "read_only_s": 17.2, "error": "no quorum"}}"#;
+        let shown = own(frozen);
+        assert!(
+            shown.contains("\nread-only for 17 s: the directory takes no writes (no quorum);"),
+            "{shown}"
+        );
+        assert!(!shown.contains("not connected"), "{shown}");
     }
 
     #[test]

@@ -7,8 +7,8 @@ use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 
-pub(crate) use self::axes::short;
 use self::axes::{Clock, LOGARITHMIC_FROM, Ruler};
+pub(crate) use self::axes::{short, tick};
 use crate::input::Sample;
 
 /// Remembers a series of any length in bounded memory, for one drawing.
@@ -180,13 +180,13 @@ impl Recorder {
     {
         let failed = |error: DrawingAreaErrorKind<std::io::Error>| error.to_string();
         let clock = Clock::of(&self.columns, labels.timed);
-        let times = clock.range();
+        let (times, values) = (clock.range(), ruler.low..ruler.high);
         let mut chart = ChartBuilder::on(root)
             .margin(14)
             .margin_right(28)
             .x_label_area_size(52)
             .y_label_area_size(86)
-            .build_cartesian_2d(times, scale)
+            .build_cartesian_2d(times.clone(), scale)
             .map_err(failed)?;
         chart
             .configure_mesh()
@@ -199,8 +199,8 @@ impl Recorder {
             .label_style(("sans-serif", 17))
             .x_labels(10)
             .y_labels(8)
-            .x_label_formatter(&|time| short(*time))
-            .y_label_formatter(&|value| short(*value))
+            .x_label_formatter(&|time| tick(*time, &times))
+            .y_label_formatter(&|value| tick(*value, &values))
             .draw()
             .map_err(failed)?;
 

@@ -21,6 +21,7 @@ use crate::exit::{bad_input, failed, print, say};
 
 /// Arguments of `barograph probe`.
 #[derive(clap::Args)]
+#[command(after_help = EXIT_CODES)]
 pub(crate) struct Args {
     /// host:port, [v6]:port, http://… or https://…
     target: String,
@@ -50,6 +51,11 @@ pub(crate) struct Args {
     #[command(flatten)]
     stream: stream::StreamArgs,
 }
+
+const EXIT_CODES: &str = "\
+Exit code: 0 when every quantity was measured, 1 when at least one was not, 2 for a mistake in the arguments.
+A host that refuses the connection has answered: `connect` is measured (exit code 0), and what needs a service at \
+that port (response_time, rtt, goodput …) fails (exit code 1).";
 
 pub(crate) fn run(args: &Args) -> ExitCode {
     if let Some(station) = &args.from {
@@ -199,6 +205,9 @@ struct MeasuredJson<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     raw: Option<f64>,
     tcp_info: Option<TcpInfoJson<'a>>,
+    /// Given only where it is true.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    refused: Option<bool>,
 }
 
 #[derive(Serialize)]
@@ -220,7 +229,7 @@ fn show(args: &Args, reading: &Reading) -> bool {
         // A clock before 1970 is none; the values are right all the same.
         let time_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
         let line = match &reading.result {
-            Ok(Measured { value, n, raw, tcp_info, .. }) => serde_json::to_string(&MeasuredJson {
+            Ok(Measured { value, n, raw, tcp_info, refused, .. }) => serde_json::to_string(&MeasuredJson {
                 time_s,
                 quantity,
                 target,
@@ -229,6 +238,7 @@ fn show(args: &Args, reading: &Reading) -> bool {
                 n: *n,
                 raw: *raw,
                 tcp_info: tcp_info.as_ref().map(TcpInfoJson::from),
+                refused: refused.then_some(true),
             }),
             Err(ProbeError { failure, after_s, message, .. }) => serde_json::to_string(&FailedJson {
                 time_s,
@@ -266,7 +276,12 @@ fn circumstances(measured: &Measured, unit: &str) -> String {
     if let Some(info) = &measured.tcp_info {
         parts.extend(kernels_view(info));
     }
-    parts.join(", ")
+    let parts = parts.join(", ");
+    if measured.refused {
+        let answered = scaled(measured.value, unit);
+        return format!("refused in {answered}: the host answers, the port is closed; {parts}");
+    }
+    parts
 }
 
 fn kernels_view(info: &TcpInfo) -> Vec<String> {

@@ -15,9 +15,9 @@ use barograph_transfer::io::{Host, HostConfig};
 use rustix::fs::{Access, access};
 use serde_json::json;
 
+use crate::addresses::{interfaces, plausible};
 use crate::best::parse_bytes;
 use crate::exit::{bad_input, failed, print, say};
-use crate::transfer::addresses::{interfaces, plausible};
 use crate::transfer::course::Mode;
 use crate::transfer::options::{self, IdentityArgs, PORT, parse_fingerprint};
 use crate::transfer::show::Show;

@@ -74,7 +74,11 @@ fn shown(answer: &Value) -> String {
         if !close.is_empty() {
             lines.push(format!("  too close to call: {}", close.join(", ")));
         }
-        if 1 < hosts.len() {
+        if 1 < hosts.len() && site["representative"].is_null() {
+            lines.push(
+                "  no representative is proposed while round trips between its hosts are unknown".into(),
+            );
+        } else if 1 < hosts.len() {
             let representative = text(&site["representative"]);
             lines.push(format!("  to set it by hand: mesh.site = \"{}\"", text(&site["site"])));
             lines.push(format!("  and at {representative}, which represents it, mesh.groups = [\"global\"]"));
@@ -161,6 +165,15 @@ mod tests {
             assert!(shown.lines().any(|shown| shown == line), "{line} is not in\n{shown}");
         }
         assert!(!shown.contains("d stands alone"), "{shown}");
+    }
+
+    #[test]
+    fn a_site_whose_pairs_are_not_all_known_gets_no_representative() {
+        let answer = json!({ "host": "a", "now": { "site": "default", "represents": false, "from": "default" }, "proposed": null,
+            "sites": [{ "site": "a", "hosts": ["a", "b", "c"], "representative": null, "reason": "unknown: b–c" }], "unknown": [] });
+        let shown = shown(&answer);
+        assert!(shown.contains("no representative is proposed while"), "{shown}");
+        assert!(!shown.contains("mesh.groups") && !shown.contains('?'), "{shown}");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! What `barograph send` and `barograph recv` share: how a transfer is shown, how it is told to programs, and what is said when it fails.
 
-pub(crate) mod addresses;
 pub(crate) mod causes;
 pub(crate) mod course;
 pub(crate) mod json;

@@ -1,5 +1,6 @@
 //! `barograph up`: runs a station until it is told to stop.
 
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::mpsc::Receiver;
@@ -7,6 +8,7 @@ use std::time::Duration;
 
 use barograph_station::{ConfigError, Signal, Sources, Station, signals};
 
+use crate::addresses::{Interface, interfaces, plausible};
 use crate::exit::{bad_input, failed, print};
 
 /// Arguments of `barograph up`.
@@ -55,7 +57,13 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         Ok(filter) => filter,
         Err(error) => return bad_input(format!("--log `{}`: {error}", args.log)),
     };
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+    // A line that cannot be written is lost: the subscriber would report that by a panic of the thread that logs.
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .log_internal_errors(false)
+        .with_target(false)
+        .init();
     let sources = match sources(args) {
         Ok(sources) => sources,
         Err(message) => return bad_input(message),
@@ -77,13 +85,22 @@ pub(crate) fn run(args: &Args) -> ExitCode {
 
 /// Says where it listens, then waits for signals.
 fn attend(station: Station, sources: &Sources, signals: Receiver<Signal>) -> ExitCode {
-    let scheme = if station.url().starts_with("https:") { "https" } else { "http" };
-    // Nobody need read it: a station goes on without its standard output.
-    print(format_args!("listening on {scheme}://{}/", station.address()));
-    while let Ok(Signal::Reload) = signals.recv() {
-        reload(&station, sources);
+    for line in announcement(&station.url(), station.address(), &interfaces()) {
+        // A station goes on without its standard output.
+        print(line);
     }
-    tracing::info!("stopping; once more stops at once");
+    let is_asked = loop {
+        match signals.recv() {
+            Ok(Signal::Reload) => reload(&station, sources),
+            Ok(Signal::Stop) => break true,
+            Err(_) => break false,
+        }
+    };
+    if is_asked {
+        tracing::info!("stopping; once more stops at once");
+    } else {
+        tracing::error!("stopping: the thread `signals` ended, and no signal would be handled any more");
+    }
     std::thread::spawn(move || {
         while let Ok(signal) = signals.recv() {
             if signal == Signal::Stop {
@@ -92,9 +109,24 @@ fn attend(station: Station, sources: &Sources, signals: Receiver<Signal>) -> Exi
         }
     });
     match station.stop(STOP_LIMIT) {
-        0 => ExitCode::SUCCESS,
+        0 if is_asked => ExitCode::SUCCESS,
+        0 => ExitCode::from(1),
         lost => failed(format!("{lost} measurements could not be stored")),
     }
+}
+
+/// Addresses that can be opened: `url` on this host, and where it listens on all addresses, those of its interfaces.
+fn announcement(url: &str, listen: SocketAddr, interfaces: &[Interface]) -> Vec<String> {
+    let mut lines = vec![format!("listening on {url}")];
+    let scheme = if url.starts_with("https:") { "https" } else { "http" };
+    let ips = plausible(listen, interfaces).into_iter().filter_map(|ip| ip.parse::<IpAddr>().ok());
+    let far = ips.filter(|ip| listen.ip().is_unspecified() && !ip.is_loopback());
+    let urls: Vec<String> =
+        far.map(|ip| format!("{scheme}://{}/", SocketAddr::new(ip, listen.port()))).collect();
+    if !urls.is_empty() {
+        lines.push(format!("for other hosts: {}", urls.join(" ")));
+    }
+    lines
 }
 
 fn reload(station: &Station, sources: &Sources) {
@@ -152,3 +184,30 @@ fn usual_file() -> Option<PathBuf> {
 
 /// Measurements wait at most a second for their commit; a disk that needs more than this is broken.
 const STOP_LIMIT: Duration = Duration::from_secs(5);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_announced_can_be_opened() {
+        let one = |name: &str, ip: &str| Interface { name: name.into(), ip: ip.parse().expect("an address") };
+        let host = [one("lo", "127.0.0.1"), one("eth0", "192.0.2.7"), one("eth0", "2001:db8::7")];
+        let lines = |url, listen: &str, host: &[Interface]| {
+            announcement(url, listen.parse().expect("an address"), host).join("\n")
+        };
+        assert_eq!(
+            lines("http://[::1]:7/", "[::]:7", &host),
+            "listening on http://[::1]:7/\nfor other hosts: http://192.0.2.7:7/ http://[2001:db8::7]:7/"
+        );
+        assert_eq!(
+            lines("https://127.0.0.1:7/", "0.0.0.0:7", &host),
+            "listening on https://127.0.0.1:7/\nfor other hosts: https://192.0.2.7:7/"
+        );
+        for (url, listen) in [("http://127.0.0.1:7/", "127.0.0.1:7"), ("http://192.0.2.7:7/", "192.0.2.7:7")]
+        {
+            assert_eq!(lines(url, listen, &host), format!("listening on {url}"));
+        }
+        assert_eq!(lines("http://[::1]:7/", "[::]:7", &host[..1]), "listening on http://[::1]:7/");
+    }
+}

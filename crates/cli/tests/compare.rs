@@ -170,6 +170,26 @@ fn odd_series_are_drawn() {
 }
 
 #[test]
+fn zero_on_an_axis_is_labelled_so() {
+    // Around zero, in steps that `f64` has not: the labels come of adding them up.
+    let around = |factor: f64| {
+        let line = |i: i32| format!("{i},{}\n", factor * (f64::from(i * 7 % 13) / 6.0 - 1.0));
+        (0..60).map(line).collect::<String>()
+    };
+    let is_rounding = |label: &str| label.trim().parse().is_ok_and(|n: f64| n != 0.0 && n.abs() < 1e-12);
+    for factor in [0.1, 0.2, 0.3, 0.4, 0.7] {
+        let folder = tempfile::tempdir().unwrap();
+        let svg = folder.path().join("zero.svg");
+        let arguments = ["--better", "larger", "--plot", svg.to_str().unwrap()];
+        let output = compared(&arguments, &around(factor), &around(-factor));
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let drawn = std::fs::read_to_string(&svg).unwrap();
+        let wrong: Vec<&str> = drawn.split(['<', '>']).filter(|label| is_rounding(label)).collect();
+        assert!(wrong.is_empty(), "{factor}: {wrong:?}");
+    }
+}
+
+#[test]
 fn one_quantity_is_picked_of_a_page_s_whole_csv_and_of_lines_of_probe() {
     let header = "time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw\r\n";
     let page = |i: i32| {

@@ -68,6 +68,61 @@ fn bad_input_in_a_file_is_one_sentence_and_exit_2() {
     }
 }
 
+/// What the page's "Save CSV" writes: every quantity, in the order of time.
+fn page_csv(target: impl Fn(i32) -> &'static str) -> String {
+    let header = "time_s,source,target,quantity,unit,value,error,forecast,lower,upper,method,raw\r\n";
+    let rows = |i: i32| {
+        let end = target(i);
+        format!(
+            "{i}.5,this browser,{end},rtt,s,0.02,,,,,,\r\n{i}.6,this browser,{end},goodput,bit/s,8e6,,,,,,\r\n"
+        )
+    };
+    header.to_owned() + &(0..20).map(rows).collect::<String>()
+}
+
+/// What `barograph probe --json` prints for a station, again and again.
+fn probe_lines() -> String {
+    let line = |i: i32, at: i32, quantity: &str, value: &str| {
+        format!(
+            "{{\"time_s\":{i}.{at},\"quantity\":\"{quantity}\",\"target\":\"office:10132\",\"value\":{value},\
+             \"unit\":\"\",\"n\":11,\"tcp_info\":null}}\n"
+        )
+    };
+    (0..20).map(|i| line(i, 1, "rtt", "0.02") + &line(i, 2, "goodput", "8e6")).collect()
+}
+
+#[test]
+fn quantities_are_not_mixed_and_one_can_be_picked() {
+    let both = "it holds \"rtt\" and \"goodput\"; expected one quantity, or --quantity to pick one";
+    for input in [page_csv(|_| "aneroid"), probe_lines()] {
+        for output in [filed(&[], input.as_bytes()), piped(&["-"], input.as_bytes())] {
+            assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+            assert!(text(&output.stderr).contains(both), "{}", text(&output.stderr));
+        }
+        for (quantity, value) in [("rtt", 0.02), ("goodput", 8e6)] {
+            let output = filed(&["--json", "--quantity", quantity], input.as_bytes());
+            let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+            assert_eq!(answer["median"]["value"].as_f64(), Some(value), "{answer}");
+            assert_eq!(answer["count"], 20, "{answer}");
+        }
+        let output = filed(&["--quantity", "loss"], input.as_bytes());
+        assert_eq!(output.status.code(), Some(2));
+        assert!(text(&output.stderr).contains("it holds no value of \"loss\""), "{}", text(&output.stderr));
+    }
+    let alone = filed(&["--json"], b"time_s,quantity,value\n0,rtt,1\n1,rtt,1\n");
+    assert!(alone.status.success(), "one quantity needs no option: {}", text(&alone.stderr));
+}
+
+#[test]
+fn targets_are_not_mixed() {
+    let input = page_csv(|i| if i < 10 { "aneroid" } else { "torricelli" });
+    let output = filed(&["--quantity", "rtt"], input.as_bytes());
+    assert_eq!(output.status.code(), Some(2), "{}", text(&output.stdout));
+    let expected =
+        "it holds values of two targets, \"aneroid\" and \"torricelli\"; expected the lines of one";
+    assert!(text(&output.stderr).contains(expected), "{}", text(&output.stderr));
+}
+
 #[test]
 fn bad_usage_is_exit_2() {
     for (arguments, message) in [
@@ -165,16 +220,17 @@ fn one_value_has_a_forecast_and_no_error_yet() {
 
 #[test]
 fn the_answer_as_json() {
-    let series = b"0,5\n10,6\n10,5\n30,6\n45,5\n";
+    let series = b"0,5\n1,6\n2,5\n10,6\n10,5\n11,5\n12,6\n13,5\n14,6\n15,5\n30,6\n45,5\n";
     let output = filed(&["--json", "--weights", "--interval", "0.8", "--lifetime", "20"], series);
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((answer["count"].as_u64(), answer["time_s"].as_f64()), (Some(5), Some(45.0)));
+    assert_eq!((answer["count"].as_u64(), answer["time_s"].as_f64()), (Some(12), Some(45.0)));
     assert_eq!(answer["level"], 0.8);
     for forecast in ["mean", "median"] {
         for key in ["value", "mse", "mae", "recent_mse", "recent_mae"] {
             assert!(answer[forecast][key].is_f64(), "{forecast}.{key} in {answer}");
         }
         assert!(answer[forecast]["method"].is_string());
+        assert!((0.0..=1.0).contains(&answer[forecast]["weight"].as_f64().unwrap()), "{answer}");
         let weights = answer["weights"][forecast].as_array().unwrap();
         let sum: f64 = weights.iter().map(|weight| weight["weight"].as_f64().unwrap()).sum();
         assert!((sum - 1.0).abs() < 1e-9, "{answer}");
@@ -182,7 +238,7 @@ fn the_answer_as_json() {
     assert!(answer["lower"].as_f64() < answer["upper"].as_f64());
     assert_eq!(answer["lifetime"]["seconds"], 20.0);
     assert_eq!(answer["lifetime"]["count"], 2, "the third period of 20 s is not yet over");
-    let first = (5.0 + 6.0 + 5.0) / 3.0;
+    let first = 54.0 / 10.0;
     let mae = answer["lifetime"]["median"]["mae"].as_f64().unwrap();
     assert!((mae - (6.0 - first)).abs() < 1e-12, "{answer}");
 }
@@ -302,7 +358,7 @@ fn what_the_system_says_is_told_without_its_number() {
     // The first page of a process's own memory cannot be read.
     let output = command(&["/proc/self/mem"]).output().unwrap();
     if !std::path::Path::new("/proc/self/mem").exists() {
-        let _ = writeln!(std::io::stderr(), "SKIPPED: an unreadable file: there is no /proc/self/mem");
+        barograph_sim::say_skipped("an unreadable file: there is no /proc/self/mem");
         return;
     }
     assert_eq!(output.status.code(), Some(1));
@@ -311,7 +367,11 @@ fn what_the_system_says_is_told_without_its_number() {
 
 #[test]
 fn the_interval_is_said_to_be_around_the_median() {
-    let answer = filed(&[], b"0,5\n10,6\n20,5\n").stdout;
+    let young = filed(&[], b"0,5\n10,6\n20,5\n30,6\n").stdout;
+    assert!(text(&young).contains("  Interval: calibrating (3 of 10 forecasts scored)."), "{}", text(&young));
+    assert!(text(&young).contains("   blend, "), "{}", text(&young));
+    let series: String = (0..12).map(|i| format!("{},{}\n", 10 * i, 5 + i % 3)).collect();
+    let answer = filed(&[], series.as_bytes()).stdout;
     assert!(text(&answer).contains("  90 % interval around the median: "), "{}", text(&answer));
     let help = command(&["--help"]).output().unwrap().stdout;
     assert_eq!(text(&help).matches("around the median forecast").count(), 2, "{}", text(&help));

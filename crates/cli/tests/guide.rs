@@ -107,6 +107,14 @@ fn a_newcomer_gets_a_secured_mesh() {
     shows(root, "north.example.net", "south.example.net lost");
     shows(root, "south.example.net", "not connected");
     shows(root, "south.example.net", "the servers do not know this station's certificate");
+    assert!(guide.contains("barograph members --remove NAME"));
+    let archive = root.join("north.example.net");
+    let removed =
+        said(root, &["members", "--remove", "south.example.net", "--state", archive.to_str().unwrap()]);
+    assert!(removed.contains("south.example.net is no member any more"), "{removed}");
+    for host in ["north.example.net", "east.example.net"] {
+        shows(root, host, "peers: 1 up, 0 lost, 0 ignored");
+    }
 
     // Credentials in the place of certificates.
     drop((stations, east));

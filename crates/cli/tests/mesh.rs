@@ -43,8 +43,12 @@ impl<'a> Up<'a> {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         let mut line = String::new();
         stdout.read_line(&mut line).unwrap();
-        let port = line.strip_prefix("listening on http://[::]:").and_then(|rest| rest.split('/').next());
+        let port = line.strip_prefix("listening on http://[::1]:").and_then(|rest| rest.split('/').next());
         let port = port.and_then(|port| port.parse().ok()).unwrap_or_else(|| panic!("{line:?}"));
+        line.clear();
+        stdout.read_line(&mut line).unwrap();
+        let far = format!("for other hosts: http://{}:{port}/ http://[{}]:{port}/\n", host.v4(), host.v6());
+        assert_eq!(line, far);
         Self { host, port, child, _stdout: stdout }
     }
 

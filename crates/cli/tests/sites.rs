@@ -112,7 +112,7 @@ impl<'a> Up<'a> {
         stdout.read_line(&mut line).unwrap();
         let up = Self { hosts, index, program, state, child, _stdout: stdout };
         let told = || std::fs::read_to_string(&told).unwrap_or_default();
-        assert!(line.starts_with("listening on http://[::]:10132/"), "{name}: {line:?} {}", told());
+        assert!(line.starts_with("listening on http://[::1]:10132/"), "{name}: {line:?} {}", told());
         up
     }
 

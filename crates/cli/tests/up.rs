@@ -28,7 +28,7 @@ fn barograph() -> Command {
 struct Up {
     child: Child,
     address: SocketAddr,
-    _stdout: BufReader<ChildStdout>,
+    _stdout: Option<BufReader<ChildStdout>>,
 }
 
 impl Up {
@@ -49,13 +49,21 @@ impl Up {
             .or_else(|| line.strip_prefix("listening on https://"))
             .and_then(|rest| rest.strip_suffix("/\n"));
         let address = address.unwrap_or_else(|| panic!("the first line is {line:?}")).parse().unwrap();
-        Self { child, address, _stdout: stdout }
+        Self { child, address, _stdout: Some(stdout) }
     }
 
     fn get(&self, path: &str) -> Value {
+        self.ask("GET", path, "")
+    }
+
+    /// Sends `body` as JSON and returns the answer.
+    fn ask(&self, method: &str, path: &str, body: &str) -> Value {
         let mut stream = TcpStream::connect_timeout(&self.address, LIMIT).unwrap();
         stream.set_read_timeout(Some(LIMIT)).unwrap();
-        write!(stream, "GET {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n\r\n", self.address).unwrap();
+        let length = body.len();
+        write!(stream, "{method} {path} HTTP/1.1\r\nHost: {}\r\nConnection: close\r\n", self.address)
+            .unwrap();
+        write!(stream, "Content-Type: application/json\r\nContent-Length: {length}\r\n\r\n{body}").unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         serde_json::from_str(answer.split_once("\r\n\r\n").unwrap().1).unwrap()
@@ -106,6 +114,40 @@ fn record(state: &Path, value: &str) -> Output {
         .args(["record", "--target", "queue", "--quantity", "length", "--state"])
         .arg(state)
         .arg(value))
+}
+
+#[test]
+fn a_station_that_no_other_host_reaches_invites_none() {
+    let state = tempfile::tempdir().unwrap();
+    let up = Up::start(state.path(), &[]);
+    let output = run(barograph().args(["invite", "south", "--state"]).arg(state.path()));
+    let told = stderr(&output);
+    assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0), "{told}");
+    assert!(told.contains("barograph up --listen '[::]:10132'"), "{told}");
+    let open = run(barograph().args(["invite", "--state"]).arg(state.path()));
+    assert_eq!(open.status.code(), Some(1), "{}", stderr(&open));
+    let json = run(barograph().args(["invite", "--json", "--state"]).arg(state.path()));
+    assert_eq!((json.status.code(), json.stdout.len()), (Some(1), 0), "{}", stderr(&json));
+    let members = up.get("/v1/members");
+    assert_eq!(members["members"].as_array().map(Vec::len), Some(0), "nothing stays open: {members}");
+    drop(up);
+
+    let other = tempfile::tempdir().unwrap();
+    let _up = Up::start(other.path(), &["--set", "mesh.advertise=192.0.2.7:10132"]);
+    let output = run(barograph().args(["invite", "--state"]).arg(other.path()));
+    assert_eq!(output.status.code(), Some(0), "{}", stderr(&output));
+    let line = String::from_utf8(output.stdout).unwrap();
+    assert!(line.ends_with("barograph up --join http://192.0.2.7:10132\n"), "behind a proxy: {line}");
+}
+
+#[test]
+fn a_probe_that_needs_a_token_names_the_option() {
+    let state = tempfile::tempdir().unwrap();
+    let up = Up::start(state.path(), &["--set", "loopback_needs_token=true"]);
+    let output = run(barograph().arg("probe").arg(up.address.to_string()));
+    let told = String::from_utf8(output.stdout.clone()).unwrap() + &stderr(&output);
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    assert!(told.contains("--token"), "{told}");
 }
 
 #[test]
@@ -282,7 +324,7 @@ fn a_station_with_a_private_certificate_is_asked_through_tls() {
     let certificate = format!("tls.certificate={}", data.join("localhost.pem").display());
     let key = format!("tls.key={}", data.join("localhost.key").display());
     let up = Up::start(state.path(), &["--set", &certificate, "--set", &key]);
-    let url = format!("https://localhost:{}/", up.address.port());
+    let url = format!("https://{}/", up.address);
     let token = std::fs::read_to_string(state.path().join("token")).unwrap();
     let record = |extra: &[&str]| {
         let station = ["record", "--quantity", "q", "1", "--station", &url, "--token", token.trim()];
@@ -322,12 +364,30 @@ fn probing_a_station_prints_one_object_a_line() {
 }
 
 #[test]
-fn a_probe_that_fails_says_why_and_exits_with_1() {
-    let refusing = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
-    let output = run(barograph().args(["probe", &refusing, "--json"]));
-    assert_eq!(output.status.code(), Some(1));
+fn a_probe_of_a_closed_port_says_that_the_host_answers() {
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let output = run(barograph().args(["probe", &closed]));
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.starts_with("connect ") && text.lines().count() == 1, "{text}");
+    assert!(
+        text.contains(" refused in ") && text.contains("s: the host answers, the port is closed"),
+        "{text}"
+    );
+    let output = run(barograph().args(["probe", &closed, "--json"]));
     let line: Value = serde_json::from_slice(&output.stdout).unwrap();
-    assert_eq!((line["quantity"].as_str(), line["error"].as_str()), (Some("connect"), Some("refused")));
+    assert!(line["refused"] == true && line["value"].is_number(), "{line}");
+    // What needs the service is not measured.
+    for arguments in [["--quantity", "rtt"], ["--quantity", "response_time"]] {
+        let output = run(barograph().args(["probe", &closed, "--json"]).args(arguments));
+        assert_eq!(output.status.code(), Some(1));
+        let line: Value = serde_json::from_slice(&output.stdout).unwrap();
+        assert_eq!(line["error"], "refused", "{line}");
+    }
+}
+
+#[test]
+fn a_probe_that_fails_says_why_and_exits_with_1() {
     // It accepts by its backlog, and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", silent.local_addr().unwrap());
@@ -415,4 +475,117 @@ fn the_best_of_some_hosts_is_shown_and_nothing_known_is_a_failure() {
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(text.starts_with("silent: not known: only its round-trip time is known, 10.0 ms"), "{text}");
     assert_eq!((output.status.code(), stderr(&output).lines().count()), (Some(1), 1));
+}
+
+/// How a station's output can be lost.
+#[derive(Clone, Copy, Debug)]
+enum Lost {
+    /// Standard error is a pipe that no process reads any more.
+    ErrorReader,
+    /// Standard error is closed.
+    Error,
+    /// Standard output is a pipe that no process reads any more.
+    OutputReader,
+}
+
+/// The write end of a pipe that no process reads.
+fn unread() -> Stdio {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    writer.into()
+}
+
+/// Starts a station whose output is lost, and reads its address from its state directory.
+fn start_unheard(lost: Lost, state: &Path, arguments: &[&str], token: Option<&str>) -> Up {
+    let mut command = barograph();
+    if let Lost::Error = lost {
+        let program = command.get_program().to_owned();
+        command = Command::new("sh");
+        command.env_clear().env("XDG_CONFIG_HOME", "/nonexistent");
+        command.args(["-c", "exec \"$@\" 2>&-", "sh"]).arg(program);
+    }
+    command.args(["up", "--listen", "127.0.0.1:0", "--no-default-targets", "--state"]).arg(state);
+    command.args(arguments).envs(token.map(|token| ("BAROGRAPH_JOIN_TOKEN", token)));
+    command.args(["--set", "mesh.lease_s=1", "--set", "sensors.period_s=0.1"]);
+    let (stdout, stderr) = match lost {
+        Lost::ErrorReader => (Stdio::piped(), unread()),
+        Lost::Error => (Stdio::piped(), Stdio::null()),
+        Lost::OutputReader => (unread(), Stdio::piped()),
+    };
+    let mut child = command.stdout(stdout).stderr(stderr).spawn().unwrap();
+    let began = Instant::now();
+    let url = loop {
+        if let Some(url) = barograph_station::state::announced(state) {
+            break url;
+        }
+        assert!(began.elapsed() < LIMIT, "{lost:?}: the station says no address");
+        assert_eq!(child.try_wait().unwrap(), None, "{lost:?}: the station ended");
+        std::thread::park_timeout(Duration::from_millis(10));
+    };
+    let address = url.strip_prefix("http://").and_then(|rest| rest.strip_suffix('/')).unwrap();
+    let (address, stdout) = (address.parse().unwrap(), child.stdout.take());
+    Up { child, address, _stdout: stdout.map(BufReader::new) }
+}
+
+/// A log that cannot be written costs the log, and nothing else: both stations of a mesh go on for many leases.
+#[test]
+fn a_mesh_goes_on_when_no_one_reads_what_its_stations_print() {
+    for lost in [Lost::ErrorReader, Lost::Error, Lost::OutputReader] {
+        let [a_state, b_state] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let a = start_unheard(lost, a_state.path(), &["--host", "a"], None);
+        a.until("/v1/station", |answer| answer["host"] == "a");
+        // `barograph invite` refuses on loopback, where no other host joins.
+        let invitation = a.ask("POST", "/v1/invitations", "{}");
+        let head = format!("http://{}", a.address);
+        let join = ["--host", "b", "--join", head.as_str()];
+        let b = start_unheard(lost, b_state.path(), &join, invitation["token"].as_str());
+        a.until("/v1/peers", |answer| {
+            answer["peers"][0]["host"] == "b" && answer["peers"][0]["state"] == "up"
+        });
+        // Several leases of a second each; news of the stations are logged meanwhile.
+        b.until("/v1/station", |answer| 4.0 < answer["uptime_s"].as_f64().unwrap_or(0.0));
+        for (up, state) in [(&a, &a_state), (&b, &b_state)] {
+            let forgotten = run(barograph().args(["sites", "--forget", "--state"]).arg(state.path()));
+            assert_eq!(forgotten.status.code(), Some(0), "{lost:?}: {}", stderr(&forgotten));
+            let health = up.get("/healthz");
+            assert_eq!(health["status"], "ok", "{lost:?}: {health}");
+        }
+        let peers = a.get("/v1/peers");
+        assert_eq!(peers["peers"][0]["state"], "up", "{lost:?}: {peers}");
+        for mut up in [b, a] {
+            up.signal("TERM");
+            assert_eq!(up.child.wait().unwrap().code(), Some(0), "{lost:?}");
+        }
+    }
+}
+
+/// A reader that has seen enough ends a command as it does everywhere: without a panic.
+#[test]
+fn a_verb_whose_output_no_one_reads_ends_quietly() {
+    let state = tempfile::tempdir().unwrap();
+    let up = Up::start(state.path(), &["--host", "here"]);
+    let series = state.path().join("series.csv");
+    std::fs::write(&series, "1\n2\n3\n4\n").unwrap();
+    let (state, series) = (state.path().to_str().unwrap(), series.to_str().unwrap());
+    let address = up.address.to_string();
+    for arguments in [
+        vec!["forecast", series],
+        vec!["forecast", series, "--steps"],
+        vec!["version"],
+        vec!["completions", "bash"],
+        vec!["help"],
+        vec!["probe", &address, "--json", "--quantity", "rtt"],
+        vec!["target", "list", "--state", state],
+        vec!["peers", "--state", state],
+        vec!["sites", "--state", state],
+        vec!["invite", "--state", state],
+        vec!["members", "--state", state],
+        vec!["transfers", "--state", state],
+    ] {
+        let output = barograph().args(&arguments).stdin(Stdio::null()).stdout(unread()).output().unwrap();
+        assert!(!stderr(&output).contains("panicked"), "{arguments:?}: {}", stderr(&output));
+        assert_ne!(output.status.code(), Some(101), "{arguments:?}: a panic");
+        let errors = barograph().args(&arguments).stdin(Stdio::null()).stderr(unread()).output().unwrap();
+        assert_ne!(errors.status.code(), Some(101), "{arguments:?}: a panic");
+    }
 }

@@ -6,7 +6,7 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::{Histogram, Side, Study};
 use crate::input::Sample;
-use crate::plot::{FORECAST, Labels, MEASURED, Recorder, drawable, short};
+use crate::plot::{FORECAST, Labels, MEASURED, Recorder, drawable, short, tick};
 
 /// One row of a figure.
 pub struct Row<'a> {
@@ -71,7 +71,7 @@ pub fn svg(rows: &[Row<'_>]) -> Result<String, String> {
 
 /// The mesh and its names: a chart's type depends on its axes', so that a function would not do.
 macro_rules! axes {
-    ($chart:expr, $x:expr, $y:expr) => {
+    ($chart:expr, $range:expr, $x:expr, $y:expr) => {
         $chart
             .configure_mesh()
             .bold_line_style(BLACK.mix(0.12))
@@ -83,7 +83,7 @@ macro_rules! axes {
             .label_style(("sans-serif", 17))
             .x_labels(8)
             .y_labels(6)
-            .x_label_formatter(&|value| short(*value))
+            .x_label_formatter(&|value| tick(*value, &$range))
             .y_label_formatter(&|value| short(*value))
             .draw()
             .map_err(failed)?
@@ -149,7 +149,7 @@ impl Row<'_> {
             .build_cartesian_2d(scale.range(), 0.0..(most.max(1) as f64 * 1.05))
             .map_err(failed)?;
         let outside = if below + above == 0 { String::new() } else { format!(", {} outside", below + above) };
-        axes!(chart, scale.name("error") + &outside, "values in a bin");
+        axes!(chart, scale.range(), scale.name("error") + &outside, "values in a bin");
         let bars = (first..=last).filter(|bin| counts[*bin] != 0).map(|bin| {
             let edges = [side.histogram.edge(bin), side.histogram.edge(bin + 1)].map(|edge| scale.at(edge));
             Rectangle::new([(edges[0], 0.0), (edges[1], counts[bin] as f64)], colour.filled())
@@ -179,7 +179,7 @@ impl Row<'_> {
             .y_label_area_size(86)
             .build_cartesian_2d(scale.range(), 0.0..1.0)
             .map_err(failed)?;
-        axes!(chart, scale.name("error"), "share of the errors up to it");
+        axes!(chart, scale.range(), scale.name("error"), "share of the errors up to it");
         for (errors, (_, colour, width)) in sorted.iter().zip(sides) {
             let line = steps(errors).into_iter().map(|(error, share)| (scale.at(error), share));
             chart.draw_series(LineSeries::new(line, colour.stroke_width(width))).map_err(failed)?;

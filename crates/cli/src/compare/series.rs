@@ -44,32 +44,18 @@ impl Series {
     /// # Errors
     /// As [`read`](Self::read), and when there is no row of it.
     pub fn read_quantity(input: impl BufRead, wanted: Option<&str>) -> Result<Self, SeriesError> {
-        let mut reader = SeriesReader::new(input);
+        let mut reader = SeriesReader::new(input).of_quantity(wanted);
         let mut series = Self::default();
         while let Some(sample) = reader.next() {
             let sample = sample?;
             if matches!(reader.format(), Some(Format::Bare | Format::Json)) {
                 return Err(SeriesError::Untimed);
             }
-            let Detail { quantity, retrans, min_rtt_s, .. } = reader.detail();
-            if quantity.as_deref().zip(wanted).is_some_and(|(quantity, wanted)| quantity != wanted) {
-                continue;
-            }
-            match (&series.quantity, quantity) {
-                (Some(before), Some(quantity)) if *before != quantity => {
-                    return Err(SeriesError::SeveralQuantities { before: before.clone(), quantity });
-                }
-                (None, Some(quantity)) => series.quantity = Some(quantity),
-                _ => {}
-            }
+            let Detail { retrans, min_rtt_s, .. } = *reader.detail();
             series.push(sample, Kernel { retrans, min_rtt_s });
         }
-        match wanted {
-            Some(wanted) if series.samples.is_empty() => {
-                Err(SeriesError::Absent { quantity: wanted.to_owned() })
-            }
-            _ => Ok(series),
-        }
+        series.quantity = reader.quantity().map(str::to_owned);
+        Ok(series)
     }
 
     /// The values alone.
@@ -93,18 +79,4 @@ pub enum SeriesError {
     /// It has values without times.
     #[error("its values have no times; expected time_s beside each value")]
     Untimed,
-    /// It has no value of the quantity that was asked for.
-    #[error("it holds no value of {quantity:?}")]
-    Absent {
-        /// What was asked for.
-        quantity: String,
-    },
-    /// It is more than one series.
-    #[error("it holds {before:?} and {quantity:?}; expected one quantity, or --quantity to pick one")]
-    SeveralQuantities {
-        /// The first.
-        before: String,
-        /// The next.
-        quantity: String,
-    },
 }

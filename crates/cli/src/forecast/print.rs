@@ -3,7 +3,7 @@
 use std::fmt;
 use std::io::{self, Write};
 
-use barograph_forecast::{Battery, Forecast, Interval, Lifetime, Loss, Method};
+use barograph_forecast::{Battery, Forecast, Interval, Lifetime, Loss, Method, SCORED_MIN};
 use serde::Serialize;
 
 use super::Args;
@@ -20,12 +20,14 @@ pub(super) struct Issued {
 }
 
 impl Issued {
-    /// What `battery` says of the next value; `None` before the first.
-    pub(super) fn of(battery: &Battery, level: f64) -> Option<Self> {
+    /// What `battery` says of a value at `time_s`, or of the next in time; `None` before the first.
+    pub(super) fn of(battery: &Battery, level: f64, time_s: Option<f64>) -> Option<Self> {
+        // A time that is not finite says nothing.
+        let time_s = time_s.unwrap_or(f64::NAN);
         Some(Self {
-            mean: battery.forecast(Loss::Squared)?,
-            median: battery.forecast(Loss::Absolute)?,
-            interval: battery.interval(level),
+            mean: battery.forecast_at(Loss::Squared, time_s)?,
+            median: battery.forecast_at(Loss::Absolute, time_s)?,
+            interval: battery.interval_at(level, time_s),
         })
     }
 }
@@ -145,6 +147,12 @@ struct Next {
     recent_mse: Option<f64>,
     recent_mae: Option<f64>,
     method: &'static str,
+    /// Of the method in a blend.
+    weight: Option<f64>,
+    #[serde(skip)]
+    made_by: String,
+    #[serde(skip)]
+    calibrating: Option<u64>,
 }
 
 impl From<Forecast> for Next {
@@ -157,6 +165,9 @@ impl From<Forecast> for Next {
             recent_mse: scored(forecast.recent_mse),
             recent_mae: scored(forecast.recent_mae),
             method: forecast.method.0,
+            weight: forecast.weight,
+            made_by: forecast.made_by().to_string(),
+            calibrating: forecast.calibrating(),
         }
     }
 }
@@ -212,7 +223,7 @@ impl<'a> Answer<'a> {
         args: &'a Args,
         counted: bool,
     ) -> Self {
-        let issued = Issued::of(battery, args.level());
+        let issued = Issued::of(battery, args.level(), None);
         Self {
             count: issued.as_ref().map_or(0, |issued| issued.mean.count),
             time_s: last.time_s,
@@ -272,8 +283,8 @@ impl<'a> Answer<'a> {
         };
         writeln!(out, "\n{title}\n{:>25}{:>18}{:>14}   method", "forecast", "error so far", "recently")?;
         let root = |error: Option<f64>| error.map(f64::sqrt);
-        line(out, "mean", "RMSE", mean.value, root(mean.mse), root(mean.recent_mse), mean.method)?;
-        line(out, "median", "MAE", median.value, median.mae, median.recent_mae, median.method)?;
+        line(out, "mean", "RMSE", mean.value, root(mean.mse), root(mean.recent_mse), &mean.made_by)?;
+        line(out, "median", "MAE", median.value, median.mae, median.recent_mae, &median.made_by)?;
         if mean.mse.is_none() {
             return writeln!(out, "  After one value there is a forecast, but no error yet.");
         }
@@ -289,7 +300,10 @@ impl<'a> Answer<'a> {
                     self.unit
                 )
             }
-            Ends { .. } => writeln!(out, "  No interval yet."),
+            Ends { .. } => {
+                let scored = median.calibrating.unwrap_or(SCORED_MIN);
+                writeln!(out, "  Interval: calibrating ({scored} of {SCORED_MIN} forecasts scored).")
+            }
         }
     }
 }

@@ -11,6 +11,10 @@ use super::unquoted;
 /// object under `tcp_info`, `info` or `detail`, as stations record them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detail {
+    /// The host that measured (`source`).
+    pub source: Option<String>,
+    /// What was measured against (`target`).
+    pub target: Option<String>,
     /// What was measured (`quantity`, or the name of the column of values).
     pub quantity: Option<String>,
     /// Segments that TCP sent again (`retrans` or `total_retrans`).
@@ -27,7 +31,10 @@ impl Detail {
         let Ok(object) = serde_json::from_str::<Value>(text) else { return Self::default() };
         let places = || PLACES.iter().filter_map(|place| object.pointer(place));
         let find = |names: &[&str]| places().find_map(|place| names.iter().find_map(|name| place.get(name)));
+        let end = |name: &str| object.get(name).and_then(Value::as_str).and_then(named);
         Self {
+            source: end("source"),
+            target: end("target"),
             quantity: find(&["quantity"]).and_then(Value::as_str).and_then(identifier),
             retrans: find(&RETRANS).and_then(Value::as_u64),
             min_rtt_s: find(&["min_rtt_s"]).and_then(Value::as_f64),
@@ -39,6 +46,11 @@ impl Detail {
 /// A time in a column of its own.
 fn seconds(text: &str) -> Option<f64> {
     text.parse().ok().filter(|seconds: &f64| seconds.is_finite())
+}
+
+/// A text that is not empty.
+fn named(text: &str) -> Option<String> {
+    (!text.is_empty()).then(|| text.to_owned())
 }
 
 /// A text that is the name of a quantity.
@@ -77,9 +89,11 @@ impl Columns {
     /// What the other columns tell.
     pub(super) fn detail(&self, text: &str) -> Detail {
         let field = |name: &str| text.split(',').nth(self.at(name)?).map(unquoted);
-        let named = Some(self.names[self.value].as_str()).filter(|name| *name != "value");
+        let column = Some(self.names[self.value].as_str()).filter(|name| *name != "value");
         Detail {
-            quantity: field("quantity").or(named).and_then(identifier),
+            source: field("source").and_then(named),
+            target: field("target").and_then(named),
+            quantity: field("quantity").or(column).and_then(identifier),
             retrans: RETRANS.iter().find_map(|name| field(name)?.parse().ok()),
             min_rtt_s: field("min_rtt_s").and_then(seconds),
             test_s: field("test_s").and_then(seconds),

@@ -1,5 +1,7 @@
 //! Axes with numbers of a few digits, whatever the series' magnitude.
 
+use std::ops::Range;
+
 use super::Column;
 
 /// The axis of values. The drawing library needs numbers of ordinary size and a range that is wider
@@ -78,7 +80,7 @@ impl Clock {
         time_s / self.unit_s - self.first_s / self.unit_s
     }
 
-    pub(super) fn range(&self) -> std::ops::Range<f64> {
+    pub(super) fn range(&self) -> Range<f64> {
         // One point, or all at one time, still needs an axis.
         if 0.0 < self.last { 0.0..self.last } else { -0.5..0.5 }
     }
@@ -100,9 +102,38 @@ pub(crate) fn short(number: f64) -> String {
     if text == "-0" { "0".to_owned() } else { text.to_owned() }
 }
 
+/// The label of `number` on a linear axis of this range. Plotters adds up steps, so its zero can be off by a rounding
+/// error; that is labelled 0.
+pub(crate) fn tick(number: f64, range: &Range<f64>) -> String {
+    let has_zero = range.start <= 0.0 && 0.0 <= range.end;
+    let is_rounding = number.abs() < (range.end - range.start) * ROUNDING;
+    short(if has_zero && is_rounding { 0.0 } else { number })
+}
+
+/// Of an axis' length: far above the rounding errors of a few dozen steps, far below one step.
+const ROUNDING: f64 = 1e-9;
+
 /// Values that span more than this factor are drawn on a logarithmic scale, or all but the outliers
 /// would be one flat line.
 pub(super) const LOGARITHMIC_FROM: f64 = 100.0;
 
 /// A logarithmic scale is cut after so many powers of ten, below which nobody would look.
 const LOGARITHMIC_TO: f64 = 1e12;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rounding_made_of_zero_is_zero() {
+        for (number, range, label) in [
+            (-2.2e-16, -0.6..0.8, "0"),
+            (5.6e-17, -0.1..0.1, "0"),
+            (-1e-22, -1e-20..1e-20, "-1.0e-22"),
+            (1e-12, 1e-12..1.0, "1.0e-12"),
+            (0.2, -0.6..0.8, "0.2"),
+        ] {
+            assert_eq!(tick(number, &range), label, "{range:?}");
+        }
+    }
+}

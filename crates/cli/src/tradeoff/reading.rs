@@ -29,26 +29,15 @@ pub struct Source<'a> {
 /// # Errors
 /// What is wrong with the file, in a sentence.
 pub fn read(input: impl BufRead, source: &Source<'_>) -> Result<Vec<Measured>, ReadError> {
-    let mut reader = SeriesReader::new(input);
+    let mut reader = SeriesReader::new(input).of_quantity(source.quantity);
     let mut all: Vec<(Option<f64>, Vec<Sample>)> = Vec::new();
-    let mut known: Option<String> = None;
     let mut count = 0_usize;
     while let Some(sample) = reader.next() {
         let mut sample = sample?;
         if matches!(reader.format(), Some(Format::Bare | Format::Json)) {
             sample.time_s *= source.base_s.ok_or(ReadError::Untimed)?;
         }
-        let Detail { quantity, test_s, .. } = reader.detail();
-        if quantity.as_deref().zip(source.quantity).is_some_and(|(quantity, wanted)| quantity != wanted) {
-            continue;
-        }
-        match (&known, quantity) {
-            (Some(before), Some(quantity)) if *before != quantity => {
-                return Err(ReadError::SeveralQuantities { before: before.clone(), quantity });
-            }
-            (None, quantity) => known = quantity,
-            _ => {}
-        }
+        let Detail { test_s, .. } = *reader.detail();
         count += 1;
         if VALUES_MAX < count {
             return Err(ReadError::Many);
@@ -64,11 +53,8 @@ pub fn read(input: impl BufRead, source: &Source<'_>) -> Result<Vec<Measured>, R
             None => all.push((length_s, vec![sample])),
         }
     }
-    if let (Some(wanted), true) = (source.quantity, all.is_empty()) {
-        return Err(ReadError::Absent { quantity: wanted.to_owned() });
-    }
     all.sort_by(|a, b| a.0.unwrap_or(0.0).total_cmp(&b.0.unwrap_or(0.0)));
-    let bit_per_s = bit_per_s(source.unit, known.as_deref().or(source.quantity));
+    let bit_per_s = bit_per_s(source.unit, reader.quantity().or(source.quantity));
     let measured = |(length_s, samples): (Option<f64>, Vec<Sample>)| {
         let grid = Grid::of(&samples, source.base_s)?;
         let length_s = length_s.or_else(|| length_of_name_s(source.name));
@@ -107,20 +93,6 @@ pub enum ReadError {
     Length {
         /// In seconds.
         test_s: f64,
-    },
-    /// It has no value of the quantity that was asked for.
-    #[error("it holds no value of {quantity:?}")]
-    Absent {
-        /// What was asked for.
-        quantity: String,
-    },
-    /// It is more than one series.
-    #[error("it holds {before:?} and {quantity:?}; expected one quantity, or --quantity to pick one")]
-    SeveralQuantities {
-        /// The first.
-        before: String,
-        /// The next.
-        quantity: String,
     },
     /// More values than are kept.
     #[error("it has more than {VALUES_MAX} values")]

@@ -56,8 +56,8 @@ pub(crate) enum Limit {
     Rate,
     /// What the path takes, by the controller.
     Path,
-    /// The sending host, with CPU time to spare: what its disk reads or its own interface takes.
-    SenderIo,
+    /// None of the others: no measurement says what, such as a disk or an interface.
+    Unknown,
 }
 
 impl Limit {
@@ -68,7 +68,7 @@ impl Limit {
             Self::Sender => "sender_cpu",
             Self::Rate => "rate",
             Self::Path => "path",
-            Self::SenderIo => "sender_io",
+            Self::Unknown => "unknown",
         }
     }
 
@@ -79,7 +79,7 @@ impl Limit {
             Self::Sender => "sender's CPU",
             Self::Rate => "rate that was asked for",
             Self::Path => "network",
-            Self::SenderIo => "sender's disk or network interface",
+            Self::Unknown => "something that was not measured",
         }
     }
 }
@@ -115,7 +115,7 @@ impl Second {
             // Whom nobody waits for holds nobody up, however busy.
             () if BUSY_FULL <= self.busy_reader && LACKED_MIN <= self.lacked => Limit::Sender,
             () if self.by == Some(Held::Window) || USED_MIN <= self.used => Limit::Path,
-            () => Limit::SenderIo,
+            () => Limit::Unknown,
         }
     }
 }
@@ -133,7 +133,7 @@ pub(crate) fn line(limit: Limit, losses: Losses, are_told_apart: bool) -> String
         Limit::Path => {
             (format!("{} lost there", share(network)), format!("{} by the receiver's CPU", share(host)))
         }
-        Limit::Sender | Limit::Rate | Limit::SenderIo => (
+        Limit::Sender | Limit::Rate | Limit::Unknown => (
             format!("{} lost by the receiver's CPU", share(host)),
             format!("{} in the network", share(network)),
         ),
@@ -187,6 +187,14 @@ mod tests {
     }
 
     #[test]
+    fn what_was_not_measured_is_not_named_as_the_limit() {
+        let idle = Second { used: 0.3, ..Second::default() }.limit();
+        assert_eq!(idle.name(), "unknown");
+        let told = line(idle, Losses::default(), true);
+        assert!(!told.contains("disk") && !told.contains("interface"), "{told}");
+    }
+
+    #[test]
     fn the_limit_is_what_is_surest() {
         let losses = Losses { network: 0.01, host: 0.001, unknown: 0.0 };
         let path = Second { losses, used: 0.9, ..Second::default() };
@@ -200,7 +208,7 @@ mod tests {
         assert_eq!(Second { is_fixed: true, ..by(Held::Drain) }.limit(), Limit::Rate);
         assert_eq!(Second { busy_reader: 0.95, ..by(Held::Window) }.limit(), Limit::Path);
         assert_eq!(Second { used: 0.3, ..by(Held::Window) }.limit(), Limit::Path);
-        assert_eq!(Second { used: 0.3, ..by(Held::Rate) }.limit(), Limit::SenderIo);
+        assert_eq!(Second { used: 0.3, ..by(Held::Rate) }.limit(), Limit::Unknown);
         let host = Losses { host: 0.02, network: 0.02, unknown: 0.0 };
         assert_eq!(Second { losses: host, ..path }.limit(), Limit::Receiver);
         let few = Losses { host: 0.000_4, ..Losses::default() };

@@ -238,11 +238,13 @@ pub(crate) fn plain(address: SocketAddr) -> SocketAddr {
 
 /// A time with its interval. The ends are said only where they can be told from the middle.
 fn told(left: Left) -> String {
-    let (middle, lower) = (time(left.s), time(left.lower_s));
-    if left.upper_s.is_infinite() {
+    let middle = time(left.s);
+    let Some((lower_s, upper_s)) = left.ends_s else { return format!("{middle} (calibrating)") };
+    let lower = time(lower_s);
+    if upper_s.is_infinite() {
         return format!("{middle} ({lower} or more)");
     }
-    let upper = time(left.upper_s);
+    let upper = time(upper_s);
     if lower == middle && upper == middle { middle } else { format!("{middle} ({lower} – {upper})") }
 }
 
@@ -311,7 +313,7 @@ mod tests {
     fn a_terminal_of_80_columns_shows_three_lines() {
         let shown = [
             "[================>                       ] 44 %, 1.30 of 2.90 GB, 800 Mbit/s",
-            "16 s left",
+            "16 s (calibrating) left",
             "receiver's CPU is the limit: 3.1 % lost there, 0.00 % in the network",
         ];
         assert_eq!(course(9).lines(79), shown);
@@ -322,7 +324,7 @@ mod tests {
     fn a_terminal_of_40_columns_shows_the_same_in_more_lines() {
         let shown = [
             "44 %, 1.30 of 2.90 GB, 800 Mbit/s",
-            "16 s left",
+            "16 s (calibrating) left",
             "receiver's CPU is the limit: 3.1 % lost",
             "there, 0.00 % in the network",
         ];
@@ -349,16 +351,16 @@ mod tests {
         let line = course(9).line();
         assert_eq!(
             line,
-            "44 %, 1.30 of 2.90 GB, 800 Mbit/s, 16 s left; \
+            "44 %, 1.30 of 2.90 GB, 800 Mbit/s, 16 s (calibrating) left; \
              receiver's CPU is the limit: 3.1 % lost there, 0.00 % in the network"
         );
         let receiver = Course { mode: Mode::default(), ..course(9) };
-        assert_eq!(receiver.line(), "44 %, 1.30 of 2.90 GB, 800 Mbit/s, 16 s left");
+        assert_eq!(receiver.line(), "44 %, 1.30 of 2.90 GB, 800 Mbit/s, 16 s (calibrating) left");
     }
 
     #[test]
     fn intervals_are_told_with_the_ends_that_they_have() {
-        let left = |s, lower_s, upper_s| told(Left { s, lower_s, upper_s });
+        let left = |s, lower_s, upper_s| told(Left { s, ends_s: Some((lower_s, upper_s)) });
         assert_eq!(left(112.0, 100.0, 130.0), "1 min 52 s (1 min 40 s – 2 min 10 s)");
         assert_eq!(left(112.0, 100.0, f64::INFINITY), "1 min 52 s (1 min 40 s or more)");
         assert_eq!(left(112.0, 111.9, 112.2), "1 min 52 s");

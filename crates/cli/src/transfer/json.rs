@@ -40,8 +40,8 @@ fn progress(course: &Course) -> Value {
         "held_bytes": seen.held_bytes,
         "goodput_bit_s": course.rate_bytes_s().map(|rate| 8.0 * rate),
         "left_s": left.map(|left| left.s),
-        "left_lower_s": left.map(|left| left.lower_s),
-        "left_upper_s": left.map(|left| left.upper_s),
+        "left_lower_s": left.and_then(|left| left.ends_s).map(|ends| ends.0),
+        "left_upper_s": left.and_then(|left| left.ends_s).map(|ends| ends.1),
         "level": LEVEL,
     });
     if let Some(line) = line.as_object_mut() {

@@ -77,9 +77,9 @@ impl Show {
             How::Quiet => {}
             How::Terminal(bars) => {
                 match event {
-                    Event::Notice(notice) => bars.suspend(|| say(told(notice))),
+                    Event::Notice(notice) => suspended(bars, || say(told(notice))),
                     Event::Elsewhere { why, host, port } => {
-                        bars.suspend(|| say(trouble::elsewhere(why, host, *port)));
+                        suspended(bars, || say(trouble::elsewhere(why, host, *port)));
                     }
                     _ => {}
                 }
@@ -151,7 +151,7 @@ impl Show {
     /// Writes without lines that change in between.
     fn beside(&self, write: impl FnOnce()) {
         match &self.how {
-            How::Terminal(bars) => bars.suspend(write),
+            How::Terminal(bars) => suspended(bars, write),
             _ => write(),
         }
     }
@@ -211,6 +211,13 @@ impl Transfer {
             _ => text.into(),
         }
     }
+}
+
+/// Clears the bars and writes; the next event draws the bars again. `MultiProgress::suspend` panics if the terminal is
+/// gone.
+fn suspended(bars: &MultiProgress, write: impl FnOnce()) {
+    let _ = bars.clear();
+    write();
 }
 
 /// What was left out, and why.

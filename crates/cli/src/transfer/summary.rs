@@ -42,6 +42,14 @@ pub(crate) fn told(summary: &Summary, course: &Course) -> Vec<String> {
             lasted(summary.lasted.as_secs_f64()),
             rate(goodput)
         ),
+        None if 0 < summary.bytes && figures.moved_bytes == 0 => {
+            format!(
+                "already there: {}, identical ({}, {towards} {})",
+                count(summary.files, "file", "files"),
+                size(summary.bytes),
+                plain(summary.peer)
+            )
+        }
         None => format!("{verb} {what}, {towards} {}: no byte had to travel", plain(summary.peer)),
     }];
     let beside_s = summary.lasted_all.saturating_sub(summary.lasted).as_secs_f64();
@@ -174,7 +182,7 @@ mod tests {
     fn what_was_all_there_has_no_rate() {
         let summary = summary(1_400_000_000, Duration::ZERO);
         let lines = told(&summary, &Course::new(Mode { is_sender: true, ..Mode::default() }));
-        assert_eq!(lines[0], "sent 3 files, 1.40 GB, to 192.0.2.7:4000: no byte had to travel");
+        assert_eq!(lines[0], "already there: 3 files, identical (1.40 GB, to 192.0.2.7:4000)");
         assert!(!lines.iter().any(|line| line.contains("sent again")), "{lines:?}");
     }
 }

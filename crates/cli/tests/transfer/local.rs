@@ -54,6 +54,11 @@ fn people_are_told_in_sentences() {
     for row in ["  sent again ", "  losses ", "  verified     BLAKE3 of each file, by the receiver\n"] {
         assert!(shown.contains(row), "{row} is not in\n{shown}");
     }
+    let output = barograph().arg("send").arg(&file).arg(&line).output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(0), "the same again: {told}");
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert!(shown.starts_with("already there: 1 file, identical (500 kB, to 127.0.0.1:"), "{shown}");
     // What is there is replaced by nobody who was not asked.
     fs::write(&file, tree::bytes(3, 500_000)).unwrap();
     let output = barograph().args(["send", "--quiet"]).arg(&file).arg(&line).output().unwrap();

@@ -1,0 +1,61 @@
+//! Whether lines are of one series: one quantity, from one source to one target.
+
+use super::{Detail, InputError, excerpt};
+
+/// What the lines of a series had in common so far. Lines that name nothing belong to any series.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OneSeries {
+    wanted: Option<String>,
+    quantity: Option<String>,
+    source: Option<String>,
+    target: Option<String>,
+}
+
+impl OneSeries {
+    /// Takes the lines of this quantity alone.
+    pub(super) fn of_quantity(wanted: Option<&str>) -> Self {
+        Self { wanted: wanted.map(str::to_owned), ..Self::default() }
+    }
+
+    pub(super) fn quantity(&self) -> Option<&str> {
+        self.quantity.as_deref()
+    }
+
+    /// Whether a line is of this series; false for one of a quantity that was not asked for.
+    ///
+    /// # Errors
+    /// The line is of another series than the lines before it.
+    pub(super) fn takes(&mut self, detail: &Detail) -> Result<bool, InputError> {
+        let Detail { quantity, source, target, .. } = detail;
+        if quantity.as_ref().zip(self.wanted.as_ref()).is_some_and(|(quantity, wanted)| quantity != wanted) {
+            return Ok(false);
+        }
+        if let Some((before, quantity)) = differs(&mut self.quantity, quantity) {
+            return Err(InputError::SeveralQuantities { before, quantity });
+        }
+        let ends = [("source", &mut self.source, source), ("target", &mut self.target, target)];
+        for (end, known, named) in ends {
+            if let Some((before, next)) = differs(known, named) {
+                return Err(InputError::SeveralEnds { end, before: excerpt(&before), next: excerpt(&next) });
+            }
+        }
+        Ok(true)
+    }
+
+    /// Why a series of a quantity that was asked for is empty.
+    pub(super) fn absent(&self) -> Option<InputError> {
+        self.wanted.clone().map(|quantity| InputError::Absent { quantity })
+    }
+}
+
+/// Keeps the first name; both names where the next is another.
+fn differs(known: &mut Option<String>, named: &Option<String>) -> Option<(String, String)> {
+    match (&*known, named) {
+        (Some(before), Some(next)) if before != next => Some((before.clone(), next.clone())),
+        (None, Some(_)) => {
+            known.clone_from(named);
+            None
+        }
+        _ => None,
+    }
+}
