@@ -6,7 +6,7 @@ import { WAIT_MS_MAX, eventually, inked, until, withPage } from '../testkit/page
 
 if (!hasChromium) console.log(`SKIPPED: the page in a browser, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
 
-describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent`, timeout: 120_000 }, () => {
+describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
   let browser;
   before(async () => {
     browser = await launch();

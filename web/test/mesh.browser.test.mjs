@@ -6,7 +6,7 @@ import { eventually, inked, until, withPage } from '../testkit/page.mjs';
 
 if (!hasChromium) console.log(`SKIPPED: the grid in a browser, because ${CHROMIUM} is absent (install chromium, or set CHROMIUM)`);
 
-describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent`, timeout: 120_000 }, () => {
+describe('the grid of all pairs', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
   let browser;
   before(async () => {
     browser = await launch();

@@ -11,7 +11,7 @@ if (!hasChromium) console.log(`SKIPPED: what the page measures, because ${CHROMI
 
 const OWN = { mock: { here: 80 } };
 
-describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absent`, timeout: 120_000 }, () => {
+describe('what the page measures', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
   let browser;
   before(async () => {
     browser = await launch();

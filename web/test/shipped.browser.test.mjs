@@ -8,9 +8,9 @@ import { BAROGRAPH, hasStation, startStation } from '../testkit/station.mjs';
 
 const missing = !hasChromium ? `${CHROMIUM} is absent` : !hasStation ? `${BAROGRAPH} is absent` : false;
 if (missing) console.log(`SKIPPED: the page of a real station, because ${missing}`);
-const WAIT_MS_MAX = 30_000;
+const WAIT_MS_MAX = 60_000;
 
-describe('the page of a real station', { skip: missing, timeout: 120_000 }, () => {
+describe('the page of a real station', { skip: missing }, () => {
   let browser;
   before(async () => {
     browser = await launch();

@@ -8,7 +8,7 @@ import { CHROMIUM, hasChromium, launch } from '../testkit/chromium.mjs';
 
 if (!hasChromium) console.log(`SKIPPED: ten hours of measuring, because ${CHROMIUM} is absent`);
 
-describe('ten hours at 1 s', { skip: !hasChromium && `${CHROMIUM} is absent`, timeout: 240_000 }, () => {
+describe('ten hours at 1 s', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
   test('neither the page nor its worker grows', async (context) => {
     const browser = await launch();
     const mock = await startMock();

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { startMock } from '../mock.mjs';
 
 /** The longest that a test waits for anything. */
-export const WAIT_MS_MAX = 15_000;
+export const WAIT_MS_MAX = 60_000;
 
 /** Runs `body` with a fresh mock and a fresh page on it, in which `init` ran first, and takes both away. */
 export async function withPage(browser, { mock: options, init, ...context }, body) {
