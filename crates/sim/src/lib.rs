@@ -33,6 +33,7 @@
 
 mod chance;
 mod discipline;
+mod disk;
 mod error;
 mod line;
 mod model;
@@ -60,6 +61,7 @@ mod tun;
 
 pub use chance::Chance;
 pub use discipline::{CodelParameters, Discipline, RedParameters};
+pub use disk::SmallDisk;
 pub use error::Error;
 pub use line::{Hop, Line};
 pub use model::{Fate, Model};

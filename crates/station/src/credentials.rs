@@ -119,6 +119,7 @@ fn make_room<K: Copy + Eq + Hash, V>(map: &mut HashMap<K, V>, new: &K, at: impl 
 
 /// Somebody who tries the tokens of several stations is not slowed.
 const FREE: f64 = 8.0;
+/// Doubled with each further try; the first wait, 0.1 s, is not felt by a person who mistyped.
 const DELAY_MIN: Duration = Duration::from_millis(50);
 /// Beyond, the delay is the longest in any case.
 const DOUBLINGS_MAX: f64 = 10.0;

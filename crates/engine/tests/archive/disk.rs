@@ -3,10 +3,9 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::Command;
 
 use barograph_engine::{Engine as _, Error, Record};
-use barograph_sim::say_skipped;
+use barograph_sim::{SmallDisk, say_skipped};
 
 use crate::{open, record, refusal, stored_seqs};
 
@@ -113,22 +112,4 @@ fn a_full_disk_at_the_start_says_what_to_free() {
     fs::write(&ballast, vec![1; 3 << 20]).unwrap();
     drop(open(&old));
     drop(open(&directory.path().join("new")));
-}
-
-/// A disk of 4 MiB in memory.
-struct SmallDisk<'a>(&'a Path);
-
-impl<'a> SmallDisk<'a> {
-    fn mount(path: &'a Path) -> Option<Self> {
-        let mount =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "barograph"]).arg(path).output();
-        mount.is_ok_and(|output| output.status.success()).then(|| Self(path))
-    }
-}
-
-impl Drop for SmallDisk<'_> {
-    fn drop(&mut self) {
-        // Lazily, for the case that a failed test still has files open there.
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
 }

@@ -1,11 +1,10 @@
 //! What waits: how much may, what keeps it, and what becomes of an archive that joins late.
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
 use barograph_engine::{Config, Engine as _, Error, Joined, JoinedConfig, Local, Record};
+use barograph_sim::SmallDisk;
 
 use crate::mesh::{Mesh, config, open};
 use crate::{START_UNIX_NS, Station, append_alone, name, quick, record, records, stored};
@@ -188,22 +187,4 @@ async fn a_configuration_out_of_range_is_refused() {
         assert!(matches!(refused, Err(Error::Invalid(_))));
     }
     assert!(START_UNIX_NS < record(1).time_unix_ns);
-}
-
-/// A disk of 4 MiB in memory.
-struct SmallDisk<'a>(&'a Path);
-
-impl<'a> SmallDisk<'a> {
-    fn mount(path: &'a Path) -> Option<Self> {
-        let mount =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "barograph"]).arg(path).output();
-        mount.is_ok_and(|output| output.status.success()).then(|| Self(path))
-    }
-}
-
-impl Drop for SmallDisk<'_> {
-    fn drop(&mut self) {
-        // Lazily, for the case that a failed test still has files open there.
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
 }

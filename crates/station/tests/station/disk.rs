@@ -1,11 +1,10 @@
 //! A state directory whose disk is full, or in which a small file cannot be written.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 use std::{fs, io};
 
-use barograph_sim::say_skipped;
+use barograph_sim::{SmallDisk, say_skipped};
 use barograph_station::{Config, state};
 use serde_json::Value;
 
@@ -71,22 +70,4 @@ fn a_station_starts_on_a_full_disk_measures_and_stores_when_there_is_room() {
     until(|health| health["status"] == "ok");
     assert_eq!(state::announced(&state), Some(station.url()));
     assert_eq!(station.stop(Duration::from_secs(10)), 0, "everything was stored");
-}
-
-/// A disk of 4 MiB in memory.
-struct SmallDisk<'a>(&'a Path);
-
-impl<'a> SmallDisk<'a> {
-    fn mount(path: &'a Path) -> Option<Self> {
-        let mount =
-            Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "barograph"]).arg(path).output();
-        mount.is_ok_and(|output| output.status.success()).then(|| Self(path))
-    }
-}
-
-impl Drop for SmallDisk<'_> {
-    fn drop(&mut self) {
-        // Lazily, for the case that a failed test still has files open there.
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
-    }
 }

@@ -1,0 +1,25 @@
+//! A disk that is soon full, for tests and the lab.
+
+use std::path::Path;
+use std::process::Command;
+
+/// A file system of 4 MiB in memory, mounted until this is dropped.
+#[derive(Debug)]
+pub struct SmallDisk<'a>(&'a Path);
+
+impl<'a> SmallDisk<'a> {
+    /// Mounts one at the directory `path`; `None` = that is not allowed, as without root.
+    #[must_use]
+    pub fn mount(path: &'a Path) -> Option<Self> {
+        let mount =
+            Command::new("mount").args(["-t", "tmpfs", "-o", "size=4m", "barograph"]).arg(path).output();
+        mount.is_ok_and(|output| output.status.success()).then(|| Self(path))
+    }
+}
+
+impl Drop for SmallDisk<'_> {
+    fn drop(&mut self) {
+        // Lazily, for the case that a failed test still has files open there.
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
