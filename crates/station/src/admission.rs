@@ -1,8 +1,9 @@
 //! Which connections are admitted, and which are shed for them. Pure; times are those since the station's start.
 //!
 //! Callers that were authorised lately (members, peers, holders of the token) are *proved*; others are *strangers*, who
-//! together get half of all connections. Where there is no room, a connection without a request under way is shed: of the
-//! network that has most of them, the one whose last request is longest ago.
+//! together get half of all connections, and can have a quarter even where proved callers have taken the rest. Where there
+//! is no room, a connection without a request under way is shed: of the network that has most of them, the one that
+//! has been silent longest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -29,7 +30,8 @@ struct Connection {
     holder: Option<IpAddr>,
     /// Requests under way.
     requests: usize,
-    /// When it was accepted, or its last request ended. Bytes of a head that is not whole do not count.
+    /// When it was accepted, its last request ended, or the system last took a part of its answer. Bytes of a head
+    /// that is not whole do not count.
     silent_since: Duration,
 }
 
@@ -80,19 +82,52 @@ impl Admission {
         }
     }
 
+    /// The system has taken a part of an answer, which the caller reads.
+    pub(crate) fn progressed(&mut self, id: Id, now: Duration) {
+        if let Some(connection) = self.open.get_mut(&id) {
+            connection.silent_since = now;
+        }
+    }
+
     /// A request of this address was authorised by a token or a signature.
     pub(crate) fn proved(&mut self, ip: IpAddr, now: Duration) {
-        if PROVED_MAX <= self.proved.len() {
-            self.proved.retain(|_, at| now.saturating_sub(*at) < PROVED_FOR);
+        let holder = holder(ip);
+        if !self.proved.contains_key(&holder) {
+            self.make_room_for(network(holder));
         }
-        if self.proved.len() < PROVED_MAX {
-            self.proved.insert(holder(ip), now);
+        self.proved.insert(holder, now);
+    }
+
+    /// Forgets the address that was authorised longest ago: of this network where it has its share, of all where there
+    /// is no room.
+    fn make_room_for(&mut self, of: IpAddr) {
+        let in_network = self.proved.keys().filter(|holder| network(**holder) == of).count();
+        let has_share = PROVED_OF_NETWORK <= in_network;
+        if !has_share && self.proved.len() < PROVED_MAX {
+            return;
+        }
+        let known = self.proved.iter().filter(|(holder, _)| !has_share || network(**holder) == of);
+        if let Some(oldest) = known.min_by_key(|(_, at)| **at).map(|(holder, _)| *holder) {
+            self.proved.remove(&oldest);
         }
     }
 
     /// The connection has ended.
     pub(crate) fn closed(&mut self, id: Id) {
         self.open.remove(&id);
+    }
+
+    /// Closes the connection that has to go first where the station itself lacks something that each of them needs.
+    pub(crate) fn shed_one(&mut self, now: Duration) -> Option<Id> {
+        let stranger = self.shed(|holder| !self.is_proved(holder, now));
+        let shed = stranger.or_else(|| self.shed(|_| true))?;
+        self.open.remove(&shed);
+        Some(shed)
+    }
+
+    /// How many there may be.
+    pub(crate) fn max(&self) -> usize {
+        self.max
     }
 
     /// How many are open.
@@ -123,10 +158,18 @@ impl Admission {
         if !is_full && (is_proved || strangers < usize::max(1, self.max / STRANGERS_SHARE)) {
             return Ok(None);
         }
-        let stranger = self.shed(|holder| !self.is_proved(holder, now));
-        // A stranger takes no place from a proved caller, which takes one from another only when it must.
-        let proved = || if is_proved { self.shed(|_| true) } else { None };
-        stranger.or_else(proved).map(Some).ok_or(Full::All)
+        let of_strangers = || self.shed(|holder| !self.is_proved(holder, now));
+        let of_proved = || self.shed(|holder| self.is_proved(holder, now));
+        // Up to a quarter strangers take the place of a proved caller, and above it that of another stranger. A proved
+        // caller takes theirs down to the quarter, and beyond only when it must.
+        let kept = usize::max(1, self.max / STRANGERS_KEPT);
+        let shed = match (is_proved, strangers) {
+            (true, strangers) if kept < strangers => of_strangers().or_else(of_proved),
+            (true, _) => of_proved().or_else(of_strangers),
+            (false, strangers) if strangers < kept => of_proved().or_else(of_strangers),
+            (false, _) => of_strangers(),
+        };
+        shed.map(Some).ok_or(Full::All)
     }
 
     /// Of the connections from elsewhere without a request under way, the one to close first.
@@ -161,6 +204,8 @@ const EACH_SHARE: usize = 4;
 const HERE_SHARE: usize = 8;
 /// Strangers get half.
 const STRANGERS_SHARE: usize = 2;
+/// Strangers keep a quarter: as much as one proved address may have.
+const STRANGERS_KEPT: usize = 4;
 /// A head is one packet, and lost packets come again within some seconds, also after a TLS handshake.
 const HEAD_OF_STRANGER: Duration = Duration::from_secs(8);
 const HEAD_OF_PROVED: Duration = Duration::from_secs(20);
@@ -168,6 +213,8 @@ const HEAD_OF_PROVED: Duration = Duration::from_secs(20);
 const PROVED_FOR: Duration = Duration::from_hours(1);
 /// Four times the members that a station has at most.
 const PROVED_MAX: usize = 4096;
+/// A /24 has no more addresses, and a site's /48 no more networks with members: sixteen networks do not fill the list.
+const PROVED_OF_NETWORK: usize = 256;
 
 #[cfg(test)]
 mod tests {
@@ -231,6 +278,58 @@ mod tests {
         assert!(admission.accept([127, 0, 0, 1].into(), true, at(3)).unwrap().shed.is_some());
         // An hour later nobody is known any more.
         assert!(!admission.is_proved(ip(9, 1), at(3600)));
+    }
+
+    /// One token used from four networks fills what there is; strangers get their quarter back, and keep it.
+    #[test]
+    fn proved_callers_do_not_shut_strangers_out() {
+        let mut admission = Admission::new(64);
+        let prove = |admission: &mut Admission, i: u8, now| {
+            admission.proved(ip(i % 4, i), now);
+            admission.accept(ip(i % 4, i), false, now)
+        };
+        for i in 0..200 {
+            prove(&mut admission, i, at(0)).unwrap();
+        }
+        assert_eq!(admission.len(), 56);
+        let page = admission.accept(ip(9, 1), false, at(1)).unwrap();
+        assert!(page.shed.is_some(), "a silent connection goes for it");
+        for i in 0..200 {
+            let shed = prove(&mut admission, i, at(2)).unwrap().shed;
+            assert!(shed.is_some() && shed != Some(page.id), "it is not closed before it has asked");
+        }
+    }
+
+    #[test]
+    fn an_address_is_proved_anew_however_many_there_are() {
+        let mut admission = Admission::new(16);
+        let v6 = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, network, host, 0, 0, 0, 0]);
+        admission.proved(v6(0, 0), at(0));
+        for network in 0..17 {
+            for host in 1..=256 {
+                admission.proved(v6(network, host), at(1));
+            }
+        }
+        assert!(admission.proved.len() <= PROVED_MAX);
+        assert!(!admission.is_proved(v6(0, 0), at(1)), "the oldest has gone");
+        admission.proved(v6(0, 0), at(2));
+        assert!(admission.is_proved(v6(0, 0), at(3)));
+        let mut of_one = Admission::new(16);
+        of_one.proved(v6(1, 1), at(0));
+        for host in 0..1000 {
+            of_one.proved(v6(2, host), at(1));
+        }
+        assert_eq!(of_one.proved.len(), 1 + PROVED_OF_NETWORK, "one network has its share");
+        assert!(of_one.is_proved(v6(1, 1), at(2)));
+    }
+
+    #[test]
+    fn a_caller_that_reads_its_answer_is_not_silent() {
+        let mut admission = Admission::new(16);
+        let ids: Vec<Id> = (0..4).map(|i| admission.accept(ip(1, i), false, at(0)).unwrap().id).collect();
+        admission.progressed(ids[0], at(5));
+        assert_eq!(admission.shed_one(at(6)), Some(ids[1]));
+        assert_eq!(admission.len(), 3);
     }
 
     #[test]
@@ -300,7 +399,12 @@ mod tests {
                                 let shed = before[&shed];
                                 prop_assert_eq!(shed.requests, 0, "it was at work");
                                 let own = Some(holder(ip(network, host))) == shed.holder;
-                                prop_assert!(is_proved || own || of_strangers(&shed), "a stranger took a proved one's");
+                                let strangers = before.values().filter(|one| of_strangers(one)).count();
+                                let kept = usize::max(1, max / STRANGERS_KEPT);
+                                prop_assert!(
+                                    is_proved || own || of_strangers(&shed) || strangers < kept,
+                                    "a stranger took a proved one's above the quarter"
+                                );
                                 prop_assert!(shed.holder.is_some(), "this host's are never shed");
                             }
                             Ok(_) => {}

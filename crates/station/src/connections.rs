@@ -1,6 +1,7 @@
 //! The connections that are open: what [`Admission`] decides is done here.
 
 use std::collections::HashMap;
+use std::io;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,6 +10,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes, HttpBody};
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
@@ -67,6 +69,23 @@ impl Connections {
         Ok((Arc::new(open), shed.is_some()))
     }
 
+    /// Closes one without a request under way, for want of what each of them needs; says whether there was one.
+    pub(crate) fn shed_one(&self) -> bool {
+        let mut state = lock(&self.0.state);
+        let shed = state.admission.shed_one(self.0.began.elapsed());
+        let task = shed.and_then(|shed| state.tasks.remove(&shed));
+        drop(state);
+        if let Some(task) = &task {
+            task.abort();
+        }
+        task.is_some()
+    }
+
+    /// How many there may be.
+    pub(crate) fn max(&self) -> usize {
+        lock(&self.0.state).admission.max()
+    }
+
     /// How many are open.
     pub(crate) fn len(&self) -> usize {
         lock(&self.0.state).admission.len()
@@ -109,6 +128,11 @@ impl Open {
         UnderWay(Arc::clone(self))
     }
 
+    /// The system has taken bytes of an answer.
+    fn progressed(&self) {
+        lock(&self.all.0.state).admission.progressed(self.id, self.all.now());
+    }
+
     /// Its caller was authorised by a token or a signature.
     pub(crate) fn proved(&self) {
         lock(&self.all.0.state).admission.proved(self.ip, self.all.now());
@@ -130,7 +154,8 @@ impl Drop for Open {
 pub(crate) struct UnderWay(Arc<Open>);
 
 impl UnderWay {
-    /// The request is under way until the whole body was given to the caller.
+    /// The request is under way until the whole body was handed on. What then waits for the caller to read it counts
+    /// by [`Progress`].
     pub(crate) fn until_sent(self, body: Body) -> Body {
         Body::new(Answer { body, _request: self })
     }
@@ -166,5 +191,98 @@ impl HttpBody for Answer {
 
     fn size_hint(&self) -> hyper::body::SizeHint {
         self.body.size_hint()
+    }
+}
+
+/// A connection's stream, on which it counts as progress that the system takes bytes: an answer may wait there for long
+/// after its request has ended.
+pub(crate) struct Progress<S> {
+    stream: S,
+    open: Arc<Open>,
+}
+
+impl<S> Progress<S> {
+    pub(crate) fn new(stream: S, open: Arc<Open>) -> Self {
+        Self { stream, open }
+    }
+
+    pub(crate) fn into_inner(self) -> S {
+        self.stream
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Progress<S> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_read(context, buffer)
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Progress<S> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(1..)) = written {
+            self.open.progressed();
+        }
+        written
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        bytes: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let written = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        if let Poll::Ready(Ok(1..)) = written {
+            self.open.progressed();
+        }
+        written
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::*;
+
+    /// Two callers have had an answer that waits in a buffer; the one that reads it is not the one to go.
+    #[tokio::test]
+    async fn who_reads_a_long_answer_slowly_is_not_silent() {
+        let all = Connections::new(64);
+        let accept = |host| all.accept(IpAddr::from([192, 0, 2, host]), false).unwrap().0;
+        let (reads, waits) = (accept(1), accept(2));
+        for open in [&reads, &waits] {
+            open.served_by(tokio::spawn(std::future::pending::<()>()).abort_handle());
+            drop(open.request());
+        }
+        let (ours, mut theirs) = tokio::io::duplex(1 << 10);
+        let mut ours = Progress::new(ours, Arc::clone(&reads));
+        ours.write_all(&[0; 1 << 10]).await.unwrap();
+        theirs.read_exact(&mut [0; 1 << 9]).await.unwrap();
+        ours.write_all(&[0; 1 << 9]).await.unwrap();
+        assert!(all.shed_one());
+        assert!(lock(&all.0.state).tasks.contains_key(&reads.id), "the one that reads was closed");
+        assert!(!lock(&all.0.state).tasks.contains_key(&waits.id));
     }
 }

@@ -20,7 +20,8 @@ use tokio::sync::{Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
 use crate::api::{Channel, Peer};
-use crate::connections::{Connections, Open};
+use crate::config::Config;
+use crate::connections::{Connections, Open, Progress};
 use crate::echo::Echo;
 use crate::health::Health;
 use crate::limits::Limit;
@@ -72,6 +73,32 @@ fn allow_descriptors() {
     }
 }
 
+/// File descriptors that this process may have; `None` = the system does not say.
+pub(crate) fn descriptors_max() -> Option<usize> {
+    getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(now, _)| usize::try_from(now).unwrap_or(usize::MAX))
+}
+
+/// How many connections are admitted: as many as is set, if the file descriptors for them and for all else are there.
+pub(crate) fn connections_max(config: &Config) -> usize {
+    let wanted = config.connections_max;
+    let Some(descriptors) = descriptors_max() else { return wanted };
+    let max = wanted.min(affordable(descriptors, config.echo.sessions_max + 2 * config.workers_max));
+    if max < wanted {
+        tracing::warn!(
+            "{max} connections are admitted, not {wanted} (limits.connections_max): this process may have \
+             {descriptors} file descriptors (ulimit -n, LimitNOFILE of systemd)"
+        );
+    }
+    max
+}
+
+/// Connections for which there are descriptors beside `others` and those that a station needs in any case.
+fn affordable(descriptors: usize, others: usize) -> usize {
+    // Where there are very few, some of everything is better than no page.
+    let at_least = usize::max(1, descriptors / 4);
+    descriptors.saturating_sub(DESCRIPTORS_KEPT + others).max(at_least)
+}
+
 fn has_no_v6(error: &std::io::Error) -> bool {
     use nix::errno::Errno;
     let of = |errno: Errno| error.raw_os_error() == Some(errno as i32);
@@ -119,6 +146,8 @@ impl Server {
                     tracing::debug!("a connection was not accepted: {error}");
                     if is_out_of_descriptors(&error) {
                         self.health.refused(Limit::Descriptors, 1);
+                        let has_shed = self.connections.shed_one();
+                        self.health.connections_shed.fetch_add(has_shed.into(), Ordering::Relaxed);
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
@@ -205,15 +234,16 @@ impl Connection {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let service =
-            TowerToHyperService::new(self.router.layer(Extension(peer)).layer(Extension(self.open)));
+        let service = TowerToHyperService::new(
+            self.router.layer(Extension(peer)).layer(Extension(Arc::clone(&self.open))),
+        );
         let mut connection = std::pin::pin!(
             http1::Builder::new()
                 .timer(TokioTimer::new())
                 .header_read_timeout(HEADER_TIMEOUT)
                 .max_headers(HEADERS_MAX)
                 .max_buf_size(HEAD_BYTES_MAX)
-                .serve_connection(TokioIo::new(stream), service)
+                .serve_connection(TokioIo::new(Progress::new(stream, Arc::clone(&self.open))), service)
                 .with_upgrades()
         );
         let finished = tokio::select! {
@@ -291,7 +321,22 @@ const REFUSALS_MAX: usize = 64;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+/// For the archive, listeners, refusals that are told, probe sessions of others, and connections of a member to its mesh.
+const DESCRIPTORS_KEPT: usize = 64 + REFUSALS_MAX + 64;
 /// Connections that wait for being accepted; the system may allow fewer.
 const BACKLOG: i32 = 1024;
 /// Tries to find a number that is free for TCP and UDP.
 const PORT_TRIES: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_for_all_else() {
+        assert_eq!(affordable(524_288, 320), 524_288 - 512);
+        assert_eq!(affordable(1024, 320), 512);
+        assert_eq!(affordable(256, 320), 64, "a quarter at least");
+        assert_eq!(affordable(2, 320), 1);
+    }
+}

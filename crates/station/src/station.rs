@@ -284,7 +284,7 @@ impl Station {
             started: SystemTime::now(),
             streams: Arc::new(Semaphore::new(config.streams_max)),
             stream_seats: Seats::new(config.streams_max),
-            connections: Connections::new(config.connections_max),
+            connections: Connections::new(server::connections_max(&config)),
             stopping: stopped.clone(),
         });
         let (certificates, tls) = tls.map(watch::channel).unzip();

@@ -14,6 +14,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
+use crate::connections::Progress;
 use crate::echo::Socket;
 
 /// The stream beneath an Upgrade.
@@ -43,13 +44,13 @@ pub(super) async fn take(upgrade: OnUpgrade) -> io::Result<(Line, Vec<u8>)> {
         .await
         .map_err(|_| io::ErrorKind::TimedOut)?
         .map_err(io::Error::other)?;
-    match upgraded.downcast::<TokioIo<TcpStream>>() {
-        Ok(parts) => Ok((Line::Plain(parts.io.into_inner()), parts.read_buf.to_vec())),
+    match upgraded.downcast::<TokioIo<Progress<TcpStream>>>() {
+        Ok(parts) => Ok((Line::Plain(parts.io.into_inner().into_inner()), parts.read_buf.to_vec())),
         Err(upgraded) => {
             let parts = upgraded
-                .downcast::<TokioIo<TlsStream<TcpStream>>>()
+                .downcast::<TokioIo<Progress<TlsStream<TcpStream>>>>()
                 .map_err(|_| io::Error::other("the connection is of an unknown kind"))?;
-            Ok((Line::Tls(Box::new(parts.io.into_inner())), parts.read_buf.to_vec()))
+            Ok((Line::Tls(Box::new(parts.io.into_inner().into_inner())), parts.read_buf.to_vec()))
         }
     }
 }
