@@ -64,7 +64,7 @@ impl Identity {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let document = Ed25519KeyPair::generate_pkcs8(&random)
                     .map_err(|_| std::io::Error::other("the system gives no randomness for a key"))?;
-                files.write(KEY_FILE, document.as_ref().to_vec(), NO_KEY);
+                files.write_new(KEY_FILE, document.as_ref().to_vec(), NO_KEY);
                 document.as_ref().to_vec()
             }
             Err(error) => return Err(error),

@@ -34,7 +34,7 @@ pub fn token(files: &StateFiles) -> std::io::Result<String> {
         Ok(text) => usable(text.trim()),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let token = random_token()?;
-            files.write(TOKEN_FILE, format!("{token}\n").into_bytes(), NO_TOKEN);
+            files.write_new(TOKEN_FILE, format!("{token}\n").into_bytes(), NO_TOKEN);
             Ok(token)
         }
         Err(error) => Err(error),
@@ -67,12 +67,34 @@ pub fn announced(directory: &Path) -> Option<String> {
 
 /// Writes a file so that it is there as a whole, for its owner alone, or not changed at all.
 pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    put_whole(path, bytes, |new| std::fs::rename(new, path))
+}
+
+/// The same for a file that is not there; one that is stays, and is [`std::io::ErrorKind::AlreadyExists`].
+pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
+    put_whole(path, bytes, |new| {
+        match std::fs::hard_link(new, path) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => return Err(error),
+            // A file system without links: nothing was there a moment ago.
+            Err(_) if !path.try_exists()? => return std::fs::rename(new, path),
+            linked => linked?,
+        }
+        std::fs::remove_file(new)
+    })
+}
+
+/// Writes a file beside `path`, and calls `put` to give it its name.
+fn put_whole(
+    path: &Path,
+    bytes: &[u8],
+    put: impl FnOnce(&Path) -> std::io::Result<()>,
+) -> std::io::Result<()> {
     let new = path.with_extension("new");
     // What a crash left behind goes; a link that somebody else puts there in between is not followed.
     remove(&new)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&new)?;
     let written = file.write_all(bytes).and_then(|()| file.sync_all());
-    written.and_then(|()| std::fs::rename(&new, path)).inspect_err(|_| {
+    written.and_then(|()| put(&new)).inspect_err(|_| {
         // A half of it would keep a full disk full.
         let _ = std::fs::remove_file(&new);
     })?;

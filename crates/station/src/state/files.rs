@@ -1,12 +1,13 @@
 //! Files of the state directory that a running station can do without, such as `url` and `peers.json`.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use barograph_engine::with_remedy;
 
-use super::write_whole;
+use super::{write_new, write_whole};
 use crate::health::lock;
 
 /// Writes small files of the state directory; a file that cannot be written is kept in memory, reported, and
@@ -26,8 +27,17 @@ struct Shared {
 #[derive(Clone, Debug)]
 struct Pending {
     bytes: Vec<u8>,
+    put: Put,
     error: String,
     effect: &'static str,
+}
+
+/// What becomes of a file that is there already.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Put {
+    Replace,
+    /// It stays: somebody put it there.
+    New,
 }
 
 impl StateFiles {
@@ -48,15 +58,22 @@ impl StateFiles {
     /// Blocks for the disk.
     pub(crate) fn write(&self, name: &'static str, bytes: Vec<u8>, effect: &'static str) {
         let _turn = lock(&self.0.turn);
-        self.try_to_write(name, bytes, effect);
+        self.try_to_write(name, bytes, Put::Replace, effect);
+    }
+
+    /// The same for a file that is not there; one that an operator puts there before it could be written stays, and
+    /// counts from the next start.
+    pub(crate) fn write_new(&self, name: &'static str, bytes: Vec<u8>, effect: &'static str) {
+        let _turn = lock(&self.0.turn);
+        self.try_to_write(name, bytes, Put::New, effect);
     }
 
     /// Writes what could not be written before. Blocks for the disk.
     pub(crate) fn retry(&self) {
         let _turn = lock(&self.0.turn);
         let pending = lock(&self.0.pending).clone();
-        for (name, Pending { bytes, effect, .. }) in pending {
-            self.try_to_write(name, bytes, effect);
+        for (name, Pending { bytes, put, effect, .. }) in pending {
+            self.try_to_write(name, bytes, put, effect);
         }
     }
 
@@ -82,15 +99,25 @@ impl StateFiles {
     }
 
     /// The caller holds the turn.
-    fn try_to_write(&self, name: &'static str, bytes: Vec<u8>, effect: &'static str) {
+    fn try_to_write(&self, name: &'static str, bytes: Vec<u8>, put: Put, effect: &'static str) {
         let path = self.0.directory.join(name);
-        let written = write_whole(&path, &bytes);
+        let written = match put {
+            Put::Replace => write_whole(&path, &bytes),
+            Put::New => write_new(&path, &bytes),
+        };
         let mut pending = lock(&self.0.pending);
         match written {
             Ok(()) => {
                 if pending.remove(name).is_some() {
                     tracing::info!("{} is written now", path.display());
                 }
+            }
+            Err(error) if put == Put::New && error.kind() == ErrorKind::AlreadyExists => {
+                pending.remove(name);
+                tracing::warn!(
+                    "{} was put there meanwhile and stays: it counts from the next start; until then {effect}",
+                    path.display()
+                );
             }
             Err(error) => {
                 let error = with_remedy(&error);
@@ -100,7 +127,7 @@ impl StateFiles {
                         path.display()
                     );
                 }
-                pending.insert(name, Pending { bytes, error, effect });
+                pending.insert(name, Pending { bytes, put, error, effect });
             }
         }
     }
@@ -130,6 +157,23 @@ mod tests {
         files.retry();
         assert!(files.reasons().is_empty());
         assert_eq!(std::fs::read_to_string(in_the_way).unwrap(), "second");
+    }
+
+    #[test]
+    fn a_new_file_replaces_none_that_was_put_there_meanwhile() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join("later");
+        let files = StateFiles::new(&folder);
+        files.write_new("token", b"ours".to_vec(), "it is in memory alone");
+        files.write_new("station.key", b"ours".to_vec(), "it is in memory alone");
+        assert_eq!(files.reasons().len(), 2);
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::write(folder.join("token"), "the operator's").unwrap();
+        files.retry();
+        assert!(files.reasons().is_empty(), "{:?}", files.reasons());
+        assert_eq!(std::fs::read_to_string(folder.join("token")).unwrap(), "the operator's");
+        assert_eq!(std::fs::read_to_string(folder.join("station.key")).unwrap(), "ours");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "nothing half-made stays");
     }
 
     #[test]
