@@ -2,7 +2,6 @@
 //! those since the station's start.
 
 use std::collections::HashMap;
-use std::hash::Hash;
 use std::net::IpAddr;
 use std::time::Duration;
 
@@ -30,12 +29,12 @@ impl Credential {
     }
 }
 
-/// Wrong credentials by network and by address.
+/// Wrong credentials by network.
 #[derive(Debug, Default)]
 pub(crate) struct WrongCredentials {
     counts: [u64; Credential::ALL.len()],
     networks: HashMap<IpAddr, Failures>,
-    addresses: HashMap<IpAddr, Logged>,
+    lines: Lines,
 }
 
 /// What becomes of a request with a wrong credential.
@@ -43,30 +42,48 @@ pub(crate) struct WrongCredentials {
 pub(crate) struct Verdict {
     /// How long the answer waits.
     pub(crate) delay: Duration,
-    /// So many of this address have to be logged, this one among them; 0 = it was logged less than a minute ago.
-    pub(crate) to_log: u64,
+    pub(crate) line: Line,
 }
 
+/// What the log says of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Line {
+    None,
+    /// So many of this network since its last line, this one among them.
+    Network(u64),
+    /// Too many networks: no further line in this minute.
+    Flood,
+}
+
+/// Of one network.
 #[derive(Clone, Copy, Debug)]
 struct Failures {
     /// Halves every minute.
     score: f64,
     at: Duration,
+    /// When it was logged last, and how many there were since.
+    logged: Option<Duration>,
+    unlogged: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Logged {
-    /// Since the last line.
+/// Lines of all networks in a minute.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lines {
+    began: Duration,
     count: u64,
-    at: Duration,
 }
 
 impl WrongCredentials {
     /// A request from `ip` had a wrong credential.
     pub(crate) fn add(&mut self, credential: Credential, ip: IpAddr, now: Duration) -> Verdict {
         self.counts[credential as usize] += 1;
-        let holder = holder(ip);
-        Verdict { delay: self.delay(network(holder), now), to_log: self.lines_due(holder, now) }
+        let network = network(holder(ip));
+        if KEPT_MAX <= self.networks.len() && !self.networks.contains_key(&network) {
+            self.forget_oldest();
+        }
+        let new = Failures { score: 0.0, at: now, logged: None, unlogged: 0 };
+        let failures = self.networks.entry(network).or_insert(new);
+        Verdict { delay: failures.delay(now), line: failures.line(&mut self.lines, now) }
     }
 
     /// How many there were since the start.
@@ -74,46 +91,53 @@ impl WrongCredentials {
         self.counts[credential as usize]
     }
 
-    fn delay(&mut self, network: IpAddr, now: Duration) -> Duration {
-        make_room(&mut self.networks, &network, |failures| failures.at);
-        let failures = self.networks.entry(network).or_insert(Failures { score: 0.0, at: now });
-        let minutes = now.saturating_sub(failures.at).as_secs_f64() / 60.0;
-        *failures =
-            Failures { score: f64::min(failures.score * (-minutes).exp2() + 1.0, SCORE_MAX), at: now };
-        if failures.score <= FREE {
-            return Duration::ZERO;
-        }
-        DELAY_MIN.mul_f64((failures.score - FREE).min(DOUBLINGS_MAX).exp2()).min(DELAY_MAX)
-    }
-
-    fn lines_due(&mut self, holder: IpAddr, now: Duration) -> u64 {
-        make_room(&mut self.addresses, &holder, |logged| logged.at);
-        match self.addresses.get_mut(&holder) {
-            Some(logged) if now.saturating_sub(logged.at) < LOG_EVERY => {
-                logged.count += 1;
-                0
-            }
-            Some(logged) => {
-                let count = logged.count + 1;
-                *logged = Logged { count: 0, at: now };
-                count
-            }
-            None => {
-                self.addresses.insert(holder, Logged { count: 0, at: now });
-                1
-            }
+    /// Forgets the network that was seen longest ago.
+    fn forget_oldest(&mut self) {
+        let oldest = self.networks.iter().min_by_key(|(_, failures)| failures.at);
+        if let Some(oldest) = oldest.map(|(network, _)| *network) {
+            self.networks.remove(&oldest);
         }
     }
 }
 
-/// Forgets the one that was seen longest ago where there is no room for a new one.
-fn make_room<K: Copy + Eq + Hash, V>(map: &mut HashMap<K, V>, new: &K, at: impl Fn(&V) -> Duration) {
-    if map.len() < KEPT_MAX || map.contains_key(new) {
-        return;
+impl Failures {
+    /// Counts one more; how long its answer waits.
+    fn delay(&mut self, now: Duration) -> Duration {
+        let minutes = now.saturating_sub(self.at).as_secs_f64() / 60.0;
+        self.score = f64::min(self.score * (-minutes).exp2() + 1.0, SCORE_MAX);
+        self.at = now;
+        if self.score <= FREE {
+            return Duration::ZERO;
+        }
+        DELAY_MIN.mul_f64((self.score - FREE).min(DOUBLINGS_MAX).exp2()).min(DELAY_MAX)
     }
-    let oldest = map.iter().min_by_key(|(_, value)| at(value)).map(|(key, _)| *key);
-    if let Some(oldest) = oldest {
-        map.remove(&oldest);
+
+    /// Counts one more; what is logged of it.
+    fn line(&mut self, lines: &mut Lines, now: Duration) -> Line {
+        self.unlogged += 1;
+        if self.logged.is_some_and(|at| now.saturating_sub(at) < LOG_EVERY) {
+            return Line::None;
+        }
+        let line = lines.take(now, self.unlogged);
+        if let Line::Network(_) = line {
+            (self.logged, self.unlogged) = (Some(now), 0);
+        }
+        line
+    }
+}
+
+impl Lines {
+    /// A line of a network, if this minute has one left.
+    fn take(&mut self, now: Duration, unlogged: u64) -> Line {
+        if LOG_EVERY <= now.saturating_sub(self.began) {
+            *self = Self { began: now, count: 0 };
+        }
+        self.count += 1;
+        match self.count {
+            count if count <= LINES_MAX => Line::Network(unlogged),
+            count if count == LINES_MAX + 1 => Line::Flood,
+            _ => Line::None,
+        }
     }
 }
 
@@ -127,9 +151,11 @@ const DOUBLINGS_MAX: f64 = 10.0;
 const DELAY_MAX: Duration = Duration::from_secs(5);
 /// Seven minutes after a flood the first tries are free again.
 const SCORE_MAX: f64 = 1000.0;
-/// One line for each address and minute.
+/// One line for each network and minute…
 const LOG_EVERY: Duration = Duration::from_mins(1);
-/// Networks and addresses that are remembered; some 100 KB.
+/// …and so many of all networks: more tell an operator nothing, and a site has 65 536 networks to fill a log with.
+const LINES_MAX: u64 = 20;
+/// Networks that are remembered; some 100 KB.
 const KEPT_MAX: usize = 2048;
 
 #[cfg(test)]
@@ -162,14 +188,34 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_logged_once_a_minute_with_a_count() {
+    fn a_network_is_logged_once_a_minute_with_a_count() {
         let mut wrong = WrongCredentials::default();
-        let logged: Vec<u64> = [0, 1, 59, 60, 61, 200]
+        let logged: Vec<Line> = [0, 1, 59, 60, 61, 200]
             .into_iter()
-            .map(|second| wrong.add(Credential::Invitation, ip(1, 1), Duration::from_secs(second)).to_log)
+            .map(|second| wrong.add(Credential::Invitation, ip(1, second as u8), Duration::from_secs(second)))
+            .map(|verdict| verdict.line)
             .collect();
-        assert_eq!(logged, [1, 0, 0, 3, 0, 2]);
-        assert_eq!(wrong.add(Credential::Invitation, ip(1, 2), Duration::from_secs(200)).to_log, 1);
+        use Line::{Network, None};
+        assert_eq!(logged, [Network(1), None, None, Network(3), None, Network(2)]);
+        assert_eq!(wrong.add(Credential::Invitation, ip(2, 1), Duration::from_secs(200)).line, Network(1));
+    }
+
+    /// A site has 65 536 networks of which each passes for a caller of its own.
+    #[test]
+    fn many_networks_do_not_fill_the_log() {
+        let mut wrong = WrongCredentials::default();
+        let lines = |wrong: &mut WrongCredentials, minute: u64| {
+            let add = |i: u16| {
+                let ip = IpAddr::from([0x2001, 0xdb8, i / 4, i, 0, 0, 0, 1]);
+                wrong.add(Credential::Token, ip, Duration::from_secs(60 * minute + u64::from(i) / 2000)).line
+            };
+            (0..60_000).map(add).filter(|line| *line != Line::None).collect::<Vec<_>>()
+        };
+        for minute in 1..4 {
+            let lines = lines(&mut wrong, minute);
+            assert_eq!(lines.len() as u64, LINES_MAX + 1, "{lines:?}");
+            assert_eq!(lines.last(), Some(&Line::Flood));
+        }
     }
 
     proptest! {
@@ -181,7 +227,7 @@ mod tests {
                 let verdict = wrong.add(Credential::Signature, IpAddr::V4(ip.into()), now);
                 prop_assert!(verdict.delay <= DELAY_MAX);
             }
-            prop_assert!(wrong.networks.len() <= KEPT_MAX && wrong.addresses.len() <= KEPT_MAX);
+            prop_assert!(wrong.networks.len() <= KEPT_MAX);
         }
     }
 }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use barograph_engine::{Error, TaskStatus};
 
-use crate::credentials::{Credential, WrongCredentials};
-use crate::limits::{Limit, Refusals};
+use crate::credentials::{Credential, Line, WrongCredentials};
+use crate::limits::{Limit, Refusals, Severity};
 
 /// Shared by all threads of a station.
 #[derive(Debug)]
@@ -23,7 +23,6 @@ pub(crate) struct Health {
     pub(crate) spool_records: AtomicU64,
     /// Records dropped because the spool was full.
     pub(crate) spool_dropped: AtomicU64,
-    last_drop: Mutex<Option<Instant>>,
     /// Measurements dropped because the recorder was behind, whatever the archive did.
     pub(crate) inbox_dropped: AtomicU64,
     last_inbox_drop: Mutex<Option<Instant>>,
@@ -71,7 +70,6 @@ impl Health {
             tasks: Mutex::default(),
             spool_records: AtomicU64::new(0),
             spool_dropped: AtomicU64::new(0),
-            last_drop: Mutex::default(),
             inbox_dropped: AtomicU64::new(0),
             last_inbox_drop: Mutex::default(),
             probes_skipped: AtomicU64::new(0),
@@ -97,11 +95,15 @@ impl Health {
     /// A request had a wrong credential; gives how long its answer waits.
     pub(crate) fn wrong(&self, credential: Credential, ip: IpAddr) -> Duration {
         let verdict = lock(&self.wrong).add(credential, ip, self.uptime());
-        if 0 < verdict.to_log {
-            let (count, what) = (verdict.to_log, credential.name());
-            tracing::warn!(
-                "wrong {what} from {ip}: {count} in the last minute or more; logged once a minute"
-            );
+        let what = credential.name();
+        match verdict.line {
+            Line::None => {}
+            Line::Network(count) => tracing::warn!(
+                "wrong {what} from {ip}: {count} from its network since it was logged last; once a minute"
+            ),
+            Line::Flood => {
+                tracing::warn!("wrong {what} from {ip} and further networks: not logged for a minute");
+            }
         }
         verdict.delay
     }
@@ -111,9 +113,18 @@ impl Health {
         lock(&self.wrong).count(credential)
     }
 
-    /// One sentence for each limit because of which work was refused lately.
+    /// One sentence for each limit because of which work was refused lately, but for paces.
     pub(crate) fn refusing(&self) -> Vec<String> {
-        lock(&self.refusals).reasons(self.uptime())
+        self.sentences(|limit| limit.severity() != Severity::Pace)
+    }
+
+    /// One sentence for each limit because of which callers were refused lately: nothing of the station's own is lost.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.sentences(|limit| limit.severity() == Severity::Warning)
+    }
+
+    fn sentences(&self, wanted: impl Fn(Limit) -> bool) -> Vec<String> {
+        lock(&self.refusals).sentences(self.uptime(), wanted)
     }
 
     /// What was refused because of limits.
@@ -170,7 +181,6 @@ impl Health {
     pub(crate) fn dropped(&self, records: u64) {
         self.spool_dropped.fetch_add(records, Ordering::Relaxed);
         self.refused(Limit::Spool, records);
-        *lock(&self.last_drop) = Some(Instant::now());
     }
 
     /// The recorder was behind, and a measurement was not handed to it.
@@ -222,11 +232,6 @@ impl Health {
             reasons.push(format!("history could not be replayed at the start: {error}"));
         }
         let lately = |at: &Mutex<Option<Instant>>, limit| lock(at).is_some_and(|at| at.elapsed() < limit);
-        if lately(&self.last_drop, DROPS_MATTER_FOR) {
-            let dropped = self.spool_dropped.load(Ordering::Relaxed);
-            reasons
-                .push(format!("{dropped} records were dropped because the archive took none for too long"));
-        }
         if lately(&self.last_inbox_drop, DROPS_MATTER_FOR) {
             let dropped = self.inbox_dropped.load(Ordering::Relaxed);
             reasons.push(format!("{dropped} measurements were dropped because the recorder was behind"));
@@ -238,7 +243,8 @@ impl Health {
         if let Some(error) = lock(&self.damage).as_ref() {
             reasons.push(format!("history cannot be read: {error}"));
         }
-        reasons.extend(self.refusing());
+        reasons
+            .extend(self.sentences(|limit| limit.severity() == Severity::Fault && !limit.has_own_reason()));
         if lately(&self.last_skip, SKIPS_MATTER_FOR) {
             reasons.push("probes are skipped because all workers are busy (probe.workers_max)".into());
         }
@@ -284,15 +290,32 @@ mod tests {
         health.appended();
         assert_eq!(health.report(period).reasons.len(), 3);
         assert!(health.report(period).last_append_age.is_some());
-        *lock(&health.last_drop) = Instant::now().checked_sub(DROPS_MATTER_FOR);
-        let reasons = health.report(period).reasons;
-        assert_eq!(reasons.len(), 2, "a drop is over some time after: {reasons:?}");
         health.dropped_at_inbox();
-        assert_eq!(health.report(period).reasons.len(), 3);
+        assert_eq!(health.report(period).reasons.len(), 4);
+        *lock(&health.last_inbox_drop) = Instant::now().checked_sub(DROPS_MATTER_FOR);
+        let reasons = health.report(period).reasons;
+        assert_eq!(reasons.len(), 3, "a drop is over some time after: {reasons:?}");
         assert_eq!(
             health.spool_dropped.load(Ordering::Relaxed),
             3,
             "a recorder that is behind is no full spool"
         );
+    }
+
+    #[test]
+    fn what_callers_can_cause_is_a_warning_and_the_page_shows_all_but_paces() {
+        let health = Health::new();
+        Limit::ALL.into_iter().for_each(|limit| health.refused(limit, 1));
+        let report = health.report(Duration::from_secs(10));
+        let says = |sentences: &[String], words: &str| sentences.iter().any(|one| one.contains(words));
+        for words in [" connections, ", "live streams", "sessions of pages", "members that use their share"] {
+            assert!(!says(&report.reasons, words) && says(&health.warnings(), words), "{words}");
+        }
+        assert!(says(&report.reasons, "further series") && !says(&health.warnings(), "further series"));
+        let shown = health.refusing();
+        for words in ["wait for the archive", "the mesh took none", "recorder was behind", "all workers"] {
+            assert!(says(&shown, words), "{words}");
+        }
+        assert!(!says(&shown, "have to wait"), "a pace is no trouble");
     }
 }

@@ -15,20 +15,38 @@ pub(crate) enum Limit {
     Descriptors,
     Streams,
     Spool,
+    Archive,
     MeshSpool,
     Inbox,
     Workers,
     ProbeSessions,
     EchoSessions,
     Members,
+    MeshSeries,
     MemberRequests,
+    MemberPace,
+    MemberSpool,
     Peers,
     Targets,
     Origins,
+    Transfers,
+    BulkTests,
+}
+
+/// What refused work says about the station.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Severity {
+    /// It loses measurements or peers of its own: `/healthz` is degraded.
+    Fault,
+    /// Callers are refused, which callers can cause themselves: a warning, so that none of them can make a station
+    /// look broken to its monitoring.
+    Warning,
+    /// A pace or a budget does what it is for: counted alone.
+    Pace,
 }
 
 impl Limit {
-    pub(crate) const ALL: [Self; 17] = [
+    pub(crate) const ALL: [Self; 23] = [
         Self::Series,
         Self::MemberSeries,
         Self::Connections,
@@ -36,16 +54,22 @@ impl Limit {
         Self::Descriptors,
         Self::Streams,
         Self::Spool,
+        Self::Archive,
         Self::MeshSpool,
         Self::Inbox,
         Self::Workers,
         Self::ProbeSessions,
         Self::EchoSessions,
         Self::Members,
+        Self::MeshSeries,
         Self::MemberRequests,
+        Self::MemberPace,
+        Self::MemberSpool,
         Self::Peers,
         Self::Targets,
         Self::Origins,
+        Self::Transfers,
+        Self::BulkTests,
     ];
 
     /// Its name in `/healthz` and `/metrics`.
@@ -68,14 +92,21 @@ impl Limit {
                 "a member's records of more than a quarter of all series",
             ),
             Self::Connections => ("connections", "limits.connections_max", "connections"),
-            Self::AddressShare => ("address_share", "", "work of addresses that use their share"),
+            Self::AddressShare => (
+                "address_share",
+                "limits.connections_max, limits.streams_max, echo.sessions_max or echo.peer_bytes_per_hour",
+                "work of one address beyond its share (hosts behind one NAT are one address)",
+            ),
             Self::Descriptors => {
                 ("file_descriptors", "ulimit -n", "connections for want of a file descriptor")
             }
             Self::Streams => ("streams", "limits.streams_max", "live streams"),
-            Self::Spool => {
-                ("spool_records", "limits.spool_records_max", "records while the archive took none")
-            }
+            Self::Spool => (
+                "spool_records",
+                "limits.spool_records_max",
+                "records beyond those that wait for the archive",
+            ),
+            Self::Archive => ("archive", "", "records handed in while the archive took none"),
             Self::MeshSpool => {
                 ("mesh_spool_records", "mesh.spool_records_max", "records while the mesh took none")
             }
@@ -83,11 +114,50 @@ impl Limit {
             Self::Workers => ("workers", "probe.workers_max", "experiments, as all workers were busy"),
             Self::ProbeSessions => ("probe_sessions", "", "probe sessions of other stations"),
             Self::EchoSessions => ("echo_sessions", "echo.sessions_max", "sessions of pages"),
-            Self::Members => ("members", "limits.series_max", "members"),
+            Self::Members => ("members", "", "invitations"),
+            Self::MeshSeries => {
+                ("mesh_series", "limits.series_max", "stations whose series would find no room here")
+            }
             Self::MemberRequests => ("member_requests", "", "requests of members that use their share"),
+            Self::MemberPace => ("member_pace", "", "requests of members that have to wait"),
+            Self::MemberSpool => (
+                "member_spool_records",
+                "limits.spool_records_max",
+                "members' records beyond half of those that wait for the archive",
+            ),
             Self::Peers => ("peers", "", "stations of the mesh"),
             Self::Targets => ("targets", "", "targets"),
             Self::Origins => ("origins", "", "records of further origins"),
+            Self::Transfers => ("transfers", "transfer.transfers_max", "transfers"),
+            Self::BulkTests => ("bulk_tests", "mesh.bulk_bytes_per_hour", "bulk tests that peers asked for"),
+        }
+    }
+
+    /// What it says about the station that work was refused because of it.
+    pub(crate) fn severity(self) -> Severity {
+        match self {
+            Self::Series
+            | Self::Descriptors
+            | Self::Spool
+            | Self::MeshSpool
+            | Self::Inbox
+            | Self::Workers
+            | Self::Peers => Severity::Fault,
+            Self::Archive
+            | Self::MemberSeries
+            | Self::Connections
+            | Self::AddressShare
+            | Self::Streams
+            | Self::ProbeSessions
+            | Self::EchoSessions
+            | Self::Members
+            | Self::MeshSeries
+            | Self::MemberRequests
+            | Self::MemberSpool
+            | Self::Targets
+            | Self::Origins
+            | Self::Transfers => Severity::Warning,
+            Self::MemberPace | Self::BulkTests => Severity::Pace,
         }
     }
 }
@@ -133,9 +203,9 @@ impl Refusals {
         self.0[limit as usize]
     }
 
-    /// One sentence for each limit because of which work was refused lately. That an address has its share is no fault.
-    pub(crate) fn reasons(&self, now: Duration) -> Vec<String> {
-        let reason = |limit: Limit| {
+    /// One sentence for each of the limits that `wanted` picks because of which work was refused lately.
+    pub(crate) fn sentences(&self, now: Duration, wanted: impl Fn(Limit) -> bool) -> Vec<String> {
+        let sentence = |limit: Limit| {
             let refused = self.of(limit);
             let since = now.saturating_sub(refused.since(now)?);
             let (_, setting, work) = limit.words();
@@ -146,11 +216,7 @@ impl Refusals {
                 refused.count
             ))
         };
-        Limit::ALL
-            .into_iter()
-            .filter(|limit| !limit.has_own_reason() && *limit != Limit::AddressShare)
-            .filter_map(reason)
-            .collect()
+        Limit::ALL.into_iter().filter(|limit| wanted(*limit)).filter_map(sentence).collect()
     }
 }
 
@@ -163,13 +229,13 @@ impl Limit {
         }
     }
 
-    /// Whether `/healthz` says by a sentence of its own that it was passed.
-    fn has_own_reason(self) -> bool {
-        matches!(self, Self::Spool | Self::MeshSpool | Self::Inbox | Self::Workers)
+    /// Whether `/healthz` has another sentence for it, with a time of its own.
+    pub(crate) fn has_own_reason(self) -> bool {
+        matches!(self, Self::MeshSpool | Self::Inbox | Self::Workers)
     }
 }
 
-/// Refused work is a reason to worry for this long after the last of it.
+/// Refused work matters for this long after the last of it.
 const MATTERS_FOR: Duration = Duration::from_mins(10);
 
 /// Series that stations need which all measure each other: three for each ordered pair (round trip, loss, goodput).
@@ -206,17 +272,18 @@ mod tests {
     fn a_refusal_matters_for_ten_minutes_and_is_counted_for_ever() {
         let mut refusals = Refusals::default();
         let at = Duration::from_secs;
-        assert!(refusals.reasons(at(0)).is_empty());
+        let all = |_| true;
+        assert!(refusals.sentences(at(0), all).is_empty());
         refusals.add(Limit::Series, 2, at(100));
         refusals.add(Limit::Series, 1, at(400));
         let series = refusals.of(Limit::Series);
         assert_eq!((series.count, series.since(at(999))), (3, Some(at(100))));
-        let reasons = refusals.reasons(at(500));
+        let reasons = refusals.sentences(at(500), all);
         assert_eq!(reasons.len(), 1, "{reasons:?}");
         assert!(reasons[0].contains("3 since the start (raise limits.series_max)"), "{reasons:?}");
         assert_eq!(series.since(at(1000)), None);
         refusals.set(Limit::Series, 3, at(1000));
-        assert!(refusals.reasons(at(1000)).is_empty(), "nothing new");
+        assert!(refusals.sentences(at(1000), all).is_empty(), "nothing new");
         refusals.set(Limit::Series, 5, at(2000));
         assert_eq!(refusals.of(Limit::Series).since(at(2001)), Some(at(2000)), "these are others");
     }

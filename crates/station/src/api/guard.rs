@@ -17,6 +17,7 @@ use super::{Refusal, Shared, State, engine};
 use crate::config::Config;
 use crate::connections::Open;
 use crate::credentials::Credential;
+use crate::identity::SignatureError;
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +80,8 @@ pub(super) async fn guard(
     let verdict = judge(&shared, &peer, &request);
     let is_probe = request.uri().path() == wire::PATH;
     let is_authorised = verdict.is_ok();
+    // A member's token is judged by the handler.
+    let is_wrong_here = verdict.as_ref().err().is_none_or(|denial| denial.is_wrong);
     let consent = is_read(&request).then(|| Consent::of(&request, &shared.config().echo.origins));
     let mut response = match verdict {
         Ok(caller) => {
@@ -87,13 +90,13 @@ pub(super) async fn guard(
             }
             next.run(request).await
         }
-        Err(refusal) => {
+        Err(Denial { refusal, .. }) => {
             shared.health.requests_refused.fetch_add(1, Ordering::Relaxed);
             refusal.into_response()
         }
     };
     if let Some(credential) = shown {
-        if response.status() == StatusCode::UNAUTHORIZED {
+        if is_wrong_here && response.status() == StatusCode::UNAUTHORIZED {
             let delay = shared.health.wrong(credential, peer.address.ip());
             // Meanwhile nothing is under way: the connection may be closed for one that needs the room.
             drop(under_way);
@@ -129,11 +132,24 @@ pub(super) async fn guard(
     response.map(|body| under_way.until_sent(body))
 }
 
+/// Why a request does not pass.
+struct Denial {
+    refusal: Refusal,
+    /// The credential that it shows was judged, and is none of ours: a guess, perhaps.
+    is_wrong: bool,
+}
+
+impl From<Refusal> for Denial {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, is_wrong: false }
+    }
+}
+
 /// Whether a request may pass, and the station that signed it, if one did.
-fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Option<Caller>, Refusal> {
+fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Option<Caller>, Denial> {
     let is_probe = request.uri().path() == wire::PATH;
     if peer.channel == Channel::PlainBesideTls && !is_probe {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "this station speaks HTTPS"));
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "this station speaks HTTPS").into());
     }
     let host = asked_host(request)?;
     let config = shared.config();
@@ -142,13 +158,13 @@ fn judge(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Option
             "this station is not called `{}` (allowed_hosts)",
             host.unwrap_or_default().chars().take(80).collect::<String>()
         );
-        return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, error));
+        return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, error).into());
     }
     if is_read(request) {
         return Ok(None);
     }
     if is_from_other_site(request.headers(), host) {
-        return Err(Refusal::new(StatusCode::FORBIDDEN, "pages of other sites may not do this"));
+        return Err(Refusal::new(StatusCode::FORBIDDEN, "pages of other sites may not do this").into());
     }
     if engine::is_below(request.uri().path()) {
         // A member's token is asked for there, wherever the request comes from.
@@ -166,8 +182,8 @@ fn credential(request: &Request<Body>) -> Option<Credential> {
         _ if engine::is_below(request.uri().path()) => Credential::Invitation,
         scheme if scheme.eq_ignore_ascii_case(signed::SCHEME) => {
             // A peer that signs asks for a challenge first, by the scheme alone.
-            signed::Credentials::parse(given)?;
-            Credential::Signature
+            let (_, shown) = given.split_once(' ')?;
+            (!shown.trim().is_empty()).then_some(Credential::Signature)?
         }
         _ => Credential::Token,
     })
@@ -220,15 +236,16 @@ fn authorise(
     headers: &HeaderMap,
     is_probe: bool,
     is_local: bool,
-) -> Result<Option<Caller>, Refusal> {
+) -> Result<Option<Caller>, Denial> {
     let given = headers.get(header::AUTHORIZATION).map(|value| value.to_str().unwrap_or_default());
-    let unauthorised = |error: &str| Err(Refusal::new(StatusCode::UNAUTHORIZED, error));
+    let refusal = |error: &str| Refusal::new(StatusCode::UNAUTHORIZED, error);
+    let wrong = |error: &str| Err(Denial { refusal: refusal(error), is_wrong: true });
     match given.map(|value| value.split_once(' ').unwrap_or((value, ""))) {
         Some((scheme, token)) if is_probe && scheme.eq_ignore_ascii_case(wire::TOKEN_SCHEME) => {
             if shared.responder.redeem_token(token.trim()) {
                 Ok(None)
             } else {
-                unauthorised("the probe token is unknown, spent or expired")
+                wrong("the probe token is unknown, spent or expired")
             }
         }
         // A signature is good on any channel: it tells nothing that could be used again, and the session that
@@ -237,23 +254,32 @@ fn authorise(
             let signature = given.unwrap_or_default();
             match shared.board.verify(signature, Method::GET.as_str(), wire::PATH) {
                 Ok(name) => Ok(Some(Caller(name))),
-                Err(error) => unauthorised(&error.to_string()),
+                Err(error) => Err(Denial { refusal: refusal(&error.to_string()), is_wrong: is_guess(error) }),
             }
         }
         _ if peer.channel == Channel::PlainBesideTls => {
-            unauthorised("this station speaks HTTPS; a plain probe needs a token from there")
+            Err(refusal("this station speaks HTTPS; a plain probe needs a token from there").into())
         }
         Some((scheme, token)) if scheme.eq_ignore_ascii_case("Bearer") => {
             if bool::from(token.trim().as_bytes().ct_eq(shared.token.as_bytes())) {
                 Ok(None)
             } else {
-                unauthorised("the token is wrong")
+                wrong("the token is wrong")
             }
         }
         // A header that is wrong is a mistake to tell, also to a caller who would need none.
-        Some(_) => unauthorised("expected `Authorization: Bearer TOKEN`"),
+        Some(_) => wrong("expected `Authorization: Bearer TOKEN`"),
         None if is_local => Ok(None),
-        None => unauthorised("a token is needed: Authorization: Bearer TOKEN"),
+        None => Err(refusal("a token is needed: Authorization: Bearer TOKEN").into()),
+    }
+}
+
+/// Whether a signature that is refused may be a guess. The others come from honest peers too: an answer that was late,
+/// or one of a station that this one's directory does not show yet.
+fn is_guess(error: SignatureError) -> bool {
+    match error {
+        SignatureError::Malformed | SignatureError::Signature => true,
+        SignatureError::Challenge | SignatureError::Unknown | SignatureError::Keyless => false,
     }
 }
 

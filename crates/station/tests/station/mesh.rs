@@ -253,6 +253,9 @@ fn a_request_without_a_good_signature_is_told_why() {
     let answer = ask(&with("x", &challenge));
     assert!(answer.status == 401 && answer.error().contains("not that station's"), "{}", answer.body);
     assert!(ask("Barograph-Station name=\"x\"").error().contains("expected"));
+    // A challenge that was spent, and a name that is not in the directory (yet), are not guesses.
+    let metrics = get(a.address(), "/metrics").body;
+    assert!(metrics.contains("barograph_wrong_credentials_total{kind=\"signature\"} 2.0\n"), "{metrics}");
     // A signature opens nothing else.
     let headers = [("Authorization", with("x", &challenge))];
     let headers = headers.each_ref().map(|(key, value)| (*key, value.as_str()));
