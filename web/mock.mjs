@@ -33,6 +33,7 @@ class Mock {
     this.streams = new Set();
     this.random = seeded(seed);
     this.started_s = Date.now() / 1000 - 7384;
+    this.refusing = []; // What the station says that it refuses.
     this.series = (empty ? [] : [...WEATHER, ...manyOf(many), ...pairsOf(mesh)]).map((weather) => new FakeSeries(weather, this.random));
     const now_s = Date.now() / 1000;
     for (const series of this.series) series.warmUp(now_s, warm);
@@ -116,6 +117,7 @@ class Mock {
         uptime_s: Date.now() / 1000 - this.started_s,
         started_s: this.started_s,
         page_period_s: 10,
+        refusing: this.refusing,
         ...(this.here === undefined ? {} : { echo: { keeps: true } }),
       });
     } else if (pathname === '/v1/series') {

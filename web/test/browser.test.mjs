@@ -39,6 +39,20 @@ describe('the page', { skip: !hasChromium && `${CHROMIUM} is absent` }, () => {
     });
   });
 
+  test('shows what its station refuses, and nothing where it refuses nothing', async () => {
+    await withPage(browser, {}, async ({ page, mock }) => {
+      await inked(cardOf(page, 'rtt', '127.0.0.1:7311'));
+      assert.equal(await page.locator('#refusing').isVisible(), false);
+      mock.refusing = [
+        'refused in the last 3 s: records while the mesh took none, 7 since the start (raise mesh.spool_records_max)',
+        'refused in the last 9 s: live streams, 2 since the start (raise limits.streams_max)',
+      ];
+      await page.reload();
+      await eventually(page, page.locator('#refused'), /7 since the start \(raise mesh\.spool_records_max\); refused in the last 9 s: live streams/);
+      assert.equal(await page.locator('#refusing').isVisible(), true);
+    });
+  });
+
   test('a failure is said in words and is no value', async () => {
     await withPage(browser, {}, async ({ page, mock }) => {
       const card = cardOf(page, 'connect', '192.168.1.1:80');

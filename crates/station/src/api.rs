@@ -98,6 +98,12 @@ impl Shared {
         Arc::clone(&self.config.read().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
 
+    /// Notes what other parts of the station count themselves.
+    fn note_refusals(&self) {
+        self.board.note_refusals(&self.health);
+        self.health.refused_in_all(Limit::BulkTests, self.bulk.turned_away());
+    }
+
     /// A place for a live stream.
     fn stream(&self, peer: &Peer) -> Result<(OwnedSemaphorePermit, Seat), Refusal> {
         let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Full::All);

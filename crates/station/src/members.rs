@@ -33,6 +33,9 @@ pub(crate) struct Member {
     digest: Digest,
     created_s: u64,
     name: Mutex<Option<Name>>,
+    /// A station has used it under its name, to append or to register.
+    is_used: AtomicBool,
+    /// A registration of it was accepted.
     has_registered: AtomicBool,
     removed: watch::Sender<bool>,
     /// What it may use.
@@ -85,6 +88,8 @@ struct MemberJson {
     /// Absent in files of before it was kept.
     #[serde(default = "yes")]
     has_registered: bool,
+    /// Absent in files of before it was kept: then as `has_registered`.
+    is_used: Option<bool>,
 }
 
 fn yes() -> bool {
@@ -146,18 +151,29 @@ impl Members {
             Some(bound) if bound != name => {
                 return Err(MembersError::Bound { bound: bound.clone(), asked: name.clone() });
             }
-            Some(_) if member.has_registered() => return Ok(()),
+            Some(_) if member.is_used() => return Ok(()),
             Some(_) => {}
             None => self.is_free(&list, name)?,
         }
         *lock(&member.name) = Some(name.clone());
-        member.has_registered.store(true, Ordering::Relaxed);
-        let stored = self.store(&list);
+        let stored = self.store_with(&list, &member.is_used);
         if stored.is_err() {
             *lock(&member.name) = bound;
-            member.has_registered.store(false, Ordering::Relaxed);
         }
         stored
+    }
+
+    /// A registration of the member was accepted: there is room for it from now on. Blocks for the disk.
+    ///
+    /// # Errors
+    /// [`MembersError`]; its next registration needs room as this one did.
+    pub(crate) fn registered(&self, member: &Member) -> Result<(), MembersError> {
+        let _turn = lock(&self.turn);
+        if member.has_registered() || member.is_removed() {
+            return Ok(());
+        }
+        let list = lock(&self.list).clone();
+        self.store_with(&list, &member.has_registered)
     }
 
     /// All members: those with names in their order, then open invitations, oldest first.
@@ -191,11 +207,9 @@ impl Members {
         Ok(member)
     }
 
-    /// Whether a station that was invited has registered under this name.
+    /// Whether a station that was invited uses this name.
     pub(crate) fn has(&self, name: &Name) -> bool {
-        lock(&self.list)
-            .values()
-            .any(|member| member.has_registered() && member.name().as_ref() == Some(name))
+        lock(&self.list).values().any(|member| member.is_used() && member.name().as_ref() == Some(name))
     }
 
     fn is_free(&self, list: &HashMap<Digest, Arc<Member>>, name: &Name) -> Result<(), MembersError> {
@@ -206,6 +220,12 @@ impl Members {
             return Err(MembersError::Taken(name.clone()));
         }
         Ok(())
+    }
+
+    /// Sets a mark of a member and stores it, or leaves it as it was.
+    fn store_with(&self, list: &HashMap<Digest, Arc<Member>>, mark: &AtomicBool) -> Result<(), MembersError> {
+        mark.store(true, Ordering::Relaxed);
+        self.store(list).inspect_err(|_| mark.store(false, Ordering::Relaxed))
     }
 
     fn store(&self, list: &HashMap<Digest, Arc<Member>>) -> Result<(), MembersError> {
@@ -229,13 +249,19 @@ impl Member {
             digest,
             created_s,
             name: Mutex::new(name),
+            is_used: AtomicBool::new(false),
             has_registered: AtomicBool::new(false),
             removed,
             allowance: Allowance::new(),
         }
     }
 
-    /// Whether a station has ever registered with it.
+    /// Whether a station has ever used it under its name.
+    pub(crate) fn is_used(&self) -> bool {
+        self.is_used.load(Ordering::Relaxed)
+    }
+
+    /// Whether a registration of it was ever accepted.
     pub(crate) fn has_registered(&self) -> bool {
         self.has_registered.load(Ordering::Relaxed)
     }
@@ -262,7 +288,8 @@ impl Member {
     fn json(&self) -> MemberJson {
         let name = self.name().map(|name| name.to_string());
         let (token_sha256, created_s) = (wire::hex(&self.digest), self.created_s);
-        MemberJson { name, token_sha256, created_s, has_registered: self.has_registered() }
+        let (has_registered, is_used) = (self.has_registered(), Some(self.is_used()));
+        MemberJson { name, token_sha256, created_s, has_registered, is_used }
     }
 }
 
@@ -281,6 +308,7 @@ fn read(text: &str) -> Result<HashMap<Digest, Arc<Member>>, String> {
         }
         let member = Member::new(digest, json.created_s, name);
         member.has_registered.store(json.has_registered, Ordering::Relaxed);
+        member.is_used.store(json.is_used.unwrap_or(json.has_registered), Ordering::Relaxed);
         list.insert(digest, Arc::new(member));
     }
     Ok(list)

@@ -187,8 +187,13 @@ impl Recorder {
     ) {
         // The other half is left to what is measured here.
         let is_full = self.parts.spool_records_max / 2 < self.forwarded + records.len();
-        let full = is_full.then(|| FeedError::Unavailable("too much of other stations is waiting".into()));
-        if let Some(error) = self.no_room_for(records.len()).or(full) {
+        let full = || {
+            is_full.then(|| {
+                self.parts.health.refused(Limit::MemberSpool, records.len() as u64);
+                FeedError::Unavailable("too much of other stations is waiting".into())
+            })
+        };
+        if let Some(error) = self.no_room_for(records.len()).or_else(full) {
             // Whoever asked may be gone.
             let _ = answer.send(Err(error));
             return;
@@ -200,14 +205,14 @@ impl Recorder {
     }
 
     fn no_room_for(&self, records: usize) -> Option<FeedError> {
-        if let Some(error) = self.parts.health.archive_error() {
-            return Some(FeedError::Unavailable(error));
-        }
         let is_full = self.parts.spool_records_max < self.spooled + records;
-        if is_full {
-            self.parts.health.refused(Limit::Spool, records as u64);
-        }
-        is_full.then(|| FeedError::Unavailable("too much is waiting".into()))
+        let (limit, why) = match self.parts.health.archive_error() {
+            Some(error) => (Limit::Archive, error),
+            None if is_full => (Limit::Spool, "too much is waiting".into()),
+            None => return None,
+        };
+        self.parts.health.refused(limit, records as u64);
+        Some(FeedError::Unavailable(why))
     }
 
     fn push(&mut self, entry: Entry) {

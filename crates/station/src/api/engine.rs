@@ -156,6 +156,11 @@ impl IntoResponse for Refused {
     }
 }
 
+/// A member is beyond its pace, and is told when to come again.
+fn has_to_wait(shared: &Shared) {
+    shared.health.refused(Limit::MemberPace, 1);
+}
+
 /// The member that asks.
 fn member<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<(&'a Served, Arc<Member>), Refused> {
     let Some(served) = &shared.served else {
@@ -179,16 +184,24 @@ fn member<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<(&'a Served, Ar
 /// Makes sure that the member is the station `name`: bound to it, or from now on.
 async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Result<(), Refused> {
     let known = member.name();
-    if known.as_ref() == Some(name) && member.has_registered() && !member.is_removed() {
+    if known.as_ref() == Some(name) && member.is_used() && !member.is_removed() {
         return Ok(());
     }
-    let (shared, member, name) = (Arc::clone(shared), Arc::clone(member), name.clone());
-    let bind = move || match &shared.served {
-        Some(served) => served.members.bind(&member, &name),
+    let (member, name) = (Arc::clone(member), name.clone());
+    change(shared, move |members| members.bind(&member, &name)).await
+}
+
+/// Changes the members' file, which is written on disk; other requests do not wait for it.
+async fn change(
+    shared: &Arc<Shared>,
+    change: impl FnOnce(&Members) -> Result<(), MembersError> + Send + 'static,
+) -> Result<(), Refused> {
+    let shared = Arc::clone(shared);
+    let change = move || match &shared.served {
+        Some(served) => change(&served.members),
         None => Err(MembersError::Removed),
     };
-    // The file is written on disk; other requests do not wait for it.
-    let done = tokio::task::spawn_blocking(bind).await;
+    let done = tokio::task::spawn_blocking(change).await;
     Ok(done.map_err(|error| Refused::ended(&error))??)
 }
 

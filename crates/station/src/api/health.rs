@@ -16,7 +16,7 @@ use crate::limits::Limit;
 struct HealthJson {
     status: &'static str,
     reasons: Vec<String>,
-    /// What is wrong elsewhere, and does not keep this station from its work.
+    /// What is wrong elsewhere or refused to callers, and does not keep this station from its work.
     warnings: Vec<String>,
     uptime_s: f64,
     last_measurement_age_s: Option<f64>,
@@ -44,6 +44,7 @@ struct LimitJson {
 }
 
 pub(super) async fn health(axum::extract::State(shared): State) -> Response {
+    shared.note_refusals();
     let limits = limits(&shared);
     let mut report = shared.health.report(shared.config().sensor_period);
     report.reasons.extend(shared.board.reasons());
@@ -53,10 +54,12 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
         let bank = lock(&shared.bank);
         (bank.len(), bank.refused())
     };
+    let mut warnings: Vec<String> = shared.board.clocks_ahead().iter().map(clock_ahead).collect();
+    warnings.extend(shared.health.warnings());
     let answer = HealthJson {
         status: if well { "ok" } else { "degraded" },
         reasons: report.reasons,
-        warnings: shared.board.clocks_ahead().iter().map(clock_ahead).collect(),
+        warnings,
         uptime_s: report.uptime.as_secs_f64(),
         last_measurement_age_s: report.last_measurement_age.map(|age| age.as_secs_f64()),
         last_append_age_s: report.last_append_age.map(|age| age.as_secs_f64()),
@@ -79,7 +82,6 @@ fn clock_ahead((host, ahead): &(Name, Duration)) -> String {
 
 /// Every bound, with what is used of it now.
 fn limits(shared: &Shared) -> Vec<LimitJson> {
-    note_foreign_refusals(shared);
     let (refusals, uptime) = (shared.health.refusals(), shared.health.uptime());
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
     let row = |limit: Limit| {
@@ -97,22 +99,13 @@ fn limits(shared: &Shared) -> Vec<LimitJson> {
     Limit::ALL.into_iter().map(row).collect()
 }
 
-/// Takes what other parts of the station count themselves.
-fn note_foreign_refusals(shared: &Shared) {
-    let passed_over = shared.board.directory().passed_over;
-    shared.health.refused_in_all(Limit::Peers, passed_over);
-    if let Some(spool) = shared.board.spool() {
-        shared.health.refused_in_all(Limit::MeshSpool, spool.turned_away);
-    }
-}
-
 /// How much of a limit is used, and how much there is, where one number says it.
 fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
     let config = &shared.initial;
     let both = |now: usize, max: usize| (Some(now as u64), Some(max as u64));
     match limit {
         Limit::Series => both(lock(&shared.bank).len(), config.series_max),
-        Limit::Connections => both(shared.connections.len(), config.connections_max),
+        Limit::Connections => both(shared.connections.len(), shared.connections.max()),
         Limit::Streams => {
             both(config.streams_max.saturating_sub(shared.streams.available_permits()), config.streams_max)
         }
@@ -135,11 +128,17 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
         Limit::Peers => both(shared.board.peers().all().count(), crate::mesh::PEERS_MAX),
         Limit::Workers => (None, Some(config.workers_max as u64)),
         Limit::MemberSeries => (None, Some((config.series_max / crate::recorder::MEMBER_SHARE) as u64)),
+        Limit::Descriptors => (None, crate::server::descriptors_max().map(|max| max as u64)),
+        Limit::MemberSpool => (None, Some((config.spool_records_max / 2) as u64)),
+        Limit::Transfers => (None, Some(shared.config().transfer.transfers_max as u64)),
+        Limit::MeshSeries => (None, Some(config.series_max as u64)),
         Limit::AddressShare
-        | Limit::Descriptors
+        | Limit::Archive
         | Limit::Inbox
         | Limit::MemberRequests
+        | Limit::MemberPace
         | Limit::Targets
-        | Limit::Origins => (None, None),
+        | Limit::Origins
+        | Limit::BulkTests => (None, None),
     }
 }

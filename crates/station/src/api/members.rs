@@ -126,7 +126,7 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
     // An invitation that no station has used is withdrawn, and no station removed.
     let name = with_served(&shared, move |served| {
         let member = served.members.remove(&asked.name)?;
-        Ok(member.name().filter(|_| member.has_registered()))
+        Ok(member.name().filter(|_| member.is_used()))
     })
     .await?;
     if let Some(name) = name {

@@ -55,6 +55,7 @@ pub(super) async fn station(
         let bank = lock(&shared.bank);
         (bank.len(), bank.series_max())
     };
+    shared.note_refusals();
     let answer = StationJson {
         host: shared.host.as_str(),
         version: env!("CARGO_PKG_VERSION"),

@@ -8,7 +8,8 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
 use serde::{Deserialize, Serialize};
 
-use super::{Nothing, Refusal, State, feed, json, query};
+use super::{Nothing, Refusal, Shared, State, feed, json, query};
+use crate::limits::Limit;
 use crate::server;
 use crate::transfer::{Row, TransferError, Transfers};
 
@@ -64,7 +65,7 @@ pub(super) async fn receive(
         .host
         .unwrap_or_else(|| advertised.unwrap_or_else(|| server::reachable(shared.address).ip()).to_string());
     let config = shared.config();
-    let made = blocking(&shared.transfers, move |transfers| {
+    let made = blocking(&shared, move |transfers| {
         transfers.receive(&config.transfer, &asked.directory, listen, &host)
     });
     let (transfer, line) = made.await?;
@@ -80,30 +81,32 @@ pub(super) async fn send(
     let asked: NewTransfer = feed::json_body(&headers, body).await?;
     let line = asked.line.trim().parse().map_err(|error| Refusal::bad(format!("`line`: {error}")))?;
     let config = shared.config();
-    let made =
-        blocking(&shared.transfers, move |transfers| transfers.send(&config.transfer, &asked.paths, line));
+    let made = blocking(&shared, move |transfers| transfers.send(&config.transfer, &asked.paths, line));
     Ok(json(StatusCode::ACCEPTED, &made.await?))
 }
 
 pub(super) async fn cancel(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
     let asked: CancelQuery = query(&uri)?;
-    let row = blocking(&shared.transfers, move |transfers| transfers.cancel(&asked.id)).await?;
+    let row = blocking(&shared, move |transfers| transfers.cancel(&asked.id)).await?;
     Ok(json(StatusCode::OK, &row))
 }
 
 /// File systems are not waited for where other requests wait.
 async fn blocking<T: Send + 'static>(
-    transfers: &Arc<Transfers>,
+    shared: &Shared,
     work: impl FnOnce(&Arc<Transfers>) -> Result<T, TransferError> + Send + 'static,
 ) -> Result<T, Refusal> {
-    let transfers = Arc::clone(transfers);
+    let transfers = Arc::clone(&shared.transfers);
     match tokio::task::spawn_blocking(move || work(&transfers)).await {
         Ok(result) => result.map_err(|error| {
             let status = match &error {
                 TransferError::NotAllowed(_) => StatusCode::FORBIDDEN,
                 TransferError::Bad(_) => StatusCode::BAD_REQUEST,
                 TransferError::Unknown(_) => StatusCode::NOT_FOUND,
-                TransferError::Busy(_) => StatusCode::TOO_MANY_REQUESTS,
+                TransferError::Busy(_) => {
+                    shared.health.refused(Limit::Transfers, 1);
+                    StatusCode::TOO_MANY_REQUESTS
+                }
                 TransferError::Failed(_) => StatusCode::SERVICE_UNAVAILABLE,
             };
             Refusal::new(status, error.to_string())

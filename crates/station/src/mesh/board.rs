@@ -17,8 +17,9 @@ use super::peers::Peers;
 use super::removed::RemovedStations;
 use super::{Engines, Standing};
 use crate::config::MeshConfig;
-use crate::health::lock;
+use crate::health::{Health, lock};
 use crate::identity::{Identity, SignatureError};
+use crate::limits::Limit;
 use crate::sites;
 
 /// Shared by the threads of a station.
@@ -222,6 +223,14 @@ impl Board {
     /// Records that wait for the mesh; `None` = the station stores for itself alone.
     pub(crate) fn spool(&self) -> Option<Spool> {
         self.spool.as_ref().map(|figures| figures())
+    }
+
+    /// Notes in `health` what the directory and the spool of the mesh have refused.
+    pub(crate) fn note_refusals(&self, health: &Health) {
+        health.refused_in_all(Limit::Peers, lock(&self.directory).passed_over);
+        if let Some(spool) = self.spool() {
+            health.refused_in_all(Limit::MeshSpool, spool.turned_away);
+        }
     }
 
     /// Events that the command or the webhook did not get, because too many waited.

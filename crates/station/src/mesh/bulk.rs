@@ -151,6 +151,11 @@ impl Bulk {
         lock(&self.log).newest()
     }
 
+    /// Tests that peers asked for and this station refused, since the start.
+    pub(crate) fn turned_away(&self) -> u64 {
+        lock(&self.log).counts[1][2]
+    }
+
     pub(crate) fn figures(&self) -> Figures {
         let turns = *lock(&self.turns);
         let now = self.now();

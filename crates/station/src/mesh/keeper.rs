@@ -235,6 +235,7 @@ impl State {
         }
         self.parts.board.removed.retain(&self.parts.is_hidden);
         self.parts.board.removed.keep();
+        self.parts.board.note_refusals(&self.parts.health);
         self.begin_checks();
         if std::mem::take(&mut self.targets_changed) {
             self.measure();

@@ -37,14 +37,14 @@ fn entry(host: &str) -> Value {
         "capabilities": ["responder"] })
 }
 
-fn record(origin: &str, source: &str, seq: u64) -> Value {
+pub(crate) fn record(origin: &str, source: &str, seq: u64) -> Value {
     let time_unix_ns = 1_767_225_600_000_000_000_u64 + (seq % (1 << 20)) * 1_000_000_000;
     json!({ "origin": origin, "seq": seq, "source": source, "target": "south", "quantity": "rtt",
         "time_unix_ns": time_unix_ns, "value": 0.25 })
 }
 
 /// The records as a body.
-fn lines(records: &[Value]) -> String {
+pub(crate) fn lines(records: &[Value]) -> String {
     records.iter().map(|record| format!("{record}\n")).collect()
 }
 

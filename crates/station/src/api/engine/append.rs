@@ -10,7 +10,7 @@ use barograph_forecast::{Name, Outcome};
 use futures_util::StreamExt as _;
 use serde::Serialize;
 
-use super::{LINES, Refused, bound, done, expect_type, late, length, member, too_large};
+use super::{LINES, Refused, bound, done, expect_type, has_to_wait, late, length, member, too_large};
 use crate::api::feed::check_value;
 use crate::api::{Shared, State};
 use crate::recorder::FeedError;
@@ -38,7 +38,7 @@ pub(super) async fn append(
     expect_type(&headers, LINES)?;
     // Before the body, so that what is refused does not use up what a smaller one could have.
     let length = length(&headers, BODY_BYTES_MAX)?;
-    member.allowance.take_body(length, Instant::now())?;
+    member.allowance.take_body(length, Instant::now()).inspect_err(|_| has_to_wait(&shared))?;
     let records = match tokio::time::timeout(BODY_TIMEOUT, read(body)).await {
         Ok(records) => records?,
         Err(_) => return Err(late()),

@@ -10,7 +10,7 @@ use barograph_engine::{Entry, Error, wire};
 use serde::{Deserialize, Serialize};
 
 use super::leases::Missing;
-use super::{Refused, bound, done, expect_type, member, query, whole};
+use super::{Refused, bound, change, done, expect_type, has_to_wait, member, query, whole};
 use crate::api::{Shared, State};
 use crate::limits::{Limit, series_of_mesh};
 
@@ -55,7 +55,7 @@ pub(super) async fn register(
     expect_type(&headers, "application/json")?;
     // The body is taken first, so that a refusal need not end the connection.
     let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
-    member.allowance.take_registration(Instant::now())?;
+    member.allowance.take_registration(Instant::now()).inspect_err(|_| has_to_wait(&shared))?;
     let entry = wire::read_entry(&text)?;
     if !member.has_registered() {
         has_room_for(&shared, &entry)?;
@@ -70,6 +70,9 @@ pub(super) async fn register(
         served.leases.remove(shared.engine.as_ref(), &entry.host, is_held).await?;
         return Err(Error::Denied("the invitation was withdrawn".into()).into());
     }
+    if !member.has_registered() {
+        change(&shared, move |members| members.registered(&member)).await?;
+    }
     Ok(done(&RegisteredJson { registration, ttl_s }))
 }
 
@@ -82,7 +85,7 @@ fn has_room_for(shared: &Shared, entry: &Entry) -> Result<(), Refused> {
     if needed <= max {
         return Ok(());
     }
-    shared.health.refused(Limit::Members, 1);
+    shared.health.refused(Limit::MeshSeries, 1);
     let Entry { host: new, .. } = entry;
     let why = format!(
         "the mesh of {} is full: with {new} its stations need {needed} series, and it keeps {max}; there, set \
