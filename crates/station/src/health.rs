@@ -313,7 +313,7 @@ mod tests {
         }
         assert!(says(&report.reasons, "further series") && !says(&health.warnings(), "further series"));
         let shown = health.refusing();
-        for words in ["wait for the archive", "the mesh took none", "recorder was behind", "all workers"] {
+        for words in ["waited for the archive", "the mesh took none", "recorder was behind", "all workers"] {
             assert!(says(&shown, words), "{words}");
         }
         assert!(!says(&shown, "have to wait"), "a pace is no trouble");

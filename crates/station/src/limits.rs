@@ -104,7 +104,7 @@ impl Limit {
             Self::Spool => (
                 "spool_records",
                 "limits.spool_records_max",
-                "records beyond those that wait for the archive",
+                "records dropped or not taken, as too many waited for the archive",
             ),
             Self::Archive => ("archive", "", "records handed in while the archive took none"),
             Self::MeshSpool => {

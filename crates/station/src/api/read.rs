@@ -234,6 +234,7 @@ pub(super) async fn forecast(axum::extract::State(shared): State, uri: Uri) -> R
 pub(super) async fn metrics(axum::extract::State(shared): State, headers: HeaderMap) -> Response {
     let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let format = Format::preferred(accept);
+    shared.note_refusals();
     let mesh = shared.board.figures(&shared.host);
     let tests = shared.bulk.figures();
     let bank = lock(&shared.bank);
