@@ -1,9 +1,9 @@
 //! Which connections are admitted, and which are shed for them. Pure; times are those since the station's start.
 //!
-//! Callers that were authorised lately (members, peers, holders of the token) are *proved*; others are *strangers*, who
-//! together get half of all connections, and can have a quarter even where proved callers have taken the rest. Where there
-//! is no room, a connection without a request under way is shed: of the network that has most of them, the one that
-//! has been silent longest.
+//! Callers that were authorised lately (members, peers, holders of the token) are *proved*; others
+//! are *strangers*, who together get half of all connections, and can have a quarter even where
+//! proved callers have taken the rest. Where there is no room, a connection without a request under
+//! way is shed: of the network that has most of them, the one that has been silent longest.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -30,8 +30,8 @@ struct Connection {
     holder: Option<IpAddr>,
     /// Requests under way.
     requests: usize,
-    /// When it was accepted, its last request ended, or the system last took a part of its answer. Bytes of a head
-    /// that is not whole do not count.
+    /// When it was accepted, its last request ended, or the system last took a part of its answer.
+    /// Bytes of a head that is not whole do not count.
     silent_since: Duration,
 }
 
@@ -98,8 +98,8 @@ impl Admission {
         self.proved.insert(holder, now);
     }
 
-    /// Forgets the address that was authorised longest ago: of this network where it has its share, of all where there
-    /// is no room.
+    /// Forgets the address that was authorised longest ago: of this network where it has its share,
+    /// of all where there is no room.
     fn make_room_for(&mut self, of: IpAddr) {
         let in_network = self.proved.keys().filter(|holder| network(**holder) == of).count();
         let has_share = PROVED_OF_NETWORK <= in_network;
@@ -117,7 +117,8 @@ impl Admission {
         self.open.remove(&id);
     }
 
-    /// Closes the connection that has to go first where the station itself lacks something that each of them needs.
+    /// Closes the connection that has to go first where the station itself lacks something that
+    /// each of them needs.
     pub(crate) fn shed_one(&mut self, now: Duration) -> Option<Id> {
         let stranger = self.shed(|holder| !self.is_proved(holder, now));
         let shed = stranger.or_else(|| self.shed(|_| true))?;
@@ -160,8 +161,8 @@ impl Admission {
         }
         let of_strangers = || self.shed(|holder| !self.is_proved(holder, now));
         let of_proved = || self.shed(|holder| self.is_proved(holder, now));
-        // Up to a quarter strangers take the place of a proved caller, and above it that of another stranger. A proved
-        // caller takes theirs down to the quarter, and beyond only when it must.
+        // Up to a quarter strangers take the place of a proved caller, and above it that of another
+        // stranger. A proved caller takes theirs down to the quarter, and beyond only when it must.
         let kept = usize::max(1, self.max / STRANGERS_KEPT);
         let shed = match (is_proved, strangers) {
             (true, strangers) if kept < strangers => of_strangers().or_else(of_proved),
@@ -213,7 +214,8 @@ const HEAD_OF_PROVED: Duration = Duration::from_secs(20);
 const PROVED_FOR: Duration = Duration::from_hours(1);
 /// Four times the members that a station has at most.
 const PROVED_MAX: usize = 4096;
-/// A /24 has no more addresses, and a site's /48 no more networks with members: sixteen networks do not fill the list.
+/// A /24 has no more addresses, and a site's /48 no more networks with members: fewer than
+/// sixteen networks do not fill the list.
 const PROVED_OF_NETWORK: usize = 256;
 
 #[cfg(test)]
@@ -280,7 +282,8 @@ mod tests {
         assert!(!admission.is_proved(ip(9, 1), at(3600)));
     }
 
-    /// One token used from four networks fills what there is; strangers get their quarter back, and keep it.
+    /// One token used from four networks fills what there is; strangers get their quarter back, and
+    /// keep it.
     #[test]
     fn proved_callers_do_not_shut_strangers_out() {
         let mut admission = Admission::new(64);

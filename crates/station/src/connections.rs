@@ -69,7 +69,8 @@ impl Connections {
         Ok((Arc::new(open), shed.is_some()))
     }
 
-    /// Closes one without a request under way, for want of what each of them needs; says whether there was one.
+    /// Closes one without a request under way, for want of what each of them needs; says whether
+    /// there was one.
     pub(crate) fn shed_one(&self) -> bool {
         let mut state = lock(&self.0.state);
         let shed = state.admission.shed_one(self.0.began.elapsed());
@@ -154,8 +155,8 @@ impl Drop for Open {
 pub(crate) struct UnderWay(Arc<Open>);
 
 impl UnderWay {
-    /// The request is under way until the whole body was handed on. What then waits for the caller to read it counts
-    /// by [`Progress`].
+    /// The request is under way until the whole body was handed on. What then waits for the caller
+    /// to read it counts by [`Progress`].
     pub(crate) fn until_sent(self, body: Body) -> Body {
         Body::new(Answer { body, _request: self })
     }
@@ -194,8 +195,8 @@ impl HttpBody for Answer {
     }
 }
 
-/// A connection's stream, on which it counts as progress that the system takes bytes: an answer may wait there for long
-/// after its request has ended.
+/// A connection's stream, on which it counts as progress that the system takes bytes: an answer may
+/// wait there for long after its request has ended.
 pub(crate) struct Progress<S> {
     stream: S,
     open: Arc<Open>,
@@ -266,7 +267,8 @@ mod tests {
 
     use super::*;
 
-    /// Two callers have had an answer that waits in a buffer; the one that reads it is not the one to go.
+    /// Two callers have had an answer that waits in a buffer; the one that reads it is not the one
+    /// to go.
     #[tokio::test]
     async fn who_reads_a_long_answer_slowly_is_not_silent() {
         let all = Connections::new(64);

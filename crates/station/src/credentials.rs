@@ -153,7 +153,8 @@ const DELAY_MAX: Duration = Duration::from_secs(5);
 const SCORE_MAX: f64 = 1000.0;
 /// One line for each network and minute…
 const LOG_EVERY: Duration = Duration::from_mins(1);
-/// …and so many of all networks: more tell an operator nothing, and a site has 65 536 networks to fill a log with.
+/// …and so many of all networks: more tell an operator nothing, and a site has 65 536 networks to
+/// fill a log with.
 const LINES_MAX: u64 = 20;
 /// Networks that are remembered; some 100 KB.
 const KEPT_MAX: usize = 2048;

@@ -118,7 +118,8 @@ impl Health {
         self.sentences(|limit| limit.severity() != Severity::Pace)
     }
 
-    /// One sentence for each limit because of which callers were refused lately: nothing of the station's own is lost.
+    /// One sentence for each limit because of which callers were refused lately: nothing of the
+    /// station's own is lost.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.sentences(|limit| limit.severity() == Severity::Warning)
     }

@@ -38,8 +38,8 @@ pub(crate) enum Limit {
 pub(crate) enum Severity {
     /// It loses measurements or peers of its own: `/healthz` is degraded.
     Fault,
-    /// Callers are refused, which callers can cause themselves: a warning, so that none of them can make a station
-    /// look broken to its monitoring.
+    /// Callers are refused, which callers can cause themselves: a warning, so that none of them can
+    /// make a station look broken to its monitoring.
     Warning,
     /// A pace or a budget does what it is for: counted alone.
     Pace,
@@ -203,7 +203,8 @@ impl Refusals {
         self.0[limit as usize]
     }
 
-    /// One sentence for each of the limits that `wanted` picks because of which work was refused lately.
+    /// One sentence for each of the limits that `wanted` picks because of which work was refused
+    /// lately.
     pub(crate) fn sentences(&self, now: Duration, wanted: impl Fn(Limit) -> bool) -> Vec<String> {
         let sentence = |limit: Limit| {
             let refused = self.of(limit);

@@ -163,7 +163,8 @@ impl Members {
         stored
     }
 
-    /// A registration of the member was accepted: there is room for it from now on. Blocks for the disk.
+    /// A registration of the member was accepted: there is room for it from now on. Blocks for the
+    /// disk.
     ///
     /// # Errors
     /// [`MembersError`]; its next registration needs room as this one did.

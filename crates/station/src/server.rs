@@ -78,7 +78,8 @@ pub(crate) fn descriptors_max() -> Option<usize> {
     getrlimit(Resource::RLIMIT_NOFILE).ok().map(|(now, _)| usize::try_from(now).unwrap_or(usize::MAX))
 }
 
-/// How many connections are admitted: as many as is set, if the file descriptors for them and for all else are there.
+/// How many connections are admitted: as many as is set, if the file descriptors for them and for
+/// all else are there.
 pub(crate) fn connections_max(config: &Config) -> usize {
     let wanted = config.connections_max;
     let Some(descriptors) = descriptors_max() else { return wanted };
@@ -92,7 +93,8 @@ pub(crate) fn connections_max(config: &Config) -> usize {
     max
 }
 
-/// Connections for which there are descriptors beside `others` and those that a station needs in any case.
+/// Connections for which there are descriptors beside `others` and those that a station needs in
+/// any case.
 fn affordable(descriptors: usize, others: usize) -> usize {
     // Where there are very few, some of everything is better than no page.
     let at_least = usize::max(1, descriptors / 4);
@@ -321,7 +323,8 @@ const REFUSALS_MAX: usize = 64;
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 /// After a failed accept.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
-/// For the archive, listeners, refusals that are told, probe sessions of others, and connections of a member to its mesh.
+/// For the archive, listeners, refusals that are told, probe sessions of others, and connections of
+/// a member to its mesh.
 const DESCRIPTORS_KEPT: usize = 64 + REFUSALS_MAX + 64;
 /// Connections that wait for being accepted; the system may allow fewer.
 const BACKLOG: i32 = 1024;

@@ -70,7 +70,8 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     put_whole(path, bytes, |new| std::fs::rename(new, path))
 }
 
-/// The same for a file that is not there; one that is stays, and is [`std::io::ErrorKind::AlreadyExists`].
+/// The same for a file that is not there; one that is stays, and is
+/// [`std::io::ErrorKind::AlreadyExists`].
 pub(crate) fn write_new(path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     put_whole(path, bytes, |new| {
         match std::fs::hard_link(new, path) {

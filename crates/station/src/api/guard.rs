@@ -274,8 +274,8 @@ fn authorise(
     }
 }
 
-/// Whether a signature that is refused may be a guess. The others come from honest peers too: an answer that was late,
-/// or one of a station that this one's directory does not show yet.
+/// Whether a signature that is refused may be a guess. The others come from honest peers too: an
+/// answer that was late, or one of a station that this one's directory does not show yet.
 fn is_guess(error: SignatureError) -> bool {
     match error {
         SignatureError::Malformed | SignatureError::Signature => true,

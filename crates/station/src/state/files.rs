@@ -61,8 +61,8 @@ impl StateFiles {
         self.try_to_write(name, bytes, Put::Replace, effect);
     }
 
-    /// The same for a file that is not there; one that an operator puts there before it could be written stays, and
-    /// counts from the next start.
+    /// The same for a file that is not there; one that an operator puts there before it could be
+    /// written stays, and counts from the next start.
     pub(crate) fn write_new(&self, name: &'static str, bytes: Vec<u8>, effect: &'static str) {
         let _turn = lock(&self.0.turn);
         self.try_to_write(name, bytes, Put::New, effect);
