@@ -2,12 +2,11 @@
 
 use std::net::SocketAddr;
 
-use barograph_station::target::Secret;
-use barograph_station::{Config, Station};
+use barograph_station::Config;
 use serde_json::Value;
 
 use crate::engine::{ask, invite, lines, record, register};
-use crate::http::{get, post, send, until};
+use crate::http::{get, post, send};
 use crate::{quiet, serve, start};
 
 /// The row of a limit in `/healthz`.
@@ -69,27 +68,6 @@ fn an_address_with_its_share_is_a_warning_that_names_the_settings() {
     let health = get(address, "/healthz");
     assert_eq!(health.status, 200);
     assert!(health.json()["warnings"].to_string().contains("one address"), "{}", health.body);
-}
-
-/// What the spool of the mesh refuses is known although `/healthz` is never read.
-#[test]
-fn a_full_spool_of_the_mesh_is_shown_on_the_page_and_in_metrics() {
-    let state = tempfile::tempdir().unwrap();
-    let mut config = quiet(state.path());
-    // Nothing listens at the port of discard (RFC 863).
-    config.mesh.join = Some("http://127.0.0.1:9/".into());
-    config.mesh.join_token = Some(Secret::new("0".repeat(64)));
-    config.mesh.spool_records_max = 2;
-    let station = std::thread::spawn(|| Station::up(config).unwrap()).join().unwrap();
-    let address = station.address();
-    let one = r#"{"records": [{"quantity": "a", "value": 1}]}"#;
-    until(address, "/v1/station", |answer| {
-        post(address, "/v1/measurements", one);
-        answer.json()["refusing"].to_string().contains("raise mesh.spool_records_max")
-    });
-    let metrics = get(address, "/metrics").body;
-    let none = "barograph_limit_refused_total{limit=\"mesh_spool_records\"} 0";
-    assert!(metrics.contains("limit=\"mesh_spool_records\"}") && !metrics.contains(none), "{metrics}");
 }
 
 /// The pace of a member that has sent too much is no fault, and is counted.
