@@ -62,7 +62,12 @@ impl Record {
     /// [`Self::SEQ_JUMP_MAX`].
     #[must_use]
     pub fn may_reach(seq: u64, highest: u64) -> bool {
-        seq <= Self::SEQ_JUMP_MAX.max(highest.saturating_add(Self::SEQ_STEP_MAX))
+        seq <= Self::reach(highest)
+    }
+
+    /// The highest number that may come from an origin whose highest number so far is `highest`.
+    pub(crate) fn reach(highest: u64) -> u64 {
+        Self::SEQ_JUMP_MAX.max(highest.saturating_add(Self::SEQ_STEP_MAX))
     }
 
     /// Whether the record keeps the limits of an archive.

@@ -26,6 +26,9 @@ pub(super) struct Forwarder {
     passed: u64,
     /// The mesh misses nothing up to here.
     watermark: u64,
+    /// The highest number that the mesh holds of this station, as far as gaps above
+    /// [`Record::SEQ_JUMP_MAX`] need it; 0 = not known.
+    mesh_highest: u64,
     /// The mesh's engine has acknowledged everything up to here.
     sent: u64,
     /// A number below `sent` that was neither stored here nor passed over yet: it may still come.
@@ -70,6 +73,7 @@ impl Forwarder {
             random,
             passed,
             watermark: 0,
+            mesh_highest: 0,
             sent: 0,
             hole: None,
             moved: Instant::now(),
@@ -167,6 +171,12 @@ impl Forwarder {
             self.moved = now;
         }
         self.watermark = watermark;
+        self.mesh_highest = 0;
+        if watermark < highest && Record::SEQ_JUMP_MAX < highest {
+            // One that has used the highest number there is has no next one.
+            let next = limited(self.mesh.next_seq(&self.host)).await.unwrap_or(1);
+            self.mesh_highest = possible(next, highest)?.saturating_sub(1);
+        }
         if highest < watermark {
             // What the mesh holds there is not of this archive.
             self.state.keep_clear(&self.local, &self.host, watermark, true).await?;
@@ -249,28 +259,38 @@ impl Forwarder {
             next.hole = None;
         }
         for record in records {
-            self.pass_over(&mut next, record.seq - 1, runs);
+            if !self.pass_over(&mut next, record.seq - 1, runs) {
+                break;
+            }
             next.sent = record.seq;
             next.batch.push(record);
         }
         next
     }
 
-    /// Passes over the numbers up to `until`, as far as none of them can come any more.
-    fn pass_over(&self, next: &mut Next, until: u64, runs: &[(u64, u64)]) {
+    /// Passes over the numbers up to `until`, as far as none of them can come any more; false = the
+    /// batch has no room for all of them.
+    ///
+    /// Above [`Record::SEQ_JUMP_MAX`] it does so in steps: the mesh refuses a longer one.
+    fn pass_over(&self, next: &mut Next, until: u64, runs: &[(u64, u64)]) -> bool {
         let first = next.sent + 1;
         if until < first {
-            return;
+            return true;
         }
         let last = self.dead_until(first, until, runs);
-        if first <= last {
-            next.batch.push(Record::passing_over(&self.host, first, last));
-            next.passed_over += last - first + 1;
-            next.sent = last;
+        while next.sent < last {
+            if BATCH_STEPS <= next.batch.len() {
+                return false;
+            }
+            let (from, to) = (next.sent + 1, last.min(Record::reach(next.sent.max(self.mesh_highest))));
+            next.batch.push(Record::passing_over(&self.host, from, to));
+            next.passed_over += to - from + 1;
+            next.sent = to;
         }
         if last < until {
             next.hole = next.hole.or(Some(last + 1));
         }
+        true
     }
 
     /// The last of the numbers `first` to `until` before one that may still get a record, given that
@@ -384,6 +404,10 @@ struct Next {
 
 /// Records in one append: an archive commits them in some 50 ms.
 const BATCH_RECORDS: usize = 2000;
+
+/// Records in one append, those that pass over numbers included: each of [`BATCH_RECORDS`] may
+/// follow a gap, and an engine takes a batch of this length.
+const BATCH_STEPS: usize = 2 * BATCH_RECORDS;
 
 /// Bytes of records in one append, below what engines take in one request or message (1 MiB).
 const BATCH_BYTES: usize = 512 << 10;

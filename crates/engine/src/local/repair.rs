@@ -1,11 +1,23 @@
 //! Sequences that an earlier version let be used up: one record under a number near the end was enough.
 
+use std::collections::BTreeMap;
+
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 
 use crate::Record;
 
+/// A row that has another number now.
+pub(super) struct Renumbered {
+    before: i64,
+    pub(super) after: i64,
+    cursor: i64,
+    /// Whether it is a measurement of the origin's own.
+    is_own: bool,
+}
+
 /// Takes back the numbers of runs that end above [`Record::SEQ_BURNT_ABOVE`], down to the highest under which there
-/// is a record. Records above stay in the archive, and are not forwarded.
+/// is a record. Records above stay in the archive; those of the station itself, if it has joined a mesh, get the
+/// next numbers, under which they are forwarded unless the mesh has confirmed them.
 pub(super) fn sequences(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     let mut burnt = transaction.prepare(
@@ -15,6 +27,7 @@ pub(super) fn sequences(connection: &mut Connection) -> rusqlite::Result<()> {
         .query_map([BURNT], |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?)))?
         .collect::<rusqlite::Result<Vec<(i64, String, i64, i64)>>>()?;
     drop(burnt);
+    let mut origins = BTreeMap::new();
     for (origin, name, first, last) in runs {
         let kept: Option<i64> = transaction.query_row(
             "SELECT max(seq) FROM record WHERE origin = ?1 AND seq BETWEEN ?2 AND ?3",
@@ -25,27 +38,54 @@ pub(super) fn sequences(connection: &mut Connection) -> rusqlite::Result<()> {
         if let Some(kept) = kept {
             transaction.execute("INSERT INTO held VALUES (?1, ?2, ?3)", [origin, first, kept])?;
         }
-        shorten_spool(&transaction, origin)?;
         tracing::warn!(
             origin = name,
             last,
             "numbers that no station reaches were used; its sequence goes on below"
         );
+        origins.insert(origin, name);
+    }
+    for (origin, name) in origins {
+        repair_spool(&transaction, origin, &name)?;
     }
     transaction.commit()
 }
 
-/// Lets what waits for a mesh end with the numbers that are left, if it is of this origin.
-fn shorten_spool(transaction: &Transaction<'_>, origin: i64) -> rusqlite::Result<()> {
+/// Gives the rows of an origin whose numbers were taken back the numbers above `highest`, in their order. Looks at
+/// every row of the archive.
+pub(super) fn renumber(
+    transaction: &Transaction<'_>,
+    (origin, name): (i64, &str),
+    highest: i64,
+) -> rusqlite::Result<Vec<Renumbered>> {
+    let mut above = transaction.prepare(
+        "SELECT seq, cursor, source = ?2 FROM record JOIN series ON series.id = record.series
+         WHERE origin = ?1 AND ?3 < seq ORDER BY seq",
+    )?;
+    let rows = above
+        .query_map(params![origin, name, BURNT.max(highest)], |row| {
+            Ok((row.get(0)?, row.get(1)?, row.get(2)?))
+        })?
+        .collect::<rusqlite::Result<Vec<(i64, i64, bool)>>>()?;
+    let mut set = transaction.prepare("UPDATE record SET seq = ?2 WHERE cursor = ?1")?;
+    let renumbered = rows.into_iter().zip(highest + 1..).map(|((before, cursor, is_own), after)| {
+        set.execute([cursor, after])?;
+        Ok(Renumbered { before, after, cursor, is_own })
+    });
+    renumbered.collect()
+}
+
+/// If a station forwards this origin: lets what waits for a mesh end with the numbers that are left, and gives the
+/// records above the next ones.
+fn repair_spool(transaction: &Transaction<'_>, origin: i64, name: &str) -> rusqlite::Result<()> {
     let tables = "SELECT count(*) FROM sqlite_schema WHERE name IN ('spooling', 'spool', 'spool_again')";
     if transaction.query_row(tables, [], |row| row.get::<_, i64>(0))? < 3 {
         return Ok(());
     }
-    let of: Option<i64> =
-        transaction.query_row("SELECT origin FROM spooling", [], |row| row.get(0)).optional()?;
-    if of != Some(origin) {
-        return Ok(());
-    }
+    let spooling: Option<(i64, i64)> = transaction
+        .query_row("SELECT origin, passed FROM spooling", [], |row| Ok((row.get(0)?, row.get(1)?)))
+        .optional()?;
+    let Some((_, passed)) = spooling.filter(|(of, _)| *of == origin) else { return Ok(()) };
     let highest: i64 = transaction.query_row(
         "SELECT coalesce(max(last), 0) FROM held WHERE origin = ?1",
         [origin],
@@ -53,7 +93,19 @@ fn shorten_spool(transaction: &Transaction<'_>, origin: i64) -> rusqlite::Result
     )?;
     transaction.execute("DELETE FROM spool WHERE ?1 < seq", [highest])?;
     transaction.execute("UPDATE spooling SET passed = min(passed, ?1)", [highest])?;
-    transaction.execute("UPDATE spool_again SET until = min(until, ?1)", [highest]).map(drop)
+    transaction.execute("UPDATE spool_again SET until = min(until, ?1)", [highest])?;
+    let renumbered = renumber(transaction, (origin, name), highest)?;
+    let Some(last) = renumbered.last().map(|row| row.after) else { return Ok(()) };
+    let longer = "UPDATE held SET last = ?2 WHERE origin = ?1 AND last = ?3";
+    if transaction.execute(longer, [origin, last, highest])? == 0 {
+        transaction.execute("INSERT INTO held VALUES (?1, ?2, ?3)", [origin, highest + 1, last])?;
+    }
+    let mut note = transaction.prepare("INSERT INTO spool VALUES (?1, ?2)")?;
+    for row in renumbered.iter().filter(|row| row.is_own && passed < row.before) {
+        note.execute([row.after, row.cursor])?;
+    }
+    tracing::warn!(count = renumbered.len(), last, "records under such numbers have the next ones now");
+    Ok(())
 }
 
 const BURNT: i64 = Record::SEQ_BURNT_ABOVE.cast_signed();

@@ -14,6 +14,7 @@ use rusqlite::{Connection, OptionalExtension as _, Transaction};
 use tokio::sync::oneshot;
 
 use self::notes::{TABLES, fill, restart, save_again};
+use super::repair;
 use super::store::{Index, Row, Store};
 use super::writer::Command;
 use super::{Local, closed};
@@ -210,7 +211,8 @@ impl Store {
                     spool.count_notes(transaction)?;
                     // What a version or a configuration without a mesh has stored meanwhile: all of it, for nobody looks
                     // there again.
-                    if 0 < fill(transaction, &mut spool, cursor, (passed, u64::MAX >> 1), u64::MAX)? {
+                    let above = (passed, Record::SEQ_BURNT_ABOVE);
+                    if 0 < fill(transaction, &mut spool, cursor, above, u64::MAX)? {
                         spool.config.again_until = highest;
                         save_again(transaction, &spool)?;
                         spool.count_notes(transaction)?;
@@ -222,10 +224,11 @@ impl Store {
                 _ => {
                     transaction
                         .execute_batch("DELETE FROM spool; DELETE FROM spooling; DELETE FROM spool_again")?;
+                    let highest = index.renumber(transaction, &config.host)?;
                     // The other half is for what comes.
                     let room = config.records_max.div_ceil(2);
                     let mut spool = Spool { config, origin, passed: 0, count: 0, again: 0 };
-                    fill(transaction, &mut spool, 0, (0, u64::MAX >> 1), room)?;
+                    fill(transaction, &mut spool, 0, (0, Record::SEQ_BURNT_ABOVE), room)?;
                     restart(transaction, index, spool)?;
                     // The mesh has confirmed nothing.
                     Ok((0, highest))
@@ -255,6 +258,16 @@ impl Index {
         let mut spool = Spool { config, origin, passed: passed.cast_unsigned(), count: 0, again: 0 };
         spool.count_notes(connection)?;
         Ok(Some(spool))
+    }
+
+    /// Gives what is stored under numbers that were taken back while the station had joined no mesh the next
+    /// numbers; returns the highest then.
+    fn renumber(&mut self, transaction: &Transaction<'_>, host: &HostId) -> rusqlite::Result<u64> {
+        let (origin, highest) = (self.origin_id(transaction, host)?, self.highest(host));
+        let renumbered = repair::renumber(transaction, (origin, host.as_str()), highest.cast_signed())?;
+        let Some(last) = renumbered.last().map(|row| row.after.cast_unsigned()) else { return Ok(highest) };
+        self.see(transaction, &Record::passing_over(host, highest + 1, last))?;
+        Ok(last)
     }
 
     /// Notes what of these rows is to be forwarded; part of the transaction that stores them.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use barograph_engine::{Engine as _, Error, Joined, Range, Record, Selector};
+use barograph_engine::{Engine as _, Error, Joined, JoinedConfig, Range, Record, Selector};
 use barograph_forecast::{Quantity, Series};
 
 use crate::mesh::{Mesh, really};
@@ -273,12 +273,81 @@ async fn a_station_whose_name_was_burnt_by_an_earlier_version_goes_on() {
         )
         .unwrap();
     drop(burnt);
+    // The five that the mesh never got come under the next numbers.
     let station = Station::start(quick(), directory.path(), &mesh).await;
-    assert_eq!(next_seq(&station).await, Ok(26));
-    station.append(&records(26..=40)).await.unwrap();
+    assert_eq!(next_seq(&station).await, Ok(31));
+    station.append(&records(31..=40)).await.unwrap();
     station.until(|joined| joined.statistics().watermark == Some(40)).await;
     assert_eq!(crate::stored(&mesh.local()).await, (1..=40).collect::<Vec<_>>());
-    assert_eq!(station.joined.statistics().last_error, None);
+    assert_eq!(crate::stored(station.joined.local()).await, (1..=40).collect::<Vec<_>>());
+    assert_eq!((station.joined.statistics().spooled, station.joined.statistics().last_error), (0, None));
+}
+
+/// What the mesh has confirmed under such a number is not sent again, also where it is numbered anew.
+#[tokio::test(start_paused = true)]
+async fn nothing_that_a_mesh_confirmed_under_a_burnt_number_is_there_twice() {
+    let [directory, archive, kept] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    station.append(&records(1..=30)).await.unwrap();
+    station.drained().await;
+    station.stop().await;
+    let burnt = rusqlite::Connection::open(directory.path().join("archive.db")).unwrap();
+    burnt
+        .execute_batch(
+            "UPDATE held SET last = 9007199254740992; UPDATE spooling SET passed = 9007199254740989;
+             UPDATE record SET seq = seq + 9007199254740962 WHERE 25 < seq;
+             INSERT INTO spool SELECT seq, cursor FROM record WHERE 9007199254740989 < seq",
+        )
+        .unwrap();
+    drop(burnt);
+    // It has the first two of the five, as this version keeps them.
+    let there = Mesh::new(kept.path());
+    absorbed(&there, records(1..=25)).await;
+    let station = Station::start(quick(), directory.path(), &there).await;
+    assert_eq!(next_seq(&station).await, Ok(31));
+    station.until(|joined| joined.statistics().watermark == Some(30)).await;
+    assert_eq!(crate::stored(&there.local()).await, (1..=25).chain(28..=30).collect::<Vec<_>>());
+}
+
+/// A station that was alone when its numbers were taken back joins later.
+#[tokio::test(start_paused = true)]
+async fn a_station_that_joins_late_brings_what_it_stored_under_burnt_numbers() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    append_alone(directory.path(), records(1..=30)).await;
+    let burnt = rusqlite::Connection::open(directory.path().join("archive.db")).unwrap();
+    let burn = "UPDATE held SET last = 9007199254740992;
+                UPDATE record SET seq = seq + 9007199254740962 WHERE 25 < seq";
+    burnt.execute_batch(burn).unwrap();
+    drop(burnt);
+    append_alone(directory.path(), records(26..=28)).await;
+    let mesh = Mesh::new(archive.path());
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    assert_eq!(next_seq(&station).await, Ok(34));
+    station.until(|joined| joined.statistics().watermark == Some(33)).await;
+    assert_eq!(crate::stored(&mesh.local()).await, (1..=33).collect::<Vec<_>>());
+    assert_eq!(station.joined.statistics().spooled, 0);
+}
+
+/// Rows that an archive has under numbers that it does not count, as of a build between two versions.
+#[tokio::test(start_paused = true)]
+async fn no_number_above_the_bound_waits_for_ever() {
+    let [directory, archive] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+    let mesh = Mesh::new(archive.path());
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    station.append(&records(1..=30)).await.unwrap();
+    station.drained().await;
+    station.stop().await;
+    let burnt = rusqlite::Connection::open(directory.path().join("archive.db")).unwrap();
+    burnt
+        .execute_batch(
+            "UPDATE held SET last = 25; UPDATE spooling SET passed = 25, cursor = 0;
+             UPDATE record SET seq = seq + 9007199254740962 WHERE 25 < seq",
+        )
+        .unwrap();
+    drop(burnt);
+    let station = Station::start(quick(), directory.path(), &mesh).await;
+    assert_eq!(station.joined.statistics().spooled, 0);
 }
 
 #[tokio::test(start_paused = true)]
@@ -295,4 +364,35 @@ async fn a_station_goes_on_above_the_furthest_number_that_another_may_use() {
     station.until(|joined| joined.statistics().watermark == Some(jump + 20)).await;
     let stored = crate::stored(&mesh.local()).await;
     assert!(stored.ends_with(&(jump..=jump + 20).collect::<Vec<_>>()), "{stored:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_gap_above_the_furthest_number_is_passed_over_in_steps() {
+    let [directory, first, second] = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let (jump, step) = (Record::SEQ_JUMP_MAX, Record::SEQ_STEP_MAX);
+    let at = |seq: u64| Record { seq, ..record(seq % 1000) };
+    for seq in (0..=5).map(|steps| jump + steps * step) {
+        append_alone(directory.path(), vec![at(seq)]).await;
+    }
+    let top = jump + 5 * step;
+    append_alone(directory.path(), (top + 1..=top + 20).map(at).collect()).await;
+    // The newest twenty wait; all below has to be passed over.
+    let mesh = Mesh::new(first.path());
+    let config = JoinedConfig { spool_records_max: 40, ..quick() };
+    let station = Station::start(config, directory.path(), &mesh).await;
+    station.until(|joined| joined.statistics().watermark == Some(top + 20)).await;
+    assert_eq!(crate::stored(&mesh.local()).await, (top + 1..=top + 20).collect::<Vec<_>>());
+    assert_eq!(station.joined.statistics().passed_over, top);
+
+    // Numbers that others have used, in a mesh that then loses its archive.
+    let others = top + 4 * step;
+    for seq in (1..=4).map(|steps| top + 20 + steps * step).map(|seq| seq.min(others)) {
+        absorbed(&mesh, vec![at(seq)]).await;
+    }
+    assert_eq!(next_seq(&station).await, Ok(others + 1));
+    station.append(&[at(others + 1)]).await.unwrap();
+    station.until(|joined| joined.statistics().watermark == Some(others + 1)).await;
+    *mesh.archive.lock().unwrap() = Mesh::new(second.path()).local();
+    station.until(|joined| joined.statistics().watermark == Some(0)).await;
+    station.until(|joined| joined.statistics().watermark == Some(others + 1)).await;
 }
