@@ -49,6 +49,8 @@ pub mod scenario;
 pub mod stream;
 
 #[cfg(target_os = "linux")]
+mod failing_disk;
+#[cfg(target_os = "linux")]
 mod namespace;
 #[cfg(target_os = "linux")]
 mod network;
@@ -71,6 +73,8 @@ pub use skip::{MUST_RUN, say_missing, say_skipped};
 pub use spec::{Jitter, LinkSpec, Loss, Queue, Reorder};
 pub use weather::{Response, Try, Weather};
 
+#[cfg(target_os = "linux")]
+pub use failing_disk::FailingDisk;
 #[cfg(target_os = "linux")]
 pub use network::{A_V4, A_V6, B_V4, B_V6, Host, Link, Network, Port, RelayOptions, Switch};
 #[cfg(target_os = "linux")]

@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,8 @@ use crate::{Error, Local};
 pub(super) struct Files {
     /// The archive file.
     pub(super) archive: PathBuf,
+    /// Whether the disk has failed to answer since the last commit.
+    disk_failed: AtomicBool,
     _lock: File,
 }
 
@@ -38,7 +41,7 @@ impl Files {
                     with_remedy(&error)
                 ))
             })?;
-        Ok(Self { archive, _lock: lock })
+        Ok(Self { archive, disk_failed: AtomicBool::new(false), _lock: lock })
     }
 
     /// Opens the archive for writing; a file that is empty becomes a new archive.
@@ -59,9 +62,25 @@ impl Files {
     }
 
     /// What `error` means for the one who asked.
+    ///
+    /// After an input/output error SQLite may find the file malformed until the disk answers again, so that
+    /// counts as the same failure of the disk. An archive that is damaged is found at the next opening.
     pub(super) fn error(&self, error: &rusqlite::Error) -> Error {
         let path = self.archive.display();
-        match error.sqlite_error_code() {
+        let code = error.sqlite_error_code();
+        if code == Some(ErrorCode::SystemIoFailure) && !lacks_index(error) {
+            self.disk_failed.store(true, Ordering::Relaxed);
+        }
+        match code {
+            Some(
+                ErrorCode::SystemIoFailure
+                | ErrorCode::CannotOpen
+                | ErrorCode::DatabaseCorrupt
+                | ErrorCode::NotADatabase,
+            ) if self.disk_failed.load(Ordering::Relaxed) => Error::Unavailable(format!(
+                "the disk that holds {path} does not answer ({error}); what was acknowledged was written to it \
+                 before: mend the disk or mount it again, and restart"
+            )),
             Some(ErrorCode::DiskFull) => Error::Unavailable(format!(
                 "the disk that holds {path} is full; nothing was stored; make room and it goes on by itself"
             )),
@@ -77,9 +96,8 @@ impl Files {
 
     /// The same for an archive that is being opened: nothing waits for room then.
     fn error_at_opening(&self, error: &rusqlite::Error) -> Error {
-        let extended = error.sqlite_error().map(|error| error.extended_code);
         // Without room for the index of its log an archive cannot be read either.
-        if error.sqlite_error_code() == Some(ErrorCode::DiskFull) || extended == Some(SQLITE_IOERR_SHMSIZE) {
+        if error.sqlite_error_code() == Some(ErrorCode::DiskFull) || lacks_index(error) {
             let full = io::Error::from(io::ErrorKind::StorageFull);
             return Error::Unavailable(format!(
                 "{} cannot be opened: {}",
@@ -88,6 +106,11 @@ impl Files {
             ));
         }
         self.error(error)
+    }
+
+    /// Notes that the disk has taken a commit.
+    pub(super) fn committed(&self) {
+        self.disk_failed.store(false, Ordering::Relaxed);
     }
 
     fn corrupt(&self, what: &str) -> Error {
@@ -168,6 +191,11 @@ impl Files {
             .map_err(|error| self.error(&error))?;
         if found == "ok" { Ok(()) } else { Err(self.corrupt(found.trim())) }
     }
+}
+
+/// Whether the index of the log found no room.
+fn lacks_index(error: &rusqlite::Error) -> bool {
+    error.sqlite_error().is_some_and(|error| error.extended_code == SQLITE_IOERR_SHMSIZE)
 }
 
 fn lock(directory: &Path) -> Result<File, Error> {

@@ -137,9 +137,10 @@ impl Store {
         let done = work(&transaction, &mut index).map_err(|error| self.files.error(&error))?;
         transaction.commit().map_err(|error| match self.files.error(&error) {
             // The commit mark may be in the log although its fsync failed.
-            Error::Unavailable(_) if !is_full(&error) => Error::Unknown(error.to_string()),
+            Error::Unavailable(why) if !is_full(&error) => Error::Unknown(why),
             error => error,
         })?;
+        self.files.committed();
         self.index = Some(index);
         Ok(done)
     }

@@ -9,6 +9,8 @@ mod crash;
 mod damage;
 mod disk;
 mod model;
+#[cfg(target_os = "linux")]
+mod power;
 mod queue;
 mod retention;
 

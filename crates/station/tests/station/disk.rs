@@ -71,3 +71,33 @@ fn a_station_starts_on_a_full_disk_measures_and_stores_when_there_is_room() {
     assert_eq!(state::announced(&state), Some(station.url()));
     assert_eq!(station.stop(Duration::from_secs(10)), 0, "everything was stored");
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_disk_that_does_not_answer_is_named_and_not_called_damage() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("disk");
+    fs::create_dir(&path).unwrap();
+    let Some(disk) = barograph_sim::FailingDisk::mount(&path) else {
+        say_skipped("a station on a failing disk, because mounting one needs root, ext4 and a loop device");
+        return;
+    };
+    let station = start(sensing(&path.join("state")));
+    until(station.address(), "/healthz", |answer| answer.json()["last_append_age_s"].as_f64().is_some());
+    disk.fail().unwrap();
+    for _ in 0..3 {
+        let health = until(station.address(), "/healthz", |answer| {
+            reasons(&answer.json(), "the archive takes no records") == 1
+        });
+        assert_eq!(reasons(&health.json(), "does not answer"), 1, "{}", health.body);
+        assert!(!health.body.contains("damaged") && !health.body.contains("backup"), "{}", health.body);
+        // Another attempt of the station's.
+        let before = health.json()["spool_records"].as_u64();
+        until(station.address(), "/healthz", |answer| before < answer.json()["spool_records"].as_u64());
+    }
+    assert!(0 < station.stop(Duration::from_secs(10)), "nothing was waiting");
+    disk.restore().unwrap();
+    let again = start(sensing(&path.join("state")));
+    until(again.address(), "/healthz", |answer| answer.status == 200);
+    assert_eq!(again.stop(Duration::from_secs(10)), 0, "everything was stored");
+}

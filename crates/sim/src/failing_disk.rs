@@ -1,0 +1,97 @@
+//! A disk that fails: it loses power, or answers every access with an input/output error.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::libc;
+
+/// An ext4 file system of its own on a loop device, mounted until this is dropped.
+///
+/// [`FailingDisk::fail`] stops it as a power failure does: nothing that was not written to the device
+/// by then will be. Until [`FailingDisk::restore`] every write and sync, and reads of files, fail with EIO.
+/// What was synced is there afterwards. The write cache of a drive is not emulated: a sync that
+/// reached the device counts as durable.
+#[derive(Debug)]
+pub struct FailingDisk {
+    mounted: PathBuf,
+    device: String,
+}
+
+impl FailingDisk {
+    /// Mounts one at the directory `path`; `None` = that is not allowed, as without root, or the machine has no ext4 or
+    /// loop devices.
+    #[must_use]
+    pub fn mount(path: &Path) -> Option<Self> {
+        let image = path.with_extension("image");
+        File::create(&image).and_then(|file| file.set_len(BYTES)).ok()?;
+        let device = printed(Command::new("losetup").args(["--find", "--show"]).arg(&image));
+        // The device keeps the file open, so nothing is left behind by a test that is killed but the device.
+        let _ = fs::remove_file(&image);
+        let disk = Self { mounted: path.to_path_buf(), device: device?.trim().to_string() };
+        printed(Command::new("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0"]).arg(&disk.device))?;
+        disk.attach().ok()?;
+        Some(disk)
+    }
+
+    /// Cuts the power: what was not synced is lost, and accesses fail until [`FailingDisk::restore`].
+    ///
+    /// # Errors
+    /// When the kernel refuses, as another file system than ext4 may.
+    pub fn fail(&self) -> io::Result<()> {
+        shut_down(&File::open(&self.mounted)?)
+    }
+
+    /// Mounts again what was synced. Every file on the disk must be closed.
+    ///
+    /// # Errors
+    /// When a process still has a file open there, or the file system cannot be mounted.
+    pub fn restore(&self) -> io::Result<()> {
+        run(Command::new("umount").arg(&self.mounted))?;
+        self.attach()
+    }
+
+    fn attach(&self) -> io::Result<()> {
+        run(Command::new("mount").arg(&self.device).arg(&self.mounted))
+    }
+}
+
+impl Drop for FailingDisk {
+    fn drop(&mut self) {
+        // Lazily, for the case that a failed test still has files open there; the device goes when they are closed.
+        let _ = Command::new("umount").arg("-l").arg(&self.mounted).output();
+        let _ = Command::new("losetup").args(["-d", &self.device]).output();
+    }
+}
+
+fn printed(command: &mut Command) -> Option<String> {
+    let output = command.output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn run(command: &mut Command) -> io::Result<()> {
+    let output = command.output()?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
+}
+
+#[expect(unsafe_code, reason = "no safe wrapper of EXT4_IOC_SHUTDOWN exists among the dependencies")]
+fn shut_down(directory: &File) -> io::Result<()> {
+    mod raw {
+        nix::ioctl_read!(ext4_shutdown, b'X', 125, u32);
+    }
+    let mut flags: libc::c_uint = WITHOUT_FLUSHING_THE_LOG;
+    // SAFETY: the descriptor is open for the whole call, and the kernel only reads the 32 bits of `flags`.
+    unsafe { raw::ext4_shutdown(directory.as_raw_fd(), &raw mut flags) }?;
+    Ok(())
+}
+
+/// `EXT4_GOING_FLAGS_NOLOGFLUSH`: also the journal keeps only what was committed to it.
+const WITHOUT_FLUSHING_THE_LOG: u32 = 2;
+
+/// Room for ten thousand records, their journal, and the files of a NATS server.
+const BYTES: u64 = 64 << 20;
