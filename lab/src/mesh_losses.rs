@@ -6,13 +6,16 @@ mod child;
 mod disk;
 mod mesh;
 mod relay;
+mod row;
 mod said;
 mod scenario;
 
 use std::path::PathBuf;
+use std::time::Instant;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 
+use self::row::Row;
 use crate::mesh_parts::program;
 
 /// How to run the experiment.
@@ -27,6 +30,12 @@ pub(crate) struct Args {
     /// Only the scenarios whose name holds this.
     #[arg(long)]
     only: Option<String>,
+    /// Print each row as a line of JSON.
+    #[arg(long)]
+    json: bool,
+    /// Write the table to this file, too.
+    #[arg(long)]
+    out: Option<PathBuf>,
     /// What this process is, when the experiment starts it.
     #[arg(long, hide = true)]
     child: Option<child::Part>,
@@ -42,6 +51,12 @@ pub(crate) struct Args {
     /// Let the labels jump by an hour either way.
     #[arg(long, hide = true)]
     jump: bool,
+    /// Label records so many seconds ahead.
+    #[arg(long, hide = true, default_value_t = 0)]
+    ahead_s: i64,
+    /// For so many seconds.
+    #[arg(long, hide = true, default_value_t = 0)]
+    ahead_for_s: u64,
 }
 
 /// What holds a mesh together.
@@ -67,20 +82,21 @@ impl Engine {
     }
 }
 
-/// Runs every scenario and prints a row for each.
+/// Runs every scenario and prints a row for each, with what is under way on the standard error.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if let Some(part) = args.child {
         return child::run(part, args);
     }
     let server = program(args.server.as_deref());
-    println!(
-        "| mesh | fault | acknowledged | in the archive | lost | double | longest gap (s) | most waiting \
-         | peers lost | read-only (s) |"
-    );
-    println!("|---|---|---:|---:|---:|---:|---:|---:|---:|---:|");
+    if !args.json {
+        println!("{}", Row::HEAD);
+    }
+    let began = Instant::now();
+    let mut failed = 0;
+    let mut table = Row::HEAD.to_string();
     for engine in Engine::ALL.into_iter().filter(|engine| args.engine.is_none_or(|only| only == *engine)) {
         if engine != Engine::Remote && server.is_none() {
-            println!(
+            eprintln!(
                 "SKIPPED: {}: there is no nats-server (scripts/install-test-needs gets it)",
                 engine.shown()
             );
@@ -88,10 +104,46 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         }
         let wanted = |name: &str| args.only.as_ref().is_none_or(|only| name.contains(only));
         for scenario in scenario::of(engine).filter(|scenario| wanted(scenario.name)) {
+            eprintln!("{:>5.0} s: {}, {}", began.elapsed().as_secs_f64(), engine.shown(), scenario.name);
             let row = scenario.run(engine, server.as_deref());
-            let row = row.with_context(|| format!("{}, `{}`", engine.shown(), scenario.name))?;
-            println!("{row}");
+            let row = row.with_context(|| format!("{}, `{}`", engine.shown(), scenario.name));
+            let row = match row {
+                Ok(Some(row)) => row,
+                Ok(None) => continue,
+                // The others are run all the same.
+                Err(error) => {
+                    eprintln!("FAILED: {error:#}");
+                    failed += 1;
+                    continue;
+                }
+            };
+            if let Some(sign) = &row.sign {
+                eprintln!("        noticed by: {sign}");
+            }
+            if args.json {
+                println!("{}", serde_json::to_string(&row)?);
+            } else {
+                println!("{row}");
+            }
+            table += &format!("\n{row}");
+            if let Some(out) = &args.out {
+                std::fs::write(out, page(&table))
+                    .with_context(|| format!("{} cannot be written", out.display()))?;
+            }
         }
     }
+    ensure!(failed == 0, "{failed} rows failed");
     Ok(())
+}
+
+/// The file of results.
+fn page(table: &str) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let build = if cfg!(debug_assertions) { "debug" } else { "release" };
+    let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    format!(
+        "# What a mesh loses when its parts die\n\nWritten by `cargo run -p lab -- mesh-losses --out \
+         lab/results/mesh-losses.md`: version {version}, a {build} build, {processors} processors.\n[The lab's \
+         README](../README.md#what-a-mesh-loses-when-its-parts-die) has what each column means.\n\n{table}\n"
+    )
 }

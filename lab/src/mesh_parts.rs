@@ -4,13 +4,30 @@ mod http;
 mod nats;
 mod process;
 
-use std::net::TcpListener;
+use std::net::SocketAddr;
 
-pub(crate) use self::http::{get, post, text};
+use anyhow::Context as _;
+use socket2::{Domain, Socket, Type};
+
+pub(crate) use self::http::{get, get_any, post, text};
 pub(crate) use self::nats::{Cluster, program};
 pub(crate) use self::process::Process;
 
-/// A port of this machine that was free a moment ago: a process that is killed comes back under it.
-pub(crate) fn free_port() -> anyhow::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+/// A port of this machine, held until this is dropped.
+///
+/// The socket is bound and does not listen: connections are refused, the system gives the port to no
+/// other program, and a process that sets `SO_REUSEADDR`, as servers do, can listen there, also after it was killed.
+pub(crate) struct Port {
+    pub(crate) number: u16,
+    _held: Socket,
+}
+
+impl Port {
+    pub(crate) fn new() -> anyhow::Result<Self> {
+        let held = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+        held.set_reuse_address(true)?;
+        held.bind(&SocketAddr::from(([127, 0, 0, 1], 0)).into())?;
+        let number = held.local_addr()?.as_socket_ipv4().context("an IPv4 address was bound")?.port();
+        Ok(Self { number, _held: held })
+    }
 }

@@ -4,11 +4,11 @@ use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context as _;
 use barograph_engine::{
-    Archiver, Capabilities, Config, Engine, Entry, Event, Joined, JoinedConfig, Lease, Local, Nats,
+    Archiver, Capabilities, Config, Engine, Entry, Error, Event, Joined, JoinedConfig, Lease, Local, Nats,
     NatsConfig, Record, Remote, RemoteConfig,
 };
 use barograph_forecast::{Name, Outcome, Quantity, Series};
@@ -44,11 +44,11 @@ pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {
         Part::Host => host(args),
         Part::Archive => {
             let nats = nats(args, "archive")?;
-            let _archiver = Archiver::start(&nats, archive(args)?, &args.directory)?;
+            let local = archive(args)?;
+            let _archiver = Archiver::start(&nats, Arc::clone(&local), &args.directory)?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let _lease = runtime.block_on(register(&*nats, "archive"))?;
-            std::io::stdin().lines().for_each(drop);
-            Ok(())
+            let signs = move || local.statistics().last_error.map(|error| error.to_string());
+            runtime.block_on(attend(&*nats, "archive", signs, || None))
         }
         Part::Station => station(args),
     }
@@ -56,7 +56,7 @@ pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {
 
 /// A whole station with its server, as `barograph up` runs it.
 fn host(args: &Args) -> anyhow::Result<()> {
-    let config = barograph_station::Config {
+    let mut config = barograph_station::Config {
         listen: args.at.parse().context("an address to listen on")?,
         state: args.directory.clone(),
         host: Some(Name::new("host")?),
@@ -64,6 +64,7 @@ fn host(args: &Args) -> anyhow::Result<()> {
         commit: COMMIT,
         ..barograph_station::Config::default()
     };
+    config.mesh.groups = vec![Name::new(GROUP)?];
     let _station = Station::up(config)?;
     std::io::stdin().lines().for_each(drop);
     Ok(())
@@ -81,19 +82,38 @@ fn station(args: &Args) -> anyhow::Result<()> {
         nats(args, STATION)?
     };
     let config = JoinedConfig { confirm_every: Duration::from_secs(1), ..JoinedConfig::new(name) };
-    let joined = Arc::new(Joined::start(config, archive(args)?, mesh)?);
+    let local = archive(args)?;
+    let joined = Arc::new(Joined::start(config, Arc::clone(&local), mesh)?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
-    runtime.spawn(attend(Arc::clone(&joined)));
-    runtime.block_on(measure(&joined, args.jump))
+    let attended = Arc::clone(&joined);
+    runtime.spawn(async move {
+        let signs = || {
+            let of_archive = local.statistics().last_error;
+            let read_only = attended.read_only().map(|read_only| format!("read-only: {}", read_only.why));
+            let of_mesh = || attended.statistics().last_error;
+            read_only.or_else(|| of_archive.or_else(of_mesh).map(|error| error.to_string()))
+        };
+        attend(&*attended, STATION, signs, || attended.statistics().watermark).await
+    });
+    runtime.block_on(measure(&joined, args))
 }
 
-/// Says which peers are lost, and for how long the directory is read and takes no writes.
-async fn attend(mesh: Arc<Joined>) -> anyhow::Result<()> {
-    let _lease = register(&*mesh, STATION).await?;
+/// Writes which peers are lost, for how long the directory is read and takes no writes, what
+/// `/healthz` would report, and up to where the mesh has confirmed.
+async fn attend(
+    mesh: &dyn Engine,
+    host: &str,
+    sign: impl Fn() -> Option<String>,
+    watermark: impl Fn() -> Option<u64>,
+) -> anyhow::Result<()> {
     let group = Name::new(GROUP)?;
-    let (mut events, mut seconds) = (mesh.watch(&group), tokio::time::interval(Duration::from_secs(1)));
+    let mut lease = std::pin::pin!(register(mesh, host));
+    let mut held = None;
+    let (mut events, mut ticks) = (mesh.watch(&group), tokio::time::interval(LOOK_EVERY));
+    let mut reported = None;
     loop {
         tokio::select! {
+            registered = &mut lease, if held.is_none() => held = Some(registered?),
             event = events.next() => match event {
                 Some(Ok(Event::Down(host))) => println!("lost {host} ."),
                 Some(Ok(_)) => {}
@@ -102,9 +122,17 @@ async fn attend(mesh: Arc<Joined>) -> anyhow::Result<()> {
                     events = mesh.watch(&group);
                 }
             },
-            _ = seconds.tick() => {
+            _ = ticks.tick() => {
                 if let Some(read_only) = mesh.read_only() {
                     println!("read-only {} .", read_only.since.elapsed().as_secs());
+                }
+                let sign = sign();
+                if let Some(sign) = sign.as_ref().filter(|_| reported.is_none()) {
+                    println!("sign {} .", sign.replace('\n', " "));
+                }
+                reported = sign;
+                if let Some(watermark) = watermark() {
+                    println!("confirmed {watermark} .");
                 }
             }
         }
@@ -142,7 +170,7 @@ fn nats(args: &Args, host: &str) -> anyhow::Result<Arc<Nats>> {
 
 /// Appends a batch after the other and says which were acknowledged, until the input ends; then says
 /// when nothing waits for the mesh any more.
-async fn measure(joined: &Joined, jump: bool) -> anyhow::Result<()> {
+async fn measure(joined: &Joined, args: &Args) -> anyhow::Result<()> {
     let host = Name::new(STATION)?;
     let mut next = loop {
         if let Ok(next) = joined.next_seq(&host).await {
@@ -156,9 +184,19 @@ async fn measure(joined: &Joined, jump: bool) -> anyhow::Result<()> {
         std::io::stdin().lock().lines().for_each(drop);
         reader.store(true, Ordering::Relaxed);
     });
+    let (began, mut was_wrong) = (Instant::now(), false);
     while !ended.load(Ordering::Relaxed) {
-        let batch =
-            (next..next + BATCH).map(|seq| record(&host, seq, jump)).collect::<anyhow::Result<Vec<_>>>()?;
+        let is_wrong = (CLOCK_RIGHT_FOR..CLOCK_RIGHT_FOR + Duration::from_secs(args.ahead_for_s))
+            .contains(&began.elapsed());
+        if is_wrong && !was_wrong {
+            writeln!(std::io::stdout().lock(), "wrong clock .")?;
+        }
+        was_wrong |= is_wrong;
+        let ahead_s = if is_wrong { args.ahead_s } else { 0 };
+        let label = |seq| if args.jump { [0, HOUR_S, -HOUR_S][(seq / 100 % 3) as usize] } else { ahead_s };
+        let batch = (next..next + BATCH)
+            .map(|seq| record(&host, seq, label(seq)))
+            .collect::<anyhow::Result<Vec<_>>>()?;
         match joined.append(&batch).await {
             Ok(()) => {
                 let waiting = joined.statistics().spooled;
@@ -167,7 +205,13 @@ async fn measure(joined: &Joined, jump: bool) -> anyhow::Result<()> {
                 out.flush()?;
                 next += BATCH;
             }
-            Err(error) => writeln!(std::io::stdout().lock(), "refused {error} .")?,
+            Err(error) => {
+                writeln!(std::io::stdout().lock(), "refused {error} .")?;
+                if let Error::Invalid(_) = error {
+                    // Other records have the numbers.
+                    next = joined.next_seq(&host).await.unwrap_or(next);
+                }
+            }
         }
         tokio::time::sleep(PAUSE).await;
     }
@@ -178,19 +222,24 @@ async fn measure(joined: &Joined, jump: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn record(host: &Name, seq: u64, jump: bool) -> anyhow::Result<Record> {
+/// The station's record of this number, labelled so many seconds ahead of the clock.
+pub(super) fn record(host: &Name, seq: u64, ahead_s: i64) -> anyhow::Result<Record> {
     let now = i64::try_from(SystemTime::now().duration_since(SystemTime::UNIX_EPOCH)?.as_nanos())?;
     let target = Name::new(&format!("target{}", seq % 5))?;
-    let jump_ns = if jump { [0, HOUR_NS, -HOUR_NS][(seq / 100 % 3) as usize] } else { 0 };
     Ok(Record {
         origin: host.clone(),
         seq,
         series: Series { source: host.clone(), target, quantity: Quantity::RTT },
-        time_unix_ns: now + jump_ns,
+        time_unix_ns: now + ahead_s * 1_000_000_000,
         // Milliseconds: an hour and more is no round trip, and is refused.
-        outcome: Outcome::Value(seq as f64 / 1e3),
+        outcome: Outcome::Value(value(seq)),
         detail: String::new(),
     })
+}
+
+/// What the station measures under this number.
+pub(super) fn value(seq: u64) -> f64 {
+    seq as f64 / 1e3
 }
 
 /// What the process that is joined listens on.
@@ -215,4 +264,10 @@ const COMMIT: Duration = Duration::from_millis(5);
 const BATCH: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
 
-const HOUR_NS: i64 = 3_600_000_000_000;
+const HOUR_S: i64 = 3600;
+
+/// So long a clock that jumps is right after the start.
+const CLOCK_RIGHT_FOR: Duration = Duration::from_secs(3);
+
+/// How often the state is written.
+const LOOK_EVERY: Duration = Duration::from_millis(100);

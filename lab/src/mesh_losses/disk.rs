@@ -1,18 +1,80 @@
-//! A small disk that can be filled.
+//! Disks that can be filled, and disks that fail.
 
 use std::fs::{File, remove_file};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 
-/// A disk in memory, mounted for as long as it lives.
-pub(super) struct Disk(PathBuf);
+#[cfg(target_os = "linux")]
+use barograph_sim::FailingDisk;
+
+/// A disk of one part of the mesh.
+pub(super) enum Disk {
+    Small(SmallDisk),
+    #[cfg(target_os = "linux")]
+    Failing(FailingDisk),
+}
 
 impl Disk {
+    /// Mounts a disk that can fail at `path`; `None` = it may not.
+    pub(super) fn failing(path: &Path) -> anyhow::Result<Option<Self>> {
+        std::fs::create_dir_all(path)?;
+        #[cfg(target_os = "linux")]
+        return Ok(FailingDisk::mount(path).map(Self::Failing));
+        #[cfg(not(target_os = "linux"))]
+        Ok(None)
+    }
+
+    /// Mounts a small disk at `path`; `None` = it may not.
+    pub(super) fn small(path: &Path) -> anyhow::Result<Option<Self>> {
+        Ok(SmallDisk::mount(path)?.map(Self::Small))
+    }
+
+    /// Takes all its space.
+    pub(super) fn fill(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Small(disk) => disk.fill(),
+            #[cfg(target_os = "linux")]
+            Self::Failing(_) => bail!("this disk is not to be filled"),
+        }
+    }
+
+    /// Gives the space back.
+    pub(super) fn empty(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Small(disk) => disk.empty(),
+            #[cfg(target_os = "linux")]
+            Self::Failing(_) => bail!("this disk was not filled"),
+        }
+    }
+
+    /// Cuts its power: every access fails, and what was not synced is lost.
+    pub(super) fn fail(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Small(_) => bail!("this disk cannot fail"),
+            #[cfg(target_os = "linux")]
+            Self::Failing(disk) => Ok(disk.fail()?),
+        }
+    }
+
+    /// Mounts again what was synced.
+    pub(super) fn restore(&self) -> anyhow::Result<()> {
+        match self {
+            Self::Small(_) => bail!("this disk cannot fail"),
+            #[cfg(target_os = "linux")]
+            Self::Failing(disk) => Ok(disk.restore()?),
+        }
+    }
+}
+
+/// A disk in memory, mounted for as long as it lives.
+pub(super) struct SmallDisk(PathBuf);
+
+impl SmallDisk {
     /// Mounts one at `path`, which needs root; `None` = it may not.
-    pub(super) fn mount(path: &Path) -> anyhow::Result<Option<Self>> {
+    fn mount(path: &Path) -> anyhow::Result<Option<Self>> {
         std::fs::create_dir_all(path)?;
         let size = format!("size={BYTES},mode=700");
         let mount = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "barograph"]).arg(path).output();
@@ -21,7 +83,7 @@ impl Disk {
     }
 
     /// Takes all its space.
-    pub(super) fn fill(&self) -> anyhow::Result<()> {
+    fn fill(&self) -> anyhow::Result<()> {
         let mut file = File::create(self.ballast())?;
         for size in [1 << 20, 1 << 12] {
             let block = vec![1; size];
@@ -36,7 +98,7 @@ impl Disk {
     }
 
     /// Gives the space back.
-    pub(super) fn empty(&self) -> anyhow::Result<()> {
+    fn empty(&self) -> anyhow::Result<()> {
         remove_file(self.ballast()).context("the disk was filled before")
     }
 
@@ -45,7 +107,7 @@ impl Disk {
     }
 }
 
-impl Drop for Disk {
+impl Drop for SmallDisk {
     fn drop(&mut self) {
         // Lazily, for the case that a failed row still has processes that use it.
         let _ = Command::new("umount").arg("-l").arg(&self.0).status();

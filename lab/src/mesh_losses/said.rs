@@ -15,6 +15,15 @@ pub(super) struct Said {
     pub(super) drained: bool,
     /// Peers that it was told are gone, each time.
     pub(super) lost: u64,
+    /// The highest number acknowledged, and up to where the mesh has confirmed.
+    pub(super) highest: u64,
+    pub(super) confirmed: u64,
+    /// The fault's first moment.
+    pub(super) began: Option<Instant>,
+    /// The first sign of the fault after that, and what it was.
+    pub(super) noticed: Option<(Duration, String)>,
+    /// Whether forecasts have learnt since this was set to false.
+    pub(super) learns: bool,
     /// The longest that the directory could be read and took no writes, in seconds.
     pub(super) longest_read_only_s: u64,
 }
@@ -30,16 +39,37 @@ impl Said {
         }
         if let Some(why) = line.strip_prefix("refused ") {
             self.refused = Some(why.to_string());
+            self.notice(why);
+        }
+        if let Some(sign) = line.strip_prefix("sign ") {
+            self.notice(sign);
+        }
+        if line == "wrong clock" {
+            (self.began, self.noticed) = (Some(Instant::now()), None);
+        }
+        if line.starts_with("lost ") {
+            self.notice(line);
+        }
+        if let Some(number) = line.strip_prefix("confirmed ").and_then(|number| number.parse().ok()) {
+            self.confirmed = number;
         }
         let Some(rest) = line.strip_prefix("acknowledged ") else { return };
         let mut numbers = rest.split(' ').map_while(|word| word.parse::<u64>().ok());
         if let (Some(first), Some(count), Some(waiting)) = (numbers.next(), numbers.next(), numbers.next()) {
             self.acknowledged.extend(first..first + count);
+            self.highest = self.highest.max(first + count - 1);
             self.most_waiting = self.most_waiting.max(waiting);
             let now = Instant::now();
             if let Some(last) = self.last.replace(now) {
                 self.longest_gap = self.longest_gap.max(now - last);
             }
+        }
+    }
+
+    /// Notes a sign of trouble; the first after the fault began counts.
+    pub(super) fn notice(&mut self, sign: &str) {
+        if let Some(began) = self.began {
+            self.noticed.get_or_insert_with(|| (began.elapsed(), sign.to_string()));
         }
     }
 }

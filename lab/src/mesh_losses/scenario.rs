@@ -6,12 +6,15 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use barograph_engine::{Config, Local, Selector};
+use barograph_engine::{Config, Error, Local, NatsConfig, Record, Remote as Joining, RemoteConfig, Selector};
+use barograph_forecast::{Name, Outcome};
 use futures_util::StreamExt as _;
 
 use super::Engine::{self, Cluster, Nats, Remote};
-use super::child::STATION;
-use super::mesh::{Mesh, Small};
+use super::child::{STATION, record, value};
+use super::disk::Disk;
+use super::mesh::{Clock, Mesh, Needs, Place};
+use super::row::Row;
 
 /// What happens to a mesh at work.
 type Fault = fn(&mut Mesh) -> anyhow::Result<()>;
@@ -20,7 +23,8 @@ type Fault = fn(&mut Mesh) -> anyhow::Result<()>;
 pub(super) struct Scenario {
     pub(super) name: &'static str,
     of: &'static [Engine],
-    small: Option<Small>,
+    needs: Needs,
+    clock: Clock,
     fault: Fault,
 }
 
@@ -30,10 +34,14 @@ pub(super) fn of(engine: Engine) -> impl Iterator<Item = &'static Scenario> {
 }
 
 const fn row(name: &'static str, of: &'static [Engine], fault: Fault) -> Scenario {
-    Scenario { name, of, small: None, fault }
+    Scenario { name, of, needs: Needs::Nothing, clock: Clock::Right, fault }
 }
 
-static ALL: [Scenario; 21] = [
+const fn failing(name: &'static str, of: &'static [Engine], place: Place, fault: Fault) -> Scenario {
+    Scenario { needs: Needs::Failing(place), ..row(name, of, fault) }
+}
+
+static ALL: &[Scenario] = &[
     row("none", &[Remote, Nats, Cluster], |_| pause(3000)),
     row("kill -9 of the station, 20 times", &[Remote, Nats, Cluster], |mesh| {
         for round in 0..20 {
@@ -41,15 +49,59 @@ static ALL: [Scenario; 21] = [
             mesh.kill_station();
             mesh.start_station()?;
         }
-        pause(1000)
+        Ok(())
     }),
     row("station frozen for 5 s", &[Remote, Nats], |mesh| {
         mesh.signal_station("STOP")?;
         pause(5000)?;
-        mesh.signal_station("CONT")?;
-        pause(1000)
+        mesh.signal_station("CONT")
     }),
-    row("clock of the station jumps by an hour either way", &[Remote, Nats], |_| pause(3000)),
+    Scenario {
+        clock: Clock::Jumps,
+        ..row("clock of the station jumps by an hour either way", &[Remote, Nats], |_| pause(3000))
+    },
+    Scenario {
+        clock: Clock::Ahead(3600, 10),
+        ..row("clock of the station an hour ahead for 10 s", &[Remote, Nats], |_| pause(13_000))
+    },
+    Scenario {
+        clock: Clock::Ahead(20 * YEAR_S, 4),
+        ..row("clock of the station 20 years ahead for 4 s", &[Remote, Nats], |_| pause(7000))
+    },
+    Scenario {
+        clock: Clock::Ahead(2100 * YEAR_S - 2026 * YEAR_S, 10),
+        ..row("clock of the station in the year 2100 for 10 s", &[Remote, Nats], |_| pause(13_000))
+    },
+    row("stolen token: a record under the number 2^53 - 5", &[Remote, Nats, Cluster], |mesh| {
+        steal(mesh, Record::SEQ_MAX - 5)
+    }),
+    row("stolen token: a record under the number 2^52", &[Remote, Nats], |mesh| {
+        steal(mesh, Record::SEQ_JUMP_MAX)
+    }),
+    failing("power loss of the station", &[Remote, Nats], Place::Station, |mesh| {
+        power_loss(mesh, Place::Station)
+    }),
+    failing("power loss of the joined station", &[Remote], Place::Keeper, |mesh| {
+        power_loss(mesh, Place::Keeper)
+    }),
+    failing("power loss of the archive", &[Nats, Cluster], Place::Keeper, |mesh| {
+        power_loss(mesh, Place::Keeper)
+    }),
+    failing("power loss of a server", &[Nats, Cluster], Place::Server, |mesh| {
+        power_loss(mesh, Place::Server)
+    }),
+    failing("disk of the station fails for 10 s, then a restart", &[Remote, Nats], Place::Station, |mesh| {
+        input_output_errors(mesh, Place::Station)
+    }),
+    failing("disk of the joined station fails for 10 s, then a restart", &[Remote], Place::Keeper, |mesh| {
+        input_output_errors(mesh, Place::Keeper)
+    }),
+    failing("disk of the archive fails for 10 s, then a restart", &[Nats, Cluster], Place::Keeper, |mesh| {
+        input_output_errors(mesh, Place::Keeper)
+    }),
+    failing("disk of a server fails for 10 s, then a restart", &[Nats, Cluster], Place::Server, |mesh| {
+        input_output_errors(mesh, Place::Server)
+    }),
     row("kill -9 of the joined station, 5 times", &[Remote], kill_keeper),
     row("joined station frozen for 20 s", &[Remote], freeze_keeper),
     row("joined station away for 30 s", &[Remote], |mesh| {
@@ -85,40 +137,49 @@ static ALL: [Scenario; 21] = [
     }),
     row("two servers of three away for 60 s", &[Cluster], |mesh| {
         // The third answers reads, and stores nothing.
-        kill_servers(mesh, &[0, 1], 60_000)?;
-        pause(15_000)
+        kill_servers(mesh, &[0, 1], 60_000)
     }),
-    row("kill -9 of all three servers", &[Cluster], |mesh| {
-        kill_servers(mesh, &[0, 1, 2], 3000)?;
-        pause(3000)
-    }),
+    row("kill -9 of all three servers", &[Cluster], |mesh| kill_servers(mesh, &[0, 1, 2], 3000)),
     row("the server that leads frozen for 60 s", &[Cluster], |mesh| {
         let leader = servers(mesh)?.leader()?;
         servers(mesh)?.signal(leader, "STOP")?;
         pause(60_000)?;
-        servers(mesh)?.signal(leader, "CONT")?;
-        pause(3000)
+        servers(mesh)?.signal(leader, "CONT")
     }),
     row("station cut off for 60 s", &[Remote, Nats, Cluster], |mesh| {
         mesh.cut(true);
         pause(60_000)?;
         mesh.cut(false);
-        pause(1000)
+        Ok(())
     }),
     Scenario {
-        small: Some(Small::Station),
+        needs: Needs::Small(Place::Station),
         ..row("disk of the station full for 10 s", &[Remote, Nats], fill)
     },
     Scenario {
-        small: Some(Small::Keeper),
+        needs: Needs::Small(Place::Keeper),
         ..row("disk of the joined station full for 10 s", &[Remote], fill)
     },
-    Scenario { small: Some(Small::Keeper), ..row("disk of the archive full for 10 s", &[Nats], fill) },
     Scenario {
-        small: Some(Small::Server),
+        needs: Needs::Small(Place::Keeper),
+        ..row("disk of the archive full for 10 s", &[Nats], fill)
+    },
+    Scenario {
+        needs: Needs::Small(Place::Server),
         ..row("disk of a server full for 10 s, then kill -9 of it", &[Nats, Cluster], |mesh| {
             fill(mesh)?;
             // A server that could not store gives up its streams until it is started again.
+            kill_servers(mesh, &[0], 700)
+        })
+    },
+    Scenario {
+        needs: Needs::Small(Place::Server),
+        // A minute of registrations and records fills the last page of each file, too.
+        ..row("disk of a server full for 60 s, then kill -9 of it", &[Nats, Cluster], |mesh| {
+            fill(mesh)?;
+            mesh.disk.as_ref().context("the mesh has a small disk")?.fill()?;
+            pause(50_000)?;
+            mesh.disk.as_ref().context("the mesh has a small disk")?.empty()?;
             kill_servers(mesh, &[0], 700)
         })
     },
@@ -126,37 +187,99 @@ static ALL: [Scenario; 21] = [
 
 impl Scenario {
     /// Lets a mesh work through the fault, and counts; the row of the table.
-    pub(super) fn run(&self, engine: Engine, server: Option<&Path>) -> anyhow::Result<String> {
-        let jump = self.name.contains("jumps");
-        let Some(mut mesh) = Mesh::start(engine, server, jump, self.small)? else {
-            return Ok(format!("SKIPPED: {}: a small disk needs root", self.name));
+    pub(super) fn run(&self, engine: Engine, server: Option<&Path>) -> anyhow::Result<Option<Row>> {
+        let Some(mut mesh) = Mesh::start(engine, server, self.clock, self.needs)? else {
+            eprintln!("SKIPPED: {}: a disk of its own needs root", self.name);
+            return Ok(None);
         };
         // So that every row has a mesh that works before its fault.
         mesh.wait_for(400)?;
+        mesh.begins();
         (self.fault)(&mut mesh)?;
+        let recovered = mesh.recover()?;
         mesh.drain()?;
         let found = archived(&mesh)?;
         let said = mesh.said();
         let lost = said.acknowledged.iter().filter(|seq| !found.contains_key(seq)).count();
-        let double: u64 = found.values().map(|count| count - 1).sum();
+        let double = found.values().map(|count| count - 1).sum();
         if let Some(refused) = &said.refused {
             eprintln!("{}: an append was refused: {refused}", self.name);
         }
-        // A clock that is wrong loses nothing; what it may stop is forecasts.
-        let learnt = mesh.learnt.filter(|_| jump).map(|learnt| format!(" ({learnt} forecast from)"));
-        Ok(format!(
-            "| {} | {}{} | {} | {} | {lost} | {double} | {:.2} | {} | {} | {} |",
-            engine.shown(),
-            self.name,
-            learnt.unwrap_or_default(),
-            said.acknowledged.len(),
-            found.values().sum::<u64>(),
-            said.longest_gap.as_secs_f64(),
-            said.most_waiting,
-            said.lost,
-            said.longest_read_only_s
-        ))
+        let (noticed_s, sign) = said.noticed.clone().map(|(after, sign)| (after.as_secs_f64(), sign)).unzip();
+        Ok(Some(Row {
+            mesh: engine.shown(),
+            fault: self.name,
+            acknowledged: said.acknowledged.len(),
+            archived: found.values().sum(),
+            lost,
+            double,
+            noticed_s,
+            sign,
+            recovered_s: recovered.as_secs_f64(),
+            forecast_from: mesh.learnt,
+            longest_gap_s: said.longest_gap.as_secs_f64(),
+            most_waiting: said.most_waiting,
+            peers_lost: said.lost,
+            read_only_s: said.longest_read_only_s,
+        }))
     }
+}
+
+/// Cuts the power of a part of the mesh, and starts it again.
+fn power_loss(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
+    for _ in 0..3 {
+        failing_disk(mesh)?.fail()?;
+        mesh.kill(place)?;
+        pause(500)?;
+        failing_disk(mesh)?.restore()?;
+        mesh.revive(place)?;
+        pause(2000)?;
+    }
+    Ok(())
+}
+
+/// Lets the disk of a part of the mesh answer with errors, and then does what an operator would.
+fn input_output_errors(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
+    failing_disk(mesh)?.fail()?;
+    pause(10_000)?;
+    mesh.kill(place)?;
+    failing_disk(mesh)?.restore()?;
+    mesh.revive(place)
+}
+
+fn failing_disk(mesh: &Mesh) -> anyhow::Result<&Disk> {
+    mesh.disk.as_ref().context("the mesh has a disk that can fail")
+}
+
+/// Appends under the station's name with what the station has to show.
+fn steal(mesh: &Mesh, seq: u64) -> anyhow::Result<()> {
+    let name = Name::new(STATION)?;
+    let forged = Record { outcome: Outcome::Value(FORGED), ..record(&name, seq, 0)? };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (at, token) = mesh.reached_at();
+    let appended = runtime.block_on(async {
+        let attacker: Box<dyn barograph_engine::Engine> = match token {
+            Some(token) => {
+                let config = RemoteConfig { token: Some(token.to_string()), ..RemoteConfig::new(&at, name) };
+                Box::new(Joining::new(config)?)
+            }
+            None => {
+                let replicas = mesh.servers.as_ref().map_or(1, |servers| servers.len() as u8);
+                let config = NatsConfig { replicas, ..NatsConfig::new(vec![at], name) };
+                Box::new(barograph_engine::Nats::new(config)?)
+            }
+        };
+        for _ in 0..ATTEMPTS {
+            // The station itself appends beside it, so it is told to wait.
+            match attacker.append(std::slice::from_ref(&forged)).await {
+                Err(Error::Throttled { .. }) => tokio::time::sleep(Duration::from_millis(50)).await,
+                other => return anyhow::Ok(format!("{other:?}")),
+            }
+        }
+        Ok("throttled".to_string())
+    })?;
+    eprintln!("the record under {seq}: {appended}");
+    pause(3000)
 }
 
 fn kill_keeper(mesh: &mut Mesh) -> anyhow::Result<()> {
@@ -166,14 +289,13 @@ fn kill_keeper(mesh: &mut Mesh) -> anyhow::Result<()> {
         pause(300)?;
         mesh.start_keeper()?;
     }
-    pause(1000)
+    Ok(())
 }
 
 fn freeze_keeper(mesh: &mut Mesh) -> anyhow::Result<()> {
     mesh.signal_keeper("STOP")?;
     pause(20_000)?;
-    mesh.signal_keeper("CONT")?;
-    pause(1000)
+    mesh.signal_keeper("CONT")
 }
 
 /// Kills servers at once, and starts them again.
@@ -192,8 +314,7 @@ fn fill(mesh: &mut Mesh) -> anyhow::Result<()> {
     let disk = || mesh.disk.as_ref().context("the mesh has a small disk");
     disk()?.fill()?;
     pause(10_000)?;
-    disk()?.empty()?;
-    pause(1000)
+    disk()?.empty()
 }
 
 /// How often each of the station's numbers is in the archive.
@@ -206,7 +327,8 @@ fn archived(mesh: &Mesh) -> anyhow::Result<HashMap<u64, u64>> {
         while let Some(item) = all.next().await {
             let (_, record) = item?;
             // A joined station has its own records there too.
-            if record.origin.as_str() == STATION {
+            let is_own = record.outcome == Outcome::Value(value(record.seq));
+            if record.origin.as_str() == STATION && is_own {
                 *found.entry(record.seq).or_insert(0) += 1;
             }
         }
@@ -219,3 +341,11 @@ fn pause(milliseconds: u64) -> anyhow::Result<()> {
     thread::sleep(Duration::from_millis(milliseconds));
     Ok(())
 }
+
+const YEAR_S: i64 = 31_556_952;
+
+/// What a forged record says; the station never measures it.
+const FORGED: f64 = 3599.5;
+
+/// How often a forged record is sent while it is told to come later.
+const ATTEMPTS: u32 = 200;

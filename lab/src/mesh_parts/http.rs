@@ -12,6 +12,12 @@ pub(crate) fn get(address: SocketAddr, path: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&text(address, path)?)?)
 }
 
+/// The same, also with the status of an error.
+pub(crate) fn get_any(address: SocketAddr, path: &str) -> anyhow::Result<Value> {
+    let (_, body) = exchange(address, &format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n"))?;
+    Ok(serde_json::from_str(&body)?)
+}
+
 /// The same as it came.
 pub(crate) fn text(address: SocketAddr, path: &str) -> anyhow::Result<String> {
     ask(address, &format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n"))
@@ -28,15 +34,21 @@ pub(crate) fn post(address: SocketAddr, path: &str, body: &Value) -> anyhow::Res
 }
 
 fn ask(address: SocketAddr, request: &str) -> anyhow::Result<String> {
+    let (head, body) = exchange(address, request)?;
+    let is_good = head.split(' ').nth(1).is_some_and(|status| status.starts_with('2'));
+    ensure!(is_good, "{address}: {}: {body}", head.lines().next().unwrap_or_default());
+    Ok(body)
+}
+
+/// The head and the body of the answer.
+fn exchange(address: SocketAddr, request: &str) -> anyhow::Result<(String, String)> {
     let mut stream = TcpStream::connect_timeout(&address, ANSWER_WITHIN)?;
     stream.set_read_timeout(Some(ANSWER_WITHIN))?;
     stream.write_all(request.as_bytes())?;
     let mut answer = String::new();
     stream.take(ANSWER_BYTES_MAX).read_to_string(&mut answer)?;
     let (head, body) = answer.split_once("\r\n\r\n").context("the answer is no HTTP")?;
-    let is_good = head.split(' ').nth(1).is_some_and(|status| status.starts_with('2'));
-    ensure!(is_good, "{address}: {}: {body}", head.lines().next().unwrap_or_default());
-    Ok(body.to_string())
+    Ok((head.to_string(), body.to_string()))
 }
 
 /// A machine that runs a hundred stations answers late.

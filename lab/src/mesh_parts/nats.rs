@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::ensure;
 
-use super::{Process, free_port, get};
+use super::{Port, Process, get};
 
 /// The program: what was named, else `NATS_SERVER`, else on the path, else where
 /// `scripts/install-test-needs` puts it; `None` = there is none.
@@ -29,9 +29,9 @@ pub(crate) struct Cluster {
 }
 
 struct Member {
-    client: u16,
-    route: u16,
-    monitor: u16,
+    client: Port,
+    route: Port,
+    monitor: Port,
     process: Option<Process>,
 }
 
@@ -40,9 +40,9 @@ impl Cluster {
     pub(crate) fn start(program: &Path, directory: &Path, count: usize) -> anyhow::Result<Self> {
         let member = |_| {
             anyhow::Ok(Member {
-                client: free_port()?,
-                route: free_port()?,
-                monitor: free_port()?,
+                client: Port::new()?,
+                route: Port::new()?,
+                monitor: Port::new()?,
                 process: None,
             })
         };
@@ -62,7 +62,7 @@ impl Cluster {
 
     /// Where clients find them.
     pub(crate) fn addresses(&self) -> Vec<SocketAddr> {
-        self.members.iter().map(|member| SocketAddr::from(([127, 0, 0, 1], member.client))).collect()
+        self.members.iter().map(|member| SocketAddr::from(([127, 0, 0, 1], member.client.number))).collect()
     }
 
     /// Kill -9.
@@ -129,21 +129,26 @@ impl Cluster {
     }
 
     fn monitor(&self, index: usize) -> SocketAddr {
-        SocketAddr::from(([127, 0, 0, 1], self.members[index].monitor))
+        SocketAddr::from(([127, 0, 0, 1], self.members[index].monitor.number))
     }
 
     /// `sync_interval: always`: what is acknowledged is on the disk. Clients are not told of the other
     /// servers: an experiment that cuts a way must know that there is no second one.
     fn configuration(&self, index: usize) -> String {
-        let Member { client, route, monitor, .. } = &self.members[index];
+        let member = &self.members[index];
+        let [client, route, monitor] =
+            [&member.client, &member.route, &member.monitor].map(|port| port.number);
         let store = self.directory.join(format!("jetstream{index}"));
         let mut text = format!(
             "server_name: \"server{index}\"\nlisten: \"127.0.0.1:{client}\"\nhttp: \"127.0.0.1:{monitor}\"\n\
              jetstream {{ store_dir: {store:?}, sync_interval: always, max_file_store: 20GB }}\n"
         );
         if 1 < self.len() {
-            let routes: Vec<String> =
-                self.members.iter().map(|other| format!("\"nats://127.0.0.1:{}\"", other.route)).collect();
+            let routes: Vec<String> = self
+                .members
+                .iter()
+                .map(|other| format!("\"nats://127.0.0.1:{}\"", other.route.number))
+                .collect();
             text += &format!(
                 "cluster {{ name: barograph, listen: \"127.0.0.1:{route}\", no_advertise: true, routes: [{}] }}\n",
                 routes.join(", ")
