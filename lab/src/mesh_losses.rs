@@ -5,6 +5,7 @@
 mod child;
 mod disk;
 mod mesh;
+mod reflection;
 mod relay;
 mod row;
 mod said;
@@ -45,6 +46,9 @@ pub(crate) struct Args {
     /// The addresses of the NATS servers, the URL of the station to join, or the port of the one that is joined.
     #[arg(long, hide = true, default_value = "")]
     at: String,
+    /// The file with the credentials for the NATS servers.
+    #[arg(long, hide = true)]
+    credentials: Option<PathBuf>,
     /// How many servers keep a record.
     #[arg(long, hide = true, default_value_t = 1)]
     replicas: u8,

@@ -164,7 +164,11 @@ fn archive(args: &Args) -> anyhow::Result<Arc<Local>> {
 
 fn nats(args: &Args, host: &str) -> anyhow::Result<Arc<Nats>> {
     let servers: Vec<String> = args.at.split(',').map(ToString::to_string).collect();
-    let config = NatsConfig { replicas: args.replicas, ..NatsConfig::new(servers, Name::new(host)?) };
+    let config = NatsConfig {
+        replicas: args.replicas,
+        credentials: args.credentials.clone(),
+        ..NatsConfig::new(servers, Name::new(host)?)
+    };
     Ok(Arc::new(Nats::new(config)?))
 }
 

@@ -14,6 +14,7 @@ use serde_json::json;
 use super::Engine;
 use super::child::{Part, STATION, TOKEN, listen};
 use super::disk::Disk;
+use super::reflection;
 use super::relay::Relay;
 use super::said::Said;
 use crate::mesh_parts::{Cluster, Port, Process, get, get_any, post};
@@ -49,14 +50,16 @@ pub(super) enum Place {
     Server,
 }
 
-/// A disk of its own for a part of the mesh.
+/// What a row needs beside processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
     Nothing,
-    /// One that can be filled.
+    /// A disk that can be filled.
     Small(Place),
-    /// One that can fail.
+    /// A disk that can fail.
     Failing(Place),
+    /// NATS servers that know each station by its credentials.
+    Credentials,
 }
 
 /// How the clock by which the station labels its records is wrong.
@@ -87,10 +90,14 @@ impl Mesh {
         };
         let disk = match needs {
             Needs::Nothing => None,
+            Needs::Credentials => {
+                reflection::make_accounts(directory.path())?;
+                None
+            }
             Needs::Small(place) => Disk::small(&at(place))?,
             Needs::Failing(place) => Disk::failing(&at(place))?,
         };
-        if needs != Needs::Nothing && disk.is_none() {
+        if matches!(needs, Needs::Small(_) | Needs::Failing(_)) && disk.is_none() {
             return Ok(None);
         }
         let count = if engine == Engine::Cluster { 3 } else { 1 };
@@ -292,12 +299,21 @@ impl Mesh {
         self.directory.path().join(keeper(self.engine).as_str())
     }
 
+    /// Where the credentials of a station are, if the servers ask for them.
+    pub(super) fn credentials(&self, host: &str) -> PathBuf {
+        self.directory.path().join(host).with_extension("creds")
+    }
+
     fn child(&self, part: Part, at: &str) -> anyhow::Result<Command> {
         let mut command = Command::new(std::env::current_exe()?);
         let replicas = self.servers.as_ref().map_or(1, Cluster::len);
         command.args(["mesh-losses", "--child", part.as_str(), "--at", at]);
         command.args(["--replicas", &replicas.to_string(), "--directory"]);
         command.arg(self.directory.path().join(part.as_str()));
+        let credentials = self.credentials(if part == Part::Station { STATION } else { part.as_str() });
+        if credentials.is_file() {
+            command.arg("--credentials").arg(credentials);
+        }
         Ok(command)
     }
 }

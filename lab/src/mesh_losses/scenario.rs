@@ -5,7 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use barograph_engine::{Config, Error, Local, NatsConfig, Record, Remote as Joining, RemoteConfig, Selector};
 use barograph_forecast::{Name, Outcome};
 use futures_util::StreamExt as _;
@@ -14,6 +14,7 @@ use super::Engine::{self, Cluster, Nats, Remote};
 use super::child::{STATION, record, value};
 use super::disk::Disk;
 use super::mesh::{Clock, Mesh, Needs, Place};
+use super::reflection;
 use super::row::Row;
 
 /// What happens to a mesh at work.
@@ -78,6 +79,16 @@ static ALL: &[Scenario] = &[
     row("stolen token: a record under the number 2^52", &[Remote, Nats], |mesh| {
         steal(mesh, Record::SEQ_JUMP_MAX)
     }),
+    Scenario {
+        needs: Needs::Credentials,
+        ..row("reflection: a member has the server answer onto its own subjects", &[Nats], |mesh| {
+            let before = servers(mesh)?.streams()?;
+            reflection::attack(mesh)?;
+            let after = servers(mesh)?.streams()?;
+            ensure!(before == after, "the streams were {before:?} and are {after:?}");
+            Ok(())
+        })
+    },
     failing("power loss of the station", &[Remote, Nats], Place::Station, |mesh| {
         power_loss(mesh, Place::Station)
     }),

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
+use serde_json::{Value, json};
 
 use super::{Port, Process, get};
 
@@ -117,6 +118,28 @@ impl Cluster {
         (leader == index).then_some(leader)
     }
 
+    /// How every stream of the first server was made, and where it begins.
+    pub(crate) fn streams(&self) -> anyhow::Result<Vec<Value>> {
+        let answer = get(self.monitor(0), "/jsz?accounts=true&streams=true&config=true")?;
+        let accounts = answer["account_details"].as_array().into_iter().flatten();
+        let streams = accounts.flat_map(|account| account["stream_detail"].as_array().into_iter().flatten());
+        let mut streams: Vec<Value> = streams
+            .map(|stream| {
+                let is_records = stream["name"] == "BAROGRAPH";
+                json!({
+                    "name": stream["name"],
+                    "created": stream["created"],
+                    "config": stream["config"],
+                    // Of the directory each key has its newest entry alone, so its beginning moves.
+                    "first": if is_records { stream["state"]["first_seq"].clone() } else { Value::Null },
+                })
+            })
+            .collect();
+        streams.sort_by_key(|stream| stream["name"].to_string());
+        ensure!(!streams.is_empty(), "the server has no stream");
+        Ok(streams)
+    }
+
     fn wait_until_serving(&self) -> anyhow::Result<()> {
         let began = Instant::now();
         for index in 0..self.len() {
@@ -154,7 +177,8 @@ impl Cluster {
                 routes.join(", ")
             );
         }
-        text
+        // What the script `deploy/nats/accounts` made.
+        text + &std::fs::read_to_string(self.directory.join("accounts.conf")).unwrap_or_default()
     }
 }
 
