@@ -47,7 +47,11 @@ pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {
             let local = archive(args)?;
             let _archiver = Archiver::start(&nats, Arc::clone(&local), &args.directory)?;
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let signs = move || local.statistics().last_error.map(|error| error.to_string());
+            let signs = move || {
+                let clock =
+                    || local.clocks_ahead().first().map(|(host, _)| format!("the clock of {host} is ahead"));
+                local.statistics().last_error.map(|error| error.to_string()).or_else(clock)
+            };
             runtime.block_on(attend(&*nats, "archive", signs, || None))
         }
         Part::Station => station(args),
@@ -115,7 +119,7 @@ async fn attend(
         tokio::select! {
             registered = &mut lease, if held.is_none() => held = Some(registered?),
             event = events.next() => match event {
-                Some(Ok(Event::Down(host))) => println!("lost {host} ."),
+                Some(Ok(Event::Down(lost))) => println!("lost {lost} by {host} ."),
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => {
                     tokio::time::sleep(PAUSE).await;

@@ -48,6 +48,8 @@ impl Said {
             (self.began, self.noticed) = (Some(Instant::now()), None);
         }
         if line.starts_with("lost ") {
+            let after = self.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
+            eprintln!("        {after:.1} s after the fault began: {line}");
             self.notice(line);
         }
         if let Some(number) = line.strip_prefix("confirmed ").and_then(|number| number.parse().ok()) {
