@@ -33,7 +33,6 @@ impl Said {
         // A line that a kill cut short lacks its mark.
         let Some(line) = line.strip_suffix(" .") else { return };
         self.drained |= line.starts_with("drained");
-        self.lost += u64::from(line.starts_with("lost "));
         if let Some(seconds) = line.strip_prefix("read-only ").and_then(|seconds| seconds.parse().ok()) {
             self.longest_read_only_s = self.longest_read_only_s.max(seconds);
         }
@@ -47,7 +46,9 @@ impl Said {
         if line == "wrong clock" {
             (self.began, self.noticed) = (Some(Instant::now()), None);
         }
-        if line.starts_with("lost ") {
+        // The station's own end is no loss.
+        if line.starts_with("lost ") && !self.drained {
+            self.lost += 1;
             let after = self.began.map_or(0.0, |began| began.elapsed().as_secs_f64());
             eprintln!("        {after:.1} s after the fault began: {line}");
             self.notice(line);
