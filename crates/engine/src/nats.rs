@@ -4,7 +4,7 @@
 //! ```text
 //! append ─► barograph.m.<origin>.<target>.<quantity> ─► stream BAROGRAPH ─► Archiver ─► its Local
 //! register ─► $KV.barograph_dir.<host>, with a TTL    ─► bucket barograph_dir
-//! subscribe, watch, Archiver ─► read both by sequence (direct get), woken by what is republished
+//! subscribe, watch, Archiver ─► read both by sequence (direct get), again and again
 //! history, latest, watermark, next_seq ─► barograph.a.<question> ─► Archiver
 //! ```
 //!

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use async_nats::Message;
 use futures_util::StreamExt as _;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
@@ -57,6 +57,8 @@ struct Shared {
     number: u16,
     file: PathBuf,
     progress: watch::Sender<Progress>,
+    /// Somebody waits for what is not read yet.
+    wanted: Notify,
     answered: AtomicU64,
     statistics: Mutex<ArchiverStatistics>,
 }
@@ -98,6 +100,7 @@ impl Archiver {
             local,
             file,
             progress: watch::Sender::default(),
+            wanted: Notify::new(),
             answered: AtomicU64::new(0),
             statistics: Mutex::default(),
         });
@@ -179,9 +182,7 @@ async fn follow(
     let end = before.end.filter(|_| before.stream == place.stream).or(Some(extent.state.last_seq));
     let (stream, seq, own) = (place.stream.clone(), place.seq, place.watermark());
     shared.progress.send_replace(Progress { stream, seq, end, own });
-    let feed = format!("{}.>", subject::NOTES);
-    let mut faults = shared.link.faults();
-    let mut notes = shared.link.client.subscribe(feed.clone()).await.map_err(|error| error.to_string())?;
+    let mut asked = None::<Instant>;
     let mut written = Instant::now();
     let mut looked = Instant::now();
     let mut kept = place.seq;
@@ -193,16 +194,26 @@ async fn follow(
             (written, kept) = (Instant::now(), place.seq);
         }
         if pending == 0 {
-            if LOOK_EVERY <= looked.elapsed() {
+            if CHECK_EVERY <= looked.elapsed() {
                 look_at_the_stream(shared, place).await?;
                 looked = Instant::now();
             }
-            tokio::select! {
-                _ = timeout(LOOK_EVERY, notes.next()) => {}
-                trouble = faults.of(&feed) => return Err(said(trouble)),
+            if asked.is_none_or(|asked| UPDATE_EVERY <= asked.elapsed()) {
+                asked = Some(Instant::now());
+                stop_republishing(shared).await;
             }
-            while futures_util::FutureExt::now_or_never(notes.next()).flatten().is_some() {}
+            // Whoever asks for what is not read yet does not wait for the next look.
+            let _ = timeout(LOOK_EVERY, shared.wanted.notified()).await;
         }
+    }
+}
+
+/// Ends what an older version's streams do; where that may not be, the archive goes on.
+async fn stop_republishing(shared: &Shared) {
+    if let Err(error) = streams::stop_republishing(&shared.link).await {
+        tracing::warn!(
+            %error, "the streams still republish, by which any member can stop the NATS servers (docs/nats.md, \"From an older mesh\")"
+        );
     }
 }
 
@@ -356,6 +367,9 @@ async fn is_read(shared: &Shared, kind: &str, question: &Question) -> Result<boo
         |now: &Progress| now.end.map(|end| question.after_place.max(if needs_end { end } else { 0 }));
     let is_other = |now: &Progress| question.stream.as_ref().is_some_and(|stream| *stream != now.stream);
     let mut progress = shared.progress.subscribe();
+    if wanted(&progress.borrow()).is_some_and(|wanted| progress.borrow().seq < wanted) {
+        shared.wanted.notify_one();
+    }
     let answered =
         progress.wait_for(|now| wanted(now).is_some_and(|wanted| is_other(now) || wanted <= now.seq));
     match timeout(shared.link.config.deadline / 2, answered).await {
@@ -412,8 +426,14 @@ async fn look(
 /// Messages read into one commit.
 const STRETCH: usize = 1000;
 
-/// Notes may be lost with a connection; then this is the longest delay.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a record may be in the stream before it is in the archive.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// How late a stream made anew may be noticed.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// Where the servers refuse to change the streams, they may allow it later.
+const UPDATE_EVERY: Duration = Duration::from_mins(1);
 
 /// The place need not be exact, so the disk is spared.
 const WRITE_EVERY: Duration = Duration::from_secs(1);

@@ -1,12 +1,11 @@
-//! Subscriptions: each walks the stream at its own pace and sleeps at the end of it, until a note of a new
-//! record wakes it.
+//! Subscriptions: each walks the stream at its own pace, and at the end of it looks twice a second for what is new.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::{StreamExt as _, stream};
+use futures_util::stream;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep};
 
 use super::link::{Link, Trouble};
 use super::streams::{self, RECORDS};
@@ -137,12 +136,10 @@ impl Follower {
 
     /// Gives what there is and what comes, until something is wrong.
     async fn follow(&mut self, wait: &mut Duration) -> Result<(), Stop> {
-        let notes = subject::filter(subject::NOTES, &self.selector);
-        let mut faults = self.link.faults();
-        let not_sent = |error: async_nats::SubscribeError| Trouble::NotSent(error.to_string());
-        let mut notes_in = self.link.client.subscribe(notes.clone()).await.map_err(not_sent)?;
+        let mut stored = self.link.stored.subscribe();
         let mut checked = Instant::now();
         loop {
+            stored.mark_unchanged();
             while self.step().await? {}
             *wait = RETRY_MIN;
             if CHECK_EVERY <= checked.elapsed() {
@@ -154,12 +151,11 @@ impl Follower {
                 }
             }
             tokio::select! {
-                // Many notes are one reason to look.
-                _ = timeout(LOOK_EVERY, notes_in.next()) => {}
-                trouble = faults.of(&notes) => return Err(trouble.into()),
+                () = sleep(LOOK_EVERY) => {}
+                // The connection holds the sender, and this task the connection.
+                Ok(()) = stored.changed() => {}
                 () = self.items.closed() => return Err(Stop::Unheard),
             }
-            while futures_util::FutureExt::now_or_never(notes_in.next()).flatten().is_some() {}
         }
     }
 
@@ -199,8 +195,8 @@ const BUFFER: usize = 256;
 /// Messages read at once.
 const STRETCH: usize = 512;
 
-/// Notes may be lost with a connection; then this is the longest delay.
-const LOOK_EVERY: Duration = Duration::from_secs(2);
+/// How late another station's record may be. A look costs the server and this station one short question each.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// How late a stream made anew may be noticed; seldom enough for ten thousand subscriptions to ask.
 const CHECK_EVERY: Duration = Duration::from_secs(10);

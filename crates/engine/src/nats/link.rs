@@ -40,6 +40,8 @@ pub(super) struct Link {
     pub(super) is_told: AtomicBool,
     /// The place in the stream of the last record acknowledged to us: what we read must include it.
     acknowledged: Mutex<Acknowledged>,
+    /// A record of ours was stored: subscriptions look for it at once.
+    pub(super) stored: watch::Sender<()>,
     /// Which archive gave the last page; 0 = none yet.
     pub(super) archive: AtomicU16,
     /// Subscriptions from now on that do not know yet where that is; appends wait for them.
@@ -94,6 +96,7 @@ impl Link {
     pub(super) fn acknowledge(&self, seq: u64) {
         let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
         known.seq = known.seq.max(seq);
+        self.stored.send_replace(());
     }
 
     /// The stream that was made at `created` has a place `seq`; one made at another time counts anew.
@@ -295,6 +298,7 @@ pub(super) fn run(
             is_ready: AtomicBool::new(false),
             is_told: AtomicBool::new(false),
             acknowledged: Mutex::default(),
+            stored: watch::Sender::new(()),
             archive: AtomicU16::new(0),
             beginning: watch::Sender::new(0),
         };

@@ -28,6 +28,12 @@ struct Made {
     num_replicas: u8,
 }
 
+/// A stream's configuration, as the server has it.
+#[derive(Deserialize)]
+struct Configured {
+    config: serde_json::Map<String, serde_json::Value>,
+}
+
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq)]
 pub(super) struct State {
     pub(super) first_seq: u64,
@@ -99,6 +105,27 @@ async fn create(link: &Link, name: &str, config: &serde_json::Value) -> Result<(
     }
 }
 
+/// Has the servers republish nothing of what is stored, as older versions had it: nats-server (2.15.2) panics when it
+/// republishes a message whose header block is shorter than its first line. Only an archive may do this.
+pub(super) async fn stop_republishing(link: &Link) -> Result<(), Error> {
+    for name in [RECORDS, ENTRIES] {
+        let Ok(Configured { mut config }) =
+            call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?
+        else {
+            continue;
+        };
+        if config.remove("republish").is_none() {
+            continue;
+        }
+        let request = format!("$JS.API.STREAM.UPDATE.{name}");
+        if let Err(error) = call::<Configured>(link, &request, json(&config)).await? {
+            return Err(Error::Unavailable(format!("the stream {name}: {}", error.description)));
+        }
+        tracing::info!("the stream {name} republishes nothing any more");
+    }
+    Ok(())
+}
+
 /// Whether this station's account has JetStream: whoever is in such a one can have the server obey its commands, past every
 /// permission. In an account apart the records' extent goes by a name of its own (`deploy/nats/shared.txt`).
 pub(super) async fn shares_account(link: &Link) -> Result<bool, Error> {
@@ -160,11 +187,6 @@ fn records(link: &Link) -> serde_json::Value {
         "deny_delete": true,
         "deny_purge": true,
         "allow_rollup_hdrs": false,
-        "republish": {
-            "src": format!("{}.>", subject::RECORDS),
-            "dest": format!("{}.>", subject::NOTES),
-            "headers_only": true,
-        },
     })
 }
 
@@ -189,10 +211,6 @@ fn entries(link: &Link) -> serde_json::Value {
         "allow_rollup_hdrs": false,
         "deny_delete": true,
         "deny_purge": true,
-        "republish": {
-            "src": format!("{}.>", subject::ENTRIES),
-            "dest": format!("{}.>", subject::CHANGES),
-        },
     })
 }
 

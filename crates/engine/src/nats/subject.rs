@@ -63,12 +63,6 @@ pub(super) fn filter(prefix: &str, selector: &Selector) -> String {
 /// The subjects of records begin so.
 pub(super) const RECORDS: &str = "barograph.m";
 
-/// A note of every stored record, without its content, goes below this.
-pub(super) const NOTES: &str = "barograph.n";
-
-/// Every stored registration, whole, goes below this.
-pub(super) const CHANGES: &str = "barograph.d";
-
 /// Registrations are put below this, as in any bucket of the name.
 pub(super) const ENTRIES: &str = "$KV.barograph_dir";
 

@@ -1,10 +1,13 @@
 //! Watching the directory: a walk through the bucket, then what is new in it, twice a second.
 //!
-//! Were each change heard as the server republishes it, a station of a large mesh would do little else than wake up: with the
-//! usual lease a hundred stations renew thirty times a second. Only where something other than a registration lies in a station's
-//! key, which could hide its renewals between two looks, is every change listened to for a while.
+//! Were each change sent to every station, a station of a large mesh would do little else than wake up: with the usual lease a
+//! hundred stations renew thirty times a second.
 //!
-//! That a key ran out is not republished. So whoever is not renewed in time is asked after.
+//! A key holds its newest message alone. So a station that writes something other than a registration over its own renewal
+//! between two looks hides that renewal: it is lost once its lease is over, and is up again with the next renewal that is seen.
+//! No other station may write there.
+//!
+//! That a key ran out is not in the stream. So a station that is not renewed in time is asked after.
 
 mod members;
 
@@ -13,7 +16,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use async_nats::{Message, Subscriber};
 use futures_util::{StreamExt as _, stream};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
@@ -37,7 +39,6 @@ pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
         checked: Instant::now(),
         looked: Instant::now(),
         synced: false,
-        disturbance: Disturbance(None),
         proof_asked: None,
         events,
     };
@@ -57,34 +58,9 @@ struct Watcher {
     /// When the last look began: what is found now was stored since.
     looked: Instant,
     synced: bool,
-    disturbance: Disturbance,
     /// When the own registration was last to be renewed at once.
     proof_asked: Option<Instant>,
     events: mpsc::Sender<Result<Event, Error>>,
-}
-
-/// When a key was last seen to hold what is no registration; `None` = not for [`QUIET_AFTER`].
-struct Disturbance(Option<Instant>);
-
-impl Disturbance {
-    fn note(&mut self, stored: &Stored, now: Instant) {
-        if Head::read(stored).is_some() {
-            return;
-        }
-        if self.0.replace(now).is_none() {
-            let key = stored.subject.as_str();
-            tracing::warn!(
-                key,
-                "a key of the directory holds what is no registration; every change is listened to"
-            );
-        }
-    }
-
-    /// Whether every change is to be listened to.
-    fn lasts(&mut self, now: Instant) -> bool {
-        self.0 = self.0.filter(|last| now < *last + QUIET_AFTER);
-        self.0.is_some()
-    }
 }
 
 impl Watcher {
@@ -114,9 +90,6 @@ impl Watcher {
         {
             return Err(Trouble::NotSent(error.to_string()));
         }
-        let feed = format!("{}.*", subject::CHANGES);
-        let mut faults = self.link.faults();
-        let mut changes: Option<Subscriber> = None;
         let mut writes = self.link.writes.subscribe();
         if !self.resync().await? {
             return Ok(());
@@ -124,26 +97,12 @@ impl Watcher {
         *wait = RETRY_MIN;
         let mut look_at = Instant::now() + LOOK_EVERY;
         loop {
-            if !self.disturbance.lasts(Instant::now()) {
-                changes = None;
-            } else if changes.is_none() {
-                let not_sent = |error: async_nats::SubscribeError| Trouble::NotSent(error.to_string());
-                changes = Some(self.link.client.subscribe(feed.clone()).await.map_err(not_sent)?);
-            }
             let ask_at = self.members.first_overdue().unwrap_or(look_at);
-            let change = tokio::select! {
-                change = heard(&mut changes) => Some(change?),
-                () = sleep_until(look_at.min(ask_at)) => None,
+            tokio::select! {
+                () = sleep_until(look_at.min(ask_at)) => {}
                 // The connection holds the sender, and this task the connection.
-                Ok(()) = writes.changed() => None,
-                trouble = faults.of(&feed) => return Err(trouble),
+                Ok(()) = writes.changed() => {}
                 () = self.events.closed() => return Ok(()),
-            };
-            if let Some(change) = change {
-                if !self.hear(change).await? {
-                    return Ok(());
-                }
-                continue;
             }
             if look_at <= Instant::now() {
                 look_at = Instant::now() + LOOK_EVERY;
@@ -157,28 +116,9 @@ impl Watcher {
         }
     }
 
-    /// Takes a change that was republished; `false` = nobody listens.
-    async fn hear(&mut self, change: Message) -> Result<bool, Trouble> {
-        // Whatever else comes on this subject is no stored registration.
-        let Ok(stored) = Stored::read(change, None) else { return Ok(true) };
-        if stored.seq == self.place + 1 && stored.subject.starts_with(subject::ENTRIES) {
-            return self.take(&stored).await;
-        }
-        if stored.seq <= self.place {
-            // A look has gone past it, and cannot have seen what was written over before.
-            let event = self.members.note_later(&stored, self.renewal());
-            let listens = self.tell(event).await;
-            self.check(CHECK_EVERY).await.map(|()| listens)
-        } else {
-            self.catch_up().await
-        }
-    }
-
     /// Takes the next thing in the bucket; `false` = nobody listens.
     async fn take(&mut self, stored: &Stored) -> Result<bool, Trouble> {
-        let now = Instant::now();
         self.place = stored.seq;
-        self.disturbance.note(stored, now);
         let renewal = self.renewal();
         if let (Renewal::Since(time), Some(head)) = (renewal, Head::read(stored)) {
             self.link.writes.send_if_modified(|writes| writes.seen(time, head.ttl));
@@ -213,7 +153,6 @@ impl Watcher {
             let stretch = self.stretch(place).await?;
             for stored in &stretch.messages {
                 place = stored.seq;
-                self.disturbance.note(stored, Instant::now());
                 now.note(stored, Renewal::Before(Instant::now()));
                 named.extend(Head::read(stored).map(|head| head.host));
                 self.keep_under(stored, &mut now);
@@ -346,14 +285,6 @@ impl Watcher {
     }
 }
 
-/// The next change, where they are listened to.
-async fn heard(changes: &mut Option<Subscriber>) -> Result<Message, Trouble> {
-    match changes {
-        Some(changes) => changes.next().await.ok_or_else(|| Trouble::NoAnswer("the feed ended".into())),
-        None => std::future::pending().await,
-    }
-}
-
 /// Events told ahead of a listener; a slower one reads the directory anew in the end.
 const BUFFER: usize = 1024;
 
@@ -371,40 +302,9 @@ const ASKED_AT_ONCE: usize = 256;
 /// together.
 const PROOF_PAUSE: Duration = Duration::from_millis(100);
 
-/// What disturbs a directory on purpose does it again within this; once by mistake, and nobody need listen for ever.
-const QUIET_AFTER: Duration = Duration::from_mins(1);
-
 /// Seldom enough for ten thousand watchers to ask.
 const CHECK_EVERY: Duration = Duration::from_secs(10);
 
 /// After something went wrong, twice as long each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);
-
-#[cfg(test)]
-mod tests {
-    use async_nats::HeaderMap;
-
-    use super::*;
-
-    #[tokio::test(start_paused = true)]
-    async fn every_change_is_listened_to_until_a_minute_after_the_last_disturbance() {
-        let junk = Stored {
-            seq: 1,
-            subject: format!("{}.north", subject::ENTRIES),
-            headers: HeaderMap::new(),
-            payload: "x".into(),
-        };
-        let (began, second) = (Instant::now(), Duration::from_secs(1));
-        let mut disturbance = Disturbance(None);
-        assert!(!disturbance.lasts(began));
-        for at in [0, 50] {
-            disturbance.note(&junk, began + at * second);
-            assert!(disturbance.lasts(began + at * second));
-        }
-        assert!(disturbance.lasts(began + 109 * second));
-        assert!(!disturbance.lasts(began + 110 * second));
-        disturbance.note(&junk, began + 200 * second);
-        assert!(disturbance.lasts(began + 200 * second));
-    }
-}

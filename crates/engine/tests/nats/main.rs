@@ -5,6 +5,7 @@
 
 mod anew;
 mod cluster;
+mod foreign;
 mod outage;
 mod permissions;
 mod proxy;

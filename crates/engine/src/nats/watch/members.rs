@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::directory::{self, Head, Registered};
+use super::super::directory::{Head, Registered};
 use super::super::walk::Stored;
 use super::super::writes::{Silence, Writes};
 use super::LOOK_EVERY;
@@ -110,14 +110,6 @@ impl Members {
         let before = self.known.insert(host, member);
         let is_same = before.is_some_and(|before| before.entry == entry && before.registration == id);
         (!is_same).then_some(Event::Up(entry))
-    }
-
-    /// Takes what comes after a look that went past it: only of who is there, and only what is newer than what was seen
-    /// of it, so that nobody who has gone since comes back.
-    pub(super) fn note_later(&mut self, stored: &Stored, renewed: Renewal) -> Option<Event> {
-        let host = directory::host(stored)?;
-        let is_news = self.known.contains_key(&host) && self.is_newer(&host, stored);
-        if is_news { self.note(stored, renewed) } else { None }
     }
 
     /// Whether a member says what it said before; it is renewed then. Nearly all that a large mesh tells is this, so
@@ -358,22 +350,5 @@ mod tests {
         let mut now = Members::new(&group);
         now.keep_missing(&before, &BTreeSet::from([host.clone()]), read_at);
         assert_eq!(before.become_these(&now), [Event::Down(host)]);
-    }
-
-    #[test]
-    fn a_renewal_that_no_look_saw_keeps_a_member_and_brings_nobody_back() {
-        let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
-        let began = Instant::now();
-        let mut members = Members::new(&Name::new("local:a").unwrap());
-        assert!(members.note_later(&stored(5), Renewal::Since(began)).is_none());
-        assert!(matches!(members.note(&stored(5), Renewal::Since(began)), Some(Event::Up(_))));
-        let later = began + 3 * second;
-        assert!(members.note_later(&stored(4), Renewal::Since(later)).is_none());
-        assert!(members.is_over(&host, began + 5 * second));
-        assert!(members.note_later(&stored(6), Renewal::Since(later)).is_none());
-        assert!(!members.is_over(&host, began + 5 * second));
-        assert!(matches!(members.remove(&host), Some(Event::Down(_))));
-        assert!(members.note_later(&stored(7), Renewal::Since(later)).is_none());
-        assert!(members.remove(&host).is_none());
     }
 }
