@@ -43,6 +43,9 @@ pub use joined::{Joined, JoinedConfig, JoinedStatistics};
 pub use label::{is_late, labelled_unix_ns};
 #[cfg(feature = "local")]
 pub use local::{Absorbed, Config, Local, Statistics, with_remedy};
+#[cfg(all(feature = "nats", feature = "testkit"))]
+#[doc(hidden)]
+pub use nats::fuzz_relay;
 #[cfg(feature = "nats")]
 pub use nats::{Archiver, ArchiverStatistics, Nats, NatsConfig, NatsTls, token};
 pub use record::{Cursor, From, Page, Range, Record, Selector};

@@ -8,6 +8,8 @@
 //! history, latest, watermark, next_seq ─► barograph.a.<question> ─► Archiver
 //! ```
 //!
+//! The client library speaks to the servers through a relay on the loopback, which makes readable what it could not parse.
+//!
 //! Nothing here needs a JetStream consumer. Whoever may create one can have the server deliver what they
 //! like to any subject, past every permission; so a station is never given that right.
 
@@ -20,6 +22,8 @@ mod link;
 mod place;
 mod publish;
 mod question;
+mod relay;
+mod sanitize;
 mod streams;
 mod subject;
 mod walk;
@@ -264,6 +268,24 @@ impl Engine for Nats {
 
     fn tasks(&self) -> Vec<Arc<TaskStatus>> {
         vec![Arc::clone(&self.task), Arc::clone(&self.link.renewal)]
+    }
+}
+
+/// Has the relay read `data` as what a server sends: in any pieces the same comes out, and nothing of that is changed again.
+///
+/// # Panics
+/// When that is not so.
+#[cfg(feature = "testkit")]
+pub fn fuzz_relay(data: &[u8]) {
+    let through = |data: &[u8], size: usize| {
+        let (mut sanitizer, mut out) = (sanitize::Sanitizer::default(), Vec::new());
+        data.chunks(size).all(|piece| sanitizer.push(piece, &mut out).is_ok()).then_some(out)
+    };
+    let whole = through(data, usize::MAX);
+    let size = data.first().map_or(1, |first| usize::from(*first % 16) + 1);
+    assert_eq!(through(data, size), whole);
+    if let Some(out) = whole {
+        assert_eq!(through(&out, usize::MAX), Some(out));
     }
 }
 

@@ -1,10 +1,8 @@
 //! What servers say of their own accord, and why there is no connection.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
-use async_nats::{ClientError, ConnectOptions, Event, ServerAddr, ServerError};
+use async_nats::{ClientError, Event, ServerError};
 use tokio::sync::broadcast;
 
 use super::link::Trouble;
@@ -14,8 +12,6 @@ use super::link::Trouble;
 pub(super) struct Faults {
     news: broadcast::Sender<Fault>,
     last: Arc<Mutex<Option<String>>>,
-    /// Somebody is finding out why no connection can be made.
-    is_asking: Arc<AtomicBool>,
 }
 
 #[derive(Clone, Debug)]
@@ -28,21 +24,12 @@ enum Fault {
 
 impl Faults {
     pub(super) fn new() -> Self {
-        Self { news: broadcast::Sender::new(FAULTS), last: Arc::default(), is_asking: Arc::default() }
+        Self { news: broadcast::Sender::new(FAULTS), last: Arc::default() }
     }
 
     /// Refusals and losses from now on.
     pub(super) fn listen(&self) -> FaultsOf {
         FaultsOf(self.news.subscribe())
-    }
-
-    /// Takes an event of the client on its runtime. `inbox`: how a refusal names the own one, which is refused only to
-    /// another identity; `once`: with what a connection is tried where the client does not say why there is none.
-    pub(super) fn hear(&self, event: &Event, inbox: &str, once: &(ConnectOptions, Vec<ServerAddr>)) {
-        self.note(event, inbox);
-        if is_vague(event) && !self.is_asking.swap(true, Ordering::Relaxed) {
-            tokio::spawn(self.clone().ask(once.clone()));
-        }
     }
 
     /// What is known of why there is no connection or no answer, in brackets.
@@ -51,24 +38,14 @@ impl Faults {
         last.map(|last| format!(" ({last})")).unwrap_or_default()
     }
 
-    /// Finds out why no connection can be made: the client's events do not say what TLS or the system said.
-    async fn ask(self, (options, servers): (ConnectOptions, Vec<ServerAddr>)) {
-        if let Err(error) = options.connect(servers).await {
-            let causes =
-                std::iter::successors(Some(&error as &dyn std::error::Error), |cause| cause.source());
-            let text = causes.last().map(ToString::to_string);
-            // What was forgotten meanwhile is over: the client is connected.
-            if let Some(last) = self.last.lock().unwrap_or_else(PoisonError::into_inner).as_mut()
-                && let Some(text) = text
-            {
-                *last = text;
-            }
-        }
-        tokio::time::sleep(ASK_EVERY).await;
-        self.is_asking.store(false, Ordering::Relaxed);
+    /// Why the relay could not reach a server, or lost it.
+    pub(super) fn unreachable(&self, why: String) {
+        tracing::debug!(%why, "a NATS server is not reached");
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
     }
 
-    fn note(&self, event: &Event, inbox: &str) {
+    /// Takes an event of the client. `inbox`: how a refusal names the own one, which is refused only to another identity.
+    pub(super) fn note(&self, event: &Event, inbox: &str) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let text = match event {
             event if is_vague(event) && last.is_some() => return,
@@ -101,7 +78,7 @@ impl Faults {
     }
 }
 
-/// Whether it hides what happened behind two words.
+/// Whether it hides what happened behind two words, where the relay knows more.
 fn is_vague(event: &Event) -> bool {
     matches!(event, Event::ClientError(ClientError::Other(text)) if text.ends_with("IO error"))
 }
@@ -138,6 +115,3 @@ impl FaultsOf {
 
 /// Refusals kept for whoever waits; a window of appends can be refused at once.
 const FAULTS: usize = 1024;
-
-/// TLS that fails is looked into once in so long; the client tries again each second.
-const ASK_EVERY: Duration = Duration::from_secs(10);

@@ -15,6 +15,7 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::time::{Instant, timeout};
 
 use super::faults::{Faults, FaultsOf};
+use super::relay::Relay;
 use super::writes::Writes;
 use super::{NatsConfig, subject};
 use crate::{Error, ReadOnly, TaskStatus};
@@ -235,28 +236,19 @@ pub(super) fn options(config: &NatsConfig) -> Result<ConnectOptions, Error> {
         options = options.credentials(&text).map_err(invalid)?;
     }
     if let Some(tls) = &config.tls {
-        options = options.require_tls(true);
-        if let Some(ca) = &tls.ca {
-            options = options.add_root_certificates(readable(ca)?.into());
+        for path in [&tls.ca, &tls.certificate, &tls.key].into_iter().flatten() {
+            check_readable(path)?;
         }
-        options = match (&tls.certificate, &tls.key) {
-            (None, None) => options,
-            (Some(certificate), Some(key)) => {
-                options.add_client_certificate(readable(certificate)?.into(), readable(key)?.into())
-            }
-            _ => {
-                return Err(Error::Invalid(
-                    "a NATS certificate needs its key, and a key its certificate".into(),
-                ));
-            }
-        };
+        if tls.certificate.is_some() != tls.key.is_some() {
+            return Err(Error::Invalid("a NATS certificate needs its key, and a key its certificate".into()));
+        }
     }
     Ok(options)
 }
 
-fn readable(path: &Path) -> Result<&Path, Error> {
+fn check_readable(path: &Path) -> Result<(), Error> {
     let opened = std::fs::File::open(path).map(drop);
-    opened.map(|()| path).map_err(|error| Error::Invalid(format!("{}: {error}", path.display())))
+    opened.map_err(|error| Error::Invalid(format!("{}: {error}", path.display())))
 }
 
 /// The thread: connects, hands out the link, and lives until it is told to stop.
@@ -277,12 +269,18 @@ pub(super) fn run(
     let connected = async {
         let faults = Faults::new();
         let (noted, inbox) = (faults.clone(), format!("\"_INBOX_{}.", subject::token(config.host.as_str())));
-        let once = (options.clone(), servers.clone());
-        let options = options.retry_on_initial_connect().event_callback(move |event| {
-            noted.hear(&event, &inbox, &once);
+        let relay = Relay::new(&config, servers, faults.clone()).await;
+        let access = relay.and_then(|relay| Ok((relay.access()?, relay)));
+        let ((address, secret), relay) = match access {
+            Ok(access) => access,
+            Err(error) => return drop(ready.send(failed(error.to_string()))),
+        };
+        let options = options.token(secret).retry_on_initial_connect().event_callback(move |event| {
+            noted.note(&event, &inbox);
             std::future::ready(())
         });
-        let client = match options.connect(servers).await {
+        let relay = relay.run();
+        let client = match options.connect(address).await {
             Ok(client) => client,
             Err(error) => return drop(ready.send(failed(error.to_string()))),
         };
@@ -303,11 +301,18 @@ pub(super) fn run(
             beginning: watch::Sender::new(0),
         };
         let _ = ready.send(Ok(Arc::new(link)));
-        // An error means that the engine is gone, which is the same.
-        let _ = stopped.await;
-        // What leases said last should still go out; a server that is away does not hold us up.
-        tokio::task::yield_now().await;
-        let _ = timeout(FLUSH_WAIT, client.flush()).await;
+        let ended = async {
+            // An error means that the engine is gone, which is the same.
+            let _ = stopped.await;
+            // What leases said last should still go out; a server that is away does not hold us up.
+            tokio::task::yield_now().await;
+            let _ = timeout(FLUSH_WAIT, client.flush()).await;
+            tokio::time::sleep(RELAY_WAIT).await;
+        };
+        tokio::select! {
+            () = relay => {}
+            () = ended => {}
+        }
     };
     runtime.block_on(task.until_done(connected));
     runtime.shutdown_background();
@@ -346,6 +351,9 @@ const RECONNECT_STEP: Duration = Duration::from_millis(50);
 
 /// … up to this, so that a server that returns is found within a lease.
 const RECONNECT_MAX: Duration = Duration::from_secs(1);
+
+/// The relay passes on what was flushed as soon as this thread is idle.
+const RELAY_WAIT: Duration = Duration::from_millis(20);
 
 /// A loopback needs a millisecond; nobody should wait for a farewell longer than this.
 const FLUSH_WAIT: Duration = Duration::from_millis(300);

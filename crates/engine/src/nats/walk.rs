@@ -9,6 +9,7 @@ use serde_json::json;
 use tokio::time::{Instant, timeout_at};
 
 use super::link::{Link, Trouble, json};
+use super::sanitize::UNREADABLE;
 use super::subject;
 use crate::{Record, wire};
 
@@ -129,6 +130,9 @@ impl Stored {
 
     /// The record in it, if its station published it itself ([`Stored::is_publication`]).
     pub(super) fn record(&self) -> Result<Record, String> {
+        if self.headers.get(UNREADABLE).is_some() {
+            return Err(format!("{} holds a header that cannot be read", self.subject));
+        }
         if !self.is_publication() {
             return Err(format!("{} holds an answer of the server, not a publication", self.subject));
         }

@@ -67,7 +67,6 @@ async fn republishes_nothing(client: &async_nats::Client) {
 }
 
 #[tokio::test]
-#[ignore = "the client library cannot read such headers"]
 async fn no_header_of_a_member_stops_the_others() {
     let directory = tempfile::tempdir().unwrap();
     let (Some(_), true) = (server::binary(), permissions::has_openssl()) else { return };

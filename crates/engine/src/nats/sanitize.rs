@@ -1,0 +1,321 @@
+//! Makes what a NATS server sends readable for the client library: bytes in, bytes out; no socket and no clock.
+//!
+//! async-nats (0.51) gives up its connection, and for one kind of header its whole task, on a message that it cannot parse, and a
+//! server delivers whatever any member wrote. Here such a header block is replaced by one that says so, with what the server added.
+
+use async_nats::{HeaderName, StatusCode};
+
+/// One direction of a connection, from the server to the client.
+#[derive(Debug, Default)]
+pub(super) struct Sanitizer {
+    /// The protocol line, or the header block, as far as it has come.
+    held: Vec<u8>,
+    expects: Expects,
+    /// The servers that the server named; the client is not told.
+    pub(super) discovered: Vec<String>,
+}
+
+#[derive(Debug, Default)]
+enum Expects {
+    #[default]
+    Line,
+    /// A header block of so many bytes, and so many bytes after it.
+    Block { arguments: String, block: usize, after: usize },
+    /// So many bytes that are passed on as they are.
+    Payload(usize),
+}
+
+/// Why a connection cannot go on: what came is not the NATS protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Broken(pub(super) &'static str);
+
+impl Sanitizer {
+    /// Takes what the server sent, and appends what the client gets to `out`.
+    ///
+    /// # Errors
+    /// [`Broken`] for what no server sends; nothing can follow it.
+    pub(super) fn push(&mut self, mut bytes: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+        loop {
+            match &mut self.expects {
+                Expects::Payload(left) => {
+                    let (now, rest) = bytes.split_at(bytes.len().min(*left));
+                    out.extend_from_slice(now);
+                    *left -= now.len();
+                    bytes = rest;
+                    if 0 < *left {
+                        return Ok(());
+                    }
+                    self.expects = Expects::Line;
+                }
+                Expects::Block { arguments, block, after } => {
+                    let (now, rest) = bytes.split_at(bytes.len().min(*block - self.held.len()));
+                    self.held.extend_from_slice(now);
+                    bytes = rest;
+                    if self.held.len() < *block {
+                        return Ok(());
+                    }
+                    if !is_readable(&self.held) {
+                        self.held = readable(&self.held);
+                    }
+                    let (header, total) = (self.held.len(), self.held.len() + *after - END.len());
+                    out.extend_from_slice(format!("HMSG {arguments} {header} {total}\r\n").as_bytes());
+                    out.append(&mut self.held);
+                    self.expects = Expects::Payload(*after);
+                }
+                Expects::Line => {
+                    let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else {
+                        self.held.extend_from_slice(bytes);
+                        return if LINE_BYTES_MAX < self.held.len() { Err(TOO_LONG) } else { Ok(()) };
+                    };
+                    self.held.extend_from_slice(&bytes[..=end]);
+                    bytes = &bytes[end + 1..];
+                    if LINE_BYTES_MAX < self.held.len() {
+                        return Err(TOO_LONG);
+                    }
+                    if self.held.ends_with(END) {
+                        let line = std::mem::take(&mut self.held);
+                        self.line(&line[..line.len() - END.len()], out)?;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes a whole line without its end.
+    fn line(&mut self, line: &[u8], out: &mut Vec<u8>) -> Result<(), Broken> {
+        if let Some(arguments) = line.strip_prefix(b"HMSG ") {
+            let arguments = printable(arguments);
+            let parts: Vec<&str> = arguments.split(' ').filter(|part| !part.is_empty()).collect();
+            let [named @ .., block, total] = &parts[..] else { return Err(ARGUMENTS) };
+            let (block, total) = (size(block)?, size(total)?);
+            if !matches!(named.len(), 2 | 3) || total < block {
+                return Err(ARGUMENTS);
+            }
+            self.expects =
+                Expects::Block { arguments: named.join(" "), block, after: total - block + END.len() };
+            return Ok(());
+        }
+        if let Some(arguments) = line.strip_prefix(b"MSG ") {
+            let line = printable(arguments);
+            let mut parts = line.split(' ').filter(|part| !part.is_empty());
+            let (count, last) = (parts.clone().count(), parts.next_back().unwrap_or_default());
+            if !matches!(count, 3 | 4) {
+                return Err(ARGUMENTS);
+            }
+            self.expects = Expects::Payload(size(last)? + END.len());
+            out.extend_from_slice(format!("MSG {line}").as_bytes());
+        } else if let Some(info) = line.strip_prefix(b"INFO ") {
+            out.extend_from_slice(b"INFO ");
+            out.extend_from_slice(&self.local_info(info)?);
+        } else if let Some(text) = line.strip_prefix(b"-ERR") {
+            out.extend_from_slice(format!("-ERR {}", printable(text).trim_start()).as_bytes());
+        } else if [&b"+OK"[..], b"PING", b"PONG"].iter().any(|known| line.starts_with(known)) {
+            out.extend_from_slice(line);
+        } else {
+            return Err(Broken("an operation that no NATS server has"));
+        }
+        out.extend_from_slice(END);
+        Ok(())
+    }
+
+    /// What the server says of itself, for a client that reaches it through this process alone.
+    fn local_info(&mut self, info: &[u8]) -> Result<Vec<u8>, Broken> {
+        let failed = Broken("an INFO that cannot be read");
+        let mut info: serde_json::Map<String, serde_json::Value> =
+            serde_json::from_slice(info).map_err(|_| failed)?;
+        info.remove("ws_connect_urls");
+        if let Some(serde_json::Value::Array(urls)) = info.remove("connect_urls") {
+            self.discovered.extend(urls.iter().filter_map(|url| url.as_str().map(str::to_owned)));
+        }
+        for tls in ["tls_required", "tls_available", "tls_verify"] {
+            info.remove(tls);
+        }
+        serde_json::to_vec(&info).map_err(|_| failed)
+    }
+}
+
+/// The same with a `?` for every byte that is no printable character of ASCII: subjects are any member's choice, and those of
+/// stations have no others.
+fn printable(text: &[u8]) -> String {
+    let printable = |byte: u8| if matches!(byte, b' '..=b'~') { char::from(byte) } else { '?' };
+    text.iter().map(|byte| printable(*byte)).collect()
+}
+
+fn size(text: &str) -> Result<usize, Broken> {
+    text.parse().ok().filter(|size| *size <= MESSAGE_BYTES_MAX).ok_or(ARGUMENTS)
+}
+
+/// Whether the client library can parse this header block; as it does it (`Connection::try_read_op`).
+fn is_readable(block: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(block) else { return false };
+    let mut lines = text.lines();
+    let Some(version) = lines.next().and_then(|line| line.strip_prefix("NATS/1.0")) else { return false };
+    let version = version.trim();
+    let status = version.split_once(' ').map_or(version, |(status, _)| status.trim());
+    if !status.is_empty() && status.parse::<StatusCode>().is_err() {
+        return false;
+    }
+    let mut continues = false;
+    for line in lines {
+        if line.contains('\r') {
+            return false;
+        }
+        if line.is_empty() || continues && line.starts_with(char::is_whitespace) {
+            // An empty line ends a value.
+            continues &= !line.is_empty();
+            continue;
+        }
+        let is_header = |(name, _): (&str, &str)| name.parse::<HeaderName>().is_ok();
+        continues = line.split_once(':').is_some_and(is_header);
+        if !continues {
+            return false;
+        }
+    }
+    true
+}
+
+/// A header block in the place of one that is not readable: that it was, and what the server appended to it.
+fn readable(block: &[u8]) -> Vec<u8> {
+    let mut made = format!("NATS/1.0\r\n{UNREADABLE}: 1\r\n");
+    for name in OF_THE_SERVER {
+        let value = |line: &[u8]| {
+            Some(printable(line.strip_prefix(name.as_bytes())?.strip_prefix(b":")?.trim_ascii()))
+        };
+        // What stands before was sent by others.
+        if let Some(value) = block.rsplit(|byte| *byte == b'\n').find_map(value) {
+            made.push_str(&format!("{name}: {value}\r\n"));
+        }
+    }
+    made.push_str("\r\n");
+    made.into_bytes()
+}
+
+/// A message has this header in the place of those that it came with.
+pub(super) const UNREADABLE: &str = "Barograph-Unreadable";
+
+/// Without these nobody could read past a message; the server appends them to what it reads from a stream.
+const OF_THE_SERVER: [&str; 4] = ["Nats-Subject", "Nats-Sequence", "Nats-Num-Pending", "Nats-Last-Sequence"];
+
+const END: &[u8] = b"\r\n";
+const ARGUMENTS: Broken = Broken("a message with wrong arguments");
+const TOO_LONG: Broken = Broken("a line longer than any server's");
+
+/// The longest line is an INFO that names the servers of a large cluster.
+pub(super) const LINE_BYTES_MAX: usize = 1 << 18;
+
+/// More than the largest `max_payload` of a server, 64 MiB, and what it adds.
+const MESSAGE_BYTES_MAX: usize = 80 << 20;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// What comes out of `bytes` in pieces of these sizes.
+    fn through(bytes: &[u8], sizes: &[usize]) -> Result<Vec<u8>, Broken> {
+        let (mut sanitizer, mut out, mut rest) = (Sanitizer::default(), Vec::new(), bytes);
+        for size in sizes.iter().chain([&bytes.len()]) {
+            let (now, after) = rest.split_at(rest.len().min(*size));
+            sanitizer.push(now, &mut out)?;
+            rest = after;
+        }
+        Ok(out)
+    }
+
+    fn message(subject: &[u8], block: &[u8], payload: &[u8]) -> Vec<u8> {
+        let sizes = format!(" 7 {} {}\r\n", block.len(), block.len() + payload.len());
+        [b"HMSG ", subject, sizes.as_bytes(), block, payload, END].concat()
+    }
+
+    /// Pieces of header blocks, of which most together are none.
+    fn block() -> impl Strategy<Value = Vec<u8>> {
+        let pieces: Vec<&[u8]> = vec![
+            b"NATS/1.0",
+            b" 503",
+            b" 99999",
+            b"\r\n",
+            b"\r",
+            b"\n",
+            b"a: b",
+            b"c:",
+            b" ",
+            b"\xc3\xa4",
+            b"\xff",
+            b"\0",
+            b":",
+            b"Nats-Sequence: 1",
+            b"no colon",
+            "\u{2003}".as_bytes(),
+        ];
+        prop::collection::vec(prop::sample::select(pieces), 0..12).prop_map(|pieces| pieces.concat())
+    }
+
+    proptest! {
+        #[test]
+        fn any_split_gives_the_same(
+            blocks in prop::collection::vec(block(), 1..4),
+            junk in prop::collection::vec(any::<u8>(), 0..20),
+            sizes in prop::collection::vec(1_usize..9, 0..60),
+        ) {
+            let mut bytes: Vec<u8> = blocks.iter().flat_map(|block| message(b"s", block, b"\r\nx")).collect();
+            bytes.extend(junk);
+            prop_assert_eq!(through(&bytes, &sizes), through(&bytes, &[]));
+        }
+
+        #[test]
+        fn every_block_becomes_readable_and_keeps_its_place(block in block()) {
+            let made = if is_readable(&block) { block.clone() } else { readable(&block) };
+            prop_assert!(is_readable(&made), "{}", String::from_utf8_lossy(&made));
+            // As the server appends to it: without the last two bytes.
+            let kept = &block[..block.len().saturating_sub(2)];
+            let stored = [kept, b"Nats-Stream: S\r\nNats-Subject: \xff.x\r\nNats-Sequence: 77\r\n\r\n"].concat();
+            let expected = format!("NATS/1.0\r\n{UNREADABLE}: 1\r\nNats-Subject: ?.x\r\nNats-Sequence: 77\r\n\r\n");
+            prop_assert_eq!(readable(&stored), expected.into_bytes());
+        }
+
+        #[test]
+        fn what_a_client_writes_is_unchanged(
+            headers in prop::collection::vec(("[!-9;-~]{1,9}", "[!-~]([ -~]{0,9}[!-~])?"), 0..4),
+            subject in "[!-~]{1,9}",
+            payload in prop::collection::vec(any::<u8>(), 0..40),
+        ) {
+            let lines: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+            let block = format!("NATS/1.0\r\n{lines}\r\n");
+            let mut bytes = message(subject.as_bytes(), block.as_bytes(), &payload);
+            bytes.extend(format!("MSG {subject} 8 r.x {}\r\n", payload.len()).bytes());
+            bytes.extend([&payload[..], b"\r\nPING\r\n+OK\r\n-ERR 'x'\r\n"].concat());
+            prop_assert_eq!(through(&bytes, &[]).unwrap(), bytes);
+        }
+    }
+
+    #[cfg(feature = "testkit")]
+    #[test]
+    fn the_kept_corpus_breaks_no_promise() {
+        let corpus = concat!(env!("CARGO_MANIFEST_DIR"), "/corpus/relay");
+        for file in std::fs::read_dir(corpus).unwrap() {
+            crate::fuzz_relay(&std::fs::read(file.unwrap().path()).unwrap());
+        }
+    }
+
+    #[test]
+    fn a_server_is_known_by_its_relay_alone() {
+        let mut sanitizer = Sanitizer::default();
+        let mut out = Vec::new();
+        let info = b"INFO {\"nonce\":\"n\",\"tls_required\":true,\"connect_urls\":[\"b:4222\"]}\r\n";
+        sanitizer.push(info, &mut out).unwrap();
+        assert_eq!(out, b"INFO {\"nonce\":\"n\"}\r\n");
+        assert_eq!(sanitizer.discovered, ["b:4222"]);
+    }
+
+    #[test]
+    fn what_no_server_sends_is_refused() {
+        for bytes in
+            ["GET / HTTP/1.1\r\n", "MSG a 1\r\n", "HMSG a 1 5 4\r\n", "MSG a 1 99999999999\r\n", "INFO x\r\n"]
+        {
+            assert!(through(bytes.as_bytes(), &[]).is_err(), "{bytes}");
+        }
+        assert_eq!(through(&vec![b'x'; LINE_BYTES_MAX + 1], &[]), Err(TOO_LONG));
+    }
+}
