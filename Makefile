@@ -2,8 +2,9 @@
 .PHONY: up test lint fuzz web bench lab
 
 # Build and run a station on its defaults; stop it with Ctrl-C. ARGS="--target host:port" adds to them.
+# The build is a quick one (profile `up` in Cargo.toml), without NATS and `classify fit`.
 up:
-	cargo run --release --locked -p barograph -- up $(ARGS)
+	cargo run --profile up --no-default-features --locked -p barograph -- up $(ARGS)
 
 # Installs what tests need and runs all suites, also after one failed; SUITES="rust web" runs only those.
 test:

@@ -1,9 +1,13 @@
 //! `barograph classify`: who lost the packets, the receiving host or the network, window by window.
 
+#[cfg_attr(not(feature = "fit"), path = "classify/without_fit.rs")]
 mod fit;
+#[cfg(feature = "fit")]
 mod labelled;
 mod print;
+#[cfg(feature = "fit")]
 mod report;
+#[cfg(feature = "fit")]
 mod save;
 mod source;
 
@@ -13,9 +17,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use barograph_loss::{
-    Classifier, Diagnosis, Evidence, FitError, LineError, Meter, Metrics, ModelError, PaperClassifier,
-    Signature, Table, TableError, read_line,
+    Classifier, Diagnosis, Evidence, LineError, Meter, Metrics, ModelError, PaperClassifier, Signature,
+    Table, read_line,
 };
+#[cfg(feature = "fit")]
+use barograph_loss::{FitError, TableError};
 use clap::ValueEnum;
 
 use self::source::{Lines, Source, SourceError};
@@ -235,26 +241,39 @@ enum Problem {
     Source(#[from] SourceError),
     #[error("{name}: line {line}: {error}{hint}")]
     Line { name: String, line: u64, error: LineError, hint: &'static str },
+    #[cfg(feature = "fit")]
     #[error("{name}: line {line}: {error}")]
     Labelled { name: String, line: u64, error: TableError },
+    #[cfg(feature = "fit")]
     #[error(
         "{name}: the length of the windows is not known: give --window N, a line `# window N`, or a name that begins with wN_"
     )]
     NoWindow { name: String },
+    #[cfg(feature = "fit")]
     #[error("{name}: this file is named twice, so that its windows would count twice")]
     SameFile { name: String },
+    #[cfg(feature = "fit")]
     #[error("{name}: line {line}: {window}, is in {before} too; runs of another set need other names")]
     SameWindow { name: String, line: u64, window: String, before: String },
     #[error("{name}: no windows: expected lines of bits, or with --window of run lengths")]
     Empty { name: String },
+    #[cfg(feature = "fit")]
     #[error("no window has {what}; there are: {there}")]
     NoneOf { what: String, there: String },
     #[error("{}: {error}", shown(path))]
     Model { path: PathBuf, error: ModelError },
     #[error("{}: larger than any model, {MODEL_BYTES_MAX} bytes", shown(path))]
     ModelSize { path: PathBuf },
+    #[cfg(not(feature = "fit"))]
+    #[error(
+        "this build cannot learn a model. Use a release build: `cargo install --locked --path crates/cli`, \
+         or `cargo build --release --locked` in the repository"
+    )]
+    WithoutFit,
+    #[cfg(feature = "fit")]
     #[error("nothing was learned: {0}")]
     Fit(#[from] FitError),
+    #[cfg(feature = "fit")]
     #[error("{}: cannot be written: {}", shown(path), cause(error))]
     Unwritten { path: PathBuf, error: io::Error },
     #[error("the output cannot be written: {}", cause(.0))]
@@ -264,7 +283,11 @@ enum Problem {
 impl Problem {
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Source(SourceError::Unread { .. }) | Self::Unwritten { .. } | Self::Output(_) => 1,
+            Self::Source(SourceError::Unread { .. }) | Self::Output(_) => 1,
+            #[cfg(feature = "fit")]
+            Self::Unwritten { .. } => 1,
+            #[cfg(not(feature = "fit"))]
+            Self::WithoutFit => 1,
             _ => 2,
         }
     }

@@ -7,6 +7,10 @@ use std::sync::mpsc::Receiver;
 use std::time::Duration;
 
 use barograph_station::{ConfigError, Signal, Sources, Station, signals};
+use tracing::Level;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
 
 use crate::addresses::{Interface, interfaces, plausible};
 use crate::exit::{bad_input, failed, print};
@@ -53,16 +57,18 @@ pub(crate) fn run(args: &Args) -> ExitCode {
         level @ ("error" | "warn" | "info") => format!("{level},async_nats=off"),
         other => other.into(),
     };
-    let filter = match tracing_subscriber::EnvFilter::try_new(&filter) {
+    let filter = match filter.parse::<Targets>() {
         Ok(filter) => filter,
         Err(error) => return bad_input(format!("--log `{}`: {error}", args.log)),
     };
     // A line that cannot be written is lost: the subscriber would report that by a panic of the thread that logs.
     tracing_subscriber::fmt()
-        .with_env_filter(filter)
+        .with_max_level(Level::TRACE)
         .with_writer(std::io::stderr)
         .log_internal_errors(false)
         .with_target(false)
+        .finish()
+        .with(filter)
         .init();
     let sources = match sources(args) {
         Ok(sources) => sources,

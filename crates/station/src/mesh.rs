@@ -32,7 +32,7 @@ pub(crate) use bulk::{
     Bulk, Door, Figures as TestFigures, Held, Parts as BulkParts, Place, ROLES, Row, STATES, Tester, Use,
     Verdict,
 };
-pub(crate) use engine::engine;
+pub(crate) use engine::{Archiver, engine};
 pub use engine::{Engines, Kind, Spool};
 pub(crate) use events::Event;
 pub(crate) use keeper::{Keeper, Parts};

@@ -48,7 +48,7 @@ pub struct Station {
     keeper: Keeper,
     tester: Tester,
     /// Lives as long as the station.
-    _archiver: Option<Arc<barograph_engine::Archiver>>,
+    _archiver: Option<Arc<mesh::Archiver>>,
     stopping: watch::Sender<bool>,
     certificates: Option<watch::Sender<Arc<rustls::ServerConfig>>>,
     recorder: JoinHandle<Option<usize>>,
@@ -94,6 +94,13 @@ pub enum StartError {
         "{0} is this station itself: mesh.join names the station that others join, and that one joins nobody"
     )]
     Itself(String),
+    /// The configuration names NATS servers, and this build has no NATS client.
+    #[cfg(not(feature = "nats"))]
+    #[error(
+        "mesh.nats: this build has no NATS client. Use a release build: \
+         `cargo install --locked --path crates/cli`, or `cargo build --release --locked` in the repository"
+    )]
+    WithoutNats,
     /// The budget of bulk tests makes no sense.
     #[error("mesh.bulk_share, mesh.bulk_seconds: {0}")]
     Budget(#[from] barograph_mesh::BudgetError),

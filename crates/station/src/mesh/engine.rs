@@ -1,14 +1,16 @@
 //! The engine that a station's configuration asks for.
 
+#[cfg_attr(not(feature = "nats"), path = "engine/without_nats.rs")]
+mod nats;
+
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use barograph_engine::{
-    Archiver, Engine, Joined, JoinedConfig, Local, Nats, NatsConfig, NatsTls, Remote, RemoteConfig,
-};
+use barograph_engine::{Engine, Joined, JoinedConfig, Local, Remote, RemoteConfig};
 use barograph_forecast::Name;
 use barograph_probe::Target;
 
+pub(crate) use self::nats::Archiver;
 use crate::config::{Config, MeshConfig};
 use crate::{StartError, state};
 
@@ -98,7 +100,7 @@ impl Engines {
 pub(crate) fn engine(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, StartError> {
     let mesh = &config.mesh;
     if !mesh.nats.is_empty() {
-        return nats(config, host, local);
+        return nats::engines(config, host, local);
     }
     let Some(url) = &mesh.join else { return Ok(Engines::serving(local)) };
     if is_own(url, config, host) {
@@ -120,31 +122,6 @@ fn is_own(url: &str, config: &Config, host: &Name) -> bool {
         Err(_) => ["localhost", host.as_str()].iter().any(|own| own.eq_ignore_ascii_case(target.host())),
     };
     is_here && target.port() == config.listen.port()
-}
-
-/// NATS servers; with `mesh.archive` the station's own archive takes the records of all.
-fn nats(config: &Config, host: &Name, local: Arc<Local>) -> Result<Engines, StartError> {
-    let mesh = &config.mesh;
-    let files = [&mesh.nats_ca, &mesh.nats_certificate, &mesh.nats_key];
-    let tls = files.iter().any(|file| file.is_some()).then(|| NatsTls {
-        ca: mesh.nats_ca.clone(),
-        certificate: mesh.nats_certificate.clone(),
-        key: mesh.nats_key.clone(),
-    });
-    let nats = Arc::new(Nats::new(NatsConfig {
-        credentials: mesh.nats_credentials.clone(),
-        tls,
-        replicas: mesh.nats_replicas,
-        ..NatsConfig::new(mesh.nats.clone(), host.clone())
-    })?);
-    if !mesh.archive {
-        nats.warn_of_a_shared_account();
-    }
-    let archive = mesh.archive.then(|| Archiver::start(&nats, Arc::clone(&local), &config.state));
-    let archiver = archive.transpose()?.map(Arc::new);
-    let keeps = mesh.archive.then(|| Arc::clone(&local));
-    let engines = spooled(mesh, host, local, nats, Kind::Nats { archive: mesh.archive })?;
-    Ok(Engines { archiver, keeps, ..engines })
 }
 
 /// The station's own archive before the engine of a mesh.

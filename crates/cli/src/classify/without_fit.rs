@@ -1,0 +1,18 @@
+//! A build without the feature `fit`: `barograph classify fit` says which build can learn a model.
+
+use std::ffi::OsString;
+
+use super::Problem;
+
+/// Arguments of `barograph classify fit`, which this build does not read.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Args {
+    #[arg(hide = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    _arguments: Vec<OsString>,
+}
+
+/// # Errors
+/// [`Problem::WithoutFit`], always.
+pub(super) fn fit(_args: &Args) -> Result<(), Problem> {
+    Err(Problem::WithoutFit)
+}
