@@ -1,8 +1,8 @@
 //! Whether a member that knows the time of day and of the week pays (Gloperf §4 found such cycles
 //! in its measurements): tried beside the default battery, on traces of a week and more.
 
-use barograph::input::Sample;
 use barograph_forecast::{Battery, Config, Loss};
+use barograph_study::input::Sample;
 use serde::Serialize;
 
 use crate::score::FIRST_STEP;

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, ensure};
-use barograph::input::{Sample, SeriesReader};
 use barograph_forecast::Loss;
+use barograph_study::input::{Sample, SeriesReader};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 

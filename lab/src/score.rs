@@ -1,7 +1,7 @@
 //! Scores one battery on one trace.
 
-use barograph::input::Sample;
 use barograph_forecast::{Battery, Config, Loss, Preset, Rule};
+use barograph_study::input::Sample;
 use serde::Serialize;
 
 /// Steps before this one are not scored: every method still learns there.

@@ -26,12 +26,12 @@ use clap::ValueEnum;
 
 use self::source::{Lines, Source, SourceError};
 use crate::forecast::shown;
-use crate::input::cause;
+use barograph_study::input::cause;
 
 /// What `barograph classify` was asked.
 #[derive(Clone, Debug, clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, after_help = EXAMPLE)]
-pub struct Args {
+pub(crate) struct Args {
     #[command(subcommand)]
     verb: Option<Verb>,
     #[command(flatten)]
@@ -138,7 +138,7 @@ impl Judge {
 ///
 /// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the input is none.
 #[must_use]
-pub fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &Args) -> ExitCode {
     let done = match &args.verb {
         Some(Verb::Fit(asked)) => fit::fit(asked),
         None => classify(&args.asked),

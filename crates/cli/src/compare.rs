@@ -3,15 +3,7 @@
 //! The comparison is that of Krintz and Wolski, "JavaNws: The Network Weather Service for the Desktop" (1999), §4
 //! and §5: there of measurements by C and by Java, here of any two series.
 
-mod distance;
-mod errors;
-mod moments;
-mod pairing;
-pub mod plot;
 mod print;
-mod regression;
-mod series;
-mod study;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Write};
@@ -20,50 +12,60 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use barograph_forecast::{Config, NotFinite};
+use barograph_study::compare::{Better, Series, SeriesError, Study, plot};
+use barograph_study::input::{InputError, cause, smaller_is_better};
 use clap::ValueEnum;
 
 use crate::forecast::{PresetName, RuleName, shown, unit};
-use crate::input::{InputError, cause, smaller_is_better};
-
-pub use self::distance::{critical_value, kolmogorov_smirnov};
-pub use self::errors::{BINS, Histogram, forecast_errors};
-pub use self::moments::Moments;
-pub use self::pairing::Pairing;
-pub use self::print::figure;
-pub use self::regression::{Better, OUTLIER_FACTOR, coefficient, outlier_from};
-pub use self::series::{Kernel, Series, SeriesError};
-pub use self::study::{Cause, Outlier, Side, Study};
 
 /// What `barograph compare` was asked.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The first series, with times: CSV (`time_s,value`, more columns under a header) or JSON lines.
     #[arg(value_name = "A")]
-    pub a: PathBuf,
+    pub(crate) a: PathBuf,
     /// The second series; a coefficient below 1 means that this one reports worse.
     #[arg(value_name = "B")]
-    pub b: PathBuf,
+    pub(crate) b: PathBuf,
     /// Only the rows of this quantity, such as rtt, of files that hold several: a page's CSV, lines of `probe --json`.
     #[arg(long, value_name = "Q")]
-    pub quantity: Option<String>,
+    pub(crate) quantity: Option<String>,
     /// Which values are better [default: as the quantity says, where the series name it].
     #[arg(long, value_enum)]
-    pub better: Option<Better>,
+    pub(crate) better: Option<BetterName>,
     /// The forecasting methods whose errors are compared.
     #[arg(long, value_enum, default_value_t = PresetName::Full)]
-    pub preset: PresetName,
+    pub(crate) preset: PresetName,
     /// How the methods' forecasts become one [default: blend for full, two-level for nws and classic].
     #[arg(long, value_enum, value_name = "RULE")]
-    pub select: Option<RuleName>,
+    pub(crate) select: Option<RuleName>,
     /// Draw the two series, the histograms of their forecast errors, and the distributions over each other.
     #[arg(long, value_name = "FILE.svg")]
-    pub plot: Option<PathBuf>,
+    pub(crate) plot: Option<PathBuf>,
     /// The unit of the values [default: that of the quantity, where it is one of ours].
     #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
-    pub unit: String,
+    pub(crate) unit: String,
     /// Print JSON: one object.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
+}
+
+/// [`Better`] as it is written on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BetterName {
+    /// As of goodput: the coefficient is B ÷ A
+    Larger,
+    /// As of times: the coefficient is A ÷ B
+    Smaller,
+}
+
+impl From<BetterName> for Better {
+    fn from(name: BetterName) -> Self {
+        match name {
+            BetterName::Larger => Self::Larger,
+            BetterName::Smaller => Self::Smaller,
+        }
+    }
 }
 
 /// Compares as asked; what goes wrong is one line on standard error.
@@ -71,7 +73,7 @@ pub struct Args {
 /// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the
 /// input is not two series that can be compared.
 #[must_use]
-pub fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &Args) -> ExitCode {
     match compare(args) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has seen enough (`| head`).
@@ -131,7 +133,7 @@ fn read(args: &Args, path: &Path) -> Result<Series, Problem> {
 /// As asked, or as the quantities say.
 fn better(args: &Args, a: &Series, b: &Series) -> Result<Better, Problem> {
     if let Some(better) = args.better {
-        return Ok(better);
+        return Ok(better.into());
     }
     let of =
         |series: &Series| series.quantity.as_deref().or(args.quantity.as_deref()).and_then(smaller_is_better);

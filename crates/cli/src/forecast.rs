@@ -13,53 +13,53 @@ use std::process::ExitCode;
 use barograph_forecast::{Battery, Config, LEVELS, Lifetime, LifetimeError, NotFinite, Preset, Rule};
 use clap::ValueEnum;
 
-use crate::input::{Format, InputError, Sample, SeriesReader, cause};
-use crate::plot::Recorder;
+use barograph_study::input::{Format, InputError, Sample, SeriesReader, cause};
+use barograph_study::plot::Recorder;
 
 /// What `barograph forecast` was asked.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// The series: CSV (`time_s,value`), JSON lines or numbers; `-` is standard input.
     #[arg(value_name = "FILE|-")]
-    pub file: PathBuf,
+    pub(crate) file: PathBuf,
     /// Read only the rows of this quantity, such as rtt, where the input holds several.
     #[arg(long, value_name = "Q")]
-    pub quantity: Option<String>,
+    pub(crate) quantity: Option<String>,
     /// The forecasting methods.
     #[arg(long, value_enum, default_value_t = PresetName::Full)]
-    pub preset: PresetName,
+    pub(crate) preset: PresetName,
     /// How the methods' forecasts become one [default: blend for full, two-level for nws and classic].
     #[arg(long, value_enum, value_name = "RULE")]
-    pub select: Option<RuleName>,
+    pub(crate) select: Option<RuleName>,
     /// Print the forecast of every value as it was before the value was seen, as CSV.
     #[arg(long)]
-    pub steps: bool,
+    pub(crate) steps: bool,
     /// Level of the prediction interval around the median forecast, 0.01 to 0.999 [default: 0.9];
     /// with --steps, adds the columns lower and upper.
     #[arg(long, value_name = "LEVEL", value_parser = level)]
-    pub interval: Option<f64>,
+    pub(crate) interval: Option<f64>,
     /// Draw the series, its median forecasts and the interval around them; never over the series
     /// itself.
     #[arg(long, value_name = "FILE.svg")]
-    pub plot: Option<PathBuf>,
+    pub(crate) plot: Option<PathBuf>,
     /// The unit of the values, for the drawing and the readable answer.
     #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
-    pub unit: String,
+    pub(crate) unit: String,
     /// Print JSON: one object, or with --steps one a line. The keys lower and upper are the ends of
     /// the interval around the median forecast, and level is the share of values meant to lie inside.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
     /// Forecast the mean of the next so many seconds too, from the means of such periods before.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, conflicts_with = "steps")]
-    pub lifetime: Option<f64>,
+    pub(crate) lifetime: Option<f64>,
     /// Show how much each method counts in the forecast.
     #[arg(long, conflicts_with = "steps")]
-    pub weights: bool,
+    pub(crate) weights: bool,
 }
 
 /// [`Preset`] as it is written on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PresetName {
+pub(crate) enum PresetName {
     /// The 18 methods of the Network Weather Service 2.x
     Nws,
     /// The 8 methods of the Network Weather Service 1.x
@@ -81,7 +81,7 @@ impl From<PresetName> for Preset {
 impl PresetName {
     /// The rule asked for, or the one the preset is made for.
     #[must_use]
-    pub fn rule(self, select: Option<RuleName>) -> RuleName {
+    pub(crate) fn rule(self, select: Option<RuleName>) -> RuleName {
         match (select, self) {
             (Some(name), _) => name,
             (None, Self::Full) => RuleName::Blend,
@@ -92,7 +92,7 @@ impl PresetName {
 
 /// [`Rule`] as it is written on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum RuleName {
+pub(crate) enum RuleName {
     /// The selector that has been least wrong, of sixteen that look back over different times
     TwoLevel,
     /// The method that has been least wrong since the beginning
@@ -114,13 +114,13 @@ impl From<RuleName> for Rule {
 impl Args {
     /// The rule asked for, or the one the preset is made for.
     #[must_use]
-    pub fn rule(&self) -> Rule {
+    pub(crate) fn rule(&self) -> Rule {
         self.preset.rule(self.select).into()
     }
 
     /// The level asked for, or the usual one.
     #[must_use]
-    pub fn level(&self) -> f64 {
+    pub(crate) fn level(&self) -> f64 {
         self.interval.unwrap_or(LEVEL)
     }
 }
@@ -130,7 +130,7 @@ impl Args {
 /// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the
 /// input is not a series.
 #[must_use]
-pub fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &Args) -> ExitCode {
     match forecast(args) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has seen enough (`| head`).
@@ -242,7 +242,7 @@ fn draw(
 ) -> Result<(), Problem> {
     let file = Path::new(name).file_name().map_or(name.into(), |file| file.to_string_lossy());
     let svg = recorder
-        .svg(&crate::plot::Labels {
+        .svg(&barograph_study::plot::Labels {
             title: &file,
             unit: &args.unit,
             level: args.level(),

@@ -2,8 +2,11 @@
 
 mod addresses;
 mod best;
+mod classify;
 mod client;
+mod compare;
 mod exit;
+mod forecast;
 mod invite;
 mod peers;
 mod plan;
@@ -13,6 +16,7 @@ mod recv;
 mod send;
 mod sites;
 mod target;
+mod tradeoff;
 mod transfer;
 mod transfers;
 mod up;
@@ -38,13 +42,13 @@ enum Verb {
     /// Measure a target once: a station, a web server, or anything that listens.
     Probe(probe::Args),
     /// Forecast the next value of a series in a file or on a pipe.
-    Forecast(barograph::forecast::Args),
+    Forecast(forecast::Args),
     /// Compare two series of the same thing: are they equivalent, and equally predictable?
-    Compare(barograph::compare::Args),
+    Compare(compare::Args),
     /// How much error a longer period or a shorter test costs: errors against both, and bytes an hour.
-    Tradeoff(barograph::tradeoff::Args),
+    Tradeoff(tradeoff::Args),
     /// Tell who lost the packets of each window: the receiving host's CPU, or the network.
-    Classify(barograph::classify::Args),
+    Classify(classify::Args),
     /// Feed an application's own values to a running station.
     Record(record::Args),
     /// Invite a station to join this one's mesh: prints what is to be typed there.
@@ -96,10 +100,10 @@ fn main() -> ExitCode {
     match Cli::parse().verb {
         Verb::Up(args) => up::run(&args),
         Verb::Probe(args) => probe::run(&args),
-        Verb::Forecast(args) => barograph::forecast::run(&args),
-        Verb::Compare(args) => barograph::compare::run(&args),
-        Verb::Tradeoff(args) => barograph::tradeoff::run(&args),
-        Verb::Classify(args) => barograph::classify::run(&args),
+        Verb::Forecast(args) => forecast::run(&args),
+        Verb::Compare(args) => compare::run(&args),
+        Verb::Tradeoff(args) => tradeoff::run(&args),
+        Verb::Classify(args) => classify::run(&args),
         Verb::Record(args) => record::run(&args),
         Verb::Invite(args) => invite::invite(&args),
         Verb::Members(args) => invite::members(&args),

@@ -184,19 +184,21 @@ fn config(args: &Args, identity: Identity) -> Result<HostConfig, String> {
     let shown = args.directory.display();
     if args.create {
         std::fs::create_dir_all(&args.directory)
-            .map_err(|error| format!("{shown} cannot be made: {}", barograph::input::cause(&error)))?;
+            .map_err(|error| format!("{shown} cannot be made: {}", barograph_study::input::cause(&error)))?;
     }
     match std::fs::metadata(&args.directory) {
         // Better told now than to a sender.
         Ok(metadata) if metadata.is_dir() => access(&args.directory, Access::WRITE_OK | Access::EXEC_OK)
             .map_err(|error| {
-                format!("{shown} cannot be written to: {}", barograph::input::cause(&error.into()))
+                format!("{shown} cannot be written to: {}", barograph_study::input::cause(&error.into()))
             })?,
         Ok(_) => return Err(format!("{shown} is no directory")),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(format!("{shown} does not exist; --create makes it"));
         }
-        Err(error) => return Err(format!("{shown} cannot be used: {}", barograph::input::cause(&error))),
+        Err(error) => {
+            return Err(format!("{shown} cannot be used: {}", barograph_study::input::cause(&error)));
+        }
     }
     let usual = DestinationConfig::default();
     let destination = DestinationConfig {

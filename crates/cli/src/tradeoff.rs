@@ -4,13 +4,7 @@
 //! Environments" (SC '99, "Gloperf"), §4: a series is subsampled to longer periods, at every offset, and what
 //! predicts the next measurement is scored on each subsample.
 
-mod duration;
-mod grid;
-mod plot;
-mod predictor;
 mod print;
-mod reading;
-mod study;
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, Write};
@@ -18,51 +12,46 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use barograph_study::input::{InputError, cause};
+use barograph_study::tradeoff::{Measured, ReadError, Source, Study, duration_s, read, svg};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::forecast::{shown, unit};
-use crate::input::{InputError, cause};
-
-pub use self::duration::{duration_s, length_of_name_s, shown_s};
-pub use self::grid::{Grid, GridError};
-pub use self::predictor::{EXPONENTIAL_WEIGHT, Errors, Predictor};
-pub use self::reading::{ReadError, Source, read};
-pub use self::study::{Measured, Over, Row, Study};
 
 /// What `barograph tradeoff` was asked.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Args {
+pub(crate) struct Args {
     /// Series with times: CSV (`time_s,value`, more columns under a header) or JSON lines.
     ///
     /// How long the tests took is what --length says of a file, else the column or key test_s (a file may hold several
     /// lengths), else the part of the file's name that is a number with an s, such as 10s in goodput_10s.csv.
     #[arg(value_name = "FILE", required = true)]
-    pub files: Vec<PathBuf>,
+    pub(crate) files: Vec<PathBuf>,
     /// How long the tests of a file took, in seconds; once for each file.
     #[arg(long = "length", value_name = "FILE=S", value_parser = length)]
-    pub lengths: Vec<(PathBuf, f64)>,
+    pub(crate) lengths: Vec<(PathBuf, f64)>,
     /// The periods to compare, as 300, 5m, 2h or 1d; the nearest multiples of the base period are used, and the base
     /// period itself.
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = duration_s, default_value = PERIODS)]
-    pub periods: Vec<f64>,
+    pub(crate) periods: Vec<f64>,
     /// The time between measurements [default: the median]; periods without one stay blank.
     #[arg(long, value_name = "TIME", value_parser = duration_s)]
-    pub base: Option<f64>,
+    pub(crate) base: Option<f64>,
     /// Only the rows of this quantity, such as goodput, of files that hold several.
     #[arg(long, value_name = "Q")]
-    pub quantity: Option<String>,
+    pub(crate) quantity: Option<String>,
     /// The unit of the values; bytes an hour need bit/s, kbit/s, Mbit/s or Gbit/s [default: bit/s of goodput].
     #[arg(long, default_value = "", hide_default_value = true, value_parser = unit)]
-    pub unit: String,
+    pub(crate) unit: String,
     /// The seed of the random predictor.
     #[arg(long, value_name = "N", default_value_t = 1)]
-    pub seed: u64,
+    pub(crate) seed: u64,
     /// Draw the errors against the period, with bytes an hour, and against the length of the tests.
     #[arg(long, value_name = "FILE.svg")]
-    pub plot: Option<PathBuf>,
+    pub(crate) plot: Option<PathBuf>,
     /// Print JSON: one object.
     #[arg(long)]
-    pub json: bool,
+    pub(crate) json: bool,
 }
 
 /// Computes as asked; what goes wrong is one line on standard error.
@@ -70,7 +59,7 @@ pub struct Args {
 /// The exit code is 0 when all went well, 1 when the output could not be written, and 2 when the
 /// input is not a series, or too short to be scored.
 #[must_use]
-pub fn run(args: &Args) -> ExitCode {
+pub(crate) fn run(args: &Args) -> ExitCode {
     match trade(args) {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever read our output has seen enough (`| head`).
@@ -103,7 +92,7 @@ fn trade(args: &Args) -> Result<(), Problem> {
     }
     out.flush()?;
     if let Some(path) = &args.plot {
-        let svg = plot::svg(&study).map_err(Problem::Drawing)?;
+        let svg = svg(&study).map_err(Problem::Drawing)?;
         fs::write(path, svg).map_err(|error| Problem::Unwritten { path: path.clone(), error })?;
     }
     Ok(())

@@ -1,7 +1,7 @@
 //! Table 6, the control of buffers: how much is written and read at once, and what that does to goodput.
 
-use barograph::compare::Study;
 use barograph_probe::io::{Cancel, Limits};
+use barograph_study::compare::Study;
 
 use super::Args;
 use super::collect::{Asked, Quantity, Turns, progress};

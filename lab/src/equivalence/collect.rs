@@ -5,10 +5,10 @@ use std::fs;
 use std::path::Path as FilePath;
 
 use anyhow::{Context, ensure};
-use barograph::compare::{Better, Kernel, Series, Study};
-use barograph::input::Sample;
 use barograph_forecast::{Battery, Config, Preset, Rule};
 use barograph_probe::io::Cancel;
+use barograph_study::compare::{Better, Kernel, Series, Study};
+use barograph_study::input::Sample;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use super::link::{Bench, Path};

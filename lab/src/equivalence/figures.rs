@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
-use barograph::compare::plot::{Panel, Row, svg};
+use barograph_study::compare::plot::{Panel, Row, svg};
 
 use super::collect::{LinkStudy, Quantity};
 

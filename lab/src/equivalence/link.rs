@@ -267,7 +267,7 @@ fn seeded() -> Vec<Duration> {
 }
 
 fn deviation_s(delays_s: impl Iterator<Item = f64> + Clone) -> f64 {
-    barograph::compare::Moments::of(delays_s).variance.unwrap_or(0.0).sqrt()
+    barograph_study::compare::Moments::of(delays_s).variance.unwrap_or(0.0).sqrt()
 }
 
 /// The study's least jitter: the standard deviation of a round trip.

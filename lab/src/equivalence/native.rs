@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use anyhow::Context as _;
-use barograph::compare::Kernel;
 use barograph_probe::io::{Cancel, Context, run_one};
 use barograph_probe::{Direction, Experiment, Target};
 use barograph_sim::Network;
+use barograph_study::compare::Kernel;
 
 use super::collect::{Asked, Quantity};
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use barograph::compare::{Better, Cause, Moments, Study, figure};
 use barograph_probe::reduce::median;
+use barograph_study::compare::{Better, Cause, Moments, Study, figure};
 
 use super::browser::Ready;
 use super::buffers::Buffers;

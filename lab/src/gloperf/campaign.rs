@@ -5,10 +5,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use barograph::tradeoff::{Grid, Measured, Study};
 use barograph_probe::io::{Context, Limits, Listener, stream};
 use barograph_probe::{StreamPlan, Streamed, Target};
 use barograph_sim::{Link, LinkSpec, Network, Queue, RelayOptions, Report};
+use barograph_study::tradeoff::{Grid, Measured, Study};
 use indicatif::ProgressBar;
 
 use super::background::{Background, STEPS, Weather};

@@ -1,6 +1,6 @@
 //! The paper's figures, drawn from our series.
 
-use barograph::tradeoff::{Measured, Predictor, Row, Study, shown_s};
+use barograph_study::tradeoff::{Measured, Predictor, Row, Study, shown_s};
 
 use super::chart::{Axis, Chart, Layer, Shape, charts, largest};
 use super::long::{DAY_S, Long, PERIODS_S};

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use barograph::tradeoff::{Predictor, Study, shown_s};
 use barograph_probe::reduce::median;
+use barograph_study::tradeoff::{Predictor, Study, shown_s};
 
 use super::campaign::{CONGESTION, Campaign, LENGTHS_S};
 use super::chart::{Axis, Chart, Layer, Shape, charts, largest};
@@ -135,7 +135,7 @@ fn errors(found: &Found) -> String {
                     |mae| format!("{:.1} ({:.1})", percent(mae.mean), percent(mae.worst)),
                 )
             }));
-            let root = |row: &barograph::tradeoff::Row| format!("{:.1}", percent(row.root_mse().mean));
+            let root = |row: &barograph_study::tradeoff::Row| format!("{:.1}", percent(row.root_mse().mean));
             cells.extend(rows().map(|row| row.map_or_else(|| "–".to_owned(), root)));
             let bytes = found.study.series[length].bytes_per_hour(every as f64 * BASE_S);
             cells.push(bytes.map_or_else(|| "–".to_owned(), |bytes| format!("{bytes:.2e}")));
@@ -357,7 +357,7 @@ const BINS: usize = 24;
 mod tests {
     use super::super::campaign::Plan;
     use super::*;
-    use barograph::tradeoff::{Grid, Measured};
+    use barograph_study::tradeoff::{Grid, Measured};
 
     /// The same values for every length, with nothing measured.
     fn found(values: &[f64]) -> Found {

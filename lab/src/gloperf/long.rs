@@ -6,7 +6,7 @@ use std::io::BufReader;
 use std::path::Path;
 
 use anyhow::Context as _;
-use barograph::tradeoff::{Grid, Measured, Predictor, Row, Source, Study, read, shown_s};
+use barograph_study::tradeoff::{Grid, Measured, Predictor, Row, Source, Study, read, shown_s};
 
 use super::periodicity::{Null, Tested, power, spread};
 use super::statements::Statement;
@@ -85,7 +85,7 @@ pub(crate) fn tables(all: &[Long]) -> String {
         let mut table = vec![header];
         for every in long.study.periods(0) {
             let rows = || Predictor::ALL.into_iter().map(|predictor| long.study.row(0, every, predictor));
-            let over = |over: Option<barograph::tradeoff::Over>| {
+            let over = |over: Option<barograph_study::tradeoff::Over>| {
                 over.map_or_else(
                     || "–".to_owned(),
                     |over| {

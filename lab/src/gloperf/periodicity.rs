@@ -2,8 +2,8 @@
 
 use std::f64::consts::TAU;
 
-use barograph::tradeoff::{Grid, Predictor};
 use barograph_sim::Chance;
+use barograph_study::tradeoff::{Grid, Predictor};
 
 /// The share of the variance that a sine of a period explains, 0 to 1; blanks are left out.
 ///

@@ -4,9 +4,9 @@
 //! producing a higher MAE" (Gloperf §4, a hypothesis). The first part of a long test is a short test, so that one
 //! series of long tests tells of every length.
 
-use barograph::tradeoff::{Grid, Predictor};
 use barograph_probe::reduce::median;
 use barograph_probe::stream::Sample;
+use barograph_study::tradeoff::{Grid, Predictor};
 
 use super::campaign::{Campaign, LENGTHS_S};
 use super::figures::BASE_S;

@@ -2,8 +2,8 @@
 
 use std::f64::consts::TAU;
 
-use barograph::tradeoff::Grid;
 use barograph_sim::Chance;
+use barograph_study::tradeoff::Grid;
 
 /// A series of 28.8 days at 300 s in Mbit/s: level shifts × daily cycle × slow and fast noise × dips, with outages.
 ///

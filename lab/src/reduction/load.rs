@@ -1,8 +1,8 @@
 //! Reads scenarios from files.
 
 use anyhow::{Context, anyhow, bail, ensure};
-use barograph::input::SeriesReader;
 use barograph_sim::Scenario;
+use barograph_study::input::SeriesReader;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::{Path, PathBuf};

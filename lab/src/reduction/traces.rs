@@ -1,7 +1,7 @@
 //! False timeouts on real series: what each estimator would have cut off though the answer was on its way.
 
 use anyhow::{Context, ensure};
-use barograph::input::SeriesReader;
+use barograph_study::input::SeriesReader;
 use barograph_timeout::{Adaptive, Config, Ended, Exchange, Nws, NwsEscalating, Rfc6298, Timeout};
 use clap::Args as ClapArgs;
 use std::fs::File;

@@ -115,7 +115,7 @@ fn mean_of(values: &[f64]) -> f64 {
 
 /// The mean, and 1.96 standard errors of it.
 fn interval(values: &[f64]) -> (f64, f64) {
-    let variance = barograph::compare::Moments::of(values.iter().copied()).variance.unwrap_or(f64::NAN);
+    let variance = barograph_study::compare::Moments::of(values.iter().copied()).variance.unwrap_or(f64::NAN);
     (mean_of(values), 1.96 * (variance / values.len() as f64).sqrt())
 }
 

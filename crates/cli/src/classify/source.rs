@@ -8,7 +8,7 @@ use flate2::bufread::MultiGzDecoder;
 
 use super::BUFFER_BYTES;
 use crate::forecast::shown;
-use crate::input::cause;
+use barograph_study::input::cause;
 
 /// Something to read from that is open.
 pub(super) struct Source {

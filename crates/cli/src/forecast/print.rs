@@ -7,7 +7,7 @@ use barograph_forecast::{Battery, Forecast, Interval, Lifetime, Loss, Method, SC
 use serde::Serialize;
 
 use super::Args;
-use crate::input::Sample;
+use barograph_study::input::Sample;
 
 /// The forecasts issued for one value before it was seen.
 pub(super) struct Issued {

@@ -2,12 +2,11 @@
 
 use std::io::{self, Write};
 
+use barograph_study::compare::figure;
+use barograph_study::tradeoff::{Measured, Over, Predictor, Row, Study, shown_s};
 use serde::Serialize;
 
-use super::duration::shown_s;
-use super::study::{Measured, Over, Row, Study};
-use super::{Args, Predictor};
-use crate::compare::figure;
+use super::Args;
 
 /// For people: each series against the period, then the lengths against each other.
 pub(super) fn text(out: &mut impl Write, study: &Study, args: &Args) -> io::Result<()> {

@@ -47,8 +47,9 @@ impl IdentityArgs {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, String> {
-    std::fs::read(path)
-        .map_err(|error| format!("{}: cannot be read: {}", path.display(), barograph::input::cause(&error)))
+    std::fs::read(path).map_err(|error| {
+        format!("{}: cannot be read: {}", path.display(), barograph_study::input::cause(&error))
+    })
 }
 
 /// A certificate's SHA-256 as `openssl x509 -fingerprint -sha256` prints it, or without the colons.

@@ -1,6 +1,6 @@
 //! All that the tables say, as one JSON object; times in seconds, rates in bit/s.
 
-use barograph::compare::{Side, Study};
+use barograph_study::compare::{Side, Study};
 use serde_json::{Value, json as object};
 
 use super::{Results, by_scatter};

@@ -49,7 +49,7 @@ pub enum Format {
 /// targets are not one series: an error, unless [`of_quantity`](Self::of_quantity) picks one quantity.
 ///
 /// ```
-/// use barograph::input::SeriesReader;
+/// use barograph_study::input::SeriesReader;
 ///
 /// let text = "time_s,value\n# a comment\n0,1.5\n10,1.25\n";
 /// let values: Vec<f64> = SeriesReader::new(text.as_bytes()).map(|sample| sample.unwrap().value).collect();

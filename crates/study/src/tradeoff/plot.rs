@@ -13,7 +13,7 @@ use crate::plot::{FORECAST, MEASURED, drawable, short};
 ///
 /// # Errors
 /// What the drawing library could not do, or that errors are no share of a mean of 0.
-pub(super) fn svg(study: &Study) -> Result<String, String> {
+pub fn svg(study: &Study) -> Result<String, String> {
     if let Some(measured) = study.series.iter().find(|measured| measured.grid.mean() <= 0.0) {
         return Err(format!("the mean of {} is 0, of which errors are no share", drawable(&measured.name)));
     }

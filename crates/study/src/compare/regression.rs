@@ -1,7 +1,7 @@
 //! How the values of two series are proportional: least squares through the origin (JavaNws §4.2).
 
 /// Which values of a quantity are the better ones.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
     /// As of goodput: the coefficient is B ÷ A.

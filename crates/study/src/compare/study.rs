@@ -6,9 +6,9 @@ use serde::Serialize;
 
 use super::distance::{critical_value, kolmogorov_smirnov};
 use super::errors::{Histogram, forecast_errors};
+use super::figure::figure;
 use super::moments::Moments;
 use super::pairing::Pairing;
-use super::print::figure;
 use super::regression::{Better, coefficient, outlier_from};
 use super::series::{Kernel, Series};
 
