@@ -41,4 +41,4 @@ bench:
 # Score the forecasts on a folder of series of your own.
 lab:
 	@test -n "$(TRACES)" || { echo 'usage: make lab TRACES=FOLDER, a folder of .csv series' >&2; exit 2; }
-	cargo run --release --locked -p lab -- forecast "$(TRACES)"
+	scripts/lab forecast "$(TRACES)"

@@ -146,7 +146,7 @@ fn page(table: &str) -> String {
     let build = if cfg!(debug_assertions) { "debug" } else { "release" };
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     format!(
-        "# What a mesh loses when its parts die\n\nWritten by `cargo run -p lab -- mesh-losses --out \
+        "# What a mesh loses when its parts die\n\nWritten by `scripts/lab mesh-losses --out \
          lab/results/mesh-losses.md`: version {version}, a {build} build, {processors} processors.\n[The lab's \
          README](../README.md#what-a-mesh-loses-when-its-parts-die) has what each column means.\n\n{table}\n"
     )
