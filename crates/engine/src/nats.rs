@@ -20,6 +20,7 @@ mod faults;
 mod follow;
 mod link;
 mod place;
+mod progress;
 mod publish;
 mod question;
 mod relay;

@@ -13,6 +13,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::link::{Link, Trouble, json};
 use super::place::Place;
+use super::progress::{LeaderEnd, Progress, Readiness};
 use super::question::{self, AnswerJson, Question, archive_number};
 use super::streams::{self, RECORDS};
 use super::{Nats, subject, walk};
@@ -57,23 +58,12 @@ struct Shared {
     number: u16,
     file: PathBuf,
     progress: watch::Sender<Progress>,
-    /// Somebody waits for what is not read yet.
+    /// A question came for what is not read yet.
     wanted: Notify,
+    /// Slots of questions that wait for what is not read yet.
+    waits: Arc<Semaphore>,
     answered: AtomicU64,
     statistics: Mutex<ArchiverStatistics>,
-}
-
-/// How far the archive has read, for those who answer.
-#[derive(Clone, Debug, Default)]
-struct Progress {
-    stream: String,
-    /// Everything in the stream up to here is in the archive.
-    seq: u64,
-    /// Where the stream ended when the archive began to read it: before that, what is missing here may be
-    /// there. `None` = the archive has not begun.
-    end: Option<u64>,
-    /// See [`Place::watermark`].
-    own: u64,
 }
 
 impl Archiver {
@@ -101,6 +91,7 @@ impl Archiver {
             file,
             progress: watch::Sender::default(),
             wanted: Notify::new(),
+            waits: Arc::new(Semaphore::new(WAITING_MAX)),
             answered: AtomicU64::new(0),
             statistics: Mutex::default(),
         });
@@ -174,6 +165,7 @@ async fn follow(
 ) -> Result<std::convert::Infallible, String> {
     let said = |trouble: Trouble| Error::from(trouble).to_string();
     streams::ensure(&shared.link).await.map_err(|error| error.to_string())?;
+    let asked = Instant::now();
     let extent = streams::extent(&shared.link, RECORDS).await.map_err(said)?;
     if place.stream != extent.created || extent.state.last_seq < place.seq {
         place.begin(extent.created);
@@ -181,7 +173,8 @@ async fn follow(
     let before = shared.progress.borrow().clone();
     let end = before.end.filter(|_| before.stream == place.stream).or(Some(extent.state.last_seq));
     let (stream, seq, own) = (place.stream.clone(), place.seq, place.watermark());
-    shared.progress.send_replace(Progress { stream, seq, end, own });
+    let leader = Some(LeaderEnd { seq: extent.state.last_seq, asked });
+    shared.progress.send_replace(Progress { stream, seq, end, leader, own });
     let mut asked = None::<Instant>;
     let mut written = Instant::now();
     let mut looked = Instant::now();
@@ -194,7 +187,10 @@ async fn follow(
             (written, kept) = (Instant::now(), place.seq);
         }
         if pending == 0 {
-            if CHECK_EVERY <= looked.elapsed() {
+            let is_awaited = shared.waits.available_permits() < WAITING_MAX;
+            let (check_every, pause) =
+                if is_awaited { (END_EVERY, END_EVERY) } else { (CHECK_EVERY, LOOK_EVERY) };
+            if check_every <= looked.elapsed() {
                 look_at_the_stream(shared, place).await?;
                 looked = Instant::now();
             }
@@ -202,8 +198,8 @@ async fn follow(
                 asked = Some(Instant::now());
                 stop_republishing(shared).await;
             }
-            // Whoever asks for what is not read yet does not wait for the next look.
-            let _ = timeout(LOOK_EVERY, shared.wanted.notified()).await;
+            // A question for what is not read yet does not wait for the next look.
+            let _ = timeout(pause, shared.wanted.notified()).await;
         }
     }
 }
@@ -217,14 +213,18 @@ async fn stop_republishing(shared: &Shared) {
     }
 }
 
-/// Sees whether it is still the same stream: another one has nothing under the numbers that are awaited.
+/// Asks the leader whether it is still the same stream, and where it ends: another one has nothing under the numbers that are
+/// awaited.
 async fn look_at_the_stream(shared: &Shared, place: &mut Place) -> Result<(), String> {
+    let asked = Instant::now();
     let extent = streams::extent(&shared.link, RECORDS).await;
     let extent = extent.map_err(|trouble| Error::from(trouble).to_string())?;
     let state = extent.state;
     if extent.created != place.stream || state.last_seq < place.seq {
         return Err("the stream was made anew; it is read from its beginning".into());
     }
+    let leader = Some(LeaderEnd { seq: state.last_seq, asked });
+    shared.progress.send_modify(|progress| progress.leader = leader);
     // Where all that was left has gone by age, nothing comes that would move the place.
     if state.last_seq < state.first_seq && place.seq < state.last_seq {
         shared.lock().missed += state.last_seq - place.seq;
@@ -283,10 +283,10 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
 
 /// Answers questions for ever.
 async fn answer(shared: Arc<Shared>) {
-    let places = Arc::new(Semaphore::new(ANSWERS_AT_ONCE));
+    let answers = Arc::new(Semaphore::new(ANSWERS_AT_ONCE));
     let mut wait = RETRY_MIN;
     loop {
-        if let Err(why) = serve(&shared, &places).await {
+        if let Err(why) = serve(&shared, &answers).await {
             tracing::warn!(%why, "the archive does not answer");
         }
         sleep(wait).await;
@@ -294,7 +294,7 @@ async fn answer(shared: Arc<Shared>) {
     }
 }
 
-async fn serve(shared: &Arc<Shared>, places: &Arc<Semaphore>) -> Result<(), String> {
+async fn serve(shared: &Arc<Shared>, answers: &Arc<Semaphore>) -> Result<(), String> {
     let client = &shared.link.client;
     let any = format!("{}.*", subject::QUESTIONS);
     let own = format!("{any}.{}", shared.number);
@@ -314,36 +314,103 @@ async fn serve(shared: &Arc<Shared>, places: &Arc<Semaphore>) -> Result<(), Stri
             },
         };
         let Some(question) = question else { return Err("the subscription ended".into()) };
-        // The semaphore is never closed.
-        let Ok(permit) = Arc::clone(places).acquire_owned().await else { return Ok(()) };
-        let shared = Arc::clone(shared);
+        take(shared, answers, question).await;
+    }
+}
+
+/// Answers a question in a task of its own. Only a question that can be answered waits here for a slot, and
+/// holds up those after it: how long another one waits is its asker's choice.
+async fn take(shared: &Arc<Shared>, answers: &Arc<Semaphore>, message: Message) {
+    // Answers go to inboxes alone, or to where the server itself passes them on from to a station's account, so that nobody
+    // can have us publish elsewhere.
+    let is_answerable = |reply: &str| reply.starts_with("_INBOX_") || reply.starts_with("_R_.");
+    let Some(reply) = message.reply.clone().filter(|reply| is_answerable(reply)) else { return };
+    let asked = match Asked::read(&message) {
+        Ok(asked) => asked,
+        Err(error) => return send(shared, reply, Err(error)).await,
+    };
+    let (answers, shared) = (Arc::clone(answers), Arc::clone(shared));
+    if asked.readiness(&shared.progress.borrow()) == Readiness::Behind {
+        let Ok(slot) = Arc::clone(&shared.waits).try_acquire_owned() else {
+            let why = "too many questions wait for what the archive has not read yet";
+            return send(&shared, reply, Err(Error::Unavailable(why.into()))).await;
+        };
         tokio::spawn(async move {
-            reply(&shared, question).await;
+            let readiness = wait(&shared, &asked).await;
+            // The semaphore is never closed.
+            let Ok(_permit) = answers.acquire_owned().await else { return };
+            drop(slot);
+            send(&shared, reply, find(&shared, &asked, readiness).await).await;
+        });
+    } else {
+        let Ok(permit) = answers.acquire_owned().await else { return };
+        tokio::spawn(async move {
+            let readiness = asked.readiness(&shared.progress.borrow());
+            send(&shared, reply, find(&shared, &asked, readiness).await).await;
             drop(permit);
         });
     }
 }
 
-async fn reply(shared: &Shared, message: Message) {
-    // Answers go to inboxes alone, or to where the server itself passes them on from to a station's account, so that nobody
-    // can have us publish elsewhere.
-    let is_answerable = |reply: &str| reply.starts_with("_INBOX_") || reply.starts_with("_R_.");
-    let Some(reply) = message.reply.clone().filter(|reply| is_answerable(reply)) else { return };
-    let kind = message.subject.split('.').nth(2).unwrap_or_default();
-    let answer = match find(shared, kind, &message.payload).await {
-        Ok(answer) => answer,
-        Err(error) => json(&AnswerJson::failed(shared.number, error)),
-    };
+/// A question as it came.
+struct Asked {
+    kind: String,
+    question: Question,
+    came: Instant,
+}
+
+impl Asked {
+    fn read(message: &Message) -> Result<Self, Error> {
+        let invalid = |why: String| Error::Invalid(format!("the question cannot be read: {why}"));
+        if QUESTION_BYTES_MAX < message.payload.len() {
+            return Err(invalid(format!("it has more than {QUESTION_BYTES_MAX} bytes")));
+        }
+        let question =
+            serde_json::from_slice(&message.payload).map_err(|error| invalid(error.to_string()))?;
+        let kind = message.subject.split('.').nth(2).unwrap_or_default().to_owned();
+        Ok(Self { kind, question, came: Instant::now() })
+    }
+
+    fn readiness(&self, progress: &Progress) -> Readiness {
+        progress.readiness(&self.kind, &self.question, self.came)
+    }
+}
+
+async fn send(shared: &Shared, reply: async_nats::Subject, answer: Result<bytes::Bytes, Error>) {
+    let answer = answer.unwrap_or_else(|error| json(&AnswerJson::failed(shared.number, error)));
     shared.answered.fetch_add(1, Ordering::Relaxed);
     // An asker that hears nothing asks again.
     let _ = shared.link.client.publish(reply, answer).await;
 }
 
-async fn find(shared: &Shared, kind: &str, payload: &[u8]) -> Result<bytes::Bytes, Error> {
-    let question: Question = serde_json::from_slice(payload)
-        .map_err(|error| Error::Invalid(format!("the question cannot be read: {error}")))?;
-    if !is_read(shared, kind, &question).await? {
-        return Ok(json(&AnswerJson::other_stream(shared.number)));
+/// Waits until the archive has read what the asker wants to find, or until the stream is known to end before it.
+async fn wait(shared: &Shared, asked: &Asked) -> Readiness {
+    let mut progress = shared.progress.subscribe();
+    shared.wanted.notify_one();
+    let ready = progress.wait_for(|now| asked.readiness(now) != Readiness::Behind);
+    match timeout(shared.link.config.deadline / 2, ready).await {
+        Ok(Ok(now)) => asked.readiness(&now),
+        _ => Readiness::Behind,
+    }
+}
+
+async fn find(shared: &Shared, asked: &Asked, readiness: Readiness) -> Result<bytes::Bytes, Error> {
+    let (kind, question) = (asked.kind.as_str(), &asked.question);
+    match readiness {
+        Readiness::Ready => {}
+        Readiness::OtherStream => return Ok(json(&AnswerJson::other_stream(shared.number))),
+        Readiness::BeyondEnd(end) => {
+            let place = question.after_place;
+            return Err(Error::Unavailable(format!("the stream ends at {end}, before the place {place}")));
+        }
+        Readiness::Behind => {
+            let now = shared.progress.borrow();
+            let (wanted, read) = (now.wanted(kind, question), now.seq);
+            let wanted = wanted.map_or_else(|| "its end".into(), |wanted| wanted.to_string());
+            return Err(Error::Unavailable(format!(
+                "the archive has read the stream up to {read}, not yet to {wanted}"
+            )));
+        }
     }
     let is_own = |origin: &crate::HostId| *origin == shared.link.config.host;
     let number =
@@ -352,36 +419,8 @@ async fn find(shared: &Shared, kind: &str, payload: &[u8]) -> Result<bytes::Byte
         question::WATERMARK if is_own(&question.origin()?) => Ok(number(shared.progress.borrow().own)),
         question::WATERMARK => shared.local.watermark(&question.origin()?).await.map(number),
         question::NEXT_SEQ => shared.local.next_seq(&question.origin()?).await.map(number),
-        question::HISTORY | question::LATEST => page(shared, kind, &question).await,
+        question::HISTORY | question::LATEST => page(shared, kind, question).await,
         _ => Err(Error::Invalid("the question is not known".into())),
-    }
-}
-
-/// Waits until the archive has read what the asker wants to find; `false` = the two speak of different
-/// streams.
-///
-/// How far a station has come is only known when all is read that the stream held as the archive began.
-async fn is_read(shared: &Shared, kind: &str, question: &Question) -> Result<bool, Error> {
-    let needs_end = matches!(kind, question::WATERMARK | question::NEXT_SEQ);
-    let wanted =
-        |now: &Progress| now.end.map(|end| question.after_place.max(if needs_end { end } else { 0 }));
-    let is_other = |now: &Progress| question.stream.as_ref().is_some_and(|stream| *stream != now.stream);
-    let mut progress = shared.progress.subscribe();
-    if wanted(&progress.borrow()).is_some_and(|wanted| progress.borrow().seq < wanted) {
-        shared.wanted.notify_one();
-    }
-    let answered =
-        progress.wait_for(|now| wanted(now).is_some_and(|wanted| is_other(now) || wanted <= now.seq));
-    match timeout(shared.link.config.deadline / 2, answered).await {
-        Ok(Ok(now)) => Ok(!is_other(&now)),
-        _ => {
-            let now = shared.progress.borrow();
-            let wanted = wanted(&now).map_or_else(|| "its end".into(), |wanted| wanted.to_string());
-            let read = now.seq;
-            Err(Error::Unavailable(format!(
-                "the archive has read the stream up to {read}, not yet to {wanted}"
-            )))
-        }
     }
 }
 
@@ -432,6 +471,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(200);
 /// How late a stream made anew may be noticed.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 
+/// The same while questions wait, one of which may name a place that the stream does not have.
+const END_EVERY: Duration = Duration::from_millis(100);
+
 /// Where the servers refuse to change the streams, they may allow it later.
 const UPDATE_EVERY: Duration = Duration::from_mins(1);
 
@@ -444,6 +486,12 @@ const RETRY_MAX: Duration = Duration::from_secs(2);
 
 /// Questions under way, each of which may hold a page of 10 000 records.
 const ANSWERS_AT_ONCE: usize = 16;
+
+/// Questions that wait for what is not read yet: several for each station of the largest mesh measured.
+const WAITING_MAX: usize = 1024;
+
+/// Several times a question with three of the longest names; waiting ones are kept in memory.
+const QUESTION_BYTES_MAX: usize = 16 << 10;
 
 /// What an answer may have besides its records, and the least that a server takes.
 const ENVELOPE_BYTES: usize = 64 << 10;

@@ -355,6 +355,7 @@ impl Mesh {
         let removed = self.north.remove(&name(SOUTH)).await;
         assert!(matches!(removed, Err(Error::Denied(_))), "{removed:?}");
 
+        self.questions_beyond_the_end(&attacker).await;
         self.forged_records(&attacker, accounts).await;
         self.a_taken_identity(&attacker).await;
         self.roll_ups(&attacker).await;
@@ -397,6 +398,29 @@ impl Mesh {
         assert_eq!(found, [record(SOUTH, "x", 1)]);
         assert_eq!(Inventory::of(server), before);
         reflection::attack(attacker, server, &self.north).await;
+    }
+
+    /// Questions for places that the stream does not have do not keep the archive from answering.
+    async fn questions_beyond_the_end(&self, attacker: &Attacker) {
+        let question = json!({ "origin": SOUTH, "after_place": u64::MAX }).to_string();
+        // Held at once, these took the archive several deadlines.
+        let asked = (0..200).map(|_| attacker.ask("barograph.a.watermark".into(), None, question.clone()));
+        let asked = futures_util::future::join_all(asked);
+        let began = Instant::now();
+        let victims = async {
+            for _ in 0..5 {
+                assert_eq!(self.south.watermark(&name(SOUTH)).await, Ok(0));
+            }
+            began.elapsed()
+        };
+        let (answers, victims) = futures_util::future::join(asked, victims).await;
+        println!("the victim's answers after {victims:?}, the attacker's after {:?}", began.elapsed());
+        let deadline = server::config("", SOUTH).deadline;
+        assert!(victims < deadline / 2, "the archive was held up for {victims:?}");
+        for answer in answers {
+            let text = answer["error"]["text"].to_string();
+            assert!(text.contains("the stream ends at") || text.contains("too many"), "{answer}");
+        }
     }
 
     /// Records of the victim in the attacker's messages, and in answers of the server to nobody.

@@ -1,0 +1,117 @@
+//! How far an archive has read the stream, and so which questions it can answer; no clock and no connection.
+
+use tokio::time::Instant;
+
+use super::question::{self, Question};
+
+/// How far the archive has read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Progress {
+    pub(super) stream: String,
+    /// Everything in the stream up to here is in the archive.
+    pub(super) seq: u64,
+    /// Where the stream ended when the archive began to read it: before that, what is missing here may be
+    /// there. `None` = the archive has not begun.
+    pub(super) end: Option<u64>,
+    /// Where the stream ended when its leader was asked last; `None` = the leader has not answered yet.
+    pub(super) leader: Option<LeaderEnd>,
+    /// See [`Place::watermark`](super::place::Place::watermark).
+    pub(super) own: u64,
+}
+
+/// The end of the stream, as its leader reported it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeaderEnd {
+    pub(super) seq: u64,
+    /// When the leader was asked: places acknowledged before that are not beyond `seq`.
+    pub(super) asked: Instant,
+}
+
+/// Whether a question can be answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Readiness {
+    /// All that the question is to find is in the archive.
+    Ready,
+    /// The question names a place in another stream.
+    OtherStream,
+    /// The stream ended here after the question came: no place beyond it was acknowledged.
+    BeyondEnd(u64),
+    /// The archive has not read so far yet.
+    Behind,
+}
+
+impl Progress {
+    /// Whether a question of this `kind` that came at `came` can be answered.
+    pub(super) fn readiness(&self, kind: &str, question: &Question, came: Instant) -> Readiness {
+        let Some(wanted) = self.wanted(kind, question) else { return Readiness::Behind };
+        if question.stream.as_ref().is_some_and(|stream| *stream != self.stream) {
+            return Readiness::OtherStream;
+        }
+        if wanted <= self.seq {
+            return Readiness::Ready;
+        }
+        match self.leader {
+            Some(end) if came <= end.asked && end.seq < question.after_place => Readiness::BeyondEnd(end.seq),
+            _ => Readiness::Behind,
+        }
+    }
+
+    /// Up to where the archive has to have read; `None` = it has not begun.
+    ///
+    /// How far a station has come is only known when all is read that the stream held as the archive began.
+    pub(super) fn wanted(&self, kind: &str, question: &Question) -> Option<u64> {
+        let needs_end = matches!(kind, question::WATERMARK | question::NEXT_SEQ);
+        self.end.map(|end| question.after_place.max(if needs_end { end } else { 0 }))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use barograph_forecast::Name;
+
+    use super::*;
+
+    fn question(after_place: u64) -> Question {
+        let mut question = Question::next_seq(&Name::new("north").unwrap());
+        (question.after_place, question.stream) = (after_place, Some("s".into()));
+        question
+    }
+
+    #[test]
+    fn a_place_beyond_the_end_is_known_once_the_leader_was_asked_after_the_question_came() {
+        let came = Instant::now();
+        let (before, after) = (came - Duration::from_millis(1), came + Duration::from_millis(1));
+        let leader = |seq, asked| Some(LeaderEnd { seq, asked });
+        let progress = Progress { stream: "s".into(), seq: 5, end: Some(3), ..Progress::default() };
+        let readiness = |leader, place| {
+            Progress { leader, ..progress.clone() }.readiness(question::NEXT_SEQ, &question(place), came)
+        };
+        assert_eq!(readiness(None, 5), Readiness::Ready);
+        assert_eq!(readiness(None, u64::MAX), Readiness::Behind);
+        assert_eq!(
+            readiness(leader(5, before), u64::MAX),
+            Readiness::Behind,
+            "it may have been stored since"
+        );
+        assert_eq!(readiness(leader(5, after), u64::MAX), Readiness::BeyondEnd(5));
+        // A server that is behind its leader has not given it yet.
+        assert_eq!(readiness(leader(7, after), 7), Readiness::Behind);
+        assert_eq!(readiness(leader(7, after), 8), Readiness::BeyondEnd(7));
+    }
+
+    #[test]
+    fn an_archive_that_has_not_read_the_stream_answers_neither_watermarks_nor_for_another_stream() {
+        let came = Instant::now();
+        let progress = Progress { stream: "s".into(), seq: 2, ..Progress::default() };
+        assert_eq!(progress.readiness(question::LATEST, &question(0), came), Readiness::Behind);
+        let progress = Progress { end: Some(3), ..progress };
+        assert_eq!(progress.readiness(question::LATEST, &question(0), came), Readiness::Ready);
+        assert_eq!(progress.readiness(question::WATERMARK, &question(0), came), Readiness::Behind);
+        let mut other = question(0);
+        other.stream = Some("t".into());
+        assert_eq!(progress.readiness(question::WATERMARK, &other, came), Readiness::OtherStream);
+    }
+}
