@@ -142,6 +142,7 @@ impl Watcher {
 
     /// Reads the whole bucket and tells what is other than before; `false` = nobody listens.
     async fn resync(&mut self) -> Result<bool, Trouble> {
+        let bucket = self.bucket.clone();
         if !self.link.is_failing() {
             self.bucket = streams::extent(&self.link, ENTRIES).await?.created;
         }
@@ -163,6 +164,9 @@ impl Watcher {
         }
         // Places only grow, unless the bucket was made anew.
         self.place = place;
+        if bucket == self.bucket {
+            now.keep_renewals(&self.members);
+        }
         now.keep_missing(&self.members, &named, Instant::now());
         let mut events = self.members.become_these(&now);
         if !std::mem::replace(&mut self.synced, true) {

@@ -152,9 +152,24 @@ impl Members {
         for (host, member) in &before.known {
             if !self.known.contains_key(host) && !named.contains(host) {
                 let mut member = member.clone();
-                (member.renewed, member.dropped) = (Renewal::Missing(now), None);
+                // A member that was missing already got its lease to return then.
+                if !matches!(member.renewed, Renewal::Missing(_)) {
+                    member.renewed = Renewal::Missing(now);
+                }
+                member.dropped = None;
                 member.ask_at = member.overdue_at();
                 self.known.insert(host.clone(), member);
+            }
+        }
+    }
+
+    /// Keeps when registrations were stored that the same bucket, read anew, holds in the places where they were: reading them
+    /// again does not prolong a lease.
+    pub(super) fn keep_renewals(&mut self, before: &Self) {
+        for (host, member) in &mut self.known {
+            if let Some(before) = before.known.get(host).filter(|before| before.place == member.place) {
+                member.renewed = before.renewed;
+                member.ask_at = member.overdue_at();
             }
         }
     }
@@ -264,14 +279,19 @@ const LATE_AFTER: Duration = LOOK_EVERY.saturating_mul(2);
 mod tests {
     use async_nats::HeaderMap;
     use barograph_forecast::Name;
+    use proptest::prelude::*;
 
     use super::*;
     use crate::{Capabilities, wire};
 
     /// A registration of `north` in `local:a` for four seconds, as the bucket gives it.
     fn stored(seq: u64) -> Stored {
+        stored_by("north", seq)
+    }
+
+    fn stored_by(host: &str, seq: u64) -> Stored {
         let entry = Entry {
-            host: Name::new("north").unwrap(),
+            host: Name::new(host).unwrap(),
             addresses: Vec::new(),
             version: "1".into(),
             groups: vec![Name::new("local:a").unwrap()],
@@ -288,7 +308,7 @@ mod tests {
         for (name, value) in own {
             headers.insert(name, value);
         }
-        let subject = format!("{}.north", super::super::subject::ENTRIES);
+        let subject = format!("{}.{host}", super::super::subject::ENTRIES);
         Stored { seq, subject, headers, payload: wire::entry_text(&entry).into() }
     }
 
@@ -350,5 +370,143 @@ mod tests {
         let mut now = Members::new(&group);
         now.keep_missing(&before, &BTreeSet::from([host.clone()]), read_at);
         assert_eq!(before.become_these(&now), [Event::Down(host)]);
+    }
+
+    #[test]
+    fn reading_the_bucket_anew_more_often_than_a_lease_does_not_keep_the_dead() {
+        let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
+        let (began, group) = (Instant::now(), Name::new("local:a").unwrap());
+        // A server that is behind has its entry still; the others do not.
+        for is_in_bucket in [true, false] {
+            let mut writes = Writes::new(second);
+            let mut members = Members::new(&group);
+            members.note(&stored(5), Renewal::Since(began));
+            let lost_at = (1..20).map(|half| began + half * 2 * second).find(|at| {
+                let mut anew = Members::new(&group);
+                if is_in_bucket {
+                    anew.note(&stored(5), Renewal::Before(*at));
+                }
+                anew.keep_renewals(&members);
+                anew.keep_missing(&members, &BTreeSet::new(), *at);
+                members = anew;
+                writes.stored(*at, 4 * second);
+                members.is_lost(&host, *at, &writes)
+            });
+            let late = lost_at.map(|at| at - began);
+            assert!(
+                late.is_some_and(|late| late <= 8 * second),
+                "in the bucket: {is_in_bucket}, lost: {late:?}"
+            );
+        }
+    }
+
+    /// A directory, a station that watches it, a live peer and one that dies.
+    struct Mesh {
+        began: Instant,
+        /// What the bucket holds of each host: its place and when it was stored, in milliseconds.
+        bucket: BTreeMap<&'static str, (u64, u64)>,
+        last_place: u64,
+        members: Members,
+        seen: u64,
+        looked: Instant,
+        writes: Writes,
+        lost: BTreeMap<HostId, u64>,
+    }
+
+    impl Mesh {
+        fn new() -> Self {
+            let began = Instant::now();
+            let mut writes = Writes::new(Duration::from_secs(1));
+            writes.begun();
+            let members = Members::new(&Name::new("local:a").unwrap());
+            let (bucket, lost) = (BTreeMap::new(), BTreeMap::new());
+            Self { began, bucket, last_place: 0, members, seen: 0, looked: began, writes, lost }
+        }
+
+        fn renew(&mut self, host: &'static str, now_ms: u64) {
+            self.last_place += 1;
+            self.bucket.insert(host, (self.last_place, now_ms));
+        }
+
+        /// As a watch does: reads all, or what is new, and asks for those that are late.
+        fn look(&mut self, now_ms: u64, reads_anew: bool) {
+            let now = self.began + Duration::from_millis(now_ms);
+            self.bucket.retain(|_, (_, stored_ms)| now_ms < *stored_ms + 4000);
+            let held: Vec<Stored> =
+                self.bucket.iter().map(|(host, (place, _))| stored_by(host, *place)).collect();
+            if reads_anew {
+                let mut anew = Members::new(&self.members.group);
+                held.iter().for_each(|stored| drop(anew.note(stored, Renewal::Before(now))));
+                let named =
+                    held.iter().filter_map(|stored| Head::read(stored).map(|head| head.host)).collect();
+                anew.keep_renewals(&self.members);
+                anew.keep_missing(&self.members, &named, now);
+                self.members = anew;
+            } else {
+                let renewal = Renewal::found(self.looked, now);
+                let new = held.iter().filter(|stored| self.seen < stored.seq);
+                new.for_each(|stored| drop(self.members.note(stored, renewal)));
+            }
+            (self.seen, self.looked) = (self.last_place, now);
+            for host in self.members.overdue(now, &self.writes).hosts {
+                if !self.bucket.contains_key(host.as_str()) {
+                    self.members.dropped(&host, now);
+                }
+                if self.members.is_lost(&host, now, &self.writes) {
+                    self.members.remove(&host);
+                    self.lost.insert(host, now_ms);
+                } else {
+                    self.members.ask_later(&host, now);
+                }
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// However often the bucket is read anew, and whatever outages there are: no live peer is lost, and a dead one is, soon
+        /// after the last outage.
+        #[test]
+        fn only_the_dead_are_lost_however_often_the_bucket_is_read_anew(
+            outages in prop::collection::vec((1_u64..60, 1_u64..40), 0..4),
+            anew_every in 1_u64..12,
+            phase in 0_u64..5,
+            dies_ms in 5000_u64..60_000,
+        ) {
+            let mut at_ms = 0;
+            let outages: Vec<(u64, u64)> = outages.into_iter().map(|(up_s, down_s)| {
+                let begin = at_ms + 1000 * up_s;
+                at_ms = begin + 1000 * down_s;
+                (begin, at_ms)
+            }).collect();
+            let takes = |ms: u64| !outages.iter().any(|(begin, end)| (*begin..*end).contains(&ms));
+            let mut mesh = Mesh::new();
+            let mut next = [("own", 0), ("live", 250 * phase), ("dead", 250 * phase)];
+            let quiet_ms = outages.last().map_or(0, |(_, end)| *end).max(dies_ms);
+            for now_ms in (0..quiet_ms + 30_000).step_by(250) {
+                for (host, at_ms) in &mut next {
+                    if now_ms < *at_ms || (*host == "dead" && dies_ms <= now_ms) {
+                        continue;
+                    }
+                    *at_ms = now_ms + if takes(now_ms) { 1333 } else { 250 };
+                    let began = mesh.began + Duration::from_millis(now_ms);
+                    match (*host, takes(now_ms)) {
+                        ("own", true) => mesh.writes.stored(began, Duration::from_secs(4)),
+                        ("own", false) => mesh.writes.failed(began, String::new()),
+                        (host, true) => mesh.renew(host, now_ms),
+                        (_, false) => {}
+                    }
+                }
+                if now_ms % 500 == 0 {
+                    mesh.look(now_ms, (now_ms / 500) % anew_every == 0);
+                }
+            }
+            let [live, dead] = ["live", "dead"].map(|host| mesh.lost.get(&Name::new(host).unwrap()));
+            prop_assert_eq!(live, None);
+            let stored = (0..dies_ms).step_by(250).any(|ms| 250 * phase <= ms && takes(ms));
+            prop_assert_eq!(dead.is_some(), stored, "read anew each {} looks", anew_every);
+            prop_assert!(dead.is_none_or(|lost| *lost <= quiet_ms + 15_000), "{:?} after {}", dead, quiet_ms);
+        }
     }
 }
