@@ -47,3 +47,13 @@ pub enum Error {
         missed: u64,
     },
 }
+
+impl Error {
+    /// An error that another station's archive reported: damage there is none of the caller's own archive.
+    pub(crate) fn of_another_archive(self) -> Self {
+        match self {
+            damage @ Self::Corrupt(_) => Self::Unavailable(format!("another archive reports: {damage}")),
+            other => other,
+        }
+    }
+}

@@ -173,7 +173,7 @@ impl AnswerJson<'_> {
         if let Some(ErrorJson { kind, text }) = self.error {
             return Err(match kind.as_str() {
                 "denied" => Error::Denied(text),
-                "corrupt" => Error::Corrupt(text),
+                "corrupt" => Error::Corrupt(text).of_another_archive(),
                 "too_old" => Error::TooOld(text),
                 "invalid" => Error::Invalid(text),
                 _ => Error::Unavailable(text),
@@ -228,3 +228,16 @@ pub(super) const NEXT_SEQ: &str = "next_seq";
 
 /// A million million records an archive.
 const PLACE_BITS: u32 = 40;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_of_another_archive_is_none_of_this_one() {
+        let answer = AnswerJson::failed(1, Error::Corrupt("page 7".into()));
+        let Err(Error::Unavailable(why)) = answer.read() else { panic!("not unavailable") };
+        assert!(why.contains("another archive") && why.contains("page 7"), "{why}");
+    }
+}

@@ -137,7 +137,7 @@ impl Client {
             return Ok(answer);
         }
         let error = match answer.whole(until).await {
-            Ok(text) => wire::read_error(&text),
+            Ok(text) => wire::read_error(&text).map(Error::of_another_archive),
             Err(_) => None,
         };
         if status == StatusCode::TOO_MANY_REQUESTS {
