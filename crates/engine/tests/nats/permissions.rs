@@ -48,6 +48,16 @@ async fn no_forgery_is_believed_where_all_share_an_account() {
     mesh.is_attacked_by(&server, certificate_options(directory.path(), NORTH), Accounts::One).await;
 }
 
+/// The attack of which nothing comes where stations have an account of their own deletes a stream where they do not.
+#[tokio::test]
+async fn reflection_reaches_the_streams_where_all_share_an_account() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = with_certificates(directory.path(), &older_stations) else { return };
+    let _mesh = Mesh::new(|host| by_certificate(directory.path(), &server, host)).await;
+    let attacker = Attacker::new(&server.url, certificate_options(directory.path(), NORTH)).await;
+    reflection::control(&attacker, &server).await;
+}
+
 /// A server that is started again with what `stations` makes now: stations go on, and nothing that was stored is gone.
 #[tokio::test]
 async fn a_mesh_on_certificates_moves_apart() {

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::permissions::{Attacker, NORTH};
 use crate::server::{self, LIMIT, Server};
-use crate::values::name;
+use crate::values::{eventually, name};
 
 /// What a server's JetStream holds, as its monitoring says: streams with how they were made, consumers, accounts.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,23 +98,51 @@ fn targets() -> Vec<(String, Value)> {
     targets
 }
 
-/// Has the server answer onto each of its own subjects with what the attacker stored before; nothing may come of it.
+/// The attack; nothing may come of it.
 pub(crate) async fn attack(attacker: &Attacker, server: &Server, attackers: &Nats) {
     let before = Inventory::of(server);
+    reflect(attacker, &before, &targets(), |target, is_stored| {
+        assert!(is_stored, "after an answer onto {target} nothing is stored any more");
+    })
+    .await;
+    // What was asked for before this was done before it.
+    let seq = attackers.next_seq(&name(NORTH)).await.unwrap();
+    server::canary(attackers, NORTH, seq).await;
+    assert_eq!(Inventory::of(server), before);
+}
+
+/// The same attack where stations share the account of the streams, as older versions had it: there it deletes a stream. Without
+/// this, an attack that is broken would pass for one that does nothing.
+pub(crate) async fn control(attacker: &Attacker, server: &Server) {
+    let before = Inventory::of(server);
+    let deletes = targets().into_iter().filter(|(target, _)| target.starts_with("$JS.API.STREAM.DELETE."));
+    reflect(attacker, &before, &deletes.collect::<Vec<_>>(), |_, _| {}).await;
+    eventually("a stream less", async || (Inventory::of(server).0.len() < before.0.len()).then_some(()))
+        .await;
+}
+
+/// Has the server answer onto each of these subjects with what the attacker stored before; reports of each whether that was
+/// stored.
+async fn reflect(
+    attacker: &Attacker,
+    before: &Inventory,
+    targets: &[(String, Value)],
+    check: impl Fn(&str, bool),
+) {
     let own = [
         (format!("$KV.barograph_dir.{}", token(NORTH)), "KV_barograph_dir"),
         (format!("barograph.m.{}.x.rtt", token(NORTH)), "BAROGRAPH"),
     ];
-    for (target, content) in targets() {
+    for (target, content) in targets {
         for (key, stream) in &own {
-            for headers in before.accounts().iter().flat_map(|account| forged(account, &target)) {
+            for headers in before.accounts().iter().flat_map(|account| forged(account, target)) {
                 let content = content.to_string();
                 if headers.get("Nats-Trace-Dest").is_some() {
                     // Refused, without a word, where its sender may not publish.
                     attacker.client.publish_with_headers(key.clone(), headers, content.into()).await.unwrap();
                 } else {
                     let stored = attacker.client.request_with_headers(key.clone(), headers, content.into());
-                    assert!(stored.await.is_ok(), "after an answer onto {target} nothing is stored any more");
+                    check(target, stored.await.is_ok());
                 }
                 let get = format!("$JS.API.DIRECT.GET.{stream}");
                 for question in [json!({ "last_by_subj": key }), json!({ "multi_last": [key] })] {
@@ -130,10 +158,6 @@ pub(crate) async fn attack(attacker: &Attacker, server: &Server, attackers: &Nat
             attacker.client.publish_with_reply(asked.to_owned(), target.clone(), content).await.unwrap();
         }
     }
-    // What was asked for before this was done before it.
-    let seq = attackers.next_seq(&name(NORTH)).await.unwrap();
-    server::canary(attackers, NORTH, seq).await;
-    assert_eq!(Inventory::of(server), before);
 }
 
 /// What makes the server believe that a request came from an account: once, and more often than it takes away; and what has
