@@ -42,7 +42,7 @@ pub use error::Error;
 pub use joined::{Joined, JoinedConfig, JoinedStatistics};
 pub use label::{is_late, labelled_unix_ns};
 #[cfg(feature = "local")]
-pub use local::{Absorbed, Config, Local, Statistics, with_remedy};
+pub use local::{Absorbed, Config, Local, NotKept, Statistics, with_remedy};
 #[cfg(all(feature = "nats", feature = "testkit"))]
 #[doc(hidden)]
 pub use nats::fuzz_relay;

@@ -6,7 +6,7 @@ use std::time::Instant;
 use barograph_forecast::{Failure, Name, Outcome, Quantity, Series};
 use rusqlite::Transaction;
 
-use super::store::{GAPS_ALL_MAX, Index, Row, SERIES_MAX, Touched};
+use super::store::{GAPS_ALL_MAX, Index, Row, Taken, Touched};
 use crate::{HostId, Record};
 
 /// What became of forwarded records; see [`Local::absorb`](crate::Local::absorb).
@@ -24,6 +24,39 @@ pub struct Absorbed {
     pub refused: u64,
 }
 
+/// Forwarded records that an archive did not keep, by cause; see [`Statistics`](crate::Statistics).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NotKept {
+    /// Discarded: the archive has no room for a further series of any member
+    /// ([`Config::series_max`](crate::Config::series_max)).
+    pub series: u64,
+    /// Discarded: the series is beyond its member's share of all series.
+    pub member_series: u64,
+    /// Discarded: the record is older than what is kept.
+    pub old: u64,
+    /// Discarded: the record is not its writer's own.
+    pub foreign: u64,
+    /// Refused: there are too many origins.
+    pub origins: u64,
+    /// Refused: there are too many gaps in the sequences.
+    pub gaps: u64,
+    /// Refused: the number is too far above the others of its origin.
+    pub numbers: u64,
+}
+
+impl NotKept {
+    /// Adds what another batch lost.
+    pub(super) fn add(&mut self, other: Self) {
+        self.series += other.series;
+        self.member_series += other.member_series;
+        self.old += other.old;
+        self.foreign += other.foreign;
+        self.origins += other.origins;
+        self.gaps += other.gaps;
+        self.numbers += other.numbers;
+    }
+}
+
 /// On which terms a batch comes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
@@ -34,12 +67,47 @@ pub(super) enum Admission {
 }
 
 impl Index {
-    /// Whether a member's series is known or may be: of one member no more than its share, and of all
-    /// of them so many that the station's own find room.
-    fn has_share_for(&self, series: &Series) -> bool {
-        let of_source = self.series_of.get(&series.source).copied().unwrap_or(0);
-        let has_share = of_source < SERIES_MAX / SHARE && self.series.len() < SERIES_MAX - SERIES_MAX / SHARE;
-        has_share || self.series.contains_key(series)
+    /// The count of why a forwarded record, seen for the first time, is not kept; `None` = it is.
+    ///
+    /// Of one member no more series are kept than its share, and of all members so many that the
+    /// station's own find room.
+    fn why_discarded<'n>(
+        &self,
+        record: &Record,
+        cutoff_unix_ns: i64,
+        not_kept: &'n mut NotKept,
+    ) -> Option<&'n mut u64> {
+        if !record.is_own() {
+            return Some(&mut not_kept.foreign);
+        }
+        if record.time_unix_ns < cutoff_unix_ns {
+            return Some(&mut not_kept.old);
+        }
+        if self.series.contains_key(&record.series) {
+            return None;
+        }
+        let (share, of_source) = (self.series_max / SHARE, self.series_of.get(&record.series.source));
+        if share <= of_source.copied().unwrap_or(0) {
+            return Some(&mut not_kept.member_series);
+        }
+        (self.series_max - share <= self.series.len()).then_some(&mut not_kept.series)
+    }
+
+    /// The count of why a forwarded record is neither kept nor counted as seen; `None` = it may be.
+    fn why_refused<'n>(
+        &mut self,
+        record: &Record,
+        run: (u64, u64),
+        not_kept: &'n mut NotKept,
+    ) -> Option<&'n mut u64> {
+        if !self.may_reach(&record.origin, run.1) {
+            return Some(&mut not_kept.numbers);
+        }
+        if !self.has_room_for_origin(&record.origin) {
+            return Some(&mut not_kept.origins);
+        }
+        let has_room = self.has_room_for_gap(&record.origin, run) && self.has_spare_gap(&record.origin, run);
+        (!has_room).then_some(&mut not_kept.gaps)
     }
 
     /// Whether the run makes no gap, or leaves some for the station itself. One origin alone has at most a
@@ -66,28 +134,28 @@ impl Index {
         cutoff_unix_ns: i64,
         rows: &mut Vec<Row<'a>>,
         touched: &mut Touched<'a>,
-    ) -> rusqlite::Result<Absorbed> {
-        let mut absorbed = Absorbed::default();
+    ) -> rusqlite::Result<Taken> {
+        let (mut absorbed, mut not_kept) = Taken::default();
         for record in batch {
-            let run = record.passes_over().unwrap_or((record.seq, record.seq));
-            if !self.may_reach(&record.origin, run.1)
-                || !self.has_room_for(&record.origin, run)
-                || !self.has_spare_gap(&record.origin, run)
-            {
+            let passed_over = record.passes_over();
+            let run = passed_over.unwrap_or((record.seq, record.seq));
+            if let Some(why) = self.why_refused(record, run, &mut not_kept) {
+                *why += 1;
                 absorbed.refused += 1;
             } else if !self.hold(transaction, record, run, touched)? {
                 absorbed.repeated += 1;
-            } else if record.is_own()
-                && cutoff_unix_ns <= record.time_unix_ns
-                && self.has_share_for(&record.series)
-            {
+            } else if passed_over.is_some() {
+                // Nothing was measured under these numbers, so nothing is lost.
+                absorbed.discarded += 1;
+            } else if let Some(why) = self.why_discarded(record, cutoff_unix_ns, &mut not_kept) {
+                *why += 1;
+                absorbed.discarded += 1;
+            } else {
                 self.place(transaction, record, rows)?;
                 absorbed.stored += 1;
-            } else {
-                absorbed.discarded += 1;
             }
         }
-        Ok(absorbed)
+        Ok((absorbed, not_kept))
     }
 }
 

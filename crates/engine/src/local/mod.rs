@@ -32,7 +32,7 @@ use barograph_forecast::Series;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-pub use self::absorb::Absorbed;
+pub use self::absorb::{Absorbed, NotKept};
 use self::absorb::Admission;
 use self::clocks::ClocksAhead;
 use self::directory::Directory;
@@ -75,6 +75,13 @@ pub struct Config {
     /// with details take several times that), and a size that no disk minds. The file does not
     /// shrink; what is removed makes room for what comes.
     pub keep_bytes: u64,
+    /// The most series. Records of further ones are refused when they are appended, and counted as
+    /// seen and not kept when members forward them ([`NotKept`]); all members together have seven
+    /// eighths, and one of them has an eighth.
+    ///
+    /// Default 100 000: ten thousand targets with ten quantities; the index of so many takes about
+    /// 25 MB.
+    pub series_max: usize,
     /// The longest wait of an append beyond `commit_interval`, for room in the queue and for its
     /// commit. Default 30 s: a disk that takes longer is broken. At most an hour.
     pub deadline: Duration,
@@ -91,6 +98,7 @@ impl Config {
             commit_interval: Duration::from_secs(1),
             keep: Duration::from_hours(400 * 24),
             keep_bytes: 1 << 30,
+            series_max: 100_000,
             deadline: Duration::from_secs(30),
             lag: 10_000,
         }
@@ -123,6 +131,8 @@ pub struct Statistics {
     /// Forwarded records that were neither kept nor counted as seen since the start, repetitions counted
     /// again; see [`Absorbed::refused`].
     pub refused: u64,
+    /// Of both, why, since the start. Numbers that a station passed over are no loss and not in it.
+    pub not_kept: NotKept,
     /// Own records that the mesh has not confirmed yet; 0 when the station is in none.
     pub spooled: u64,
     /// Of them such as a mesh had confirmed and lost.
@@ -195,7 +205,7 @@ impl Local {
         config.check()?;
         let files = Arc::new(Files::lock(&config.directory)?);
         let retention = Retention { keep: config.keep, keep_bytes: config.keep_bytes };
-        let store = Store::open(Arc::clone(&files), retention)?;
+        let store = Store::open(Arc::clone(&files), retention, config.series_max)?;
         let reader = Reader::open(files)?;
         let (commands, receiver) = mpsc::channel();
         let (head, watcher) = watch::channel(store.index().map_or(0, |index| index.cursor));

@@ -7,7 +7,7 @@ use std::time::{Instant, SystemTime};
 use barograph_forecast::{Name, Outcome, Quantity, Series};
 use rusqlite::{Connection, Transaction, params};
 
-use super::absorb::{Absorbed, Admission};
+use super::absorb::{Absorbed, Admission, NotKept};
 use super::clock::Clock;
 use super::files::Files;
 use super::held::Held;
@@ -23,6 +23,7 @@ pub(super) struct Store {
     pub(super) files: Arc<Files>,
     pub(super) connection: Connection,
     pub(super) retention: Retention,
+    series_max: usize,
     clock: Clock,
     /// What is to be forwarded to a mesh; `None` = nothing.
     pub(super) spool: Option<SpoolConfig>,
@@ -46,6 +47,8 @@ pub(super) struct Index {
     newest_unix_ns: Option<i64>,
     /// Runs of all origins together.
     runs: usize,
+    /// The most series; see [`Config::series_max`](super::Config::series_max).
+    pub(super) series_max: usize,
     /// What waits for a mesh; `None` = nothing is to be forwarded.
     pub(super) spool: Option<Spool>,
     pub(super) complaints: Complaints,
@@ -59,6 +62,9 @@ struct Origin {
 /// The lowest and highest sequence of each origin that a transaction added.
 pub(super) type Touched<'a> = HashMap<&'a HostId, (u64, u64)>;
 
+/// What became of a batch, and why some of it was not kept.
+pub(super) type Taken = (Absorbed, NotKept);
+
 /// A record on its way into the table.
 pub(super) struct Row<'a> {
     series: i64,
@@ -68,12 +74,12 @@ pub(super) struct Row<'a> {
 }
 
 impl Store {
-    pub(super) fn open(files: Arc<Files>, retention: Retention) -> Result<Self, Error> {
+    pub(super) fn open(files: Arc<Files>, retention: Retention, series_max: usize) -> Result<Self, Error> {
         let mut connection = files.open()?;
         repair::sequences(&mut connection).map_err(|error| files.error(&error))?;
-        let index = Index::load(&connection, None).map_err(|error| files.error(&error))?;
+        let index = Index::load(&connection, None, series_max).map_err(|error| files.error(&error))?;
         let clock = Clock::new(wall_unix_ns(), index.newest_unix_ns, Instant::now());
-        Ok(Self { files, connection, retention, clock, spool: None, index: Some(index) })
+        Ok(Self { files, connection, retention, series_max, clock, spool: None, index: Some(index) })
     }
 
     /// Records before this time are too old.
@@ -90,7 +96,7 @@ impl Store {
     pub(super) fn append(
         &mut self,
         batches: &[(&[Record], Admission)],
-    ) -> Result<Vec<Result<Absorbed, Error>>, Error> {
+    ) -> Result<Vec<Result<Taken, Error>>, Error> {
         let (retention, wall_unix_ns, now) = (self.retention, wall_unix_ns(), Instant::now());
         let clock = self.clock.clone();
         self.transact(|transaction, index| {
@@ -106,7 +112,10 @@ impl Store {
                         Ok(index.absorb(transaction, batch, cutoff_unix_ns, &mut rows, &mut touched)?)
                     }
                     Admission::Whole => match index.refusal(batch, cutoff_unix_ns) {
-                        None => Ok(index.admit(transaction, batch, &mut rows, &mut touched)?),
+                        None => Ok((
+                            index.admit(transaction, batch, &mut rows, &mut touched)?,
+                            NotKept::default(),
+                        )),
                         Some(refusal) => Err(refusal),
                     },
                 };
@@ -130,7 +139,7 @@ impl Store {
             Some(index) => index,
             None => {
                 let spool = self.spool.clone();
-                Index::load(&self.connection, spool).map_err(|error| self.files.error(&error))?
+                Index::load(&self.connection, spool, self.series_max).map_err(|error| self.files.error(&error))?
             }
         };
         let transaction = self.connection.transaction().map_err(|error| self.files.error(&error))?;
@@ -159,7 +168,11 @@ impl Store {
 }
 
 impl Index {
-    fn load(connection: &Connection, spool: Option<SpoolConfig>) -> rusqlite::Result<Self> {
+    fn load(
+        connection: &Connection,
+        spool: Option<SpoolConfig>,
+        series_max: usize,
+    ) -> rusqlite::Result<Self> {
         let mut origins = HashMap::new();
         let mut statement = connection.prepare_cached(
             "SELECT id, name, first, last FROM origin LEFT JOIN held ON held.origin = origin.id
@@ -202,6 +215,7 @@ impl Index {
             records: records.cast_unsigned(),
             newest_unix_ns,
             runs,
+            series_max,
             spool: Self::load_spool(connection, spool)?,
             complaints: Complaints::default(),
         })
@@ -233,10 +247,10 @@ impl Index {
         {
             return full(format!("origin than its {ORIGINS_MAX}: {}", record.origin));
         }
-        if SERIES_MAX <= self.series.len()
+        if self.series_max <= self.series.len()
             && let Some(record) = batch.iter().find(|record| !self.series.contains_key(&record.series))
         {
-            return full(format!("series than its {SERIES_MAX}: {}", record.series));
+            return full(format!("series than its {}: {}", self.series_max, record.series));
         }
         let gaps = self.runs.saturating_sub(self.origins.len());
         let mut after: HashMap<&HostId, Held> = HashMap::new();
@@ -389,9 +403,14 @@ impl Index {
         Ok(())
     }
 
-    /// Whether a run of the origin's sequence fits the bounds of the index.
-    pub(super) fn has_room_for(&self, origin: &HostId, (first, last): (u64, u64)) -> bool {
-        let Some(origin) = self.origins.get(origin) else { return self.origins.len() < ORIGINS_MAX };
+    /// Whether the origin is known or may be.
+    pub(super) fn has_room_for_origin(&self, origin: &HostId) -> bool {
+        self.origins.len() < ORIGINS_MAX || self.origins.contains_key(origin)
+    }
+
+    /// Whether a run of the origin's sequence makes no gap, or one that fits the bounds of the index.
+    pub(super) fn has_room_for_gap(&self, origin: &HostId, (first, last): (u64, u64)) -> bool {
+        let Some(origin) = self.origins.get(origin) else { return true };
         let gaps = self.runs.saturating_sub(self.origins.len());
         (origin.held.run_count() <= GAPS_MAX && gaps < GAPS_ALL_MAX) || origin.held.touches(first, last)
     }
@@ -491,9 +510,6 @@ pub(super) fn wall_unix_ns() -> i64 {
 
 /// Ten times the largest mesh that the engine behind it is meant for.
 const ORIGINS_MAX: usize = 100_000;
-
-/// Ten thousand targets with ten quantities; the index of so many takes about 25 MB.
-pub(super) const SERIES_MAX: usize = 100_000;
 
 /// Batches that overtake each other, and numbers given to what was never stored, leave a few gaps;
 /// so many come from an origin that counts wrongly. A set of them takes half a megabyte.

@@ -12,7 +12,7 @@ use tracing::warn;
 use super::Statistics;
 use super::absorb::{Absorbed, Admission};
 use super::spool::Request;
-use super::store::Store;
+use super::store::{Store, Taken};
 use super::sweep::Sweep;
 use crate::{Error, Record, TaskStatus};
 
@@ -146,18 +146,19 @@ impl Writer {
         for (Append { permit, reply, .. }, verdict) in appends.into_iter().zip(verdicts) {
             drop(permit);
             // Whoever stopped waiting appends again, which is harmless.
-            let _ = reply.send(verdict);
+            let _ = reply.send(verdict.map(|(absorbed, _)| absorbed));
         }
     }
 
     /// Keeps account of what became of the batches of a commit.
-    fn count(&self, verdicts: &[Result<Absorbed, Error>]) {
+    fn count(&self, verdicts: &[Result<Taken, Error>]) {
         let mut statistics = self.statistics.lock();
         for verdict in verdicts {
             match verdict {
-                Ok(absorbed) => {
+                Ok((absorbed, not_kept)) => {
                     statistics.discarded += absorbed.discarded;
                     statistics.refused += absorbed.refused;
+                    statistics.not_kept.add(*not_kept);
                 }
                 Err(Error::Unavailable(_)) => statistics.turned_away += 1,
                 Err(_) => {}

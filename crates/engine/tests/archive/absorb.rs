@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime};
 
-use barograph_engine::{Absorbed, Engine as _, Error, Local, Record};
+use barograph_engine::{Absorbed, Engine as _, Error, Local, NotKept, Record};
 use barograph_forecast::Series;
 use proptest::prelude::*;
 use rusqlite::Connection;
@@ -37,6 +37,7 @@ async fn what_is_not_kept_is_passed_by_the_watermark_for_good() {
     assert_eq!(stored_seqs(&engine).await, [1, 4]);
     assert_eq!(engine.absorb(&batch).await, Ok(absorbed(0, 4, 0)), "again");
     assert_eq!(engine.statistics().discarded, 2);
+    assert_eq!(engine.statistics().not_kept, NotKept { old: 1, foreign: 1, ..NotKept::default() });
     assert_eq!((engine.statistics().records, engine.statistics().series), (2, 2));
     drop(engine);
     let engine = open(directory.path());
@@ -82,6 +83,7 @@ async fn a_station_passes_over_numbers_of_its_own_sequence() {
     assert_eq!((over.check(), over.is_own()), (Ok(()), false));
     assert_eq!(engine.absorb(&[over.clone(), record(500_001)]).await, Ok(absorbed(1, 0, 1)));
     assert_eq!(engine.absorb(&[over]).await, Ok(absorbed(0, 1, 0)));
+    assert_eq!(engine.statistics().not_kept, NotKept::default(), "nothing was measured there");
     assert_eq!(engine.watermark(&name("north")).await, Ok(500_001));
     assert_eq!(engine.absorb(&[record(7)]).await, Ok(absorbed(0, 1, 0)), "nothing comes under them");
     assert_eq!(engine.watermark(&name("south")).await, Ok(0));
@@ -114,6 +116,7 @@ async fn gaps_without_end_are_refused_one_by_one() {
     let expected = Absorbed { stored: 2, repeated: 0, discarded: 0, refused: 1 };
     assert_eq!(engine.absorb(&more).await, Ok(expected), "one gap more, another origin, one gap less");
     assert_eq!(engine.statistics().refused, 2);
+    assert_eq!(engine.statistics().not_kept, NotKept { gaps: 2, ..NotKept::default() });
     assert_eq!(engine.next_seq(&name("north")).await, Ok(2 * 10_001 + 1), "10 000 gaps and no more");
 }
 
@@ -143,6 +146,31 @@ async fn series_without_end_of_one_member_leave_room_for_the_others() {
     assert_eq!(engine.absorb(&[known]).await, Ok(absorbed(1, 0, 0)), "what it has goes on");
     assert_eq!(engine.absorb(&series_each("south", 13_002..=13_002)).await, Ok(absorbed(0, 0, 1)));
     assert_eq!(engine.statistics().refused, 0);
+}
+
+/// At every bound: members fill seven eighths, each at most an eighth, and every record beyond is
+/// counted with its cause.
+#[tokio::test]
+async fn what_the_bound_of_series_costs_members_is_counted_by_cause() {
+    for series_max in [8, 80, 104_000] {
+        let directory = tempfile::tempdir().unwrap();
+        let engine =
+            Local::open(barograph_engine::Config { series_max, ..config(directory.path()) }).unwrap();
+        let share = series_max as u64 / 8;
+        for member in 0..8 {
+            let all = series_each(&format!("member-{member}"), 1..=share);
+            for batch in all.chunks(Record::BATCH_MAX) {
+                let absorbed = engine.absorb(batch).await.unwrap();
+                assert_eq!(absorbed.stored, if member < 7 { batch.len() as u64 } else { 0 });
+            }
+        }
+        let beyond = series_each("member-0", share + 1..=share + 2);
+        assert_eq!(engine.absorb(&beyond).await, Ok(absorbed(0, 0, 2)));
+        let expected = NotKept { series: share, member_series: 2, ..NotKept::default() };
+        assert_eq!(engine.statistics().not_kept, expected, "of {series_max}");
+        // The rest is left to the station's own.
+        engine.append(&series_each("here", 1..=1)).await.unwrap();
+    }
 }
 
 proptest! {
