@@ -419,6 +419,7 @@ fn what_is_beyond_the_limits_is_declined_with_the_limit() {
     stream.write_all(&up.encode()).unwrap();
     assert_eq!(reply(&mut stream), Reply::Declined(wire::Declined::Spent));
     assert_eq!(stream.read(&mut [0]).unwrap(), 0, "the session ends");
+    assert_eq!(listener.responder().declined(), 5);
 }
 
 #[test]

@@ -115,6 +115,7 @@ impl Responder {
             bulk: AtomicBool::new(false),
             bulk_elsewhere: AtomicU64::new(0),
             bulk_begun: AtomicU64::new(0),
+            declined: AtomicU64::new(0),
             seats: Mutex::default(),
             tokens: Mutex::new(TokenTable::new(TOKEN_LIFETIME_S, TOKENS_MAX)),
             leaves: Mutex::default(),
@@ -190,6 +191,13 @@ impl Responder {
     #[must_use]
     pub fn bulk_begun(&self) -> u64 {
         self.shared.bulk_begun.load(Ordering::Relaxed)
+    }
+
+    /// Requests declined since the start because another transfer ran here, or because they were larger than
+    /// [`Limits`] allow. Those that a [`Consent`] declined are not in it.
+    #[must_use]
+    pub fn declined(&self) -> u64 {
+        self.shared.declined.load(Ordering::Relaxed)
     }
 
     /// Sessions that are open, or have a place reserved.
@@ -304,6 +312,7 @@ pub(super) struct Shared {
     /// Transfers that others serve on this host, which may be several at once.
     bulk_elsewhere: AtomicU64,
     bulk_begun: AtomicU64,
+    declined: AtomicU64,
     /// Sessions by address.
     seats: Mutex<HashMap<IpAddr, usize>>,
     tokens: Mutex<TokenTable>,
@@ -324,6 +333,12 @@ impl Shared {
             Some(consent) => consent.agree(wish),
             None => Ok(Agreement::new(self.limits.transfer_grace, |_| ())),
         }
+    }
+
+    /// Counts a request that is declined because of a limit of this responder.
+    pub(super) fn note_declined(&self, declined: Declined) {
+        let is_limit = matches!(declined, Declined::Busy | Declined::TooLarge { .. } | Declined::Spent);
+        self.declined.fetch_add(is_limit.into(), Ordering::Relaxed);
     }
 
     /// Whether a bulk transfer is under way on this host, whoever serves or makes it.

@@ -32,7 +32,7 @@ pub(super) fn session(
             request.and_then(|request| check(request, wire.is_tls(), bytes_left, shared).map(|()| request));
         let request = match served {
             Ok(request) => request,
-            Err(declined) => return wire.write_all(&Reply::Declined(declined).encode()),
+            Err(declined) => return decline(wire, declined, shared),
         };
         match request {
             Request::Rtt { n } => {
@@ -46,7 +46,7 @@ pub(super) fn session(
             Request::Goodput { direction, bytes } => {
                 let place = match Place::take(&Wish { caller, request }, shared) {
                     Ok(place) => place,
-                    Err(declined) => return wire.write_all(&Reply::Declined(declined).encode()),
+                    Err(declined) => return decline(wire, declined, shared),
                 };
                 ready(wire, 0)?;
                 bytes_left -= bytes;
@@ -61,14 +61,14 @@ pub(super) fn session(
             Request::Iperf3 { ms, .. } => {
                 let place = match Place::take(&Wish { caller, request }, shared) {
                     Ok(place) => place,
-                    Err(declined) => return wire.write_all(&Reply::Declined(declined).encode()),
+                    Err(declined) => return decline(wire, declined, shared),
                 };
                 return program::serve(wire, ms, place, shared);
             }
             Request::Stream { ms, bytes_max } => {
                 let mut place = match Place::take(&Wish { caller, request }, shared) {
                     Ok(place) => place,
-                    Err(declined) => return wire.write_all(&Reply::Declined(declined).encode()),
+                    Err(declined) => return decline(wire, declined, shared),
                 };
                 ready(wire, 0)?;
                 // A peer that has the place and is silent keeps all others out.
@@ -80,6 +80,12 @@ pub(super) fn session(
             }
         }
     }
+}
+
+/// Declines a request, which ends the session.
+fn decline(wire: &mut Wire, declined: Declined, shared: &Shared) -> io::Result<()> {
+    shared.note_declined(declined);
+    wire.write_all(&Reply::Declined(declined).encode())
 }
 
 /// The one place for a transfer, and the agreement to it; what is given back by neither word nor end is so when dropped.
