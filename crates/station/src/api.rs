@@ -102,6 +102,10 @@ impl Shared {
     fn note_refusals(&self) {
         self.board.note_refusals(&self.health);
         self.health.refused_in_all(Limit::BulkTests, self.bulk.turned_away());
+        self.health.refused_in_all(Limit::ProbeRequests, self.responder.declined());
+        let pages = self.echo.counters();
+        self.health.refused_in_all(Limit::EchoRequests, pages.declined_by_a_limit());
+        self.health.refused_in_all(Limit::EchoReports, self.echo.reports_crowded_out());
     }
 
     /// A place for a live stream.

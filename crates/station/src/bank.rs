@@ -74,8 +74,10 @@ pub enum Observed {
     Late,
     /// One end of its series is a station that was removed from the mesh ([`Bank::exclude`]).
     Excluded,
-    /// Its series would be one too many, or its value is one that no battery takes or its quantity cannot have.
+    /// Its series would be one too many.
     Refused,
+    /// Its value is one that no battery takes, or that its quantity cannot have.
+    Impossible,
 }
 
 /// Everything the bank knows of one series.
@@ -155,11 +157,11 @@ impl Bank {
                 self.late += 1;
                 return Observed::Late;
             }
-            return account.observe(measured).map_or(Observed::Refused, Observed::New);
+            return account.observe(measured).map_or(Observed::Impossible, Observed::New);
         }
         // There is an account only of what was taken: one without any point would be shown as a series.
         let mut account = Account::new(measured, &self.config, &self.methods);
-        let Some(point) = account.observe(measured) else { return Observed::Refused };
+        let Some(point) = account.observe(measured) else { return Observed::Impossible };
         self.accounts.insert(measured.series.clone(), account);
         Observed::New(point)
     }
@@ -267,7 +269,13 @@ impl Bank {
         self.accounts.is_empty()
     }
 
-    /// Measurements refused because their series would have been one too many.
+    /// So many series of the archive found no room here when history was read.
+    pub(crate) fn leave_out(&mut self, series: usize) {
+        self.refused += series as u64;
+    }
+
+    /// Measurements refused because their series would have been one too many, and series left out when history
+    /// was read.
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused
@@ -535,9 +543,9 @@ mod tests {
         let mut bank = Bank::new(10);
         bank.observe(&measured("a", 5, Outcome::Value(5.0)));
         assert_eq!(bank.observe_in_order(&measured("a", 4, Outcome::Value(1.0)), NOW), Observed::Late);
-        assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(f64::NAN))), Observed::Refused);
-        assert_eq!(bank.observe(&measured("ghost", 6, Outcome::Value(1e71))), Observed::Refused);
-        assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(-1.0))), Observed::Refused, "no time is");
+        assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(f64::NAN))), Observed::Impossible);
+        assert_eq!(bank.observe(&measured("ghost", 6, Outcome::Value(1e71))), Observed::Impossible);
+        assert_eq!(bank.observe(&measured("a", 6, Outcome::Value(-1.0))), Observed::Impossible, "no time is");
         assert_eq!(bank.len(), 1, "a value that is not taken makes no series");
         let account = bank.account(&measured("a", 0, Outcome::Value(0.0)).series).unwrap();
         assert_eq!((account.count(), account.points().count()), (1, 1));
@@ -604,6 +612,18 @@ mod tests {
         let again = Measured { time_unix_ns: 1_000_000_001, ..from.clone() };
         assert!(matches!(bank.observe_in_order(&again, NOW), Observed::New(_)));
         assert!(!bank.is_excluded(&target) && matches!(bank.observe(&to), Observed::New(_)));
+    }
+
+    #[test]
+    fn an_impossible_value_is_no_want_of_room() {
+        let mut bank = Bank::new(1);
+        let impossible = measured("a", 1, Outcome::Value(-1.0));
+        assert_eq!(bank.observe(&impossible), Observed::Impossible);
+        assert!(matches!(bank.observe(&measured("a", 1, Outcome::Value(1.0))), Observed::New(_)));
+        assert_eq!(bank.observe(&impossible), Observed::Impossible);
+        assert_eq!(bank.refused(), 0);
+        assert_eq!(bank.observe(&measured("b", 1, Outcome::Value(-1.0))), Observed::Refused);
+        assert_eq!(bank.refused(), 1);
     }
 
     #[test]
@@ -726,6 +746,8 @@ mod tests {
             let line = status.lines().find(|line| line.starts_with("VmRSS:")).unwrap();
             line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap()
         };
+        // A bank that is kept leaves no memory to the next one.
+        let mut kept = Vec::new();
         for series in [300, 10_000] {
             let before = resident();
             let mut bank = Bank::new(series);
@@ -739,6 +761,7 @@ mod tests {
             eprintln!("{series} series of {POINTS_MAX} points: {kib} KiB, {} B each", kib * 1024 / series);
             let account = bank.accounts.values().next().unwrap();
             eprintln!("of these, the battery {} B", account.battery.size_bytes());
+            kept.push(bank);
         }
     }
 }

@@ -149,6 +149,11 @@ impl Echo {
         self.keeper.keeps()
     }
 
+    /// Reports of pages that found no room or were beyond their number.
+    pub(crate) fn reports_crowded_out(&self) -> u64 {
+        self.keeper.crowded_out()
+    }
+
     pub(crate) fn set_keeps(&self, keeps: bool) {
         self.keeper.set_keeps(keeps);
     }

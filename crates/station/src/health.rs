@@ -191,10 +191,21 @@ impl Health {
         *lock(&self.last_inbox_drop) = Some(Instant::now());
     }
 
+    /// A connection without a request under way was closed to make room for others.
+    pub(crate) fn shed(&self) {
+        self.connections_shed.fetch_add(1, Ordering::Relaxed);
+        self.refused(Limit::ConnectionsShed, 1);
+    }
+
     pub(crate) fn appended(&self) {
         let mut archive = lock(&self.archive);
         archive.last_append = Some(Instant::now());
         archive.error = None;
+    }
+
+    /// The archive works, although it did not take what it was given.
+    pub(crate) fn archive_answered(&self) {
+        lock(&self.archive).error = None;
     }
 
     pub(crate) fn append_failed(&self, error: &str) {

@@ -31,6 +31,24 @@ pub(crate) enum Limit {
     Origins,
     Transfers,
     BulkTests,
+    Values,
+    OwnRecords,
+    FedRecords,
+    InboxCallers,
+    ConnectionsShed,
+    ProbeRequests,
+    EchoRequests,
+    EchoReports,
+    MeshRecords,
+    Hooks,
+    ArchiveSeries,
+    ArchiveMemberSeries,
+    ArchiveOld,
+    ArchiveForeign,
+    ArchiveOrigins,
+    ArchiveGaps,
+    ArchiveNumbers,
+    StreamMissed,
 }
 
 /// What refused work says about the station.
@@ -46,7 +64,7 @@ pub(crate) enum Severity {
 }
 
 impl Limit {
-    pub(crate) const ALL: [Self; 23] = [
+    pub(crate) const ALL: [Self; 41] = [
         Self::Series,
         Self::MemberSeries,
         Self::Connections,
@@ -70,6 +88,24 @@ impl Limit {
         Self::Origins,
         Self::Transfers,
         Self::BulkTests,
+        Self::Values,
+        Self::OwnRecords,
+        Self::FedRecords,
+        Self::InboxCallers,
+        Self::ConnectionsShed,
+        Self::ProbeRequests,
+        Self::EchoRequests,
+        Self::EchoReports,
+        Self::MeshRecords,
+        Self::Hooks,
+        Self::ArchiveSeries,
+        Self::ArchiveMemberSeries,
+        Self::ArchiveOld,
+        Self::ArchiveForeign,
+        Self::ArchiveOrigins,
+        Self::ArchiveGaps,
+        Self::ArchiveNumbers,
+        Self::StreamMissed,
     ];
 
     /// Its name in `/healthz` and `/metrics`.
@@ -130,6 +166,74 @@ impl Limit {
             Self::Origins => ("origins", "", "records of further origins"),
             Self::Transfers => ("transfers", "transfer.transfers_max", "transfers"),
             Self::BulkTests => ("bulk_tests", "mesh.bulk_bytes_per_hour", "bulk tests that peers asked for"),
+            Self::Values => ("values", "", "values that their quantity cannot have"),
+            Self::OwnRecords => {
+                ("own_records", "", "measurements of this station that broke a limit of its archive")
+            }
+            Self::FedRecords => ("fed_records", "", "records handed in that broke a limit of the archive"),
+            Self::InboxCallers => ("inbox_callers", "", "records handed in, as the recorder was behind"),
+            Self::ConnectionsShed => (
+                "connections_shed",
+                "limits.connections_max",
+                "connections without a request under way, closed to make room for others",
+            ),
+            Self::ProbeRequests => (
+                "probe_requests",
+                "",
+                "experiments of other stations, as another bulk test ran or as they were too large",
+            ),
+            Self::EchoRequests => (
+                "echo_requests",
+                "echo.bytes_per_hour, echo.peer_bytes_per_hour or echo.transfers_max",
+                "experiments of pages",
+            ),
+            Self::EchoReports => (
+                "echo_reports",
+                "echo.keep_sources_max, echo.keep_reports_per_hour or limits.series_max",
+                "reports of pages",
+            ),
+            Self::MeshRecords => (
+                "mesh_records",
+                "",
+                "records that the mesh did not take or whose numbers another station used; they stay in \
+                 the archive here",
+            ),
+            Self::Hooks => ("mesh_hooks", "", "events that found no room on their way to a hook"),
+            Self::ArchiveSeries => (
+                "archive_series",
+                "limits.series_max",
+                "members' records of series that find no room in the archive, acknowledged and not kept",
+            ),
+            Self::ArchiveMemberSeries => (
+                "archive_member_series",
+                "limits.series_max",
+                "a member's records of more than an eighth of the archive's series, acknowledged and not kept",
+            ),
+            Self::ArchiveOld => (
+                "archive_old",
+                "archive.keep_days",
+                "members' records older than what the archive keeps, acknowledged and not kept",
+            ),
+            Self::ArchiveForeign => (
+                "archive_foreign",
+                "",
+                "records that were not measured by the member that sent them, not kept",
+            ),
+            Self::ArchiveOrigins => ("archive_origins", "", "members' records of further origins"),
+            Self::ArchiveGaps => {
+                ("archive_gaps", "", "members' records that would leave further gaps in a sequence")
+            }
+            Self::ArchiveNumbers => (
+                "archive_numbers",
+                "",
+                "members' records under numbers that their station cannot have reached",
+            ),
+            Self::StreamMissed => (
+                "stream_missed",
+                "",
+                "records that left the NATS stream before this archive had read them (their stations send \
+                 them again)",
+            ),
         }
     }
 
@@ -142,7 +246,9 @@ impl Limit {
             | Self::MeshSpool
             | Self::Inbox
             | Self::Workers
-            | Self::Peers => Severity::Fault,
+            | Self::Peers
+            | Self::OwnRecords
+            | Self::ArchiveSeries => Severity::Fault,
             Self::Archive
             | Self::MemberSeries
             | Self::Connections
@@ -156,15 +262,36 @@ impl Limit {
             | Self::MemberSpool
             | Self::Targets
             | Self::Origins
-            | Self::Transfers => Severity::Warning,
-            Self::MemberPace | Self::BulkTests => Severity::Pace,
+            | Self::Transfers
+            | Self::Values
+            | Self::FedRecords
+            | Self::InboxCallers
+            | Self::ConnectionsShed
+            | Self::EchoRequests
+            | Self::EchoReports
+            | Self::MeshRecords
+            | Self::Hooks
+            | Self::ArchiveMemberSeries
+            | Self::ArchiveOld
+            | Self::ArchiveForeign
+            | Self::ArchiveOrigins
+            | Self::ArchiveGaps
+            | Self::ArchiveNumbers
+            | Self::StreamMissed => Severity::Warning,
+            Self::MemberPace | Self::BulkTests | Self::ProbeRequests => Severity::Pace,
         }
     }
 }
 
 /// How much work was refused for each limit.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct Refusals([Refused; Limit::ALL.len()]);
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self([Refused::default(); Limit::ALL.len()])
+    }
+}
 
 /// What was refused because of one limit.
 #[derive(Clone, Copy, Debug, Default)]
@@ -239,8 +366,8 @@ impl Limit {
 /// Refused work matters for this long after the last of it.
 const MATTERS_FOR: Duration = Duration::from_mins(10);
 
-/// Series that stations need which all measure each other: three for each ordered pair (round trip, loss, goodput).
-/// A station measures those of which it shares a group.
+/// Series that stations need: [`SERIES_OF_A_STATION`] each, and [`SERIES_OF_A_PAIR`] for each ordered pair
+/// that shares a group.
 pub(crate) fn series_of_mesh<T: PartialEq>(groups_of_each: &[impl AsRef<[T]>]) -> usize {
     let mut pairs = 0;
     for (at, one) in groups_of_each.iter().enumerate() {
@@ -250,10 +377,30 @@ pub(crate) fn series_of_mesh<T: PartialEq>(groups_of_each: &[impl AsRef<[T]>]) -
             .filter(|other| other.as_ref().iter().any(|group| one.contains(group)));
         pairs += 2 * peers.count();
     }
-    SERIES_OF_A_PAIR * pairs
+    SERIES_OF_A_PAIR * pairs + SERIES_OF_A_STATION * groups_of_each.len()
 }
 
-const SERIES_OF_A_PAIR: usize = 3;
+/// What a mesh that needs more series than are kept has to change; `None` = they find room.
+pub(crate) fn too_many_series<T: PartialEq>(
+    groups_of_each: &[impl AsRef<[T]>],
+    series_max: usize,
+) -> Option<String> {
+    let (stations, needed) = (groups_of_each.len(), series_of_mesh(groups_of_each));
+    (series_max < needed).then(|| {
+        format!(
+            "{stations} stations need {needed} series, and {series_max} find room: set limits.series_max to \
+             {needed} or more, or divide the mesh into sites (mesh.site)"
+        )
+    })
+}
+
+/// Round trip and loss, each also of when a bulk test runs at either end (`rtt_loaded`, `loss_loaded`),
+/// and goodput.
+const SERIES_OF_A_PAIR: usize = 5;
+
+/// The processor and the memory, the own responder, a gateway of either address family and a resolver,
+/// these four also loaded. What a configuration adds is not in it.
+const SERIES_OF_A_STATION: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -290,14 +437,52 @@ mod tests {
     }
 
     #[test]
-    fn a_full_mesh_needs_three_series_a_pair_and_sites_fewer() {
-        assert_eq!(
-            series_of_mesh(&vec!["all"; 115].iter().map(|group| [*group]).collect::<Vec<_>>()),
-            39_330
-        );
+    fn a_full_mesh_needs_the_series_that_the_documents_name_and_sites_fewer() {
+        let full = |stations| vec![["all"]; stations];
+        // docs/barograph.toml
+        assert_eq!([88, 89, 200].map(|n| series_of_mesh(&full(n))), [39_160, 40_050, 201_000]);
+        let max = crate::Config::default().series_max;
+        assert_eq!(too_many_series(&full(88), max), None);
+        let why = too_many_series(&full(89), max).unwrap_or_default();
+        assert!(why.contains("89 stations need 40050 series, and 40000 find room"), "{why}");
         let sites: Vec<[String; 1]> = (0..200).map(|i| [format!("site-{}", i / 20)]).collect();
-        assert_eq!(series_of_mesh(&sites), 10 * 3 * 20 * 19);
-        assert_eq!(series_of_mesh::<String>(&[[String::new()]]), 0);
+        assert_eq!(series_of_mesh(&sites), 10 * 5 * 20 * 19 + 10 * 200);
+        assert_eq!(series_of_mesh::<String>(&[[String::new()]]), 10);
+    }
+
+    /// Everything that stations measure by default, bulk tests running: exactly so many series are needed.
+    #[test]
+    fn a_bank_of_the_size_of_a_mesh_refuses_none_of_its_series() {
+        use crate::bank::{Bank, Measured};
+        use crate::prober::loaded_form;
+        use barograph_forecast::{Name, Outcome, Quantity, Series};
+        const STATIONS: usize = 9;
+        let mut bank = Bank::new(series_of_mesh(&[["all"]; STATIONS]));
+        let mut observe = |source: &str, target: &str, quantity: &Quantity| {
+            let name = |text| Name::new(text).unwrap_or_else(|_| panic!("{text}"));
+            let series = Series { source: name(source), target: name(target), quantity: quantity.clone() };
+            let outcome = Outcome::Value(0.5);
+            bank.observe(&Measured { series, time_unix_ns: 1, outcome, detail: String::new() });
+        };
+        let names: Vec<String> = (0..STATIONS).map(|at| format!("station-{at}")).collect();
+        for one in &names {
+            for quantity in [Quantity::CPU_AVAILABLE, Quantity::MEMORY_FREE] {
+                observe(one, one, &quantity);
+            }
+            let around = ["gateway", "gateway-6", "resolver"].map(|target| (target, Quantity::CONNECT));
+            for (target, quantity) in [(one.as_str(), Quantity::RTT)].into_iter().chain(around) {
+                observe(one, target, &quantity);
+                observe(one, target, &loaded_form(&quantity));
+            }
+            for other in names.iter().filter(|other| *other != one) {
+                for quantity in [Quantity::RTT, Quantity::LOSS] {
+                    observe(one, other, &quantity);
+                    observe(one, other, &loaded_form(&quantity));
+                }
+                observe(one, other, &Quantity::GOODPUT);
+            }
+        }
+        assert_eq!((bank.refused(), bank.room()), (0, 0));
     }
 
     proptest! {

@@ -251,6 +251,11 @@ fn mesh(text: &mut Text, figures: &Figures) {
         "Events that found no room on their way to a hook.",
         &dropped,
     );
+    if let Some(lag) = figures.archive_lag {
+        const LAG: &str = "barograph_mesh_archive_lag";
+        text.head(LAG, Kind::Gauge, "", "Messages of the NATS stream that this archive has not read yet.");
+        text.sample(LAG, "", lag as f64);
+    }
     let Some(spool) = &figures.spool else { return };
     text.head("barograph_mesh_spool_records", Kind::Gauge, "", "Records that wait for the mesh.");
     text.sample("barograph_mesh_spool_records", "", spool.records as f64);

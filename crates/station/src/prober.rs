@@ -515,7 +515,7 @@ fn target_of(job: &Job) -> Option<&Name> {
 }
 
 /// The series of what is measured while this host runs a bulk test (invariant 5).
-fn loaded_form(quantity: &Quantity) -> Quantity {
+pub(crate) fn loaded_form(quantity: &Quantity) -> Quantity {
     Quantity::new(&format!("{quantity}_loaded")).unwrap_or(Quantity::RTT_LOADED)
 }
 

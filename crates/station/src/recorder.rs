@@ -307,8 +307,10 @@ impl Recorder {
                         "{drops} records break a limit of the archive and are dropped: {message}"
                     );
                 }
-                self.parts.health.appended();
+                self.parts.health.archive_answered();
                 for entry in entries {
+                    let limit = if entry.answer.is_none() { Limit::OwnRecords } else { Limit::FedRecords };
+                    self.parts.health.refused(limit, entry.records.len() as u64);
                     self.release(&entry);
                     self.contents.forget(&entry.records);
                     if let Some(answer) = entry.answer {
@@ -373,8 +375,8 @@ impl Recorder {
             self.release(&entry);
             let Some(answer) = entry.answer else { continue };
             for record in &entry.records {
-                let is_shown = !entry.is_forwarded || self.has_share_for(record);
-                if (self.is_new(record) || entry.is_new) && is_shown {
+                let is_new = self.is_new(record) || entry.is_new;
+                if is_new && (!entry.is_forwarded || self.has_share_for(record)) {
                     // A member's own sequence is the order in which it measured, with any clock.
                     self.learn(&measured(record), (!entry.is_forwarded).then(now_unix_ns));
                 }
@@ -397,13 +399,16 @@ impl Recorder {
 
     /// Whether a member's record is one to learn: its own, and of no more series than one member's share.
     fn has_share_for(&self, record: &Record) -> bool {
+        if !record.is_own() {
+            return false;
+        }
         let bank = lock(&self.parts.bank);
         let is_known = bank.account(&record.series).is_some();
         let has_share = is_known || bank.count_of(&record.origin) < bank.series_max() / MEMBER_SHARE;
         if !has_share {
             self.parts.health.refused(Limit::MemberSeries, 1);
         }
-        record.is_own() && has_share
+        has_share
     }
 
     /// Learns a value; with `in_order_at` only one that is not older than the newest of its series.
@@ -416,6 +421,10 @@ impl Recorder {
         match observed {
             Observed::Refused => {
                 self.parts.health.refused(Limit::Series, 1);
+                return Learnt::Refused;
+            }
+            Observed::Impossible => {
+                self.parts.health.refused(Limit::Values, 1);
                 return Learnt::Refused;
             }
             Observed::Late | Observed::Excluded => {}

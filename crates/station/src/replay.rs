@@ -15,8 +15,8 @@ pub(crate) async fn replay(
     host: &Name,
     now_unix_ns: i64,
 ) -> Result<usize, Error> {
-    let mut all = all_series(engine, bank.room()).await?;
-    all.retain(|series| !bank.excludes(series));
+    let (all, left_out) = all_series(engine, bank).await?;
+    bank.leave_out(left_out);
     let each = (RECORDS_MAX / usize::max(1, all.len())).clamp(RECORDS_MIN, RECORDS_OF_SERIES);
     let mut count = 0;
     for series in all {
@@ -81,16 +81,23 @@ fn arranged(mut points: Vec<Point>, host: &Name, source: &Name, now_unix_ns: i64
     timed.into_iter().map(|(_, point)| point).collect()
 }
 
-async fn all_series(engine: &dyn Engine, most: usize) -> Result<Vec<Series>, Error> {
-    let mut found = Vec::new();
+/// The series for which `bank` has room, and how many more it does not exclude.
+async fn all_series(engine: &dyn Engine, bank: &Bank) -> Result<(Vec<Series>, usize), Error> {
+    let (mut found, mut left_out) = (Vec::new(), 0);
     let mut after: Option<Cursor> = None;
     loop {
         let page = engine.latest(&Selector::default(), after, PAGE).await?;
-        found.extend(page.items.into_iter().map(|record| record.series));
+        let series = page.items.into_iter().map(|record| record.series);
+        for series in series.filter(|series| !bank.excludes(series)) {
+            if found.len() < bank.room() {
+                found.push(series);
+            } else {
+                left_out += 1;
+            }
+        }
         after = page.next;
-        if after.is_none() || most <= found.len() {
-            found.truncate(most);
-            return Ok(found);
+        if after.is_none() {
+            return Ok((found, left_out));
         }
     }
 }

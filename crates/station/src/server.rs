@@ -148,8 +148,9 @@ impl Server {
                     tracing::debug!("a connection was not accepted: {error}");
                     if is_out_of_descriptors(&error) {
                         self.health.refused(Limit::Descriptors, 1);
-                        let has_shed = self.connections.shed_one();
-                        self.health.connections_shed.fetch_add(has_shed.into(), Ordering::Relaxed);
+                        if self.connections.shed_one() {
+                            self.health.shed();
+                        }
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
@@ -159,7 +160,9 @@ impl Server {
             let peer = Peer { address, own: own.ip(), channel: Channel::Plain };
             match self.connections.accept(address.ip(), peer.is_here()) {
                 Ok((open, has_shed)) => {
-                    self.health.connections_shed.fetch_add(has_shed.into(), Ordering::Relaxed);
+                    if has_shed {
+                        self.health.shed();
+                    }
                     let connection = Connection {
                         router: self.router.clone(),
                         peer,

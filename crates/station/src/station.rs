@@ -121,11 +121,21 @@ impl From<TargetsError> for StartError {
 /// [`StartError::State`] and [`StartError::Archive`].
 pub fn open_archive(config: &Config) -> Result<Local, StartError> {
     state::prepare(&config.state).map_err(|error| StartError::State { path: config.state.clone(), error })?;
-    let mut archive = barograph_engine::Config::new(&config.state);
-    archive.commit_interval = config.commit;
-    archive.keep = config.keep;
-    archive.keep_bytes = config.keep_bytes;
-    Ok(Local::open(archive)?)
+    Ok(Local::open(archive_config(config))?)
+}
+
+/// How the station keeps its archive.
+pub(crate) fn archive_config(config: &Config) -> barograph_engine::Config {
+    let usual = barograph_engine::Config::new(&config.state);
+    barograph_engine::Config {
+        commit_interval: config.commit,
+        keep: config.keep,
+        keep_bytes: config.keep_bytes,
+        // Twice as many as are forecast: those of stations that left stay until their records are old, and a
+        // member's eighth here is its quarter of what is forecast.
+        series_max: usual.series_max.max(2 * config.series_max),
+        ..usual
+    }
 }
 
 impl Station {

@@ -192,7 +192,7 @@ impl Record {
 
 /// One member has at most an eighth of the series: a station measures thousands of targets, and some that
 /// go astray leave room for the others. Another eighth is the station's own.
-const SHARE: usize = 8;
+pub(super) const SHARE: usize = 8;
 
 /// The source of what is measured by nobody.
 const NOBODY: &str = "nobody";

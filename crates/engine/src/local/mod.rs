@@ -32,8 +32,8 @@ use barograph_forecast::Series;
 use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-pub use self::absorb::{Absorbed, NotKept};
 use self::absorb::Admission;
+pub use self::absorb::{Absorbed, NotKept};
 use self::clocks::ClocksAhead;
 use self::directory::Directory;
 use self::files::Files;
@@ -102,6 +102,18 @@ impl Config {
             deadline: Duration::from_secs(30),
             lag: 10_000,
         }
+    }
+
+    /// How many series all members together may have in the archive.
+    #[must_use]
+    pub fn series_of_members(&self) -> usize {
+        self.series_max - self.series_of_member()
+    }
+
+    /// How many series one member may have in the archive.
+    #[must_use]
+    pub fn series_of_member(&self) -> usize {
+        self.series_max / absorb::SHARE
     }
 
     fn check(&self) -> Result<(), Error> {

@@ -139,7 +139,8 @@ impl Store {
             Some(index) => index,
             None => {
                 let spool = self.spool.clone();
-                Index::load(&self.connection, spool, self.series_max).map_err(|error| self.files.error(&error))?
+                Index::load(&self.connection, spool, self.series_max)
+                    .map_err(|error| self.files.error(&error))?
             }
         };
         let transaction = self.connection.transaction().map_err(|error| self.files.error(&error))?;

@@ -10,7 +10,9 @@ use serde::Serialize;
 
 use super::{Shared, State, json};
 use crate::health::lock;
-use crate::limits::Limit;
+use crate::limits::{Limit, too_many_series};
+use crate::mesh::Kind;
+use crate::station::archive_config;
 
 #[derive(Serialize)]
 struct HealthJson {
@@ -56,6 +58,7 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
     };
     let mut warnings: Vec<String> = shared.board.clocks_ahead().iter().map(clock_ahead).collect();
     warnings.extend(shared.health.warnings());
+    warnings.extend(mesh_too_large(&shared));
     let answer = HealthJson {
         status: if well { "ok" } else { "degraded" },
         reasons: report.reasons,
@@ -78,6 +81,17 @@ fn clock_ahead((host, ahead): &(Name, Duration)) -> String {
     format!(
         "the clock of {host} is {seconds} s ahead of this station's: what it measures counts as of its arrival"
     )
+}
+
+/// That a mesh on NATS, which refuses no station, is larger than what its archive here has room for.
+fn mesh_too_large(shared: &Shared) -> Option<String> {
+    if shared.board.kind != (Kind::Nats { archive: true }) {
+        return None;
+    }
+    let mut groups = vec![shared.board.standing().groups];
+    groups.extend(shared.board.peers().all().map(|peer| peer.entry.groups.clone()));
+    too_many_series(&groups, archive_config(&shared.initial).series_of_members())
+        .map(|why| format!("the mesh is larger than this archive: {why}"))
 }
 
 /// Every bound, with what is used of it now.
@@ -132,6 +146,15 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
         Limit::MemberSpool => (None, Some((config.spool_records_max / 2) as u64)),
         Limit::Transfers => (None, Some(shared.config().transfer.transfers_max as u64)),
         Limit::MeshSeries => (None, Some(config.series_max as u64)),
+        Limit::ArchiveSeries => {
+            let archive = shared.board.archive();
+            let max = archive.as_ref().map(|_| archive_config(config).series_of_members() as u64);
+            (archive.map(|archive| archive.series), max)
+        }
+        Limit::ArchiveMemberSeries => {
+            let archive = shared.board.archive();
+            (None, archive.map(|_| archive_config(config).series_of_member() as u64))
+        }
         Limit::AddressShare
         | Limit::Archive
         | Limit::Inbox
@@ -139,6 +162,22 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
         | Limit::MemberPace
         | Limit::Targets
         | Limit::Origins
-        | Limit::BulkTests => (None, None),
+        | Limit::BulkTests
+        | Limit::Values
+        | Limit::OwnRecords
+        | Limit::FedRecords
+        | Limit::InboxCallers
+        | Limit::ConnectionsShed
+        | Limit::ProbeRequests
+        | Limit::EchoRequests
+        | Limit::EchoReports
+        | Limit::MeshRecords
+        | Limit::Hooks
+        | Limit::ArchiveOld
+        | Limit::ArchiveForeign
+        | Limit::ArchiveOrigins
+        | Limit::ArchiveGaps
+        | Limit::ArchiveNumbers
+        | Limit::StreamMissed => (None, None),
     }
 }

@@ -198,7 +198,7 @@ mod tests {
                 let observed = bank.observe(&measured);
                 let (least, most) = crate::bank::bounds(&series.quantity);
                 if matches!(outcome, Outcome::Value(value) if value < least || most < value) {
-                    prop_assert_eq!(observed, Observed::Refused);
+                    prop_assert_eq!(observed, Observed::Impossible);
                     continue;
                 }
                 let Observed::New(point) = observed else { panic!("{outcome:?} is refused") };

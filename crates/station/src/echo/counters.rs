@@ -33,6 +33,14 @@ impl Counters {
     pub(crate) fn declined_by_reason(&self) -> impl Iterator<Item = (&'static str, u64)> {
         REASONS.into_iter().zip(self.declined.iter().map(|count| count.load(Ordering::Relaxed)))
     }
+
+    /// Requests declined because of a setting: all but those that are malformed or not served.
+    pub(crate) fn declined_by_a_limit(&self) -> u64 {
+        self.declined[..LIMITS].iter().map(|count| count.load(Ordering::Relaxed)).sum()
+    }
 }
+
+/// So many of [`REASONS`], the first ones, are limits.
+const LIMITS: usize = 3;
 
 const REASONS: [&str; 5] = ["busy", "too_large", "spent", "not_served", "malformed"];

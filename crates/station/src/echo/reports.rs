@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -65,6 +65,8 @@ pub(super) struct Keeper {
     bank: Arc<Mutex<Bank>>,
     sources_max: usize,
     book: Mutex<Book>,
+    /// Reports dropped for want of room, or beyond their number.
+    crowded_out: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -103,6 +105,7 @@ impl Keeper {
             bank,
             sources_max: config.keep_sources_max,
             book: Mutex::new(book),
+            crowded_out: AtomicU64::new(0),
         }
     }
 
@@ -126,17 +129,16 @@ impl Keeper {
         let by = (!caller.is_local).then(|| holder(caller.ip));
         let Report { source, quantity, value } = report;
         let series = Series { source, target: self.host.clone(), quantity };
-        if !self.bank_has_room_for(&series)
-            || !lock(&self.book).admits(&series.source, by, self.sources_max, now)
-        {
-            return false;
-        }
-        self.inbox.offer_spare(Measured {
-            series,
-            time_unix_ns: now_unix_ns(),
-            outcome: Outcome::Value(value),
-            detail: String::new(),
-        })
+        let (time_unix_ns, outcome) = (now_unix_ns(), Outcome::Value(value));
+        let is_kept = self.bank_has_room_for(&series)
+            && lock(&self.book).admits(&series.source, by, self.sources_max, now)
+            && self.inbox.offer_spare(Measured { series, time_unix_ns, outcome, detail: String::new() });
+        self.crowded_out.fetch_add((!is_kept).into(), Ordering::Relaxed);
+        is_kept
+    }
+
+    pub(super) fn crowded_out(&self) -> u64 {
+        self.crowded_out.load(Ordering::Relaxed)
     }
 
     /// Names that come and go add series: they leave half of them all to what hosts measure.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use barograph_engine::{Engine, Entry, Local, ReadOnly};
+use barograph_engine::{Archiver, ArchiverStatistics, Engine, Entry, Local, ReadOnly, Statistics};
 use barograph_forecast::Name;
 use tokio::sync::Notify;
 
@@ -37,6 +37,8 @@ pub(crate) struct Board {
     spool: Option<Arc<dyn Fn() -> Spool + Send + Sync>>,
     /// The archive that takes what others measured; it is closed when the station has stopped.
     keeps: Weak<Local>,
+    /// Reads the mesh's stream into it.
+    archiver: Weak<Archiver>,
     /// Asked whether the directory takes writes; not kept from closing.
     engine: Weak<dyn Engine>,
     lease: Duration,
@@ -55,6 +57,8 @@ pub(crate) struct Figures {
     pub(crate) peers: [(&'static str, usize); 3],
     pub(crate) hooks_dropped: u64,
     pub(crate) spool: Option<Spool>,
+    /// Messages of the NATS stream that this archive has not read yet; `None` = it reads none.
+    pub(crate) archive_lag: Option<u64>,
     pub(crate) latencies: Vec<Spread>,
 }
 
@@ -179,6 +183,7 @@ impl Board {
             regrouped: Notify::new(),
             spool: engines.spool.clone(),
             keeps: engines.keeps.as_ref().map_or_else(Weak::new, Arc::downgrade),
+            archiver: engines.archiver.as_ref().map_or_else(Weak::new, Arc::downgrade),
             engine: Arc::downgrade(&engines.engine),
             lease: mesh.lease,
             doubt: Notify::new(),
@@ -225,11 +230,37 @@ impl Board {
         self.spool.as_ref().map(|figures| figures())
     }
 
-    /// Notes in `health` what the directory and the spool of the mesh have refused.
+    /// Figures of the archive that takes what others measured; `None` = this station keeps none.
+    pub(crate) fn archive(&self) -> Option<Statistics> {
+        self.keeps.upgrade().map(|archive| archive.statistics())
+    }
+
+    /// What was read of the mesh's stream; `None` = this station reads none.
+    fn archiver(&self) -> Option<ArchiverStatistics> {
+        self.archiver.upgrade().map(|archiver| archiver.statistics())
+    }
+
+    /// Notes in `health` what the directory, the spool and the archive of the mesh have refused or not kept.
     pub(crate) fn note_refusals(&self, health: &Health) {
         health.refused_in_all(Limit::Peers, lock(&self.directory).passed_over);
+        health.refused_in_all(Limit::Hooks, self.hooks_dropped());
         if let Some(spool) = self.spool() {
             health.refused_in_all(Limit::MeshSpool, spool.turned_away);
+            health.refused_in_all(Limit::MeshRecords, spool.refused + spool.overtaken);
+        }
+        let Some(Statistics { not_kept, .. }) = self.archive() else { return };
+        let archiver = self.archiver().unwrap_or_default();
+        for (limit, total) in [
+            (Limit::ArchiveSeries, not_kept.series),
+            (Limit::ArchiveMemberSeries, not_kept.member_series),
+            (Limit::ArchiveOld, not_kept.old),
+            (Limit::ArchiveForeign, not_kept.foreign + archiver.discarded),
+            (Limit::ArchiveOrigins, not_kept.origins),
+            (Limit::ArchiveGaps, not_kept.gaps),
+            (Limit::ArchiveNumbers, not_kept.numbers),
+            (Limit::StreamMissed, archiver.missed),
+        ] {
+            health.refused_in_all(limit, total);
         }
     }
 
@@ -280,6 +311,7 @@ impl Board {
             peers: self.counts(),
             hooks_dropped: self.hooks_dropped(),
             spool: self.spool(),
+            archive_lag: self.archiver().map(|archiver| archiver.lag),
             latencies: self.spreads(host),
         }
     }

@@ -35,6 +35,7 @@ fn figures() -> Figures {
         peers: [("up", 2), ("lost", 1), ("ignored", 0)],
         hooks_dropped: 0,
         spool,
+        archive_lag: Some(7),
     }
 }
 
@@ -45,6 +46,7 @@ fn what_a_mesh_refused_and_what_another_overtook_is_told() {
     let text = text.finish();
     for line in [
         "barograph_mesh_directory_read_only 1.0\n",
+        "barograph_mesh_archive_lag 7.0\n",
         "barograph_mesh_spool_records 3.0\n",
         "barograph_mesh_spool_paced 0.0\n",
         "barograph_mesh_forwarded_total 4.0\n",

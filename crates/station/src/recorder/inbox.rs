@@ -11,6 +11,7 @@ use tokio::time::Instant;
 use super::ORIGINS_MAX;
 use crate::bank::Measured;
 use crate::health::Health;
+use crate::limits::Limit;
 
 /// Where measurements are handed in; clones share the recorder.
 #[derive(Clone, Debug)]
@@ -50,6 +51,18 @@ pub(super) enum Message {
     Feed { records: Vec<Fed>, answer: oneshot::Sender<Result<usize, FeedError>> },
     Forwarded { records: Vec<Record>, answer: oneshot::Sender<Result<usize, FeedError>> },
     Stop { deadline: Instant },
+}
+
+impl Message {
+    /// How many records it carries.
+    fn records(&self) -> u64 {
+        match self {
+            Self::Own(_) => 1,
+            Self::Feed { records, .. } => records.len() as u64,
+            Self::Forwarded { records, .. } => records.len() as u64,
+            Self::Stop { .. } => 0,
+        }
+    }
 }
 
 impl Inbox {
@@ -97,7 +110,10 @@ impl Inbox {
         stored: oneshot::Receiver<Result<usize, FeedError>>,
     ) -> Result<usize, FeedError> {
         self.sender.try_send(message).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => FeedError::Unavailable("too much is waiting".into()),
+            mpsc::error::TrySendError::Full(message) => {
+                self.health.refused(Limit::InboxCallers, message.records());
+                FeedError::Unavailable("too much is waiting".into())
+            }
             mpsc::error::TrySendError::Closed(_) => FeedError::Stopping,
         })?;
         match tokio::time::timeout(FEED_TIMEOUT, stored).await {
@@ -126,3 +142,27 @@ pub(crate) struct Outbox(pub(super) mpsc::Receiver<Message>);
 const INBOX_MESSAGES: usize = 4096;
 /// Whoever hands records in is told after this long that their fate is not known.
 const FEED_TIMEOUT: Duration = Duration::from_secs(10);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_forecast::{Outcome, Quantity, Series};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_callers_hand_in_beyond_the_inbox_is_counted() {
+        let health = Arc::new(Health::new());
+        let (inbox, _outbox) = Inbox::new(Arc::clone(&health));
+        let here = Name::new("here").unwrap();
+        let series = Series { source: here.clone(), target: here, quantity: Quantity::RTT };
+        let (time_unix_ns, outcome) = (1, Outcome::Value(1.0));
+        let measured = Measured { series, time_unix_ns, outcome, detail: String::new() };
+        (0..INBOX_MESSAGES).for_each(|_| inbox.offer(measured.clone()));
+        let fed = Fed { measured, identity: None, time_given: false };
+        let full = inbox.feed(vec![fed.clone(), fed]).await;
+        assert!(matches!(full, Err(FeedError::Unavailable(_))), "{full:?}");
+        assert_eq!(health.refusals().of(Limit::InboxCallers).count, 2);
+        assert_eq!(health.refusals().of(Limit::Inbox).count, 0);
+    }
+}

@@ -20,6 +20,8 @@ struct Failing {
     fails: AtomicBool,
     /// Store, and then say that it is not known.
     forgets_to_answer: AtomicBool,
+    /// No record keeps the limits of this archive.
+    takes_none: AtomicBool,
     /// Others have used the numbers from 3 up to this one.
     given_up: AtomicU64,
     appends: AtomicU64,
@@ -38,6 +40,9 @@ impl Engine for Failing {
         self.appends.fetch_add(1, Ordering::SeqCst);
         if self.fails.load(Ordering::SeqCst) {
             return Err(Error::Unavailable("the disk is full".into()));
+        }
+        if self.takes_none.load(Ordering::SeqCst) {
+            return Err(Error::Invalid("the archive takes no further series".into()));
         }
         let mut records = self.records.lock().unwrap();
         for record in batch {
@@ -73,6 +78,23 @@ impl Engine for Failing {
 
 fn sensing(state: &std::path::Path) -> barograph_station::Config {
     barograph_station::Config { sensor_period: Duration::from_millis(100), ..quiet(state) }
+}
+
+/// The station's own measurements that its archive refuses are lost, which is no health.
+#[test]
+fn own_measurements_that_break_a_limit_of_the_archive_are_a_fault() {
+    let state = tempfile::tempdir().unwrap();
+    let engine = Arc::new(Failing::default());
+    engine.takes_none.store(true, Ordering::SeqCst);
+    let station = Station::start(sensing(state.path()), Arc::clone(&engine) as Arc<dyn Engine>).unwrap();
+    let address = station.address();
+    let degraded = until(address, "/healthz", |answer| {
+        answer.status == 503 && answer.json()["reasons"].to_string().contains("broke a limit")
+    });
+    assert_eq!(degraded.json()["last_append_age_s"], serde_json::Value::Null, "nothing was appended");
+    let one = r#"{"records": [{"quantity": "a", "value": 1}]}"#;
+    assert_eq!(post(address, "/v1/measurements", one).status, 400);
+    assert_eq!(crate::limits::limit(address, "fed_records")["refused"], 1);
 }
 
 #[test]

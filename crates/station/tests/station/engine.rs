@@ -32,6 +32,13 @@ pub(crate) fn register(address: SocketAddr, token: &str, host: &str) -> Answer {
     ask(address, token, "PUT", "entry?ttl_s=60", &entry(host).to_string())
 }
 
+/// The same, in these groups.
+pub(crate) fn register_in(address: SocketAddr, token: &str, host: &str, groups: &[&str]) -> Answer {
+    let mut entry = entry(host);
+    entry["groups"] = json!(groups);
+    ask(address, token, "PUT", "entry?ttl_s=60", &entry.to_string())
+}
+
 fn entry(host: &str) -> Value {
     json!({ "host": host, "addresses": ["192.0.2.1:10132"], "version": "0.1.0", "groups": ["local:lab"],
         "capabilities": ["responder"] })

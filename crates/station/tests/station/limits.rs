@@ -3,14 +3,14 @@
 use std::net::SocketAddr;
 
 use barograph_station::Config;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::engine::{ask, invite, lines, record, register};
 use crate::http::{get, post, send};
 use crate::{quiet, serve, start};
 
 /// The row of a limit in `/healthz`.
-fn limit(address: SocketAddr, name: &str) -> Value {
+pub(crate) fn limit(address: SocketAddr, name: &str) -> Value {
     let health = get(address, "/healthz").json();
     let rows = health["limits"].as_array().unwrap();
     rows.iter().find(|row| row["limit"] == name).unwrap_or_else(|| panic!("{health}")).clone()
@@ -33,8 +33,87 @@ fn a_full_bank_is_degraded_and_names_the_setting() {
     assert!(health.json()["reasons"].to_string().contains("raise limits.series_max"), "{}", health.body);
     let station_says = get(address, "/v1/station").json()["refusing"].to_string();
     assert!(station_says.contains("raise limits.series_max"), "{station_says}");
+    assert!(0.0 < refused_total(address, "series"));
+}
+
+/// The value of `barograph_limit_refused_total` of a limit; a sample that is missing fails the test.
+fn refused_total(address: SocketAddr, name: &str) -> f64 {
     let metrics = get(address, "/metrics").body;
-    assert!(!metrics.contains("barograph_limit_refused_total{limit=\"series\"} 0"), "{metrics}");
+    let sample = format!("barograph_limit_refused_total{{limit=\"{name}\"}} ");
+    let value = metrics.lines().find_map(|line| line.strip_prefix(&sample));
+    value.unwrap_or_else(|| panic!("no {sample}in {metrics}")).parse().unwrap()
+}
+
+/// What a member forwards, in batches as large as they may be.
+fn forward(address: SocketAddr, token: &str, records: &[Value]) -> Vec<u16> {
+    let append = |batch: &[Value]| ask(address, token, "POST", "records", &lines(batch)).status;
+    records.chunks(1000).map(append).collect()
+}
+
+/// A record of `origin` with this number, measured now.
+fn fresh(origin: &str, seq: u64, target: &str) -> Value {
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    let mut record = record(origin, origin, seq);
+    record["time_unix_ns"] = (now.as_nanos() as u64).into();
+    record["target"] = target.into();
+    record
+}
+
+/// Records that the archive acknowledges and does not keep are counted by cause.
+#[test]
+fn what_the_archive_does_not_keep_is_named_with_its_cause() {
+    let state = tempfile::tempdir().unwrap();
+    // No member has a share of the series that are forecast.
+    let station = serve(Config { series_max: 3, ..quiet(state.path()) });
+    let address = station.address();
+    let token = invite(address, Some("a"));
+    let mut old = record("a", "a", 2);
+    old["time_unix_ns"] = 1.into();
+    let mut foreign = fresh("a", 3, "south");
+    foreign["source"] = "other".into();
+    assert_eq!(forward(address, &token, &[fresh("a", 1, "south")]), [200], "age counts from it");
+    assert_eq!(forward(address, &token, &[old, foreign]), [200], "they are acknowledged");
+    for (name, setting) in [("archive_old", "archive.keep_days".into()), ("archive_foreign", Value::Null)] {
+        let row = limit(address, name);
+        assert_eq!((&row["refused"], &row["setting"]), (&1.into(), &setting), "{row}");
+        assert!(row["since"].as_f64().is_some(), "{row}");
+        assert_eq!(refused_total(address, name), 1.0);
+    }
+    // Two of them are the member's own, and beyond its share of what is forecast.
+    assert_eq!(limit(address, "member_series")["refused"], 2);
+    let health = get(address, "/healthz");
+    assert_eq!(health.status, 200, "a member can cause that");
+    assert!(health.json()["warnings"].to_string().contains("archive.keep_days"), "{}", health.body);
+}
+
+/// One member fills its eighth of an archive that has the fewest series.
+#[test]
+fn a_member_beyond_its_share_of_the_archive_is_counted() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(Config { series_max: 40, ..quiet(state.path()) });
+    let address = station.address();
+    let token = invite(address, Some("a"));
+    let records: Vec<Value> = (1..=12_503).map(|seq| fresh("a", seq, &format!("t{seq}"))).collect();
+    assert!(forward(address, &token, &records).iter().all(|status| *status == 200));
+    let row = limit(address, "archive_member_series");
+    assert_eq!((&row["refused"], &row["max"]), (&3.into(), &12_500.into()), "{row}");
+    assert_eq!(limit(address, "archive_series")["max"], 87_500);
+}
+
+/// Series that find no room when history is read at the start are counted.
+#[test]
+fn series_left_out_at_the_start_are_counted() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let record = |at| json!({ "quantity": "a", "target": format!("t{at}"), "value": 1 });
+    let records: Vec<Value> = (0..30).map(record).collect();
+    let body = json!({ "records": records }).to_string();
+    assert_eq!(post(station.address(), "/v1/measurements", &body).status, 201);
+    station.stop(crate::LIMIT);
+    let station = start(Config { series_max: 1, ..quiet(state.path()) });
+    let full = limit(station.address(), "series");
+    assert!(29 <= full["refused"].as_u64().unwrap(), "{full}");
+    assert_eq!(get(station.address(), "/healthz").status, 503);
 }
 
 #[test]
@@ -102,8 +181,8 @@ fn a_transfer_too_many_is_counted() {
 #[test]
 fn a_member_whose_series_find_no_room_is_refused_at_joining() {
     let state = tempfile::tempdir().unwrap();
-    // The station itself is in other groups: two members need six series, and three need eighteen.
-    let station = serve(Config { series_max: 17, ..quiet(state.path()) });
+    // The station itself is in other groups: with two members 40 series are needed, with three 70.
+    let station = serve(Config { series_max: 69, ..quiet(state.path()) });
     let address = station.address();
     let tokens: Vec<String> = (0..3).map(|_| invite(address, None)).collect();
     for (token, host) in tokens.iter().zip(["a", "b"]) {
@@ -111,7 +190,7 @@ fn a_member_whose_series_find_no_room_is_refused_at_joining() {
     }
     let refused = register(address, &tokens[2], "c");
     assert_eq!(refused.status, 403, "{}", refused.body);
-    assert!(refused.error().contains("set limits.series_max to 18 or more"), "{}", refused.body);
+    assert!(refused.error().contains("set limits.series_max to 70 or more"), "{}", refused.body);
     assert_eq!(ask(address, &tokens[2], "POST", "records", &lines(&[record("c", "c", 1)])).status, 200);
     assert_eq!(register(address, &tokens[2], "c").status, 403, "an append makes no room");
     assert_eq!(register(address, &tokens[1], "b").status, 200, "who is in may come back");

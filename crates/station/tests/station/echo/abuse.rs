@@ -315,6 +315,10 @@ fn a_probe_in_a_loop_is_stopped_by_its_bytes() {
     still_serves(address);
     let metrics = get(address, "/metrics").body;
     assert!(metrics.contains("barograph_echo_declined_total{reason=\"spent\"} 2.0"), "{metrics}");
+    let requests = crate::limits::limit(address, "echo_requests");
+    assert_eq!(requests["refused"], 2, "{requests}");
+    let setting = requests["setting"].as_str().unwrap_or_default();
+    assert!(setting.contains("echo.peer_bytes_per_hour"), "{requests}");
     station.stop(crate::LIMIT);
 }
 

@@ -284,6 +284,7 @@ fn what_the_archive_has_no_room_for_is_not_acknowledged() {
     let refused = append(&[40_001]);
     assert_eq!((refused.status, kind(&refused).as_str()), (503, "unavailable"), "{}", refused.body);
     assert!(refused.error().contains("no further gap"), "{}", refused.body);
+    assert_eq!(crate::limits::limit(address, "archive_gaps")["refused"], 1);
     assert_eq!(append(&[1, 3]).status, 200, "what closes gaps is taken");
     station.stop(crate::LIMIT);
 }
