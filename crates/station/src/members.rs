@@ -37,6 +37,8 @@ pub(crate) struct Member {
     is_used: AtomicBool,
     /// A registration of it was accepted.
     has_registered: AtomicBool,
+    /// The groups of the newest registration; `None` = there was none, or an older version has not kept them.
+    groups: Mutex<Option<Vec<Name>>>,
     removed: watch::Sender<bool>,
     /// What it may use.
     pub(crate) allowance: Allowance,
@@ -90,6 +92,8 @@ struct MemberJson {
     has_registered: bool,
     /// Absent in files of before it was kept: then as `has_registered`.
     is_used: Option<bool>,
+    /// Absent in files of before it was kept.
+    groups: Option<Vec<String>>,
 }
 
 fn yes() -> bool {
@@ -163,18 +167,29 @@ impl Members {
         stored
     }
 
-    /// A registration of the member was accepted: there is room for it from now on. Blocks for the
-    /// disk.
+    /// A registration of the member in these groups was accepted: there is room for it from now on.
+    /// Blocks for the disk.
     ///
     /// # Errors
     /// [`MembersError`]; its next registration needs room as this one did.
-    pub(crate) fn registered(&self, member: &Member) -> Result<(), MembersError> {
+    pub(crate) fn registered(&self, member: &Member, groups: &[Name]) -> Result<(), MembersError> {
         let _turn = lock(&self.turn);
-        if member.has_registered() || member.is_removed() {
+        if member.is_removed() {
             return Ok(());
         }
         let list = lock(&self.list).clone();
-        self.store_with(&list, &member.has_registered)
+        let had_registered = member.has_registered.swap(true, Ordering::Relaxed);
+        let before = lock(&member.groups).replace(groups.to_vec());
+        self.store(&list).inspect_err(|_| {
+            member.has_registered.store(had_registered, Ordering::Relaxed);
+            *lock(&member.groups) = before;
+        })
+    }
+
+    /// The groups of each member that was admitted, as far as they are known.
+    pub(crate) fn groups(&self) -> HashMap<Name, Vec<Name>> {
+        let list = lock(&self.list);
+        list.values().filter_map(|member| Some((member.name()?, member.groups()?))).collect()
     }
 
     /// All members: those with names in their order, then open invitations, oldest first.
@@ -252,6 +267,7 @@ impl Member {
             name: Mutex::new(name),
             is_used: AtomicBool::new(false),
             has_registered: AtomicBool::new(false),
+            groups: Mutex::new(None),
             removed,
             allowance: Allowance::new(),
         }
@@ -265,6 +281,11 @@ impl Member {
     /// Whether a registration of it was ever accepted.
     pub(crate) fn has_registered(&self) -> bool {
         self.has_registered.load(Ordering::Relaxed)
+    }
+
+    /// The groups of its newest registration; `None` = there was none, or they are not known.
+    pub(crate) fn groups(&self) -> Option<Vec<Name>> {
+        lock(&self.groups).clone()
     }
 
     /// The name it is bound to.
@@ -290,7 +311,8 @@ impl Member {
         let name = self.name().map(|name| name.to_string());
         let (token_sha256, created_s) = (wire::hex(&self.digest), self.created_s);
         let (has_registered, is_used) = (self.has_registered(), Some(self.is_used()));
-        MemberJson { name, token_sha256, created_s, has_registered, is_used }
+        let groups = self.groups().map(|groups| groups.iter().map(Name::to_string).collect());
+        MemberJson { name, token_sha256, created_s, has_registered, is_used, groups }
     }
 }
 
@@ -307,7 +329,10 @@ fn read(text: &str) -> Result<HashMap<Digest, Arc<Member>>, String> {
         {
             return Err(format!("`{name}` stands there twice"));
         }
+        let groups = json.groups.map(|groups| groups.iter().map(|group| Name::new(group)).collect());
+        let groups: Option<Result<Vec<Name>, _>> = groups;
         let member = Member::new(digest, json.created_s, name);
+        *lock(&member.groups) = groups.transpose().map_err(|error| error.to_string())?;
         member.has_registered.store(json.has_registered, Ordering::Relaxed);
         member.is_used.store(json.is_used.unwrap_or(json.has_registered), Ordering::Relaxed);
         list.insert(digest, Arc::new(member));

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use barograph_station::Config;
 use serde_json::{Value, json};
 
-use crate::engine::{ask, invite, lines, record, register};
+use crate::engine::{ask, invite, lines, record, register, register_in};
 use crate::http::{get, post, send};
 use crate::{quiet, serve, start};
 
@@ -198,4 +198,41 @@ fn a_member_whose_series_find_no_room_is_refused_at_joining() {
     assert_eq!((&stations["refused"], &stations["setting"]), (&2.into(), &"limits.series_max".into()));
     let members = limit(address, "members");
     assert_eq!((&members["refused"], &members["setting"]), (&0.into(), &Value::Null), "1000 for ever");
+}
+
+/// Who is admitted keeps its room while it is away, and over a restart of the station that keeps the mesh.
+#[test]
+fn members_that_are_away_keep_their_room() {
+    let state = tempfile::tempdir().unwrap();
+    let config = Config { series_max: 69, ..quiet(state.path()) };
+    let station = serve(config.clone());
+    let tokens: Vec<String> = (0..3).map(|_| invite(station.address(), None)).collect();
+    for (token, host) in tokens.iter().zip(["a", "b"]) {
+        let answer = register(station.address(), token, host);
+        assert_eq!(answer.status, 200);
+        let registration = answer.json()["registration"].as_str().unwrap().to_string();
+        let entry = format!("entry?registration={registration}");
+        assert_eq!(ask(station.address(), token, "DELETE", &entry, "").status, 200);
+    }
+    assert_eq!(register(station.address(), &tokens[2], "c").status, 403, "two are away");
+    station.stop(crate::LIMIT);
+    let station = serve(config);
+    assert_eq!(register(station.address(), &tokens[2], "c").status, 403, "after a restart");
+    assert_eq!(register(station.address(), &tokens[1], "b").status, 200, "who is in may come back");
+}
+
+/// A member that comes to measure more stations than it was admitted with needs room for them.
+#[test]
+fn a_change_of_groups_is_checked_like_a_new_member() {
+    let state = tempfile::tempdir().unwrap();
+    // Three stations that do not measure each other need 30 series, and two that do 40.
+    let station = serve(Config { series_max: 39, ..quiet(state.path()) });
+    let address = station.address();
+    let tokens = [invite(address, None), invite(address, None)];
+    assert_eq!(register_in(address, &tokens[0], "a", &["local:x"]).status, 200);
+    assert_eq!(register_in(address, &tokens[1], "b", &["local:y"]).status, 200);
+    let refused = register_in(address, &tokens[1], "b", &["local:x"]);
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert_eq!(register_in(address, &tokens[1], "b", &["local:y"]).status, 200, "as before");
+    assert_eq!(register_in(address, &tokens[1], "b", &["local:z"]).status, 200, "no more than before");
 }

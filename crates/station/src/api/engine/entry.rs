@@ -6,13 +6,14 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, Uri};
 use axum::response::Response;
-use barograph_engine::{Entry, Error, wire};
+use barograph_engine::{Entry, Error, Group, wire};
 use serde::{Deserialize, Serialize};
 
 use super::leases::Missing;
 use super::{Refused, bound, change, done, expect_type, has_to_wait, member, query, whole};
 use crate::api::{Shared, State};
-use crate::limits::{Limit, series_of_mesh};
+use crate::limits::{Limit, series_of_mesh, too_many_series};
+use crate::members::Member;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -57,12 +58,14 @@ pub(super) async fn register(
     let text = whole(&headers, body, wire::ENTRY_BYTES_MAX).await?;
     member.allowance.take_registration(Instant::now()).inspect_err(|_| has_to_wait(&shared))?;
     let entry = wire::read_entry(&text)?;
-    if !member.has_registered() {
-        has_room_for(&shared, &entry)?;
-    }
+    // Once here, so that a station that is refused takes no name, and once when no other comes between.
+    has_room_for(&shared, &member, &entry)?;
     bound(&shared, &member, &entry.host).await?;
     let ttl = Duration::from_secs_f64(ttl_s);
-    let registration = served.leases.register(shared.engine.as_ref(), &entry, ttl).await?;
+    let registration = served
+        .leases
+        .register(shared.engine.as_ref(), &entry, ttl, || has_room_for(&shared, &member, &entry))
+        .await?;
     if member.is_removed() {
         // In between; whoever removed it has found no lease yet. Another may hold the name by now.
         let _ = served.leases.leave(&entry.host, &registration);
@@ -70,28 +73,34 @@ pub(super) async fn register(
         served.leases.remove(shared.engine.as_ref(), &entry.host, is_held).await?;
         return Err(Error::Denied("the invitation was withdrawn".into()).into());
     }
-    if !member.has_registered() {
-        change(&shared, move |members| members.registered(&member)).await?;
+    if member.groups().as_ref() != Some(&entry.groups) {
+        change(&shared, move |members| members.registered(&member, &entry.groups)).await?;
     }
     Ok(done(&RegisteredJson { registration, ttl_s }))
 }
 
-/// Makes sure that the series of a further station find room here.
-fn has_room_for(shared: &Shared, entry: &Entry) -> Result<(), Refused> {
+/// Makes sure that the series of a station find room here beside those of all members, also of members that are
+/// away. A member in the groups that it was admitted with has its room, and so has one that needs no more than then.
+fn has_room_for(shared: &Shared, member: &Member, entry: &Entry) -> Result<(), Refused> {
     let Some(served) = &shared.served else { return Ok(()) };
-    let mut groups = served.leases.groups_without(&entry.host);
-    groups.extend([shared.board.standing().groups, entry.groups.clone()]);
-    let (needed, max) = (series_of_mesh(&groups), shared.initial.series_max);
-    if needed <= max {
+    let admitted = member.groups();
+    if member.has_registered() && admitted.as_ref().is_none_or(|groups| *groups == entry.groups) {
+        return Ok(());
+    }
+    let mut others = served.members.groups();
+    others.extend(served.leases.groups());
+    others.remove(&entry.host);
+    let mut groups: Vec<Vec<Group>> = others.into_values().collect();
+    groups.push(shared.board.standing().groups);
+    let with = |own: Vec<Group>| [groups.as_slice(), &[own]].concat();
+    let all = with(entry.groups.clone());
+    let Some(why) = too_many_series(&all, shared.initial.series_max) else { return Ok(()) };
+    if admitted.is_some_and(|admitted| series_of_mesh(&all) <= series_of_mesh(&with(admitted))) {
         return Ok(());
     }
     shared.health.refused(Limit::MeshSeries, 1);
     let Entry { host: new, .. } = entry;
-    let why = format!(
-        "the mesh of {} is full: with {new} its stations need {needed} series, and it keeps {max}; there, set \
-         limits.series_max to {needed} or more, or divide the mesh into sites (mesh.site)",
-        shared.host
-    );
+    let why = format!("the mesh of {} has no room for the series of {new}; there, {why}", shared.host);
     Err(Error::Denied(why).into())
 }
 

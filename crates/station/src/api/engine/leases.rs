@@ -53,17 +53,20 @@ impl Leases {
         Arc::clone(&self.task)
     }
 
-    /// Registers, instead of an older registration; gives what the new one is called.
-    pub(super) async fn register(
+    /// Registers, instead of an older registration; gives what the new one is called. What `admit` finds when no
+    /// other registration is under way decides whether it may.
+    pub(super) async fn register<E: From<Error>>(
         &self,
         engine: &dyn Engine,
         entry: &Entry,
         ttl: Duration,
-    ) -> Result<String, Error> {
+        admit: impl FnOnce() -> Result<(), E> + Send,
+    ) -> Result<String, E> {
         let registration = state::random_token()
             .map_err(|error| Error::Unavailable(format!("no random numbers: {error}")))?;
         let registration = registration[..REGISTRATION_DIGITS].to_string();
         let _turn = self.turn.lock().await;
+        admit()?;
         let lease = engine.register(entry, ttl).await?;
         let name = entry.host.clone();
         let (of, swept, by) = (self.clone(), name.clone(), registration.clone());
@@ -82,10 +85,9 @@ impl Leases {
         Ok(registration)
     }
 
-    /// The groups of each station that is registered, but for one.
-    pub(super) fn groups_without(&self, name: &Name) -> Vec<Vec<Group>> {
-        let held = lock(&self.held);
-        held.iter().filter(|(host, _)| *host != name).map(|(_, held)| held.groups.clone()).collect()
+    /// The groups of each station that is registered.
+    pub(super) fn groups(&self) -> HashMap<Name, Vec<Group>> {
+        lock(&self.held).iter().map(|(host, held)| (host.clone(), held.groups.clone())).collect()
     }
 
     /// The lease goes on for its whole time from now, which is the answer.
@@ -197,8 +199,8 @@ mod tests {
         let mut events = engine.watch(&name("local"));
         assert_eq!(events.next().await, Some(Ok(Event::Synced)));
         let leases = Leases::default();
-        let older = leases.register(&engine, &entry(), TTL).await.unwrap();
-        let registration = leases.register(&engine, &entry(), TTL).await.unwrap();
+        let older = leases.register(&engine, &entry(), TTL, || Ok::<_, Error>(())).await.unwrap();
+        let registration = leases.register(&engine, &entry(), TTL, || Ok::<_, Error>(())).await.unwrap();
         for _ in 0..2 {
             assert_eq!(events.next().await, Some(Ok(Event::Up(entry()))));
         }
@@ -222,7 +224,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let engine = Local::open(Config::new(state.path())).unwrap();
         let leases = Leases::default();
-        let registration = leases.register(&engine, &entry(), TTL).await.unwrap();
+        let registration = leases.register(&engine, &entry(), TTL, || Ok::<_, Error>(())).await.unwrap();
         tokio::time::sleep(Duration::from_secs(1)).await;
         // All timers are late at once.
         tokio::time::advance(Duration::from_secs(15)).await;
