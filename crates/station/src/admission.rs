@@ -1,24 +1,44 @@
 //! Which connections are admitted, and which are shed for them. Pure; times are those since the station's start.
 //!
 //! Callers that were authorised lately (members, peers, holders of the token) are *proved*; others
-//! are *strangers*, who together get half of all connections, and can have a quarter even where
-//! proved callers have taken the rest. Where there is no room, a connection without a request under
-//! way is shed: of the network that has most of them, the one that has been silent longest.
+//! are *strangers*, who together get half of all connections. A quarter is kept for strangers: proved
+//! callers never get it. Where there is no room, a connection without a request under way is shed: of
+//! the network that has most of them, the one that has been silent longest.
+//!
+//! Live streams and sessions of pages are admitted alike, as *seats*. Every seat can be shed, so
+//! strangers may have all of them until proved callers come. Within its class a caller gets the seat
+//! of a larger crowd than its own network alone: else callers that come again would take turns.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
-use crate::seats::{Full, holder};
-
-/// All connections of a station.
+/// All connections of a station, or all seats of one kind.
 #[derive(Debug)]
 pub(crate) struct Admission {
     max: usize,
+    kind: Kind,
     next: Id,
     open: BTreeMap<Id, Connection>,
     /// When each address was authorised last.
     proved: HashMap<IpAddr, Duration>,
+}
+
+/// What is admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Connections,
+    /// Live streams, or sessions of pages.
+    Seats,
+}
+
+/// Why there is no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// The address has its share.
+    Share,
+    /// All that a caller of this class may have is taken.
+    All,
 }
 
 /// The number of a connection.
@@ -46,8 +66,8 @@ pub(crate) struct Admitted {
 
 impl Admission {
     /// Room for `max` connections: one address gets a quarter, and an eighth is kept for this host.
-    pub(crate) fn new(max: usize) -> Self {
-        Self { max, next: 0, open: BTreeMap::new(), proved: HashMap::new() }
+    pub(crate) fn new(max: usize, kind: Kind) -> Self {
+        Self { max, kind, next: 0, open: BTreeMap::new(), proved: HashMap::new() }
     }
 
     /// Decides about a connection.
@@ -90,8 +110,16 @@ impl Admission {
     }
 
     /// A request of this address was authorised by a token or a signature.
+    ///
+    /// An address with more connections than proved callers have room for stays a stranger: a crowd
+    /// that shows a token late gets no more than one that shows it at once.
     pub(crate) fn proved(&mut self, ip: IpAddr, now: Duration) {
         let holder = holder(ip);
+        if !self.is_proved(holder, now)
+            && self.proved_max() < self.count(|of| of == holder || self.is_proved(of, now))
+        {
+            return;
+        }
         if !self.proved.contains_key(&holder) {
             self.make_room_for(network(holder));
         }
@@ -120,8 +148,8 @@ impl Admission {
     /// Closes the connection that has to go first where the station itself lacks something that
     /// each of them needs.
     pub(crate) fn shed_one(&mut self, now: Duration) -> Option<Id> {
-        let stranger = self.shed(|holder| !self.is_proved(holder, now));
-        let shed = stranger.or_else(|| self.shed(|_| true))?;
+        let stranger = self.shed(1, |holder| !self.is_proved(holder, now));
+        let shed = stranger.or_else(|| self.shed(1, |_| true))?;
         self.open.remove(&shed);
         Some(shed)
     }
@@ -136,6 +164,31 @@ impl Admission {
         self.open.len()
     }
 
+    /// Connections from elsewhere whose holders are `such`.
+    fn count(&self, such: impl Fn(IpAddr) -> bool) -> usize {
+        self.open.values().filter_map(|connection| connection.holder).filter(|holder| such(*holder)).count()
+    }
+
+    fn elsewhere_max(&self) -> usize {
+        self.max - self.max / HERE_SHARE
+    }
+
+    /// What strangers keep, whatever proved callers have.
+    fn kept(&self) -> usize {
+        usize::max(1, self.max / STRANGERS_KEPT)
+    }
+
+    fn proved_max(&self) -> usize {
+        usize::max(1, self.elsewhere_max().saturating_sub(self.kept()))
+    }
+
+    fn strangers_max(&self) -> usize {
+        match self.kind {
+            Kind::Connections => usize::max(1, self.max / STRANGERS_SHARE),
+            Kind::Seats => self.max,
+        }
+    }
+
     fn is_proved(&self, holder: IpAddr, now: Duration) -> bool {
         self.proved.get(&holder).is_some_and(|at| now.saturating_sub(*at) < PROVED_FOR)
     }
@@ -144,37 +197,45 @@ impl Admission {
     fn place(&self, from: Option<IpAddr>, is_proved: bool, now: Duration) -> Result<Option<Id>, Full> {
         let Some(from) = from else {
             let is_full = self.max <= self.open.len();
-            return if is_full { self.shed(|_| true).map(Some).ok_or(Full::All) } else { Ok(None) };
+            return if is_full { self.shed(1, |_| true).map(Some).ok_or(Full::All) } else { Ok(None) };
         };
-        let (mut of_one, mut strangers, mut elsewhere) = (0, 0, 0);
-        for holder in self.open.values().filter_map(|connection| connection.holder) {
-            elsewhere += 1;
-            of_one += usize::from(holder == from);
-            strangers += usize::from(!self.is_proved(holder, now));
+        let strangers = self.count(|holder| !self.is_proved(holder, now));
+        let elsewhere = self.count(|_| true);
+        let proved = elsewhere - strangers;
+        if usize::max(1, self.max / EACH_SHARE) <= self.count(|holder| holder == from) {
+            return match self.kind {
+                Kind::Connections => self.shed(1, |holder| holder == from).map(Some).ok_or(Full::Share),
+                Kind::Seats => Err(Full::Share),
+            };
         }
-        if usize::max(1, self.max / EACH_SHARE) <= of_one {
-            return self.shed(|holder| holder == from).map(Some).ok_or(Full::Share);
-        }
-        let is_full = self.max - self.max / HERE_SHARE <= elsewhere || self.max <= self.open.len();
-        if !is_full && (is_proved || strangers < usize::max(1, self.max / STRANGERS_SHARE)) {
+        let is_full = self.elsewhere_max() <= elsewhere || self.max <= self.open.len();
+        let has_room = if is_proved { proved < self.proved_max() } else { strangers < self.strangers_max() };
+        if !is_full && has_room {
             return Ok(None);
         }
-        let of_strangers = || self.shed(|holder| !self.is_proved(holder, now));
-        let of_proved = || self.shed(|holder| self.is_proved(holder, now));
+        let is_like = |holder| self.is_proved(holder, now) == is_proved;
+        let crowd = match self.kind {
+            Kind::Connections => 1,
+            Kind::Seats => 2 + self.count(|holder| is_like(holder) && network(holder) == network(from)),
+        };
+        let of_like = || self.shed(crowd, is_like);
+        let of_others = || self.shed(1, |holder| !is_like(holder));
         // Up to a quarter strangers take the place of a proved caller, and above it that of another
-        // stranger. A proved caller takes theirs down to the quarter, and beyond only when it must.
-        let kept = usize::max(1, self.max / STRANGERS_KEPT);
+        // stranger. A proved caller takes theirs down to the quarter, and beyond only where this
+        // host has taken more than its part.
         let shed = match (is_proved, strangers) {
-            (true, strangers) if kept < strangers => of_strangers().or_else(of_proved),
-            (true, _) => of_proved().or_else(of_strangers),
-            (false, strangers) if strangers < kept => of_proved().or_else(of_strangers),
-            (false, _) => of_strangers(),
+            (true, _) if self.proved_max() <= proved => of_like(),
+            (true, strangers) if self.kept() < strangers => of_others().or_else(of_like),
+            (true, _) => of_like().or_else(of_others),
+            (false, strangers) if strangers < self.kept() => of_others().or_else(of_like),
+            (false, _) => of_like(),
         };
         shed.map(Some).ok_or(Full::All)
     }
 
-    /// Of the connections from elsewhere without a request under way, the one to close first.
-    fn shed(&self, may_go: impl Fn(IpAddr) -> bool) -> Option<Id> {
+    /// Of the connections from elsewhere without a request under way, the one to close first: of a
+    /// network that has at least `crowd` of them.
+    fn shed(&self, crowd: usize, may_go: impl Fn(IpAddr) -> bool) -> Option<Id> {
         let mut of_networks = HashMap::<IpAddr, (usize, Duration, Id)>::new();
         for (&id, connection) in &self.open {
             let Some(holder) = connection.holder.filter(|holder| connection.requests == 0 && may_go(*holder))
@@ -187,7 +248,16 @@ impl Admission {
         }
         let order =
             |&(count, silent_since, id): &(usize, Duration, Id)| (usize::MAX - count, silent_since, id);
-        of_networks.into_values().min_by_key(order).map(|(_, _, id)| id)
+        let crowds = of_networks.into_values().filter(|(count, ..)| crowd <= *count);
+        crowds.min_by_key(order).map(|(_, _, id)| id)
+    }
+}
+
+/// Who holds an address: an IPv6 host has a whole /64 of them (RFC 4291 §2.5.1).
+pub(crate) fn holder(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
+        v4 => v4,
     }
 }
 
@@ -235,7 +305,7 @@ mod tests {
 
     #[test]
     fn the_longest_silent_of_the_largest_crowd_goes_first() {
-        let mut admission = Admission::new(16);
+        let mut admission = Admission::new(16, Kind::Connections);
         let lone = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
         let mut crowd: Vec<Id> =
             (0..7).map(|i| admission.accept(ip(2, i), false, at(1)).unwrap().id).collect();
@@ -255,7 +325,7 @@ mod tests {
 
     #[test]
     fn proved_callers_have_room_that_strangers_cannot_take() {
-        let mut admission = Admission::new(16);
+        let mut admission = Admission::new(16, Kind::Connections);
         for i in 0..40 {
             admission.accept(ip(i % 4, i), false, at(0)).unwrap();
         }
@@ -286,7 +356,7 @@ mod tests {
     /// keep it.
     #[test]
     fn proved_callers_do_not_shut_strangers_out() {
-        let mut admission = Admission::new(64);
+        let mut admission = Admission::new(64, Kind::Connections);
         let prove = |admission: &mut Admission, i: u8, now| {
             admission.proved(ip(i % 4, i), now);
             admission.accept(ip(i % 4, i), false, now)
@@ -294,18 +364,92 @@ mod tests {
         for i in 0..200 {
             prove(&mut admission, i, at(0)).unwrap();
         }
-        assert_eq!(admission.len(), 56);
+        assert_eq!(admission.len(), 40, "a quarter of 64 is kept for strangers");
         let page = admission.accept(ip(9, 1), false, at(1)).unwrap();
-        assert!(page.shed.is_some(), "a silent connection goes for it");
+        assert_eq!(page.shed, None);
         for i in 0..200 {
             let shed = prove(&mut admission, i, at(2)).unwrap().shed;
             assert!(shed.is_some() && shed != Some(page.id), "it is not closed before it has asked");
         }
     }
 
+    /// However early or late they show their token: none of their requests under way is in a
+    /// stranger's place.
+    #[test]
+    fn proved_callers_at_work_leave_a_quarter_to_strangers() {
+        for is_late in [false, true] {
+            let mut admission = Admission::new(64, Kind::Connections);
+            for i in 0..200_u8 {
+                let from = ip(i % 4, i % 20);
+                if !is_late {
+                    admission.proved(from, at(0));
+                }
+                if let Ok(admitted) = admission.accept(from, false, at(0)) {
+                    admission.request_began(admitted.id);
+                }
+                if is_late && i % 20 == 19 {
+                    (0..20).for_each(|i| admission.proved(ip(i % 4, i), at(0)));
+                }
+            }
+            assert!(admission.count(|holder| admission.is_proved(holder, at(1))) <= 40, "late: {is_late}");
+            if !is_late {
+                for i in 0..16 {
+                    assert!(admission.accept(ip(9, i), false, at(1)).is_ok_and(|page| page.shed.is_none()));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_crowd_s_oldest_seat_goes_to_a_smaller_crowd_and_never_back() {
+        let mut seats = Admission::new(16, Kind::Seats);
+        let take = |seats: &mut Admission, i: u8| seats.accept(ip(i % 4, i % 5), false, at(i.into()));
+        let first: Vec<_> = (0..14).map(|i| take(&mut seats, i).unwrap().id).collect();
+        for i in 14..100 {
+            assert!(take(&mut seats, i).is_err(), "strangers may have all but this host's, in equal parts");
+        }
+        let page = seats.accept(ip(9, 1), false, at(100)).unwrap();
+        assert_eq!(page.shed, Some(first[0]), "the oldest of the largest crowd");
+        seats.proved(ip(9, 2), at(100));
+        let member = seats.accept(ip(9, 2), false, at(101)).unwrap();
+        assert_eq!(member.shed, Some(first[1]));
+        for i in 100..200 {
+            let shed = take(&mut seats, i).ok().and_then(|again| again.shed);
+            assert!(shed != Some(page.id) && shed != Some(member.id));
+        }
+    }
+
+    #[test]
+    fn proved_callers_take_seats_down_to_the_quarter_of_strangers() {
+        let mut seats = Admission::new(16, Kind::Seats);
+        (0..14).for_each(|i| assert!(seats.accept(ip(i, 1), false, at(0)).is_ok()));
+        for i in 0..100 {
+            seats.proved(ip(100 + i % 8, i), at(1));
+            let _ = seats.accept(ip(100 + i % 8, i), false, at(1));
+        }
+        assert_eq!(seats.count(|holder| seats.is_proved(holder, at(1))), 10);
+        assert_eq!(seats.count(|holder| !seats.is_proved(holder, at(1))), 4);
+        assert_eq!(seats.accept(ip(200, 1), false, at(2)), Err(Full::All), "none has two");
+    }
+
+    #[test]
+    fn one_address_gets_a_quarter_of_the_seats_and_no_more_for_its_own() {
+        let mut seats = Admission::new(16, Kind::Seats);
+        let held: Vec<Id> = (0..4).map(|_| seats.accept(ip(1, 1), false, at(0)).unwrap().id).collect();
+        assert_eq!(seats.accept(ip(1, 1), false, at(1)), Err(Full::Share));
+        let mapped = "::ffff:198.18.1.1".parse().unwrap();
+        assert_eq!(seats.accept(mapped, false, at(1)), Err(Full::Share), "another spelling of it");
+        seats.closed(held[0]);
+        assert!(seats.accept(ip(1, 1), false, at(1)).is_ok());
+        let v6 = |text: &str| text.parse().unwrap();
+        (0..4).for_each(|_| assert!(seats.accept(v6("2001:db8::1"), false, at(1)).is_ok()));
+        assert_eq!(seats.accept(v6("2001:db8::2"), false, at(1)), Err(Full::Share), "one /64");
+        assert!(seats.accept(v6("2001:db8:0:1::1"), false, at(1)).is_ok());
+    }
+
     #[test]
     fn an_address_is_proved_anew_however_many_there_are() {
-        let mut admission = Admission::new(16);
+        let mut admission = Admission::new(16, Kind::Connections);
         let v6 = |network: u16, host: u16| IpAddr::from([0x2001, 0xdb8, network, host, 0, 0, 0, 0]);
         admission.proved(v6(0, 0), at(0));
         for network in 0..17 {
@@ -317,7 +461,7 @@ mod tests {
         assert!(!admission.is_proved(v6(0, 0), at(1)), "the oldest has gone");
         admission.proved(v6(0, 0), at(2));
         assert!(admission.is_proved(v6(0, 0), at(3)));
-        let mut of_one = Admission::new(16);
+        let mut of_one = Admission::new(16, Kind::Connections);
         of_one.proved(v6(1, 1), at(0));
         for host in 0..1000 {
             of_one.proved(v6(2, host), at(1));
@@ -328,7 +472,7 @@ mod tests {
 
     #[test]
     fn a_caller_that_reads_its_answer_is_not_silent() {
-        let mut admission = Admission::new(16);
+        let mut admission = Admission::new(16, Kind::Connections);
         let ids: Vec<Id> = (0..4).map(|i| admission.accept(ip(1, i), false, at(0)).unwrap().id).collect();
         admission.progressed(ids[0], at(5));
         assert_eq!(admission.shed_one(at(6)), Some(ids[1]));
@@ -337,7 +481,7 @@ mod tests {
 
     #[test]
     fn an_address_with_its_share_sheds_its_own_and_what_is_served_is_never_shed() {
-        let mut admission = Admission::new(8);
+        let mut admission = Admission::new(8, Kind::Connections);
         let first = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
         let second = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
         admission.request_began(first);
@@ -379,8 +523,9 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bounds_hold_and_nobody_at_work_is_shed(max in 1_usize..40, steps in prop::collection::vec(step(), 1..200)) {
-            let (mut admission, mut now) = (Admission::new(max), at(0));
+        fn bounds_hold_and_nobody_at_work_is_shed(max in 1_usize..40, is_seats: bool, steps in prop::collection::vec(step(), 1..200)) {
+            let kind = if is_seats { Kind::Seats } else { Kind::Connections };
+            let (mut admission, mut now) = (Admission::new(max, kind), at(0));
             for step in steps {
                 let ids: Vec<Id> = admission.open.keys().copied().collect();
                 let nth = |n: usize| ids.get(n % ids.len().max(1)).copied().unwrap_or(u64::MAX);
@@ -396,6 +541,8 @@ mod tests {
                         let of_strangers = |connection: &Connection| {
                             connection.holder.is_some_and(|holder| !admission.is_proved(holder, now))
                         };
+                        let is_proved_full =
+                            admission.proved_max() <= admission.count(|holder| admission.is_proved(holder, now));
                         let has_silent = before.values().any(|one| of_strangers(one) && one.requests == 0);
                         match admission.clone_for_test().accept(ip(network, host), is_here, now) {
                             Ok(Admitted { shed: Some(shed), .. }) => {
@@ -411,7 +558,9 @@ mod tests {
                                 prop_assert!(shed.holder.is_some(), "this host's are never shed");
                             }
                             Ok(_) => {}
-                            Err(full) => prop_assert!(full == Full::Share || !has_silent),
+                            Err(full) => prop_assert!(
+                                full == Full::Share || !has_silent || is_seats || (is_proved && is_proved_full)
+                            ),
                         }
                         let _ = admission.accept(ip(network, host), is_here, now);
                     }
@@ -423,7 +572,13 @@ mod tests {
 
     impl Admission {
         fn clone_for_test(&self) -> Self {
-            Self { max: self.max, next: self.next, open: self.open.clone(), proved: self.proved.clone() }
+            Self {
+                max: self.max,
+                kind: self.kind,
+                next: self.next,
+                open: self.open.clone(),
+                proved: self.proved.clone(),
+            }
         }
     }
 
@@ -431,7 +586,7 @@ mod tests {
     /// not shed before they have asked.
     #[test]
     fn honest_callers_get_in_during_a_flood() {
-        let mut admission = Admission::new(256);
+        let mut admission = Admission::new(256, Kind::Connections);
         admission.proved(ip(9, 1), at(0));
         for i in 0..10_000_u64 {
             let now = Duration::from_millis(i);

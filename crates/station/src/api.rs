@@ -22,7 +22,7 @@ mod targets;
 mod transfers;
 mod upgrade;
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
 
@@ -35,11 +35,11 @@ use barograph_forecast::{Name, Quantity};
 use barograph_probe::io::Responder;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 
 use crate::bank::Bank;
 use crate::config::Config;
-use crate::connections::Connections;
+use crate::connections::{Connections, Open};
 use crate::desk::Desk;
 use crate::echo::Echo;
 use crate::health::Health;
@@ -47,7 +47,6 @@ use crate::hub::Hub;
 use crate::limits::Limit;
 use crate::mesh::{Board, Bulk};
 use crate::recorder::Inbox;
-use crate::seats::{Full, Seat, Seats};
 use crate::sites::Sites;
 use crate::state::StateFiles;
 use crate::targets::Targets;
@@ -84,8 +83,8 @@ pub(crate) struct Shared {
     pub(crate) responder: Arc<Responder>,
     pub(crate) echo: Arc<Echo>,
     pub(crate) started: SystemTime,
-    pub(crate) streams: Arc<Semaphore>,
-    pub(crate) stream_seats: Seats,
+    /// Live streams.
+    pub(crate) streams: Connections,
     pub(crate) connections: Connections,
     /// Becomes true when the station stops: streams then end.
     pub(crate) stopping: watch::Receiver<bool>,
@@ -108,14 +107,21 @@ impl Shared {
         self.health.refused_in_all(Limit::EchoReports, self.echo.reports_crowded_out());
     }
 
-    /// A place for a live stream.
-    fn stream(&self, peer: &Peer) -> Result<(OwnedSemaphorePermit, Seat), Refusal> {
-        let permit = Arc::clone(&self.streams).try_acquire_owned().map_err(|_| Full::All);
-        let seat = self.stream_seats.take(peer.address.ip(), peer.is_here());
-        permit.and_then(|permit| Ok((permit, seat?))).map_err(|full| {
+    /// A seat for the live stream that a connection serves.
+    fn stream(&self, peer: &Peer, open: &Open) -> Result<Arc<Open>, Refusal> {
+        let (seat, has_shed) = open.seat_in(&self.streams, peer.is_here()).map_err(|full| {
             self.health.refused(Limit::of_seats(full, Limit::Streams), 1);
             Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "too many streams are open (limits.streams_max)")
-        })
+        })?;
+        self.health.refused(Limit::Streams, has_shed.into());
+        Ok(seat)
+    }
+
+    /// A caller was authorised by a token or a signature.
+    fn proved(&self, open: &Open, ip: IpAddr) {
+        open.proved();
+        self.streams.proved(ip);
+        self.echo.proved(ip);
     }
 }
 

@@ -1,4 +1,4 @@
-//! The connections that are open: what [`Admission`] decides is done here.
+//! The connections, streams or sessions that are open: what [`Admission`] decides is done here.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,13 +12,11 @@ use std::time::{Duration, Instant};
 use axum::body::{Body, Bytes, HttpBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
-use crate::admission::{Admission, Id};
+use crate::admission::{Admission, Full, Id, Kind};
 use crate::health::lock;
-use crate::seats::Full;
 
-/// All connections of a station; clones are the same ones.
+/// All connections of a station, or its seats of one kind; clones are the same ones.
 #[derive(Clone, Debug)]
 pub(crate) struct Connections(Arc<Shared>);
 
@@ -33,10 +31,11 @@ struct Shared {
 #[derive(Debug)]
 struct State {
     admission: Admission,
-    tasks: HashMap<Id, AbortHandle>,
+    /// How each is told to end.
+    ends: HashMap<Id, Arc<Notify>>,
 }
 
-/// A connection; it has ended when this is dropped.
+/// A connection or a seat; it has ended when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Open {
     all: Connections,
@@ -44,11 +43,12 @@ pub(crate) struct Open {
     ip: IpAddr,
     head_within: Duration,
     has_asked: AtomicBool,
+    end: Arc<Notify>,
 }
 
 impl Connections {
-    pub(crate) fn new(max: usize) -> Self {
-        let state = State { admission: Admission::new(max), tasks: HashMap::new() };
+    pub(crate) fn new(max: usize, kind: Kind) -> Self {
+        let state = State { admission: Admission::new(max, kind), ends: HashMap::new() };
         Self(Arc::new(Shared { began: Instant::now(), state: Mutex::new(state), ended: Notify::new() }))
     }
 
@@ -57,29 +57,40 @@ impl Connections {
     /// # Errors
     /// Why it is refused.
     pub(crate) fn accept(&self, ip: IpAddr, is_here: bool) -> Result<(Arc<Open>, bool), Full> {
+        self.accept_ending(ip, is_here, Arc::default())
+    }
+
+    /// As [`Connections::accept`], for what ends by `end`.
+    fn accept_ending(&self, ip: IpAddr, is_here: bool, end: Arc<Notify>) -> Result<(Arc<Open>, bool), Full> {
         let mut state = lock(&self.0.state);
-        let admitted = state.admission.accept(ip, is_here, self.0.began.elapsed())?;
-        let shed = admitted.shed.and_then(|shed| state.tasks.remove(&shed));
+        let admitted = state.admission.accept(ip, is_here, self.now())?;
+        let shed = admitted.shed.and_then(|shed| state.ends.remove(&shed));
+        state.ends.insert(admitted.id, Arc::clone(&end));
         drop(state);
         if let Some(shed) = &shed {
-            shed.abort();
+            shed.notify_one();
         }
         let (id, head_within) = (admitted.id, admitted.head_within);
-        let open = Open { all: self.clone(), id, ip, head_within, has_asked: AtomicBool::new(false) };
+        let open = Open { all: self.clone(), id, ip, head_within, has_asked: AtomicBool::new(false), end };
         Ok((Arc::new(open), shed.is_some()))
+    }
+
+    /// A request of this address was authorised by a token or a signature.
+    pub(crate) fn proved(&self, ip: IpAddr) {
+        lock(&self.0.state).admission.proved(ip, self.now());
     }
 
     /// Closes one without a request under way, for want of what each of them needs; says whether
     /// there was one.
     pub(crate) fn shed_one(&self) -> bool {
         let mut state = lock(&self.0.state);
-        let shed = state.admission.shed_one(self.0.began.elapsed());
-        let task = shed.and_then(|shed| state.tasks.remove(&shed));
+        let shed = state.admission.shed_one(self.now());
+        let end = shed.and_then(|shed| state.ends.remove(&shed));
         drop(state);
-        if let Some(task) = &task {
-            task.abort();
+        if let Some(end) = &end {
+            end.notify_one();
         }
-        task.is_some()
+        end.is_some()
     }
 
     /// How many there may be.
@@ -109,9 +120,18 @@ impl Connections {
 }
 
 impl Open {
-    /// The task that serves it, which may be ended for another connection.
-    pub(crate) fn served_by(&self, task: AbortHandle) {
-        lock(&self.all.0.state).tasks.insert(self.id, task);
+    /// Returns when it has to end for another one.
+    pub(crate) async fn is_shed(&self) {
+        self.end.notified().await;
+    }
+
+    /// A seat for what this connection serves; when the seat is shed, the connection ends: a caller
+    /// that reads nothing would not notice anything else.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub(crate) fn seat_in(&self, seats: &Connections, is_here: bool) -> Result<(Arc<Self>, bool), Full> {
+        seats.accept_ending(self.ip, is_here, Arc::clone(&self.end))
     }
 
     /// Returns when no head of a request has come in time.
@@ -136,7 +156,7 @@ impl Open {
 
     /// Its caller was authorised by a token or a signature.
     pub(crate) fn proved(&self) {
-        lock(&self.all.0.state).admission.proved(self.ip, self.all.now());
+        self.all.proved(self.ip);
     }
 }
 
@@ -144,7 +164,7 @@ impl Drop for Open {
     fn drop(&mut self) {
         let mut state = lock(&self.all.0.state);
         state.admission.closed(self.id);
-        state.tasks.remove(&self.id);
+        state.ends.remove(&self.id);
         drop(state);
         self.all.0.ended.notify_one();
     }
@@ -271,11 +291,10 @@ mod tests {
     /// to go.
     #[tokio::test]
     async fn who_reads_a_long_answer_slowly_is_not_silent() {
-        let all = Connections::new(64);
+        let all = Connections::new(64, Kind::Connections);
         let accept = |host| all.accept(IpAddr::from([192, 0, 2, host]), false).unwrap().0;
         let (reads, waits) = (accept(1), accept(2));
         for open in [&reads, &waits] {
-            open.served_by(tokio::spawn(std::future::pending::<()>()).abort_handle());
             drop(open.request());
         }
         let (ours, mut theirs) = tokio::io::duplex(1 << 10);
@@ -284,7 +303,7 @@ mod tests {
         theirs.read_exact(&mut [0; 1 << 9]).await.unwrap();
         ours.write_all(&[0; 1 << 9]).await.unwrap();
         assert!(all.shed_one());
-        assert!(lock(&all.0.state).tasks.contains_key(&reads.id), "the one that reads was closed");
-        assert!(!lock(&all.0.state).tasks.contains_key(&waits.id));
+        assert!(lock(&all.0.state).ends.contains_key(&reads.id), "the one that reads was closed");
+        waits.is_shed().await;
     }
 }

@@ -5,8 +5,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::admission::network;
-use crate::seats::holder;
+use crate::admission::{holder, network};
 
 /// What was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -19,15 +19,16 @@ use barograph_forecast::Name;
 use barograph_probe::TcpInfo;
 use barograph_probe::io::Responder;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::watch;
 use tokio_tungstenite::tungstenite::Bytes;
 
+use crate::admission::Kind;
 use crate::bank::Bank;
 use crate::config::EchoConfig;
+use crate::connections::{Connections, Open};
 use crate::health::lock;
 use crate::limits::Limit;
 use crate::recorder::Inbox;
-use crate::seats::{Full, Seat, Seats};
 use limits::{Accounts, Rate};
 use places::Places;
 use reports::Keeper;
@@ -51,9 +52,7 @@ pub(crate) trait Socket: AsyncRead + AsyncWrite + Unpin + Send {
 #[derive(Debug)]
 pub(crate) struct Echo {
     began: Instant,
-    seats: Seats,
-    sessions: Arc<Semaphore>,
-    sessions_max: usize,
+    sessions: Connections,
     places: Places,
     accounts: Mutex<Accounts>,
     transfer_bytes_max: u64,
@@ -80,8 +79,7 @@ pub(crate) struct Parts {
 pub(crate) struct Admission {
     caller: Caller,
     echo: Arc<Echo>,
-    _permit: OwnedSemaphorePermit,
-    _seat: Seat,
+    seat: Arc<Open>,
 }
 
 /// Who has a session.
@@ -100,9 +98,7 @@ impl Echo {
         let keeper = Keeper::new(config, host, inbox, bank);
         Self {
             began: Instant::now(),
-            seats: Seats::new(config.sessions_max),
-            sessions: Arc::new(Semaphore::new(config.sessions_max)),
-            sessions_max: config.sessions_max,
+            sessions: Connections::new(config.sessions_max, Kind::Seats),
             places: Places::new(config.transfers_max),
             transfer_bytes_max: accounts.at_once_max().min(TRANSFER_BYTES_MAX),
             accounts: Mutex::new(accounts),
@@ -114,7 +110,8 @@ impl Echo {
         }
     }
 
-    /// A place for a session. Nothing is paid yet: [`Admission::pay`] does that when there is one to open.
+    /// A place for a session, and whether another one was closed for it. Nothing is paid yet:
+    /// [`Admission::pay`] does that when there is one to open.
     ///
     /// # Errors
     /// Why there is none, as a sentence for the caller, and the limit of the station that was reached.
@@ -122,21 +119,25 @@ impl Echo {
         self: &Arc<Self>,
         ip: IpAddr,
         is_local: bool,
-    ) -> Result<Admission, (&'static str, Limit)> {
-        let full = |full| (FULL, Limit::of_seats(full, Limit::EchoSessions));
-        let permit = Arc::clone(&self.sessions).try_acquire_owned().map_err(|_| full(Full::All))?;
-        let seat = self.seats.take(ip, is_local).map_err(full)?;
+    ) -> Result<(Admission, bool), (&'static str, Limit)> {
         let now = self.began.elapsed();
         if !is_local && !lock(&self.accounts).could_pay(ip, OPENING_BYTES, now) {
             return Err((SPENT, Limit::AddressShare));
         }
+        let seated = self.sessions.accept(ip, is_local);
+        let (seat, has_shed) = seated.map_err(|full| (FULL, Limit::of_seats(full, Limit::EchoSessions)))?;
         let caller = Caller { ip, is_local };
-        Ok(Admission { caller, echo: Arc::clone(self), _permit: permit, _seat: seat })
+        Ok((Admission { caller, echo: Arc::clone(self), seat }, has_shed))
     }
 
     /// Sessions that are open, and the most there may be.
     pub(crate) fn sessions(&self) -> (usize, usize) {
-        (self.sessions_max.saturating_sub(self.sessions.available_permits()), self.sessions_max)
+        (self.sessions.len(), self.sessions.max())
+    }
+
+    /// A request of this address was authorised by a token or a signature.
+    pub(crate) fn proved(&self, ip: IpAddr) {
+        self.sessions.proved(ip);
     }
 
     /// The most bytes of one transfer.
@@ -164,8 +165,7 @@ impl Echo {
 
     /// Waits until no session is open.
     pub(crate) async fn ended(&self) {
-        let all = u32::try_from(self.sessions_max).unwrap_or(u32::MAX);
-        let _ = self.sessions.acquire_many(all).await;
+        self.sessions.ended().await;
     }
 
     fn pay(&self, caller: Caller, bytes: u64) -> bool {
@@ -203,7 +203,7 @@ impl Admission {
     pub(crate) async fn serve<S: Socket>(self, socket: S, already_read: Vec<u8>) {
         let open = &self.echo.counters.sessions_open;
         open.fetch_add(1, Ordering::Relaxed);
-        session::run(&self.echo, self.caller, socket, already_read).await;
+        session::run(&self.echo, self.caller, &self.seat, socket, already_read).await;
         open.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -40,7 +40,6 @@ mod metrics;
 mod prober;
 mod recorder;
 mod replay;
-mod seats;
 mod server;
 mod sites;
 mod station;

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use crate::seats::Full;
+use crate::admission::Full;
 
 /// A bound of the station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -170,14 +170,13 @@ impl Server {
                         stopping: self.stopping.clone(),
                         open: Arc::clone(&open),
                     };
-                    let ours = Arc::clone(&open);
-                    let task = tokio::spawn(async move {
+                    tokio::spawn(async move {
                         tokio::select! {
                             () = connection.serve(stream) => {}
-                            () = ours.says_nothing() => {}
+                            () = open.says_nothing() => {}
+                            () = open.is_shed() => {}
                         }
                     });
-                    open.served_by(task.abort_handle());
                 }
                 Err(full) => {
                     self.health.connections_refused.fetch_add(1, Ordering::Relaxed);

@@ -9,8 +9,9 @@ use std::time::{Duration, Instant, SystemTime};
 use barograph_engine::{Engine, Local, TaskStatus};
 use barograph_forecast::{Name, Quantity};
 use barograph_probe::io::{Limits, Responder};
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::watch;
 
+use crate::admission::Kind;
 use crate::api::{self, Served, Shared};
 use crate::bank::Bank;
 use crate::config::Config;
@@ -25,7 +26,6 @@ use crate::members;
 use crate::mesh::{self, Board, Bulk, BulkParts, Door, Engines, Keeper, Removed, RemovedStations, Tester};
 use crate::prober::{self, Prober};
 use crate::recorder::{self, Inbox};
-use crate::seats::Seats;
 use crate::server::{self, Server};
 use crate::sites::{Sites, Standing};
 use crate::state::StateFiles;
@@ -299,9 +299,8 @@ impl Station {
             responder,
             echo: Arc::clone(&echo),
             started: SystemTime::now(),
-            streams: Arc::new(Semaphore::new(config.streams_max)),
-            stream_seats: Seats::new(config.streams_max),
-            connections: Connections::new(server::connections_max(&config)),
+            streams: Connections::new(config.streams_max, Kind::Seats),
+            connections: Connections::new(server::connections_max(&config), Kind::Connections),
             stopping: stopped.clone(),
         });
         let (certificates, tls) = tls.map(watch::channel).unzip();

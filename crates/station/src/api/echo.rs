@@ -11,6 +11,7 @@ use tokio_tungstenite::tungstenite::handshake::derive_accept_key;
 use super::guard::{self, Peer};
 use super::{Refusal, Shared, State, upgrade};
 use crate::echo::{Admission, SUBPROTOCOL};
+use crate::limits::Limit;
 
 pub(super) async fn echo(
     axum::extract::State(shared): State,
@@ -62,10 +63,16 @@ fn admit(shared: &Shared, peer: &Peer, request: &Request<Body>) -> Result<Admiss
         return Err(Refusal::new(StatusCode::FORBIDDEN, error));
     }
     let is_local = peer.is_local(request.version(), request.headers(), &config);
-    shared.echo.admit(peer.address.ip(), is_local).map_err(|(error, limit)| {
-        shared.health.refused(limit, 1);
-        unavailable(error)
-    })
+    match shared.echo.admit(peer.address.ip(), is_local) {
+        Ok((admission, has_shed)) => {
+            shared.health.refused(Limit::EchoSessions, has_shed.into());
+            Ok(admission)
+        }
+        Err((error, limit)) => {
+            shared.health.refused(limit, 1);
+            Err(unavailable(error))
+        }
+    }
 }
 
 fn unavailable(error: &'static str) -> Refusal {

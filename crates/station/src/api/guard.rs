@@ -103,7 +103,7 @@ pub(super) async fn guard(
             tokio::time::sleep(delay).await;
             under_way = open.request();
         } else if is_authorised && (credential != Credential::Invitation || response.status().is_success()) {
-            open.proved();
+            shared.proved(&open, peer.address.ip());
         }
     }
     let refused_probe = is_probe && response.status() == StatusCode::UNAUTHORIZED;

@@ -120,9 +120,7 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
     match limit {
         Limit::Series => both(lock(&shared.bank).len(), config.series_max),
         Limit::Connections => both(shared.connections.len(), shared.connections.max()),
-        Limit::Streams => {
-            both(config.streams_max.saturating_sub(shared.streams.available_permits()), config.streams_max)
-        }
+        Limit::Streams => both(shared.streams.len(), shared.streams.max()),
         Limit::Spool => {
             both(shared.health.spool_records.load(Ordering::Relaxed) as usize, config.spool_records_max)
         }

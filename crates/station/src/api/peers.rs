@@ -12,12 +12,12 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream::unfold;
 use serde::Serialize;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use super::{Nothing, Refusal, State, json, query};
 use crate::api::Peer;
+use crate::connections::Open;
 use crate::mesh::{Event, Kind, Standing};
-use crate::seats::Seat;
 use crate::targets::Targets;
 
 #[derive(Serialize)]
@@ -207,20 +207,21 @@ struct Watcher {
     kept: VecDeque<Arc<Event>>,
     live: Receiver<Arc<Event>>,
     stopping: watch::Receiver<bool>,
-    _place: (OwnedSemaphorePermit, Seat),
+    _seat: Arc<Open>,
 }
 
 pub(super) async fn events(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
+    Extension(open): Extension<Arc<Open>>,
     headers: HeaderMap,
     uri: Uri,
 ) -> Result<Response, Refusal> {
     let Nothing {} = query(&uri)?;
     let after = last_event_id(&headers)?;
-    let place = shared.stream(&peer)?;
+    let seat = shared.stream(&peer, &open)?;
     let (kept, live) = shared.board.events.watch(after);
-    let watcher = Watcher { kept, live, stopping: shared.stopping.clone(), _place: place };
+    let watcher = Watcher { kept, live, stopping: shared.stopping.clone(), _seat: seat };
     let events = unfold(watcher, |mut watcher| async move {
         let event = watcher.next().await?;
         Some((Ok::<sse::Event, Infallible>(event), watcher))

@@ -12,13 +12,13 @@ use barograph_engine::Selector;
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use super::json::EventJson;
 use super::read::kept_level;
 use super::{Peer, Refusal, State, query, selector};
+use crate::connections::Open;
 use crate::hub;
-use crate::seats::Seat;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -39,24 +39,25 @@ struct Watcher {
     stopping: watch::Receiver<bool>,
     selector: Selector,
     level: usize,
-    _place: (OwnedSemaphorePermit, Seat),
+    _seat: Arc<Open>,
 }
 
 pub(super) async fn stream(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
+    Extension(open): Extension<Arc<Open>>,
     uri: Uri,
 ) -> Result<Response, Refusal> {
     let asked: StreamQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = kept_level(asked.level)?;
-    let place = shared.stream(&peer)?;
+    let seat = shared.stream(&peer, &open)?;
     let watcher = Watcher {
         points: shared.hub.watch(),
         stopping: shared.stopping.clone(),
         selector,
         level,
-        _place: place,
+        _seat: seat,
     };
     let events = unfold(watcher, |mut watcher| async move {
         let event = watcher.next().await?;

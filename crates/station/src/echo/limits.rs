@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
-use crate::seats::holder;
+use crate::admission::holder;
 
 /// The accounts of all addresses, and that of the station.
 #[derive(Debug)]

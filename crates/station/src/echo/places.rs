@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::admission::holder;
 use crate::health::lock;
-use crate::seats::holder;
 
 /// The places of a station: one address gets at most an eighth, and callers from elsewhere together leave
 /// an eighth to this host, which is only bound by the number of all.

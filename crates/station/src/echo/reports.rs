@@ -11,12 +11,12 @@ use serde::Deserialize;
 
 use super::Caller;
 use super::limits::{Accounts, Rate};
+use crate::admission::holder;
 use crate::bank::{Bank, Measured, bounds};
 use crate::config::EchoConfig;
 use crate::health::lock;
 use crate::prober::now_unix_ns;
 use crate::recorder::Inbox;
-use crate::seats::holder;
 
 /// One value that a page has measured.
 #[derive(Clone, Debug, PartialEq)]

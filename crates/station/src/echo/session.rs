@@ -22,9 +22,16 @@ use super::metered::{Metered, SLACK_BYTES};
 use super::places::Place;
 use super::reports::Reporter;
 use super::{Caller, Echo, Socket};
+use crate::connections::Open;
 
 /// Serves a session until either end closes it.
-pub(super) async fn run<S: Socket>(echo: &Arc<Echo>, caller: Caller, socket: S, already_read: Vec<u8>) {
+pub(super) async fn run<S: Socket>(
+    echo: &Arc<Echo>,
+    caller: Caller,
+    seat: &Open,
+    socket: S,
+    already_read: Vec<u8>,
+) {
     let metered = Metered::new(socket, Arc::clone(&echo.counters));
     let line =
         WebSocketStream::from_partially_read(metered, already_read, Role::Server, Some(websocket())).await;
@@ -43,6 +50,7 @@ pub(super) async fn run<S: Socket>(echo: &Arc<Echo>, caller: Caller, socket: S, 
             Ok(never) => match never {},
         },
         _ = stopping.wait_for(|stopping| *stopping) => End::Cut(CloseCode::Away, "the station stops"),
+        () = seat.is_shed() => End::Cut(CloseCode::Again, "closed for a session of another network"),
     };
     if let End::Cut(code, reason) = end {
         let _ = timeout(CLOSE_MAX, session.close(code, reason)).await;
@@ -494,7 +502,7 @@ mod tests {
             };
             let echo = Arc::new(Echo::new(config, parts));
             let (ours, theirs) = tokio::io::duplex(1000);
-            let admission = echo.admit([192, 0, 2, 1].into(), is_local).unwrap();
+            let admission = echo.admit([192, 0, 2, 1].into(), is_local).unwrap().0;
             let session = tokio::spawn(admission.serve(ours, Vec::new()));
             let page = WebSocketStream::from_raw_socket(theirs, Role::Client, None).await;
             Self { page, session, began: Instant::now(), responder, echo, _running: running }

@@ -3,6 +3,8 @@
 //! The station is in one network namespace, attackers and honest callers in another: a caller on the station's own
 //! host is never bounded by these limits.
 
+mod seats;
+
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::process::Command;
 use std::sync::Arc;

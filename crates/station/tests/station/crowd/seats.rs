@@ -1,0 +1,189 @@
+//! A crowd that holds every live stream, or every session of pages, from five addresses in four networks.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+
+use barograph_sim::{Link, Network, network_or_say};
+use barograph_station::{Config, Station};
+
+use super::{add_addresses, attackers};
+use crate::engine::invite;
+use crate::http::{get, post};
+use crate::{LIMIT, quiet, serve};
+
+const PAGE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+const MEMBER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
+const SEATS: usize = 16;
+
+/// What is held.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Seat {
+    /// `/v1/stream`.
+    Stream,
+    /// `/v1/echo`.
+    Session,
+}
+
+/// Whether an address has shown a member's token.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Caller {
+    Stranger,
+    Proved,
+}
+
+struct Stage {
+    network: Network,
+    station: Station,
+    token: String,
+    _state: tempfile::TempDir,
+}
+
+impl Stage {
+    fn set() -> Option<Self> {
+        let network = network_or_say(Link::Veth { rate_bps: None }, "a crowd that holds every seat")?;
+        add_addresses(&network);
+        let state = tempfile::tempdir().unwrap();
+        let mut config = Config {
+            listen: "0.0.0.0:0".parse().unwrap(),
+            allowed_hosts: vec!["station".into()],
+            streams_max: SEATS,
+            ..quiet(state.path())
+        };
+        config.echo.sessions_max = SEATS;
+        let (station, token) = network
+            .b
+            .run(|| {
+                let station = serve(config);
+                let token = invite(([127, 0, 0, 1], station.address().port()).into(), Some("member"));
+                (station, token)
+            })
+            .unwrap();
+        Some(Self { network, station, token, _state: state })
+    }
+
+    fn address(&self) -> SocketAddr {
+        (barograph_sim::B_V4, self.station.address().port()).into()
+    }
+
+    /// Sends a request from an address; the connection, and the status of the answer.
+    fn ask(&self, source: Ipv4Addr, request: &str) -> (TcpStream, u16) {
+        let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+        socket.bind(&SocketAddr::from((source, 0)).into()).unwrap();
+        socket.connect_timeout(&self.address().into(), LIMIT).unwrap();
+        let mut stream = TcpStream::from(socket);
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            let mut byte = [0];
+            assert_eq!(stream.read(&mut byte).unwrap(), 1, "closed amid a head");
+            head.push(byte[0]);
+        }
+        let status = String::from_utf8(head).unwrap()[9..12].parse().unwrap();
+        (stream, status)
+    }
+
+    /// Takes a seat; `None` = it is refused.
+    fn take(&self, seat: Seat, source: Ipv4Addr, caller: Caller) -> Option<TcpStream> {
+        if caller == Caller::Proved {
+            let request = format!(
+                "GET /v1/engine/next_seq?origin=member HTTP/1.1\r\nHost: station\r\nAuthorization: Bearer {}\r\n\r\n",
+                self.token
+            );
+            assert_eq!(self.ask(source, &request).1, 200);
+        }
+        let (stream, status) = self.ask(source, seat.request());
+        (status < 300).then_some(stream)
+    }
+}
+
+impl Seat {
+    fn request(self) -> &'static str {
+        match self {
+            Self::Stream => "GET /v1/stream?quantity=fed HTTP/1.1\r\nHost: station\r\n\r\n",
+            Self::Session => {
+                "GET /v1/echo HTTP/1.1\r\nHost: station\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+                 Sec-WebSocket-Version: 13\r\nSec-WebSocket-Protocol: barograph-probe.1\r\n\
+                 Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+            }
+        }
+    }
+
+    fn limit(self) -> &'static str {
+        match self {
+            Self::Stream => "streams",
+            Self::Session => "echo_sessions",
+        }
+    }
+
+    /// Whether the station still serves it, once something was fed.
+    fn is_served(self, mut stream: TcpStream) -> bool {
+        let wanted: &[u8] = match self {
+            Self::Stream => b"event: point",
+            Self::Session => {
+                // A ping under the mask 0 (RFC 6455 §5.2), and its pong.
+                stream.write_all(&[0x89, 0x80, 0, 0, 0, 0]).unwrap();
+                &[0x8a, 0]
+            }
+        };
+        let mut read = Vec::new();
+        let mut buffer = [0; 1024];
+        while !read.windows(wanted.len()).any(|window: &[u8]| window == wanted) {
+            match stream.read(&mut buffer) {
+                Ok(count @ 1..) => read.extend(&buffer[..count]),
+                _ => return false,
+            }
+        }
+        true
+    }
+}
+
+/// The crowd takes all it gets; then come a page and a member, and the crowd tries again.
+fn a_crowd_keeps_nobody_out(seat: Seat, crowd: Caller) {
+    let Some(stage) = Stage::set() else { return };
+    let honest = stage.network.a.run(|| {
+        let crowd_takes = || {
+            let mut held = Vec::new();
+            for source in attackers().take(5) {
+                held.extend((0..SEATS).map_while(|_| stage.take(seat, source, crowd)));
+            }
+            held
+        };
+        let _held = crowd_takes();
+        assert!(
+            attackers().take(5).all(|source| stage.take(seat, source, crowd).is_none()),
+            "it has its fill"
+        );
+        let page = stage.take(seat, PAGE, Caller::Stranger).expect("the page is kept out");
+        let member = stage.take(seat, MEMBER, Caller::Proved).expect("the member is kept out");
+        let _more = crowd_takes();
+        let check_health = || {
+            let here = ([127, 0, 0, 1], stage.station.address().port()).into();
+            assert_eq!(
+                post(here, "/v1/measurements", r#"{"records":[{"quantity":"fed","value":1}]}"#).status,
+                201
+            );
+            let health = get(here, "/healthz").json();
+            let row = health["limits"].as_array().unwrap().iter().find(|row| row["limit"] == seat.limit());
+            let row = row.unwrap();
+            assert!(row["now"].as_u64() <= row["max"].as_u64() && row["max"] == SEATS, "{row}");
+            assert!(0 < row["refused"].as_u64().unwrap(), "what was closed for others is counted: {row}");
+        };
+        stage.network.b.run(check_health).unwrap();
+        [page, member].map(|stream| seat.is_served(stream))
+    });
+    assert_eq!(honest.unwrap(), [true; 2], "the page and the member were closed for the crowd");
+    stage.station.stop(LIMIT);
+}
+
+#[test]
+fn a_crowd_with_every_stream_keeps_neither_pages_nor_members_out() {
+    a_crowd_keeps_nobody_out(Seat::Stream, Caller::Stranger);
+    a_crowd_keeps_nobody_out(Seat::Stream, Caller::Proved);
+}
+
+#[test]
+fn a_crowd_with_every_session_keeps_neither_pages_nor_members_out() {
+    a_crowd_keeps_nobody_out(Seat::Session, Caller::Stranger);
+    a_crowd_keeps_nobody_out(Seat::Session, Caller::Proved);
+}
