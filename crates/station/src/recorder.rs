@@ -172,10 +172,12 @@ impl Recorder {
             return;
         }
         self.contents.remember(&records);
-        let host = &self.parts.host;
-        let records = records.into_iter().map(|fed| match fed.identity {
-            Some((origin, seq)) => record(&origin, seq, fed.measured),
-            None => record(host, 0, fed.measured),
+        let (host, now) = (&self.parts.host, now_unix_ns());
+        let records = records.into_iter().map(|fed| {
+            let (origin, seq) = fed.identity.unwrap_or_else(|| (host.clone(), 0));
+            let mut record = record(&origin, seq, fed.measured);
+            record.bound_label(now);
+            record
         });
         self.push(Entry::new(records.collect(), Some(answer)));
     }
@@ -377,8 +379,9 @@ impl Recorder {
             for record in &entry.records {
                 let is_new = self.is_new(record) || entry.is_new;
                 if is_new && (!entry.is_forwarded || self.has_share_for(record)) {
-                    // A member's own sequence is the order in which it measured, with any clock.
-                    self.learn(&measured(record), (!entry.is_forwarded).then(now_unix_ns));
+                    // Another origin's sequence is the order in which it measured, with any clock.
+                    let is_numbered_here = record.origin == self.parts.host;
+                    self.learn(&measured(record), is_numbered_here.then(now_unix_ns));
                 }
             }
             // Whoever asked may be gone.

@@ -21,8 +21,7 @@ pub(crate) async fn replay(
     let mut count = 0;
     for series in all {
         let points = newest_points(engine, &series, each, now_unix_ns).await?;
-        for Point { time_unix_ns, outcome, detail, .. } in arranged(points, host, &series.source, now_unix_ns)
-        {
+        for Point { time_unix_ns, outcome, detail, .. } in arranged(points, host, now_unix_ns) {
             let measured = Measured { series: series.clone(), time_unix_ns, outcome, detail };
             count += usize::from(matches!(bank.observe(&measured), Observed::New(_)));
         }
@@ -50,18 +49,18 @@ impl From<Record> for Point {
     }
 }
 
-/// The points of a series from `source` in the order in which they were learnt when they were new.
+/// The points of a series in the order in which they were learnt when they were new.
 ///
-/// A member's own sequence is the order in which it measured, with any clock. What was handed in at
-/// `host`, or measured there, has the order of its labels, except that a label ahead of now counts as that of
-/// the record before it: the clock was set back since.
-fn arranged(mut points: Vec<Point>, host: &Name, source: &Name, now_unix_ns: i64) -> Vec<Point> {
+/// Another origin's sequence is the order in which it measured, with any clock. What `host` numbered
+/// has the order of its labels, except that a label ahead of now counts as that of the record before
+/// it: the clock was set back since.
+fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point> {
     points.sort_by(|a, b| (&a.origin, a.seq).cmp(&(&b.origin, b.seq)));
     let mut times = Vec::with_capacity(points.len());
     for of_origin in points.chunk_by(|a, b| a.origin == b.origin) {
         let first = times.len();
         times.extend(of_origin.iter().map(|point| point.time_unix_ns));
-        if of_origin[0].origin == *source && source != host {
+        if of_origin[0].origin != *host {
             // No higher than the label of a later record.
             let mut least = i64::MAX;
             for time in times[first..].iter_mut().rev() {
@@ -165,17 +164,17 @@ mod tests {
         Point { origin: name(origin), seq, time_unix_ns, outcome, detail: String::new() }
     }
 
-    fn order(points: &[(&str, u64, i64)], source: &str, now_unix_ns: i64) -> Vec<(String, u64)> {
+    fn order(points: &[(&str, u64, i64)], now_unix_ns: i64) -> Vec<(String, u64)> {
         let points = points.iter().map(|&(origin, seq, time)| point(origin, seq, time)).collect();
-        let arranged = arranged(points, &name("here"), &name(source), now_unix_ns);
+        let arranged = arranged(points, &name("here"), now_unix_ns);
         arranged.into_iter().map(|point| (point.origin.to_string(), point.seq)).collect()
     }
 
     proptest! {
         #[test]
-        fn a_member_s_own_records_are_in_its_order(times in proptest::collection::vec(0_i64..100, 0..40)) {
+        fn another_origin_s_records_are_in_its_order(times in proptest::collection::vec(0_i64..100, 0..40)) {
             let points: Vec<_> = (1..).zip(&times).map(|(seq, time)| ("b", seq, *time)).collect();
-            let seqs: Vec<u64> = order(&points, "b", 50).into_iter().map(|(_, seq)| seq).collect();
+            let seqs: Vec<u64> = order(&points, 50).into_iter().map(|(_, seq)| seq).collect();
             prop_assert_eq!(seqs, (1..=times.len() as u64).collect::<Vec<_>>());
         }
     }
@@ -183,11 +182,11 @@ mod tests {
     #[test]
     fn own_labels_ahead_of_now_stay_behind_what_was_measured_before_them() {
         let jumped = [("here", 1, 10), ("here", 2, 20), ("here", 3, 900), ("here", 4, 901), ("here", 5, 30)];
-        let seqs: Vec<u64> = order(&jumped, "here", 40).into_iter().map(|(_, seq)| seq).collect();
+        let seqs: Vec<u64> = order(&jumped, 40).into_iter().map(|(_, seq)| seq).collect();
         assert_eq!(seqs, [1, 2, 3, 4, 5]);
         // What is handed in late goes by its label.
         let late = [("here", 1, 10), ("here", 2, 30), ("here", 3, 20), ("x", 1, 25)];
         let expected = [("here", 1), ("here", 3), ("x", 1), ("here", 2)];
-        assert_eq!(order(&late, "here", 40), expected.map(|(origin, seq)| (origin.to_string(), seq)));
+        assert_eq!(order(&late, 40), expected.map(|(origin, seq)| (origin.to_string(), seq)));
     }
 }

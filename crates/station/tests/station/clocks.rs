@@ -162,3 +162,51 @@ fn what_is_fed_is_forecast_from_after_own_clock_was_an_hour_ahead() {
 fn what_is_fed_is_forecast_from_after_own_clock_was_20_years_ahead() {
     forecasts_go_on_after_own_clock_was_ahead_by(20 * YEAR_NS);
 }
+
+/// An application hands in one record under its own number; with this label, it is stored.
+fn feed(address: SocketAddr, seq: u64, time_unix_ns: i64) {
+    let record = json!({ "seq": seq, "quantity": "queue", "value": 0.25 + 0.001 * seq as f64,
+        "time_s": time_unix_ns as f64 / 1e9 });
+    let body = json!({ "origin": "feeder", "records": [record] }).to_string();
+    let answer = post(address, "/v1/measurements", &body);
+    assert_eq!(answer.status, 201, "{}", answer.body);
+}
+
+#[test]
+fn what_an_application_feeds_is_forecast_from_after_its_clock_went_back_an_hour() {
+    let state = tempfile::tempdir().unwrap();
+    let series = |address| {
+        get(address, "/v1/series?source=feeder&target=feeder&quantity=queue").json()["series"][0].clone()
+    };
+    let station = serve(quietest(state.path()));
+    for seq in 1..=30 {
+        feed(station.address(), seq, now_unix_ns() - if seq <= 20 { 0 } else { HOUR_NS });
+    }
+    let before = series(station.address());
+    assert_eq!(before["count"], 30, "its numbers are the order, with any clock");
+    station.stop(crate::LIMIT);
+    let station = serve(quietest(state.path()));
+    assert_eq!(series(station.address())["next"], before["next"], "a restart forecasts as before");
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn a_label_ahead_that_an_application_gives_counts_as_now_and_is_marked() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(quietest(state.path()));
+    let address = station.address();
+    let label = now_unix_ns() + HOUR_NS;
+    feed(address, 1, label);
+    feed(address, 1, label);
+    let latest = get(address, "/v1/latest?quantity=queue").json()["latest"][0].clone();
+    assert!(latest["time_s"].as_f64().unwrap() <= now_unix_ns() as f64 / 1e9, "{latest}");
+    assert!((3590.0..3601.0).contains(&latest["ahead_s"].as_f64().unwrap()), "{latest}");
+    let label_s = latest["detail"]["labelled_s"].as_f64().unwrap();
+    assert!((label_s - label as f64 / 1e9).abs() < 1e-3, "{latest}");
+    let count = get(address, "/v1/series?quantity=queue").json()["series"][0]["count"].clone();
+    assert_eq!(count, 1, "a repetition is one");
+    let other = json!({ "origin": "feeder", "records": [{ "seq": 1, "quantity": "queue", "value": 0.251,
+        "time_s": (label + HOUR_NS) as f64 / 1e9 }] });
+    assert_eq!(post(address, "/v1/measurements", &other.to_string()).status, 409, "another label");
+    station.stop(crate::LIMIT);
+}
