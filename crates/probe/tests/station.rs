@@ -486,6 +486,54 @@ fn one_peer_cannot_take_every_place() {
 }
 
 #[test]
+fn one_network_cannot_take_every_place() {
+    let limits = Limits { sessions_per_peer_max: 2, ..Limits::default() };
+    let responder = Responder::start(limits, None).unwrap();
+    let admit = |ip: &str| responder.admit(ip.parse().unwrap());
+    let _seats = [admit("2001:db8::1").unwrap(), admit("2001:db8::2").unwrap()];
+    assert_eq!(admit("2001:db8::3").unwrap_err(), wire::Declined::Full);
+    assert!(admit("2001:db8:0:1::1").is_ok());
+}
+
+#[test]
+fn one_name_cannot_take_every_place_from_many_networks() {
+    let responder = Responder::start(Limits::default(), None).unwrap();
+    let mut hosts = 1..;
+    let mut signed = |name: &str| {
+        let seat = responder.admit([192, 0, 2, hosts.next().unwrap()].into()).unwrap();
+        seat.signed_by(name)
+    };
+    let mut seats: Vec<_> = (0..8).map(|_| signed("b").unwrap()).collect();
+    assert_eq!(signed("b").unwrap_err(), wire::Declined::Full);
+    assert!(signed("c").is_ok());
+    assert_eq!(responder.sessions(), 8, "what is refused keeps no place");
+    seats.pop();
+    assert!(signed("b").is_ok());
+}
+
+#[test]
+fn exchanges_slower_than_any_path_end_the_session() {
+    let limits = Limits {
+        transfer_grace: Duration::from_millis(200),
+        exchange: Duration::from_millis(1),
+        idle: LONG,
+        ..Limits::default()
+    };
+    for request in [Request::Rtt { n: 10_000 }, Request::RttNagle { n: 10_000 }] {
+        let listener = listener_with(limits.clone());
+        let mut slow = session(&listener);
+        slow.write_all(&request.encode()).unwrap();
+        assert_eq!(reply(&mut slow), Reply::Ready { nonce: 0 });
+        let began = Instant::now();
+        while slow.write_all(&[0; wire::EXCHANGE_BYTES]).is_ok() && slow.read_exact(&mut [0; 2]).is_ok() {
+            assert!(began.elapsed() < LONG / 2, "it still has its place");
+            thread::park_timeout(Duration::from_millis(20));
+        }
+        until("the place is free", || listener.responder().sessions() == 0);
+    }
+}
+
+#[test]
 fn a_client_that_says_nothing_or_garbage_is_put_out() {
     let limits = Limits { idle: Duration::from_millis(200), ..Limits::default() };
     let listener = listener_with(limits);

@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 use std::fmt;
+use std::hash::Hash;
 use std::io;
-use std::net::{IpAddr, UdpSocket};
+use std::net::{IpAddr, Ipv6Addr, UdpSocket};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -22,8 +23,10 @@ use crate::wire::Declined;
 pub struct Limits {
     /// Sessions open at once.
     pub sessions_max: usize,
-    /// Sessions open at once from one address.
+    /// Sessions open at once from one network: an IPv4 address, or the /64 of an IPv6 host.
     pub sessions_per_peer_max: usize,
+    /// Sessions open at once for one name that callers sign as, from whatever addresses.
+    pub sessions_per_caller_max: usize,
     /// Bytes of one transfer.
     pub transfer_bytes_max: u64,
     /// Bytes of all transfers of one session.
@@ -39,6 +42,9 @@ pub struct Limits {
     pub transfer_grace: Duration,
     /// Slowest average rate of a transfer beyond its grace, in bit/s.
     pub transfer_bit_s_min: u64,
+    /// Exchanges of one request may go on for `transfer_grace`, and for this much longer per exchange
+    /// made so far; slower ones end the session.
+    pub exchange: Duration,
     /// The longest timed stream that a client may ask for. Its end may come later by
     /// [`transfer_grace`](Self::transfer_grace): what is on its way still has to arrive.
     pub stream: Duration,
@@ -47,7 +53,7 @@ pub struct Limits {
 }
 
 impl Default for Limits {
-    /// 64 sessions, 16 from one address; 1 GiB a transfer (10 s at 0.8 Gbit/s), 4 GiB a session;
+    /// 64 sessions, 16 from one network, 8 signed by one name; 1 GiB a transfer (10 s at 0.8 Gbit/s), 4 GiB a session;
     /// 10 000 exchanges; 10 s of silence, two minutes in all; transfers of 15 s, longer only at
     /// 10 Mbit/s and more; timed streams of 30 s; receives of 128 KiB.
     ///
@@ -55,10 +61,15 @@ impl Default for Limits {
     /// cut nobody honest short (the usual MiB needs 0.6 Mbit/s), while a peer that asks for a GiB and
     /// trickles would else keep all others out for the two minutes of its session. A timed stream says
     /// how long it takes before it has the place; 30 s are six times the usual one.
+    ///
+    /// A station has one experiment, a latency test and a bulk test open with a peer, so 8 are more than
+    /// twice what it needs, and it takes eight names to keep all others out. Half a second an exchange is
+    /// a path by satellite; at a second each, 10 000 exchanges would last as long as the session may.
     fn default() -> Self {
         Self {
             sessions_max: 64,
             sessions_per_peer_max: 16,
+            sessions_per_caller_max: 8,
             transfer_bytes_max: 1 << 30,
             session_bytes_max: 4 << 30,
             count_max: 10_000,
@@ -66,6 +77,7 @@ impl Default for Limits {
             session: Duration::from_secs(120),
             transfer_grace: Duration::from_secs(15),
             transfer_bit_s_min: 10_000_000,
+            exchange: Duration::from_millis(500),
             stream: Duration::from_secs(30),
             receive_block_bytes: payload::BLOCK_BYTES,
         }
@@ -141,13 +153,12 @@ impl Responder {
             return Err(Declined::Stopping);
         }
         let peer = peer.to_canonical();
-        let mut seats = lock(&shared.seats);
-        let taken = seats.get(&peer).copied().unwrap_or(0);
         let limits = &shared.limits;
-        if limits.sessions_per_peer_max <= taken || limits.sessions_max <= seats.values().sum() {
+        let mut seats = lock(&shared.seats);
+        if limits.sessions_max <= seats.by_network.values().sum() {
             return Err(Declined::Full);
         }
-        seats.insert(peer, taken + 1);
+        take(&mut seats.by_network, network(peer), limits.sessions_per_peer_max)?;
         Ok(Seat { shared: Arc::clone(shared), peer, caller: None })
     }
 
@@ -203,7 +214,7 @@ impl Responder {
     /// Sessions that are open, or have a place reserved.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        lock(&self.shared.seats).values().sum()
+        lock(&self.shared.seats).by_network.values().sum()
     }
 
     /// The most sessions that may be open.
@@ -243,10 +254,15 @@ pub struct Seat {
 
 impl Seat {
     /// The place is for a station that signed as `caller`: that is what [`Consent`] is told.
-    #[must_use]
-    pub fn signed_by(mut self, caller: impl Into<String>) -> Self {
-        self.caller = Some(caller.into());
-        self
+    ///
+    /// # Errors
+    /// [`Declined::Full`] when that name has its share of the sessions.
+    pub fn signed_by(mut self, caller: impl Into<String>) -> Result<Self, Declined> {
+        let caller = caller.into();
+        let most = self.shared.limits.sessions_per_caller_max;
+        take(&mut lock(&self.shared.seats).by_caller, caller.clone(), most)?;
+        self.caller = Some(caller);
+        Ok(self)
     }
 
     /// Serves the session on a thread of the responder's and returns at once. `already_read` are bytes
@@ -291,12 +307,47 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut seats = lock(&self.shared.seats);
-        match seats.get_mut(&self.peer) {
-            Some(taken) if 1 < *taken => *taken -= 1,
-            _ => {
-                seats.remove(&self.peer);
-            }
+        give_back(&mut seats.by_network, &network(self.peer));
+        if let Some(caller) = &self.caller {
+            give_back(&mut seats.by_caller, caller);
         }
+    }
+}
+
+/// Sessions that are open or have a place reserved.
+#[derive(Debug, Default)]
+struct Seats {
+    by_network: HashMap<IpAddr, usize>,
+    /// Those that were signed.
+    by_caller: HashMap<String, usize>,
+}
+
+/// Counts one more of `key`.
+///
+/// # Errors
+/// [`Declined::Full`] when it has `most` already.
+fn take<K: Eq + Hash>(taken: &mut HashMap<K, usize>, key: K, most: usize) -> Result<(), Declined> {
+    let count = taken.get(&key).copied().unwrap_or(0);
+    if most <= count {
+        return Err(Declined::Full);
+    }
+    taken.insert(key, count + 1);
+    Ok(())
+}
+
+/// Counts one less of `key`, and forgets it with its last.
+fn give_back<K: Eq + Hash>(taken: &mut HashMap<K, usize>, key: &K) {
+    match taken.get_mut(key) {
+        Some(count) if 1 < *count => *count -= 1,
+        _ => drop(taken.remove(key)),
+    }
+}
+
+/// The network that stands for one host: an IPv6 host has a whole /64 of addresses (RFC 4291 §2.5.1).
+fn network(ip: IpAddr) -> IpAddr {
+    match ip.to_canonical() {
+        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
+        v4 => v4,
     }
 }
 
@@ -313,8 +364,7 @@ pub(super) struct Shared {
     bulk_elsewhere: AtomicU64,
     bulk_begun: AtomicU64,
     declined: AtomicU64,
-    /// Sessions by address.
-    seats: Mutex<HashMap<IpAddr, usize>>,
+    seats: Mutex<Seats>,
     tokens: Mutex<TokenTable>,
     leaves: Mutex<leaves::Leaves>,
     pub(super) crew: Arc<Crew>,

@@ -37,11 +37,11 @@ pub(super) fn session(
         match request {
             Request::Rtt { n } => {
                 ready(wire, shared.is_loaded().into())?;
-                echo(wire, n)?;
+                echo(wire, n, &shared.limits)?;
             }
             Request::RttNagle { n } => {
                 ready(wire, 0)?;
-                echo_late(wire, n)?;
+                echo_late(wire, n, &shared.limits)?;
             }
             Request::Goodput { direction, bytes } => {
                 let place = match Place::take(&Wish { caller, request }, shared) {
@@ -150,21 +150,25 @@ pub(super) fn ready(wire: &mut Wire, nonce: u64) -> io::Result<()> {
     wire.write_all(&Reply::Ready { nonce }.encode())
 }
 
-fn echo(wire: &mut Wire, n: u32) -> io::Result<()> {
-    for _ in 0..n {
+fn echo(wire: &mut Wire, n: u32, limits: &Limits) -> io::Result<()> {
+    let hurry = Hurry::of_exchanges(limits);
+    for made in 0..n {
         let exchange = wire.read_frame::<EXCHANGE_BYTES>()?;
         wire.write_all(&exchange)?;
+        hurry.check(made.into())?;
     }
     Ok(())
 }
 
 /// Answers only when both bytes are there, and lets acknowledgements wait for that answer, as the
 /// kernel does on its own once it takes a connection for an interactive one.
-fn echo_late(wire: &mut Wire, n: u32) -> io::Result<()> {
-    for _ in 0..n {
+fn echo_late(wire: &mut Wire, n: u32, limits: &Limits) -> io::Result<()> {
+    let hurry = Hurry::of_exchanges(limits);
+    for made in 0..n {
         delay_acknowledgements(wire)?;
         let exchange = wire.read_frame::<EXCHANGE_BYTES>()?;
         wire.write_all(&exchange)?;
+        hurry.check(made.into())?;
     }
     Ok(())
 }
@@ -182,7 +186,7 @@ fn delay_acknowledgements(_wire: &Wire) -> io::Result<()> {
 
 /// Bytes are counted where they arrive; the sender's kernel says what held it back.
 fn transfer(wire: &mut Wire, direction: Direction, bytes: u64, limits: &Limits) -> io::Result<Done> {
-    let hurry = &Hurry::begin(limits);
+    let hurry = &Hurry::of_bytes(limits);
     match direction {
         Direction::Up => {
             receive(wire, bytes, limits.receive_block_bytes, hurry)?;
@@ -252,23 +256,32 @@ fn send(wire: &mut Wire, bytes: u64, hurry: &Hurry) -> io::Result<()> {
     Ok(())
 }
 
-/// How slow a transfer may be: there is one place for transfers, and a slow peer would keep it.
+/// How slow a peer may be: there is one place for transfers and there are few for sessions, which a
+/// slow peer would keep.
 struct Hurry {
     began: Instant,
     grace_s: f64,
-    bit_s_min: f64,
+    /// Time that each byte or exchange may take beyond the grace.
+    each_s: f64,
 }
 
 impl Hurry {
-    fn begin(limits: &Limits) -> Self {
-        let grace_s = limits.transfer_grace.as_secs_f64();
-        Self { began: Instant::now(), grace_s, bit_s_min: limits.transfer_bit_s_min as f64 }
+    fn of_bytes(limits: &Limits) -> Self {
+        Self::begin(limits, 8.0 / limits.transfer_bit_s_min as f64)
+    }
+
+    fn of_exchanges(limits: &Limits) -> Self {
+        Self::begin(limits, limits.exchange.as_secs_f64())
+    }
+
+    fn begin(limits: &Limits, each_s: f64) -> Self {
+        Self { began: Instant::now(), grace_s: limits.transfer_grace.as_secs_f64(), each_s }
     }
 
     /// # Errors
-    /// `TimedOut` when `moved` bytes are too few by now.
+    /// `TimedOut` when `moved` bytes or exchanges are too few by now.
     fn check(&self, moved: u64) -> io::Result<()> {
-        let allowed_s = self.grace_s + moved as f64 * 8.0 / self.bit_s_min;
+        let allowed_s = self.grace_s + moved as f64 * self.each_s;
         if allowed_s < self.began.elapsed().as_secs_f64() {
             return Err(io::ErrorKind::TimedOut.into());
         }

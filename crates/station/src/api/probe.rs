@@ -24,16 +24,17 @@ pub(super) async fn probe(
         let error = format!("here probes begin: Connection: Upgrade, Upgrade: {}", wire::UPGRADE);
         return Err(Refusal::new(StatusCode::UPGRADE_REQUIRED, error));
     }
-    let seat = shared.responder.admit(peer.address.ip()).map_err(|declined| {
+    let seat = shared.responder.admit(peer.address.ip());
+    let seat = match &caller {
+        Some(Extension(Caller(name))) => seat.and_then(|seat| seat.signed_by(name.as_str())),
+        None => seat,
+    };
+    let seat = seat.map_err(|declined| {
         if declined == Declined::Full {
             shared.health.refused(Limit::ProbeSessions, 1);
         }
         Refusal::new(StatusCode::SERVICE_UNAVAILABLE, declined.to_string())
     })?;
-    let seat = match &caller {
-        Some(Extension(Caller(name))) => seat.signed_by(name.as_str()),
-        None => seat,
-    };
     let token = match peer.channel {
         // A token names nobody: a peer that got one would pass for the owner. It can sign on the plain channel.
         Channel::Tls if caller.is_none() => shared.responder.issue_token(),
