@@ -1,24 +1,26 @@
 //! Who this station is to others: its key, and signed requests both ways (docs/spec/mesh.md §2).
 
+mod challenges;
+
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use barograph_forecast::Name;
-use barograph_probe::TokenTable;
 use barograph_probe::io::Sign;
 use barograph_probe::signed::{Challenge, Credentials, text_to_sign};
-use ring::rand::{SecureRandom, SystemRandom};
+use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
+
+use challenges::Challenges;
 
 use crate::health::lock;
 use crate::state::StateFiles;
 
-/// A station's name and Ed25519 key (RFC 8032), and the challenges that it has given out.
+/// A station's name and Ed25519 key (RFC 8032), and the challenges that were answered.
 pub struct Identity {
     host: Name,
     key: Ed25519KeyPair,
-    random: SystemRandom,
-    challenges: Mutex<TokenTable>,
+    challenges: Mutex<Challenges>,
     /// Challenges age by the monotonic clock: setting the time revives none and kills none.
     began: Instant,
 }
@@ -40,6 +42,9 @@ pub enum SignatureError {
     /// The challenge was never given out, was answered before, or is too old.
     #[error("the challenge is unknown, spent or expired")]
     Challenge,
+    /// The station has signed as many requests lately as one may.
+    #[error("that station has signed too many requests within half a minute")]
+    TooMany,
     /// No peer has this name.
     #[error("no station of this mesh in a group of this one has that name")]
     Unknown,
@@ -73,8 +78,9 @@ impl Identity {
             let message = format!("there is no Ed25519 key (PKCS#8) in it: {error}");
             std::io::Error::new(std::io::ErrorKind::InvalidData, message)
         })?;
-        let challenges = Mutex::new(TokenTable::new(CHALLENGE_LIFETIME.as_secs_f64(), CHALLENGES_MAX));
-        Ok(Self { host, key, random, challenges, began: Instant::now() })
+        let challenges = Challenges::new(&random)
+            .ok_or_else(|| std::io::Error::other("the system gives no randomness for challenges"))?;
+        Ok(Self { host, key, challenges: Mutex::new(challenges), began: Instant::now() })
     }
 
     /// The public key, as it stands in the directory.
@@ -87,19 +93,17 @@ impl Identity {
             .expect("an Ed25519 public key has 32 bytes (RFC 8032 §5.1.5)")
     }
 
-    /// A challenge for a caller; `None` when the system gives no randomness.
-    pub(crate) fn challenge(&self) -> Option<Challenge> {
-        let mut challenge = [0; 16];
-        self.random.fill(&mut challenge).ok()?;
-        lock(&self.challenges).issue(challenge, self.began.elapsed().as_secs_f64());
-        Some(Challenge { realm: self.host.clone(), challenge })
+    /// A challenge for a caller.
+    pub(crate) fn challenge(&self) -> Challenge {
+        let challenge = lock(&self.challenges).issue(self.began.elapsed());
+        Challenge { realm: self.host.clone(), challenge }
     }
 
     /// Checks the value of an `Authorization` header; gives the caller's name. `key_of` looks a peer's key up:
     /// `None` = no such peer, `Some(None)` = it has none.
     ///
     /// # Errors
-    /// [`SignatureError`]; the challenge is spent whatever is wrong with the rest.
+    /// [`SignatureError`]; a challenge is spent by a signature that is right.
     pub(crate) fn verify(
         &self,
         authorization: &str,
@@ -108,8 +112,8 @@ impl Identity {
         key_of: impl FnOnce(&Name) -> Option<Option<[u8; 32]>>,
     ) -> Result<Name, SignatureError> {
         let given = Credentials::parse(authorization).ok_or(SignatureError::Malformed)?;
-        let now_s = self.began.elapsed().as_secs_f64();
-        if !lock(&self.challenges).redeem(&given.challenge, now_s) {
+        let now = self.began.elapsed();
+        if !lock(&self.challenges).is_issued(&given.challenge, now) {
             return Err(SignatureError::Challenge);
         }
         let key = key_of(&given.name).ok_or(SignatureError::Unknown)?.ok_or(SignatureError::Keyless)?;
@@ -117,6 +121,7 @@ impl Identity {
         UnparsedPublicKey::new(&ED25519, key)
             .verify(text.as_bytes(), &given.signature)
             .map_err(|_| SignatureError::Signature)?;
+        lock(&self.challenges).spend(&given.name, &given.challenge, now)?;
         Ok(given.name)
     }
 
@@ -148,10 +153,6 @@ impl Sign for Signer {
 /// The key's file in the state directory.
 pub const KEY_FILE: &str = "station.key";
 const NO_KEY: &str = "the station's key is in memory alone, and a restart makes another one";
-/// A caller answers a challenge in a round trip and a handshake.
-const CHALLENGE_LIFETIME: Duration = Duration::from_secs(30);
-/// Whoever asks gets one, so they are bounded; a flood of a thousand a second leaves a caller 4 s.
-const CHALLENGES_MAX: usize = 4096;
 
 #[cfg(test)]
 mod tests {
@@ -191,7 +192,7 @@ mod tests {
             _ => None,
         };
         let to_b = a.signer(name("b"));
-        let sign = || to_b.answer(&b.challenge().unwrap(), "GET", "/v1/probe").unwrap();
+        let sign = || to_b.answer(&b.challenge(), "GET", "/v1/probe").unwrap();
         let verify = |header: &str| b.verify(header, "GET", "/v1/probe", key_of);
 
         let good = sign().header();
@@ -205,19 +206,23 @@ mod tests {
         let keyless = Credentials { name: name("keyless"), ..sign() };
         assert_eq!(verify(&keyless.header()), Err(SignatureError::Keyless));
         let mut foreign = sign();
-        foreign.challenge = c.challenge().unwrap().challenge;
+        foreign.challenge = c.challenge().challenge;
         assert_eq!(verify(&foreign.header()), Err(SignatureError::Challenge));
         assert_eq!(verify("Barograph-Station name=\"a\""), Err(SignatureError::Malformed));
-        assert_eq!(to_b.answer(&c.challenge().unwrap(), "GET", "/v1/probe"), None, "passed on by b for c");
+        assert_eq!(to_b.answer(&c.challenge(), "GET", "/v1/probe"), None, "passed on by b for c");
     }
 
     #[test]
-    fn challenges_are_bounded() {
+    fn challenges_that_strangers_ask_for_void_no_other() {
         let state = tempfile::tempdir().unwrap();
-        let b = identity(state.path(), "b");
-        for _ in 0..CHALLENGES_MAX + 10 {
-            b.challenge().unwrap();
+        let [a, b] = ["a", "b"].map(|host| identity(&state.path().join(host), host));
+        let early = b.challenge();
+        for _ in 0..10_000 {
+            let _ = b.challenge();
         }
-        assert_eq!(lock(&b.challenges).len(), CHALLENGES_MAX);
+        let answer = a.signer(Name::new("b").unwrap()).answer(&early, "GET", "/v1/probe").unwrap().header();
+        let verify = || b.verify(&answer, "GET", "/v1/probe", |_| Some(Some(a.public_key())));
+        assert_eq!(verify(), Ok(Name::new("a").unwrap()));
+        assert_eq!(verify(), Err(SignatureError::Challenge), "replayed");
     }
 }

@@ -122,9 +122,7 @@ pub(super) async fn guard(
             headers.insert(signed::NAME_HEADER, name);
         }
     }
-    if refused_probe
-        && let Some(challenge) = shared.board.identity.challenge()
-        && let Ok(challenge) = HeaderValue::from_str(&challenge.header())
+    if refused_probe && let Ok(challenge) = HeaderValue::from_str(&shared.board.identity.challenge().header())
     {
         // A peer of the mesh needs no token: it signs.
         headers.append(header::WWW_AUTHENTICATE, challenge);
@@ -279,7 +277,10 @@ fn authorise(
 fn is_guess(error: SignatureError) -> bool {
     match error {
         SignatureError::Malformed | SignatureError::Signature => true,
-        SignatureError::Challenge | SignatureError::Unknown | SignatureError::Keyless => false,
+        SignatureError::Challenge
+        | SignatureError::TooMany
+        | SignatureError::Unknown
+        | SignatureError::Keyless => false,
     }
 }
 

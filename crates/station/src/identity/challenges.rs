@@ -1,0 +1,147 @@
+//! Challenges without a table: whoever asks gets one, and only those that were answered are remembered. Pure;
+//! times are those since the station's start.
+//!
+//! A challenge has 16 bytes: when it was issued and its number, and a code (HMAC-SHA256, RFC 2104, cut to
+//! 8 bytes) under a key that the station makes at its start and gives to nobody.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use barograph_forecast::Name;
+use ring::hmac;
+use ring::rand::SecureRandom;
+use subtle::ConstantTimeEq as _;
+
+use super::SignatureError;
+
+/// Issues challenges, and knows those that it issued.
+#[derive(Debug)]
+pub(super) struct Challenges {
+    key: hmac::Key,
+    issued: u64,
+    /// The stamps of those that each station has answered and that have not expired.
+    spent: HashMap<Name, Vec<u64>>,
+}
+
+impl Challenges {
+    /// With a key of its own; `None` when the system gives no randomness.
+    pub(super) fn new(random: &dyn SecureRandom) -> Option<Self> {
+        let key = hmac::Key::generate(hmac::HMAC_SHA256, random).ok()?;
+        Some(Self { key, issued: 0, spent: HashMap::new() })
+    }
+
+    /// A challenge that nobody had before.
+    pub(super) fn issue(&mut self, now: Duration) -> [u8; 16] {
+        self.issued += 1;
+        let ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
+        self.with_code((ms << NUMBER_BITS) | (self.issued & NUMBER_MASK))
+    }
+
+    /// Whether `challenge` was issued here, at most [`LIFETIME`] ago.
+    pub(super) fn is_issued(&self, challenge: &[u8; 16], now: Duration) -> bool {
+        let stamp = stamp(challenge);
+        bool::from(self.with_code(stamp).ct_eq(challenge)) && is_fresh(stamp, now)
+    }
+
+    /// Spends a challenge that was issued here, for the station that has signed it.
+    ///
+    /// # Errors
+    /// [`SignatureError::Challenge`] when it is spent already, and [`SignatureError::TooMany`] when the
+    /// station has spent [`SPENT_MAX`] within their lifetime.
+    pub(super) fn spend(
+        &mut self,
+        name: &Name,
+        challenge: &[u8; 16],
+        now: Duration,
+    ) -> Result<(), SignatureError> {
+        self.spent.retain(|_, stamps| {
+            stamps.retain(|stamp| is_fresh(*stamp, now));
+            !stamps.is_empty()
+        });
+        let stamps = self.spent.entry(name.clone()).or_default();
+        if stamps.contains(&stamp(challenge)) {
+            return Err(SignatureError::Challenge);
+        }
+        if SPENT_MAX <= stamps.len() {
+            return Err(SignatureError::TooMany);
+        }
+        stamps.push(stamp(challenge));
+        Ok(())
+    }
+
+    fn with_code(&self, stamp: u64) -> [u8; 16] {
+        let stamp = stamp.to_be_bytes();
+        let code = hmac::sign(&self.key, &stamp);
+        let mut challenge = [0; 16];
+        challenge[..8].copy_from_slice(&stamp);
+        challenge[8..].copy_from_slice(&code.as_ref()[..8]);
+        challenge
+    }
+}
+
+/// The time and the number in a challenge.
+fn stamp(challenge: &[u8; 16]) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = *challenge;
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+fn is_fresh(stamp: u64, now: Duration) -> bool {
+    now <= Duration::from_millis(stamp >> NUMBER_BITS).saturating_add(LIFETIME)
+}
+
+/// A caller answers a challenge in a round trip and a handshake.
+const LIFETIME: Duration = Duration::from_secs(30);
+/// 40 bits of milliseconds are 34 years; the rest tells sixteen million challenges of one millisecond apart.
+const NUMBER_BITS: u32 = 24;
+const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
+/// A station signs one request per experiment with a peer, a few in each lifetime. So many of a
+/// thousand peers take 2 MB.
+const SPENT_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn challenges() -> Challenges {
+        Challenges::new(&ring::rand::SystemRandom::new()).unwrap()
+    }
+
+    #[test]
+    fn a_challenge_is_known_until_it_expires_and_spent_once() {
+        let (mut challenges, issued_at) = (challenges(), Duration::from_secs(100));
+        let challenge = challenges.issue(issued_at);
+        assert!(challenges.is_issued(&challenge, issued_at + LIFETIME));
+        assert!(!challenges.is_issued(&challenge, issued_at + LIFETIME + Duration::from_millis(1)));
+        for at in 0..16 {
+            let mut forged = challenge;
+            forged[at] ^= 1;
+            assert!(!challenges.is_issued(&forged, issued_at), "byte {at}");
+        }
+        assert!(!super::tests::challenges().is_issued(&challenge, issued_at), "of another start");
+        let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
+        assert_eq!(challenges.spend(&a, &challenge, issued_at), Ok(()));
+        assert_eq!(challenges.spend(&a, &challenge, issued_at + LIFETIME), Err(SignatureError::Challenge));
+        let other = challenges.issue(issued_at);
+        assert_ne!(other, challenge);
+        assert_eq!(challenges.spend(&b, &other, issued_at), Ok(()));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded_for_each_station_and_forgotten() {
+        let (mut challenges, now) = (challenges(), Duration::from_secs(1));
+        let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
+        let spent = (0..1000).filter(|_| {
+            let challenge = challenges.issue(now);
+            challenges.spend(&a, &challenge, now).is_ok()
+        });
+        assert_eq!(spent.count(), SPENT_MAX);
+        let challenge = challenges.issue(now);
+        assert_eq!(challenges.spend(&a, &challenge, now), Err(SignatureError::TooMany));
+        assert_eq!(challenges.spend(&b, &challenge, now), Ok(()), "others are not held up");
+        let later = now + LIFETIME * 2;
+        let challenge = challenges.issue(later);
+        assert_eq!(challenges.spend(&b, &challenge, later), Ok(()));
+        assert_eq!(challenges.spent.len(), 1, "nothing is kept of a");
+    }
+}
