@@ -1,11 +1,15 @@
 //! Rebuilds the batteries from the archive, so that forecasts survive a restart.
 
+use std::collections::{HashMap, HashSet};
+
 use barograph_engine::{Cursor, Engine, Error, Range, Record, Selector, labelled_unix_ns};
 use barograph_forecast::{Name, Outcome, Series};
 
 use crate::bank::{Bank, Measured, Observed};
+use crate::recorder::MEMBER_SHARE;
 
 /// Replays the newest records of every series in the order in which they were measured; gives how many.
+/// `members` are the names of the stations that append here.
 ///
 /// # Errors
 /// What the archive says; the bank then holds what was replayed before.
@@ -13,9 +17,10 @@ pub(crate) async fn replay(
     engine: &dyn Engine,
     bank: &mut Bank,
     host: &Name,
+    members: &HashSet<Name>,
     now_unix_ns: i64,
 ) -> Result<usize, Error> {
-    let (all, left_out) = all_series(engine, bank).await?;
+    let (all, left_out) = all_series(engine, bank, host, members).await?;
     bank.leave_out(left_out);
     let each = (RECORDS_MAX / usize::max(1, all.len())).clamp(RECORDS_MIN, RECORDS_OF_SERIES);
     let mut count = 0;
@@ -80,23 +85,43 @@ fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point>
     timed.into_iter().map(|(_, point)| point).collect()
 }
 
-/// The series for which `bank` has room, and how many more it does not exclude.
-async fn all_series(engine: &dyn Engine, bank: &Bank) -> Result<(Vec<Series>, usize), Error> {
-    let (mut found, mut left_out) = (Vec::new(), 0);
+/// The series for which there is room: first the station's own; a member has no more than its share, as
+/// while it appends. And how many there was no room for, beside those beyond a share.
+async fn all_series(
+    engine: &dyn Engine,
+    bank: &Bank,
+    host: &Name,
+    members: &HashSet<Name>,
+) -> Result<(Vec<Series>, usize), Error> {
+    let (room, share) = (bank.room(), bank.series_max() / MEMBER_SHARE);
+    let (mut own, mut others, mut left_out) = (Vec::new(), Vec::new(), 0);
+    let mut taken: HashMap<Name, usize> = HashMap::new();
     let mut after: Option<Cursor> = None;
     loop {
         let page = engine.latest(&Selector::default(), after, PAGE).await?;
         let series = page.items.into_iter().map(|record| record.series);
         for series in series.filter(|series| !bank.excludes(series)) {
-            if found.len() < bank.room() {
-                found.push(series);
-            } else {
+            let is_own = series.source == *host;
+            let found = if is_own { &mut own } else { &mut others };
+            if room <= found.len() {
                 left_out += 1;
+                continue;
             }
+            if !is_own && members.contains(&series.source) {
+                let taken = taken.entry(series.source.clone()).or_default();
+                if share <= *taken {
+                    continue;
+                }
+                *taken += 1;
+            }
+            found.push(series);
         }
         after = page.next;
         if after.is_none() {
-            return Ok((found, left_out));
+            own.append(&mut others);
+            left_out += own.len().saturating_sub(room);
+            own.truncate(room);
+            return Ok((own, left_out));
         }
     }
 }
@@ -188,5 +213,32 @@ mod tests {
         let late = [("here", 1, 10), ("here", 2, 30), ("here", 3, 20), ("x", 1, 25)];
         let expected = [("here", 1), ("here", 3), ("x", 1), ("here", 2)];
         assert_eq!(order(&late, 40), expected.map(|(origin, seq)| (origin.to_string(), seq)));
+    }
+
+    #[tokio::test]
+    async fn a_member_gets_its_share_and_the_station_s_own_series_come_first() {
+        let state = tempfile::tempdir().unwrap();
+        let engine = barograph_engine::Local::open(barograph_engine::Config::new(state.path())).unwrap();
+        let record = |source: &str, target: usize| Record {
+            origin: name(source),
+            seq: target as u64,
+            series: Series {
+                source: name(source),
+                target: name(&format!("t{target}")),
+                quantity: barograph_forecast::Quantity::RTT,
+            },
+            time_unix_ns: crate::prober::now_unix_ns(),
+            outcome: Outcome::Value(1.0),
+            detail: String::new(),
+        };
+        let members: Vec<Record> = (1..=20).map(|target| record("b", target)).collect();
+        engine.append(&members).await.unwrap();
+        let others: Vec<Record> =
+            (1..=3).flat_map(|target| ["app", "here"].map(|of| record(of, target))).collect();
+        engine.append(&others).await.unwrap();
+        let mut bank = Bank::new(8);
+        let members = HashSet::from([name("b")]);
+        replay(&engine, &mut bank, &name("here"), &members, crate::prober::now_unix_ns()).await.unwrap();
+        assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), [3, 2, 3]);
     }
 }

@@ -1,5 +1,6 @@
 //! A station: its threads put together, reloaded, and stopped in order.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -229,6 +230,7 @@ impl Station {
                 spool_records_max: config.spool_records_max,
             },
             engines.local.as_ref(),
+            &served.iter().flat_map(Served::names).collect(),
             outbox,
         )?;
         let standing = Standing::at_start(&config.mesh, &config.state);
@@ -467,10 +469,11 @@ fn open_targets(
 fn start_recorder(
     parts: recorder::Parts,
     archive: &dyn Engine,
+    members: &HashSet<Name>,
     outbox: recorder::Outbox,
 ) -> Result<JoinHandle<Option<usize>>, StartError> {
     let runtime = runtime()?;
-    runtime.block_on(replay(&parts, archive));
+    runtime.block_on(replay(&parts, archive, members));
     let task = parts.health.task("recorder");
     spawn("recorder", move || runtime.block_on(task.watch(recorder::run(parts, outbox))))
 }
@@ -525,11 +528,12 @@ fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<T
 }
 
 /// History comes from the station's own archive: a mesh that is away is not waited for.
-async fn replay(parts: &recorder::Parts, archive: &dyn Engine) {
+async fn replay(parts: &recorder::Parts, archive: &dyn Engine, members: &HashSet<Name>) {
     // Nobody else has the bank yet: it is filled outside of its lock.
     let mut bank = std::mem::replace(&mut *lock(&parts.bank), Bank::new(0));
     let began = Instant::now();
-    let replayed = crate::replay::replay(archive, &mut bank, &parts.host, prober::now_unix_ns()).await;
+    let replayed =
+        crate::replay::replay(archive, &mut bank, &parts.host, members, prober::now_unix_ns()).await;
     let series = bank.len();
     parts.health.refused(Limit::Series, bank.refused());
     *lock(&parts.bank) = bank;

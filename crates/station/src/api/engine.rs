@@ -45,6 +45,11 @@ impl Served {
         self.members.len()
     }
 
+    /// The names that members use.
+    pub(crate) fn names(&self) -> Vec<Name> {
+        self.members.all().into_iter().filter_map(|known| known.name).collect()
+    }
+
     /// The status of the tasks that watch over members' leases.
     pub(crate) fn task(&self) -> Arc<TaskStatus> {
         self.leases.task()
