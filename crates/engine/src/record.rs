@@ -160,7 +160,7 @@ pub struct Range {
     pub from_unix_ns: i64,
     /// Latest time, exclusive, Unix nanoseconds.
     pub until_unix_ns: i64,
-    /// At most so many records a page, 1 to [`Range::LIMIT_MAX`].
+    /// At most so many records a page, 1 to [`Range::LIMIT_MAX`]; a page may end earlier ([`Range::BYTES_MAX`]).
     pub limit: usize,
     /// Continue after this place, taken from [`Page::next`].
     pub after: Option<Cursor>,
@@ -169,6 +169,10 @@ pub struct Range {
 impl Range {
     /// The most records a page may hold: a few megabytes at most of ordinary records.
     pub const LIMIT_MAX: usize = 10_000;
+
+    /// A page ends, with a place to continue at, where its records would take more bytes: room for
+    /// [`Range::LIMIT_MAX`] without long details.
+    pub const BYTES_MAX: usize = 4 << 20;
 
     /// The newest `limit` records of all times.
     #[must_use]

@@ -9,6 +9,7 @@ mod feed;
 mod file;
 mod guard;
 mod health;
+mod heavy;
 mod json;
 mod latency;
 mod members;
@@ -43,6 +44,7 @@ use crate::connections::{Connections, Open};
 use crate::desk::Desk;
 use crate::echo::Echo;
 use crate::health::Health;
+use crate::heavy::HeavyReads;
 use crate::hub::Hub;
 use crate::limits::Limit;
 use crate::mesh::{Board, Bulk};
@@ -51,6 +53,7 @@ use crate::sites::Sites;
 use crate::state::StateFiles;
 use crate::targets::Targets;
 use crate::transfer::Transfers;
+use crate::unread::UnreadAnswers;
 
 pub(crate) use engine::Served;
 pub(crate) use guard::{Channel, Peer};
@@ -88,6 +91,8 @@ pub(crate) struct Shared {
     pub(crate) connections: Connections,
     /// Becomes true when the station stops: streams then end.
     pub(crate) stopping: watch::Receiver<bool>,
+    pub(crate) unread: UnreadAnswers,
+    pub(crate) heavy: HeavyReads,
 }
 
 type State = axum::extract::State<Arc<Shared>>;
@@ -245,6 +250,11 @@ const INTERNAL: &str = "internal error: the request ended in a panic, see the lo
 fn json<T: Serialize>(status: StatusCode, value: &T) -> Response {
     // Our own shapes have text keys and no failing serializers.
     let text = serde_json::to_string(value).unwrap_or_else(|_| r#"{"error":"not JSON"}"#.into());
+    json_text(status, text)
+}
+
+/// The same of a text that is JSON.
+fn json_text(status: StatusCode, text: impl IntoResponse) -> Response {
     let headers = [(header::CONTENT_TYPE, "application/json"), (header::CACHE_CONTROL, "no-store")];
     (status, headers, text).into_response()
 }

@@ -220,10 +220,14 @@ impl Bank {
     #[must_use]
     pub fn select(&self, selector: &Selector) -> Vec<(&Series, &Account)> {
         let mut found: Vec<_> = self.accounts.iter().filter(|(series, _)| selector.matches(series)).collect();
-        found.sort_by(|(a, _), (b, _)| {
-            (&a.quantity, &a.target, &a.source).cmp(&(&b.quantity, &b.target, &b.source))
-        });
+        found.sort_by(|(a, _), (b, _)| in_order(a, b));
         found
+    }
+
+    /// The names of the series that `selector` matches; [`in_order`] is the order of lists.
+    #[must_use]
+    pub fn names(&self, selector: &Selector) -> Vec<Series> {
+        self.accounts.keys().filter(|series| selector.matches(series)).cloned().collect()
     }
 
     /// Whether there is a series of this source; looks at one.
@@ -457,6 +461,11 @@ impl Account {
     pub fn failures(&self) -> u64 {
         self.failures
     }
+}
+
+/// The order of lists: by quantity, target, source.
+pub(crate) fn in_order(a: &Series, b: &Series) -> std::cmp::Ordering {
+    (&a.quantity, &a.target, &a.source).cmp(&(&b.quantity, &b.target, &b.source))
 }
 
 /// A time label in seconds, as batteries take it.

@@ -44,6 +44,10 @@ pub(crate) struct Open {
     head_within: Duration,
     has_asked: AtomicBool,
     end: Arc<Notify>,
+    /// When so much of its answer must have been read as was handed to it; `None` = there is none.
+    read_until: Mutex<Option<tokio::time::Instant>>,
+    /// That was set.
+    reads: Notify,
 }
 
 impl Connections {
@@ -71,7 +75,16 @@ impl Connections {
             shed.notify_one();
         }
         let (id, head_within) = (admitted.id, admitted.head_within);
-        let open = Open { all: self.clone(), id, ip, head_within, has_asked: AtomicBool::new(false), end };
+        let open = Open {
+            all: self.clone(),
+            id,
+            ip,
+            head_within,
+            has_asked: AtomicBool::new(false),
+            end,
+            read_until: Mutex::default(),
+            reads: Notify::new(),
+        };
         Ok((Arc::new(open), shed.is_some()))
     }
 
@@ -142,6 +155,24 @@ impl Open {
         }
     }
 
+    /// When what was handed to it of an answer must have been read; `None` = there is no such answer.
+    pub(crate) fn must_read_until(&self, at: Option<tokio::time::Instant>) {
+        *lock(&self.read_until) = at;
+        self.reads.notify_one();
+    }
+
+    /// Returns when an answer was not read in time.
+    pub(crate) async fn reads_too_slowly(&self) {
+        loop {
+            let until = *lock(&self.read_until);
+            match until {
+                Some(until) if until <= tokio::time::Instant::now() => return,
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => self.reads.notified().await,
+            }
+        }
+    }
+
     /// A request has come; it is under way until this is dropped.
     pub(crate) fn request(self: &Arc<Self>) -> UnderWay {
         self.has_asked.store(true, Ordering::Relaxed);
@@ -175,10 +206,11 @@ impl Drop for Open {
 pub(crate) struct UnderWay(Arc<Open>);
 
 impl UnderWay {
-    /// The request is under way until the whole body was handed on. What then waits for the caller
-    /// to read it counts by [`Progress`].
+    /// The request is under way until the body is known: the first of it, where its length is given, or
+    /// the end of a stream. What then waits for the caller to read it counts by [`Progress`].
     pub(crate) fn until_sent(self, body: Body) -> Body {
-        Body::new(Answer { body, _request: self })
+        let request = Some(self);
+        Body::new(Answer { body, request })
     }
 }
 
@@ -192,7 +224,7 @@ impl Drop for UnderWay {
 /// A body, and what ends with it.
 struct Answer {
     body: Body,
-    _request: UnderWay,
+    request: Option<UnderWay>,
 }
 
 impl HttpBody for Answer {
@@ -203,7 +235,11 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<hyper::body::Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(context)
+        let frame = Pin::new(&mut self.body).poll_frame(context);
+        if self.body.size_hint().exact().is_some() {
+            self.request = None;
+        }
+        frame
     }
 
     fn is_end_stream(&self) -> bool {

@@ -34,7 +34,7 @@ use places::Places;
 use reports::Keeper;
 
 pub(crate) use counters::Counters;
-pub(crate) use session::MESSAGE_BYTES_MAX;
+pub(crate) use session::{MESSAGE_BYTES_MAX, transfer_max};
 
 /// The subprotocol of a session; the number is its version.
 pub(crate) const SUBPROTOCOL: &str = "barograph-probe.1";

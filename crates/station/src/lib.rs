@@ -33,6 +33,7 @@ mod best;
 mod desk;
 mod echo;
 mod health;
+mod heavy;
 mod limits;
 mod members;
 mod mesh;
@@ -46,6 +47,7 @@ mod station;
 mod targets;
 #[cfg(test)]
 mod testing;
+mod unread;
 
 pub(crate) use api::unit;
 pub use config::{Config, ConfigError, EchoConfig, MeshConfig, Sources, TransferConfig};

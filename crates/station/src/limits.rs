@@ -49,6 +49,7 @@ pub(crate) enum Limit {
     ArchiveGaps,
     ArchiveNumbers,
     StreamMissed,
+    UnreadAnswers,
 }
 
 /// What refused work says about the station.
@@ -64,7 +65,7 @@ pub(crate) enum Severity {
 }
 
 impl Limit {
-    pub(crate) const ALL: [Self; 41] = [
+    pub(crate) const ALL: [Self; 42] = [
         Self::Series,
         Self::MemberSeries,
         Self::Connections,
@@ -106,6 +107,7 @@ impl Limit {
         Self::ArchiveGaps,
         Self::ArchiveNumbers,
         Self::StreamMissed,
+        Self::UnreadAnswers,
     ];
 
     /// Its name in `/healthz` and `/metrics`.
@@ -234,6 +236,9 @@ impl Limit {
                 "records that left the NATS stream before this archive had read them (their stations send \
                  them again)",
             ),
+            Self::UnreadAnswers => {
+                ("unread_answer_bytes", "", "reads, as too much waits to be read or to be made")
+            }
         }
     }
 
@@ -277,7 +282,8 @@ impl Limit {
             | Self::ArchiveOrigins
             | Self::ArchiveGaps
             | Self::ArchiveNumbers
-            | Self::StreamMissed => Severity::Warning,
+            | Self::StreamMissed
+            | Self::UnreadAnswers => Severity::Warning,
             Self::MemberPace | Self::BulkTests | Self::ProbeRequests => Severity::Pace,
         }
     }

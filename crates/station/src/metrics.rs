@@ -5,50 +5,90 @@
 
 mod text;
 
+use std::sync::Mutex;
 use std::sync::atomic::Ordering;
 
 use barograph_engine::{Selector, TaskStatus};
 use barograph_forecast::{Forecast, Outcome, Series};
 
-use crate::bank::{Account, Bank};
+use crate::bank::{Account, Bank, in_order};
 use crate::credentials::Credential;
 use crate::echo::Counters;
-use crate::health::Health;
+use crate::health::{Health, lock};
+use crate::heavy::visit;
 use crate::limits::Limit;
 use crate::mesh::{BOUNDS_S, Figures, ROLES, STATES, Spread, TestFigures};
 
 pub(crate) use text::Format;
 use text::{Kind, Text};
 
+/// What is exported of a bank.
+pub(crate) struct Snapshot {
+    series: Vec<(Series, Figured)>,
+    refused: u64,
+    late: u64,
+}
+
+/// What is exported of a series.
+struct Figured {
+    gauges: [Option<f64>; GAUGES.len()],
+    counters: [u64; COUNTERS.len()],
+    is_refused: bool,
+}
+
+impl Snapshot {
+    /// Of a bank, which is held for some series at a time.
+    pub(crate) fn of(bank: &Mutex<Bank>) -> Self {
+        let (mut names, refused, late) = {
+            let bank = lock(bank);
+            (bank.names(&Selector::default()), bank.refused(), bank.late())
+        };
+        names.sort_unstable_by(in_order);
+        let mut series = Vec::with_capacity(names.len());
+        visit(bank, &names, |name, account| series.push((name.clone(), Figured::of(account))));
+        Self { series, refused, late }
+    }
+}
+
+impl Figured {
+    fn of(account: &Account) -> Self {
+        Self {
+            gauges: GAUGES.map(|(_, _, value)| value(account)),
+            counters: COUNTERS.map(|(_, _, value)| value(account)),
+            is_refused: account.is_refused(),
+        }
+    }
+}
+
 /// All metrics of a station.
 pub(crate) fn exposition(
     format: Format,
-    bank: &Bank,
+    bank: &Snapshot,
     health: &Health,
     sessions: &Counters,
     peers: &Figures,
     tests: &TestFigures,
 ) -> String {
-    let mut text = Text::new(format, 4096 + 1024 * bank.len());
-    let accounts = bank.select(&Selector::default());
+    let mut text = Text::new(format, 4096 + 2048 * bank.series.len());
+    let accounts = &bank.series;
     for (unit, suffix) in UNITS {
         let of_unit: Vec<_> =
             accounts.iter().filter(|(series, _)| crate::unit(&series.quantity) == *unit).collect();
         if of_unit.is_empty() {
             continue;
         }
-        for (name, help, value) in GAUGES {
+        for (gauge, (name, help, _)) in GAUGES.iter().enumerate() {
             let family = if suffix.is_empty() { (*name).to_string() } else { format!("{name}_{suffix}") };
             text.head(&family, Kind::Gauge, suffix, help);
             for (series, account) in &of_unit {
-                if let Some(value) = value(account) {
+                if let Some(value) = account.gauges[gauge] {
                     text.sample(&family, &labels(series), value);
                 }
             }
         }
     }
-    refusals(&mut text, &accounts);
-    counters(&mut text, &accounts);
+    refusals(&mut text, accounts);
+    counters(&mut text, accounts);
     station(&mut text, bank, health);
     tasks(&mut text, health);
     echo(&mut text, sessions);
@@ -62,7 +102,7 @@ type Counter = (&'static str, &'static str, fn(&Account) -> u64);
 type Gauge = (&'static str, &'static str, fn(&Account) -> Option<f64>);
 
 /// One family for each of these and each unit.
-const GAUGES: &[Gauge] = &[
+const GAUGES: [Gauge; 7] = [
     ("barograph_measured", "The newest measurement; absent after a failure.", |account| {
         match account.last().outcome {
             Outcome::Value(value) => Some(value),
@@ -100,48 +140,50 @@ const UNITS: &[(&str, &str)] =
     &[("s", "seconds"), ("bit/s", "bits_per_second"), ("ratio", "ratio"), ("bytes", "bytes"), ("", "")];
 
 /// Whether the port of a target is closed, of each series of `connect`.
-fn refusals(text: &mut Text, accounts: &[(&Series, &Account)]) {
+fn refusals(text: &mut Text, accounts: &[(Series, Figured)]) {
     const NAME: &str = "barograph_port_refused";
     let help = "1 = the newest connect was refused: the host answers, the port is closed.";
     text.head(NAME, Kind::Gauge, "", help);
     for (series, account) in accounts {
         if matches!(series.quantity.as_str(), "connect" | "connect_loaded") {
-            text.sample(NAME, &labels(series), f64::from(u8::from(account.is_refused())));
+            text.sample(NAME, &labels(series), f64::from(u8::from(account.is_refused)));
         }
     }
 }
 
-fn counters(text: &mut Text, accounts: &[(&Series, &Account)]) {
-    let families: [Counter; 4] = [
-        ("barograph_values", "Values learnt, with those replayed at the start.", Account::count),
-        ("barograph_failures", "Failed experiments, with those replayed at the start.", Account::failures),
-        (
-            "barograph_scored",
-            "Values for which a 90 % interval had been issued, since the start.",
-            Account::scored,
-        ),
-        (
-            "barograph_outside_interval",
-            "Of barograph_scored, the values outside that interval.",
-            Account::outside,
-        ),
-    ];
-    for (family, help, value) in families {
+/// Likewise, of all units.
+const COUNTERS: [Counter; 4] = [
+    ("barograph_values", "Values learnt, with those replayed at the start.", Account::count),
+    ("barograph_failures", "Failed experiments, with those replayed at the start.", Account::failures),
+    (
+        "barograph_scored",
+        "Values for which a 90 % interval had been issued, since the start.",
+        Account::scored,
+    ),
+    (
+        "barograph_outside_interval",
+        "Of barograph_scored, the values outside that interval.",
+        Account::outside,
+    ),
+];
+
+fn counters(text: &mut Text, accounts: &[(Series, Figured)]) {
+    for (counter, (family, help, _)) in COUNTERS.iter().enumerate() {
         text.head(family, Kind::Counter, "", help);
         for (series, account) in accounts {
-            text.sample(&format!("{family}_total"), &labels(series), value(account) as f64);
+            text.sample(&format!("{family}_total"), &labels(series), account.counters[counter] as f64);
         }
     }
 }
 
-fn station(text: &mut Text, bank: &Bank, health: &Health) {
+fn station(text: &mut Text, bank: &Snapshot, health: &Health) {
     text.head("barograph_build", Kind::Info, "", "The version that runs.");
     let version = format!("{{version=\"{}\"}}", env!("CARGO_PKG_VERSION"));
     text.sample("barograph_build_info", &version, 1.0);
     let count = |atomic: &std::sync::atomic::AtomicU64| atomic.load(Ordering::Relaxed) as f64;
     let gauges = [
         ("barograph_uptime_seconds", "seconds", "Time since the start.", health.uptime().as_secs_f64()),
-        ("barograph_series", "", "Series kept.", bank.len() as f64),
+        ("barograph_series", "", "Series kept.", bank.series.len() as f64),
         ("barograph_spool_records", "", "Records that wait for the archive.", count(&health.spool_records)),
         (
             "barograph_archive_up",
@@ -158,12 +200,12 @@ fn station(text: &mut Text, bank: &Bank, health: &Health) {
         (
             "barograph_series_refused",
             "Measurements refused because there are too many series.",
-            bank.refused() as f64,
+            bank.refused as f64,
         ),
         (
             "barograph_late_values",
             "Values that came later than newer ones, and were not learnt.",
-            bank.late() as f64,
+            bank.late as f64,
         ),
         ("barograph_spool_dropped", "Records dropped before they were stored.", count(&health.spool_dropped)),
         (

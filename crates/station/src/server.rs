@@ -175,6 +175,9 @@ impl Server {
                             () = connection.serve(stream) => {}
                             () = open.says_nothing() => {}
                             () = open.is_shed() => {}
+                            () = open.reads_too_slowly() => {
+                                tracing::debug!("{address} reads its answer too slowly");
+                            }
                         }
                     });
                 }

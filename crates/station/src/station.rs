@@ -20,6 +20,7 @@ use crate::connections::Connections;
 use crate::desk::Desk;
 use crate::echo::{self, Echo};
 use crate::health::{Health, lock};
+use crate::heavy::HeavyReads;
 use crate::hub::Hub;
 use crate::identity::{self, Identity};
 use crate::limits::Limit;
@@ -34,6 +35,7 @@ use crate::target::{Provenance, Secret, Target};
 use crate::targets::{Targets, TargetsError};
 use crate::tls::{self, TlsError};
 use crate::transfer::Transfers;
+use crate::unread::UnreadAnswers;
 use crate::{state, surroundings};
 
 /// A running station.
@@ -304,6 +306,8 @@ impl Station {
             streams: Connections::new(config.streams_max, Kind::Seats),
             connections: Connections::new(server::connections_max(&config), Kind::Connections),
             stopping: stopped.clone(),
+            unread: UnreadAnswers::default(),
+            heavy: HeavyReads::new(),
         });
         let (certificates, tls) = tls.map(watch::channel).unzip();
         let speaks_tls = tls.is_some();

@@ -147,10 +147,11 @@ fn history(
     // One more than asked for tells whether there is a next page.
     let mut rows =
         statement.query(params![id, range.from_unix_ns, below.0, below.1, range.limit as i64 + 1])?;
-    let mut items = Vec::new();
+    let (mut items, mut bytes) = (Vec::new(), 0);
     let mut last = None;
     while let Some(row) = rows.next()? {
-        if items.len() == range.limit {
+        bytes += RECORD_BYTES + row.get_ref(7)?.as_str()?.len();
+        if items.len() == range.limit || (!items.is_empty() && Range::BYTES_MAX < bytes) {
             return Ok(Ok(Page { items, next: last }));
         }
         last = Some(cursor(row)?);
@@ -290,6 +291,9 @@ pub(super) fn quantity(row: &Row<'_>, column: usize) -> rusqlite::Result<Quantit
 fn malformed(column: usize, what: String) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.into())
 }
+
+/// What a record takes as JSON beside its detail and long names.
+const RECORD_BYTES: usize = 256;
 
 fn check_limit(limit: usize) -> Result<(), Error> {
     if (1..=Range::LIMIT_MAX).contains(&limit) {

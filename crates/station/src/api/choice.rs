@@ -40,6 +40,11 @@ impl Choice {
         Ok(Self { selector, hosts: Some(hosts) })
     }
 
+    /// Whether it is of every series.
+    pub(super) fn is_all(&self) -> bool {
+        self.hosts.is_none() && self.selector == Selector::default()
+    }
+
     /// Whether an end of the series is in the group; what the selector says is not asked again.
     pub(super) fn has_end(&self, series: &Series) -> bool {
         let is_in = |host| self.hosts.as_ref().is_none_or(|hosts| hosts.contains(host));

@@ -4,13 +4,15 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{Extension, Request};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, Version, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use barograph_forecast::Name;
 use barograph_probe::{signed, wire};
+use http_body_util::BodyExt as _;
+use hyper::body::Frame;
 use subtle::ConstantTimeEq;
 
 use super::{Refusal, Shared, State, engine};
@@ -18,6 +20,7 @@ use crate::config::Config;
 use crate::connections::Open;
 use crate::credentials::Credential;
 use crate::identity::SignatureError;
+use crate::unread::{PIECE_BYTES, in_pieces};
 
 /// The other end of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -88,7 +91,9 @@ pub(super) async fn guard(
             if let Some(caller) = caller {
                 request.extensions_mut().insert(caller);
             }
-            next.run(request).await
+            let is_dynamic = is_made(&request);
+            let response = next.run(request).await;
+            if is_dynamic { bounded(&shared, &peer, &open, response).await } else { response }
         }
         Err(Denial { refusal, .. }) => {
             shared.health.requests_refused.fetch_add(1, Ordering::Relaxed);
@@ -128,6 +133,29 @@ pub(super) async fn guard(
         headers.append(header::WWW_AUTHENTICATE, challenge);
     }
     response.map(|body| under_way.until_sent(body))
+}
+
+/// Whether an answer is made for its request; files of the binary are not.
+fn is_made(request: &Request<Body>) -> bool {
+    let path = request.uri().path();
+    is_read(request) && (path.starts_with("/v1/") || path == "/metrics")
+}
+
+/// The answer, if it is small or there is room for its bytes until they are read.
+async fn bounded(shared: &Shared, peer: &Peer, open: &Arc<Open>, response: Response) -> Response {
+    let (parts, mut body) = response.into_parts();
+    // Streams have no length, and bounds of their own.
+    if body.size_hint().exact().is_none_or(|bytes| bytes <= PIECE_BYTES as u64) {
+        return Response::from_parts(parts, body);
+    }
+    // A text is one frame.
+    let Some(Ok(Ok(text))) = body.frame().await.map(|frame| frame.map(Frame::into_data)) else {
+        return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "an answer without a body").into_response();
+    };
+    match shared.unread.hold(peer.address.ip(), peer.is_here(), &text) {
+        Some(held) => Response::from_parts(parts, in_pieces(text, held, Arc::clone(open))),
+        None => shared.too_much_unread().into_response(),
+    }
 }
 
 /// Why a request does not pass.

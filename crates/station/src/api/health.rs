@@ -143,6 +143,7 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
         Limit::Descriptors => (None, crate::server::descriptors_max().map(|max| max as u64)),
         Limit::MemberSpool => (None, Some((config.spool_records_max / 2) as u64)),
         Limit::Transfers => (None, Some(shared.config().transfer.transfers_max as u64)),
+        Limit::UnreadAnswers => both(shared.unread.bytes(), crate::unread::BYTES_MAX),
         Limit::MeshSeries => (None, Some(config.series_max as u64)),
         Limit::ArchiveSeries => {
             let archive = shared.board.archive();

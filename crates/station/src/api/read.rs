@@ -2,6 +2,9 @@
 
 use std::time::UNIX_EPOCH;
 
+use std::sync::Arc;
+
+use axum::body::Bytes;
 use axum::extract::Extension;
 use axum::http::{HeaderMap, StatusCode, Uri, Version, header};
 use axum::response::{IntoResponse, Response};
@@ -11,11 +14,13 @@ use serde::{Deserialize, Serialize};
 
 use super::choice::Choice;
 use super::guard::Peer;
+use super::heavy::{self, beside, list};
 use super::json::{DEFAULT_LEVEL, ForecastsJson, Id, PointJson, RecordJson, SeriesJson};
-use super::{Nothing, Refusal, State, json, query, selector};
+use super::{Nothing, Refusal, State, json, json_text, query, selector};
 use crate::bank::{LEVELS, level_index};
 use crate::health::lock;
-use crate::metrics::Format;
+use crate::heavy::Common;
+use crate::metrics::{Format, Snapshot};
 
 #[derive(Serialize)]
 struct StationJson<'a> {
@@ -84,19 +89,21 @@ struct Which {
     group: Option<String>,
 }
 
-#[derive(Serialize)]
-struct SeriesListJson<'a> {
-    series: Vec<SeriesJson<'a>>,
-}
-
-pub(super) async fn series(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn series(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    uri: Uri,
+) -> Result<Response, Refusal> {
     let which: Which = query(&uri)?;
     let selector = selector(which.source.as_deref(), which.target.as_deref(), which.quantity.as_deref())?;
     let choice = Choice::new(&shared, selector, which.group.as_deref()).await?;
-    let bank = lock(&shared.bank);
-    let found = bank.select(&choice.selector).into_iter().filter(|(series, _)| choice.has_end(series));
-    let series = found.map(|(series, account)| SeriesJson::new(series, account)).collect();
-    Ok(json(StatusCode::OK, &SeriesListJson { series }))
+    let common = choice.is_all().then_some(Common::Series);
+    let bank = Arc::clone(&shared.bank);
+    let make = beside(move || {
+        list(&bank, &choice, "series", |rows, series, account| rows.push(&SeriesJson::new(series, account)))
+    });
+    let text = heavy::text(&shared, &peer, common, make).await?;
+    Ok(json_text(StatusCode::OK, text))
 }
 
 #[derive(Deserialize)]
@@ -115,18 +122,32 @@ struct LatestJson<'a> {
     next: Option<String>,
 }
 
-pub(super) async fn latest(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn latest(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    uri: Uri,
+) -> Result<Response, Refusal> {
     let asked: LatestQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let choice = Choice::new(&shared, selector, asked.group.as_deref()).await?;
-    let page = shared.engine.latest(&choice.selector, asked.after.map(Cursor), LIMIT_DEFAULT).await;
-    let mut page = page.inspect_err(|error| shared.health.read_failed(error))?;
-    page.items.retain(|record| choice.has_end(&record.series));
-    let bank = lock(&shared.bank);
-    page.items.retain(|record| !bank.excludes(&record.series));
-    drop(bank);
-    let (latest, next) = shown(&page);
-    Ok(json(StatusCode::OK, &LatestJson { latest, next }))
+    let common = (choice.is_all() && asked.after.is_none()).then_some(Common::Latest);
+    let station = Arc::clone(&shared);
+    let make = async move {
+        let page = station.engine.latest(&choice.selector, asked.after.map(Cursor), LIMIT_DEFAULT).await;
+        let mut page = page.inspect_err(|error| station.health.read_failed(error))?;
+        page.items.retain(|record| choice.has_end(&record.series));
+        {
+            let bank = lock(&station.bank);
+            page.items.retain(|record| !bank.excludes(&record.series));
+        }
+        beside(move || {
+            let (latest, next) = shown(&page);
+            json_bytes(&LatestJson { latest, next })
+        })
+        .await
+    };
+    let text = heavy::text(&shared, &peer, common, make).await?;
+    Ok(json_text(StatusCode::OK, text))
 }
 
 #[derive(Deserialize)]
@@ -147,7 +168,11 @@ struct HistoryJson<'a> {
     next: Option<String>,
 }
 
-pub(super) async fn history(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn history(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    uri: Uri,
+) -> Result<Response, Refusal> {
     let asked: HistoryQuery = query(&uri)?;
     let series = one(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let limit = asked.limit.unwrap_or(LIMIT_DEFAULT);
@@ -160,13 +185,21 @@ pub(super) async fn history(axum::extract::State(shared): State, uri: Uri) -> Re
         limit,
         after: asked.after.map(Cursor),
     };
-    let page = shared.engine.history(&series, &range).await;
-    let page = page.inspect_err(|error| shared.health.read_failed(error))?;
-    if page.items.is_empty() && lock(&shared.bank).account(&series).is_none() {
-        return Err(unknown(&series));
-    }
-    let (records, next) = shown(&page);
-    Ok(json(StatusCode::OK, &HistoryJson { records, next }))
+    let station = Arc::clone(&shared);
+    let make = async move {
+        let page = station.engine.history(&series, &range).await;
+        let page = page.inspect_err(|error| station.health.read_failed(error))?;
+        if page.items.is_empty() && lock(&station.bank).account(&series).is_none() {
+            return Err(unknown(&series));
+        }
+        beside(move || {
+            let (records, next) = shown(&page);
+            json_bytes(&HistoryJson { records, next })
+        })
+        .await
+    };
+    let text = heavy::text(&shared, &peer, None, make).await?;
+    Ok(json_text(StatusCode::OK, text))
 }
 
 #[derive(Deserialize)]
@@ -212,12 +245,11 @@ struct ForecastQuery {
     level: Option<f64>,
 }
 
-#[derive(Serialize)]
-struct ForecastListJson<'a> {
-    forecasts: Vec<ForecastsJson<'a>>,
-}
-
-pub(super) async fn forecast(axum::extract::State(shared): State, uri: Uri) -> Result<Response, Refusal> {
+pub(super) async fn forecast(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    uri: Uri,
+) -> Result<Response, Refusal> {
     let asked: ForecastQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref())?;
     let level = asked.level.unwrap_or(DEFAULT_LEVEL);
@@ -225,23 +257,40 @@ pub(super) async fn forecast(axum::extract::State(shared): State, uri: Uri) -> R
         return Err(Refusal::bad(format!("`level`: expected 0.01 to 0.999, found {level}")));
     }
     let choice = Choice::new(&shared, selector, asked.group.as_deref()).await?;
-    let bank = lock(&shared.bank);
-    let found = bank.select(&choice.selector).into_iter().filter(|(series, _)| choice.has_end(series));
-    let forecasts = found.filter_map(|(series, account)| ForecastsJson::of(series, account, level)).collect();
-    Ok(json(StatusCode::OK, &ForecastListJson { forecasts }))
+    let common = (choice.is_all() && asked.level.is_none()).then_some(Common::Forecasts);
+    let bank = Arc::clone(&shared.bank);
+    let make = beside(move || {
+        list(&bank, &choice, "forecasts", |rows, series, account| {
+            if let Some(forecasts) = ForecastsJson::of(series, account, level) {
+                rows.push(&forecasts);
+            }
+        })
+    });
+    let text = heavy::text(&shared, &peer, common, make).await?;
+    Ok(json_text(StatusCode::OK, text))
 }
 
-pub(super) async fn metrics(axum::extract::State(shared): State, headers: HeaderMap) -> Response {
+pub(super) async fn metrics(
+    axum::extract::State(shared): State,
+    Extension(peer): Extension<Peer>,
+    headers: HeaderMap,
+) -> Result<Response, Refusal> {
     let accept = headers.get_all(header::ACCEPT).iter().filter_map(|value| value.to_str().ok());
     let format = Format::preferred(accept);
-    shared.note_refusals();
-    let mesh = shared.board.figures(&shared.host);
-    let tests = shared.bulk.figures();
-    let bank = lock(&shared.bank);
-    let text =
-        crate::metrics::exposition(format, &bank, &shared.health, shared.echo.counters(), &mesh, &tests);
-    drop(bank);
-    ([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text).into_response()
+    let common = match format {
+        Format::Prometheus => Common::Prometheus,
+        Format::OpenMetrics => Common::OpenMetrics,
+    };
+    let station = Arc::clone(&shared);
+    let make = beside(move || {
+        station.note_refusals();
+        let bank = Snapshot::of(&station.bank);
+        let mesh = station.board.figures(&station.host);
+        let (echo, tests) = (station.echo.counters(), station.bulk.figures());
+        Bytes::from(crate::metrics::exposition(format, &bank, &station.health, echo, &mesh, &tests))
+    });
+    let text = heavy::text(&shared, &peer, Some(common), make).await?;
+    Ok(([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text).into_response())
 }
 
 /// The place of an asked level among those whose intervals are kept.
@@ -267,6 +316,11 @@ fn unknown(series: &Series) -> Refusal {
 fn shown(page: &Page<Record>) -> (Vec<RecordJson<'_>>, Option<String>) {
     let records = page.items.iter().map(RecordJson::new).collect();
     (records, page.next.map(|cursor| cursor.0.to_string()))
+}
+
+fn json_bytes<T: Serialize>(value: &T) -> Bytes {
+    // Our own shapes have text keys and no failing serializers.
+    serde_json::to_vec(value).unwrap_or_default().into()
 }
 
 /// Seconds as nanoseconds; a time beyond what nanoseconds can hold becomes the nearest that they can.

@@ -393,7 +393,7 @@ fn arriving_bytes(request: Request) -> u64 {
 }
 
 /// The longest time of a transfer: of the largest, 16 MiB, 139 s.
-fn transfer_max(bytes: u64) -> Duration {
+pub(crate) fn transfer_max(bytes: u64) -> Duration {
     TRANSFER_GRACE + Duration::from_millis(bytes / SLOWEST_BYTES_PER_MS)
 }
 

@@ -61,7 +61,14 @@ fn what_a_mesh_refused_and_what_another_overtook_is_told() {
 fn whole(format: Format) -> String {
     let health = Health::new();
     health.task("http");
-    exposition(format, &bank(), &health, &Counters::default(), &figures(), &TestFigures::default())
+    exposition(
+        format,
+        &Snapshot::of(&Mutex::new(bank())),
+        &health,
+        &Counters::default(),
+        &figures(),
+        &TestFigures::default(),
+    )
 }
 
 /// The lines of samples.
@@ -209,7 +216,7 @@ fn dashboard_and_rules_name_only_metrics_there_are() {
     }
     let text = exposition(
         Format::OpenMetrics,
-        &bank,
+        &Snapshot::of(&Mutex::new(bank)),
         &health,
         &Counters::default(),
         &figures(),
@@ -302,7 +309,7 @@ fn residuals_are_those_of_the_forecast_that_was_issued() {
         bank.observe(&Measured { series: series.clone(), time_unix_ns, outcome, detail: String::new() });
         exposition(
             Format::OpenMetrics,
-            &bank,
+            &Snapshot::of(&Mutex::new(bank.clone())),
             &Health::new(),
             &Counters::default(),
             &figures(),

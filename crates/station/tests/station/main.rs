@@ -15,6 +15,7 @@ mod http;
 mod iperf3;
 mod limits;
 mod live;
+mod load;
 mod mesh;
 mod page;
 mod removal;

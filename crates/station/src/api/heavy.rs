@@ -1,0 +1,118 @@
+//! Answers that cost much to make: the shell of [`HeavyReads`](crate::heavy::HeavyReads).
+
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use barograph_forecast::Series;
+use serde::Serialize;
+
+use super::choice::Choice;
+use super::guard::Peer;
+use super::{Refusal, Shared};
+use crate::bank::{Account, Bank, in_order};
+use crate::health::lock;
+use crate::heavy::{Common, Kept, Turn, visit};
+use crate::limits::Limit;
+
+/// The text of an answer: the one that all callers share, `what`, or one of this caller's own.
+///
+/// Making it goes on when the caller leaves: otherwise leaving would give a caller a further turn.
+pub(super) async fn text<F>(
+    shared: &Arc<Shared>,
+    peer: &Peer,
+    what: Option<Common>,
+    make: F,
+) -> Result<Bytes, Refusal>
+where
+    F: Future<Output = Result<Bytes, Refusal>> + Send + 'static,
+{
+    let making = match what {
+        Some(what) => {
+            let mut place = match shared.heavy.kept(what, Instant::now()).await {
+                Ok(text) => return Ok(text),
+                Err(place) => place,
+            };
+            let turn = turn(shared, peer, true).await?;
+            let shared = Arc::clone(shared);
+            tokio::spawn(async move {
+                let began = Instant::now();
+                let text = make.await?;
+                *place = Some(Kept::new(text.clone(), began));
+                drop((place, turn));
+                tokio::spawn(async move { shared.heavy.forget_old(what).await });
+                Ok(text)
+            })
+        }
+        None => {
+            let turn = turn(shared, peer, false).await?;
+            tokio::spawn(async move {
+                let text = make.await;
+                drop(turn);
+                text
+            })
+        }
+    };
+    making.await.map_err(|error| Refusal::ended(&error))?
+}
+
+/// Leave to make an answer, for its caller or for all.
+async fn turn(shared: &Shared, peer: &Peer, is_for_all: bool) -> Result<Turn, Refusal> {
+    let (ip, is_here) = (peer.address.ip(), peer.is_here());
+    if !shared.unread.has_room(ip, is_here) {
+        return Err(shared.too_much_unread());
+    }
+    let turn = shared.heavy.turn((!is_here && !is_for_all).then_some(ip)).await;
+    turn.ok_or_else(|| shared.too_much_unread())
+}
+
+impl Shared {
+    /// The refusal of a read for want of room or of a turn.
+    pub(super) fn too_much_unread(&self) -> Refusal {
+        self.health.refused(Limit::UnreadAnswers, 1);
+        Refusal::new(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "too many answers wait to be read or to be made (unread_answer_bytes in /healthz)",
+        )
+    }
+}
+
+/// Work that is not for the HTTP thread.
+pub(super) async fn beside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refusal> {
+    tokio::task::spawn_blocking(work).await.map_err(|error| Refusal::ended(&error))
+}
+
+/// A list with a row for each series chosen, `{"key": [row, …]}`.
+pub(super) fn list(
+    bank: &Mutex<Bank>,
+    choice: &Choice,
+    key: &str,
+    row: impl Fn(&mut Rows, &Series, &Account),
+) -> Bytes {
+    let mut names = lock(bank).names(&choice.selector);
+    names.retain(|series| choice.has_end(series));
+    names.sort_unstable_by(in_order);
+    let mut rows = Rows { text: format!("{{\"{key}\":[").into_bytes(), is_first: true };
+    visit(bank, &names, |series, account| row(&mut rows, series, account));
+    rows.text.extend_from_slice(b"]}");
+    rows.text.into()
+}
+
+/// The rows of a list as far as they are written.
+pub(super) struct Rows {
+    text: Vec<u8>,
+    is_first: bool,
+}
+
+impl Rows {
+    pub(super) fn push<T: Serialize>(&mut self, row: &T) {
+        if !std::mem::take(&mut self.is_first) {
+            self.text.push(b',');
+        }
+        // Our own shapes have text keys and no failing serializers, nor has a vector.
+        let _ = serde_json::to_writer(&mut self.text, row);
+    }
+}

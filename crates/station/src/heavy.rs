@@ -1,0 +1,186 @@
+//! Reads that cost much: made beside the HTTP thread, few at a time, with the bank held for short
+//! stretches.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::body::Bytes;
+use barograph_forecast::Series;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+use crate::admission::holder;
+use crate::bank::{Account, Bank};
+use crate::health::lock;
+
+/// What heavy reads share.
+#[derive(Debug)]
+pub(crate) struct HeavyReads {
+    workers: Arc<Semaphore>,
+    /// One at a time for each address from elsewhere that has any.
+    addresses: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    kept: [Arc<KeptText>; KEPT],
+}
+
+/// Answers that are the same for every caller.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Common {
+    Prometheus,
+    OpenMetrics,
+    Series,
+    Forecasts,
+    Latest,
+}
+
+/// The newest text of one [`Common`] answer. Who makes it holds the lock, and others wait for that.
+type KeptText = tokio::sync::Mutex<Option<Kept>>;
+
+#[derive(Debug)]
+pub(crate) struct Kept {
+    text: Bytes,
+    /// When making it began, and ended.
+    began: Instant,
+    made: Instant,
+}
+
+/// Leave to make a heavy read, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Turn {
+    _worker: OwnedSemaphorePermit,
+    /// `None` = for this host, or for everyone.
+    _address: Option<OwnedSemaphorePermit>,
+}
+
+impl HeavyReads {
+    pub(crate) fn new() -> Self {
+        Self {
+            workers: Arc::new(Semaphore::new(WORKERS)),
+            addresses: Mutex::default(),
+            kept: std::array::from_fn(|_| Arc::default()),
+        }
+    }
+
+    /// Waits for leave to make a read for `address`, `None` = for this host or for everyone; gives up
+    /// after a while.
+    pub(crate) async fn turn(&self, address: Option<IpAddr>) -> Option<Turn> {
+        let turn = async {
+            let address = match address {
+                Some(ip) => Some(self.address(ip).acquire_owned().await.ok()?),
+                None => None,
+            };
+            let worker = Arc::clone(&self.workers).acquire_owned().await.ok()?;
+            Some(Turn { _worker: worker, _address: address })
+        };
+        tokio::time::timeout(TURN_WITHIN, turn).await.ok().flatten()
+    }
+
+    fn address(&self, ip: IpAddr) -> Arc<Semaphore> {
+        let mut addresses = lock(&self.addresses);
+        // Who waits or works has one as well.
+        addresses.retain(|_, turns| 1 < Arc::strong_count(turns));
+        Arc::clone(addresses.entry(holder(ip)).or_insert_with(|| Arc::new(Semaphore::new(1))))
+    }
+
+    /// A text that a caller who came at `arrived` may have, or else the place for a new one.
+    pub(crate) async fn kept(
+        &self,
+        what: Common,
+        arrived: Instant,
+    ) -> Result<Bytes, tokio::sync::OwnedMutexGuard<Option<Kept>>> {
+        let place = Arc::clone(&self.kept[what as usize]).lock_owned().await;
+        match &*place {
+            Some(kept) if kept.is_for(arrived, Instant::now()) => Ok(kept.text.clone()),
+            _ => Err(place),
+        }
+    }
+
+    /// Frees the memory of a text that is too old for every caller.
+    pub(crate) async fn forget_old(&self, what: Common) {
+        tokio::time::sleep(KEPT_FOR).await;
+        let mut place = self.kept[what as usize].lock().await;
+        if place.as_ref().is_some_and(|kept| KEPT_FOR <= kept.made.elapsed()) {
+            *place = None;
+        }
+    }
+}
+
+impl Kept {
+    pub(crate) fn new(text: Bytes, began: Instant) -> Self {
+        Self { text, began, made: Instant::now() }
+    }
+
+    /// A small text is new for every caller, which sees what it wrote before.
+    fn is_for(&self, arrived: Instant, now: Instant) -> bool {
+        let is_large = KEPT_BYTES_MIN <= self.text.len();
+        arrived <= self.began || (is_large && now.saturating_duration_since(self.made) < KEPT_FOR)
+    }
+}
+
+/// Visits the accounts of `series` that are still there, with the bank held for some of them at a time.
+pub(crate) fn visit(bank: &Mutex<Bank>, series: &[Series], mut each: impl FnMut(&Series, &Account)) {
+    for (at, some) in series.chunks(HELD_FOR).enumerate() {
+        if 0 < at {
+            // The lock is not fair: without a pause those who wait for it would not get it.
+            std::thread::sleep(PAUSE);
+        }
+        let bank = lock(bank);
+        for series in some {
+            if let Some(account) = bank.account(series) {
+                each(series, account);
+            }
+        }
+    }
+}
+
+const KEPT: usize = Common::Latest as usize + 1;
+/// Heavy reads that are made at a time, beside the HTTP thread and what measures.
+const WORKERS: usize = 2;
+/// A client that waits longer has given up.
+const TURN_WITHIN: Duration = Duration::from_secs(10);
+/// Less than between two scrapes of any monitoring.
+const KEPT_FOR: Duration = Duration::from_secs(1);
+/// Some hundred series: a smaller text is made in about a millisecond.
+const KEPT_BYTES_MIN: usize = 256 * 1024;
+/// Accounts, of some microseconds each.
+const HELD_FOR: usize = 64;
+/// Several times what waking a thread takes.
+const PAUSE: Duration = Duration::from_micros(100);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn an_address_has_one_turn_and_all_have_two() {
+        let heavy = HeavyReads::new();
+        let ip = |host| Some(IpAddr::from([192, 0, 2, host]));
+        let first = heavy.turn(ip(1)).await.unwrap();
+        let second = heavy.turn(ip(2)).await.unwrap();
+        let mut third = std::pin::pin!(heavy.turn(None));
+        assert!(third.as_mut().now_or_never().is_none(), "all workers are busy");
+        drop(second);
+        let third = third.await.unwrap();
+        drop(third);
+        let mut own = std::pin::pin!(heavy.turn(ip(1)));
+        assert!(own.as_mut().now_or_never().is_none(), "its own is not over");
+        drop(first);
+        assert!(own.await.is_some());
+        heavy.turn(ip(3)).await.unwrap();
+        heavy.address(IpAddr::from([192, 0, 2, 4]));
+        assert_eq!(lock(&heavy.addresses).len(), 1, "nothing is kept of an address that is gone");
+    }
+
+    #[test]
+    fn a_large_text_is_for_all_within_a_second_and_a_small_one_for_those_who_waited() {
+        let began = Instant::now();
+        let later = |ms| began + Duration::from_millis(ms);
+        let kept = |bytes| Kept { text: vec![0; bytes].into(), began, made: later(100) };
+        let (small, large) = (kept(10), kept(KEPT_BYTES_MIN));
+        assert!(small.is_for(began, later(5000)) && !small.is_for(later(1), later(101)));
+        assert!(large.is_for(later(1), later(1099)) && !large.is_for(later(1), later(1100)));
+    }
+}

@@ -1,0 +1,267 @@
+//! Answers that wait for their callers to read them: how many bytes there may be, and how slowly they
+//! may be read.
+//!
+//! An answer larger than a [`PIECE_BYTES`] is handed to the connection piece by piece as the caller
+//! reads, so that what waits is the text alone, which is counted here.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+
+use axum::body::{Body, Bytes, HttpBody};
+use hyper::body::{Frame, SizeHint};
+use tokio::time::Instant;
+
+use crate::admission::holder;
+use crate::admission::network;
+use crate::connections::Open;
+use crate::echo::transfer_max;
+use crate::health::lock;
+
+/// The texts of all answers that are not read yet; clones are the same ones.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UnreadAnswers(Arc<Mutex<State>>);
+
+#[derive(Debug, Default)]
+struct State {
+    all: Texts,
+    /// Of callers from elsewhere, by network.
+    networks: HashMap<IpAddr, Texts>,
+}
+
+/// Texts, each of them once however many answers share it.
+#[derive(Debug, Default)]
+struct Texts {
+    bytes: usize,
+    /// How many answers are of a text, by its address in memory.
+    answers: HashMap<usize, usize>,
+}
+
+/// Bytes of the budget, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Held {
+    unread: UnreadAnswers,
+    /// `None` = the caller is on this host.
+    network: Option<IpAddr>,
+    text: Bytes,
+}
+
+impl UnreadAnswers {
+    /// Whether there is room for a further answer.
+    pub(crate) fn has_room(&self, ip: IpAddr, is_here: bool) -> bool {
+        lock(&self.0).has_room(None, caller(ip, is_here))
+    }
+
+    /// Takes the bytes of an answer from the budget. The last answer may exceed it: otherwise one that
+    /// is larger than a share could never be read.
+    pub(crate) fn hold(&self, ip: IpAddr, is_here: bool, text: &Bytes) -> Option<Held> {
+        let network = caller(ip, is_here);
+        let mut state = lock(&self.0);
+        if !state.has_room(Some(text), network) {
+            return None;
+        }
+        state.all.add(text);
+        if let Some(network) = network {
+            state.networks.entry(network).or_default().add(text);
+        }
+        Some(Held { unread: self.clone(), network, text: text.clone() })
+    }
+
+    /// How many bytes wait.
+    pub(crate) fn bytes(&self) -> usize {
+        lock(&self.0).all.bytes
+    }
+}
+
+impl State {
+    fn has_room(&self, text: Option<&Bytes>, network: Option<IpAddr>) -> bool {
+        let all_max = if network.is_some() { BYTES_MAX - BYTES_MAX / HERE_SHARE } else { BYTES_MAX };
+        let fits = |texts: &Texts, max| texts.bytes < max || text.is_some_and(|text| texts.has(text));
+        let own = network.and_then(|network| self.networks.get(&network));
+        fits(&self.all, all_max) && own.is_none_or(|own| fits(own, BYTES_MAX / NETWORK_SHARE))
+    }
+}
+
+impl Texts {
+    fn has(&self, text: &Bytes) -> bool {
+        self.answers.contains_key(&text.as_ptr().addr())
+    }
+
+    fn add(&mut self, text: &Bytes) {
+        let answers = self.answers.entry(text.as_ptr().addr()).or_default();
+        *answers += 1;
+        if *answers == 1 {
+            self.bytes += text.len();
+        }
+    }
+
+    fn remove(&mut self, text: &Bytes) {
+        let Some(answers) = self.answers.get_mut(&text.as_ptr().addr()) else { return };
+        *answers -= 1;
+        if *answers == 0 {
+            self.answers.remove(&text.as_ptr().addr());
+            self.bytes -= text.len();
+        }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let mut state = lock(&self.unread.0);
+        state.all.remove(&self.text);
+        if let Some(network) = self.network
+            && let Some(own) = state.networks.get_mut(&network)
+        {
+            own.remove(&self.text);
+            if own.answers.is_empty() {
+                state.networks.remove(&network);
+            }
+        }
+    }
+}
+
+/// Whose share an answer is of; `None` = callers on this host have none.
+fn caller(ip: IpAddr, is_here: bool) -> Option<IpAddr> {
+    (!is_here).then(|| network(holder(ip)))
+}
+
+/// The body of an answer that is handed on in pieces as its caller reads.
+struct Pieces {
+    text: Bytes,
+    sent: usize,
+    began: Instant,
+    open: Arc<Open>,
+    _held: Held,
+}
+
+/// A body for a text that is held, on a connection which is closed if it reads too slowly.
+pub(crate) fn in_pieces(text: Bytes, held: Held, open: Arc<Open>) -> Body {
+    Body::new(Pieces { text, sent: 0, began: Instant::now(), open, _held: held })
+}
+
+impl HttpBody for Pieces {
+    type Data = Bytes;
+    type Error = std::convert::Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        let end = usize::min(self.sent + PIECE_BYTES, self.text.len());
+        if self.sent == end {
+            return Poll::Ready(None);
+        }
+        // Copied: a slice would keep the whole text while its last piece waits in the connection.
+        let piece = Bytes::copy_from_slice(&self.text[self.sent..end]);
+        self.sent = end;
+        self.open.must_read_until(Some(self.began + transfer_max(end as u64)));
+        Poll::Ready(Some(Ok(Frame::data(piece))))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.sent == self.text.len()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        SizeHint::with_exact((self.text.len() - self.sent) as u64)
+    }
+}
+
+impl Drop for Pieces {
+    fn drop(&mut self) {
+        self.open.must_read_until(None);
+    }
+}
+
+/// What a connection holds of an answer beside its text; a smaller answer is not counted, so that
+/// errors and `/healthz` are answered in any case.
+pub(crate) const PIECE_BYTES: usize = 64 * 1024;
+/// Four times `/metrics` of the 10 000 series that a station keeps by default, or 16 pages of history.
+pub(crate) const BYTES_MAX: usize = 64 << 20;
+/// One network (/24, /48) gets a quarter, as of connections.
+const NETWORK_SHARE: usize = 4;
+/// An eighth is kept for this host, as of connections.
+const HERE_SHARE: usize = 8;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use http_body_util::BodyExt as _;
+
+    use super::*;
+    use crate::connections::Connections;
+
+    fn ip(host: u8, network: u8) -> IpAddr {
+        IpAddr::from([198, 18, network, host])
+    }
+
+    #[test]
+    fn a_network_gets_a_quarter_and_all_get_the_budget() {
+        let unread = UnreadAnswers::default();
+        let text = || Bytes::from(vec![0; BYTES_MAX / 16]);
+        let mut held: Vec<Held> =
+            (0..4).map(|host| unread.hold(ip(host, 0), false, &text()).unwrap()).collect();
+        assert!(unread.hold(ip(9, 0), false, &text()).is_none() && !unread.has_room(ip(9, 0), false));
+        held.extend(
+            (1..4)
+                .flat_map(|net| (0..4).map(move |host| (host, net)))
+                .filter_map(|(host, net)| unread.hold(ip(host, net), false, &text())),
+        );
+        assert_eq!(held.len(), 14, "an eighth is kept for this host");
+        held.extend((0..2).map(|_| unread.hold(ip(1, 9), true, &text()).unwrap()));
+        assert!(unread.hold(ip(1, 9), true, &text()).is_none());
+        assert_eq!(unread.bytes(), BYTES_MAX);
+        drop(held);
+        assert_eq!(unread.bytes(), 0);
+        assert!(lock(&unread.0).networks.is_empty(), "nothing is kept of a network that is gone");
+    }
+
+    #[test]
+    fn a_text_that_answers_share_counts_once_and_one_of_any_size_is_answered() {
+        let unread = UnreadAnswers::default();
+        let text = Bytes::from(vec![0; 2 * BYTES_MAX]);
+        let held: Vec<Held> = (0..3).map(|_| unread.hold(ip(1, 1), false, &text).unwrap()).collect();
+        assert_eq!(unread.bytes(), text.len());
+        assert!(unread.hold(ip(1, 2), false, &Bytes::from(vec![0])).is_none());
+        drop(held);
+        assert!(unread.hold(ip(1, 2), false, &Bytes::from(vec![0])).is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_reads_slower_than_a_megabit_a_second_is_cut() {
+        let open =
+            Connections::new(64, crate::admission::Kind::Connections).accept(ip(1, 1), false).unwrap().0;
+        let text = Bytes::from(vec![7; 10 * PIECE_BYTES + 1]);
+        let body = |unread: &UnreadAnswers| {
+            let held = unread.hold(ip(1, 1), false, &text).unwrap();
+            in_pieces(text.clone(), held, Arc::clone(&open))
+        };
+        let unread = UnreadAnswers::default();
+        for (pause, is_cut) in [(Duration::from_millis(500), false), (Duration::from_secs(2), true)] {
+            let mut body = body(&unread);
+            let reads = async {
+                let mut bytes = 0;
+                while let Some(frame) = body.frame().await {
+                    let piece = frame.unwrap().into_data().unwrap();
+                    assert!(piece.len() <= PIECE_BYTES);
+                    bytes += piece.len();
+                    tokio::time::sleep(pause).await;
+                }
+                bytes
+            };
+            let read = tokio::select! {
+                read = reads => Some(read),
+                () = open.reads_too_slowly() => None,
+            };
+            assert_eq!(read, (!is_cut).then_some(text.len()), "{pause:?} a piece");
+            drop(body);
+            assert_eq!(unread.bytes(), 0);
+        }
+        let waits = tokio::time::timeout(Duration::from_hours(1), open.reads_too_slowly());
+        assert!(waits.await.is_err(), "nothing is to be read");
+    }
+}

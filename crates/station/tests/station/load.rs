@@ -1,0 +1,187 @@
+//! Reads that cost much: callers that do not read their answers, and callers that ask again and again.
+
+use std::io::{BufRead, BufReader, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use barograph_engine::{Engine as _, Record};
+use barograph_forecast::{Name, Outcome, Quantity, Series};
+use barograph_station::{Config, Station, open_archive};
+use serde_json::{Value, json};
+
+use crate::engine::{ask, invite, register};
+use crate::http::{get, post, until};
+use crate::{LIMIT, quiet, serve};
+
+/// Records of one series with details of 4 KB, as many as 8 MB hold.
+const RECORDS: u64 = 2000;
+const HISTORY: &str = "/v1/history?source=here&target=there&quantity=rtt&limit=10000";
+
+/// A station with [`RECORDS`] in its archive.
+fn with_long_history(config: Config) -> Station {
+    let archive = open_archive(&config).unwrap();
+    let name = |text: &str| Name::new(text).unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as i64;
+    let records: Vec<Record> = (1..=RECORDS)
+        .map(|seq| Record {
+            origin: name("here"),
+            seq,
+            series: Series {
+                source: name("here"),
+                target: name("there"),
+                quantity: Quantity::new("rtt").unwrap(),
+            },
+            time_unix_ns: now - 3_600_000_000_000 + seq as i64,
+            outcome: Outcome::Value(0.1),
+            detail: json!({ "x": "x".repeat(4000) }).to_string(),
+        })
+        .collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(archive.append(&records)).unwrap();
+    Station::start(config, Arc::new(archive)).unwrap()
+}
+
+#[test]
+fn a_page_of_history_is_bounded_in_bytes_and_goes_on_by_its_cursor() {
+    let state = tempfile::tempdir().unwrap();
+    let station = with_long_history(quiet(state.path()));
+    let (mut path, mut times, mut pages) = (HISTORY.to_string(), Vec::new(), 0);
+    loop {
+        let page = get(station.address(), &path);
+        assert!(page.body.len() < 5 << 20, "a page of {} bytes", page.body.len());
+        let page = page.json();
+        let records = page["records"].as_array().unwrap();
+        times.extend(records.iter().map(|record| record["time_s"].as_f64().unwrap()));
+        pages += 1;
+        match page["next"].as_str() {
+            Some(next) => path = format!("{HISTORY}&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!((times.len(), pages), (RECORDS as usize, 3));
+    assert!(times.is_sorted_by(|newer, older| older <= newer));
+    station.stop(LIMIT);
+}
+
+/// A connection that takes little, with the head of the answer to its request; the rest stays unread.
+fn unread(address: SocketAddr, path: &str) -> (u16, TcpStream) {
+    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).unwrap();
+    socket.set_recv_buffer_size(4096).unwrap();
+    socket.connect(&address.into()).unwrap();
+    let mut stream = TcpStream::from(socket);
+    stream.set_read_timeout(Some(LIMIT)).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n\r\n").unwrap();
+    let mut start = [0; 12];
+    stream.read_exact(&mut start).unwrap();
+    let status = std::str::from_utf8(&start[9..]).unwrap().parse().unwrap();
+    (status, stream)
+}
+
+#[test]
+fn unread_answers_take_no_more_than_their_budget() {
+    let state = tempfile::tempdir().unwrap();
+    let station = with_long_history(quiet(state.path()));
+    let address = station.address();
+    let held: Vec<(u16, TcpStream)> = (0..40).map(|_| unread(address, HISTORY)).collect();
+    let served = held.iter().filter(|(status, _)| *status == 200).count();
+    let refused = held.iter().filter(|(status, _)| *status == 503).count();
+    assert!((4..=17).contains(&served), "{served} answers of 4 MiB wait for their readers");
+    assert_eq!(served + refused, held.len());
+    let row = || {
+        let health = get(address, "/healthz").json();
+        let rows = health["limits"].as_array().unwrap();
+        rows.iter().find(|row| row["limit"] == "unread_answer_bytes").unwrap().clone()
+    };
+    let full = row();
+    let (now, max) = (full["now"].as_u64().unwrap(), full["max"].as_u64().unwrap());
+    assert!(served as u64 * 4_000_000 <= now && now <= max + (5 << 20), "{full}");
+    assert_eq!(full["refused"], refused);
+    let health = get(address, "/healthz");
+    assert_eq!(health.status, 200, "callers can cause that: {}", health.body);
+    assert!(health.json()["warnings"].to_string().contains("wait to be read"), "{}", health.body);
+    // What is small is answered, and what is large is refused with a time to come again.
+    assert_eq!(get(address, "/v1/station").status, 200);
+    let more = get(address, HISTORY);
+    assert_eq!(more.status, 503);
+    assert!(more.head.contains("retry-after"), "{}", more.head);
+    drop(held);
+    until(address, "/healthz", |_| row()["now"] == 0);
+    assert_eq!(get(address, HISTORY).status, 200);
+    station.stop(LIMIT);
+}
+
+/// How many series the station of the test below has.
+const SERIES: usize = 2000;
+/// Connections of strangers; each asks, cuts the connection at the answer's head, and asks again.
+const STRANGERS: usize = 100;
+
+/// One connection after the other that asks for all metrics and reads no more than the head.
+fn ask_for_all(address: SocketAddr, method: &str, over: &AtomicBool, answers: &AtomicUsize) {
+    while !over.load(Ordering::Relaxed) {
+        let Ok(mut stream) = TcpStream::connect_timeout(&address, LIMIT) else { continue };
+        stream.set_read_timeout(Some(LIMIT)).unwrap();
+        let _ = write!(stream, "{method} /metrics HTTP/1.1\r\nHost: {address}\r\n\r\n");
+        let mut status = String::new();
+        let _ = BufReader::new(&stream).read_line(&mut status);
+        if status.starts_with("HTTP/1.1 200") {
+            answers.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+fn fill(address: SocketAddr) {
+    for half in 0..2 {
+        let records: Vec<Value> = (0..SERIES / 2)
+            .map(|i| json!({ "target": format!("t{half}-{i}"), "quantity": "rtt", "value": 0.1 }))
+            .collect();
+        for _ in 0..2 {
+            let answer = post(address, "/v1/measurements", &json!({ "records": records }).to_string());
+            assert_eq!(answer.status, 201, "{}", answer.body);
+        }
+    }
+}
+
+#[test]
+fn a_member_is_served_while_strangers_ask_for_all_metrics() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(Config { series_max: SERIES + 100, ..quiet(state.path()) });
+    let address = station.address();
+    fill(address);
+    let token = invite(address, Some("b"));
+    assert_eq!(register(address, &token, "b").status, 200);
+    let began = Instant::now();
+    assert!(SERIES * 100 < get(address, "/metrics").body.len());
+    let alone = began.elapsed();
+    let (over, answers) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for i in 0..STRANGERS {
+            let method = if i % 2 == 0 { "GET" } else { "HEAD" };
+            let (over, answers) = (&over, &answers);
+            scope.spawn(move || ask_for_all(address, method, over, answers));
+        }
+        let began = Instant::now();
+        while answers.load(Ordering::Relaxed) < STRANGERS && began.elapsed() < LIMIT {
+            std::thread::park_timeout(Duration::from_millis(10));
+        }
+        let mut times: Vec<Duration> = (0..9)
+            .map(|_| {
+                let began = Instant::now();
+                assert_eq!(ask(address, &token, "GET", "next_seq?origin=b", "").status, 200);
+                assert_eq!(register(address, &token, "b").status, 200);
+                assert_eq!(get(address, "/healthz").status, 200);
+                began.elapsed()
+            })
+            .collect();
+        over.store(true, Ordering::Relaxed);
+        times.sort_unstable();
+        // Three requests, each behind those of a hundred strangers, take three hundred times as long where
+        // each makes its own text on the thread that serves all.
+        assert!(times[4] < 30 * alone, "{:?}, one text takes {alone:?}", times[4]);
+    });
+    assert!(STRANGERS <= answers.into_inner());
+    let mesh = get(address, "/healthz").json();
+    assert_eq!(mesh["reasons"], json!([]));
+    station.stop(LIMIT);
+}
