@@ -159,8 +159,10 @@ impl Remote {
                     if items.len() == limit {
                         return Err(client::garbage("more records than were asked for"));
                     }
-                    items
-                        .push(wire::read_record(&line).map_err(|error| client::garbage(&error.to_string()))?);
+                    items.push(
+                        wire::read_stored_record(&line)
+                            .map_err(|error| client::garbage(&error.to_string()))?,
+                    );
                 }
                 Err(client::garbage("a page without its last line"))
             })

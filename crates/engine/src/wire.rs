@@ -4,6 +4,7 @@
 //! the archive, and one that they write comes back exactly. Keys that are not known are ignored, so that
 //! a newer station can say more.
 
+mod detail;
 mod stream;
 
 use std::borrow::Cow;
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Capabilities, Entry, Error, Event, Record};
 
+pub use detail::{DETAIL_DEPTH_MAX, is_sound_detail};
 pub use stream::{
     ERROR_BYTES_MAX, EVENT_BYTES_MAX, EVENTS, Lines, PLACED_BYTES_MAX, error_text, event_text, next_text,
     placed_text, read_error, read_event, read_next, read_placed,
@@ -111,6 +113,8 @@ impl<'a> From<&'a Record> for RecordJson<'a> {
 impl TryFrom<RecordJson<'_>> for Record {
     type Error = Error;
 
+    /// A detail that is not sound ([`is_sound_detail`]), from before they were refused, is left out.
+    ///
     /// # Errors
     /// [`Error::Invalid`] naming what is not a name, or what [`Record::check`] refuses.
     fn try_from(json: RecordJson<'_>) -> Result<Self, Error> {
@@ -133,7 +137,7 @@ impl TryFrom<RecordJson<'_>> for Record {
             },
             time_unix_ns: json.time_unix_ns,
             outcome,
-            detail: json.detail.into_owned(),
+            detail: if is_sound_detail(&json.detail) { json.detail.into_owned() } else { String::new() },
         };
         record.check()?;
         Ok(record)
@@ -213,11 +217,25 @@ pub fn record_text(record: &Record) -> String {
     text(&RecordJson::from(record))
 }
 
-/// Reads a record.
+/// Reads a record that is to be stored.
+///
+/// # Errors
+/// [`Error::Invalid`] when it is too long, no such JSON, or breaks a limit; also when its detail is not
+/// sound ([`is_sound_detail`]).
+pub fn read_record(text: &[u8]) -> Result<Record, Error> {
+    let json: RecordJson<'_> = read("record", text, RECORD_BYTES_MAX)?;
+    if !is_sound_detail(&json.detail) {
+        let why = format!("the detail is no JSON object nested at most {DETAIL_DEPTH_MAX} deep");
+        return Err(Error::Invalid(why));
+    }
+    json.try_into()
+}
+
+/// Reads a record that was stored elsewhere; a detail that is not sound is left out.
 ///
 /// # Errors
 /// [`Error::Invalid`] when it is too long, no such JSON, or breaks a limit.
-pub fn read_record(text: &[u8]) -> Result<Record, Error> {
+pub fn read_stored_record(text: &[u8]) -> Result<Record, Error> {
     read::<RecordJson<'_>>("record", text, RECORD_BYTES_MAX)?.try_into()
 }
 
@@ -370,6 +388,26 @@ mod tests {
         }
         let long = format!("{}{good}", " ".repeat(RECORD_BYTES_MAX));
         assert!(matches!(read_record(long.as_bytes()), Err(Error::Invalid(_))));
+    }
+
+    #[test]
+    fn a_detail_is_a_json_object_that_every_reader_can_parse() {
+        let text = |detail: &str| record_text(&sample(Outcome::Value(1.0), detail));
+        let nested = |deep: usize| format!("{}0{}", "{\"a\":".repeat(deep), "}".repeat(deep));
+        let arrays = |deep: usize| format!("{{\"a\":{}{}}}", "[".repeat(deep - 1), "]".repeat(deep - 1));
+        let brackets = format!("{{\"[{{\\\"[\": \"{}\"}}", "[".repeat(100));
+        for detail in ["", "{}", " {\"n\": 1}\n", &nested(16), &arrays(16), &brackets] {
+            assert_eq!(read_record(text(detail).as_bytes()).unwrap().detail, detail);
+        }
+        let bad = ["none", "7", "null", "\"{}\"", "[]", "[{}]", "{", "{}}", "{} {}", "{'a': 1}", " "];
+        for detail in
+            bad.into_iter().chain([nested(17), arrays(17), arrays(2000)].each_ref().map(String::as_str))
+        {
+            let error = read_record(text(detail).as_bytes()).unwrap_err();
+            assert!(matches!(&error, Error::Invalid(why) if why.contains("detail")), "{detail}: {error}");
+            let stored = read_stored_record(text(detail).as_bytes()).unwrap();
+            assert_eq!(stored, sample(Outcome::Value(1.0), ""), "it is left out: {detail}");
+        }
     }
 
     proptest! {

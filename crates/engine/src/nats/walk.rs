@@ -137,7 +137,7 @@ impl Stored {
             return Err(format!("{} holds an answer of the server, not a publication", self.subject));
         }
         let record =
-            wire::read_record(&self.payload).map_err(|error| format!("{}: {error}", self.subject))?;
+            wire::read_stored_record(&self.payload).map_err(|error| format!("{}: {error}", self.subject))?;
         if subject::record(&record.series, &record.origin) != self.subject {
             return Err(format!("a record of {} was published as {}", record.origin, self.subject));
         }

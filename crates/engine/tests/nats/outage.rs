@@ -154,7 +154,7 @@ async fn a_page_may_be_larger_than_a_message() {
     let nats = Arc::new(Nats::new(server::config(&server.url, "north")).unwrap());
     let (_archiver, _local) = server::archive(&nats, directory.path());
     server::canary(&*nats, "west", 1).await;
-    let detail = "x".repeat(barograph_engine::Record::DETAIL_BYTES_MAX);
+    let detail = format!("{{\"x\":\"{}\"}}", "x".repeat(barograph_engine::Record::DETAIL_BYTES_MAX - 8));
     let large = |seq| barograph_engine::Record { detail: detail.clone(), ..record("north", "south", seq) };
     let batch: Vec<_> = (1..=1000).map(large).collect();
     nats.append(&batch).await.unwrap();

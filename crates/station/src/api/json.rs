@@ -1,5 +1,6 @@
 //! The shapes of docs/spec/api.md. Core types carry no serde; this is where they become JSON.
 
+use barograph_engine::wire::is_sound_detail;
 use barograph_engine::{Record, labelled_unix_ns};
 use barograph_forecast::{Forecast, Outcome, Quantity, Series};
 use serde::Serialize;
@@ -156,8 +157,8 @@ impl<'a> RecordJson<'a> {
             time_s: seconds(time_unix_ns),
             ahead_s: Age::at(now_unix_ns(), time_unix_ns, ahead_s).ahead_s,
             outcome: OutcomeJson::from(outcome),
-            // A detail that is not JSON (another writer's) is left out rather than breaking the answer.
-            detail: serde_json::from_str(detail).ok(),
+            // A detail that breaks a reader, stored before such were refused, is left out.
+            detail: is_sound_detail(detail).then(|| serde_json::from_str(detail).ok()).flatten(),
         }
     }
 }
@@ -242,3 +243,25 @@ impl From<(f64, f64)> for Ends {
 
 /// The level of intervals unless another is asked for.
 pub(super) const DEFAULT_LEVEL: f64 = 0.9;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use barograph_forecast::Name;
+
+    use super::*;
+
+    #[test]
+    fn a_detail_that_breaks_a_reader_is_left_out() {
+        let name = || Name::new("a").unwrap();
+        let series = Series { source: name(), target: name(), quantity: Quantity::RTT };
+        let outcome = Outcome::Value(1.0);
+        let text =
+            |detail: &str| serde_json::to_string(&RecordJson::of(&series, 1, &outcome, detail)).unwrap();
+        assert!(text("{\"n\":1}").contains("\"detail\":{\"n\":1}"));
+        let deep = format!("{{\"a\":{}{}}}", "[".repeat(2000), "]".repeat(2000));
+        for detail in ["", "none", "7", &deep] {
+            assert!(!text(detail).contains("detail"), "{detail}");
+        }
+    }
+}

@@ -173,7 +173,7 @@ async fn a_large_batch_goes_in_pieces_and_comes_back() {
     let state = tempfile::tempdir().unwrap();
     let station = serve(keeping(state.path()));
     let engine = remote(station.address(), Some(invite(station.address(), Some("b"))));
-    let detail = "\"".repeat(Record::DETAIL_BYTES_MAX);
+    let detail = format!("{{\"x\":\"{}\"}}", "\\\"".repeat((Record::DETAIL_BYTES_MAX - 8) / 2));
     let batch: Vec<Record> = (1..=1000).map(|seq| Record { detail: detail.clone(), ..record(seq) }).collect();
     engine.append(&batch).await.unwrap();
     assert_eq!(engine.watermark(&name("b")).await, Ok(1000));

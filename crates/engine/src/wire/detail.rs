@@ -1,0 +1,38 @@
+//! Which details of records are taken from others.
+
+use serde::de::IgnoredAny;
+
+/// How deep a detail may be nested. Those that stations write are two deep; parsers give up at some
+/// hundred levels, Python's by an exception in whatever reads a whole answer.
+pub const DETAIL_DEPTH_MAX: usize = 16;
+
+/// Whether a record's detail is empty, or a JSON object (RFC 8259 §4) nested at most
+/// [`DETAIL_DEPTH_MAX`] deep.
+#[must_use]
+pub fn is_sound_detail(detail: &str) -> bool {
+    if detail.is_empty() {
+        return true;
+    }
+    let is_object = detail.trim_start_matches([' ', '\t', '\n', '\r']).starts_with('{');
+    // The depth goes first: it bounds what the parser has to do.
+    is_object && depth(detail) <= DETAIL_DEPTH_MAX && serde_json::from_str::<IgnoredAny>(detail).is_ok()
+}
+
+/// The most brackets and braces of a JSON text that are open at once; of any other text, some number.
+fn depth(text: &str) -> usize {
+    let (mut open, mut most, mut in_string, mut escaped) = (0_usize, 0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' => escaped = in_string,
+            b'"' => in_string = !in_string,
+            b'{' | b'[' if !in_string => {
+                open += 1;
+                most = most.max(open);
+            }
+            b'}' | b']' if !in_string => open = open.saturating_sub(1),
+            _ => {}
+        }
+    }
+    most
+}
