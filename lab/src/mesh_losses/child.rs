@@ -102,7 +102,7 @@ fn station(args: &Args) -> anyhow::Result<()> {
     runtime.block_on(measure(&joined, args))
 }
 
-/// Writes which peers are lost, for how long the directory is read and takes no writes, what
+/// Writes which peers are up and which are lost, for how long the directory is read and takes no writes, what
 /// `/healthz` would report, and up to where the mesh has confirmed.
 async fn attend(
     mesh: &dyn Engine,
@@ -120,6 +120,7 @@ async fn attend(
             registered = &mut lease, if held.is_none() => held = Some(registered?),
             event = events.next() => match event {
                 Some(Ok(Event::Down(lost))) => println!("lost {lost} by {host} ."),
+                Some(Ok(Event::Up(entry))) => println!("up {} by {host} .", entry.host),
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => {
                     tokio::time::sleep(PAUSE).await;

@@ -256,9 +256,18 @@ impl Mesh {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the station has had so many records acknowledged.
+    /// Waits until the mesh works: the station has had so many records acknowledged and the mesh has confirmed some,
+    /// and the station and the archive see each other. A station that is not registered yet cannot be lost.
     pub(super) fn wait_for(&self, acknowledged: usize) -> anyhow::Result<()> {
-        self.wait("its first records acknowledged", |said| acknowledged <= said.acknowledged.len())
+        let seen: &[&str] = match self.engine {
+            Engine::Remote => &["north by north"],
+            Engine::Nats | Engine::Cluster => &["north by archive", "archive by north"],
+        };
+        self.wait("its first records confirmed and its peers", |said| {
+            acknowledged <= said.acknowledged.len()
+                && 0 < said.confirmed
+                && seen.iter().all(|seen| said.up.contains(*seen))
+        })
     }
 
     /// Lets the station append no more, and waits until the mesh has confirmed all.

@@ -13,6 +13,8 @@ pub(super) struct Said {
     /// The last append that was refused.
     pub(super) refused: Option<String>,
     pub(super) drained: bool,
+    /// Which stations were seen to be registered, as `north by archive`.
+    pub(super) up: BTreeSet<String>,
     /// Peers that it was told are gone, each time.
     pub(super) lost: u64,
     /// The highest number acknowledged, and up to where the mesh has confirmed.
@@ -45,6 +47,9 @@ impl Said {
         }
         if line == "wrong clock" {
             (self.began, self.noticed) = (Some(Instant::now()), None);
+        }
+        if let Some(up) = line.strip_prefix("up ") {
+            self.up.insert(up.to_string());
         }
         // The station's own end is no loss.
         if line.starts_with("lost ") && !self.drained {
