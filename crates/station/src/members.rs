@@ -425,6 +425,21 @@ mod tests {
     }
 
     #[test]
+    fn the_groups_of_a_member_outlive_a_restart_and_are_unknown_in_older_files() {
+        let state = tempfile::tempdir().unwrap();
+        let older = r#"{"members": [{"name": "a", "token_sha256": "D", "created_s": 1}]}"#;
+        std::fs::write(state.path().join(FILE), older.replace('D', &"1".repeat(64))).unwrap();
+        let members = open(state.path());
+        assert!(members.groups().is_empty());
+        let member = members.of_token(&members.invite(Some(name("b")), 2).unwrap()).unwrap();
+        members.bind(&member, &name("b")).unwrap();
+        members.registered(&member, &[name("x"), name("y")]).unwrap();
+        members.registered(&member, &[name("y")]).unwrap();
+        let groups = HashMap::from([(name("b"), vec![name("y")])]);
+        assert_eq!((members.groups(), open(state.path()).groups()), (groups.clone(), groups));
+    }
+
+    #[test]
     fn a_damaged_file_is_an_error_and_stays() {
         let state = tempfile::tempdir().unwrap();
         let twice = r#"{"members": [{"name": "a", "token_sha256": "D", "created_s": 1}, {"name": "a", "token_sha256": "E", "created_s": 1}]}"#

@@ -1,8 +1,10 @@
 //! Limits of a station: nothing is refused in silence.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
-use barograph_station::Config;
+use barograph_engine::Local;
+use barograph_station::{Config, Station};
 use serde_json::{Value, json};
 
 use crate::engine::{ask, invite, lines, record, register, register_in};
@@ -98,6 +100,37 @@ fn a_member_beyond_its_share_of_the_archive_is_counted() {
     let row = limit(address, "archive_member_series");
     assert_eq!((&row["refused"], &row["max"]), (&3.into(), &12_500.into()), "{row}");
     assert_eq!(limit(address, "archive_series")["max"], 87_500);
+}
+
+/// Members' measurements for which the archive has no room are lost: the station is degraded.
+#[test]
+fn a_full_archive_is_degraded_and_names_the_setting() {
+    let state = tempfile::tempdir().unwrap();
+    let start = || {
+        // Of eighty series members have seventy, each of them ten.
+        let archive =
+            barograph_engine::Config { series_max: 80, ..barograph_engine::Config::new(state.path()) };
+        Station::serve(quiet(state.path()), Arc::new(Local::open(archive).unwrap())).unwrap()
+    };
+    let station = std::thread::scope(|scope| scope.spawn(start).join().unwrap());
+    let address = station.address();
+    for at in 0..8 {
+        let member = format!("member-{at}");
+        let health = get(address, "/healthz");
+        assert!(at == 7 || health.status == 200, "{at} members: {}", health.body);
+        let token = invite(address, Some(&member));
+        let records: Vec<Value> = (1..=10).map(|seq| fresh(&member, seq, &format!("t{seq}"))).collect();
+        assert_eq!(forward(address, &token, &records), [200]);
+    }
+    let row = limit(address, "archive_series");
+    assert_eq!(row["setting"], "limits.series_max");
+    // The station's own two series may be among those that fill the archive.
+    let refused = row["refused"].as_u64().unwrap();
+    assert!((10..=12).contains(&refused), "{row}");
+    assert_eq!(refused_total(address, "archive_series"), refused as f64);
+    let health = get(address, "/healthz");
+    assert_eq!(health.status, 503);
+    assert!(health.json()["reasons"].to_string().contains("no room in the archive"), "{}", health.body);
 }
 
 /// Series that find no room when history is read at the start are counted.
