@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use barograph_engine::{Archiver, ArchiverStatistics, Engine, Entry, Local, ReadOnly, Statistics};
+use barograph_engine::{Engine, Entry, Local, ReadOnly, Statistics};
 use barograph_forecast::Name;
 use tokio::sync::Notify;
 
-use super::engine::{Kind, Spool};
+use super::engine::{Archiver, ArchiverStatistics, Kind, Spool};
 use super::events::Events;
 use super::latency::{Latencies, Spread};
 use super::peers::Peers;

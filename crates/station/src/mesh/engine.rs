@@ -10,7 +10,7 @@ use barograph_engine::{Engine, Joined, JoinedConfig, Local, Remote, RemoteConfig
 use barograph_forecast::Name;
 use barograph_probe::Target;
 
-pub(crate) use self::nats::Archiver;
+pub(crate) use self::nats::{Archiver, ArchiverStatistics};
 use crate::config::{Config, MeshConfig};
 use crate::{StartError, state};
 

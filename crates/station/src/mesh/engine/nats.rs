@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-pub(crate) use barograph_engine::Archiver;
+pub(crate) use barograph_engine::{Archiver, ArchiverStatistics};
 use barograph_engine::{Local, Nats, NatsConfig, NatsTls};
 use barograph_forecast::Name;
 

@@ -16,6 +16,18 @@ impl Archiver {
     pub(crate) fn tasks(&self) -> Vec<Arc<TaskStatus>> {
         match *self {}
     }
+
+    pub(crate) fn statistics(&self) -> ArchiverStatistics {
+        match *self {}
+    }
+}
+
+/// What such an archive counts.
+#[derive(Default)]
+pub(crate) struct ArchiverStatistics {
+    pub(crate) discarded: u64,
+    pub(crate) missed: u64,
+    pub(crate) lag: u64,
 }
 
 /// # Errors
