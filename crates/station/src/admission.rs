@@ -199,10 +199,17 @@ impl Admission {
             let is_full = self.max <= self.open.len();
             return if is_full { self.shed(1, |_| true).map(Some).ok_or(Full::All) } else { Ok(None) };
         };
-        let strangers = self.count(|holder| !self.is_proved(holder, now));
-        let elsewhere = self.count(|_| true);
-        let proved = elsewhere - strangers;
-        if usize::max(1, self.max / EACH_SHARE) <= self.count(|holder| holder == from) {
+        let is_like = |holder| self.is_proved(holder, now) == is_proved;
+        let (mut elsewhere, mut of_one, mut like, mut of_network) = (0, 0, 0, 0);
+        for holder in self.open.values().filter_map(|connection| connection.holder) {
+            let is_like = is_like(holder);
+            elsewhere += 1;
+            of_one += usize::from(holder == from);
+            like += usize::from(is_like);
+            of_network += usize::from(is_like && network(holder) == network(from));
+        }
+        let (proved, strangers) = if is_proved { (like, elsewhere - like) } else { (elsewhere - like, like) };
+        if usize::max(1, self.max / EACH_SHARE) <= of_one {
             return match self.kind {
                 Kind::Connections => self.shed(1, |holder| holder == from).map(Some).ok_or(Full::Share),
                 Kind::Seats => Err(Full::Share),
@@ -213,10 +220,9 @@ impl Admission {
         if !is_full && has_room {
             return Ok(None);
         }
-        let is_like = |holder| self.is_proved(holder, now) == is_proved;
         let crowd = match self.kind {
             Kind::Connections => 1,
-            Kind::Seats => 2 + self.count(|holder| is_like(holder) && network(holder) == network(from)),
+            Kind::Seats => of_network + 2,
         };
         let of_like = || self.shed(crowd, is_like);
         let of_others = || self.shed(1, |holder| !is_like(holder));
