@@ -178,8 +178,9 @@ impl Drop for Pieces {
 /// What a connection holds of an answer beside its text; a smaller answer is not counted, so that
 /// errors and `/healthz` are answered in any case.
 pub(crate) const PIECE_BYTES: usize = 64 * 1024;
-/// Four times `/metrics` of the 10 000 series that a station keeps by default, or 16 pages of history.
-pub(crate) const BYTES_MAX: usize = 64 << 20;
+/// `/metrics` of the 40 000 series that a station keeps at most by default is about 67 MB: one network
+/// that reads it slowly leaves room for another.
+pub(crate) const BYTES_MAX: usize = 128 << 20;
 /// One network (/24, /48) gets a quarter, as of connections.
 const NETWORK_SHARE: usize = 4;
 /// An eighth is kept for this host, as of connections.

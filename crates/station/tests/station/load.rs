@@ -87,7 +87,7 @@ fn unread_answers_take_no_more_than_their_budget() {
     let held: Vec<(u16, TcpStream)> = (0..40).map(|_| unread(address, HISTORY)).collect();
     let served = held.iter().filter(|(status, _)| *status == 200).count();
     let refused = held.iter().filter(|(status, _)| *status == 503).count();
-    assert!((4..=17).contains(&served), "{served} answers of 4 MiB wait for their readers");
+    assert!((4..=35).contains(&served), "{served} answers of 4 MiB wait for their readers");
     assert_eq!(served + refused, held.len());
     let row = || {
         let health = get(address, "/healthz").json();
@@ -100,7 +100,7 @@ fn unread_answers_take_no_more_than_their_budget() {
     assert_eq!(full["refused"], refused);
     let health = get(address, "/healthz");
     assert_eq!(health.status, 200, "callers can cause that: {}", health.body);
-    assert!(health.json()["warnings"].to_string().contains("wait to be read"), "{}", health.body);
+    assert!(health.json()["warnings"].to_string().contains("waits to be read"), "{}", health.body);
     // What is small is answered, and what is large is refused with a time to come again.
     assert_eq!(get(address, "/v1/station").status, 200);
     let more = get(address, HISTORY);

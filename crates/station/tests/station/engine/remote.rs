@@ -177,9 +177,19 @@ async fn a_large_batch_goes_in_pieces_and_comes_back() {
     let batch: Vec<Record> = (1..=1000).map(|seq| Record { detail: detail.clone(), ..record(seq) }).collect();
     engine.append(&batch).await.unwrap();
     assert_eq!(engine.watermark(&name("b")).await, Ok(1000));
-    let mut found = engine.history(&record(1).series, &Range::newest(1000)).await.unwrap().items;
+    let (mut found, mut range, mut pages) = (Vec::new(), Range::newest(1000), 0);
+    loop {
+        let page = engine.history(&record(1).series, &range).await.unwrap();
+        found.extend(page.items);
+        pages += 1;
+        range.after = page.next;
+        if range.after.is_none() {
+            break;
+        }
+    }
     found.reverse();
-    assert_eq!(found, batch);
+    assert!(found == batch, "{} records", found.len());
+    assert_eq!(pages, 2, "they have more than {} bytes", Range::BYTES_MAX);
     station.stop(crate::LIMIT);
 }
 
