@@ -160,7 +160,8 @@ pub struct Range {
     pub from_unix_ns: i64,
     /// Latest time, exclusive, Unix nanoseconds.
     pub until_unix_ns: i64,
-    /// At most so many records a page, 1 to [`Range::LIMIT_MAX`]; a page may end earlier ([`Range::BYTES_MAX`]).
+    /// At most so many records a page, 1 to [`Range::LIMIT_MAX`]; a page may end earlier
+    /// ([`Range::BYTES_MAX`]).
     pub limit: usize,
     /// Continue after this place, taken from [`Page::next`].
     pub after: Option<Cursor>,
