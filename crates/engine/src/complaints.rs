@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 /// When the last line about each origin was logged.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints(BTreeMap<String, Instant>);
+pub struct Complaints(BTreeMap<String, Instant>);
 
 impl Complaints {
     /// Whether a line about `origin` is to be logged: one a minute, and of a bounded number of origins.
-    pub(crate) fn is_due(&mut self, origin: &str, now: Instant) -> bool {
+    pub fn is_due(&mut self, origin: &str, now: Instant) -> bool {
         if self.0.get(origin).is_some_and(|said| now < *said + EVERY) {
             return false;
         }

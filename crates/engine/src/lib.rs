@@ -35,6 +35,8 @@ mod remote;
 #[cfg(feature = "wire")]
 pub mod wire;
 
+#[cfg(feature = "local")]
+pub use complaints::Complaints;
 pub use engine::{BoxStream, Engine, Lease, LeaseState, ReadOnly};
 pub use entry::{Capabilities, Entry, Event, Group, HostId};
 pub use error::Error;

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use barograph_engine::{Engine, Entry, Event, TaskStatus};
+use barograph_engine::{Complaints, Engine, Entry, Event, TaskStatus};
 use barograph_forecast::Name;
 use barograph_mesh::roster::{Change, Roster};
 use tokio::sync::{Notify, mpsc, watch};
@@ -103,6 +103,8 @@ struct State {
     /// Of the checks.
     check: Arc<TaskStatus>,
     rests: Rests,
+    /// Of keys that changed.
+    new_keys: Complaints,
     targets_changed: bool,
     /// The file of peers is older than what is known.
     unkept: bool,
@@ -206,6 +208,7 @@ impl State {
             checks: JoinSet::new(),
             check,
             rests: Rests::default(),
+            new_keys: Complaints::default(),
             targets_changed: true,
             unkept: false,
             kept: None,
@@ -373,7 +376,7 @@ impl State {
                 self.parts.board.peers().up(&self.own, entry.clone(), now_s, true)
             }
         };
-        self.rests.wake(&host);
+        self.rests.wake(&host, Instant::now());
         // The roster forgets the longest lost for new ones.
         let roster = &self.roster;
         self.parts.board.peers().retain(|known| roster.description(known).is_some());
@@ -412,10 +415,12 @@ impl State {
         }
     }
 
-    /// A name with another key is a station that was set up anew, or another one under its name.
-    fn warn_of_new_key(&self, entry: &Entry) {
-        let known = self.parts.board.peers().get(&entry.host).map(|peer| peer.entry.key);
-        if known.is_some_and(|known| known != entry.key) {
+    /// A name with another key is a station that was set up anew, or another one under its name. Logged once a
+    /// minute for each name.
+    fn warn_of_new_key(&mut self, entry: &Entry) {
+        let (known, now) =
+            (self.parts.board.peers().get(&entry.host).map(|peer| peer.entry.key), std::time::Instant::now());
+        if known.is_some_and(|known| known != entry.key) && self.new_keys.is_due(entry.host.as_str(), now) {
             tracing::warn!(
                 "{} has another key than before: it was set up anew, or is another station",
                 entry.host

@@ -20,13 +20,17 @@ struct Rest {
     until: Instant,
     /// After the next failure.
     pause: Duration,
+    /// When news of the peer last cut a pause short.
+    woken: Option<Instant>,
+    /// They came while it was looked for, perhaps at addresses that are not its any more.
+    news: bool,
 }
 
 impl Rests {
     /// Which of `doubtful` to look for now, whoever has waited longest first; they count as begun. Whoever is
     /// not in doubt any more is forgotten.
     pub(super) fn begin(&mut self, doubtful: &BTreeSet<Name>, now: Instant) -> Vec<Name> {
-        self.all.retain(|host, rest| rest.runs || doubtful.contains(host));
+        self.all.retain(|host, rest| rest.runs || doubtful.contains(host) || now < rest.until);
         let mut waiting: Vec<(Option<Instant>, &Name)> = doubtful
             .iter()
             .filter_map(|host| match self.all.get(host) {
@@ -39,8 +43,9 @@ impl Rests {
         waiting.truncate(CHECKS_MAX.saturating_sub(self.running));
         let begun: Vec<Name> = waiting.into_iter().map(|(_, host)| host.clone()).collect();
         for host in &begun {
-            let pause = self.all.get(host).map_or(PAUSE_MIN, |rest| rest.pause);
-            self.all.insert(host.clone(), Rest { runs: true, until: now, pause });
+            let (pause, woken) =
+                self.all.get(host).map_or((PAUSE_MIN, None), |rest| (rest.pause, rest.woken));
+            self.all.insert(host.clone(), Rest { runs: true, until: now, pause, woken, news: false });
         }
         self.running += begun.len();
         begun
@@ -59,18 +64,27 @@ impl Rests {
     /// are not all looked for at once again.
     pub(super) fn ended(&mut self, host: &Name, answered: bool, now: Instant, chance: f64) {
         self.running = self.running.saturating_sub(1);
-        if answered {
-            self.all.remove(host);
-        } else if let Some(rest) = self.all.get_mut(host) {
-            (rest.runs, rest.until) = (false, now + spread(rest.pause, chance));
-            rest.pause = PAUSE_MAX.min(rest.pause * 2);
-        }
+        let Some(rest) = self.all.get_mut(host) else { return };
+        let (pause, next) = match answered {
+            true => (PAUSE_FOUND, PAUSE_MIN),
+            false => (spread(rest.pause, chance), PAUSE_MAX.min(rest.pause * 2)),
+        };
+        (rest.runs, rest.pause) = (false, next);
+        rest.until = if rest.news { now } else { now + pause };
     }
 
-    /// A peer says something new of itself: it is looked for at once, if that does not happen already.
-    pub(super) fn wake(&mut self, host: &Name) {
-        if self.all.get(host).is_some_and(|rest| !rest.runs) {
-            self.all.remove(host);
+    /// A peer says something new of itself: it is looked for at once, if that does not happen already and
+    /// news did not have that effect within [`WAKE_EVERY`]. Its next pause is as long as it would have been.
+    pub(super) fn wake(&mut self, host: &Name, now: Instant) {
+        let Some(rest) = self.all.get_mut(host) else { return };
+        let may_wake = rest.woken.is_none_or(|woken| WAKE_EVERY <= now.saturating_duration_since(woken));
+        if !may_wake {
+            return;
+        }
+        if rest.runs {
+            (rest.news, rest.woken) = (true, Some(now));
+        } else if now < rest.until {
+            (rest.until, rest.woken) = (now, Some(now));
         }
     }
 }
@@ -92,6 +106,11 @@ const CHECKS_MAX: usize = 16;
 /// First and longest pause before a peer that does not answer is looked for again.
 const PAUSE_MIN: Duration = Duration::from_secs(2);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
+/// Before a peer that was found is looked for again, the usual time between two measurements of it.
+const PAUSE_FOUND: Duration = Duration::from_secs(10);
+/// An entry may name addresses of hosts that have nothing to do with the mesh, and every station tries them:
+/// changing it must not make them be tried at will. A few leases, in which a station moves once.
+const WAKE_EVERY: Duration = Duration::from_secs(30);
 
 #[cfg(test)]
 mod tests {
@@ -145,22 +164,63 @@ mod tests {
     fn who_answers_or_is_not_in_doubt_rests_no_longer_and_who_has_news_is_woken() {
         let (b, start) = (Name::new("b").unwrap(), Instant::now());
         let doubtful = BTreeSet::from([b.clone()]);
+        let begun = std::slice::from_ref(&b);
         let mut rests = Rests::default();
-        assert_eq!(rests.begin(&doubtful, start), std::slice::from_ref(&b));
+        assert_eq!(rests.begin(&doubtful, start), begun);
         assert!(rests.begin(&doubtful, start).is_empty(), "it runs already");
-        rests.wake(&b);
-        assert!(rests.begin(&doubtful, start).is_empty(), "it runs still");
         rests.ended(&b, false, start, 0.0);
         assert_eq!(rests.next_due(), Some(start + PAUSE_MIN.mul_f64(0.75)));
         assert!(rests.begin(&doubtful, start).is_empty());
-        rests.wake(&b);
-        assert_eq!(rests.begin(&doubtful, start), std::slice::from_ref(&b));
+        rests.wake(&b, start);
+        assert_eq!(rests.begin(&doubtful, start), begun);
         rests.ended(&b, true, start, 0.0);
-        assert_eq!(rests.next_due(), None);
-        assert_eq!(rests.begin(&doubtful, start), std::slice::from_ref(&b));
-        rests.ended(&b, false, start, 0.0);
-        assert!(rests.begin(&BTreeSet::new(), start).is_empty());
-        assert_eq!(rests.next_due(), None);
+        rests.wake(&b, start + Duration::from_secs(1));
+        assert!(rests.begin(&doubtful, start + Duration::from_secs(9)).is_empty(), "it was woken just now");
+        let later = start + PAUSE_FOUND;
+        assert_eq!(rests.begin(&doubtful, later), begun);
+        rests.ended(&b, false, later, 0.0);
+        assert!(rests.begin(&BTreeSet::new(), later + PAUSE_MIN).is_empty());
+        assert_eq!(rests.next_due(), None, "who is not in doubt is forgotten once it has rested");
         assert!((0.0..1.0).contains(&chance()));
+    }
+
+    /// Looks at a peer in ten minutes in which its entry changes every second, where each look `answers`, or not.
+    fn looks_with_news_every_second(answers: bool) -> usize {
+        let (b, start) = (Name::new("b").unwrap(), Instant::now());
+        let doubtful = BTreeSet::from([b.clone()]);
+        let (mut rests, mut looks) = (Rests::default(), 0);
+        for second in 0..600 {
+            let now = start + Duration::from_secs(second);
+            rests.wake(&b, now);
+            for host in rests.begin(&doubtful, now) {
+                looks += 1;
+                rests.ended(&host, answers, now, 0.5);
+            }
+        }
+        looks
+    }
+
+    #[test]
+    fn who_has_news_while_it_is_looked_for_is_looked_for_again() {
+        let (b, start) = (Name::new("b").unwrap(), Instant::now());
+        let doubtful = BTreeSet::from([b.clone()]);
+        for answered in [true, false] {
+            let mut rests = Rests::default();
+            assert_eq!(rests.begin(&doubtful, start), std::slice::from_ref(&b));
+            rests.wake(&b, start);
+            assert!(rests.begin(&doubtful, start).is_empty(), "it runs still");
+            rests.ended(&b, answered, start, 0.0);
+            assert_eq!(rests.begin(&doubtful, start), std::slice::from_ref(&b));
+            rests.wake(&b, start);
+            rests.ended(&b, answered, start, 0.0);
+            assert!(rests.begin(&doubtful, start).is_empty(), "once");
+        }
+    }
+
+    #[test]
+    fn news_every_second_do_not_make_a_peer_be_looked_for_every_second() {
+        let (silent, found) = (looks_with_news_every_second(false), looks_with_news_every_second(true));
+        assert!(silent <= 40, "{silent} looks at a peer that is silent");
+        assert!(found <= 80, "{found} looks at a peer that answers");
     }
 }
