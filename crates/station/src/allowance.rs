@@ -12,6 +12,7 @@ use crate::health::lock;
 #[derive(Debug)]
 pub(crate) struct Allowance {
     streams: Arc<Semaphore>,
+    subscriptions: Arc<Semaphore>,
     requests: Arc<Semaphore>,
     appends: Arc<Semaphore>,
     records: Mutex<Budget>,
@@ -27,6 +28,7 @@ impl Allowance {
     pub(crate) fn new() -> Self {
         Self {
             streams: Arc::new(Semaphore::new(STREAMS_MAX)),
+            subscriptions: Arc::new(Semaphore::new(SUBSCRIPTIONS_MAX)),
             requests: Arc::new(Semaphore::new(REQUESTS_MAX)),
             appends: Arc::new(Semaphore::new(1)),
             records: Mutex::new(Budget::new(RECORDS_BURST, RECORDS_PER_S)),
@@ -74,6 +76,12 @@ impl Allowance {
     pub(crate) fn stream(&self) -> Result<Share, String> {
         let share = Arc::clone(&self.streams).try_acquire_owned();
         share.map_err(|_| format!("a member has at most {STREAMS_MAX} streams open"))
+    }
+
+    /// What a subscription needs beside its stream.
+    pub(crate) fn subscription(&self) -> Result<Share, String> {
+        let share = Arc::clone(&self.subscriptions).try_acquire_owned();
+        share.map_err(|_| format!("a member has at most {SUBSCRIPTIONS_MAX} subscriptions open"))
     }
 
     pub(crate) fn request(&self) -> Result<Share, String> {
@@ -134,7 +142,11 @@ impl Budget {
 
 /// A watch for each group that an entry may name, and subscriptions. Each is a connection and holds
 /// some tens of KiB; what waits in the directory's channel is shared by all.
-const STREAMS_MAX: usize = barograph_engine::Entry::GROUPS_MAX + 16;
+const STREAMS_MAX: usize = barograph_engine::Entry::GROUPS_MAX + SUBSCRIPTIONS_MAX;
+
+/// Each may look through the whole archive. A station needs none for itself, and a program one for each
+/// selector that it follows.
+const SUBSCRIPTIONS_MAX: usize = 16;
 
 /// A lease, an append, and a few questions; a page of history may hold 40 MB while it is sent.
 const REQUESTS_MAX: usize = 8;

@@ -45,7 +45,8 @@ pub(super) async fn watch(
         false => |event| wire::event_text(&without_removed(event)),
     };
     let (removal, stopping) = (member.removal(), shared.stopping.clone());
-    Ok(Outlet { items, line, goes_on: |_| false, removal, stopping, ended: false, _share: share }.answer())
+    Ok(Outlet { items, line, goes_on: |_| false, removal, stopping, ended: false, _shares: vec![share] }
+        .answer())
 }
 
 /// Whether the caller reads [`Event::Removed`]; an older station takes it for an error.
@@ -65,7 +66,9 @@ pub(super) async fn subscribe(
     headers: HeaderMap,
 ) -> Result<Response, Refused> {
     let (_, member) = member(&shared, &headers)?;
-    let share = member.allowance.stream().map_err(|why| Refused::too_much(&shared, why))?;
+    let too_much = |why| Refused::too_much(&shared, why);
+    let stream = member.allowance.stream().map_err(too_much)?;
+    let subscription = member.allowance.subscription().map_err(too_much)?;
     let asked: SubscribeQuery = query(&uri)?;
     let selector = selector(asked.source.as_deref(), asked.target.as_deref(), asked.quantity.as_deref());
     let from = match asked.from.as_deref() {
@@ -79,7 +82,8 @@ pub(super) async fn subscribe(
     let line: fn((Cursor, Record)) -> String = |(cursor, record)| wire::placed_text(cursor, &record);
     let goes_on = |error: &Error| matches!(error, Error::Lagged { .. });
     let (removal, stopping) = (member.removal(), shared.stopping.clone());
-    Ok(Outlet { items, line, goes_on, removal, stopping, ended: false, _share: share }.answer())
+    Ok(Outlet { items, line, goes_on, removal, stopping, ended: false, _shares: vec![stream, subscription] }
+        .answer())
 }
 
 /// A stream on its way to a member.
@@ -91,7 +95,7 @@ struct Outlet<T> {
     removal: watch::Receiver<bool>,
     stopping: watch::Receiver<bool>,
     ended: bool,
-    _share: Share,
+    _shares: Vec<Share>,
 }
 
 impl<T: Send + 'static> Outlet<T> {

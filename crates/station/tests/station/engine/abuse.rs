@@ -14,9 +14,14 @@ use crate::{quiet, serve};
 
 /// Opens a watch; its head is read.
 pub(super) fn open_watch(address: SocketAddr, bearer: &str, group: &str) -> BufReader<TcpStream> {
+    open_stream(address, bearer, &format!("watch?group={group}"))
+}
+
+/// Opens a stream; its head is read.
+fn open_stream(address: SocketAddr, bearer: &str, path: &str) -> BufReader<TcpStream> {
     let mut stream = connect(address);
-    let path = format!("/v1/engine/watch?group={group}");
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: {bearer}\r\n\r\n").unwrap();
+    write!(stream, "GET /v1/engine/{path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: {bearer}\r\n\r\n")
+        .unwrap();
     let mut lines = BufReader::new(stream);
     let mut line = String::new();
     lines.read_line(&mut line).unwrap();
@@ -243,6 +248,22 @@ fn a_slow_watcher_holds_up_nobody_and_streams_are_counted() {
         BufReader::new(stream).read_line(&mut status).unwrap();
         status.starts_with("HTTP/1.1 200")
     });
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn subscriptions_of_one_member_are_counted() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let address = station.address();
+    let (greedy, other) = (invite(address, None), invite(address, None));
+    let bearer = |token: &str| format!("Bearer {token}");
+    let path = "subscribe?from=oldest&source=nobody-there";
+    let _held: Vec<_> = (0..16).map(|_| open_stream(address, &bearer(&greedy), path)).collect();
+    let more = ask(address, &greedy, "GET", path, "");
+    assert_eq!((more.status, kind(&more).as_str()), (429, "unavailable"), "{}", more.body);
+    let _watch = open_stream(address, &bearer(&greedy), "watch?group=local:lab");
+    let _other = open_stream(address, &bearer(&other), path);
     station.stop(crate::LIMIT);
 }
 
