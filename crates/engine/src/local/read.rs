@@ -16,6 +16,8 @@ use crate::{Cursor, Error, HostId, Page, Range, Record, Selector};
 pub(super) struct Reader {
     pub(super) files: Arc<Files>,
     connection: Arc<Mutex<Connection>>,
+    /// Held by the subscription that looks through much of the archive for little.
+    pub(super) scan: Arc<Mutex<()>>,
 }
 
 /// A stretch of the order of arrival.
@@ -29,7 +31,7 @@ pub(super) struct Stretch {
 impl Reader {
     pub(super) fn open(files: Arc<Files>) -> Result<Self, Error> {
         let connection = Arc::new(Mutex::new(files.open_reader()?));
-        Ok(Self { files, connection })
+        Ok(Self { files, connection, scan: Arc::default() })
     }
 
     pub(super) async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {

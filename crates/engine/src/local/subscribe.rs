@@ -1,13 +1,17 @@
 //! Subscriptions: each walks the order of arrival at its own pace, and sleeps at the head of it.
 //!
-//! Nothing is buffered for a slow subscriber, so that any number of them costs no memory.
+//! Nothing is buffered for a slow subscriber, so that any number of them costs no memory. Those that read
+//! much and match little are not slowed by their reader: they scan one at a time, half of the time, so that
+//! any number of them leaves the other half to other reads.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
 
 use futures_util::stream;
 use tokio::sync::watch;
 
-use super::read::Reader;
+use super::read::{Reader, Stretch};
 use crate::{BoxStream, Cursor, Error, From, Record, Selector};
 
 /// One walk along the order of arrival.
@@ -24,6 +28,8 @@ pub(super) struct Subscription {
     /// End after this place; `None` = never.
     until: Option<u64>,
     ready: VecDeque<Result<(Cursor, Record), Error>>,
+    /// Few records of the last stretch were asked for, and it was a whole one.
+    is_scan: bool,
     ended: bool,
 }
 
@@ -50,6 +56,7 @@ impl Subscription {
             lag,
             until: None,
             ready: VecDeque::new(),
+            is_scan: false,
             ended: false,
         };
         if now < place {
@@ -99,17 +106,37 @@ impl Subscription {
 
     async fn read_on(&mut self, head: u64) {
         let until = head.min(self.place + STRETCH);
-        match self.reader.stretch(&self.selector, self.place, until).await {
+        match self.stretch(until).await {
             Ok(stretch) => {
                 let seen = self.removed.replace(stretch.removed).unwrap_or(stretch.removed).max(self.place);
                 if seen < stretch.removed {
                     self.ready.push_back(Err(Error::Lagged { missed: stretch.removed - seen }));
                 }
+                self.is_scan = is_scan(&stretch) && until == self.place + STRETCH;
                 self.ready.extend(stretch.records.into_iter().map(Ok));
                 self.place = until;
             }
             Err(error) => self.fail(error),
         }
+    }
+
+    /// Reads on to `until`; a scan waits for its turn, and then as long as the read took.
+    ///
+    /// On a task of its own: a subscriber whose peer reads nothing is not polled, and must keep neither the
+    /// turn nor the connection from others meanwhile.
+    async fn stretch(&self, until: u64) -> Result<Stretch, Error> {
+        let (reader, selector) = (self.reader.clone(), self.selector.clone());
+        let (place, was_scan) = (self.place, self.is_scan);
+        let read = tokio::spawn(async move {
+            let _turn = if was_scan { Some(Arc::clone(&reader.scan).lock_owned().await) } else { None };
+            let began = Instant::now();
+            let stretch = reader.stretch(&selector, place, until).await?;
+            if was_scan && is_scan(&stretch) {
+                tokio::time::sleep(began.elapsed()).await;
+            }
+            Ok(stretch)
+        });
+        read.await.map_err(|error| Error::Unavailable(format!("the read was cut short: {error}")))?
     }
 
     fn fail(&mut self, error: Error) {
@@ -118,5 +145,92 @@ impl Subscription {
     }
 }
 
+/// Whether few of the records read were asked for.
+fn is_scan(stretch: &Stretch) -> bool {
+    (stretch.records.len() as u64) < STRETCH / SCAN_SHARE
+}
+
 /// Places looked at in one read: some milliseconds, so that other readers get their turn.
 const STRETCH: u64 = 1024;
+/// Where less than an eighth of the places read is asked for, it is the archive that works, not the reader.
+const SCAN_SHARE: u64 = 8;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use barograph_forecast::{Name, Outcome, Quantity, Series};
+    use futures_util::{FutureExt as _, StreamExt as _};
+    use tokio::time::timeout;
+
+    use super::*;
+    use crate::{Config, Engine as _, Local, Range};
+
+    fn name() -> Name {
+        Name::new("a").unwrap()
+    }
+
+    fn records(count: u64) -> Vec<Record> {
+        let series = Series { source: name(), target: name(), quantity: Quantity::RTT };
+        let record = |seq| Record {
+            origin: name(),
+            seq,
+            series: series.clone(),
+            time_unix_ns: 1,
+            outcome: Outcome::Value(1.0),
+            detail: String::new(),
+        };
+        (1..=count).map(record).collect()
+    }
+
+    fn open(state: &tempfile::TempDir) -> Local {
+        Local::open(Config { keep: Duration::MAX, ..Config::new(state.path()) }).unwrap()
+    }
+
+    fn walk(engine: &Local, source: &str) -> BoxStream<(Cursor, Record)> {
+        let selector = Selector { source: Some(Name::new(source).unwrap()), ..Selector::default() };
+        let (reader, head) = (engine.reader.clone(), engine.head.clone());
+        Subscription::new(reader, head, &selector, From::Oldest, 1).until_now().into_stream()
+    }
+
+    #[tokio::test]
+    async fn who_matches_little_waits_for_its_turn_and_who_matches_much_does_not() {
+        let state = tempfile::tempdir().unwrap();
+        let engine = open(&state);
+        let count = 4 * STRETCH;
+        engine.append(&records(count)).await.unwrap();
+        let turn = Arc::clone(&engine.reader.scan).lock_owned().await;
+        let scan = tokio::spawn(walk(&engine, "nobody").count());
+        assert_eq!(timeout(LIMIT, walk(&engine, "a").count()).await, Ok(count as usize));
+        assert!(!scan.is_finished(), "another one scans");
+        drop(turn);
+        assert_eq!(timeout(LIMIT, scan).await.unwrap().unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn a_subscriber_that_is_not_polled_holds_up_no_other_read() {
+        let state = tempfile::tempdir().unwrap();
+        let engine = open(&state);
+        let records = records(1);
+        engine.append(&records).await.unwrap();
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let reader = engine.reader.clone();
+        let busy = tokio::spawn(async move {
+            let wait = move |_: &rusqlite::Connection| {
+                let _ = released.recv_timeout(LIMIT);
+                Ok(())
+            };
+            reader.read(wait).await
+        });
+        tokio::task::yield_now().await;
+        let mut stalled = walk(&engine, "a");
+        assert!(stalled.next().now_or_never().is_none(), "it waits for the connection");
+        drop(release);
+        let found = timeout(LIMIT, engine.history(&records[0].series, &Range::newest(1))).await;
+        assert_eq!(found.unwrap().unwrap().items, records);
+        busy.await.unwrap().unwrap();
+    }
+
+    const LIMIT: Duration = Duration::from_secs(20);
+}
