@@ -8,6 +8,7 @@
 //! prober ─► inbox ─► battery ─► hub ─► spool ─► append ─► acknowledged
 //! API ─────► inbox ─────────────────► spool ─► append ─► battery ─► hub ─► answer 201
 //! members ─► inbox ─────────────────► spool ─► absorb ─► battery ─► hub ─► answer 200
+//! stream of NATS ─► archive ─────────────────► subscription ─► battery ─► hub
 //! ```
 //!
 //! A record of this station gets its sequence when its append begins, and keeps it until the append is
@@ -16,6 +17,7 @@
 mod contents;
 mod inbox;
 mod store;
+mod stored;
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -38,6 +40,7 @@ use contents::Contents;
 use inbox::Message;
 pub(crate) use inbox::{Fed, FeedError, Inbox, Outbox};
 use store::{Appended, Entry, absorb, entries_are_forwarded, store, take_batch};
+use stored::Stored;
 
 /// What the recorder works with.
 pub(crate) struct Parts {
@@ -45,6 +48,8 @@ pub(crate) struct Parts {
     pub(crate) engine: Arc<dyn Engine>,
     /// The archive that members' records go to; `None` = there are no members.
     pub(crate) archive: Option<Arc<Local>>,
+    /// The archive that the stream of a mesh on NATS is read into; `None` = it is not read here.
+    pub(crate) reads_into: Option<Arc<Local>>,
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) hub: Hub,
     pub(crate) health: Arc<Health>,
@@ -101,6 +106,7 @@ impl Recorder {
     async fn run(&mut self, mut inbox: mpsc::Receiver<Message>) -> usize {
         let mut append: Option<Append> = None;
         let mut deadline: Option<Instant> = None;
+        let mut stored = Stored::new(self.parts.reads_into.take(), self.parts.host.clone());
         loop {
             if append.is_none() && !self.spool.is_empty() {
                 append = Some(self.begin_append());
@@ -134,6 +140,7 @@ impl Recorder {
                     append = None;
                     self.finish_append(done);
                 }
+                record = stored.next(), if deadline.is_none() => self.learn_stored(&record),
                 () = tokio::time::sleep_until(stop_at), if deadline.is_some() => {
                     return usize::max(1, self.spooled);
                 }
@@ -386,6 +393,16 @@ impl Recorder {
             }
             // Whoever asked may be gone.
             let _ = answer.send(Ok(entry.records.len()));
+        }
+    }
+
+    /// Learns what a member measured and the archive got from the mesh's stream. What was handed in here is learnt when it is
+    /// acknowledged.
+    fn learn_stored(&mut self, record: &Record) {
+        let has_room = self.highest.len() < ORIGINS_MAX || self.highest.contains_key(&record.origin);
+        let is_handed_in = self.contents.has(&record.origin, record.seq);
+        if has_room && !is_handed_in && self.is_new(record) && self.has_share_for(record) {
+            self.learn(&measured(record), None);
         }
     }
 

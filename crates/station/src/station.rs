@@ -226,6 +226,7 @@ impl Station {
                 host: host.clone(),
                 engine: Arc::clone(&engines.engine),
                 archive: engines.served.clone(),
+                reads_into: engines.keeps.clone().filter(|_| engines.archiver.is_some()),
                 bank: Arc::clone(&bank),
                 hub: hub.clone(),
                 health: Arc::clone(&health),

@@ -57,6 +57,11 @@ impl Contents {
         }
     }
 
+    /// Whether a record of this identity was handed in lately.
+    pub(super) fn has(&self, origin: &Name, seq: u64) -> bool {
+        self.digests.contains_key(&self.key(origin, seq))
+    }
+
     fn key(&self, origin: &Name, seq: u64) -> u64 {
         self.hasher.hash_one((origin.as_str(), seq))
     }

@@ -17,6 +17,7 @@ mod limits;
 mod live;
 mod load;
 mod mesh;
+mod nats;
 mod page;
 mod removal;
 mod sites;
