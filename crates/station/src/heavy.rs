@@ -17,10 +17,19 @@ use crate::health::lock;
 /// What heavy reads share.
 #[derive(Debug)]
 pub(crate) struct HeavyReads {
-    workers: Arc<Semaphore>,
+    bank: Arc<Semaphore>,
+    archive: Arc<Semaphore>,
     /// One at a time for each address from elsewhere that has any.
     addresses: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     kept: [Arc<KeptText>; KEPT],
+}
+
+/// What a heavy read is made of. An archive may be that of a mesh, and not answer: what is made of the
+/// bank does not wait for it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum From {
+    Bank,
+    Archive,
 }
 
 /// Answers that are the same for every caller.
@@ -47,7 +56,7 @@ pub(crate) struct Kept {
 /// Leave to make a heavy read, until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    _worker: OwnedSemaphorePermit,
+    _of_all: OwnedSemaphorePermit,
     /// `None` = for this host, or for everyone.
     _address: Option<OwnedSemaphorePermit>,
 }
@@ -55,7 +64,8 @@ pub(crate) struct Turn {
 impl HeavyReads {
     pub(crate) fn new() -> Self {
         Self {
-            workers: Arc::new(Semaphore::new(WORKERS)),
+            bank: Arc::new(Semaphore::new(AT_ONCE)),
+            archive: Arc::new(Semaphore::new(AT_ONCE)),
             addresses: Mutex::default(),
             kept: std::array::from_fn(|_| Arc::default()),
         }
@@ -63,14 +73,17 @@ impl HeavyReads {
 
     /// Waits for leave to make a read for `address`, `None` = for this host or for everyone; gives up
     /// after a while.
-    pub(crate) async fn turn(&self, address: Option<IpAddr>) -> Option<Turn> {
+    pub(crate) async fn turn(&self, from: From, address: Option<IpAddr>) -> Option<Turn> {
+        let all = match from {
+            From::Bank => &self.bank,
+            From::Archive => &self.archive,
+        };
         let turn = async {
             let address = match address {
                 Some(ip) => Some(self.address(ip).acquire_owned().await.ok()?),
                 None => None,
             };
-            let worker = Arc::clone(&self.workers).acquire_owned().await.ok()?;
-            Some(Turn { _worker: worker, _address: address })
+            Some(Turn { _of_all: Arc::clone(all).acquire_owned().await.ok()?, _address: address })
         };
         tokio::time::timeout(TURN_WITHIN, turn).await.ok().flatten()
     }
@@ -134,8 +147,8 @@ pub(crate) fn visit(bank: &Mutex<Bank>, series: &[Series], mut each: impl FnMut(
 }
 
 const KEPT: usize = Common::Latest as usize + 1;
-/// Heavy reads that are made at a time, beside the HTTP thread and what measures.
-const WORKERS: usize = 2;
+/// Heavy reads of each kind that are made at a time, beside the HTTP thread and what measures.
+const AT_ONCE: usize = 2;
 /// A client that waits longer has given up.
 const TURN_WITHIN: Duration = Duration::from_secs(10);
 /// Less than between two scrapes of any monitoring.
@@ -158,18 +171,20 @@ mod tests {
     async fn an_address_has_one_turn_and_all_have_two() {
         let heavy = HeavyReads::new();
         let ip = |host| Some(IpAddr::from([192, 0, 2, host]));
-        let first = heavy.turn(ip(1)).await.unwrap();
-        let second = heavy.turn(ip(2)).await.unwrap();
-        let mut third = std::pin::pin!(heavy.turn(None));
-        assert!(third.as_mut().now_or_never().is_none(), "all workers are busy");
+        let turn = |address| heavy.turn(From::Bank, address);
+        let first = turn(ip(1)).await.unwrap();
+        let second = turn(ip(2)).await.unwrap();
+        assert!(heavy.turn(From::Archive, None).await.is_some(), "an archive has turns of its own");
+        let mut third = std::pin::pin!(turn(None));
+        assert!(third.as_mut().now_or_never().is_none(), "two are made");
         drop(second);
         let third = third.await.unwrap();
         drop(third);
-        let mut own = std::pin::pin!(heavy.turn(ip(1)));
+        let mut own = std::pin::pin!(turn(ip(1)));
         assert!(own.as_mut().now_or_never().is_none(), "its own is not over");
         drop(first);
         assert!(own.await.is_some());
-        heavy.turn(ip(3)).await.unwrap();
+        turn(ip(3)).await.unwrap();
         heavy.address(IpAddr::from([192, 0, 2, 4]));
         assert_eq!(lock(&heavy.addresses).len(), 1, "nothing is kept of an address that is gone");
     }

@@ -13,7 +13,7 @@ use super::guard::Peer;
 use super::{Refusal, Shared};
 use crate::bank::{Account, Bank, in_order};
 use crate::health::lock;
-use crate::heavy::{Common, Kept, Turn, visit};
+use crate::heavy::{Common, From, Kept, Turn, visit};
 use crate::limits::Limit;
 
 /// The text of an answer: the one that all callers share, `what`, or one of this caller's own.
@@ -22,6 +22,7 @@ use crate::limits::Limit;
 pub(super) async fn text<F>(
     shared: &Arc<Shared>,
     peer: &Peer,
+    from: From,
     what: Option<Common>,
     make: F,
 ) -> Result<Bytes, Refusal>
@@ -34,7 +35,7 @@ where
                 Ok(text) => return Ok(text),
                 Err(place) => place,
             };
-            let turn = turn(shared, peer, true).await?;
+            let turn = turn(shared, peer, from, true).await?;
             let shared = Arc::clone(shared);
             tokio::spawn(async move {
                 let began = Instant::now();
@@ -46,7 +47,7 @@ where
             })
         }
         None => {
-            let turn = turn(shared, peer, false).await?;
+            let turn = turn(shared, peer, from, false).await?;
             tokio::spawn(async move {
                 let text = make.await;
                 drop(turn);
@@ -58,12 +59,12 @@ where
 }
 
 /// Leave to make an answer, for its caller or for all.
-async fn turn(shared: &Shared, peer: &Peer, is_for_all: bool) -> Result<Turn, Refusal> {
+async fn turn(shared: &Shared, peer: &Peer, from: From, is_for_all: bool) -> Result<Turn, Refusal> {
     let (ip, is_here) = (peer.address.ip(), peer.is_here());
     if !shared.unread.has_room(ip, is_here) {
         return Err(shared.too_much_unread());
     }
-    let turn = shared.heavy.turn((!is_here && !is_for_all).then_some(ip)).await;
+    let turn = shared.heavy.turn(from, (!is_here && !is_for_all).then_some(ip)).await;
     turn.ok_or_else(|| shared.too_much_unread())
 }
 

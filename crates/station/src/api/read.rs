@@ -19,7 +19,7 @@ use super::json::{DEFAULT_LEVEL, ForecastsJson, Id, PointJson, RecordJson, Serie
 use super::{Nothing, Refusal, State, json, json_text, query, selector};
 use crate::bank::{LEVELS, level_index};
 use crate::health::lock;
-use crate::heavy::Common;
+use crate::heavy::{Common, From};
 use crate::metrics::{Format, Snapshot};
 
 #[derive(Serialize)]
@@ -102,7 +102,7 @@ pub(super) async fn series(
     let make = beside(move || {
         list(&bank, &choice, "series", |rows, series, account| rows.push(&SeriesJson::new(series, account)))
     });
-    let text = heavy::text(&shared, &peer, common, make).await?;
+    let text = heavy::text(&shared, &peer, From::Bank, common, make).await?;
     Ok(json_text(StatusCode::OK, text))
 }
 
@@ -146,7 +146,7 @@ pub(super) async fn latest(
         })
         .await
     };
-    let text = heavy::text(&shared, &peer, common, make).await?;
+    let text = heavy::text(&shared, &peer, From::Archive, common, make).await?;
     Ok(json_text(StatusCode::OK, text))
 }
 
@@ -198,7 +198,7 @@ pub(super) async fn history(
         })
         .await
     };
-    let text = heavy::text(&shared, &peer, None, make).await?;
+    let text = heavy::text(&shared, &peer, From::Archive, None, make).await?;
     Ok(json_text(StatusCode::OK, text))
 }
 
@@ -266,7 +266,7 @@ pub(super) async fn forecast(
             }
         })
     });
-    let text = heavy::text(&shared, &peer, common, make).await?;
+    let text = heavy::text(&shared, &peer, From::Bank, common, make).await?;
     Ok(json_text(StatusCode::OK, text))
 }
 
@@ -289,7 +289,7 @@ pub(super) async fn metrics(
         let (echo, tests) = (station.echo.counters(), station.bulk.figures());
         Bytes::from(crate::metrics::exposition(format, &bank, &station.health, echo, &mesh, &tests))
     });
-    let text = heavy::text(&shared, &peer, Some(common), make).await?;
+    let text = heavy::text(&shared, &peer, From::Bank, Some(common), make).await?;
     Ok(([(header::CONTENT_TYPE, format.content_type()), (header::VARY, "Accept")], text).into_response())
 }
 
