@@ -42,6 +42,7 @@ use tokio::sync::oneshot;
 pub use self::archiver::{Archiver, ArchiverStatistics};
 use self::link::Link;
 use self::question::Question;
+use self::streams::Grants;
 pub use self::subject::token;
 use crate::{
     BoxStream, Cursor, Engine, Entry, Error, Event, From, Group, HostId, Lease, Page, Range, ReadOnly,
@@ -107,6 +108,8 @@ impl NatsConfig {
 ///
 /// - [`Engine::append`] refuses nothing itself but what breaks a limit: the servers' permissions say who
 ///   writes for whom ([`Error::Denied`]).
+/// - [`Engine::subscribe`] reads the stream itself, so the servers allow it to archives alone ([`Error::Denied`]): an asker
+///   can have a server copy as much of a stream as it likes.
 /// - [`Engine::subscribe`] and [`Engine::watch`] resume by themselves after an outage. What left the stream in
 ///   between is reported as [`Error::Lagged`]; stations that vanished become [`Event::Down`], once a registration of
 ///   this engine's own (without one, that of another station) was stored after their leases ended.
@@ -158,24 +161,32 @@ impl Nats {
     /// [`Error::Unavailable`] when no server says.
     pub async fn shares_account(&self) -> Result<bool, Error> {
         let link = Arc::clone(&self.link);
-        self.link.run(async move { streams::shares_account(&link).await }).await
+        self.link
+            .run(async move { streams::grants(&link).await.map(|grants| grants == Grants::Shared) })
+            .await
     }
 
-    /// Warns once, when a server says, where [`Nats::shares_account`]; not for an archive, which has to.
-    pub fn warn_of_a_shared_account(&self) {
+    /// Warns once, when a server says, where the servers have an older configuration: where
+    /// [`Nats::shares_account`], or stations may have servers read without a bound. Not for an archive, which has to.
+    pub fn warn_of_older_grants(&self) {
         let link = Arc::clone(&self.link);
         self.link.spawn(async move {
-            let shares = loop {
-                match streams::shares_account(&link).await {
-                    Ok(shares) => break shares,
+            let grants = loop {
+                match streams::grants(&link).await {
+                    Ok(grants) => break grants,
                     Err(_) => tokio::time::sleep(link.config.deadline).await,
                 }
             };
-            if shares {
-                tracing::warn!(
+            match grants {
+                Grants::Current => {}
+                Grants::Older => tracing::warn!(
+                    "the NATS servers have an older configuration: with this station's credential alone their memory can \
+                     be filled; make it anew (docs/nats.md, \"From an older mesh\")"
+                ),
+                Grants::Shared => tracing::warn!(
                     "this station is in the NATS account that keeps the streams: with its credential alone all records \
                      can be deleted; give stations an account of their own (docs/nats.md, \"From an older mesh\")"
-                );
+                ),
             }
         });
     }
@@ -255,7 +266,7 @@ impl Engine for Nats {
         self.ask(Question::watermark(origin)).await?.into_number()
     }
 
-    /// Asks an archive once it has read all that the stream held when this was called, so that a station
+    /// An archive answers once it has read all that the stream held when it was asked, so that a station
     /// that lost its memory counts what it sent last.
     async fn next_seq(&self, origin: &HostId) -> Result<u64, Error> {
         let link = Arc::clone(&self.link);

@@ -6,19 +6,24 @@ use bytes::Bytes;
 
 use super::link::{Link, Trouble, json};
 use super::question::{AnswerJson, Question, parts};
-use super::{streams, subject};
+use super::subject;
 use crate::{Error, Page, Record};
 
 /// What an archive answered.
 #[derive(Debug)]
 pub(super) struct Answer {
     number: Option<u64>,
+    bucket: Option<String>,
     page: Page<Record>,
 }
 
 impl Answer {
     pub(super) fn into_page(self) -> Page<Record> {
         self.page
+    }
+
+    pub(super) fn into_bucket(self) -> Option<String> {
+        self.bucket
     }
 
     pub(super) fn into_number(self) -> Result<u64, Error> {
@@ -29,17 +34,16 @@ impl Answer {
 /// Asks the archive that answered last, or that gave the cursor; where it is gone, any.
 pub(super) async fn ask(link: &Link, question: &Question) -> Result<Answer, Error> {
     let asked = ask_once(link, question).await;
-    if !matches!(asked, Err(Unanswered::OtherStream(_))) {
-        return asked.map_err(Error::from);
-    }
+    let Err(Unanswered::OtherStream(stream, _)) = &asked else { return asked.map_err(Error::from) };
     // One of us has not seen yet that the stream was made anew.
-    streams::note_end(link).await?;
+    link.found_other(stream);
     ask_once(link, question).await.map_err(Error::from)
 }
 
 /// Why there is no answer.
 enum Unanswered {
-    OtherStream(Error),
+    /// The archive reads the stream that was made then.
+    OtherStream(String, Error),
     Other(Error),
 }
 
@@ -52,7 +56,7 @@ impl std::convert::From<Error> for Unanswered {
 impl std::convert::From<Unanswered> for Error {
     fn from(unanswered: Unanswered) -> Self {
         match unanswered {
-            Unanswered::OtherStream(error) | Unanswered::Other(error) => error,
+            Unanswered::OtherStream(_, error) | Unanswered::Other(error) => error,
         }
     }
 }
@@ -87,10 +91,14 @@ fn read(link: &Link, payload: &Bytes) -> Result<Answer, Unanswered> {
     let answer: AnswerJson<'_> = serde_json::from_slice(payload)
         .map_err(|error| Error::Unavailable(format!("an archive's answer cannot be read: {error}")))?;
     link.archive.store(answer.archive, Ordering::Relaxed);
-    let is_other = answer.other_stream;
-    let (number, page) = answer.read().map_err(|error| match is_other {
-        true => Unanswered::OtherStream(error),
-        false => Unanswered::Other(error),
+    let other = answer.stream.clone().filter(|_| answer.other_stream);
+    if let Some(stream) = answer.stream.as_ref().filter(|_| !answer.other_stream) {
+        link.found(stream);
+    }
+    let bucket = answer.bucket.clone();
+    let (number, page) = answer.read().map_err(|error| match other {
+        Some(stream) => Unanswered::OtherStream(stream, error),
+        None => Unanswered::Other(error),
     })?;
-    Ok(Answer { number, page })
+    Ok(Answer { number, bucket, page })
 }

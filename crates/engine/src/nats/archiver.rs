@@ -58,6 +58,8 @@ struct Shared {
     number: u16,
     file: PathBuf,
     progress: watch::Sender<Progress>,
+    /// When the bucket of registrations was made; `None` = the servers have not answered yet.
+    bucket: Mutex<Option<String>>,
     /// A question came for what is not read yet.
     wanted: Notify,
     /// Slots of questions that wait for what is not read yet.
@@ -90,6 +92,7 @@ impl Archiver {
             local,
             file,
             progress: watch::Sender::default(),
+            bucket: Mutex::default(),
             wanted: Notify::new(),
             waits: Arc::new(Semaphore::new(WAITING_MAX)),
             answered: AtomicU64::new(0),
@@ -129,6 +132,17 @@ impl Drop for Archiver {
 }
 
 impl Shared {
+    /// An answer that says nothing yet but who gives it.
+    fn answer(&self) -> AnswerJson<'static> {
+        let stream = Some(self.progress.borrow().stream.clone()).filter(|stream| !stream.is_empty());
+        AnswerJson { archive: self.number, stream, ..AnswerJson::default() }
+    }
+
+    /// When the bucket was made, as far as is known.
+    fn bucket(&self) -> Option<String> {
+        self.bucket.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     fn lock(&self) -> std::sync::MutexGuard<'_, ArchiverStatistics> {
         // Each figure stands for itself, so a panic elsewhere does not spoil them.
         self.statistics.lock().unwrap_or_else(PoisonError::into_inner)
@@ -175,9 +189,11 @@ async fn follow(
     let (stream, seq, own) = (place.stream.clone(), place.seq, place.watermark());
     let leader = Some(LeaderEnd { seq: extent.state.last_seq, asked });
     shared.progress.send_replace(Progress { stream, seq, end, leader, own });
+    look_at_the_bucket(shared).await;
     let mut asked = None::<Instant>;
     let mut written = Instant::now();
     let mut looked = Instant::now();
+    let mut bucket_looked = Instant::now();
     let mut kept = place.seq;
     loop {
         let pending = step(shared, place, complaints).await?;
@@ -194,9 +210,13 @@ async fn follow(
                 look_at_the_stream(shared, place).await?;
                 looked = Instant::now();
             }
+            if bucket_looked.elapsed() >= CHECK_EVERY {
+                look_at_the_bucket(shared).await;
+                bucket_looked = Instant::now();
+            }
             if asked.is_none_or(|asked| UPDATE_EVERY <= asked.elapsed()) {
                 asked = Some(Instant::now());
-                stop_republishing(shared).await;
+                update_streams(shared).await;
             }
             // A question for what is not read yet does not wait for the next look.
             let _ = timeout(pause, shared.wanted.notified()).await;
@@ -204,12 +224,20 @@ async fn follow(
     }
 }
 
-/// Ends what an older version's streams do; where that may not be, the archive goes on.
-async fn stop_republishing(shared: &Shared) {
-    if let Err(error) = streams::stop_republishing(&shared.link).await {
+/// Bounds an older version's streams; where that may not be, the archive goes on.
+async fn update_streams(shared: &Shared) {
+    if let Err(error) = streams::update(&shared.link).await {
         tracing::warn!(
-            %error, "the streams still republish, by which any member can stop the NATS servers (docs/nats.md, \"From an older mesh\")"
+            %error, "the streams have the bounds of an older version, by which any member can stop the NATS servers \
+            (docs/nats.md, \"From an older mesh\")"
         );
+    }
+}
+
+/// Sees when the bucket was made, for members that ask.
+async fn look_at_the_bucket(shared: &Shared) {
+    if let Some(created) = streams::bucket(&shared.link).await {
+        *shared.bucket.lock().unwrap_or_else(PoisonError::into_inner) = Some(created);
     }
 }
 
@@ -217,8 +245,15 @@ async fn stop_republishing(shared: &Shared) {
 /// awaited.
 async fn look_at_the_stream(shared: &Shared, place: &mut Place) -> Result<(), String> {
     let asked = Instant::now();
-    let extent = streams::extent(&shared.link, RECORDS).await;
-    let extent = extent.map_err(|trouble| Error::from(trouble).to_string())?;
+    let extent = match streams::extent(&shared.link, RECORDS).await {
+        Ok(extent) => extent,
+        // The servers' queue for such requests may be full; the records are read by another way.
+        Err(Trouble::NoAnswer(why)) => {
+            tracing::debug!(%why, "the stream is not looked at");
+            return Ok(());
+        }
+        Err(trouble) => return Err(Error::from(trouble).to_string()),
+    };
     let state = extent.state;
     if extent.created != place.stream || state.last_seq < place.seq {
         return Err("the stream was made anew; it is read from its beginning".into());
@@ -377,7 +412,7 @@ impl Asked {
 }
 
 async fn send(shared: &Shared, reply: async_nats::Subject, answer: Result<bytes::Bytes, Error>) {
-    let answer = answer.unwrap_or_else(|error| json(&AnswerJson::failed(shared.number, error)));
+    let answer = answer.unwrap_or_else(|error| json(&shared.answer().with_error(error)));
     shared.answered.fetch_add(1, Ordering::Relaxed);
     // An asker that hears nothing asks again.
     let _ = shared.link.client.publish(reply, answer).await;
@@ -398,10 +433,17 @@ async fn find(shared: &Shared, asked: &Asked, readiness: Readiness) -> Result<by
     let (kind, question) = (asked.kind.as_str(), &asked.question);
     match readiness {
         Readiness::Ready => {}
-        Readiness::OtherStream => return Ok(json(&AnswerJson::other_stream(shared.number))),
+        Readiness::OtherStream => {
+            let error = "the archive reads another stream than this station knows";
+            let answer = AnswerJson { other_stream: true, ..shared.answer() };
+            return Ok(json(&answer.with_error(Error::Unavailable(error.into()))));
+        }
         Readiness::BeyondEnd(end) => {
             let place = question.after_place;
-            return Err(Error::Unavailable(format!("the stream ends at {end}, before the place {place}")));
+            let error = format!("the stream ends at {end}, before the place {place}");
+            // The place of an asker that does not know the stream may be one in another.
+            let answer = AnswerJson { other_stream: question.stream.is_none(), ..shared.answer() };
+            return Ok(json(&answer.with_error(Error::Unavailable(error))));
         }
         Readiness::Behind => {
             let now = shared.progress.borrow();
@@ -413,13 +455,13 @@ async fn find(shared: &Shared, asked: &Asked, readiness: Readiness) -> Result<by
         }
     }
     let is_own = |origin: &crate::HostId| *origin == shared.link.config.host;
-    let number =
-        |number| json(&AnswerJson { archive: shared.number, number: Some(number), ..AnswerJson::default() });
+    let number = |number| json(&AnswerJson { number: Some(number), ..shared.answer() });
     match kind {
         question::WATERMARK if is_own(&question.origin()?) => Ok(number(shared.progress.borrow().own)),
         question::WATERMARK => shared.local.watermark(&question.origin()?).await.map(number),
         question::NEXT_SEQ => shared.local.next_seq(&question.origin()?).await.map(number),
         question::HISTORY | question::LATEST => page(shared, kind, question).await,
+        question::BUCKET => Ok(json(&AnswerJson { bucket: shared.bucket(), ..shared.answer() })),
         _ => Err(Error::Invalid("the question is not known".into())),
     }
 }
@@ -438,8 +480,7 @@ async fn page(shared: &Shared, kind: &str, question: &Question) -> Result<bytes:
         let page = look(shared, kind, question, limit, after).await?;
         let items: Vec<RecordJson<'_>> = page.items.iter().map(RecordJson::from).collect();
         let next = page.next.map(|place| question::cursor(shared.number, place));
-        let answer =
-            json(&AnswerJson { archive: shared.number, items: Some(items), next, ..AnswerJson::default() });
+        let answer = json(&AnswerJson { items: Some(items), next, ..shared.answer() });
         if answer.len() <= bytes_max || page.items.len() <= 1 {
             return Ok(answer);
         }

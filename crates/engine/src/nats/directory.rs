@@ -10,7 +10,7 @@ use tokio::time::{Instant, sleep};
 
 use super::link::{Link, Trouble, read};
 use super::publish::Acknowledgement;
-use super::streams::{self, ENTRIES};
+use super::streams::{self, ENTRIES, ENTRY_BYTES_MAX};
 use super::subject;
 use super::walk::{self, Stored};
 use super::writes::Writes;
@@ -22,11 +22,18 @@ pub(super) async fn register(link: Arc<Link>, entry: &Entry, ttl: Duration) -> R
     if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
         return Err(Error::Invalid(format!("a lease lasts {TTL_MIN:?} to {TTL_MAX:?}, not {ttl:?}")));
     }
+    let text = wire::entry_text(entry);
+    if ENTRY_BYTES_MAX < text.len() {
+        let bytes = text.len();
+        return Err(Error::Invalid(format!(
+            "the entry has {bytes} bytes as JSON, more than {ENTRY_BYTES_MAX}"
+        )));
+    }
     let ttl_s = ttl.as_secs() + u64::from(0 < ttl.subsec_nanos());
     let mut registration = Registration {
         key: key(&entry.host),
         id: new_id(&link),
-        text: wire::entry_text(entry).into(),
+        text: text.into(),
         ttl_s,
         place: 0,
         hold: Arc::new(Mutex::new(Some(Instant::now()))),

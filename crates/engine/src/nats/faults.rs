@@ -55,6 +55,11 @@ impl Faults {
                 return;
             }
             Event::Connected => None,
+            // So an engine learns that it is a member's.
+            Event::ServerError(ServerError::Other(text)) if is_of_extents(text) => {
+                let _ = self.news.send(Fault::Denied(text.clone()));
+                return;
+            }
             Event::ServerError(ServerError::Other(text)) => {
                 let said = if text.contains(inbox) {
                     format!("{text}: the certificate or the credentials are another station's")
@@ -81,6 +86,11 @@ impl Faults {
 /// Whether it hides what happened behind two words, where the relay knows more.
 fn is_vague(event: &Event) -> bool {
     matches!(event, Event::ClientError(ClientError::Other(text)) if text.ends_with("IO error"))
+}
+
+/// Whether the server refused to report the extent of a stream.
+fn is_of_extents(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("\"$js.api.stream.info.")
 }
 
 /// Refusals and losses since it was made.

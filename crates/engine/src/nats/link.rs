@@ -37,6 +37,8 @@ pub(super) struct Link {
     pub(super) is_readable: AtomicBool,
     /// The stream and the bucket were seen to be there.
     pub(super) is_ready: AtomicBool,
+    /// The servers keep the streams' interface from this engine: it is not an archive's.
+    pub(super) is_member: AtomicBool,
     /// It was told that they have too few replicas.
     pub(super) is_told: AtomicBool,
     /// The place in the stream of the last record acknowledged to us: what we read must include it.
@@ -100,13 +102,21 @@ impl Link {
         self.stored.send_replace(());
     }
 
-    /// The stream that was made at `created` has a place `seq`; one made at another time counts anew.
-    pub(super) fn found(&self, created: &str, seq: u64) {
+    /// The stream was made at `created`; one made at another time counts its places anew.
+    pub(super) fn found(&self, created: &str) {
         let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.stream.as_deref() != Some(created) {
-            *known = Acknowledged { stream: Some(created.to_owned()), seq: 0 };
+        match known.stream.as_deref() {
+            Some(stream) if stream == created => {}
+            // What was acknowledged before is a place in it.
+            None => known.stream = Some(created.to_owned()),
+            Some(_) => *known = Acknowledged { stream: Some(created.to_owned()), seq: 0 },
         }
-        known.seq = known.seq.max(seq);
+    }
+
+    /// The places known to us are of another stream than the one that was made at `created`.
+    pub(super) fn found_other(&self, created: &str) {
+        let mut known = self.acknowledged.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Acknowledged { stream: Some(created.to_owned()), seq: 0 };
     }
 
     /// Leaves `work` to the connection's runtime.
@@ -294,6 +304,7 @@ pub(super) fn run(
             faults,
             renewal: TaskStatus::new("lease_renewal"),
             is_ready: AtomicBool::new(false),
+            is_member: AtomicBool::new(false),
             is_told: AtomicBool::new(false),
             acknowledged: Mutex::default(),
             stored: watch::Sender::new(()),

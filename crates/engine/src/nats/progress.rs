@@ -47,13 +47,18 @@ impl Progress {
         if question.stream.as_ref().is_some_and(|stream| *stream != self.stream) {
             return Readiness::OtherStream;
         }
-        if wanted <= self.seq {
+        if wanted <= self.seq && (kind != question::NEXT_SEQ || self.has_all_before(came)) {
             return Readiness::Ready;
         }
         match self.leader {
             Some(end) if came <= end.asked && end.seq < question.after_place => Readiness::BeyondEnd(end.seq),
             _ => Readiness::Behind,
         }
+    }
+
+    /// Whether all that was stored before `came` is in the archive: a station that lost its memory counts on from there.
+    fn has_all_before(&self, came: Instant) -> bool {
+        self.leader.is_some_and(|end| came <= end.asked && end.seq <= self.seq)
     }
 
     /// Up to where the archive has to have read; `None` = it has not begun.
@@ -87,7 +92,7 @@ mod tests {
         let leader = |seq, asked| Some(LeaderEnd { seq, asked });
         let progress = Progress { stream: "s".into(), seq: 5, end: Some(3), ..Progress::default() };
         let readiness = |leader, place| {
-            Progress { leader, ..progress.clone() }.readiness(question::NEXT_SEQ, &question(place), came)
+            Progress { leader, ..progress.clone() }.readiness(question::WATERMARK, &question(place), came)
         };
         assert_eq!(readiness(None, 5), Readiness::Ready);
         assert_eq!(readiness(None, u64::MAX), Readiness::Behind);
@@ -100,6 +105,21 @@ mod tests {
         // A server that is behind its leader has not given it yet.
         assert_eq!(readiness(leader(7, after), 7), Readiness::Behind);
         assert_eq!(readiness(leader(7, after), 8), Readiness::BeyondEnd(7));
+    }
+
+    #[test]
+    fn a_next_number_is_given_once_all_is_read_that_was_stored_before_it_was_asked_for() {
+        let came = Instant::now();
+        let (before, after) = (came - Duration::from_millis(1), came + Duration::from_millis(1));
+        let progress = Progress { stream: "s".into(), seq: 5, end: Some(3), ..Progress::default() };
+        let readiness = |leader| {
+            let progress = Progress { leader, ..progress.clone() };
+            progress.readiness(question::NEXT_SEQ, &question(0), came)
+        };
+        assert_eq!(readiness(None), Readiness::Behind);
+        assert_eq!(readiness(Some(LeaderEnd { seq: 5, asked: before })), Readiness::Behind);
+        assert_eq!(readiness(Some(LeaderEnd { seq: 7, asked: after })), Readiness::Behind);
+        assert_eq!(readiness(Some(LeaderEnd { seq: 5, asked: after })), Readiness::Ready);
     }
 
     #[test]

@@ -9,9 +9,11 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::link::{Link, Trouble, read};
+use super::question::Question;
+use super::streams::{self, RECORD_BYTES_MAX};
 use super::walk::{self, MESSAGE_ID, message_id};
-use super::{streams, subject};
-use crate::{Error, Record, wire};
+use super::{answers, subject};
+use crate::{Error, HostId, Record, wire};
 
 /// A record on its way.
 #[derive(Clone, Debug)]
@@ -19,6 +21,9 @@ pub(super) struct Outgoing {
     subject: String,
     id: String,
     payload: Bytes,
+    origin: HostId,
+    /// The highest number that it stands for.
+    last: u64,
 }
 
 /// What the server says of a publication.
@@ -48,10 +53,18 @@ pub(super) fn messages(batch: &[Record]) -> Result<Vec<Outgoing>, Error> {
             let (seq, origin, source) = (record.seq, &record.origin, &record.series.source);
             return Err(Error::Denied(format!("record {seq} of {origin} is a measurement of {source}")));
         }
+        let payload = wire::record_text(record);
+        if RECORD_BYTES_MAX < payload.len() {
+            let (seq, bytes) = (record.seq, payload.len());
+            let error = format!("record {seq} has {bytes} bytes as JSON, more than {RECORD_BYTES_MAX}");
+            return Err(Error::Invalid(error));
+        }
         Ok(Outgoing {
             subject: subject::record(&record.series, &record.origin),
             id: message_id(record),
-            payload: wire::record_text(record).into(),
+            payload: payload.into(),
+            origin: record.origin.clone(),
+            last: record.passes_over().map_or(record.seq, |(_, last)| last),
         })
     };
     batch.iter().map(message).collect()
@@ -67,18 +80,7 @@ pub(super) async fn append(link: &Link, messages: Vec<Outgoing>) -> Result<(), E
     let _ = timeout(link.config.deadline, beginning.wait_for(|count| *count == 0)).await;
     streams::ensure(link).await?;
     let repeated = publish(link, &messages).await?;
-    let suppressed: Vec<Outgoing> = stream::iter(repeated)
-        .map(|(index, seq)| {
-            let message = &messages[index];
-            async move { Ok::<_, Error>((!is_same(link, message, seq).await?).then(|| message.clone())) }
-        })
-        .buffered(WINDOW)
-        .try_filter_map(async |message| Ok(message))
-        .try_collect()
-        .await?;
-    if suppressed.is_empty() {
-        return Ok(());
-    }
+    let suppressed = suppressed(link, &messages, repeated).await?;
     let renamed = suppressed.into_iter().map(|message| Outgoing {
         id: format!("{}:{}", message.id, link.client.new_inbox().rsplit('.').next().unwrap_or_default()),
         ..message
@@ -86,8 +88,36 @@ pub(super) async fn append(link: &Link, messages: Vec<Outgoing>) -> Result<(), E
     publish(link, &renamed.collect::<Vec<_>>()).await.map(drop)
 }
 
-/// Whether the message stored at `seq` is the one that the server took for a repetition. Identities are
-/// the publishers' choice: another station may have used ours, so that the server would drop our record.
+/// Those of `repeated` that the server may have dropped. Identities are the publishers' choice: another station may have
+/// used ours.
+///
+/// A member may not read the stream, so what no archive has yet counts as dropped; an archive keeps each record once.
+async fn suppressed(
+    link: &Link,
+    messages: &[Outgoing],
+    repeated: Vec<(usize, u64)>,
+) -> Result<Vec<Outgoing>, Error> {
+    let Some(&(first, _)) = repeated.first() else { return Ok(Vec::new()) };
+    if link.is_member.load(Ordering::Relaxed) {
+        let origin = &messages[first].origin;
+        let asked = answers::ask(link, &Question::watermark(origin)).await;
+        let watermark = asked.and_then(answers::Answer::into_number).unwrap_or(0);
+        let is_kept = |message: &Outgoing| message.origin == *origin && message.last <= watermark;
+        let repeated = repeated.iter().map(|&(index, _)| &messages[index]);
+        return Ok(repeated.filter(|message| !is_kept(message)).cloned().collect());
+    }
+    stream::iter(repeated)
+        .map(|(index, seq)| {
+            let message = &messages[index];
+            async move { Ok::<_, Error>((!is_same(link, message, seq).await?).then(|| message.clone())) }
+        })
+        .buffered(WINDOW)
+        .try_filter_map(async |message| Ok(message))
+        .try_collect()
+        .await
+}
+
+/// Whether the message stored at `seq` is the one that the server took for a repetition.
 async fn is_same(link: &Link, message: &Outgoing, seq: u64) -> Result<bool, Error> {
     match walk::at(link, streams::RECORDS, seq).await {
         Ok(stored) => {
@@ -100,6 +130,9 @@ async fn is_same(link: &Link, message: &Outgoing, seq: u64) -> Result<bool, Erro
 
 /// Publishes in order; gives those that the server says to have already, and where.
 async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>, Error> {
+    if messages.is_empty() {
+        return Ok(Vec::new());
+    }
     link.connect().await?;
     let mut faults = link.faults();
     let inbox = link.client.new_inbox();
@@ -110,7 +143,7 @@ async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>
     let (mut sent, mut done) = (0, 0);
     while done < messages.len() {
         while sent < messages.len() && sent - done < WINDOW {
-            let Outgoing { subject, id, payload } = messages[sent].clone();
+            let Outgoing { subject, id, payload, .. } = messages[sent].clone();
             let mut headers = HeaderMap::new();
             headers.insert(MESSAGE_ID, id);
             let reply = format!("{inbox}.{sent}");

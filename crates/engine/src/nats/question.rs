@@ -81,6 +81,10 @@ impl Question {
         Self { origin: Some(origin.to_string()), ..Self::new(WATERMARK) }
     }
 
+    pub(super) fn bucket() -> Self {
+        Self::new(BUCKET)
+    }
+
     pub(super) fn next_seq(origin: &HostId) -> Self {
         Self { origin: Some(origin.to_string()), ..Self::new(NEXT_SEQ) }
     }
@@ -131,6 +135,12 @@ pub(super) struct AnswerJson<'a> {
     /// The archive reads another stream than the one that the question names.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) other_stream: bool,
+    /// When the stream was made that the archive reads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) stream: Option<String>,
+    /// When the bucket of registrations was made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) bucket: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) number: Option<u64>,
     #[serde(borrow, default, skip_serializing_if = "Option::is_none")]
@@ -148,7 +158,7 @@ pub(super) struct ErrorJson {
 }
 
 impl AnswerJson<'_> {
-    pub(super) fn failed(archive: u16, error: Error) -> Self {
+    pub(super) fn with_error(self, error: Error) -> Self {
         let (kind, text) = match error {
             Error::Unknown(text) => ("unknown", text),
             Error::Denied(text) => ("denied", text),
@@ -160,12 +170,7 @@ impl AnswerJson<'_> {
                 ("unavailable", error.to_string())
             }
         };
-        Self { archive, error: Some(ErrorJson { kind: kind.into(), text }), ..Self::default() }
-    }
-
-    pub(super) fn other_stream(archive: u16) -> Self {
-        let error = Error::Unavailable("the archive reads another stream than this station knows".into());
-        Self { other_stream: true, ..Self::failed(archive, error) }
+        Self { error: Some(ErrorJson { kind: kind.into(), text }), ..self }
     }
 
     /// The number, or the page, or the error.
@@ -225,6 +230,7 @@ pub(super) const HISTORY: &str = "history";
 pub(super) const LATEST: &str = "latest";
 pub(super) const WATERMARK: &str = "watermark";
 pub(super) const NEXT_SEQ: &str = "next_seq";
+pub(super) const BUCKET: &str = "bucket";
 
 /// A million million records an archive.
 const PLACE_BITS: u32 = 40;
@@ -236,7 +242,8 @@ mod tests {
 
     #[test]
     fn damage_of_another_archive_is_none_of_this_one() {
-        let answer = AnswerJson::failed(1, Error::Corrupt("page 7".into()));
+        let answer =
+            AnswerJson { archive: 1, ..AnswerJson::default() }.with_error(Error::Corrupt("page 7".into()));
         let Err(Error::Unavailable(why)) = answer.read() else { panic!("not unavailable") };
         assert!(why.contains("another archive") && why.contains("page 7"), "{why}");
     }

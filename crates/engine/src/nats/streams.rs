@@ -6,12 +6,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Deserialize;
 use serde_json::json;
+use tokio::time::timeout;
 
 use super::directory::TTL_MAX;
 use super::link::{Link, Trouble, json, read};
-use super::subject;
+use super::question::Question;
+use super::{answers, subject};
 use crate::Error;
-use crate::wire::{ENTRY_BYTES_MAX, RECORD_BYTES_MAX};
 
 /// Where a stream begins and ends.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq)]
@@ -58,13 +59,20 @@ pub(super) struct ApiError {
     pub(super) description: String,
 }
 
-/// Sees to it that the stream and the bucket are there.
+/// Sees to it that the stream and the bucket are there. A member cannot, and finds out when it writes.
 pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
-    if link.is_ready.load(Ordering::Relaxed) {
+    if link.is_ready.load(Ordering::Relaxed) || link.is_member.load(Ordering::Relaxed) {
         return Ok(());
     }
     for (name, config) in [(RECORDS, records(link)), (ENTRIES, entries(link))] {
-        match call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await? {
+        let found = match call::<Extent>(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await {
+            Err(Trouble::Denied(_)) => {
+                link.is_member.store(true, Ordering::Relaxed);
+                return Ok(());
+            }
+            found => found?,
+        };
+        match found {
             Ok(extent) => {
                 let (has, wanted) = (extent.config.num_replicas, link.config.replicas);
                 if has < wanted && !link.is_told.swap(true, Ordering::Relaxed) {
@@ -74,7 +82,7 @@ pub(super) async fn ensure(link: &Link) -> Result<(), Error> {
                     );
                 }
                 if name == RECORDS {
-                    link.found(&extent.created, 0);
+                    link.found(&extent.created);
                 }
             }
             Err(error) if error.code == NOT_FOUND => create(link, name, &config).await?,
@@ -98,62 +106,119 @@ async fn create(link: &Link, name: &str, config: &serde_json::Value) -> Result<(
         Err(trouble) => Err(trouble.into()),
         Ok(Ok(extent)) => {
             if name == RECORDS {
-                link.found(&extent.created, 0);
+                link.found(&extent.created);
             }
             Ok(())
         }
     }
 }
 
-/// Has the servers republish nothing of what is stored, as older versions had it: nats-server (2.15.2) panics when it
-/// republishes a message whose header block is shorter than its first line. Only an archive may do this.
-pub(super) async fn stop_republishing(link: &Link) -> Result<(), Error> {
-    for name in [RECORDS, ENTRIES] {
+/// Gives the streams that an older version made the bounds that they are made with now. Only an archive may do this.
+pub(super) async fn update(link: &Link) -> Result<(), Error> {
+    for (name, wanted) in [(RECORDS, records(link)), (ENTRIES, entries(link))] {
         let Ok(Configured { mut config }) =
             call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?
         else {
             continue;
         };
-        if config.remove("republish").is_none() {
+        let changed = bound(&mut config, &wanted);
+        if changed.is_empty() {
             continue;
         }
         let request = format!("$JS.API.STREAM.UPDATE.{name}");
         if let Err(error) = call::<Configured>(link, &request, json(&config)).await? {
             return Err(Error::Unavailable(format!("the stream {name}: {}", error.description)));
         }
-        tracing::info!("the stream {name} republishes nothing any more");
+        tracing::info!("the stream {name} has new bounds: {}", changed.join(", "));
     }
     Ok(())
 }
 
-/// Whether this station's account has JetStream: whoever is in such a one can have the server obey its commands, past every
-/// permission. In an account apart the records' extent goes by a name of its own (`deploy/nats/shared.txt`).
-pub(super) async fn shares_account(link: &Link) -> Result<bool, Error> {
+/// Bounds a stream's configuration where `wanted` is tighter; returns what was changed.
+///
+/// It republishes nothing: nats-server (2.15.2) panics when it republishes a message whose header block is shorter than its
+/// first line.
+fn bound(
+    config: &mut serde_json::Map<String, serde_json::Value>,
+    wanted: &serde_json::Value,
+) -> Vec<&'static str> {
+    let mut changed = Vec::new();
+    if config.remove("republish").is_some() {
+        changed.push("republish");
+    }
+    for key in ["max_msg_size", "duplicate_window"] {
+        // -1 = no bound.
+        let has = config.get(key).and_then(serde_json::Value::as_u64).unwrap_or(u64::MAX);
+        if wanted[key].as_u64().is_some_and(|most| most < has) {
+            config.insert(key.into(), wanted[key].clone());
+            changed.push(key);
+        }
+    }
+    changed
+}
+
+/// What the servers' configuration allows this engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grants {
+    /// Nothing of the streams' interface.
+    Current,
+    /// The streams' extent, as in versions that also allowed unbounded reads.
+    Older,
+    /// The account of the streams: the server obeys commands of its members, past every permission.
+    Shared,
+}
+
+/// What this engine may do; an archive is in the account of the streams. In an account apart the records' extent went by
+/// a name of its own.
+pub(super) async fn grants(link: &Link) -> Result<Grants, Error> {
     ensure(link).await?;
+    if link.is_member.load(Ordering::Relaxed) {
+        return Ok(Grants::Current);
+    }
     match link.request(format!("{}.{RECORDS}", subject::EXTENTS), None, Bytes::new()).await {
-        Ok(_) => Ok(false),
-        Err(Trouble::Denied(_)) => Ok(true),
-        Err(Trouble::NotSent(_)) if link.connected().is_ok() => Ok(true),
+        Ok(_) => Ok(Grants::Older),
+        Err(Trouble::Denied(_)) => Ok(Grants::Shared),
+        Err(Trouble::NotSent(_)) if link.connected().is_ok() => Ok(Grants::Shared),
         Err(trouble) => Err(trouble.into()),
     }
 }
 
+/// What is read from now on includes all that the stream holds now. For a member an archive sees to that; one of an older
+/// version does not, and with that the servers still let this engine ask.
+pub(super) async fn note_end(link: &Link) -> Result<(), Error> {
+    ensure(link).await?;
+    if !link.is_member.load(Ordering::Relaxed) {
+        let extent = extent(link, RECORDS).await?;
+        link.found(&extent.created);
+        link.acknowledge(extent.state.last_seq);
+    }
+    Ok(())
+}
+
+/// When the bucket was made: by an archive for a member, else by the servers. `None` = not known now.
+pub(super) async fn bucket(link: &Link) -> Option<String> {
+    let found = async {
+        if link.is_member.load(Ordering::Relaxed) {
+            answers::ask(link, &Question::bucket()).await.ok().and_then(answers::Answer::into_bucket)
+        } else {
+            extent(link, ENTRIES).await.ok().map(|extent| extent.created)
+        }
+    };
+    // Who watches goes on with what it knows.
+    timeout(BUCKET_WAIT, found).await.ok().flatten()
+}
+
 /// Where the stream `name` begins and ends now, as its leader knows it.
 pub(super) async fn extent(link: &Link, name: &str) -> Result<Extent, Trouble> {
-    call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await?.map_err(|error| {
+    let found = call(link, &format!("$JS.API.STREAM.INFO.{name}"), Bytes::new()).await;
+    // The servers' configuration may have changed.
+    link.is_member.store(matches!(found, Err(Trouble::Denied(_))), Ordering::Relaxed);
+    found?.map_err(|error| {
         if error.code == NOT_FOUND {
             link.is_ready.store(false, Ordering::Relaxed);
         }
         Trouble::NoAnswer(format!("the stream {name}: {}", error.description))
     })
-}
-
-/// What is read from now on includes all that the stream holds now.
-pub(super) async fn note_end(link: &Link) -> Result<(), Error> {
-    ensure(link).await?;
-    let extent = extent(link, RECORDS).await?;
-    link.found(&extent.created, extent.state.last_seq);
-    Ok(())
 }
 
 async fn call<T: serde::de::DeserializeOwned>(
@@ -205,6 +270,7 @@ fn entries(link: &Link) -> serde_json::Value {
         "max_age": nanoseconds(TTL_MAX),
         "max_consumers": -1,
         "max_msg_size": ENTRY_BYTES_MAX + HEADERS_BYTES_MAX,
+        "duplicate_window": nanoseconds(NO_DUPLICATE_WINDOW),
         "allow_direct": true,
         "allow_msg_ttl": true,
         // Markers of expiry would need roll-ups, and with those any station could empty the bucket.
@@ -236,8 +302,21 @@ const NOT_FOUND: u16 = 404;
 /// The stream is there with other settings (`JSStreamNameExistErr`).
 const NAME_IN_USE: u32 = 10058;
 
-/// Headers are a message's identity and what a reader may add.
-const HEADERS_BYTES_MAX: usize = 4 << 10;
+/// The longest text of a record in the stream, in bytes: a detail of 4 KiB and three names of 255 bytes, if every byte of
+/// them is escaped as two. Only control characters take more, and no station writes those.
+pub(super) const RECORD_BYTES_MAX: usize = 12 << 10;
+
+/// The longest text of an entry in the bucket, in bytes: those of stations have some hundreds, or 1 KiB with 16 addresses.
+pub(super) const ENTRY_BYTES_MAX: usize = 15 << 10;
+
+/// A message's identity: a name of 255 bytes as a token, a number and 22 letters; or a registration.
+const HEADERS_BYTES_MAX: usize = 1 << 10;
+
+/// The shortest that a server takes. It keeps every message id in memory for so long, and an entry has none.
+const NO_DUPLICATE_WINDOW: Duration = Duration::from_millis(100);
+
+/// Shorter than the shortest lease, and longer than an answer takes.
+const BUCKET_WAIT: Duration = Duration::from_millis(500);
 
 /// The server's own default. A longer one costs it memory; repetitions that come later are recognised by
 /// the archive.

@@ -66,7 +66,7 @@ pub(super) const RECORDS: &str = "barograph.m";
 /// Registrations are put below this, as in any bucket of the name.
 pub(super) const ENTRIES: &str = "$KV.barograph_dir";
 
-/// Where stations ask for the extent of a stream in an account without JetStream.
+/// Where an older configuration let stations ask for the extent of a stream in an account without JetStream.
 pub(super) const EXTENTS: &str = "barograph.i";
 
 /// Questions to the archives.

@@ -133,18 +133,21 @@ impl Watcher {
             // Where no writes are taken no server may know of the bucket, and none makes it anew.
             return Ok(());
         }
+        let bucket = streams::bucket(&self.link).await;
         self.checked = Instant::now();
-        if streams::extent(&self.link, ENTRIES).await?.created == self.bucket {
-            return Ok(());
+        match bucket {
+            Some(bucket) if bucket != self.bucket => {
+                Err(Trouble::NoAnswer("the bucket was made anew".into()))
+            }
+            _ => Ok(()),
         }
-        Err(Trouble::NoAnswer("the bucket was made anew".into()))
     }
 
     /// Reads the whole bucket and tells what is other than before; `false` = nobody listens.
     async fn resync(&mut self) -> Result<bool, Trouble> {
         let bucket = self.bucket.clone();
         if !self.link.is_failing() {
-            self.bucket = streams::extent(&self.link, ENTRIES).await?.created;
+            self.bucket = streams::bucket(&self.link).await.unwrap_or(std::mem::take(&mut self.bucket));
         }
         let mut now = Members::new(&self.members.group);
         let mut named = BTreeSet::new();

@@ -20,7 +20,7 @@ const BOUND: Duration = Duration::from_secs(5);
 /// A mesh that an older version made, where stations share the account of the streams: nats-server (2.15.2) panics as soon as it
 /// republishes a header block shorter than its first line.
 #[tokio::test]
-async fn an_archive_ends_what_older_streams_republish() {
+async fn an_archive_bounds_older_streams() {
     let directory = tempfile::tempdir().unwrap();
     let Some(server) = Server::start(directory.path()) else { return };
     let client = async_nats::connect(&server.url).await.unwrap();
@@ -28,7 +28,7 @@ async fn an_archive_ends_what_older_streams_republish() {
     let archive = Arc::new(Nats::new(server::config(&server.url, ARCHIVE)).unwrap());
     let local = tempfile::tempdir().unwrap();
     let (_archiver, _local) = server::archive(&archive, local.path());
-    republishes_nothing(&client).await;
+    has_bounds_of_now(&client).await;
     let mut member = Member::new(&server, None);
     for subject in ["barograph.m.north.x.rtt", "$KV.barograph_dir.north"] {
         member.send(format!("HPUB {subject} 1 3\r\nx{{}}\r\n").as_bytes()).expect("the server lives");
@@ -53,14 +53,19 @@ async fn older_streams(client: &async_nats::Client) {
     }
 }
 
-/// Waits until both streams are as they are made now.
-async fn republishes_nothing(client: &async_nats::Client) {
-    for name in ["BAROGRAPH", "KV_barograph_dir"] {
-        eventually("a stream that does not republish", async || {
+/// Waits until both streams have the bounds that they are made with now.
+async fn has_bounds_of_now(client: &async_nats::Client) {
+    for (name, window_ns, size_max) in
+        [("BAROGRAPH", 120_000_000_000_u64, 14 << 10), ("KV_barograph_dir", 100_000_000, 16 << 10)]
+    {
+        eventually("a stream with the bounds of now", async || {
             let request = format!("$JS.API.STREAM.INFO.{name}");
             let info = client.request(request, "".into()).await.unwrap();
             let info: serde_json::Value = serde_json::from_slice(&info.payload).unwrap();
-            (info["config"].is_object() && info["config"]["republish"].is_null()).then_some(())
+            let config = &info["config"];
+            let is_small = config["max_msg_size"].as_u64().is_some_and(|size| size <= size_max);
+            let is_bounded = is_small && config["duplicate_window"] == window_ns;
+            (is_bounded && config["republish"].is_null()).then_some(())
         })
         .await;
     }
@@ -84,13 +89,13 @@ async fn no_header_of_a_member_stops_the_others() {
     let archive = Arc::new(nats(ARCHIVE));
     let local = tempfile::tempdir().unwrap();
     let (archiver, _local) = server::archive(&archive, local.path());
-    republishes_nothing(&client).await;
+    has_bounds_of_now(&client).await;
     let south = nats(SOUTH);
     server::canary(&south, SOUTH, 1).await;
     let _own = archive.register(&entry(ARCHIVE), Duration::from_secs(10)).await.unwrap();
     let mut events = south.watch(&name("local"));
     assert_eq!(next(&mut events).await, Event::Up(entry(ARCHIVE)));
-    let mut records = south.subscribe(&Selector::default(), From::Now);
+    let mut records = archive.subscribe(&Selector::default(), From::Now);
 
     let sent = flood(directory.path(), &server);
     assert!(
@@ -109,7 +114,7 @@ async fn no_header_of_a_member_stops_the_others() {
     while next(&mut events).await != Event::Up(entry(SOUTH)) {}
     // Those that come later read all of it.
     let later = nats(SOUTH);
-    let mut all = later.subscribe(&Selector::default(), From::Oldest);
+    let mut all = archive.subscribe(&Selector::default(), From::Oldest);
     for seq in [1, 2] {
         assert_eq!(next(&mut all).await.1, record(SOUTH, "canary", seq));
     }

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod anew;
+mod bounds;
 mod cluster;
 mod foreign;
 mod outage;

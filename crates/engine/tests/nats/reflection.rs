@@ -177,7 +177,7 @@ fn forged(account: &str, target: &str) -> Vec<HeaderMap> {
 }
 
 /// A page of the server's monitoring.
-fn monitoring(server: &Server, path: &str) -> String {
+pub(crate) fn monitoring(server: &Server, path: &str) -> String {
     let mut stream = TcpStream::connect(server.monitoring()).unwrap();
     stream.set_read_timeout(Some(LIMIT)).unwrap();
     write!(stream, "GET {path} HTTP/1.0\r\n\r\n").unwrap();

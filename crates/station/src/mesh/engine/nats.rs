@@ -29,7 +29,7 @@ pub(super) fn engines(config: &Config, host: &Name, local: Arc<Local>) -> Result
         ..NatsConfig::new(mesh.nats.clone(), host.clone())
     })?);
     if !mesh.archive {
-        nats.warn_of_a_shared_account();
+        nats.warn_of_older_grants();
     }
     let archive = mesh.archive.then(|| Archiver::start(&nats, Arc::clone(&local), &config.state));
     let archiver = archive.transpose()?.map(Arc::new);

@@ -1,0 +1,128 @@
+//! What one member can have the servers and the archive keep in memory.
+
+use std::sync::Arc;
+
+use async_nats::{ConnectOptions, HeaderMap};
+use barograph_engine::{Nats, token};
+use serde_json::Value;
+
+use crate::permissions::{self, ARCHIVE, Attacker, NORTH};
+use crate::reflection;
+use crate::server::{self, Server};
+use crate::values::eventually;
+
+/// Message ids are kept in memory for as long as a stream looks for repetitions.
+#[tokio::test]
+async fn the_directory_keeps_no_message_ids_and_nothing_large() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let archive = Arc::new(Nats::new(server::config(&server.url, ARCHIVE)).unwrap());
+    let local = tempfile::tempdir().unwrap();
+    let (_archiver, _local) = server::archive(&archive, local.path());
+    server::canary(&*archive, ARCHIVE, 1).await;
+    is_bounded(&server).await;
+    let client = Attacker::new(&server.url, ConnectOptions::new()).await;
+    let mut headers = HeaderMap::new();
+    headers.insert("Nats-Msg-Id", "m".repeat(60_000));
+    for subject in ["$KV.barograph_dir.north", "barograph.m.north.x.rtt"] {
+        let answer = client.ask(subject.into(), Some(headers.clone()), "x".into()).await;
+        assert!(answer["error"]["code"].is_number(), "{subject}: {answer}");
+    }
+}
+
+/// Waits until both streams have their bounds.
+async fn is_bounded(server: &Server) {
+    let client = async_nats::connect(&server.url).await.unwrap();
+    for (stream, window_ns, size_max) in
+        [("BAROGRAPH", 120_000_000_000_u64, 14 << 10), ("KV_barograph_dir", 100_000_000, 16 << 10)]
+    {
+        eventually("the bounds of a stream", async || {
+            let info = client.request(format!("$JS.API.STREAM.INFO.{stream}"), "".into()).await.ok()?;
+            let info: Value = serde_json::from_slice(&info.payload).unwrap();
+            let size = info["config"]["max_msg_size"].as_u64()?;
+            if stream == "KV_barograph_dir" {
+                let bounds =
+                    [("max_age", 3_600_000_000_000_u64), ("max_msgs", 1 << 16), ("max_bytes", 1 << 26)];
+                bounds.map(|(bound, most)| assert_eq!(info["config"][bound], most, "{bound}"));
+            }
+            (info["config"]["duplicate_window"] == window_ns && size <= size_max).then_some(())
+        })
+        .await;
+    }
+}
+
+/// As shipped, for certificates: what a server keeps for a member that asks without reading or waits for no answer.
+#[tokio::test]
+async fn shipped_servers_bound_what_they_keep_for_a_member() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = permissions::with_certificates(directory.path(), &|directory, names| {
+        permissions::stations(directory, names)
+    }) else {
+        return;
+    };
+    let varz: Value = serde_json::from_str(&reflection::monitoring(&server, "/varz")).unwrap();
+    assert_eq!(varz["max_pending"], 8 << 20, "{varz}");
+    assert_eq!(varz["max_subscriptions"], 200, "{varz}");
+    let stations = std::fs::read_to_string(directory.path().join("stations.conf")).unwrap();
+    let (exports, thresholds) =
+        (stations.matches("response: ").count(), stations.matches("threshold: \"5s\"").count());
+    assert!(0 < exports && exports == thresholds, "{stations}");
+    let options = permissions::certificate_options(directory.path(), NORTH);
+    let attacker = Attacker::new(&server.url, options).await;
+    let mut kept = Vec::new();
+    for index in 0..300 {
+        let inbox = format!("_INBOX_{}.{index}", token(NORTH));
+        kept.push(attacker.client.subscribe(inbox).await.unwrap());
+    }
+    eventually("the refusal", async || {
+        attacker.client.flush().await.ok();
+        attacker.said_any("maximum subscriptions").await.then_some(())
+    })
+    .await;
+    // The mesh goes on beside it.
+    let archive =
+        Arc::new(Nats::new(permissions::by_certificate(directory.path(), &server, ARCHIVE)).unwrap());
+    let local = tempfile::tempdir().unwrap();
+    let (_archiver, _local) = server::archive(&archive, local.path());
+    server::canary(&*archive, ARCHIVE, 1).await;
+}
+
+/// As shipped, for credentials.
+#[tokio::test]
+async fn accounts_bound_what_servers_keep_for_a_member() {
+    let directory = tempfile::tempdir().unwrap();
+    let (Some(_), true) = (server::binary(), permissions::has_openssl()) else { return };
+    permissions::script(directory.path(), "accounts", &["setup"]);
+    permissions::script(directory.path(), "accounts", &["archive", ARCHIVE]);
+    let server = Server::with(directory.path(), &permissions::with_accounts(directory.path())).unwrap();
+    let archive = Nats::new(permissions::by_credentials(directory.path(), &server, ARCHIVE)).unwrap();
+    // A server reads an account when one of it connects.
+    eventually("a connection", async || archive.connected().ok()).await;
+    let mut exports = 0;
+    let all: Value = serde_json::from_str(&reflection::monitoring(&server, "/accountz")).unwrap();
+    for account in all["accounts"].as_array().unwrap() {
+        let path = format!("/accountz?acc={}", account.as_str().unwrap());
+        let account: Value = serde_json::from_str(&reflection::monitoring(&server, &path)).unwrap();
+        let claims = &account["account_detail"]["decoded_jwt"]["nats"];
+        for export in claims["exports"].as_array().into_iter().flatten() {
+            assert_eq!(export["response_threshold"], 5_000_000_000_u64, "{export}");
+            exports += 1;
+        }
+    }
+    assert!(0 < exports, "{all}");
+    let template = std::fs::read_to_string(permissions::deploy("station.template.json")).unwrap();
+    let template: Value = serde_json::from_str(&template).unwrap();
+    assert_eq!(template["subs"], 200);
+}
+
+/// Options that every version takes which the documents promise, 2.12 on.
+#[test]
+fn every_shipped_server_has_its_bounds() {
+    for file in ["single.conf", "n1.conf", "n2.conf", "n3.conf"] {
+        let text = std::fs::read_to_string(permissions::deploy(file)).unwrap();
+        for line in ["max_pending: 8MB", "max_subscriptions: 200", "request_queue_limit: 64"] {
+            assert!(text.contains(line), "{file} has no {line}");
+        }
+        assert!(!text.contains("info_queue_limit"), "{file}: 2.12 does not know it");
+    }
+}
