@@ -269,31 +269,58 @@ async fn look_at_the_stream(shared: &Shared, place: &mut Place) -> Result<(), St
     Ok(())
 }
 
-/// Reads a stretch into the archive; gives how many more there are.
-async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -> Result<u64, String> {
+/// What was read for one commit.
+#[derive(Default)]
+struct ReadAhead {
+    records: Vec<Record>,
+    /// Messages read.
+    count: u64,
+    discarded: u64,
+    /// The place of the last one; `None` = there was none.
+    last: Option<u64>,
+    /// How many more there are.
+    pending: u64,
+}
+
+/// Reads stretches for one commit. A stretch ends after so many bytes, and a record may have many more as a message than it
+/// has in the archive: with a commit for each stretch some of those would hold up the records of all.
+async fn read_ahead(shared: &Shared, after: u64, complaints: &mut Complaints) -> Result<ReadAhead, String> {
     let all = format!("{}.>", subject::RECORDS);
-    let stretch = walk::stretch(&shared.link, RECORDS, &all, place.seq.saturating_add(1), STRETCH).await;
-    let stretch = stretch.map_err(|trouble| Error::from(trouble).to_string())?;
-    let Some(last) = stretch.messages.last().map(|message| message.seq) else {
+    let mut ahead = ReadAhead::default();
+    for _ in 0..STRETCHES_MAX {
+        let first = ahead.last.unwrap_or(after).saturating_add(1);
+        let stretch = walk::stretch(&shared.link, RECORDS, &all, first, STRETCH).await;
+        let stretch = stretch.map_err(|trouble| Error::from(trouble).to_string())?;
+        ahead.pending = stretch.pending;
+        for message in &stretch.messages {
+            (ahead.last, ahead.count) = (Some(message.seq), ahead.count + 1);
+            match message.record() {
+                Ok(record) => ahead.records.push(record),
+                Err(why) => {
+                    ahead.discarded += 1;
+                    let origin = message.subject.split('.').nth(2).unwrap_or_default();
+                    if complaints.is_due(origin, Instant::now().into_std()) {
+                        tracing::warn!(%why, place = message.seq, "a message was discarded");
+                    }
+                }
+            }
+        }
+        if stretch.pending == 0 || Record::BATCH_MAX < ahead.records.len() + STRETCH {
+            break;
+        }
+    }
+    Ok(ahead)
+}
+
+/// Reads a commit's worth into the archive; gives how many more there are.
+async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -> Result<u64, String> {
+    let ahead = read_ahead(shared, place.seq, complaints).await?;
+    let ReadAhead { mut records, count, discarded, last, pending } = ahead;
+    let Some(last) = last else {
         let mut statistics = shared.lock();
         (statistics.lag, statistics.last_error) = (0, None);
         return Ok(0);
     };
-    let mut records = Vec::with_capacity(stretch.messages.len());
-    let mut discarded = 0;
-    for message in &stretch.messages {
-        match message.record() {
-            Ok(record) => records.push(record),
-            Err(why) => {
-                discarded += 1;
-                let origin = message.subject.split('.').nth(2).unwrap_or_default();
-                if complaints.is_due(origin, Instant::now().into_std()) {
-                    tracing::warn!(%why, place = message.seq, "a message was discarded");
-                }
-            }
-        }
-    }
-    let count = stretch.messages.len() as u64;
     // The archive's own commit is what counts: only then is the place moved.
     shared.local.bound_labels(&mut records);
     shared.local.absorb(&records).await.map_err(|error| error.to_string())?;
@@ -306,14 +333,14 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
         if place.seq != 0 {
             statistics.missed += last.saturating_sub(place.seq).saturating_sub(count);
         }
-        (statistics.lag, statistics.last_error) = (stretch.pending, None);
+        (statistics.lag, statistics.last_error) = (pending, None);
     }
     for record in records.iter().filter(|record| record.origin == shared.link.config.host) {
         place.note(record);
     }
     place.seq = last;
     shared.progress.send_modify(|progress| (progress.seq, progress.own) = (last, place.watermark()));
-    Ok(stretch.pending)
+    Ok(pending)
 }
 
 /// Answers questions for ever.
@@ -397,9 +424,6 @@ struct Asked {
 impl Asked {
     fn read(message: &Message) -> Result<Self, Error> {
         let invalid = |why: String| Error::Invalid(format!("the question cannot be read: {why}"));
-        if QUESTION_BYTES_MAX < message.payload.len() {
-            return Err(invalid(format!("it has more than {QUESTION_BYTES_MAX} bytes")));
-        }
         let question =
             serde_json::from_slice(&message.payload).map_err(|error| invalid(error.to_string()))?;
         let kind = message.subject.split('.').nth(2).unwrap_or_default().to_owned();
@@ -503,8 +527,11 @@ async fn look(
     }
 }
 
-/// Messages read into one commit.
+/// Messages read at once.
 const STRETCH: usize = 1000;
+
+/// Stretches read into one commit: of the longest messages 32 MiB, many times what servers that sync each take in a second.
+const STRETCHES_MAX: usize = 32;
 
 /// How long a record may be in the stream before it is in the archive.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -530,9 +557,6 @@ const ANSWERS_AT_ONCE: usize = 16;
 
 /// Questions that wait for what is not read yet: several for each station of the largest mesh measured.
 const WAITING_MAX: usize = 1024;
-
-/// Several times a question with three of the longest names; waiting ones are kept in memory.
-const QUESTION_BYTES_MAX: usize = 16 << 10;
 
 /// What an answer may have besides its records, and the least that a server takes.
 const ENVELOPE_BYTES: usize = 64 << 10;

@@ -236,6 +236,7 @@ pub(super) fn options(config: &NatsConfig) -> Result<ConnectOptions, Error> {
         .custom_inbox_prefix(format!("_INBOX_{}", subject::token(config.host.as_str())))
         .connection_timeout(config.deadline)
         .ping_interval(PING_EVERY)
+        .subscription_capacity(BUFFERED_MAX)
         .max_reconnects(None)
         .reconnect_delay_callback(|attempts| {
             RECONNECT_STEP.saturating_mul(attempts as u32).min(RECONNECT_MAX)
@@ -347,6 +348,10 @@ pub(super) fn read<T: serde::de::DeserializeOwned>(message: &Message) -> Result<
         .map_err(failed)
         .map_err(|error| Trouble::NoAnswer(format!("an answer of the server cannot be read: {error}")))
 }
+
+/// Messages kept for each subscription that are not read yet; more are dropped. Twice what an answer to us may have, and of
+/// the longest questions 8 MiB.
+const BUFFERED_MAX: usize = 2048;
 
 /// Long enough to connect to a server that is there, short enough that a caller is told that none is.
 const CONNECT_WAIT: Duration = Duration::from_secs(2);

@@ -5,6 +5,8 @@
 
 use async_nats::{HeaderName, StatusCode};
 
+use super::subject::QUESTIONS;
+
 /// One direction of a connection, from the server to the client.
 #[derive(Debug, Default)]
 pub(super) struct Sanitizer {
@@ -23,6 +25,8 @@ enum Expects {
     Block { arguments: String, block: usize, after: usize },
     /// So many bytes that are passed on as they are.
     Payload(usize),
+    /// So many bytes that are dropped.
+    Dropped(usize),
 }
 
 /// Why a connection cannot go on: what came is not the NATS protocol.
@@ -42,6 +46,15 @@ impl Sanitizer {
                     out.extend_from_slice(now);
                     *left -= now.len();
                     bytes = rest;
+                    if 0 < *left {
+                        return Ok(());
+                    }
+                    self.expects = Expects::Line;
+                }
+                Expects::Dropped(left) => {
+                    let now = bytes.len().min(*left);
+                    *left -= now;
+                    bytes = &bytes[now..];
                     if 0 < *left {
                         return Ok(());
                     }
@@ -91,6 +104,10 @@ impl Sanitizer {
             if !matches!(named.len(), 2 | 3) || total < block {
                 return Err(ARGUMENTS);
             }
+            if is_long_question(&arguments, total) {
+                self.expects = Expects::Dropped(total + END.len());
+                return Ok(());
+            }
             self.expects =
                 Expects::Block { arguments: named.join(" "), block, after: total - block + END.len() };
             return Ok(());
@@ -102,7 +119,12 @@ impl Sanitizer {
             if !matches!(count, 3 | 4) {
                 return Err(ARGUMENTS);
             }
-            self.expects = Expects::Payload(size(last)? + END.len());
+            let size = size(last)?;
+            if is_long_question(&line, size) {
+                self.expects = Expects::Dropped(size + END.len());
+                return Ok(());
+            }
+            self.expects = Expects::Payload(size + END.len());
             out.extend_from_slice(format!("MSG {line}").as_bytes());
         } else if let Some(info) = line.strip_prefix(b"INFO ") {
             out.extend_from_slice(b"INFO ");
@@ -139,6 +161,12 @@ impl Sanitizer {
 fn printable(text: &[u8]) -> String {
     let printable = |byte: u8| if matches!(byte, b' '..=b'~') { char::from(byte) } else { '?' };
     text.iter().map(|byte| printable(*byte)).collect()
+}
+
+/// Whether a message is a question to an archive that no station asks: before it is answered it takes memory.
+fn is_long_question(arguments: &str, bytes: usize) -> bool {
+    let rest = arguments.trim_start().strip_prefix(QUESTIONS);
+    QUESTION_BYTES_MAX < bytes && rest.is_some_and(|rest| rest.starts_with('.'))
 }
 
 fn size(text: &str) -> Result<usize, Broken> {
@@ -202,6 +230,9 @@ const TOO_LONG: Broken = Broken("a line longer than any server's");
 
 /// The longest line is an INFO that names the servers of a large cluster.
 pub(super) const LINE_BYTES_MAX: usize = 1 << 18;
+
+/// More than a question with three names of 255 bytes, each escaped as two, has with its headers.
+const QUESTION_BYTES_MAX: usize = 4 << 10;
 
 /// More than the largest `max_payload` of a server, 64 MiB, and what it adds.
 const MESSAGE_BYTES_MAX: usize = 80 << 20;
@@ -307,6 +338,24 @@ mod tests {
         sanitizer.push(info, &mut out).unwrap();
         assert_eq!(out, b"INFO {\"nonce\":\"n\"}\r\n");
         assert_eq!(sanitizer.discovered, ["b:4222"]);
+    }
+
+    #[test]
+    fn a_question_that_is_too_long_is_dropped_as_it_comes() {
+        let question = |bytes: usize| {
+            let text = "q".repeat(bytes);
+            [
+                format!("MSG barograph.a.watermark 3 _R_.x {bytes}\r\n{text}\r\n"),
+                format!("HMSG barograph.a.latest.7 3 _R_.x 12 {}\r\nNATS/1.0\r\n\r\n{text}\r\n", 12 + bytes),
+            ]
+        };
+        let record = format!("MSG barograph.m.x.y.rtt 4 {0}\r\n{1}\r\n", 9000, "r".repeat(9000));
+        for (question, kept) in question(5000).into_iter().zip(question(4000)) {
+            let bytes = [&question, &kept, &record, &question, "PING\r\n"].concat();
+            let expected = [&kept, &record, "PING\r\n"].concat();
+            assert_eq!(through(bytes.as_bytes(), &[]), Ok(expected.clone().into_bytes()));
+            assert_eq!(through(bytes.as_bytes(), &[7; 4000]), Ok(expected.into_bytes()));
+        }
     }
 
     #[test]

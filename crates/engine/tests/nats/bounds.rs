@@ -1,15 +1,18 @@
 //! What one member can have the servers and the archive keep in memory.
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use async_nats::{ConnectOptions, HeaderMap};
-use barograph_engine::{Nats, token};
+use barograph_engine::{Archiver, Config, Engine as _, Local, Nats, token, wire};
 use serde_json::Value;
 
-use crate::permissions::{self, ARCHIVE, Attacker, NORTH};
+use crate::permissions::{self, ARCHIVE, Attacker, NORTH, SOUTH};
 use crate::reflection;
 use crate::server::{self, Server};
-use crate::values::eventually;
+use crate::values::{eventually, name, record};
 
 /// Message ids are kept in memory for as long as a stream looks for repetitions.
 #[tokio::test]
@@ -43,12 +46,50 @@ async fn is_bounded(server: &Server) {
             if stream == "KV_barograph_dir" {
                 let bounds =
                     [("max_age", 3_600_000_000_000_u64), ("max_msgs", 1 << 16), ("max_bytes", 1 << 26)];
-                bounds.map(|(bound, most)| assert_eq!(info["config"][bound], most, "{bound}"));
+                for (bound, most) in bounds {
+                    assert_eq!(info["config"][bound], most, "{bound}");
+                }
             }
             (info["config"]["duplicate_window"] == window_ns && size <= size_max).then_some(())
         })
         .await;
     }
+}
+
+/// What is long as a message and short as a record does not take the archive a commit for each mebibyte.
+#[tokio::test]
+async fn padded_records_do_not_hold_up_those_of_others() {
+    const PADDED: u64 = 600;
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let south = Nats::new(server::config(&server.url, SOUTH)).unwrap();
+    south.append(&[record(SOUTH, "x", 1)]).await.unwrap();
+    let client = Attacker::new(&server.url, ConnectOptions::new()).await;
+    for seq in 1..=PADDED {
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Msg-Id", format!("{}:{seq}", token(NORTH)));
+        let text = format!("{}{}", " ".repeat(11_000), wire::record_text(&record(NORTH, "x", seq)));
+        client.ask(format!("barograph.m.{}.x.rtt", token(NORTH)), Some(headers), text).await;
+    }
+    south.append(&[record(SOUTH, "x", 2)]).await.unwrap();
+    let archive = Arc::new(Nats::new(server::config(&server.url, ARCHIVE)).unwrap());
+    let local = tempfile::tempdir().unwrap();
+    let commit_interval = Duration::from_millis(300);
+    let config = Config { commit_interval, keep: Duration::MAX, ..Config::new(local.path()) };
+    let records = Arc::new(Local::open(config).unwrap());
+    let archiver = Archiver::start(&archive, Arc::clone(&records), local.path()).unwrap();
+    let commits = RefCell::new(BTreeSet::new());
+    eventually("all of it", async || {
+        let consumed = archiver.statistics().consumed;
+        commits.borrow_mut().insert(consumed);
+        (consumed == PADDED + 2).then_some(())
+    })
+    .await;
+    let mut commits = commits.into_inner();
+    commits.remove(&0);
+    assert!(commits.len() <= 2, "a commit each at {commits:?}");
+    assert_eq!(records.watermark(&name(NORTH)).await, Ok(PADDED));
+    assert_eq!(south.watermark(&name(SOUTH)).await, Ok(2));
 }
 
 /// As shipped, for certificates: what a server keeps for a member that asks without reading or waits for no answer.
