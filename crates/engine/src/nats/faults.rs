@@ -66,6 +66,10 @@ impl Faults {
                 } else {
                     text.clone()
                 };
+                if is_of_an_answer(text) {
+                    tracing::debug!(error = %said, "an answer came too late");
+                    return;
+                }
                 if last.as_ref() != Some(&said) {
                     tracing::warn!(error = %said, "a NATS server refused something");
                 }
@@ -91,6 +95,12 @@ fn is_vague(event: &Event) -> bool {
 /// Whether the server refused to report the extent of a stream.
 fn is_of_extents(text: &str) -> bool {
     text.to_ascii_lowercase().contains("\"$js.api.stream.info.")
+}
+
+/// Whether the server refused an archive's answer: its asker is gone, or the connection is another one. Each names a
+/// subject of its own.
+fn is_of_an_answer(text: &str) -> bool {
+    text.to_ascii_lowercase().contains("\"_r_.")
 }
 
 /// Refusals and losses since it was made.

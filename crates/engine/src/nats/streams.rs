@@ -187,12 +187,19 @@ pub(super) async fn grants(link: &Link) -> Result<Grants, Error> {
 /// version does not, and with that the servers still let this engine ask.
 pub(super) async fn note_end(link: &Link) -> Result<(), Error> {
     ensure(link).await?;
-    if !link.is_member.load(Ordering::Relaxed) {
-        let extent = extent(link, RECORDS).await?;
-        link.found(&extent.created);
-        link.acknowledge(extent.state.last_seq);
+    if link.is_member.load(Ordering::Relaxed) {
+        return Ok(());
     }
-    Ok(())
+    match extent(link, RECORDS).await {
+        Ok(extent) => {
+            link.found(&extent.created);
+            link.acknowledge(extent.state.last_seq);
+            Ok(())
+        }
+        // It has become a member.
+        Err(Trouble::Denied(_)) => Ok(()),
+        Err(trouble) => Err(trouble.into()),
+    }
 }
 
 /// When the bucket was made: by an archive for a member, else by the servers. `None` = not known now.

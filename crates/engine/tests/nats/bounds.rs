@@ -108,6 +108,7 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
     let (exports, thresholds) =
         (stations.matches("response: ").count(), stations.matches("threshold: \"5s\"").count());
     assert!(0 < exports && exports == thresholds, "{stations}");
+    assert!(stations.contains("max_payload: 20KB"), "{stations}");
     let options = permissions::certificate_options(directory.path(), NORTH);
     let attacker = Attacker::new(&server.url, options).await;
     let mut kept = Vec::new();
@@ -118,6 +119,17 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
     eventually("the refusal", async || {
         attacker.client.flush().await.ok();
         attacker.said_any("maximum subscriptions").await.then_some(())
+    })
+    .await;
+    // Neither a long question to an archive nor any other message.
+    let inbox = format!("_INBOX_{}.x", token(NORTH));
+    let long = "x".repeat(21_000);
+    let attacker =
+        Attacker::new(&server.url, permissions::certificate_options(directory.path(), NORTH)).await;
+    attacker.client.publish_with_reply("barograph.a.watermark", inbox, long.into()).await.unwrap();
+    eventually("the refusal", async || {
+        attacker.client.flush().await.ok();
+        attacker.said_any("maximum payload").await.then_some(())
     })
     .await;
     // The mesh goes on beside it.
@@ -153,7 +165,7 @@ async fn accounts_bound_what_servers_keep_for_a_member() {
     assert!(0 < exports, "{all}");
     let template = std::fs::read_to_string(permissions::deploy("station.template.json")).unwrap();
     let template: Value = serde_json::from_str(&template).unwrap();
-    assert_eq!(template["subs"], 200);
+    assert_eq!((&template["subs"], &template["payload"]), (&200.into(), &20480.into()));
 }
 
 /// Options that every version takes which the documents promise, 2.12 on.
