@@ -189,7 +189,8 @@ impl Admission {
         }
     }
 
-    fn is_proved(&self, holder: IpAddr, now: Duration) -> bool {
+    /// Whether a token or a signature has authorised this address lately.
+    pub(crate) fn is_proved(&self, holder: IpAddr, now: Duration) -> bool {
         self.proved.get(&holder).is_some_and(|at| now.saturating_sub(*at) < PROVED_FOR)
     }
 

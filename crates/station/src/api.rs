@@ -53,7 +53,7 @@ use crate::sites::Sites;
 use crate::state::StateFiles;
 use crate::targets::Targets;
 use crate::transfer::Transfers;
-use crate::unread::UnreadAnswers;
+use crate::unread::{Reader, UnreadAnswers};
 
 pub(crate) use engine::Served;
 pub(crate) use guard::{Channel, Peer};
@@ -120,6 +120,15 @@ impl Shared {
         })?;
         self.health.refused(Limit::Streams, has_shed.into());
         Ok(seat)
+    }
+
+    /// What a caller may have of the bytes that wait to be read.
+    fn reader(&self, peer: &guard::Peer) -> Reader {
+        match peer.address.ip() {
+            _ if peer.is_here() => Reader::Here,
+            ip if self.streams.is_proved(ip) => Reader::Proved(ip),
+            ip => Reader::Stranger(ip),
+        }
     }
 
     /// A caller was authorised by a token or a signature.

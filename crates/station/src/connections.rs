@@ -93,6 +93,11 @@ impl Connections {
         lock(&self.0.state).admission.proved(ip, self.now());
     }
 
+    /// Whether a request of this address was authorised within the last hour.
+    pub(crate) fn is_proved(&self, ip: IpAddr) -> bool {
+        lock(&self.0.state).admission.is_proved(crate::admission::holder(ip), self.now())
+    }
+
     /// Closes one without a request under way, for want of what each of them needs; says whether
     /// there was one.
     pub(crate) fn shed_one(&self) -> bool {

@@ -150,7 +150,7 @@ const KEPT: usize = Common::Latest as usize + 1;
 /// Heavy reads of each kind that are made at a time, beside the HTTP thread and what measures.
 const AT_ONCE: usize = 2;
 /// A client that waits longer has given up.
-const TURN_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const TURN_WITHIN: Duration = Duration::from_secs(10);
 /// Less than between two scrapes of any monitoring.
 const KEPT_FOR: Duration = Duration::from_secs(1);
 /// Some hundred series: a smaller text is made in about a millisecond.

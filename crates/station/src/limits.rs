@@ -375,13 +375,21 @@ const MATTERS_FOR: Duration = Duration::from_mins(10);
 /// Series that stations need: [`SERIES_OF_A_STATION`] each, and [`SERIES_OF_A_PAIR`] for each ordered pair
 /// that shares a group.
 pub(crate) fn series_of_mesh<T: PartialEq>(groups_of_each: &[impl AsRef<[T]>]) -> usize {
+    // Most stations are in the same groups as others: `/healthz` must not compare all pairs of a thousand.
+    let mut kinds: Vec<(&[T], usize)> = Vec::new();
+    for groups in groups_of_each.iter().map(AsRef::as_ref) {
+        match kinds.iter_mut().find(|(of_kind, _)| *of_kind == groups) {
+            Some((_, stations)) => *stations += 1,
+            None => kinds.push((groups, 1)),
+        }
+    }
     let mut pairs = 0;
-    for (at, one) in groups_of_each.iter().enumerate() {
-        let one = one.as_ref();
-        let peers = groups_of_each[..at]
-            .iter()
-            .filter(|other| other.as_ref().iter().any(|group| one.contains(group)));
-        pairs += 2 * peers.count();
+    for (at, (one, stations)) in kinds.iter().enumerate() {
+        if !one.is_empty() {
+            pairs += stations * (stations - 1);
+        }
+        let peers = kinds[..at].iter().filter(|(other, _)| other.iter().any(|group| one.contains(group)));
+        pairs += 2 * stations * peers.map(|(_, others)| others).sum::<usize>();
     }
     SERIES_OF_A_PAIR * pairs + SERIES_OF_A_STATION * groups_of_each.len()
 }

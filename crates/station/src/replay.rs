@@ -9,7 +9,8 @@ use crate::bank::{Bank, Measured, Observed};
 use crate::recorder::MEMBER_SHARE;
 
 /// Replays the newest records of every series in the order in which they were measured; gives how many.
-/// `members` are the names of the stations that append here.
+/// `members` are the names of the stations that append here; `None` = they are not known, as on NATS, and
+/// every source but this host counts as one.
 ///
 /// # Errors
 /// What the archive says; the bank then holds what was replayed before.
@@ -17,7 +18,7 @@ pub(crate) async fn replay(
     engine: &dyn Engine,
     bank: &mut Bank,
     host: &Name,
-    members: &HashSet<Name>,
+    members: Option<&HashSet<Name>>,
     now_unix_ns: i64,
 ) -> Result<usize, Error> {
     let (all, left_out) = all_series(engine, bank, host, members).await?;
@@ -91,7 +92,7 @@ async fn all_series(
     engine: &dyn Engine,
     bank: &Bank,
     host: &Name,
-    members: &HashSet<Name>,
+    members: Option<&HashSet<Name>>,
 ) -> Result<(Vec<Series>, usize), Error> {
     let (room, share) = (bank.room(), bank.series_max() / MEMBER_SHARE);
     let (mut own, mut others, mut left_out) = (Vec::new(), Vec::new(), 0);
@@ -107,7 +108,7 @@ async fn all_series(
                 left_out += 1;
                 continue;
             }
-            if !is_own && members.contains(&series.source) {
+            if !is_own && members.is_none_or(|members| members.contains(&series.source)) {
                 let taken = taken.entry(series.source.clone()).or_default();
                 if share <= *taken {
                     continue;
@@ -236,9 +237,12 @@ mod tests {
         let others: Vec<Record> =
             (1..=3).flat_map(|target| ["app", "here"].map(|of| record(of, target))).collect();
         engine.append(&others).await.unwrap();
-        let mut bank = Bank::new(8);
         let members = HashSet::from([name("b")]);
-        replay(&engine, &mut bank, &name("here"), &members, crate::prober::now_unix_ns()).await.unwrap();
-        assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), [3, 2, 3]);
+        for (members, expected) in [(Some(&members), [3, 2, 3]), (None, [3, 2, 2])] {
+            let mut bank = Bank::new(8);
+            let now_unix_ns = crate::prober::now_unix_ns();
+            replay(&engine, &mut bank, &name("here"), members, now_unix_ns).await.unwrap();
+            assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), expected);
+        }
     }
 }

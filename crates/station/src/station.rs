@@ -233,7 +233,7 @@ impl Station {
                 spool_records_max: config.spool_records_max,
             },
             engines.local.as_ref(),
-            &served.iter().flat_map(Served::names).collect(),
+            engines.archiver.is_none().then(|| served.iter().flat_map(Served::names).collect()).as_ref(),
             outbox,
         )?;
         let standing = Standing::at_start(&config.mesh, &config.state);
@@ -474,7 +474,7 @@ fn open_targets(
 fn start_recorder(
     parts: recorder::Parts,
     archive: &dyn Engine,
-    members: &HashSet<Name>,
+    members: Option<&HashSet<Name>>,
     outbox: recorder::Outbox,
 ) -> Result<JoinHandle<Option<usize>>, StartError> {
     let runtime = runtime()?;
@@ -533,7 +533,7 @@ fn own_responder(host: &Name, address: SocketAddr, speaks_tls: bool) -> Option<T
 }
 
 /// History comes from the station's own archive: a mesh that is away is not waited for.
-async fn replay(parts: &recorder::Parts, archive: &dyn Engine, members: &HashSet<Name>) {
+async fn replay(parts: &recorder::Parts, archive: &dyn Engine, members: Option<&HashSet<Name>>) {
     // Nobody else has the bank yet: it is filled outside of its lock.
     let mut bank = std::mem::replace(&mut *lock(&parts.bank), Bank::new(0));
     let began = Instant::now();

@@ -14,8 +14,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
-use crate::admission::holder;
-use crate::admission::network;
+use crate::admission::{holder, network};
 use crate::connections::Open;
 use crate::echo::transfer_max;
 use crate::health::lock;
@@ -48,18 +47,29 @@ pub(crate) struct Held {
     text: Bytes,
 }
 
+/// Who reads an answer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Reader {
+    /// A caller on this host.
+    Here,
+    /// An address that a token or a signature has authorised.
+    Proved(IpAddr),
+    /// Any other address.
+    Stranger(IpAddr),
+}
+
 impl UnreadAnswers {
     /// Whether there is room for a further answer.
-    pub(crate) fn has_room(&self, ip: IpAddr, is_here: bool) -> bool {
-        lock(&self.0).has_room(None, caller(ip, is_here))
+    pub(crate) fn has_room(&self, reader: Reader) -> bool {
+        lock(&self.0).has_room(None, reader)
     }
 
     /// Takes the bytes of an answer from the budget. The last answer may exceed it: otherwise one that
     /// is larger than a share could never be read.
-    pub(crate) fn hold(&self, ip: IpAddr, is_here: bool, text: &Bytes) -> Option<Held> {
-        let network = caller(ip, is_here);
+    pub(crate) fn hold(&self, reader: Reader, text: &Bytes) -> Option<Held> {
+        let network = reader.network();
         let mut state = lock(&self.0);
-        if !state.has_room(Some(text), network) {
+        if !state.has_room(Some(text), reader) {
             return None;
         }
         state.all.add(text);
@@ -76,8 +86,13 @@ impl UnreadAnswers {
 }
 
 impl State {
-    fn has_room(&self, text: Option<&Bytes>, network: Option<IpAddr>) -> bool {
-        let all_max = if network.is_some() { BYTES_MAX - BYTES_MAX / HERE_SHARE } else { BYTES_MAX };
+    fn has_room(&self, text: Option<&Bytes>, reader: Reader) -> bool {
+        let all_max = match reader {
+            Reader::Here => BYTES_MAX,
+            Reader::Proved(_) => BYTES_MAX - BYTES_MAX / HERE_SHARE,
+            Reader::Stranger(_) => BYTES_MAX / STRANGERS_SHARE,
+        };
+        let network = reader.network();
         let fits = |texts: &Texts, max| texts.bytes < max || text.is_some_and(|text| texts.has(text));
         let own = network.and_then(|network| self.networks.get(&network));
         fits(&self.all, all_max) && own.is_none_or(|own| fits(own, BYTES_MAX / NETWORK_SHARE))
@@ -122,9 +137,14 @@ impl Drop for Held {
     }
 }
 
-/// Whose share an answer is of; `None` = callers on this host have none.
-fn caller(ip: IpAddr, is_here: bool) -> Option<IpAddr> {
-    (!is_here).then(|| network(holder(ip)))
+impl Reader {
+    /// Whose share an answer is of; `None` = callers on this host have none.
+    fn network(self) -> Option<IpAddr> {
+        match self {
+            Self::Here => None,
+            Self::Proved(ip) | Self::Stranger(ip) => Some(network(holder(ip))),
+        }
+    }
 }
 
 /// The body of an answer that is handed on in pieces as its caller reads.
@@ -185,6 +205,8 @@ pub(crate) const BYTES_MAX: usize = 128 << 20;
 const NETWORK_SHARE: usize = 4;
 /// An eighth is kept for this host, as of connections.
 const HERE_SHARE: usize = 8;
+/// Of the bytes, for all strangers together: so that proved callers, members among them, find room.
+const STRANGERS_SHARE: usize = 2;
 
 #[cfg(test)]
 mod tests {
@@ -205,16 +227,20 @@ mod tests {
         let unread = UnreadAnswers::default();
         let text = || Bytes::from(vec![0; BYTES_MAX / 16]);
         let mut held: Vec<Held> =
-            (0..4).map(|host| unread.hold(ip(host, 0), false, &text()).unwrap()).collect();
-        assert!(unread.hold(ip(9, 0), false, &text()).is_none() && !unread.has_room(ip(9, 0), false));
+            (0..4).map(|host| unread.hold(Reader::Stranger(ip(host, 0)), &text()).unwrap()).collect();
+        let more = Reader::Proved(ip(9, 0));
+        assert!(unread.hold(more, &text()).is_none() && !unread.has_room(more));
+        held.extend((0..4).map(|host| unread.hold(Reader::Stranger(ip(host, 1)), &text()).unwrap()));
+        let stranger = Reader::Stranger(ip(9, 2));
+        assert!(unread.hold(stranger, &text()).is_none(), "half is kept for proved callers");
         held.extend(
-            (1..4)
+            (2..4)
                 .flat_map(|net| (0..4).map(move |host| (host, net)))
-                .filter_map(|(host, net)| unread.hold(ip(host, net), false, &text())),
+                .filter_map(|(host, net)| unread.hold(Reader::Proved(ip(host, net)), &text())),
         );
         assert_eq!(held.len(), 14, "an eighth is kept for this host");
-        held.extend((0..2).map(|_| unread.hold(ip(1, 9), true, &text()).unwrap()));
-        assert!(unread.hold(ip(1, 9), true, &text()).is_none());
+        held.extend((0..2).map(|_| unread.hold(Reader::Here, &text()).unwrap()));
+        assert!(unread.hold(Reader::Here, &text()).is_none());
         assert_eq!(unread.bytes(), BYTES_MAX);
         drop(held);
         assert_eq!(unread.bytes(), 0);
@@ -225,11 +251,12 @@ mod tests {
     fn a_text_that_answers_share_counts_once_and_one_of_any_size_is_answered() {
         let unread = UnreadAnswers::default();
         let text = Bytes::from(vec![0; 2 * BYTES_MAX]);
-        let held: Vec<Held> = (0..3).map(|_| unread.hold(ip(1, 1), false, &text).unwrap()).collect();
+        let held: Vec<Held> =
+            (0..3).map(|_| unread.hold(Reader::Stranger(ip(1, 1)), &text).unwrap()).collect();
         assert_eq!(unread.bytes(), text.len());
-        assert!(unread.hold(ip(1, 2), false, &Bytes::from(vec![0])).is_none());
+        assert!(unread.hold(Reader::Stranger(ip(1, 2)), &Bytes::from(vec![0])).is_none());
         drop(held);
-        assert!(unread.hold(ip(1, 2), false, &Bytes::from(vec![0])).is_some());
+        assert!(unread.hold(Reader::Stranger(ip(1, 2)), &Bytes::from(vec![0])).is_some());
     }
 
     #[tokio::test(start_paused = true)]
@@ -238,7 +265,7 @@ mod tests {
             Connections::new(64, crate::admission::Kind::Connections).accept(ip(1, 1), false).unwrap().0;
         let text = Bytes::from(vec![7; 10 * PIECE_BYTES + 1]);
         let body = |unread: &UnreadAnswers| {
-            let held = unread.hold(ip(1, 1), false, &text).unwrap();
+            let held = unread.hold(Reader::Stranger(ip(1, 1)), &text).unwrap();
             in_pieces(text.clone(), held, Arc::clone(&open))
         };
         let unread = UnreadAnswers::default();

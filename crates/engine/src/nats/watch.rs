@@ -136,6 +136,10 @@ impl Watcher {
         let bucket = streams::bucket(&self.link).await;
         self.checked = Instant::now();
         match bucket {
+            Some(bucket) if self.bucket.is_empty() => {
+                self.bucket = bucket;
+                Ok(())
+            }
             Some(bucket) if bucket != self.bucket => {
                 Err(Trouble::NoAnswer("the bucket was made anew".into()))
             }
@@ -167,7 +171,7 @@ impl Watcher {
         }
         // Places only grow, unless the bucket was made anew.
         self.place = place;
-        if bucket == self.bucket {
+        if !bucket.is_empty() && bucket == self.bucket {
             now.keep_renewals(&self.members);
         }
         now.keep_missing(&self.members, &named, Instant::now());

@@ -152,7 +152,7 @@ async fn bounded(shared: &Shared, peer: &Peer, open: &Arc<Open>, response: Respo
     let Some(Ok(Ok(text))) = body.frame().await.map(|frame| frame.map(Frame::into_data)) else {
         return Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "an answer without a body").into_response();
     };
-    match shared.unread.hold(peer.address.ip(), peer.is_here(), &text) {
+    match shared.unread.hold(shared.reader(peer), &text) {
         Some(held) => Response::from_parts(parts, in_pieces(text, held, Arc::clone(open))),
         None => shared.too_much_unread().into_response(),
     }

@@ -7,13 +7,14 @@ use axum::body::Bytes;
 use axum::http::StatusCode;
 use barograph_forecast::Series;
 use serde::Serialize;
+use tokio::time::timeout;
 
 use super::choice::Choice;
 use super::guard::Peer;
 use super::{Refusal, Shared};
 use crate::bank::{Account, Bank, in_order};
 use crate::health::lock;
-use crate::heavy::{Common, From, Kept, Turn, visit};
+use crate::heavy::{Common, From, Kept, TURN_WITHIN, Turn, visit};
 use crate::limits::Limit;
 
 /// The text of an answer: the one that all callers share, `what`, or one of this caller's own.
@@ -31,7 +32,9 @@ where
 {
     let making = match what {
         Some(what) => {
-            let mut place = match shared.heavy.kept(what, Instant::now()).await {
+            // Who makes the text may wait for a turn or for an archive: others do not wait for ever.
+            let kept = timeout(TURN_WITHIN, shared.heavy.kept(what, Instant::now())).await;
+            let mut place = match kept.map_err(|_| shared.too_much_unread())? {
                 Ok(text) => return Ok(text),
                 Err(place) => place,
             };
@@ -61,7 +64,7 @@ where
 /// Leave to make an answer, for its caller or for all.
 async fn turn(shared: &Shared, peer: &Peer, from: From, is_for_all: bool) -> Result<Turn, Refusal> {
     let (ip, is_here) = (peer.address.ip(), peer.is_here());
-    if !shared.unread.has_room(ip, is_here) {
+    if !shared.unread.has_room(shared.reader(peer)) {
         return Err(shared.too_much_unread());
     }
     let turn = shared.heavy.turn(from, (!is_here && !is_for_all).then_some(ip)).await;

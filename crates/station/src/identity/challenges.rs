@@ -96,7 +96,7 @@ const NUMBER_BITS: u32 = 24;
 const NUMBER_MASK: u64 = (1 << NUMBER_BITS) - 1;
 /// A station signs one request per experiment with a peer, a few in each lifetime. So many of a
 /// thousand peers take 2 MB.
-const SPENT_MAX: usize = 256;
+const SPENT_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {

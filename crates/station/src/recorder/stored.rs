@@ -7,19 +7,22 @@ use std::time::Duration;
 use barograph_engine::{BoxStream, Cursor, Engine as _, Error, From, Local, Record, Selector};
 use barograph_forecast::Name;
 use futures_util::StreamExt as _;
+use tokio::time::{Instant, sleep_until};
 
 /// Records of other stations, from now on, as the archive stores them.
 pub(super) struct Stored {
     archive: Option<Arc<Local>>,
     host: Name,
     records: Option<BoxStream<(Cursor, Record)>>,
+    /// When to subscribe again; `None` = the subscription goes on.
+    again_at: Option<Instant>,
 }
 
 impl Stored {
     /// `None` = there are none.
     pub(super) fn new(archive: Option<Arc<Local>>, host: Name) -> Self {
         let records = archive.as_deref().map(subscribe);
-        Self { archive, host, records }
+        Self { archive, host, records, again_at: None }
     }
 
     /// The next one; a caller that drops the future loses none.
@@ -28,15 +31,18 @@ impl Stored {
             return pending().await;
         };
         loop {
+            // Kept here, as a caller may drop the future while it waits.
+            if let Some(at) = self.again_at {
+                sleep_until(at).await;
+                self.again_at = None;
+                *records = subscribe(archive);
+            }
             match records.next().await {
                 Some(Ok((_, record))) if record.origin != self.host => return record,
                 // Where more is stored than can be learnt, forecasts do without some.
                 Some(Ok(_) | Err(Error::Lagged { .. })) => {}
                 Some(Err(error)) => tracing::warn!(%error, "forecasts get nothing of other stations"),
-                None => {
-                    *records = subscribe(archive);
-                    tokio::time::sleep(AGAIN_AFTER).await;
-                }
+                None => self.again_at = Some(Instant::now() + AGAIN_AFTER),
             }
         }
     }

@@ -74,7 +74,14 @@ pub(super) async fn register(
         return Err(Error::Denied("the invitation was withdrawn".into()).into());
     }
     if member.groups().as_ref() != Some(&entry.groups) {
-        change(&shared, move |members| members.registered(&member, &entry.groups)).await?;
+        let was_admitted = member.has_registered();
+        let kept = change(&shared, move |members| members.registered(&member, &entry.groups)).await;
+        match kept {
+            Err(refused) if !was_admitted => return Err(refused),
+            // A full disk keeps no member out that was admitted before.
+            Err(_) => tracing::warn!("the groups of a member could not be written"),
+            Ok(_) => {}
+        }
     }
     Ok(done(&RegisteredJson { registration, ttl_s }))
 }
