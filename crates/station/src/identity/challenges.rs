@@ -131,7 +131,7 @@ mod tests {
     fn what_is_remembered_is_bounded_for_each_station_and_forgotten() {
         let (mut challenges, now) = (challenges(), Duration::from_secs(1));
         let [a, b] = ["a", "b"].map(|name| Name::new(name).unwrap());
-        let spent = (0..1000).filter(|_| {
+        let spent = (0..2 * SPENT_MAX).filter(|_| {
             let challenge = challenges.issue(now);
             challenges.spend(&a, &challenge, now).is_ok()
         });
