@@ -38,8 +38,10 @@ fn run(script: &str, programs: &[(&str, &str)], must_run: bool) -> Output {
     }
     fs::create_dir_all(folder.path().join("target/debug")).unwrap();
     let path = format!("{}:{}", folder.path().display(), std::env::var("PATH").unwrap());
-    let mut run = Command::new(copies.join(script));
-    run.env("PATH", path)
+    // Read by a shell: a file that was just written may be busy, where another test has forked meanwhile.
+    let mut run = Command::new("sh");
+    run.arg(copies.join(script))
+        .env("PATH", path)
         .env_remove("NATS_SERVER")
         .env_remove("CARGO_TARGET_DIR")
         .env_remove("TESTS_MUST_RUN");

@@ -224,7 +224,7 @@ impl Bank {
         found
     }
 
-    /// The names of the series that `selector` matches; [`in_order`] is the order of lists.
+    /// The names of the series that `selector` matches; `in_order` is the order of lists.
     #[must_use]
     pub fn names(&self, selector: &Selector) -> Vec<Series> {
         self.accounts.keys().filter(|series| selector.matches(series)).cloned().collect()
