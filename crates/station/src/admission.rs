@@ -13,6 +13,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+pub(crate) use barograph_probe::io::holder;
+
 /// All connections of a station, or all seats of one kind.
 #[derive(Debug)]
 pub(crate) struct Admission {
@@ -257,14 +259,6 @@ impl Admission {
             |&(count, silent_since, id): &(usize, Duration, Id)| (usize::MAX - count, silent_since, id);
         let crowds = of_networks.into_values().filter(|(count, ..)| crowd <= *count);
         crowds.min_by_key(order).map(|(_, _, id)| id)
-    }
-}
-
-/// Who holds an address: an IPv6 host has a whole /64 of them (RFC 4291 §2.5.1).
-pub(crate) fn holder(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
-        v4 => v4,
     }
 }
 

@@ -13,7 +13,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 
-use crate::admission::{Admission, Full, Id, Kind};
+use crate::admission::{Admission, Full, Id, Kind, holder};
 use crate::health::lock;
 
 /// All connections of a station, or its seats of one kind; clones are the same ones.
@@ -95,7 +95,7 @@ impl Connections {
 
     /// Whether a request of this address was authorised within the last hour.
     pub(crate) fn is_proved(&self, ip: IpAddr) -> bool {
-        lock(&self.0.state).admission.is_proved(crate::admission::holder(ip), self.now())
+        lock(&self.0.state).admission.is_proved(holder(ip), self.now())
     }
 
     /// Closes one without a request under way, for want of what each of them needs; says whether

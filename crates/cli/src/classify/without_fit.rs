@@ -11,8 +11,10 @@ pub(super) struct Args {
     _arguments: Vec<OsString>,
 }
 
+/// Refuses to learn a model, and names the build that can.
+///
 /// # Errors
-/// [`Problem::WithoutFit`], always.
+/// Always [`Problem::WithoutFit`].
 pub(super) fn fit(_args: &Args) -> Result<(), Problem> {
     Err(Problem::WithoutFit)
 }

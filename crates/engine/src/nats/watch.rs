@@ -35,7 +35,7 @@ pub(super) fn watch(link: &Arc<Link>, group: &Group) -> BoxStream<Event> {
         link: Arc::clone(link),
         members: Members::new(group),
         place: 0,
-        bucket: String::new(),
+        bucket: None,
         checked: Instant::now(),
         looked: Instant::now(),
         synced: false,
@@ -51,8 +51,8 @@ struct Watcher {
     members: Members,
     /// Everything in the bucket's stream up to here was seen.
     place: u64,
-    /// When the bucket was made: one made anew counts its places from 1 again.
-    bucket: String,
+    /// When the bucket was made, `None` = no server has reported it: one made anew counts its places from 1.
+    bucket: Option<String>,
     /// When that was looked at last.
     checked: Instant,
     /// When the last look began: what is found now was stored since.
@@ -135,23 +135,18 @@ impl Watcher {
         }
         let bucket = streams::bucket(&self.link).await;
         self.checked = Instant::now();
-        match bucket {
-            Some(bucket) if self.bucket.is_empty() => {
-                self.bucket = bucket;
-                Ok(())
-            }
-            Some(bucket) if bucket != self.bucket => {
-                Err(Trouble::NoAnswer("the bucket was made anew".into()))
-            }
-            _ => Ok(()),
+        if bucket.is_some() && self.bucket.is_some() && bucket != self.bucket {
+            return Err(Trouble::NoAnswer("the bucket was made anew".into()));
         }
+        self.bucket = bucket.or_else(|| self.bucket.take());
+        Ok(())
     }
 
     /// Reads the whole bucket and tells what is other than before; `false` = nobody listens.
     async fn resync(&mut self) -> Result<bool, Trouble> {
         let bucket = self.bucket.clone();
         if !self.link.is_failing() {
-            self.bucket = streams::bucket(&self.link).await.unwrap_or(std::mem::take(&mut self.bucket));
+            self.bucket = streams::bucket(&self.link).await.or_else(|| self.bucket.take());
         }
         let mut now = Members::new(&self.members.group);
         let mut named = BTreeSet::new();
@@ -171,7 +166,7 @@ impl Watcher {
         }
         // Places only grow, unless the bucket was made anew.
         self.place = place;
-        if !bucket.is_empty() && bucket == self.bucket {
+        if bucket.is_some() && bucket == self.bucket {
             now.keep_renewals(&self.members);
         }
         now.keep_missing(&self.members, &named, Instant::now());

@@ -45,7 +45,7 @@ pub use kernel::bulk_tcp_info;
 pub use listener::Listener;
 pub use paced::{Paced, paced};
 pub use payload::block as noise;
-pub use responder::{BulkElsewhere, DatagramLoop, Limits, Responder, Seat};
+pub use responder::{BulkElsewhere, DatagramLoop, Limits, Responder, Seat, holder};
 pub use stream::Upgraded;
 pub use timed::{stream, stream_counted};
 pub use tls::trusting;

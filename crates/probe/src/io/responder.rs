@@ -158,7 +158,7 @@ impl Responder {
         if limits.sessions_max <= seats.by_network.values().sum() {
             return Err(Declined::Full);
         }
-        take(&mut seats.by_network, network(peer), limits.sessions_per_peer_max)?;
+        take(&mut seats.by_network, holder(peer), limits.sessions_per_peer_max)?;
         Ok(Seat { shared: Arc::clone(shared), peer, caller: None })
     }
 
@@ -307,7 +307,7 @@ impl Seat {
 impl Drop for Seat {
     fn drop(&mut self) {
         let mut seats = lock(&self.shared.seats);
-        give_back(&mut seats.by_network, &network(self.peer));
+        give_back(&mut seats.by_network, &holder(self.peer));
         if let Some(caller) = &self.caller {
             give_back(&mut seats.by_caller, caller);
         }
@@ -343,8 +343,9 @@ fn give_back<K: Eq + Hash>(taken: &mut HashMap<K, usize>, key: &K) {
     }
 }
 
-/// The network that stands for one host: an IPv6 host has a whole /64 of addresses (RFC 4291 §2.5.1).
-fn network(ip: IpAddr) -> IpAddr {
+/// The address that limits count for one host: an IPv6 host has a whole /64 of addresses (RFC 4291 §2.5.1).
+#[must_use]
+pub fn holder(ip: IpAddr) -> IpAddr {
     match ip.to_canonical() {
         IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
         v4 => v4,

@@ -7,6 +7,7 @@ use axum::body::Bytes;
 use axum::http::StatusCode;
 use barograph_forecast::Series;
 use serde::Serialize;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
 use super::choice::Choice;
@@ -32,13 +33,18 @@ where
 {
     let making = match what {
         Some(what) => {
-            // Who makes the text may wait for a turn or for an archive: others do not wait for ever.
-            let kept = timeout(TURN_WITHIN, shared.heavy.kept(what, Instant::now())).await;
-            let mut place = match kept.map_err(|_| shared.too_much_unread())? {
-                Ok(text) => return Ok(text),
-                Err(place) => place,
+            let kept_or_turn = async {
+                match shared.heavy.kept(what, Instant::now()).await {
+                    Ok(text) => Ok::<_, Refusal>(Shown::Kept(text)),
+                    Err(place) => Ok(Shown::New(place, turn(shared, peer, from, true).await?)),
+                }
             };
-            let turn = turn(shared, peer, from, true).await?;
+            // The request that makes the text may wait for an archive: others wait no longer than for a turn.
+            let kept = timeout(TURN_WITHIN, kept_or_turn).await.map_err(|_| shared.too_much_unread())?;
+            let (mut place, turn) = match kept? {
+                Shown::Kept(text) => return Ok(text),
+                Shown::New(place, turn) => (place, turn),
+            };
             let shared = Arc::clone(shared);
             tokio::spawn(async move {
                 let began = Instant::now();
@@ -59,6 +65,13 @@ where
         }
     };
     making.await.map_err(|error| Refusal::ended(&error))?
+}
+
+/// What a caller gets of an answer that all share.
+enum Shown {
+    Kept(Bytes),
+    /// The place of a new text, and the turn to make it.
+    New(OwnedMutexGuard<Option<Kept>>, Turn),
 }
 
 /// Leave to make an answer, for its caller or for all.

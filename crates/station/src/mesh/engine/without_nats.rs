@@ -30,8 +30,10 @@ pub(crate) struct ArchiverStatistics {
     pub(crate) lag: u64,
 }
 
+/// Refuses to start a station of a mesh on NATS, and names the build that can.
+///
 /// # Errors
-/// [`StartError::WithoutNats`], always.
+/// Always [`StartError::WithoutNats`].
 pub(super) fn engines(_config: &Config, _host: &Name, _local: Arc<Local>) -> Result<Engines, StartError> {
     Err(StartError::WithoutNats)
 }
