@@ -66,6 +66,7 @@ macro_rules! conformance_tests {
             history_pages_join_without_gap_or_overlap,
             history_keeps_to_its_range,
             latest_is_the_newest_by_time_of_every_series_matched,
+            a_page_of_the_newest_is_bounded_in_bytes,
             a_page_has_between_one_and_the_most_records,
             a_subscription_gives_the_order_of_each_series,
             a_subscription_resumes_after_a_cursor,
@@ -399,6 +400,33 @@ pub async fn latest_is_the_newest_by_time_of_every_series_matched(fixture: &dyn 
         let page = engine.latest(&selector, None, 100).await.expect("the newest of the selected");
         assert_eq!((page.items.len() as u64, page.next), (count, None), "{selector:?}");
     }
+}
+
+/// [`Engine::latest`]: a page ends before it takes more than [`Range::BYTES_MAX`], and the next one goes on there.
+pub async fn a_page_of_the_newest_is_bounded_in_bytes(fixture: &dyn Fixture) {
+    const SERIES: u64 = 1_100;
+    let engine = fixture.fresh().await;
+    let detail = format!("{{\"x\":\"{}\"}}", "x".repeat(Record::DETAIL_BYTES_MAX - 8));
+    let of =
+        |seq: u64| Record { series: series(&format!("target{seq}")), detail: detail.clone(), ..record(seq) };
+    for first in (1..=SERIES).step_by(100) {
+        let batch: Vec<Record> = (first..(first + 100).min(SERIES + 1)).map(of).collect();
+        append(&*engine, &batch).await;
+    }
+    let (mut seqs, mut after, mut pages) = (Vec::new(), None, 0);
+    loop {
+        let page = engine.latest(&Selector::default(), after, Range::LIMIT_MAX).await.expect("a page");
+        let bytes: usize = page.items.iter().map(|record| record.detail.len()).sum();
+        assert!(bytes <= Range::BYTES_MAX, "{bytes} bytes of details in one page");
+        seqs.extend(page.items.iter().map(|record| record.seq));
+        (after, pages) = (page.next, pages + 1);
+        if after.is_none() {
+            break;
+        }
+    }
+    seqs.sort_unstable();
+    assert_eq!(seqs, Vec::from_iter(1..=SERIES));
+    assert!((2..=3).contains(&pages), "{pages} pages");
 }
 
 /// [`Range::limit`]: outside its bounds it is refused.

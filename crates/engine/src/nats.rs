@@ -196,8 +196,8 @@ impl Nats {
         self.link.run(async move { answers::ask(&link, &question).await }).await
     }
 
-    /// Asks until the page is full: a part may be shorter than asked for, as one message holds only so many
-    /// bytes.
+    /// Asks until the page is full, or has no room for another part ([`Range::BYTES_MAX`]): a part may
+    /// be shorter than asked for, as one message holds only so many bytes.
     async fn pages(
         &self,
         limit: usize,
@@ -206,9 +206,12 @@ impl Nats {
     ) -> Result<Page<Record>, Error> {
         question::check_limit(limit)?;
         let mut page = Page { items: Vec::new(), next: after };
+        let mut bytes = 0;
         loop {
             let part = self.ask(question(limit - page.items.len(), page.next)).await?.into_page();
-            let ended = part.items.is_empty();
+            let part_bytes: usize = part.items.iter().map(Record::page_bytes).sum();
+            bytes += part_bytes;
+            let ended = part.items.is_empty() || Range::BYTES_MAX < bytes + part_bytes;
             page.items.extend(part.items);
             page.next = part.next;
             if page.next.is_none() || ended || limit <= page.items.len() {

@@ -48,6 +48,16 @@ impl Record {
     /// The latest time label, 2200-01-01 UTC: later ones are a wrong unit or a broken clock.
     pub const TIME_MAX_UNIX_NS: i64 = 7_258_118_400_000_000_000;
 
+    /// About what it takes of [`Range::BYTES_MAX`].
+    #[cfg(any(feature = "local", feature = "nats"))]
+    pub(crate) fn page_bytes(&self) -> usize {
+        /// As JSON, beside its detail and the names of its series.
+        const OTHERS: usize = 256;
+        let Series { source, target, quantity } = &self.series;
+        let names = source.as_str().len() + target.as_str().len() + quantity.as_str().len();
+        OTHERS + names + self.detail.len()
+    }
+
     /// The most records in one append: one transaction of them takes well under a second.
     pub const BATCH_MAX: usize = 10_000;
 

@@ -48,11 +48,12 @@ pub(super) async fn latest(
     let mut items = Vec::new();
     let mut local = after;
     while local.is_none_or(is_local) {
-        let page = joined.local.latest(selector, local.map(plain), limit - items.len()).await?;
-        let here = sifted(joined, page.items, true).await?;
-        items.extend(here);
+        let room = limit - items.len();
+        let page = joined.local.latest(selector, local.map(plain), room).await?;
+        let is_cut = is_cut(&page, room);
+        items.extend(sifted(joined, page.items, true).await?);
         let is_own = selector.source.as_ref() == Some(&joined.config.host);
-        if is_own || (page.next.is_some() && items.len() == limit) {
+        if is_own || is_cut || (page.next.is_some() && items.len() == limit) {
             return Ok(tagged(Page { items, next: page.next }));
         }
         local = page.next.map(|Cursor(place)| Cursor(place | LOCAL)).or(Some(MESH_BEGINS));
@@ -65,8 +66,12 @@ pub(super) async fn latest(
         }
         match joined.mesh.latest(selector, place, room).await {
             Ok(page) => {
+                let is_cut = is_cut(&page, room);
                 items.extend(sifted(joined, page.items, false).await?);
                 place = page.next;
+                if is_cut {
+                    return Ok(Page { items, next: place });
+                }
                 if place.is_some() {
                     continue;
                 }
@@ -81,6 +86,11 @@ pub(super) async fn latest(
             Err(_) => return Ok(Page { items, next: Some(place.unwrap_or(MESH_BEGINS)) }),
         }
     }
+}
+
+/// Whether a page that has room for more records ended by its bytes ([`Range::BYTES_MAX`]).
+fn is_cut(page: &Page<Record>, room: usize) -> bool {
+    page.next.is_some() && page.items.len() < room
 }
 
 /// Those whose series is answered from the station's archive, or those whose is not.

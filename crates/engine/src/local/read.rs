@@ -152,12 +152,13 @@ fn history(
     let (mut items, mut bytes) = (Vec::new(), 0);
     let mut last = None;
     while let Some(row) = rows.next()? {
-        bytes += RECORD_BYTES + row.get_ref(7)?.as_str()?.len();
+        let found = record(row, series.clone())?;
+        bytes += found.page_bytes();
         if items.len() == range.limit || (!items.is_empty() && Range::BYTES_MAX < bytes) {
             return Ok(Ok(Page { items, next: last }));
         }
         last = Some(cursor(row)?);
-        items.push(record(row, series.clone())?);
+        items.push(found);
     }
     Ok(Ok(Page { items, next: None }))
 }
@@ -184,7 +185,7 @@ fn latest(
     let (source, target, quantity) = words(selector);
     let after = after.map_or(0, |cursor| cursor.0.cast_signed());
     let mut rows = all.query(params![after, source, target, quantity])?;
-    let mut items = Vec::new();
+    let (mut items, mut bytes) = (Vec::new(), 0);
     let mut last = None;
     while let Some(row) = rows.next()? {
         let (id, series) = (row.get::<_, i64>(0)?, series(row, 1)?);
@@ -193,7 +194,8 @@ fn latest(
         let Some(found) = newest(until)?.map_or_else(|| newest(i64::MAX), |found| Ok(Some(found)))? else {
             continue;
         };
-        if items.len() == limit {
+        bytes += found.page_bytes();
+        if items.len() == limit || (!items.is_empty() && Range::BYTES_MAX < bytes) {
             return Ok(Page { items, next: last });
         }
         last = Some(Cursor(id.cast_unsigned()));
@@ -293,9 +295,6 @@ pub(super) fn quantity(row: &Row<'_>, column: usize) -> rusqlite::Result<Quantit
 fn malformed(column: usize, what: String) -> rusqlite::Error {
     rusqlite::Error::FromSqlConversionFailure(column, Type::Text, what.into())
 }
-
-/// What a record takes as JSON beside its detail and long names.
-const RECORD_BYTES: usize = 256;
 
 fn check_limit(limit: usize) -> Result<(), Error> {
     if (1..=Range::LIMIT_MAX).contains(&limit) {

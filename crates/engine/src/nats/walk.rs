@@ -117,6 +117,11 @@ impl Stored {
         Ok(Self { seq, subject, headers: answer.headers.unwrap_or_default(), payload: answer.payload })
     }
 
+    /// When the servers stored it, as they write it; `None` = they did not.
+    pub(super) fn stored_at(&self) -> Option<&str> {
+        self.headers.get_last(TIME_STAMP).map(|value| value.as_str())
+    }
+
     /// Whether it was published under its subject, rather than sent there as an answer.
     ///
     /// The server lets every station write below its own token only. But it also sends answers to whatever
@@ -168,6 +173,7 @@ pub(super) fn number(headers: Option<&HeaderMap>, name: &'static str) -> Option<
 /// The headers that the server adds to what it answers from a stream, or republishes.
 pub(super) const SEQUENCE: &str = "Nats-Sequence";
 const SUBJECT: &str = "Nats-Subject";
+const TIME_STAMP: &str = "Nats-Time-Stamp";
 const LAST_SEQUENCE: &str = "Nats-Last-Sequence";
 const NUM_PENDING: &str = "Nats-Num-Pending";
 

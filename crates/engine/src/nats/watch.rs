@@ -144,7 +144,6 @@ impl Watcher {
 
     /// Reads the whole bucket and tells what is other than before; `false` = nobody listens.
     async fn resync(&mut self) -> Result<bool, Trouble> {
-        let bucket = self.bucket.clone();
         if !self.link.is_failing() {
             self.bucket = streams::bucket(&self.link).await.or_else(|| self.bucket.take());
         }
@@ -166,9 +165,7 @@ impl Watcher {
         }
         // Places only grow, unless the bucket was made anew.
         self.place = place;
-        if bucket.is_some() && bucket == self.bucket {
-            now.keep_renewals(&self.members);
-        }
+        now.keep_renewals(&self.members);
         now.keep_missing(&self.members, &named, Instant::now());
         let mut events = self.members.become_these(&now);
         if !std::mem::replace(&mut self.synced, true) {

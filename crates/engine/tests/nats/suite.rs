@@ -40,6 +40,7 @@ suite!(
     history_pages_join_without_gap_or_overlap,
     history_keeps_to_its_range,
     latest_is_the_newest_by_time_of_every_series_matched,
+    a_page_of_the_newest_is_bounded_in_bytes,
     a_page_has_between_one_and_the_most_records,
     a_subscription_gives_the_order_of_each_series,
     a_subscription_resumes_after_a_cursor,

@@ -25,12 +25,27 @@ struct Member {
     /// The entry as it came; a copy, for a slice would keep the whole buffer that it was read into.
     payload: Box<[u8]>,
     registration: String,
-    place: u64,
+    message: MessageId,
     renewed: Renewal,
     ttl: Duration,
     /// When the servers were seen to have dropped the entry; `None` = they have it still.
     dropped: Option<Instant>,
     ask_at: Instant,
+}
+
+/// Which message of the bucket it was: one made anew counts its places from 1, at other times.
+#[derive(Clone, PartialEq, Eq)]
+struct MessageId {
+    place: u64,
+    /// As the servers label it, to the nanosecond.
+    stored_at: String,
+}
+
+impl MessageId {
+    fn of(stored: &Stored) -> Self {
+        let stored_at = stored.stored_at().unwrap_or_default().to_owned();
+        Self { place: stored.seq, stored_at }
+    }
 }
 
 /// When a registration was stored.
@@ -100,7 +115,7 @@ impl Members {
             entry: entry.clone(),
             payload: stored.payload.as_ref().into(),
             registration: id.clone(),
-            place: stored.seq,
+            message: MessageId::of(stored),
             renewed,
             ttl,
             dropped: None,
@@ -120,7 +135,8 @@ impl Members {
         if *member.payload != *stored.payload || member.registration != head.id {
             return false;
         }
-        (member.place, member.renewed, member.ttl, member.dropped) = (stored.seq, renewed, head.ttl, None);
+        (member.message, member.renewed, member.ttl, member.dropped) =
+            (MessageId::of(stored), renewed, head.ttl, None);
         member.ask_at = member.overdue_at();
         true
     }
@@ -163,11 +179,11 @@ impl Members {
         }
     }
 
-    /// Keeps when registrations were stored that the same bucket, read anew, holds in the places where they were: reading them
-    /// again does not prolong a lease.
+    /// Keeps when registrations were stored that are the same messages in the bucket read anew:
+    /// reading them again does not prolong a lease.
     pub(super) fn keep_renewals(&mut self, before: &Self) {
         for (host, member) in &mut self.known {
-            if let Some(before) = before.known.get(host).filter(|before| before.place == member.place) {
+            if let Some(before) = before.known.get(host).filter(|before| before.message == member.message) {
                 member.renewed = before.renewed;
                 member.ask_at = member.overdue_at();
             }
@@ -231,11 +247,11 @@ impl Members {
 
     /// Whether what the bucket holds came before what was seen: places only grow, unless it was made anew.
     pub(super) fn is_older(&self, host: &HostId, stored: &Stored) -> bool {
-        self.known.get(host).is_some_and(|member| stored.seq < member.place)
+        self.known.get(host).is_some_and(|member| stored.seq < member.message.place)
     }
 
     pub(super) fn is_newer(&self, host: &HostId, stored: &Stored) -> bool {
-        self.known.get(host).is_none_or(|member| member.place < stored.seq)
+        self.known.get(host).is_none_or(|member| member.message.place < stored.seq)
     }
 
     /// Whether a lease is over by our own clock, though the servers may not have dropped it yet.
@@ -290,6 +306,11 @@ mod tests {
     }
 
     fn stored_by(host: &str, seq: u64) -> Stored {
+        stored_in("a", host, seq)
+    }
+
+    /// In a bucket that was made at `made`.
+    fn stored_in(made: &str, host: &str, seq: u64) -> Stored {
         let entry = Entry {
             host: Name::new(host).unwrap(),
             addresses: Vec::new(),
@@ -304,6 +325,7 @@ mod tests {
             ("Nats-Sequence", "1"),
             ("Barograph-Registration", "r"),
             ("Nats-TTL", "4s"),
+            ("Nats-Time-Stamp", made),
         ];
         for (name, value) in own {
             headers.insert(name, value);
@@ -370,6 +392,20 @@ mod tests {
         let mut now = Members::new(&group);
         now.keep_missing(&before, &BTreeSet::from([host.clone()]), read_at);
         assert_eq!(before.become_these(&now), [Event::Down(host)]);
+    }
+
+    #[test]
+    fn a_message_in_the_same_place_of_another_bucket_is_a_renewal() {
+        let (host, second) = (Name::new("north").unwrap(), Duration::from_secs(1));
+        let (began, group) = (Instant::now(), Name::new("local:a").unwrap());
+        let mut before = Members::new(&group);
+        before.note(&stored(5), Renewal::Before(began));
+        for (made, is_over) in [("a", true), ("b", false)] {
+            let mut now = Members::new(&group);
+            now.note(&stored_in(made, "north", 5), Renewal::Before(began + 3 * second));
+            now.keep_renewals(&before);
+            assert_eq!(now.is_over(&host, began + 5 * second), is_over, "made at {made}");
+        }
     }
 
     #[test]
