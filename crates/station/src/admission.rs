@@ -3,7 +3,10 @@
 //! Callers that were authorised lately (members, peers, holders of the token) are *proved*; others
 //! are *strangers*, who together get half of all connections. A quarter is kept for strangers: proved
 //! callers never get it. Where there is no room, a connection without a request under way is shed: of
-//! the network that has most of them, the one that has been silent longest.
+//! the network that has most of them, the one that has been silent longest. Where all have requests
+//! under way, one goes all the same, of a larger crowd than the newcomer's network.
+//!
+//! This host may use what others leave; beyond its eighth its connections go as others' do.
 //!
 //! Live streams and sessions of pages are admitted alike, as *seats*. Every seat can be shed, so
 //! strangers may have all of them until proved callers come. Within its class a caller gets the seat
@@ -151,7 +154,7 @@ impl Admission {
     /// each of them needs.
     pub(crate) fn shed_one(&mut self, now: Duration) -> Option<Id> {
         let stranger = self.shed(1, |holder| !self.is_proved(holder, now));
-        let shed = stranger.or_else(|| self.shed(1, |_| true))?;
+        let shed = stranger.or_else(|| self.shed(1, |_| true)).or_else(|| self.shed_here())?;
         self.open.remove(&shed);
         Some(shed)
     }
@@ -198,9 +201,10 @@ impl Admission {
 
     /// Makes a place for a connection; the one to be shed for it, if there has to be one.
     fn place(&self, from: Option<IpAddr>, is_proved: bool, now: Duration) -> Result<Option<Id>, Full> {
+        let is_full = self.max <= self.open.len();
         let Some(from) = from else {
-            let is_full = self.max <= self.open.len();
-            return if is_full { self.shed(1, |_| true).map(Some).ok_or(Full::All) } else { Ok(None) };
+            let shed = || self.shed_here().or_else(|| self.shed(1, |_| true));
+            return if is_full { shed().map(Some).ok_or(Full::All) } else { Ok(None) };
         };
         let is_like = |holder| self.is_proved(holder, now) == is_proved;
         let (mut elsewhere, mut of_one, mut like, mut of_network) = (0, 0, 0, 0);
@@ -218,39 +222,61 @@ impl Admission {
                 Kind::Seats => Err(Full::Share),
             };
         }
-        let is_full = self.elsewhere_max() <= elsewhere || self.max <= self.open.len();
         let has_room = if is_proved { proved < self.proved_max() } else { strangers < self.strangers_max() };
-        if !is_full && has_room {
-            return Ok(None);
+        if elsewhere < self.elsewhere_max() && has_room {
+            // Where this host has taken more than its part it gives that back.
+            match is_full.then(|| self.shed_here()) {
+                None => return Ok(None),
+                Some(Some(shed)) => return Ok(Some(shed)),
+                Some(None) => {}
+            }
         }
-        let crowd = match self.kind {
-            Kind::Connections => 1,
-            Kind::Seats => of_network + 2,
-        };
-        let of_like = || self.shed(crowd, is_like);
-        let of_others = || self.shed(1, |holder| !is_like(holder));
         // Up to a quarter strangers take the place of a proved caller, and above it that of another
         // stranger. A proved caller takes theirs down to the quarter, and beyond only where this
         // host has taken more than its part.
-        let shed = match (is_proved, strangers) {
-            (true, _) if self.proved_max() <= proved => of_like(),
-            (true, strangers) if self.kept() < strangers => of_others().or_else(of_like),
-            (true, _) => of_like().or_else(of_others),
-            (false, strangers) if strangers < self.kept() => of_others().or_else(of_like),
-            (false, _) => of_like(),
+        let shed = |may_be_at_work: bool| {
+            let larger = of_network + 2;
+            let crowd = if may_be_at_work || self.kind == Kind::Seats { larger } else { 1 };
+            let of_like = || self.shed_of(crowd, may_be_at_work, is_like);
+            let crowd = if may_be_at_work { larger } else { 1 };
+            let of_others = || self.shed_of(crowd, may_be_at_work, |holder| !is_like(holder));
+            match (is_proved, strangers) {
+                (true, _) if self.proved_max() <= proved => of_like(),
+                (true, strangers) if self.kept() < strangers => of_others().or_else(of_like),
+                (true, _) => of_like().or_else(of_others),
+                (false, strangers) if strangers < self.kept() => of_others().or_else(of_like),
+                (false, _) => of_like(),
+            }
         };
-        shed.map(Some).ok_or(Full::All)
+        shed(false).or_else(|| shed(true)).map(Some).ok_or(Full::All)
+    }
+
+    /// Of this host's connections without a request under way the one that has been silent longest,
+    /// where it has more than its part.
+    fn shed_here(&self) -> Option<Id> {
+        let here = || self.open.iter().filter(|(_, connection)| connection.holder.is_none());
+        if here().count() <= self.max / HERE_SHARE {
+            return None;
+        }
+        let idle = here().filter(|(_, connection)| connection.requests == 0);
+        idle.min_by_key(|(id, connection)| (connection.silent_since, **id)).map(|(id, _)| *id)
     }
 
     /// Of the connections from elsewhere without a request under way, the one to close first: of a
     /// network that has at least `crowd` of them.
     fn shed(&self, crowd: usize, may_go: impl Fn(IpAddr) -> bool) -> Option<Id> {
+        self.shed_of(crowd, false, may_go)
+    }
+
+    /// As [`Self::shed`], of those at work too where they may go.
+    fn shed_of(&self, crowd: usize, may_be_at_work: bool, may_go: impl Fn(IpAddr) -> bool) -> Option<Id> {
+        let may_go = |connection: &Connection| {
+            let is_idle = connection.requests == 0;
+            connection.holder.filter(|holder| (is_idle || may_be_at_work) && may_go(*holder))
+        };
         let mut of_networks = HashMap::<IpAddr, (usize, Duration, Id)>::new();
         for (&id, connection) in &self.open {
-            let Some(holder) = connection.holder.filter(|holder| connection.requests == 0 && may_go(*holder))
-            else {
-                continue;
-            };
+            let Some(holder) = may_go(connection) else { continue };
             let longest = of_networks.entry(network(holder)).or_insert((0, connection.silent_since, id));
             longest.0 += 1;
             (longest.1, longest.2) = (longest.1, longest.2).min((connection.silent_since, id));
@@ -401,6 +427,46 @@ mod tests {
         }
     }
 
+    /// Requests that wait for long, from a few addresses: another caller of their class is admitted in
+    /// the place of one of them, and they do not come back for its place.
+    #[test]
+    fn a_crowd_at_work_does_not_shut_its_own_class_out() {
+        for is_proved in [false, true] {
+            let mut admission = Admission::new(64, Kind::Connections);
+            let enter = |admission: &mut Admission, from, seconds| {
+                if is_proved {
+                    admission.proved(from, at(seconds));
+                }
+                let admitted = admission.accept(from, false, at(seconds))?;
+                admission.request_began(admitted.id);
+                Ok::<_, Full>(admitted)
+            };
+            for i in 0..100 {
+                let _ = enter(&mut admission, ip(i % 3, 1), 0);
+            }
+            let honest = enter(&mut admission, ip(9, 1), 1).unwrap();
+            assert!(honest.shed.is_some());
+            for i in 0..100 {
+                let again = enter(&mut admission, ip(i % 3, 1), 2);
+                assert!(again.is_err() || again.is_ok_and(|again| again.shed != Some(honest.id)));
+            }
+        }
+    }
+
+    #[test]
+    fn this_host_gives_back_what_it_took_beyond_its_part() {
+        let here = |admission: &mut Admission, now| admission.accept([127, 0, 0, 1].into(), true, at(now));
+        let mut admission = Admission::new(16, Kind::Connections);
+        let first: Vec<Id> = (0..16).map(|_| here(&mut admission, 0).unwrap().id).collect();
+        assert_eq!(here(&mut admission, 1).unwrap().shed, Some(first[0]));
+        admission.request_began(first[1]);
+        assert_eq!(admission.accept(ip(1, 1), false, at(2)).unwrap().shed, Some(first[2]));
+        let pages = (2..30).filter(|i| admission.accept(ip(*i, 1), false, at(3)).is_ok()).count();
+        assert_eq!((pages, admission.len()), (28, 16));
+        assert_eq!(admission.count(|_| true), 8, "strangers have half");
+        assert!(here(&mut admission, 4).unwrap().shed.is_some_and(|shed| !first[..2].contains(&shed)));
+    }
+
     #[test]
     fn a_crowd_s_oldest_seat_goes_to_a_smaller_crowd_and_never_back() {
         let mut seats = Admission::new(16, Kind::Seats);
@@ -481,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_with_its_share_sheds_its_own_and_what_is_served_is_never_shed() {
+    fn an_address_with_its_share_sheds_its_own_and_never_what_is_served() {
         let mut admission = Admission::new(8, Kind::Connections);
         let first = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
         let second = admission.accept(ip(1, 1), false, at(0)).unwrap().id;
@@ -490,13 +556,14 @@ mod tests {
         let third = admission.next - 1;
         admission.request_began(third);
         assert_eq!(admission.accept(ip(1, 1), false, at(2)), Err(Full::Share));
-        for i in 2..4 {
-            let id = admission.accept(ip(2, i), false, at(2)).unwrap().id;
+        admission.closed(third);
+        for i in 2..5 {
+            let id = admission.accept(ip(i, 1), false, at(2)).unwrap().id;
             admission.request_began(id);
         }
-        assert_eq!(admission.accept(ip(3, 1), false, at(3)), Err(Full::All));
+        assert_eq!(admission.accept(ip(5, 1), false, at(3)), Err(Full::All), "none is a crowd");
         admission.request_ended(first, at(4));
-        assert_eq!(admission.accept(ip(3, 1), false, at(4)).unwrap().shed, Some(first));
+        assert_eq!(admission.accept(ip(5, 1), false, at(4)).unwrap().shed, Some(first));
     }
 
     /// What may happen to a station.
@@ -524,7 +591,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn bounds_hold_and_nobody_at_work_is_shed(max in 1_usize..40, is_seats: bool, steps in prop::collection::vec(step(), 1..200)) {
+        fn bounds_hold_and_nobody_at_work_is_shed_but_of_a_crowd(max in 1_usize..40, is_seats: bool, steps in prop::collection::vec(step(), 1..200)) {
             let kind = if is_seats { Kind::Seats } else { Kind::Connections };
             let (mut admission, mut now) = (Admission::new(max, kind), at(0));
             for step in steps {
@@ -548,15 +615,22 @@ mod tests {
                         match admission.clone_for_test().accept(ip(network, host), is_here, now) {
                             Ok(Admitted { shed: Some(shed), .. }) => {
                                 let shed = before[&shed];
-                                prop_assert_eq!(shed.requests, 0, "it was at work");
+                                let of = |address: IpAddr| (super::network(address), admission.is_proved(address, now));
+                                let crowd = |address: IpAddr| {
+                                    before.values().filter_map(|one| one.holder).filter(|one| of(*one) == of(address)).count()
+                                };
+                                let own = crowd(holder(ip(network, host)));
+                                let is_crowd = !is_here && shed.holder.is_some_and(|shed| own + 2 <= crowd(shed));
+                                prop_assert!(shed.requests == 0 || is_crowd, "it was at work");
                                 let own = Some(holder(ip(network, host))) == shed.holder;
                                 let strangers = before.values().filter(|one| of_strangers(one)).count();
                                 let kept = usize::max(1, max / STRANGERS_KEPT);
                                 prop_assert!(
-                                    is_proved || own || of_strangers(&shed) || strangers < kept,
+                                    is_proved || own || of_strangers(&shed) || shed.holder.is_none() || strangers < kept,
                                     "a stranger took a proved one's above the quarter"
                                 );
-                                prop_assert!(shed.holder.is_some(), "this host's are never shed");
+                                let here = before.values().filter(|one| one.holder.is_none()).count();
+                                prop_assert!(shed.holder.is_some() || max / HERE_SHARE < here, "this host's part");
                             }
                             Ok(_) => {}
                             Err(full) => prop_assert!(

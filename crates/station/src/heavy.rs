@@ -10,18 +10,26 @@ use axum::body::Bytes;
 use barograph_forecast::Series;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::admission::holder;
+use crate::admission::{holder, network};
 use crate::bank::{Account, Bank};
 use crate::health::lock;
 
 /// What heavy reads share.
 #[derive(Debug)]
 pub(crate) struct HeavyReads {
-    bank: Arc<Semaphore>,
-    archive: Arc<Semaphore>,
-    /// One at a time for each address from elsewhere that has any.
-    addresses: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    bank: Turns,
+    archive: Turns,
+    /// One at a time for each network from elsewhere that has any.
+    networks: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     kept: [Arc<KeptText>; KEPT],
+}
+
+/// Turns of one kind of read.
+#[derive(Debug)]
+struct Turns {
+    all: Arc<Semaphore>,
+    /// However many wait elsewhere, one turn is left to this host and to texts for everyone.
+    elsewhere: Arc<Semaphore>,
 }
 
 /// What a heavy read is made of. An archive may be that of a mesh, and not answer: what is made of the
@@ -57,16 +65,16 @@ pub(crate) struct Kept {
 #[derive(Debug)]
 pub(crate) struct Turn {
     _of_all: OwnedSemaphorePermit,
-    /// `None` = for this host, or for everyone.
-    _address: Option<OwnedSemaphorePermit>,
+    /// Of the network, and of all from elsewhere; `None` = for this host, or for everyone.
+    _elsewhere: Option<[OwnedSemaphorePermit; 2]>,
 }
 
 impl HeavyReads {
     pub(crate) fn new() -> Self {
         Self {
-            bank: Arc::new(Semaphore::new(AT_ONCE)),
-            archive: Arc::new(Semaphore::new(AT_ONCE)),
-            addresses: Mutex::default(),
+            bank: Turns::new(),
+            archive: Turns::new(),
+            networks: Mutex::default(),
             kept: std::array::from_fn(|_| Arc::default()),
         }
     }
@@ -74,25 +82,29 @@ impl HeavyReads {
     /// Waits for leave to make a read for `address`, `None` = for this host or for everyone; gives up
     /// after a while.
     pub(crate) async fn turn(&self, from: From, address: Option<IpAddr>) -> Option<Turn> {
-        let all = match from {
+        let turns = match from {
             From::Bank => &self.bank,
             From::Archive => &self.archive,
         };
         let turn = async {
-            let address = match address {
-                Some(ip) => Some(self.address(ip).acquire_owned().await.ok()?),
+            let elsewhere = match address {
+                Some(ip) => {
+                    let of_network = self.network(ip).acquire_owned().await.ok()?;
+                    Some([of_network, Arc::clone(&turns.elsewhere).acquire_owned().await.ok()?])
+                }
                 None => None,
             };
-            Some(Turn { _of_all: Arc::clone(all).acquire_owned().await.ok()?, _address: address })
+            let of_all = Arc::clone(&turns.all).acquire_owned().await.ok()?;
+            Some(Turn { _of_all: of_all, _elsewhere: elsewhere })
         };
         tokio::time::timeout(TURN_WITHIN, turn).await.ok().flatten()
     }
 
-    fn address(&self, ip: IpAddr) -> Arc<Semaphore> {
-        let mut addresses = lock(&self.addresses);
+    fn network(&self, ip: IpAddr) -> Arc<Semaphore> {
+        let mut networks = lock(&self.networks);
         // Who waits or works has one as well.
-        addresses.retain(|_, turns| 1 < Arc::strong_count(turns));
-        Arc::clone(addresses.entry(holder(ip)).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        networks.retain(|_, turns| 1 < Arc::strong_count(turns));
+        Arc::clone(networks.entry(network(holder(ip))).or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 
     /// A text that a caller who came at `arrived` may have, or else the place for a new one.
@@ -115,6 +127,13 @@ impl HeavyReads {
         if place.as_ref().is_some_and(|kept| KEPT_FOR <= kept.made.elapsed()) {
             *place = None;
         }
+    }
+}
+
+impl Turns {
+    fn new() -> Self {
+        let [all, elsewhere] = [AT_ONCE, AT_ONCE - 1].map(|turns| Arc::new(Semaphore::new(turns)));
+        Self { all, elsewhere }
     }
 }
 
@@ -168,25 +187,30 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_address_has_one_turn_and_all_have_two() {
+    async fn a_network_has_one_turn_and_this_host_does_not_wait_for_others() {
         let heavy = HeavyReads::new();
-        let ip = |host| Some(IpAddr::from([192, 0, 2, host]));
+        let ip = |network, host| Some(IpAddr::from([192, 0, network, host]));
         let turn = |address| heavy.turn(From::Bank, address);
-        let first = turn(ip(1)).await.unwrap();
-        let second = turn(ip(2)).await.unwrap();
+        let first = turn(ip(1, 1)).await.unwrap();
         assert!(heavy.turn(From::Archive, None).await.is_some(), "an archive has turns of its own");
-        let mut third = std::pin::pin!(turn(None));
-        assert!(third.as_mut().now_or_never().is_none(), "two are made");
-        drop(second);
-        let third = third.await.unwrap();
-        drop(third);
-        let mut own = std::pin::pin!(turn(ip(1)));
-        assert!(own.as_mut().now_or_never().is_none(), "its own is not over");
-        drop(first);
-        assert!(own.await.is_some());
-        turn(ip(3)).await.unwrap();
-        heavy.address(IpAddr::from([192, 0, 2, 4]));
-        assert_eq!(lock(&heavy.addresses).len(), 1, "nothing is kept of an address that is gone");
+        let mut waiting: Vec<_> = (2..60).map(|network| Box::pin(turn(ip(network, 1)))).collect();
+        for wait in &mut waiting {
+            assert!(wait.now_or_never().is_none(), "one is made for elsewhere");
+        }
+        let here = turn(None).await.unwrap();
+        let mut second = std::pin::pin!(turn(None));
+        assert!(second.as_mut().now_or_never().is_none(), "two are made");
+        drop(here);
+        drop(second.await.unwrap());
+        let archive = heavy.turn(From::Archive, ip(99, 1)).await.unwrap();
+        let mut neighbour = std::pin::pin!(heavy.turn(From::Archive, ip(99, 2)));
+        assert!(neighbour.as_mut().now_or_never().is_none(), "the turn of its network is not over");
+        drop(archive);
+        assert!(neighbour.await.is_some());
+        drop((first, waiting));
+        turn(ip(3, 1)).await.unwrap();
+        heavy.network(IpAddr::from([192, 0, 4, 4]));
+        assert_eq!(lock(&heavy.networks).len(), 1, "nothing is kept of a network that is gone");
     }
 
     #[test]

@@ -91,9 +91,15 @@ pub(super) async fn guard(
             if let Some(caller) = caller {
                 request.extensions_mut().insert(caller);
             }
-            let is_dynamic = is_made(&request);
-            let response = next.run(request).await;
-            if is_dynamic { bounded(&shared, &peer, &open, response).await } else { response }
+            if is_made(&request) {
+                // An answer may wait for long for its turn to be made. Meanwhile nothing is under way.
+                drop(under_way);
+                let response = bounded(&shared, &peer, &open, next.run(request).await).await;
+                under_way = open.request();
+                response
+            } else {
+                next.run(request).await
+            }
         }
         Err(Denial { refusal, .. }) => {
             shared.health.requests_refused.fetch_add(1, Ordering::Relaxed);
