@@ -5,7 +5,7 @@
 //! append ─► barograph.m.<origin>.<target>.<quantity> ─► stream BAROGRAPH ─► Archiver ─► its Local
 //! register ─► $KV.barograph_dir.<host>, with a TTL    ─► bucket barograph_dir
 //! subscribe, watch, Archiver ─► read both by sequence (direct get), again and again
-//! history, latest, watermark, next_seq ─► barograph.a.<question> ─► Archiver
+//! history, latest, watermark, next_seq ─► barograph.a.<station>.<question> ─► Archiver
 //! ```
 //!
 //! The client library speaks to the servers through a relay on the loopback, which makes readable what it could not parse.
@@ -15,6 +15,7 @@
 
 mod answers;
 mod archiver;
+mod askers;
 mod directory;
 mod faults;
 mod follow;

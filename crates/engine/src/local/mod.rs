@@ -286,6 +286,28 @@ impl Local {
         self.subscription(selector, From::Oldest).until_now().into_stream()
     }
 
+    /// As [`Engine::history`], with another bound than [`Range::BYTES_MAX`]; likewise [`Self::latest_within`].
+    #[cfg(feature = "nats")]
+    pub(crate) async fn history_within(
+        &self,
+        series: &Series,
+        range: &Range,
+        bytes_max: usize,
+    ) -> Result<Page<Record>, Error> {
+        self.reader.history(series, range, bytes_max).await
+    }
+
+    #[cfg(feature = "nats")]
+    pub(crate) async fn latest_within(
+        &self,
+        selector: &Selector,
+        after: Option<Cursor>,
+        limit: usize,
+        bytes_max: usize,
+    ) -> Result<Page<Record>, Error> {
+        self.reader.latest(selector, after, limit, bytes_max).await
+    }
+
     /// What the archive holds of each of these series.
     pub(crate) async fn held_of(&self, series: Vec<Series>) -> Result<Vec<HeldOf>, Error> {
         self.reader.held_of(series).await
@@ -404,7 +426,7 @@ impl Engine for Local {
     }
 
     async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
-        self.reader.history(series, range).await
+        self.reader.history(series, range, Range::BYTES_MAX).await
     }
 
     async fn latest(
@@ -413,7 +435,7 @@ impl Engine for Local {
         after: Option<Cursor>,
         limit: usize,
     ) -> Result<Page<Record>, Error> {
-        self.reader.latest(selector, after, limit).await
+        self.reader.latest(selector, after, limit, Range::BYTES_MAX).await
     }
 
     async fn watermark(&self, origin: &HostId) -> Result<u64, Error> {

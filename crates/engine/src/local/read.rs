@@ -34,12 +34,20 @@ impl Reader {
         Ok(Self { files, connection, scan: Arc::default() })
     }
 
-    pub(super) async fn history(&self, series: &Series, range: &Range) -> Result<Page<Record>, Error> {
+    /// A page of at most about `bytes_max`; likewise [`Self::latest`].
+    pub(super) async fn history(
+        &self,
+        series: &Series,
+        range: &Range,
+        bytes_max: usize,
+    ) -> Result<Page<Record>, Error> {
         check_limit(range.limit)?;
         let (series, range) = (series.clone(), *range);
-        self.read(move |connection| history(connection, &series, &range)).await?.map_err(|Gone(cursor)| {
-            Error::TooOld(format!("the record at {} is not kept; ask for the first page again", cursor.0))
-        })
+        self.read(move |connection| history(connection, &series, &range, bytes_max)).await?.map_err(
+            |Gone(cursor)| {
+                Error::TooOld(format!("the record at {} is not kept; ask for the first page again", cursor.0))
+            },
+        )
     }
 
     pub(super) async fn latest(
@@ -47,10 +55,11 @@ impl Reader {
         selector: &Selector,
         after: Option<Cursor>,
         limit: usize,
+        bytes_max: usize,
     ) -> Result<Page<Record>, Error> {
         check_limit(limit)?;
         let selector = selector.clone();
-        self.read(move |connection| latest(connection, &selector, after, limit)).await
+        self.read(move |connection| latest(connection, &selector, after, limit, bytes_max)).await
     }
 
     /// The records matched with places in (`after`, `until`].
@@ -126,6 +135,7 @@ fn history(
     connection: &Connection,
     series: &Series,
     range: &Range,
+    bytes_max: usize,
 ) -> rusqlite::Result<Result<Page<Record>, Gone>> {
     let Some(id) = series_id(connection, series)? else {
         return Ok(Ok(Page { items: Vec::new(), next: None }));
@@ -154,7 +164,7 @@ fn history(
     while let Some(row) = rows.next()? {
         let found = record(row, series.clone())?;
         bytes += found.page_bytes();
-        if items.len() == range.limit || (!items.is_empty() && Range::BYTES_MAX < bytes) {
+        if items.len() == range.limit || (!items.is_empty() && bytes_max < bytes) {
             return Ok(Ok(Page { items, next: last }));
         }
         last = Some(cursor(row)?);
@@ -168,6 +178,7 @@ fn latest(
     selector: &Selector,
     after: Option<Cursor>,
     limit: usize,
+    bytes_max: usize,
 ) -> rusqlite::Result<Page<Record>> {
     let mut all = connection.prepare_cached(
         "SELECT id, source, target, quantity FROM series
@@ -195,7 +206,7 @@ fn latest(
             continue;
         };
         bytes += found.page_bytes();
-        if items.len() == limit || (!items.is_empty() && Range::BYTES_MAX < bytes) {
+        if items.len() == limit || (!items.is_empty() && bytes_max < bytes) {
             return Ok(Page { items, next: last });
         }
         last = Some(Cursor(id.cast_unsigned()));

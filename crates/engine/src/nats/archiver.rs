@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use async_nats::Message;
 use futures_util::StreamExt as _;
-use tokio::sync::{Notify, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::askers::{Askers, Cost, Slot};
 use super::link::{Link, Trouble, json};
 use super::place::Place;
 use super::progress::{LeaderEnd, Progress, Readiness};
@@ -62,8 +63,7 @@ struct Shared {
     bucket: Mutex<Option<String>>,
     /// A question came for what is not read yet.
     wanted: Notify,
-    /// Slots of questions that wait for what is not read yet.
-    waits: Arc<Semaphore>,
+    askers: Askers,
     answered: AtomicU64,
     statistics: Mutex<ArchiverStatistics>,
 }
@@ -94,7 +94,7 @@ impl Archiver {
             progress: watch::Sender::default(),
             bucket: Mutex::default(),
             wanted: Notify::new(),
-            waits: Arc::new(Semaphore::new(WAITING_MAX)),
+            askers: Askers::new(),
             answered: AtomicU64::new(0),
             statistics: Mutex::default(),
         });
@@ -203,7 +203,7 @@ async fn follow(
             (written, kept) = (Instant::now(), place.seq);
         }
         if pending == 0 {
-            let is_awaited = shared.waits.available_permits() < WAITING_MAX;
+            let is_awaited = 0 < shared.progress.receiver_count();
             let (check_every, pause) =
                 if is_awaited { (END_EVERY, END_EVERY) } else { (CHECK_EVERY, LOOK_EVERY) };
             if check_every <= looked.elapsed() {
@@ -345,10 +345,9 @@ async fn step(shared: &Shared, place: &mut Place, complaints: &mut Complaints) -
 
 /// Answers questions for ever.
 async fn answer(shared: Arc<Shared>) {
-    let answers = Arc::new(Semaphore::new(ANSWERS_AT_ONCE));
     let mut wait = RETRY_MIN;
     loop {
-        if let Err(why) = serve(&shared, &answers).await {
+        if let Err(why) = serve(&shared).await {
             tracing::warn!(%why, "the archive does not answer");
         }
         sleep(wait).await;
@@ -356,66 +355,71 @@ async fn answer(shared: Arc<Shared>) {
     }
 }
 
-async fn serve(shared: &Arc<Shared>, answers: &Arc<Semaphore>) -> Result<(), String> {
+async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
     let client = &shared.link.client;
-    let any = format!("{}.*", subject::QUESTIONS);
-    let own = format!("{any}.{}", shared.number);
     let said = |error: async_nats::SubscribeError| error.to_string();
     let mut faults = shared.link.faults();
-    let any_in = client.queue_subscribe(any.clone(), "archives".into()).await.map_err(said)?;
-    let own_in = client.subscribe(own.clone()).await.map_err(said)?;
-    let mut questions = futures_util::stream::select(any_in, own_in);
-    let both = [any, own];
+    let [any, own] = [None, Some(shared.number)].map(question::subjects);
+    let mut questions = Vec::new();
+    for subject in &any {
+        questions.push(client.queue_subscribe(subject.clone(), "archives".into()).await.map_err(said)?);
+    }
+    for subject in &own {
+        questions.push(client.subscribe(subject.clone()).await.map_err(said)?);
+    }
+    let mut questions = futures_util::stream::select_all(questions);
+    let all = [any, own].concat();
     loop {
         let question = tokio::select! {
             question = questions.next() => question,
-            trouble = faults.of_any(&both, |subject| subject) => match trouble {
+            trouble = faults.of_any(&all, |subject| subject) => match trouble {
                 Trouble::Denied(what) => return Err(what),
                 // The client subscribes again when it is connected again.
                 _ => continue,
             },
         };
         let Some(question) = question else { return Err("the subscription ended".into()) };
-        take(shared, answers, question).await;
+        take(shared, question).await;
     }
 }
 
-/// Answers a question in a task of its own. Only a question that can be answered waits here for a slot, and
-/// holds up those after it: how long another one waits is its asker's choice.
-async fn take(shared: &Arc<Shared>, answers: &Arc<Semaphore>, message: Message) {
+/// Answers a question in a task of its own, so that none holds up those after it.
+async fn take(shared: &Arc<Shared>, message: Message) {
     // Answers go to inboxes alone, or to where the server itself passes them on from to a station's account, so that nobody
     // can have us publish elsewhere.
     let is_answerable = |reply: &str| reply.starts_with("_INBOX_") || reply.starts_with("_R_.");
     let Some(reply) = message.reply.clone().filter(|reply| is_answerable(reply)) else { return };
-    let asked = match Asked::read(&message) {
-        Ok(asked) => asked,
-        Err(error) => return send(shared, reply, Err(error)).await,
-    };
-    let (answers, shared) = (Arc::clone(answers), Arc::clone(shared));
-    if asked.readiness(&shared.progress.borrow()) == Readiness::Behind {
-        let Ok(slot) = Arc::clone(&shared.waits).try_acquire_owned() else {
-            let why = "too many questions wait for what the archive has not read yet";
-            return send(&shared, reply, Err(Error::Unavailable(why.into()))).await;
-        };
-        tokio::spawn(async move {
-            let readiness = wait(&shared, &asked).await;
-            // The semaphore is never closed.
-            let Ok(_permit) = answers.acquire_owned().await else { return };
-            drop(slot);
-            send(&shared, reply, find(&shared, &asked, readiness).await).await;
-        });
-    } else {
-        let Ok(permit) = answers.acquire_owned().await else { return };
-        tokio::spawn(async move {
-            let readiness = asked.readiness(&shared.progress.borrow());
-            send(&shared, reply, find(&shared, &asked, readiness).await).await;
-            drop(permit);
-        });
+    let asked = Asked::read(&message);
+    let slot = asked.and_then(|asked| {
+        let slot = shared.askers.slot(&asked.asker);
+        slot.map(|slot| (asked, slot)).map_err(|why| Error::Unavailable(why.into()))
+    });
+    match slot {
+        Ok((asked, slot)) => {
+            tokio::spawn(look_up(Arc::clone(shared), asked, slot, reply));
+        }
+        Err(error) => send(shared, reply, Err(error)).await,
     }
+}
+
+/// Answers a question, unless its asker has given up.
+async fn look_up(shared: Arc<Shared>, asked: Asked, slot: Slot, reply: async_nats::Subject) {
+    let mut readiness = asked.readiness(&shared.progress.borrow());
+    if readiness == Readiness::Behind {
+        readiness = wait(&shared, &asked).await;
+    }
+    let deadline = shared.link.config.deadline;
+    let Ok(Some(_turn)) = timeout_at(asked.came + deadline, shared.askers.turn(&slot, asked.cost())).await
+    else {
+        return;
+    };
+    send(&shared, reply, find(&shared, &asked, readiness).await).await;
 }
 
 /// A question as it came.
 struct Asked {
+    /// The token of its station; empty = it is of an older version, and not known.
+    asker: String,
     kind: String,
     question: Question,
     came: Instant,
@@ -426,8 +430,15 @@ impl Asked {
         let invalid = |why: String| Error::Invalid(format!("the question cannot be read: {why}"));
         let question =
             serde_json::from_slice(&message.payload).map_err(|error| invalid(error.to_string()))?;
-        let kind = message.subject.split('.').nth(2).unwrap_or_default().to_owned();
-        Ok(Self { kind, question, came: Instant::now() })
+        let (asker, kind) = question::of_subject(&message.subject);
+        Ok(Self { asker: asker.to_owned(), kind: kind.to_owned(), question, came: Instant::now() })
+    }
+
+    fn cost(&self) -> Cost {
+        match self.kind.as_str() {
+            question::HISTORY | question::LATEST => Cost::Page,
+            _ => Cost::Number,
+        }
     }
 
     fn readiness(&self, progress: &Progress) -> Readiness {
@@ -444,6 +455,7 @@ async fn send(shared: &Shared, reply: async_nats::Subject, answer: Result<bytes:
 
 /// Waits until the archive has read what the asker wants to find, or until the stream is known to end before it.
 async fn wait(shared: &Shared, asked: &Asked) -> Readiness {
+    // Those who wait are counted by this.
     let mut progress = shared.progress.subscribe();
     shared.wanted.notify_one();
     let ready = progress.wait_for(|now| asked.readiness(now) != Readiness::Behind);
@@ -501,7 +513,7 @@ async fn page(shared: &Shared, kind: &str, question: &Question) -> Result<bytes:
         shared.link.client.server_info().max_payload.saturating_sub(ENVELOPE_BYTES).max(ENVELOPE_BYTES);
     let mut limit = question.limit;
     loop {
-        let page = look(shared, kind, question, limit, after).await?;
+        let page = look(shared, kind, question, (limit, bytes_max), after).await?;
         let items: Vec<RecordJson<'_>> = page.items.iter().map(RecordJson::from).collect();
         let next = page.next.map(|place| question::cursor(shared.number, place));
         let answer = json(&AnswerJson { items: Some(items), next, ..shared.answer() });
@@ -517,13 +529,14 @@ async fn look(
     shared: &Shared,
     kind: &str,
     question: &Question,
-    limit: usize,
+    (limit, bytes_max): (usize, usize),
     after: Option<Cursor>,
 ) -> Result<Page<Record>, Error> {
     if kind == question::HISTORY {
-        shared.local.history(&question.series()?, &question.range(limit, after)).await
+        let range = question.range(limit, after);
+        shared.local.history_within(&question.series()?, &range, bytes_max).await
     } else {
-        shared.local.latest(&question.selector()?, after, limit).await
+        shared.local.latest_within(&question.selector()?, after, limit, bytes_max).await
     }
 }
 
@@ -551,12 +564,6 @@ const WRITE_EVERY: Duration = Duration::from_secs(1);
 /// After something went wrong, twice as long each time.
 const RETRY_MIN: Duration = Duration::from_millis(100);
 const RETRY_MAX: Duration = Duration::from_secs(2);
-
-/// Questions under way, each of which may hold a page of 10 000 records.
-const ANSWERS_AT_ONCE: usize = 16;
-
-/// Questions that wait for what is not read yet: several for each station of the largest mesh measured.
-const WAITING_MAX: usize = 1024;
 
 /// What an answer may have besides its records, and the least that a server takes.
 const ENVELOPE_BYTES: usize = 64 << 10;

@@ -3,13 +3,14 @@
 use barograph_forecast::{Name, Quantity, Series};
 use serde::{Deserialize, Serialize};
 
+use super::subject::QUESTIONS;
 use crate::wire::RecordJson;
 use crate::{Cursor, Error, HostId, Page, Range, Record, Selector};
 
 /// A question to an archive.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Question {
-    /// What is asked: the last token of the subject.
+    /// What is asked; it is in the subject.
     #[serde(skip)]
     pub(super) kind: &'static str,
     /// The archive answers when it has read the stream up to here, so that we find what we wrote.
@@ -221,6 +222,31 @@ pub(super) fn parts(cursor: u64) -> (u16, Cursor) {
     (u16::try_from(cursor >> PLACE_BITS).unwrap_or(u16::MAX), Cursor(cursor & ((1 << PLACE_BITS) - 1)))
 }
 
+/// Where `asker` puts a question: to this archive, or to any. Permissions bind the asker's token.
+pub(super) fn subject(asker: &str, kind: &str, archive: Option<u16>) -> String {
+    let archive = archive.map(|number| format!("-{number}")).unwrap_or_default();
+    format!("{QUESTIONS}.{asker}.{kind}{archive}")
+}
+
+/// Where an archive finds the questions to it, or to any; those of older stations name no asker.
+pub(super) fn subjects(archive: Option<u16>) -> Vec<String> {
+    let older = archive.map(|number| format!(".{number}")).unwrap_or_default();
+    let older = format!("{QUESTIONS}.*{older}");
+    KINDS.iter().map(|kind| subject("*", kind, archive)).chain([older]).collect()
+}
+
+/// The asker's token, empty where it is not named, and what is asked.
+pub(super) fn of_subject(subject: &str) -> (&str, &str) {
+    let mut tokens = subject.strip_prefix(QUESTIONS).unwrap_or_default().split('.').skip(1);
+    let first = tokens.next().unwrap_or_default();
+    match tokens.next() {
+        Some(second) if !second.starts_with(|first: char| first.is_ascii_digit()) => {
+            (first, second.split('-').next().unwrap_or_default())
+        }
+        _ => ("", first),
+    }
+}
+
 fn name(what: &str, text: Option<&str>) -> Result<Option<Name>, Error> {
     text.map(Name::new).transpose().map_err(|error| Error::Invalid(format!("{what}: {error}")))
 }
@@ -231,6 +257,7 @@ pub(super) const LATEST: &str = "latest";
 pub(super) const WATERMARK: &str = "watermark";
 pub(super) const NEXT_SEQ: &str = "next_seq";
 pub(super) const BUCKET: &str = "bucket";
+const KINDS: [&str; 5] = [HISTORY, LATEST, WATERMARK, NEXT_SEQ, BUCKET];
 
 /// A million million records an archive.
 const PLACE_BITS: u32 = 40;
@@ -239,6 +266,20 @@ const PLACE_BITS: u32 = 40;
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_question_finds_its_archive_and_names_its_asker() {
+        for kind in KINDS {
+            assert_eq!(of_subject(&subject("north", kind, None)), ("north", kind));
+            assert_eq!(of_subject(&subject("no-rth", kind, Some(17))), ("no-rth", kind));
+            assert!(subjects(Some(17)).contains(&subject("*", kind, Some(17))));
+            assert!(subjects(None).contains(&subject("*", kind, None)));
+        }
+        assert_eq!(of_subject("barograph.a.latest"), ("", "latest"), "of an older station");
+        assert_eq!(of_subject("barograph.a.latest.17"), ("", "latest"));
+        assert!(subjects(None).contains(&"barograph.a.*".to_owned()));
+        assert!(subjects(Some(17)).contains(&"barograph.a.*.17".to_owned()));
+    }
 
     #[test]
     fn damage_of_another_archive_is_none_of_this_one() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::{ConnectOptions, HeaderMap};
-use barograph_engine::{Archiver, Config, Engine as _, Local, Nats, token, wire};
+use barograph_engine::{Archiver, Config, Engine as _, Local, Nats, Record, Selector, token, wire};
 use serde_json::Value;
 
 use crate::permissions::{self, ARCHIVE, Attacker, NORTH, SOUTH};
@@ -92,6 +92,41 @@ async fn padded_records_do_not_hold_up_those_of_others() {
     assert_eq!(south.watermark(&name(SOUTH)).await, Ok(2));
 }
 
+/// One member asks for large pages without a pause; another one has its answers meanwhile.
+#[tokio::test]
+async fn dear_questions_of_one_member_hold_up_nobody_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let [archive, south] =
+        [ARCHIVE, SOUTH].map(|host| Arc::new(Nats::new(server::config(&server.url, host)).unwrap()));
+    let local = tempfile::tempdir().unwrap();
+    let (archiver, records) = server::archive(&archive, local.path());
+    server::canary(&*south, SOUTH, 1).await;
+    let detail = format!("{{\"x\":\"{}\"}}", "x".repeat(Record::DETAIL_BYTES_MAX - 8));
+    let large = |seq: u64| Record { detail: detail.clone(), ..record(NORTH, &format!("t{seq}"), seq) };
+    records.append(&(1..=2000).map(large).collect::<Vec<_>>()).await.unwrap();
+    let attacker = async_nats::connect(&server.url).await.unwrap();
+    let (subject, question) = (format!("barograph.a.{}.latest", token(NORTH)), {
+        serde_json::json!({ "source": NORTH, "limit": 10_000, "after_place": 0 }).to_string()
+    });
+    for index in 0..4000 {
+        let reply = format!("_INBOX_{}.{index}", token(NORTH));
+        attacker.publish_with_reply(subject.clone(), reply, question.clone().into()).await.unwrap();
+    }
+    attacker.flush().await.unwrap();
+    let mut slowest = Duration::ZERO;
+    for _ in 0..10 {
+        let began = std::time::Instant::now();
+        assert_eq!(south.watermark(&name(SOUTH)).await, Ok(1));
+        let page =
+            south.latest(&Selector { source: Some(name(SOUTH)), ..Selector::default() }, None, 10).await;
+        assert_eq!(page.map(|page| page.items.len()), Ok(1));
+        slowest = slowest.max(began.elapsed());
+    }
+    println!("two answers took {slowest:?} at most; answered: {}", archiver.statistics().answered);
+    assert!(slowest < server::config("", SOUTH).deadline / 2, "two answers took {slowest:?}");
+}
+
 /// As shipped, for certificates: what a server keeps for a member that asks without reading or waits for no answer.
 #[tokio::test]
 async fn shipped_servers_bound_what_they_keep_for_a_member() {
@@ -123,10 +158,10 @@ async fn shipped_servers_bound_what_they_keep_for_a_member() {
     .await;
     // Neither a long question to an archive nor any other message.
     let inbox = format!("_INBOX_{}.x", token(NORTH));
-    let long = "x".repeat(21_000);
+    let (question, long) = (format!("barograph.a.{}.watermark", token(NORTH)), "x".repeat(21_000));
     let attacker =
         Attacker::new(&server.url, permissions::certificate_options(directory.path(), NORTH)).await;
-    attacker.client.publish_with_reply("barograph.a.watermark", inbox, long.into()).await.unwrap();
+    attacker.client.publish_with_reply(question, inbox, long.into()).await.unwrap();
     eventually("the refusal", async || {
         attacker.client.flush().await.ok();
         attacker.said_any("maximum payload").await.then_some(())

@@ -133,11 +133,11 @@ fn flood(directory: &Path, server: &Server) -> usize {
     let subjects: [&[u8]; 7] = [
         format!("barograph.m.{north}.x.rtt").leak().as_bytes(),
         format!("$KV.barograph_dir.{north}").leak().as_bytes(),
-        b"barograph.a.watermark",
+        format!("barograph.a.{north}.watermark").leak().as_bytes(),
         &[b"barograph.m.", north.as_bytes(), b".\xff\xfe.rtt"].concat(),
         &[b"barograph.m.", north.as_bytes(), ".\u{2003}\u{85}.rtt".as_bytes()].concat(),
-        b"barograph.a.\xff",
-        "barograph.a.\u{2003}\u{85}".as_bytes(),
+        &[b"barograph.a.", north.as_bytes(), b".\xff"].concat(),
+        &[b"barograph.a.", north.as_bytes(), ".\u{2003}\u{85}".as_bytes()].concat(),
     ];
     let reply = format!("_INBOX_{north}.x");
     let mut taken = 0;

@@ -423,8 +423,9 @@ impl Mesh {
     /// Questions for places that the stream does not have do not keep the archive from answering.
     async fn questions_beyond_the_end(&self, attacker: &Attacker) {
         let question = json!({ "origin": SOUTH, "after_place": u64::MAX }).to_string();
+        let subject = format!("barograph.a.{}.watermark", token(NORTH));
         // Held at once, these took the archive several deadlines.
-        let asked = (0..200).map(|_| attacker.ask("barograph.a.watermark".into(), None, question.clone()));
+        let asked = (0..200).map(|_| attacker.ask(subject.clone(), None, question.clone()));
         let asked = futures_util::future::join_all(asked);
         let began = Instant::now();
         let victims = async {
@@ -678,6 +679,8 @@ fn refused_publications() -> Vec<String> {
 fn refused_reads() -> Vec<String> {
     let stored = format!("barograph.m.{}.x.rtt", token(NORTH));
     let mut subjects = vec!["barograph.g.BAROGRAPH".into(), "$JS.API.DIRECT.GET.BAROGRAPH".into()];
+    // Questions in another's name, or in none.
+    subjects.extend([format!("barograph.a.{}.latest", token(SOUTH)), "barograph.a.latest".into()]);
     subjects.extend([format!("$JS.API.DIRECT.GET.BAROGRAPH.{stored}"), "$JS.API.INFO".into()]);
     for stream in ["BAROGRAPH", "KV_barograph_dir"] {
         subjects.extend([format!("$JS.API.STREAM.INFO.{stream}"), format!("barograph.i.{stream}")]);

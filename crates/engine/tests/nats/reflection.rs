@@ -153,7 +153,8 @@ async fn reflect(
             }
         }
         // What the server says of a publication, and of a stream.
-        for asked in [own[0].0.as_str(), "$JS.API.STREAM.INFO.BAROGRAPH", "barograph.a.watermark"] {
+        let question = format!("barograph.a.{}.watermark", token(NORTH));
+        for asked in [own[0].0.as_str(), "$JS.API.STREAM.INFO.BAROGRAPH", &question] {
             let content = content.to_string().into();
             attacker.client.publish_with_reply(asked.to_owned(), target.clone(), content).await.unwrap();
         }

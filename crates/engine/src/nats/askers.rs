@@ -1,0 +1,140 @@
+//! Who asks an archive, and how much of it each may have: a station that asks much waits behind
+//! itself, and not before the others.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+
+/// What the questions of all stations share.
+#[derive(Debug)]
+pub(super) struct Askers {
+    /// By the token in a question's subject, where permissions hold it; those with a question that is
+    /// not answered yet.
+    each: Mutex<HashMap<String, Asker>>,
+    questions: Arc<Semaphore>,
+    pages: Arc<Semaphore>,
+    numbers: Arc<Semaphore>,
+}
+
+/// Clones are the same one.
+#[derive(Clone, Debug)]
+struct Asker {
+    questions: Arc<Semaphore>,
+    page: Arc<Semaphore>,
+}
+
+/// A question that is not answered yet, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Slot {
+    asker: Asker,
+    _of_all: OwnedSemaphorePermit,
+    _own: OwnedSemaphorePermit,
+}
+
+/// What a question costs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cost {
+    /// A page of records: up to a message full of them.
+    Page,
+    /// A number or two.
+    Number,
+}
+
+/// Leave to look for an answer, until this is dropped.
+#[derive(Debug)]
+pub(super) struct Turn {
+    _own: Option<OwnedSemaphorePermit>,
+    _of_all: OwnedSemaphorePermit,
+}
+
+impl Askers {
+    pub(super) fn new() -> Self {
+        let semaphore = |permits| Arc::new(Semaphore::new(permits));
+        Self {
+            each: Mutex::default(),
+            questions: semaphore(QUESTIONS_MAX),
+            pages: semaphore(PAGES_AT_ONCE),
+            numbers: semaphore(NUMBERS_AT_ONCE),
+        }
+    }
+
+    /// A place for a question of `asker`.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(super) fn slot(&self, asker: &str) -> Result<Slot, &'static str> {
+        let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
+        // A question under way has its asker as well.
+        each.retain(|_, asker| 1 < Arc::strong_count(&asker.questions));
+        let asker = each.entry(asker.to_owned()).or_insert_with(Asker::new).clone();
+        drop(each);
+        let own = Arc::clone(&asker.questions).try_acquire_owned();
+        let own = own.map_err(|_| "too many questions of this station wait for their answers")?;
+        let of_all = Arc::clone(&self.questions).try_acquire_owned();
+        let of_all = of_all.map_err(|_| "too many questions wait for their answers")?;
+        Ok(Slot { asker, _of_all: of_all, _own: own })
+    }
+
+    /// Waits for leave to look for the answer: pages are looked for one at a time for an asker, so that
+    /// each has its turn however much another one asks. `None` = never, the archive stops.
+    pub(super) async fn turn(&self, slot: &Slot, cost: Cost) -> Option<Turn> {
+        let (own, all) = match cost {
+            Cost::Page => (Some(Arc::clone(&slot.asker.page).acquire_owned().await.ok()?), &self.pages),
+            Cost::Number => (None, &self.numbers),
+        };
+        Some(Turn { _own: own, _of_all: Arc::clone(all).acquire_owned().await.ok()? })
+    }
+}
+
+impl Asker {
+    fn new() -> Self {
+        Self { questions: Arc::new(Semaphore::new(QUESTIONS_EACH)), page: Arc::new(Semaphore::new(1)) }
+    }
+}
+
+/// Questions that are not answered yet: several for each station of the largest mesh measured, of 4 KiB
+/// at most.
+const QUESTIONS_MAX: usize = 4096;
+/// Of one station: for itself it asks one or two at a time, and the rest are for callers of its API.
+const QUESTIONS_EACH: usize = 64;
+/// Pages looked for at a time, each of some megabytes while that lasts.
+const PAGES_AT_ONCE: usize = 4;
+/// The archive's reads take turns in any case.
+const NUMBERS_AT_ONCE: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn who_asks_much_waits_behind_itself() {
+        let askers = Askers::new();
+        let greedy: Vec<Slot> = (0..QUESTIONS_EACH).map(|_| askers.slot("greedy").unwrap()).collect();
+        assert!(askers.slot("greedy").is_err());
+        let mut turns: Vec<_> = greedy.iter().map(|slot| Box::pin(askers.turn(slot, Cost::Page))).collect();
+        let taken: Vec<_> = turns.iter_mut().filter_map(|turn| turn.now_or_never()).collect();
+        assert_eq!(taken.len(), 1);
+        let honest = askers.slot("honest").unwrap();
+        assert!(askers.turn(&honest, Cost::Page).now_or_never().is_some(), "it waits for nobody else");
+        assert!(askers.turn(&honest, Cost::Number).now_or_never().is_some());
+        // In turns, where all are taken.
+        let others = ["b", "c", "d"].map(|name| askers.slot(name).unwrap());
+        let held: Vec<_> =
+            others.iter().map(|slot| askers.turn(slot, Cost::Page).now_or_never().unwrap()).collect();
+        let mut next = Box::pin(askers.turn(&honest, Cost::Page));
+        assert!((&mut next).now_or_never().is_none(), "all {PAGES_AT_ONCE} are taken");
+        drop(taken);
+        let again = turns[1].as_mut().now_or_never();
+        assert!(again.is_none(), "a second one of the greedy waits behind the honest");
+        assert!(next.await.is_some());
+        drop((held, turns));
+        drop((greedy, honest, others));
+        drop(askers.slot("last").unwrap());
+        drop(askers.slot("last").unwrap());
+        assert_eq!(askers.each.lock().unwrap().len(), 1, "nothing is kept of those that have their answers");
+    }
+}
