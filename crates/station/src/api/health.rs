@@ -56,7 +56,7 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
         let bank = lock(&shared.bank);
         (bank.len(), bank.refused())
     };
-    let mut warnings: Vec<String> = shared.board.clocks_ahead().iter().map(clock_ahead).collect();
+    let mut warnings: Vec<String> = clocks_ahead(shared.board.clocks_ahead()).into_iter().collect();
     warnings.extend(shared.health.warnings());
     warnings.extend(mesh_too_large(&shared));
     let answer = HealthJson {
@@ -76,11 +76,23 @@ pub(super) async fn health(axum::extract::State(shared): State) -> Response {
     json(if well { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, &answer)
 }
 
-fn clock_ahead((host, ahead): &(Name, Duration)) -> String {
-    let seconds = ahead.as_secs();
-    format!(
-        "the clock of {host} is {seconds} s ahead of this station's: what it measures counts as of its arrival"
-    )
+/// That members' labels are ahead of this station's clock. Where those of several are, that is more
+/// likely this station's fault than theirs.
+fn clocks_ahead(mut hosts: Vec<(Name, Duration)>) -> Option<String> {
+    hosts.sort_by_key(|(_, ahead)| *ahead);
+    let (first, last) = (hosts.first()?, hosts.last()?);
+    let (least, most) = (first.1.as_secs(), last.1.as_secs());
+    Some(match hosts.len() {
+        1 => format!(
+            "the clock of {} is {least} s ahead of this station's: what it measures counts as of its arrival",
+            first.0
+        ),
+        count => format!(
+            "the clocks of {count} members, {} and {} among them, are {least} to {most} s ahead of this station's, \
+             which may itself be behind: what they measure counts as of its arrival",
+            first.0, last.0
+        ),
+    })
 }
 
 /// That a mesh on NATS, which refuses no station, is larger than what its archive here has room for.
@@ -178,5 +190,22 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
         | Limit::ArchiveGaps
         | Limit::ArchiveNumbers
         | Limit::StreamMissed => (None, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn several_clocks_ahead_may_mean_that_our_own_is_behind() {
+        let host = |name: &str, seconds| (Name::new(name).unwrap(), Duration::from_secs(seconds));
+        assert_eq!(clocks_ahead(Vec::new()), None);
+        let one = clocks_ahead(vec![host("a", 90)]).unwrap();
+        assert!(one.starts_with("the clock of a is 90 s ahead") && !one.contains("behind"), "{one}");
+        let three = clocks_ahead(vec![host("a", 3700), host("b", 3600), host("c", 3650)]).unwrap();
+        assert!(three.contains("of 3 members, b and a among them, are 3600 to 3700 s ahead"), "{three}");
+        assert!(three.contains("may itself be behind"), "{three}");
     }
 }
