@@ -2,7 +2,8 @@
 //! archives beside them.
 //!
 //! ```text
-//! append ─► barograph.m.<origin>.<target>.<quantity> ─► stream BAROGRAPH ─► Archiver ─► its Local
+//! append ─► barograph.m.<origin>.<target>.<quantity>,
+//!           of a station kept as barograph.r.<origin> ─► stream BAROGRAPH ─► Archiver ─► its Local
 //! register ─► $KV.barograph_dir.<host>, with a TTL    ─► bucket barograph_dir
 //! subscribe, watch, Archiver ─► read both by sequence (direct get), again and again
 //! history, latest, watermark, next_seq ─► barograph.a.<station>.<question> ─► Archiver
@@ -190,6 +191,33 @@ impl Nats {
                 ),
             }
         });
+    }
+
+    /// Warns once, when a server is connected, where [`Nats::replicas_can_be_stopped`].
+    pub fn warn_of_replicas(self: &Arc<Self>) {
+        let nats = Arc::downgrade(self);
+        self.link.spawn(async move {
+            while let Some(nats) = nats.upgrade() {
+                if nats.connected().is_ok() {
+                    if nats.replicas_can_be_stopped() {
+                        let version = nats.link.client.server_info().version;
+                        tracing::warn!(
+                            "nats-server {version}: with any station's credential alone the streams of several servers \
+                             can be stopped for good; use 2.12.15 (docs/nats.md, \"Which nats-server\")"
+                        );
+                    }
+                    return;
+                }
+                tokio::time::sleep(nats.link.config.deadline).await;
+            }
+        });
+    }
+
+    /// Whether the servers keep replicas, and are of a version that lets one station stop them for ever by a
+    /// header.
+    #[must_use]
+    pub fn replicas_can_be_stopped(&self) -> bool {
+        1 < self.link.config.replicas && link::stops_replicas(&self.link.client.server_info().version)
     }
 
     async fn ask(&self, question: Question) -> Result<answers::Answer, Error> {

@@ -17,7 +17,7 @@ use super::place::Place;
 use super::progress::{LeaderEnd, Progress, Readiness};
 use super::question::{self, AnswerJson, Question, archive_number};
 use super::streams::{self, RECORDS};
-use super::{Nats, subject, walk};
+use super::{Nats, walk};
 use crate::complaints::Complaints;
 use crate::wire::RecordJson;
 use crate::{Cursor, Engine as _, Error, Local, Page, Record, TaskStatus};
@@ -285,11 +285,10 @@ struct ReadAhead {
 /// Reads stretches for one commit. A stretch ends after so many bytes, and a record may have many more as a message than it
 /// has in the archive: with a commit for each stretch some of those would hold up the records of all.
 async fn read_ahead(shared: &Shared, after: u64, complaints: &mut Complaints) -> Result<ReadAhead, String> {
-    let all = format!("{}.>", subject::RECORDS);
     let mut ahead = ReadAhead::default();
     for _ in 0..STRETCHES_MAX {
         let first = ahead.last.unwrap_or(after).saturating_add(1);
-        let stretch = walk::stretch(&shared.link, RECORDS, &all, first, STRETCH).await;
+        let stretch = walk::stretch(&shared.link, RECORDS, walk::ALL, first, STRETCH).await;
         let stretch = stretch.map_err(|trouble| Error::from(trouble).to_string())?;
         ahead.pending = stretch.pending;
         for message in &stretch.messages {
@@ -372,7 +371,7 @@ async fn serve(shared: &Arc<Shared>) -> Result<(), String> {
     loop {
         let question = tokio::select! {
             question = questions.next() => question,
-            trouble = faults.of_any(&all, |subject| subject) => match trouble {
+            trouble = faults.of_any(|denied| all.iter().any(|one| one.eq_ignore_ascii_case(denied))) => match trouble {
                 Trouble::Denied(what) => return Err(what),
                 // The client subscribes again when it is connected again.
                 _ => continue,

@@ -109,16 +109,16 @@ pub(super) struct FaultsOf(broadcast::Receiver<Fault>);
 impl FaultsOf {
     /// The next one that concerns `subject`.
     pub(super) async fn of(&mut self, subject: &str) -> Trouble {
-        self.of_any(&[subject], |subject| subject).await
+        self.of_any(|denied| denied.eq_ignore_ascii_case(subject)).await
     }
 
-    /// The next one that concerns the subject of any of these.
-    pub(super) async fn of_any<T>(&mut self, those: &[T], subject: impl Fn(&T) -> &str) -> Trouble {
+    /// The next one that concerns a subject which is one of these; servers write subjects in lower case.
+    pub(super) async fn of_any(&mut self, is_one: impl Fn(&str) -> bool) -> Trouble {
         loop {
             match self.0.recv().await {
                 Ok(Fault::Denied(text)) => {
                     let denied = text.split('"').nth(1).unwrap_or_default();
-                    if those.iter().any(|one| subject(one).eq_ignore_ascii_case(denied)) {
+                    if is_one(denied) {
                         return Trouble::Denied(text);
                     }
                 }

@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 
 use super::link::{Link, Trouble};
 use super::streams::{self, RECORDS};
-use super::{subject, walk};
+use super::walk;
 use crate::{BoxStream, Cursor, Error, From, Record, Selector};
 
 type Item = Result<(Cursor, Record), Error>;
@@ -161,8 +161,7 @@ impl Follower {
 
     /// Gives one stretch; `true` = there is more.
     async fn step(&mut self) -> Result<bool, Stop> {
-        let filter = subject::filter(subject::RECORDS, &self.selector);
-        let stretch = walk::stretch(&self.link, RECORDS, &filter, self.place + 1, STRETCH).await?;
+        let stretch = walk::stretch(&self.link, RECORDS, walk::ALL, self.place + 1, STRETCH).await?;
         let Some(first) = stretch.messages.first() else { return Ok(false) };
         if self.counts_gaps && self.place + 1 < first.seq {
             // Others' records may lie between; what left the stream left at its beginning.
@@ -175,8 +174,10 @@ impl Follower {
         for stored in stretch.messages {
             self.place = stored.seq;
             match stored.record() {
-                Ok(record) if record.is_own() => self.give(Ok((Cursor(stored.seq), record))).await?,
-                // It says that nothing comes under some numbers.
+                Ok(record) if record.is_own() && self.selector.matches(&record.series) => {
+                    self.give(Ok((Cursor(stored.seq), record))).await?;
+                }
+                // Of another series, or one that says that nothing comes under some numbers.
                 Ok(_) => {}
                 Err(why) => tracing::debug!(%why, "a message was passed over"),
             }

@@ -332,8 +332,18 @@ pub(super) fn run(
 
 /// Per-message TTL came with 2.11, and what we rely on of direct gets was settled with 2.12.
 fn is_new_enough(version: &str) -> bool {
-    let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    (2, 12) <= (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
+    (2, 12) <= numbers(version)
+}
+
+/// From 2.14 on (2.15.2 is the newest that was tried) replicas stop a stream when a message's header
+/// `Nats-Expected-Last-Msg-Id` is wrong, which they see only when each applies the message.
+pub(super) fn stops_replicas(version: &str) -> bool {
+    (2, 14) <= numbers(version)
+}
+
+fn numbers(version: &str) -> (u32, u32) {
+    let mut parts = version.split('.').map(|part| part.parse().unwrap_or(0));
+    (parts.next().unwrap_or(0), parts.next().unwrap_or(0))
 }
 
 /// A JSON text as the payload of a request.
@@ -390,5 +400,6 @@ mod tests {
         ] {
             assert_eq!(is_new_enough(version), expected, "{version}");
         }
+        assert!(stops_replicas("2.15.2") && stops_replicas("2.14.0") && !stops_replicas("2.12.15"));
     }
 }

@@ -26,6 +26,14 @@ pub(super) struct Outgoing {
     last: u64,
 }
 
+impl Outgoing {
+    /// Whether a server that refuses this subject refuses this record: it may have mapped it before.
+    fn is_denied_as(&self, subject: &str) -> bool {
+        self.subject.eq_ignore_ascii_case(subject)
+            || subject::kept(&self.origin).eq_ignore_ascii_case(subject)
+    }
+}
+
 /// What the server says of a publication.
 #[derive(Deserialize)]
 pub(super) struct Acknowledgement {
@@ -157,7 +165,7 @@ async fn publish(link: &Link, messages: &[Outgoing]) -> Result<Vec<(usize, u64)>
         }
         let answer = tokio::select! {
             answer = timeout(link.config.deadline, answers.next()) => answer,
-            trouble = faults.of_any(&messages[..sent], |message| &message.subject) => {
+            trouble = faults.of_any(|denied| messages[..sent].iter().any(|message| message.is_denied_as(denied))) => {
                 return Err(failed(trouble));
             }
         };

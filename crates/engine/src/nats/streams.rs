@@ -134,7 +134,7 @@ pub(super) async fn update(link: &Link) -> Result<(), Error> {
     Ok(())
 }
 
-/// Bounds a stream's configuration where `wanted` is tighter; returns what was changed.
+/// Gives a stream's configuration the subjects of `wanted`, and its bounds where they are tighter; returns what was changed.
 ///
 /// It republishes nothing: nats-server (2.15.2) panics when it republishes a message whose header block is shorter than its
 /// first line.
@@ -145,6 +145,10 @@ fn bound(
     let mut changed = Vec::new();
     if config.remove("republish").is_some() {
         changed.push("republish");
+    }
+    if config.get("subjects") != wanted.get("subjects") {
+        config.insert("subjects".into(), wanted["subjects"].clone());
+        changed.push("subjects");
     }
     for key in ["max_msg_size", "duplicate_window"] {
         // -1 = no bound.
@@ -244,7 +248,7 @@ fn records(link: &Link) -> serde_json::Value {
     let config = &link.config;
     json!({
         "name": RECORDS,
-        "subjects": [format!("{}.*.*.*", subject::RECORDS)],
+        "subjects": [format!("{}.*.*.*", subject::RECORDS), format!("{}.*", subject::KEPT)],
         "retention": "limits",
         "storage": "file",
         "discard": "old",

@@ -2,7 +2,7 @@
 
 use barograph_forecast::{Name, Series};
 
-use crate::{HostId, Selector};
+use crate::HostId;
 
 /// A name as one token of a subject: letters, digits, `_` and `-` as they are, every other byte as `=XX`.
 ///
@@ -51,17 +51,17 @@ pub(super) fn record(series: &Series, origin: &HostId) -> String {
     format!("{RECORDS}.{origin}.{target}.{}", token(series.quantity.as_str()))
 }
 
-/// The subjects of the series that `selector` matches, below `prefix`.
-pub(super) fn filter(prefix: &str, selector: &Selector) -> String {
-    let part = |name: Option<&str>| name.map_or_else(|| "*".into(), token);
-    let source = part(selector.source.as_ref().map(Name::as_str));
-    let target = part(selector.target.as_ref().map(Name::as_str));
-    let quantity = part(selector.quantity.as_ref().map(|quantity| quantity.as_str()));
-    format!("{prefix}.{source}.{target}.{quantity}")
+/// Where the servers keep what a station publishes ([`record`]), in an account apart: one subject a station, so
+/// that none can fill the servers' index of subjects, which is searched for some headers.
+pub(super) fn kept(origin: &HostId) -> String {
+    format!("{KEPT}.{}", token(origin.as_str()))
 }
 
 /// The subjects of records begin so.
 pub(super) const RECORDS: &str = "barograph.m";
+
+/// The subjects begin so that the servers' configuration maps them to (`deploy/nats/shared.txt`).
+pub(super) const KEPT: &str = "barograph.r";
 
 /// Registrations are put below this, as in any bucket of the name.
 pub(super) const ENTRIES: &str = "$KV.barograph_dir";

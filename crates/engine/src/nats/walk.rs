@@ -143,7 +143,8 @@ impl Stored {
         }
         let record =
             wire::read_stored_record(&self.payload).map_err(|error| format!("{}: {error}", self.subject))?;
-        if subject::record(&record.series, &record.origin) != self.subject {
+        let subjects = [subject::kept(&record.origin), subject::record(&record.series, &record.origin)];
+        if !subjects.contains(&self.subject) {
             return Err(format!("a record of {} was published as {}", record.origin, self.subject));
         }
         let id = self.headers.get(MESSAGE_ID).and_then(|id| id.as_str().strip_prefix(&message_id(&record)));
@@ -153,6 +154,9 @@ impl Stored {
         }
     }
 }
+
+/// Every subject of a stream.
+pub(super) const ALL: &str = ">";
 
 /// What makes a record the same one when it is published again.
 pub(super) fn message_id(record: &Record) -> String {

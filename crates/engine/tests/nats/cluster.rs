@@ -135,6 +135,23 @@ async fn the_shipped_configurations_are_a_cluster() {
         reflection::attack(&Attacker::new(&server.url, options).await, server, &north).await;
     }
 
+    // Servers whose replicas disagree about a header stop the stream, for ever.
+    let attacker = Attacker::new(&servers[0].url, certificate_options(directory.path(), NORTH)).await;
+    if nats.replicas_can_be_stopped() {
+        barograph_sim::say_skipped("a header that stops replicas: nats-server is 2.14 or newer, and stops");
+    } else {
+        for subject in ["barograph.m.N.x.rtt", "$KV.barograph_dir.N"] {
+            let mut headers = async_nats::HeaderMap::new();
+            headers.insert("Nats-Expected-Last-Msg-Id", "x");
+            let subject = subject.replace(".N", &format!(".{}", barograph_engine::token(NORTH)));
+            let refused = attacker.ask(subject, Some(headers), String::new()).await;
+            assert!(refused["error"]["code"].is_number(), "{refused}");
+        }
+        server::canary(&north, NORTH, north.next_seq(&name(NORTH)).await.unwrap()).await;
+        let lease = north.register(&crate::values::entry(NORTH), std::time::Duration::from_secs(3)).await;
+        assert!(lease.is_ok(), "{:?}", lease.err());
+    }
+
     // Nobody but a server comes in where servers speak to each other: not a station, nor who has a server's other key.
     let refusals =
         || server::log_of(&directory.path().join("n1")).matches("TLS route handshake error").count();

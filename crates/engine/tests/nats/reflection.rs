@@ -49,6 +49,16 @@ impl Inventory {
     }
 }
 
+/// How many subjects the stream of records has.
+pub(crate) fn subjects(server: &Server) -> u64 {
+    let text = monitoring(server, "/jsz?accounts=1&streams=1");
+    let all: Value = serde_json::from_str(&text).unwrap();
+    let accounts = all["account_details"].as_array().unwrap().iter();
+    let mut streams = accounts.flat_map(|account| account["stream_detail"].as_array().unwrap());
+    let records = streams.find(|stream| stream["name"] == "BAROGRAPH").unwrap();
+    records["state"]["num_subjects"].as_u64().unwrap()
+}
+
 /// Every subject of the server's own with what does most harm there.
 fn targets() -> Vec<(String, Value)> {
     let north = token(NORTH);
@@ -66,7 +76,7 @@ fn targets() -> Vec<(String, Value)> {
     ];
     for stream in ["BAROGRAPH", "KV_barograph_dir"] {
         let subjects = match stream {
-            "BAROGRAPH" => "barograph.m.*.*.*",
+            "BAROGRAPH" => "barograph.r.*",
             _ => "$KV.barograph_dir.*",
         };
         let consumer = |durable: Option<&str>| {

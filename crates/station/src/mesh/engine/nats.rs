@@ -28,7 +28,9 @@ pub(super) fn engines(config: &Config, host: &Name, local: Arc<Local>) -> Result
         replicas: mesh.nats_replicas,
         ..NatsConfig::new(mesh.nats.clone(), host.clone())
     })?);
-    if !mesh.archive {
+    if mesh.archive {
+        nats.warn_of_replicas();
+    } else {
         nats.warn_of_older_grants();
     }
     let archive = mesh.archive.then(|| Archiver::start(&nats, Arc::clone(&local), &config.state));
