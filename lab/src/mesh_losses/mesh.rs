@@ -215,9 +215,9 @@ impl Mesh {
         }
     }
 
-    /// From now on there is a fault.
+    /// Counts from now on what a fault does.
     pub(super) fn begins(&self) {
-        self.said().began = Some(Instant::now());
+        self.said().begin();
     }
 
     /// Waits until what was acknowledged before now is confirmed by the mesh, another append was acknowledged, and

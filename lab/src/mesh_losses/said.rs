@@ -78,6 +78,13 @@ impl Said {
         }
     }
 
+    /// Begins to count what a fault does: a cluster that has just been made takes no registrations for some seconds.
+    pub(super) fn begin(&mut self) {
+        self.began = Some(Instant::now());
+        (self.longest_gap, self.most_waiting) = (Duration::ZERO, 0);
+        (self.lost, self.longest_read_only_s) = (0, 0);
+    }
+
     /// Notes all signs of trouble that a part reports now.
     pub(super) fn reports(&mut self, part: &'static str, signs: Vec<String>) {
         signs.iter().for_each(|sign| self.notice(sign));

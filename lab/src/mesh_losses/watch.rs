@@ -38,6 +38,7 @@ pub(super) fn watch(host: &'static str, address: SocketAddr, said: &Arc<Mutex<Sa
             }
             if let Some(seconds) = read_only_s {
                 said.hear(&format!("read-only {} .", seconds as u64));
+                signs.push(format!("read-only for {seconds:.0} s"));
             }
             said.learnt_most = said.learnt_most.max(learnt.unwrap_or(0));
             said.reports(host, signs);
