@@ -272,12 +272,14 @@ impl Mesh {
     /// it, so that the last ones are waited for.
     fn forecast_from(&self) -> anyhow::Result<u64> {
         let (began, all) = (Instant::now(), self.said().acknowledged.len() as u64);
+        let mut before = 0;
         loop {
             let learnt = learnt_at(listen(self.port.number))?;
-            if all <= learnt || LEARN_MAX < began.elapsed() {
+            if (all <= learnt && learnt == before) || LEARN_MAX < began.elapsed() {
                 return Ok(learnt);
             }
-            thread::sleep(LOOK_EVERY);
+            before = learnt;
+            thread::sleep(2 * LOOK_EVERY);
         }
     }
 
