@@ -3,6 +3,7 @@
 //! fault a row.
 
 mod child;
+mod clock;
 mod disk;
 mod mesh;
 mod reflection;
@@ -10,7 +11,9 @@ mod relay;
 mod row;
 mod said;
 mod scenario;
+mod watch;
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -43,24 +46,18 @@ pub(crate) struct Args {
     /// The state directory of that part.
     #[arg(long, hide = true, default_value = ".")]
     directory: PathBuf,
-    /// The addresses of the NATS servers, the URL of the station to join, or the port of the one that is joined.
+    /// The addresses of the NATS servers, or the URL of the station to join.
     #[arg(long, hide = true, default_value = "")]
     at: String,
+    /// Where a whole station listens.
+    #[arg(long, hide = true)]
+    listen: Option<SocketAddr>,
     /// The file with the credentials for the NATS servers.
     #[arg(long, hide = true)]
     credentials: Option<PathBuf>,
     /// How many servers keep a record.
     #[arg(long, hide = true, default_value_t = 1)]
     replicas: u8,
-    /// Let the labels jump by an hour either way.
-    #[arg(long, hide = true)]
-    jump: bool,
-    /// Label records so many seconds ahead.
-    #[arg(long, hide = true, default_value_t = 0)]
-    ahead_s: i64,
-    /// For so many seconds.
-    #[arg(long, hide = true, default_value_t = 0)]
-    ahead_for_s: u64,
 }
 
 /// What holds a mesh together.

@@ -32,6 +32,10 @@ impl FailingDisk {
         let _ = fs::remove_file(&image);
         let disk = Self { mounted: path.to_path_buf(), device: device?.trim().to_string() };
         printed(Command::new("mkfs.ext4").args(["-q", "-E", "lazy_itable_init=0"]).arg(&disk.device))?;
+        // On a shared mount: a process that gets a mount namespace of its own, as from `ip netns exec`, has a copy of
+        // each mount, and a file system that is stopped stays so until every copy is unmounted.
+        run(Command::new("mount").arg("--bind").args([path, path])).ok()?;
+        run(Command::new("mount").arg("--make-shared").arg(path)).ok()?;
         disk.attach().ok()?;
         Some(disk)
     }
@@ -61,7 +65,9 @@ impl FailingDisk {
 impl Drop for FailingDisk {
     fn drop(&mut self) {
         // Lazily, for the case that a failed test still has files open there; the device goes when they are closed.
-        let _ = Command::new("umount").arg("-l").arg(&self.mounted).output();
+        for _ in ["the file system", "the shared mount"] {
+            let _ = Command::new("umount").arg("-l").arg(&self.mounted).output();
+        }
         let _ = Command::new("losetup").args(["-d", &self.device]).output();
     }
 }

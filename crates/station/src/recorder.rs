@@ -399,9 +399,11 @@ impl Recorder {
     /// Learns what a member measured and the archive got from the mesh's stream. What was handed in here is learnt when it is
     /// acknowledged.
     fn learn_stored(&mut self, record: &Record) {
-        let has_room = self.highest.len() < ORIGINS_MAX || self.highest.contains_key(&record.origin);
+        // The archive shows a stored record once. Only of an origin that hands in here, too, is the sequence looked at: a
+        // forged high number would hide all records that a member sends after it.
+        let is_new = !self.highest.contains_key(&record.origin) || self.is_new(record);
         let is_handed_in = self.contents.has(&record.origin, record.seq);
-        if has_room && !is_handed_in && self.is_new(record) && self.has_share_for(record) {
+        if is_new && !is_handed_in && self.has_share_for(record) {
             self.learn(&measured(record), None);
         }
     }

@@ -2,29 +2,30 @@
 
 use std::io::{BufRead as _, Write as _};
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use barograph_engine::{
-    Archiver, Capabilities, Config, Engine, Entry, Error, Event, Joined, JoinedConfig, Lease, Local, Nats,
-    NatsConfig, Record, Remote, RemoteConfig,
+    Capabilities, Config, Engine, Entry, Error, Event, Joined, JoinedConfig, Lease, Local, Nats, NatsConfig,
+    Record, Remote, RemoteConfig,
 };
 use barograph_forecast::{Name, Outcome, Quantity, Series};
 use barograph_station::Station;
 use futures_util::StreamExt as _;
 
 use super::Args;
+use super::clock::Clock;
 
 /// Which part of the mesh a process is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Part {
     /// Appends and forwards.
     Station,
-    /// Keeps what the mesh holds, beside NATS.
+    /// A whole station that keeps what the mesh holds, beside NATS.
     Archive,
-    /// Is joined, and keeps what the mesh holds.
+    /// A whole station that is joined, and keeps what the mesh holds.
     Host,
 }
 
@@ -41,34 +42,28 @@ impl Part {
 /// Works until it is killed, or until its input ends.
 pub(super) fn run(part: Part, args: &Args) -> anyhow::Result<()> {
     match part {
-        Part::Host => host(args),
-        Part::Archive => {
-            let nats = nats(args, "archive")?;
-            let local = archive(args)?;
-            let _archiver = Archiver::start(&nats, Arc::clone(&local), &args.directory)?;
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-            let signs = move || {
-                let clock =
-                    || local.clocks_ahead().first().map(|(host, _)| format!("the clock of {host} is ahead"));
-                local.statistics().last_error.map(|error| error.to_string()).or_else(clock)
-            };
-            runtime.block_on(attend(&*nats, "archive", signs, || None))
-        }
+        Part::Host | Part::Archive => keeper(part, args),
         Part::Station => station(args),
     }
 }
 
-/// A whole station with its server, as `barograph up` runs it.
-fn host(args: &Args) -> anyhow::Result<()> {
+/// A whole station with its server, as `barograph up` runs it: the station that others join, or the archive on NATS.
+fn keeper(part: Part, args: &Args) -> anyhow::Result<()> {
     let mut config = barograph_station::Config {
-        listen: args.at.parse().context("an address to listen on")?,
+        listen: args.listen.context("a whole station listens")?,
         state: args.directory.clone(),
-        host: Some(Name::new("host")?),
+        host: Some(Name::new(part.as_str())?),
         default_targets: false,
         commit: COMMIT,
         ..barograph_station::Config::default()
     };
     config.mesh.groups = vec![Name::new(GROUP)?];
+    if part == Part::Archive {
+        config.mesh.archive = true;
+        config.mesh.nats = servers(args);
+        config.mesh.nats_replicas = args.replicas;
+        config.mesh.nats_credentials.clone_from(&args.credentials);
+    }
     let _station = Station::up(config)?;
     std::io::stdin().lines().for_each(drop);
     Ok(())
@@ -83,44 +78,36 @@ fn station(args: &Args) -> anyhow::Result<()> {
             ..RemoteConfig::new(&args.at, name.clone())
         })?)
     } else {
-        nats(args, STATION)?
+        let config = NatsConfig {
+            replicas: args.replicas,
+            credentials: args.credentials.clone(),
+            ..NatsConfig::new(servers(args), name.clone())
+        };
+        Arc::new(Nats::new(config)?)
     };
     let config = JoinedConfig { confirm_every: Duration::from_secs(1), ..JoinedConfig::new(name) };
-    let local = archive(args)?;
+    let local = Arc::new(Local::open(Config { commit_interval: COMMIT, ..Config::new(&args.directory) })?);
     let joined = Arc::new(Joined::start(config, Arc::clone(&local), mesh)?);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let attended = Arc::clone(&joined);
-    runtime.spawn(async move {
-        let signs = || {
-            let of_archive = local.statistics().last_error;
-            let read_only = attended.read_only().map(|read_only| format!("read-only: {}", read_only.why));
-            let of_mesh = || attended.statistics().last_error;
-            read_only.or_else(|| of_archive.or_else(of_mesh).map(|error| error.to_string()))
-        };
-        attend(&*attended, STATION, signs, || attended.statistics().watermark).await
-    });
-    runtime.block_on(measure(&joined, args))
+    runtime.spawn(async move { attend(&attended, &local).await });
+    runtime.block_on(measure(&joined))
 }
 
 /// Writes which peers are up and which are lost, for how long the directory is read and takes no writes, what
 /// `/healthz` would report, and up to where the mesh has confirmed.
-async fn attend(
-    mesh: &dyn Engine,
-    host: &str,
-    sign: impl Fn() -> Option<String>,
-    watermark: impl Fn() -> Option<u64>,
-) -> anyhow::Result<()> {
+async fn attend(mesh: &Joined, archive: &Local) -> anyhow::Result<()> {
     let group = Name::new(GROUP)?;
-    let mut lease = std::pin::pin!(register(mesh, host));
+    let mut lease = std::pin::pin!(register(mesh));
     let mut held = None;
     let (mut events, mut ticks) = (mesh.watch(&group), tokio::time::interval(LOOK_EVERY));
-    let mut reported = None;
+    let mut is_well = true;
     loop {
         tokio::select! {
             registered = &mut lease, if held.is_none() => held = Some(registered?),
             event = events.next() => match event {
-                Some(Ok(Event::Down(lost))) => println!("lost {lost} by {host} ."),
-                Some(Ok(Event::Up(entry))) => println!("up {} by {host} .", entry.host),
+                Some(Ok(Event::Down(lost))) => println!("lost {lost} by {STATION} ."),
+                Some(Ok(Event::Up(entry))) => println!("up {} by {STATION} .", entry.host),
                 Some(Ok(_)) => {}
                 Some(Err(_)) | None => {
                     tokio::time::sleep(PAUSE).await;
@@ -131,12 +118,14 @@ async fn attend(
                 if let Some(read_only) = mesh.read_only() {
                     println!("read-only {} .", read_only.since.elapsed().as_secs());
                 }
-                let sign = sign();
-                if let Some(sign) = sign.as_ref().filter(|_| reported.is_none()) {
-                    println!("sign {} .", sign.replace('\n', " "));
+                let sign = sign(mesh, archive);
+                match &sign {
+                    Some(sign) if is_well => println!("sign {} .", sign.replace('\n', " ")),
+                    None if !is_well => println!("well ."),
+                    _ => {}
                 }
-                reported = sign;
-                if let Some(watermark) = watermark() {
+                is_well = sign.is_none();
+                if let Some(watermark) = mesh.statistics().watermark {
                     println!("confirmed {watermark} .");
                 }
             }
@@ -144,14 +133,22 @@ async fn attend(
     }
 }
 
+/// What `/healthz` of a whole station would report; `None` = nothing.
+fn sign(mesh: &Joined, archive: &Local) -> Option<String> {
+    let read_only = mesh.read_only().map(|read_only| format!("read-only: {}", read_only.why));
+    let failed = || archive.statistics().last_error.or_else(|| mesh.statistics().last_error);
+    read_only.or_else(|| failed().map(|error| error.to_string()))
+}
+
 /// Registers, as soon as the directory takes it.
-async fn register(mesh: &dyn Engine, host: &str) -> anyhow::Result<Box<dyn Lease>> {
+async fn register(mesh: &Joined) -> anyhow::Result<Box<dyn Lease>> {
     let entry = Entry {
-        host: Name::new(host)?,
+        host: Name::new(STATION)?,
         addresses: vec![listen(9)],
         version: env!("CARGO_PKG_VERSION").into(),
         groups: vec![Name::new(GROUP)?],
-        capabilities: Capabilities::default(),
+        // A station that answers no probes is no peer. Nothing answers at its address, so probes of it fail.
+        capabilities: Capabilities { responder: true, ..Capabilities::default() },
         key: None,
     };
     loop {
@@ -162,24 +159,14 @@ async fn register(mesh: &dyn Engine, host: &str) -> anyhow::Result<Box<dyn Lease
     }
 }
 
-fn archive(args: &Args) -> anyhow::Result<Arc<Local>> {
-    let config = Config { commit_interval: COMMIT, ..Config::new(&args.directory) };
-    Ok(Arc::new(Local::open(config)?))
-}
-
-fn nats(args: &Args, host: &str) -> anyhow::Result<Arc<Nats>> {
-    let servers: Vec<String> = args.at.split(',').map(ToString::to_string).collect();
-    let config = NatsConfig {
-        replicas: args.replicas,
-        credentials: args.credentials.clone(),
-        ..NatsConfig::new(servers, Name::new(host)?)
-    };
-    Ok(Arc::new(Nats::new(config)?))
+/// The addresses of the NATS servers.
+fn servers(args: &Args) -> Vec<String> {
+    args.at.split(',').map(ToString::to_string).collect()
 }
 
 /// Appends a batch after the other and says which were acknowledged, until the input ends; then says
-/// when nothing waits for the mesh any more.
-async fn measure(joined: &Joined, args: &Args) -> anyhow::Result<()> {
+/// when nothing waits for the mesh any more. A line of input sets the clock.
+async fn measure(joined: &Joined) -> anyhow::Result<()> {
     let host = Name::new(STATION)?;
     let mut next = loop {
         if let Ok(next) = joined.next_seq(&host).await {
@@ -187,24 +174,21 @@ async fn measure(joined: &Joined, args: &Args) -> anyhow::Result<()> {
         }
         tokio::time::sleep(PAUSE).await;
     };
-    let ended = Arc::new(AtomicBool::new(false));
-    let reader = Arc::clone(&ended);
+    let input = Arc::new((AtomicBool::new(false), Mutex::new(Clock::RIGHT)));
+    let reader = Arc::clone(&input);
     std::thread::spawn(move || {
-        std::io::stdin().lock().lines().for_each(drop);
-        reader.store(true, Ordering::Relaxed);
-    });
-    let (began, mut was_wrong) = (Instant::now(), false);
-    while !ended.load(Ordering::Relaxed) {
-        let is_wrong = (CLOCK_RIGHT_FOR..CLOCK_RIGHT_FOR + Duration::from_secs(args.ahead_for_s))
-            .contains(&began.elapsed());
-        if is_wrong && !was_wrong {
-            writeln!(std::io::stdout().lock(), "wrong clock .")?;
+        for clock in
+            std::io::stdin().lock().lines().map_while(Result::ok).filter_map(|line| line.parse().ok())
+        {
+            *reader.1.lock().unwrap_or_else(PoisonError::into_inner) = clock;
         }
-        was_wrong |= is_wrong;
-        let ahead_s = if is_wrong { args.ahead_s } else { 0 };
-        let label = |seq| if args.jump { [0, HOUR_S, -HOUR_S][(seq / 100 % 3) as usize] } else { ahead_s };
+        reader.0.store(true, Ordering::Relaxed);
+    });
+    let (ended, clock) = &*input;
+    while !ended.load(Ordering::Relaxed) {
+        let clock = *clock.lock().unwrap_or_else(PoisonError::into_inner);
         let batch = (next..next + BATCH)
-            .map(|seq| record(&host, seq, label(seq)))
+            .map(|seq| record(&host, seq, clock.ahead_s(seq)))
             .collect::<anyhow::Result<Vec<_>>>()?;
         match joined.append(&batch).await {
             Ok(()) => {
@@ -251,7 +235,7 @@ pub(super) fn value(seq: u64) -> f64 {
     seq as f64 / 1e3
 }
 
-/// What the process that is joined listens on.
+/// Where a whole station listens.
 pub(super) fn listen(port: u16) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
@@ -272,11 +256,6 @@ const COMMIT: Duration = Duration::from_millis(5);
 /// Records in an append, and the pause after it: some 400 records a second, far above a station's rate.
 const BATCH: u64 = 10;
 const PAUSE: Duration = Duration::from_millis(20);
-
-const HOUR_S: i64 = 3600;
-
-/// So long a clock that jumps is right after the start.
-const CLOCK_RIGHT_FOR: Duration = Duration::from_secs(3);
 
 /// How often the state is written.
 const LOOK_EVERY: Duration = Duration::from_millis(100);

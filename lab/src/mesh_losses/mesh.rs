@@ -1,7 +1,6 @@
 //! A mesh whose parts can be killed.
 
 use std::io::{BufRead as _, BufReader};
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,11 +12,13 @@ use serde_json::json;
 
 use super::Engine;
 use super::child::{Part, STATION, TOKEN, listen};
+use super::clock::Clock;
 use super::disk::Disk;
 use super::reflection;
 use super::relay::Relay;
 use super::said::Said;
-use crate::mesh_parts::{Cluster, Port, Process, get, get_any, post};
+use super::watch::{learnt_at, watch};
+use crate::mesh_parts::{Cluster, Port, Process, get, post};
 
 /// One station, what it joins, and the archive.
 pub(super) struct Mesh {
@@ -29,25 +30,25 @@ pub(super) struct Mesh {
     /// The station's ways to the mesh.
     ways: Vec<Relay>,
     engine: Engine,
-    clock: Clock,
-    /// Values that the joined station had learnt when all was confirmed.
-    pub(super) learnt: Option<u64>,
-    /// Of the joined station.
+    /// Values of the station that the keeper forecast from when all was confirmed.
+    pub(super) learnt: u64,
+    /// Of the keeper's server.
     port: Port,
     token: String,
     said: Arc<Mutex<Said>>,
-    pub(super) disk: Option<Disk>,
+    disks: Vec<(Place, Disk)>,
     // Dropped last, when no process writes there any more.
     directory: tempfile::TempDir,
 }
 
-/// A part of the mesh that has a disk of its own.
+/// A part of the mesh that may have a disk of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Station,
     /// The archive, or the joined station.
     Keeper,
-    Server,
+    /// A NATS server, by its index.
+    Server(usize),
 }
 
 /// What a row needs beside processes.
@@ -56,20 +57,10 @@ pub(super) enum Needs {
     Nothing,
     /// A disk that can be filled.
     Small(Place),
-    /// A disk that can fail.
-    Failing(Place),
+    /// Disks that can fail.
+    Failing(&'static [Place]),
     /// NATS servers that know each station by its credentials.
     Credentials,
-}
-
-/// How the clock by which the station labels its records is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Clock {
-    Right,
-    /// An hour either way, again and again.
-    Jumps,
-    /// So many seconds ahead for so many seconds, once.
-    Ahead(i64, u64),
 }
 
 impl Mesh {
@@ -77,28 +68,28 @@ impl Mesh {
     pub(super) fn start(
         engine: Engine,
         program: Option<&Path>,
-        clock: Clock,
         needs: Needs,
     ) -> anyhow::Result<Option<Self>> {
         let directory = tempfile::tempdir()?;
-        let at = |place| {
-            directory.path().join(match place {
-                Place::Station => Part::Station.as_str(),
-                Place::Keeper => keeper(engine).as_str(),
-                Place::Server => "jetstream0",
-            })
+        let at = |place| match place {
+            Place::Station => directory.path().join(Part::Station.as_str()),
+            Place::Keeper => directory.path().join(keeper(engine).as_str()),
+            Place::Server(index) => directory.path().join(format!("jetstream{index}")),
         };
-        let disk = match needs {
-            Needs::Nothing => None,
-            Needs::Credentials => {
-                reflection::make_accounts(directory.path())?;
-                None
+        let mut disks = Vec::new();
+        match needs {
+            Needs::Nothing => {}
+            Needs::Credentials => reflection::make_accounts(directory.path())?,
+            Needs::Small(place) => {
+                let Some(disk) = Disk::small(&at(place))? else { return Ok(None) };
+                disks.push((place, disk));
             }
-            Needs::Small(place) => Disk::small(&at(place))?,
-            Needs::Failing(place) => Disk::failing(&at(place))?,
-        };
-        if matches!(needs, Needs::Small(_) | Needs::Failing(_)) && disk.is_none() {
-            return Ok(None);
+            Needs::Failing(places) => {
+                for place in places {
+                    let Some(disk) = Disk::failing(&at(*place))? else { return Ok(None) };
+                    disks.push((*place, disk));
+                }
+            }
         }
         let count = if engine == Engine::Cluster { 3 } else { 1 };
         let servers = match engine {
@@ -111,12 +102,11 @@ impl Mesh {
             station: None,
             ways: Vec::new(),
             engine,
-            clock,
-            learnt: None,
+            learnt: 0,
             port: Port::new()?,
             token: String::new(),
             said: Arc::default(),
-            disk,
+            disks,
             directory,
         };
         let ends = mesh.servers.as_ref().map_or_else(|| vec![listen(mesh.port.number)], Cluster::addresses);
@@ -127,25 +117,20 @@ impl Mesh {
             mesh.token = invitation["token"].as_str().context("an invitation has a token")?.to_string();
         }
         mesh.start_station()?;
-        if engine == Engine::Remote {
-            watch_host(listen(mesh.port.number), &mesh.said);
-        }
+        watch(keeper(engine).as_str(), listen(mesh.port.number), &mesh.said);
         Ok(Some(mesh))
     }
 
-    /// The archive, or the joined station, of which it is waited for that it listens.
+    /// Starts the archive, or the joined station, and waits until it listens.
     pub(super) fn start_keeper(&mut self) -> anyhow::Result<()> {
-        let at = match &self.servers {
-            Some(servers) => {
-                servers.addresses().iter().map(ToString::to_string).collect::<Vec<_>>().join(",")
-            }
-            None => listen(self.port.number).to_string(),
-        };
-        let mut command = self.child(keeper(self.engine), &at)?;
-        self.keeper = Some(self.spawn(&mut command)?);
+        let servers = self.servers.as_ref().map_or_else(Vec::new, Cluster::addresses);
+        let servers: Vec<String> = servers.iter().map(ToString::to_string).collect();
+        let address = listen(self.port.number);
+        let mut command = self.child(keeper(self.engine), &servers.join(","))?;
+        self.keeper = Some(self.spawn(command.args(["--listen", &address.to_string()]))?);
         let began = Instant::now();
-        while self.engine == Engine::Remote && get(listen(self.port.number), "/v1/station").is_err() {
-            ensure!(began.elapsed() < DRAIN_MAX, "the joined station does not listen");
+        while get(address, "/v1/station").is_err() {
+            ensure!(began.elapsed() < DRAIN_MAX, "the {} does not listen", keeper(self.engine).as_str());
             thread::sleep(LOOK_EVERY);
         }
         Ok(())
@@ -166,15 +151,6 @@ impl Mesh {
             _ => ways.join(","),
         };
         let mut command = self.child(Part::Station, &at)?;
-        match self.clock {
-            Clock::Right => {}
-            Clock::Jumps => {
-                command.arg("--jump");
-            }
-            Clock::Ahead(seconds, for_seconds) => {
-                command.args(["--ahead-s", &seconds.to_string(), "--ahead-for-s", &for_seconds.to_string()]);
-            }
-        }
         command.env(TOKEN, &self.token);
         self.station = Some(self.spawn(&mut command)?);
         Ok(())
@@ -197,25 +173,37 @@ impl Mesh {
         self.station = None;
     }
 
+    /// Sets the clock by which the station labels its records, until it is started again.
+    pub(super) fn set_clock(&mut self, clock: Clock) -> anyhow::Result<()> {
+        self.station.as_mut().context("the station runs")?.write_line(&clock.to_string())
+    }
+
     pub(super) fn signal_station(&self, name: &str) -> anyhow::Result<()> {
         self.station.as_ref().map_or(Ok(()), |station| station.signal(name))
     }
 
-    /// Kills the part of the mesh that has a disk of its own.
+    /// The disk of a part that was given one.
+    pub(super) fn disk(&self, place: Place) -> anyhow::Result<&Disk> {
+        let found = self.disks.iter().find(|(of, _)| *of == place);
+        found.map(|(_, disk)| disk).with_context(|| format!("{place:?} has a disk of its own"))
+    }
+
+    /// Kills a part of the mesh.
     pub(super) fn kill(&mut self, place: Place) -> anyhow::Result<()> {
         match place {
             Place::Station => self.kill_station(),
             Place::Keeper => self.kill_keeper(),
-            Place::Server => self.servers.as_mut().context("the mesh has servers")?.kill(0),
+            Place::Server(index) => self.servers.as_mut().context("the mesh has servers")?.kill(index),
         }
         Ok(())
     }
 
+    /// Starts a part of the mesh again.
     pub(super) fn revive(&mut self, place: Place) -> anyhow::Result<()> {
         match place {
             Place::Station => self.start_station(),
             Place::Keeper => self.start_keeper(),
-            Place::Server => self.servers.as_mut().context("the mesh has servers")?.revive(0),
+            Place::Server(index) => self.servers.as_mut().context("the mesh has servers")?.revive(index),
         }
     }
 
@@ -227,22 +215,20 @@ impl Mesh {
         }
     }
 
-    /// From now on there is a fault.
+    /// Counts from now on what a fault does.
     pub(super) fn begins(&self) {
-        self.said().began = Some(Instant::now());
+        self.said().begin();
     }
 
     /// Waits until what was acknowledged before now is confirmed by the mesh, another append was acknowledged, and
-    /// forecasts learn; how long that took.
+    /// forecasts have learnt more than they ever had; returns how long that took.
     pub(super) fn recover(&self) -> anyhow::Result<Duration> {
-        let (ended, acknowledged, highest) = {
-            let mut said = self.said();
-            said.learns = false;
-            (Instant::now(), said.acknowledged.len(), said.highest)
+        let (ended, acknowledged, highest, learnt) = {
+            let said = self.said();
+            (Instant::now(), said.acknowledged.len(), said.highest, said.learnt_most)
         };
-        let learns = self.engine != Engine::Remote;
         self.wait("recovered", |said| {
-            acknowledged < said.acknowledged.len() && highest <= said.confirmed && (learns || said.learns)
+            acknowledged < said.acknowledged.len() && highest <= said.confirmed && learnt < said.learnt_most
         })?;
         Ok(ended.elapsed())
     }
@@ -256,17 +242,18 @@ impl Mesh {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until the mesh works: the station has had so many records acknowledged and the mesh has confirmed some,
-    /// and the station and the archive see each other. A station that is not registered yet cannot be lost.
+    /// Waits until the mesh works: the station has had so many records acknowledged, the mesh has confirmed some and
+    /// forecasts from them, the station and the keeper see each other, and no part reports trouble. A station that is
+    /// not registered yet cannot be lost, and a sign from before a fault is none of it.
     pub(super) fn wait_for(&self, acknowledged: usize) -> anyhow::Result<()> {
-        let seen: &[&str] = match self.engine {
-            Engine::Remote => &["north by north"],
-            Engine::Nats | Engine::Cluster => &["north by archive", "archive by north"],
-        };
-        self.wait("its first records confirmed and its peers", |said| {
+        let keeper = keeper(self.engine).as_str();
+        let seen = [format!("{keeper} by {STATION}"), format!("{STATION} by {keeper}")];
+        self.wait("its first records confirmed, its peers, and no trouble", |said| {
             acknowledged <= said.acknowledged.len()
                 && 0 < said.confirmed
-                && seen.iter().all(|seen| said.up.contains(*seen))
+                && 0 < said.learnt_most
+                && seen.iter().all(|seen| said.up.contains(seen))
+                && said.trouble().is_none()
         })
     }
 
@@ -281,21 +268,30 @@ impl Mesh {
         Ok(())
     }
 
-    /// How many of the station's values the joined station forecasts from; `None` = there is no joined station.
-    fn forecast_from(&self) -> anyhow::Result<Option<u64>> {
-        if self.engine != Engine::Remote {
-            return Ok(None);
+    /// How many of the station's values the keeper forecasts from. The archive on NATS learns a value after it has stored
+    /// it, so that the last ones are waited for.
+    fn forecast_from(&self) -> anyhow::Result<u64> {
+        let (began, all) = (Instant::now(), self.said().acknowledged.len() as u64);
+        let mut before = 0;
+        loop {
+            let learnt = learnt_at(listen(self.port.number))?;
+            if (all <= learnt && learnt == before) || LEARN_MAX < began.elapsed() {
+                return Ok(learnt);
+            }
+            before = learnt;
+            thread::sleep(2 * LOOK_EVERY);
         }
-        learnt_at(listen(self.port.number)).map(Some)
     }
 
     fn wait(&self, what: &str, is_so: impl Fn(&Said) -> bool) -> anyhow::Result<()> {
         let began = Instant::now();
         while !is_so(&self.said()) {
             if DRAIN_MAX < began.elapsed() {
-                let refused = self.said().refused.clone();
+                let said = self.said();
+                let (refused, trouble) = (&said.refused, said.trouble());
                 anyhow::bail!(
-                    "the station did not have {what} within {DRAIN_MAX:?}; refused last: {refused:?}"
+                    "the station did not have {what} within {DRAIN_MAX:?}; refused last: {refused:?}; trouble now: \
+                     {trouble:?}"
                 );
             }
             thread::sleep(LOOK_EVERY);
@@ -327,48 +323,6 @@ impl Mesh {
     }
 }
 
-/// Looks at `/healthz`, the peers and the forecasts of a station for as long as the mesh lives.
-fn watch_host(address: SocketAddr, said: &Arc<Mutex<Said>>) {
-    let said = Arc::downgrade(said);
-    thread::spawn(move || {
-        let mut learnt = u64::MAX;
-        while let Some(said) = said.upgrade() {
-            let signs = host_signs(address);
-            let now = learnt_at(address).ok();
-            let mut said = said.lock().unwrap_or_else(PoisonError::into_inner);
-            signs.iter().for_each(|sign| said.notice(sign));
-            said.learns |= now.is_some_and(|now| learnt < now);
-            learnt = now.unwrap_or(u64::MAX);
-            drop(said);
-            thread::sleep(2 * LOOK_EVERY);
-        }
-    });
-}
-
-/// What a station reports of itself and of its peers; empty also when it does not answer.
-fn host_signs(address: SocketAddr) -> Vec<String> {
-    let mut signs = Vec::new();
-    // Degraded, it answers with an error's status.
-    if let Ok(health) = get_any(address, "/healthz") {
-        for list in ["reasons", "warnings"] {
-            let sentences = health[list].as_array().into_iter().flatten();
-            signs.extend(sentences.filter_map(|sentence| sentence.as_str()).map(ToString::to_string));
-        }
-    }
-    if let Ok(peers) = get(address, "/v1/peers") {
-        let lost = peers["peers"].as_array().into_iter().flatten().filter(|peer| peer["state"] == "lost");
-        signs.extend(lost.map(|peer| format!("lost {}", peer["host"])));
-    }
-    signs
-}
-
-/// From how many of the station's values the station at this address forecasts.
-fn learnt_at(address: SocketAddr) -> anyhow::Result<u64> {
-    let answer = get(address, &format!("/v1/forecast?source={STATION}"))?;
-    let forecasts = answer["forecasts"].as_array().context("a list of forecasts")?;
-    Ok(forecasts.iter().filter_map(|forecast| forecast["count"].as_u64()).sum())
-}
-
 /// Which process keeps what the mesh holds.
 fn keeper(engine: Engine) -> Part {
     if engine == Engine::Remote { Part::Host } else { Part::Archive }
@@ -377,4 +331,6 @@ fn keeper(engine: Engine) -> Part {
 /// The longest wait for the mesh's confirmation: a NATS client reconnects within seconds, and a
 /// forwarder repeats after half a minute.
 const DRAIN_MAX: Duration = Duration::from_secs(180);
+/// The longest wait for forecasts from all that the mesh has confirmed.
+const LEARN_MAX: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);

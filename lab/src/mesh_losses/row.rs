@@ -19,10 +19,10 @@ pub(super) struct Row {
     /// What was reported first.
     pub(super) sign: Option<String>,
     /// From the fault's end until what was acknowledged before it was confirmed by the mesh, another append was
-    /// acknowledged, and the joined station's forecasts learnt.
+    /// acknowledged, and forecasts learnt new values.
     pub(super) recovered_s: f64,
-    /// From how many of the station's values the joined station forecasts; `None` = there is no joined station.
-    pub(super) forecast_from: Option<u64>,
+    /// From how many of the station's values the joined station, or the archive, forecasts.
+    pub(super) forecast_from: u64,
     /// The longest time between two acknowledgements.
     pub(super) longest_gap_s: f64,
     /// Acknowledged and not yet confirmed by the mesh, at most.
@@ -43,10 +43,9 @@ impl Row {
 impl fmt::Display for Row {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         let noticed = self.noticed_s.map_or("–".into(), |seconds| format!("{seconds:.1}"));
-        let forecast = self.forecast_from.map_or("–".into(), |count| count.to_string());
         write!(
             out,
-            "| {} | {} | {} | {} | {} | {} | {noticed} | {:.1} | {forecast} | {:.2} | {} | {} | {} |",
+            "| {} | {} | {} | {} | {} | {} | {noticed} | {:.1} | {} | {:.2} | {} | {} | {} |",
             self.mesh,
             self.fault,
             self.acknowledged,
@@ -54,6 +53,7 @@ impl fmt::Display for Row {
             self.lost,
             self.double,
             self.recovered_s,
+            self.forecast_from,
             self.longest_gap_s,
             self.most_waiting,
             self.peers_lost,

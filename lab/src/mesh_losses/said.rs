@@ -1,7 +1,9 @@
 //! What the station says while it works: which records were acknowledged, and how many wait.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
+
+use super::child::STATION;
 
 /// What it has said so far, over all its lives.
 #[derive(Default)]
@@ -24,8 +26,10 @@ pub(super) struct Said {
     pub(super) began: Option<Instant>,
     /// The first sign of the fault after that, and what it was.
     pub(super) noticed: Option<(Duration, String)>,
-    /// Whether forecasts have learnt since this was set to false.
-    pub(super) learns: bool,
+    /// Signs of trouble that each part reports now.
+    troubles: BTreeMap<&'static str, Vec<String>>,
+    /// The most values of the station that forecasts were ever made from. A keeper that starts again begins with none.
+    pub(super) learnt_most: u64,
     /// The longest that the directory could be read and took no writes, in seconds.
     pub(super) longest_read_only_s: u64,
 }
@@ -43,10 +47,10 @@ impl Said {
             self.notice(why);
         }
         if let Some(sign) = line.strip_prefix("sign ") {
-            self.notice(sign);
+            self.reports(STATION, vec![sign.to_string()]);
         }
-        if line == "wrong clock" {
-            (self.began, self.noticed) = (Some(Instant::now()), None);
+        if line == "well" {
+            self.reports(STATION, Vec::new());
         }
         if let Some(up) = line.strip_prefix("up ") {
             self.up.insert(up.to_string());
@@ -74,9 +78,28 @@ impl Said {
         }
     }
 
+    /// Begins to count what a fault does: a cluster that has just been made takes no registrations for some seconds.
+    pub(super) fn begin(&mut self) {
+        self.began = Some(Instant::now());
+        (self.longest_gap, self.most_waiting) = (Duration::ZERO, 0);
+        (self.lost, self.longest_read_only_s) = (0, 0);
+    }
+
+    /// Notes all signs of trouble that a part reports now.
+    pub(super) fn reports(&mut self, part: &'static str, signs: Vec<String>) {
+        signs.iter().for_each(|sign| self.notice(sign));
+        self.troubles.insert(part, signs);
+    }
+
+    /// A sign of trouble that a part reports now; `None` = all is well.
+    pub(super) fn trouble(&self) -> Option<&str> {
+        self.troubles.values().flatten().next().map(String::as_str)
+    }
+
     /// Notes a sign of trouble; the first after the fault began counts.
     pub(super) fn notice(&mut self, sign: &str) {
-        if let Some(began) = self.began {
+        // The station's own end is no fault.
+        if let Some(began) = self.began.filter(|_| !self.drained) {
             self.noticed.get_or_insert_with(|| (began.elapsed(), sign.to_string()));
         }
     }

@@ -12,8 +12,8 @@ use futures_util::StreamExt as _;
 
 use super::Engine::{self, Cluster, Nats, Remote};
 use super::child::{STATION, record, value};
-use super::disk::Disk;
-use super::mesh::{Clock, Mesh, Needs, Place};
+use super::clock::Clock;
+use super::mesh::{Mesh, Needs, Place};
 use super::reflection;
 use super::row::Row;
 
@@ -25,7 +25,6 @@ pub(super) struct Scenario {
     pub(super) name: &'static str,
     of: &'static [Engine],
     needs: Needs,
-    clock: Clock,
     fault: Fault,
 }
 
@@ -35,16 +34,27 @@ pub(super) fn of(engine: Engine) -> impl Iterator<Item = &'static Scenario> {
 }
 
 const fn row(name: &'static str, of: &'static [Engine], fault: Fault) -> Scenario {
-    Scenario { name, of, needs: Needs::Nothing, clock: Clock::Right, fault }
+    Scenario { name, of, needs: Needs::Nothing, fault }
 }
 
-const fn failing(name: &'static str, of: &'static [Engine], place: Place, fault: Fault) -> Scenario {
-    Scenario { needs: Needs::Failing(place), ..row(name, of, fault) }
+/// A row whose mesh has disks that can fail.
+const fn failing(
+    name: &'static str,
+    of: &'static [Engine],
+    places: &'static [Place],
+    fault: Fault,
+) -> Scenario {
+    Scenario { needs: Needs::Failing(places), ..row(name, of, fault) }
+}
+
+/// A row whose mesh has a disk that can be filled.
+const fn small(name: &'static str, of: &'static [Engine], place: Place, fault: Fault) -> Scenario {
+    Scenario { needs: Needs::Small(place), ..row(name, of, fault) }
 }
 
 static ALL: &[Scenario] = &[
-    row("none", &[Remote, Nats, Cluster], |_| pause(3000)),
-    row("kill -9 of the station, 20 times", &[Remote, Nats, Cluster], |mesh| {
+    row("none", ANY, |_| pause(3000)),
+    row("kill -9 of the station, 20 times", ANY, |mesh| {
         for round in 0..20 {
             pause(200 + 37 * round)?;
             mesh.kill_station();
@@ -52,36 +62,24 @@ static ALL: &[Scenario] = &[
         }
         Ok(())
     }),
-    row("station frozen for 5 s", &[Remote, Nats], |mesh| {
+    row("station frozen for 5 s", ANY, |mesh| {
         mesh.signal_station("STOP")?;
         pause(5000)?;
         mesh.signal_station("CONT")
     }),
-    Scenario {
-        clock: Clock::Jumps,
-        ..row("clock of the station jumps by an hour either way", &[Remote, Nats], |_| pause(3000))
-    },
-    Scenario {
-        clock: Clock::Ahead(3600, 10),
-        ..row("clock of the station an hour ahead for 10 s", &[Remote, Nats], |_| pause(13_000))
-    },
-    Scenario {
-        clock: Clock::Ahead(20 * YEAR_S, 4),
-        ..row("clock of the station 20 years ahead for 4 s", &[Remote, Nats], |_| pause(7000))
-    },
-    Scenario {
-        clock: Clock::Ahead(2100 * YEAR_S - 2026 * YEAR_S, 10),
-        ..row("clock of the station in the year 2100 for 10 s", &[Remote, Nats], |_| pause(13_000))
-    },
-    row("stolen token: a record under the number 2^53 - 5", &[Remote, Nats, Cluster], |mesh| {
-        steal(mesh, Record::SEQ_MAX - 5)
+    row("clock of the station jumps by an hour either way", ANY, |mesh| wrong_clock(mesh, Clock::Jumps, 3)),
+    row("clock of the station an hour ahead for 10 s", ANY, |mesh| wrong_clock(mesh, Clock::Ahead(3600), 10)),
+    row("clock of the station 20 years ahead for 4 s", ANY, |mesh| {
+        wrong_clock(mesh, Clock::Ahead(20 * YEAR_S), 4)
     }),
-    row("stolen token: a record under the number 2^52", &[Remote, Nats], |mesh| {
-        steal(mesh, Record::SEQ_JUMP_MAX)
+    row("clock of the station in the year 2100 for 10 s", ANY, |mesh| {
+        wrong_clock(mesh, Clock::Ahead((2100 - 2026) * YEAR_S), 10)
     }),
+    row("stolen token: a record under the number 2^53 - 5", ANY, |mesh| steal(mesh, Record::SEQ_MAX - 5)),
+    row("stolen token: a record under the number 2^52", ANY, |mesh| steal(mesh, Record::SEQ_JUMP_MAX)),
     Scenario {
         needs: Needs::Credentials,
-        ..row("reflection: a member has the server answer onto its own subjects", &[Nats], |mesh| {
+        ..row("reflection: a member has the server answer onto its own subjects", ON_NATS, |mesh| {
             let before = servers(mesh)?.streams()?;
             reflection::attack(mesh)?;
             let after = servers(mesh)?.streams()?;
@@ -89,29 +87,45 @@ static ALL: &[Scenario] = &[
             Ok(())
         })
     },
-    failing("power loss of the station", &[Remote, Nats], Place::Station, |mesh| {
-        power_loss(mesh, Place::Station)
+    failing("power loss of the station", ANY, &[Place::Station], |mesh| power_loss(mesh, &[Place::Station])),
+    failing("power loss of the joined station", &[Remote], &[Place::Keeper], |mesh| {
+        power_loss(mesh, &[Place::Keeper])
     }),
-    failing("power loss of the joined station", &[Remote], Place::Keeper, |mesh| {
-        power_loss(mesh, Place::Keeper)
+    failing("power loss of the archive", ON_NATS, &[Place::Keeper], |mesh| {
+        power_loss(mesh, &[Place::Keeper])
     }),
-    failing("power loss of the archive", &[Nats, Cluster], Place::Keeper, |mesh| {
-        power_loss(mesh, Place::Keeper)
+    failing("power loss of a server", ON_NATS, &[Place::Server(0)], |mesh| {
+        power_loss(mesh, &[Place::Server(0)])
     }),
-    failing("power loss of a server", &[Nats, Cluster], Place::Server, |mesh| {
-        power_loss(mesh, Place::Server)
+    failing("power loss of two servers of three at once", &[Cluster], SERVERS, |mesh| {
+        for _ in 0..3 {
+            let leader = servers(mesh)?.leader()?;
+            cut_power(mesh, &[Place::Server(leader), Place::Server((leader + 1) % 3)])?;
+            pause(5000)?;
+        }
+        Ok(())
     }),
-    failing("disk of the station fails for 10 s, then a restart", &[Remote, Nats], Place::Station, |mesh| {
+    failing("power loss of all three servers at once", &[Cluster], SERVERS, |mesh| {
+        for _ in 0..3 {
+            cut_power(mesh, SERVERS)?;
+            pause(5000)?;
+        }
+        Ok(())
+    }),
+    failing("disk of the station fails for 10 s, then a restart", ANY, &[Place::Station], |mesh| {
         input_output_errors(mesh, Place::Station)
     }),
-    failing("disk of the joined station fails for 10 s, then a restart", &[Remote], Place::Keeper, |mesh| {
+    failing(
+        "disk of the joined station fails for 10 s, then a restart",
+        &[Remote],
+        &[Place::Keeper],
+        |mesh| input_output_errors(mesh, Place::Keeper),
+    ),
+    failing("disk of the archive fails for 10 s, then a restart", ON_NATS, &[Place::Keeper], |mesh| {
         input_output_errors(mesh, Place::Keeper)
     }),
-    failing("disk of the archive fails for 10 s, then a restart", &[Nats, Cluster], Place::Keeper, |mesh| {
-        input_output_errors(mesh, Place::Keeper)
-    }),
-    failing("disk of a server fails for 10 s, then a restart", &[Nats, Cluster], Place::Server, |mesh| {
-        input_output_errors(mesh, Place::Server)
+    failing("disk of a server fails for 10 s, then a restart", ON_NATS, &[Place::Server(0)], |mesh| {
+        input_output_errors(mesh, Place::Server(0))
     }),
     row("kill -9 of the joined station, 5 times", &[Remote], kill_keeper),
     row("joined station frozen for 20 s", &[Remote], freeze_keeper),
@@ -120,8 +134,8 @@ static ALL: &[Scenario] = &[
         pause(30_000)?;
         mesh.start_keeper()
     }),
-    row("kill -9 of the archive, 5 times", &[Nats, Cluster], kill_keeper),
-    row("archive frozen for 20 s", &[Nats], freeze_keeper),
+    row("kill -9 of the archive, 5 times", ON_NATS, kill_keeper),
+    row("archive frozen for 20 s", ON_NATS, freeze_keeper),
     row("kill -9 of the server, 3 times", &[Nats], |mesh| {
         for _ in 0..3 {
             kill_servers(mesh, &[0], 700)?;
@@ -157,49 +171,36 @@ static ALL: &[Scenario] = &[
         pause(60_000)?;
         servers(mesh)?.signal(leader, "CONT")
     }),
-    row("station cut off for 60 s", &[Remote, Nats, Cluster], |mesh| {
+    row("station cut off for 60 s", ANY, |mesh| {
         mesh.cut(true);
         pause(60_000)?;
         mesh.cut(false);
         Ok(())
     }),
-    Scenario {
-        needs: Needs::Small(Place::Station),
-        ..row("disk of the station full for 10 s", &[Remote, Nats], fill)
-    },
-    Scenario {
-        needs: Needs::Small(Place::Keeper),
-        ..row("disk of the joined station full for 10 s", &[Remote], fill)
-    },
-    Scenario {
-        needs: Needs::Small(Place::Keeper),
-        ..row("disk of the archive full for 10 s", &[Nats], fill)
-    },
-    Scenario {
-        needs: Needs::Small(Place::Server),
-        ..row("disk of a server full for 10 s, then kill -9 of it", &[Nats, Cluster], |mesh| {
-            fill(mesh)?;
-            // A server that could not store gives up its streams until it is started again.
-            kill_servers(mesh, &[0], 700)
-        })
-    },
-    Scenario {
-        needs: Needs::Small(Place::Server),
-        // A minute of registrations and records fills the last page of each file, too.
-        ..row("disk of a server full for 60 s, then kill -9 of it", &[Nats, Cluster], |mesh| {
-            fill(mesh)?;
-            mesh.disk.as_ref().context("the mesh has a small disk")?.fill()?;
-            pause(50_000)?;
-            mesh.disk.as_ref().context("the mesh has a small disk")?.empty()?;
-            kill_servers(mesh, &[0], 700)
-        })
-    },
+    small("disk of the station full for 10 s", ANY, Place::Station, |mesh| fill(mesh, Place::Station)),
+    small("disk of the joined station full for 10 s", &[Remote], Place::Keeper, |mesh| {
+        fill(mesh, Place::Keeper)
+    }),
+    small("disk of the archive full for 10 s", ON_NATS, Place::Keeper, |mesh| fill(mesh, Place::Keeper)),
+    small("disk of a server full for 10 s, then kill -9 of it", ON_NATS, Place::Server(0), |mesh| {
+        fill(mesh, Place::Server(0))?;
+        // A server that could not store gives up its streams until it is started again.
+        kill_servers(mesh, &[0], 700)
+    }),
+    // A minute of registrations and records fills the last page of each file, too.
+    small("disk of a server full for 60 s, then kill -9 of it", ON_NATS, Place::Server(0), |mesh| {
+        fill(mesh, Place::Server(0))?;
+        mesh.disk(Place::Server(0))?.fill()?;
+        pause(50_000)?;
+        mesh.disk(Place::Server(0))?.empty()?;
+        kill_servers(mesh, &[0], 700)
+    }),
 ];
 
 impl Scenario {
     /// Lets a mesh work through the fault, and counts; the row of the table.
     pub(super) fn run(&self, engine: Engine, server: Option<&Path>) -> anyhow::Result<Option<Row>> {
-        let Some(mut mesh) = Mesh::start(engine, server, self.clock, self.needs)? else {
+        let Some(mut mesh) = Mesh::start(engine, server, self.needs)? else {
             eprintln!("SKIPPED: {}: a disk of its own needs root", self.name);
             return Ok(None);
         };
@@ -236,30 +237,41 @@ impl Scenario {
     }
 }
 
-/// Cuts the power of a part of the mesh, and starts it again.
-fn power_loss(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
+/// Lets the station label its records by a wrong clock for so many seconds.
+fn wrong_clock(mesh: &mut Mesh, clock: Clock, seconds: u64) -> anyhow::Result<()> {
+    mesh.set_clock(clock)?;
+    pause(1000 * seconds)?;
+    mesh.set_clock(Clock::RIGHT)
+}
+
+/// Cuts the power of parts of the mesh at once and starts them again, three times.
+fn power_loss(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
     for _ in 0..3 {
-        failing_disk(mesh)?.fail()?;
-        mesh.kill(place)?;
-        pause(500)?;
-        failing_disk(mesh)?.restore()?;
-        mesh.revive(place)?;
+        cut_power(mesh, places)?;
         pause(2000)?;
+    }
+    Ok(())
+}
+
+/// Cuts the power of parts of the mesh at once, and starts them again.
+fn cut_power(mesh: &mut Mesh, places: &[Place]) -> anyhow::Result<()> {
+    places.iter().try_for_each(|place| mesh.disk(*place)?.fail())?;
+    places.iter().try_for_each(|place| mesh.kill(*place))?;
+    pause(500)?;
+    for place in places {
+        mesh.disk(*place)?.restore()?;
+        mesh.revive(*place)?;
     }
     Ok(())
 }
 
 /// Lets the disk of a part of the mesh answer with errors, and then does what an operator would.
 fn input_output_errors(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
-    failing_disk(mesh)?.fail()?;
+    mesh.disk(place)?.fail()?;
     pause(10_000)?;
     mesh.kill(place)?;
-    failing_disk(mesh)?.restore()?;
+    mesh.disk(place)?.restore()?;
     mesh.revive(place)
-}
-
-fn failing_disk(mesh: &Mesh) -> anyhow::Result<&Disk> {
-    mesh.disk.as_ref().context("the mesh has a disk that can fail")
 }
 
 /// Appends under the station's name with what the station has to show.
@@ -321,11 +333,10 @@ fn servers(mesh: &mut Mesh) -> anyhow::Result<&mut crate::mesh_parts::Cluster> {
     mesh.servers.as_mut().context("the mesh has NATS servers")
 }
 
-fn fill(mesh: &mut Mesh) -> anyhow::Result<()> {
-    let disk = || mesh.disk.as_ref().context("the mesh has a small disk");
-    disk()?.fill()?;
+fn fill(mesh: &mut Mesh, place: Place) -> anyhow::Result<()> {
+    mesh.disk(place)?.fill()?;
     pause(10_000)?;
-    disk()?.empty()
+    mesh.disk(place)?.empty()
 }
 
 /// How often each of the station's numbers is in the archive.
@@ -352,6 +363,12 @@ fn pause(milliseconds: u64) -> anyhow::Result<()> {
     thread::sleep(Duration::from_millis(milliseconds));
     Ok(())
 }
+
+/// What holds the mesh together.
+const ANY: &[Engine] = &Engine::ALL;
+const ON_NATS: &[Engine] = &[Nats, Cluster];
+
+const SERVERS: &[Place] = &[Place::Server(0), Place::Server(1), Place::Server(2)];
 
 const YEAR_S: i64 = 31_556_952;
 

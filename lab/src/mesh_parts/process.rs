@@ -1,5 +1,6 @@
 //! Processes that end with the experiment.
 
+use std::io::Write as _;
 use std::process::{Child, ChildStdin, ChildStdout, Command};
 
 use anyhow::{Context as _, ensure};
@@ -23,6 +24,12 @@ impl Process {
 
     pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.0.stdout.take()
+    }
+
+    /// Writes a line to its input, where that is a pipe that nobody has taken.
+    pub(crate) fn write_line(&mut self, line: &str) -> anyhow::Result<()> {
+        let input = self.0.stdin.as_mut().context("the input is a pipe")?;
+        Ok(writeln!(input, "{line}")?)
     }
 
     /// Whether it has ended by itself.

@@ -47,6 +47,13 @@ fn an_archive_forecasts_from_what_members_measure() {
     assert_eq!(count(station.address()), 21);
     send(22..=30);
     until_count(station.address(), 30);
+
+    // With a stolen token a record under a high number may be sent. The member goes on below it.
+    let forged = Record { outcome: Outcome::Value(0.5), ..record(Record::SEQ_JUMP_MAX) };
+    runtime.block_on(member.append(&[forged])).unwrap();
+    until_count(station.address(), 31);
+    send(31..=40);
+    until_count(station.address(), 41);
     station.stop(LIMIT);
 }
 
