@@ -23,6 +23,7 @@ mod latency;
 mod peers;
 mod removed;
 mod rests;
+mod waiting;
 mod watches;
 
 pub(crate) use addresses::unusable;

@@ -40,7 +40,7 @@ use contents::Contents;
 use inbox::Message;
 pub(crate) use inbox::{Fed, FeedError, Inbox, Outbox};
 use store::{Appended, Entry, absorb, entries_are_forwarded, store, take_batch};
-use stored::Stored;
+pub(crate) use stored::Stored;
 
 /// What the recorder works with.
 pub(crate) struct Parts {
@@ -48,16 +48,14 @@ pub(crate) struct Parts {
     pub(crate) engine: Arc<dyn Engine>,
     /// The archive that members' records go to; `None` = there are no members.
     pub(crate) archive: Option<Arc<Local>>,
-    /// The archive that the stream of a mesh on NATS is read into; `None` = it is not read here.
-    pub(crate) reads_into: Option<Arc<Local>>,
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) hub: Hub,
     pub(crate) health: Arc<Health>,
     pub(crate) spool_records_max: usize,
 }
 
-/// Records until it is stopped; returns how many records could not be stored.
-pub(crate) async fn run(parts: Parts, inbox: Outbox) -> usize {
+/// Records until it is stopped, and learns what is `stored` from elsewhere; returns how many records could not be stored.
+pub(crate) async fn run(parts: Parts, stored: Stored, inbox: Outbox) -> usize {
     let mut recorder = Recorder {
         next_seq: None,
         highest: HashMap::new(),
@@ -72,7 +70,7 @@ pub(crate) async fn run(parts: Parts, inbox: Outbox) -> usize {
         drops: 0,
         drops_logged: None,
     };
-    recorder.run(inbox.0).await
+    recorder.run(inbox.0, stored).await
 }
 
 struct Recorder {
@@ -103,10 +101,9 @@ struct Recorder {
 type Append = Pin<Box<dyn Future<Output = Appended> + Send>>;
 
 impl Recorder {
-    async fn run(&mut self, mut inbox: mpsc::Receiver<Message>) -> usize {
+    async fn run(&mut self, mut inbox: mpsc::Receiver<Message>, mut stored: Stored) -> usize {
         let mut append: Option<Append> = None;
         let mut deadline: Option<Instant> = None;
-        let mut stored = Stored::new(self.parts.reads_into.take(), self.parts.host.clone());
         loop {
             if append.is_none() && !self.spool.is_empty() {
                 append = Some(self.begin_append());

@@ -226,13 +226,12 @@ impl Station {
                 host: host.clone(),
                 engine: Arc::clone(&engines.engine),
                 archive: engines.served.clone(),
-                reads_into: engines.keeps.clone().filter(|_| engines.archiver.is_some()),
                 bank: Arc::clone(&bank),
                 hub: hub.clone(),
                 health: Arc::clone(&health),
                 spool_records_max: config.spool_records_max,
             },
-            engines.local.as_ref(),
+            &engines,
             engines.archiver.is_none().then(|| served.iter().flat_map(Served::names).collect()).as_ref(),
             outbox,
         )?;
@@ -473,14 +472,20 @@ fn open_targets(
 /// Replays history, then records on a thread of its own.
 fn start_recorder(
     parts: recorder::Parts,
-    archive: &dyn Engine,
+    engines: &Engines,
     members: Option<&HashSet<Name>>,
     outbox: recorder::Outbox,
 ) -> Result<JoinHandle<Option<usize>>, StartError> {
     let runtime = runtime()?;
-    runtime.block_on(replay(&parts, archive, members));
+    runtime.block_on(replay(&parts, engines.local.as_ref(), members));
     let task = parts.health.task("recorder");
-    spawn("recorder", move || runtime.block_on(task.watch(recorder::run(parts, outbox))))
+    let reads_into = engines.keeps.clone().filter(|_| engines.archiver.is_some());
+    let stored = recorder::Stored::new(reads_into, parts.host.clone());
+    if let Some(archiver) = &engines.archiver {
+        // What it stores is neither replayed nor learnt before this.
+        archiver.begin();
+    }
+    spawn("recorder", move || runtime.block_on(task.watch(recorder::run(parts, stored, outbox))))
 }
 
 /// What the station measures without being asked, and what its configuration asks for.

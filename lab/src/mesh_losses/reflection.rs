@@ -29,6 +29,7 @@ pub(super) fn attack(mesh: &Mesh) -> anyhow::Result<()> {
     runtime.block_on(async {
         let (at, _) = mesh.reached_at();
         let own = format!("barograph.m.{}.x.rtt", token(STATION));
+        let question = format!("barograph.a.{}.watermark", token(STATION));
         let client = ConnectOptions::with_credentials_file(mesh.credentials(STATION))
             .await?
             .custom_inbox_prefix(format!("_INBOX_{}", token(STATION)))
@@ -57,7 +58,7 @@ pub(super) fn attack(mesh: &Mesh) -> anyhow::Result<()> {
                     }
                     client.flush().await?;
                 }
-                for asked in [own.as_str(), "barograph.i.BAROGRAPH", "barograph.a.watermark", target.as_str()]
+                for asked in [own.as_str(), "barograph.i.BAROGRAPH", question.as_str(), target.as_str()]
                 {
                     let asked = asked.to_string();
                     client.publish_with_reply(asked, target.clone(), content.clone().into()).await?;

@@ -61,6 +61,8 @@ struct Shared {
     progress: watch::Sender<Progress>,
     /// When the bucket of registrations was made; `None` = the servers have not answered yet.
     bucket: Mutex<Option<String>>,
+    /// Reading may begin.
+    begun: Notify,
     /// A question came for what is not read yet.
     wanted: Notify,
     askers: Askers,
@@ -79,6 +81,16 @@ impl Archiver {
     /// # Errors
     /// [`Error::Unavailable`] when the file in `directory` is there but cannot be read.
     pub fn start(nats: &Arc<Nats>, local: Arc<Local>, directory: &Path) -> Result<Self, Error> {
+        let archiver = Self::prepare(nats, local, directory)?;
+        archiver.begin();
+        Ok(archiver)
+    }
+
+    /// As [`Archiver::start`], but nothing is read before [`Archiver::begin`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn prepare(nats: &Arc<Nats>, local: Arc<Local>, directory: &Path) -> Result<Self, Error> {
         let link = Arc::clone(&nats.link);
         let file = directory.join(Self::FILE);
         let mut place = Place::read(&file)?;
@@ -93,6 +105,7 @@ impl Archiver {
             file,
             progress: watch::Sender::default(),
             bucket: Mutex::default(),
+            begun: Notify::new(),
             wanted: Notify::new(),
             askers: Askers::new(),
             answered: AtomicU64::new(0),
@@ -101,12 +114,19 @@ impl Archiver {
         let (reader, answerer) = (TaskStatus::new("archive_reader"), TaskStatus::new("archive_answerer"));
         let (reads, answers) = (Arc::clone(&reader), Arc::clone(&answerer));
         let (reading, answering) = (read(Arc::clone(&shared), place), Arc::clone(&shared));
+        let waiting = Arc::clone(&shared);
         let read = link.spawn(async move {
+            waiting.begun.notified().await;
             reads.watch(reading).await;
         });
         let answer = link.spawn(async move { answers.restart(|| answer(Arc::clone(&answering))).await });
         let tasks = [(reader, read), (answerer, answer)];
         Ok(Self { shared, tasks, _nats: Arc::clone(nats) })
+    }
+
+    /// Begins to read the stream, if that has not begun.
+    pub fn begin(&self) {
+        self.shared.begun.notify_one();
     }
 
     /// What it has done since it started.

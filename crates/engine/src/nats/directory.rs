@@ -142,6 +142,7 @@ impl Registration {
         let third = Duration::from_secs(self.ttl_s) / 3;
         let mut wait = third;
         let mut over = Some(self.place);
+        let mut overtaken = 0;
         let link = Arc::clone(&self.link);
         loop {
             tokio::select! {
@@ -154,7 +155,7 @@ impl Registration {
             wait = match self.put(over).await {
                 Ok(Put::Stored(place)) => {
                     self.place = place;
-                    over = Some(place);
+                    (over, overtaken) = (Some(place), 0);
                     self.holds(Some(began));
                     third
                 }
@@ -164,7 +165,10 @@ impl Registration {
                         AGAIN
                     }
                     Ok(Found::Own(place)) => {
-                        over = Some(place);
+                        // Replicas refuse a write under a condition, too, while any other write names this key
+                        // in one; without a condition none is refused.
+                        overtaken += 1;
+                        over = (overtaken < OVERTAKEN_MAX).then_some(place);
                         AGAIN
                     }
                     // Whoever puts such there puts the next before we could say over which one to write.
@@ -364,6 +368,10 @@ pub(super) const TTL_MAX: Duration = Duration::from_hours(1);
 
 /// After something else was found: a twentieth of the shortest lease is soon enough, and no busy loop.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// Refusals of a renewal in a row while the key holds it: one may be a write of ours that was stored and
+/// not acknowledged.
+const OVERTAKEN_MAX: u32 = 3;
 
 /// After a renewal that failed: several more before the shortest usual lease runs out.
 const RETRY: Duration = Duration::from_millis(250);

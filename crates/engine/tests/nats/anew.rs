@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use barograph_engine::{Engine, Event, From, Joined, JoinedConfig, Nats, Selector};
+use barograph_engine::{Archiver, Config, Engine, Event, From, Joined, JoinedConfig, Local, Nats, Selector};
 
 use crate::server::{self, Server};
 use crate::values::{entry, eventually, name, next, record};
@@ -43,6 +43,25 @@ async fn the_records_of_the_archives_own_station_are_in_the_stream() {
         seqs.insert(next(&mut records).await.1.seq);
     }
     assert!(seqs.into_iter().eq(1..=40));
+}
+
+/// Its station learns what it reads, and is not ready for that from the start.
+#[tokio::test]
+async fn an_archive_reads_nothing_before_it_begins() {
+    let directory = tempfile::tempdir().unwrap();
+    let Some(server) = Server::start(directory.path()) else { return };
+    let [first, second] =
+        ["first", "second"].map(|host| Arc::new(Nats::new(server::config(&server.url, host)).unwrap()));
+    let files = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let local = Arc::new(Local::open(Config::new(files[0].path())).unwrap());
+    let waiting = Archiver::prepare(&first, local, files[0].path()).unwrap();
+    let (_reading, _local) = server::archive(&second, files[1].path());
+    for seq in 1..=20 {
+        server::canary(&*second, "second", seq).await;
+    }
+    assert_eq!(waiting.statistics().consumed, 0);
+    waiting.begin();
+    eventually("the records", async || (20 <= waiting.statistics().consumed).then_some(())).await;
 }
 
 /// After the stream and the bucket were deleted they are made again, and all goes on with whom was connected.

@@ -6,7 +6,6 @@ use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
@@ -25,6 +24,7 @@ use rustls::RootCertStore;
 
 use super::board::Board;
 use super::events::Event;
+use super::waiting::Waiting;
 use crate::config::MeshConfig;
 use crate::health::Health;
 
@@ -32,8 +32,8 @@ use crate::health::Health;
 pub(super) struct Hooks {
     board: Arc<Board>,
     health: Arc<Health>,
-    command: Option<SyncSender<(String, Arc<Event>)>>,
-    webhook: Option<SyncSender<(String, Arc<Event>)>>,
+    command: Option<Waiting>,
+    webhook: Option<Waiting>,
 }
 
 impl Hooks {
@@ -41,36 +41,37 @@ impl Hooks {
         Self { board, health, command: None, webhook: None }
     }
 
-    /// Hands an event on as the configuration of now says; what finds no room is dropped and counted.
+    /// Hands an event on as the configuration of now says; what finds no room, or waited when a newer one of its
+    /// host came, is dropped and counted.
     pub(super) fn tell(&mut self, config: &MeshConfig, event: &Arc<Event>) {
         let hooks = [
-            (&config.on_change, &mut self.command, "on_change", run_all as fn(&Receiver<_>, &TaskStatus)),
-            (&config.webhook, &mut self.webhook, "webhook", post_all as fn(&Receiver<_>, &TaskStatus)),
+            (&config.on_change, &mut self.command, "on_change", run_all as fn(&Waiting, &TaskStatus)),
+            (&config.webhook, &mut self.webhook, "webhook", post_all as fn(&Waiting, &TaskStatus)),
         ];
-        for (setting, sender, name, work) in hooks {
+        for (setting, waiting, name, work) in hooks {
             let Some(setting) = setting else { continue };
-            if sender.is_none() {
-                *sender = start(&self.health, name, work);
+            if waiting.is_none() {
+                *waiting = start(&self.health, name, work);
             }
-            let job = (setting.clone(), Arc::clone(event));
-            if sender.as_ref().is_none_or(|sender| sender.try_send(job).is_err()) {
+            let push = |waiting: &Waiting| waiting.push(setting.clone(), Arc::clone(event));
+            if waiting.as_ref().is_none_or(push) {
                 self.board.hooks_dropped.fetch_add(1, Ordering::Relaxed);
             }
         }
     }
 }
 
-type Jobs = Receiver<(String, Arc<Event>)>;
+impl Drop for Hooks {
+    fn drop(&mut self) {
+        self.command.iter().chain(&self.webhook).for_each(Waiting::end);
+    }
+}
 
-fn start(
-    health: &Health,
-    name: &'static str,
-    work: fn(&Jobs, &TaskStatus),
-) -> Option<SyncSender<(String, Arc<Event>)>> {
-    let (sender, jobs) = sync_channel(WAITING_MAX);
-    let task = health.task(name);
+fn start(health: &Health, name: &'static str, work: fn(&Waiting, &TaskStatus)) -> Option<Waiting> {
+    let (waiting, task) = (Waiting::default(), health.task(name));
+    let jobs = waiting.clone();
     match std::thread::Builder::new().name(name.into()).spawn(move || work(&jobs, &task)) {
-        Ok(_) => Some(sender),
+        Ok(_) => Some(waiting),
         Err(error) => {
             tracing::warn!("no thread for mesh.{name}: {error}");
             None
@@ -78,8 +79,8 @@ fn start(
     }
 }
 
-fn run_all(jobs: &Jobs, task: &TaskStatus) {
-    while let Ok((command, event)) = jobs.recv() {
+fn run_all(jobs: &Waiting, task: &TaskStatus) {
+    while let Some((command, event)) = jobs.next() {
         if let Some(Err(why)) = task.attempt(|| run(&command, &event, RUN_LIMIT)) {
             tracing::warn!("mesh.on_change `{command}`: {why}");
         }
@@ -134,14 +135,14 @@ fn wait(child: &mut Child, limit: Duration) -> Result<std::process::ExitStatus, 
     }
 }
 
-fn post_all(jobs: &Jobs, task: &TaskStatus) {
+fn post_all(jobs: &Waiting, task: &TaskStatus) {
     let poster = match Poster::new() {
         Ok(poster) => poster,
         Err(why) => {
             return tracing::warn!("mesh.webhook: {why}; nothing is posted until the station is restarted");
         }
     };
-    while let Ok((url, event)) = jobs.recv() {
+    while let Some((url, event)) = jobs.next() {
         task.attempt(|| post_until_taken(&poster, &url, &event));
     }
 }
@@ -236,8 +237,6 @@ fn causes(error: &dyn std::error::Error) -> String {
     sentence
 }
 
-/// Events that wait for a slow command or URL; a whole site of peers may be lost at once.
-const WAITING_MAX: usize = 256;
 /// A command that mails or restarts something takes seconds.
 const RUN_LIMIT: Duration = Duration::from_secs(30);
 /// How often a running command is looked at.

@@ -10,7 +10,7 @@ use futures_util::StreamExt as _;
 use tokio::time::{Instant, sleep_until};
 
 /// Records of other stations, from now on, as the archive stores them.
-pub(super) struct Stored {
+pub(crate) struct Stored {
     archive: Option<Arc<Local>>,
     host: Name,
     records: Option<BoxStream<(Cursor, Record)>>,
@@ -19,8 +19,8 @@ pub(super) struct Stored {
 }
 
 impl Stored {
-    /// `None` = there are none.
-    pub(super) fn new(archive: Option<Arc<Local>>, host: Name) -> Self {
+    /// `None` = there are none. What is stored from this call on is given.
+    pub(crate) fn new(archive: Option<Arc<Local>>, host: Name) -> Self {
         let records = archive.as_deref().map(subscribe);
         Self { archive, host, records, again_at: None }
     }

@@ -33,7 +33,7 @@ pub(super) fn engines(config: &Config, host: &Name, local: Arc<Local>) -> Result
     } else {
         nats.warn_of_older_grants();
     }
-    let archive = mesh.archive.then(|| Archiver::start(&nats, Arc::clone(&local), &config.state));
+    let archive = mesh.archive.then(|| Archiver::prepare(&nats, Arc::clone(&local), &config.state));
     let archiver = archive.transpose()?.map(Arc::new);
     let keeps = mesh.archive.then(|| Arc::clone(&local));
     let engines = spooled(mesh, host, local, nats, Kind::Nats { archive: mesh.archive })?;

@@ -1,0 +1,87 @@
+//! Events that wait for a slow command or URL: of each host the newest alone, so that a host that comes
+//! and goes all the time delays nothing that is told of others.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+
+use super::events::Event;
+use crate::health::lock;
+
+/// What waits; clones are the same.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Waiting(Arc<(Mutex<State>, Condvar)>);
+
+#[derive(Debug, Default)]
+struct State {
+    /// With what to do about each.
+    events: VecDeque<(String, Arc<Event>)>,
+    has_ended: bool,
+}
+
+impl Waiting {
+    /// Puts an event in the place of an older one of its host, or at the end; says whether an event was
+    /// dropped for it, or this one for want of room.
+    pub(super) fn push(&self, setting: String, event: Arc<Event>) -> bool {
+        let (state, more) = &*self.0;
+        let mut state = lock(state);
+        let older = state.events.iter_mut().find(|(_, older)| older.host == event.host);
+        if let Some(older) = older {
+            *older = (setting, event);
+            return true;
+        }
+        let is_full = EVENTS_MAX <= state.events.len();
+        if !is_full {
+            state.events.push_back((setting, event));
+            more.notify_one();
+        }
+        is_full
+    }
+
+    /// Waits for the next one; `None` = none comes any more.
+    pub(super) fn next(&self) -> Option<(String, Arc<Event>)> {
+        let (state, more) = &*self.0;
+        let is_waited_for = |state: &mut State| state.events.is_empty() && !state.has_ended;
+        let state = more.wait_while(lock(state), is_waited_for);
+        state.unwrap_or_else(PoisonError::into_inner).events.pop_front()
+    }
+
+    /// None comes any more.
+    pub(super) fn end(&self) {
+        let (state, more) = &*self.0;
+        lock(state).has_ended = true;
+        more.notify_all();
+    }
+}
+
+/// One of each host, and of more hosts than a mesh of the largest size measured has.
+const EVENTS_MAX: usize = 4096;
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::events::What;
+    use super::*;
+
+    fn event(id: u64, host: &str) -> Arc<Event> {
+        let (addresses, groups) = (Vec::new(), Vec::new());
+        let (host, version) = (host.into(), "0.1.0".into());
+        Arc::new(Event { id, event: What::Lost, time_s: 1.5, host, addresses, version, groups })
+    }
+
+    #[test]
+    fn a_host_that_comes_and_goes_delays_nothing_of_others() {
+        let waiting = Waiting::default();
+        let dropped = (0..1000).filter(|id| waiting.push("x".into(), event(*id, "flaps"))).count();
+        assert_eq!(dropped, 999);
+        assert!(!waiting.push("x".into(), event(1000, "honest")));
+        let next = || waiting.next().map(|(_, event)| event.id);
+        assert_eq!([next(), next()], [Some(999), Some(1000)]);
+        waiting.push("x".into(), event(1001, "honest"));
+        waiting.end();
+        assert_eq!([next(), next()], [Some(1001), None], "what waited is told yet");
+        for id in 0..EVENTS_MAX as u64 {
+            assert!(!waiting.push("x".into(), event(id, &format!("h{id}"))));
+        }
+        assert!(waiting.push("x".into(), event(0, "one more")));
+    }
+}
