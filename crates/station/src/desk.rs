@@ -181,20 +181,21 @@ impl Parts {
         members.insert(host.clone(), Place { groups: groups.clone(), is_lost: false });
         // What of the own groups is there is known already.
         let mut asked: BTreeSet<Name> = groups.iter().cloned().collect();
-        let mut named: BTreeSet<Name> = members.values().flat_map(|place| place.groups.clone()).collect();
+        let mut named = Named::default();
+        members.values().for_each(|place| named.note(&place.groups));
         // Representatives, and those for whom stations with a place come back.
-        named.extend(Name::new(GLOBAL).ok().into_iter().chain([unset_group()]));
+        Name::new(GLOBAL).ok().into_iter().chain([unset_group()]).for_each(|group| named.first(group));
         let deadline = tokio::time::Instant::now() + SNAPSHOTS;
         while asked.len() < GROUPS_MAX {
-            let Some(group) = named.pop_first() else { break };
+            let Some(group) = named.next() else { break };
             if !asked.insert(group.clone()) {
                 continue;
             }
             let snapshot = tokio::time::timeout_at(deadline, self.snapshot(&group));
             for (host, groups) in snapshot.await.unwrap_or_default() {
-                if members.len() < HOSTS_MAX {
-                    named.extend(groups.iter().filter(|group| !asked.contains(*group)).cloned());
-                    members.entry(host).or_insert(Place { groups, is_lost: false });
+                if members.len() < HOSTS_MAX && !members.contains_key(&host) {
+                    named.note(&groups);
+                    members.insert(host, Place { groups, is_lost: false });
                 }
             }
         }
@@ -212,6 +213,32 @@ impl Parts {
             }
         }
         found
+    }
+}
+
+/// Groups that members name, and how much each weighs: a member has one vote, which it shares among
+/// those that it names. So one that names many pushes none out that others are in.
+#[derive(Default)]
+struct Named(BTreeMap<Name, f64>);
+
+impl Named {
+    fn note(&mut self, groups: &[Name]) {
+        for group in groups {
+            *self.0.entry(group.clone()).or_default() += 1.0 / groups.len() as f64;
+        }
+    }
+
+    /// Before all that members name.
+    fn first(&mut self, group: Name) {
+        self.0.insert(group, f64::INFINITY);
+    }
+
+    /// Takes the one that weighs most.
+    fn next(&mut self) -> Option<Name> {
+        let heaviest = self.0.iter().max_by(|(_, one), (_, other)| one.total_cmp(other));
+        let group = heaviest.map(|(group, _)| group.clone())?;
+        self.0.remove(&group);
+        Some(group)
     }
 }
 

@@ -19,8 +19,8 @@ use crate::{Entry, Error, HostId, Lease, LeaseState, wire};
 /// Writes the entry, and leaves a task that renews it.
 pub(super) async fn register(link: Arc<Link>, entry: &Entry, ttl: Duration) -> Result<Box<dyn Lease>, Error> {
     entry.check()?;
-    if !(TTL_MIN..=TTL_MAX).contains(&ttl) {
-        return Err(Error::Invalid(format!("a lease lasts {TTL_MIN:?} to {TTL_MAX:?}, not {ttl:?}")));
+    if !(TTL_MIN..=LEASE_MAX).contains(&ttl) {
+        return Err(Error::Invalid(format!("a lease lasts {TTL_MIN:?} to {LEASE_MAX:?}, not {ttl:?}")));
     }
     let text = wire::entry_text(entry);
     if ENTRY_BYTES_MAX < text.len() {
@@ -309,7 +309,8 @@ impl<'a> Head<'a> {
         let operation = stored.headers.get(OPERATION);
         let is_removed = operation.is_some_and(|operation| operation.as_str() == PURGED);
         let is_deletion = operation.is_some();
-        (TTL_MIN..=TTL_MAX).contains(&ttl).then_some(Self { host, id, ttl, is_deletion, is_removed })
+        let ttl_max = if is_deletion { TTL_MAX } else { LEASE_MAX };
+        (TTL_MIN..=ttl_max).contains(&ttl).then_some(Self { host, id, ttl, is_deletion, is_removed })
     }
 }
 
@@ -363,8 +364,11 @@ const WRONG_PLACE: [u32; 2] = [10071, 10164];
 /// The servers count in seconds.
 const TTL_MIN: Duration = Duration::from_secs(1);
 
-/// A station that is gone for an hour should not be listed still.
+/// How long it is told that a station was removed; the bucket keeps nothing longer.
 pub(super) const TTL_MAX: Duration = Duration::from_hours(1);
+
+/// The longest `mesh.lease_s`. A station that was withdrawn is listed for no longer.
+const LEASE_MAX: Duration = Duration::from_mins(5);
 
 /// After something else was found: a twentieth of the shortest lease is soon enough, and no busy loop.
 const AGAIN: Duration = Duration::from_millis(50);

@@ -145,3 +145,17 @@ async fn whoever_asks_for_ghosts_makes_it_look_once_and_learn_nothing() {
     let looks_now = room.looks();
     assert!(looks < looks_now && room.desk.newer(&old).await.is_some() && room.looks() == looks_now);
 }
+
+#[test]
+fn one_member_s_many_groups_come_last() {
+    let name = |text: String| Name::new(&text).unwrap();
+    let mut named = Named::default();
+    named.note(&(0..64).map(|index| name(format!("!{index:02}"))).collect::<Vec<_>>());
+    named.note(&[name("local:zz".into()), name("zone".into())]);
+    named.first(name("global".into()));
+    let order: Vec<String> =
+        std::iter::from_fn(|| named.next()).map(|group| group.to_string()).take(3).collect();
+    assert_eq!(order[0], "global");
+    assert_eq!(order[1..].iter().collect::<BTreeSet<_>>().len(), 2);
+    assert!(order[1..].iter().all(|group| ["local:zz", "zone"].contains(&group.as_str())), "{order:?}");
+}
