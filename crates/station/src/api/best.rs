@@ -126,7 +126,7 @@ fn elsewhere(shared: &Shared) -> Option<&str> {
     }
 }
 
-/// The hosts and the members of the groups that `to` names, without `from`, each once.
+/// The hosts that `to` names, and the members of its groups without `from`, each once.
 fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<Name>, Refusal> {
     let mut hosts = Vec::new();
     if HOSTS_MAX <= to.matches(',').count() {
@@ -134,14 +134,18 @@ fn hosts(shared: &Shared, places: &Places, from: &Name, to: &str) -> Result<Vec<
     }
     for word in to.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let word = name("to", word)?;
-        let found: Vec<&Name> = places.hosts_of(&word).filter(|host| *host != from).collect();
-        if !found.is_empty() {
-            hosts.extend(found.into_iter().cloned());
-        } else if word == *from {
+        // A host goes first: groups are a station's own word, and one that is named after another host
+        // must not take its place.
+        if word == *from {
             return Err(Refusal::bad(format!("`to`: {word} is also where it comes from")));
-        } else if places.contains(&word) || is_measured(shared, from, &word) {
-            hosts.push(word);
+        }
+        let known = hosts.len();
+        if places.contains(&word) || is_measured(shared, from, &word) {
+            hosts.push(word.clone());
         } else {
+            hosts.extend(places.hosts_of(&word).filter(|host| *host != from).cloned());
+        }
+        if hosts.len() == known {
             let site = Name::new(&format!("{LOCAL}{word}")).ok();
             let hint = match site.filter(|site| places.hosts_of(site).any(|host| host != from)) {
                 Some(site) => format!("; there is a group {site}"),

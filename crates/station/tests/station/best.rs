@@ -180,6 +180,36 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
 }
 
 #[test]
+fn a_group_named_after_a_host_or_target_does_not_stand_for_it() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config: Config = quiet(state.path());
+    config.mesh.site = Name::new("a").unwrap();
+    let archive = Arc::new(open_archive(&config).unwrap());
+    let entry = |host: &str, groups: &[&str]| Entry {
+        host: Name::new(host).unwrap(),
+        addresses: Vec::new(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        groups: groups.iter().map(|group| Name::new(group).unwrap()).collect(),
+        capabilities: Capabilities { responder: true, ..Capabilities::default() },
+        key: None,
+    };
+    let entries = [entry("x", &["local:a"]), entry("mal", &["local:a", "x", "here", "target", "mine"])];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let register = |entry| runtime.block_on(archive.register(entry, Duration::from_secs(60))).unwrap();
+    let leases: Vec<_> = entries.iter().map(register).collect();
+    let station = Station::serve(config, Arc::clone(&archive) as _).unwrap();
+    feed(&station, &[("here", "x", 0.001, 1e8), ("here", "mal", 0.001, 1e9), ("here", "target", 0.1, 1e7)]);
+    for (to, host) in [("mine", "mal"), ("x", "x"), ("target", "target")] {
+        let answer = ask(&station, &format!("to={to}&bytes=1000")).json();
+        assert_eq!(names(&answer), [host], "to={to}: {answer}");
+    }
+    let itself = ask(&station, "to=here&bytes=1000");
+    assert_eq!(itself.status, 400, "{}", itself.body);
+    station.stop(LIMIT);
+    drop(leases);
+}
+
+#[test]
 fn a_host_that_is_lost_is_told_as_gone_at_once() {
     let state = tempfile::tempdir().unwrap();
     let mut config: Config = quiet(state.path());
