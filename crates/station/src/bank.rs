@@ -6,7 +6,7 @@ mod ring;
 
 use std::collections::BTreeMap;
 
-use barograph_engine::{Selector, is_late, labelled_unix_ns};
+use barograph_engine::{Record, Selector, is_late, labelled_unix_ns};
 use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Name, Outcome, Quantity, Series};
 
 use ring::{Methods, Ring};
@@ -16,6 +16,10 @@ pub const LEVELS: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
 
 /// Points kept of each series: at a period of 10 s the last hour and a half, a page's width.
 pub const POINTS_MAX: usize = 512;
+
+/// A label this long after the removal of its station shows that the station is back, ns. A record may
+/// be labelled ahead of its arrival, and has as long again to arrive if it was on its way.
+const RETURNED_AFTER_NS: i64 = 2 * Record::LABEL_AHEAD_MAX.as_nanos() as i64;
 
 /// One measurement on its way through the station.
 #[derive(Clone, Debug, PartialEq)]
@@ -140,7 +144,8 @@ impl Bank {
     }
 
     fn take(&mut self, measured: &Measured, in_order_at: Option<i64>) -> Observed {
-        if self.excluded.get(&measured.series.source).is_some_and(|at| *at < measured.time_unix_ns) {
+        let has_returned = |at: &i64| at.saturating_add(RETURNED_AFTER_NS) < measured.time_unix_ns;
+        if self.excluded.get(&measured.series.source).is_some_and(has_returned) {
             // It measures again, so it was admitted again.
             self.include(&measured.series.source);
         }
@@ -167,7 +172,7 @@ impl Bank {
     }
 
     /// Drops all series from and to a station that was removed at `at_unix_ns`, and learns none of them until it
-    /// is included, or a value arrives that the station itself measured after its removal.
+    /// is included, or a value arrives that the station itself measured more than two minutes later.
     pub fn exclude(&mut self, station: &Name, at_unix_ns: i64) {
         self.excluded.insert(station.clone(), at_unix_ns);
         self.accounts.retain(|series, _| series.source != *station && series.target != *station);
@@ -615,11 +620,12 @@ mod tests {
         bank.include(&target);
         let Observed::New(point) = bank.observe(&to) else { panic!() };
         assert_eq!(point.issued, None, "from the beginning");
-        // What it measured before its removal comes late; what it measures after it shows that it is back.
+        // A label may be ahead of its arrival, and a record may arrive after the removal of its station.
         bank.exclude(&target, 1_000_000_000);
+        let at = |seconds: i64| Measured { time_unix_ns: seconds * 1_000_000_000, ..from.clone() };
         assert_eq!(bank.observe_in_order(&from, NOW), Observed::Excluded);
-        let again = Measured { time_unix_ns: 1_000_000_001, ..from.clone() };
-        assert!(matches!(bank.observe_in_order(&again, NOW), Observed::New(_)));
+        assert_eq!(bank.observe(&at(1 + 55)), Observed::Excluded, "it may have been on its way");
+        assert!(matches!(bank.observe(&at(1 + 121)), Observed::New(_)), "the station is back");
         assert!(!bank.is_excluded(&target) && matches!(bank.observe(&to), Observed::New(_)));
     }
 
