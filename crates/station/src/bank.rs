@@ -103,6 +103,8 @@ pub struct Account {
 #[derive(Clone, Debug)]
 pub struct Bank {
     accounts: BTreeMap<Series, Account>,
+    /// How many of them each source has, where it has any.
+    sources: BTreeMap<Name, usize>,
     /// Stations whose series are not kept, each with the time of its removal (ns since 1970-01-01 UTC).
     excluded: BTreeMap<Name, i64>,
     series_max: usize,
@@ -120,6 +122,7 @@ impl Bank {
         let methods = Methods::of(&config);
         Self {
             accounts: BTreeMap::new(),
+            sources: BTreeMap::new(),
             excluded: BTreeMap::new(),
             series_max,
             refused: 0,
@@ -168,6 +171,7 @@ impl Bank {
         let mut account = Account::new(measured, &self.config, &self.methods);
         let Some(point) = account.observe(measured) else { return Observed::Impossible };
         self.accounts.insert(measured.series.clone(), account);
+        *self.sources.entry(measured.series.source.clone()).or_default() += 1;
         Observed::New(point)
     }
 
@@ -176,6 +180,10 @@ impl Bank {
     pub fn exclude(&mut self, station: &Name, at_unix_ns: i64) {
         self.excluded.insert(station.clone(), at_unix_ns);
         self.accounts.retain(|series, _| series.source != *station && series.target != *station);
+        self.sources.clear();
+        for series in self.accounts.keys() {
+            *self.sources.entry(series.source.clone()).or_default() += 1;
+        }
     }
 
     /// The opposite of [`Bank::exclude`]: its series are learned from the beginning.
@@ -235,29 +243,16 @@ impl Bank {
         self.accounts.keys().filter(|series| selector.matches(series)).cloned().collect()
     }
 
-    /// Whether there is a series of this source; looks at one.
+    /// Whether there is a series of this source.
     #[must_use]
     pub fn has_source(&self, source: &Name) -> bool {
-        self.of_source(source).next().is_some()
+        self.sources.contains_key(source)
     }
 
-    /// How many series there are of one source; looks at these alone.
+    /// How many series there are of one source. Kept, as it is asked for every record of a further series.
     #[must_use]
     pub fn count_of(&self, source: &Name) -> usize {
-        self.of_source(source).count()
-    }
-
-    fn of_source(&self, source: &Name) -> impl Iterator<Item = &Series> {
-        let first = Series {
-            source: source.clone(),
-            target: Name::new("!").expect("the first character that a name may have"),
-            quantity: Quantity::new("a").expect("the first that a quantity may have"),
-        };
-        let source = source.clone();
-        self.accounts
-            .range(first..)
-            .map(|(series, _)| series)
-            .take_while(move |series| series.source == source)
+        self.sources.get(source).copied().unwrap_or(0)
     }
 
     /// The most series there may be.
@@ -627,6 +622,29 @@ mod tests {
         assert_eq!(bank.observe(&at(1 + 55)), Observed::Excluded, "it may have been on its way");
         assert!(matches!(bank.observe(&at(1 + 121)), Observed::New(_)), "the station is back");
         assert!(!bank.is_excluded(&target) && matches!(bank.observe(&to), Observed::New(_)));
+    }
+
+    #[test]
+    fn series_are_counted_by_source() {
+        let mut bank = Bank::new(3);
+        let name = |text: &str| Name::new(text).unwrap();
+        let from = |source: &str, target: &str, value: f64| {
+            let mut measured = measured(target, 1, Outcome::Value(value));
+            measured.series.source = name(source);
+            measured
+        };
+        for measured in [from("a", "x", 1.0), from("a", "x", 2.0), from("a", "y", 1.0), from("b", "x", 1.0)] {
+            bank.observe(&measured);
+        }
+        bank.observe(&from("c", "x", f64::NAN));
+        bank.observe(&from("d", "x", 1.0));
+        let counts = |bank: &Bank| ["a", "b", "c", "d"].map(|source| bank.count_of(&name(source)));
+        assert_eq!(counts(&bank), [2, 1, 0, 0]);
+        bank.exclude(&name("x"), 0);
+        assert_eq!(counts(&bank), [1, 0, 0, 0], "those of other sources to it are gone, too");
+        assert_eq!(["a", "b"].map(|source| bank.has_source(&name(source))), [true, false]);
+        bank.exclude(&name("a"), 0);
+        assert_eq!((counts(&bank), bank.is_empty()), ([0; 4], true));
     }
 
     #[test]
