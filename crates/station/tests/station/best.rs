@@ -63,6 +63,25 @@ fn measured_hosts_are_ranked_for_the_bytes_asked() {
 }
 
 #[test]
+fn many_hosts_are_answered_as_few_are() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let targets: Vec<String> = (0..20).map(|at| format!("t{at}")).collect();
+    let pair = |(at, target)| ("here", target, 0.01 * f64::from(at), 1e8);
+    let pairs: Vec<_> = (1..).zip(targets.iter().map(String::as_str)).map(pair).collect();
+    feed(&station, &pairs);
+    let to = targets.join(",");
+    let answer = ask(&station, &format!("to={to}&bytes=1000")).json();
+    assert_eq!(
+        (names(&answer), &answer["best"]),
+        (targets.iter().map(String::as_str).collect(), &json!("t0"))
+    );
+    let missing = ask(&station, &format!("to={to},ghost&bytes=1000"));
+    assert_eq!(missing.status, 404, "{}", missing.body);
+    station.stop(LIMIT);
+}
+
+#[test]
 fn what_cannot_be_asked_is_refused_with_its_name() {
     let state = tempfile::tempdir().unwrap();
     let station = start(quiet(state.path()));
