@@ -225,7 +225,9 @@ pub fn record_text(record: &Record) -> String {
 pub fn read_record(text: &[u8]) -> Result<Record, Error> {
     let json: RecordJson<'_> = read("record", text, RECORD_BYTES_MAX)?;
     if !is_sound_detail(&json.detail) {
-        let why = format!("the detail is no JSON object nested at most {DETAIL_DEPTH_MAX} deep");
+        let why = format!(
+            "the detail is no JSON object of doubles and Unicode nested at most {DETAIL_DEPTH_MAX} deep"
+        );
         return Err(Error::Invalid(why));
     }
     json.try_into()
@@ -400,9 +402,11 @@ mod tests {
             assert_eq!(read_record(text(detail).as_bytes()).unwrap().detail, detail);
         }
         let bad = ["none", "7", "null", "\"{}\"", "[]", "[{}]", "{", "{}}", "{} {}", "{'a': 1}", " "];
-        for detail in
-            bad.into_iter().chain([nested(17), arrays(17), arrays(2000)].each_ref().map(String::as_str))
-        {
+        // Numbers beyond a double, and halves of UTF-16 pairs.
+        let unreadable = ["{\"a\": 1e999}", "{\"a\": [-1e999]}", "{\"a\": \"\\ud800\"}", "{\"\\udc00\": 1}"];
+        let digits = format!("{{\"a\": {}}}", "1".repeat(400));
+        let generated = [nested(17), arrays(17), arrays(2000), digits];
+        for detail in bad.into_iter().chain(unreadable).chain(generated.each_ref().map(String::as_str)) {
             let error = read_record(text(detail).as_bytes()).unwrap_err();
             assert!(matches!(&error, Error::Invalid(why) if why.contains("detail")), "{detail}: {error}");
             let stored = read_stored_record(text(detail).as_bytes()).unwrap();

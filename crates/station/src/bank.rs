@@ -6,7 +6,7 @@ mod ring;
 
 use std::collections::BTreeMap;
 
-use barograph_engine::{Selector, is_late, labelled_unix_ns};
+use barograph_engine::{Record, Selector, is_late, labelled_unix_ns};
 use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Name, Outcome, Quantity, Series};
 
 use ring::{Methods, Ring};
@@ -16,6 +16,10 @@ pub const LEVELS: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
 
 /// Points kept of each series: at a period of 10 s the last hour and a half, a page's width.
 pub const POINTS_MAX: usize = 512;
+
+/// A label this long after the removal of its station shows that the station is back, ns. A record may
+/// be labelled ahead of its arrival, and has as long again to arrive if it was on its way.
+const RETURNED_AFTER_NS: i64 = 2 * Record::LABEL_AHEAD_MAX.as_nanos() as i64;
 
 /// One measurement on its way through the station.
 #[derive(Clone, Debug, PartialEq)]
@@ -99,6 +103,8 @@ pub struct Account {
 #[derive(Clone, Debug)]
 pub struct Bank {
     accounts: BTreeMap<Series, Account>,
+    /// How many of them each source has, where it has any.
+    sources: BTreeMap<Name, usize>,
     /// Stations whose series are not kept, each with the time of its removal (ns since 1970-01-01 UTC).
     excluded: BTreeMap<Name, i64>,
     series_max: usize,
@@ -116,6 +122,7 @@ impl Bank {
         let methods = Methods::of(&config);
         Self {
             accounts: BTreeMap::new(),
+            sources: BTreeMap::new(),
             excluded: BTreeMap::new(),
             series_max,
             refused: 0,
@@ -140,7 +147,8 @@ impl Bank {
     }
 
     fn take(&mut self, measured: &Measured, in_order_at: Option<i64>) -> Observed {
-        if self.excluded.get(&measured.series.source).is_some_and(|at| *at < measured.time_unix_ns) {
+        let has_returned = |at: &i64| at.saturating_add(RETURNED_AFTER_NS) < measured.time_unix_ns;
+        if self.excluded.get(&measured.series.source).is_some_and(has_returned) {
             // It measures again, so it was admitted again.
             self.include(&measured.series.source);
         }
@@ -163,14 +171,19 @@ impl Bank {
         let mut account = Account::new(measured, &self.config, &self.methods);
         let Some(point) = account.observe(measured) else { return Observed::Impossible };
         self.accounts.insert(measured.series.clone(), account);
+        *self.sources.entry(measured.series.source.clone()).or_default() += 1;
         Observed::New(point)
     }
 
     /// Drops all series from and to a station that was removed at `at_unix_ns`, and learns none of them until it
-    /// is included, or a value arrives that the station itself measured after its removal.
+    /// is included, or a value arrives that the station itself measured more than two minutes later.
     pub fn exclude(&mut self, station: &Name, at_unix_ns: i64) {
         self.excluded.insert(station.clone(), at_unix_ns);
         self.accounts.retain(|series, _| series.source != *station && series.target != *station);
+        self.sources.clear();
+        for series in self.accounts.keys() {
+            *self.sources.entry(series.source.clone()).or_default() += 1;
+        }
     }
 
     /// The opposite of [`Bank::exclude`]: its series are learned from the beginning.
@@ -230,29 +243,16 @@ impl Bank {
         self.accounts.keys().filter(|series| selector.matches(series)).cloned().collect()
     }
 
-    /// Whether there is a series of this source; looks at one.
+    /// Whether there is a series of this source.
     #[must_use]
     pub fn has_source(&self, source: &Name) -> bool {
-        self.of_source(source).next().is_some()
+        self.sources.contains_key(source)
     }
 
-    /// How many series there are of one source; looks at these alone.
+    /// How many series there are of one source. Kept, as it is asked for every record of a further series.
     #[must_use]
     pub fn count_of(&self, source: &Name) -> usize {
-        self.of_source(source).count()
-    }
-
-    fn of_source(&self, source: &Name) -> impl Iterator<Item = &Series> {
-        let first = Series {
-            source: source.clone(),
-            target: Name::new("!").expect("the first character that a name may have"),
-            quantity: Quantity::new("a").expect("the first that a quantity may have"),
-        };
-        let source = source.clone();
-        self.accounts
-            .range(first..)
-            .map(|(series, _)| series)
-            .take_while(move |series| series.source == source)
+        self.sources.get(source).copied().unwrap_or(0)
     }
 
     /// The most series there may be.
@@ -615,12 +615,36 @@ mod tests {
         bank.include(&target);
         let Observed::New(point) = bank.observe(&to) else { panic!() };
         assert_eq!(point.issued, None, "from the beginning");
-        // What it measured before its removal comes late; what it measures after it shows that it is back.
+        // A label may be ahead of its arrival, and a record may arrive after the removal of its station.
         bank.exclude(&target, 1_000_000_000);
+        let at = |seconds: i64| Measured { time_unix_ns: seconds * 1_000_000_000, ..from.clone() };
         assert_eq!(bank.observe_in_order(&from, NOW), Observed::Excluded);
-        let again = Measured { time_unix_ns: 1_000_000_001, ..from.clone() };
-        assert!(matches!(bank.observe_in_order(&again, NOW), Observed::New(_)));
+        assert_eq!(bank.observe(&at(1 + 55)), Observed::Excluded, "it may have been on its way");
+        assert!(matches!(bank.observe(&at(1 + 121)), Observed::New(_)), "the station is back");
         assert!(!bank.is_excluded(&target) && matches!(bank.observe(&to), Observed::New(_)));
+    }
+
+    #[test]
+    fn series_are_counted_by_source() {
+        let mut bank = Bank::new(3);
+        let name = |text: &str| Name::new(text).unwrap();
+        let from = |source: &str, target: &str, value: f64| {
+            let mut measured = measured(target, 1, Outcome::Value(value));
+            measured.series.source = name(source);
+            measured
+        };
+        for measured in [from("a", "x", 1.0), from("a", "x", 2.0), from("a", "y", 1.0), from("b", "x", 1.0)] {
+            bank.observe(&measured);
+        }
+        bank.observe(&from("c", "x", f64::NAN));
+        bank.observe(&from("d", "x", 1.0));
+        let counts = |bank: &Bank| ["a", "b", "c", "d"].map(|source| bank.count_of(&name(source)));
+        assert_eq!(counts(&bank), [2, 1, 0, 0]);
+        bank.exclude(&name("x"), 0);
+        assert_eq!(counts(&bank), [1, 0, 0, 0], "those of other sources to it are gone, too");
+        assert_eq!(["a", "b"].map(|source| bank.has_source(&name(source))), [true, false]);
+        bank.exclude(&name("a"), 0);
+        assert_eq!((counts(&bank), bank.is_empty()), ([0; 4], true));
     }
 
     #[test]

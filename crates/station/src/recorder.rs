@@ -191,15 +191,7 @@ impl Recorder {
         mut records: Vec<Record>,
         answer: oneshot::Sender<Result<usize, FeedError>>,
     ) {
-        // The other half is left to what is measured here.
-        let is_full = self.parts.spool_records_max / 2 < self.forwarded + records.len();
-        let full = || {
-            is_full.then(|| {
-                self.parts.health.refused(Limit::MemberSpool, records.len() as u64);
-                FeedError::Unavailable("too much of other stations is waiting".into())
-            })
-        };
-        if let Some(error) = self.no_room_for(records.len()).or_else(full) {
+        if let Some(error) = self.no_room_for_members(records.len()) {
             // Whoever asked may be gone.
             let _ = answer.send(Err(error));
             return;
@@ -208,6 +200,22 @@ impl Recorder {
             archive.bound_labels(&mut records);
         }
         self.push(Entry { is_forwarded: true, ..Entry::new(records, Some(answer)) });
+    }
+
+    /// Half of the spool is left to what is measured here. A member that finds no room has cost this
+    /// station nothing of its own, so that counts at the members' limit.
+    fn no_room_for_members(&self, records: usize) -> Option<FeedError> {
+        let (most, half) = (self.parts.spool_records_max, self.parts.spool_records_max / 2);
+        let error = if half < records {
+            let why = format!("{records} records at once; half of limits.spool_records_max is {half}");
+            FeedError::Invalid(why)
+        } else if half < self.forwarded + records || most < self.spooled + records {
+            FeedError::Unavailable("too much of other stations is waiting".into())
+        } else {
+            return self.no_room_for(records);
+        };
+        self.parts.health.refused(Limit::MemberSpool, records as u64);
+        Some(error)
     }
 
     fn no_room_for(&self, records: usize) -> Option<FeedError> {

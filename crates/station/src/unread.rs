@@ -26,6 +26,10 @@ pub(crate) struct UnreadAnswers(Arc<Mutex<State>>);
 #[derive(Debug, Default)]
 struct State {
     all: Texts,
+    /// Of them those of callers on this host, of proved callers and of strangers.
+    here: Texts,
+    proved: Texts,
+    strangers: Texts,
     /// Of callers from elsewhere, by network.
     networks: HashMap<IpAddr, Texts>,
 }
@@ -42,8 +46,7 @@ struct Texts {
 #[derive(Debug)]
 pub(crate) struct Held {
     unread: UnreadAnswers,
-    /// `None` = the caller is on this host.
-    network: Option<IpAddr>,
+    reader: Reader,
     text: Bytes,
 }
 
@@ -64,19 +67,19 @@ impl UnreadAnswers {
         lock(&self.0).has_room(None, reader)
     }
 
-    /// Takes the bytes of an answer from the budget. The last answer may exceed it: otherwise one that
-    /// is larger than a share could never be read.
+    /// Takes the bytes of an answer from the budget. The last answer may exceed its share: otherwise one
+    /// that is larger could never be read. Other shares are not smaller for that.
     pub(crate) fn hold(&self, reader: Reader, text: &Bytes) -> Option<Held> {
-        let network = reader.network();
         let mut state = lock(&self.0);
         if !state.has_room(Some(text), reader) {
             return None;
         }
         state.all.add(text);
-        if let Some(network) = network {
+        state.class(reader).add(text);
+        if let Some(network) = reader.network() {
             state.networks.entry(network).or_default().add(text);
         }
-        Some(Held { unread: self.clone(), network, text: text.clone() })
+        Some(Held { unread: self.clone(), reader, text: text.clone() })
     }
 
     /// How many bytes wait.
@@ -87,15 +90,24 @@ impl UnreadAnswers {
 
 impl State {
     fn has_room(&self, text: Option<&Bytes>, reader: Reader) -> bool {
-        let all_max = match reader {
-            Reader::Here => BYTES_MAX,
-            Reader::Proved(_) => BYTES_MAX - BYTES_MAX / HERE_SHARE,
-            Reader::Stranger(_) => BYTES_MAX / STRANGERS_SHARE,
+        let has_share = match reader {
+            Reader::Here => self.here.bytes < HERE_MAX || self.all.bytes < BYTES_MAX,
+            Reader::Proved(_) => {
+                self.proved.bytes + self.strangers.bytes.min(STRANGERS_MAX) < BYTES_MAX - HERE_MAX
+            }
+            Reader::Stranger(_) => self.strangers.bytes < STRANGERS_MAX,
         };
-        let network = reader.network();
-        let fits = |texts: &Texts, max| texts.bytes < max || text.is_some_and(|text| texts.has(text));
-        let own = network.and_then(|network| self.networks.get(&network));
-        fits(&self.all, all_max) && own.is_none_or(|own| fits(own, BYTES_MAX / NETWORK_SHARE))
+        let is_in = |texts: &Texts| text.is_some_and(|text| texts.has(text));
+        let own = reader.network().and_then(|network| self.networks.get(&network));
+        (has_share || is_in(&self.all)) && own.is_none_or(|own| own.bytes < NETWORK_MAX || is_in(own))
+    }
+
+    fn class(&mut self, reader: Reader) -> &mut Texts {
+        match reader {
+            Reader::Here => &mut self.here,
+            Reader::Proved(_) => &mut self.proved,
+            Reader::Stranger(_) => &mut self.strangers,
+        }
     }
 }
 
@@ -126,7 +138,8 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut state = lock(&self.unread.0);
         state.all.remove(&self.text);
-        if let Some(network) = self.network
+        state.class(self.reader).remove(&self.text);
+        if let Some(network) = self.reader.network()
             && let Some(own) = state.networks.get_mut(&network)
         {
             own.remove(&self.text);
@@ -202,11 +215,12 @@ pub(crate) const PIECE_BYTES: usize = 64 * 1024;
 /// that reads it slowly leaves room for another.
 pub(crate) const BYTES_MAX: usize = 128 << 20;
 /// One network (/24, /48) gets a quarter, as of connections.
-const NETWORK_SHARE: usize = 4;
-/// An eighth is kept for this host, as of connections.
-const HERE_SHARE: usize = 8;
-/// Of the bytes, for all strangers together: so that proved callers, members among them, find room.
-const STRANGERS_SHARE: usize = 2;
+const NETWORK_MAX: usize = BYTES_MAX / 4;
+/// An eighth is kept for this host, as of connections; it may use what others leave, too.
+const HERE_MAX: usize = BYTES_MAX / 8;
+/// Strangers get half, whatever others use. Proved callers, members among them, get what strangers and
+/// this host's eighth leave.
+const STRANGERS_MAX: usize = BYTES_MAX / 2;
 
 #[cfg(test)]
 mod tests {
@@ -257,6 +271,28 @@ mod tests {
         assert!(unread.hold(Reader::Stranger(ip(1, 2)), &Bytes::from(vec![0])).is_none());
         drop(held);
         assert!(unread.hold(Reader::Stranger(ip(1, 2)), &Bytes::from(vec![0])).is_some());
+    }
+
+    #[test]
+    fn an_answer_larger_than_a_share_leaves_the_others_theirs() {
+        let huge = || Bytes::from(vec![0; BYTES_MAX]);
+        let small = || Bytes::from(vec![0; 1]);
+        let (here, proved, stranger) =
+            (Reader::Here, |net| Reader::Proved(ip(1, net)), |net| Reader::Stranger(ip(1, net)));
+        let unread = UnreadAnswers::default();
+        let strangers = unread.hold(stranger(1), &huge()).unwrap();
+        assert!(unread.hold(stranger(2), &small()).is_none());
+        // Strangers count for no more than their half among proved callers, and these not at all among strangers.
+        let members = unread.hold(proved(3), &huge()).unwrap();
+        assert!(unread.hold(proved(4), &small()).is_none());
+        drop(strangers);
+        drop(unread.hold(stranger(2), &small()).unwrap());
+        let first = unread.hold(here, &huge()).unwrap();
+        assert!(unread.hold(here, &small()).is_none());
+        drop(members);
+        drop(unread.hold(proved(4), &small()).unwrap());
+        drop(first);
+        assert_eq!(unread.bytes(), 0);
     }
 
     #[tokio::test(start_paused = true)]

@@ -16,6 +16,8 @@ pub(super) struct Rests {
 #[derive(Clone, Copy, Debug)]
 struct Rest {
     runs: bool,
+    /// It was in doubt at the last [`Rests::begin`].
+    is_doubtful: bool,
     /// Not before then.
     until: Instant,
     /// After the next failure.
@@ -27,10 +29,14 @@ struct Rest {
 }
 
 impl Rests {
-    /// Which of `doubtful` to look for now, whoever has waited longest first; they count as begun. Whoever is
-    /// not in doubt any more is forgotten.
+    /// Which of `doubtful` to look for now, whoever has waited longest first; they count as begun. A peer
+    /// that is not in doubt any more is forgotten [`PAUSE_MAX`] after its pause: one that leaves and comes
+    /// back meanwhile is no new one.
     pub(super) fn begin(&mut self, doubtful: &BTreeSet<Name>, now: Instant) -> Vec<Name> {
-        self.all.retain(|host, rest| rest.runs || doubtful.contains(host) || now < rest.until);
+        self.all.retain(|host, rest| {
+            rest.is_doubtful = doubtful.contains(host);
+            rest.runs || rest.is_doubtful || now < rest.until + PAUSE_MAX
+        });
         let mut waiting: Vec<(Option<Instant>, &Name)> = doubtful
             .iter()
             .filter_map(|host| match self.all.get(host) {
@@ -45,19 +51,20 @@ impl Rests {
         for host in &begun {
             let (pause, woken) =
                 self.all.get(host).map_or((PAUSE_MIN, None), |rest| (rest.pause, rest.woken));
-            self.all.insert(host.clone(), Rest { runs: true, until: now, pause, woken, news: false });
+            let begun = Rest { runs: true, is_doubtful: true, until: now, pause, woken, news: false };
+            self.all.insert(host.clone(), begun);
         }
         self.running += begun.len();
         begun
     }
 
-    /// When somebody has rested enough; `None` = nobody rests, or all places are taken: then the end of
-    /// a look is what to wait for.
+    /// When a peer in doubt has rested enough; `None` = none rests, or all places are taken: then the end
+    /// of a look is what to wait for.
     pub(super) fn next_due(&self) -> Option<Instant> {
         if CHECKS_MAX <= self.running {
             return None;
         }
-        self.all.values().filter(|rest| !rest.runs).map(|rest| rest.until).min()
+        self.all.values().filter(|rest| rest.is_doubtful && !rest.runs).map(|rest| rest.until).min()
     }
 
     /// A look has ended. `chance`, in [0, 1), spreads the pauses, so that many peers that fell silent at once
@@ -180,7 +187,7 @@ mod tests {
         assert_eq!(rests.begin(&doubtful, later), begun);
         rests.ended(&b, false, later, 0.0);
         assert!(rests.begin(&BTreeSet::new(), later + PAUSE_MIN).is_empty());
-        assert_eq!(rests.next_due(), None, "who is not in doubt is forgotten once it has rested");
+        assert_eq!(rests.next_due(), None, "nothing is to be done for a peer that is not in doubt");
         assert!((0.0..1.0).contains(&chance()));
     }
 
@@ -198,6 +205,26 @@ mod tests {
             }
         }
         looks
+    }
+
+    #[test]
+    fn a_peer_that_leaves_and_comes_back_keeps_its_pauses() {
+        let (b, start) = (Name::new("b").unwrap(), Instant::now());
+        let (mut rests, mut looks) = (Rests::default(), 0);
+        for second in 0..600 {
+            let now = start + Duration::from_secs(second);
+            // It is a peer for four seconds, and ignored for the next four.
+            let doubtful: BTreeSet<Name> = (second % 8 < 4).then(|| b.clone()).into_iter().collect();
+            for host in rests.begin(&doubtful, now) {
+                looks += 1;
+                rests.ended(&host, false, now, 0.5);
+            }
+            let is_settled = rests.next_due().is_none_or(|due| now < due);
+            assert!(is_settled, "nothing is to be done {second} s after the start");
+        }
+        assert!(looks <= 16, "{looks} looks");
+        assert!(rests.begin(&BTreeSet::new(), start + Duration::from_secs(600) + 2 * PAUSE_MAX).is_empty());
+        assert!(rests.all.is_empty(), "a peer that stays away is forgotten");
     }
 
     #[test]

@@ -63,6 +63,25 @@ fn measured_hosts_are_ranked_for_the_bytes_asked() {
 }
 
 #[test]
+fn many_hosts_are_answered_as_few_are() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(quiet(state.path()));
+    let targets: Vec<String> = (0..20).map(|at| format!("t{at}")).collect();
+    let pair = |(at, target)| ("here", target, 0.01 * f64::from(at), 1e8);
+    let pairs: Vec<_> = (1..).zip(targets.iter().map(String::as_str)).map(pair).collect();
+    feed(&station, &pairs);
+    let to = targets.join(",");
+    let answer = ask(&station, &format!("to={to}&bytes=1000")).json();
+    assert_eq!(
+        (names(&answer), &answer["best"]),
+        (targets.iter().map(String::as_str).collect(), &json!("t0"))
+    );
+    let missing = ask(&station, &format!("to={to},ghost&bytes=1000"));
+    assert_eq!(missing.status, 404, "{}", missing.body);
+    station.stop(LIMIT);
+}
+
+#[test]
 fn what_cannot_be_asked_is_refused_with_its_name() {
     let state = tempfile::tempdir().unwrap();
     let station = start(quiet(state.path()));
@@ -177,6 +196,36 @@ fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     until(station.address(), "/v1/best?to=late&bytes=1", |answer| answer.status == 200);
     station.stop(LIMIT);
     drop((leases, late));
+}
+
+#[test]
+fn a_group_named_after_a_host_or_target_does_not_stand_for_it() {
+    let state = tempfile::tempdir().unwrap();
+    let mut config: Config = quiet(state.path());
+    config.mesh.site = Name::new("a").unwrap();
+    let archive = Arc::new(open_archive(&config).unwrap());
+    let entry = |host: &str, groups: &[&str]| Entry {
+        host: Name::new(host).unwrap(),
+        addresses: Vec::new(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        groups: groups.iter().map(|group| Name::new(group).unwrap()).collect(),
+        capabilities: Capabilities { responder: true, ..Capabilities::default() },
+        key: None,
+    };
+    let entries = [entry("x", &["local:a"]), entry("mal", &["local:a", "x", "here", "target", "mine"])];
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let register = |entry| runtime.block_on(archive.register(entry, Duration::from_secs(60))).unwrap();
+    let leases: Vec<_> = entries.iter().map(register).collect();
+    let station = Station::serve(config, Arc::clone(&archive) as _).unwrap();
+    feed(&station, &[("here", "x", 0.001, 1e8), ("here", "mal", 0.001, 1e9), ("here", "target", 0.1, 1e7)]);
+    for (to, host) in [("mine", "mal"), ("x", "x"), ("target", "target")] {
+        let answer = ask(&station, &format!("to={to}&bytes=1000")).json();
+        assert_eq!(names(&answer), [host], "to={to}: {answer}");
+    }
+    let itself = ask(&station, "to=here&bytes=1000");
+    assert_eq!(itself.status, 400, "{}", itself.body);
+    station.stop(LIMIT);
+    drop(leases);
 }
 
 #[test]

@@ -88,6 +88,23 @@ fn what_the_archive_does_not_keep_is_named_with_its_cause() {
     assert!(health.json()["warnings"].to_string().contains("archive.keep_days"), "{}", health.body);
 }
 
+#[test]
+fn a_batch_beyond_the_members_half_of_the_spool_is_refused_and_changes_no_status() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(Config { spool_records_max: 20, ..quiet(state.path()) });
+    let address = station.address();
+    let token = invite(address, Some("a"));
+    let records: Vec<Value> = (1..=21).map(|seq| fresh("a", seq, "south")).collect();
+    let refused = ask(address, &token, "POST", "records", &lines(&records));
+    assert_eq!(refused.status, 400, "it could never be taken: {}", refused.body);
+    assert!(refused.body.contains("limits.spool_records_max"), "{}", refused.body);
+    assert_eq!(forward(address, &token, &records[..10]), [200]);
+    assert_eq!(limit(address, "spool_records")["refused"], 0);
+    assert_eq!(limit(address, "member_spool_records")["refused"], 21);
+    let health = get(address, "/healthz");
+    assert_eq!(health.status, 200, "a member can cause that: {}", health.body);
+}
+
 /// One member fills its eighth of an archive that has the fewest series.
 #[test]
 fn a_member_beyond_its_share_of_the_archive_is_counted() {

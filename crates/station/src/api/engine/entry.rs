@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::leases::Missing;
 use super::{Refused, bound, change, done, expect_type, has_to_wait, member, query, whole};
 use crate::api::{Shared, State};
+use crate::health::lock;
 use crate::limits::{Limit, series_of_mesh, too_many_series};
 use crate::members::Member;
 
@@ -73,6 +74,8 @@ pub(super) async fn register(
         served.leases.remove(shared.engine.as_ref(), &entry.host, is_held).await?;
         return Err(Error::Denied("the invitation was withdrawn".into()).into());
     }
+    // This station watches its own groups alone. Nothing waits in between, so no removal is undone.
+    lock(&shared.bank).include(&entry.host);
     if member.groups().as_ref() != Some(&entry.groups) {
         let was_admitted = member.has_registered();
         let kept = change(&shared, move |members| members.registered(&member, &entry.groups)).await;
