@@ -84,12 +84,12 @@ fn own(mesh: &str) -> String {
     lines.join("\n")
 }
 
-/// A reason as long as a line has room for; `--json` tells all of it.
-fn short(reason: &str) -> String {
-    if reason.chars().count() <= REASON_MAX {
-        return reason.into();
+/// A cell as long as a line has room for; `--json` has all of it.
+fn short(cell: &str) -> String {
+    if cell.chars().count() <= CELL_MAX {
+        return cell.into();
     }
-    reason.chars().take(REASON_MAX - 1).chain(['…']).collect()
+    cell.chars().take(CELL_MAX - 1).chain(['…']).collect()
 }
 
 fn watch(client: &Client, json: bool) -> ExitCode {
@@ -126,15 +126,16 @@ fn table(answer: &str) -> String {
         vec![["HOST", "STATE", "SINCE", "ADDRESS", "VERSION", "GROUPS", "REASON"].map(String::from)];
     for peer in peers {
         let text = |key: &str| printable(peer[key].as_str().unwrap_or("-"));
-        rows.push([
+        let row = [
             text("host"),
             text("state"),
             utc(peer["since_s"].as_f64().unwrap_or(0.0)),
             text("address"),
             text("version"),
             list(&peer["groups"]),
-            short(&printable(peer["reason"].as_str().unwrap_or(""))),
-        ]);
+            printable(peer["reason"].as_str().unwrap_or("")),
+        ];
+        rows.push(row.map(|cell| short(&cell)));
     }
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
@@ -172,8 +173,8 @@ fn utc(time_s: f64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{:02}Z", rest % 60)
 }
 
-/// Characters of a reason: with the other columns it fills two lines of a usual terminal at most.
-const REASON_MAX: usize = 80;
+/// Characters of a cell: with the other columns a usual one fills two lines of a usual terminal at most.
+const CELL_MAX: usize = 80;
 /// Events come one by one, so that the widest name is not known.
 const HOST_WIDTH: usize = 16;
 
@@ -232,9 +233,22 @@ mod tests {
     }
 
     #[test]
-    fn a_long_reason_is_shortened() {
+    fn one_long_cell_does_not_widen_every_line() {
+        let group = "g".repeat(255);
+        let answer = serde_json::json!({ "peers": [
+            { "host": "h".repeat(255), "state": "up", "since_s": 0, "version": "1", "groups": [group, group] },
+            { "host": "b", "state": "up", "since_s": 0, "version": "1", "groups": [], "reason": "r" },
+        ]});
+        let shown = table(&answer.to_string());
+        let widest = shown.lines().map(|line| line.chars().count()).max().unwrap_or(0);
+        assert!(widest <= 3 * CELL_MAX, "{widest} characters: {shown}");
+        assert!(shown.lines().last().is_some_and(|line| line.ends_with('r')), "{shown}");
+    }
+
+    #[test]
+    fn a_long_cell_is_shortened() {
         assert_eq!(short("as it is"), "as it is");
         let long = short(&"é".repeat(500));
-        assert!(long.chars().count() == REASON_MAX && long.ends_with('…'), "{long}");
+        assert!(long.chars().count() == CELL_MAX && long.ends_with('…'), "{long}");
     }
 }

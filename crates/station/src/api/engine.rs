@@ -192,8 +192,28 @@ async fn bound(shared: &Arc<Shared>, member: &Arc<Member>, name: &Name) -> Resul
     if known.as_ref() == Some(name) && member.is_used() && !member.is_removed() {
         return Ok(());
     }
+    if known.is_none() {
+        unclaimed(shared, name).await?;
+    }
     let (member, name) = (Arc::clone(member), name.clone());
     change(shared, move |members| members.bind(&member, &name)).await
+}
+
+/// An open invitation gives no name that is in use here: that of a target of this station, or one under
+/// which an application hands records in. A station that was removed may have its name again.
+async fn unclaimed(shared: &Shared, name: &Name) -> Result<(), Refused> {
+    let is_held = shared.served.as_ref().is_some_and(|served| served.members.has(name));
+    if is_held || *name == shared.host {
+        // Refused with a reason of its own.
+        return Ok(());
+    }
+    let is_target = shared.targets.overrides_mesh(name.as_str()).is_some();
+    let is_new = || async { Ok::<_, Error>(shared.engine.next_seq(name).await? == 1) };
+    if !is_target && (shared.board.removed.contains(name) || is_new().await?) {
+        return Ok(());
+    }
+    let why = format!("`{name}` is in use at {} and no member's; invite it by its name", shared.host);
+    Err(Error::Denied(why).into())
 }
 
 /// Changes the members' file, which is written on disk; other requests do not wait for it.

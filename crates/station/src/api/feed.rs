@@ -101,6 +101,11 @@ fn checked(shared: &Shared, feed: Feed) -> Result<Vec<Fed>, Refusal> {
             "`origin` is this station's own name: leave it out, and the station numbers the records",
         ));
     }
+    let is_member = |origin| shared.served.as_ref().is_some_and(|served| served.members.has(origin));
+    if let Some(origin) = origin.as_ref().filter(|origin| is_member(origin)) {
+        let error = format!("`origin`: {origin} is a member of the mesh, which numbers its own records");
+        return Err(Refusal::new(StatusCode::CONFLICT, error));
+    }
     let mut records = Vec::with_capacity(feed.records.len());
     let mut new_series: HashSet<Series> = HashSet::new();
     let mut seqs: HashSet<u64> = HashSet::new();

@@ -5,7 +5,7 @@ use std::io::BufRead as _;
 use serde_json::json;
 
 use super::{ask, entry, invite, keeping, kind, lines, record, register};
-use crate::http::{get, post, send};
+use crate::http::{get, post, send, until};
 use crate::{quiet, serve, start};
 
 #[test]
@@ -66,6 +66,40 @@ fn a_station_writes_its_own_records_and_its_own_entry_alone() {
         assert_eq!((other.status, kind(&other).as_str()), (404, "unregistered"));
     }
     assert_eq!(ask(address, &c, "POST", &format!("entry?registration={registration}"), "").status, 200);
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn an_open_invitation_gives_no_name_that_is_in_use() {
+    let state = tempfile::tempdir().unwrap();
+    let station = serve(keeping(state.path()));
+    let address = station.address();
+    let feed = |seq: u64| {
+        let record = json!({ "seq": seq, "quantity": "depth", "value": 1 });
+        post(address, "/v1/measurements", &json!({ "origin": "app", "records": [record] }).to_string())
+    };
+    assert_eq!(feed(1).status, 201);
+    let target = post(address, "/v1/targets", r#"{"target": "192.0.2.9:80", "quantities": ["connect"]}"#);
+    assert_eq!(target.status, 201, "{}", target.body);
+    let token = invite(address, None);
+    for name in ["app", "192.0.2.9:80"] {
+        let refused = register(address, &token, name);
+        assert_eq!((refused.status, kind(&refused).as_str()), (403, "denied"), "{}", refused.body);
+        assert!(refused.body.contains("invite it by its name"), "{}", refused.body);
+    }
+    let refused = ask(address, &token, "POST", "records", &lines(&[record("app", "app", 2)]));
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    assert_eq!(ask(address, &token, "POST", "records", &lines(&[record("b", "b", 1)])).status, 200);
+    assert_eq!(feed(2).status, 201, "nothing was stored in its place");
+    // The owner says so; from then on the station numbers its own records.
+    assert_eq!(register(address, &invite(address, Some("app")), "app").status, 200);
+    let refused = feed(3);
+    assert_eq!(refused.status, 409, "{}", refused.body);
+    // A station that was removed is one that may come back.
+    assert_eq!(send(address, "DELETE", "/v1/members?name=b", &[], "").status, 200);
+    until(address, "/v1/series?source=b", |answer| answer.json() == json!({ "series": [] }));
+    let again = register(address, &invite(address, None), "b");
+    assert_eq!(again.status, 200, "{}", again.body);
     station.stop(crate::LIMIT);
 }
 
