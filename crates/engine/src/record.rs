@@ -49,7 +49,7 @@ impl Record {
     pub const TIME_MAX_UNIX_NS: i64 = 7_258_118_400_000_000_000;
 
     /// About what it takes of [`Range::BYTES_MAX`].
-    #[cfg(any(feature = "local", feature = "nats"))]
+    #[cfg(feature = "local")]
     pub(crate) fn page_bytes(&self) -> usize {
         /// As JSON, beside its detail and the names of its series.
         const OTHERS: usize = 256;

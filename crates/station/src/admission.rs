@@ -6,7 +6,7 @@
 //! the network that has most of them, the one that has been silent longest. Where all have requests
 //! under way, one goes all the same, of a larger crowd than the newcomer's network.
 //!
-//! This host may use what others leave; beyond its eighth its connections go as others' do.
+//! This host may use what others leave; beyond its eighth its own idle connections go first.
 //!
 //! Live streams and sessions of pages are admitted alike, as *seats*. Every seat can be shed, so
 //! strangers may have all of them until proved callers come. Within its class a caller gets the seat

@@ -13,14 +13,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use crate::admission::{holder, network};
 use crate::bank::{Account, Bank};
 use crate::health::lock;
+use crate::unread::Reader;
 
 /// What heavy reads share.
 #[derive(Debug)]
 pub(crate) struct HeavyReads {
     bank: Turns,
     archive: Turns,
-    /// One at a time for each network from elsewhere that has any.
-    networks: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
     kept: [Arc<KeptText>; KEPT],
 }
 
@@ -28,8 +27,12 @@ pub(crate) struct HeavyReads {
 #[derive(Debug)]
 struct Turns {
     all: Arc<Semaphore>,
-    /// However many wait elsewhere, one turn is left to this host and to texts for everyone.
+    /// However many wait elsewhere, one turn is left to this host and to texts for everyone …
     elsewhere: Arc<Semaphore>,
+    /// … and however many strangers wait, one to proved callers.
+    strangers: Arc<Semaphore>,
+    /// One at a time for each network from elsewhere that has any.
+    networks: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
 }
 
 /// What a heavy read is made of. An archive may be that of a mesh, and not answer: what is made of the
@@ -65,46 +68,30 @@ pub(crate) struct Kept {
 #[derive(Debug)]
 pub(crate) struct Turn {
     _of_all: OwnedSemaphorePermit,
-    /// Of the network, and of all from elsewhere; `None` = for this host, or for everyone.
-    _elsewhere: Option<[OwnedSemaphorePermit; 2]>,
+    /// Of the network, of strangers, and of all from elsewhere; none for this host, or for everyone.
+    _elsewhere: Vec<OwnedSemaphorePermit>,
 }
 
 impl HeavyReads {
     pub(crate) fn new() -> Self {
-        Self {
-            bank: Turns::new(),
-            archive: Turns::new(),
-            networks: Mutex::default(),
-            kept: std::array::from_fn(|_| Arc::default()),
-        }
+        Self { bank: Turns::new(), archive: Turns::new(), kept: std::array::from_fn(|_| Arc::default()) }
     }
 
-    /// Waits for leave to make a read for `address`, `None` = for this host or for everyone; gives up
-    /// after a while.
-    pub(crate) async fn turn(&self, from: From, address: Option<IpAddr>) -> Option<Turn> {
+    /// Waits for leave to make a read for a caller, or for everyone, as for this host; gives up after a
+    /// while.
+    pub(crate) async fn turn(&self, from: From, reader: Reader) -> Option<Turn> {
         let turns = match from {
             From::Bank => &self.bank,
             From::Archive => &self.archive,
         };
         let turn = async {
-            let elsewhere = match address {
-                Some(ip) => {
-                    let of_network = self.network(ip).acquire_owned().await.ok()?;
-                    Some([of_network, Arc::clone(&turns.elsewhere).acquire_owned().await.ok()?])
-                }
-                None => None,
-            };
-            let of_all = Arc::clone(&turns.all).acquire_owned().await.ok()?;
-            Some(Turn { _of_all: of_all, _elsewhere: elsewhere })
+            let mut elsewhere = Vec::new();
+            for waited_for in turns.of(reader) {
+                elsewhere.push(waited_for.acquire_owned().await.ok()?);
+            }
+            Some(Turn { _of_all: Arc::clone(&turns.all).acquire_owned().await.ok()?, _elsewhere: elsewhere })
         };
         tokio::time::timeout(TURN_WITHIN, turn).await.ok().flatten()
-    }
-
-    fn network(&self, ip: IpAddr) -> Arc<Semaphore> {
-        let mut networks = lock(&self.networks);
-        // Who waits or works has one as well.
-        networks.retain(|_, turns| 1 < Arc::strong_count(turns));
-        Arc::clone(networks.entry(network(holder(ip))).or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 
     /// A text that a caller who came at `arrived` may have, or else the place for a new one.
@@ -132,8 +119,26 @@ impl HeavyReads {
 
 impl Turns {
     fn new() -> Self {
-        let [all, elsewhere] = [AT_ONCE, AT_ONCE - 1].map(|turns| Arc::new(Semaphore::new(turns)));
-        Self { all, elsewhere }
+        let [all, elsewhere, strangers] =
+            [AT_ONCE, AT_ONCE - 1, AT_ONCE - 2].map(|turns| Arc::new(Semaphore::new(turns)));
+        Self { all, elsewhere, strangers, networks: Mutex::default() }
+    }
+
+    /// What a caller waits for before it waits for a turn, in this order.
+    fn of(&self, reader: Reader) -> Vec<Arc<Semaphore>> {
+        let elsewhere = || Arc::clone(&self.elsewhere);
+        match reader {
+            Reader::Here => Vec::new(),
+            Reader::Proved(ip) => vec![self.network(ip), elsewhere()],
+            Reader::Stranger(ip) => vec![self.network(ip), Arc::clone(&self.strangers), elsewhere()],
+        }
+    }
+
+    fn network(&self, ip: IpAddr) -> Arc<Semaphore> {
+        let mut networks = lock(&self.networks);
+        // Who waits or works has one as well.
+        networks.retain(|_, turns| 1 < Arc::strong_count(turns));
+        Arc::clone(networks.entry(network(holder(ip))).or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 }
 
@@ -167,7 +172,7 @@ pub(crate) fn visit(bank: &Mutex<Bank>, series: &[Series], mut each: impl FnMut(
 
 const KEPT: usize = Common::Latest as usize + 1;
 /// Heavy reads of each kind that are made at a time, beside the HTTP thread and what measures.
-const AT_ONCE: usize = 2;
+const AT_ONCE: usize = 3;
 /// A client that waits longer has given up.
 pub(crate) const TURN_WITHIN: Duration = Duration::from_secs(10);
 /// Less than between two scrapes of any monitoring.
@@ -187,30 +192,35 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_network_has_one_turn_and_this_host_does_not_wait_for_others() {
+    async fn strangers_have_one_turn_and_neither_members_nor_this_host_wait_for_them() {
         let heavy = HeavyReads::new();
-        let ip = |network, host| Some(IpAddr::from([192, 0, network, host]));
-        let turn = |address| heavy.turn(From::Bank, address);
-        let first = turn(ip(1, 1)).await.unwrap();
-        assert!(heavy.turn(From::Archive, None).await.is_some(), "an archive has turns of its own");
-        let mut waiting: Vec<_> = (2..60).map(|network| Box::pin(turn(ip(network, 1)))).collect();
+        let ip = |network, host| IpAddr::from([192, 0, network, host]);
+        let turn = |reader| heavy.turn(From::Bank, reader);
+        let first = turn(Reader::Stranger(ip(1, 1))).await.unwrap();
+        let mut waiting: Vec<_> =
+            (2..60).map(|network| Box::pin(turn(Reader::Stranger(ip(network, 1))))).collect();
         for wait in &mut waiting {
-            assert!(wait.now_or_never().is_none(), "one is made for elsewhere");
+            assert!(wait.now_or_never().is_none(), "one is made for strangers");
         }
-        let here = turn(None).await.unwrap();
-        let mut second = std::pin::pin!(turn(None));
-        assert!(second.as_mut().now_or_never().is_none(), "two are made");
+        let member = turn(Reader::Proved(ip(100, 1))).await.unwrap();
+        let mut second = std::pin::pin!(turn(Reader::Proved(ip(101, 1))));
+        assert!(second.as_mut().now_or_never().is_none(), "two are made for elsewhere");
+        let here = turn(Reader::Here).await.unwrap();
+        let mut third = std::pin::pin!(turn(Reader::Here));
+        assert!(third.as_mut().now_or_never().is_none(), "three are made");
         drop(here);
+        drop(third.await.unwrap());
+        drop(member);
         drop(second.await.unwrap());
-        let archive = heavy.turn(From::Archive, ip(99, 1)).await.unwrap();
-        let mut neighbour = std::pin::pin!(heavy.turn(From::Archive, ip(99, 2)));
+        let archive = heavy.turn(From::Archive, Reader::Proved(ip(1, 2))).await.unwrap();
+        let mut neighbour = std::pin::pin!(heavy.turn(From::Archive, Reader::Proved(ip(1, 3))));
         assert!(neighbour.as_mut().now_or_never().is_none(), "the turn of its network is not over");
         drop(archive);
         assert!(neighbour.await.is_some());
         drop((first, waiting));
-        turn(ip(3, 1)).await.unwrap();
-        heavy.network(IpAddr::from([192, 0, 4, 4]));
-        assert_eq!(lock(&heavy.networks).len(), 1, "nothing is kept of a network that is gone");
+        turn(Reader::Stranger(ip(3, 1))).await.unwrap();
+        heavy.bank.network(ip(4, 4));
+        assert_eq!(lock(&heavy.bank.networks).len(), 1, "nothing is kept of a network that is gone");
     }
 
     #[test]

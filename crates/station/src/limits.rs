@@ -174,11 +174,9 @@ impl Limit {
             }
             Self::FedRecords => ("fed_records", "", "records handed in that broke a limit of the archive"),
             Self::InboxCallers => ("inbox_callers", "", "records handed in, as the recorder was behind"),
-            Self::ConnectionsShed => (
-                "connections_shed",
-                "limits.connections_max",
-                "connections without a request under way, closed to make room for others",
-            ),
+            Self::ConnectionsShed => {
+                ("connections_shed", "limits.connections_max", "connections closed to make room for others")
+            }
             Self::ProbeRequests => (
                 "probe_requests",
                 "",
@@ -200,7 +198,11 @@ impl Limit {
                 "records that the mesh did not take or whose numbers another station used; they stay in \
                  the archive here",
             ),
-            Self::Hooks => ("mesh_hooks", "", "events that found no room on their way to a hook"),
+            Self::Hooks => (
+                "mesh_hooks",
+                "",
+                "events that were dropped on their way to a hook, or replaced by a newer one of their host",
+            ),
             Self::ArchiveSeries => (
                 "archive_series",
                 "limits.series_max",

@@ -290,7 +290,7 @@ fn mesh(text: &mut Text, figures: &Figures) {
     text.counter(
         "barograph_mesh_hooks_dropped",
         "",
-        "Events that found no room on their way to a hook.",
+        "Events that were dropped on their way to a hook, or replaced by a newer one of their host.",
         &dropped,
     );
     if let Some(lag) = figures.archive_lag {

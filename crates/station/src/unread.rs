@@ -92,9 +92,7 @@ impl State {
     fn has_room(&self, text: Option<&Bytes>, reader: Reader) -> bool {
         let has_share = match reader {
             Reader::Here => self.here.bytes < HERE_MAX || self.all.bytes < BYTES_MAX,
-            Reader::Proved(_) => {
-                self.proved.bytes + self.strangers.bytes.min(STRANGERS_MAX) < BYTES_MAX - HERE_MAX
-            }
+            Reader::Proved(_) => self.proved.bytes < PROVED_MAX || self.all.bytes < BYTES_MAX - HERE_MAX,
             Reader::Stranger(_) => self.strangers.bytes < STRANGERS_MAX,
         };
         let is_in = |texts: &Texts| text.is_some_and(|text| texts.has(text));
@@ -221,6 +219,8 @@ const HERE_MAX: usize = BYTES_MAX / 8;
 /// Strangers get half, whatever others use. Proved callers, members among them, get what strangers and
 /// this host's eighth leave.
 const STRANGERS_MAX: usize = BYTES_MAX / 2;
+/// What is left of the budget is kept for proved callers.
+const PROVED_MAX: usize = BYTES_MAX - HERE_MAX - STRANGERS_MAX;
 
 #[cfg(test)]
 mod tests {

@@ -58,6 +58,10 @@ pub(super) async fn latest(
         }
         local = page.next.map(|Cursor(place)| Cursor(place | LOCAL)).or(Some(MESH_BEGINS));
     }
+    // A page of the mesh may have as much again.
+    if Range::BYTES_MAX / 2 < items.iter().map(Record::page_bytes).sum() {
+        return Ok(Page { items, next: Some(MESH_BEGINS) });
+    }
     let mut place = after.filter(|&after| !is_local(after) && after != MESH_BEGINS);
     loop {
         let room = limit - items.len();

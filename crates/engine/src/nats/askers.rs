@@ -67,10 +67,10 @@ impl Askers {
         let mut each = self.each.lock().unwrap_or_else(PoisonError::into_inner);
         // A question under way has its asker as well.
         each.retain(|_, asker| 1 < Arc::strong_count(&asker.questions));
-        let asker = each.entry(asker.to_owned()).or_insert_with(Asker::new).clone();
+        let asker = each.entry(asker.to_owned()).or_insert_with_key(|name| Asker::new(name)).clone();
         drop(each);
         let own = Arc::clone(&asker.questions).try_acquire_owned();
-        let own = own.map_err(|_| "too many questions of this station wait for their answers")?;
+        let own = own.map_err(|_| "too many questions of this asker wait for their answers")?;
         let of_all = Arc::clone(&self.questions).try_acquire_owned();
         let of_all = of_all.map_err(|_| "too many questions wait for their answers")?;
         Ok(Slot { asker, _of_all: of_all, _own: own })
@@ -88,8 +88,11 @@ impl Askers {
 }
 
 impl Asker {
-    fn new() -> Self {
-        Self { questions: Arc::new(Semaphore::new(QUESTIONS_EACH)), page: Arc::new(Semaphore::new(1)) }
+    /// Stations of older versions do not say who they are: the empty name is that of them all.
+    fn new(name: &str) -> Self {
+        let (questions, pages) =
+            if name.is_empty() { (QUESTIONS_MAX / 4, PAGES_AT_ONCE / 2) } else { (QUESTIONS_EACH, 1) };
+        Self { questions: Arc::new(Semaphore::new(questions)), page: Arc::new(Semaphore::new(pages)) }
     }
 }
 

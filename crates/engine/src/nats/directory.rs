@@ -185,6 +185,8 @@ impl Registration {
                 Err(_) => {
                     // Where the bucket is gone, whoever may makes it again; otherwise this asks nothing.
                     let _ = streams::ensure(&self.link).await;
+                    // Meanwhile another registration may have come, which an unconditional write would end.
+                    (over, overtaken) = (over.or(Some(self.place)), 0);
                     RETRY.min(third)
                 }
             };
@@ -207,14 +209,22 @@ impl Registration {
         })
     }
 
+    /// Takes the entry away; what is not taken away runs out by itself.
     async fn leave(&self) {
         let mut headers = HeaderMap::new();
         headers.insert(REGISTRATION, self.id.as_str());
         headers.insert(OPERATION, DELETED);
         headers.insert(TTL, format!("{TOMBSTONE_S}s"));
-        headers.insert(EXPECTED, self.place.to_string());
-        // What is not taken away runs out by itself.
-        let _ = self.link.request(self.key.clone(), Some(headers), Bytes::new()).await;
+        let mut conditional = headers.clone();
+        conditional.insert(EXPECTED, self.place.to_string());
+        let answer = self.link.request(self.key.clone(), Some(conditional), Bytes::new()).await;
+        let refused = answer.is_ok_and(|answer| {
+            read::<Acknowledgement>(&answer).is_ok_and(|acknowledged| acknowledged.error.is_some())
+        });
+        // As in `renew`: a condition of another's write may have named this key.
+        if refused && matches!(self.look().await, Ok(Found::Own(_))) {
+            let _ = self.link.request(self.key.clone(), Some(headers), Bytes::new()).await;
+        }
     }
 
     /// Writes the entry, and notes whether the directory took it.

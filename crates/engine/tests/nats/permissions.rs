@@ -569,7 +569,7 @@ impl Mesh {
     /// An entry that never runs out, or only after longer than a lease may last, is none.
     async fn endless_leases(&self, attacker: &Attacker) {
         let own = format!("$KV.barograph_dir.{}", token(NORTH));
-        for ttl in [None, Some("never"), Some("3601s"), Some("2h")] {
+        for ttl in [None, Some("never"), Some("301s"), Some("3601s"), Some("2h")] {
             let mut headers = HeaderMap::new();
             headers.insert("Barograph-Registration", "endless");
             if let Some(ttl) = ttl {

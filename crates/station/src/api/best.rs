@@ -91,7 +91,8 @@ pub(super) async fn best(
     }
     let from = asked.from.as_deref().map_or(Ok(shared.host.clone()), |text| name("from", text))?;
     let (places, models) = shared.desk.mesh().await;
-    let is_large = HOSTS_FEW < most_hosts(&places, &asked.to);
+    // Too many words are refused at once.
+    let is_large = asked.to.matches(',').count() < HOSTS_MAX && HOSTS_FEW < most_hosts(&places, &asked.to);
     let station = Arc::clone(&shared);
     let make = async move {
         let (asked, from) = (Arc::new(asked), Arc::new(from));

@@ -17,6 +17,7 @@ use crate::bank::{Account, Bank, in_order};
 use crate::health::lock;
 use crate::heavy::{Common, From, Kept, TURN_WITHIN, Turn, visit};
 use crate::limits::Limit;
+use crate::unread::Reader;
 
 /// The text of an answer: the one that all callers share, `what`, or one of this caller's own.
 ///
@@ -76,11 +77,11 @@ enum Shown {
 
 /// Leave to make an answer, for its caller or for all.
 async fn turn(shared: &Shared, peer: &Peer, from: From, is_for_all: bool) -> Result<Turn, Refusal> {
-    let (ip, is_here) = (peer.address.ip(), peer.is_here());
-    if !shared.unread.has_room(shared.reader(peer)) {
+    let reader = shared.reader(peer);
+    if !shared.unread.has_room(reader) {
         return Err(shared.too_much_unread());
     }
-    let turn = shared.heavy.turn(from, (!is_here && !is_for_all).then_some(ip)).await;
+    let turn = shared.heavy.turn(from, if is_for_all { Reader::Here } else { reader }).await;
     turn.ok_or_else(|| shared.too_much_unread())
 }
 

@@ -139,6 +139,7 @@ fn post_all(jobs: &Waiting, task: &TaskStatus) {
     let poster = match Poster::new() {
         Ok(poster) => poster,
         Err(why) => {
+            jobs.end();
             return tracing::warn!("mesh.webhook: {why}; nothing is posted until the station is restarted");
         }
     };

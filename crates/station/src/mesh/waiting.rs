@@ -20,7 +20,7 @@ struct State {
 
 impl Waiting {
     /// Puts an event in the place of an older one of its host, or at the end; says whether an event was
-    /// dropped for it, or this one for want of room.
+    /// dropped for it, or this one for want of room or of anybody who takes it.
     pub(super) fn push(&self, setting: String, event: Arc<Event>) -> bool {
         let (state, more) = &*self.0;
         let mut state = lock(state);
@@ -29,7 +29,7 @@ impl Waiting {
             *older = (setting, event);
             return true;
         }
-        let is_full = EVENTS_MAX <= state.events.len();
+        let is_full = state.has_ended || EVENTS_MAX <= state.events.len();
         if !is_full {
             state.events.push_back((setting, event));
             more.notify_one();
@@ -79,6 +79,8 @@ mod tests {
         waiting.push("x".into(), event(1001, "honest"));
         waiting.end();
         assert_eq!([next(), next()], [Some(1001), None], "what waited is told yet");
+        assert!(waiting.push("x".into(), event(1002, "honest")), "there is nobody who takes it");
+        let waiting = Waiting::default();
         for id in 0..EVENTS_MAX as u64 {
             assert!(!waiting.push("x".into(), event(id, &format!("h{id}"))));
         }

@@ -120,15 +120,27 @@ fn heads_streams_and_connections_are_bounded() {
     let events = Events::open(address, "/v1/stream");
     let second = crate::http::until(address, "/v1/stream", |answer| answer.status == 503);
     assert!(second.error().contains("streams_max"));
-    // Two more that say nothing fill the connections; the next is told so.
+    // Two more that say nothing fill the connections; one of them goes for the next.
     let silent = [connect(address), connect(address)];
+    assert_eq!(get(address, "/v1/station").status, 200);
+    drop((events, silent));
+    station.stop(crate::LIMIT);
+}
+
+#[test]
+fn who_finds_all_connections_at_work_is_told() {
+    let state = tempfile::tempdir().unwrap();
+    let station = start(barograph_station::Config { connections_max: 1, ..quiet(state.path()) });
+    let address = station.address();
+    let events = Events::open(address, "/v1/stream");
     let mut refused = String::new();
     let mut asking = connect(address);
+    asking.set_read_timeout(Some(crate::LIMIT)).unwrap();
     // Who has sent a request is told too: no reset may take the answer away.
     asking.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
     asking.read_to_string(&mut refused).unwrap();
     assert!(refused.starts_with("HTTP/1.1 503") && refused.contains("connections_max"), "{refused}");
-    drop((events, silent));
+    drop(events);
     crate::http::until_reachable(address);
     station.stop(crate::LIMIT);
 }
