@@ -145,6 +145,25 @@ fn who_finds_all_connections_at_work_is_told() {
     station.stop(crate::LIMIT);
 }
 
+/// A read that waits, here for a mesh that does not answer, does not keep its connection from another caller.
+#[test]
+fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
+    let state = tempfile::tempdir().unwrap();
+    let mesh = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut config = barograph_station::Config { connections_max: 1, ..quiet(state.path()) };
+    config.mesh.join = Some(format!("http://{}/", mesh.local_addr().unwrap()));
+    config.mesh.join_token = Some(barograph_station::target::Secret::new("0123456789abcdef".into()));
+    let station = barograph_station::Station::up(config).unwrap();
+    let address = station.address();
+    let mut waiting = connect(address);
+    waiting.set_read_timeout(Some(crate::LIMIT)).unwrap();
+    waiting.write_all(b"GET /v1/latest?source=elsewhere HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    crate::http::until_reachable(address);
+    assert_eq!(get(address, "/v1/station").status, 200);
+    assert!(matches!(waiting.read(&mut [0; 16]), Ok(0) | Err(_)), "it was closed for the newcomer");
+    station.stop(crate::LIMIT);
+}
+
 #[test]
 fn a_probe_needs_its_upgrade_and_then_has_the_connection() {
     let state = tempfile::tempdir().unwrap();
