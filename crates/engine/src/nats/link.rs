@@ -335,8 +335,8 @@ fn is_new_enough(version: &str) -> bool {
     (2, 12) <= numbers(version)
 }
 
-/// From 2.14 on (2.15.2 is the newest that was tried) replicas stop a stream when a message's header
-/// `Nats-Expected-Last-Msg-Id` is wrong, which they see only when each applies the message.
+/// From 2.14 on (2.15.2 is the newest that was tried) replicas stop a stream for a header that they
+/// check only when each applies the message.
 pub(super) fn stops_replicas(version: &str) -> bool {
     (2, 14) <= numbers(version)
 }
