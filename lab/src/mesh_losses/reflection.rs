@@ -58,8 +58,7 @@ pub(super) fn attack(mesh: &Mesh) -> anyhow::Result<()> {
                     }
                     client.flush().await?;
                 }
-                for asked in [own.as_str(), "barograph.i.BAROGRAPH", question.as_str(), target.as_str()]
-                {
+                for asked in [own.as_str(), "barograph.i.BAROGRAPH", question.as_str(), target.as_str()] {
                     let asked = asked.to_string();
                     client.publish_with_reply(asked, target.clone(), content.clone().into()).await?;
                 }
