@@ -17,6 +17,10 @@ impl Archiver {
         match *self {}
     }
 
+    pub(crate) fn begin(&self) {
+        match *self {}
+    }
+
     pub(crate) fn statistics(&self) -> ArchiverStatistics {
         match *self {}
     }
