@@ -173,7 +173,7 @@ fn utc(time_s: f64) -> String {
     format!("{year:04}-{month:02}-{day:02} {hours:02}:{minutes:02}:{:02}Z", rest % 60)
 }
 
-/// Characters of a cell: with the other columns a usual one fills two lines of a usual terminal at most.
+/// Longest cell, in characters: the width of a terminal.
 const CELL_MAX: usize = 80;
 /// Events come one by one, so that the widest name is not known.
 const HOST_WIDTH: usize = 16;

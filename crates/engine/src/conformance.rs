@@ -402,7 +402,7 @@ pub async fn latest_is_the_newest_by_time_of_every_series_matched(fixture: &dyn 
     }
 }
 
-/// [`Engine::latest`]: a page ends before it takes more than [`Range::BYTES_MAX`], and the next one goes on there.
+/// [`Engine::latest`]: a page takes at most [`Range::BYTES_MAX`], and the next page continues after it.
 pub async fn a_page_of_the_newest_is_bounded_in_bytes(fixture: &dyn Fixture) {
     const SERIES: u64 = 1_100;
     let engine = fixture.fresh().await;

@@ -94,7 +94,8 @@ pub trait Engine: Send + Sync {
 
     /// The newest record of every series matched – one whose label is more than [`Record::LABEL_AHEAD_MAX`] ahead
     /// of now only where no other is – at most `limit` (1 to [`Range::LIMIT_MAX`]) a
-    /// page, which may end earlier ([`Range::BYTES_MAX`]), in a stable order of series; continue with `after` taken from [`Page::next`].
+    /// page, which may end earlier ([`Range::BYTES_MAX`]), in a stable order of series; continue with
+    /// `after` taken from [`Page::next`].
     async fn latest(
         &self,
         selector: &Selector,

@@ -213,8 +213,8 @@ impl Nats {
         });
     }
 
-    /// Whether the servers keep replicas, and are of a version that lets one station stop them for ever by a
-    /// header.
+    /// Whether the streams have replicas on servers of a version that one station's message can stop for
+    /// good (docs/nats.md, "Which nats-server").
     #[must_use]
     pub fn replicas_can_be_stopped(&self) -> bool {
         1 < self.link.config.replicas && link::stops_replicas(&self.link.client.server_info().version)

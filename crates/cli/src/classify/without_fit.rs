@@ -14,7 +14,7 @@ pub(super) struct Args {
 /// Refuses to learn a model, and names the build that can.
 ///
 /// # Errors
-/// Always [`Problem::WithoutFit`].
+/// [`Problem::WithoutFit`], whatever the input.
 pub(super) fn fit(_args: &Args) -> Result<(), Problem> {
     Err(Problem::WithoutFit)
 }

@@ -286,7 +286,7 @@ impl Local {
         self.subscription(selector, From::Oldest).until_now().into_stream()
     }
 
-    /// As [`Engine::history`], with another bound than [`Range::BYTES_MAX`]; likewise [`Self::latest_within`].
+    /// [`Engine::history`] with a page of at most about `bytes_max` bytes.
     #[cfg(feature = "nats")]
     pub(crate) async fn history_within(
         &self,
@@ -297,6 +297,7 @@ impl Local {
         self.reader.history(series, range, bytes_max).await
     }
 
+    /// [`Engine::latest`] with a page of at most about `bytes_max` bytes.
     #[cfg(feature = "nats")]
     pub(crate) async fn latest_within(
         &self,

@@ -90,7 +90,7 @@ impl Archiver {
     /// As [`Archiver::start`], but nothing is read or answered before [`Archiver::begin`].
     ///
     /// # Errors
-    /// As there.
+    /// [`Error::Unavailable`] when the file in `directory` is there but cannot be read.
     pub fn prepare(nats: &Arc<Nats>, local: Arc<Local>, directory: &Path) -> Result<Self, Error> {
         let link = Arc::clone(&nats.link);
         let file = directory.join(Self::FILE);
@@ -502,7 +502,7 @@ async fn send(shared: &Shared, reply: async_nats::Subject, answer: Result<bytes:
 
 /// Waits until the archive has read what the asker wants to find, or until the stream is known to end before it.
 async fn wait(shared: &Shared, asked: &Asked) -> Readiness {
-    // Those who wait are counted by this.
+    // The reader counts these receivers: while there are any, questions wait.
     let mut progress = shared.progress.subscribe();
     shared.wanted.notify_one();
     let ready = progress.wait_for(|now| asked.readiness(now) != Readiness::Behind);

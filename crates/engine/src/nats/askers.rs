@@ -1,5 +1,5 @@
-//! Who asks an archive, and how much of it each may have: a station that asks much waits behind
-//! itself, and not before the others.
+//! Limits for the questions of each station to an archive: a station that asks much delays its own
+//! answers, and not those of other stations.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -88,7 +88,8 @@ impl Askers {
 }
 
 impl Asker {
-    /// Stations of older versions do not say who they are: the empty name is that of them all.
+    /// Stations of older versions do not name themselves and share the empty name. They get parts of the
+    /// totals that leave room for the stations that do.
     fn new(name: &str) -> Self {
         let (questions, pages) =
             if name.is_empty() { (QUESTIONS_MAX / 4, PAGES_AT_ONCE / 2) } else { (QUESTIONS_EACH, 1) };

@@ -134,7 +134,8 @@ pub(super) async fn update(link: &Link) -> Result<(), Error> {
     Ok(())
 }
 
-/// Gives a stream's configuration the subjects of `wanted`, and its bounds where they are tighter; returns what was changed.
+/// Gives a stream's configuration the subjects of `wanted`, and its bounds where they are tighter; returns
+/// the names of the settings that changed.
 ///
 /// It republishes nothing: nats-server (2.15.2) panics when it republishes a message whose header block is shorter than its
 /// first line.

@@ -106,21 +106,25 @@ fn what_cannot_be_asked_is_refused_with_its_name() {
     station.stop(LIMIT);
 }
 
+/// A responder of these groups, without an address: a look for it would record a failed round trip beside
+/// the values that are fed.
+fn entry(host: &str, groups: &[&str]) -> Entry {
+    Entry {
+        host: Name::new(host).unwrap(),
+        addresses: Vec::new(),
+        version: env!("CARGO_PKG_VERSION").into(),
+        groups: groups.iter().map(|group| Name::new(group).unwrap()).collect(),
+        capabilities: Capabilities { responder: true, ..Capabilities::default() },
+        key: None,
+    }
+}
+
 #[test]
 fn groups_are_those_of_the_directory_and_paths_between_them_are_composed() {
     let state = tempfile::tempdir().unwrap();
     let mut config: Config = quiet(state.path());
     config.mesh.site = Name::new("a").unwrap();
     let archive = Arc::new(open_archive(&config).unwrap());
-    let entry = |host: &str, groups: &[&str]| Entry {
-        host: Name::new(host).unwrap(),
-        // None: a look for one of them would record a failed round trip beside the values that are fed.
-        addresses: Vec::new(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        groups: groups.iter().map(|group| Name::new(group).unwrap()).collect(),
-        capabilities: Capabilities { responder: true, ..Capabilities::default() },
-        key: None,
-    };
     let entries = [
         entry("ra", &["local:a", "global"]),
         entry("rb", &["local:b", "global"]),
@@ -204,14 +208,6 @@ fn a_group_named_after_a_host_or_target_does_not_stand_for_it() {
     let mut config: Config = quiet(state.path());
     config.mesh.site = Name::new("a").unwrap();
     let archive = Arc::new(open_archive(&config).unwrap());
-    let entry = |host: &str, groups: &[&str]| Entry {
-        host: Name::new(host).unwrap(),
-        addresses: Vec::new(),
-        version: env!("CARGO_PKG_VERSION").into(),
-        groups: groups.iter().map(|group| Name::new(group).unwrap()).collect(),
-        capabilities: Capabilities { responder: true, ..Capabilities::default() },
-        key: None,
-    };
     let entries = [entry("x", &["local:a"]), entry("mal", &["local:a", "x", "here", "target", "mine"])];
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let register = |entry| runtime.block_on(archive.register(entry, Duration::from_secs(60))).unwrap();

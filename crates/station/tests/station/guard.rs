@@ -150,7 +150,7 @@ fn who_finds_all_connections_at_work_is_told() {
 fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
     let state = tempfile::tempdir().unwrap();
     let mesh = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let mut config = barograph_station::Config { connections_max: 1, ..quiet(state.path()) };
+    let mut config = barograph_station::Config { connections_max: 2, ..quiet(state.path()) };
     config.mesh.join = Some(format!("http://{}/", mesh.local_addr().unwrap()));
     config.mesh.join_token = Some(barograph_station::target::Secret::new("0123456789abcdef".into()));
     let station = barograph_station::Station::up(config).unwrap();
@@ -158,9 +158,11 @@ fn a_read_that_waits_gives_its_connection_to_a_newcomer() {
     let mut waiting = connect(address);
     waiting.set_read_timeout(Some(crate::LIMIT)).unwrap();
     waiting.write_all(b"GET /v1/latest?source=elsewhere HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
-    crate::http::until_reachable(address);
+    // When this is answered, the other request has come, too.
+    let events = Events::open(address, "/v1/stream");
     assert_eq!(get(address, "/v1/station").status, 200);
     assert!(matches!(waiting.read(&mut [0; 16]), Ok(0) | Err(_)), "it was closed for the newcomer");
+    drop(events);
     station.stop(crate::LIMIT);
 }
 

@@ -37,14 +37,13 @@ struct Member {
 #[derive(Clone, PartialEq, Eq)]
 struct MessageId {
     place: u64,
-    /// As the servers label it, to the nanosecond.
-    stored_at: String,
+    /// As the servers label it, to the nanosecond; `None` = they did not.
+    stored_at: Option<String>,
 }
 
 impl MessageId {
     fn of(stored: &Stored) -> Self {
-        let stored_at = stored.stored_at().unwrap_or_default().to_owned();
-        Self { place: stored.seq, stored_at }
+        Self { place: stored.seq, stored_at: stored.stored_at().map(str::to_owned) }
     }
 }
 
