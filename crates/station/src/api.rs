@@ -23,7 +23,7 @@ mod targets;
 mod transfers;
 mod upgrade;
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
 
@@ -48,6 +48,7 @@ use crate::heavy::HeavyReads;
 use crate::hub::Hub;
 use crate::limits::Limit;
 use crate::mesh::{Board, Bulk};
+use crate::proved::ProvedCallers;
 use crate::recorder::Inbox;
 use crate::sites::Sites;
 use crate::state::StateFiles;
@@ -89,6 +90,8 @@ pub(crate) struct Shared {
     /// Live streams.
     pub(crate) streams: Connections,
     pub(crate) connections: Connections,
+    /// Callers that were authorised lately.
+    pub(crate) proved: ProvedCallers,
     /// Becomes true when the station stops: streams then end.
     pub(crate) stopping: watch::Receiver<bool>,
     pub(crate) unread: UnreadAnswers,
@@ -126,16 +129,9 @@ impl Shared {
     fn reader(&self, peer: &guard::Peer) -> Reader {
         match peer.address.ip() {
             _ if peer.is_here() => Reader::Here,
-            ip if self.streams.is_proved(ip) => Reader::Proved(ip),
+            ip if self.proved.contains(ip) => Reader::Proved(ip),
             ip => Reader::Stranger(ip),
         }
-    }
-
-    /// A caller was authorised by a token or a signature.
-    fn proved(&self, open: &Open, ip: IpAddr) {
-        open.proved();
-        self.streams.proved(ip);
-        self.echo.proved(ip);
     }
 }
 

@@ -7,7 +7,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 
 use crate::admission::{Admission, Full, Id, Kind, holder};
 use crate::health::lock;
+use crate::proved::{ProvedCallers, Prover};
 
 /// All connections of a station, or its seats of one kind; clones are the same ones.
 #[derive(Clone, Debug)]
@@ -22,7 +23,7 @@ pub(crate) struct Connections(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    began: Instant,
+    proved: ProvedCallers,
     state: Mutex<State>,
     /// One has ended.
     ended: Notify,
@@ -51,9 +52,9 @@ pub(crate) struct Open {
 }
 
 impl Connections {
-    pub(crate) fn new(max: usize, kind: Kind) -> Self {
+    pub(crate) fn new(max: usize, kind: Kind, proved: ProvedCallers) -> Self {
         let state = State { admission: Admission::new(max, kind), ends: HashMap::new() };
-        Self(Arc::new(Shared { began: Instant::now(), state: Mutex::new(state), ended: Notify::new() }))
+        Self(Arc::new(Shared { proved, state: Mutex::new(state), ended: Notify::new() }))
     }
 
     /// Admits a connection, and closes another one for it where there has to be room; says whether it did.
@@ -67,7 +68,8 @@ impl Connections {
     /// As [`Connections::accept`], for what ends by `end`.
     fn accept_ending(&self, ip: IpAddr, is_here: bool, end: Arc<Notify>) -> Result<(Arc<Open>, bool), Full> {
         let mut state = lock(&self.0.state);
-        let admitted = state.admission.accept(ip, is_here, self.now())?;
+        let now = self.now();
+        let admitted = self.0.proved.with(|proved| state.admission.accept(ip, is_here, proved, now))?;
         let shed = admitted.shed.and_then(|shed| state.ends.remove(&shed));
         state.ends.insert(admitted.id, Arc::clone(&end));
         drop(state);
@@ -88,21 +90,12 @@ impl Connections {
         Ok((Arc::new(open), shed.is_some()))
     }
 
-    /// A request of this address was authorised by a token or a signature.
-    pub(crate) fn proved(&self, ip: IpAddr) {
-        lock(&self.0.state).admission.proved(ip, self.now());
-    }
-
-    /// Whether a request of this address was authorised within the last hour.
-    pub(crate) fn is_proved(&self, ip: IpAddr) -> bool {
-        lock(&self.0.state).admission.is_proved(holder(ip), self.now())
-    }
-
     /// Closes one without a request under way, for want of what each of them needs; says whether
     /// there was one.
     pub(crate) fn shed_one(&self) -> bool {
         let mut state = lock(&self.0.state);
-        let shed = state.admission.shed_one(self.now());
+        let now = self.now();
+        let shed = self.0.proved.with(|proved| state.admission.shed_one(proved, now));
         let end = shed.and_then(|shed| state.ends.remove(&shed));
         drop(state);
         if let Some(end) = &end {
@@ -133,7 +126,7 @@ impl Connections {
     }
 
     fn now(&self) -> Duration {
-        self.0.began.elapsed()
+        self.0.proved.now()
     }
 }
 
@@ -191,8 +184,13 @@ impl Open {
     }
 
     /// Its caller was authorised by a token or a signature.
-    pub(crate) fn proved(&self) {
-        self.all.proved(self.ip);
+    pub(crate) fn proved(&self, by: Prover) {
+        let (state, now) = (lock(&self.all.0.state), self.all.now());
+        self.all.0.proved.with(|proved| {
+            if state.admission.may_be_proved(self.ip, proved, now) {
+                proved.insert(holder(self.ip), by, now);
+            }
+        });
     }
 }
 
@@ -332,7 +330,7 @@ mod tests {
     /// to go.
     #[tokio::test]
     async fn who_reads_a_long_answer_slowly_is_not_silent() {
-        let all = Connections::new(64, Kind::Connections);
+        let all = Connections::new(64, Kind::Connections, ProvedCallers::new());
         let accept = |host| all.accept(IpAddr::from([192, 0, 2, host]), false).unwrap().0;
         let (reads, waits) = (accept(1), accept(2));
         for open in [&reads, &waits] {

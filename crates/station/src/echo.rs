@@ -28,6 +28,7 @@ use crate::config::EchoConfig;
 use crate::connections::{Connections, Open};
 use crate::health::lock;
 use crate::limits::Limit;
+use crate::proved::ProvedCallers;
 use crate::recorder::Inbox;
 use limits::{Accounts, Rate};
 use places::Places;
@@ -70,6 +71,7 @@ pub(crate) struct Parts {
     /// History was replayed.
     pub(crate) bank: Arc<Mutex<Bank>>,
     pub(crate) responder: Arc<Responder>,
+    pub(crate) proved: ProvedCallers,
     /// Becomes true when the station stops: sessions then end.
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -92,13 +94,13 @@ struct Caller {
 
 impl Echo {
     pub(crate) fn new(config: &EchoConfig, parts: Parts) -> Self {
-        let Parts { host, inbox, bank, responder, stopping } = parts;
+        let Parts { host, inbox, bank, responder, proved, stopping } = parts;
         let accounts =
             Accounts::new(Rate::per_hour(config.bytes_per_hour), Rate::per_hour(config.peer_bytes_per_hour));
         let keeper = Keeper::new(config, host, inbox, bank);
         Self {
             began: Instant::now(),
-            sessions: Connections::new(config.sessions_max, Kind::Seats),
+            sessions: Connections::new(config.sessions_max, Kind::Seats, proved),
             places: Places::new(config.transfers_max),
             transfer_bytes_max: accounts.at_once_max().min(TRANSFER_BYTES_MAX),
             accounts: Mutex::new(accounts),
@@ -133,11 +135,6 @@ impl Echo {
     /// Sessions that are open, and the most there may be.
     pub(crate) fn sessions(&self) -> (usize, usize) {
         (self.sessions.len(), self.sessions.max())
-    }
-
-    /// A request of this address was authorised by a token or a signature.
-    pub(crate) fn proved(&self, ip: IpAddr) {
-        self.sessions.proved(ip);
     }
 
     /// The most bytes of one transfer.

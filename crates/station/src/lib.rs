@@ -39,6 +39,7 @@ mod members;
 mod mesh;
 mod metrics;
 mod prober;
+mod proved;
 mod recorder;
 mod replay;
 mod server;

@@ -27,6 +27,7 @@ use crate::limits::Limit;
 use crate::members;
 use crate::mesh::{self, Board, Bulk, BulkParts, Door, Engines, Keeper, Removed, RemovedStations, Tester};
 use crate::prober::{self, Prober};
+use crate::proved::ProvedCallers;
 use crate::recorder::{self, Inbox};
 use crate::server::{self, Server};
 use crate::sites::{Sites, Standing};
@@ -271,6 +272,7 @@ impl Station {
         let transfers =
             Transfers::new(host.clone(), &config.state, Arc::clone(&bulk), Arc::clone(&board), inbox.clone());
         let (stopping, stopped) = watch::channel(false);
+        let proved = ProvedCallers::new();
         let echo = Arc::new(Echo::new(
             &config.echo,
             echo::Parts {
@@ -278,6 +280,7 @@ impl Station {
                 inbox: inbox.clone(),
                 bank: Arc::clone(&bank),
                 responder: Arc::clone(&responder),
+                proved: proved.clone(),
                 stopping: stopped.clone(),
             },
         ));
@@ -303,8 +306,13 @@ impl Station {
             responder,
             echo: Arc::clone(&echo),
             started: SystemTime::now(),
-            streams: Connections::new(config.streams_max, Kind::Seats),
-            connections: Connections::new(server::connections_max(&config), Kind::Connections),
+            streams: Connections::new(config.streams_max, Kind::Seats, proved.clone()),
+            connections: Connections::new(
+                server::connections_max(&config),
+                Kind::Connections,
+                proved.clone(),
+            ),
+            proved,
             stopping: stopped.clone(),
             unread: UnreadAnswers::default(),
             heavy: HeavyReads::new(),
@@ -609,6 +617,7 @@ fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) ->
                 lock(&removed.bank).exclude(host, *at_unix_ns);
             }
             removed.desk.forget_places();
+            removed.proved.with(|proved| proved.forget(host));
         }),
         readmitted: Box::new(move |host| lock(&readmitted.bank).include(host)),
         is_hidden: Box::new(move |host| lock(&hidden.bank).is_excluded(host)),

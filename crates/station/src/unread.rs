@@ -298,7 +298,10 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn who_reads_slower_than_a_megabit_a_second_is_cut() {
         let open =
-            Connections::new(64, crate::admission::Kind::Connections).accept(ip(1, 1), false).unwrap().0;
+            Connections::new(64, crate::admission::Kind::Connections, crate::proved::ProvedCallers::new())
+                .accept(ip(1, 1), false)
+                .unwrap()
+                .0;
         let text = Bytes::from(vec![7; 10 * PIECE_BYTES + 1]);
         let body = |unread: &UnreadAnswers| {
             let held = unread.hold(Reader::Stranger(ip(1, 1)), &text).unwrap();

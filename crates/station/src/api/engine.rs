@@ -172,18 +172,24 @@ fn member<'a>(shared: &'a Shared, headers: &HeaderMap) -> Result<(&'a Served, Ar
         let why = "this station serves no mesh: it has joined one itself, and others join where it did";
         return Err(Error::Unavailable(why.into()).into());
     };
-    let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok()?.split_once(' '));
-    let token =
-        given.filter(|(scheme, _)| scheme.eq_ignore_ascii_case("Bearer")).map(|(_, token)| token.trim());
-    let found = token.and_then(|token| served.members.of_token(token));
-    found.map(|member| (served, member)).ok_or_else(|| {
+    invited(shared, headers).map(|member| (served, member)).ok_or_else(|| {
         shared.health.requests_refused.fetch_add(1, Ordering::Relaxed);
-        let why = match token {
+        let why = match bearer(headers) {
             Some(_) => "the token is unknown or withdrawn",
             None => "a member's token is needed: Authorization: Bearer TOKEN",
         };
         Refused::new(StatusCode::UNAUTHORIZED, &Error::Denied(why.into()))
     })
+}
+
+/// The member whose token a request shows.
+pub(super) fn invited(shared: &Shared, headers: &HeaderMap) -> Option<Arc<Member>> {
+    shared.served.as_ref()?.members.of_token(bearer(headers)?)
+}
+
+fn bearer(headers: &HeaderMap) -> Option<&str> {
+    let (scheme, token) = headers.get(header::AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("Bearer").then_some(token.trim())
 }
 
 /// Makes sure that the member is the station `name`: bound to it, or from now on.

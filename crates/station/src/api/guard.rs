@@ -20,6 +20,7 @@ use crate::config::Config;
 use crate::connections::Open;
 use crate::credentials::Credential;
 use crate::identity::SignatureError;
+use crate::proved::Prover;
 use crate::unread::{PIECE_BYTES, in_pieces};
 
 /// The other end of a connection.
@@ -82,7 +83,14 @@ pub(super) async fn guard(
     let shown = if is_read(&request) { None } else { credential(&request) };
     let verdict = judge(&shared, &peer, &request);
     let is_probe = request.uri().path() == wire::PATH;
-    let is_authorised = verdict.is_ok();
+    let member = match shown {
+        Some(Credential::Invitation) => engine::invited(&shared, request.headers()),
+        _ => None,
+    };
+    let prover = verdict.as_ref().ok().map(|caller| match caller {
+        Some(Caller(name)) => Prover::Station(name.clone()),
+        None => Prover::Operator,
+    });
     // A member's token is judged by the handler.
     let is_wrong_here = verdict.as_ref().err().is_none_or(|denial| denial.is_wrong);
     let consent = is_read(&request).then(|| Consent::of(&request, &shared.config().echo.origins));
@@ -113,8 +121,12 @@ pub(super) async fn guard(
             drop(under_way);
             tokio::time::sleep(delay).await;
             under_way = open.request();
-        } else if is_authorised && (credential != Credential::Invitation || response.status().is_success()) {
-            shared.proved(&open, peer.address.ip());
+        } else if credential != Credential::Invitation {
+            prover.into_iter().for_each(|by| open.proved(by));
+        } else if response.status().is_success()
+            && let Some(name) = member.filter(|member| !member.is_removed()).and_then(|member| member.name())
+        {
+            open.proved(Prover::Station(name));
         }
     }
     let refused_probe = is_probe && response.status() == StatusCode::UNAUTHORIZED;

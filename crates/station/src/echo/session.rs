@@ -498,6 +498,7 @@ mod tests {
                 inbox,
                 bank: Arc::new(Mutex::new(Bank::new(1))),
                 responder: Arc::clone(&responder),
+                proved: crate::proved::ProvedCallers::new(),
                 stopping,
             };
             let echo = Arc::new(Echo::new(config, parts));
