@@ -91,29 +91,26 @@ pub(super) async fn best(
     }
     let from = asked.from.as_deref().map_or(Ok(shared.host.clone()), |text| name("from", text))?;
     let (places, models) = shared.desk.mesh().await;
-    // Too many words are refused at once.
-    let is_large = asked.to.matches(',').count() < HOSTS_MAX && HOSTS_FEW < most_hosts(&places, &asked.to);
-    let station = Arc::clone(&shared);
-    let make = async move {
-        let (asked, from) = (Arc::new(asked), Arc::new(from));
-        let text = |places: &Arc<Places>| {
-            let (station, places, models) = (Arc::clone(&station), Arc::clone(places), Arc::clone(&models));
-            let (asked, from) = (Arc::clone(&asked), Arc::clone(&from));
-            beside(move || text(&station, &places, &models, &from, &asked))
-        };
-        let answer = text(&places).await?;
-        if answer.as_ref().is_err_and(Refusal::is_not_found)
-            && let Some(newer) = station.desk.newer(&places).await
-        {
-            return text(&newer).await?;
+    let (asked, from) = (Arc::new(asked), Arc::new(from));
+    let made = async |places: &Arc<Places>| {
+        // Too many words are refused at once.
+        let is_large = asked.to.matches(',').count() < HOSTS_MAX && HOSTS_FEW < most_hosts(places, &asked.to);
+        let (station, places, models) = (Arc::clone(&shared), Arc::clone(places), Arc::clone(&models));
+        let (asked, from) = (Arc::clone(&asked), Arc::clone(&from));
+        let make = async { beside(move || text(&station, &places, &models, &from, &asked)).await? };
+        match is_large {
+            true => heavy::text(&shared, &peer, crate::heavy::From::Bank, None, make).await,
+            false => make.await,
         }
-        answer
     };
-    let text = match is_large {
-        true => heavy::text(&shared, &peer, crate::heavy::From::Bank, None, make).await?,
-        false => make.await?,
-    };
-    Ok(json_text(StatusCode::OK, text))
+    let mut answer = made(&places).await;
+    // The directory is read between two turns: it may take long to answer.
+    if answer.as_ref().is_err_and(Refusal::is_not_found)
+        && let Some(newer) = shared.desk.newer(&places).await
+    {
+        answer = made(&newer).await;
+    }
+    Ok(json_text(StatusCode::OK, answer?))
 }
 
 /// The most hosts that `to` may stand for.
