@@ -55,6 +55,7 @@ const connection = new Connection({
 async function readAll() {
   const [station, series] = await Promise.all([fetchStation(), fetchSeries()]);
   view.setStation(station);
+  store.host = station.host;
   store.replaceSeries(series);
   mesh.replaceSeries(series);
   view.arrange();

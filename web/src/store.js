@@ -8,6 +8,8 @@ export class Store {
     this.series = new Map();
     /** How many series the station has beyond `SERIES_MAX`. */
     this.left_out = 0;
+    /** The station's own name: its series have room before those that others hand in. */
+    this.host = null;
     /** Whether a source is another station of the mesh: its series are in the grid of all pairs, and are not kept. */
     this.isElsewhere = () => false;
     /** The pair whose series are kept whatever else there is. */
@@ -32,7 +34,9 @@ export class Store {
 
   #keep(list, take) {
     const kept = new Map();
-    const wanted = list.filter((summary) => this.#isWanted(summary));
+    const any = list.filter((summary) => this.#isWanted(summary));
+    const is_own = ({ source }) => source === this.host;
+    const wanted = [...any.filter(is_own), ...any.filter((summary) => !is_own(summary))];
     const room = new Set(wanted.slice(0, SERIES_MAX));
     const pinned = list.filter((summary) => this.#isPinned(summary) && !room.has(summary));
     for (const summary of [...room, ...pinned]) {
@@ -110,7 +114,8 @@ export class Store {
     let series = this.series.get(key);
     if (!series) {
       const is_wanted = this.#isWanted(event);
-      if (SERIES_MAX <= this.series.size || !(is_wanted || this.#isPinned(event))) return null;
+      if (!(is_wanted || this.#isPinned(event))) return null;
+      if (SERIES_MAX <= this.series.size && !(event.source === this.host && this.#makeRoom())) return null;
       if (!is_wanted) this.extra.push(key);
       series = newSeries(event);
       this.series.set(key, series);
@@ -156,6 +161,14 @@ export class Store {
         a.target.localeCompare(b.target) ||
         a.source.localeCompare(b.source),
     );
+  }
+
+  // Lets go of a series that another source has handed in.
+  #makeRoom() {
+    const keys = [...this.series].filter(([, { source }]) => source !== this.host).map(([key]) => key);
+    const last = keys.findLast((key) => !this.extra.includes(key));
+    this.left_out += last === undefined ? 0 : 1;
+    return last !== undefined && this.series.delete(last);
   }
 
   // Applications and browsers report under names of their own, which are no stations of the mesh.

@@ -109,6 +109,20 @@ test('after a new list, histories are asked for again, and old answers do not co
   assert.equal(store.series.size, 0);
 });
 
+test('what others hand in leaves the room of the own series', () => {
+  const store = new Store();
+  store.host = 'a';
+  const others = Array.from({ length: SERIES_MAX + 7 }, (_, i) => summary({ source: 'other', target: `!${i}` }));
+  store.replaceSeries([...others, summary()]);
+  assert.equal(store.series.size, SERIES_MAX);
+  assert.equal(store.left_out, 8);
+  assert.ok(store.series.has(KEY));
+  assert.equal(store.addPoint(point(1, { target: 'c', value: 1 })), keyOf({ ...RTT, target: 'c' }));
+  assert.equal(store.addPoint(point(1, { source: 'other', target: 'new', value: 1 })), null);
+  assert.equal(store.series.size, SERIES_MAX);
+  assert.equal(store.left_out, 9);
+});
+
 test('series beyond the bound are counted, not kept', () => {
   const store = new Store();
   const list = Array.from({ length: SERIES_MAX + 7 }, (_, i) => summary({ target: `t${i}` }));

@@ -23,6 +23,7 @@ mod targets;
 mod transfers;
 mod upgrade;
 
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, RwLock};
 use std::time::SystemTime;
@@ -43,11 +44,11 @@ use crate::config::Config;
 use crate::connections::{Connections, Open};
 use crate::desk::Desk;
 use crate::echo::Echo;
-use crate::health::Health;
+use crate::health::{Health, lock};
 use crate::heavy::HeavyReads;
 use crate::hub::Hub;
-use crate::limits::Limit;
-use crate::mesh::{Board, Bulk};
+use crate::limits::{Limit, reserved};
+use crate::mesh::{Board, Bulk, Kind};
 use crate::proved::ProvedCallers;
 use crate::recorder::Inbox;
 use crate::sites::Sites;
@@ -123,6 +124,24 @@ impl Shared {
         })?;
         self.health.refused(Limit::Streams, has_shed.into());
         Ok(seat)
+    }
+
+    /// The groups of each other station that is to find room here, whether it is there or away.
+    fn groups_of_others(&self) -> HashMap<Name, Vec<Name>> {
+        match &self.served {
+            Some(served) => served.groups(),
+            None if self.board.kind == (Kind::Nats { archive: true }) => {
+                let peers = self.board.peers();
+                peers.all().map(|peer| (peer.entry.host.clone(), peer.entry.groups.clone())).collect()
+            }
+            None => HashMap::new(),
+        }
+    }
+
+    /// Keeps room for the series of each station as the mesh is now.
+    pub(crate) fn reserve_series(&self) {
+        let reserved = reserved(self.groups_of_others(), &self.host, &self.board.standing().groups);
+        lock(&self.bank).reserve(reserved);
     }
 
     /// What a caller may have of the bytes that wait to be read.

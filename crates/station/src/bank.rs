@@ -17,6 +17,9 @@ pub const LEVELS: [f64; 5] = [0.5, 0.8, 0.9, 0.95, 0.99];
 /// Points kept of each series: at a period of 10 s the last hour and a half, a page's width.
 pub const POINTS_MAX: usize = 512;
 
+/// One member gets a quarter of all series: enough for hundreds of peers.
+pub(crate) const MEMBER_SHARE: usize = 4;
+
 /// A label this long after the removal of its station shows that the station is back, ns. A record may
 /// be labelled ahead of its arrival, and has as long again to arrive if it was on its way.
 const RETURNED_AFTER_NS: i64 = 2 * Record::LABEL_AHEAD_MAX.as_nanos() as i64;
@@ -107,6 +110,8 @@ pub struct Bank {
     sources: BTreeMap<Name, usize>,
     /// Stations whose series are not kept, each with the time of its removal (ns since 1970-01-01 UTC).
     excluded: BTreeMap<Name, i64>,
+    /// How many series each source is to find room for.
+    reserved: BTreeMap<Name, usize>,
     series_max: usize,
     refused: u64,
     late: u64,
@@ -124,6 +129,7 @@ impl Bank {
             accounts: BTreeMap::new(),
             sources: BTreeMap::new(),
             excluded: BTreeMap::new(),
+            reserved: BTreeMap::new(),
             series_max,
             refused: 0,
             late: 0,
@@ -215,6 +221,36 @@ impl Bank {
     #[must_use]
     pub fn has_room_for(&self, series: &Series) -> bool {
         self.accounts.len() < self.series_max || self.accounts.contains_key(series)
+    }
+
+    /// Keeps room for so many series of each source, and for no others.
+    pub fn reserve(&mut self, reserved: BTreeMap<Name, usize>) {
+        self.reserved = reserved;
+    }
+
+    /// Whether a further series of a member is within its share: the room that is reserved for it, and
+    /// beyond that a quarter of all series, as long as what is reserved for others stays free.
+    #[must_use]
+    pub fn has_share_for(&self, member: &Name) -> bool {
+        let count = self.count_of(member);
+        if count < self.reserved_for(member) {
+            return true;
+        }
+        let kept = self.unused(|source| self.sources.get(source).copied());
+        count < self.series_max / MEMBER_SHARE && self.accounts.len() + kept < self.series_max
+    }
+
+    /// How many series are reserved for this source.
+    #[must_use]
+    pub fn reserved_for(&self, source: &Name) -> usize {
+        self.reserved.get(source).copied().unwrap_or(0)
+    }
+
+    /// How many of the reserved series are free where each source has `taken`.
+    pub fn unused(&self, taken: impl Fn(&Name) -> Option<usize>) -> usize {
+        let unused =
+            |(source, reserved): (&Name, &usize)| reserved.saturating_sub(taken(source).unwrap_or(0));
+        self.reserved.iter().map(unused).sum()
     }
 
     /// How many series may still be added.
@@ -768,6 +804,25 @@ mod tests {
         assert_eq!(level_index(0.9), Some(2));
         assert_eq!(level_index(0.91), None);
         assert_eq!(level_index(f64::NAN), None);
+    }
+
+    #[test]
+    fn what_a_member_invents_leaves_the_room_that_others_need() {
+        let name = |text: &str| Name::new(text).unwrap();
+        let mut bank = Bank::new(40);
+        bank.reserve([("a", 12), ("b", 12), ("c", 12)].map(|(of, room)| (name(of), room)).into());
+        let mut observe = |source: &str, target: usize| {
+            let mut measured = measured(&format!("t{target}"), 1, Outcome::Value(1.0));
+            measured.series.source = name(source);
+            let has_share = bank.has_share_for(&measured.series.source);
+            has_share && matches!(bank.observe(&measured), Observed::New(_))
+        };
+        // A quarter would be ten.
+        assert_eq!((0..40).filter(|target| observe("stranger", *target)).count(), 4);
+        assert_eq!((0..40).filter(|target| observe("a", *target)).count(), 12);
+        for of in ["b", "c"] {
+            assert!((0..12).all(|target| observe(of, target)), "{of}");
+        }
     }
 
     /// Run by hand: `cargo test -p barograph-station -- --ignored --nocapture resident`.

@@ -1,7 +1,10 @@
 //! The bounds of a station, and the work refused because of them: counted, and reported while it matters. Pure; times
 //! are those since the station's start.
 
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
+
+use barograph_forecast::Name;
 
 use crate::admission::Full;
 
@@ -374,26 +377,49 @@ impl Limit {
 /// Refused work matters for this long after the last of it.
 const MATTERS_FOR: Duration = Duration::from_mins(10);
 
-/// Series that stations need: [`SERIES_OF_A_STATION`] each, and [`SERIES_OF_A_PAIR`] for each ordered pair
-/// that shares a group.
-pub(crate) fn series_of_mesh<T: PartialEq>(groups_of_each: &[impl AsRef<[T]>]) -> usize {
+/// Series that each station needs: [`SERIES_OF_A_STATION`], and [`SERIES_OF_A_PAIR`] for each other
+/// station that shares a group with it.
+pub(crate) fn series_of_each<T: PartialEq>(groups_of_each: &[impl AsRef<[T]>]) -> Vec<usize> {
     // Most stations are in the same groups as others: `/healthz` must not compare all pairs of a thousand.
     let mut kinds: Vec<(&[T], usize)> = Vec::new();
+    let mut kind_of_each = Vec::with_capacity(groups_of_each.len());
     for groups in groups_of_each.iter().map(AsRef::as_ref) {
-        match kinds.iter_mut().find(|(of_kind, _)| *of_kind == groups) {
-            Some((_, stations)) => *stations += 1,
-            None => kinds.push((groups, 1)),
+        let known = kinds.iter().position(|(of_kind, _)| *of_kind == groups);
+        let kind = known.unwrap_or(kinds.len());
+        if known.is_none() {
+            kinds.push((groups, 0));
         }
+        kinds[kind].1 += 1;
+        kind_of_each.push(kind);
     }
-    let mut pairs = 0;
-    for (at, (one, stations)) in kinds.iter().enumerate() {
-        if !one.is_empty() {
-            pairs += stations * (stations - 1);
-        }
-        let peers = kinds[..at].iter().filter(|(other, _)| other.iter().any(|group| one.contains(group)));
-        pairs += 2 * stations * peers.map(|(_, others)| others).sum::<usize>();
+    let peers = |one: &[T]| -> usize {
+        let shares = |(other, _): &&(&[T], usize)| other.iter().any(|group| one.contains(group));
+        kinds.iter().filter(shares).map(|(_, stations)| stations).sum()
+    };
+    let needed: Vec<usize> = kinds
+        .iter()
+        .map(|(groups, _)| SERIES_OF_A_PAIR * peers(groups).saturating_sub(1) + SERIES_OF_A_STATION)
+        .collect();
+    kind_of_each.into_iter().map(|kind| needed[kind]).collect()
+}
+
+/// How many series to keep room for, of each station of a mesh; none while a station is alone.
+pub(crate) fn reserved(
+    mut others: HashMap<Name, Vec<Name>>,
+    host: &Name,
+    own: &[Name],
+) -> BTreeMap<Name, usize> {
+    if others.is_empty() {
+        return BTreeMap::new();
     }
-    SERIES_OF_A_PAIR * pairs + SERIES_OF_A_STATION * groups_of_each.len()
+    others.insert(host.clone(), own.to_vec());
+    let (hosts, groups): (Vec<Name>, Vec<Vec<Name>>) = others.into_iter().unzip();
+    hosts.into_iter().zip(series_of_each(&groups)).collect()
+}
+
+/// Series that all stations need together.
+pub(crate) fn series_of_mesh<T: PartialEq>(groups_of_each: &[impl AsRef<[T]>]) -> usize {
+    series_of_each(groups_of_each).into_iter().sum()
 }
 
 /// What a mesh that needs more series than are kept has to change; `None` = they find room.

@@ -37,6 +37,7 @@ pub(crate) use engine::{Archiver, engine};
 pub use engine::{Engines, Kind, Spool};
 pub(crate) use events::Event;
 pub(crate) use keeper::{Keeper, Parts};
+pub(crate) use kept::groups_known;
 #[cfg(test)]
 pub(crate) use latency::Latencies;
 pub(crate) use latency::{BOUNDS_S, EVERY, Spread, delay};

@@ -432,8 +432,7 @@ impl Recorder {
             return false;
         }
         let bank = lock(&self.parts.bank);
-        let is_known = bank.account(&record.series).is_some();
-        let has_share = is_known || bank.count_of(&record.origin) < bank.series_max() / MEMBER_SHARE;
+        let has_share = bank.account(&record.series).is_some() || bank.has_share_for(&record.origin);
         if !has_share {
             self.parts.health.refused(Limit::MemberSeries, 1);
         }
@@ -493,7 +492,5 @@ const DELAY_MIN: Duration = Duration::from_millis(200);
 const DELAY_MAX: Duration = Duration::from_secs(5);
 /// A record that breaks a limit is often one of many.
 const LOG_EVERY: Duration = Duration::from_mins(1);
-/// One member gets a quarter of all series: enough for hundreds of peers, and no other goes without.
-pub(crate) const MEMBER_SHARE: usize = 4;
 /// Other origins whose sequences are remembered; each costs about 300 bytes.
 const ORIGINS_MAX: usize = 10_000;

@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 use barograph_engine::{Cursor, Engine, Error, Range, Record, Selector, labelled_unix_ns};
 use barograph_forecast::{Name, Outcome, Series};
 
+use crate::bank::MEMBER_SHARE;
 use crate::bank::{Bank, Measured, Observed};
-use crate::recorder::MEMBER_SHARE;
 
 /// Replays the newest records of every series in the order in which they were measured; gives how many.
 /// `members` are the names of the stations that append here; `None` = they are not known, as on NATS, and
@@ -86,8 +86,9 @@ fn arranged(mut points: Vec<Point>, host: &Name, now_unix_ns: i64) -> Vec<Point>
     timed.into_iter().map(|(_, point)| point).collect()
 }
 
-/// The series for which there is room: first the station's own; a member has no more than its share, as
-/// while it appends. And how many there was no room for, beside those beyond a share.
+/// The series for which there is room: first the station's own and those that are reserved for members; a
+/// member has no more than its share, as while it appends. And how many there was no room for, beside
+/// those beyond a share.
 async fn all_series(
     engine: &dyn Engine,
     bank: &Bank,
@@ -95,36 +96,42 @@ async fn all_series(
     members: Option<&HashSet<Name>>,
 ) -> Result<(Vec<Series>, usize), Error> {
     let (room, share) = (bank.room(), bank.series_max() / MEMBER_SHARE);
-    let (mut own, mut others, mut left_out) = (Vec::new(), Vec::new(), 0);
+    let (mut first, mut applications, mut beyond, mut left_out) = (Vec::new(), Vec::new(), Vec::new(), 0);
     let mut taken: HashMap<Name, usize> = HashMap::new();
     let mut after: Option<Cursor> = None;
     loop {
         let page = engine.latest(&Selector::default(), after, PAGE).await?;
         let series = page.items.into_iter().map(|record| record.series);
         for series in series.filter(|series| !bank.excludes(series)) {
-            let is_own = series.source == *host;
-            let found = if is_own { &mut own } else { &mut others };
+            let taken = taken.entry(series.source.clone()).or_default();
+            let is_member = || members.is_none_or(|members| members.contains(&series.source));
+            let found = if series.source == *host || *taken < bank.reserved_for(&series.source) {
+                &mut first
+            } else if !is_member() {
+                &mut applications
+            } else if *taken < share {
+                &mut beyond
+            } else {
+                continue;
+            };
+            *taken += 1;
             if room <= found.len() {
                 left_out += 1;
                 continue;
-            }
-            if !is_own && members.is_none_or(|members| members.contains(&series.source)) {
-                let taken = taken.entry(series.source.clone()).or_default();
-                if share <= *taken {
-                    continue;
-                }
-                *taken += 1;
             }
             found.push(series);
         }
         after = page.next;
         if after.is_none() {
-            own.append(&mut others);
-            left_out += own.len().saturating_sub(room);
-            own.truncate(room);
-            return Ok((own, left_out));
+            break;
         }
     }
+    first.append(&mut applications);
+    left_out += (first.len() + beyond.len()).saturating_sub(room);
+    first.truncate(room);
+    beyond.truncate((room - first.len()).saturating_sub(bank.unused(|source| taken.get(source).copied())));
+    first.append(&mut beyond);
+    Ok((first, left_out))
 }
 
 /// The newest `count` records; of labels ahead of now at most half as many, so that a clock that was ahead for
@@ -244,5 +251,10 @@ mod tests {
             replay(&engine, &mut bank, &name("here"), members, now_unix_ns).await.unwrap();
             assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), expected);
         }
+        // Three of eight series are kept for a member that has none yet.
+        let mut bank = Bank::new(8);
+        bank.reserve([(name("c"), 3), (name("b"), 1)].into());
+        replay(&engine, &mut bank, &name("here"), None, crate::prober::now_unix_ns()).await.unwrap();
+        assert_eq!(["here", "b", "app"].map(|source| bank.count_of(&name(source))), [3, 2, 0]);
     }
 }

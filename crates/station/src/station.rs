@@ -1,6 +1,6 @@
 //! A station: its threads put together, reloaded, and stopped in order.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -215,6 +215,14 @@ impl Station {
             let hosts: Vec<Name> = removed.all().into_iter().map(|removed| removed.host).collect();
             archive.restore_removed(&hosts);
         }
+        let standing = Standing::at_start(&config.mesh, &config.state);
+        // Before history is replayed: members that are away have their room, too.
+        let others = match &served {
+            Some(served) => served.groups(),
+            None if engines.archiver.is_some() => mesh::groups_known(&config.state),
+            None => HashMap::new(),
+        };
+        lock(&bank).reserve(crate::limits::reserved(others, &host, &standing.groups));
         let health = Arc::new(Health::new());
         health.adopt(engines.local.tasks());
         health.adopt(engines.engine.tasks());
@@ -236,7 +244,6 @@ impl Station {
             engines.archiver.is_none().then(|| served.iter().flat_map(Served::names).collect()).as_ref(),
             outbox,
         )?;
-        let standing = Standing::at_start(&config.mesh, &config.state);
         let board = Arc::new(Board::new(identity, &engines, &config.mesh, standing, removed));
         let bulk = open_bulk(&config, &host, &board, &bank, &inbox, &files)?;
         let door = Arc::new(Door(Arc::clone(&bulk)));
@@ -601,7 +608,10 @@ fn keep_peers(config: &Arc<Config>, shared: &Arc<Shared>, listen: SocketAddr) ->
         files: shared.files.clone(),
         board: Arc::clone(&shared.board),
         sites: Arc::clone(&shared.sites),
-        measure: Box::new(move |peers| measured.targets.set_mesh(peers)),
+        measure: Box::new(move |peers| {
+            measured.targets.set_mesh(peers);
+            measured.reserve_series();
+        }),
         looked: Box::new(move |host, period, silence| {
             // Where somebody else asked for a target of this name, that is what is measured.
             if looked.targets.overrides_mesh(host.as_str()).is_none() {

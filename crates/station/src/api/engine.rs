@@ -6,6 +6,7 @@ mod leases;
 mod read;
 mod streams;
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -43,6 +44,13 @@ impl Served {
     /// How many members there are, open invitations among them.
     pub(crate) fn members(&self) -> usize {
         self.members.len()
+    }
+
+    /// The groups of each member, whether it is there or away.
+    pub(crate) fn groups(&self) -> HashMap<Name, Vec<Name>> {
+        let mut groups = self.members.groups();
+        groups.extend(self.leases.groups());
+        groups
     }
 
     /// The names that members use.

@@ -101,7 +101,7 @@ fn mesh_too_large(shared: &Shared) -> Option<String> {
         return None;
     }
     let mut groups = vec![shared.board.standing().groups];
-    groups.extend(shared.board.peers().all().map(|peer| peer.entry.groups.clone()));
+    groups.extend(shared.groups_of_others().into_values());
     too_many_series(&groups, archive_config(&shared.initial).series_of_members())
         .map(|why| format!("the mesh is larger than this archive: {why}"))
 }
@@ -151,7 +151,7 @@ fn usage(shared: &Shared, limit: Limit) -> (Option<u64>, Option<u64>) {
         },
         Limit::Peers => both(shared.board.peers().all().count(), crate::mesh::PEERS_MAX),
         Limit::Workers => (None, Some(config.workers_max as u64)),
-        Limit::MemberSeries => (None, Some((config.series_max / crate::recorder::MEMBER_SHARE) as u64)),
+        Limit::MemberSeries => (None, Some((config.series_max / crate::bank::MEMBER_SHARE) as u64)),
         Limit::Descriptors => (None, crate::server::descriptors_max().map(|max| max as u64)),
         Limit::MemberSpool => (None, Some((config.spool_records_max / 2) as u64)),
         Limit::Transfers => (None, Some(shared.config().transfer.transfers_max as u64)),

@@ -134,7 +134,9 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
         let shared = Arc::clone(&shared);
         let removing = tokio::spawn(async move {
             let Some(served) = &shared.served else { return Ok(()) };
-            served.leases.remove(shared.engine.as_ref(), &name, || served.members.has(&name)).await
+            served.leases.remove(shared.engine.as_ref(), &name, || served.members.has(&name)).await?;
+            shared.reserve_series();
+            Ok::<_, barograph_engine::Error>(())
         });
         removing.await.map_err(|error| Refusal::ended(&error))??;
     }

@@ -1,8 +1,10 @@
 //! The peers known last, on disk: a station that starts while the directory is away measures them.
 
+use std::collections::HashMap;
 use std::path::Path;
 
 use barograph_engine::{Entry, wire};
+use barograph_forecast::Name;
 use serde_json::value::RawValue;
 
 use super::PEERS_MAX;
@@ -23,6 +25,11 @@ pub(super) fn read(state: &Path) -> Vec<Entry> {
         tracing::warn!("{}: {error}; peers are not known before the directory tells", path.display());
         Vec::new()
     })
+}
+
+/// The groups of each peer that an earlier run has kept.
+pub(crate) fn groups_known(state: &Path) -> HashMap<Name, Vec<Name>> {
+    read(state).into_iter().map(|entry| (entry.host, entry.groups)).collect()
 }
 
 /// Keeps `entries` instead.
@@ -46,7 +53,6 @@ const BYTES_MAX: u64 = 16 << 20;
 mod tests {
     #![allow(clippy::unwrap_used)]
     use barograph_engine::Capabilities;
-    use barograph_forecast::Name;
 
     use super::*;
 

@@ -85,6 +85,7 @@ pub(super) async fn register(
             Err(_) => tracing::warn!("the groups of a member could not be written"),
             Ok(_) => {}
         }
+        shared.reserve_series();
     }
     Ok(done(&RegisteredJson { registration, ttl_s }))
 }
@@ -92,13 +93,11 @@ pub(super) async fn register(
 /// Makes sure that the series of a station find room here beside those of all members, also of members that are
 /// away. A member in the groups that it was admitted with has its room, and so has one that needs no more than then.
 fn has_room_for(shared: &Shared, member: &Member, entry: &Entry) -> Result<(), Refused> {
-    let Some(served) = &shared.served else { return Ok(()) };
     let admitted = member.groups();
     if member.has_registered() && admitted.as_ref().is_none_or(|groups| *groups == entry.groups) {
         return Ok(());
     }
-    let mut others = served.members.groups();
-    others.extend(served.leases.groups());
+    let mut others = shared.groups_of_others();
     others.remove(&entry.host);
     let mut groups: Vec<Vec<Group>> = others.into_values().collect();
     groups.push(shared.board.standing().groups);
