@@ -31,8 +31,17 @@ struct Turns {
     elsewhere: Arc<Semaphore>,
     /// … and however many strangers wait, one to proved callers.
     strangers: Arc<Semaphore>,
-    /// One at a time for each network from elsewhere that has any.
-    networks: Mutex<HashMap<IpAddr, Arc<Semaphore>>>,
+    /// One at a time for each address from elsewhere that has any, and for the strangers and for the
+    /// proved callers of each network.
+    callers: Mutex<HashMap<Waiting, Arc<Semaphore>>>,
+}
+
+/// Callers of whom one has a turn at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Waiting {
+    Address(IpAddr),
+    Strangers(IpAddr),
+    Proved(IpAddr),
 }
 
 /// What a heavy read is made of. An archive may be that of a mesh, and not answer: what is made of the
@@ -121,24 +130,30 @@ impl Turns {
     fn new() -> Self {
         let [all, elsewhere, strangers] =
             [AT_ONCE, AT_ONCE - 1, AT_ONCE - 2].map(|turns| Arc::new(Semaphore::new(turns)));
-        Self { all, elsewhere, strangers, networks: Mutex::default() }
+        Self { all, elsewhere, strangers, callers: Mutex::default() }
     }
 
     /// What a caller waits for before it waits for a turn, in this order.
     fn of(&self, reader: Reader) -> Vec<Arc<Semaphore>> {
         let elsewhere = || Arc::clone(&self.elsewhere);
+        // An address stands in the queue of its network once, however many connections it has.
+        let address = |ip| self.one(Waiting::Address(holder(ip)));
+        let network = |ip| network(holder(ip));
         match reader {
             Reader::Here => Vec::new(),
-            Reader::Proved(ip) => vec![self.network(ip), elsewhere()],
-            Reader::Stranger(ip) => vec![self.network(ip), Arc::clone(&self.strangers), elsewhere()],
+            Reader::Proved(ip) => vec![address(ip), self.one(Waiting::Proved(network(ip))), elsewhere()],
+            Reader::Stranger(ip) => {
+                let strangers = Arc::clone(&self.strangers);
+                vec![address(ip), self.one(Waiting::Strangers(network(ip))), strangers, elsewhere()]
+            }
         }
     }
 
-    fn network(&self, ip: IpAddr) -> Arc<Semaphore> {
-        let mut networks = lock(&self.networks);
+    fn one(&self, waiting: Waiting) -> Arc<Semaphore> {
+        let mut callers = lock(&self.callers);
         // Who waits or works has one as well.
-        networks.retain(|_, turns| 1 < Arc::strong_count(turns));
-        Arc::clone(networks.entry(network(holder(ip))).or_insert_with(|| Arc::new(Semaphore::new(1))))
+        callers.retain(|_, turns| 1 < Arc::strong_count(turns));
+        Arc::clone(callers.entry(waiting).or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 }
 
@@ -219,8 +234,25 @@ mod tests {
         assert!(neighbour.await.is_some());
         drop((first, waiting));
         turn(Reader::Stranger(ip(3, 1))).await.unwrap();
-        heavy.bank.network(ip(4, 4));
-        assert_eq!(lock(&heavy.bank.networks).len(), 1, "nothing is kept of a network that is gone");
+        heavy.bank.one(Waiting::Proved(ip(4, 4)));
+        assert_eq!(lock(&heavy.bank.callers).len(), 1, "nothing is kept of a network that is gone");
+    }
+
+    #[tokio::test]
+    async fn one_address_with_many_requests_is_one_in_the_queue_of_its_network() {
+        let heavy = HeavyReads::new();
+        let ip = |host| IpAddr::from([192, 0, 2, host]);
+        let turn = |reader| heavy.turn(From::Bank, reader);
+        let first = turn(Reader::Stranger(ip(1))).await.unwrap();
+        let mut crowd: Vec<_> = (0..50).map(|_| Box::pin(turn(Reader::Stranger(ip(1))))).collect();
+        for wait in &mut crowd {
+            assert!(wait.now_or_never().is_none());
+        }
+        let mut neighbour = std::pin::pin!(turn(Reader::Stranger(ip(2))));
+        assert!(neighbour.as_mut().now_or_never().is_none());
+        drop(turn(Reader::Proved(ip(3))).await.unwrap());
+        drop(first);
+        assert!(neighbour.await.is_some());
     }
 
     #[test]

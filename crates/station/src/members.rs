@@ -5,7 +5,7 @@
 //! much of a guess was right.
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -16,11 +16,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 
 use crate::health::lock;
-use crate::{allowance::Allowance, state};
+use crate::{allowance::Allowance, state, state::StateFiles};
 
 /// All invitations and what became of them.
 pub(crate) struct Members {
-    path: PathBuf,
+    files: StateFiles,
     /// The serving station's own name, which no member has.
     host: Name,
     list: Mutex<HashMap<Digest, Arc<Member>>>,
@@ -105,16 +105,15 @@ impl Members {
     ///
     /// # Errors
     /// What the system says; a file that is damaged is an error, and not replaced.
-    pub(crate) fn open(directory: &Path, host: Name) -> std::io::Result<Self> {
-        let path = directory.join(FILE);
-        let list = match std::fs::read_to_string(&path) {
+    pub(crate) fn open(files: StateFiles, host: Name) -> std::io::Result<Self> {
+        let list = match std::fs::read_to_string(files.directory().join(FILE)) {
             Ok(text) => {
                 read(&text).map_err(|error| std::io::Error::new(std::io::ErrorKind::InvalidData, error))?
             }
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => HashMap::new(),
             Err(error) => return Err(error),
         };
-        Ok(Self { path, host, list: Mutex::new(list), turn: Mutex::new(()) })
+        Ok(Self { files, host, list: Mutex::new(list), turn: Mutex::new(()) })
     }
 
     /// Invites a station, of that name or of any; gives its token, which is kept nowhere. Blocks for the disk.
@@ -206,7 +205,11 @@ impl Members {
         lock(&self.list).len()
     }
 
-    /// Withdraws the invitation of a name, or one that is open by its id. Blocks for the disk.
+    /// Withdraws the invitation of a name, or one that is open by its id: at once, also where that cannot
+    /// be written yet. Blocks for the disk.
+    ///
+    /// # Errors
+    /// [`MembersError::Unknown`]
     pub(crate) fn remove(&self, name_or_id: &str) -> Result<Arc<Member>, MembersError> {
         let _turn = lock(&self.turn);
         let mut list = lock(&self.list).clone();
@@ -217,9 +220,10 @@ impl Members {
         let digest = list.values().find(|member| is_meant(member)).map(|member| member.digest);
         let member = digest.and_then(|digest| list.remove(&digest));
         let member = member.ok_or_else(|| MembersError::Unknown(name_or_id.into()))?;
-        self.store(&list)?;
         lock(&self.list).remove(&member.digest);
         member.removed.send_replace(true);
+        // Whoever fills the disk can be shut out all the same.
+        self.files.write(FILE, text(&list).into_bytes(), STILL_INVITED);
         Ok(member)
     }
 
@@ -245,17 +249,20 @@ impl Members {
     }
 
     fn store(&self, list: &HashMap<Digest, Arc<Member>>) -> Result<(), MembersError> {
-        let mut members: Vec<MemberJson> = list.values().map(|member| member.json()).collect();
-        members.sort_by(|a, b| (a.created_s, &a.token_sha256).cmp(&(b.created_s, &b.token_sha256)));
-        let mut text =
-            serde_json::to_string_pretty(&FileJson { members }).expect("texts and numbers are JSON");
-        text.push('\n');
-        state::write_whole(&self.path, text.as_bytes()).map_err(|error| self.not_stored(error))
+        self.files.write_now(FILE, text(list).as_bytes()).map_err(|error| self.not_stored(error))
     }
 
     fn not_stored(&self, error: std::io::Error) -> MembersError {
-        MembersError::Store { path: self.path.clone(), error }
+        MembersError::Store { path: self.files.directory().join(FILE), error }
     }
+}
+
+/// The file of these members.
+fn text(list: &HashMap<Digest, Arc<Member>>) -> String {
+    let mut members: Vec<MemberJson> = list.values().map(|member| member.json()).collect();
+    members.sort_by(|a, b| (a.created_s, &a.token_sha256).cmp(&(b.created_s, &b.token_sha256)));
+    let text = serde_json::to_string_pretty(&FileJson { members }).expect("texts and numbers are JSON");
+    text + "\n"
 }
 
 impl Member {
@@ -345,6 +352,8 @@ fn digest_of(token: &str) -> Digest {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
+/// What a withdrawal means that is not on the disk.
+const STILL_INVITED: &str = "members withdrawn since are invited again after a restart";
 /// The file's name in the state directory.
 pub(crate) const FILE: &str = "members";
 
@@ -359,6 +368,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::os::unix::fs::PermissionsExt as _;
 
+    use std::path::Path;
+
     use super::*;
 
     fn name(text: &str) -> Name {
@@ -366,7 +377,7 @@ mod tests {
     }
 
     fn open(directory: &Path) -> Members {
-        Members::open(directory, name("here")).unwrap()
+        Members::open(StateFiles::new(directory), name("here")).unwrap()
     }
 
     #[test]
@@ -409,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_stored_did_not_happen() {
+    fn what_cannot_be_stored_did_not_happen_but_a_withdrawal_did() {
         let state = tempfile::tempdir().unwrap();
         let folder = state.path().join("gone");
         std::fs::create_dir(&folder).unwrap();
@@ -420,8 +431,12 @@ mod tests {
         assert!(matches!(members.bind(&member, &name("b")), Err(MembersError::Store { .. })));
         assert_eq!(member.name(), None);
         assert!(matches!(members.invite(None, 0), Err(MembersError::Store { .. })));
-        assert!(matches!(members.remove(&member.known().id), Err(MembersError::Store { .. })));
-        assert!(members.of_token(&token).is_some() && !member.is_removed());
+        members.remove(&member.known().id).unwrap();
+        assert!(members.of_token(&token).is_none() && member.is_removed());
+        assert!(members.files.reasons()[0].ends_with(STILL_INVITED));
+        std::fs::create_dir(&folder).unwrap();
+        members.files.retry();
+        assert_eq!((open(&folder).all(), members.files.reasons()), (Vec::new(), Vec::new()));
     }
 
     #[test]
@@ -449,7 +464,7 @@ mod tests {
             ["", "{}", r#"{"members": [{"name": "a b", "token_sha256": "", "created_s": 1}]}"#, &twice]
         {
             std::fs::write(state.path().join(FILE), text).unwrap();
-            assert!(Members::open(state.path(), name("here")).is_err(), "{text}");
+            assert!(Members::open(StateFiles::new(state.path()), name("here")).is_err(), "{text}");
             assert_eq!(std::fs::read_to_string(state.path().join(FILE)).unwrap(), text);
         }
     }

@@ -209,7 +209,7 @@ impl Station {
             );
         }
 
-        let served = engines.served.is_some().then(|| Served::open(&config.state, host.clone())).transpose();
+        let served = engines.served.is_some().then(|| Served::open(files.clone(), host.clone())).transpose();
         let served = served.map_err(refuse(config.state.join(members::FILE)))?;
         if let Some(archive) = &engines.served {
             let hosts: Vec<Name> = removed.all().into_iter().map(|removed| removed.host).collect();

@@ -7,7 +7,6 @@ mod read;
 mod streams;
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -24,6 +23,7 @@ use serde::de::DeserializeOwned;
 use super::{Refusal, Shared, json};
 use crate::limits::Limit;
 use crate::members::{Member, Members, MembersError};
+use crate::state::StateFiles;
 use leases::Leases;
 
 /// What a station that serves its engine keeps for its members.
@@ -37,8 +37,8 @@ impl Served {
     ///
     /// # Errors
     /// What the system says, or that the file is damaged.
-    pub(crate) fn open(state: &Path, host: Name) -> std::io::Result<Self> {
-        Ok(Self { members: Members::open(state, host)?, leases: Leases::default() })
+    pub(crate) fn open(files: StateFiles, host: Name) -> std::io::Result<Self> {
+        Ok(Self { members: Members::open(files, host)?, leases: Leases::default() })
     }
 
     /// How many members there are, open invitations among them.

@@ -61,7 +61,19 @@ impl StateFiles {
         self.try_to_write(name, bytes, Put::Replace, effect);
     }
 
-    /// The same for a file that is not there; one that an operator puts there before it could be
+    /// Writes a file as a whole, or not at all: nothing is written later. Blocks for the disk.
+    ///
+    /// # Errors
+    /// What the system says; the file is as before.
+    pub(crate) fn write_now(&self, name: &'static str, bytes: &[u8]) -> std::io::Result<()> {
+        let _turn = lock(&self.0.turn);
+        write_whole(&self.0.directory.join(name), bytes)?;
+        // An older content that waited is out of date.
+        lock(&self.0.pending).remove(name);
+        Ok(())
+    }
+
+    /// As [`StateFiles::write`] for a file that is not there; one that an operator puts there before it could be
     /// written stays, and counts from the next start.
     pub(crate) fn write_new(&self, name: &'static str, bytes: Vec<u8>, effect: &'static str) {
         let _turn = lock(&self.0.turn);
@@ -174,6 +186,21 @@ mod tests {
         assert_eq!(std::fs::read_to_string(folder.join("token")).unwrap(), "the operator's");
         assert_eq!(std::fs::read_to_string(folder.join("station.key")).unwrap(), "ours");
         assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 2, "nothing half-made stays");
+    }
+
+    #[test]
+    fn what_was_written_now_is_not_replaced_by_what_waited() {
+        let state = tempfile::tempdir().unwrap();
+        let folder = state.path().join("later");
+        let files = StateFiles::new(&folder);
+        files.write("members", b"older".to_vec(), "it is in memory alone");
+        assert!(files.write_now("members", b"refused").is_err());
+        assert_eq!(files.reasons().len(), 1);
+        std::fs::create_dir(&folder).unwrap();
+        files.write_now("members", b"newer").unwrap();
+        files.retry();
+        assert_eq!(std::fs::read_to_string(folder.join("members")).unwrap(), "newer");
+        assert!(files.reasons().is_empty());
     }
 
     #[test]
