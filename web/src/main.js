@@ -76,7 +76,7 @@ async function readPart() {
 async function readOthers() {
   if (mesh.part?.role !== 'member') return;
   for (const quantity of ['rtt', 'loss', 'goodput']) {
-    const { found, whole } = await fetchLatest(quantity);
+    const { found, whole } = await fetchLatest(quantity, mesh.hosts);
     mesh.takeLatest(quantity, found, whole);
   }
   grid.arrange();

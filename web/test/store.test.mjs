@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { pollDelay, retryDelay, watchPeers } from '../src/api.js';
+import { fetchLatest, pollDelay, retryDelay, watchPeers } from '../src/api.js';
 import { POINTS_MAX, SERIES_MAX, Store, keyOf, matches } from '../src/store.js';
 
 const RTT = { source: 'a', target: 'b', quantity: 'rtt', unit: 's' };
@@ -267,4 +267,16 @@ test('events of peers that come together, or while their answer is read, are rea
   await wait();
   await wait();
   assert.deepEqual(calls, [true, false], 'nothing is left to read');
+});
+
+test('a source that fills the first pages hides no other one', async (t) => {
+  const asked = [];
+  t.mock.method(globalThis, 'fetch', async (path) => {
+    const query = new URLSearchParams(String(path).split('?')[1]);
+    asked.push(query.get('source'));
+    const latest = [query.get('source') ?? 'loud'];
+    return new Response(JSON.stringify({ latest, next: query.has('source') ? null : 'more' }));
+  });
+  assert.deepEqual(await fetchLatest('rtt', new Set(['a', 'b']), 2), { found: ['loud', 'loud', 'a', 'b'], whole: false });
+  assert.deepEqual(asked, [null, null, 'a', 'b']);
 });
