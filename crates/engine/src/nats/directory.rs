@@ -100,6 +100,30 @@ impl Drop for Renewed {
     }
 }
 
+/// Under which condition the next renewal is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Condition {
+    /// The number of the message that it is to replace; `None` = whatever is there.
+    over: Option<u64>,
+    /// How often the condition was refused in a row while the key held this registration.
+    refusals: u32,
+}
+
+impl Condition {
+    fn over(place: u64) -> Self {
+        Self { over: Some(place), refusals: 0 }
+    }
+
+    /// The condition was refused, and the key holds this registration under the number `place`.
+    ///
+    /// Replicas refuse a write under a condition, too, while any other write names this key in one;
+    /// without a condition none is refused.
+    fn refused(&mut self, place: u64) {
+        self.refusals += 1;
+        self.over = (self.refusals < REFUSALS_MAX).then_some(place);
+    }
+}
+
 /// When a renewal began that was stored; `None` = another registration took over.
 type Hold = Arc<Mutex<Option<Instant>>>;
 
@@ -141,8 +165,7 @@ impl Registration {
     async fn renew(mut self, mut stopped: oneshot::Receiver<()>) {
         let third = Duration::from_secs(self.ttl_s) / 3;
         let mut wait = third;
-        let mut over = Some(self.place);
-        let mut overtaken = 0;
+        let mut condition = Condition::over(self.place);
         let link = Arc::clone(&self.link);
         loop {
             tokio::select! {
@@ -152,28 +175,25 @@ impl Registration {
                 () = link.renew_now.notified() => {}
             }
             let began = Instant::now();
-            wait = match self.put(over).await {
+            wait = match self.put(condition.over).await {
                 Ok(Put::Stored(place)) => {
                     self.place = place;
-                    (over, overtaken) = (Some(place), 0);
+                    condition = Condition::over(place);
                     self.holds(Some(began));
                     third
                 }
                 Ok(Put::Overtaken) => match self.look().await {
                     Ok(Found::Nothing) => {
-                        over = Some(0);
+                        condition.over = Some(0);
                         AGAIN
                     }
                     Ok(Found::Own(place)) => {
-                        // Replicas refuse a write under a condition, too, while any other write names this key
-                        // in one; without a condition none is refused.
-                        overtaken += 1;
-                        over = (overtaken < OVERTAKEN_MAX).then_some(place);
+                        condition.refused(place);
                         AGAIN
                     }
                     // Whoever puts such there puts the next before we could say over which one to write.
                     Ok(Found::Junk) => {
-                        over = None;
+                        condition.over = None;
                         AGAIN
                     }
                     Ok(Found::Another) => {
@@ -186,7 +206,7 @@ impl Registration {
                     // Where the bucket is gone, whoever may makes it again; otherwise this asks nothing.
                     let _ = streams::ensure(&self.link).await;
                     // Meanwhile another registration may have come, which an unconditional write would end.
-                    (over, overtaken) = (over.or(Some(self.place)), 0);
+                    condition = Condition::over(condition.over.unwrap_or(self.place));
                     RETRY.min(third)
                 }
             };
@@ -385,7 +405,25 @@ const AGAIN: Duration = Duration::from_millis(50);
 
 /// Refusals of a renewal in a row while the key holds it: one may be a write of ours that was stored and
 /// not acknowledged.
-const OVERTAKEN_MAX: u32 = 3;
+const REFUSALS_MAX: u32 = 3;
 
 /// After a renewal that failed: several more before the shortest usual lease runs out.
 const RETRY: Duration = Duration::from_millis(250);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_renewal_that_is_refused_three_times_asks_for_nothing_any_more() {
+        let mut condition = Condition::over(7);
+        let asked: Vec<Option<u64>> = (8..=11)
+            .map(|place| {
+                condition.refused(place);
+                condition.over
+            })
+            .collect();
+        assert_eq!(asked, [Some(8), Some(9), None, None]);
+        assert_eq!(Condition::over(12), Condition { over: Some(12), refusals: 0 });
+    }
+}
