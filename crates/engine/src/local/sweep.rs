@@ -1,5 +1,5 @@
 //! Retention: removes what is too old, then, while there is too much, what was stored first of those
-//! who take more than an even share: no station pushes out what the others measured.
+//! who take most: no station pushes out what the others measured.
 //!
 //! One step removes at most [`STEP`] records, so that an append waits for milliseconds at most.
 
@@ -69,7 +69,8 @@ impl Sweep {
     }
 }
 
-/// The origins that take more than an even share of the archive's bytes.
+/// The origins that take most of the archive's bytes: cut down to one level, all of them together give
+/// up an eighth of it.
 ///
 /// Their shares are estimated from records at places spread over the whole archive: to count all would take
 /// seconds, in which no append is stored.
@@ -86,7 +87,7 @@ impl Crowding {
         let first = first.unwrap_or(0);
         let width = ((index.cursor.cast_signed() - first) / SAMPLES).max(0) + 1;
         let mut one = transaction.prepare_cached(
-            "SELECT origin, length(detail) FROM record WHERE ?1 <= cursor AND cursor < ?2 ORDER BY cursor LIMIT 1",
+            "SELECT origin, octet_length(detail) FROM record WHERE ?1 <= cursor AND cursor < ?2 ORDER BY cursor LIMIT 1",
         )?;
         // Bytes, and the first place, of each.
         let mut shares: HashMap<i64, (i64, i64)> = HashMap::new();
@@ -96,14 +97,12 @@ impl Crowding {
             let place = begin + sample * SCATTER % width;
             let mut rows = one.query([place, begin + width])?;
             if let Some(row) = rows.next()? {
-                let bytes = RECORD_BYTES + row.get::<_, i64>(1)?;
+                let bytes = bytes_in_file(row.get(1)?);
                 shares.entry(row.get(0)?).or_insert((0, begin)).0 += bytes;
             }
         }
-        let all: i64 = shares.values().map(|(bytes, _)| bytes).sum();
-        let even = all / (shares.len() as i64).max(1);
-        // A quarter more may be chance.
-        shares.retain(|_, (bytes, _)| even + even / 4 < *bytes);
+        let level = level(shares.values().map(|(bytes, _)| *bytes).collect());
+        shares.retain(|_, (bytes, _)| level < *bytes);
         let from = shares.values().map(|&(_, place)| place - 4 * width).min().unwrap_or(0);
         Ok(Self { origins: shares.into_keys().collect(), from })
     }
@@ -133,6 +132,36 @@ impl Crowding {
         remove(transaction, index, &keys)?;
         Ok(keys.len() as u64)
     }
+}
+
+/// What each may have at most, so that an eighth of all goes; who has little neither gives nor counts.
+fn level(mut shares: Vec<i64>) -> i64 {
+    shares.sort_unstable_by_key(|share| std::cmp::Reverse(*share));
+    let mut above = -shares.iter().sum::<i64>() / 8;
+    for (at, share) in shares.iter().enumerate() {
+        above += share;
+        let level = above / (at as i64 + 1);
+        if shares.get(at + 1).is_none_or(|next| *next <= level) {
+            return level;
+        }
+    }
+    0
+}
+
+/// What a record takes of the file: of one with much detail a part is in the table, and the rest in
+/// pages of its own (SQLite's file format, section 1.6, for pages of 4096 bytes in an index).
+fn bytes_in_file(detail_bytes: i64) -> i64 {
+    const PAGE: i64 = 4096;
+    const IN_TABLE_MAX: i64 = 1002;
+    const IN_TABLE_MIN: i64 = 489;
+    const OF_PAGE: i64 = PAGE - 4;
+    let bytes = RECORD_BYTES + detail_bytes;
+    if bytes <= IN_TABLE_MAX {
+        return bytes;
+    }
+    let rest = IN_TABLE_MIN + (bytes - IN_TABLE_MIN) % OF_PAGE;
+    let in_table = if rest <= IN_TABLE_MAX { rest } else { IN_TABLE_MIN };
+    in_table + (bytes - in_table + OF_PAGE - 1) / OF_PAGE * PAGE
 }
 
 /// Removes records before the cutoff from the series after `visited`, and series left empty;
@@ -235,3 +264,30 @@ const SAMPLE_STEPS: u32 = 16;
 
 /// What a record without detail takes of the file.
 const RECORD_BYTES: i64 = 66;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_above_the_level_give_up_an_eighth_of_all() {
+        for (shares, expected) in [
+            (vec![], 0),
+            (vec![800], 700),
+            (vec![100; 8], 87),
+            // One with little pulls nobody above the level.
+            (vec![1, 350, 350, 350], 306),
+            (vec![1400, 100, 100], 1200),
+            (vec![500, 400, 100], 387),
+        ] {
+            assert_eq!(level(shares.clone()), expected, "{shares:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_detail_counts_with_its_pages() {
+        assert_eq!([0, 900, 936].map(bytes_in_file), [66, 966, 1002]);
+        assert_eq!(bytes_in_file(937), 489 + 4096);
+        assert_eq!(bytes_in_file(4096), 489 + 4096);
+    }
+}

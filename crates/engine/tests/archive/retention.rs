@@ -151,3 +151,37 @@ async fn a_full_archive_loses_of_those_who_take_too_much() {
     assert_eq!(flood, (flood[0]..=40_000).collect::<Vec<_>>(), "the last ones are left");
     assert_eq!(engine.statistics().records, left.len() as u64);
 }
+
+/// Letters of four bytes, and details that take a page each, count as what they take of the file.
+#[tokio::test]
+async fn a_full_archive_loses_of_those_whose_records_are_long() {
+    const KEPT: u64 = 6000;
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Local::open(config(directory.path())).unwrap();
+    let of = |origin: &str, seq: u64, detail: &str| Record {
+        origin: name(origin),
+        series: barograph_forecast::Series { source: name(origin), ..record(seq).series },
+        detail: detail.to_owned(),
+        ..record(seq)
+    };
+    let honest = ["host", "south", "west"];
+    for origin in honest {
+        engine.absorb(&(1..=KEPT).map(|seq| of(origin, seq, "")).collect::<Vec<_>>()).await.unwrap();
+    }
+    let limit = engine.statistics().bytes + (1 << 20);
+    let long = format!(r#"{{"a":"{}"}}"#, "\u{1f600}".repeat(246));
+    for batch in 0..3 {
+        let records = (batch * 500 + 1..=(batch + 1) * 500).map(|seq| of("long", seq, &long));
+        engine.absorb(&records.collect::<Vec<_>>()).await.unwrap();
+    }
+    assert!(2 * limit < engine.statistics().bytes);
+    drop(engine);
+    let engine = Local::open(Config { keep_bytes: limit, ..config(directory.path()) }).unwrap();
+    engine.sweep().await.unwrap();
+    assert!(engine.statistics().bytes <= limit);
+    let left = crate::stored(&engine).await;
+    for origin in honest {
+        let kept = left.iter().filter(|(_, record)| record.origin == name(origin)).count();
+        assert_eq!(kept as u64, KEPT, "{origin}");
+    }
+}
