@@ -13,7 +13,7 @@ mod session;
 use std::net::IpAddr;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use barograph_forecast::Name;
 use barograph_probe::TcpInfo;
@@ -56,6 +56,8 @@ pub(crate) struct Echo {
     sessions: Connections,
     places: Places,
     accounts: Mutex<Accounts>,
+    /// Milliseconds for which transfers have this host's measurements marked as made under load.
+    marked: Mutex<Accounts>,
     transfer_bytes_max: u64,
     keeper: Keeper,
     responder: Arc<Responder>,
@@ -104,6 +106,10 @@ impl Echo {
             places: Places::new(config.transfers_max),
             transfer_bytes_max: accounts.at_once_max().min(TRANSFER_BYTES_MAX),
             accounts: Mutex::new(accounts),
+            marked: Mutex::new(Accounts::new(
+                Rate::per_hour(MARKED_MS_PER_HOUR),
+                Rate::per_hour(PEER_MARKED_MS_PER_HOUR),
+            )),
             keeper,
             responder,
             counters: Arc::default(),
@@ -176,6 +182,18 @@ impl Echo {
         }
     }
 
+    /// Whether a caller's transfer has this host's measurements marked as made under load. That of a
+    /// caller on this host crosses no network; beyond its time it is like any other traffic here.
+    fn may_mark(&self, caller: Caller) -> bool {
+        !caller.is_local && lock(&self.marked).could_pay(caller.ip, 1, self.began.elapsed())
+    }
+
+    /// Takes the time for which a caller's transfer has had them marked.
+    fn charge_marked(&self, caller: Caller, marked: Duration) {
+        let ms = u64::try_from(marked.as_millis()).unwrap_or(u64::MAX);
+        lock(&self.marked).charge_both(caller.ip, ms, self.began.elapsed());
+    }
+
     /// A largest message of what does not compress; made when it is first asked for.
     fn noise(&self) -> Bytes {
         let make = || {
@@ -208,6 +226,10 @@ impl Admission {
 /// What opening a session costs: what it may send beyond what it asks for. Otherwise an address that opens
 /// one after the other would have that for nothing each time.
 const OPENING_BYTES: u64 = metered::SLACK_BYTES;
+/// Ten and twenty per cent of the time: what is left of a station's own measurements gives forecasts as
+/// before, and a page that measures for two seconds each minute marks three per cent.
+const PEER_MARKED_MS_PER_HOUR: u64 = 360_000;
+const MARKED_MS_PER_HOUR: u64 = 2 * PEER_MARKED_MS_PER_HOUR;
 const FULL: &str = "too many echo sessions are open (echo.sessions_max)";
 const SPENT: &str = "the bytes of this hour are spent (echo.peer_bytes_per_hour, echo.bytes_per_hour)";
 /// The largest size of a page's transfers: one that fills a 100 Mbit/s line for more than a second, and

@@ -1,4 +1,5 @@
-//! What sessions may cost: an account of bytes for each address and one for all. Pure: time comes in.
+//! What sessions may cost: an account of bytes, or of milliseconds, for each address and one for all.
+//! Pure: time comes in.
 //!
 //! Each account is the generic cell rate algorithm in its virtual-scheduling form (ITU-T I.371, annex A),
 //! which is a token bucket kept as one number: the time up to which what was granted is paid for.
@@ -77,6 +78,12 @@ impl Accounts {
         // Whoever is charged has paid before: no more are added here than have transfers at once.
         let account = self.peers.entry(holder(ip)).or_insert_with(|| Account::new(self.each));
         account.charge(bytes, now);
+    }
+
+    /// As [`charge`](Self::charge), also from the account of the station.
+    pub(crate) fn charge_both(&mut self, ip: IpAddr, amount: u64, now: Duration) {
+        self.charge(ip, amount, now);
+        self.total.charge(amount, now);
     }
 
     /// The most bytes that can ever be paid at once.

@@ -92,15 +92,22 @@ struct Moved<'a> {
     echo: &'a Echo,
     caller: Caller,
     bytes: u64,
-    loaded: Option<BulkElsewhere>,
+    loaded: Option<(BulkElsewhere, Instant)>,
 }
 
 impl Moved<'_> {
     fn add(&mut self, bytes: u64) {
         self.bytes += bytes;
-        // Of this host's own callers it crosses no network.
-        if self.loaded.is_none() && !self.caller.is_local && LOADS_BYTES < self.bytes {
-            self.loaded = Some(self.echo.responder.bulk_elsewhere());
+        if self.loaded.is_none() && LOADS_BYTES < self.bytes && self.echo.may_mark(self.caller) {
+            self.loaded = Some((self.echo.responder.bulk_elsewhere(), Instant::now()));
+        }
+    }
+}
+
+impl Drop for Moved<'_> {
+    fn drop(&mut self) {
+        if let Some((_, since)) = &self.loaded {
+            self.echo.charge_marked(self.caller, since.elapsed());
         }
     }
 }
@@ -427,8 +434,7 @@ const REPORT_ALLOWANCE: u64 = 512;
 /// little use to a page, and the place is kept from others. Also the price of holding a place.
 const SLOWEST_BYTES_PER_MS: u64 = 125;
 /// What a transfer has moved before this host's own measurements are marked as made under load: more than
-/// a page's usual probes of 64 to 256 KiB. They would mark most of them for a few milliseconds of load; and
-/// a mark must cost who causes it, or any stranger could spoil them with a few bytes.
+/// a page's usual probes of 64 to 256 KiB, which would mark most of them for a few milliseconds of load.
 const LOADS_BYTES: u64 = 256 * 1024;
 /// Before a transfer is under way: round trips of a satellite, slow start, and a lost packet or two.
 const TRANSFER_GRACE: Duration = Duration::from_secs(5);
@@ -644,6 +650,26 @@ mod tests {
         let while_it_moves: Vec<usize> = (320..1024).step_by(64).collect();
         assert_eq!(loaded_after(false, 1 << 20).await, while_it_moves);
         assert!(loaded_after(true, 1 << 20).await.is_empty());
+    }
+
+    /// A stranger that transfers all the time would otherwise leave no measurement without a mark.
+    #[tokio::test(start_paused = true)]
+    async fn a_caller_has_a_tenth_of_the_time_marked() {
+        let mut pair = Pair::open().await;
+        let mut marked_s = 0;
+        for _ in 0..60 {
+            pair.ask(Request::Goodput { direction: Direction::Up, bytes: 1 << 20 }).await;
+            for _ in 0..16 {
+                pair.page.send(Message::binary(vec![0; MESSAGE_BYTES_MAX])).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                marked_s += u64::from(pair.responder.bulk_running());
+            }
+            assert!(pair.page.next().await.unwrap().unwrap().is_binary(), "it is served all the same");
+        }
+        // An eighth of an hour's at once, and the rest of the last transfer that began before that: the
+        // clock of the accounts is not the simulated one.
+        let marked_s = marked_s / 2;
+        assert!((45..=53).contains(&marked_s), "{marked_s} s");
     }
 
     #[tokio::test(start_paused = true)]
