@@ -148,8 +148,10 @@ impl Shared {
     fn reader(&self, peer: &guard::Peer) -> Reader {
         match peer.address.ip() {
             _ if peer.is_here() => Reader::Here,
-            ip if self.proved.contains(ip) => Reader::Proved(ip),
-            ip => Reader::Stranger(ip),
+            ip => match self.proved.prover(ip) {
+                Some(prover) => Reader::Proved(ip, prover.number()),
+                None => Reader::Stranger(ip),
+            },
         }
     }
 }

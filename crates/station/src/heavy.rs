@@ -141,7 +141,7 @@ impl Turns {
         let network = |ip| network(holder(ip));
         match reader {
             Reader::Here => Vec::new(),
-            Reader::Proved(ip) => vec![address(ip), self.one(Waiting::Proved(network(ip))), elsewhere()],
+            Reader::Proved(ip, _) => vec![address(ip), self.one(Waiting::Proved(network(ip))), elsewhere()],
             Reader::Stranger(ip) => {
                 let strangers = Arc::clone(&self.strangers);
                 vec![address(ip), self.one(Waiting::Strangers(network(ip))), strangers, elsewhere()]
@@ -217,8 +217,8 @@ mod tests {
         for wait in &mut waiting {
             assert!(wait.now_or_never().is_none(), "one is made for strangers");
         }
-        let member = turn(Reader::Proved(ip(100, 1))).await.unwrap();
-        let mut second = std::pin::pin!(turn(Reader::Proved(ip(101, 1))));
+        let member = turn(Reader::Proved(ip(100, 1), None)).await.unwrap();
+        let mut second = std::pin::pin!(turn(Reader::Proved(ip(101, 1), None)));
         assert!(second.as_mut().now_or_never().is_none(), "two are made for elsewhere");
         let here = turn(Reader::Here).await.unwrap();
         let mut third = std::pin::pin!(turn(Reader::Here));
@@ -227,8 +227,8 @@ mod tests {
         drop(third.await.unwrap());
         drop(member);
         drop(second.await.unwrap());
-        let archive = heavy.turn(From::Archive, Reader::Proved(ip(1, 2))).await.unwrap();
-        let mut neighbour = std::pin::pin!(heavy.turn(From::Archive, Reader::Proved(ip(1, 3))));
+        let archive = heavy.turn(From::Archive, Reader::Proved(ip(1, 2), None)).await.unwrap();
+        let mut neighbour = std::pin::pin!(heavy.turn(From::Archive, Reader::Proved(ip(1, 3), None)));
         assert!(neighbour.as_mut().now_or_never().is_none(), "the turn of its network is not over");
         drop(archive);
         assert!(neighbour.await.is_some());
@@ -250,7 +250,7 @@ mod tests {
         }
         let mut neighbour = std::pin::pin!(turn(Reader::Stranger(ip(2))));
         assert!(neighbour.as_mut().now_or_never().is_none());
-        drop(turn(Reader::Proved(ip(3))).await.unwrap());
+        drop(turn(Reader::Proved(ip(3), None)).await.unwrap());
         drop(first);
         assert!(neighbour.await.is_some());
     }

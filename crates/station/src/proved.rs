@@ -1,6 +1,7 @@
 //! Addresses that a token or a signature authorised lately.
 
 use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -48,16 +49,19 @@ impl ProvedCallers {
         act(&mut lock(&self.0.1))
     }
 
-    /// Whether a request of this address was authorised within the last hour.
-    pub(crate) fn contains(&self, ip: IpAddr) -> bool {
-        self.with(|proved| proved.contains(holder(ip), self.now()))
+    /// Whose token or signature authorised a request of this address within the last hour; `None` = no one's.
+    pub(crate) fn prover(&self, ip: IpAddr) -> Option<Prover> {
+        let (holder, now) = (holder(ip), self.now());
+        self.with(|proved| {
+            proved.0.get(&holder).filter(|proof| proof.is_recent(now)).map(|proof| proof.by.clone())
+        })
     }
 }
 
 impl Proved {
     /// Whether a token or a signature has authorised this address lately.
     pub(crate) fn contains(&self, holder: IpAddr, now: Duration) -> bool {
-        self.0.get(&holder).is_some_and(|proof| now.saturating_sub(proof.at) < PROVED_FOR)
+        self.0.get(&holder).is_some_and(|proof| proof.is_recent(now))
     }
 
     /// A request of this address was authorised.
@@ -85,6 +89,26 @@ impl Proved {
         let known = self.0.iter().filter(|(holder, _)| !has_share || network(**holder) == of);
         if let Some(oldest) = known.min_by_key(|(_, proof)| proof.at).map(|(holder, _)| *holder) {
             self.0.remove(&oldest);
+        }
+    }
+}
+
+impl Proof {
+    fn is_recent(&self, now: Duration) -> bool {
+        now.saturating_sub(self.at) < PROVED_FOR
+    }
+}
+
+impl Prover {
+    /// The same number for the same station; `None` = it is none.
+    pub(crate) fn number(&self) -> Option<u64> {
+        match self {
+            Self::Operator => None,
+            Self::Station(name) => {
+                let mut hasher = DefaultHasher::new();
+                name.hash(&mut hasher);
+                Some(hasher.finish())
+            }
         }
     }
 }

@@ -30,8 +30,17 @@ struct State {
     here: Texts,
     proved: Texts,
     strangers: Texts,
-    /// Of callers from elsewhere, by network.
-    networks: HashMap<IpAddr, Texts>,
+    /// Of callers from elsewhere, by their shares.
+    shares: HashMap<Share, Texts>,
+}
+
+/// Callers who have one share together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Share {
+    /// A /24 or /48.
+    Network(IpAddr),
+    /// All addresses that one station proved.
+    Prover(u64),
 }
 
 /// Texts, each of them once however many answers share it.
@@ -47,7 +56,16 @@ struct Texts {
 pub(crate) struct Held {
     unread: UnreadAnswers,
     reader: Reader,
+    class: Class,
     text: Bytes,
+}
+
+/// Whose part of the budget an answer is taken from.
+#[derive(Clone, Copy, Debug)]
+enum Class {
+    Here,
+    Proved,
+    Strangers,
 }
 
 /// Who reads an answer.
@@ -55,8 +73,8 @@ pub(crate) struct Held {
 pub(crate) enum Reader {
     /// A caller on this host.
     Here,
-    /// An address that a token or a signature has authorised.
-    Proved(IpAddr),
+    /// An address that a token or a signature has authorised, and the number of the station whose it was.
+    Proved(IpAddr, Option<u64>),
     /// Any other address.
     Stranger(IpAddr),
 }
@@ -64,22 +82,21 @@ pub(crate) enum Reader {
 impl UnreadAnswers {
     /// Whether there is room for a further answer.
     pub(crate) fn has_room(&self, reader: Reader) -> bool {
-        lock(&self.0).has_room(None, reader)
+        let state = lock(&self.0);
+        state.class_with_room(None, reader).is_some()
     }
 
     /// Takes the bytes of an answer from the budget. The last answer may exceed its share: otherwise one
     /// that is larger could never be read. Other shares are not smaller for that.
     pub(crate) fn hold(&self, reader: Reader, text: &Bytes) -> Option<Held> {
         let mut state = lock(&self.0);
-        if !state.has_room(Some(text), reader) {
-            return None;
-        }
+        let class = state.class_with_room(Some(text), reader)?;
         state.all.add(text);
-        state.class(reader).add(text);
-        if let Some(network) = reader.network() {
-            state.networks.entry(network).or_default().add(text);
+        state.texts(class).add(text);
+        for share in reader.shares() {
+            state.shares.entry(share).or_default().add(text);
         }
-        Some(Held { unread: self.clone(), reader, text: text.clone() })
+        Some(Held { unread: self.clone(), reader, class, text: text.clone() })
     }
 
     /// How many bytes wait.
@@ -89,22 +106,32 @@ impl UnreadAnswers {
 }
 
 impl State {
-    fn has_room(&self, text: Option<&Bytes>, reader: Reader) -> bool {
-        let has_share = match reader {
-            Reader::Here => self.here.bytes < HERE_MAX || self.all.bytes < BYTES_MAX,
-            Reader::Proved(_) => self.proved.bytes < PROVED_MAX || self.all.bytes < BYTES_MAX - HERE_MAX,
-            Reader::Stranger(_) => self.strangers.bytes < STRANGERS_MAX,
-        };
+    /// The part that has room for an answer; a proved caller has that of strangers, too.
+    fn class_with_room(&self, text: Option<&Bytes>, reader: Reader) -> Option<Class> {
         let is_in = |texts: &Texts| text.is_some_and(|text| texts.has(text));
-        let own = reader.network().and_then(|network| self.networks.get(&network));
-        (has_share || is_in(&self.all)) && own.is_none_or(|own| own.bytes < NETWORK_MAX || is_in(own))
+        let has_room = |class: &Class| {
+            is_in(&self.all)
+                || match class {
+                    Class::Here => self.here.bytes < HERE_MAX || self.all.bytes < BYTES_MAX,
+                    Class::Proved => self.proved.bytes < PROVED_MAX || self.all.bytes < BYTES_MAX - HERE_MAX,
+                    Class::Strangers => self.strangers.bytes < STRANGERS_MAX,
+                }
+        };
+        let classes: &[Class] = match reader {
+            Reader::Here => &[Class::Here],
+            Reader::Proved(..) => &[Class::Proved, Class::Strangers],
+            Reader::Stranger(_) => &[Class::Strangers],
+        };
+        let mut own = reader.shares().filter_map(|share| self.shares.get(&share));
+        let has_share = own.all(|own| own.bytes < SHARE_MAX || is_in(own));
+        classes.iter().copied().find(has_room).filter(|_| has_share)
     }
 
-    fn class(&mut self, reader: Reader) -> &mut Texts {
-        match reader {
-            Reader::Here => &mut self.here,
-            Reader::Proved(_) => &mut self.proved,
-            Reader::Stranger(_) => &mut self.strangers,
+    fn texts(&mut self, class: Class) -> &mut Texts {
+        match class {
+            Class::Here => &mut self.here,
+            Class::Proved => &mut self.proved,
+            Class::Strangers => &mut self.strangers,
         }
     }
 }
@@ -136,25 +163,27 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut state = lock(&self.unread.0);
         state.all.remove(&self.text);
-        state.class(self.reader).remove(&self.text);
-        if let Some(network) = self.reader.network()
-            && let Some(own) = state.networks.get_mut(&network)
-        {
+        state.texts(self.class).remove(&self.text);
+        for share in self.reader.shares() {
+            let Some(own) = state.shares.get_mut(&share) else { continue };
             own.remove(&self.text);
             if own.answers.is_empty() {
-                state.networks.remove(&network);
+                state.shares.remove(&share);
             }
         }
     }
 }
 
 impl Reader {
-    /// Whose share an answer is of; `None` = callers on this host have none.
-    fn network(self) -> Option<IpAddr> {
-        match self {
-            Self::Here => None,
-            Self::Proved(ip) | Self::Stranger(ip) => Some(network(holder(ip))),
-        }
+    /// Whose shares an answer is of; callers on this host have none.
+    fn shares(self) -> impl Iterator<Item = Share> {
+        let (ip, prover) = match self {
+            Self::Here => (None, None),
+            Self::Proved(ip, prover) => (Some(ip), prover),
+            Self::Stranger(ip) => (Some(ip), None),
+        };
+        let network = ip.map(|ip| Share::Network(network(holder(ip))));
+        network.into_iter().chain(prover.map(Share::Prover))
     }
 }
 
@@ -212,8 +241,8 @@ pub(crate) const PIECE_BYTES: usize = 64 * 1024;
 /// `/metrics` of the 40 000 series that a station keeps at most by default is about 67 MB: one network
 /// that reads it slowly leaves room for another.
 pub(crate) const BYTES_MAX: usize = 128 << 20;
-/// One network (/24, /48) gets a quarter, as of connections.
-const NETWORK_MAX: usize = BYTES_MAX / 4;
+/// One network (/24, /48), and what one station proved, gets a quarter, as of connections.
+const SHARE_MAX: usize = BYTES_MAX / 4;
 /// An eighth is kept for this host, as of connections; it may use what others leave, too.
 const HERE_MAX: usize = BYTES_MAX / 8;
 /// Strangers get half, whatever others use. Proved callers, members among them, get what strangers and
@@ -242,7 +271,7 @@ mod tests {
         let text = || Bytes::from(vec![0; BYTES_MAX / 16]);
         let mut held: Vec<Held> =
             (0..4).map(|host| unread.hold(Reader::Stranger(ip(host, 0)), &text()).unwrap()).collect();
-        let more = Reader::Proved(ip(9, 0));
+        let more = Reader::Proved(ip(9, 0), None);
         assert!(unread.hold(more, &text()).is_none() && !unread.has_room(more));
         held.extend((0..4).map(|host| unread.hold(Reader::Stranger(ip(host, 1)), &text()).unwrap()));
         let stranger = Reader::Stranger(ip(9, 2));
@@ -250,7 +279,7 @@ mod tests {
         held.extend(
             (2..4)
                 .flat_map(|net| (0..4).map(move |host| (host, net)))
-                .filter_map(|(host, net)| unread.hold(Reader::Proved(ip(host, net)), &text())),
+                .filter_map(|(host, net)| unread.hold(Reader::Proved(ip(host, net), None), &text())),
         );
         assert_eq!(held.len(), 14, "an eighth is kept for this host");
         held.extend((0..2).map(|_| unread.hold(Reader::Here, &text()).unwrap()));
@@ -258,7 +287,7 @@ mod tests {
         assert_eq!(unread.bytes(), BYTES_MAX);
         drop(held);
         assert_eq!(unread.bytes(), 0);
-        assert!(lock(&unread.0).networks.is_empty(), "nothing is kept of a network that is gone");
+        assert!(lock(&unread.0).shares.is_empty(), "nothing is kept of a network that is gone");
     }
 
     #[test]
@@ -278,7 +307,7 @@ mod tests {
         let huge = || Bytes::from(vec![0; BYTES_MAX]);
         let small = || Bytes::from(vec![0; 1]);
         let (here, proved, stranger) =
-            (Reader::Here, |net| Reader::Proved(ip(1, net)), |net| Reader::Stranger(ip(1, net)));
+            (Reader::Here, |net| Reader::Proved(ip(1, net), None), |net| Reader::Stranger(ip(1, net)));
         let unread = UnreadAnswers::default();
         let strangers = unread.hold(stranger(1), &huge()).unwrap();
         assert!(unread.hold(stranger(2), &small()).is_none());
@@ -293,6 +322,22 @@ mod tests {
         drop(unread.hold(proved(4), &small()).unwrap());
         drop(first);
         assert_eq!(unread.bytes(), 0);
+    }
+
+    #[test]
+    fn what_one_station_proved_has_one_share_and_others_the_room_of_strangers() {
+        let unread = UnreadAnswers::default();
+        let huge = || Bytes::from(vec![0; BYTES_MAX / 2]);
+        let (mal, other) = (Some(1), Some(2));
+        let first = unread.hold(Reader::Proved(ip(1, 1), mal), &huge()).unwrap();
+        assert!(unread.hold(Reader::Proved(ip(1, 2), mal), &huge()).is_none(), "another network of it");
+        let honest = unread.hold(Reader::Proved(ip(1, 3), other), &huge()).unwrap();
+        // Proved callers have no room of their own any more.
+        let third = unread.hold(Reader::Proved(ip(1, 4), Some(3)), &huge()).unwrap();
+        assert!(unread.hold(Reader::Stranger(ip(1, 5)), &huge()).is_none());
+        drop((first, third));
+        assert!(unread.hold(Reader::Proved(ip(1, 2), mal), &huge()).is_some());
+        drop(honest);
     }
 
     #[tokio::test(start_paused = true)]

@@ -92,7 +92,12 @@ impl Events {
             groups: entry.groups.iter().map(ToString::to_string).collect(),
         });
         state.next_id += 1;
-        if KEPT <= state.kept.len() {
+        let of_host = || state.kept.iter().enumerate().filter(|(_, kept)| kept.host == event.host);
+        if KEPT_OF_HOST <= of_host().count()
+            && let Some((oldest, _)) = of_host().next()
+        {
+            state.kept.remove(oldest);
+        } else if KEPT <= state.kept.len() {
             state.kept.pop_front();
         }
         state.kept.push_back(Arc::clone(&event));
@@ -115,6 +120,9 @@ impl Events {
 /// Events kept, and by how many a watcher may be behind: some kilobytes each at most in practice.
 const KEPT: usize = 1000;
 
+/// Of one host: one that comes and goes all the time hides no others.
+const KEPT_OF_HOST: usize = 20;
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -136,8 +144,9 @@ mod tests {
         let events = Events::new(5);
         let (kept, mut live) = events.watch(None);
         assert!(kept.is_empty());
-        for _ in 0..KEPT + 30 {
-            events.publish(What::Joined, &entry, 1.0);
+        for host in 0..KEPT + 30 {
+            let host = Name::new(&format!("b{host}")).unwrap();
+            events.publish(What::Joined, &Entry { host, ..entry.clone() }, 1.0);
         }
         assert!(live.try_recv().is_err(), "it is told that it missed some");
         let (kept, _) = events.watch(None);
@@ -147,5 +156,24 @@ mod tests {
         assert_eq!(events.publish(What::Lost, &entry, 2.0), live.try_recv().unwrap());
         let text = serde_json::to_string(&*kept[0]).unwrap();
         assert!(text.contains("\"event\":\"joined\"") && text.contains("192.0.2.1:1"), "{text}");
+    }
+    #[test]
+    fn a_host_that_comes_and_goes_hides_no_other() {
+        let entry = |host: &str| Entry {
+            host: Name::new(host).unwrap(),
+            addresses: vec![],
+            version: String::new(),
+            groups: vec![],
+            capabilities: Capabilities::default(),
+            key: None,
+        };
+        let events = Events::new(0);
+        events.publish(What::Lost, &entry("quiet"), 1.0);
+        for _ in 0..2 * KEPT {
+            events.publish(What::Lost, &entry("loud"), 2.0);
+        }
+        let (kept, _) = events.watch(None);
+        assert_eq!((kept.len(), kept[0].host.as_str()), (1 + KEPT_OF_HOST, "quiet"));
+        assert_eq!(kept[1].id, (2 * KEPT - KEPT_OF_HOST + 1) as u64);
     }
 }
