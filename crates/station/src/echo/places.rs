@@ -1,4 +1,4 @@
-//! Places for transfers, in the order of asking, of which one address gets a few.
+//! Places for transfers, in the order of asking, of which one address and one network get a part.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,25 +7,33 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::admission::holder;
+use crate::admission::{holder, network};
 use crate::health::lock;
 
-/// The places of a station: one address gets at most an eighth, and callers from elsewhere together leave
-/// an eighth to this host, which is only bound by the number of all.
+/// The places of a station: one address gets at most an eighth, one network (/24, /48) a half, and callers
+/// from elsewhere together leave an eighth to this host, which is only bound by the number of all.
 #[derive(Debug)]
 pub(super) struct Places {
     all: Arc<Semaphore>,
     elsewhere: Arc<Semaphore>,
-    each_max: usize,
-    /// Of addresses that hold a place or wait for one.
-    each: Mutex<HashMap<IpAddr, Weak<Semaphore>>>,
+    address_max: usize,
+    network_max: usize,
+    /// Of those that hold a place or wait for one.
+    each: Mutex<HashMap<Part, Weak<Semaphore>>>,
+}
+
+/// Callers who have a part together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Part {
+    Address(IpAddr),
+    Network(IpAddr),
 }
 
 /// A place, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
-    /// Its address's, and that of all from elsewhere; `None` = it is one of this host's.
-    _elsewhere: Option<[OwnedSemaphorePermit; 2]>,
+    /// Its address's, its network's, and that of all from elsewhere; `None` = it is one of this host's.
+    _elsewhere: Option<[OwnedSemaphorePermit; 3]>,
     _all: OwnedSemaphorePermit,
 }
 
@@ -34,7 +42,8 @@ impl Places {
         Self {
             all: Arc::new(Semaphore::new(max)),
             elsewhere: Arc::new(Semaphore::new(max - max / SHARE)),
-            each_max: usize::max(1, max / SHARE),
+            address_max: usize::max(1, max / SHARE),
+            network_max: usize::max(1, max / 2),
             each: Mutex::default(),
         }
     }
@@ -46,8 +55,10 @@ impl Places {
             let elsewhere = match is_local {
                 true => None,
                 false => {
-                    let own = self.of(holder(ip)).acquire_owned().await.ok()?;
-                    Some([own, Arc::clone(&self.elsewhere).acquire_owned().await.ok()?])
+                    let holder = holder(ip);
+                    let own = self.of(Part::Address(holder)).acquire_owned().await.ok()?;
+                    let network = self.of(Part::Network(network(holder))).acquire_owned().await.ok()?;
+                    Some([own, network, Arc::clone(&self.elsewhere).acquire_owned().await.ok()?])
                 }
             };
             let all = Arc::clone(&self.all).acquire_owned().await.ok()?;
@@ -56,15 +67,19 @@ impl Places {
         tokio::time::timeout(WAIT, place).await.ok()?
     }
 
-    fn of(&self, key: IpAddr) -> Arc<Semaphore> {
+    fn of(&self, part: Part) -> Arc<Semaphore> {
         let mut each = lock(&self.each);
-        if let Some(semaphore) = each.get(&key).and_then(Weak::upgrade) {
+        if let Some(semaphore) = each.get(&part).and_then(Weak::upgrade) {
             return semaphore;
         }
         // No more of them live than there are sessions.
         each.retain(|_, semaphore| 0 < semaphore.strong_count());
-        let semaphore = Arc::new(Semaphore::new(self.each_max));
-        each.insert(key, Arc::downgrade(&semaphore));
+        let max = match part {
+            Part::Address(_) => self.address_max,
+            Part::Network(_) => self.network_max,
+        };
+        let semaphore = Arc::new(Semaphore::new(max));
+        each.insert(part, Arc::downgrade(&semaphore));
         semaphore
     }
 }
@@ -73,7 +88,7 @@ impl Places {
 /// and a client knows of it (echo.md §2).
 const WAIT: Duration = Duration::from_secs(2);
 /// One address gets an eighth, two by default: those of a page's two sessions. So it takes seven hostile
-/// addresses to fill what is for elsewhere, and an eighth is kept for this host.
+/// addresses of two networks to fill what is for elsewhere, and an eighth is kept for this host.
 const SHARE: usize = 8;
 
 #[cfg(test)]
@@ -86,6 +101,17 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
+    async fn a_network_gets_a_half() {
+        let places = Places::new(16);
+        let mut held = Vec::new();
+        for i in 0..20 {
+            held.extend(places.take(peer(i), false).await);
+        }
+        assert_eq!(held.len(), 8);
+        assert!(places.take([192, 0, 3, 1].into(), false).await.is_some());
+    }
+
+    #[tokio::test(start_paused = true)]
     async fn an_address_gets_an_eighth_and_a_place_comes_back() {
         let places = Places::new(16);
         let held = [places.take(peer(1), false).await.unwrap(), places.take(peer(1), false).await.unwrap()];
@@ -94,7 +120,7 @@ mod tests {
         drop(held);
         assert!(places.take(peer(1), false).await.is_some());
         drop(places.take(peer(3), false).await);
-        assert_eq!(lock(&places.each).len(), 1, "nothing is kept of who is gone");
+        assert_eq!(lock(&places.each).len(), 2, "nothing is kept of who is gone");
     }
 
     #[tokio::test(start_paused = true)]
@@ -102,7 +128,7 @@ mod tests {
         let places = Places::new(16);
         let mut held = Vec::new();
         for i in 0..20 {
-            held.extend(places.take(peer(i), false).await);
+            held.extend(places.take([192, 0, i, 1].into(), false).await);
         }
         assert_eq!(held.len(), 14);
         let here = IpAddr::from([127, 0, 0, 1]);
