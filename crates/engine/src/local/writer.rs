@@ -67,6 +67,7 @@ impl Writer {
         let mut sweeping: Option<Sweeping> = None;
         let mut commit_at = Instant::now();
         let mut sweep_at = Instant::now();
+        let mut sweep_early_at = sweep_at;
         loop {
             task.turn();
             match self.next(&group, commit_at, sweeping.is_some()) {
@@ -104,14 +105,22 @@ impl Writer {
             if group.is_due(commit_at, now) {
                 commit_at = now + self.interval;
                 self.commit(&mut group);
-                if sweeping.is_none() && sweep_at <= now {
+                let is_due = sweep_at <= now || (sweep_early_at <= now && self.has_outgrown());
+                if sweeping.is_none() && is_due {
                     sweeping = Some(Sweeping::new(&mut self.store));
                 }
             }
             if self.step(&mut sweeping) {
                 sweep_at = now + SWEEP_EVERY;
+                sweep_early_at = now + SWEEP_EARLY;
             }
         }
+    }
+
+    /// Whether the archive is above its limit by more than a busy minute should add.
+    fn has_outgrown(&self) -> bool {
+        let keep = self.store.retention.keep_bytes;
+        self.store.bytes().is_ok_and(|bytes| keep.saturating_add(keep / OUTGROWN) < bytes)
     }
 
     /// The next command; times out when it is time to do something else.
@@ -265,5 +274,11 @@ const GROUP_RECORDS: usize = 1000;
 /// A group is closed at this size although more waits, so that a transaction stays below a second.
 const GROUP_BYTES: usize = 4 << 20;
 
-/// Often enough that an archive outgrows its limit by a minute's records at most.
+/// Often enough for records that become too old.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// Between two passes where the archive grows fast: each reads a little of every series.
+const SWEEP_EARLY: Duration = Duration::from_secs(1);
+
+/// A sixteenth above its limit the archive does not wait for the minute.
+const OUTGROWN: u64 = 16;

@@ -185,3 +185,22 @@ async fn a_full_archive_loses_of_those_whose_records_are_long() {
         assert_eq!(kept as u64, KEPT, "{origin}");
     }
 }
+
+/// Nobody asks for retention here, and the first pass is over before there is too much.
+#[tokio::test]
+async fn an_archive_that_grows_fast_is_kept_at_its_limit() {
+    const LIMIT: u64 = 1 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Local::open(Config { keep_bytes: LIMIT, ..config(directory.path()) }).unwrap();
+    engine.append(&[record(1)]).await.unwrap();
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(40);
+    let (mut appended, mut largest) = (1, 0);
+    // Until much more has been stored than there is room for, and some of it was removed.
+    while appended < 40_000 || appended == engine.statistics().records {
+        engine.append(&records(appended + 1..=appended + 1000)).await.unwrap();
+        appended += 1000;
+        largest = largest.max(engine.statistics().bytes);
+        assert!(std::time::Instant::now() < deadline, "{appended} appended, {largest} bytes");
+    }
+    assert!(engine.statistics().records < appended);
+}
