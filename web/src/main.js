@@ -76,7 +76,7 @@ async function readPart() {
 async function readOthers() {
   if (mesh.part?.role !== 'member') return;
   for (const quantity of ['rtt', 'loss', 'goodput']) {
-    const { found, whole } = await fetchLatest(quantity, mesh.hosts);
+    const { found, whole } = await fetchLatest(quantity);
     mesh.takeLatest(quantity, found, whole);
   }
   grid.arrange();

@@ -298,6 +298,17 @@ pub(crate) fn network(holder: IpAddr) -> IpAddr {
     }
 }
 
+/// Callers that share one part of what a station gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Callers {
+    Address(IpAddr),
+    /// Of a /24 or /48.
+    Network(IpAddr),
+    ProvedOfNetwork(IpAddr),
+    /// All addresses that one station proved, by its [number](crate::proved::Prover::number).
+    Prover(u64),
+}
+
 /// One address gets a quarter of all connections.
 const EACH_SHARE: usize = 4;
 /// An eighth is kept for this host.

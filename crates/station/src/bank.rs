@@ -4,7 +4,7 @@
 
 mod ring;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use barograph_engine::{Record, Selector, is_late, labelled_unix_ns};
 use barograph_forecast::{Battery, Config, Forecast, Interval, Loss, Name, Outcome, Quantity, Series};
@@ -112,6 +112,8 @@ pub struct Bank {
     excluded: BTreeMap<Name, i64>,
     /// How many series each source is to find room for.
     reserved: BTreeMap<Name, usize>,
+    /// Sources that members are, and not applications or this host.
+    members: BTreeSet<Name>,
     series_max: usize,
     refused: u64,
     late: u64,
@@ -130,6 +132,7 @@ impl Bank {
             sources: BTreeMap::new(),
             excluded: BTreeMap::new(),
             reserved: BTreeMap::new(),
+            members: BTreeSet::new(),
             series_max,
             refused: 0,
             late: 0,
@@ -161,7 +164,7 @@ impl Bank {
         if self.excludes(&measured.series) {
             return Observed::Excluded;
         }
-        if !self.has_room_for(&measured.series) {
+        if !self.has_room_for(&measured.series) && !self.make_room_for(&measured.series.source) {
             self.refused += 1;
             return Observed::Refused;
         }
@@ -230,14 +233,39 @@ impl Bank {
 
     /// Whether a further series of a member is within its share: the room that is reserved for it, and
     /// beyond that a quarter of all series, as long as what is reserved for others stays free.
-    #[must_use]
-    pub fn has_share_for(&self, member: &Name) -> bool {
+    pub fn has_share_for(&mut self, member: &Name) -> bool {
+        if !self.members.contains(member) {
+            self.members.insert(member.clone());
+        }
         let count = self.count_of(member);
         if count < self.reserved_for(member) {
             return true;
         }
-        let kept = self.unused(|source| self.sources.get(source).copied());
-        count < self.series_max / MEMBER_SHARE && self.accounts.len() + kept < self.series_max
+        count < self.series_max / MEMBER_SHARE && {
+            let kept = self.unused(|source| self.sources.get(source).copied());
+            self.accounts.len() + kept < self.series_max
+        }
+    }
+
+    /// Drops a series of the member that is furthest above what is reserved for it, the one that has been
+    /// silent longest, where `source` has less than is reserved for it; says whether it did.
+    fn make_room_for(&mut self, source: &Name) -> bool {
+        if self.reserved_for(source) <= self.count_of(source) {
+            return false;
+        }
+        let above = |member: &&Name| self.count_of(member).saturating_sub(self.reserved_for(member));
+        let Some(most) = self.members.iter().max_by_key(above).filter(|member| 0 < above(member)) else {
+            return false;
+        };
+        let of_most = self.accounts.iter().filter(|(series, _)| series.source == *most);
+        let silent = of_most.min_by_key(|(_, account)| account.last.time_unix_ns);
+        let Some(series) = silent.map(|(series, _)| series.clone()) else { return false };
+        self.accounts.remove(&series);
+        match self.count_of(&series.source) {
+            0 | 1 => self.sources.remove(&series.source),
+            count => self.sources.insert(series.source, count - 1),
+        };
+        true
     }
 
     /// How many series are reserved for this source.
@@ -809,19 +837,28 @@ mod tests {
     #[test]
     fn what_a_member_invents_leaves_the_room_that_others_need() {
         let name = |text: &str| Name::new(text).unwrap();
-        let mut bank = Bank::new(40);
-        bank.reserve([("a", 12), ("b", 12), ("c", 12)].map(|(of, room)| (name(of), room)).into());
-        let mut observe = |source: &str, target: usize| {
-            let mut measured = measured(&format!("t{target}"), 1, Outcome::Value(1.0));
+        let observe = |bank: &mut Bank, source: &str, target: i64| {
+            let mut measured = measured(&format!("t{target}"), target, Outcome::Value(1.0));
             measured.series.source = name(source);
             let has_share = bank.has_share_for(&measured.series.source);
             has_share && matches!(bank.observe(&measured), Observed::New(_))
         };
-        // A quarter would be ten.
-        assert_eq!((0..40).filter(|target| observe("stranger", *target)).count(), 4);
-        assert_eq!((0..40).filter(|target| observe("a", *target)).count(), 12);
-        for of in ["b", "c"] {
-            assert!((0..12).all(|target| observe(of, target)), "{of}");
+        let of_all = |of: [&str; 4]| of.map(|of| (name(of), if of == "loud" { 1 } else { 12 })).into();
+        let reserved: BTreeMap<Name, usize> = of_all(["a", "b", "c", "loud"]);
+        for is_first in [false, true] {
+            let mut bank = Bank::new(40);
+            if !is_first {
+                bank.reserve(reserved.clone());
+            }
+            // A quarter is ten.
+            let invented = (0..40).filter(|target| observe(&mut bank, "loud", *target)).count();
+            assert_eq!(invented, if is_first { 10 } else { 4 });
+            bank.reserve(reserved.clone());
+            for of in ["a", "b", "c"] {
+                assert!((0..12).all(|target| observe(&mut bank, of, target)), "{of}, {is_first}");
+            }
+            assert_eq!((bank.count_of(&name("loud")), bank.len()), (4, 40));
+            assert!(!observe(&mut bank, "a", 12), "it has what it needs");
         }
     }
 

@@ -182,13 +182,13 @@ impl Echo {
         }
     }
 
-    /// Whether a caller's transfer has this host's measurements marked as made under load. That of a
-    /// caller on this host crosses no network; beyond its time it is like any other traffic here.
+    /// Whether a caller's transfer marks this host's measurements as made under load. That of a caller
+    /// on this host crosses no network. One whose marked time is spent is like any other traffic.
     fn may_mark(&self, caller: Caller) -> bool {
-        !caller.is_local && lock(&self.marked).could_pay(caller.ip, 1, self.began.elapsed())
+        !caller.is_local && lock(&self.marked).pay(caller.ip, 1, self.began.elapsed())
     }
 
-    /// Takes the time for which a caller's transfer has had them marked.
+    /// Takes the time for which a caller's transfer has marked them.
     fn charge_marked(&self, caller: Caller, marked: Duration) {
         let ms = u64::try_from(marked.as_millis()).unwrap_or(u64::MAX);
         lock(&self.marked).charge_both(caller.ip, ms, self.began.elapsed());

@@ -10,7 +10,7 @@ use axum::body::Bytes;
 use barograph_forecast::Series;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::admission::{holder, network};
+use crate::admission::{Callers, holder, network};
 use crate::bank::{Account, Bank};
 use crate::health::lock;
 use crate::unread::Reader;
@@ -33,15 +33,7 @@ struct Turns {
     strangers: Arc<Semaphore>,
     /// One at a time for each address from elsewhere that has any, and for the strangers and for the
     /// proved callers of each network.
-    callers: Mutex<HashMap<Waiting, Arc<Semaphore>>>,
-}
-
-/// Callers of whom one has a turn at a time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Waiting {
-    Address(IpAddr),
-    Strangers(IpAddr),
-    Proved(IpAddr),
+    callers: Mutex<HashMap<Callers, Arc<Semaphore>>>,
 }
 
 /// What a heavy read is made of. An archive may be that of a mesh, and not answer: what is made of the
@@ -137,23 +129,25 @@ impl Turns {
     fn of(&self, reader: Reader) -> Vec<Arc<Semaphore>> {
         let elsewhere = || Arc::clone(&self.elsewhere);
         // An address stands in the queue of its network once, however many connections it has.
-        let address = |ip| self.one(Waiting::Address(holder(ip)));
+        let address = |ip| self.one(Callers::Address(holder(ip)));
         let network = |ip| network(holder(ip));
         match reader {
             Reader::Here => Vec::new(),
-            Reader::Proved(ip, _) => vec![address(ip), self.one(Waiting::Proved(network(ip))), elsewhere()],
+            Reader::Proved(ip, _) => {
+                vec![address(ip), self.one(Callers::ProvedOfNetwork(network(ip))), elsewhere()]
+            }
             Reader::Stranger(ip) => {
                 let strangers = Arc::clone(&self.strangers);
-                vec![address(ip), self.one(Waiting::Strangers(network(ip))), strangers, elsewhere()]
+                vec![address(ip), self.one(Callers::Network(network(ip))), strangers, elsewhere()]
             }
         }
     }
 
-    fn one(&self, waiting: Waiting) -> Arc<Semaphore> {
-        let mut callers = lock(&self.callers);
-        // Who waits or works has one as well.
-        callers.retain(|_, turns| 1 < Arc::strong_count(turns));
-        Arc::clone(callers.entry(waiting).or_insert_with(|| Arc::new(Semaphore::new(1))))
+    fn one(&self, callers: Callers) -> Arc<Semaphore> {
+        let mut turns = lock(&self.callers);
+        // A read that waits or is made holds one as well.
+        turns.retain(|_, turns| 1 < Arc::strong_count(turns));
+        Arc::clone(turns.entry(callers).or_insert_with(|| Arc::new(Semaphore::new(1))))
     }
 }
 
@@ -234,7 +228,7 @@ mod tests {
         assert!(neighbour.await.is_some());
         drop((first, waiting));
         turn(Reader::Stranger(ip(3, 1))).await.unwrap();
-        heavy.bank.one(Waiting::Proved(ip(4, 4)));
+        heavy.bank.one(Callers::ProvedOfNetwork(ip(4, 4)));
         assert_eq!(lock(&heavy.bank.callers).len(), 1, "nothing is kept of a network that is gone");
     }
 

@@ -130,7 +130,7 @@ impl Limit {
             Self::MemberSeries => (
                 "member_series",
                 "limits.series_max",
-                "a member's records of more than a quarter of all series",
+                "a member's records of series beyond its share (a quarter at most, and no room that others need)",
             ),
             Self::Connections => ("connections", "limits.connections_max", "connections"),
             Self::AddressShare => (

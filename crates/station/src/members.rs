@@ -352,7 +352,7 @@ fn digest_of(token: &str) -> Digest {
     digest.as_ref().try_into().expect("SHA-256 has 32 bytes")
 }
 
-/// What a withdrawal means that is not on the disk.
+/// Effect of a withdrawal that could not be written.
 const STILL_INVITED: &str = "members withdrawn since are invited again after a restart";
 /// The file's name in the state directory.
 pub(crate) const FILE: &str = "members";

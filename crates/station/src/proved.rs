@@ -72,8 +72,8 @@ impl Proved {
         self.0.insert(holder, Proof { at: now, by });
     }
 
-    /// Forgets the addresses that a station proved which may not any more. An address that others
-    /// share with it is proved again by their next request.
+    /// Forgets the addresses that a withdrawn station proved. The next request of another station at the
+    /// same address proves it again.
     pub(crate) fn forget(&mut self, station: &Name) {
         self.0.retain(|_, proof| !matches!(&proof.by, Prover::Station(name) if name == station));
     }

@@ -431,7 +431,7 @@ impl Recorder {
         if !record.is_own() {
             return false;
         }
-        let bank = lock(&self.parts.bank);
+        let mut bank = lock(&self.parts.bank);
         let has_share = bank.account(&record.series).is_some() || bank.has_share_for(&record.origin);
         if !has_share {
             self.parts.health.refused(Limit::MemberSeries, 1);

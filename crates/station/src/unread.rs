@@ -14,7 +14,7 @@ use axum::body::{Body, Bytes, HttpBody};
 use hyper::body::{Frame, SizeHint};
 use tokio::time::Instant;
 
-use crate::admission::{holder, network};
+use crate::admission::{Callers, holder, network};
 use crate::connections::Open;
 use crate::echo::transfer_max;
 use crate::health::lock;
@@ -31,16 +31,7 @@ struct State {
     proved: Texts,
     strangers: Texts,
     /// Of callers from elsewhere, by their shares.
-    shares: HashMap<Share, Texts>,
-}
-
-/// Callers who have one share together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Share {
-    /// A /24 or /48.
-    Network(IpAddr),
-    /// All addresses that one station proved.
-    Prover(u64),
+    shares: HashMap<Callers, Texts>,
 }
 
 /// Texts, each of them once however many answers share it.
@@ -56,16 +47,7 @@ struct Texts {
 pub(crate) struct Held {
     unread: UnreadAnswers,
     reader: Reader,
-    class: Class,
     text: Bytes,
-}
-
-/// Whose part of the budget an answer is taken from.
-#[derive(Clone, Copy, Debug)]
-enum Class {
-    Here,
-    Proved,
-    Strangers,
 }
 
 /// Who reads an answer.
@@ -73,7 +55,7 @@ enum Class {
 pub(crate) enum Reader {
     /// A caller on this host.
     Here,
-    /// An address that a token or a signature has authorised, and the number of the station whose it was.
+    /// An address that a token or a signature has authorised, and the number of its prover.
     Proved(IpAddr, Option<u64>),
     /// Any other address.
     Stranger(IpAddr),
@@ -83,20 +65,22 @@ impl UnreadAnswers {
     /// Whether there is room for a further answer.
     pub(crate) fn has_room(&self, reader: Reader) -> bool {
         let state = lock(&self.0);
-        state.class_with_room(None, reader).is_some()
+        state.has_room(None, reader)
     }
 
     /// Takes the bytes of an answer from the budget. The last answer may exceed its share: otherwise one
     /// that is larger could never be read. Other shares are not smaller for that.
     pub(crate) fn hold(&self, reader: Reader, text: &Bytes) -> Option<Held> {
         let mut state = lock(&self.0);
-        let class = state.class_with_room(Some(text), reader)?;
+        if !state.has_room(Some(text), reader) {
+            return None;
+        }
         state.all.add(text);
-        state.texts(class).add(text);
+        state.class(reader).add(text);
         for share in reader.shares() {
             state.shares.entry(share).or_default().add(text);
         }
-        Some(Held { unread: self.clone(), reader, class, text: text.clone() })
+        Some(Held { unread: self.clone(), reader, text: text.clone() })
     }
 
     /// How many bytes wait.
@@ -106,32 +90,22 @@ impl UnreadAnswers {
 }
 
 impl State {
-    /// The part that has room for an answer; a proved caller has that of strangers, too.
-    fn class_with_room(&self, text: Option<&Bytes>, reader: Reader) -> Option<Class> {
+    fn has_room(&self, text: Option<&Bytes>, reader: Reader) -> bool {
+        let has_part = match reader {
+            Reader::Here => self.here.bytes < HERE_MAX || self.all.bytes < BYTES_MAX,
+            Reader::Proved(..) => self.proved.bytes < PROVED_MAX || self.all.bytes < BYTES_MAX - HERE_MAX,
+            Reader::Stranger(_) => self.strangers.bytes < STRANGERS_MAX,
+        };
         let is_in = |texts: &Texts| text.is_some_and(|text| texts.has(text));
-        let has_room = |class: &Class| {
-            is_in(&self.all)
-                || match class {
-                    Class::Here => self.here.bytes < HERE_MAX || self.all.bytes < BYTES_MAX,
-                    Class::Proved => self.proved.bytes < PROVED_MAX || self.all.bytes < BYTES_MAX - HERE_MAX,
-                    Class::Strangers => self.strangers.bytes < STRANGERS_MAX,
-                }
-        };
-        let classes: &[Class] = match reader {
-            Reader::Here => &[Class::Here],
-            Reader::Proved(..) => &[Class::Proved, Class::Strangers],
-            Reader::Stranger(_) => &[Class::Strangers],
-        };
         let mut own = reader.shares().filter_map(|share| self.shares.get(&share));
-        let has_share = own.all(|own| own.bytes < SHARE_MAX || is_in(own));
-        classes.iter().copied().find(has_room).filter(|_| has_share)
+        (has_part || is_in(&self.all)) && own.all(|own| own.bytes < SHARE_MAX || is_in(own))
     }
 
-    fn texts(&mut self, class: Class) -> &mut Texts {
-        match class {
-            Class::Here => &mut self.here,
-            Class::Proved => &mut self.proved,
-            Class::Strangers => &mut self.strangers,
+    fn class(&mut self, reader: Reader) -> &mut Texts {
+        match reader {
+            Reader::Here => &mut self.here,
+            Reader::Proved(..) => &mut self.proved,
+            Reader::Stranger(_) => &mut self.strangers,
         }
     }
 }
@@ -163,7 +137,7 @@ impl Drop for Held {
     fn drop(&mut self) {
         let mut state = lock(&self.unread.0);
         state.all.remove(&self.text);
-        state.texts(self.class).remove(&self.text);
+        state.class(self.reader).remove(&self.text);
         for share in self.reader.shares() {
             let Some(own) = state.shares.get_mut(&share) else { continue };
             own.remove(&self.text);
@@ -176,14 +150,14 @@ impl Drop for Held {
 
 impl Reader {
     /// Whose shares an answer is of; callers on this host have none.
-    fn shares(self) -> impl Iterator<Item = Share> {
+    fn shares(self) -> impl Iterator<Item = Callers> {
         let (ip, prover) = match self {
             Self::Here => (None, None),
             Self::Proved(ip, prover) => (Some(ip), prover),
             Self::Stranger(ip) => (Some(ip), None),
         };
-        let network = ip.map(|ip| Share::Network(network(holder(ip))));
-        network.into_iter().chain(prover.map(Share::Prover))
+        let network = ip.map(|ip| Callers::Network(network(holder(ip))));
+        network.into_iter().chain(prover.map(Callers::Prover))
     }
 }
 
@@ -325,18 +299,14 @@ mod tests {
     }
 
     #[test]
-    fn what_one_station_proved_has_one_share_and_others_the_room_of_strangers() {
+    fn all_addresses_of_one_station_have_one_share() {
         let unread = UnreadAnswers::default();
         let huge = || Bytes::from(vec![0; BYTES_MAX / 2]);
-        let (mal, other) = (Some(1), Some(2));
-        let first = unread.hold(Reader::Proved(ip(1, 1), mal), &huge()).unwrap();
-        assert!(unread.hold(Reader::Proved(ip(1, 2), mal), &huge()).is_none(), "another network of it");
-        let honest = unread.hold(Reader::Proved(ip(1, 3), other), &huge()).unwrap();
-        // Proved callers have no room of their own any more.
-        let third = unread.hold(Reader::Proved(ip(1, 4), Some(3)), &huge()).unwrap();
-        assert!(unread.hold(Reader::Stranger(ip(1, 5)), &huge()).is_none());
-        drop((first, third));
-        assert!(unread.hold(Reader::Proved(ip(1, 2), mal), &huge()).is_some());
+        let first = unread.hold(Reader::Proved(ip(1, 1), Some(1)), &huge()).unwrap();
+        assert!(unread.hold(Reader::Proved(ip(1, 2), Some(1)), &huge()).is_none(), "another network of it");
+        let honest = unread.hold(Reader::Proved(ip(1, 3), Some(2)), &huge()).unwrap();
+        drop(first);
+        assert!(unread.hold(Reader::Proved(ip(1, 2), Some(1)), &huge()).is_some());
         drop(honest);
     }
 

@@ -110,14 +110,16 @@ impl Writer {
                     sweeping = Some(Sweeping::new(&mut self.store));
                 }
             }
-            if self.step(&mut sweeping) {
+            if let Some(removed) = self.step(&mut sweeping) {
                 sweep_at = now + SWEEP_EVERY;
-                sweep_early_at = now + SWEEP_EARLY;
+                // A pass that can remove nothing costs as much as any other.
+                let is_vain = removed == 0 && self.has_outgrown();
+                sweep_early_at = if is_vain { sweep_at } else { now + SWEEP_EARLY };
             }
         }
     }
 
-    /// Whether the archive is above its limit by more than a busy minute should add.
+    /// Whether the archive is so far above its limit that retention does not wait for its minute.
     fn has_outgrown(&self) -> bool {
         let keep = self.store.retention.keep_bytes;
         self.store.bytes().is_ok_and(|bytes| keep.saturating_add(keep / OUTGROWN) < bytes)
@@ -190,11 +192,12 @@ impl Writer {
         statistics.last_error = error.cloned();
     }
 
-    /// Takes one step of retention if it is running; `true` when that ended it.
-    fn step(&mut self, sweeping: &mut Option<Sweeping>) -> bool {
-        let Some(running) = sweeping else { return false };
+    /// Takes one step of retention if it is running; gives how many records it removed when that ended
+    /// it, 0 where it failed.
+    fn step(&mut self, sweeping: &mut Option<Sweeping>) -> Option<u64> {
+        let running = sweeping.as_mut()?;
         let result = match running.sweep.step(&mut self.store) {
-            Ok(false) => return false,
+            Ok(false) => return None,
             Ok(true) => Ok(running.sweep.removed),
             Err(error) => {
                 warn!(%error, "retention stopped before its end");
@@ -206,7 +209,7 @@ impl Writer {
         for reply in sweeping.take().into_iter().flat_map(|ended| ended.replies) {
             let _ = reply.send(result.clone());
         }
-        true
+        Some(result.unwrap_or(0))
     }
 
     /// Tells subscribers and statistics what is stored now.
@@ -280,5 +283,5 @@ const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// Between two passes where the archive grows fast: each reads a little of every series.
 const SWEEP_EARLY: Duration = Duration::from_secs(1);
 
-/// A sixteenth above its limit the archive does not wait for the minute.
+/// It is by a sixteenth.
 const OUTGROWN: u64 = 16;

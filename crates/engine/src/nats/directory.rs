@@ -100,7 +100,7 @@ impl Drop for Renewed {
     }
 }
 
-/// Under which condition the next renewal is written.
+/// The condition of the next renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Condition {
     /// The number of the message that it is to replace; `None` = whatever is there.

@@ -202,5 +202,6 @@ async fn an_archive_that_grows_fast_is_kept_at_its_limit() {
         largest = largest.max(engine.statistics().bytes);
         assert!(std::time::Instant::now() < deadline, "{appended} appended, {largest} bytes");
     }
-    assert!(engine.statistics().records < appended);
+    // The first second after a pass, and what comes while a pass goes on.
+    assert!(largest < 4 * LIMIT, "{largest} bytes");
 }

@@ -124,9 +124,14 @@ pub(super) async fn guard(
         } else if credential != Credential::Invitation {
             prover.into_iter().for_each(|by| open.proved(by));
         } else if response.status().is_success()
-            && let Some(name) = member.filter(|member| !member.is_removed()).and_then(|member| member.name())
+            && let Some(member) = member
+            && let Some(name) = member.name()
         {
-            open.proved(Prover::Station(name));
+            open.proved(Prover::Station(name.clone()));
+            // It may have been withdrawn meanwhile.
+            if member.is_removed() {
+                shared.proved.with(|proved| proved.forget(&name));
+            }
         }
     }
     let refused_probe = is_probe && response.status() == StatusCode::UNAUTHORIZED;

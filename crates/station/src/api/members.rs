@@ -124,12 +124,15 @@ pub(super) async fn remove(axum::extract::State(shared): State, uri: Uri) -> Res
         return Ok(json(StatusCode::OK, &RemovedJson { removed }));
     }
     // An invitation that no station has used is withdrawn, and no station removed.
-    let name = with_served(&shared, move |served| {
+    let (name, is_used) = with_served(&shared, move |served| {
         let member = served.members.remove(&asked.name)?;
-        Ok(member.name().filter(|_| member.is_used()))
+        Ok((member.name(), member.is_used()))
     })
     .await?;
-    if let Some(name) = name {
+    if let Some(name) = &name {
+        shared.proved.with(|proved| proved.forget(name));
+    }
+    if let Some(name) = name.filter(|_| is_used) {
         // As a whole, even if the caller goes away.
         let shared = Arc::clone(&shared);
         let removing = tokio::spawn(async move {

@@ -185,6 +185,27 @@ mod tests {
     }
 
     #[test]
+    fn what_is_charged_to_both_is_a_share_of_the_time_and_makes_room_again() {
+        let (each, total) = (Rate::per_hour(360), Rate::per_hour(720));
+        let mut accounts = Accounts::new(total, each);
+        let peer = |i: u32| IpAddr::from(std::net::Ipv4Addr::from_bits(i));
+        let mut served = 0;
+        // One that takes as much as it may, for a day.
+        for second in 0..86_400 {
+            if accounts.pay(peer(1), 1, at(second)) {
+                accounts.charge_both(peer(1), 9, at(second));
+                served += 10;
+            }
+        }
+        assert!((24 * 360..=25 * 360 + 60).contains(&served), "{served}");
+        for i in 0..2 * ADDRESSES_MAX as u32 {
+            let now = at(100_000 + 100 * u64::from(i));
+            assert!(accounts.pay(peer(i), 1, now), "{i}: older ones are full again and forgotten");
+            accounts.charge_both(peer(i), 1, now);
+        }
+    }
+
+    #[test]
     fn a_charge_may_bring_an_account_below_zero_and_leaves_the_stations() {
         let mut accounts = Accounts::new(Rate::per_hour(8000), Rate::per_hour(8000));
         let peer = ip("192.0.2.1");

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::admission::{holder, network};
+use crate::admission::{Callers, holder, network};
 use crate::health::lock;
 
 /// The places of a station: one address gets at most an eighth, one network (/24, /48) a half, and callers
@@ -19,14 +19,7 @@ pub(super) struct Places {
     address_max: usize,
     network_max: usize,
     /// Of those that hold a place or wait for one.
-    each: Mutex<HashMap<Part, Weak<Semaphore>>>,
-}
-
-/// Callers who have a part together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Part {
-    Address(IpAddr),
-    Network(IpAddr),
+    each: Mutex<HashMap<Callers, Weak<Semaphore>>>,
 }
 
 /// A place, until it is dropped.
@@ -56,8 +49,8 @@ impl Places {
                 true => None,
                 false => {
                     let holder = holder(ip);
-                    let own = self.of(Part::Address(holder)).acquire_owned().await.ok()?;
-                    let network = self.of(Part::Network(network(holder))).acquire_owned().await.ok()?;
+                    let own = self.of(Callers::Address(holder)).acquire_owned().await.ok()?;
+                    let network = self.of(Callers::Network(network(holder))).acquire_owned().await.ok()?;
                     Some([own, network, Arc::clone(&self.elsewhere).acquire_owned().await.ok()?])
                 }
             };
@@ -67,19 +60,19 @@ impl Places {
         tokio::time::timeout(WAIT, place).await.ok()?
     }
 
-    fn of(&self, part: Part) -> Arc<Semaphore> {
+    fn of(&self, callers: Callers) -> Arc<Semaphore> {
         let mut each = lock(&self.each);
-        if let Some(semaphore) = each.get(&part).and_then(Weak::upgrade) {
+        if let Some(semaphore) = each.get(&callers).and_then(Weak::upgrade) {
             return semaphore;
         }
         // No more of them live than there are sessions.
         each.retain(|_, semaphore| 0 < semaphore.strong_count());
-        let max = match part {
-            Part::Address(_) => self.address_max,
-            Part::Network(_) => self.network_max,
+        let max = match callers {
+            Callers::Address(_) => self.address_max,
+            _ => self.network_max,
         };
         let semaphore = Arc::new(Semaphore::new(max));
-        each.insert(part, Arc::downgrade(&semaphore));
+        each.insert(callers, Arc::downgrade(&semaphore));
         semaphore
     }
 }

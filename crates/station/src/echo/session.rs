@@ -654,7 +654,7 @@ mod tests {
 
     /// A stranger that transfers all the time would otherwise leave no measurement without a mark.
     #[tokio::test(start_paused = true)]
-    async fn a_caller_has_a_tenth_of_the_time_marked() {
+    async fn a_caller_that_has_spent_its_marked_time_marks_nothing() {
         let mut pair = Pair::open().await;
         let mut marked_s = 0;
         for _ in 0..60 {

@@ -106,7 +106,8 @@ impl Events {
         event
     }
 
-    /// The kept events after number `after`, and all that follow; none is left out and none comes twice.
+    /// The kept events after number `after`, and all that follow, each once. Numbers of events that were not
+    /// kept are missing.
     pub(crate) fn watch(
         &self,
         after: Option<u64>,
@@ -157,6 +158,7 @@ mod tests {
         let text = serde_json::to_string(&*kept[0]).unwrap();
         assert!(text.contains("\"event\":\"joined\"") && text.contains("192.0.2.1:1"), "{text}");
     }
+
     #[test]
     fn a_host_that_comes_and_goes_hides_no_other() {
         let entry = |host: &str| Entry {

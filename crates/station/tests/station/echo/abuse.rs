@@ -276,13 +276,13 @@ fn places_filled_from_elsewhere_leave_some_to_this_host() {
     let address = station.address();
     let held: Vec<Page> = (2..9)
         .map(|last| {
-            let mut page = Page::open_forwarded(address, [127, 0, 0, last].into());
+            let mut page = Page::open_forwarded(address, [127, 0, last, 1].into());
             page.ask(Request::Goodput { direction: Direction::Up, bytes: 16 << 20 }).unwrap();
             page.send(&[0]);
             page
         })
         .collect();
-    let mut more = Page::open_forwarded(address, [127, 0, 0, 9].into());
+    let mut more = Page::open_forwarded(address, [127, 0, 9, 1].into());
     assert_eq!(more.up(1), Err(Declined::Busy), "seven of eight are for elsewhere");
     let mut here = Page::open(address);
     for _ in 0..5 {
