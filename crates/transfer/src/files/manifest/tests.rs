@@ -123,6 +123,37 @@ fn a_number_of_entries_takes_no_memory() {
     assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::TooMany(..))));
 }
 
+/// A sparse file with `extents`, two bytes each: a hole of a byte, and a byte of data.
+fn put_sparse(bytes: &mut Vec<u8>, name: u8, extents: usize) {
+    use crate::wire::varint;
+    bytes.extend([1, 1, name, 0]);
+    bytes.extend([0; 9]);
+    varint::put(bytes, 2 * extents as u64);
+    varint::put(bytes, extents as u64);
+    bytes.extend([1, 1].repeat(extents));
+}
+
+#[test]
+fn extents_beyond_the_most_are_refused_before_they_take_memory() {
+    for extents in [&[4 * EXTENTS_MAX][..], &[EXTENTS_MAX, 1], &[3, EXTENTS_MAX - 2]] {
+        let mut bytes = b"BGM\x01".to_vec();
+        crate::wire::varint::put(&mut bytes, extents.len() as u64);
+        let named = extents.iter().zip(b'a'..);
+        named.for_each(|(extents, name)| put_sparse(&mut bytes, name, *extents));
+        let all: usize = extents.iter().sum();
+        let taken = allocation_counter::measure(|| {
+            let most = EXTENTS_MAX as u64;
+            assert_eq!(Manifest::decode(&bytes), Err(ManifestError::TooMany(all as u64, "extents", most)));
+        });
+        // 16 bytes each of as many as may be.
+        assert!(taken.bytes_max <= 17 << 20, "{extents:?}: {} bytes", taken.bytes_max);
+    }
+    let mut bytes = b"BGM\x01\x02".to_vec();
+    put_sparse(&mut bytes, b'a', EXTENTS_MAX / 2);
+    put_sparse(&mut bytes, b'b', EXTENTS_MAX / 2);
+    assert_eq!(Manifest::decode(&bytes).unwrap().bytes(), EXTENTS_MAX as u64);
+}
+
 /// In a thousand directories, of a byte each.
 fn many(entries: usize) -> Manifest {
     let path = |number: usize| format!("directory-{:03}/file-{number:07}", number % 1000);
