@@ -350,7 +350,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(600);
 const HEARD_FOR: Duration = Duration::from_secs(10);
 
 /// Bytes a second at which the slowest disks are read: a sender hashes what is here from before, and then says what all is.
-const HASHED_BYTES_S: u64 = 10_000_000;
+pub(super) const HASHED_BYTES_S: u64 = 10_000_000;
 
 /// How often a sender is told what is durable: as often as it is made so.
 const DURABLE_EVERY: Duration = Duration::from_secs(1);
