@@ -17,10 +17,27 @@ const SPARSE: u8 = 1;
 const DIRECTORY: u8 = 2;
 const LINK: u8 = 3;
 
+/// Magic and the number of entries.
+const HEAD_BYTES_MAX: usize = MAGIC.len() + 8;
+
+/// The most that an entry takes beside its extents: kind, path, mode, time, size, number of extents,
+/// or, longer than both, a link's target.
+const ENTRY_BYTES_MAX: usize = 1 + 2 * (2 + PATH_BYTES_MAX) + 2 + 8 + 4;
+
+/// The hole before it and its length, of 62 bits each.
+const EXTENT_BYTES_MAX: usize = 16;
+
 /// The least that an entry takes: kind, length of the path and a byte of it, mode, time.
 const ENTRY_BYTES_MIN: usize = 1 + 2 + 1 + 9;
 
 impl Manifest {
+    /// Bytes of the longest manifest of so many entries.
+    pub fn encoded_bytes_max(entries: u64) -> u64 {
+        let extents = (EXTENTS_MAX * EXTENT_BYTES_MAX) as u64;
+        let of_entries = entries.saturating_mul(ENTRY_BYTES_MAX as u64);
+        of_entries.saturating_add(extents + HEAD_BYTES_MAX as u64).min(ENCODED_BYTES_MAX as u64)
+    }
+
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();

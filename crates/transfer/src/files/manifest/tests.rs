@@ -114,6 +114,28 @@ fn order_is_by_component() {
 }
 
 #[test]
+fn the_longest_manifest_of_so_many_entries_fits() {
+    let name = |at: u8| [&[b'a' + at][..], &b"/bcdefghijklmno".repeat(255)].concat();
+    for long in [
+        with(&name(0), Kind::Link { target: vec![b'x'; 4095] }),
+        Entry {
+            mode: 0o777,
+            ..file(
+                &name(0),
+                NUMBER_MAX,
+                Some((1..1 << 10).map(|at| at << 40..(at << 40) + (1 << 39)).collect()),
+            )
+        },
+    ] {
+        let bytes = Manifest::new(vec![long]).unwrap().encode().len() as u64;
+        assert!(bytes <= Manifest::encoded_bytes_max(1), "{bytes} bytes");
+    }
+    let more = |entries| Manifest::encoded_bytes_max(entries + 1) - Manifest::encoded_bytes_max(entries);
+    assert_eq!((more(0), more(1)), (8209, 8209), "two paths of 4097 bytes with their lengths, and 15");
+    assert_eq!(Manifest::encoded_bytes_max(u64::MAX), ENCODED_BYTES_MAX as u64);
+}
+
+#[test]
 fn a_number_of_entries_takes_no_memory() {
     let mut bytes = b"BGM\x01".to_vec();
     crate::wire::varint::put(&mut bytes, ENTRIES_MAX as u64);
