@@ -54,10 +54,10 @@ pub(crate) struct Args {
     /// Take symbolic links; none that leads out of DIR is ever followed
     #[arg(long)]
     links: bool,
-    /// Bytes of a transfer at most, such as 10GB, 1GiB or 14600
+    /// Bytes of a transfer at most, such as 10GB, 1GiB or 14600; each file, directory and link counts as 4 KiB at least
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     quota: Option<u64>,
-    /// Files, directories and links of a transfer at most
+    /// Files, directories and links of a transfer at most [default: 1048576]
     #[arg(long, value_name = "N")]
     max_files: Option<u64>,
     /// Let in, without the line, who has the key of this certificate (SHA-256); may be repeated

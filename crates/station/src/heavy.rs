@@ -197,6 +197,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use futures_util::FutureExt as _;
 
+    use std::net::IpAddr;
+
     use super::*;
 
     #[tokio::test]

@@ -5,6 +5,7 @@
 
 mod expiry;
 mod log;
+mod moving;
 mod places;
 
 use std::collections::HashMap;
@@ -26,6 +27,7 @@ use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, Summary, send}
 use self::expiry::Expiry;
 pub(crate) use self::log::Row;
 use self::log::{Log, Lost, State};
+use self::moving::Moving;
 use crate::bank::{Measured, RATE_MAX_BIT_S};
 use crate::config::TransferConfig;
 use crate::detail;
@@ -216,7 +218,7 @@ impl Transfers {
     fn wait(&self, id: &str, host: &Host, stop: &AtomicBool) {
         let expiry = Mutex::new(Expiry::new(Instant::now()));
         let ended = AtomicBool::new(false);
-        let held: Mutex<Option<Held>> = Mutex::new(None);
+        let bulk = Mutex::new((Moving::default(), None));
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
                 // A line that nobody uses is no open door for ever.
@@ -233,14 +235,14 @@ impl Transfers {
                 HostEvent::Transfer(event) => {
                     if let Event::Begun { .. } = event {
                         lock(&expiry).on_begun();
-                        *lock(&held) = self.place(stop);
                     }
+                    self.hold(&mut lock(&bulk), &event, stop);
                     self.heard(id, event);
                 }
                 HostEvent::Done(summary) => self.done(id, &summary, None),
                 // Its sender may come again.
                 HostEvent::Failed(error) => {
-                    *lock(&held) = None;
+                    *lock(&bulk) = (Moving::default(), None);
                     lock(&expiry).on_failed(Instant::now());
                     lock(&self.log).change(id, |row| {
                         (row.state, row.why) = (State::Waiting, Some(error.to_string()));
@@ -263,10 +265,31 @@ impl Transfers {
         // As they were admitted.
         let walk = WalkConfig { is_resolved: true, ..WalkConfig::default() };
         let config = SendConfig { memory, walk, ..SendConfig::new(paths, To::Line(to)) };
-        let _held = self.place(stop);
-        match send(config, stop, &mut |event| self.heard(id, event)) {
+        let mut bulk = (Moving::default(), None);
+        let sent = send(config, stop, &mut |event| {
+            self.hold(&mut bulk, &event, stop);
+            self.heard(id, event);
+        });
+        match sent {
             Ok(summary) => self.done(id, &summary, Some(&target)),
             Err(error) => self.fail(id, error.to_string()),
+        }
+    }
+
+    /// Takes the host's place for bulk while a transfer moves bytes, and gives it back when it does
+    /// not: the other end may be slow to verify what came, or say nothing but that it is there.
+    fn hold(&self, bulk: &mut (Moving, Option<Held>), event: &Event, stop: &AtomicBool) {
+        let (moving, held) = bulk;
+        let now = Instant::now();
+        moving.on_event(event, now);
+        if !moving.is_moving(now) {
+            *held = None;
+        } else if held.is_none() {
+            // Once bytes are on their way, what moves them does not wait.
+            *held = match event {
+                Event::Begun { .. } => self.place(stop),
+                _ => self.bulk.place.take(Use::Guest),
+            };
         }
     }
 

@@ -21,6 +21,7 @@ use rustix::io::Errno;
 use rustix::process::geteuid;
 
 use super::jail::Jail;
+use super::manifest::ENTRIES_MAX;
 use super::recent::Recent;
 use super::{
     FileError, GROUP_BYTES, Journal, Kept, Kind, Manifest, Node, RESERVED_PREFIX, Record, Tree, journal,
@@ -42,9 +43,11 @@ impl TransferId {
 /// What may be received, and how.
 #[derive(Clone, Copy, Debug)]
 pub struct DestinationConfig {
-    /// Bytes of data, at most.
+    /// Bytes, at most: of the data, and of the blocks of 4 KiB that they and all names take. A part
+    /// of a block allows all of it.
     pub bytes_max: u64,
-    /// Entries, at most.
+    /// Files, directories and links, at most. Directories that have no entry of their own, and lead
+    /// to one, are counted.
     pub entries_max: u64,
     /// Files and links that are there already are replaced.
     pub replace: bool,
@@ -59,11 +62,12 @@ pub struct DestinationConfig {
 }
 
 impl Default for DestinationConfig {
-    /// All that fits, nothing replaced, no links, 128 open files: an eighth of what a process may have open at least on Linux.
+    /// All that fits, of as many names as a manifest has entries at most, nothing replaced, no
+    /// links, 128 open files: an eighth of what a process may have open at least on Linux.
     fn default() -> Self {
         Self {
             bytes_max: u64::MAX,
-            entries_max: u64::MAX,
+            entries_max: ENTRIES_MAX as u64,
             replace: false,
             allocate: false,
             links: false,

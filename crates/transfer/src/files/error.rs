@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use thiserror::Error;
 
@@ -127,12 +128,20 @@ pub enum FileError {
         "what {0:?} holds could not be made durable before; start the transfer again, it goes on where it was"
     )]
     Failed(PathBuf),
+    /// The caller asked for an end before all was read.
+    #[error("it was stopped before all was read")]
+    Stopped,
     /// There are not as many digests as files.
     #[error("{0} digests of {1} files")]
     Digests(usize, usize),
 }
 
 impl FileError {
+    /// [`FileError::Stopped`] once `stop` is set.
+    pub(super) fn check_stop(stop: &AtomicBool) -> Result<(), Self> {
+        if stop.load(Ordering::Relaxed) { Err(Self::Stopped) } else { Ok(()) }
+    }
+
     /// Of something that was tried with `path`.
     pub(super) fn io(path: impl Into<PathBuf>, what: &'static str, source: impl Into<io::Error>) -> Self {
         let (path, source) = (path.into(), source.into());

@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashSet};
 use std::io::ErrorKind;
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{
     AtFlags, FileType, Mode, Stat, Timespec, Timestamps, UTIME_OMIT, fchmod, futimens, linkat, mkdirat,
@@ -26,15 +27,16 @@ impl Destination {
     /// # Errors
     /// [`FileError::Incomplete`]; [`FileError::Digest`], and that file comes anew; what the system refuses.
     pub fn finish(self, digests: &[[u8; 32]]) -> Result<(), FileError> {
-        self.give_names(digests)?.forget()
+        self.give_names(digests, &AtomicBool::new(false))?.forget()
     }
 
     /// As [`finish`](Self::finish), but that it is done stays in the journal until it is [forgotten](Placed::forget): who does not know
     /// that all is there may ask again until then, and is told so.
     ///
     /// # Errors
-    /// Those of [`finish`](Self::finish).
-    pub fn give_names(mut self, digests: &[[u8; 32]]) -> Result<Placed, FileError> {
+    /// Those of [`finish`](Self::finish); [`FileError::Stopped`] if `stop` is set while files are
+    /// read to verify them. What is verified gets its name all the same.
+    pub fn give_names(mut self, digests: &[[u8; 32]], stop: &AtomicBool) -> Result<Placed, FileError> {
         if self.missing() != 0 {
             return Err(FileError::Incomplete { missing: self.missing() });
         }
@@ -45,7 +47,7 @@ impl Destination {
         }
         // Else all was verified before the first file got its name.
         if self.placing.is_none() {
-            self.verify(digests)?;
+            self.verify(digests, stop)?;
             self.prepare()?;
         }
         self.place()?;
@@ -91,11 +93,11 @@ impl Destination {
         Ok(lost)
     }
 
-    fn verify(&mut self, digests: &[[u8; 32]]) -> Result<(), FileError> {
+    fn verify(&mut self, digests: &[[u8; 32]], stop: &AtomicBool) -> Result<(), FileError> {
         let files: Vec<usize> = self.manifest.files().map(|(entry, _)| entry).collect();
         let mut wrong = None;
         for (entry, expected) in files.into_iter().zip(digests) {
-            if self.digest(entry)? != *expected {
+            if self.digest_unless(entry, stop)? != *expected {
                 self.forget(entry)?;
                 wrong = wrong.or(Some(entry));
             }

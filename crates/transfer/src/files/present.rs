@@ -5,8 +5,9 @@ use std::io::ErrorKind;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, SeekFrom, openat, readlinkat, seek, statat};
 use rustix::io::Errno;
 
 use super::jail::Jail;
@@ -24,14 +25,17 @@ impl Present {
     /// `None` if one is not there so.
     ///
     /// # Errors
-    /// A path that leads through a link or another file system; what the system refuses.
+    /// A path that leads through a link or another file system; what the system refuses;
+    /// [`FileError::Stopped`] once `stop` is set.
     pub fn find(
         root: &Path,
         manifest: Manifest,
         config: &DestinationConfig,
+        stop: &AtomicBool,
     ) -> Result<Option<Self>, FileError> {
         let mut jail = Jail::open(root, config.is_resolved)?;
         for entry in manifest.entries() {
+            FileError::check_stop(stop)?;
             if !is_there(&mut jail, entry)? {
                 return Ok(None);
             }
@@ -47,19 +51,24 @@ impl Present {
     /// Reads all files and compares them with the sender's `digests`, in the order of [`Manifest::files`].
     ///
     /// # Errors
-    /// [`FileError::Exists`] with the first that differs, or may not be read; what the system refuses.
-    pub fn verify(mut self, digests: &[[u8; 32]]) -> Result<(), FileError> {
+    /// [`FileError::Exists`] with the first that differs, or may not be read; what the system
+    /// refuses; [`FileError::Stopped`] within one read after `stop` is set.
+    pub fn verify(mut self, digests: &[[u8; 32]], stop: &AtomicBool) -> Result<(), FileError> {
         let files = self.manifest.files().count();
         if files != digests.len() {
             return Err(FileError::Digests(digests.len(), files));
         }
         let mut buffer = vec![0; BUFFER_BYTES];
         for ((_, entry), digest) in self.manifest.files().zip(digests) {
+            FileError::check_stop(stop)?;
             let path = self.jail.shown(&entry.path);
             let Some(file) = open(&mut self.jail, entry)? else { return Err(FileError::Exists(path)) };
-            match holds(&file, entry, digest, &mut buffer) {
+            match holds(&file, entry, digest, &mut buffer, stop) {
                 Ok(true) => {}
-                Ok(false) => return Err(FileError::Exists(path)),
+                Ok(false) => {
+                    FileError::check_stop(stop)?;
+                    return Err(FileError::Exists(path));
+                }
                 Err(error) => return Err(FileError::io(path, "read", error)),
             }
         }
@@ -97,36 +106,86 @@ fn open(jail: &mut Jail, entry: &Entry) -> Result<Option<File>, FileError> {
     }
 }
 
-/// Whether a file is what an entry and the BLAKE3 of its data say: of its size, with zeros where the entry has holes.
-fn holds(file: &File, entry: &Entry, digest: &[u8; 32], buffer: &mut [u8]) -> std::io::Result<bool> {
+/// Whether a file is what an entry and the BLAKE3 of its data say: of its size, with zeros where
+/// the entry has holes. `false` also once `stop` is set.
+fn holds(
+    file: &File,
+    entry: &Entry,
+    digest: &[u8; 32],
+    buffer: &mut [u8],
+    stop: &AtomicBool,
+) -> std::io::Result<bool> {
     let Kind::File { size, extents } = &entry.kind else { return Ok(false) };
     let metadata = file.metadata()?;
     if !metadata.is_file() || metadata.len() != *size {
         return Ok(false);
     }
     let whole = 0..*size;
-    let (mut hasher, mut end, mut is_same) = (blake3::Hasher::new(), 0, true);
+    let (mut hasher, mut end) = (blake3::Hasher::new(), 0);
     for data in extents.as_deref().unwrap_or(std::slice::from_ref(&whole)) {
-        is_same &= read(file, end..data.start, buffer, |hole| hole.iter().all(|byte| *byte == 0))?;
-        is_same &= read(file, data.clone(), buffer, |data| {
-            hasher.update(data);
-            true
-        })?;
+        let is_same = is_zeros(file, end..data.start, buffer, stop)?
+            && read(file, data.clone(), buffer, stop, |data| {
+                hasher.update(data);
+                true
+            })?;
+        if !is_same {
+            return Ok(false);
+        }
         end = data.end;
     }
-    is_same &= read(file, end..*size, buffer, |hole| hole.iter().all(|byte| *byte == 0))?;
+    // A hole is not read: a file that has become shorter within one is seen by its length.
+    let is_same = is_zeros(file, end..*size, buffer, stop)? && file.metadata()?.len() == *size;
     Ok(is_same && hasher.finalize().as_bytes() == digest)
 }
 
-/// Whether `fits` every piece of a range, up to the first that does not; a file that has become shorter does not.
+/// Whether all bytes of a range are zeros. The file's own holes are not read: a few bytes of a
+/// manifest make them as long as a disk reads in days.
+fn is_zeros(file: &File, range: Range<u64>, buffer: &mut [u8], stop: &AtomicBool) -> std::io::Result<bool> {
+    let mut at = range.start;
+    while at < range.end {
+        let data = next_data(file, at..range.end)?;
+        at = data.end;
+        if !read(file, data, buffer, stop, |data| data.iter().all(|byte| *byte == 0))? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The first data of a file in a range, up to the next hole; empty at its end if there are none.
+/// All of the range where the file system does not report holes.
+fn next_data(file: &File, range: Range<u64>) -> Result<Range<u64>, Errno> {
+    let start = match seek(file, SeekFrom::Data(range.start)) {
+        Ok(start) => start.clamp(range.start, range.end),
+        Err(Errno::NXIO) => range.end,
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(range),
+        Err(error) => return Err(error),
+    };
+    if start == range.end {
+        return Ok(start..start);
+    }
+    match seek(file, SeekFrom::Hole(start)) {
+        Ok(end) if start < end => Ok(start..end.min(range.end)),
+        // The file has changed since, or the file system contradicts itself: what is there is read.
+        Ok(_) | Err(Errno::NXIO) => Ok(start..range.end),
+        Err(error) => Err(error),
+    }
+}
+
+/// Whether `fits` every piece of a range, up to the first that does not; a file that has become
+/// shorter does not. `false` also once `stop` is set.
 fn read(
     file: &File,
     range: Range<u64>,
     buffer: &mut [u8],
+    stop: &AtomicBool,
     mut fits: impl FnMut(&[u8]) -> bool,
 ) -> std::io::Result<bool> {
     let mut at = range.start;
     while at < range.end {
+        if stop.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
         let length = buffer.len().min(usize::try_from(range.end - at).unwrap_or(usize::MAX));
         let Some(piece) = buffer.get_mut(..length) else { return Ok(false) };
         match file.read_exact_at(piece, at) {
@@ -139,5 +198,6 @@ fn read(
     Ok(true)
 }
 
-/// Few system calls for large files, and no burden for a host that takes several transfers.
+/// Few system calls for large files, no burden for a host that takes several transfers, and read
+/// within a second from the slowest disks.
 const BUFFER_BYTES: usize = 1 << 20;

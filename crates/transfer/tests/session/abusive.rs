@@ -1,12 +1,15 @@
 //! Peers that are no good.
 
 use std::fs;
-use std::sync::atomic::AtomicBool;
+use std::mem::ManuallyDrop;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
-use barograph_transfer::files::FileError;
-use barograph_transfer::io::SessionError;
-use barograph_transfer::io::control::{ControlError, Message, Reason};
+use barograph_transfer::files::{Entry, FileError, Kind, Manifest, Modified};
+use barograph_transfer::io::control::{Channel, ControlError, Message, Reason};
+use barograph_transfer::io::flow::FlowError;
+use barograph_transfer::io::{Event, SessionError};
 use tempfile::tempdir;
 
 use super::common::*;
@@ -151,4 +154,70 @@ fn a_sender_that_vanishes_or_falls_silent_is_not_waited_for() {
     assert!(matches!(silent.wait(&AtomicBool::new(false)), Ok(Message::Accept { .. })));
     let ended = served.ended();
     assert!(matches!(&ended, Err(SessionError::Lost(ControlError::Late { .. }))), "{ended:?}");
+}
+
+/// To read it takes hours, whether as data or as a hole.
+const SPARSE_BYTES: u64 = 4 << 40;
+
+/// A receiver that compares the file that it has, of nothing but a hole, with one of these extents;
+/// and its sender.
+fn comparing(
+    extents: Option<Vec<std::ops::Range<u64>>>,
+) -> (tempfile::TempDir, ManuallyDrop<Served>, Channel) {
+    let into = tempdir().unwrap();
+    fs::File::create(into.path().join("file")).unwrap().set_len(SPARSE_BYTES).unwrap();
+    let (verifying, verifies) = mpsc::channel();
+    // Not waited for if the test fails: it may read for hours.
+    let served = ManuallyDrop::new(Served::watched(config(into.path()), false, move |event| {
+        if matches!(event, Event::Verifying) {
+            verifying.send(()).unwrap();
+        }
+    }));
+    let entry = Entry {
+        path: b"file".to_vec(),
+        kind: Kind::File { size: SPARSE_BYTES, extents },
+        mode: 0o644,
+        modified: Modified::default(),
+    };
+    let mut channel = connect(&served);
+    channel.send(&offer(Manifest::new(vec![entry]).unwrap().encode())).unwrap();
+    let told = channel.wait(&AtomicBool::new(false));
+    assert!(matches!(told, Ok(Message::Accept { .. })), "{told:?}");
+    channel.send(&Message::Digests(vec![*blake3::hash(b"").as_bytes()])).unwrap();
+    channel.flush(&AtomicBool::new(false)).unwrap();
+    verifies.recv_timeout(PATIENCE).unwrap();
+    (into, served, channel)
+}
+
+#[test]
+fn holes_of_a_file_that_is_there_are_not_read() {
+    let (_into, served, mut channel) = comparing(Some(vec![]));
+    let (told, tells) = mpsc::channel();
+    std::thread::spawn(move || {
+        told.send(channel.wait(&AtomicBool::new(false))).unwrap();
+        channel.close();
+    });
+    let told = tells.recv_timeout(PATIENCE).expect("the hole is read");
+    assert!(matches!(told, Ok(Message::Done)), "{told:?}");
+    assert!(served.ended().is_ok());
+    drop(ManuallyDrop::into_inner(served));
+}
+
+#[test]
+fn a_file_that_is_there_is_compared_for_as_long_as_its_sender_is_there() {
+    let (_into, served, channel) = comparing(None);
+    drop(channel);
+    let ended = served.ended();
+    assert!(matches!(ended, Err(SessionError::Lost(_))), "{ended:?}");
+    drop(ManuallyDrop::into_inner(served));
+}
+
+#[test]
+fn a_receiver_that_compares_files_can_be_stopped() {
+    let (_into, served, channel) = comparing(None);
+    served.stop.store(true, Ordering::Relaxed);
+    let ended = served.ended();
+    assert!(matches!(ended, Err(SessionError::Flow(FlowError::Stopped))), "{ended:?}");
+    drop(channel);
+    ManuallyDrop::into_inner(served).join();
 }

@@ -5,7 +5,7 @@ use std::net::UdpSocket;
 use std::sync::atomic::AtomicBool;
 
 use barograph_transfer::files::{DestinationConfig, Notice};
-use barograph_transfer::io::control::{ControlError, Message, Reason, Token};
+use barograph_transfer::io::control::{Connector, ControlError, Message, Reason, Token};
 use barograph_transfer::io::identity::{Identity, Trust};
 use barograph_transfer::io::{Event, Host, HostConfig, SendConfig, SessionError, To, send};
 use tempfile::tempdir;
@@ -52,6 +52,28 @@ fn what_is_there_or_too_much_is_refused_with_a_reason() {
     let (why, text) = reason(sent(to_send(&path, served.to())).unwrap_err());
     assert_eq!((why, text.as_str()), (Reason::Quota, "bytes: 5000 asked, 4999 allowed"));
     assert_eq!(fs::read_dir(into.path()).unwrap().count(), 1);
+}
+
+#[test]
+fn a_receiver_of_few_files_reads_no_manifest_of_many() {
+    let into = tempdir().unwrap();
+    for (entries_max, is_short) in [(1, true), (1 << 20, false)] {
+        let destination = DestinationConfig { entries_max, ..DestinationConfig::default() };
+        let served = Served::new(HostConfig { destination, ..config(into.path()) }, false);
+        let To::Line(line) = served.to() else { panic!("it has a line") };
+        let connector = Connector::to_line(&line, "test");
+        let never = AtomicBool::new(false);
+        let mut connected = connector.connect(&line.host, line.port, &never).unwrap();
+        let told = connected.manifest_bytes_max;
+        assert_eq!(told < 17 << 20, is_short, "{told} bytes");
+        // Refused by its length alone.
+        connected.channel.send(&offer(vec![0; 17 << 20])).unwrap();
+        let ended = connected.channel.wait(&never);
+        assert!(matches!(ended, Err(ControlError::Refused { reason: Reason::Protocol, .. })), "{ended:?}");
+        let ended = served.ended();
+        let is_frame = matches!(&ended, Err(SessionError::Control(ControlError::Frame(_))));
+        assert_eq!(is_frame, is_short, "{ended:?}");
+    }
 }
 
 #[test]

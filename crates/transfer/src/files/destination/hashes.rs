@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::AtomicBool;
 
 use rangemap::RangeSet;
 use rustix::fs::{AtFlags, FileType, statat};
@@ -16,6 +17,16 @@ impl Destination {
     /// # Errors
     /// What the system refuses; [`FileError::Incomplete`].
     pub fn digest(&mut self, entry: usize) -> Result<[u8; 32], FileError> {
+        self.digest_unless(entry, &AtomicBool::new(false))
+    }
+
+    /// As [`digest`](Self::digest); [`FileError::Stopped`] before the next group is read once
+    /// `stop` is set.
+    pub(in super::super) fn digest_unless(
+        &mut self,
+        entry: usize,
+        stop: &AtomicBool,
+    ) -> Result<[u8; 32], FileError> {
         let of = self.manifest.range(entry);
         let tree = self.trees.entry(entry).or_insert_with(|| Tree::new(of.end - of.start));
         if let Some(root) = tree.root() {
@@ -23,6 +34,7 @@ impl Destination {
         }
         let missing: Vec<u64> = (0..tree.groups()).filter(|group| !tree.contains(*group)).collect();
         for group in missing {
+            FileError::check_stop(stop)?;
             self.hash_group(entry, group, None)?;
         }
         let missing = || self.written.gaps(&of).map(|gap| gap.end - gap.start).sum();

@@ -6,7 +6,7 @@ use rustix::fs::{AtFlags, FileType, fstatvfs, statat};
 use rustix::io::Errno;
 
 use super::super::path::check_target;
-use super::super::{Kind, Manifest, journal, system};
+use super::super::{Entry, Kind, Manifest, journal, system};
 use super::{Destination, DestinationConfig, FileError, partial_name};
 
 impl Destination {
@@ -83,10 +83,12 @@ impl Destination {
 
 /// Whether a receiver of `config` takes `manifest` at all.
 pub(super) fn check_allowed(manifest: &Manifest, config: &DestinationConfig) -> Result<(), FileError> {
-    let entries = manifest.entries().len() as u64;
-    for (what, asked, allowed) in
-        [("bytes", manifest.bytes(), config.bytes_max), ("entries", entries, config.entries_max)]
-    {
+    let (names, blocks) = taken(manifest);
+    for (what, asked, allowed) in [
+        ("bytes", manifest.bytes(), config.bytes_max),
+        ("entries", names, config.entries_max),
+        (BLOCKS, blocks, config.bytes_max.div_ceil(BLOCK_BYTES)),
+    ] {
         if allowed < asked {
             return Err(FileError::Quota { what, asked, allowed });
         }
@@ -101,3 +103,48 @@ pub(super) fn check_allowed(manifest: &Manifest, config: &DestinationConfig) -> 
     }
     Ok(())
 }
+
+/// Names that a manifest makes, and blocks that they and the data take. A directory that leads to
+/// an entry counts, whether it has an entry of its own or not.
+fn taken(manifest: &Manifest) -> (u64, u64) {
+    let entries = manifest.entries();
+    let befores = std::iter::once(&b""[..]).chain(entries.iter().map(|entry| &entry.path[..]));
+    let names = entries.iter().zip(befores).map(|(entry, before)| names_added(before, &entry.path)).sum();
+    let of_entries: u64 = entries.iter().map(blocks).sum();
+    // Directories without an entry take one each.
+    (names, of_entries + (names - entries.len() as u64))
+}
+
+/// Names that `path` adds in a manifest where it follows `before`: entries are in the order of a
+/// tree, so what leads to both is at the beginning of both.
+fn names_added(before: &[u8], path: &[u8]) -> u64 {
+    let names = |path| <[u8]>::split(path, |byte| *byte == b'/');
+    let shared = names(path).zip(names(before)).take_while(|(name, before)| name == before).count();
+    (names(path).count() - shared) as u64
+}
+
+/// Blocks that an entry takes: one at least, for what names it.
+fn blocks(entry: &Entry) -> u64 {
+    let of_data = match &entry.kind {
+        Kind::File { size, extents: None } => size.div_ceil(BLOCK_BYTES),
+        Kind::File { extents: Some(extents), .. } => {
+            // Extents ascend: two in one block take it once.
+            let mut end = 0;
+            let each = extents.iter().map(|data| {
+                let first = (data.start / BLOCK_BYTES).max(end);
+                end = data.end.div_ceil(BLOCK_BYTES);
+                end - first
+            });
+            each.sum()
+        }
+        Kind::Directory | Kind::Link { .. } => 0,
+    };
+    of_data.max(1)
+}
+
+/// The block of common file systems (ext4, XFS, Btrfs, APFS): a directory takes one at least, and
+/// data take whole ones.
+const BLOCK_BYTES: u64 = 4096;
+
+/// What they are called where there are too many.
+const BLOCKS: &str = "blocks of 4 KiB (one at least for each file, directory and link)";

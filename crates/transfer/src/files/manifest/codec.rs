@@ -1,7 +1,7 @@
 //! A manifest as bytes: one way to write each, bounded, in proportion to what is read (`docs/spec/transfer.md`).
 
 use super::super::path::{PATH_BYTES_MAX, shown};
-use super::{ENCODED_BYTES_MAX, ENTRIES_MAX, Entry, Kind, Manifest, ManifestError, Modified};
+use super::{ENCODED_BYTES_MAX, ENTRIES_MAX, EXTENTS_MAX, Entry, Kind, Manifest, ManifestError, Modified};
 use crate::wire::{WireError, varint};
 
 /// What it begins with; the last byte is the version.
@@ -17,10 +17,27 @@ const SPARSE: u8 = 1;
 const DIRECTORY: u8 = 2;
 const LINK: u8 = 3;
 
+/// Magic and the number of entries.
+const HEAD_BYTES_MAX: usize = MAGIC.len() + 8;
+
+/// The most that an entry takes beside its extents: kind, path, mode, time, size, number of extents,
+/// or, longer than both, a link's target.
+const ENTRY_BYTES_MAX: usize = 1 + 2 * (2 + PATH_BYTES_MAX) + 2 + 8 + 4;
+
+/// The hole before it and its length, of 62 bits each.
+const EXTENT_BYTES_MAX: usize = 16;
+
 /// The least that an entry takes: kind, length of the path and a byte of it, mode, time.
 const ENTRY_BYTES_MIN: usize = 1 + 2 + 1 + 9;
 
 impl Manifest {
+    /// Bytes of the longest manifest of so many entries.
+    pub fn encoded_bytes_max(entries: u64) -> u64 {
+        let extents = (EXTENTS_MAX * EXTENT_BYTES_MAX) as u64;
+        let of_entries = entries.saturating_mul(ENTRY_BYTES_MAX as u64);
+        of_entries.saturating_add(extents + HEAD_BYTES_MAX as u64).min(ENCODED_BYTES_MAX as u64)
+    }
+
     /// As bytes.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = MAGIC.to_vec();
@@ -47,8 +64,9 @@ impl Manifest {
         }
         // Not what it says, but what it can be.
         let mut entries = Vec::with_capacity((count as usize).min(rest.len() / ENTRY_BYTES_MIN + 1));
+        let mut extents_all = 0;
         for _ in 0..count {
-            entries.push(take_entry(&mut rest)?);
+            entries.push(take_entry(&mut rest, &mut extents_all)?);
         }
         if !rest.is_empty() {
             return Err(ManifestError::Trailing(rest.len()));
@@ -106,7 +124,9 @@ fn put_entry(out: &mut Vec<u8>, entry: &Entry) {
     }
 }
 
-fn take_entry(rest: &mut &[u8]) -> Result<Entry, ManifestError> {
+/// Reads an entry. `extents_all` counts the extents of all entries so far: their number is checked
+/// before they are kept.
+fn take_entry(rest: &mut &[u8], extents_all: &mut u64) -> Result<Entry, ManifestError> {
     let (kind, after) = rest.split_first().ok_or(WireError::Truncated("an entry"))?;
     *rest = after;
     let path = take_text(rest, "a path")?;
@@ -121,9 +141,13 @@ fn take_entry(rest: &mut &[u8]) -> Result<Entry, ManifestError> {
         SPARSE => {
             let size = varint::take(rest, "a size")?;
             let count = varint::take(rest, "the number of extents")?;
-            let mut extents = vec![];
+            *extents_all += count;
+            if *extents_all > EXTENTS_MAX as u64 {
+                return Err(ManifestError::TooMany(*extents_all, "extents", EXTENTS_MAX as u64));
+            }
+            // Each takes two bytes at least.
+            let mut extents = Vec::with_capacity((count as usize).min(rest.len() / 2));
             let mut end: u64 = 0;
-            // Each takes two bytes at least: the bytes end before memory does.
             for _ in 0..count {
                 // Numbers of 62 bits: the sums cannot overflow while `end` is within the size.
                 let start = end + varint::take(rest, "an extent")?;

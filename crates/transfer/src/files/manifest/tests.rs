@@ -114,6 +114,28 @@ fn order_is_by_component() {
 }
 
 #[test]
+fn the_longest_manifest_of_so_many_entries_fits() {
+    let name = |at: u8| [&[b'a' + at][..], &b"/bcdefghijklmno".repeat(255)].concat();
+    for long in [
+        with(&name(0), Kind::Link { target: vec![b'x'; 4095] }),
+        Entry {
+            mode: 0o777,
+            ..file(
+                &name(0),
+                NUMBER_MAX,
+                Some((1..1 << 10).map(|at| at << 40..(at << 40) + (1 << 39)).collect()),
+            )
+        },
+    ] {
+        let bytes = Manifest::new(vec![long]).unwrap().encode().len() as u64;
+        assert!(bytes <= Manifest::encoded_bytes_max(1), "{bytes} bytes");
+    }
+    let more = |entries| Manifest::encoded_bytes_max(entries + 1) - Manifest::encoded_bytes_max(entries);
+    assert_eq!((more(0), more(1)), (8209, 8209), "two paths of 4097 bytes with their lengths, and 15");
+    assert_eq!(Manifest::encoded_bytes_max(u64::MAX), ENCODED_BYTES_MAX as u64);
+}
+
+#[test]
 fn a_number_of_entries_takes_no_memory() {
     let mut bytes = b"BGM\x01".to_vec();
     crate::wire::varint::put(&mut bytes, ENTRIES_MAX as u64);
@@ -121,6 +143,37 @@ fn a_number_of_entries_takes_no_memory() {
     bytes.truncate(4);
     crate::wire::varint::put(&mut bytes, ENTRIES_MAX as u64 + 1);
     assert!(matches!(Manifest::decode(&bytes), Err(ManifestError::TooMany(..))));
+}
+
+/// A sparse file with `extents`, two bytes each: a hole of a byte, and a byte of data.
+fn put_sparse(bytes: &mut Vec<u8>, name: u8, extents: usize) {
+    use crate::wire::varint;
+    bytes.extend([1, 1, name, 0]);
+    bytes.extend([0; 9]);
+    varint::put(bytes, 2 * extents as u64);
+    varint::put(bytes, extents as u64);
+    bytes.extend([1, 1].repeat(extents));
+}
+
+#[test]
+fn extents_beyond_the_most_are_refused_before_they_take_memory() {
+    for extents in [&[4 * EXTENTS_MAX][..], &[EXTENTS_MAX, 1], &[3, EXTENTS_MAX - 2]] {
+        let mut bytes = b"BGM\x01".to_vec();
+        crate::wire::varint::put(&mut bytes, extents.len() as u64);
+        let named = extents.iter().zip(b'a'..);
+        named.for_each(|(extents, name)| put_sparse(&mut bytes, name, *extents));
+        let all: usize = extents.iter().sum();
+        let taken = allocation_counter::measure(|| {
+            let most = EXTENTS_MAX as u64;
+            assert_eq!(Manifest::decode(&bytes), Err(ManifestError::TooMany(all as u64, "extents", most)));
+        });
+        // 16 bytes each of as many as may be.
+        assert!(taken.bytes_max <= 17 << 20, "{extents:?}: {} bytes", taken.bytes_max);
+    }
+    let mut bytes = b"BGM\x01\x02".to_vec();
+    put_sparse(&mut bytes, b'a', EXTENTS_MAX / 2);
+    put_sparse(&mut bytes, b'b', EXTENTS_MAX / 2);
+    assert_eq!(Manifest::decode(&bytes).unwrap().bytes(), EXTENTS_MAX as u64);
 }
 
 /// In a thousand directories, of a byte each.

@@ -145,6 +145,73 @@ fn quotas_and_room_are_told_before_anything_comes() {
     assert!(matches!(allocated.write(1 << 20, b"x"), Err(FileError::Beyond { .. })));
 }
 
+/// What a receiver of `config` answers to an Offer of `entries`.
+fn offered(entries: &[Entry], config: DestinationConfig) -> Result<(), FileError> {
+    let root = tempdir().unwrap();
+    let manifest = Manifest::new(entries.to_vec()).unwrap();
+    let opened = Destination::open(root.path(), ID, manifest, config).map(drop);
+    assert_eq!(is_clean(&root), opened.is_err(), "what is refused leaves nothing");
+    opened
+}
+
+#[test]
+fn directories_that_only_lead_to_others_count_as_entries() {
+    let directory = |path: &[u8]| Entry { kind: Kind::Directory, mode: 0o755, ..file(path, 0) };
+    // a, b and c; d, e and f; g, h and i: nine names.
+    let entries = [
+        directory(b"a/b"),
+        file(b"a/b/c", 0),
+        file(b"d/e/f", 0),
+        file(b"g", 0),
+        directory(b"h"),
+        file(b"h/i", 0),
+    ];
+    for (entries_max, is_taken) in [(8, false), (9, true)] {
+        let told = offered(&entries, DestinationConfig { entries_max, ..Default::default() });
+        match told {
+            Ok(()) => assert!(is_taken),
+            Err(FileError::Quota { asked: 9, allowed: 8, .. }) => assert!(!is_taken),
+            other => panic!("{other:?}"),
+        }
+    }
+    // Where nobody said how many, there are as many as a manifest has entries.
+    let deep = |name: usize| file(&[&b"d/".repeat(250)[..], name.to_string().as_bytes()].concat(), 0);
+    let apart = |name: usize| {
+        let path = [name.to_string().as_bytes(), &b"/d".repeat(250)].concat();
+        file(&path, 0)
+    };
+    assert!(offered(&(0..5000).map(deep).collect::<Vec<_>>(), Default::default()).is_ok());
+    let told = offered(&(0..5000).map(apart).collect::<Vec<_>>(), Default::default());
+    assert!(matches!(told, Err(FileError::Quota { asked: 1_255_000, allowed: 0x10_0000, .. })), "{told:?}");
+}
+
+#[test]
+fn a_quota_counts_blocks_and_one_for_each_name() {
+    let sparse = |path: &[u8], extents: &[u64]| {
+        let extents = extents.iter().map(|start| *start..start + 1).collect();
+        Entry { kind: Kind::File { size: 1 << 40, extents: Some(extents) }, ..file(path, 0) }
+    };
+    let directory = |path: &[u8]| Entry { kind: Kind::Directory, mode: 0o755, ..file(path, 0) };
+    for (entries, blocks) in [
+        (vec![file(b"f", 0)], 1),
+        (vec![file(b"f", 4096)], 1),
+        (vec![file(b"f", 4097)], 2),
+        (vec![directory(b"d"), file(b"d/f", 5000)], 3),
+        (vec![file(b"d/e/f", 1)], 3),
+        // Two bytes of one block, two of two, and one that is nothing but a hole.
+        (vec![sparse(b"a", &[0, 4095]), sparse(b"b", &[4095, 4097]), sparse(b"c", &[])], 4),
+        ((0..100).map(|name| link(format!("{name:03}").as_bytes(), b"x")).collect(), 100),
+    ] {
+        let quota = |bytes_max| DestinationConfig { bytes_max, links: true, ..Default::default() };
+        offered(&entries, quota(blocks * 4096)).unwrap();
+        let few = offered(&entries, quota((blocks - 1) * 4096));
+        assert!(matches!(few, Err(FileError::Quota { .. })), "{entries:?}: {few:?}");
+    }
+    // A part of a block allows all of it: a file as long as the quota is taken.
+    let exact = DestinationConfig { bytes_max: 5000, ..Default::default() };
+    offered(&[file(b"f", 5000)], exact).unwrap();
+}
+
 #[test]
 fn links_that_came_since_a_path_was_resolved_are_not_followed() {
     let top = tempdir().unwrap();

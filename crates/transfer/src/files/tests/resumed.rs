@@ -1,5 +1,7 @@
 //! A transfer goes on where it was killed.
 
+use std::sync::atomic::AtomicBool;
+
 use proptest::prelude::*;
 use rangemap::RangeSet;
 use tempfile::tempdir;
@@ -198,14 +200,14 @@ fn who_did_not_hear_that_it_is_done_is_told_so_for_as_long_as_it_is_true() {
         let digests = source.digests().unwrap();
         let mut first = destination(to.path(), &manifest).unwrap();
         send(&mut source, &mut first, 1, usize::MAX);
-        drop(first.give_names(&digests).unwrap());
+        drop(first.give_names(&digests, &AtomicBool::new(false)).unwrap());
         assert_same(from.path(), to.path());
 
         act(&to.path().join("tree/a"));
         match destination(to.path(), &manifest) {
             Ok(again) if what == "nothing" => {
                 assert_eq!(again.missing(), 0);
-                again.give_names(&digests).unwrap().forget().unwrap();
+                again.give_names(&digests, &AtomicBool::new(false)).unwrap().forget().unwrap();
                 assert_same(from.path(), to.path());
                 assert!(is_clean(&to));
             }

@@ -2,6 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::process::Command;
+use std::sync::atomic::AtomicBool;
 
 use tempfile::tempdir;
 
@@ -129,6 +130,26 @@ fn what_was_verified_keeps_its_modes_whatever_the_journal_lost() {
         let metadata = fs::metadata(root.path().join(name)).unwrap();
         assert_eq!((metadata.mode() & 0o7777, metadata.mtime()), (mode, 1_000_000), "{name}");
     }
+}
+
+#[test]
+fn verifying_stops_before_it_reads_on_and_loses_nothing() {
+    let root = tempdir().unwrap();
+    let manifest = Manifest::new(vec![file(b"f", 600_000, 0o644)]).unwrap();
+    let bytes = noise(1, 600_000);
+    let mut first = destination(root.path(), &manifest).unwrap();
+    first.write(0, &bytes).unwrap();
+    first.sync().unwrap();
+    drop(first);
+    lose_nodes(root.path(), &manifest);
+    let digests = [digest(&bytes)];
+    for is_stopped in [true, false] {
+        let opened = destination(root.path(), &manifest).unwrap();
+        let ended = opened.give_names(&digests, &AtomicBool::new(is_stopped));
+        assert_eq!(matches!(ended, Err(FileError::Stopped)), is_stopped, "{ended:?}");
+        assert_eq!(root.path().join("f").exists(), !is_stopped);
+    }
+    assert!(fs::read(root.path().join("f")).unwrap() == bytes);
 }
 
 #[test]

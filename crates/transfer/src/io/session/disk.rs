@@ -1,6 +1,6 @@
 //! Files as what flows read and write.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::files::{Destination, FileError, Manifest, Placed, Present, Source};
@@ -82,11 +82,12 @@ impl Received {
         }
     }
 
-    /// Verifies all files, and gives those their names that have none; `None` if all had.
-    pub(super) fn finish(self, digests: &[[u8; 32]]) -> Result<Option<Placed>, FileError> {
+    /// Verifies all files, unless `stop` is set meanwhile, and gives those their names that have
+    /// none; `None` if all had.
+    pub(super) fn finish(self, digests: &[[u8; 32]], stop: &AtomicBool) -> Result<Option<Placed>, FileError> {
         match self {
-            Self::Written(destination) => destination.give_names(digests).map(Some),
-            Self::Present(present) => present.verify(digests).map(|()| None),
+            Self::Written(destination) => destination.give_names(digests, stop).map(Some),
+            Self::Present(present) => present.verify(digests, stop).map(|()| None),
         }
     }
 }

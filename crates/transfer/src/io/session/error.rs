@@ -119,6 +119,7 @@ fn of_file(error: &FileError) -> Reason {
         FileError::Exists(_) => Reason::Exists,
         FileError::Changed(_) | FileError::Shrank { .. } => Reason::Changed,
         FileError::Digest(_) => Reason::Digest,
+        FileError::Stopped => Reason::Stopped,
         FileError::Busy(_) => Reason::Busy,
         FileError::Manifest(_) | FileError::Path(_) | FileError::Beyond { .. } | FileError::Digests(..) => {
             Reason::Protocol

@@ -107,9 +107,13 @@ impl<'a> Visit<'a> {
         };
         let lasted = begun.elapsed();
         self.tell(Event::Verifying);
-        let finishing = spawn("files", move || Ok(files_here.finish(&digests)?))?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let finishing = spawn("files", {
+            let is_over = Arc::clone(&is_over);
+            move || Ok(files_here.finish(&digests, &is_over)?)
+        })?;
         // Where the sender went meanwhile, it comes again, and the journal knows that all is there.
-        let placed = meanwhile(channel, finishing)?;
+        let placed = meanwhile(channel, finishing, self.stop, &is_over)?;
         if self.is_heard(channel)
             && let Some(placed) = placed
         {
@@ -153,14 +157,12 @@ impl<'a> Visit<'a> {
         let (root, id) = (self.config.directory.clone(), kept_as(channel.peer_fingerprint(), offer.id));
         let mut config = self.config.destination;
         config.files_open = config.files_open.min((FILES_OPEN_MAX / self.config.transfers_max.max(1)).max(1));
-        let is_gone = Arc::new(AtomicBool::new(false));
+        let is_over = Arc::new(AtomicBool::new(false));
         let opening = spawn("files", {
-            let is_gone = Arc::clone(&is_gone);
-            move || open(&root, id, &offer.manifest, config, &is_gone)
+            let is_over = Arc::clone(&is_over);
+            move || open(&root, id, &offer.manifest, config, &is_over)
         })?;
-        let opened = meanwhile(channel, opening);
-        is_gone.store(true, Ordering::Relaxed);
-        let received = opened?;
+        let received = meanwhile(channel, opening, self.stop, &is_over)?;
 
         let (files, bytes) = (received.manifest().files().count() as u64, received.manifest().bytes());
         let all_held = received.held();
@@ -309,19 +311,22 @@ fn open(
     id: TransferId,
     manifest: &[u8],
     config: DestinationConfig,
-    is_gone: &AtomicBool,
+    is_over: &AtomicBool,
 ) -> Result<Received, SessionError> {
     let until = Instant::now() + BUSY_FOR;
     let decoded = || Manifest::decode(manifest).map_err(FileError::from);
     loop {
         match Destination::open(root, id, decoded()?, config) {
             // The session before this one may be at its end.
-            Err(FileError::Busy(_)) if Instant::now() < until && !is_gone.load(Ordering::Relaxed) => {
+            Err(FileError::Busy(_)) if Instant::now() < until => {
+                if is_over.load(Ordering::Relaxed) {
+                    return Err(FileError::Stopped.into());
+                }
                 std::thread::sleep(BUSY_EVERY);
             }
             // The same may have been sent before: its contents tell, when the sender says what they are to be.
             Err(error @ FileError::Exists(_)) => {
-                let present = Present::find(root, decoded()?, &config)?;
+                let present = Present::find(root, decoded()?, &config, is_over)?;
                 return present.map(|present| Received::Present(Box::new(present))).ok_or(error.into());
             }
             opened => return Ok(Received::Written(Box::new(opened?))),
@@ -345,7 +350,7 @@ const SILENCE_MAX: Duration = Duration::from_secs(600);
 const HEARD_FOR: Duration = Duration::from_secs(10);
 
 /// Bytes a second at which the slowest disks are read: a sender hashes what is here from before, and then says what all is.
-const HASHED_BYTES_S: u64 = 10_000_000;
+pub(super) const HASHED_BYTES_S: u64 = 10_000_000;
 
 /// How often a sender is told what is durable: as often as it is made so.
 const DURABLE_EVERY: Duration = Duration::from_secs(1);

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::guest::Visit;
 use super::{Event, SOFTWARE, SessionError, Summary};
-use crate::files::DestinationConfig;
-use crate::io::control::{Guest, Listener, ListenerConfig, MANIFEST_BYTES_MAX, Token};
+use crate::files::{DestinationConfig, Manifest};
+use crate::io::control::{Guest, Listener, ListenerConfig, Token};
 use crate::io::identity::{Fingerprint, Identity, Line, Trust};
 
 /// What a receiver takes, and from whom.
@@ -100,7 +100,8 @@ impl Host {
                 token: Some(token),
                 trust: config.trust.clone(),
                 software: SOFTWARE.into(),
-                manifest_bytes_max: MANIFEST_BYTES_MAX,
+                // One of more entries than are taken is refused before it is read.
+                manifest_bytes_max: Manifest::encoded_bytes_max(config.destination.entries_max),
             },
         )?;
         Ok(Self { listener, fingerprint, token, config })

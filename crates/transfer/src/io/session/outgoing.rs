@@ -11,13 +11,14 @@ use ring::rand::{SecureRandom, SystemRandom};
 
 use super::contended::Contended;
 use super::disk::Reading;
+use super::guest::HASHED_BYTES_S;
 use super::talk::{Looks, check_stop, name, result, say, spawn};
 use super::{
     Event, FEEDBACK_DATAGRAM_BYTES, PROGRESS_EVERY, SOCKET, SOFTWARE, SendConfig, SessionError, Summary, To,
     headers_bytes, ranges_bytes,
 };
 use crate::controller::Config;
-use crate::files::{FileError, Source};
+use crate::files::{FileError, Kind, Manifest, Source};
 use crate::io::control::{Channel, Connected, Connector, ControlError, Message};
 use crate::io::flow::{FlowError, Outflow, Seen, Watch};
 use crate::io::seal::{Opener, Sealer, Suite};
@@ -63,6 +64,7 @@ pub(super) fn session(
     };
     on_event(Event::Connected { peer: channel.peer(), software });
     let (files, bytes) = (source.manifest().files().count() as u64, source.manifest().bytes());
+    let verifying_max = verifying_max(source.manifest());
     let reading = Reading::new(source);
     let mut outgoing = Outgoing {
         config,
@@ -77,6 +79,7 @@ pub(super) fn session(
         begun: None,
         durable_bytes: 0,
         judge: errand.may_leave.then(Contended::default),
+        verifying_max,
     };
     let ended = outgoing.run(errand.id, errand.manifest.to_vec(), manifest_bytes_max);
     let begun = outgoing.begun.map(|(held_bytes, at)| (held_bytes, at.elapsed()));
@@ -120,6 +123,8 @@ struct Outgoing<'a> {
     begun: Option<(u64, Instant)>,
     durable_bytes: u64,
     judge: Option<Contended>,
+    /// How long the receiver may take from Digests to Done.
+    verifying_max: Duration,
 }
 
 /// What the receiver answered.
@@ -284,6 +289,7 @@ impl Outgoing<'_> {
     ) -> Result<Duration, SessionError> {
         let mut work = Some(work);
         let (begun, mut shown, mut lasted) = (Instant::now(), Instant::now(), None);
+        let mut asked: Option<Instant> = None;
         let (mut is_verifying, mut opening, mut ending) = (false, Looks::default(), Looks::default());
         let told = loop {
             if let Err(error) = check_stop(self.stop) {
@@ -325,9 +331,13 @@ impl Outgoing<'_> {
                         if let Err(error) = said {
                             break Err(error);
                         }
+                        asked = Some(Instant::now());
                     }
                     Err(error) => break Err(error),
                 }
+            }
+            if asked.is_some_and(|at| at.elapsed() > self.verifying_max) {
+                break Err(SessionError::Protocol("it does not say that all is verified".into()));
             }
             if is_over && !is_verifying && (work.is_some() || lasted.is_some()) {
                 is_verifying = true;
@@ -379,5 +389,51 @@ const SILENCE_MAX: Duration = Duration::from_secs(120);
 /// No answer to the first datagrams for so long, while the control connection lives: UDP does not get through. Five probes (§6.5).
 const UNHEARD_MAX: Duration = Duration::from_secs(15);
 
+/// How long a receiver may take from Digests to Done: it may read all files with their holes, and
+/// gives all entries their names.
+fn verifying_max(manifest: &Manifest) -> Duration {
+    let bytes = manifest.entries().iter().map(|entry| match &entry.kind {
+        Kind::File { size, .. } => *size,
+        _ => 0,
+    });
+    let reading = Duration::from_secs(bytes.fold(0, u64::saturating_add) / HASHED_BYTES_S);
+    VERIFYING_MAX + reading + ENTRY_NAMED_MAX * manifest.entries().len() as u32
+}
+
+/// A receiver whose disk is busy with something else may say nothing but Ping for so long: as long
+/// as a receiver waits for Digests.
+const VERIFYING_MAX: Duration = Duration::from_secs(600);
+
+/// Making one entry durable and giving it its name takes several commits of a slow disk or of a
+/// file server far away.
+const ENTRY_NAMED_MAX: Duration = Duration::from_millis(100);
+
 /// About what a read takes.
 const GIVE_WAY: Duration = Duration::from_micros(200);
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::files::{Entry, Modified};
+
+    #[test]
+    fn a_receiver_has_as_long_to_verify_as_what_is_sent_takes() {
+        let max = |size: u64, extents, entries: usize| {
+            let kind = Kind::File { size, extents };
+            let entry = |at: usize| Entry {
+                path: at.to_string().into_bytes(),
+                kind: kind.clone(),
+                mode: 0o644,
+                modified: Modified::default(),
+            };
+            verifying_max(&Manifest::new((0..entries).map(entry).collect()).unwrap()).as_secs()
+        };
+        assert_eq!(max(5, None, 1), 600);
+        assert_eq!(max(10_000_000, None, 100), 600 + 100 + 10);
+        // A receiver that reads holes: 15 TB at 10 MB/s.
+        assert_eq!(max(15_000_000_000_000, Some(vec![]), 1), 600 + 1_500_000);
+        let (most, fold) = ((1 << 62) - 1, u64::MAX / HASHED_BYTES_S);
+        assert_eq!(max(most, Some(vec![]), 10), 600 + fold + 1, "no overflow");
+    }
+}

@@ -5,6 +5,7 @@ use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::SessionError;
+use crate::files::FileError;
 use crate::io::control::{Channel, Message};
 use crate::io::flow::FlowError;
 
@@ -48,14 +49,17 @@ pub(super) fn result<T>(work: JoinHandle<Result<T, SessionError>>) -> Result<T, 
 
 /// Waits for work, and keeps the other end informed that this one lives. It may say nothing meanwhile.
 ///
-/// Work that cannot be interrupted is waited for in any case: what it came to is what counts.
+/// `is_over` is set for the work when the other end is gone, or `stop` is set. What cannot be
+/// interrupted then is waited for in any case: what it came to is what counts.
 pub(super) fn meanwhile<T>(
     channel: &mut Channel,
     work: JoinHandle<Result<T, SessionError>>,
+    stop: &AtomicBool,
+    is_over: &AtomicBool,
 ) -> Result<T, SessionError> {
     let (mut lost, mut looks) = (None, Looks::default());
     while !work.is_finished() {
-        if lost.is_some() {
+        if lost.is_some() || stop.load(Ordering::Relaxed) {
             break;
         }
         match channel.receive(looks.every(true)) {
@@ -66,8 +70,12 @@ pub(super) fn meanwhile<T>(
             Err(error) => lost = Some(SessionError::lost(error)),
         }
     }
-    let came = result(work)?;
-    lost.map_or(Ok(came), Err)
+    is_over.store(true, Ordering::Relaxed);
+    match result(work) {
+        Err(SessionError::File(FileError::Stopped)) => Err(lost.unwrap_or(FlowError::Stopped.into())),
+        Ok(came) => lost.map_or(Ok(came), Err),
+        Err(error) => Err(error),
+    }
 }
 
 /// Says something. Where that cannot be, the other end may have ended it meanwhile: then what it said is why.
