@@ -2,16 +2,36 @@
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 
-use super::Cancel;
 use crate::ProbeError;
 use crate::wire::Declined;
 
 /// How long a blocked call may go without looking at the deadline and the switch.
 pub(super) const TICK: Duration = Duration::from_millis(100);
+
+/// A switch that stops experiments from another thread; clones share it.
+///
+/// A blocked experiment notices within a tenth of a second.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Stops what runs, and what would start, under this switch.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether it was thrown.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
 
 /// When an experiment began and when it must end, and the switch that ends it earlier.
 #[derive(Clone, Debug)]

@@ -3,10 +3,10 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant};
 
+use super::super::connection::Wire;
+use super::Shared;
 use super::consent::{NoTest, Program};
-use super::responder::Shared;
-use super::serve::{Place, ready};
-use super::stream::Wire;
+use super::session::{Place, ready};
 use crate::wire::{Declined, Done, Reply};
 
 /// Starts the program agreed to for a test of `ms`, waits for its end, and says how many bytes came.

@@ -5,12 +5,12 @@ use std::net::{IpAddr, UdpSocket};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::clock::TICK;
+use super::super::clock::TICK;
+use super::super::connection::Wire;
+use super::super::{kernel, payload};
 use super::consent::{Agreement, Wish};
-use super::leaves::SessionLeave;
-use super::responder::{Bulk, Limits, Shared};
-use super::stream::Wire;
-use super::{kernel, mail, payload, program};
+use super::grants::SessionLeave;
+use super::{Bulk, Limits, Shared, datagrams as mail, iperf3};
 use crate::plan::Direction;
 use crate::wire::{
     DATAGRAM_BYTES, Datagram, DatagramKind, Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request,
@@ -63,7 +63,7 @@ pub(super) fn session(
                     Ok(place) => place,
                     Err(declined) => return decline(wire, declined, shared),
                 };
-                return program::serve(wire, ms, place, shared);
+                return iperf3::serve(wire, ms, place, shared);
             }
             Request::Stream { ms, bytes_max } => {
                 let mut place = match Place::take(&Wish { caller, request }, shared) {

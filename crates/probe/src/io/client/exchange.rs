@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 
-use super::clock::Clock;
-use super::dial::{Dialled, connect_any, dial};
-use super::stream::Wire;
-use super::{Context, Progress, http, kernel, payload, tls};
+use super::super::clock::Clock;
+use super::super::connection::Wire;
+use super::super::{http, kernel, payload};
+use super::connect::{Dialled, connect_any, dial};
+use super::{Context, Progress, trust};
 use crate::plan::Direction;
 use crate::reading::Measured;
 use crate::signed::Challenge;
@@ -114,7 +115,7 @@ fn ask_on(
     clock: &Clock,
 ) -> Result<Answer, ProbeError> {
     let wire = match target.scheme() {
-        Scheme::Https => tls::connect(dialled.tcp, target, context, clock)?,
+        Scheme::Https => trust::connect(dialled.tcp, target, context, clock)?,
         Scheme::Http | Scheme::Address => {
             Wire::plain(dialled.tcp, clock).map_err(|error| clock.io(UPGRADING, &error))?
         }

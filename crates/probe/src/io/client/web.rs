@@ -5,11 +5,12 @@ use std::time::Instant;
 
 use barograph_forecast::Failure;
 
-use super::clock::Clock;
-use super::dial::{answer_of, answer_of_any, dial, resolve};
-use super::http::{self, ResponseHead};
-use super::stream::Wire;
-use super::{Context, kernel, tls};
+use super::super::clock::Clock;
+use super::super::connection::Wire;
+use super::super::http::{self, ResponseHead};
+use super::super::kernel;
+use super::connect::{answer_of, answer_of_any, dial, resolve};
+use super::{Context, trust};
 use crate::reading::Measured;
 use crate::target::Scheme;
 use crate::{ProbeError, Target, reduce};
@@ -73,7 +74,7 @@ pub(super) fn response_time(
 fn open(target: &Target, context: &Context, clock: &Clock) -> Result<Wire, ProbeError> {
     let dialled = dial(target, clock)?;
     if target.scheme() == Scheme::Https {
-        return tls::connect(dialled.tcp, target, context, clock);
+        return trust::connect(dialled.tcp, target, context, clock);
     }
     Wire::plain(dialled.tcp, clock).map_err(|error| clock.io("setting the connection up", &error))
 }

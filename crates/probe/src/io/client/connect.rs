@@ -12,7 +12,7 @@ use barograph_forecast::Failure;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use super::clock::Clock;
+use super::super::clock::Clock;
 use crate::{ProbeError, Target};
 
 /// An open connection and the address that it goes to.

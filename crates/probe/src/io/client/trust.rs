@@ -7,9 +7,9 @@ use barograph_forecast::Failure;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, RootCertStore};
 
+use super::super::clock::Clock;
+use super::super::connection::Wire;
 use super::Context;
-use super::clock::Clock;
-use super::stream::Wire;
 use crate::{ProbeError, Target};
 
 /// TLS on a fresh connection to `target`, its handshake done.

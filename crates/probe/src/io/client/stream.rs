@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use barograph_forecast::Failure;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::clock::Clock;
-use super::session::{self, Session};
-use super::{Context, kernel, payload};
+use super::super::clock::Clock;
+use super::super::{kernel, payload};
+use super::Context;
+use super::exchange::{self, Session};
 use crate::stop::{Decision, Rule};
 use crate::stream::{self, Ended, Sample, Samples, StreamPlan, Streamed};
 use crate::wire::{self, Done, Request};
@@ -42,7 +43,7 @@ pub fn stream_counted(
     let length = Duration::from_millis(plan.ms().into());
     let context = Context { deadline: context.deadline.saturating_add(length), ..context.clone() };
     let clock = Clock::start(context.deadline, &context.cancel);
-    run(session::open_plain(target, &context, &clock)?, plan, &clock, sent)
+    run(exchange::open_plain(target, &context, &clock)?, plan, &clock, sent)
 }
 
 fn run(
@@ -62,7 +63,7 @@ fn run(
         })?;
     }
     let request = Request::Stream { ms: plan.ms(), bytes_max: plan.bytes_max.max(1) };
-    session::request(&mut wire, request, clock).map_err(|mut error| {
+    exchange::request(&mut wire, request, clock).map_err(|mut error| {
         if error.failure == Failure::Declined {
             let (ms, bytes) = (plan.ms(), plan.bytes_max.max(1));
             error.message += &format!(" ({ms} ms and at most {bytes} bytes were asked for)");

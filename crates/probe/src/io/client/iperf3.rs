@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use barograph_forecast::Failure;
 
-use super::clock::Clock;
-use super::{Context, session};
+use super::super::clock::Clock;
+use super::{Context, exchange};
 use crate::wire::{self, Done, Request};
 use crate::{ProbeError, Target};
 
@@ -27,9 +27,9 @@ pub fn beside<T>(
     let length = Duration::from_millis(ms.into());
     let context = Context { deadline: context.deadline.saturating_add(length), ..context.clone() };
     let clock = Clock::start(context.deadline, &context.cancel);
-    let session = session::open_plain(target, &context, &clock)?;
+    let session = exchange::open_plain(target, &context, &clock)?;
     let (mut wire, ip) = (session.wire, session.address.ip());
-    let number = session::request(&mut wire, Request::Iperf3 { ms, bytes_max: bytes_max.max(1) }, &clock)?;
+    let number = exchange::request(&mut wire, Request::Iperf3 { ms, bytes_max: bytes_max.max(1) }, &clock)?;
     let port = u16::try_from(number).ok().filter(|port| 0 < *port);
     let port = port.ok_or_else(|| clock.fail(Failure::Garbage, format!("{number} is no port")))?;
     let left = clock.left().map_err(|error| clock.io("beginning the test", &error))?;

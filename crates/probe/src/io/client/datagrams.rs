@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 
-use super::clock::{Clock, TICK};
-use super::session::{self, Session, datagram_leave};
+use super::super::clock::{Clock, TICK};
+use super::exchange::{self, Session, datagram_leave};
 use crate::reading::Measured;
 use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind};
 use crate::{ProbeError, reduce};
@@ -46,7 +46,7 @@ pub(super) fn loss(mut session: Session, n: u32, clock: &Clock) -> Result<Return
     }
     if returned == 0 {
         // Of a station that is gone, silence says nothing about the path of datagrams.
-        session::still_there(&mut session.wire, clock)?;
+        exchange::still_there(&mut session.wire, clock)?;
     }
     let rtt = reduce::median(&samples).map(|value| Measured {
         value,

@@ -3,7 +3,7 @@
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
 
-use super::responder::Shared;
+use super::Shared;
 
 /// The leave of one session: at most one at a time, and none once the session is over.
 pub(super) struct SessionLeave<'a> {

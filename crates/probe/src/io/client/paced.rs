@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 use barograph_forecast::Failure;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::clock::{Clock, TICK};
-use super::{Context, session};
+use super::super::clock::{Clock, TICK};
+use super::super::connection::Wire;
+use super::{Context, exchange};
 use crate::pace::Pace;
 use crate::reading::Measured;
 use crate::wire::{self, Request};
@@ -45,8 +46,8 @@ pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Pac
         result: Err(clock.fail(Failure::Local, "no exchange was asked for")),
     };
     let asked_at = Instant::now();
-    let opened = session::open_plain(target, context, &clock).and_then(|mut session| {
-        let load = session::request(&mut session.wire, Request::Rtt { n: n.max(1) }, &clock)?;
+    let opened = exchange::open_plain(target, context, &clock).and_then(|mut session| {
+        let load = exchange::request(&mut session.wire, Request::Rtt { n: n.max(1) }, &clock)?;
         Ok((session.wire, load != 0))
     });
     paced.opened_after = asked_at.elapsed();
@@ -58,11 +59,11 @@ pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Pac
         Err(error) => return Paced { result: Err(error), ..paced },
     };
     let mut pace = Pace::new(n, every);
-    let done = exchange(&mut wire, &mut pace, &mut paced.answered_s, &clock);
+    let done = exchanges(&mut wire, &mut pace, &mut paced.answered_s, &clock);
     paced.missed = pace.missed();
     paced.result = match done {
         Ok(()) => {
-            let measured = session::median_of(paced.answered_s.clone(), &wire, &clock);
+            let measured = exchange::median_of(paced.answered_s.clone(), &wire, &clock);
             paced.loaded_there |= is_loaded_now(&mut wire, &clock);
             measured
         }
@@ -72,17 +73,12 @@ pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Pac
 }
 
 /// Asks once more, for a transfer that began meanwhile; whoever does not say is taken for idle.
-fn is_loaded_now(wire: &mut super::stream::Wire, clock: &Clock) -> bool {
+fn is_loaded_now(wire: &mut Wire, clock: &Clock) -> bool {
     let asked = wire.tcp().set_nonblocking(false).is_ok();
-    asked && session::request(wire, Request::Rtt { n: 1 }, clock).is_ok_and(|load| load != 0)
+    asked && exchange::request(wire, Request::Rtt { n: 1 }, clock).is_ok_and(|load| load != 0)
 }
 
-fn exchange(
-    wire: &mut super::stream::Wire,
-    pace: &mut Pace,
-    answered_s: &mut Vec<f64>,
-    clock: &Clock,
-) -> io::Result<()> {
+fn exchanges(wire: &mut Wire, pace: &mut Pace, answered_s: &mut Vec<f64>, clock: &Clock) -> io::Result<()> {
     let mut tcp = wire.tcp();
     tcp.set_nonblocking(true)?;
     let (mut frame, mut filled) = ([0; wire::EXCHANGE_BYTES], 0);
@@ -93,7 +89,7 @@ fn exchange(
         let now = began.elapsed();
         let due = pace.due().map(|due| due.saturating_sub(now));
         if due == Some(Duration::ZERO) {
-            let question = session::question(&keys, pace.next());
+            let question = exchange::question(&keys, pace.next());
             // From before the write, as an exchange is timed.
             pace.sent(now);
             // What is under way is at most 200 kB, and no buffer is so small that two bytes split.
@@ -114,7 +110,7 @@ fn exchange(
         if filled == frame.len() {
             filled = 0;
             let now = began.elapsed();
-            let is_awaited = pace.awaited().is_some_and(|number| session::question(&keys, number) == frame);
+            let is_awaited = pace.awaited().is_some_and(|number| exchange::question(&keys, number) == frame);
             let latency = pace.answered(now).filter(|_| is_awaited);
             let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not what was sent");
             answered_s.push(latency.ok_or_else(wrong)?.as_secs_f64());

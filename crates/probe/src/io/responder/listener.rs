@@ -8,9 +8,10 @@ use std::thread::{self, JoinHandle};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::clock::TICK;
-use super::stream::{Upgraded, Wire};
-use super::{Cancel, Limits, Responder, http};
+use super::super::clock::{Cancel, TICK};
+use super::super::connection::{Upgraded, Wire};
+use super::super::http;
+use super::{Limits, Responder};
 use crate::wire;
 
 /// A responder with a minimal HTTP front of its own, for tests, benchmarks and a bare far end:

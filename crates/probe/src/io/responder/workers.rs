@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, SendError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use super::responder::lock;
+use super::lock;
 
 type Job = Box<dyn FnOnce() + Send>;
 

@@ -1,5 +1,13 @@
 //! The other end of a probe: who is admitted, within which limits, and the threads that serve.
 
+mod consent;
+mod datagrams;
+mod grants;
+mod iperf3;
+mod listener;
+mod session;
+mod workers;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::hash::Hash;
@@ -9,14 +17,16 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::clock::Clock;
-use super::consent::{Agreement, Consent, Wish};
-use super::crew::Crew;
-use super::stream::{Upgraded, Wire};
-use super::{Cancel, leaves, payload, serve};
+use self::workers::Crew;
+use super::clock::{Cancel, Clock};
+use super::connection::{Upgraded, Wire};
+use super::payload;
 use crate::TokenTable;
 use crate::token;
 use crate::wire::Declined;
+
+pub use consent::{Agreement, Consent, NoTest, Program, Settled, Wish};
+pub use listener::Listener;
 
 /// What one responder allows.
 #[derive(Clone, Debug)]
@@ -135,9 +145,9 @@ impl Responder {
         });
         let responder = Self { shared: Arc::clone(&shared) };
         if let Some(udp) = udp {
-            serve::prepare_datagrams(&udp)?;
+            session::prepare_datagrams(&udp)?;
             let ours = Arc::clone(&shared);
-            let serve: DatagramLoop = Box::new(move |turn| serve::datagrams(&udp, &ours, turn));
+            let serve: DatagramLoop = Box::new(move |turn| session::datagrams(&udp, &ours, turn));
             shared.crew.run(move || supervise(serve))?;
         }
         Ok(responder)
@@ -281,7 +291,7 @@ impl Seat {
             }
             if let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) {
                 // How a session ended matters to the client alone, and it knows.
-                let _ = serve::session(&mut wire, self.peer, self.caller.as_deref(), &self.shared);
+                let _ = session::session(&mut wire, self.peer, self.caller.as_deref(), &self.shared);
             }
         })
     }
@@ -298,7 +308,7 @@ impl Seat {
             let clock = Clock::start(limits.session, &self.shared.stop);
             let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) else { return };
             if upgrade(&mut wire).is_ok_and(|upgraded| upgraded) {
-                let _ = serve::session(&mut wire, self.peer, self.caller.as_deref(), &self.shared);
+                let _ = session::session(&mut wire, self.peer, self.caller.as_deref(), &self.shared);
             }
         })
     }
@@ -367,8 +377,8 @@ pub(super) struct Shared {
     declined: AtomicU64,
     seats: Mutex<Seats>,
     tokens: Mutex<TokenTable>,
-    leaves: Mutex<leaves::Leaves>,
-    pub(super) crew: Arc<Crew>,
+    leaves: Mutex<grants::Leaves>,
+    crew: Arc<Crew>,
 }
 
 impl fmt::Debug for Shared {
@@ -404,7 +414,7 @@ impl Shared {
         self.began.elapsed().as_secs_f64()
     }
 
-    pub(super) fn leaves(&self) -> MutexGuard<'_, leaves::Leaves> {
+    fn leaves(&self) -> MutexGuard<'_, grants::Leaves> {
         lock(&self.leaves)
     }
 
