@@ -46,6 +46,21 @@ pub struct Measured {
     pub refused: bool,
 }
 
+#[cfg(feature = "io")]
+impl Measured {
+    /// The median of `samples`; `None` when there is none.
+    pub(crate) fn median_of(samples: Vec<f64>, tcp_info: Option<TcpInfo>) -> Option<Self> {
+        let value = crate::reduce::median(&samples)?;
+        let n = u32::try_from(samples.len()).unwrap_or(u32::MAX);
+        Some(Self { n, samples, ..Self::one(value, tcp_info) })
+    }
+
+    /// One sample, which is the value.
+    pub(crate) fn one(value: f64, tcp_info: Option<TcpInfo>) -> Self {
+        Self { value, n: 1, raw: None, samples: vec![value], tcp_info, refused: false }
+    }
+}
+
 /// What the kernel knows of a TCP connection (Linux `TCP_INFO`), at the end that sent the bytes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TcpInfo {

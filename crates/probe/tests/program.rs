@@ -74,8 +74,8 @@ fn asked(port: Option<u16>, received: Option<Result<u64, NoTest>>) -> (TcpStream
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     client.set_read_timeout(Some(LIMIT)).unwrap();
     let (stream, from) = listener.accept().unwrap();
-    let seat = responder.admit(from.ip()).unwrap();
-    thread::spawn(move || seat.serve(Upgraded::Plain(stream), Vec::new()));
+    let slot = responder.admit(from.ip()).unwrap();
+    thread::spawn(move || slot.serve(Upgraded::Plain(stream), Vec::new()));
     client.write_all(&Request::Iperf3 { ms: 1000, bytes_max: 9 }.encode()).unwrap();
     (client, heard, responder)
 }
@@ -104,7 +104,7 @@ fn a_program_ends_with_the_session_and_what_it_may_have_moved_is_charged() {
 fn a_program_ends_with_the_station() {
     let (mut client, said, responder) = asked(Some(5201), None);
     assert_eq!(reply(&mut client), Ok(Reply::Ready { nonce: 5201 }));
-    responder.stop();
+    drop(responder);
     assert_eq!(heard(&said)[0], Said::Ended);
 }
 

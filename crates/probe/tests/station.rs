@@ -477,10 +477,10 @@ fn one_peer_cannot_take_every_place() {
     let responder = Responder::start(limits, None).unwrap();
     let one = "192.0.2.1".parse().unwrap();
     let mapped = "::ffff:192.0.2.1".parse().unwrap();
-    let seats = [responder.admit(one).unwrap(), responder.admit(mapped).unwrap()];
+    let slots = [responder.admit(one).unwrap(), responder.admit(mapped).unwrap()];
     assert_eq!(responder.admit(one).unwrap_err(), wire::Declined::Full);
     assert!(responder.admit("192.0.2.2".parse().unwrap()).is_ok());
-    drop(seats);
+    drop(slots);
     assert!(responder.admit(one).is_ok());
     assert_eq!(responder.sessions(), 0);
 }
@@ -500,14 +500,14 @@ fn one_name_cannot_take_every_place_from_many_networks() {
     let responder = Responder::start(Limits::default(), None).unwrap();
     let mut hosts = 1..;
     let mut signed = |name: &str| {
-        let seat = responder.admit([192, 0, 2, hosts.next().unwrap()].into()).unwrap();
-        seat.signed_by(name)
+        let slot = responder.admit([192, 0, 2, hosts.next().unwrap()].into()).unwrap();
+        slot.signed_by(name)
     };
-    let mut seats: Vec<_> = (0..8).map(|_| signed("b").unwrap()).collect();
+    let mut slots: Vec<_> = (0..8).map(|_| signed("b").unwrap()).collect();
     assert_eq!(signed("b").unwrap_err(), wire::Declined::Full);
     assert!(signed("c").is_ok());
     assert_eq!(responder.sessions(), 8, "what is refused keeps no place");
-    seats.pop();
+    slots.pop();
     assert!(signed("b").is_ok());
 }
 
@@ -753,9 +753,9 @@ impl TlsStation {
                 let answer = SWITCHING
                     .replace("Upgrade\r\n", &format!("Upgrade\r\nBarograph-Probe-Token: {token}\r\n"));
                 tls.write_all(answer.as_bytes()).unwrap();
-                let seat = responder.admit("127.0.0.1".parse().unwrap()).unwrap();
+                let slot = responder.admit("127.0.0.1".parse().unwrap()).unwrap();
                 let rustls::StreamOwned { conn, sock } = tls;
-                seat.serve(Upgraded::Tls(Box::new(conn), sock), Vec::new()).unwrap();
+                slot.serve(Upgraded::Tls(Box::new(conn), sock), Vec::new()).unwrap();
             } else {
                 let head = String::from_utf8(read_request(&mut stream, stop)).unwrap();
                 let token =
@@ -763,8 +763,8 @@ impl TlsStation {
                 if token.is_some_and(|token| responder.redeem_token(token)) {
                     assert!(!responder.redeem_token(token.unwrap()), "a token opens one connection");
                     stream.write_all(SWITCHING.as_bytes()).unwrap();
-                    let seat = responder.admit("127.0.0.1".parse().unwrap()).unwrap();
-                    seat.serve(Upgraded::Plain(stream), Vec::new()).unwrap();
+                    let slot = responder.admit("127.0.0.1".parse().unwrap()).unwrap();
+                    slot.serve(Upgraded::Plain(stream), Vec::new()).unwrap();
                 }
             }
         });

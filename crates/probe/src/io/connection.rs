@@ -19,13 +19,13 @@ pub enum Upgraded {
 
 /// Either, with its deadline beneath: TLS cannot wait past the clock either.
 #[derive(Debug)]
-pub(super) enum Wire {
+pub(super) enum Connection {
     Plain(Clocked),
     Client(Box<StreamOwned<ClientConnection, Clocked>>),
     Server(Box<StreamOwned<ServerConnection, Clocked>>),
 }
 
-impl Wire {
+impl Connection {
     pub(super) fn plain(tcp: TcpStream, clock: &Clock) -> io::Result<Self> {
         Ok(Self::Plain(Clocked::new(tcp, clock.clone(), None)?))
     }
@@ -77,7 +77,7 @@ impl Wire {
     }
 }
 
-impl Read for Wire {
+impl Read for Connection {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Plain(clocked) => clocked.read(buffer),
@@ -87,7 +87,7 @@ impl Read for Wire {
     }
 }
 
-impl Write for Wire {
+impl Write for Connection {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Plain(clocked) => clocked.write(bytes),

@@ -10,6 +10,7 @@ mod http;
 mod kernel;
 mod payload;
 mod responder;
+mod sync;
 
 pub use client::{
     Context, Paced, Peer, Progress, ProgressFn, Sign, beside, detect, paced, plan, probe, run, run_one,
@@ -20,6 +21,6 @@ pub use connection::Upgraded;
 pub use kernel::bulk_tcp_info;
 pub use payload::block as noise;
 pub use responder::{
-    Agreement, BulkElsewhere, Consent, DatagramLoop, Limits, Listener, NoTest, Program, Responder, Seat,
-    Settled, Wish, holder,
+    Agreement, BulkElsewhere, Consent, DatagramLoop, Limits, Listener, NoTest, Program, Responder,
+    SessionSlot, Settled, Wish, holder,
 };

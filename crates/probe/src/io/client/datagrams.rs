@@ -6,21 +6,34 @@ use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 
-use super::super::clock::{Clock, TICK};
-use super::exchange::{self, Session, datagram_leave};
+use super::context::Context;
+use super::{connect, exchange};
+use crate::io::clock::{Clock, TICK};
 use crate::reading::Measured;
-use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind};
-use crate::{ProbeError, reduce};
+use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind, Request};
+use crate::{ProbeError, Target};
 
-/// What became of the datagrams.
-pub(super) struct Returned {
-    pub(super) loss: Measured,
-    pub(super) rtt: Result<Measured, ProbeError>,
+/// Share of `n` datagrams that did not come back from a station, and the round-trip time of the others.
+pub(super) fn loss(
+    target: &Target,
+    n: u32,
+    context: &Context,
+    clock: &Clock,
+) -> [Result<Measured, ProbeError>; 2] {
+    let samples = match volley(target, n, context, clock) {
+        Ok(samples) => samples,
+        Err(error) => return [Err(error.clone()), Err(error)],
+    };
+    let lost = f64::from(n) - samples.len() as f64;
+    let loss = Measured { n, samples: Vec::new(), ..Measured::one(lost / f64::from(n), None) };
+    let none = || clock.fail(Failure::TimedOut, format!("none of {n} datagrams came back"));
+    [Ok(loss), Measured::median_of(samples, None).ok_or_else(none)]
 }
 
-/// Sends `n` datagrams, [`PACE`] apart or as near as they must be, to the station of this session, and waits for the last of them
-/// for [`PATIENCE`]; the session stays open meanwhile, for it carries the leave.
-pub(super) fn loss(mut session: Session, n: u32, clock: &Clock) -> Result<Returned, ProbeError> {
+/// Round-trip times in seconds of the datagrams that came back. Sends `n`, [`PACE`] apart or as near as they must be,
+/// and waits for the last of them for [`PATIENCE`]; the session stays open meanwhile, for the grant ends with it.
+fn volley(target: &Target, n: u32, context: &Context, clock: &Clock) -> Result<Vec<f64>, ProbeError> {
+    let mut session = connect::open_plain(target, context, clock)?;
     let left = clock.left().map_err(|error| clock.io("asking for leave", &error))?;
     let pace = pace(n, left).map_err(|needed| {
         let message = format!(
@@ -30,44 +43,22 @@ pub(super) fn loss(mut session: Session, n: u32, clock: &Clock) -> Result<Return
         );
         clock.fail(Failure::Local, message)
     })?;
-    let nonce = datagram_leave(&mut session.wire, n, clock)?;
-    let doing = "exchanging datagrams";
+    let nonce = session.request(Request::Datagrams { n }, clock)?;
+    let failed = |error: io::Error| clock.io("exchanging datagrams", &error);
     // From the address that the session has: the responder answers no other.
-    let mut own = session.wire.tcp().local_addr().map_err(|error| clock.io(doing, &error))?;
+    let mut own = session.connection.tcp().local_addr().map_err(failed)?;
     own.set_port(0);
-    let volley = Volley::fire(own, session.address, nonce, n, pace, clock);
-    let volley = volley.map_err(|error| clock.io(doing, &error))?;
+    let volley = Volley::fire(own, session.address, nonce, n, pace, clock).map_err(failed)?;
     let samples = volley.round_trips_s();
-    let returned = samples.len();
-    if returned == 0 && volley.refused {
-        return Err(
-            clock.fail(Failure::Refused, format!("nothing answers on UDP port {}", session.address.port()))
-        );
+    if samples.is_empty() && volley.refused {
+        let port = session.address.port();
+        return Err(clock.fail(Failure::Refused, format!("nothing answers on UDP port {port}")));
     }
-    if returned == 0 {
-        // Of a station that is gone, silence says nothing about the path of datagrams.
-        exchange::still_there(&mut session.wire, clock)?;
+    if samples.is_empty() {
+        // If the station died, missing answers are not packet loss.
+        exchange::still_there(&mut session, clock)?;
     }
-    let rtt = reduce::median(&samples).map(|value| Measured {
-        value,
-        n: u32::try_from(returned).unwrap_or(n),
-        raw: None,
-        samples,
-        tcp_info: None,
-        refused: false,
-    });
-    let lost = f64::from(n) - returned as f64;
-    Ok(Returned {
-        loss: Measured {
-            value: lost / f64::from(n),
-            n,
-            raw: None,
-            samples: Vec::new(),
-            tcp_info: None,
-            refused: false,
-        },
-        rtt: rtt.ok_or_else(|| clock.fail(Failure::TimedOut, format!("none of {n} datagrams came back"))),
-    })
+    Ok(samples)
 }
 
 /// Between `n` datagrams when `left` is the time until the deadline; an error is the time they need.

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use barograph_forecast::Failure;
 
-use super::super::clock::Clock;
-use super::{Context, exchange};
+use super::connect;
+use super::context::Context;
+use crate::io::clock::Clock;
 use crate::wire::{self, Done, Request};
 use crate::{ProbeError, Target};
 
@@ -27,14 +28,13 @@ pub fn beside<T>(
     let length = Duration::from_millis(ms.into());
     let context = Context { deadline: context.deadline.saturating_add(length), ..context.clone() };
     let clock = Clock::start(context.deadline, &context.cancel);
-    let session = exchange::open_plain(target, &context, &clock)?;
-    let (mut wire, ip) = (session.wire, session.address.ip());
-    let number = exchange::request(&mut wire, Request::Iperf3 { ms, bytes_max: bytes_max.max(1) }, &clock)?;
+    let mut session = connect::open_plain(target, &context, &clock)?;
+    let number = session.request(Request::Iperf3 { ms, bytes_max: bytes_max.max(1) }, &clock)?;
     let port = u16::try_from(number).ok().filter(|port| 0 < *port);
     let port = port.ok_or_else(|| clock.fail(Failure::Garbage, format!("{number} is no port")))?;
     let left = clock.left().map_err(|error| clock.io("beginning the test", &error))?;
-    let result = run(SocketAddr::new(ip, port), left)?;
-    let done = wire.read_frame::<{ wire::DONE_BYTES }>();
+    let result = run(SocketAddr::new(session.address.ip(), port), left)?;
+    let done = session.connection.read_frame::<{ wire::DONE_BYTES }>();
     let done = done.map_err(|error| clock.io("waiting for the end of the test", &error))?;
     Done::decode(&done).map_err(|error| clock.fail(Failure::Garbage, error.to_string()))?;
     Ok(result)

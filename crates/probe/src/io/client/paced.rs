@@ -2,15 +2,17 @@
 
 use std::hash::RandomState;
 use std::io::{self, Read, Write};
+use std::net::TcpStream;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use barograph_forecast::Failure;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::super::clock::{Clock, TICK};
-use super::super::connection::Wire;
-use super::{Context, exchange};
+use super::connect::{self, Session};
+use super::context::Context;
+use super::exchange;
+use crate::io::clock::{Clock, TICK};
 use crate::pace::Pace;
 use crate::reading::Measured;
 use crate::wire::{self, Request};
@@ -46,25 +48,25 @@ pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Pac
         result: Err(clock.fail(Failure::Local, "no exchange was asked for")),
     };
     let asked_at = Instant::now();
-    let opened = exchange::open_plain(target, context, &clock).and_then(|mut session| {
-        let load = exchange::request(&mut session.wire, Request::Rtt { n: n.max(1) }, &clock)?;
-        Ok((session.wire, load != 0))
+    let opened = connect::open_plain(target, context, &clock).and_then(|mut session| {
+        let load = session.request(Request::Rtt { n: n.max(1) }, &clock)?;
+        Ok((session, load != 0))
     });
     paced.opened_after = asked_at.elapsed();
-    let mut wire = match opened {
-        Ok((wire, loaded_there)) => {
+    let mut session = match opened {
+        Ok((session, loaded_there)) => {
             paced.loaded_there = loaded_there;
-            wire
+            session
         }
         Err(error) => return Paced { result: Err(error), ..paced },
     };
     let mut pace = Pace::new(n, every);
-    let done = exchanges(&mut wire, &mut pace, &mut paced.answered_s, &clock);
+    let done = exchanges(session.connection.tcp(), &mut pace, &mut paced.answered_s, &clock);
     paced.missed = pace.missed();
     paced.result = match done {
         Ok(()) => {
-            let measured = exchange::median_of(paced.answered_s.clone(), &wire, &clock);
-            paced.loaded_there |= is_loaded_now(&mut wire, &clock);
+            let measured = exchange::median_of(paced.answered_s.clone(), &session.connection, &clock);
+            paced.loaded_there |= is_loaded_now(&mut session, &clock);
             measured
         }
         Err(error) => Err(clock.io("exchanging two bytes on a timer", &error)),
@@ -72,14 +74,18 @@ pub fn paced(target: &Target, n: u32, every: Duration, context: &Context) -> Pac
     paced
 }
 
-/// Asks once more, for a transfer that began meanwhile; whoever does not say is taken for idle.
-fn is_loaded_now(wire: &mut Wire, clock: &Clock) -> bool {
-    let asked = wire.tcp().set_nonblocking(false).is_ok();
-    asked && exchange::request(wire, Request::Rtt { n: 1 }, clock).is_ok_and(|load| load != 0)
+/// Asks once more, for a transfer that began meanwhile; a station that does not answer counts as idle.
+fn is_loaded_now(session: &mut Session, clock: &Clock) -> bool {
+    let asked = session.connection.tcp().set_nonblocking(false).is_ok();
+    asked && session.request(Request::Rtt { n: 1 }, clock).is_ok_and(|load| load != 0)
 }
 
-fn exchanges(wire: &mut Wire, pace: &mut Pace, answered_s: &mut Vec<f64>, clock: &Clock) -> io::Result<()> {
-    let mut tcp = wire.tcp();
+fn exchanges(
+    mut tcp: &TcpStream,
+    pace: &mut Pace,
+    answered_s: &mut Vec<f64>,
+    clock: &Clock,
+) -> io::Result<()> {
     tcp.set_nonblocking(true)?;
     let (mut frame, mut filled) = ([0; wire::EXCHANGE_BYTES], 0);
     let keys = RandomState::new();
@@ -112,15 +118,14 @@ fn exchanges(wire: &mut Wire, pace: &mut Pace, answered_s: &mut Vec<f64>, clock:
             let now = began.elapsed();
             let is_awaited = pace.awaited().is_some_and(|number| exchange::question(&keys, number) == frame);
             let latency = pace.answered(now).filter(|_| is_awaited);
-            let wrong = || io::Error::new(io::ErrorKind::InvalidData, "the answer is not what was sent");
-            answered_s.push(latency.ok_or_else(wrong)?.as_secs_f64());
+            answered_s.push(latency.ok_or_else(exchange::wrong_answer)?.as_secs_f64());
         }
     }
     Ok(())
 }
 
 /// Waits for an answer, but no longer than `time`, in whole milliseconds.
-fn wait(tcp: &std::net::TcpStream, time: Duration) {
+fn wait(tcp: &TcpStream, time: Duration) {
     let ms = u16::try_from(time.as_millis()).unwrap_or(u16::MAX).saturating_add(1);
     // Whatever poll says, the next read knows better.
     let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLIN)], PollTimeout::from(ms));

@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 use barograph_forecast::Failure;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::super::clock::Clock;
-use super::super::{kernel, payload};
-use super::Context;
-use super::exchange::{self, Session};
+use super::connect;
+use super::context::Context;
+use super::transfer::done_of;
+use crate::io::clock::Clock;
+use crate::io::{kernel, payload};
 use crate::stop::{Decision, Rule};
 use crate::stream::{self, Ended, Sample, Samples, StreamPlan, Streamed};
-use crate::wire::{self, Done, Request};
+use crate::wire::Request;
 use crate::{ProbeError, Target};
 
 /// Sends a stream to a station as `plan` says, and tells what came of it; blocks for at most its length
@@ -43,19 +44,10 @@ pub fn stream_counted(
     let length = Duration::from_millis(plan.ms().into());
     let context = Context { deadline: context.deadline.saturating_add(length), ..context.clone() };
     let clock = Clock::start(context.deadline, &context.cancel);
-    run(exchange::open_plain(target, &context, &clock)?, plan, &clock, sent)
-}
-
-fn run(
-    session: Session,
-    plan: &StreamPlan,
-    clock: &Clock,
-    counter: &AtomicU64,
-) -> Result<Streamed, ProbeError> {
-    let mut wire = session.wire;
-    let io = |error: &io::Error| clock.io(STREAMING, error);
+    let mut session = connect::open_plain(target, &context, &clock)?;
+    let io = |error: io::Error| clock.io("streaming", &error);
     if let Some(name) = &plan.congestion {
-        choose(wire.tcp(), name).map_err(|error| {
+        choose(session.connection.tcp(), name).map_err(|error| {
             clock.fail(
                 Failure::Local,
                 format!("the congestion control `{}` cannot be used: {error}", name.escape_default()),
@@ -63,29 +55,26 @@ fn run(
         })?;
     }
     let request = Request::Stream { ms: plan.ms(), bytes_max: plan.bytes_max.max(1) };
-    exchange::request(&mut wire, request, clock).map_err(|mut error| {
+    session.request(request, &clock).map_err(|mut error| {
         if error.failure == Failure::Declined {
             let (ms, bytes) = (plan.ms(), plan.bytes_max.max(1));
             error.message += &format!(" ({ms} ms and at most {bytes} bytes were asked for)");
         }
         error
     })?;
-    wire.tcp().set_nonblocking(true).map_err(|error| io(&error))?;
-    let sent = send(wire.tcp(), plan, clock, counter).map_err(|error| io(&error))?;
-    // Before the end is told: afterwards the time is the tail's.
-    let tcp_info = kernel::bulk_tcp_info(wire.tcp(), sent.duration_s);
+    let connection = &mut session.connection;
+    connection.tcp().set_nonblocking(true).map_err(io)?;
+    let sent = send(connection.tcp(), plan, &clock, sent).map_err(io)?;
+    // Before the end is sent: afterwards the time is the tail's.
+    let tcp_info = kernel::bulk_tcp_info(connection.tcp(), sent.duration_s);
     let close = || {
-        wire.tcp().set_nonblocking(false)?;
-        wire.tcp().shutdown(Shutdown::Write)
+        connection.tcp().set_nonblocking(false)?;
+        connection.tcp().shutdown(Shutdown::Write)
     };
-    close().map_err(|error| io(&error))?;
-    let done = wire.read_frame::<{ wire::DONE_BYTES }>().map_err(|error| io(&error))?;
+    close().map_err(io)?;
+    let done = connection.read_frame().map_err(io)?;
     let elapsed_s = sent.began.elapsed().as_secs_f64();
-    let done = Done::decode(&done).map_err(|error| clock.fail(Failure::Garbage, error.to_string()))?;
-    if done.bytes != sent.bytes {
-        let message = format!("the station acknowledged {} of {} bytes", done.bytes, sent.bytes);
-        return Err(clock.fail(Failure::Garbage, message));
-    }
+    let done = done_of(&done, sent.bytes, &clock)?;
     let min_rtt_s = tcp_info.as_ref().and_then(|info| info.min_rtt_s);
     let whole_bit_s = stream::whole(done.bytes, elapsed_s, min_rtt_s)
         .ok_or_else(|| clock.fail(Failure::Local, "the clock saw no time pass"))?;
@@ -196,9 +185,7 @@ impl Meter {
         keep_unsent_short(tcp, self.byte_s(&sample));
         Some(sample)
     }
-}
 
-impl Meter {
     /// The rate since the beginning, or over the latest round trip if that is more: in slow start it is several times as much.
     fn byte_s(&self, now: &Sample) -> f64 {
         let samples = self.samples.as_slice();
@@ -243,7 +230,6 @@ fn choose(_tcp: &TcpStream, _name: &str) -> io::Result<()> {
     Err(io::ErrorKind::Unsupported.into())
 }
 
-const STREAMING: &str = "streaming";
 /// Four samples in the shortest round; a system call each costs nothing beside the writes.
 const SAMPLE_S: f64 = 0.005;
 /// A busy machine may leave the thread alone for 20 ms without the path running dry: the kernel asks for more when half is

@@ -1,46 +1,8 @@
-//! TLS towards a server: whom to trust, and the handshake.
+//! Which certificates a client trusts.
 
-use std::net::TcpStream;
 use std::sync::{Arc, OnceLock};
 
-use barograph_forecast::Failure;
-use rustls::pki_types::ServerName;
-use rustls::{ClientConfig, ClientConnection, RootCertStore};
-
-use super::super::clock::Clock;
-use super::super::connection::Wire;
-use super::Context;
-use crate::{ProbeError, Target};
-
-/// TLS on a fresh connection to `target`, its handshake done.
-pub(super) fn connect(
-    tcp: TcpStream,
-    target: &Target,
-    context: &Context,
-    clock: &Clock,
-) -> Result<Wire, ProbeError> {
-    let doing = format!("TLS with {}", target.host());
-    let untrusted = |message: String| clock.fail(Failure::Untrusted, format!("{doing}: {message}"));
-    let config = match &context.tls {
-        Some(config) => Arc::clone(config),
-        None => system_trust().map_err(|message| clock.fail(Failure::Local, message))?,
-    };
-    let name = ServerName::try_from(target.host().to_string())
-        .map_err(|_| untrusted("the host is no name that a certificate can have".to_string()))?;
-    let connection = ClientConnection::new(config, name).map_err(|error| untrusted(error.to_string()))?;
-    Wire::client(tcp, connection, clock).map_err(|error| {
-        // rustls wraps its own errors so.
-        match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
-            Some(
-                cause @ (rustls::Error::InvalidMessage(_)
-                | rustls::Error::InappropriateMessage { .. }
-                | rustls::Error::InappropriateHandshakeMessage { .. }),
-            ) => clock.fail(Failure::Garbage, format!("{doing}: the server does not speak it ({cause})")),
-            Some(cause) => untrusted(cause.to_string()),
-            None => clock.io(&doing, &error),
-        }
-    })
-}
+use rustls::{ClientConfig, RootCertStore};
 
 /// A client that trusts the certificates `roots`.
 ///
@@ -55,7 +17,7 @@ pub fn trusting(roots: RootCertStore) -> Result<ClientConfig, rustls::Error> {
 }
 
 /// The system's certificates, read once.
-fn system_trust() -> Result<Arc<ClientConfig>, String> {
+pub(super) fn system() -> Result<Arc<ClientConfig>, String> {
     static SYSTEM: OnceLock<Result<Arc<ClientConfig>, String>> = OnceLock::new();
     SYSTEM
         .get_or_init(|| {

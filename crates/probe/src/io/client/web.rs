@@ -5,21 +5,20 @@ use std::time::Instant;
 
 use barograph_forecast::Failure;
 
-use super::super::clock::Clock;
-use super::super::connection::Wire;
-use super::super::http::{self, ResponseHead};
-use super::super::kernel;
-use super::connect::{answer_of, answer_of_any, dial, resolve};
-use super::{Context, trust};
+use super::connect::{self, answer_of, answer_of_any, resolve};
+use super::context::Context;
+use crate::io::clock::Clock;
+use crate::io::connection::Connection;
+use crate::io::http::{self, ResponseHead};
+use crate::io::kernel;
 use crate::reading::Measured;
-use crate::target::Scheme;
-use crate::{ProbeError, Target, reduce};
+use crate::{ProbeError, Target};
 
 /// `n` SYNs, one after the other, to the first address of the target that takes a connection, else to the first
 /// that refuses one; each is timed until it is answered.
 ///
 /// A refusal counts as a sample and is marked ([`Measured::refused`]). SYN-ACK and RST go the same way, and the
-/// kernel sends either without a word of any program; what differs is some microseconds of the far kernel's work.
+/// kernel sends either without any program; what differs is some microseconds of the far kernel's work.
 /// A firewall that refuses in a host's name may be nearer than the host: then a port that is opened or closed moves
 /// the level of the series, which forecasts follow as any other move, and the mark says why.
 pub(super) fn handshakes(target: &Target, n: u32, clock: &Clock) -> Result<Measured, ProbeError> {
@@ -33,9 +32,8 @@ pub(super) fn handshakes(target: &Target, n: u32, clock: &Clock) -> Result<Measu
         samples.push(next.after_s);
         refused |= next.open.is_none();
     }
-    let value = reduce::median(&samples).unwrap_or(first.after_s);
-    let n = u32::try_from(samples.len()).unwrap_or(u32::MAX);
-    Ok(Measured { value, n, raw: None, samples, tcp_info, refused })
+    let median = Measured::median_of(samples, tcp_info.clone());
+    Ok(Measured { refused, ..median.unwrap_or_else(|| Measured::one(first.after_s, tcp_info)) })
 }
 
 /// One GET: the time from the request to the first byte, and to the last, of its response.
@@ -46,60 +44,60 @@ pub(super) fn response_time(
     target: &Target,
     context: &Context,
     clock: &Clock,
-) -> (Result<Measured, ProbeError>, Result<Measured, ProbeError>) {
-    let mut wire = match open(target, context, clock) {
-        Ok(wire) => wire,
-        Err(error) => return (Err(error.clone()), Err(error)),
+) -> [Result<Measured, ProbeError>; 2] {
+    let mut connection = match connect::open_web(target, context, clock) {
+        Ok(connection) => connection,
+        Err(error) => return [Err(error.clone()), Err(error)],
     };
     let began = Instant::now();
     let mut first_byte_s = None;
-    let last_byte = get(&mut wire, target, context, || first_byte_s = Some(began.elapsed().as_secs_f64()));
+    let last_byte =
+        get(&mut connection, target, context, || first_byte_s = Some(began.elapsed().as_secs_f64()));
     let elapsed_s = began.elapsed().as_secs_f64();
-    let tcp_info = kernel::tcp_info(wire.tcp(), elapsed_s);
-    let one = |value| {
-        let (samples, tcp_info) = (vec![value], tcp_info.clone());
-        Measured { value, n: 1, raw: None, samples, tcp_info, refused: false }
-    };
+    let tcp_info = kernel::tcp_info(connection.tcp(), elapsed_s);
+    let one = |value| Measured::one(value, tcp_info.clone());
     match (last_byte, first_byte_s) {
-        (Ok(()), first) => (Ok(one(first.unwrap_or(elapsed_s))), Ok(one(elapsed_s))),
+        (Ok(()), first) => [Ok(one(first.unwrap_or(elapsed_s))), Ok(one(elapsed_s))],
         (Err(trouble), first) => {
             let error = trouble.into_error(clock, context);
             // Bytes that are no HTTP are no first byte of a response.
             let first = first.filter(|_| error.failure != Failure::Garbage);
-            (first.map(one).ok_or_else(|| error.clone()), Err(error))
+            [first.map(one).ok_or_else(|| error.clone()), Err(error)]
         }
     }
 }
 
-fn open(target: &Target, context: &Context, clock: &Clock) -> Result<Wire, ProbeError> {
-    let dialled = dial(target, clock)?;
-    if target.scheme() == Scheme::Https {
-        return trust::connect(dialled.tcp, target, context, clock);
-    }
-    Wire::plain(dialled.tcp, clock).map_err(|error| clock.io("setting the connection up", &error))
-}
-
 /// Sends the request and reads its response to the end.
-fn get(wire: &mut Wire, target: &Target, context: &Context, first_byte: impl FnMut()) -> Result<(), Trouble> {
+fn get(
+    connection: &mut Connection,
+    target: &Target,
+    context: &Context,
+    first_byte: impl FnMut(),
+) -> Result<(), Trouble> {
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: barograph/{}\r\nAccept: */*\r\nConnection: close\r\n\r\n",
         target.path(),
         target.authority(),
         env!("CARGO_PKG_VERSION"),
     );
-    wire.write_all(request.as_bytes())?;
-    let (head, rest) = http::read_head(wire, http::parse_response, first_byte)?;
-    read_body(wire, &head, rest.len() as u64, context.body_bytes_max)
+    connection.write_all(request.as_bytes())?;
+    let (head, rest) = http::read_head(connection, http::parse_response, first_byte)?;
+    read_body(connection, &head, rest.len() as u64, context.body_bytes_max)
 }
 
-fn read_body(wire: &mut Wire, head: &ResponseHead, mut received: u64, most: u64) -> Result<(), Trouble> {
+fn read_body(
+    connection: &mut Connection,
+    head: &ResponseHead,
+    mut received: u64,
+    most: u64,
+) -> Result<(), Trouble> {
     let length = if head.has_no_body() { Some(0) } else { head.content_length };
     let mut buffer = vec![0; 64 * 1024];
     while length.is_none_or(|length| received < length) {
         if most < received.max(length.unwrap_or(0)) {
             return Err(Trouble::TooLong);
         }
-        match wire.read(&mut buffer) {
+        match connection.read(&mut buffer) {
             Ok(0) if length.is_some() => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             Ok(0) => return Ok(()),
             Ok(read) => received += read as u64,

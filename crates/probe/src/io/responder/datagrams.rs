@@ -1,31 +1,56 @@
 //! Datagrams in and their answers out, each from the address that the question was sent to.
 //!
 //! A socket bound to the wildcard address would else answer from whichever address the route back
-//! prefers, and the asker, who knows the station by another, would never see the answer.
+//! prefers, and the client, which sent to another, would drop the answer.
 
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::thread;
+
+use super::shared::Shared;
+use crate::io::clock::TICK;
+use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind};
+
+/// Makes the socket's calls end now and then, so that a stop is noticed.
+pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
+    own::prepare(udp)?;
+    udp.set_nonblocking(false)?;
+    udp.set_read_timeout(Some(TICK))?;
+    udp.set_write_timeout(Some(TICK))
+}
+
+/// Answers the datagrams of peers that have a grant, with the same number of bytes; drops all others. `turn` is called
+/// in each turn, a few times a second at least.
+pub(super) fn serve(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
+    let mut bytes = [0; DATAGRAM_BYTES + 1];
+    while !shared.stop.is_cancelled() {
+        turn();
+        let (read, envelope) = match own::receive(udp, &mut bytes) {
+            Ok(received) => received,
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+                continue;
+            }
+            // An error that comes at once and stays (an interface gone) must not spin.
+            Err(_) => {
+                thread::sleep(TICK);
+                continue;
+            }
+        };
+        let Ok(question) = Datagram::decode(&bytes[..read]) else { continue };
+        if question.kind == DatagramKind::Question && shared.grants().take(question.nonce, envelope.from.ip())
+        {
+            let answer = Datagram { kind: DatagramKind::Answer, ..question };
+            // An answer that cannot be sent is a lost datagram, which is what is measured.
+            let _ = own::answer(udp, &answer.encode(), &envelope);
+        }
+    }
+}
 
 /// Who sent a datagram, and to which address of this host.
 #[derive(Clone, Copy)]
-pub(super) struct Envelope {
-    pub(super) from: SocketAddr,
+struct Envelope {
+    from: SocketAddr,
     to: own::Address,
-}
-
-/// Lets the kernel tell with every datagram to which address it came.
-pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
-    own::prepare(udp)
-}
-
-/// Receives one datagram into `bytes`, cut to their length; gives how many came.
-pub(super) fn receive(udp: &UdpSocket, bytes: &mut [u8]) -> io::Result<(usize, Envelope)> {
-    own::receive(udp, bytes)
-}
-
-/// Sends `bytes` back to where `question` came from.
-pub(super) fn answer(udp: &UdpSocket, bytes: &[u8], question: &Envelope) -> io::Result<()> {
-    own::answer(udp, bytes, question)
 }
 
 #[cfg(target_os = "linux")]
@@ -49,6 +74,7 @@ mod own {
         Unknown,
     }
 
+    /// Lets the kernel report with every datagram the address that it was sent to.
     pub(super) fn prepare(udp: &UdpSocket) -> io::Result<()> {
         let done = if udp.local_addr()?.is_ipv4() {
             setsockopt(udp, sockopt::Ipv4PacketInfo, &true)
@@ -59,6 +85,7 @@ mod own {
         Ok(done?)
     }
 
+    /// Receives one datagram into `bytes`, cut to their length; returns how many came.
     pub(super) fn receive(udp: &UdpSocket, bytes: &mut [u8]) -> io::Result<(usize, Envelope)> {
         let mut space = nix::cmsg_space!(libc::in6_pktinfo);
         let mut parts = [IoSliceMut::new(bytes)];
@@ -69,6 +96,7 @@ mod own {
         Ok((message.bytes, Envelope { from, to }))
     }
 
+    /// Sends `bytes` back to where `question` came from.
     pub(super) fn answer(udp: &UdpSocket, bytes: &[u8], question: &Envelope) -> io::Result<()> {
         let control = match &question.to {
             Address::V4(info) => vec![ControlMessage::Ipv4PacketInfo(info)],

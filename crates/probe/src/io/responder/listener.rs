@@ -8,10 +8,10 @@ use std::thread::{self, JoinHandle};
 
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::super::clock::{Cancel, TICK};
-use super::super::connection::{Upgraded, Wire};
-use super::super::http;
 use super::{Limits, Responder};
+use crate::io::clock::{Cancel, TICK};
+use crate::io::connection::{Connection, Upgraded};
+use crate::io::http;
 use crate::wire;
 
 /// A responder with a minimal HTTP front of its own, for tests, benchmarks and a bare far end:
@@ -84,13 +84,13 @@ fn bind(address: SocketAddr) -> io::Result<(TcpListener, UdpSocket)> {
 fn accept(tcp: &TcpListener, responder: &Responder, stop: &Cancel) {
     let tick = PollTimeout::try_from(TICK).unwrap_or(PollTimeout::MAX);
     while !stop.is_cancelled() {
-        // Whatever poll says, accept knows better.
+        // `accept` reports what `poll` would.
         let _ = poll(&mut [PollFd::new(tcp.as_fd(), PollFlags::POLLIN)], tick);
         match tcp.accept() {
             Ok((stream, peer)) => {
                 // A connection beyond the limits is closed unanswered: nothing is spent on it.
-                if let Ok(seat) = responder.admit(peer.ip()) {
-                    let _ = seat.serve_from_head(Upgraded::Plain(stream), upgrade);
+                if let Ok(slot) = responder.admit(peer.ip()) {
+                    let _ = slot.serve_after(Upgraded::Plain(stream), upgrade);
                 }
             }
             Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
@@ -101,8 +101,8 @@ fn accept(tcp: &TcpListener, responder: &Responder, stop: &Cancel) {
 }
 
 /// Reads the request and answers it; whether it is a probe session now.
-fn upgrade(wire: &mut Wire) -> io::Result<bool> {
-    let (head, rest) = http::read_head(wire, http::parse_request, || ())?;
+fn upgrade(connection: &mut Connection) -> io::Result<bool> {
+    let (head, rest) = http::read_head(connection, http::parse_request, || ())?;
     let asked = head.path == wire::PATH && head.upgrade.as_deref().is_some_and(http::names_probe);
     let answer = if asked && rest.is_empty() {
         format!(
@@ -112,6 +112,6 @@ fn upgrade(wire: &mut Wire) -> io::Result<bool> {
     } else {
         "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".to_string()
     };
-    wire.write_all(answer.as_bytes())?;
+    connection.write_all(answer.as_bytes())?;
     Ok(asked && rest.is_empty())
 }

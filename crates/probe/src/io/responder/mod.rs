@@ -1,105 +1,41 @@
-//! The other end of a probe: who is admitted, within which limits, and the threads that serve.
+//! The other end of a probe: which sessions are admitted, within which limits, and the threads that serve them.
 
 mod consent;
 mod datagrams;
 mod grants;
 mod iperf3;
+mod limits;
 mod listener;
 mod session;
+mod shared;
+mod slots;
 mod workers;
 
-use std::collections::HashMap;
-use std::fmt;
-use std::hash::Hash;
 use std::io;
-use std::net::{IpAddr, Ipv6Addr, UdpSocket};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::net::{IpAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use self::workers::Crew;
-use super::clock::{Cancel, Clock};
-use super::connection::{Upgraded, Wire};
-use super::payload;
-use crate::TokenTable;
+use self::shared::Shared;
+use self::slots::{give_back, take};
+use crate::io::clock::Clock;
+use crate::io::connection::{Connection, Upgraded};
+use crate::io::sync::lock;
 use crate::token;
 use crate::wire::Declined;
 
 pub use consent::{Agreement, Consent, NoTest, Program, Settled, Wish};
+pub use limits::Limits;
 pub use listener::Listener;
-
-/// What one responder allows.
-#[derive(Clone, Debug)]
-pub struct Limits {
-    /// Sessions open at once.
-    pub sessions_max: usize,
-    /// Sessions open at once from one network: an IPv4 address, or the /64 of an IPv6 host.
-    pub sessions_per_peer_max: usize,
-    /// Sessions open at once for one name that callers sign as, from whatever addresses.
-    pub sessions_per_caller_max: usize,
-    /// Bytes of one transfer.
-    pub transfer_bytes_max: u64,
-    /// Bytes of all transfers of one session.
-    pub session_bytes_max: u64,
-    /// Exchanges or datagrams of one request.
-    pub count_max: u32,
-    /// A session ends when its peer is silent, or takes nothing, for this long.
-    pub idle: Duration,
-    /// A session ends after this long, whatever happens.
-    pub session: Duration,
-    /// A transfer may go on for this long, and for as much longer as the bytes that it has moved
-    /// so far take at `transfer_bit_s_min`; a slower one is ended, and its place is free.
-    pub transfer_grace: Duration,
-    /// Slowest average rate of a transfer beyond its grace, in bit/s.
-    pub transfer_bit_s_min: u64,
-    /// Exchanges of one request may go on for `transfer_grace`, and for this much longer per exchange
-    /// made so far; slower ones end the session.
-    pub exchange: Duration,
-    /// The longest timed stream that a client may ask for. Its end may come later by
-    /// [`transfer_grace`](Self::transfer_grace): what is on its way still has to arrive.
-    pub stream: Duration,
-    /// Bytes that a transfer takes from the system at once: 1 to 128 KiB, beyond that as the nearest of these.
-    pub receive_block_bytes: usize,
-}
-
-impl Default for Limits {
-    /// 64 sessions, 16 from one network, 8 signed by one name; 1 GiB a transfer (10 s at 0.8 Gbit/s), 4 GiB a session;
-    /// 10 000 exchanges; 10 s of silence, two minutes in all; transfers of 15 s, longer only at
-    /// 10 Mbit/s and more; timed streams of 30 s; receives of 128 KiB.
-    ///
-    /// There is one place for a transfer. The reference client gives up after 10 s by itself, so 15 s
-    /// cut nobody honest short (the usual MiB needs 0.6 Mbit/s), while a peer that asks for a GiB and
-    /// trickles would else keep all others out for the two minutes of its session. A timed stream says
-    /// how long it takes before it has the place; 30 s are six times the usual one.
-    ///
-    /// A station has one experiment, a latency test and a bulk test open with a peer, so 8 are more than
-    /// twice what it needs, and it takes eight names to keep all others out. Half a second an exchange is
-    /// a path by satellite; at a second each, 10 000 exchanges would last as long as the session may.
-    fn default() -> Self {
-        Self {
-            sessions_max: 64,
-            sessions_per_peer_max: 16,
-            sessions_per_caller_max: 8,
-            transfer_bytes_max: 1 << 30,
-            session_bytes_max: 4 << 30,
-            count_max: 10_000,
-            idle: Duration::from_secs(10),
-            session: Duration::from_secs(120),
-            transfer_grace: Duration::from_secs(15),
-            transfer_bit_s_min: 10_000_000,
-            exchange: Duration::from_millis(500),
-            stream: Duration::from_secs(30),
-            receive_block_bytes: payload::BLOCK_BYTES,
-        }
-    }
-}
+pub use shared::BulkElsewhere;
+pub use slots::holder;
 
 /// The loop that serves datagrams; it calls what it is given in each turn.
 pub type DatagramLoop = Box<dyn FnOnce(&dyn Fn()) + Send>;
 
 /// Answers probe sessions, each on a small thread, and datagrams on one more.
 ///
-/// The HTTP server in front does the Upgrade: it authorises, asks for a [`Seat`], answers `101`,
+/// The HTTP server in front does the Upgrade: it authorises, asks for a [`SessionSlot`], answers `101`,
 /// and hands the raw stream over. Dropping the responder ends its sessions within a tenth of a
 /// second and joins their threads.
 #[derive(Debug)]
@@ -128,48 +64,34 @@ impl Responder {
         consent: Option<Arc<dyn Consent>>,
         supervise: impl FnOnce(DatagramLoop) + Send + 'static,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            limits,
-            consent,
-            stop: Cancel::default(),
-            began: Instant::now(),
-            serves_datagrams: udp.is_some(),
-            bulk: AtomicBool::new(false),
-            bulk_elsewhere: AtomicU64::new(0),
-            bulk_begun: AtomicU64::new(0),
-            declined: AtomicU64::new(0),
-            seats: Mutex::default(),
-            tokens: Mutex::new(TokenTable::new(TOKEN_LIFETIME_S, TOKENS_MAX)),
-            leaves: Mutex::default(),
-            crew: Crew::new(),
-        });
+        let shared = Arc::new(Shared::new(limits, consent, udp.is_some()));
         let responder = Self { shared: Arc::clone(&shared) };
         if let Some(udp) = udp {
-            session::prepare_datagrams(&udp)?;
+            datagrams::prepare(&udp)?;
             let ours = Arc::clone(&shared);
-            let serve: DatagramLoop = Box::new(move |turn| session::datagrams(&udp, &ours, turn));
-            shared.crew.run(move || supervise(serve))?;
+            let serve: DatagramLoop = Box::new(move |turn| datagrams::serve(&udp, &ours, turn));
+            shared.workers.run(move || supervise(serve))?;
         }
         Ok(responder)
     }
 
-    /// Reserves a place for a session from `peer`, to be asked for before answering `101`.
+    /// Reserves a slot for a session from `peer`, to be asked for before answering `101`.
     ///
     /// # Errors
     /// [`Declined::Full`] or [`Declined::Stopping`]: answer 503, with `Upgrade: barograph-probe/1`.
-    pub fn admit(&self, peer: IpAddr) -> Result<Seat, Declined> {
+    pub fn admit(&self, peer: IpAddr) -> Result<SessionSlot, Declined> {
         let shared = &self.shared;
         if shared.stop.is_cancelled() {
             return Err(Declined::Stopping);
         }
         let peer = peer.to_canonical();
         let limits = &shared.limits;
-        let mut seats = lock(&shared.seats);
-        if limits.sessions_max <= seats.by_network.values().sum() {
+        let mut slots = lock(&shared.slots);
+        if limits.sessions_max <= slots.taken() {
             return Err(Declined::Full);
         }
-        take(&mut seats.by_network, holder(peer), limits.sessions_per_peer_max)?;
-        Ok(Seat { shared: Arc::clone(shared), peer, caller: None })
+        take(&mut slots.by_network, holder(peer), limits.sessions_per_peer_max)?;
+        Ok(SessionSlot { shared: Arc::clone(shared), peer, caller: None })
     }
 
     /// A single-use token (32 hexadecimal digits, 30 s) for the answer to an Upgrade over TLS;
@@ -201,10 +123,7 @@ impl Responder {
     /// may run at once, beside the responder's own, which none of them keeps out.
     #[must_use]
     pub fn bulk_elsewhere(&self) -> BulkElsewhere {
-        let shared = Arc::clone(&self.shared);
-        shared.bulk_elsewhere.fetch_add(1, Ordering::Relaxed);
-        shared.bulk_begun.fetch_add(1, Ordering::Relaxed);
-        BulkElsewhere(shared)
+        Shared::bulk_elsewhere(&self.shared)
     }
 
     /// How many transfers began since the start. Where it is the same before and after a measurement
@@ -221,10 +140,10 @@ impl Responder {
         self.shared.declined.load(Ordering::Relaxed)
     }
 
-    /// Sessions that are open, or have a place reserved.
+    /// Sessions that are open or reserved.
     #[must_use]
     pub fn sessions(&self) -> usize {
-        lock(&self.shared.seats).by_network.values().sum()
+        lock(&self.shared.slots).taken()
     }
 
     /// The most sessions that may be open.
@@ -232,45 +151,32 @@ impl Responder {
     pub fn sessions_max(&self) -> usize {
         self.shared.limits.sessions_max
     }
-
-    /// Ends all sessions and waits for their threads; the same as dropping.
-    pub fn stop(self) {}
 }
 
 impl Drop for Responder {
     fn drop(&mut self) {
         self.shared.stop.cancel();
-        self.shared.crew.stop();
+        self.shared.workers.stop();
     }
 }
 
-/// A transfer that another part of this host serves ([`Responder::bulk_elsewhere`]); over when dropped.
+/// A reserved slot for one session; dropped unused, it is free again.
 #[derive(Debug)]
-pub struct BulkElsewhere(Arc<Shared>);
-
-impl Drop for BulkElsewhere {
-    fn drop(&mut self) {
-        self.0.bulk_elsewhere.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A reserved place for one session; dropped unused, it is given back.
-#[derive(Debug)]
-pub struct Seat {
+pub struct SessionSlot {
     shared: Arc<Shared>,
     peer: IpAddr,
     caller: Option<String>,
 }
 
-impl Seat {
-    /// The place is for a station that signed as `caller`: that is what [`Consent`] is told.
+impl SessionSlot {
+    /// Reserves it for a station that signed as `caller`, whose name [`Consent`] gets.
     ///
     /// # Errors
     /// [`Declined::Full`] when that name has its share of the sessions.
     pub fn signed_by(mut self, caller: impl Into<String>) -> Result<Self, Declined> {
         let caller = caller.into();
         let most = self.shared.limits.sessions_per_caller_max;
-        take(&mut lock(&self.shared.seats).by_caller, caller.clone(), most)?;
+        take(&mut lock(&self.shared.slots).by_caller, caller.clone(), most)?;
         self.caller = Some(caller);
         Ok(self)
     }
@@ -281,171 +187,38 @@ impl Seat {
     /// # Errors
     /// When the responder is stopping or the thread cannot be started.
     pub fn serve(self, stream: Upgraded, already_read: Vec<u8>) -> io::Result<()> {
-        let shared = Arc::clone(&self.shared);
-        shared.crew.run(move || {
-            let limits = &self.shared.limits;
-            let clock = Clock::start(limits.session, &self.shared.stop);
-            // A client waits for `101` before it speaks; what came earlier is not the protocol.
-            if !already_read.is_empty() {
-                return;
-            }
-            if let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) {
-                // How a session ended matters to the client alone, and it knows.
-                let _ = session::session(&mut wire, self.peer, self.caller.as_deref(), &self.shared);
-            }
-        })
+        // A client waits for `101` before it speaks; what came earlier is not the protocol.
+        self.serve_after(stream, move |_| Ok(already_read.is_empty()))
     }
 
-    /// Serves a connection on which nothing was read yet: does the Upgrade, then the session.
-    pub(super) fn serve_from_head(
+    /// Serves the session if `upgrade`, which is called first, returns that there is one.
+    fn serve_after(
         self,
         stream: Upgraded,
-        upgrade: impl FnOnce(&mut Wire) -> io::Result<bool> + Send + 'static,
+        upgrade: impl FnOnce(&mut Connection) -> io::Result<bool> + Send + 'static,
     ) -> io::Result<()> {
         let shared = Arc::clone(&self.shared);
-        shared.crew.run(move || {
+        shared.workers.run(move || {
             let limits = &self.shared.limits;
             let clock = Clock::start(limits.session, &self.shared.stop);
-            let Ok(mut wire) = Wire::server(stream, &clock, limits.idle) else { return };
-            if upgrade(&mut wire).is_ok_and(|upgraded| upgraded) {
-                let _ = session::session(&mut wire, self.peer, self.caller.as_deref(), &self.shared);
+            let Ok(mut connection) = Connection::server(stream, &clock, limits.idle) else { return };
+            if upgrade(&mut connection).is_ok_and(|upgraded| upgraded) {
+                // The client notices how the session ended; here it does not matter.
+                let _ = session::serve(&mut connection, self.peer, self.caller.as_deref(), &self.shared);
             }
         })
     }
 }
 
-impl Drop for Seat {
+impl Drop for SessionSlot {
     fn drop(&mut self) {
-        let mut seats = lock(&self.shared.seats);
-        give_back(&mut seats.by_network, &holder(self.peer));
+        let mut slots = lock(&self.shared.slots);
+        give_back(&mut slots.by_network, &holder(self.peer));
         if let Some(caller) = &self.caller {
-            give_back(&mut seats.by_caller, caller);
+            give_back(&mut slots.by_caller, caller);
         }
     }
 }
-
-/// Sessions that are open or have a place reserved.
-#[derive(Debug, Default)]
-struct Seats {
-    by_network: HashMap<IpAddr, usize>,
-    /// Those that were signed.
-    by_caller: HashMap<String, usize>,
-}
-
-/// Counts one more of `key`.
-///
-/// # Errors
-/// [`Declined::Full`] when it has `most` already.
-fn take<K: Eq + Hash>(taken: &mut HashMap<K, usize>, key: K, most: usize) -> Result<(), Declined> {
-    let count = taken.get(&key).copied().unwrap_or(0);
-    if most <= count {
-        return Err(Declined::Full);
-    }
-    taken.insert(key, count + 1);
-    Ok(())
-}
-
-/// Counts one less of `key`, and forgets it with its last.
-fn give_back<K: Eq + Hash>(taken: &mut HashMap<K, usize>, key: &K) {
-    match taken.get_mut(key) {
-        Some(count) if 1 < *count => *count -= 1,
-        _ => drop(taken.remove(key)),
-    }
-}
-
-/// The address that limits count for one host: an IPv6 host has a whole /64 of addresses (RFC 4291 §2.5.1).
-#[must_use]
-pub fn holder(ip: IpAddr) -> IpAddr {
-    match ip.to_canonical() {
-        IpAddr::V6(ip) => IpAddr::V6(Ipv6Addr::from_bits(ip.to_bits() >> 64 << 64)),
-        v4 => v4,
-    }
-}
-
-/// What the threads of one responder have in common.
-pub(super) struct Shared {
-    pub(super) limits: Limits,
-    consent: Option<Arc<dyn Consent>>,
-    pub(super) stop: Cancel,
-    pub(super) serves_datagrams: bool,
-    began: Instant,
-    /// One transfer at a time: two would measure each other.
-    bulk: AtomicBool,
-    /// Transfers that others serve on this host, which may be several at once.
-    bulk_elsewhere: AtomicU64,
-    bulk_begun: AtomicU64,
-    declined: AtomicU64,
-    seats: Mutex<Seats>,
-    tokens: Mutex<TokenTable>,
-    leaves: Mutex<grants::Leaves>,
-    crew: Arc<Crew>,
-}
-
-impl fmt::Debug for Shared {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Responder").field("limits", &self.limits).finish_non_exhaustive()
-    }
-}
-
-impl Shared {
-    /// Asks whoever has to agree to a transfer.
-    pub(super) fn agree(&self, wish: &Wish<'_>) -> Result<Agreement, Declined> {
-        match &self.consent {
-            Some(consent) => consent.agree(wish),
-            None => Ok(Agreement::new(self.limits.transfer_grace, |_| ())),
-        }
-    }
-
-    /// Counts a request that is declined because of a limit of this responder.
-    pub(super) fn note_declined(&self, declined: Declined) {
-        let is_limit = matches!(declined, Declined::Busy | Declined::TooLarge { .. } | Declined::Spent);
-        self.declined.fetch_add(is_limit.into(), Ordering::Relaxed);
-    }
-
-    /// Whether a bulk transfer is under way on this host, whoever serves or makes it.
-    pub(super) fn is_loaded(&self) -> bool {
-        self.bulk.load(Ordering::Relaxed)
-            || 0 < self.bulk_elsewhere.load(Ordering::Relaxed)
-            || self.consent.as_ref().is_some_and(|consent| consent.is_loaded())
-    }
-
-    /// Seconds on the responder's own monotonic clock.
-    pub(super) fn now_s(&self) -> f64 {
-        self.began.elapsed().as_secs_f64()
-    }
-
-    fn leaves(&self) -> MutexGuard<'_, grants::Leaves> {
-        lock(&self.leaves)
-    }
-
-    /// The right to run the one transfer, given back when dropped.
-    pub(super) fn bulk(&self) -> Option<Bulk<'_>> {
-        let free = self.bulk.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-        free.ok()?;
-        self.bulk_begun.fetch_add(1, Ordering::Relaxed);
-        Some(Bulk(&self.bulk))
-    }
-}
-
-/// The one transfer.
-pub(super) struct Bulk<'a>(&'a AtomicBool);
-
-impl Drop for Bulk<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
-    }
-}
-
-/// The content of a lock whose holder may have panicked: every change under our locks is one
-/// statement, so what is inside is whole.
-pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// A client that got a token connects at once: a few round trips of the slowest path.
-const TOKEN_LIFETIME_S: f64 = 30.0;
-/// Tokens unspent at once; 24 KB.
-const TOKENS_MAX: usize = 1024;
 
 #[cfg(test)]
 mod tests {

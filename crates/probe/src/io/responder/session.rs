@@ -1,109 +1,89 @@
-//! The responder's end of a session, and of the datagrams.
+//! The responder's end of a session.
 
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, UdpSocket};
-use std::thread;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-use super::super::clock::TICK;
-use super::super::connection::Wire;
-use super::super::{kernel, payload};
 use super::consent::{Agreement, Wish};
-use super::grants::SessionLeave;
-use super::{Bulk, Limits, Shared, datagrams as mail, iperf3};
+use super::grants::SessionGrant;
+use super::iperf3;
+use super::limits::Limits;
+use super::shared::{Shared, TransferSlot};
+use crate::io::connection::Connection;
+use crate::io::{kernel, payload};
 use crate::plan::Direction;
-use crate::wire::{
-    DATAGRAM_BYTES, Datagram, DatagramKind, Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request,
-};
+use crate::wire::{Declined, Done, EXCHANGE_BYTES, REQUEST_BYTES, Reply, Request};
 
 /// Serves the requests of `peer` until the client closes, something is declined, or a limit is reached.
-pub(super) fn session(
-    wire: &mut Wire,
+pub(super) fn serve(
+    connection: &mut Connection,
     peer: IpAddr,
     caller: Option<&str>,
     shared: &Shared,
 ) -> io::Result<()> {
-    let leave = SessionLeave::new(peer, shared);
+    let grant = SessionGrant::new(peer, shared);
     let mut bytes_left = shared.limits.session_bytes_max;
     loop {
-        let frame = wire.read_frame::<REQUEST_BYTES>()?;
+        let frame = connection.read_frame::<REQUEST_BYTES>()?;
         let request = Request::decode(&frame).map_err(|_| Declined::Malformed);
-        let served =
-            request.and_then(|request| check(request, wire.is_tls(), bytes_left, shared).map(|()| request));
+        let served = request
+            .and_then(|request| check(request, connection.is_tls(), bytes_left, shared).map(|()| request));
         let request = match served {
             Ok(request) => request,
-            Err(declined) => return decline(wire, declined, shared),
+            Err(declined) => return decline(connection, declined, shared),
         };
         match request {
             Request::Rtt { n } => {
-                ready(wire, shared.is_loaded().into())?;
-                echo(wire, n, &shared.limits)?;
+                ready(connection, shared.is_loaded().into())?;
+                echo(connection, n, &shared.limits)?;
             }
             Request::RttNagle { n } => {
-                ready(wire, 0)?;
-                echo_late(wire, n, &shared.limits)?;
+                ready(connection, 0)?;
+                echo_late(connection, n, &shared.limits)?;
             }
             Request::Goodput { direction, bytes } => {
-                let place = match Place::take(&Wish { caller, request }, shared) {
-                    Ok(place) => place,
-                    Err(declined) => return decline(wire, declined, shared),
+                let slot = match TransferSlot::take(&Wish { caller, request }, shared) {
+                    Ok(slot) => slot,
+                    Err(declined) => return decline(connection, declined, shared),
                 };
-                ready(wire, 0)?;
+                ready(connection, 0)?;
                 bytes_left -= bytes;
-                let done = transfer(wire, direction, bytes, &shared.limits)?;
+                let done = transfer(connection, direction, bytes, &shared.limits)?;
                 // Given back first: the client may begin its next transfer as soon as it has read this.
-                place.give_back(bytes);
-                wire.write_all(&done.encode())?;
+                slot.end(bytes);
+                connection.write_all(&done.encode())?;
             }
             Request::Datagrams { n } => {
-                ready(wire, leave.give(n))?;
+                ready(connection, grant.give(n))?;
             }
             Request::Iperf3 { ms, .. } => {
-                let place = match Place::take(&Wish { caller, request }, shared) {
-                    Ok(place) => place,
-                    Err(declined) => return decline(wire, declined, shared),
+                let slot = match TransferSlot::take(&Wish { caller, request }, shared) {
+                    Ok(slot) => slot,
+                    Err(declined) => return decline(connection, declined, shared),
                 };
-                return iperf3::serve(wire, ms, place, shared);
+                return iperf3::serve(connection, ms, slot, shared);
             }
             Request::Stream { ms, bytes_max } => {
-                let mut place = match Place::take(&Wish { caller, request }, shared) {
-                    Ok(place) => place,
-                    Err(declined) => return decline(wire, declined, shared),
+                let mut slot = match TransferSlot::take(&Wish { caller, request }, shared) {
+                    Ok(slot) => slot,
+                    Err(declined) => return decline(connection, declined, shared),
                 };
-                ready(wire, 0)?;
-                // A peer that has the place and is silent keeps all others out.
-                wire.set_idle(shared.limits.idle.min(place.agreement.grace));
-                let bytes = receive_to_end(wire, ms, bytes_max, &shared.limits, &mut place.agreement)?;
-                place.give_back(bytes);
+                ready(connection, 0)?;
+                // A silent peer would keep the slot from all others.
+                connection.set_idle(shared.limits.idle.min(slot.agreement.grace));
+                let bytes = receive_to_end(connection, ms, bytes_max, &shared.limits, &mut slot.agreement)?;
+                slot.end(bytes);
                 // The client has closed its side: there will be no further request.
-                return wire.write_all(&Done { bytes, tcp_info: None }.encode());
+                return connection.write_all(&Done { bytes, tcp_info: None }.encode());
             }
         }
     }
 }
 
 /// Declines a request, which ends the session.
-fn decline(wire: &mut Wire, declined: Declined, shared: &Shared) -> io::Result<()> {
+fn decline(connection: &mut Connection, declined: Declined, shared: &Shared) -> io::Result<()> {
     shared.note_declined(declined);
-    wire.write_all(&Reply::Declined(declined).encode())
-}
-
-/// The one place for a transfer, and the agreement to it; what is given back by neither word nor end is so when dropped.
-pub(super) struct Place<'a> {
-    // In this order they are dropped: whoever finds the place free finds the transfer settled.
-    pub(super) agreement: Agreement,
-    _bulk: Bulk<'a>,
-}
-
-impl<'a> Place<'a> {
-    fn take(wish: &Wish<'_>, shared: &'a Shared) -> Result<Self, Declined> {
-        let bulk = shared.bulk().ok_or(Declined::Busy)?;
-        Ok(Self { agreement: shared.agree(wish)?, _bulk: bulk })
-    }
-
-    pub(super) fn give_back(mut self, bytes: u64) {
-        self.agreement.moved(bytes);
-    }
+    connection.write_all(&Reply::Declined(declined).encode())
 }
 
 /// Whether a request is within the limits.
@@ -146,15 +126,15 @@ fn check(request: Request, tls: bool, bytes_left: u64, shared: &Shared) -> Resul
     }
 }
 
-pub(super) fn ready(wire: &mut Wire, nonce: u64) -> io::Result<()> {
-    wire.write_all(&Reply::Ready { nonce }.encode())
+fn ready(connection: &mut Connection, nonce: u64) -> io::Result<()> {
+    connection.write_all(&Reply::Ready { nonce }.encode())
 }
 
-fn echo(wire: &mut Wire, n: u32, limits: &Limits) -> io::Result<()> {
+fn echo(connection: &mut Connection, n: u32, limits: &Limits) -> io::Result<()> {
     let hurry = Hurry::of_exchanges(limits);
     for made in 0..n {
-        let exchange = wire.read_frame::<EXCHANGE_BYTES>()?;
-        wire.write_all(&exchange)?;
+        let exchange = connection.read_frame::<EXCHANGE_BYTES>()?;
+        connection.write_all(&exchange)?;
         hurry.check(made.into())?;
     }
     Ok(())
@@ -162,51 +142,59 @@ fn echo(wire: &mut Wire, n: u32, limits: &Limits) -> io::Result<()> {
 
 /// Answers only when both bytes are there, and lets acknowledgements wait for that answer, as the
 /// kernel does on its own once it takes a connection for an interactive one.
-fn echo_late(wire: &mut Wire, n: u32, limits: &Limits) -> io::Result<()> {
+fn echo_late(connection: &mut Connection, n: u32, limits: &Limits) -> io::Result<()> {
     let hurry = Hurry::of_exchanges(limits);
     for made in 0..n {
-        delay_acknowledgements(wire)?;
-        let exchange = wire.read_frame::<EXCHANGE_BYTES>()?;
-        wire.write_all(&exchange)?;
+        delay_acknowledgements(connection)?;
+        let exchange = connection.read_frame::<EXCHANGE_BYTES>()?;
+        connection.write_all(&exchange)?;
         hurry.check(made.into())?;
     }
     Ok(())
 }
 
-/// Linux leaves that mode by itself after each acknowledgement that had to go alone (tcp(7), `TCP_QUICKACK`).
+/// Linux grants that mode by itself after each acknowledgement that had to go alone (tcp(7), `TCP_QUICKACK`).
 #[cfg(target_os = "linux")]
-fn delay_acknowledgements(wire: &Wire) -> io::Result<()> {
-    socket2::SockRef::from(wire.tcp()).set_tcp_quickack(false)
+fn delay_acknowledgements(connection: &Connection) -> io::Result<()> {
+    socket2::SockRef::from(connection.tcp()).set_tcp_quickack(false)
 }
 
 #[cfg(not(target_os = "linux"))]
-fn delay_acknowledgements(_wire: &Wire) -> io::Result<()> {
+fn delay_acknowledgements(_connection: &Connection) -> io::Result<()> {
     Ok(())
 }
 
 /// Bytes are counted where they arrive; the sender's kernel says what held it back.
-fn transfer(wire: &mut Wire, direction: Direction, bytes: u64, limits: &Limits) -> io::Result<Done> {
+fn transfer(
+    connection: &mut Connection,
+    direction: Direction,
+    bytes: u64,
+    limits: &Limits,
+) -> io::Result<Done> {
     let hurry = &Hurry::of_bytes(limits);
     match direction {
         Direction::Up => {
-            receive(wire, bytes, limits.receive_block_bytes, hurry)?;
+            receive(connection, bytes, limits.receive_block_bytes, hurry)?;
             Ok(Done { bytes, tcp_info: None })
         }
         Direction::Down => {
-            let _begin = wire.read_frame::<EXCHANGE_BYTES>()?;
+            let _begin = connection.read_frame::<EXCHANGE_BYTES>()?;
             let began = Instant::now();
-            send(wire, bytes, hurry)?;
-            Ok(Done { bytes, tcp_info: kernel::bulk_tcp_info(wire.tcp(), began.elapsed().as_secs_f64()) })
+            send(connection, bytes, hurry)?;
+            Ok(Done {
+                bytes,
+                tcp_info: kernel::bulk_tcp_info(connection.tcp(), began.elapsed().as_secs_f64()),
+            })
         }
     }
 }
 
-fn receive(wire: &mut Wire, bytes: u64, block_bytes: usize, hurry: &Hurry) -> io::Result<()> {
+fn receive(connection: &mut Connection, bytes: u64, block_bytes: usize, hurry: &Hurry) -> io::Result<()> {
     let mut buffer = vec![0; block_bytes.clamp(1, payload::BLOCK_BYTES)];
     let mut left = bytes;
     while 0 < left {
         let most = payload::at_most(buffer.len(), left);
-        match wire.read(&mut buffer[..most])? {
+        match connection.read(&mut buffer[..most])? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => left -= read as u64,
         }
@@ -221,7 +209,7 @@ fn receive(wire: &mut Wire, bytes: u64, block_bytes: usize, hurry: &Hurry) -> io
 /// `TimedOut` when it does not end within the time asked for and the grace of a transfer, and
 /// `InvalidData` when more comes than was asked for.
 fn receive_to_end(
-    wire: &mut Wire,
+    connection: &mut Connection,
     ms: u32,
     bytes_max: u64,
     limits: &Limits,
@@ -232,7 +220,7 @@ fn receive_to_end(
     let ends = Instant::now() + Duration::from_millis(ms.into()) + grace;
     let mut received = 0;
     loop {
-        match wire.read(&mut buffer)? {
+        match connection.read(&mut buffer)? {
             0 => return Ok(received),
             read => received += read as u64,
         }
@@ -246,18 +234,17 @@ fn receive_to_end(
     }
 }
 
-fn send(wire: &mut Wire, bytes: u64, hurry: &Hurry) -> io::Result<()> {
+fn send(connection: &mut Connection, bytes: u64, hurry: &Hurry) -> io::Result<()> {
     let block = payload::block();
     let mut left = bytes;
     while 0 < left {
-        left -= wire.write(payload::next(&block, left))? as u64;
+        left -= connection.write(payload::next(&block, left))? as u64;
         hurry.check(bytes - left)?;
     }
     Ok(())
 }
 
-/// How slow a peer may be: there is one place for transfers and there are few for sessions, which a
-/// slow peer would keep.
+/// How slow a peer may be: a slow one would keep the one slot for transfers, or one of the few for sessions.
 struct Hurry {
     began: Instant,
     grace_s: f64,
@@ -286,40 +273,5 @@ impl Hurry {
             return Err(io::ErrorKind::TimedOut.into());
         }
         Ok(())
-    }
-}
-
-/// Makes the socket's calls end now and then, so that a stop is noticed.
-pub(super) fn prepare_datagrams(udp: &UdpSocket) -> io::Result<()> {
-    mail::prepare(udp)?;
-    udp.set_nonblocking(false)?;
-    udp.set_read_timeout(Some(TICK))?;
-    udp.set_write_timeout(Some(TICK))
-}
-
-/// Answers the datagrams of those who have leave, with the same number of bytes, and nobody else; `turn` is called
-/// in each turn, a few times a second at least.
-pub(super) fn datagrams(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
-    let mut bytes = [0; DATAGRAM_BYTES + 1];
-    while !shared.stop.is_cancelled() {
-        turn();
-        let (read, envelope) = match mail::receive(udp, &mut bytes) {
-            Ok(received) => received,
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                continue;
-            }
-            // An error that comes at once and stays (an interface gone) must not spin.
-            Err(_) => {
-                thread::sleep(TICK);
-                continue;
-            }
-        };
-        let Ok(question) = Datagram::decode(&bytes[..read]) else { continue };
-        if question.kind == DatagramKind::Question && shared.leaves().take(question.nonce, envelope.from.ip())
-        {
-            let answer = Datagram { kind: DatagramKind::Answer, ..question };
-            // An answer that cannot be sent is a lost datagram, which is what is measured.
-            let _ = mail::answer(udp, &answer.encode(), &envelope);
-        }
     }
 }

@@ -9,57 +9,57 @@ use std::sync::mpsc::{self, SendError, Sender};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
-use super::lock;
+use crate::io::sync::lock;
 
 type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads that serve one job after the other.
 #[derive(Debug)]
-pub(super) struct Crew(Mutex<Option<Members>>);
+pub(super) struct WorkerPool(Mutex<Option<Workers>>);
 
 #[derive(Debug, Default)]
-struct Members {
+struct Workers {
     /// Waiting for a job, the latest to finish last, for it is the warmest.
     idle: Vec<Sender<Job>>,
     all: Vec<JoinHandle<()>>,
 }
 
-impl Crew {
+impl WorkerPool {
     pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self(Mutex::new(Some(Members::default()))))
+        Arc::new(Self(Mutex::new(Some(Workers::default()))))
     }
 
     /// Runs `job` on a thread that is free, or a new one.
     ///
     /// # Errors
-    /// After [`Crew::stop`], and when no thread can be started.
+    /// After [`WorkerPool::stop`], and when no thread can be started.
     pub(super) fn run(self: &Arc<Self>, job: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let mut members = lock(&self.0);
-        let Some(members) = members.as_mut() else {
+        let mut guard = lock(&self.0);
+        let Some(workers) = guard.as_mut() else {
             return Err(io::Error::other("the responder is stopping"));
         };
         let mut job: Job = Box::new(job);
-        while let Some(free) = members.idle.pop() {
+        while let Some(free) = workers.idle.pop() {
             match free.send(job) {
                 Ok(()) => return Ok(()),
                 Err(SendError(returned)) => job = returned,
             }
         }
-        members.all.retain(|thread| !thread.is_finished());
-        let crew = Arc::clone(self);
+        workers.all.retain(|thread| !thread.is_finished());
+        let pool = Arc::clone(self);
         let builder = thread::Builder::new().name("probe".to_string()).stack_size(STACK_BYTES);
-        members.all.push(builder.spawn(move || crew.serve(job))?);
+        workers.all.push(builder.spawn(move || pool.serve(job))?);
         Ok(())
     }
 
-    /// Lets nothing start any more, and waits for what runs; the jobs must have been told to end.
+    /// Starts no further job, and waits for those that run; their end must have been requested before.
     pub(super) fn stop(&self) {
-        // Taken out of the lock first: a thread that ends looks into it. Dropping the senders is
-        // the end of those that wait.
-        let Some(Members { idle, all }) = lock(&self.0).take() else { return };
+        // Taken out of the lock first: a thread that ends takes the lock. Dropping the senders ends
+        // those that wait.
+        let Some(Workers { idle, all }) = lock(&self.0).take() else { return };
         drop(idle);
         for thread in all {
-            // A job that panicked has told so on standard error, and ended alone.
+            // The panic of a job is on standard error already, and ended that job alone.
             let _ = thread.join();
         }
     }
@@ -70,7 +70,7 @@ impl Crew {
             job();
             let (sender, next) = mpsc::channel();
             match lock(&self.0).as_mut() {
-                Some(members) if members.idle.len() < KEPT_MAX => members.idle.push(sender),
+                Some(workers) if workers.idle.len() < KEPT_MAX => workers.idle.push(sender),
                 _ => return,
             }
             match next.recv() {
@@ -95,18 +95,18 @@ mod tests {
 
     #[test]
     fn threads_are_kept_and_nothing_starts_after_the_stop() {
-        let crew = Crew::new();
+        let pool = WorkerPool::new();
         let (sender, ran) = mpsc::channel();
         let mut threads = HashSet::new();
         for _ in 0..100 {
             let sender = sender.clone();
-            crew.run(move || sender.send(thread::current().id()).unwrap()).unwrap();
+            pool.run(move || sender.send(thread::current().id()).unwrap()).unwrap();
             threads.insert(ran.recv().unwrap());
         }
-        // A thread tells that it ran a moment before it is free.
+        // A job reports a moment before its thread is free.
         assert!(threads.len() < 100, "{threads:?}");
-        assert!(lock(&crew.0).as_ref().unwrap().idle.len() <= KEPT_MAX);
-        crew.stop();
-        assert!(crew.run(|| ()).is_err());
+        assert!(lock(&pool.0).as_ref().unwrap().idle.len() <= KEPT_MAX);
+        pool.stop();
+        assert!(pool.run(|| ()).is_err());
     }
 }
