@@ -1,5 +1,4 @@
 //! The wire format: laws, kept bytes, and texts that are or are not targets.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::fs;
 use std::path::Path;

@@ -1,7 +1,4 @@
 //! `response_time` and `connect` with HTTP servers that know nothing of Barograph.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
-
-mod common;
 
 use std::io::Write;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -13,10 +10,8 @@ use std::time::Duration;
 use barograph_forecast::Failure;
 use barograph_probe::io::{probe, run, run_one, trusting};
 use barograph_probe::{Experiment, Plan, Reading, Target};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use common::{LONG, Server, context, read_request};
+use crate::common::{LONG, Server, context, read_head, read_request, tls_server, trust};
 
 /// Between the first and the last byte of the slow server's response.
 const PAUSE: Duration = Duration::from_millis(150);
@@ -29,7 +24,7 @@ fn the_first_and_the_last_byte_are_timed_apart() {
         // What is measured is a pause, so there has to be one.
         thread::sleep(PAUSE);
         stream.write_all(b"b").unwrap();
-        common::swallow(&mut stream, stop);
+        crate::common::swallow(&mut stream, stop);
     });
     let [first, last] = times(&server.url()).map(|time| time.unwrap());
     assert!(first < PAUSE.as_secs_f64(), "{first}");
@@ -102,30 +97,18 @@ fn a_plain_server_is_probed_with_what_it_answers() {
 
 #[test]
 fn https_is_timed_after_its_handshake() {
-    let chain = vec![CertificateDer::from_pem_slice(include_bytes!("data/localhost.pem")).unwrap()];
-    let key = PrivateKeyDer::from_pem_slice(include_bytes!("data/localhost.key")).unwrap();
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let config = Arc::new(config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap());
+    let config = tls_server();
     let server = Server::start(move |stream: TcpStream, _| {
         stream.set_read_timeout(Some(LONG)).unwrap();
         let connection = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
         let mut tls = rustls::StreamOwned::new(connection, stream);
-        let mut byte = [0];
-        let mut head = Vec::new();
-        while !head.ends_with(b"\r\n\r\n") {
-            match std::io::Read::read(&mut tls, &mut byte) {
-                Ok(1) => head.push(byte[0]),
-                _ => return,
-            }
+        if read_head(&mut tls).is_none() {
+            return;
         }
         // No length, and no goodbye of TLS either: the end of the connection is all there is.
         let _ = tls.write_all(b"HTTP/1.1 200 OK\r\n\r\nhello");
     });
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(include_bytes!("data/ca.pem")).unwrap()).unwrap();
-    let tls = Some(Arc::new(trusting(roots).unwrap()));
-    let context = barograph_probe::io::Context { tls, ..context(LONG) };
+    let context = barograph_probe::io::Context { tls: Some(trust()), ..context(LONG) };
     for host in ["localhost", "127.0.0.1"] {
         // A system without a table of hosts may know no `localhost`.
         if (host, 0).to_socket_addrs().is_err() {
@@ -144,7 +127,7 @@ fn https_to_a_server_without_tls_is_garbage() {
         let server = Server::start(move |mut stream, stop| {
             // Without waiting: a hello of TLS does not end as a request does.
             let _ = stream.write_all(answer);
-            common::swallow(&mut stream, stop);
+            crate::common::swallow(&mut stream, stop);
         });
         let target = Target::parse(&format!("https://{}/", server.address)).unwrap();
         let tls = Some(Arc::new(trusting(rustls::RootCertStore::empty()).unwrap()));
@@ -218,7 +201,7 @@ fn nginx_is_measured() {
     let values: Vec<f64> = readings.iter().map(|reading| reading.result.as_ref().unwrap().value).collect();
     assert!(values.iter().all(|s| 0.0 < *s && *s < 5.0), "{values:?}");
     assert!(values[1] <= values[2], "the last byte is not before the first: {values:?}");
-    assert_eq!(quantities(&probe(&common::target(nginx.address), 1000, &context(LONG))), ["connect"]);
+    assert_eq!(quantities(&probe(&crate::common::target(nginx.address), 1000, &context(LONG))), ["connect"]);
 }
 
 fn answering(response: &'static [u8]) -> Server {

@@ -1,7 +1,4 @@
 //! Every way in which a peer can be bad, against every experiment, with real sockets.
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may panic and read the clock")]
-
-mod common;
 
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +8,7 @@ use barograph_forecast::{Failure, Quantity};
 use barograph_probe::io::{Context, Peer, detect, probe, run_one};
 use barograph_probe::{Direction, Experiment, wire};
 
-use common::{LONG, Server, context, pour, read_request, reset, swallow};
+use crate::common::{LONG, Server, context, pour, read_request, reset, swallow, upgrade};
 
 /// Short, for most of these tests wait for it.
 const DEADLINE: Duration = Duration::from_millis(400);
@@ -134,23 +131,24 @@ fn every_experiment_survives_a_peer_that_is_bad_in_the_session() {
 #[test]
 fn a_closed_port_fails_what_needs_a_service_and_answers_a_connect() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let closed = common::target(address);
+    let closed = crate::common::target(address);
     for experiment in SESSIONS.into_iter().chain([Experiment::ResponseTime]) {
         fails("refuses", &closed, experiment, &[Failure::Refused]);
     }
-    let answered = common::only(run_one(&closed, Experiment::Connect { n: 3 }, &context(LONG))).unwrap();
+    let answered =
+        crate::common::only(run_one(&closed, Experiment::Connect { n: 3 }, &context(LONG))).unwrap();
     assert_eq!((answered.refused, answered.n, answered.samples.len()), (true, 3, 3));
     assert!(0.0 < answered.value && answered.value < LONG.as_secs_f64(), "{answered:?}");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let open = common::target(listener.local_addr().unwrap());
-    let open = common::only(run_one(&open, Experiment::Connect { n: 1 }, &context(LONG))).unwrap();
+    let open = crate::common::target(listener.local_addr().unwrap());
+    let open = crate::common::only(run_one(&open, Experiment::Connect { n: 1 }, &context(LONG))).unwrap();
     assert!(!open.refused && open.tcp_info.is_some(), "{open:?}");
 }
 
 #[test]
 fn a_probe_of_a_closed_port_measures_the_host_and_not_a_server() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let measured = common::only(probe(&common::target(address), 1000, &context(LONG))).unwrap();
+    let measured = crate::common::only(probe(&crate::common::target(address), 1000, &context(LONG))).unwrap();
     assert!(measured.refused, "{measured:?}");
     let url = barograph_probe::Target::parse(&format!("http://{address}/")).unwrap();
     let readings = probe(&url, 1000, &context(LONG));
@@ -190,7 +188,7 @@ fn a_handshake_that_never_ends_is_cut_at_the_deadline() {
         return;
     }
     for experiment in [Experiment::Connect { n: 1 }, Experiment::Rtt { n: 1 }, Experiment::ResponseTime] {
-        fails("never opens", &common::target(address), experiment, &[Failure::TimedOut]);
+        fails("never opens", &crate::common::target(address), experiment, &[Failure::TimedOut]);
     }
 }
 
@@ -265,14 +263,6 @@ fn fails(name: &str, target: &barograph_probe::Target, experiment: Experiment, f
             }
         }
     }
-}
-
-fn upgrade(stream: &mut TcpStream, stop: &AtomicBool) {
-    use std::io::Write;
-    read_request(stream, stop);
-    let answer =
-        "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: barograph-probe/1\r\n\r\n";
-    let _ = stream.write_all(answer.as_bytes());
 }
 
 /// Reads the request of a session and gives leave.

@@ -1,10 +1,4 @@
-//! What the tests of this crate share: peers that behave in a given way, and a context in a hurry.
-#![allow(
-    dead_code,
-    clippy::unwrap_used,
-    clippy::disallowed_methods,
-    reason = "shared by tests, each using a part"
-)]
+//! What these tests share: peers that behave in a given way, and a context in a hurry.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -13,8 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use barograph_probe::io::{Context, Limits, Listener};
+use barograph_probe::io::{Context, Limits, Listener, trusting};
+use barograph_probe::wire::{REPLY_BYTES, Reply};
 use barograph_probe::{Measured, ProbeError, Reading, Target};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 /// Long enough that no slow machine reaches it in a test that passes.
 pub(crate) const LONG: Duration = Duration::from_secs(20);
@@ -38,6 +35,61 @@ pub(crate) fn target(address: SocketAddr) -> Target {
 pub(crate) fn only(mut readings: Vec<Reading>) -> Result<Measured, ProbeError> {
     assert_eq!(readings.len(), 1, "{readings:?}");
     readings.remove(0).result
+}
+
+/// A session opened by hand, for what the client would not do.
+pub(crate) fn session(listener: &Listener) -> TcpStream {
+    let mut stream = TcpStream::connect(listener.address()).unwrap();
+    stream.set_read_timeout(Some(LONG)).unwrap();
+    let request =
+        "GET /v1/probe HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: barograph-probe/1\r\n\r\n";
+    stream.write_all(request.as_bytes()).unwrap();
+    let head = read_head(&mut stream).unwrap();
+    assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
+    stream
+}
+
+pub(crate) fn reply(stream: &mut TcpStream) -> Reply {
+    let mut frame = [0; REPLY_BYTES];
+    stream.read_exact(&mut frame).unwrap();
+    Reply::decode(&frame).unwrap()
+}
+
+/// Reads up to an empty line; `None` if the stream ends before it.
+pub(crate) fn read_head(stream: &mut impl Read) -> Option<String> {
+    let mut head = Vec::new();
+    while !head.ends_with(b"\r\n\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte).ok()?;
+        head.push(byte[0]);
+    }
+    String::from_utf8(head).ok()
+}
+
+/// The answer that grants an Upgrade.
+pub(crate) const SWITCHING: &str =
+    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: barograph-probe/1\r\n\r\n";
+
+/// Reads the head of an Upgrade and grants it.
+pub(crate) fn upgrade(stream: &mut TcpStream, stop: &AtomicBool) {
+    read_request(stream, stop);
+    let _ = stream.write_all(SWITCHING.as_bytes());
+}
+
+/// A TLS server with the certificate for loopback.
+pub(crate) fn tls_server() -> Arc<rustls::ServerConfig> {
+    let chain = vec![CertificateDer::from_pem_slice(include_bytes!("../data/localhost.pem")).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(include_bytes!("../data/localhost.key")).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    Arc::new(config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap())
+}
+
+/// A client that trusts that certificate.
+pub(crate) fn trust() -> Arc<rustls::ClientConfig> {
+    let mut roots = rustls::RootCertStore::empty();
+    roots.add(CertificateDer::from_pem_slice(include_bytes!("../data/ca.pem")).unwrap()).unwrap();
+    Arc::new(trusting(roots).unwrap())
 }
 
 /// A TCP server on loopback that treats each connection as `behave` does, one after the other.

@@ -1,7 +1,4 @@
 //! Timed streams against a real responder on loopback.
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may panic and read the clock")]
-
-mod common;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -14,7 +11,7 @@ use barograph_probe::stop::Config;
 use barograph_probe::stream::{Early, Ended, StreamPlan};
 use barograph_probe::wire::{self, Declined, Done, Reply, Request};
 
-use common::{LONG, Server, context, listener, listener_with, read_request, reset, target};
+use crate::common::{LONG, Server, context, listener, listener_with, reply, reset, session, target, upgrade};
 
 fn plan(seconds: f64) -> StreamPlan {
     StreamPlan { seconds, ..StreamPlan::full() }
@@ -103,7 +100,7 @@ fn what_the_responder_does_not_allow_it_declines() {
 fn one_stream_at_a_time() {
     let listener = listener();
     let mut first = session(&listener);
-    ask(&mut first, Request::Stream { ms: 10_000, bytes_max: 10 }).unwrap();
+    ask(&mut first, Request::Stream { ms: 10_000, bytes_max: 10 });
     let error = stream(&target(listener.address()), &plan(0.1), &context(LONG)).unwrap_err();
     assert_eq!(error.failure, Failure::Declined);
     assert!(error.message.contains("another bulk test"), "{error}");
@@ -122,12 +119,12 @@ fn a_client_that_sends_more_or_never_ends_is_ended() {
     let grace = Duration::from_millis(300);
     let listener = listener_with(Limits { transfer_grace: grace, ..Limits::default() });
     let mut greedy = session(&listener);
-    ask(&mut greedy, Request::Stream { ms: 10_000, bytes_max: 10 }).unwrap();
+    ask(&mut greedy, Request::Stream { ms: 10_000, bytes_max: 10 });
     greedy.write_all(&[0; 11]).unwrap();
     assert!(is_closed(&mut greedy), "more than it asked for");
 
     let mut endless = session(&listener);
-    ask(&mut endless, Request::Stream { ms: 1, bytes_max: 1 << 30 }).unwrap();
+    ask(&mut endless, Request::Stream { ms: 1, bytes_max: 1 << 30 });
     let began = Instant::now();
     let mut written = Ok(1);
     while written.is_ok() && began.elapsed() < LONG {
@@ -142,9 +139,7 @@ fn a_client_that_sends_more_or_never_ends_is_ended() {
 fn a_responder_that_does_not_know_streams_or_lies_is_named() {
     let answer = |reply: [u8; wire::REPLY_BYTES], done: Option<Done>| {
         Server::start(move |mut stream, stop| {
-            read_request(&mut stream, stop);
-            let head = format!("HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: {}\r\n\r\n", wire::UPGRADE);
-            stream.write_all(head.as_bytes()).unwrap();
+            upgrade(&mut stream, stop);
             stream.set_read_timeout(Some(LONG)).unwrap();
             let mut request = [0; wire::REQUEST_BYTES];
             if stream.read_exact(&mut request).is_err() {
@@ -175,9 +170,7 @@ fn a_responder_that_does_not_know_streams_or_lies_is_named() {
 #[test]
 fn a_peer_that_takes_nothing_ends_with_the_deadline() {
     let stuck = Server::start(|mut stream, stop| {
-        read_request(&mut stream, stop);
-        let head = format!("HTTP/1.1 101 X\r\nConnection: Upgrade\r\nUpgrade: {}\r\n\r\n", wire::UPGRADE);
-        stream.write_all(head.as_bytes()).unwrap();
+        upgrade(&mut stream, stop);
         stream.set_read_timeout(Some(LONG)).unwrap();
         stream.read_exact(&mut [0; wire::REQUEST_BYTES]).unwrap();
         stream.write_all(&Reply::Ready { nonce: 0 }.encode()).unwrap();
@@ -214,33 +207,10 @@ fn a_stream_is_stopped_from_outside() {
     }
 }
 
-/// A session by hand, for what the client would not do.
-fn session(listener: &barograph_probe::io::Listener) -> TcpStream {
-    let mut stream = TcpStream::connect(listener.address()).unwrap();
-    stream.set_read_timeout(Some(LONG)).unwrap();
-    let head = format!(
-        "GET {} HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: {}\r\n\r\n",
-        wire::PATH,
-        wire::UPGRADE
-    );
-    stream.write_all(head.as_bytes()).unwrap();
-    let mut answer = Vec::new();
-    while !answer.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).unwrap();
-        answer.push(byte[0]);
-    }
-    stream
-}
-
-fn ask(stream: &mut TcpStream, request: Request) -> Result<(), Declined> {
+/// Asks for a transfer, which the responder allows.
+fn ask(stream: &mut TcpStream, request: Request) {
     stream.write_all(&request.encode()).unwrap();
-    let mut reply = [0; wire::REPLY_BYTES];
-    stream.read_exact(&mut reply).unwrap();
-    match Reply::decode(&reply).unwrap() {
-        Reply::Ready { .. } => Ok(()),
-        Reply::Declined(declined) => Err(declined),
-    }
+    assert_eq!(reply(stream), Reply::Ready { nonce: 0 });
 }
 
 fn is_closed(stream: &mut TcpStream) -> bool {

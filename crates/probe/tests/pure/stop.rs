@@ -1,5 +1,4 @@
 //! The rule that ends a stream early, on streams made up for it.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use barograph_probe::calibration::{Calibration, Partials};
 use barograph_probe::stop::{Config, Decision, Guard, Reason, Rule};

@@ -1,11 +1,8 @@
 //! The experiments against a real responder on loopback.
-#![expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test may panic and read the clock")]
-
-mod common;
 
 use std::io::{Read, Write};
 use std::net::{Ipv6Addr, TcpListener, TcpStream, UdpSocket};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,10 +13,14 @@ use barograph_probe::io::{
 };
 use barograph_probe::wire::{self, Datagram, DatagramKind, Reply, Request};
 use barograph_probe::{Direction, Experiment, Plan, Target};
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-use common::{LONG, Server, context, listener, listener_with, only, read_request, target};
+use crate::common::{
+    LONG, SWITCHING, Server, context, listener, listener_with, only, read_head, read_request, reply, session,
+    target, tls_server, trust, upgrade,
+};
+
+/// Of a station that runs until its client ends.
+static NEVER: AtomicBool = AtomicBool::new(false);
 
 #[test]
 fn round_trips_are_measured_one_by_one() {
@@ -47,17 +48,9 @@ fn exchanges_on_a_timer_are_all_answered_and_take_their_time() {
 }
 
 /// A station that is asked for exchanges, after its `ready`.
-fn asked(
-    load: u64,
-    behave: impl Fn(&mut std::net::TcpStream, &std::sync::atomic::AtomicBool) + Send + 'static,
-) -> Server {
+fn asked(load: u64, behave: impl Fn(&mut TcpStream, &AtomicBool) + Send + 'static) -> Server {
     Server::start(move |mut stream, stop| {
-        read_request(&mut stream, stop);
-        let head = format!(
-            "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: {}\r\n\r\n",
-            wire::UPGRADE
-        );
-        stream.write_all(head.as_bytes()).unwrap();
+        upgrade(&mut stream, stop);
         let mut request = [0; wire::REQUEST_BYTES];
         stream.read_exact(&mut request).unwrap();
         stream.write_all(&Reply::Ready { nonce: load }.encode()).unwrap();
@@ -220,7 +213,7 @@ fn lost_doubled_and_forged_datagrams_are_counted_rightly() {
     let nonce = 0xFEED;
     let station = thread::spawn(move || {
         let (mut stream, _) = tcp.accept().unwrap();
-        read_upgrade(&mut stream);
+        upgrade(&mut stream, &NEVER);
         let mut request = [0; wire::REQUEST_BYTES];
         stream.read_exact(&mut request).unwrap();
         assert_eq!(Request::decode(&request), Ok(Request::Datagrams { n: 10 }));
@@ -260,7 +253,7 @@ fn swallowing(alive: bool) -> Vec<barograph_probe::Reading> {
     let address = tcp.local_addr().unwrap();
     let station = thread::spawn(move || {
         let (mut stream, _) = tcp.accept().unwrap();
-        read_upgrade(&mut stream);
+        upgrade(&mut stream, &NEVER);
         let mut request = [0; wire::REQUEST_BYTES];
         stream.read_exact(&mut request).unwrap();
         stream.write_all(&Reply::Ready { nonce: 1 }.encode()).unwrap();
@@ -562,7 +555,7 @@ fn an_experiment_is_stopped_from_outside() {
     let server = Server::start(move |mut stream, stop| {
         read_request(&mut stream, stop);
         let _ = asked.send(());
-        common::swallow(&mut stream, stop);
+        crate::common::swallow(&mut stream, stop);
     });
     let context = context(LONG);
     let (cancel, target) = (context.cancel.clone(), server.target());
@@ -659,43 +652,6 @@ fn measuring_through_tls_needs_an_https_target() {
     assert_eq!(error.failure, Failure::Local);
 }
 
-/// A session opened by hand.
-fn session(listener: &Listener) -> TcpStream {
-    let mut stream = TcpStream::connect(listener.address()).unwrap();
-    stream.set_read_timeout(Some(LONG)).unwrap();
-    let request =
-        "GET /v1/probe HTTP/1.1\r\nHost: x\r\nConnection: Upgrade\r\nUpgrade: barograph-probe/1\r\n\r\n";
-    stream.write_all(request.as_bytes()).unwrap();
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).unwrap();
-        head.push(byte[0]);
-    }
-    assert!(head.starts_with(b"HTTP/1.1 101 "), "{}", String::from_utf8_lossy(&head));
-    stream
-}
-
-fn reply(stream: &mut TcpStream) -> Reply {
-    let mut frame = [0; wire::REPLY_BYTES];
-    stream.read_exact(&mut frame).unwrap();
-    Reply::decode(&frame).unwrap()
-}
-
-/// Reads the head of an Upgrade and grants it.
-fn read_upgrade(stream: &mut TcpStream) {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        stream.read_exact(&mut byte).unwrap();
-        head.push(byte[0]);
-    }
-    stream.write_all(SWITCHING.as_bytes()).unwrap();
-}
-
-const SWITCHING: &str =
-    "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: barograph-probe/1\r\n\r\n";
-
 fn tcp_and_udp() -> (TcpListener, UdpSocket) {
     loop {
         let tcp = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -714,12 +670,6 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-fn trust() -> Arc<rustls::ClientConfig> {
-    let mut roots = rustls::RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_slice(include_bytes!("data/ca.pem")).unwrap()).unwrap();
-    Arc::new(trusting(roots).unwrap())
-}
-
 /// The front of a station as far as probes see it: plain HTTP and TLS on one port, a token.
 struct TlsStation {
     address: std::net::SocketAddr,
@@ -729,13 +679,7 @@ struct TlsStation {
 impl TlsStation {
     fn start(secret: &'static str) -> Self {
         let responder = Responder::start(Limits::default(), None).unwrap();
-        let chain = vec![CertificateDer::from_pem_slice(include_bytes!("data/localhost.pem")).unwrap()];
-        let key = PrivateKeyDer::from_pem_slice(include_bytes!("data/localhost.key")).unwrap();
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let config =
-            rustls::ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-        let config = config.unwrap().with_no_client_auth().with_single_cert(chain, key).unwrap();
-        let config = Arc::new(config);
+        let config = tls_server();
         let server = Server::start(move |mut stream, stop| {
             stream.set_read_timeout(Some(LONG)).unwrap();
             let mut first = [0];
@@ -743,7 +687,7 @@ impl TlsStation {
             if stream.peek(&mut first).unwrap_or(0) == 1 && first[0] == 22 {
                 let tls = rustls::ServerConnection::new(Arc::clone(&config)).unwrap();
                 let mut tls = rustls::StreamOwned::new(tls, stream);
-                let Some(head) = tls_head(&mut tls) else { return };
+                let Some(head) = read_head(&mut tls) else { return };
                 if !head.contains(&format!("Authorization: Bearer {secret}\r\n")) {
                     let refusal = "HTTP/1.1 401 Unauthorized\r\nUpgrade: barograph-probe/1\r\nContent-Length: 0\r\n\r\n";
                     tls.write_all(refusal.as_bytes()).unwrap();
@@ -770,14 +714,4 @@ impl TlsStation {
         });
         Self { address: server.address, _server: server }
     }
-}
-
-fn tls_head(tls: &mut impl Read) -> Option<String> {
-    let mut head = Vec::new();
-    while !head.ends_with(b"\r\n\r\n") {
-        let mut byte = [0];
-        tls.read_exact(&mut byte).ok()?;
-        head.push(byte[0]);
-    }
-    String::from_utf8(head).ok()
 }

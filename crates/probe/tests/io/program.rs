@@ -1,17 +1,15 @@
 //! What becomes of a transfer that another program receives.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
-use std::time::Duration;
 
 use barograph_probe::io::{Agreement, Consent, Limits, NoTest, Program, Responder, Settled, Upgraded, Wish};
-use barograph_probe::wire::{DONE_BYTES, Declined, Done, REPLY_BYTES, Reply, Request};
+use barograph_probe::wire::{DONE_BYTES, Declined, Done, Reply, Request};
 
-const LIMIT: Duration = Duration::from_secs(20);
+use crate::common::{LONG, reply};
 
 /// What happened, in its order.
 #[derive(Debug, PartialEq)]
@@ -60,7 +58,7 @@ impl Consent for Agrees {
         let settle = move |Settled { bytes, failed, .. }| {
             let _ = said.send(Said::Settled { bytes, failed });
         };
-        Ok(Agreement::new(LIMIT, settle).by(Playing(plays)))
+        Ok(Agreement::new(LONG, settle).by(Playing(plays)))
     }
 }
 
@@ -72,7 +70,7 @@ fn asked(port: Option<u16>, received: Option<Result<u64, NoTest>>) -> (TcpStream
         Responder::start_with(Limits::default(), None, Some(consent), |serve| serve(&|| ())).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    client.set_read_timeout(Some(LIMIT)).unwrap();
+    client.set_read_timeout(Some(LONG)).unwrap();
     let (stream, from) = listener.accept().unwrap();
     let slot = responder.admit(from.ip()).unwrap();
     thread::spawn(move || slot.serve(Upgraded::Plain(stream), Vec::new()));
@@ -80,20 +78,14 @@ fn asked(port: Option<u16>, received: Option<Result<u64, NoTest>>) -> (TcpStream
     (client, heard, responder)
 }
 
-fn reply(client: &mut TcpStream) -> Result<Reply, String> {
-    let mut frame = [0; REPLY_BYTES];
-    client.read_exact(&mut frame).map_err(|error| error.to_string())?;
-    Reply::decode(&frame).map_err(|error| error.to_string())
-}
-
 fn heard(heard: &Receiver<Said>) -> [Said; 2] {
-    [heard.recv_timeout(LIMIT).unwrap(), heard.recv_timeout(LIMIT).unwrap()]
+    [heard.recv_timeout(LONG).unwrap(), heard.recv_timeout(LONG).unwrap()]
 }
 
 #[test]
 fn a_program_ends_with_the_session_and_what_it_may_have_moved_is_charged() {
     let (mut client, said, responder) = asked(Some(5201), None);
-    assert_eq!(reply(&mut client), Ok(Reply::Ready { nonce: 5201 }));
+    assert_eq!(reply(&mut client), Reply::Ready { nonce: 5201 });
     assert!(responder.bulk_running());
     drop(client);
     let [first, Said::Settled { bytes: 77, failed: Some(why) }] = heard(&said) else { panic!() };
@@ -103,7 +95,7 @@ fn a_program_ends_with_the_session_and_what_it_may_have_moved_is_charged() {
 #[test]
 fn a_program_ends_with_the_station() {
     let (mut client, said, responder) = asked(Some(5201), None);
-    assert_eq!(reply(&mut client), Ok(Reply::Ready { nonce: 5201 }));
+    assert_eq!(reply(&mut client), Reply::Ready { nonce: 5201 });
     drop(responder);
     assert_eq!(heard(&said)[0], Said::Ended);
 }
@@ -113,7 +105,7 @@ fn what_a_program_says_at_its_end_is_what_is_settled() {
     let broken = NoTest { bytes: 18, why: "it was something else".into() };
     for (received, bytes, failed) in [(Ok(5), 5, None), (Err(broken.clone()), 18, Some(broken.why.clone()))] {
         let (mut client, said, _responder) = asked(Some(5201), Some(received));
-        assert_eq!(reply(&mut client), Ok(Reply::Ready { nonce: 5201 }));
+        assert_eq!(reply(&mut client), Reply::Ready { nonce: 5201 });
         let mut done = [0; DONE_BYTES];
         client.read_exact(&mut done).unwrap();
         assert_eq!(Done::decode(&done).unwrap().bytes, bytes);
@@ -124,7 +116,7 @@ fn what_a_program_says_at_its_end_is_what_is_settled() {
 #[test]
 fn one_that_cannot_be_started_costs_nothing_and_says_so() {
     let (mut client, said, _responder) = asked(None, None);
-    assert_eq!(reply(&mut client), Ok(Reply::Declined(Declined::NotServed)));
+    assert_eq!(reply(&mut client), Reply::Declined(Declined::NotServed));
     let [Said::Ended, Said::Settled { bytes: 0, failed: Some(why) }] = heard(&said) else { panic!() };
     assert!(why.contains("no such program"), "{why}");
 }

@@ -1,5 +1,4 @@
 //! What is learned of a path, on paths made up for it.
-#![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 use barograph_forecast::{Battery, Config};
 use barograph_probe::calibration::{CHECKPOINTS, Calibration, Estimate, Partials};
