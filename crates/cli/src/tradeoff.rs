@@ -13,7 +13,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use barograph_study::input::{InputError, cause};
-use barograph_study::tradeoff::{Measured, ReadError, Source, Study, duration_s, read, svg};
+use barograph_study::tradeoff::{Measured, ReadError, Source, Study, read, svg};
+use barograph_study::units::duration_s;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::forecast::{shown, unit};

@@ -11,6 +11,7 @@
 
 pub mod calibration;
 pub mod pace;
+pub mod percent;
 pub mod plan;
 pub mod reading;
 pub mod reduce;
