@@ -4,11 +4,12 @@ use barograph_forecast::{Battery, Config};
 use barograph_probe::calibration::{CHECKPOINTS, Calibration, Estimate, Partials};
 use barograph_probe::stop::{Decision, Guard, Reason, Rule};
 use barograph_probe::stream::{Early, Sample};
+use barograph_sim::Chance;
 use proptest::prelude::*;
 
 /// A path: the logarithm of its rate, how that scatters from test to test, and how a checkpoint's rate does.
 struct Path {
-    random: u64,
+    chance: Chance,
     level: f64,
     level_deviation: f64,
     ratio: f64,
@@ -29,27 +30,15 @@ enum Ending {
 
 impl Path {
     fn new(seed: u64, level_deviation: f64, ratio_deviation: f64) -> Self {
-        Self { random: seed, level: 18.0, level_deviation, ratio: 0.2, ratio_deviation }
-    }
-
-    fn normal(&mut self) -> f64 {
-        // Twelve uniform numbers less six are nearly a normal one; SplitMix64.
-        let mut uniform = || {
-            self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-            let mut bits = self.random;
-            bits = (bits ^ (bits >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-            bits = (bits ^ (bits >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-            ((bits ^ (bits >> 31)) >> 11) as f64 / (1u64 << 53) as f64
-        };
-        (0..12).map(|_| uniform()).sum::<f64>() - 6.0
+        Self { chance: Chance::new(seed, 0), level: 18.0, level_deviation, ratio: 0.2, ratio_deviation }
     }
 
     /// A test as the station makes it, and what is learned from it.
     fn test(&mut self, calibration: &mut Calibration, is_audit: bool) -> Ending {
-        let full = self.level + self.normal() * self.level_deviation;
+        let full = self.level + self.chance.normal() * self.level_deviation;
         let mut partials = Partials::default();
         for partial in &mut partials {
-            *partial = Some((full - self.ratio + self.normal() * self.ratio_deviation).exp());
+            *partial = Some((full - self.ratio + self.chance.normal() * self.ratio_deviation).exp());
         }
         let Some(expected) = calibration.expected().filter(|_| !is_audit) else {
             calibration.learn_full(&partials, full.exp());
@@ -228,8 +217,8 @@ impl Loop {
             let mut path = Path::new(seed, scatter, scatter / 2.0);
             let (mut calibration, mut battery) = (Calibration::default(), Battery::new(&Config::default()));
             for test in 1..=200 {
-                let full = path.level + path.normal() * scatter;
-                let partial = (full - path.ratio + path.normal() * path.ratio_deviation).exp();
+                let full = path.level + path.chance.normal() * scatter;
+                let partial = (full - path.ratio + path.chance.normal() * path.ratio_deviation).exp();
                 let interval = battery.interval(0.9);
                 let is_audit = test % AUDIT_EVERY == 0 || !ends_early;
                 let recorded = recorded(&mut calibration, &battery, partial, full.exp(), is_audit);
