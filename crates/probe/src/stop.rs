@@ -107,8 +107,8 @@ impl Rule {
         Self {
             config,
             early,
-            rounds: Rounds::new(),
-            startup: Startup::new(),
+            rounds: Rounds::default(),
+            startup: Startup::default(),
             latest: Vec::new(),
             proposed: None,
             partials: Partials::default(),

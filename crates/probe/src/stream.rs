@@ -219,8 +219,8 @@ pub fn whole(bytes: u64, elapsed_s: f64, min_rtt_s: Option<f64>) -> Option<f64> 
 /// (BBR's "full pipe": Cardwell et al. 2016, and `draft-ietf-ccwg-bbr` §5.3.1.2).
 #[must_use]
 pub fn after_startup(samples: &[Sample]) -> Option<(f64, f64)> {
-    let mut rounds = Rounds::new();
-    let mut startup = Startup::new();
+    let mut rounds = Rounds::default();
+    let mut startup = Startup::default();
     let (from_s, from_bytes) = samples.iter().find_map(|sample| {
         let round = rounds.push(sample)?;
         startup.push(&round).then(|| startup.ended())?

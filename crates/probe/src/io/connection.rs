@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 
-use super::clock::{Clock, Clocked};
+use super::clock::{Clock, TICK};
 
 /// The raw stream of a connection that was upgraded to `barograph-probe/1`.
 #[derive(Debug)]
@@ -102,5 +102,75 @@ impl Write for Connection {
             Self::Client(stream) => stream.flush(),
             Self::Server(stream) => stream.flush(),
         }
+    }
+}
+
+/// A TCP stream whose every call ends with the clock, and at the latest after `idle` without a byte.
+#[derive(Debug)]
+pub(super) struct Clocked {
+    tcp: TcpStream,
+    clock: Clock,
+    idle: Option<Duration>,
+}
+
+impl Clocked {
+    /// Takes the stream over: blocking, with Nagle's algorithm off.
+    fn new(tcp: TcpStream, clock: Clock, idle: Option<Duration>) -> io::Result<Self> {
+        tcp.set_nonblocking(false)?;
+        tcp.set_nodelay(true)?;
+        tcp.set_read_timeout(Some(TICK))?;
+        tcp.set_write_timeout(Some(TICK))?;
+        Ok(Self { tcp, clock, idle })
+    }
+
+    /// Allows another silence from now on.
+    fn set_idle(&mut self, idle: Duration) {
+        self.idle = Some(idle);
+    }
+
+    /// Repeats `call` until it does something. The clock is looked at before every call, so that
+    /// a peer that sends byte by byte for ever is ended too.
+    fn until_done(&mut self, mut call: impl FnMut(&mut TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+        let mut waited = Duration::ZERO;
+        loop {
+            self.clock.left()?;
+            match call(&mut self.tcp) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    waited += TICK;
+                    if self.idle.is_some_and(|idle| idle <= waited) {
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    self.shorten_last_tick()?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                done => return done,
+            }
+        }
+    }
+
+    /// The last wait before the deadline is as short as what is left.
+    fn shorten_last_tick(&self) -> io::Result<()> {
+        let tick = self.clock.tick()?;
+        if tick < TICK {
+            self.tcp.set_read_timeout(Some(tick))?;
+            self.tcp.set_write_timeout(Some(tick))?;
+        }
+        Ok(())
+    }
+}
+
+impl Read for Clocked {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.until_done(|tcp| tcp.read(buffer))
+    }
+}
+
+impl Write for Clocked {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.until_done(|tcp| tcp.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
