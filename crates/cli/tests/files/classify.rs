@@ -1,5 +1,4 @@
-//! `barograph classify` as its users meet it: the built binary, its output, messages and exit codes.
-#![allow(missing_docs, clippy::unwrap_used)]
+//! `barograph classify`.
 
 mod fit;
 
@@ -10,24 +9,16 @@ use std::process::{Command, Output, Stdio};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
+use super::{barograph, read_one_line, text};
+
 const HEADER: &str = "line,packets,lost,loss_rate,na17,complexity,success_proportion,p_cpu,p_network,lost_host,lost_network,lost_unknown,verdict,evidence";
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
-    command.arg("classify").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
+    barograph("classify", arguments)
 }
 
-/// Runs `barograph classify` with `input` on a pipe.
 fn piped(arguments: &[&str], input: &[u8]) -> Output {
-    let mut child = command(arguments).arg("-").stdin(Stdio::piped()).spawn().unwrap();
-    // The child may stop reading at the first error.
-    let _ = child.stdin.take().unwrap().write_all(input);
-    child.wait_with_output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).unwrap()
+    super::piped(command(&[arguments, &["-"]].concat()), input)
 }
 
 /// The rows of a run that went well, by their columns, each of which is checked for what holds of every row.
@@ -302,10 +293,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long");
     std::fs::write(&path, "1111101111101111111\n".repeat(50_000)).unwrap();
-    let mut child = command(&[path.to_str().unwrap()]).spawn().unwrap();
-    let mut first = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output = read_one_line(command(&[path.to_str().unwrap()]));
     assert!(output.status.success());
     assert_eq!(text(&output.stderr), "");
 }

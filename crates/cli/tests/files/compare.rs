@@ -1,8 +1,9 @@
-//! `barograph compare` as its users meet it: the built binary, its output, messages and exit codes.
-#![allow(missing_docs, clippy::unwrap_used)]
+//! `barograph compare`.
 
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::Output;
+
+use super::{barograph, text};
 
 /// Writes the series into files and compares them.
 fn compared(arguments: &[&str], a: &str, b: &str) -> Output {
@@ -16,23 +17,12 @@ fn compared(arguments: &[&str], a: &str, b: &str) -> Output {
 }
 
 fn command(arguments: &[&str], a: &Path, b: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_barograph"))
-        .arg("compare")
-        .args([a, b])
-        .args(arguments)
-        .output()
-        .unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).unwrap()
+    barograph("compare", arguments).args([a, b]).output().unwrap()
 }
 
 /// The answer as JSON.
 fn json(arguments: &[&str], a: &str, b: &str) -> serde_json::Value {
-    let output = compared(&[arguments, &["--json"]].concat(), a, b);
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    serde_json::from_slice(&output.stdout).unwrap()
+    super::json(&compared(&[arguments, &["--json"]].concat(), a, b))
 }
 
 /// 60 values around 10 at 1 s.

@@ -8,7 +8,8 @@ use std::process::Command;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-use super::{checked, command, text};
+use super::{checked, command};
+use crate::text;
 
 /// Windows of 2000 packets whose cause is plain: the host's come in bursts of 60 to 159, the network's one by one; every 50th is of both.
 fn labelled(as_table: bool) -> String {

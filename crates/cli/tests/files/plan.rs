@@ -1,11 +1,11 @@
-//! `barograph plan` as its users meet it: the built binary, its output, messages and exit codes.
-#![allow(missing_docs, clippy::unwrap_used)]
+//! `barograph plan`.
 
-use std::process::{Command, Output};
+use std::process::Output;
+
+use super::barograph;
 
 fn plan(arguments: &str) -> Output {
-    let arguments = arguments.split_whitespace();
-    Command::new(env!("CARGO_BIN_EXE_barograph")).arg("plan").args(arguments).output().unwrap()
+    barograph("plan", &arguments.split_whitespace().collect::<Vec<_>>()).output().unwrap()
 }
 
 fn told(arguments: &str) -> String {
@@ -15,7 +15,7 @@ fn told(arguments: &str) -> String {
 }
 
 fn json(arguments: &str) -> serde_json::Value {
-    serde_json::from_str(&told(&format!("{arguments} --json"))).unwrap()
+    super::json(&plan(&format!("{arguments} --json")))
 }
 
 #[test]

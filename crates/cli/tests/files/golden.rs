@@ -2,7 +2,6 @@
 //!
 //! The golden files are not part of this repository. They are looked for in `../shared` beside the
 //! workspace, or in the folder that BAROGRAPH_SHARED names.
-#![allow(missing_docs, clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
 use std::fs;

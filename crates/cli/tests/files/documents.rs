@@ -1,5 +1,4 @@
 //! The shell lines of the documents can be typed as they stand.
-#![allow(clippy::unwrap_used, missing_docs)]
 
 use std::path::{Path, PathBuf};
 

@@ -1,8 +1,9 @@
-//! `barograph tradeoff` as its users meet it: the built binary, its output, messages and exit codes.
-#![allow(missing_docs, clippy::unwrap_used)]
+//! `barograph tradeoff`.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Output;
+
+use super::{barograph, json, text};
 
 /// Files in a folder of their own, and the command run there.
 struct Desk {
@@ -27,19 +28,12 @@ impl Desk {
     }
 
     fn json(&self, arguments: &[&str]) -> serde_json::Value {
-        let output = self.run(&[arguments, &["--json"]].concat());
-        assert!(output.status.success(), "{}", text(&output.stderr));
-        serde_json::from_slice(&output.stdout).unwrap()
+        json(&self.run(&[arguments, &["--json"]].concat()))
     }
 }
 
 fn command(folder: &Path, arguments: &[&str]) -> Output {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
-    command.current_dir(folder).arg("tradeoff").args(arguments).output().unwrap()
-}
-
-fn text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).unwrap()
+    barograph("tradeoff", arguments).current_dir(folder).output().unwrap()
 }
 
 /// 10, 14, 12, 20, 8 at 300 s.

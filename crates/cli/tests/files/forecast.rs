@@ -1,18 +1,13 @@
-//! `barograph forecast` as its users meet it: the built binary, its output, messages and exit codes.
-#![allow(missing_docs, clippy::unwrap_used)]
+//! `barograph forecast`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
-/// Runs `barograph forecast` with `input` on a pipe.
+use super::{barograph, read_one_line, text};
+
 fn piped(arguments: &[&str], input: &[u8]) -> Output {
-    let mut child = command(arguments).stdin(Stdio::piped()).spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    // The child may stop reading at the first error.
-    let _ = stdin.write_all(input);
-    drop(stdin);
-    child.wait_with_output().unwrap()
+    super::piped(command(arguments), input)
 }
 
 /// Runs `barograph forecast` on a file with these bytes.
@@ -24,13 +19,7 @@ fn filed(arguments: &[&str], input: &[u8]) -> Output {
 }
 
 fn command(arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_barograph"));
-    command.arg("forecast").args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped());
-    command
-}
-
-fn text(bytes: &[u8]) -> &str {
-    str::from_utf8(bytes).unwrap()
+    barograph("forecast", arguments)
 }
 
 #[test]
@@ -196,10 +185,8 @@ fn a_reader_that_has_seen_enough_is_no_error() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("long");
     std::fs::write(&path, rows).unwrap();
-    let mut child = command(&["--steps", "--preset", "classic"]).arg(path).spawn().unwrap();
-    let mut first = String::new();
-    BufReader::new(child.stdout.take().unwrap()).read_line(&mut first).unwrap();
-    let output = child.wait_with_output().unwrap();
+    let output =
+        read_one_line(barograph("forecast", &["--steps", "--preset", "classic", path.to_str().unwrap()]));
     assert!(output.status.success());
     assert_eq!(text(&output.stderr), "");
 }
