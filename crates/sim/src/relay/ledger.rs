@@ -2,10 +2,7 @@
 
 use super::shuttle::Packet;
 use crate::report::{Counts, Report};
-use std::{
-    sync::{Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
-};
+use std::time::{Duration, Instant};
 
 /// The account, shared with whoever asks for a report.
 #[derive(Debug)]
@@ -90,11 +87,6 @@ impl Ledger {
             running: true,
         }
     }
-}
-
-/// A ledger stays true when a thread panics between two of its lines.
-pub(super) fn lock(ledger: &Mutex<Ledger>) -> MutexGuard<'_, Ledger> {
-    ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Long enough that one slow start of a flow does not fill it, short enough to catch a busy second.

@@ -1,6 +1,7 @@
 //! What moves the packets: reads them, lets the queues and the models decide, and writes them when they are due.
 
-use super::ledger::{Ledger, lock};
+use super::ledger::Ledger;
+use crate::sync::lock;
 use crate::{Fate, Line, Model, report::Counts};
 use nix::{
     errno::Errno,
