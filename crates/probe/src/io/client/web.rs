@@ -51,15 +51,14 @@ pub(super) fn response_time(
     };
     let began = Instant::now();
     let mut first_byte_s = None;
-    let last_byte =
-        get(&mut connection, target, context, || first_byte_s = Some(began.elapsed().as_secs_f64()));
+    let first_byte = || first_byte_s = Some(began.elapsed().as_secs_f64());
+    let last_byte = get(&mut connection, target, context, clock, first_byte);
     let elapsed_s = began.elapsed().as_secs_f64();
     let tcp_info = kernel::tcp_info(connection.tcp(), elapsed_s);
     let one = |value| Measured::one(value, tcp_info.clone());
     match (last_byte, first_byte_s) {
         (Ok(()), first) => [Ok(one(first.unwrap_or(elapsed_s))), Ok(one(elapsed_s))],
-        (Err(trouble), first) => {
-            let error = trouble.into_error(clock, context);
+        (Err(error), first) => {
             // Bytes that are no HTTP are no first byte of a response.
             let first = first.filter(|_| error.failure != Failure::Garbage);
             [first.map(one).ok_or_else(|| error.clone()), Err(error)]
@@ -72,17 +71,20 @@ fn get(
     connection: &mut Connection,
     target: &Target,
     context: &Context,
+    clock: &Clock,
     first_byte: impl FnMut(),
-) -> Result<(), Trouble> {
+) -> Result<(), ProbeError> {
     let request = format!(
         "GET {} HTTP/1.1\r\nHost: {}\r\nUser-Agent: barograph/{}\r\nAccept: */*\r\nConnection: close\r\n\r\n",
         target.path(),
         target.authority(),
         env!("CARGO_PKG_VERSION"),
     );
-    connection.write_all(request.as_bytes())?;
-    let (head, rest) = http::read_head(connection, http::parse_response, first_byte)?;
-    read_body(connection, &head, rest.len() as u64, context.body_bytes_max)
+    let head = connection
+        .write_all(request.as_bytes())
+        .and_then(|()| http::read_head(connection, http::parse_response, first_byte));
+    let (head, rest) = head.map_err(|error| clock.io(WAITING, &error))?;
+    read_body(connection, &head, rest.len() as u64, context.body_bytes_max, clock)
 }
 
 fn read_body(
@@ -90,50 +92,27 @@ fn read_body(
     head: &ResponseHead,
     mut received: u64,
     most: u64,
-) -> Result<(), Trouble> {
+    clock: &Clock,
+) -> Result<(), ProbeError> {
     let length = if head.has_no_body() { Some(0) } else { head.content_length };
     let mut buffer = vec![0; 64 * 1024];
     while length.is_none_or(|length| received < length) {
         if most < received.max(length.unwrap_or(0)) {
-            return Err(Trouble::TooLong);
+            // Our own limit, and no fault of the server.
+            let message = format!("the body of the response is longer than the {most} bytes allowed");
+            return Err(clock.fail(Failure::Local, message));
         }
         match connection.read(&mut buffer) {
-            Ok(0) if length.is_some() => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            Ok(0) if length.is_some() => return Err(clock.io(WAITING, &io::ErrorKind::UnexpectedEof.into())),
             Ok(0) => return Ok(()),
             Ok(read) => received += read as u64,
             // Many servers end TLS without saying goodbye; where nothing announced a length, that
             // is the end of the body all the same.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof && length.is_none() => return Ok(()),
-            Err(error) => return Err(error.into()),
+            Err(error) => return Err(clock.io(WAITING, &error)),
         }
     }
     Ok(())
 }
 
-/// Why a response did not end well.
-enum Trouble {
-    Io(io::Error),
-    TooLong,
-}
-
-impl From<io::Error> for Trouble {
-    fn from(error: io::Error) -> Self {
-        Self::Io(error)
-    }
-}
-
-impl Trouble {
-    fn into_error(self, clock: &Clock, context: &Context) -> ProbeError {
-        match self {
-            Self::Io(error) => clock.io("waiting for the response", &error),
-            // Our own limit, and no fault of the server.
-            Self::TooLong => clock.fail(
-                Failure::Local,
-                format!(
-                    "the body of the response is longer than the {} bytes allowed",
-                    context.body_bytes_max
-                ),
-            ),
-        }
-    }
-}
+const WAITING: &str = "waiting for the response";
