@@ -1,6 +1,6 @@
 //! A stream cut into rounds, and the end of its start-up.
 
-use crate::stream::Sample;
+use crate::samples::Sample;
 
 /// About one round trip of a stream.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,6 +9,7 @@ use std::thread;
 
 use super::shared::Shared;
 use crate::io::clock::TICK;
+use crate::io::sync::lock;
 use crate::wire::{DATAGRAM_BYTES, Datagram, DatagramKind};
 
 /// Makes the socket's calls end now and then, so that a stop is noticed.
@@ -37,7 +38,8 @@ pub(super) fn serve(udp: &UdpSocket, shared: &Shared, turn: &dyn Fn()) {
             }
         };
         let Ok(question) = Datagram::decode(&bytes[..read]) else { continue };
-        if question.kind == DatagramKind::Question && shared.grants().take(question.nonce, envelope.from.ip())
+        if question.kind == DatagramKind::Question
+            && lock(&shared.grants).take(question.nonce, envelope.from.ip())
         {
             let answer = Datagram { kind: DatagramKind::Answer, ..question };
             // An answer that cannot be sent is a lost datagram, which is what is measured.

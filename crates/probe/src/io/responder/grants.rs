@@ -2,30 +2,31 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
+use std::sync::Mutex;
 
-use super::shared::Shared;
+use crate::io::sync::lock;
 
 /// The right of one session to grants: at most one at a time, and none once the session is over.
 pub(super) struct SessionGrant<'a> {
     session: u64,
     peer: IpAddr,
-    shared: &'a Shared,
+    grants: &'a Mutex<DatagramGrants>,
 }
 
 impl<'a> SessionGrant<'a> {
-    pub(super) fn new(peer: IpAddr, shared: &'a Shared) -> Self {
-        Self { session: shared.grants().session(), peer, shared }
+    pub(super) fn new(peer: IpAddr, grants: &'a Mutex<DatagramGrants>) -> Self {
+        Self { session: lock(grants).session(), peer, grants }
     }
 
     /// A grant for `n` datagrams: its nonce.
     pub(super) fn give(&self, n: u32) -> u64 {
-        self.shared.grants().give(self.session, self.peer, n)
+        lock(self.grants).give(self.session, self.peer, n)
     }
 }
 
 impl Drop for SessionGrant<'_> {
     fn drop(&mut self) {
-        self.shared.grants().end(self.session);
+        lock(self.grants).end(self.session);
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn serve(
     caller: Option<&str>,
     shared: &Shared,
 ) -> io::Result<()> {
-    let grant = SessionGrant::new(peer, shared);
+    let grant = SessionGrant::new(peer, &shared.grants);
     let mut bytes_left = shared.limits.session_bytes_max;
     loop {
         let frame = connection.read_frame::<REQUEST_BYTES>()?;

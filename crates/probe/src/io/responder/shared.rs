@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use super::consent::{Agreement, Consent, Wish};
@@ -12,7 +12,6 @@ use super::slots::SessionSlots;
 use super::workers::WorkerPool;
 use crate::TokenTable;
 use crate::io::clock::Cancel;
-use crate::io::sync::lock;
 use crate::wire::Declined;
 
 /// What the threads of one responder share.
@@ -30,7 +29,7 @@ pub(super) struct Shared {
     pub(super) declined: AtomicU64,
     pub(super) slots: Mutex<SessionSlots>,
     pub(super) tokens: Mutex<TokenTable>,
-    grants: Mutex<DatagramGrants>,
+    pub(super) grants: Mutex<DatagramGrants>,
     pub(super) workers: Arc<WorkerPool>,
 }
 
@@ -90,10 +89,6 @@ impl Shared {
     /// Seconds on the responder's own monotonic clock.
     pub(super) fn now_s(&self) -> f64 {
         self.began.elapsed().as_secs_f64()
-    }
-
-    pub(super) fn grants(&self) -> MutexGuard<'_, DatagramGrants> {
-        lock(&self.grants)
     }
 
     /// The right to run the one transfer, given back when dropped.
